@@ -1,0 +1,1 @@
+"""A staged sparse compiler for graph neural networks."""
