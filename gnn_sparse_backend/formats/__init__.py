@@ -1,0 +1,19 @@
+"""Sparse formats, each inferred from a CSR structure with vectorised torch code on the structure's own device.
+
+A format holds the coordinates of one matrix and the maps that lay edge values out for it (`SparseFormat`).
+Padding never reads an operand: a padded slot of ELL and hyb has the coordinate -1, and BSR and DIA carry a
+mask. Index types are those of the input, widened from int32 to int64 where an offset would not fit.
+"""
+
+from .base import SparseFormat
+from .bsr import BsrFormat
+from .coo import CooFormat
+from .csc import CscFormat
+from .csr import CsrFormat
+from .dia import DiaFormat
+from .ell import EllFormat
+from .hyb import HybBucket, HybFormat
+from .row_groups import balanced_row_groups
+
+__all__ = ["BsrFormat", "CooFormat", "CscFormat", "CsrFormat", "DiaFormat", "EllFormat", "HybBucket", "HybFormat",
+           "SparseFormat", "balanced_row_groups"]

@@ -1,0 +1,62 @@
+"""Coordinates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from . import values as maps
+from .base import SparseFormat
+from .structure import check_csr, index_type, row_of_position
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CooFormat(SparseFormat):
+    """COO: one fused axis over the edges, with the row and the column coordinate of each (SparseTIR, section 3.1).
+
+    The rows are the expansion of ``indptr``; edges stay in CSR order, so rows ascend. Nothing is padded.
+
+    Attributes:
+        shape: (n_rows, n_cols).
+        row: (nnz,) row coordinates, ascending.
+        col: (nnz,) column coordinates.
+    """
+
+    shape: tuple[int, int]
+    row: torch.Tensor
+    col: torch.Tensor
+
+    @classmethod
+    def from_csr(cls, indptr, indices, shape, *, check=True):
+        """Expand the rows of a CSR structure (see `structure.check_csr` for the arguments and errors)."""
+        indptr, indices, shape = check_csr(indptr, indices, shape, check=check)
+        dtype = index_type(indptr.dtype, *shape, indices.numel())
+        return cls(shape, row_of_position(indptr, indices.numel(), dtype), indices.to(dtype))
+
+    @property
+    def nnz(self):
+        """Number of edges."""
+        return self.row.numel()
+
+    @property
+    def num_slots(self):
+        """Stored positions: ``nnz``."""
+        return self.nnz
+
+    @property
+    def value_position(self):
+        """(nnz,) the identity."""
+        return torch.arange(self.nnz, dtype=self.index_dtype, device=self.device)
+
+    def pad_values(self, values):
+        """The values themselves."""
+        return maps.check_values(values, self.nnz)
+
+    def unpad_values(self, padded):
+        """The values themselves."""
+        return maps.check_padded(padded, (self.nnz,))
+
+    def to_coo(self):
+        """(row, col, position), each (nnz,)."""
+        return self.row, self.col, self.value_position

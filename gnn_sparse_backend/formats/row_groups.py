@@ -1,0 +1,56 @@
+"""Contiguous groups of rows of nearly equal cost, for a parallel loop over rows."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from .structure import INDEX_TYPES, check_positive
+
+
+def balanced_row_groups(indptr, num_groups, cost_per_row=1.0, cost_per_nnz=1.0):
+    """Cut the rows into ``num_groups`` contiguous groups of nearly equal cost.
+
+    The first r rows cost ``cost_per_row * r + cost_per_nnz * indptr[r]``; group g starts at the row boundary
+    whose cost is nearest to g / num_groups of the total. With both costs 1 this is the merge path of Merrill
+    and Garland (Merge-based parallel sparse matrix-vector multiplication, SC 2016), its cuts moved to row boundaries.
+    No group costs more than total / num_groups plus the cost of the most expensive row; a row is never
+    split (`HybFormat` does that). Nothing synchronises with the host.
+
+    Args:
+        indptr: (n_rows + 1,) int32 or int64, CSR offsets.
+        num_groups: number of groups, at least 1; groups may be empty.
+        cost_per_row, cost_per_nnz: finite, not negative, not both 0; only their ratio counts.
+
+    Returns:
+        (num_groups + 1,) tensor of the type and on the device of ``indptr``: non-decreasing, from 0 to n_rows.
+
+    Raises:
+        TypeError, ValueError: an argument is not as above.
+    """
+    if not isinstance(indptr, torch.Tensor) or indptr.dtype not in INDEX_TYPES:
+        kind = indptr.dtype if isinstance(indptr, torch.Tensor) else type(indptr).__name__
+        raise TypeError(f"indptr must be an int32 or int64 torch tensor, got {kind}")
+    if indptr.dim() != 1 or not indptr.numel():
+        raise ValueError(f"indptr must have shape (n_rows + 1,), got {tuple(indptr.shape)}")
+    num_groups = check_positive("num_groups", num_groups)
+    costs = {"cost_per_row": float(cost_per_row), "cost_per_nnz": float(cost_per_nnz)}
+    for name, cost in costs.items():
+        if not math.isfinite(cost) or cost < 0:
+            raise ValueError(f"{name} must be finite and not negative, got {cost}")
+    if not any(costs.values()):
+        raise ValueError("cost_per_row and cost_per_nnz are both 0; give at least one a positive cost")
+
+    n_rows = indptr.numel() - 1
+    rows = torch.arange(n_rows + 1, dtype=torch.float64, device=indptr.device)
+    prefix = rows * costs["cost_per_row"] + indptr.double() * costs["cost_per_nnz"]
+    share = torch.arange(1, num_groups, dtype=torch.float64, device=indptr.device) / num_groups
+    target = share * prefix[-1]
+    above = torch.searchsorted(prefix, target).clamp_(max=n_rows)
+    below = (above - 1).clamp_(min=0)
+    nearer_below = target - prefix[below] < prefix[above] - target
+    group_ptr = indptr.new_zeros(num_groups + 1)
+    group_ptr[1:-1] = torch.where(nearer_below, below, above)
+    group_ptr[-1] = n_rows
+    return group_ptr

@@ -1,0 +1,115 @@
+"""What every format shares about its input: the checks of a CSR structure and the choice of an index type."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+
+INT32_MAX = 2**31 - 1
+"""Largest value that an int32 index array may hold or address. The tests lower it."""
+
+DEFAULT_MAX_SLOTS = 2**28
+"""Slots that a padded format may store without being asked (1 GiB of int32 indices)."""
+
+INDEX_TYPES = (torch.int32, torch.int64)
+
+
+def check_csr(indptr, indices, shape, *, check=True):
+    """Check a CSR structure and return it as ``(indptr, indices, (n_rows, n_cols))``, both arrays contiguous.
+
+    Args:
+        indptr: (n_rows + 1,) int32 or int64 tensor, offsets of the rows in ``indices``.
+        indices: (nnz,) tensor of the same type on the same device, column coordinates. Unsorted and repeated
+            coordinates are allowed.
+        shape: (n_rows, n_cols).
+        check: also look at the values, which costs one pass over both arrays and one host synchronisation.
+            Pass False only for a structure that was checked before.
+
+    Raises:
+        TypeError: an argument is of the wrong kind or type.
+        ValueError: the arrays do not describe a matrix of this shape; the offending value is quoted.
+    """
+    for name, array in (("indptr", indptr), ("indices", indices)):
+        if not isinstance(array, torch.Tensor):
+            raise TypeError(f"{name} must be a torch tensor, got {type(array).__name__}; convert it with torch.as_tensor")
+        if array.dtype not in INDEX_TYPES:
+            raise TypeError(f"{name} must be int32 or int64, got {array.dtype}")
+        if array.dim() != 1:
+            raise ValueError(f"{name} must have one dimension, got shape {tuple(array.shape)}")
+    if indptr.dtype != indices.dtype:
+        raise TypeError(f"indptr is {indptr.dtype} but indices are {indices.dtype}; give both the same type")
+    if indptr.device != indices.device:
+        raise ValueError(f"indptr is on {indptr.device} but indices are on {indices.device}; move them to one device")
+    try:
+        n_rows, n_cols = (operator.index(extent) for extent in shape)
+    except (TypeError, ValueError):
+        raise TypeError(f"shape must be two integers (n_rows, n_cols), got {shape!r}") from None
+    if n_rows < 0 or n_cols < 0:
+        raise ValueError(f"shape must not be negative, got {(n_rows, n_cols)}")
+    if indptr.numel() != n_rows + 1:
+        raise ValueError(f"indptr must have n_rows + 1 = {n_rows + 1} entries for shape {(n_rows, n_cols)}, "
+                         f"got {indptr.numel()}")
+    if check:
+        _check_values(indptr, indices, n_cols)
+    return indptr.contiguous(), indices.contiguous(), (n_rows, n_cols)
+
+
+def _check_values(indptr, indices, n_cols):
+    nnz = indices.numel()
+    decreasing = indptr[1:] < indptr[:-1]
+    # One stacked tensor, so that a CUDA structure costs one synchronisation.
+    facts = [indptr[0], indptr[-1], decreasing.any().to(indptr.dtype)]
+    if nnz:
+        facts += torch.aminmax(indices)
+    first, last, decreases, *bounds = torch.stack(facts).tolist()
+    if first != 0:
+        raise ValueError(f"indptr must start with 0, got indptr[0] = {first}")
+    if last != nnz:
+        raise ValueError(f"indptr must end with the number of indices {nnz}, got indptr[-1] = {last}")
+    if decreases:
+        row = int(decreasing.nonzero()[0])
+        raise ValueError(f"indptr must not decrease, got indptr[{row}] = {int(indptr[row])} "
+                         f"and indptr[{row + 1}] = {int(indptr[row + 1])}")
+    if nnz and (bounds[0] < 0 or bounds[1] >= n_cols):
+        position = int(((indices < 0) | (indices >= n_cols)).nonzero()[0])
+        raise ValueError(f"indices must lie in [0, {n_cols}), got indices[{position}] = {int(indices[position])}")
+
+
+def index_type(given, *extents):
+    """The index type of a format: ``given``, widened to int64 when an extent does not fit int32.
+
+    ``extents`` are the largest values that the arrays hold, and the number of slots that a kernel addresses
+    with them: a flat offset is computed in the type of the indices, so it must fit too.
+    """
+    return torch.int64 if given == torch.int64 or max(extents, default=0) > INT32_MAX else torch.int32
+
+
+def row_of_position(indptr, nnz, dtype=None):
+    """(nnz,) row coordinate of each CSR position, in ``dtype`` (default: that of ``indptr``); no host sync."""
+    rows = torch.arange(indptr.numel() - 1, dtype=dtype or indptr.dtype, device=indptr.device)
+    return torch.repeat_interleave(rows, indptr.diff(), output_size=nnz)
+
+
+def check_positive(name, value):
+    """``value`` as an int of at least 1; TypeError or ValueError quoting it otherwise."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, got {number}")
+    return number
+
+
+def check_slots(num_slots, nnz, max_slots, what):
+    """Refuse a padded format that would take unreasonable memory, before anything is allocated.
+
+    The limit is ``max_slots``, or when that is None the larger of ``DEFAULT_MAX_SLOTS`` and ``4 * nnz``.
+    """
+    limit = max(DEFAULT_MAX_SLOTS, 4 * nnz) if max_slots is None else max_slots
+    if num_slots > limit:
+        raise ValueError(f"{what} would store {num_slots} slots for {nnz} non-zeros, more than the limit of {limit}; "
+                         "choose a format that pads less (hyb, or CSR), or raise max_slots")
