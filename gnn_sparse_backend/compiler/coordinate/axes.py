@@ -1,0 +1,142 @@
+"""Axes of coordinate space: dense or sparse, fixed or variable (SparseTIR, section 3.1, figure 5).
+
+An axis is a value. Axes form a forest: a root is dense-fixed, every other axis names its parent. The index
+arrays of a variable or sparse axis (`indptr`, `indices`) are run-time inputs of the program and are known here by name.
+
+A *position* counts the stored elements of an axis under one position of its parent; a *coordinate* is the
+index that the element stands for. In a dense axis they are equal. In a sparse axis the coordinate of position p
+is `indices[offset + p]`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+INDEX_DTYPES = ("int32", "int64")
+KINDS = ("dense_fixed", "dense_variable", "sparse_fixed", "sparse_variable")
+
+
+class StageIError(ValueError):
+    """A program of coordinate space is not well formed, or a transformation does not apply to it."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """A run-time integer parameter of a program (a number of rows, columns or non-zeros)."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Extent = "int | Size"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis. Made by `dense_fixed`, `dense_variable`, `sparse_fixed`, `sparse_variable`.
+
+    length: coordinates lie in [0, length).
+    nnz: elements stored over all parent positions (variable axes).
+    nnz_cols: elements stored per parent position (sparse-fixed axes).
+    sorted: the coordinates under one parent position ascend, so a search may be binary.
+    unique: no coordinate occurs twice under one parent position, so a spatial loop writes each only once.
+    padded: a negative coordinate marks a slot that holds no element; iterations skip it and its value is
+        never read, so that an Inf or NaN elsewhere cannot reach a row through its padding.
+    """
+
+    name: str
+    kind: str
+    length: int | Size
+    parent: Axis | None = None
+    nnz: int | Size | None = None
+    nnz_cols: int | Size | None = None
+    indptr: str | None = None
+    indices: str | None = None
+    index_dtype: str = "int32"
+    sorted: bool = True
+    unique: bool = True
+    padded: bool = False
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise StageIError(f"axis {self.name!r}: kind {self.kind!r} is not one of {', '.join(KINDS)}")
+        if self.index_dtype not in INDEX_DTYPES:
+            raise StageIError(f"axis {self.name!r}: index type {self.index_dtype!r} is not int32 or int64")
+        if self.kind != "dense_fixed" and self.parent is None:
+            raise StageIError(f"axis {self.name!r}: a {self.kind} axis needs a parent axis; roots are dense_fixed")
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.kind.startswith("sparse")
+
+    @property
+    def is_variable(self) -> bool:
+        return self.kind.endswith("variable")
+
+    @property
+    def root(self) -> Axis:
+        return self if self.parent is None else self.parent.root
+
+    @property
+    def chain(self) -> tuple[Axis, ...]:
+        """The axes from the root down to this one."""
+        return (() if self.parent is None else self.parent.chain) + (self,)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def dense_fixed(name: str, length: int | Size) -> Axis:
+    """Coordinates 0 .. length-1, all stored."""
+    return Axis(name, "dense_fixed", length)
+
+
+def dense_variable(
+    name: str, parent: Axis, extent: tuple[int | Size, int | Size], indptr: str, index_dtype: str = "int32"
+) -> Axis:
+    """Under parent position p, coordinates 0 .. indptr[p+1]-indptr[p]-1, all stored (a ragged axis).
+
+    extent: (length, nnz), the largest length and the total number of elements.
+    """
+    length, nnz = extent
+    return Axis(name, "dense_variable", length, parent, nnz=nnz, indptr=indptr, index_dtype=index_dtype)
+
+
+def sparse_fixed(
+    name: str,
+    parent: Axis,
+    extent: tuple[int | Size, int | Size],
+    indices: str,
+    index_dtype: str = "int32",
+    *,
+    sorted: bool = True,
+    unique: bool = True,
+    padded: bool = False,
+) -> Axis:
+    """Under each parent position, `nnz_cols` slots with coordinates in `indices` (ELL). extent: (length, nnz_cols)."""
+    length, nnz_cols = extent
+    return Axis(
+        name, "sparse_fixed", length, parent, nnz_cols=nnz_cols, indices=indices, index_dtype=index_dtype,
+        sorted=sorted, unique=unique, padded=padded,
+    )  # fmt: skip
+
+
+def sparse_variable(
+    name: str,
+    parent: Axis,
+    extent: tuple[int | Size, int | Size],
+    arrays: tuple[str, str],
+    index_dtype: str = "int32",
+    *,
+    sorted: bool = True,
+    unique: bool = True,
+) -> Axis:
+    """Under parent position p, the coordinates indices[indptr[p]:indptr[p+1]] (CSR). extent: (length, nnz)."""
+    length, nnz = extent
+    indptr, indices = arrays
+    return Axis(
+        name, "sparse_variable", length, parent, nnz=nnz, indptr=indptr, indices=indices, index_dtype=index_dtype,
+        sorted=sorted, unique=unique,
+    )  # fmt: skip

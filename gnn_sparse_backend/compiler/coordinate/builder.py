@@ -1,0 +1,155 @@
+"""Writing stage I programs in plain Python.
+
+    p = ProgramBuilder("csr_spmm")
+    m, n, nnz = p.sizes("m", "n", "nnz")
+    I = p.dense_fixed("I", m)
+    J = p.sparse_variable("J", I, (n, nnz), ("J_indptr", "J_indices"))
+    JD = p.dense_fixed("JD", n)
+    K = p.dense_fixed("K", 32)
+    A = p.buffer("A", (I, J), "float32")
+    B = p.buffer("B", (JD, K), "float32")
+    C = p.buffer("C", (I, K), "float32")
+    with p.iterate("spmm", (I, J, K), "SRS") as (i, j, k):
+        with p.init():
+            C[i, k] = 0.0
+        C[i, k] = C[i, k] + A[i, j] * B[j, k]
+    program = p.finish()
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from . import axes as ax
+from .axes import Axis, Size, StageIError
+from .expr import Load, Var, as_expr
+from .program import Buffer, Iteration, Program, Store
+from .validate import validate
+
+
+class BufferHandle:
+    """A buffer while its program is being written: reads give loads, assignments record stores."""
+
+    def __init__(self, builder: ProgramBuilder, buffer: Buffer):
+        self._builder = builder
+        self.value = buffer
+
+    def __getitem__(self, indices) -> Load:
+        return self.value[indices]
+
+    def __setitem__(self, indices, value) -> None:
+        target = self.value[indices]
+        want = target.dtype
+        value = as_expr(value, want)
+        if value.dtype != want:
+            raise StageIError(f"store to {self.value.name!r} ({want}) of a value of type {value.dtype}; cast it")
+        self._builder._record(Store(self.value, target.indices, value))
+
+
+class _Open:
+    """An iteration whose body is still being written."""
+
+    def __init__(self, name, axes, kinds, variables, fused):
+        self.head = (name, axes, kinds, variables)
+        self.fused = fused
+        self.init, self.body, self.locals = [], [], []
+        self.in_init = False
+
+    def close(self) -> Iteration:
+        return Iteration(*self.head, tuple(self.init), tuple(self.body), tuple(self.locals), self.fused)
+
+
+class ProgramBuilder:
+    """Collects sizes, axes, buffers and iterations; `finish` validates and returns the immutable program."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self._sizes: list[Size] = []
+        self._axes: list[Axis] = []
+        self._buffers: list[Buffer] = []
+        self._body: list[Iteration] = []
+        self._stack: list[_Open] = []
+
+    def sizes(self, *names: str) -> tuple[Size, ...]:
+        made = tuple(Size(name) for name in names)
+        self._sizes.extend(made)
+        return made
+
+    def size(self, name: str) -> Size:
+        return self.sizes(name)[0]
+
+    def _axis(self, axis: Axis) -> Axis:
+        self._axes.append(axis)
+        return axis
+
+    def dense_fixed(self, *args, **kwargs) -> Axis:
+        return self._axis(ax.dense_fixed(*args, **kwargs))
+
+    def dense_variable(self, *args, **kwargs) -> Axis:
+        return self._axis(ax.dense_variable(*args, **kwargs))
+
+    def sparse_fixed(self, *args, **kwargs) -> Axis:
+        return self._axis(ax.sparse_fixed(*args, **kwargs))
+
+    def sparse_variable(self, *args, **kwargs) -> Axis:
+        return self._axis(ax.sparse_variable(*args, **kwargs))
+
+    def buffer(self, name: str, axes: tuple[Axis, ...], dtype: str) -> BufferHandle:
+        """A parameter of the program."""
+        return self._declare(Buffer(name, tuple(axes), dtype))
+
+    def temporary(self, name: str, axes: tuple[Axis, ...], dtype: str) -> BufferHandle:
+        """A buffer that lives for one run of the program."""
+        return self._declare(Buffer(name, tuple(axes), dtype, "temporary"))
+
+    def local(self, name: str, axes: tuple[Axis, ...], dtype: str) -> BufferHandle:
+        """A buffer that lives for one element of the iteration being written."""
+        if not self._stack:
+            raise StageIError(f"local buffer {name!r} must be declared inside an iteration")
+        buffer = Buffer(name, tuple(axes), dtype, "local")
+        self._stack[-1].locals.append(buffer)
+        return BufferHandle(self, buffer)
+
+    def _declare(self, buffer: Buffer) -> BufferHandle:
+        self._buffers.append(buffer)
+        return BufferHandle(self, buffer)
+
+    @contextmanager
+    def iterate(self, name: str, axes, kinds: str, variables=None, fused=()):
+        """A sparse iteration over `axes`; yields one variable per axis (named after it unless `variables` says)."""
+        axes = tuple(axes)
+        names = tuple(variables) if variables else tuple(a.name.lower() for a in axes)
+        if len(names) != len(axes):
+            raise StageIError(f"iteration {name!r}: {len(axes)} axes and {len(names)} variable names")
+        found = tuple(Var(n) for n in names)
+        self._stack.append(_Open(name, axes, kinds, found, tuple(tuple(g) for g in fused)))
+        yield found
+        done = self._stack.pop().close()
+        (self._stack[-1].body if self._stack else self._body).append(done)
+
+    @contextmanager
+    def init(self):
+        """Stores that run once for each element of the spatial axes, before the reduction."""
+        if not self._stack:
+            raise StageIError("init belongs inside an iteration")
+        self._stack[-1].in_init = True
+        yield
+        self._stack[-1].in_init = False
+
+    def _record(self, store: Store) -> None:
+        if not self._stack:
+            raise StageIError(f"store to {store.buffer.name!r} outside any iteration")
+        top = self._stack[-1]
+        (top.init if top.in_init else top.body).append(store)
+
+    def finish(self) -> Program:
+        if self._stack:
+            raise StageIError(f"iteration {self._stack[-1].head[0]!r} is still open")
+        program = Program(
+            self._name, tuple(self._sizes), tuple(self._axes), tuple(self._buffers), tuple(self._body)
+        )
+        validate(program)
+        return program
+
+
+__all__ = ["BufferHandle", "ProgramBuilder"]

@@ -1,0 +1,274 @@
+"""Expressions of coordinate space: immutable, typed, closed under Python's operators.
+
+Iterator variables and run-time sizes are int64. An index buffer may be int32 or int64; its loads widen to int64,
+so that no product of a coordinate and a width can overflow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .axes import Size, StageIError
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "bool")
+ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max")
+COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+LOGICAL = ("and", "or")
+FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "abs")
+
+
+class Expr:
+    """Base of all expressions. `a == b` is structural equality; `equal(a, b)` builds a comparison."""
+
+    dtype: str
+
+    def __add__(self, other):
+        return binary("+", self, other)
+
+    def __radd__(self, other):
+        return binary("+", other, self)
+
+    def __sub__(self, other):
+        return binary("-", self, other)
+
+    def __rsub__(self, other):
+        return binary("-", other, self)
+
+    def __mul__(self, other):
+        return binary("*", self, other)
+
+    def __rmul__(self, other):
+        return binary("*", other, self)
+
+    def __truediv__(self, other):
+        return binary("/", self, other)
+
+    def __rtruediv__(self, other):
+        return binary("/", other, self)
+
+    def __floordiv__(self, other):
+        return binary("//", self, other)
+
+    def __mod__(self, other):
+        return binary("%", self, other)
+
+    def __lt__(self, other):
+        return binary("<", self, other)
+
+    def __le__(self, other):
+        return binary("<=", self, other)
+
+    def __gt__(self, other):
+        return binary(">", self, other)
+
+    def __ge__(self, other):
+        return binary(">=", self, other)
+
+    def __neg__(self):
+        return binary("-", Const(0.0 if self.dtype in FLOATS else 0, self.dtype), self)
+
+    def __bool__(self):
+        raise StageIError(f"the expression {self!r} has no truth value before the program runs; use select(...)")
+
+
+@dataclass(frozen=True)
+class Const(Expr):
+    value: int | float
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Var(Expr):
+    """An iterator: the coordinate that a sparse iteration visits along one axis."""
+
+    name: str
+    dtype: str = field(default="int64", init=False)
+
+
+@dataclass(frozen=True)
+class SizeOf(Expr):
+    """A run-time size used as a value."""
+
+    size: Size
+    dtype: str = field(default="int64", init=False)
+
+
+@dataclass(frozen=True)
+class Load(Expr):
+    buffer: object  # program.Buffer; expressions do not depend on programs
+    indices: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> str:
+        kind = self.buffer.dtype
+        return "int64" if kind in INTEGERS and kind != "bool" else kind
+
+
+@dataclass(frozen=True)
+class Binary(Expr):
+    op: str
+    a: Expr
+    b: Expr
+
+    @property
+    def dtype(self) -> str:
+        return "bool" if self.op in COMPARISONS + LOGICAL else self.a.dtype
+
+
+@dataclass(frozen=True)
+class Call(Expr):
+    function: str
+    argument: Expr
+
+    @property
+    def dtype(self) -> str:
+        return self.argument.dtype
+
+
+@dataclass(frozen=True)
+class Select(Expr):
+    """`then` where `condition` holds, `otherwise` elsewhere; only the chosen side is evaluated."""
+
+    condition: Expr
+    then: Expr
+    otherwise: Expr
+
+    @property
+    def dtype(self) -> str:
+        return self.then.dtype
+
+
+@dataclass(frozen=True)
+class Cast(Expr):
+    dtype: str
+    value: Expr
+
+
+def as_expr(value, like: str = "int64") -> Expr:
+    """`value` as an expression; a Python number takes the type `like`."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, Size):
+        return SizeOf(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise StageIError(f"{value!r} is not an expression; use iterators, sizes, buffer loads and numbers")
+    if isinstance(value, float) and like not in FLOATS:
+        raise StageIError(f"the number {value!r} cannot stand where an {like} is wanted")
+    return Const(float(value) if like in FLOATS else value, like)
+
+
+def binary(op: str, a, b) -> Expr:
+    """The operation `op` on two expressions of one type (numbers adapt)."""
+    if op not in ARITHMETIC + COMPARISONS + LOGICAL:
+        raise StageIError(f"unknown operation {op!r}")
+    if isinstance(a, Expr):
+        b = as_expr(b, a.dtype)
+    else:
+        b = as_expr(b)
+        a = as_expr(a, b.dtype)
+    if a.dtype != b.dtype:
+        raise StageIError(f"operands of {op!r} have types {a.dtype} and {b.dtype}; cast one of them")
+    if op == "/" and a.dtype not in FLOATS:
+        raise StageIError(f"'/' wants floating-point operands, not {a.dtype}; use '//'")
+    if op in ("//", "%") and a.dtype in FLOATS:
+        raise StageIError(f"{op!r} wants integer operands, not {a.dtype}")
+    return Binary(op, a, b)
+
+
+def minimum(a, b) -> Expr:
+    return binary("min", a, b)
+
+
+def maximum(a, b) -> Expr:
+    return binary("max", a, b)
+
+
+def equal(a, b) -> Expr:
+    return binary("==", a, b)
+
+
+def both(a, b) -> Expr:
+    return binary("and", a, b)
+
+
+def select(condition: Expr, then, otherwise) -> Expr:
+    if condition.dtype != "bool":
+        raise StageIError(f"select wants a condition, not a value of type {condition.dtype}")
+    if isinstance(then, Expr):
+        otherwise = as_expr(otherwise, then.dtype)
+    else:
+        otherwise = as_expr(otherwise)
+        then = as_expr(then, otherwise.dtype)
+    if then.dtype != otherwise.dtype:
+        raise StageIError(f"the two sides of select have types {then.dtype} and {otherwise.dtype}")
+    return Select(condition, then, otherwise)
+
+
+def cast(dtype: str, value) -> Expr:
+    """`value` converted to `dtype`; nothing where it already has it."""
+    if dtype not in FLOATS + INTEGERS:
+        raise StageIError(f"unknown value type {dtype!r}")
+    value = as_expr(value, dtype)
+    return value if value.dtype == dtype else Cast(dtype, value)
+
+
+def call(function: str, argument) -> Expr:
+    if function not in FUNCTIONS:
+        raise StageIError(f"unknown function {function!r}; there are {', '.join(FUNCTIONS)}")
+    argument = as_expr(argument, "float32")
+    if argument.dtype not in FLOATS:
+        raise StageIError(f"{function} wants a floating-point argument, not {argument.dtype}")
+    return Call(function, argument)
+
+
+def exp(a) -> Expr:
+    return call("exp", a)
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct sub-expressions."""
+    match expr:
+        case Load():
+            return expr.indices
+        case Binary():
+            return (expr.a, expr.b)
+        case Call():
+            return (expr.argument,)
+        case Select():
+            return (expr.condition, expr.then, expr.otherwise)
+        case Cast():
+            return (expr.value,)
+    return ()
+
+
+def rebuild(expr: Expr, kids: tuple[Expr, ...]) -> Expr:
+    """`expr` with other sub-expressions."""
+    match expr:
+        case Load():
+            return Load(expr.buffer, kids)
+        case Binary():
+            return Binary(expr.op, *kids)
+        case Call():
+            return Call(expr.function, *kids)
+        case Select():
+            return Select(*kids)
+        case Cast():
+            return Cast(expr.dtype, *kids)
+    return expr
+
+
+def walk(expr: Expr):
+    """Every sub-expression, the expression itself last."""
+    for kid in children(expr):
+        yield from walk(kid)
+    yield expr
+
+
+def rewrite(expr: Expr, f) -> Expr:
+    """Bottom-up: f(node) gives the node's replacement, or None to keep it."""
+    kids = children(expr)
+    new = tuple(rewrite(kid, f) for kid in kids)
+    node = expr if all(a is b for a, b in zip(kids, new)) else rebuild(expr, new)
+    replaced = f(node)
+    return node if replaced is None else replaced

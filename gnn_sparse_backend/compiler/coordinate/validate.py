@@ -1,0 +1,134 @@
+"""Validation of stage I programs: every error names the axis, buffer or iteration and says what to write."""
+
+from __future__ import annotations
+
+from .axes import Axis, Size, StageIError
+from .expr import Load, SizeOf, Var, walk
+from .layout import chains
+from .program import Buffer, Iteration, Program, Store, walk_iterations
+
+
+def validate(program: Program) -> None:
+    """Raise StageIError unless `program` is well formed."""
+    _names(program)
+    for axis in program.axes:
+        _axis(program, axis)
+    local = [b for it in walk_iterations(program.iterations) for b in it.locals]
+    for buffer in (*program.buffers, *local):
+        _buffer(program, buffer)
+    for iteration in program.iterations:
+        _iteration(program, iteration, {}, set(program.buffers))
+
+
+def _names(program: Program) -> None:
+    names: list[str] = [s.name for s in program.sizes] + [a.name for a in program.axes]
+    names += [array for a in program.axes for array in (a.indptr, a.indices) if array is not None]
+    names += [b.name for b in program.buffers]
+    names += [it.name for it in walk_iterations(program.iterations)]
+    names += [b.name for it in walk_iterations(program.iterations) for b in it.locals]
+    for name in names:
+        if not name.isidentifier():
+            raise StageIError(f"program {program.name!r}: {name!r} is not an identifier")
+        if names.count(name) > 1:
+            raise StageIError(f"program {program.name!r}: the name {name!r} is used {names.count(name)} times")
+
+
+def _axis(program: Program, axis: Axis) -> None:
+    if axis.parent is not None:
+        if axis.parent not in program.axes:
+            raise StageIError(f"axis {axis.name!r}: its parent {axis.parent.name!r} is not an axis of the program")
+        if program.axes.index(axis.parent) > program.axes.index(axis):
+            raise StageIError(f"axis {axis.name!r}: declare its parent {axis.parent.name!r} before it")
+    for what, extent in (("length", axis.length), ("nnz", axis.nnz), ("nnz_cols", axis.nnz_cols)):
+        if isinstance(extent, Size):
+            if extent not in program.sizes:
+                raise StageIError(f"axis {axis.name!r}: its {what} {extent.name!r} is not a size of the program")
+        elif isinstance(extent, int):
+            if extent < 0:
+                raise StageIError(f"axis {axis.name!r}: its {what} is {extent}, which is negative")
+        elif extent is not None:
+            raise StageIError(f"axis {axis.name!r}: its {what} {extent!r} is neither an integer nor a Size")
+
+
+def _buffer(program: Program, buffer: Buffer) -> None:
+    for axis in buffer.axes:
+        if axis not in program.axes:
+            raise StageIError(f"buffer {buffer.name!r}: {axis.name!r} is not an axis of the program")
+    try:
+        chains(buffer.axes)
+    except StageIError as error:
+        raise StageIError(f"buffer {buffer.name!r}: {error}") from None
+
+
+def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers: set[Buffer]) -> None:
+    where = f"iteration {it.name!r}"
+    if len(it.kinds) != len(it.axes) or set(it.kinds) - set("SR"):
+        raise StageIError(f"{where}: kinds {it.kinds!r} must be one letter S or R for each of {len(it.axes)} axes")
+    bound = dict(outer)
+    kind_of: dict[Axis, str] = {}
+    for axis, kind, var in zip(it.axes, it.kinds, it.variables, strict=True):
+        if axis not in program.axes:
+            raise StageIError(f"{where}: {axis.name!r} is not an axis of the program")
+        if axis in kind_of:
+            raise StageIError(f"{where}: axis {axis.name!r} is visited twice")
+        if var in bound.values():
+            raise StageIError(f"{where}: the variable {var.name!r} is already bound")
+        if axis.parent is not None and axis.parent not in bound:
+            raise StageIError(
+                f"{where}: axis {axis.name!r} needs its parent {axis.parent.name!r} before it, here or in an enclosing iteration"
+            )
+        if kind == "S" and kind_of.get(axis.parent) == "R" and it.init:
+            raise StageIError(
+                f"{where}: spatial axis {axis.name!r} hangs on reduction axis {axis.parent.name!r}, so init has no "
+                "domain; write the initial values in an iteration of their own"
+            )
+        bound[axis] = var
+        kind_of[axis] = kind
+    _fused(it, where)
+    if it.init and not it.reduction:
+        raise StageIError(f"{where}: init without a reduction axis; store the value in the body")
+    if it.init and it.fused and any("R" in {kind_of[a] for a in g} and "S" in {kind_of[a] for a in g} for g in it.fused):
+        raise StageIError(f"{where}: init cannot run in a loop fused over spatial and reduction axes")
+    inner = buffers | set(it.locals)
+    variables = set(bound.values())
+    spatial = {bound[a] for a in it.spatial} | set(outer.values())
+    for store in it.init:
+        _store(store, f"{where}, init", inner, spatial, program)
+    for statement in it.body:
+        if isinstance(statement, Iteration):
+            _iteration(program, statement, bound, inner)
+        else:
+            _store(statement, where, inner, variables, program)
+
+
+def _fused(it: Iteration, where: str) -> None:
+    for group in it.fused:
+        if len(group) < 2 or any(a not in it.axes for a in group):
+            raise StageIError(f"{where}: fused group {[a.name for a in group]} must name at least two of its axes")
+        at = it.axes.index(group[0])
+        if it.axes[at : at + len(group)] != tuple(group):
+            raise StageIError(f"{where}: fused axes {[a.name for a in group]} are not consecutive")
+        if group[0].parent is not None or any(b.parent != a for a, b in zip(group, group[1:])):
+            raise StageIError(f"{where}: fused axes {[a.name for a in group]} must be one tree, from its root down")
+
+
+def _store(store: Store, where: str, buffers: set[Buffer], variables: set[Var], program: Program) -> None:
+    if store.buffer not in buffers:
+        raise StageIError(f"{where}: buffer {store.buffer.name!r} is not visible here")
+    for root in (*store.indices, store.value):
+        for expr in walk(root):
+            if isinstance(expr, Var) and expr not in variables:
+                raise StageIError(f"{where}: the variable {expr.name!r} is not bound here")
+            if isinstance(expr, Load) and expr.buffer not in buffers:
+                raise StageIError(f"{where}: buffer {expr.buffer.name!r} is not visible here")
+            if isinstance(expr, SizeOf) and expr.size not in program.sizes:
+                raise StageIError(f"{where}: {expr.size.name!r} is not a size of the program")
+            if isinstance(expr, Load):
+                _integer_indices(expr.indices, expr.buffer, where)
+    _integer_indices(store.indices, store.buffer, where)
+
+
+def _integer_indices(indices, buffer: Buffer, where: str) -> None:
+    for index in indices:
+        if index.dtype != "int64":
+            raise StageIError(f"{where}: buffer {buffer.name!r} is indexed by a value of type {index.dtype}")

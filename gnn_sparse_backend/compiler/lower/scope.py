@@ -1,0 +1,69 @@
+"""What a lowering knows at one point of the nest: TVM's handles for sizes, arrays and buffers, and the position of
+every axis that is being visited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tvm import tirx
+
+from ..coordinate.axes import Axis, Size
+from ..coordinate.expr import Var
+from ..coordinate.layout import first, offset
+
+INDEX = "int64"
+
+
+def index(value):
+    """A Python integer as an int64 constant; anything else as it is."""
+    return tirx.IntImm(INDEX, value) if isinstance(value, int) else value
+
+
+@dataclass(frozen=True)
+class Scope:
+    sizes: dict[Size, object]
+    arrays: dict[str, object]
+    buffers: dict[str, object]
+    positions: dict[Axis, object]
+    axis_of: dict[Var, Axis]
+
+    def bind(self, axis: Axis, var: Var, position) -> Scope:
+        return replace(
+            self, positions={**self.positions, axis: position}, axis_of={**self.axis_of, var: axis}
+        )
+
+    def with_buffers(self, buffers: dict[str, object]) -> Scope:
+        return replace(self, buffers={**self.buffers, **buffers})
+
+    def size(self, extent: int | Size):
+        return self.sizes[extent] if isinstance(extent, Size) else index(extent)
+
+    def load(self, array: str, at):
+        """An element of an index array, widened to int64."""
+        value = self.arrays[array][at]
+        return value if str(value.ty.dtype) == INDEX else value.astype(INDEX)
+
+    def indptr(self, axis: Axis, parent_offset):
+        return self.load(axis.indptr, parent_offset)
+
+    def offset(self, axis: Axis):
+        """The offset of the element of `axis` that is being visited."""
+        chain = axis.chain
+        return offset(chain, [self.positions[a] for a in chain], self.indptr)
+
+    def slots(self, axis: Axis, parent_offset=None):
+        """(first offset, count) of the elements of `axis` under a parent element (by default the one being visited)."""
+        if axis.parent is None:
+            return index(0), self.size(axis.length)
+        if parent_offset is None:
+            parent_offset = self.offset(axis.parent)
+        start = first(axis, parent_offset, self.indptr) if axis.is_variable else parent_offset * self.size(axis.nnz_cols)
+        if not axis.is_variable:
+            return start, self.size(axis.nnz_cols)
+        return start, self.indptr(axis, parent_offset + 1) - start
+
+    def coordinate(self, axis: Axis):
+        """The coordinate being visited along `axis` (decompression, equation 1)."""
+        if not axis.is_sparse:
+            return self.positions[axis]
+        return self.load(axis.indices, self.offset(axis))

@@ -1,0 +1,176 @@
+"""Pass 3: coordinates to positions (SparseTIR, section 3.3.3, equations 1 to 5).
+
+An iterator is decompressed to the coordinate it stands for; an access is compressed to positions of the buffer's axes.
+Where the access is by the very iterators that visit the axes, its position is theirs. Elsewhere the coordinate is
+searched among the stored ones: by bisection where they are sorted, one by one where they are not.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
+
+from ..coordinate.axes import Axis, StageIError
+from ..coordinate.expr import Binary, Call, Cast, Const, Expr, Load, Select, SizeOf, Var
+from ..coordinate.layout import elements, offset
+from ..coordinate.program import Buffer
+from .scope import INDEX, Scope, index
+
+_BINARY = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "//": tirx.floordiv,
+    "%": tirx.floormod,
+    "min": tirx.min,
+    "max": tirx.max,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "==": lambda a, b: a.equal(b),
+    "!=": lambda a, b: tirx.NE(a, b),
+    "and": tirx.all,
+    "or": tirx.any,
+}
+_CALLS = {"exp": tirx.exp, "log": tirx.log, "sqrt": tirx.sqrt, "tanh": tirx.tanh, "sigmoid": tirx.sigmoid, "abs": tirx.abs}
+
+
+def value(expr: Expr, scope: Scope):
+    """The TVM expression for `expr`; emits search blocks into the open frame where an access needs them."""
+    match expr:
+        case Const():
+            make = tirx.FloatImm if isinstance(expr.value, float) else tirx.IntImm
+            return make(expr.dtype, expr.value)
+        case Var():
+            return scope.coordinate(scope.axis_of[expr])
+        case SizeOf():
+            return scope.size(expr.size)
+        case Binary():
+            return _BINARY[expr.op](value(expr.a, scope), value(expr.b, scope))
+        case Call():
+            return _CALLS[expr.function](value(expr.argument, scope))
+        case Select():
+            parts = [value(e, scope) for e in (expr.condition, expr.then, expr.otherwise)]
+            return tirx.if_then_else(*parts)
+        case Cast():
+            return value(expr.value, scope).astype(expr.dtype)
+        case Load():
+            positions, found = compress(expr.buffer, expr.indices, scope)
+            loaded = scope.buffers[expr.buffer.name][tuple(positions)]
+            if str(loaded.ty.dtype) != expr.dtype:
+                loaded = loaded.astype(expr.dtype)
+            return loaded if found is None else tirx.if_then_else(found, loaded, tirx.const(0, expr.dtype))
+    raise StageIError(f"cannot lower {expr!r}")
+
+
+def compress(buffer: Buffer, indices: tuple[Expr, ...], scope: Scope):
+    """(positions along the buffer's axes, condition under which the element exists or None where it surely does)."""
+    if not buffer.axes:
+        return [index(0)], None
+    positions: dict[Axis, object] = {}
+    matched: set[Axis] = set()
+    found = None
+    for axis, expr in zip(buffer.axes, indices, strict=True):
+        by_visit = isinstance(expr, Var) and scope.axis_of[expr] == axis
+        if by_visit and (axis.parent is None or axis.parent in matched):
+            positions[axis] = scope.positions[axis]
+            matched.add(axis)
+            continue
+        coordinate = value(expr, scope)
+        if not axis.is_sparse:
+            positions[axis] = coordinate
+            if axis.parent is None and any(a.parent == axis and a.is_sparse for a in buffer.axes):
+                # what hangs below is looked up through this coordinate: outside the axis nothing is stored
+                inside = tirx.all(coordinate >= 0, coordinate < scope.size(axis.length))
+                found = inside if found is None else tirx.all(found, inside)
+            continue
+        positions[axis] = _search(axis, coordinate, [positions[a] for a in axis.chain[:-1]], found, scope)
+        found = positions[axis] >= 0
+    return [positions[a] for a in buffer.axes], found
+
+
+def _scalar(name: str):
+    cell = T.sblock_alloc_buffer((1,), INDEX, scope="local", layout=None)
+    IRBuilder.name(name, cell)
+    return cell
+
+
+def _search(axis: Axis, coordinate, parents, parent_found, scope: Scope):
+    """Emit the block that finds `coordinate` under a parent element; gives its relative position, -1 if absent."""
+    cell = _scalar(f"{axis.name}_found")
+    with T.sblock(f"find_{axis.name}"):
+        T.reads()
+        T.writes(cell[0:1])
+        T.buffer_store(cell, index(-1), [0])
+        with T.If(parent_found) if parent_found is not None else nullcontext():
+            with T.Then() if parent_found is not None else nullcontext():
+                start, count = scope.slots(axis, offset(axis.chain[:-1], parents, scope.indptr))
+                find = _bisect if axis.sorted and not axis.padded else _scan
+                find(axis, coordinate, start, count, cell, scope)
+    return cell[0]
+
+
+def _scan(axis: Axis, coordinate, start, count, cell, scope: Scope) -> None:
+    """First match wins; scanning downwards leaves it in the cell."""
+    with T.serial(0, count) as step:
+        IRBuilder.name("step", step)
+        here = count - 1 - step
+        with T.If(scope.load(axis.indices, start + here).equal(coordinate)), T.Then():
+            T.buffer_store(cell, here, [0])
+
+
+def _bisect(axis: Axis, coordinate, start, count, cell, scope: Scope) -> None:
+    low = lower_bound(lambda at: scope.load(axis.indices, start + at) < coordinate, index(0), count, axis.name)
+    with T.If(low < count), T.Then():
+        with T.If(scope.load(axis.indices, start + low).equal(coordinate)), T.Then():
+            T.buffer_store(cell, low, [0])
+
+
+def lower_bound(before, low, high, name: str):
+    """Emit a bisection of [low, high): the first place where before(place) no longer holds, or high."""
+    lo, hi = _scalar(f"{name}_low"), _scalar(f"{name}_high")
+    T.buffer_store(lo, low, [0])
+    T.buffer_store(hi, high, [0])
+    with T.While(lo[0] < hi[0]):
+        middle = tirx.floordiv(lo[0] + hi[0], index(2))
+        with T.If(before(middle)):
+            with T.Then():
+                T.buffer_store(lo, middle + 1, [0])
+            with T.Else():
+                T.buffer_store(hi, middle, [0])
+    return lo[0]
+
+
+def unfuse(axes: tuple[Axis, ...], leaf_offset, scope: Scope) -> dict[Axis, object]:
+    """Relative positions of every axis of a fused tree from the offset of its leaf; emits one bisection per level."""
+    positions: dict[Axis, object] = {}
+    at = leaf_offset
+    for axis in reversed(axes):
+        if axis.parent is None:
+            positions[axis] = at
+            break
+        if not axis.is_variable:
+            width = scope.size(axis.nnz_cols)
+            positions[axis] = tirx.floormod(at, width)
+            at = tirx.floordiv(at, width)
+            continue
+        cell = _scalar(f"{axis.parent.name}_at")
+        with T.sblock(f"owner_{axis.name}"):
+            T.reads()
+            T.writes(cell[0:1])
+            _owner(axis, at, cell, scope)
+        positions[axis] = at - scope.indptr(axis, cell[0])
+        at = cell[0]
+    return positions
+
+
+def _owner(axis: Axis, at, cell, scope: Scope) -> None:
+    """The last parent element that begins at or before `at`: it owns the element, empty parents being passed over."""
+    parents = elements(axis.parent, scope.size)
+    after = lower_bound(lambda p: scope.indptr(axis, p) <= at, index(0), parents, axis.name)
+    T.buffer_store(cell, after - 1, [0])

@@ -1,0 +1,31 @@
+"""The value of stage II: a schedulable TVM function, and the axes of its buffers.
+
+Buffers that hold values have one dimension per axis, indexed by positions relative to the parent element; index
+arrays are one-dimensional. TVM's own schedule primitives rewrite the function; the table is what flattening needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..coordinate.axes import Axis
+from ..coordinate.program import Program
+
+
+@dataclass(frozen=True)
+class PositionFunction:
+    """function: tvm.tirx.PrimFunc. axes: the axes of each buffer of the program, by the buffer's name."""
+
+    function: object
+    program: Program
+    axes: dict[str, tuple[Axis, ...]]
+
+    @property
+    def name(self) -> str:
+        return self.program.name
+
+    def with_function(self, function) -> PositionFunction:
+        return replace(self, function=function)
+
+    def script(self) -> str:
+        return self.function.script()
