@@ -1,1 +1,41 @@
-"""A staged sparse compiler for graph neural networks."""
+"""A staged sparse compiler for graph neural networks, and plug-ins that put its kernels under DGL and PyG.
+
+    import gnn_sparse_backend as gsb
+
+    graph = gsb.Graph.from_edge_index(edge_index, size=(num_sources, num_destinations))
+    y = gsb.spmm(graph, x, weight, reduce="mean")
+    gsb.enable("dgl")
+
+Names are imported when first used, so that the compiler can be used without PyTorch and the operators without
+either framework.
+"""
+from __future__ import annotations
+
+import importlib
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Graph": "gnn_sparse_backend.ops.graph",
+    "spmm": "gnn_sparse_backend.ops.spmm",
+    "sddmm": "gnn_sparse_backend.ops.sddmm",
+    "enable": "gnn_sparse_backend.integrations",
+    "disable": "gnn_sparse_backend.integrations",
+    "enabled": "gnn_sparse_backend.integrations",
+    "status": "gnn_sparse_backend.integrations",
+}
+
+__all__ = [*_HOMES, "__version__"]
+
+
+def __getattr__(name: str):
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,54 @@
+"""COO to CSR and CSR to CSC: stable counting orders on any device, and the index type rule."""
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+INT32_LIMIT = 2**31 - 1
+"""Largest number of rows, columns or edges for which indices are stored as int32."""
+
+
+def index_dtype(shape: tuple[int, int], num_edges: int) -> torch.dtype:
+    """int32 if every index and every offset of such a structure fits, else int64."""
+    return torch.int32 if max(shape[0], shape[1], num_edges) <= INT32_LIMIT else torch.int64
+
+
+def coo_to_csr(row: Tensor, col: Tensor, num_rows: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """CSR of the edges ``(row[e], col[e])``: ``(indptr, indices, edge_ids)`` in the type of ``row``.
+
+    Edges of one row keep their order. ``edge_ids`` is None if the rows are sorted already, else ``edge_ids[p]`` is
+    the edge at CSR position ``p``. Torch orders int32 keys by radix, in time linear in the edges.
+    """
+    if row.numel() and not bool((row[1:] >= row[:-1]).all()):
+        sorted_row, order = torch.sort(row, stable=True)
+        return compress(sorted_row, num_rows), col[order], order.to(row.dtype)
+    return compress(row, num_rows), col.contiguous(), None
+
+
+def transpose_csr(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_cols: int) -> tuple[Tensor, Tensor, Tensor]:
+    """CSR of the transpose, its edges known by the same user's ids as before."""
+    sorted_col, order = torch.sort(indices, stable=True)
+    ids = order.to(indices.dtype) if edge_ids is None else edge_ids[order]
+    return compress(sorted_col, num_cols), expand(indptr)[order], ids
+
+
+def compress(sorted_row: Tensor, num_rows: int) -> Tensor:
+    """``indptr`` of sorted row numbers."""
+    bounds = torch.arange(num_rows + 1, dtype=sorted_row.dtype, device=sorted_row.device)
+    return torch.searchsorted(sorted_row, bounds, out_int32=sorted_row.dtype == torch.int32)
+
+
+def expand(indptr: Tensor) -> Tensor:
+    """The row number of every CSR position, in the type of ``indptr``."""
+    rows = torch.arange(indptr.numel() - 1, dtype=indptr.dtype, device=indptr.device)
+    return torch.repeat_interleave(rows, indptr.diff())
+
+
+def counts_up(edge_ids: Tensor) -> bool:
+    """Whether ``edge_ids`` is 0, 1, 2, ..., which needs no storing."""
+    count = edge_ids.numel()
+    if count == 0:
+        return True
+    if int(edge_ids[0]) != 0 or int(edge_ids[-1]) != count - 1:
+        return False
+    return torch.equal(edge_ids, torch.arange(count, dtype=edge_ids.dtype, device=edge_ids.device))

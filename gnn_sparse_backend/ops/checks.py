@@ -1,0 +1,95 @@
+"""What is wrong with a structure or an operand, in words, before any kernel runs.
+
+Compiled kernels do not check indices, so every structure that a user gives passes ``check_csr`` once.
+"""
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FLOATING = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16))
+_INTEGERS = frozenset((torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64))
+
+
+def check_shape(shape) -> tuple[int, int]:
+    """``shape`` as two non-negative ints."""
+    try:
+        rows, cols = shape
+    except (TypeError, ValueError):
+        raise TypeError(f"shape must be a pair (destinations, sources), got {shape!r}") from None
+    for name, size in (("destinations", rows), ("sources", cols)):
+        if isinstance(size, (bool, np.bool_)) or not isinstance(size, (int, np.integer)):
+            raise TypeError(f"number of {name} must be an int, got {size!r} of type {type(size).__name__}")
+        if size < 0:
+            raise ValueError(f"number of {name} must not be negative, got {size}")
+    return int(rows), int(cols)
+
+
+def as_index_vector(name: str, value) -> Tensor:
+    """``value``, a torch tensor or NumPy array of any integer type, as a 1-D strided tensor."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "iu":
+            raise TypeError(f"{name} must hold integers, got a NumPy array of {value.dtype}")
+        value = torch.from_numpy(value.astype(np.int64))
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a torch tensor or NumPy array of integers, got {type(value).__name__}; "
+                        "wrap it in torch.as_tensor(...)")
+    if value.layout is not torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got layout {value.layout}")
+    if value.dtype not in _INTEGERS:
+        raise TypeError(f"{name} must hold integers, got {value.dtype}")
+    if value.dim() != 1:
+        raise ValueError(f"{name} must be 1-D, got shape {tuple(value.shape)}")
+    if value.is_meta:
+        raise ValueError(f"{name} is on the meta device and has no values; give a tensor with data")
+    return value.as_subclass(Tensor) if type(value) is not Tensor else value
+
+
+def check_range(name: str, values: Tensor, bound: int, of_what: str) -> None:
+    """Every entry of ``values`` is in ``[0, bound)``."""
+    if values.numel() == 0:
+        return
+    low, high = torch.aminmax(values)
+    if int(low) >= 0 and int(high) < bound:
+        return
+    position = int(((values < 0) | (values >= bound)).nonzero()[0])
+    raise ValueError(f"{name}[{position}] = {int(values[position])} is out of range: there are {bound} {of_what}, "
+                     f"so entries must be in [0, {bound})")
+
+
+def check_csr(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int]) -> None:
+    """The arrays form a CSR structure of ``shape`` that a kernel can walk safely; errors quote the first bad entry."""
+    num_edges = indices.numel()
+    if indptr.numel() != shape[0] + 1:
+        raise ValueError(f"indptr must have destinations + 1 = {shape[0] + 1} entries, got {indptr.numel()}")
+    first, last = int(indptr[0]), int(indptr[-1])
+    if first != 0:
+        raise ValueError(f"indptr[0] must be 0, got {first}")
+    if not bool((indptr[1:] >= indptr[:-1]).all()):
+        row = int((indptr[1:] < indptr[:-1]).nonzero()[0])
+        raise ValueError(f"indptr must not decrease: indptr[{row}] = {int(indptr[row])} but "
+                         f"indptr[{row + 1}] = {int(indptr[row + 1])}")
+    if last != num_edges:
+        raise ValueError(f"indptr[-1] must be the number of edges {num_edges}, got {last}")
+    check_range("indices", indices, shape[1], "sources")
+    if edge_ids is not None:
+        if edge_ids.numel() != num_edges:
+            raise ValueError(f"edge_ids must have one entry per edge ({num_edges}), got {edge_ids.numel()}")
+        check_range("edge_ids", edge_ids, num_edges, "edges")
+
+
+def check_permutation(edge_ids: Tensor) -> None:
+    """``edge_ids`` names every edge exactly once."""
+    counts = torch.bincount(edge_ids.long(), minlength=edge_ids.numel())
+    if bool((counts != 1).any()):
+        edge = int((counts != 1).nonzero()[0])
+        raise ValueError(f"edge_ids must name every edge once, but edge {edge} appears {int(counts[edge])} times")
+
+
+def check_same_device(**tensors: Tensor | None) -> None:
+    """All given tensors are on one device."""
+    devices = {name: tensor.device for name, tensor in tensors.items() if tensor is not None}
+    if len(set(devices.values())) > 1:
+        raise ValueError("all index tensors must be on one device, got "
+                         + ", ".join(f"{name} on {device}" for name, device in devices.items()))

@@ -1,0 +1,30 @@
+"""Dense operands in a form that compiled kernels read without risk."""
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def kernel_ready(x: Tensor) -> Tensor:
+    """``x`` itself if it is row-strided and aligned to its element, else a copy.
+
+    Row-strided: compact apart from the distance between rows, which is at least a row. Views that overlap
+    (``expand``), transposed views, lazily negated views and storage at odd addresses are copied.
+    """
+    if x.is_neg():
+        x = x.resolve_neg()
+    if not (x.is_contiguous() or _is_row_strided(x)):
+        x = x.contiguous()
+    if x.data_ptr() % x.element_size():
+        x = x.clone(memory_format=torch.contiguous_format)
+    return x
+
+
+def _is_row_strided(x: Tensor) -> bool:
+    shape, strides = x.shape, x.stride()
+    width = 1
+    for size, stride in zip(shape[:0:-1], strides[:0:-1]):
+        if stride != width or size == 1:
+            return False
+        width *= size
+    return strides[0] >= width

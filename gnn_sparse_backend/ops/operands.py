@@ -1,0 +1,80 @@
+"""What is wrong with a dense operand, in words, and which of the two ways it takes to the kernels."""
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn import Parameter
+
+from .checks import FLOATING
+from .graph import Graph
+
+_PLAIN = (Tensor, Parameter)
+
+
+def is_plain(x: Tensor, y: Tensor | None) -> bool:
+    """Whether the operands can go straight to the eager path: ordinary tensors, with nothing tracing or transforming.
+
+    Everything else (``torch.compile``, fake and functional tensors, subclasses, function transforms, forward-mode
+    derivatives) goes through the operators of ``torch.library``, which either serve or refuse it.
+    """
+    return (type(x) in _PLAIN and (y is None or type(y) in _PLAIN)
+            and not torch.compiler.is_compiling()
+            and not torch._C._len_torch_dispatch_stack()
+            and not torch._C._are_functorch_transforms_active()
+            and forward_ad._current_level < 0
+            and not x.is_meta)
+
+
+def check_graph(operator: str, graph) -> None:
+    if not isinstance(graph, Graph):
+        raise TypeError(f"{operator}: graph must be a gsb.Graph, got {type(graph).__name__}; make one with "
+                        "Graph.from_csr, from_coo, from_scipy, from_edge_index or from_dgl")
+
+
+def check_dense(operator: str, name: str, x) -> None:
+    """``x`` is a dense floating tensor of a supported type."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{operator}: {name} must be a torch tensor, got {type(x).__name__}; "
+                        "wrap it in torch.as_tensor(...)")
+    if x.dtype not in FLOATING:
+        raise TypeError(f"{operator}: {name} must be float32, float64, bfloat16 or float16, got {x.dtype}; "
+                        f"convert it with {name}.float()")
+    if x.layout is not torch.strided:
+        raise TypeError(f"{operator}: {name} must be a dense tensor, got layout {x.layout}; use {name}.to_dense()")
+
+
+def check_features(operator: str, name: str, x) -> None:
+    """``x`` is a dense floating tensor (n, F) or (n, H, D)."""
+    check_dense(operator, name, x)
+    dim = x.dim()
+    if dim != 2 and dim != 3:
+        hint = f"; use {name}.unsqueeze(1) for one feature" if dim == 1 else ""
+        raise ValueError(f"{operator}: {name} must have shape (n, F) or (n, H, D), got {tuple(x.shape)}{hint}")
+
+
+def check_rows(operator: str, name: str, x: Tensor, count: int, of_what: str, graph: Graph) -> None:
+    """``x`` has one row for each of ``count`` nodes or edges, and is where the graph is."""
+    if x.shape[0] != count:
+        raise ValueError(f"{operator}: {name} must have {count} rows, one per {of_what} of the graph, "
+                         f"got shape {tuple(x.shape)}")
+    if x.device != graph.device:
+        raise ValueError(f"{operator}: {name} is on {x.device} but the graph is on {graph.device}; "
+                         f"move one of them, for example graph.to({str(x.device)!r})")
+
+
+def check_kernels_for(operator: str, graph: Graph) -> None:
+    if graph.device.type != "cpu":
+        raise ValueError(f"{operator}: there are no kernels for {graph.device} yet, only for the CPU; move the graph "
+                         "and the operands with .to('cpu')")
+
+
+def common_type(operator: str, names: tuple[str, str], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Both operands in one type: under autocast the wider of the two, otherwise they must agree already."""
+    if x.dtype is y.dtype:
+        return x, y
+    if torch.is_autocast_enabled(x.device.type):
+        wider = torch.promote_types(x.dtype, y.dtype)
+        return x.to(wider), y.to(wider)
+    raise TypeError(f"{operator}: {names[0]} is {x.dtype} but {names[1]} is {y.dtype}; convert one of them, "
+                    f"for example {names[1]}.to({x.dtype})")

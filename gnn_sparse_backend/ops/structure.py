@@ -1,0 +1,88 @@
+"""One direction of a graph: CSR arrays and what is derived from them, and the pair of both directions."""
+from __future__ import annotations
+
+import threading
+import weakref
+
+import torch
+from torch import Tensor
+
+from .build import transpose_csr
+
+
+class Csr:
+    """CSR arrays with lazily derived values. Deriving a value twice in a race is harmless, so reads take no lock."""
+
+    __slots__ = ("indptr", "indices", "edge_ids", "shape", "plans", "_derived")
+
+    def __init__(self, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int]):
+        self.indptr, self.indices, self.edge_ids, self.shape = indptr, indices, edge_ids, shape
+        self.plans: dict = {}
+        self._derived: dict = {}
+
+    def derived(self, key, compute):
+        """The value under ``key``, computed as ``compute(self)`` at its first use."""
+        value = self._derived.get(key)
+        return self._derived.setdefault(key, compute(self)) if value is None else value
+
+    def transposed(self) -> Csr:
+        indptr, indices, edge_ids = transpose_csr(self.indptr, self.indices, self.edge_ids, self.shape[1])
+        return Csr(indptr, indices, edge_ids, self.shape[::-1])
+
+
+class Pair:
+    """A structure and its transpose, shared by the ``Graph`` objects that show either.
+
+    A graph holds its pair and a pair holds its graphs weakly: there is no reference cycle, so the index arrays of a
+    dropped mini-batch are freed at once, and transposing twice still gives back the same object.
+    """
+
+    __slots__ = ("sides", "views", "lock", "__weakref__")
+
+    def __init__(self, csr: Csr):
+        self.sides: list[Csr | None] = [csr, None]
+        self.views: list[weakref.ref | None] = [None, None]
+        self.lock = threading.RLock()
+        _live[_key(csr)] = self
+
+    def side(self, index: int) -> Csr:
+        csr = self.sides[index]
+        if csr is None:
+            with self.lock:
+                csr = self.sides[index]
+                if csr is None:
+                    csr = self.sides[1 - index].transposed()
+                    self.sides[index] = csr
+                    _live[_key(csr)] = self
+        return csr
+
+
+def find_pair(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_cols: int) -> tuple[Pair, int] | None:
+    """The live pair that owns exactly these arrays, and which of its sides they are.
+
+    An address identifies an array only while its owner is alive, and every pair in the table is: it holds its arrays.
+    """
+    csr = Csr(indptr, indices, edge_ids, (indptr.numel() - 1, num_cols))
+    key = _key(csr)
+    pair = _live.get(key)
+    if pair is None:
+        return None
+    return pair, 0 if _key(pair.sides[0]) == key else 1
+
+
+_live: weakref.WeakValueDictionary[tuple, Pair] = weakref.WeakValueDictionary()
+
+
+def _key(csr: Csr) -> tuple:
+    edge_ids = csr.edge_ids
+    return (csr.indptr.data_ptr(), csr.indices.data_ptr(), 0 if edge_ids is None else edge_ids.data_ptr(),
+            csr.shape, csr.indices.numel(), csr.indices.dtype, csr.indptr.device)
+
+
+def in_degrees(csr: Csr) -> Tensor:
+    return csr.indptr.diff()
+
+
+def inverse_in_degrees(csr: Csr, dtype: torch.dtype) -> Tensor:
+    return csr.derived(("inverse_in_degrees", dtype),
+                       lambda c: c.indptr.diff().clamp(min=1).to(dtype).reciprocal())
