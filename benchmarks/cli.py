@@ -1,0 +1,54 @@
+"""Command-line arguments and settings that all benchmarks share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import warnings
+from pathlib import Path
+
+import torch
+
+
+def parser(description: str, *, budget: float) -> argparse.ArgumentParser:
+    """A parser with the shared arguments; ``budget`` is the default of ``--budget`` in seconds."""
+    result = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    result.add_argument("--quick", action="store_true", help="a small selection in about a minute, for a first look")
+    result.add_argument("--threads", type=_positive_int, default=2, help="threads of every contender that has any")
+    result.add_argument("--budget", type=_positive_float, default=budget, metavar="SECONDS",
+                        help="time for the measurements; preparation comes on top")
+    result.add_argument("--seed", type=int, default=0, help="of the generated graphs and values")
+    result.add_argument("--out", type=Path, default=Path("out"), help="folder of the JSON and PNG files")
+    return result
+
+
+def set_threads(threads: int) -> None:
+    """Give every library the same number of threads.
+
+    The environment is read by OpenMP, MKL and TVM when they load, so call this before DGL or our package is imported.
+    """
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS"):
+        os.environ[variable] = str(threads)
+    torch.set_num_threads(threads)
+
+
+def quiet_libraries() -> None:
+    """Hide the frameworks' start-up warnings (beta state of CSR tensors, deprecated imports), which drown the tables."""
+    for message in ("Sparse CSR tensor support", "Sparse invariant checks"):
+        warnings.filterwarnings("ignore", message=message)
+    for module in ("dgl", "torch_geometric", "torchdata"):
+        warnings.filterwarnings("ignore", module=module)
+
+
+def _positive_int(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def _positive_float(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value

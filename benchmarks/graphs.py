@@ -1,0 +1,121 @@
+"""The graphs of the benchmarks: real ones from ``$GSB_DATA``, and generated ones with the sizes of known data sets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse
+
+from benchmarks.generators import power_law
+
+
+class Unavailable(Exception):
+    """A graph whose data are not on this machine; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class BenchmarkGraph:
+    """A CSR graph on the host: rows are destinations, columns sources; int32 indices sorted in each row.
+
+    ``origin`` says where it comes from, for the reports.
+    """
+
+    name: str
+    origin: str
+    indptr: np.ndarray
+    indices: np.ndarray
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, name: str, origin: str, matrix: scipy.sparse.csr_matrix) -> BenchmarkGraph:
+        matrix.sort_indices()
+        return cls(name, origin, matrix.indptr.astype(np.int32), matrix.indices.astype(np.int32), matrix.shape)
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.indices)
+
+    def describe(self) -> dict:
+        degrees = np.diff(self.indptr)
+        return {"name": self.name, "origin": self.origin, "rows": self.shape[0], "columns": self.shape[1],
+                "edges": self.num_edges, "mean_degree": round(self.num_edges / max(1, self.shape[0]), 2),
+                "max_in_degree": int(degrees.max(initial=0)), "empty_rows": int((degrees == 0).sum()),
+                "max_out_degree": int(np.bincount(self.indices, minlength=1).max())}
+
+
+def _data_file(relative: str) -> Path:
+    root = os.environ.get("GSB_DATA")
+    if not root:
+        raise Unavailable("GSB_DATA is not set: point it at the folder of the real data sets")
+    path = Path(root) / relative
+    if not path.exists():
+        raise Unavailable(f"{path} does not exist")
+    return path
+
+
+def _csr(destinations: np.ndarray, sources: np.ndarray, nodes: int) -> scipy.sparse.csr_matrix:
+    """CSR that keeps parallel edges (two packages may be related in several ways), which SciPy's tocsr would add up."""
+    order = np.lexsort((sources, destinations))
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(destinations, minlength=nodes)))).astype(np.int32)
+    return scipy.sparse.csr_matrix((np.ones(len(sources), np.float32), sources[order], indptr), shape=(nodes, nodes))
+
+
+def cora() -> scipy.sparse.csr_matrix:
+    """Cora's citation graph, symmetric, from Planetoid's ``ind.cora.graph``."""
+    path = _data_file("planetoid/ind.cora.graph")
+    # PyG reads it: the file is a pickle of Planetoid's authors, {node: [neighbours]}.
+    try:
+        from torch_geometric.io import read_planetoid_data
+    except ImportError:
+        raise Unavailable("reading Cora needs torch_geometric: pip install torch-geometric") from None
+    edge_index = read_planetoid_data(str(path.parent), "cora").edge_index.numpy()
+    return _csr(edge_index[1], edge_index[0], int(edge_index.max()) + 1)
+
+
+def _npz(relative: str) -> scipy.sparse.csr_matrix:
+    with np.load(_data_file(relative)) as data:
+        return _csr(data["dst"], data["src"], len(data["label"]))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to get a graph. ``load`` takes a seed."""
+
+    origin: str
+    load: Callable[[int], scipy.sparse.csr_matrix]
+
+
+RECIPES: dict[str, Recipe] = {
+    "cora": Recipe("real", lambda seed: cora()),
+    "debian": Recipe("real", lambda seed: _npz("debian.npz")),
+    "wordnet": Recipe("real", lambda seed: _npz("wordnet.npz")),
+    "pubmed": Recipe("generated at PubMed's size", lambda seed: power_law(
+        19_717, 88_648, 2.2, 171, seed, communities=64, locality=0.8)),
+    # PPI's training set is 20 graphs side by side.
+    "ppi": Recipe("generated at PPI's size (20 training graphs)", lambda seed: power_law(
+        44_906, 1_226_368, 2.1, 721, seed, communities=20, locality=1.0, shuffled=False)),
+    "arxiv": Recipe("generated at ogbn-arxiv's size", lambda seed: power_law(
+        169_343, 1_166_243, 1.95, 13_155, seed, communities=128, locality=0.6, source_skew=0.5)),
+    "citeseer": Recipe("generated at CiteSeer's size", lambda seed: power_law(
+        3_327, 9_104, 2.4, 99, seed, communities=16, locality=0.8)),
+    "community": Recipe("generated, 1,000,000 edges", lambda seed: power_law(
+        100_000, 1_000_000, 2.1, 2_000, seed, communities=100, locality=0.8)),
+    "proteins": Recipe("generated at ogbn-proteins' size", lambda seed: power_law(
+        132_534, 79_122_504, 2.2, 7_750, seed, communities=8, locality=0.9, shuffled=False)),
+    "reddit": Recipe("generated at Reddit's size", lambda seed: power_law(
+        232_965, 114_615_892, 2.0, 21_657, seed, communities=41, locality=0.5)),
+}
+
+DEFAULT = ("cora", "pubmed", "wordnet", "debian", "ppi", "arxiv")
+
+
+def load(name: str, seed: int = 0) -> BenchmarkGraph:
+    """The named graph. Raises ValueError for an unknown name and Unavailable when its data are absent."""
+    if name not in RECIPES:
+        raise ValueError(f"unknown graph {name!r}: choose from {', '.join(RECIPES)}")
+    recipe = RECIPES[name]
+    return BenchmarkGraph.of(name, recipe.origin, recipe.load(seed))

@@ -1,0 +1,184 @@
+"""The contenders of the SpMM benchmark, each at equal work: the same float32 operands in, the same results out.
+
+A contender is prepared once per graph, outside the timed region: whatever structure it can keep between calls of a
+training loop it may build there (formats, transposes, index types). The preparation's cost is reported apart.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import numpy as np
+import scipy.sparse
+import torch
+
+from benchmarks.graphs import BenchmarkGraph
+from benchmarks.problem import Problem
+from benchmarks.summary import OURS
+
+Call = Callable[[], tuple]
+
+
+class Contender(ABC):
+    """One library's way to aggregate. ``note`` says what a reader of the numbers must know about it."""
+
+    name: str
+    note: str
+
+    @abstractmethod
+    def prepare(self, graph: BenchmarkGraph) -> None:
+        """Build what can be kept between calls on this graph."""
+
+    @abstractmethod
+    def bind(self, problem: Problem) -> Call | None:
+        """A callable giving the mode's results, or None where the library cannot do the work."""
+
+
+class TorchContender(Contender):
+    """A contender whose forward is differentiable by torch."""
+
+    @abstractmethod
+    def forward(self, problem: Problem) -> Callable[[], torch.Tensor]:
+        """A callable giving y."""
+
+    def bind(self, problem: Problem) -> Call | None:
+        forward = self.forward(problem)
+        if not problem.mode.backward:
+            return lambda: (forward(),)
+
+        def step():
+            y = forward()
+            return (y, *torch.autograd.grad(y, problem.leaves, problem.cotangent))
+
+        return step
+
+
+class Ours(TorchContender):
+    name = OURS
+    note = "gsb.spmm; int32 indices"
+
+    def prepare(self, graph):
+        import gnn_sparse_backend as gsb
+
+        self._spmm = gsb.spmm
+        self._graph = gsb.Graph.from_csr(torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices), graph.shape)
+        # What the first training step would build: the transpose for the gradient, and the plan's statistics.
+        for structure in (self._graph, self._graph.transpose):
+            structure.statistics
+
+    def forward(self, problem):
+        spmm, graph, x, weight = self._spmm, self._graph, problem.x, problem.weight
+        return lambda: spmm(graph, x, weight)
+
+
+class DGL(TorchContender):
+    name = "dgl"
+    note = "dgl.ops.copy_u_sum and u_mul_e_sum; int32 indices, CSR and CSC kept"
+
+    def prepare(self, graph):
+        import dgl
+        import dgl.ops
+
+        self._ops = dgl.ops
+        structure = ("csc", (torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices),
+                             torch.empty(0, dtype=torch.int32)))
+        rows, columns = graph.shape
+        self._graph = dgl.heterograph({("source", "edge", "destination"): structure},
+                                      num_nodes_dict={"source": columns, "destination": rows})
+        self._graph.create_formats_()
+
+    def forward(self, problem):
+        ops, graph, x, weight = self._ops, self._graph, problem.x, problem.weight
+        if weight is None:
+            return lambda: ops.copy_u_sum(graph, x)
+        return lambda: ops.u_mul_e_sum(graph, x, weight.unsqueeze(1))
+
+
+class TorchCSR(TorchContender):
+    """torch's CSR product. An unweighted sum multiplies by ones: torch has no CSR matrix without values."""
+
+    def __init__(self, index_type: torch.dtype) -> None:
+        bits = torch.iinfo(index_type).bits
+        self._index_type = index_type
+        self.name = f"torch-csr-{bits}"
+        self.note = f"torch.sparse_csr_tensor @ x; int{bits} indices; ones as values when unweighted"
+
+    def prepare(self, graph):
+        self._indptr = torch.from_numpy(graph.indptr).to(self._index_type)
+        self._indices = torch.from_numpy(graph.indices).to(self._index_type)
+        self._shape = graph.shape
+        self._unweighted = self._matrix(torch.ones(graph.num_edges))
+
+    def _matrix(self, values: torch.Tensor) -> torch.Tensor:
+        return torch.sparse_csr_tensor(self._indptr, self._indices, values, self._shape, check_invariants=False)
+
+    def product(self, matrix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return matrix @ x
+
+    def forward(self, problem):
+        x, weight = problem.x, problem.weight
+        if weight is not None and weight.requires_grad:
+            return lambda: self.product(self._matrix(weight), x)
+        matrix = self._unweighted if weight is None else self._matrix(weight)
+        return lambda: self.product(matrix, x)
+
+
+class TorchReduce(TorchCSR):
+    """torch's CSR product through its ``reduce`` path, another kernel with another gradient."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.int32)
+        self.name = "torch-reduce"
+        self.note = 'torch.sparse.mm(csr, x, "sum"); int32 indices; ones as values when unweighted'
+
+    def product(self, matrix, x):
+        return torch.sparse.mm(matrix, x, "sum")
+
+
+class PyGScatter(TorchContender):
+    name = "pyg-scatter"
+    note = "index_select, product, torch_geometric.utils.scatter, as MessagePassing does; int64 edge_index sorted by row"
+
+    def prepare(self, graph):
+        from torch_geometric.utils import scatter
+
+        self._scatter = scatter
+        self._rows = torch.from_numpy(np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr)))
+        self._columns = torch.from_numpy(graph.indices).long()
+        self._num_rows = graph.shape[0]
+
+    def forward(self, problem):
+        x, weight = problem.x, problem.weight
+        scatter, rows, columns, num_rows = self._scatter, self._rows, self._columns, self._num_rows
+
+        def aggregate():
+            messages = x.index_select(0, columns)
+            if weight is not None:
+                messages = weight.view(-1, 1) * messages
+            return scatter(messages, rows, dim=0, dim_size=num_rows, reduce="sum")
+
+        return aggregate
+
+
+class SciPy(Contender):
+    name = "scipy"
+    note = "csr_matrix @ x; one thread only; no gradients; ones as values when unweighted"
+
+    def prepare(self, graph):
+        self._matrix = scipy.sparse.csr_matrix(
+            (np.ones(graph.num_edges, np.float32), graph.indices, graph.indptr), shape=graph.shape)
+
+    def bind(self, problem):
+        if problem.mode.backward:
+            return None
+        matrix, x = self._matrix, problem.x.numpy()
+        if problem.weight is not None:
+            matrix = scipy.sparse.csr_matrix(
+                (problem.weight.numpy(), matrix.indices, matrix.indptr), shape=matrix.shape)
+        return lambda: (matrix @ x,)
+
+
+def contenders() -> list[Contender]:
+    """All contenders, ours first."""
+    return [Ours(), DGL(), TorchCSR(torch.int32), TorchCSR(torch.int64), TorchReduce(), PyGScatter(), SciPy()]

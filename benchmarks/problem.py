@@ -1,0 +1,133 @@
+"""One cell of the SpMM benchmark: the operands, and an independent check of a contender's answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse
+import torch
+
+from benchmarks.graphs import BenchmarkGraph
+
+CHECKED_COLUMNS = 8
+CHECKED_EDGES = 4096
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What a cell computes: y = A x, weighted or not, and with ``backward`` its gradients to x and to the weights."""
+
+    weighted: bool
+    backward: bool
+
+    @property
+    def name(self) -> str:
+        return f"{'weighted' if self.weighted else 'unweighted'} {'forward+backward' if self.backward else 'forward'}"
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        if not self.backward:
+            return ("y",)
+        return ("y", "dx", "dweight") if self.weighted else ("y", "dx")
+
+
+MODES = tuple(Mode(weighted, backward) for backward in (False, True) for weighted in (False, True))
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Random values that the modes of one graph and width share: x (n_src, F), weight (E,), cotangent (n_dst, F)."""
+
+    x: torch.Tensor
+    weight: torch.Tensor
+    cotangent: torch.Tensor
+
+    @classmethod
+    def random(cls, graph: BenchmarkGraph, features: int, seed: int = 0) -> Operands:
+        generator = torch.Generator().manual_seed(seed)
+        rows, columns = graph.shape
+        return cls(torch.randn(columns, features, generator=generator),
+                   torch.rand(graph.num_edges, generator=generator) + 0.5,
+                   torch.randn(rows, features, generator=generator))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The float32 operands of a cell.
+
+    x: (n_src, F). weight: (E,) in CSR order, or None. cotangent: (n_dst, F), or None without backward.
+    """
+
+    graph: BenchmarkGraph
+    mode: Mode
+    x: torch.Tensor
+    weight: torch.Tensor | None
+    cotangent: torch.Tensor | None
+
+    @classmethod
+    def of(cls, graph: BenchmarkGraph, mode: Mode, operands: Operands) -> Problem:
+        def leaf(tensor):
+            return tensor.detach().requires_grad_(mode.backward)
+
+        return cls(graph, mode, leaf(operands.x), leaf(operands.weight) if mode.weighted else None,
+                   operands.cotangent if mode.backward else None)
+
+    @property
+    def leaves(self) -> tuple[torch.Tensor, ...]:
+        return (self.x,) if self.weight is None else (self.x, self.weight)
+
+    @cached_property
+    def _checks(self) -> list[tuple[np.ndarray | tuple, np.ndarray, np.ndarray]]:
+        """For each result: which of its entries are checked, their float64 values, and the error allowed to each."""
+        graph = self.graph
+        x = self.x.detach().numpy()
+        weight = np.ones(graph.num_edges) if self.weight is None else self.weight.detach().numpy().astype(np.float64)
+        matrix = scipy.sparse.csr_matrix((weight, graph.indices, graph.indptr), shape=graph.shape)
+        features = x.shape[1]
+        columns = np.unique(np.linspace(0, features - 1, CHECKED_COLUMNS).astype(int))
+        checks = [_product(matrix, x, columns)]
+        if self.cotangent is not None:
+            cotangent = self.cotangent.numpy()
+            checks.append(_product(matrix.T.tocsr(), cotangent, columns))
+            if self.weight is not None:
+                edges = np.unique(np.linspace(0, graph.num_edges - 1, CHECKED_EDGES).astype(int)) \
+                    if graph.num_edges else np.empty(0, int)
+                rows = np.searchsorted(graph.indptr, edges, side="right") - 1
+                terms = cotangent[rows].astype(np.float64) * x[graph.indices[edges]]
+                checks.append((edges, terms.sum(1), _allowance(np.full(len(edges), features), np.abs(terms).sum(1))))
+        return checks
+
+    def mismatch(self, results: tuple) -> str | None:
+        """None if ``results`` (y, then dx and dweight where the mode has them) are right, else what is wrong.
+
+        Compared with SciPy in float64 on a sample of columns (y, dx) and edges (dweight). An entry may be off by the
+        rounding of a float32 sum of its terms in any order, and no more.
+        """
+        if len(results) != len(self.mode.results):
+            return f"{len(results)} results instead of {len(self.mode.results)}"
+        for name, result, (where, expected, allowed) in zip(self.mode.results, results, self._checks):
+            given = np.asarray(result.detach() if isinstance(result, torch.Tensor) else result)
+            shape = {"y": (self.graph.shape[0], self.x.shape[1]), "dx": tuple(self.x.shape),
+                     "dweight": (self.graph.num_edges,)}[name]
+            if given.shape != shape:
+                return f"{name} has shape {given.shape} instead of {shape}"
+            wrong = ~(np.abs(given[where] - expected) <= allowed)
+            if wrong.any():
+                return f"{name} is wrong in {int(wrong.sum())} of {wrong.size} entries checked"
+        return None
+
+
+def _product(matrix: scipy.sparse.csr_matrix, dense: np.ndarray, columns: np.ndarray) -> tuple:
+    part = dense[:, columns].astype(np.float64)
+    terms = np.diff(matrix.indptr)[:, None]
+    return (slice(None), columns), matrix @ part, _allowance(terms, abs(matrix) @ np.abs(part))
+
+
+def _allowance(terms: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
+    """Bound on the error of a float32 sum of rounded products: random-walk growth, with a factor of 8 to spare.
+
+    The worst case is terms * eps * magnitude (Higham, Accuracy and Stability, section 4.2); it would hide bugs on hubs.
+    """
+    return 8 * np.sqrt(terms + 1) * np.finfo(np.float32).eps * magnitude + 1e-30
