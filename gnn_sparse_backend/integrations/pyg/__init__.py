@@ -1,0 +1,89 @@
+"""Our kernels under PyTorch Geometric (2.7 and later).
+
+=============  ==========================================================================================
+module         what it holds
+=============  ==========================================================================================
+``gather``     ``MessagePassing._index_select_safe``: features of every edge, not gathered yet
+``lazy``       the tensor that stands for them; a product with edge weights stays lazy
+``reduce``     sum and mean of a lazy message: one sparse kernel
+``matmul``     ``torch_geometric.utils.spmm`` and ``EdgeIndex.matmul``, for sparse adjacencies
+``graphs``     from index tensors to a ``Graph``, found again by provenance or content
+=============  ==========================================================================================
+
+Counted as ``copy.sum``, ``copy.mean``, ``mul.sum``, ``mul.mean`` (a message that is a copy, or a product with edge
+weights), ``spmm.*`` and ``matmul.*``. A message that the framework computes itself is counted once under ``propagate``,
+with the reason.
+"""
+from __future__ import annotations
+
+import sys
+
+import torch_geometric.edge_index
+import torch_geometric.nn
+import torch_geometric.utils
+from torch_geometric.nn.aggr import base as aggregation
+from torch_geometric.nn.conv import MessagePassing
+
+from ..patch import Patches
+from .gather import lazy_gather
+from .lazy import LazyMessage
+from .matmul import fused_matmul, fused_spmm
+from .reduce import GRAPHS, reduce_message
+
+_patches: Patches | None = None
+
+
+def activate() -> None:
+    """Put our kernels under PyG. Nothing if they are there already."""
+    global _patches
+    if _patches is not None:
+        return
+    patches = Patches()
+    patches.set(MessagePassing, "_index_select_safe", lazy_gather(MessagePassing._index_select_safe))
+    patches.set(aggregation, "scatter", _scriptable(_scatter(aggregation.scatter), aggregation.scatter))
+    edge_index = torch_geometric.edge_index.EdgeIndex
+    patches.set(edge_index, "matmul", fused_matmul(edge_index.matmul))
+    original = torch_geometric.utils.spmm
+    spmm = _scriptable(fused_spmm(original), original)
+    for module in _modules_that_hold("spmm", original):
+        patches.set(module, "spmm", spmm)
+    _patches = patches
+
+
+def deactivate() -> None:
+    """Restore every attribute of PyG and forget all graphs. Nothing if our kernels are not there."""
+    global _patches
+    if _patches is not None:
+        _patches.undo()
+        _patches = None
+        GRAPHS.clear()
+
+
+def forget() -> None:
+    """Forget all graphs. Needed only after writes to an edge index that PyTorch cannot see (see ``graphs``)."""
+    GRAPHS.clear()
+
+
+def _scatter(original):
+    def scatter(src, index, dim=0, dim_size=None, reduce="sum"):
+        if type(src) is LazyMessage:
+            out = reduce_message(src, index, dim, dim_size, reduce)
+            if out is not NotImplemented:
+                return out
+            src = src._recipe.value("computed already")
+        return original(src, index, dim, dim_size, reduce)
+
+    return scatter
+
+
+def _scriptable(function, original):
+    """Let ``torch.jit.script`` compile ``original`` where it meets ``function`` (as ``torch.jit.script_if_tracing``)."""
+    function.__script_if_tracing_wrapper = True
+    function.__original_fn = original
+    return function
+
+
+def _modules_that_hold(name: str, value) -> list:
+    """Modules whose global ``name`` is ``value``: PyG's layers import their helpers by name."""
+    return [module for module in list(sys.modules.values())
+            if module is not None and getattr(module, "__dict__", {}).get(name) is value]

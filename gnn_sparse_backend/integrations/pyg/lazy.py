@@ -1,0 +1,259 @@
+"""``LazyMessage``: the gathered features of a message that has not been gathered yet."""
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.utils._pytree import tree_map_only
+
+from ..counters import fallback
+
+PROPAGATE = "propagate"
+_make_wrapper = Tensor._make_wrapper_subclass
+
+
+class Recipe:
+    """How to compute a message: ``features[index]``, then a view, then the product with a weight.
+
+    Attributes:
+        gather: the framework's own ``(features, index) -> messages``.
+        features: (n, ...) node features.
+        index: (E,) node of every edge.
+        weight: None, or a tensor of shape (E, 1, ...) or (E, H, 1) that broadcasts against the message.
+        weight_first: whether the weight is the left operand of the product.
+        shape: shape of the message, (E, ...).
+        dtype: type of the message.
+    """
+
+    __slots__ = ("gather", "features", "index", "weight", "weight_first", "shape", "dtype",
+                 "_versions", "_grad", "_inference", "_value")
+
+    def __init__(self, gather, features, index, weight, weight_first, shape, dtype):
+        self.gather, self.features, self.index = gather, features, index
+        self.weight, self.weight_first, self.shape, self.dtype = weight, weight_first, shape, dtype
+        self._versions = self._current_versions()
+        self._grad = torch.is_grad_enabled()
+        self._inference = torch.is_inference_mode_enabled()
+        self._value = None
+
+    def fusable(self) -> bool:
+        """Whether the message may still be computed together with its reduction: nobody has looked at it, and the mode
+        that it was asked for in is the mode now."""
+        self.check_unmodified()
+        return (self._value is None and self._grad == torch.is_grad_enabled()
+                and self._inference == torch.is_inference_mode_enabled())
+
+    def value(self, reason: str) -> Tensor:
+        """The message itself, computed once by the framework's own operations, in the mode of the gather."""
+        if self._value is None:
+            self.check_unmodified()
+            fallback("pyg", PROPAGATE, reason)
+            with ExitStack() as modes:
+                if self._inference != torch.is_inference_mode_enabled():
+                    modes.enter_context(torch.inference_mode(self._inference))
+                if self._grad != torch.is_grad_enabled():
+                    modes.enter_context(torch.set_grad_enabled(self._grad))
+                self._value = self._compute(self.features, self.weight)
+        return self._value
+
+    def value_below_autograd(self, reason: str) -> Tensor:
+        """The message without its history, for code that PyTorch calls below autograd."""
+        if self._value is not None:
+            return self._value.detach()
+        self.check_unmodified()
+        fallback("pyg", PROPAGATE, reason)
+        with torch.no_grad():
+            return self._compute(self.features.detach(), None if self.weight is None else self.weight.detach())
+
+    def _compute(self, features: Tensor, weight: Tensor | None) -> Tensor:
+        message = self.gather(features, self.index).view(self.shape)
+        if weight is None:
+            return message
+        return weight * message if self.weight_first else message * weight
+
+    def check_unmodified(self) -> None:
+        """Raise if what the message is made of was written to since: its values at the time of the gather are lost."""
+        if self._versions != self._current_versions():
+            raise RuntimeError(
+                "gnn_sparse_backend gathers the messages of a PyG layer only when they are used, but the node features, "
+                "the edge weights or the edge index were modified in place in between; modify a clone instead, or run "
+                "this layer under gnn_sparse_backend.disable('pyg')")
+
+    def _current_versions(self) -> tuple:
+        tensors = (self.features, self.index) if self.weight is None else (self.features, self.index, self.weight)
+        return tuple([None if t.is_inference() else t._version for t in tensors])
+
+
+class LazyMessage(Tensor):
+    """A (E, ...) tensor that stands for ``features[index]``, possibly times edge weights, without holding it.
+
+    Shape, type and device are known; a product with edge weights stays lazy; a sum or mean reduction runs one sparse
+    kernel (see ``reduce.py``); anything else first computes the message with the framework's operations and goes on
+    with an ordinary tensor. The tensor is a node of the autograd graph, so code that PyTorch does not announce through
+    ``__torch_function__`` (custom autograd functions, TorchScript) gets right values and right gradients too.
+    """
+
+    _recipe: Recipe
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        handler = HANDLERS.get(func)
+        if handler is not None:
+            result = handler(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        elif func in _METADATA:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
+        args, kwargs = materialise((args, kwargs), f"the message is used by {_name(func)}")
+        return func(*args, **kwargs)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        reason = f"the message is used by {func} inside an autograd function or compiled code"
+        args, kwargs = tree_map_only(cls, lambda lazy: lazy._recipe.value_below_autograd(reason), (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+    @property
+    def shape(self):
+        return self._recipe.shape
+
+    def size(self, dim=None):
+        shape = self._recipe.shape
+        return shape if dim is None else shape[dim]
+
+    def dim(self):
+        return len(self._recipe.shape)
+
+    def __mul__(self, other):
+        return times(self, other, weight_first=False)
+
+    def __rmul__(self, other):
+        return times(self, other, weight_first=True)
+
+
+def lazy_message(recipe: Recipe) -> LazyMessage:
+    """The tensor of a recipe."""
+    if recipe._grad and (recipe.features.requires_grad or recipe.weight is not None and recipe.weight.requires_grad):
+        return _History.apply(recipe.features, recipe.weight, recipe)
+    return _wrap(recipe)
+
+
+def materialise(tree, reason: str):
+    """``tree`` with every lazy message in it computed."""
+    return tree_map_only(LazyMessage, lambda lazy: lazy._recipe.value(reason), tree)
+
+
+def times(lazy: LazyMessage, other, weight_first: bool) -> Tensor:
+    """The product of a message and ``other``: lazy if ``other`` is one number per edge, or per edge and head."""
+    recipe = lazy._recipe
+    if recipe.weight is None and _is_edge_weight(other, recipe) and recipe.fusable():
+        return lazy_message(Recipe(recipe.gather, recipe.features, recipe.index, other, weight_first, recipe.shape,
+                                   torch.promote_types(other.dtype, recipe.dtype)))
+    message, other = materialise((lazy, other), "the message is multiplied by something other than one edge weight")
+    return other * message if weight_first else message * other
+
+
+def _is_edge_weight(other, recipe: Recipe) -> bool:
+    if type(other) is not Tensor and type(other) is not torch.nn.Parameter:
+        return False
+    shape, own = other.shape, recipe.shape
+    if len(shape) != len(own) or shape[0] != own[0] or shape[-1] != 1 or other.layout is not torch.strided:
+        return False
+    if len(shape) == 3 and shape[1] != 1 and shape[1] != own[1]:
+        return False
+    return not other.is_complex() and other.device == recipe.features.device and not (own[-1] == 1 and len(own) == 1)
+
+
+def _wrap(recipe: Recipe) -> LazyMessage:
+    lazy = _make_wrapper(LazyMessage, recipe.shape, dtype=recipe.dtype, device=recipe.features.device)
+    lazy._recipe = recipe
+    return lazy
+
+
+class _History(Function):
+    """Autograd's view of a recipe, used only where a lazy message is differentiated without having been computed by
+    ``Recipe.value``. The recipe is kept on ``ctx`` and not saved: it is not data, and it checks versions itself."""
+
+    @staticmethod
+    def forward(ctx, features, weight, recipe):
+        ctx.recipe = recipe
+        return _wrap(recipe)
+
+    @staticmethod
+    def backward(ctx, grad):
+        recipe = ctx.recipe
+        recipe.check_unmodified()
+        features, weight, index = recipe.features, recipe.weight, recipe.index
+        grad_features = grad_weight = None
+        if ctx.needs_input_grad[0]:
+            per_edge = grad if weight is None else grad * weight
+            per_edge = per_edge.to(features.dtype).reshape(index.shape + features.shape[1:])
+            grad_features = torch.zeros_like(features).index_add(0, index, per_edge)
+        if ctx.needs_input_grad[1]:
+            messages = features.index_select(0, index).view(recipe.shape)
+            grad_weight = (grad * messages).sum_to_size(weight.shape).to(weight.dtype)
+        return grad_features, grad_weight, None
+
+
+def _name(func) -> str:
+    if getattr(func, "__name__", None) in ("__get__", "__set__"):
+        return f".{func.__self__.__name__}"
+    return getattr(func, "__name__", None) or str(func)
+
+
+def _view(lazy, *shape, **other):
+    """``x_j.view(-1, heads, width)`` of features (n, heads * width): still a gather."""
+    if type(lazy) is not LazyMessage or other:
+        return NotImplemented
+    recipe = lazy._recipe
+    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
+        shape = tuple(shape[0])
+    if not all(type(extent) is int for extent in shape) or len(shape) not in (2, 3) or recipe.weight is not None:
+        return NotImplemented
+    edges, *rest = shape
+    width = recipe.shape[1:].numel()
+    if edges not in (-1, recipe.shape[0]) or min(rest) < 1 or torch.Size(rest).numel() != width or not recipe.fusable():
+        return NotImplemented
+    return lazy_message(Recipe(recipe.gather, recipe.features, recipe.index, None, False,
+                               torch.Size((recipe.shape[0], *rest)), recipe.dtype))
+
+
+def _multiply(first, second, **other):
+    if other:
+        return NotImplemented
+    if type(first) is LazyMessage:
+        return times(first, second, weight_first=False)
+    return times(second, first, weight_first=True)
+
+
+def _new(name):
+    def make(lazy, *args, **kwargs):
+        kwargs.setdefault("dtype", lazy._recipe.dtype)
+        return getattr(lazy._recipe.features, name)(*args, **kwargs)
+    return make
+
+
+def _expand_as(tensor, other):
+    return NotImplemented if type(tensor) is LazyMessage else tensor.expand(other.shape)
+
+
+HANDLERS = {
+    torch.mul: _multiply, torch.multiply: _multiply, Tensor.mul: _multiply, Tensor.multiply: _multiply,
+    Tensor.__mul__: _multiply,
+    Tensor.view: _view, Tensor.reshape: _view,
+    Tensor.expand_as: _expand_as,
+    **{getattr(Tensor, name): _new(name) for name in ("new_zeros", "new_ones", "new_empty", "new_full")},
+}
+"""What ``LazyMessage`` does instead of computing the message; ``NotImplemented`` to compute it after all."""
+
+_METADATA = frozenset([
+    Tensor.size, Tensor.dim, Tensor.numel, Tensor.nelement, Tensor.ndimension, Tensor.is_floating_point,
+    Tensor.is_complex, Tensor.get_device, Tensor.__len__, torch.is_floating_point, torch.is_complex, torch.numel,
+    *[getattr(Tensor, name).__get__ for name in
+      ("shape", "ndim", "dtype", "device", "layout", "requires_grad", "is_cuda", "is_cpu", "is_meta", "is_sparse",
+       "is_quantized", "is_mkldnn", "is_nested", "is_mps", "is_xpu")],
+])

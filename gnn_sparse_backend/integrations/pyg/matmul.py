@@ -1,0 +1,113 @@
+"""Sparse adjacencies: ``torch_geometric.utils.spmm`` and ``EdgeIndex.matmul``, which ``message_and_aggregate`` calls."""
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch_geometric.edge_index import EdgeIndex
+
+from ...ops.checks import FLOATING
+from ...ops.spmm import spmm
+from ..counters import fallback, ours
+from .gather import transformed
+from .reduce import GRAPHS
+
+_REDUCES = {"sum": "sum", "add": "sum", "mean": "mean"}
+_LAYOUTS = {torch.sparse_csr: "csr", torch.sparse_csc: "csc", torch.sparse_coo: "coo"}
+
+
+def fused_spmm(original):
+    """``torch_geometric.utils.spmm`` that runs sums and means over torch sparse matrices on our kernel."""
+
+    @functools.wraps(original)
+    def pyg_spmm(src, other: Tensor, reduce: str = "sum") -> Tensor:
+        if isinstance(src, EdgeIndex):
+            return original(src, other, reduce)  # which calls EdgeIndex.matmul
+        reason = _why_not_matrix(src, other) or _why_not_product(other, reduce)
+        if reason is not None:
+            fallback("pyg", f"spmm.{reduce}", reason)
+            return original(src, other, reduce)
+        kind = _LAYOUTS[src.layout]
+        if kind == "csr":
+            first, second = src.crow_indices(), src.col_indices()
+        elif kind == "csc":
+            first, second = src.ccol_indices(), src.row_indices()
+        else:
+            first, second = src.indices()
+        graph = GRAPHS.find(kind, first, second, tuple(src.shape), owner=src)
+        return _product("spmm", graph, other, src.values(), reduce)
+
+    return pyg_spmm
+
+
+def fused_matmul(original):
+    """``EdgeIndex.matmul`` that runs sums and means over a dense matrix on our kernel."""
+
+    @functools.wraps(original)
+    def matmul(self, other, input_value=None, other_value=None, reduce="sum", transpose=False):
+        reason = _why_not_edge_index(self, other, input_value, other_value, transpose) or _why_not_product(other, reduce)
+        if reason is not None:
+            fallback("pyg", f"matmul.{reduce}", reason)
+            return original(self, other, input_value, other_value, reduce, transpose)
+        row, col = self._data
+        shape = self.get_sparse_size()
+        if transpose:
+            row, col, shape = col, row, shape[::-1]
+        graph = GRAPHS.find("coo", row, col, tuple(shape))
+        return _product("matmul", graph, other, input_value, reduce)
+
+    return matmul
+
+
+def _product(operator: str, graph, other: Tensor, value: Tensor | None, reduce: str) -> Tensor:
+    reduce = _REDUCES[reduce]
+    out = spmm(graph, other, value, reduce)
+    ours("pyg", f"{operator}.{reduce}")
+    return out
+
+
+def _why_not_product(other, reduce: str) -> str | None:
+    if reduce not in _REDUCES:
+        return f"the reduction is {reduce!r}"
+    if type(other) is not Tensor and type(other) is not Parameter:
+        return f"the features are a {type(other).__name__}"
+    if other.dim() != 2 or other.layout is not torch.strided:
+        return "the features are not a dense matrix"
+    if other.dtype not in FLOATING:
+        return f"the features are {other.dtype}"
+    if other.device.type != "cpu":
+        return f"the features are on {other.device.type}"
+    if other.shape[1] == 0:
+        return "the features have width 0"
+    return transformed()
+
+
+def _why_not_matrix(src, other) -> str | None:
+    if type(src) is not Tensor and type(src) is not Parameter:
+        return f"the matrix is a {type(src).__name__}"
+    if src.layout not in _LAYOUTS or src.dim() != 2:
+        return f"the matrix has layout {src.layout}"
+    if src.device.type != "cpu" or not isinstance(other, Tensor) or src.dtype is not other.dtype:
+        return "the matrix differs from the features in type or device"
+    if src.dense_dim() or src.layout is torch.sparse_coo and not src.is_coalesced():
+        return "the matrix is not coalesced or its entries are not numbers"
+    if src.shape[1] != other.shape[0]:
+        return "the shapes of the matrix and the features do not fit"
+    return None
+
+
+def _why_not_edge_index(edges, other, value, other_value, transpose: bool) -> str | None:
+    if not isinstance(other, Tensor) or isinstance(other, EdgeIndex) or other_value is not None:
+        return "the product of two sparse matrices"
+    if not (edges.is_sorted_by_col if transpose else edges.is_sorted_by_row):
+        return "the edge index is not sorted for this product"
+    if edges.device.type != "cpu":
+        return f"the edge index is on {edges.device.type}"
+    if other.dim() != 2 or other.shape[0] != edges.get_sparse_size(0 if transpose else 1):
+        return "the shapes of the edge index and the features do not fit"
+    if value is not None and (type(value) not in (Tensor, Parameter) or value.shape != edges.shape[1:]
+                              or value.dtype is not other.dtype or value.device != other.device):
+        return "the values are not one number per edge of the features' type"
+    return None
