@@ -1,0 +1,61 @@
+"""The CPU schedule: one parallel loop over independent rows, vectors over static features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import s_tir
+
+from ..coordinate.program import Iteration, walk_iterations
+from ..lower.nest import plan_nest
+from ..position.function import PositionFunction
+from .primitives.vectorize import refuses, vectorize_spatial
+
+
+@dataclass(frozen=True)
+class CpuSchedule:
+    """parallel: run the outermost loop of every iteration on the thread pool where its elements are independent.
+
+    vectorize: a spatial iteration over one static dense axis runs as a vector loop.
+    """
+
+    parallel: bool = True
+    vectorize: bool = True
+
+    def apply(self, stage2: PositionFunction) -> PositionFunction:
+        if self.vectorize:
+            for iteration in walk_iterations(stage2.program.iterations):
+                if refuses(iteration) is None and iteration.axes[0].length > 1:
+                    stage2 = vectorize_spatial(stage2, iteration)
+        schedule = s_tir.Schedule(stage2.function)
+        if self.parallel:
+            for iteration in stage2.program.iterations:
+                if independent(iteration):
+                    schedule.parallel(schedule.get_loops(schedule.get_sblock(block_name(iteration, 0)))[0])
+        decompose_reductions(schedule, stage2)
+        return stage2.with_function(schedule.mod["main"].with_attr("global_symbol", stage2.name))
+
+
+def block_name(iteration: Iteration, segment: int) -> str:
+    """The block that closes a segment of the iteration's nest."""
+    last = segment == len(plan_nest(iteration).segments) - 1
+    return iteration.name if last else f"{iteration.name}_{segment}"
+
+
+def independent(iteration: Iteration) -> bool:
+    """Elements of the outermost axis write disjoint places."""
+    outer = iteration.axes[0]
+    return iteration.kinds[0] == "S" and outer.unique and not any(outer in group for group in iteration.fused)
+
+
+def decompose_reductions(schedule, stage2: PositionFunction) -> None:
+    """Give every init a nest of its own before its reduction, so that it also runs where the reduction is empty."""
+    for iteration in walk_iterations(stage2.program.iterations):
+        if not iteration.init:
+            continue
+        nest = plan_nest(iteration)
+        segment = nest.segments[nest.init_segment]
+        block = schedule.get_sblock(block_name(iteration, nest.init_segment))
+        loops = schedule.get_loops(block)
+        first = next(at for at, loop in enumerate(segment) if loop.kind == "R")
+        schedule.decompose_reduction(block, loops[len(loops) - len(segment) + first])

@@ -1,0 +1,54 @@
+"""Vectorise the loop of a spatial iteration that accumulates into its own elements."""
+
+from __future__ import annotations
+
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from ...coordinate.axes import StageIError
+from ...coordinate.expr import Load, walk
+from ...coordinate.program import Iteration, Store
+from ...position.function import PositionFunction
+
+
+def vectorize_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
+    """Make the loop of `iteration`, over one static dense spatial axis, a vector loop.
+
+    TVM's `vectorize` refuses a block that reads what it writes; here stage I says that it is safe.
+
+    Preconditions, each refused with a StageIError: one axis, spatial, dense-fixed of static length; a body of stores
+    only; every buffer that is stored to is read at the very same indices, if at all.
+
+        for k in range(64):                                  for k in vectorized(64):
+            with block("sum_0"): S[vk] = S[vk] + x[vk]  ->       with block("sum_0"): S[vk] = S[vk] + x[vk]
+    """
+    reason = refuses(iteration)
+    if reason:
+        raise StageIError(f"vectorize_spatial: iteration {iteration.name!r} {reason}")
+
+    def visit(loop, mutator):
+        body = loop.body
+        if isinstance(body, s_tir.SBlockRealize) and body.block.name_hint == iteration.name:
+            return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.VECTORIZED, body)
+        return mutator.default_mutate(loop)
+
+    function = stage2.function
+    body = tvm_ffi.structural_mutate(function.body, [(tirx.For, visit)])
+    return stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))
+
+
+def refuses(iteration: Iteration) -> str | None:
+    """Why `iteration` cannot be vectorised, or None."""
+    if len(iteration.axes) != 1 or iteration.kinds != "S":
+        return "is not over one spatial axis"
+    axis = iteration.axes[0]
+    if axis.kind != "dense_fixed" or not isinstance(axis.length, int):
+        return f"is over axis {axis.name!r}, which is not dense-fixed of static length"
+    if not all(isinstance(s, Store) for s in iteration.body):
+        return "holds other iterations"
+    for store in iteration.body:
+        for other in iteration.body:
+            for expr in (e for root in (other.value, *other.indices) for e in walk(root)):
+                if isinstance(expr, Load) and expr.buffer == store.buffer and expr.indices != store.indices:
+                    return f"reads buffer {store.buffer.name!r} elsewhere than it writes it"
+    return None

@@ -1,0 +1,153 @@
+"""Exact tiling of a static dense axis, so that accumulators can live in registers.
+
+A guard in an innermost vector loop turns it scalar, so an axis of width 602 must not be cut by a single tile width. It is
+cut into tiles, and each tile into chunks, whose widths are given exactly. Each tile is a pass of its own over the
+reduction (its accumulators fit the register file); the chunks of one tile are updated side by side within it.
+
+    rows (I):                                   rows (I):
+      sum (J, K): init S[k] = 0                   zero_0 (K_0): S_0[k] = 0;  zero_1 (K_1): S_1[k] = 0
+                  S[k] += A[i,j] * B[j,k]   ->    sum_0 (J): sum_0_0 (K_0): S_0[k] += A[i,j] * B[j,k]
+      out (K):    C[i,k] = S[k]                              sum_0_1 (K_1): S_1[k] += A[i,j] * B[j,64+k]
+                                                  out_0 (K_0): C[i,k] = S_0[k]
+                                                  out_1 (K_1): C[i,64+k] = S_1[k]
+
+with tiles ((64, 26),) of an axis K of width 90.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..coordinate.axes import Axis, StageIError, dense_fixed
+from ..coordinate.expr import Binary, Const, Expr, Load, Var, children, rebuild
+from ..coordinate.program import Buffer, Iteration, Program, Store, walk_iterations
+from ..coordinate.validate import validate
+
+
+def tile_axis(program: Program, axis_name: str, tiles: tuple[tuple[int, ...], ...]) -> Program:
+    """Cut the spatial axis `axis_name` into tiles of chunks; widths must add up to its length.
+
+    Refuses (StageIError) an axis that is not static dense, that is reduced over, that is not the last axis where it
+    is visited, or whose local buffers are indexed by anything but its own iterator.
+    """
+    axis = program.axis(axis_name)
+    _check(program, axis, tiles)
+    chunks: list[_Chunk] = []
+    start = 0
+    for t, widths in enumerate(tiles):
+        for width in widths:
+            number = len(chunks)
+            chunks.append(_Chunk(t, number, start, width, dense_fixed(f"{axis.name}_{number}", width)))
+            start += width
+    iterations = tuple(_outer(it, axis, chunks) for it in program.iterations)
+    at = program.axes.index(axis) + 1
+    # the axis itself stays: parameters are still declared on it
+    axes = program.axes[:at] + tuple(c.axis for c in chunks) + program.axes[at:]
+    tiled = replace(program, axes=axes, iterations=iterations).with_provenance(f"tile_axis({axis_name}, {tiles})")
+    validate(tiled)
+    return tiled
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    tile: int
+    number: int
+    start: int
+    width: int
+    axis: Axis
+
+
+def _check(program: Program, axis: Axis, tiles) -> None:
+    if axis.kind != "dense_fixed" or not isinstance(axis.length, int):
+        raise StageIError(f"tile_axis: axis {axis.name!r} is not dense-fixed with a static length")
+    widths = [w for tile in tiles for w in tile]
+    if sum(widths) != axis.length or any(w < 1 for w in widths):
+        raise StageIError(f"tile_axis: tiles {tiles} do not add up to the length {axis.length} of axis {axis.name!r}")
+    for it in walk_iterations(program.iterations):
+        if axis not in it.axes:
+            continue
+        if it.axes[-1] != axis or it.kinds[-1] != "S":
+            raise StageIError(f"tile_axis: axis {axis.name!r} must be the last and a spatial axis of {it.name!r}")
+        if any(isinstance(s, Iteration) for s in it.body):
+            raise StageIError(f"tile_axis: iteration {it.name!r} holds iterations under axis {axis.name!r}")
+    if any(axis in b.axes for b in program.buffers if b.scope == "temporary"):
+        raise StageIError(f"tile_axis: a temporary buffer stands on axis {axis.name!r}")
+
+
+def _visits(statement, axis: Axis) -> bool:
+    return isinstance(statement, Iteration) and any(axis in it.axes for it in walk_iterations((statement,)))
+
+
+def _outer(it: Iteration, axis: Axis, chunks: list[_Chunk]) -> Iteration:
+    """Rewrite below the iteration whose statements visit the axis directly."""
+    if axis in it.axes:
+        raise StageIError(f"tile_axis: iteration {it.name!r} visits axis {axis.name!r} outside any enclosing iteration")
+    if not any(_visits(s, axis) for s in it.body):
+        return it
+    if not any(isinstance(s, Iteration) and axis in s.axes for s in it.body):
+        body = tuple(_outer(s, axis, chunks) if _visits(s, axis) else s for s in it.body)
+        return replace(it, body=body)
+    owned = [b for b in it.locals if axis in b.axes]
+    kept = tuple(b for b in it.locals if axis not in b.axes)
+    split = {
+        (b, c.number): Buffer(
+            f"{b.name}_{c.number}", tuple(c.axis if a == axis else a for a in b.axes), b.dtype, b.scope
+        )
+        for b in owned
+        for c in chunks
+    }
+    body: list = []
+    for t in sorted({c.tile for c in chunks}):
+        mine = [c for c in chunks if c.tile == t]
+        for statement in it.body:
+            if isinstance(statement, Iteration) and axis in statement.axes:
+                body.extend(_tile(statement, axis, t, mine, split))
+            elif t == 0:
+                body.append(statement)
+    return replace(it, locals=kept + tuple(split.values()), body=tuple(body))
+
+
+def _tile(it: Iteration, axis: Axis, tile: int, chunks: list[_Chunk], split) -> list[Iteration]:
+    """One iteration on (..., K) for one tile: its init, then its body, chunk by chunk."""
+    var = it.variable(axis)
+    out = []
+    for c in chunks:
+        if it.init:
+            spatial = it.spatial
+            name = f"{it.name}_zero_{c.number}"
+            axes = spatial[:-1] + (c.axis,)
+            variables = tuple(it.variable(a) for a in spatial)
+            stores = tuple(_store(s, var, axis, c, split) for s in it.init)
+            out.append(Iteration(name, axes, "S" * len(axes), variables, (), stores))
+    inner = []
+    for c in chunks:
+        stores = tuple(_store(s, var, axis, c, split) for s in it.body)
+        inner.append(Iteration(f"{it.name}_{c.number}", (c.axis,), "S", (var,), (), stores))
+    if len(it.axes) == 1:
+        return out + inner
+    rest = replace(
+        it, name=f"{it.name}_tile_{tile}", axes=it.axes[:-1], kinds=it.kinds[:-1], variables=it.variables[:-1],
+        init=(), body=tuple(inner),
+    )  # fmt: skip
+    return out + [rest]
+
+
+def _store(store: Store, var: Var, axis: Axis, chunk: _Chunk, split) -> Store:
+    target = _substitute(Load(store.buffer, store.indices), var, axis, chunk, split)
+    return Store(target.buffer, target.indices, _substitute(store.value, var, axis, chunk, split))
+
+
+def _substitute(expr: Expr, var: Var, axis: Axis, chunk: _Chunk, split) -> Expr:
+    """The iterator becomes start + iterator; in an access to a local buffer, the chunk's own buffer and iterator."""
+    if expr == var:
+        return var if chunk.start == 0 else Binary("+", Const(chunk.start, "int64"), var)
+    local = split.get((expr.buffer, chunk.number)) if isinstance(expr, Load) else None
+    if local is None:
+        kids = tuple(_substitute(k, var, axis, chunk, split) for k in children(expr))
+        return rebuild(expr, kids) if kids else expr
+    indices = []
+    for a, e in zip(expr.buffer.axes, expr.indices):
+        if a == axis and e != var:
+            raise StageIError(f"tile_axis: local buffer {expr.buffer.name!r} is indexed along {axis.name!r} by {e!r}")
+        indices.append(e if a == axis else _substitute(e, var, axis, chunk, split))
+    return Load(local, tuple(indices))
