@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import sys
 
-import torch_geometric.edge_index
 import torch_geometric.nn
 import torch_geometric.utils
+from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn.aggr import base as aggregation
 from torch_geometric.nn.conv import MessagePassing
 
@@ -31,32 +31,36 @@ from .matmul import fused_matmul, fused_spmm
 from .reduce import GRAPHS, reduce_message
 
 _patches: Patches | None = None
+_spmm: tuple | None = None  # ours, PyG's
 
 
 def activate() -> None:
     """Put our kernels under PyG. Nothing if they are there already."""
-    global _patches
+    global _patches, _spmm
     if _patches is not None:
         return
     patches = Patches()
     patches.set(MessagePassing, "_index_select_safe", lazy_gather(MessagePassing._index_select_safe))
     patches.set(aggregation, "scatter", _scriptable(_scatter(aggregation.scatter), aggregation.scatter))
-    edge_index = torch_geometric.edge_index.EdgeIndex
-    patches.set(edge_index, "matmul", fused_matmul(edge_index.matmul))
+    patches.set(EdgeIndex, "matmul", fused_matmul(EdgeIndex.matmul))
     original = torch_geometric.utils.spmm
     spmm = _scriptable(fused_spmm(original), original)
-    for module in _modules_that_hold("spmm", original):
-        patches.set(module, "spmm", spmm)
-    _patches = patches
+    for module, name in _globals_that_are(original):
+        patches.set(module, name, spmm)
+    _patches, _spmm = patches, (spmm, original)
 
 
 def deactivate() -> None:
     """Restore every attribute of PyG and forget all graphs. Nothing if our kernels are not there."""
-    global _patches
-    if _patches is not None:
-        _patches.undo()
-        _patches = None
-        GRAPHS.clear()
+    global _patches, _spmm
+    if _patches is None:
+        return
+    _patches.undo()
+    ours, original = _spmm
+    for module, name in _globals_that_are(ours):  # in modules that were imported in between
+        setattr(module, name, original)
+    _patches = _spmm = None
+    GRAPHS.clear()
 
 
 def forget() -> None:
@@ -83,7 +87,7 @@ def _scriptable(function, original):
     return function
 
 
-def _modules_that_hold(name: str, value) -> list:
-    """Modules whose global ``name`` is ``value``: PyG's layers import their helpers by name."""
-    return [module for module in list(sys.modules.values())
-            if module is not None and getattr(module, "__dict__", {}).get(name) is value]
+def _globals_that_are(value) -> list[tuple]:
+    """``(module, name)`` of every module global that is ``value``: layers, PyG's and users', import helpers by name."""
+    return [(module, name) for module in list(sys.modules.values())
+            for name, held in list(getattr(module, "__dict__", {}).items()) if held is value]
