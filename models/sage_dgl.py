@@ -1,0 +1,31 @@
+"""GraphSAGE (Hamilton et al., NeurIPS 2017) with mean aggregation, in DGL. Nothing here knows of the backend."""
+
+from __future__ import annotations
+
+import dgl
+import torch
+from dgl.nn import SAGEConv
+from torch import Tensor, nn
+
+from models.data import Dataset
+
+
+class SAGE(nn.Module):
+    """SAGEConv layers with ReLU and dropout between them: (N, features) to (N, classes) logits."""
+
+    def __init__(self, features: int, hidden: int, classes: int, layers: int, dropout: float):
+        super().__init__()
+        widths = [features] + [hidden] * (layers - 1) + [classes]
+        self.layers = nn.ModuleList(SAGEConv(i, o, "mean") for i, o in zip(widths, widths[1:]))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, graph: dgl.DGLGraph, x: Tensor) -> Tensor:
+        for layer in self.layers[:-1]:
+            x = self.dropout(torch.relu(layer(graph, x)))
+        return self.layers[-1](graph, x)
+
+
+def graph_of(dataset: Dataset) -> dgl.DGLGraph:
+    """The graph in the form that this model's ``forward`` takes."""
+    source, destination = dataset.edge_index
+    return dgl.graph((source, destination), num_nodes=dataset.num_nodes)
