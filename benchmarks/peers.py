@@ -18,6 +18,12 @@ from benchmarks.problem import Problem
 from benchmarks.summary import OURS
 
 Call = Callable[[], tuple]
+DENSE_GRADIENT_LIMIT = 1 << 30
+"""Bytes up to which torch CSR's weight gradient, which passes through a dense (n_dst, n_src) matrix, is run at all."""
+
+
+class CannotDo(Exception):
+    """The library cannot do this work; the message says why."""
 
 
 class Contender(ABC):
@@ -31,8 +37,8 @@ class Contender(ABC):
         """Build what can be kept between calls on this graph."""
 
     @abstractmethod
-    def bind(self, problem: Problem) -> Call | None:
-        """A callable giving the mode's results, or None where the library cannot do the work."""
+    def bind(self, problem: Problem) -> Call:
+        """A callable giving the mode's results. Raises CannotDo."""
 
 
 class TorchContender(Contender):
@@ -42,7 +48,7 @@ class TorchContender(Contender):
     def forward(self, problem: Problem) -> Callable[[], torch.Tensor]:
         """A callable giving y."""
 
-    def bind(self, problem: Problem) -> Call | None:
+    def bind(self, problem: Problem) -> Call:
         forward = self.forward(problem)
         if not problem.mode.backward:
             return lambda: (forward(),)
@@ -64,7 +70,7 @@ class Ours(TorchContender):
         self._spmm = gsb.spmm
         self._graph = gsb.Graph.from_csr(torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices), graph.shape)
         # What the first training step would build: the transpose for the gradient, and the plan's statistics.
-        for structure in (self._graph, self._graph.transpose):
+        for structure in (self._graph, self._graph.transpose()):
             structure.statistics
 
     def forward(self, problem):
@@ -101,7 +107,7 @@ class TorchCSR(TorchContender):
     def __init__(self, index_type: torch.dtype) -> None:
         bits = torch.iinfo(index_type).bits
         self._index_type = index_type
-        self.name = f"torch-csr-{bits}"
+        self.name = f"torch-i{bits}"
         self.note = f"torch.sparse_csr_tensor @ x; int{bits} indices; ones as values when unweighted"
 
     def prepare(self, graph):
@@ -119,6 +125,8 @@ class TorchCSR(TorchContender):
     def forward(self, problem):
         x, weight = problem.x, problem.weight
         if weight is not None and weight.requires_grad:
+            if 4 * self._shape[0] * self._shape[1] > DENSE_GRADIENT_LIMIT:
+                raise CannotDo("the weight gradient passes through a dense matrix of rows x columns")
             return lambda: self.product(self._matrix(weight), x)
         matrix = self._unweighted if weight is None else self._matrix(weight)
         return lambda: self.product(matrix, x)
@@ -137,7 +145,7 @@ class TorchReduce(TorchCSR):
 
 
 class PyGScatter(TorchContender):
-    name = "pyg-scatter"
+    name = "pyg"
     note = "index_select, product, torch_geometric.utils.scatter, as MessagePassing does; int64 edge_index sorted by row"
 
     def prepare(self, graph):
@@ -171,7 +179,7 @@ class SciPy(Contender):
 
     def bind(self, problem):
         if problem.mode.backward:
-            return None
+            raise CannotDo("no gradients")
         matrix, x = self._matrix, problem.x.numpy()
         if problem.weight is not None:
             matrix = scipy.sparse.csr_matrix(

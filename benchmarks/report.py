@@ -38,6 +38,8 @@ def print_spmm(report: dict, console: Console) -> None:
     console.print("Medians in ms. ratio: best peer over ours, above 1 we are faster. ~: fewer than 5 samples, since far "
                   "slower than the fastest. compulsory, gather: the bound that the measured bandwidth sets, over our "
                   "time; caches can push gather above 100 %. Fresh outputs are part of every contender's time.")
+    reasons = {(name, reason) for cell in report["cells"] for name, reason in cell["unable"].items()}
+    console.print(f"{MISSING}: " + "; ".join(f"{name}: {reason}" for name, reason in sorted(reasons)))
     console.print(_preparation_table(report))
     console.print(_per_call_table(report))
     _print_summary(report["summary"], console)
@@ -62,8 +64,7 @@ def _median(cell: dict, name: str) -> str:
     if name in cell["timings"]:
         timing = cell["timings"][name]
         return f"{'~' if timing['samples'] < 5 else ''}{_milliseconds(timing['median'])}"
-    reason = cell["absent"].get(name, "")
-    return MISSING if reason == "cannot do this work" else f"[red]{reason}[/]"
+    return "[red]wrong[/]" if name in cell["wrong"] else MISSING
 
 
 def _milliseconds(seconds: float) -> str:

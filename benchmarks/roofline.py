@@ -24,7 +24,7 @@ class Roofline:
 
     copy: pairs (working set in bytes, bandwidth of a float32 copy of that working set), ascending.
     stream: the bandwidth of the largest copy, far beyond the caches.
-    gather: read bandwidth of random 512-byte rows from a table beyond the caches.
+    gather: copying random 512-byte rows of a table beyond the caches.
     flops: float32 GEMM, two operations per multiply-add.
     """
 
@@ -91,7 +91,7 @@ def _gather_rate(table_bytes: int, repeats: int, width: int = 128) -> float:
     rows = torch.randint(len(table), (max(1, len(table) // 4),), generator=torch.Generator().manual_seed(0))
     out = torch.empty(len(rows), width)
     seconds = _best_seconds(lambda: torch.index_select(table, 0, rows, out=out), repeats)
-    return out.numel() * 4 / seconds
+    return 2 * out.numel() * 4 / seconds
 
 
 def _gemm_rate(size: int, repeats: int) -> float:

@@ -7,6 +7,7 @@ and times them interleaved. The tables show every contender in every cell.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
 from collections.abc import Iterable, Sequence
 
@@ -16,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks import cli, graphs, machine, report, roofline, summary
 from benchmarks.graphs import BenchmarkGraph
-from benchmarks.peers import Contender, contenders
+from benchmarks.peers import CannotDo, Contender, contenders
 from benchmarks.problem import MODES, Mode, Operands, Problem
 from benchmarks.timing import Rules, interleaved
 
@@ -25,23 +26,24 @@ SMALL_GRAPH_EDGES = 20_000
 
 
 def measure_cell(problem: Problem, running: Iterable[Contender], limits: roofline.Roofline, rules: Rules) -> dict:
-    """One cell: answers checked, then times. A contender that cannot do the work or errs is named with the reason."""
+    """One cell: answers checked, then times. ``unable`` and ``wrong`` name the contenders without one, and why."""
     graph, mode, width = problem.graph, problem.mode, problem.x.shape[1]
-    calls, first_call, absent = {}, {}, {}
+    calls, first_call, unable, wrong = {}, {}, {}, {}
     for contender in running:
-        call = contender.bind(problem)
-        if call is None:
-            absent[contender.name] = "cannot do this work"
+        try:
+            call = contender.bind(problem)
+        except CannotDo as reason:
+            unable[contender.name] = str(reason)
             continue
         begin = time.perf_counter()
         results = call()
         first_call[contender.name] = time.perf_counter() - begin
-        if (wrong := problem.mismatch(results)) is not None:
-            absent[contender.name] = wrong
-            continue
+        if (mismatch := problem.mismatch(results)) is None:
+            calls[contender.name] = call
+        else:
+            wrong[contender.name] = mismatch
         del results
-        calls[contender.name] = call
-    timings = interleaved(calls, rules)
+    timings = interleaved(calls, rules, warm=False)
     medians = {name: timing.median for name, timing in timings.items()}
     work = roofline.aggregation_work(graph.indptr, graph.indices, graph.shape, width,
                                      weighted=mode.weighted, backward=mode.backward)
@@ -50,7 +52,7 @@ def measure_cell(problem: Problem, running: Iterable[Contender], limits: rooflin
     return {
         "graph": graph.name, "edges": graph.num_edges, "mode": mode.name, "features": width,
         "timings": {name: {**timing.to_dict(), "first_call": first_call[name]} for name, timing in timings.items()},
-        "absent": absent, "best_peer": summary.best_peer(medians), "speedup": summary.speedup(medians),
+        "unable": unable, "wrong": wrong, "best_peer": summary.best_peer(medians), "speedup": summary.speedup(medians),
         "bytes_compulsory": work.compulsory, "bytes_gather": work.gather, "flops": work.flops,
         "bound_compulsory": compulsory, "bound_gather": gather,
         "roofline_compulsory": compulsory / ours if ours else None, "roofline_gather": gather / ours if ours else None,
@@ -66,7 +68,10 @@ def per_call_cost(running: Sequence[Contender], width: int, rules: Rules) -> dic
     costs = {}
     for mode in MODES:
         problem = Problem.of(tiny, mode, operands)
-        calls = {c.name: call for c in running if (call := c.bind(problem)) is not None}
+        calls = {}
+        for contender in running:
+            with contextlib.suppress(CannotDo):
+                calls[contender.name] = contender.bind(problem)
         costs[mode.name] = {name: timing.median for name, timing in interleaved(calls, rules).items()}
     return costs
 
@@ -132,7 +137,7 @@ def summarise(cells: Sequence[dict], small: int = SMALL_GRAPH_EDGES) -> dict:
         "by_graph": {name: mean([c for c in rated if c["graph"] == name]) for name in dict.fromkeys(c["graph"] for c in cells)},
         "by_features": {str(f): mean([c for c in rated if c["features"] == f]) for f in dict.fromkeys(c["features"] for c in cells)},
         "cells": len(cells),
-        "wrong": [_place(c) | {"reason": c["absent"][summary.OURS]} for c in cells if summary.OURS in c["absent"]],
+        "wrong": [_place(c) | {"reason": c["wrong"]} for c in cells if c["wrong"]],
         "worst": [_place(c) for c in summary.worst(rated)],
         "slow": [_place(c) for c in summary.worst(rated, len(rated)) if c["edges"] > small and c["speedup"] < 0.9],
         "small_graph_edges": small,
@@ -177,7 +182,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run, print the tables, write ``spmm.json`` and ``spmm.png``. 1 if an answer of ours was wrong, else 0."""
+    """Run, print the tables, write ``spmm.json`` and ``spmm.png``. 1 if there was no graph or an answer was wrong, else 0."""
     options = arguments(argv)
     cli.set_threads(options.threads)
     cli.quiet_libraries()

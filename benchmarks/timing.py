@@ -61,8 +61,8 @@ class Rules:
     sample_s: a sample repeats a call until it lasts about this long, so that the clock's resolution does not matter.
     settle_s: calls shorter than this are preceded by one untimed call of the same contender. It brings back the
         contender's own data and lets the spinning threads of the previous contender's pool go to sleep.
-    hopeless: a contender this many times slower than the fastest in its first sample keeps that one sample.
-    slow: a contender this many times slower than the fastest leaves after ``min_rounds`` samples.
+    hopeless: a contender this many times slower than the fastest in both of its first two samples keeps only those.
+    slow: a contender whose shortest sample is this many times the fastest's median leaves after ``min_rounds`` samples.
     """
 
     budget_s: float = 2.0
@@ -81,12 +81,12 @@ class Rules:
             raise ValueError(f"hopeless and slow are ratios of at least 1, got {self.hopeless} and {self.slow}")
 
 
-def interleaved(contenders: Mapping[str, Callable[[], object]], rules: Rules = Rules(), *,
+def interleaved(contenders: Mapping[str, Callable[[], object]], rules: Rules = Rules(), *, warm: bool = True,
                 clock: Callable[[], float] = time.perf_counter) -> dict[str, Timing]:
     """Time every contender of ``{name: callable}`` in rounds; return ``{name: Timing}`` in the same order.
 
-    Each contender is called once untimed before its first sample. The garbage collector is off during the rounds.
-    ``clock`` gives seconds.
+    ``warm``: call each once untimed first; pass False when that has happened. The garbage collector is off during the
+    rounds. ``clock`` gives seconds.
     """
     if not contenders:
         return {}
@@ -98,18 +98,21 @@ def interleaved(contenders: Mapping[str, Callable[[], object]], rules: Rules = R
     try:
         calls, samples = {}, {}
         for name in names:
-            contenders[name]()
-            first = _sample(contenders[name], 1, clock)
-            calls[name] = max(1, min(1000, math.ceil(rules.sample_s / max(first, 1e-9))))
-            samples[name] = [first] if calls[name] == 1 else [_sample(contenders[name], calls[name], clock)]
-        active = _without_slower(names, samples, rules.hopeless)
+            if warm:
+                contenders[name]()
+            samples[name] = [_sample(contenders[name], 1, clock) for _ in range(2)]
+            calls[name] = min(1000, math.ceil(rules.sample_s / max(min(samples[name]), 1e-9)))
+            if calls[name] > 1:
+                samples[name] = [_sample(contenders[name], calls[name], clock)]
+        fit = _without_slower(names, samples, rules.hopeless)
+        active = [name for name in names if name in fit or len(samples[name]) < 2]
         for turn in range(1, rules.max_rounds):
             for name in _rotated(active, turn):
                 call = contenders[name]
                 if samples[name][-1] < rules.settle_s:
                     call()
                 samples[name].append(_sample(call, calls[name], clock))
-            if turn + 1 < rules.min_rounds:
+            if min(len(samples[name]) for name in active) < rules.min_rounds:
                 continue
             active = _without_slower(active, samples, rules.slow)
             if clock() - start >= rules.budget_s:
@@ -135,6 +138,5 @@ def _rotated(names: list[str], turn: int) -> list[str]:
 
 
 def _without_slower(names: list[str], samples: dict[str, list[float]], ratio: float) -> list[str]:
-    medians = {name: float(np.median(samples[name])) for name in names}
-    fastest = min(medians.values())
-    return [name for name in names if medians[name] <= ratio * fastest]
+    fastest = min(float(np.median(samples[name])) for name in names)
+    return [name for name in names if min(samples[name]) <= ratio * fastest]
