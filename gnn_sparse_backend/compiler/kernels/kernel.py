@@ -1,0 +1,55 @@
+"""The kernel object: a compiled function and where it came from."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """A compiled function. Immutable, compared by identity, safe to call from several threads.
+
+    Call it with tensors (anything with DLPack: torch tensors, NumPy arrays) and Python ints in the order of the
+    program's parameters. Outputs are parameters too and are written in place; nothing is returned. The machine code
+    checks arity, types, ranks and shapes; **it does not check index values**, which the caller guarantees.
+
+    ``entry`` is the bare TVM function, for a caller that counts nanoseconds: ``kernel(...)`` is ``kernel.entry(...)``.
+
+    ``origin`` says how the code came into this process:
+        ``"compiled"``  compiled here, and kept on disk
+        ``"memory"``    compiled here, and not kept: the disk cache is off or cannot be written
+        ``"disk"``      loaded from the disk cache
+    ``compile_seconds`` is what compiling took, in the process that did it.
+    """
+
+    entry: Any
+    name: str
+    key: str
+    origin: str
+    compile_seconds: float
+    target: str
+    _module: Any = field(repr=False)  # owns the library that ``entry`` points into
+    _texts: Mapping[str, str] = field(repr=False)
+
+    def __call__(self, *arguments):
+        return self.entry(*arguments)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the texts that :meth:`script` has: "program", "plan", and whatever the build left beside them."""
+        return tuple(self._texts)
+
+    def script(self, stage: str = "program") -> str:
+        """The text of one stage of this kernel's compilation, as it was when the kernel was compiled.
+
+        Raises ValueError for a stage that was not kept.
+        """
+        try:
+            return self._texts[stage]
+        except KeyError:
+            raise ValueError(f"kernel {self.name!r} keeps no text {stage!r}; it has {', '.join(self.stages)}") from None
+
+    def __repr__(self) -> str:
+        return (f"Kernel({self.name!r}, key={self.key[:12]}, origin={self.origin!r}, "
+                f"compile_seconds={self.compile_seconds:.3f})")

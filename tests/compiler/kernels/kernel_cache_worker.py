@@ -1,0 +1,84 @@
+"""Worker process of the cache tests: ``kernel_cache_worker.py COMMAND JSON``; prints one line of JSON."""
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+
+from kernel_cache_helpers import CopyBuild, assert_scales, get, key_of, load
+
+from gnn_sparse_backend.compiler.kernels import DiskCache, KernelStore
+
+
+def get_kernel(root: str, library: str, log: str | None = None, start: str | None = None, seconds: float = 0.0) -> dict:
+    """Get the kernel and check its result; the build logs one line and takes ``seconds``."""
+    copy = CopyBuild(library)
+
+    def build(folder):
+        if log is not None:
+            with open(log, "a") as file:
+                file.write(f"{os.getpid()}\n")
+        time.sleep(seconds)
+        return copy(folder)
+
+    store = KernelStore(DiskCache(root), load)
+    if start is not None:
+        Path(f"{start}.{os.getpid()}").touch()
+        while not os.path.exists(start):
+            time.sleep(0.005)
+    kernel = get(store, build)
+    assert_scales(kernel)
+    return {"origin": kernel.origin, **asdict(store.stats())}
+
+
+def die_while_writing(root: str, library: str) -> dict:
+    """Get killed when everything is written and the rename is about to happen."""
+    os.rename = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
+    get(KernelStore(DiskCache(root), load), CopyBuild(library))
+    return {}
+
+
+def hold_lock(root: str, ready: str) -> dict:
+    """Hold the lock of the key until killed."""
+    with DiskCache(root).lock(key_of()):
+        Path(ready).touch()
+        time.sleep(600)
+    return {}
+
+
+def get_unprivileged(root: str, library: str, user: int) -> dict:
+    """Get two kernels as ``user`` and report the warnings."""
+    if os.geteuid() == 0:
+        os.setegid(user)
+        os.seteuid(user)
+    store = KernelStore(DiskCache(root), load)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kernels = [get(store, CopyBuild(library), program) for program in ("program: first", "program: second")]
+    for kernel in kernels:
+        assert_scales(kernel)
+    return {"origins": [kernel.origin for kernel in kernels], "warnings": [str(item.message) for item in caught],
+            **asdict(store.stats())}
+
+
+def compile_for_real(factor: float) -> dict:
+    """Through the package's own store: compile with TVM, or load."""
+    from conftest import scale_function
+
+    from gnn_sparse_backend.compiler import kernels
+    from gnn_sparse_backend.compiler.target import build_shared, host_target
+
+    target = host_target()
+    kernel = kernels.get_kernel(f"b = a * {factor}", "serial", target,
+                                lambda folder: build_shared(scale_function(factor), target, folder), name="scale")
+    assert_scales(kernel, factor)
+    return {"origin": kernel.origin, "name": kernel.name, "program": kernel.script(), **asdict(kernels.stats())}
+
+
+if __name__ == "__main__":
+    print(json.dumps(globals()[sys.argv[1]](**json.loads(sys.argv[2]))))
