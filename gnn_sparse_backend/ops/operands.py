@@ -15,8 +15,8 @@ _PLAIN = (Tensor, Parameter)
 def is_plain(x: Tensor, y: Tensor | None) -> bool:
     """Whether the operands can go straight to the eager path: ordinary tensors, with nothing tracing or transforming.
 
-    Everything else (``torch.compile``, fake and functional tensors, subclasses, function transforms, forward-mode
-    derivatives) goes through the operators of ``torch.library``, which either serve or refuse it.
+    Everything else (``torch.compile``, fake, meta and functional tensors, subclasses, function transforms) goes
+    through the operators of ``torch.library``.
     """
     return (type(x) in _PLAIN and (y is None or type(y) in _PLAIN)
             and not torch.compiler.is_compiling()
@@ -24,6 +24,13 @@ def is_plain(x: Tensor, y: Tensor | None) -> bool:
             and not torch._C._are_functorch_transforms_active()
             and forward_ad._current_level < 0
             and not x.is_meta)
+
+
+def refuse_forward_mode(operator: str) -> None:
+    """Forward-mode derivatives would be dropped in silence on their way through an operator."""
+    if forward_ad._current_level >= 0:
+        raise RuntimeError(f"{operator}: forward-mode derivatives (torch.func.jvp, torch.autograd.forward_ad) are not "
+                           "supported; use reverse mode, or call it outside of the forward-mode level")
 
 
 def check_graph(operator: str, graph) -> None:

@@ -6,7 +6,8 @@ from torch import Tensor
 from .autograd import apply_sddmm
 from .graph import Graph
 from .library import sddmm_operator
-from .operands import check_features, check_graph, check_kernels_for, check_rows, common_type, is_plain
+from .operands import (check_features, check_graph, check_kernels_for, check_rows, common_type, is_plain,
+                       refuse_forward_mode)
 
 
 def sddmm(graph: Graph, u: Tensor, v: Tensor) -> Tensor:
@@ -33,6 +34,7 @@ def sddmm(graph: Graph, u: Tensor, v: Tensor) -> Tensor:
                          f"and {tuple(v.shape)}")
     u, v = common_type("sddmm", ("u", "v"), u, v)
     if not is_plain(u, v):
+        refuse_forward_mode("sddmm")
         return sddmm_operator(graph, u, v)
     check_rows("sddmm", "u", u, graph.shape[0], "destination", graph)
     check_rows("sddmm", "v", v, graph.shape[1], "source", graph)

@@ -6,7 +6,8 @@ from torch import Tensor
 from .autograd import apply_spmm
 from .graph import Graph
 from .library import spmm_operator
-from .operands import check_dense, check_features, check_graph, check_kernels_for, check_rows, common_type, is_plain
+from .operands import (check_dense, check_features, check_graph, check_kernels_for, check_rows, common_type, is_plain,
+                       refuse_forward_mode)
 
 _MEAN = {"sum": False, "mean": True}
 
@@ -52,6 +53,7 @@ def spmm(graph: Graph, x: Tensor, weight: Tensor | None = None, reduce: str = "s
         check_kernels_for("spmm", graph)
         out = apply_spmm(graph, x, weight, mean, False)
     else:
+        refuse_forward_mode("spmm")
         out = spmm_operator(graph, x, weight, mean)
     return out if heads is None else out.unflatten(1, heads)
 

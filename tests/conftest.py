@@ -1,0 +1,79 @@
+"""Fixtures for all tests: a zoo of small structures, real data, and memory that shows what was never written."""
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+def _random(seed: int, rows: int, cols: int, edges: int):
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, rows, edges), rng.integers(0, cols, edges), (rows, cols)
+
+
+def _zoo() -> dict[str, tuple[np.ndarray, np.ndarray, tuple[int, int]]]:
+    """name -> (row, col, shape): destinations, sources, (number of destinations, number of sources)."""
+    none = np.zeros(0, dtype=np.int64)
+    loops = np.arange(6)
+    rng = np.random.default_rng(1)
+    skewed = np.minimum(rng.zipf(1.5, 900) - 1, 99)
+    return {
+        "nothing": (none, none, (0, 0)),
+        "no_rows": (none, none, (0, 5)),
+        "no_columns": (none, none, (5, 0)),
+        "no_edges": (none, none, (4, 3)),
+        "one_edge": (np.array([0]), np.array([0]), (1, 1)),
+        "one_column": (np.array([3, 0, 3, 2]), np.zeros(4, dtype=np.int64), (5, 1)),
+        "one_row": (np.zeros(40, dtype=np.int64), rng.integers(0, 7, 40), (1, 7)),
+        "self_loops": (loops, loops, (6, 6)),
+        "duplicates": (np.array([2, 0, 2, 2, 0, 2]), np.array([1, 3, 0, 1, 3, 1]), (4, 5)),
+        "long_row": (np.full(300, 2), rng.integers(0, 50, 300), (6, 50)),
+        "last_rows_empty": _random(2, 10, 12, 30)[:2] + ((25, 12),),
+        "wide": _random(3, 5, 60, 80),
+        "tall": _random(4, 70, 4, 90),
+        "random": _random(5, 33, 29, 200),
+        "skewed": (skewed, rng.integers(0, 100, 900), (100, 100)),
+    }
+
+
+ZOO = _zoo()
+
+
+@pytest.fixture(params=ZOO, scope="session")
+def structure(request):
+    """(row, col, (number of destinations, number of sources)) of each graph in the zoo, edges in no order."""
+    return ZOO[request.param]
+
+
+@pytest.fixture(scope="session")
+def zoo():
+    """The whole zoo: name -> (row, col, shape)."""
+    return ZOO
+
+
+@pytest.fixture(scope="session")
+def gsb_data() -> Path:
+    """The folder of real data that GSB_DATA names; skips where there is none."""
+    folder = os.environ.get("GSB_DATA")
+    if not folder:
+        pytest.skip("GSB_DATA is not set: no real data on this machine")
+    if not Path(folder).is_dir():
+        pytest.skip(f"GSB_DATA names {folder}, which is no folder")
+    return Path(folder)
+
+
+@pytest.fixture
+def poisoned_memory():
+    """Memory that torch hands out uninitialised holds NaN, so that an output never written to shows."""
+    import torch
+
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    fill = torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    assert torch.empty(64).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+    torch.utils.deterministic.fill_uninitialized_memory = fill
