@@ -1,0 +1,105 @@
+"""``_gspmm`` of DGL: a binary operator on source and edge features, reduced into destinations."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import torch
+from torch import Tensor
+
+from ...ops.autograd import spmm_forward
+from ...ops.checks import FLOATING
+from ...ops.operands import is_plain
+from ..counters import fallback, ours
+from . import shapes
+from .structure import graph_of, incidence_of
+
+
+def make(original: Callable) -> Callable:
+    """``_gspmm`` that runs sums of copied and weighted features here and gives everything else to ``original``.
+
+    ``(gidx, op, reduce_op, u, e) -> (v, (arg_u, arg_e))`` with u (n_src, ...), e (E, ...) and v (n_dst, ...); the
+    args are None for sums. What DGL refuses is left to it, so that its users see its errors.
+    """
+
+    def _gspmm(gidx, op, reduce_op, u, e):
+        result = _run(gidx, op, reduce_op, u, e)
+        if type(result) is str:
+            fallback("dgl", "gspmm", result)
+            return original(gidx, op, reduce_op, u, e)
+        ours("dgl", "gspmm")
+        return result, (None, None)
+
+    return _gspmm
+
+
+def _run(gidx, op: str, reduce_op: str, u: Tensor | None, e: Tensor | None) -> Tensor | str:
+    """The sum, or why it is not ours."""
+    if reduce_op != "sum":
+        return f"reduce {reduce_op}"
+    if op == "copy_lhs":
+        return _copy(graph_of, gidx, u)
+    if op == "mul":
+        return _weighted(gidx, u, e)
+    if op == "copy_rhs":
+        return _copy(incidence_of, gidx, e)
+    return f"op {op}"
+
+
+def _copy(structure_of: Callable, gidx, x: Tensor) -> Tensor | str:
+    refusal = refuse(x, None)
+    if refusal:
+        return refusal
+    graph = structure_of(gidx)
+    if graph is None:
+        return "several edge types"
+    if x.device != graph.device:
+        return "graph on another device"
+    if x.shape[0] != graph.shape[1]:
+        return "number of rows"
+    if x.dim() == 2:
+        return spmm_forward(graph, x, None, False, False)
+    out = spmm_forward(graph, x.reshape(x.shape[0], prod(x.shape[1:])), None, False, False)
+    return out.view(graph.shape[0], *x.shape[1:])
+
+
+def _weighted(gidx, x: Tensor, weight: Tensor) -> Tensor | str:
+    refusal = "missing feature" if weight is None else refuse(x, weight)
+    if refusal:
+        return refusal
+    graph = graph_of(gidx)
+    if graph is None:
+        return "several edge types"
+    if x.device != graph.device or weight.device != graph.device:
+        return "graph on another device"
+    n_src = graph.shape[1]
+    if x.shape[0] != n_src or weight.shape[0] != graph.num_edges:
+        return "number of rows"
+    split = shapes.weighted(x.shape[1:], weight.shape[1:])
+    if split is None:
+        return "broadcast of the source feature"
+    heads, width, out_shape = split
+    if heads == 1:
+        if x.dim() != 2:
+            x = x.reshape(n_src, width)
+        out = spmm_forward(graph, x, weight.reshape(-1), False, False)
+    else:
+        out = spmm_forward(graph, x.reshape(n_src, heads, width), weight.reshape(-1, heads), False, False)
+    return out if out.shape[1:] == out_shape else out.view(graph.shape[0], *out_shape)
+
+
+def refuse(x: Tensor, weight: Tensor | None) -> str | None:
+    """Why these operands are not ours, whatever the graph."""
+    if not is_plain(x, weight):
+        return "tensor subclass or tracing"
+    if x.device.type != "cpu":
+        return f"device {x.device.type}"
+    if x.dtype not in FLOATING:
+        return f"dtype {str(x.dtype).removeprefix('torch.')}"
+    if weight is not None and weight.dtype is not x.dtype:
+        return "mixed dtypes"
+    if x.layout is not torch.strided or weight is not None and weight.layout is not torch.strided:
+        return "sparse layout"
+    if x.dim() == 0 or weight is not None and weight.dim() == 0 or 0 in x.shape[1:]:
+        return "no features"
+    return None
