@@ -94,9 +94,9 @@ class ProgramBuilder:
     def sparse_variable(self, *args, **kwargs) -> Axis:
         return self._axis(ax.sparse_variable(*args, **kwargs))
 
-    def buffer(self, name: str, axes: tuple[Axis, ...], dtype: str) -> BufferHandle:
+    def buffer(self, name: str, axes: tuple[Axis, ...], dtype: str, *, strided: bool = False) -> BufferHandle:
         """A parameter of the program."""
-        return self._declare(Buffer(name, tuple(axes), dtype))
+        return self._declare(Buffer(name, tuple(axes), dtype, strided=strided))
 
     def temporary(self, name: str, axes: tuple[Axis, ...], dtype: str) -> BufferHandle:
         """A buffer that lives for one run of the program."""

@@ -188,8 +188,21 @@ def equal(a, b) -> Expr:
     return binary("==", a, b)
 
 
+def differ(a, b) -> Expr:
+    return binary("!=", a, b)
+
+
 def both(a, b) -> Expr:
     return binary("and", a, b)
+
+
+def either(a, b) -> Expr:
+    return binary("or", a, b)
+
+
+def number(value, dtype: str = "int64") -> Expr:
+    """A number of the given type, or a run-time size, as an expression."""
+    return as_expr(value, dtype)
 
 
 def select(condition: Expr, then, otherwise) -> Expr:

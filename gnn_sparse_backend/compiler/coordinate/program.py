@@ -27,12 +27,15 @@ class Buffer:
 
     scope: "param" is an argument of the program, "temporary" lives for one run of it, "local" for one element of the
     iteration that declares it.
+    strided: the elements of the first axis may lie further apart than the others need (rows of a wider tensor); the
+        kernel reads the stride from the tensor it is given.
     """
 
     name: str
     axes: tuple[Axis, ...]
     dtype: str
     scope: str = "param"
+    strided: bool = False
 
     def __post_init__(self):
         if self.dtype not in FLOATS + INTEGERS:

@@ -20,12 +20,17 @@ def validate(program: Program) -> None:
         _iteration(program, iteration, {}, set(program.buffers))
 
 
-def _names(program: Program) -> None:
-    names: list[str] = [s.name for s in program.sizes] + [a.name for a in program.axes]
+def _declared(program: Program) -> list[str]:
+    names = [s.name for s in program.sizes] + [a.name for a in program.axes]
     names += [array for a in program.axes for array in (a.indptr, a.indices) if array is not None]
     names += [b.name for b in program.buffers]
     names += [it.name for it in walk_iterations(program.iterations)]
     names += [b.name for it in walk_iterations(program.iterations) for b in it.locals]
+    return names
+
+
+def _names(program: Program) -> None:
+    names = _declared(program)
     for name in names:
         if not name.isidentifier():
             raise StageIError(f"program {program.name!r}: {name!r} is not an identifier")
@@ -58,12 +63,15 @@ def _buffer(program: Program, buffer: Buffer) -> None:
         chains(buffer.axes)
     except StageIError as error:
         raise StageIError(f"buffer {buffer.name!r}: {error}") from None
+    if buffer.strided and (buffer.scope != "param" or len(chains(buffer.axes)) < 2):
+        raise StageIError(f"buffer {buffer.name!r}: only a parameter on at least two axis trees can be strided")
 
 
 def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers: set[Buffer]) -> None:
     where = f"iteration {it.name!r}"
     if len(it.kinds) != len(it.axes) or set(it.kinds) - set("SR"):
         raise StageIError(f"{where}: kinds {it.kinds!r} must be one letter S or R for each of {len(it.axes)} axes")
+    declared = set(_declared(program))
     bound = dict(outer)
     kind_of: dict[Axis, str] = {}
     for axis, kind, var in zip(it.axes, it.kinds, it.variables, strict=True):
@@ -73,6 +81,8 @@ def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers:
             raise StageIError(f"{where}: axis {axis.name!r} is visited twice")
         if var in bound.values():
             raise StageIError(f"{where}: the variable {var.name!r} is already bound")
+        if var.name in declared:
+            raise StageIError(f"{where}: the variable {var.name!r} has the name of a size, axis, array, buffer or iteration")
         if axis.parent is not None and axis.parent not in bound:
             raise StageIError(
                 f"{where}: axis {axis.name!r} needs its parent {axis.parent.name!r} before it, here or in an enclosing iteration"

@@ -40,6 +40,7 @@ class _Flattener:
                 shape = [elements(group[-1], self._size) for group in groups]
                 flat = tirx.decl_buffer(
                     shape, var.ty.dtype, name=var.name, scope=var.ty.storage_scope, layout=None,
+                    strides=_flat_strides(var, axes, groups),
                     data_alignment=var.ty.data_alignment,
                 )  # fmt: skip
                 self.replaced[var] = (flat, groups)
@@ -105,3 +106,10 @@ class _Flattener:
             return region
         full = [tvm.ir.Range.from_min_extent(tirx.IntImm("int64", 0), extent) for extent in flat.ty.shape]
         return tirx.BufferRegion(flat, full)
+
+
+def _flat_strides(var, axes, groups):
+    """The strides of the flattened array: those of each tree's leaf; none where the array is compact."""
+    if not var.ty.strides:
+        return None
+    return [var.ty.strides[axes.index(group[-1])] for group in groups]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
@@ -43,7 +44,7 @@ def _parameters(program: Program) -> Scope:
         shape = (_array_length(auxiliary, scope),)
         arrays[auxiliary.name] = _argument(auxiliary.name, shape, auxiliary.dtype)
     scope = Scope(sizes, arrays, {}, {}, {})
-    buffers = {b.name: _argument(b.name, _shape(b, scope), b.dtype) for b in program.parameters}
+    buffers = {b.name: _argument(b.name, _shape(b, scope), b.dtype, b.strided) for b in program.parameters}
     return scope.with_buffers(buffers)
 
 
@@ -54,9 +55,15 @@ def _array_length(auxiliary: Auxiliary, scope: Scope):
     return elements(axis, scope.size)
 
 
-def _argument(name: str, shape, dtype: str):
+def _argument(name: str, shape, dtype: str, strided: bool = False):
+    strides = None
+    if strided:
+        inner = [index(1)]
+        for extent in reversed(shape[2:]):
+            inner.insert(0, inner[0] * extent)
+        strides = [tirx.Var(f"{name}_stride", "int64"), *inner]
     # a tensor of the user's may start at any element: promise no more than the alignment of one
-    return T.arg(name, T.buffer(shape, dtype, layout=None, align=ITEM_BYTES.get(dtype, 1)))
+    return T.arg(name, T.buffer(shape, dtype, strides=strides, layout=None, align=ITEM_BYTES.get(dtype, 1)))
 
 
 def _shape(buffer: Buffer, scope: Scope):

@@ -37,11 +37,11 @@ class SpmmSpec:
 
 
 def spmm(spec: SpmmSpec) -> Program:
-    """The program: parameters (g, m, n, nnz, group_ptr, indptr, indices, [E], [A], [S], [D], B, C)."""
+    """The program: parameters (num_groups, m, n, nnz, group_ptr, indptr, indices, [E], [A], [S], [D], B, C)."""
     accumulator = ACCUMULATOR[spec.dtype]
     p = ProgramBuilder("spmm")
-    g, m, n, nnz = p.sizes("g", "m", "n", "nnz")
-    G = p.dense_fixed("G", g)
+    num_groups, m, n, nnz = p.sizes("num_groups", "m", "n", "nnz")
+    G = p.dense_fixed("G", num_groups)
     I = p.dense_variable("I", G, (m, m), "group_ptr", spec.index_dtype)
     J = p.sparse_variable("J", I, (n, nnz), ("indptr", "indices"), spec.index_dtype, sorted=False, unique=False)
     N = p.dense_fixed("N", n)
@@ -49,30 +49,31 @@ def spmm(spec: SpmmSpec) -> Program:
     if spec.edge_ids:
         E = p.buffer("E", (G, I, J), spec.index_dtype)
     if spec.weighted:
-        edges = (p.dense_fixed("Z", nnz),) if spec.edge_ids else (G, I, J)
+        # weights may be longer than the non-zeros: a graph may be a part of the one they were made for
+        edges = (p.dense_fixed("Z", p.size("num_weights")),) if spec.edge_ids else (G, I, J)
         A = p.buffer("A", edges + ((p.dense_fixed("H", spec.heads),) if spec.heads > 1 else ()), spec.dtype)
     if spec.source_scale:
         S = p.buffer("S", (N,), accumulator)
     if spec.mean:
         D = p.buffer("D", (G, I), spec.index_dtype)
-    B = p.buffer("B", (N, K), spec.dtype)
+    B = p.buffer("B", (N, K), spec.dtype, strided=True)
     C = p.buffer("C", (G, I, K), spec.dtype)
-    with p.iterate("rows", (G, I), "SS") as (gi, i):
+    with p.iterate("rows", (G, I), "SS") as (g, i):
         Sum = p.local("Sum", (K,), accumulator)
         with p.iterate("sum", (J, K), "RS") as (j, k):
             with p.init():
                 Sum[k] = 0.0
             term = cast(accumulator, B[j, k])
             if spec.weighted:
-                edge = (E[gi, i, j],) if spec.edge_ids else (gi, i, j)
+                edge = (E[g, i, j],) if spec.edge_ids else (g, i, j)
                 head = (k // (spec.features // spec.heads),) if spec.heads > 1 else ()
                 term = cast(accumulator, A[edge + head]) * term
             if spec.source_scale:
                 term = S[j] * term
             Sum[k] = Sum[k] + term
-        with p.iterate("out", (K,), "S", variables=("f",)) as (f,):
+        with p.iterate("out", (K,), "S", ("f",)) as (f,):
             total = Sum[f]
             if spec.mean:
-                total = total / maximum(cast(accumulator, D[gi, i]), 1.0)
-            C[gi, i, f] = cast(spec.dtype, total)
+                total = total / maximum(cast(accumulator, D[g, i]), 1.0)
+            C[g, i, f] = cast(spec.dtype, total)
     return p.finish()

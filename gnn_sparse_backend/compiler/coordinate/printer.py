@@ -1,0 +1,122 @@
+"""Stage I programs as Python: the text builds the same program when it runs (see `program_from_script`)."""
+
+from __future__ import annotations
+
+from .axes import Axis, Size, StageIError
+from .expr import Binary, Call, Cast, Const, Expr, Load, Select, SizeOf, Var
+from .program import Buffer, Iteration, Program, Store
+
+_PRECEDENCE = {"or": 0, "and": 1, "<": 2, "<=": 2, ">": 2, ">=": 2, "+": 3, "-": 3, "*": 4, "/": 4, "//": 4, "%": 4}
+_FUNCTIONS = {"min": "minimum", "max": "maximum", "==": "equal", "!=": "differ", "and": "both", "or": "either"}
+_INDENT = "    "
+
+
+def script(program: Program) -> str:
+    """Python text that leaves the program in the variable `program`."""
+    lines = [f"p = ProgramBuilder({program.name!r})"]
+    if program.sizes:
+        names = ", ".join(s.name for s in program.sizes)
+        lines.append(f"{names}{',' if len(program.sizes) == 1 else ''} = p.sizes({', '.join(repr(s.name) for s in program.sizes)})")
+    lines += [f"{axis.name} = {_axis(axis)}" for axis in program.axes]
+    lines += [_declaration(b) for b in program.buffers]
+    for iteration in program.iterations:
+        lines += _iteration(iteration)
+    lines.append("program = p.finish()")
+    return "\n".join(lines) + "\n"
+
+
+def program_from_script(text: str) -> Program:
+    """Run the text that `script` printed. It is Python: run only text whose origin is known."""
+    from . import builder, expr
+
+    names = {n: getattr(expr, n) for n in ("minimum", "maximum", "equal", "differ", "both", "either", "select", "cast", "call", "number")}
+    names["ProgramBuilder"] = builder.ProgramBuilder
+    exec(compile(text, "<stage I program>", "exec"), names)  # noqa: S102
+    if not isinstance(names.get("program"), Program):
+        raise StageIError("the text does not leave a program in the variable 'program'")
+    return names["program"]
+
+
+def _extent(extent: int | Size) -> str:
+    return extent.name if isinstance(extent, Size) else repr(extent)
+
+
+def _axis(axis: Axis) -> str:
+    args = [repr(axis.name)]
+    if axis.parent is not None:
+        second = axis.nnz if axis.is_variable else axis.nnz_cols
+        args += [axis.parent.name, f"({_extent(axis.length)}, {_extent(second)})"]
+    else:
+        args.append(_extent(axis.length))
+    if axis.kind == "dense_variable":
+        args.append(repr(axis.indptr))
+    elif axis.kind == "sparse_fixed":
+        args.append(repr(axis.indices))
+    elif axis.kind == "sparse_variable":
+        args.append(f"({axis.indptr!r}, {axis.indices!r})")
+    if axis.parent is not None:
+        args.append(repr(axis.index_dtype))
+    if axis.is_sparse:
+        args += [f"{flag}={getattr(axis, flag)}" for flag, usual in (("sorted", True), ("unique", True), ("padded", False)) if getattr(axis, flag) != usual]
+    return f"p.{axis.kind}({', '.join(args)})"
+
+
+def _axes(axes: tuple[Axis, ...]) -> str:
+    return f"({', '.join(a.name for a in axes)}{',' if len(axes) == 1 else ''})"
+
+
+def _declaration(buffer: Buffer) -> str:
+    make = {"param": "buffer", "temporary": "temporary", "local": "local"}[buffer.scope]
+    strided = ", strided=True" if buffer.strided else ""
+    return f"{buffer.name} = p.{make}({buffer.name!r}, {_axes(buffer.axes)}, {buffer.dtype!r}{strided})"
+
+
+def _iteration(it: Iteration) -> list[str]:
+    variables = tuple(v.name for v in it.variables)
+    fused = f", fused=({', '.join(_axes(g) for g in it.fused)},)" if it.fused else ""
+    bound = f"({', '.join(variables)}{',' if len(variables) == 1 else ''})"
+    lines = [f"with p.iterate({it.name!r}, {_axes(it.axes)}, {it.kinds!r}, {variables!r}{fused}) as {bound}:"]
+    inner = [_declaration(b) for b in it.locals]
+    if it.init:
+        inner.append("with p.init():")
+        inner += [_INDENT + _store(s) for s in it.init]
+    for statement in it.body:
+        inner += _iteration(statement) if isinstance(statement, Iteration) else [_store(statement)]
+    return lines + [_INDENT + line for line in inner or ["pass"]]
+
+
+def _store(store: Store) -> str:
+    return f"{_access(store.buffer, store.indices)} = {text(store.value)}"
+
+
+def _access(buffer: Buffer, indices) -> str:
+    return f"{buffer.name}[{', '.join(text(i) for i in indices) or '()'}]"
+
+
+def text(expr: Expr, outer: int = -1) -> str:
+    """One expression, in parentheses where it stands under an operator that binds at least as tightly."""
+    match expr:
+        case Const():
+            # a bare number takes the type of what it stands beside; print the type so that it never has to
+            return f"number({expr.value!r}, {expr.dtype!r})" if expr.dtype != "int64" else repr(expr.value)
+        case Var():
+            return expr.name
+        case SizeOf():
+            return f"number({expr.size.name})"
+        case Load():
+            return _access(expr.buffer, expr.indices)
+        case Binary() if expr.op in _FUNCTIONS:
+            return f"{_FUNCTIONS[expr.op]}({text(expr.a)}, {text(expr.b)})"
+        case Binary():
+            mine = _PRECEDENCE[expr.op]
+            if all(isinstance(e, Const) and e.dtype == "int64" for e in (expr.a, expr.b)):
+                return f"number({text(expr.a)}) {expr.op} {text(expr.b)}"
+            line = f"{text(expr.a, mine)} {expr.op} {text(expr.b, mine + 1)}"
+            return f"({line})" if outer > mine or (mine == 2 and outer >= 2) else line
+        case Call():
+            return f"call({expr.function!r}, {text(expr.argument)})"
+        case Select():
+            return f"select({text(expr.condition)}, {text(expr.then)}, {text(expr.otherwise)})"
+        case Cast():
+            return f"cast({expr.dtype!r}, {text(expr.value)})"
+    raise StageIError(f"cannot print {expr!r}")
