@@ -10,44 +10,100 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..compiler.programs.sddmm import SddmmSpec
+from ..compiler.programs.spmm import SpmmSpec
+from ..formats.row_groups import balanced_row_groups
+from ..planner.balance import group_count
+from ..planner.kernels import sddmm_kernel, spmm_kernel
+
+# A row costs its output and the loop around it beside its edges.
+ROW_COST = 2.0
+
+_name = {dtype: str(dtype).removeprefix("torch.") for dtype in
+         (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)}.__getitem__
+_spmm_entries: dict = {}
+_sddmm_entries: dict = {}
+
 
 def run_spmm(graph, x: Tensor, weight: Tensor | None, mean: bool, source_scale: Tensor | None) -> Tensor:
     """``out[i] = sum over edges e into i of weight[e] * source_scale[src(e)] * x[src(e)]``, divided by the in-degree if ``mean``.
 
     ``x`` is (n_src, F) with weight None or (E,), or (n_src, H, D) with weight (E, H). Rows without edges are zero.
     """
-    accumulate = _accumulation_type(x.dtype)
-    messages = x.to(accumulate)
-    if source_scale is not None:
-        messages = messages * source_scale.view((-1,) + (1,) * (x.dim() - 1))
-    messages = messages[graph.indices.long()]
+    rows = graph.shape[0]
+    shape = x.shape
+    heads = 1
+    if len(shape) == 3:
+        heads = shape[1]
+        x = x.flatten(1) if x.is_contiguous() else x.reshape(shape[0], -1)
+    features = x.shape[1]
+    if graph.num_edges == 0 or features == 0:
+        return x.new_zeros((rows, *shape[1:]))
+    out = x.new_empty((rows, features))
+    groups, structure = _structure(graph, features)
+    # an edge order matters only where there are weights to find
+    edge_ids = graph.edge_ids if weight is not None else None
+    key = (features, heads, x.dtype, graph.indices.dtype, weight is not None, edge_ids is not None, mean,
+           source_scale is not None, groups > 1)
+    entry = _spmm_entries.get(key)
+    if entry is None:
+        spec = SpmmSpec(features, heads, _name(x.dtype), _name(graph.indices.dtype), *key[4:8])
+        entry = _spmm_entries[key] = spmm_kernel(spec, groups > 1).entry
+    arguments = [*structure[0]]
+    if edge_ids is not None:
+        arguments.append(weight.shape[0])
+    arguments += structure[1]
+    if edge_ids is not None:
+        arguments.append(edge_ids)
     if weight is not None:
-        ordered = weight if graph.edge_ids is None else weight[graph.edge_ids.long()]
-        messages = messages * ordered.to(accumulate).unsqueeze(-1)
-    out = torch.zeros((graph.shape[0], *x.shape[1:]), dtype=accumulate, device=x.device)
-    out.index_add_(0, _rows(graph), messages)
+        arguments.append(weight)
+    if source_scale is not None:
+        arguments.append(source_scale)
     if mean:
-        out /= graph.in_degrees.clamp(min=1).to(accumulate).view((-1,) + (1,) * (x.dim() - 1))
-    return out.to(x.dtype)
+        arguments.append(graph.in_degrees)
+    entry(*arguments, x, out)
+    return out if len(shape) == 2 else out.view(rows, *shape[1:])
 
 
 def run_sddmm(graph, u: Tensor, v: Tensor, row_scale: Tensor | None) -> Tensor:
     """``out[e] = row_scale[dst(e)] * dot(u[dst(e)], v[src(e)])``: (E,) for 2-D operands, (E, H) for (n, H, D)."""
-    accumulate = _accumulation_type(u.dtype)
-    rows = _rows(graph)
-    dots = (u.to(accumulate)[rows] * v.to(accumulate)[graph.indices.long()]).sum(-1)
+    heads = None
+    if u.dim() == 3:
+        heads = u.shape[1]
+        u, v = (t.flatten(1) if t.is_contiguous() else t.reshape(t.shape[0], -1) for t in (u, v))
+    features = u.shape[1]
+    edges = graph.num_edges
+    shape = (edges,) if heads is None else (edges, heads)
+    if edges == 0 or features == 0:
+        return u.new_zeros(shape)
+    out = u.new_empty((edges, heads or 1))
+    groups, structure = _structure(graph, features)
+    edge_ids = graph.edge_ids
+    key = (features, heads or 1, u.dtype, graph.indices.dtype, edge_ids is not None, row_scale is not None, groups > 1)
+    entry = _sddmm_entries.get(key)
+    if entry is None:
+        spec = SddmmSpec(features, heads or 1, _name(u.dtype), _name(graph.indices.dtype), *key[4:6])
+        entry = _sddmm_entries[key] = sddmm_kernel(spec, groups > 1).entry
+    arguments = [*structure[0]]
+    if edge_ids is not None:
+        arguments.append(edges)
+    arguments += structure[1]
+    if edge_ids is not None:
+        arguments.append(edge_ids)
     if row_scale is not None:
-        dots *= row_scale[rows].view((-1,) + (1,) * (dots.dim() - 1))
-    if graph.edge_ids is None:
-        return dots.to(u.dtype)
-    out = torch.empty_like(dots, dtype=u.dtype)
-    out[graph.edge_ids.long()] = dots.to(u.dtype)
-    return out
+        arguments.append(row_scale)
+    entry(*arguments, u, v, out)
+    return out.view(shape)
 
 
-def _accumulation_type(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-def _rows(graph) -> Tensor:
-    return torch.repeat_interleave(torch.arange(graph.shape[0], device=graph.device), graph.in_degrees.long())
+def _structure(graph, width: int):
+    """(number of row groups, (sizes, index arrays)): the leading arguments of every kernel on this graph."""
+    groups = group_count(graph.num_edges, graph.shape[0], width, torch.get_num_threads())
+    plans = graph.plans
+    found = plans.get(groups)
+    if found is None:
+        rows, cols = graph.shape
+        group_ptr = balanced_row_groups(graph.indptr, groups, cost_per_row=ROW_COST)
+        found = ((groups, rows, cols, graph.num_edges), (group_ptr, graph.indptr, graph.indices))
+        found = plans.setdefault(groups, found)
+    return groups, found

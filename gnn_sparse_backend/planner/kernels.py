@@ -1,0 +1,33 @@
+"""Kernels for the operators, by what is static in them. One compiled kernel serves every graph of its plan."""
+
+from __future__ import annotations
+
+import functools
+
+from ..compiler.compile import compile_program
+from ..compiler.kernels.kernel import Kernel
+from ..compiler.programs.sddmm import SddmmSpec, sddmm
+from ..compiler.programs.spmm import ACCUMULATOR, SpmmSpec, spmm
+from ..compiler.schedule.cpu import CpuSchedule
+from ..compiler.target import host_target
+from ..compiler.transform.lanes import reduce_in_lanes
+from ..compiler.transform.tile import tile_axis
+from .tiling import register_tiles, sum_lanes
+
+_BYTES = {"float64": 8, "float32": 4}
+
+
+@functools.lru_cache(maxsize=None)
+def spmm_kernel(spec: SpmmSpec, parallel: bool) -> Kernel:
+    """The SpMM kernel for `spec`; serial where a parallel region would cost more than it saves."""
+    target = host_target()
+    tiles = register_tiles(spec.features, _BYTES[ACCUMULATOR[spec.dtype]], target)
+    return compile_program(tile_axis(spmm(spec), "K", tiles), CpuSchedule(parallel=parallel), target)
+
+
+@functools.lru_cache(maxsize=None)
+def sddmm_kernel(spec: SddmmSpec, parallel: bool) -> Kernel:
+    """The SDDMM kernel for `spec`."""
+    target = host_target()
+    lanes = sum_lanes(spec.features // spec.heads, _BYTES[ACCUMULATOR[spec.dtype]], target)
+    return compile_program(reduce_in_lanes(sddmm(spec), "dot", lanes), CpuSchedule(parallel=parallel), target)
