@@ -1,0 +1,144 @@
+"""From a stage III function to machine code: the only place that knows how TVM is called to build and to load."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from . import threads
+from .description import Target
+from .launcher import slot_function
+
+
+class BuildError(RuntimeError):
+    """A kernel could not be compiled, linked or loaded.
+
+    Attributes
+    ----------
+    kernel : name of the function that failed (or the file that did not load).
+    source : its text (TVMScript or CUDA); empty for a file.
+    """
+
+    def __init__(self, kernel: str, reason: str, source: str = "") -> None:
+        super().__init__(f"kernel {kernel!r}: {reason}" + (f"\n--- source of {kernel!r} ---\n{source}" if source else ""))
+        self.kernel = kernel
+        self.source = source
+
+
+@dataclass(frozen=True)
+class LoadedModule:
+    """Compiled functions in this process. ``module["name"]`` is called with scalars and tensors (DLPack, no copy)."""
+
+    names: tuple[str, ...]
+    module: tvm.runtime.Module
+    path: Path | None = None
+
+    def __getitem__(self, name: str):
+        if not self.module.implements_function(name):
+            raise KeyError(f"no function {name!r} in {self.path or 'the compiled module'}" + (f"; it has {', '.join(self.names)}" if self.names else ""))
+        return self.module.get_function(name)
+
+
+def build_jit(function: tirx.PrimFunc | tvm.IRModule, target: Target) -> LoadedModule:
+    """Compile into this process's memory, with its parallel loops on the shared threads.
+
+    Raises BuildError, which names the function and keeps its text.
+    """
+    module = as_module(function)
+    compiled = _compile(module, target)
+    threads.share(compiled)
+    return LoadedModule(function_names(module), compiled)
+
+
+def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir: str | os.PathLike) -> Path:
+    """Compile into a file that `load` accepts, and return its path.
+
+    A shared object ``<name>.so``, linked by ``ld`` or, failing that, by ``gcc`` or ``cc``; on a machine without any of them LLVM
+    text, ``<name>.ll``, which takes longer to load (about 50 ms). ``name`` is that of the first function. Raises BuildError.
+    """
+    module = as_module(function)
+    names = function_names(module)
+    compiled = _compile(module, target)
+    out_dir = Path(out_dir)
+    linker = next((command for command in LINKERS if shutil.which(command[0])), None)
+    if linker is None:
+        path = out_dir / f"{names[0]}.ll"
+        path.write_text(compiled.inspect_source("ll"))
+        return path
+    path = out_dir / f"{names[0]}.so"
+    with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
+        object_file = os.path.join(scratch, "kernel.o")
+        compiled.write_to_file(object_file)
+        done = subprocess.run([*linker, object_file, "-o", str(path)], capture_output=True, text=True)
+    if done.returncode:
+        raise BuildError(names[0], f"{linker[0]} failed: {done.stderr.strip()}", module.script())
+    return path
+
+
+# -Bsymbolic: the launch pointer of a module is its own even if another module is loaded with global visibility
+_LINK_FLAGS = ("-shared", "-z", "now", "-z", "noexecstack")
+LINKERS = (
+    ("ld", *_LINK_FLAGS, "-Bsymbolic"),
+    ("gcc", *_LINK_FLAGS, "-Wl,-Bsymbolic"),
+    ("cc", *_LINK_FLAGS, "-Wl,-Bsymbolic"),
+)
+
+
+def load(path: str | os.PathLike) -> LoadedModule:
+    """Load what `build_shared` wrote, with its parallel loops on the shared threads.
+
+    The file's code runs in this process: load only files whose origin is known. Raises BuildError when the file is missing or
+    damaged.
+    """
+    path = Path(path).absolute()
+    if not path.is_file():
+        raise BuildError(str(path), "no such file")
+    try:
+        module = tvm.runtime.load_module(str(path))
+    except (RuntimeError, OSError, ValueError, AttributeError) as error:
+        raise BuildError(str(path), f"cannot be loaded: {error}") from error
+    threads.share(module)
+    return LoadedModule((), module, path)
+
+
+def as_module(function: tirx.PrimFunc | tvm.IRModule) -> tvm.IRModule:
+    """An IRModule of one function, or the module itself. Functions without a global symbol take the name "main"."""
+    if isinstance(function, tvm.IRModule):
+        return function
+    name = str(function.attrs["global_symbol"]) if function.attrs and "global_symbol" in function.attrs else "main"
+    return tvm.IRModule({name: function.with_attr("global_symbol", name)})
+
+
+def function_names(module: tvm.IRModule) -> tuple[str, ...]:
+    """Names of the functions of a module, sorted."""
+    return tuple(sorted(variable.name_hint for variable in module.functions))
+
+
+def _compile(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
+    complete = module
+    if any(_has_parallel_loop(function) for function in module.functions.values()):
+        name, function = slot_function()
+        complete = tvm.IRModule({**{str(variable.name_hint): body for variable, body in module.functions.items()}, name: function})
+    try:
+        return tvm.compile(complete, target=target.to_tvm()).mod
+    except Exception as error:  # TVM's passes raise every kind of exception; none of them names the kernel
+        raise BuildError(", ".join(function_names(module)), f"{type(error).__name__}: {error}", module.script()) from error
+
+
+def _has_parallel_loop(function: tirx.PrimFunc) -> bool:
+    found = False
+
+    def visit(loop: tirx.For) -> None:
+        nonlocal found
+        found = found or loop.kind == tirx.ForKind.PARALLEL
+
+    tvm_ffi.structural_walk(function.body, (tirx.For, visit), order="post")
+    return found

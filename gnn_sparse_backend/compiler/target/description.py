@@ -1,0 +1,81 @@
+"""What a kernel is compiled for."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import dataclass
+
+import tvm
+
+KINDS = ("llvm", "cuda")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine that kernels are compiled for: immutable, comparable, and usable as a cache key.
+
+    Parameters
+    ----------
+    kind : "llvm" or "cuda"
+    cpu : LLVM's name of the processor (of the host, when the kind is "cuda").
+    triple : LLVM's target triple of the host, for example "x86_64-conda-linux-gnu".
+    features : the processor's features in LLVM's spelling ("avx512f"), sorted.
+    disabled : features that LLVM takes for granted on such a processor and that this machine lacks (hidden by a
+        hypervisor, say). Code for them would die of an illegal instruction.
+    arch : compute architecture of the GPU, for example "sm_90"; empty when the kind is "llvm".
+    """
+
+    kind: str
+    cpu: str
+    triple: str
+    features: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+    arch: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"target kind {self.kind!r} is unknown; use one of {', '.join(KINDS)}")
+        if (self.kind == "cuda") != bool(self.arch):
+            raise ValueError(f"a {self.kind!r} target with arch={self.arch!r}: an arch belongs to cuda targets, and to them only")
+
+    @property
+    def key(self) -> str:
+        """A short text that differs wherever the generated code may differ; fit for a file name."""
+        content = "\n".join([self.cpu, self.triple, ",".join(self.features), ",".join(self.disabled)])
+        host = f"{self.cpu}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+        return f"{self.kind}-{self.arch}-{host}" if self.arch else f"{self.kind}-{host}"
+
+    @property
+    def vector_bytes(self) -> int:
+        """Width of the widest vector register of the CPU in bytes: 64 with AVX-512, 32 with AVX, otherwise 16."""
+        # TVM's target.llvm_get_vector_width answers 512 bits for every x86 processor, Haswell included.
+        if "avx512f" in self.features:
+            return 64
+        return 32 if "avx" in self.features else 16
+
+    @property
+    def has_avx512_bf16(self) -> bool:
+        """Whether the CPU multiplies pairs of bfloat16 into float32 (``vdpbf16ps``)."""
+        return "avx512bf16" in self.features
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.kind == "cuda"
+
+    def to_tvm(self) -> tvm.target.Target:
+        """TVM's description of the same target; a cuda target brings its host along."""
+        return _tvm_target(self)
+
+    def __str__(self) -> str:
+        return f"cuda {self.arch} (host {self.cpu})" if self.is_cuda else f"llvm {self.cpu}, {8 * self.vector_bytes}-bit vectors"
+
+
+@functools.lru_cache(maxsize=None)
+def _tvm_target(target: Target) -> tvm.target.Target:
+    host: dict[str, object] = {"kind": "llvm", "mcpu": target.cpu, "mtriple": target.triple}
+    if target.disabled:
+        host["mattr"] = [f"-{name}" for name in target.disabled]
+    if not target.is_cuda:
+        return tvm.target.Target(host)
+    return tvm.target.Target({"kind": "cuda", "arch": target.arch}, host=host)

@@ -1,0 +1,169 @@
+"""One pool of threads for the compiled kernels and PyTorch.
+
+TVM's own pool beside PyTorch's would put two sets of workers on the same cores, each spinning while the other works. Modules
+that this package compiles or loads run their parallel loops on the OpenMP runtime that PyTorch already uses instead; other
+users of TVM in the process keep TVM's pool. Without PyTorch (or with a PyTorch that has no OpenMP with a ``GOMP_parallel``
+entry) TVM's pool is used, and `description` says so.
+
+The number of threads is PyTorch's for the calling thread, so ``torch.set_num_threads`` and ``OMP_NUM_THREADS`` are honoured. A
+kernel called with one thread, inside a parallel region, or in a forked child runs in the calling thread. A task of a
+parallel loop must not wait for another one (no barrier): a worker may run them one after the other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import tvm
+
+from .launcher import launcher_state, redirect_launches
+
+DEFAULT_TASKS_PER_THREAD = 8
+
+_lock = threading.Lock()
+_pool: OpenMPPool | None = None
+
+
+@dataclass(frozen=True)
+class OpenMPPool:
+    """Entry points of an OpenMP runtime in this process (addresses), and the file that it was loaded from."""
+
+    library: str
+    gomp_parallel: int
+    max_threads: int
+    in_parallel: int
+
+
+def share(module: tvm.runtime.Module) -> None:
+    """Make the parallel loops of a module that was just compiled or loaded run on PyTorch's threads."""
+    with _lock:
+        if redirect_launches(module):
+            _attach()
+
+
+def attach() -> bool:
+    """Look for PyTorch's OpenMP runtime now, and use it from the next kernel call on; True when it is in use.
+
+    `share` does this by itself. Needed only when PyTorch was imported after the last kernel was loaded.
+    """
+    with _lock:
+        return _attach()
+
+
+def _attach() -> bool:
+    global _pool
+    if _forked:
+        launcher_state().serial = 1
+    if _pool is None and "torch" in sys.modules:
+        _pool = find_torch_openmp()
+        if _pool is not None:
+            state = launcher_state()
+            state.max_threads = _pool.max_threads
+            state.in_parallel = _pool.in_parallel
+            state.gomp_parallel = _pool.gomp_parallel  # last: the launcher takes it as the sign that the others are set
+    return _pool is not None
+
+
+def find_torch_openmp() -> OpenMPPool | None:
+    """The OpenMP runtime that the PyTorch of this process is linked to; None when there is none or it cannot be shared."""
+    path = _mapped_file("libtorch_cpu.so")
+    if path is None:
+        return None
+    # A look-up in a library's handle covers what it is linked to as well. The program's own scope comes first in the dynamic
+    # linker's order, and so it does here: a preloaded runtime is the one that PyTorch uses.
+    scopes = [ctypes.CDLL(None), ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)]
+    parallel = _address(scopes, "GOMP_parallel")
+    in_parallel = _address(scopes, "omp_in_parallel")
+    # at::get_num_threads() applies torch.set_num_threads to a thread that OpenMP has not seen before
+    max_threads = _address(scopes, "_ZN2at15get_num_threadsEv") or _address(scopes, "omp_get_max_threads")
+    if parallel is None or in_parallel is None or max_threads is None:
+        return None
+    return OpenMPPool(_file_of(parallel), parallel, max_threads, in_parallel)
+
+
+def num_threads() -> int:
+    """Threads that a kernel called from this thread would use."""
+    if launcher_state().serial:
+        return 1
+    if not attach():
+        return int(tvm.get_global_func("runtime.NumThreads")())
+    return int(ctypes.CFUNCTYPE(ctypes.c_int)(_pool.max_threads)())
+
+
+def tasks_per_thread() -> int:
+    """Parts that a parallel loop is cut into, per thread."""
+    return int(launcher_state().tasks_per_thread)
+
+
+def set_tasks_per_thread(count: int) -> None:
+    """Cut parallel loops into ``count`` parts per thread: more parts balance skewed rows better, each costs some nanoseconds.
+
+    Raises ValueError unless 1 <= count <= 1024.
+    """
+    if not 1 <= count <= 1024:
+        raise ValueError(f"tasks per thread must be from 1 to 1024, got {count}")
+    launcher_state().tasks_per_thread = count
+
+
+def description() -> str:
+    """One line for people: which pool of threads the kernels use."""
+    if launcher_state().serial:
+        return "the calling thread only (this process was forked, and threads do not survive that)"
+    if attach():
+        return f"shared with PyTorch: {_pool.library}, {num_threads()} threads, {tasks_per_thread()} tasks each"
+    reason = "PyTorch is not imported" if "torch" not in sys.modules else "this PyTorch has no OpenMP runtime with GOMP_parallel"
+    return f"TVM's own pool, {num_threads()} threads ({reason})"
+
+
+_forked = False
+
+
+def _after_fork_in_child() -> None:
+    # The workers of neither pool survive a fork, and waiting for them would last for ever.
+    global _lock, _forked
+    _lock = threading.Lock()
+    _forked = True
+    if launcher_state.cache_info().currsize:
+        launcher_state().serial = 1
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _address(scopes: list[ctypes.CDLL], symbol: str) -> int | None:
+    for scope in scopes:
+        function = getattr(scope, symbol, None)
+        if function is not None:
+            return ctypes.cast(function, ctypes.c_void_p).value
+    return None
+
+
+def _mapped_file(name: str) -> str | None:
+    """Path of a library that this process has loaded, by its file name (Linux; elsewhere None)."""
+    for _, path in _mappings():
+        if os.path.basename(path) == name:
+            return path
+    return None
+
+
+def _file_of(address: int) -> str:
+    return next((path for (first, last), path in _mappings() if first <= address < last), "unknown library")
+
+
+def _mappings() -> list[tuple[tuple[int, int], str]]:
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and fields[5].startswith("/"):
+            first, last = fields[0].split("-")
+            found.append(((int(first, 16), int(last, 16)), fields[5]))
+    return found
