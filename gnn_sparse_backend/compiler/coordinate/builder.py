@@ -22,7 +22,7 @@ from contextlib import contextmanager
 
 from . import axes as ax
 from .axes import Axis, Size, StageIError
-from .expr import Load, Var, as_expr
+from .expr import Expr, Load, Var, as_expr
 from .program import Buffer, Iteration, Program, Store
 from .validate import validate
 
@@ -53,10 +53,11 @@ class _Open:
         self.head = (name, axes, kinds, variables)
         self.fused = fused
         self.init, self.body, self.locals = [], [], []
+        self.where = None
         self.in_init = False
 
     def close(self) -> Iteration:
-        return Iteration(*self.head, tuple(self.init), tuple(self.body), tuple(self.locals), self.fused)
+        return Iteration(*self.head, tuple(self.init), tuple(self.body), tuple(self.locals), self.fused, self.where)
 
 
 class ProgramBuilder:
@@ -135,6 +136,12 @@ class ProgramBuilder:
         self._stack[-1].in_init = True
         yield
         self._stack[-1].in_init = False
+
+    def where(self, condition: Expr) -> None:
+        """Run the body of the iteration being written only where `condition` holds."""
+        if not self._stack or self._stack[-1].where is not None:
+            raise StageIError("where belongs inside an iteration, once")
+        self._stack[-1].where = condition
 
     def _record(self, store: Store) -> None:
         if not self._stack:

@@ -106,6 +106,14 @@ class Load(Expr):
 
 
 @dataclass(frozen=True)
+class Present(Expr):
+    """Whether the element that `load` names is stored."""
+
+    load: Load
+    dtype: str = field(default="bool", init=False)
+
+
+@dataclass(frozen=True)
 class Binary(Expr):
     op: str
     a: Expr
@@ -235,6 +243,12 @@ def call(function: str, argument) -> Expr:
     return Call(function, argument)
 
 
+def present(load: Expr) -> Expr:
+    if not isinstance(load, Load):
+        raise StageIError(f"present wants a buffer access, not {load!r}")
+    return Present(load)
+
+
 def exp(a) -> Expr:
     return call("exp", a)
 
@@ -252,6 +266,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (expr.condition, expr.then, expr.otherwise)
         case Cast():
             return (expr.value,)
+        case Present():
+            return (expr.load,)
     return ()
 
 
@@ -268,6 +284,8 @@ def rebuild(expr: Expr, kids: tuple[Expr, ...]) -> Expr:
             return Select(*kids)
         case Cast():
             return Cast(expr.dtype, *kids)
+        case Present():
+            return Present(*kids)
     return expr
 
 

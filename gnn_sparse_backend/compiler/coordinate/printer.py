@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .axes import Axis, Size, StageIError
-from .expr import Binary, Call, Cast, Const, Expr, Load, Select, SizeOf, Var
+from .expr import Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var
 from .program import Buffer, Iteration, Program, Store
 
 _PRECEDENCE = {"or": 0, "and": 1, "<": 2, "<=": 2, ">": 2, ">=": 2, "+": 3, "-": 3, "*": 4, "/": 4, "//": 4, "%": 4}
@@ -29,7 +29,7 @@ def program_from_script(text: str) -> Program:
     """Run the text that `script` printed. It is Python: run only text whose origin is known."""
     from . import builder, expr
 
-    names = {n: getattr(expr, n) for n in ("minimum", "maximum", "equal", "differ", "both", "either", "select", "cast", "call", "number")}
+    names = {n: getattr(expr, n) for n in ("minimum", "maximum", "equal", "differ", "both", "either", "select", "cast", "call", "number", "present")}
     names["ProgramBuilder"] = builder.ProgramBuilder
     exec(compile(text, "<stage I program>", "exec"), names)  # noqa: S102
     if not isinstance(names.get("program"), Program):
@@ -80,6 +80,8 @@ def _iteration(it: Iteration) -> list[str]:
     if it.init:
         inner.append("with p.init():")
         inner += [_INDENT + _store(s) for s in it.init]
+    if it.where is not None:
+        inner.append(f"p.where({text(it.where)})")
     for statement in it.body:
         inner += _iteration(statement) if isinstance(statement, Iteration) else [_store(statement)]
     return lines + [_INDENT + line for line in inner or ["pass"]]
@@ -115,6 +117,8 @@ def text(expr: Expr, outer: int = -1) -> str:
             return f"({line})" if outer > mine or (mine == 2 and outer >= 2) else line
         case Call():
             return f"call({expr.function!r}, {text(expr.argument)})"
+        case Present():
+            return f"present({text(expr.load)})"
         case Select():
             return f"select({text(expr.condition)}, {text(expr.then)}, {text(expr.otherwise)})"
         case Cast():

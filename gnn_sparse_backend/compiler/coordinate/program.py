@@ -70,6 +70,7 @@ class Iteration:
     body: stores and nested iterations, in order.
     locals: buffers that live for one element of this iteration.
     fused: groups of consecutive axes that are visited by one loop over their elements; the meaning is the same.
+    where: the body runs only for the elements for which this condition holds; init runs for all.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Iteration:
     body: tuple[Store | Iteration, ...] = ()
     locals: tuple[Buffer, ...] = ()
     fused: tuple[tuple[Axis, ...], ...] = ()
+    where: Expr | None = None
 
     @property
     def spatial(self) -> tuple[Axis, ...]:

@@ -104,6 +104,10 @@ def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers:
     spatial = {bound[a] for a in it.spatial} | set(outer.values())
     for store in it.init:
         _store(store, f"{where}, init", inner, spatial, program)
+    if it.where is not None:
+        if it.where.dtype != "bool":
+            raise StageIError(f"{where}: its condition has type {it.where.dtype}")
+        _expressions((it.where,), f"{where}, where", buffers, variables, program)
     for statement in it.body:
         if isinstance(statement, Iteration):
             _iteration(program, statement, bound, inner)
@@ -125,7 +129,12 @@ def _fused(it: Iteration, where: str) -> None:
 def _store(store: Store, where: str, buffers: set[Buffer], variables: set[Var], program: Program) -> None:
     if store.buffer not in buffers:
         raise StageIError(f"{where}: buffer {store.buffer.name!r} is not visible here")
-    for root in (*store.indices, store.value):
+    _expressions((*store.indices, store.value), where, buffers, variables, program)
+    _integer_indices(store.indices, store.buffer, where)
+
+
+def _expressions(roots, where: str, buffers: set[Buffer], variables: set[Var], program: Program) -> None:
+    for root in roots:
         for expr in walk(root):
             if isinstance(expr, Var) and expr not in variables:
                 raise StageIError(f"{where}: the variable {expr.name!r} is not bound here")
@@ -135,7 +144,6 @@ def _store(store: Store, where: str, buffers: set[Buffer], variables: set[Var], 
                 raise StageIError(f"{where}: {expr.size.name!r} is not a size of the program")
             if isinstance(expr, Load):
                 _integer_indices(expr.indices, expr.buffer, where)
-    _integer_indices(store.indices, store.buffer, where)
 
 
 def _integer_indices(indices, buffer: Buffer, where: str) -> None:

@@ -108,6 +108,9 @@ def _segment(iteration: Iteration, nest: Nest, number: int, scope: Scope) -> Non
             if axis.padded:
                 frames.enter_context(T.If(scope.coordinate(axis) >= 0))
                 frames.enter_context(T.Then())
+        if iteration.where is not None:
+            frames.enter_context(T.If(value(iteration.where, scope)))
+            frames.enter_context(T.Then())
         scope = scope.with_buffers({b.name: _allocate(b, scope) for b in iteration.locals})
         for statement in iteration.body:
             if isinstance(statement, Iteration):

@@ -14,7 +14,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from ..coordinate.axes import Axis, StageIError
-from ..coordinate.expr import Binary, Call, Cast, Const, Expr, Load, Select, SizeOf, Var
+from ..coordinate.expr import Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var
 from ..coordinate.layout import elements, offset
 from ..coordinate.program import Buffer
 from .scope import INDEX, Scope, index
@@ -59,6 +59,9 @@ def value(expr: Expr, scope: Scope):
             return tirx.if_then_else(*parts)
         case Cast():
             return value(expr.value, scope).astype(expr.dtype)
+        case Present():
+            found = compress(expr.load.buffer, expr.load.indices, scope)[1]
+            return tirx.const(True, "bool") if found is None else found
         case Load():
             positions, found = compress(expr.buffer, expr.indices, scope)
             loaded = scope.buffers[expr.buffer.name][tuple(positions)]

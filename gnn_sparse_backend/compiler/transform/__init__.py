@@ -1,0 +1,18 @@
+"""Stage I to stage I: each transformation takes a program and returns a new one, or refuses with its reason."""
+
+from .decompose import FormatRewriteRule, decompose_format, remove_copies, split_copies
+from .fuse import sparse_fuse
+from .lanes import reduce_in_lanes
+from .reorder import sparse_reorder
+from .tile import tile_axis
+
+__all__ = [
+    "FormatRewriteRule",
+    "decompose_format",
+    "reduce_in_lanes",
+    "remove_copies",
+    "sparse_fuse",
+    "sparse_reorder",
+    "split_copies",
+    "tile_axis",
+]

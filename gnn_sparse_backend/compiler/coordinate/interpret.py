@@ -1,0 +1,188 @@
+"""The meaning of stage I programs, run slowly and obviously in float64: the oracle for everything below.
+
+It visits elements one by one in Python and finds coordinates by looking through them. It shares no code with the
+lowering. What is stored in no place yet is NaN, so a value that is read before it is written shows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .axes import Axis, Size, StageIError
+from .expr import FLOATS, Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var
+from .layout import chains, elements
+from .program import Buffer, Iteration, Program, Store
+
+_BINARY = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+}
+_CALLS = {
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "abs": abs,
+}
+
+
+def interpret(program: Program, arguments: dict[str, object]) -> dict[str, np.ndarray]:
+    """Run `program` and return the values of all its parameters after the run.
+
+    arguments: an integer for each size, an integer array for each index array, and for each parameter an array of
+    its stored shape (one dimension per axis tree), copied, floating values as float64.
+    """
+    return _Interpreter(program, arguments).run()
+
+
+class _Interpreter:
+    def __init__(self, program: Program, arguments: dict[str, object]):
+        self.program = program
+        self.sizes = {s: int(arguments[s.name]) for s in program.sizes}
+        names = [a for axis in program.axes for a in (axis.indptr, axis.indices) if a]
+        self.arrays = {name: [int(i) for i in np.asarray(arguments[name])] for name in names}
+        self.values: dict[Buffer, np.ndarray] = {}
+        for buffer in program.buffers:
+            self.values[buffer] = self._empty(buffer)
+            if buffer.scope == "param":
+                given = np.asarray(arguments[buffer.name])
+                if given.shape != self.values[buffer].shape:
+                    raise StageIError(
+                        f"buffer {buffer.name!r} is stored with shape {self.values[buffer].shape}, got {given.shape}"
+                    )
+                self.values[buffer][...] = given
+
+    def run(self) -> dict[str, np.ndarray]:
+        with np.errstate(all="ignore"):
+            for iteration in self.program.iterations:
+                self._iteration(iteration, {}, {})
+        return {b.name: self.values[b] for b in self.program.parameters}
+
+    def _size(self, extent: int | Size) -> int:
+        return self.sizes[extent] if isinstance(extent, Size) else extent
+
+    def _empty(self, buffer: Buffer) -> np.ndarray:
+        shape = tuple(elements(chain[-1], self._size) for chain in chains(buffer.axes)) or (1,)
+        if buffer.dtype in FLOATS:
+            return np.full(shape, np.nan)
+        return np.zeros(shape, np.int64)
+
+    # offsets: where the visited element of each axis lies. coordinates: what each iterator stands for.
+    def _iteration(self, it: Iteration, offsets: dict[Axis, int], axis_of: dict[Var, Axis]) -> None:
+        axis_of = {**axis_of, **{it.variable(a): a for a in it.axes}}
+        if it.init:
+            for at in self._elements(it.spatial, offsets):
+                for store in it.init:
+                    self._store(store, at, axis_of)
+        for at in self._elements(it.axes, offsets):
+            if it.where is not None and not self._value(it.where, at, axis_of):
+                continue
+            for buffer in it.locals:
+                self.values[buffer] = self._empty(buffer)
+            for statement in it.body:
+                if isinstance(statement, Iteration):
+                    self._iteration(statement, at, axis_of)
+                else:
+                    self._store(statement, at, axis_of)
+
+    def _elements(self, axes: tuple[Axis, ...], offsets: dict[Axis, int]):
+        """Every element of the axes in lexicographic order, padded slots left out."""
+        if not axes:
+            yield offsets
+            return
+        for offset in self._slots(axes[0], offsets.get(axes[0].parent)):
+            if not (axes[0].padded and self._coordinate(axes[0], offset, offsets) < 0):
+                yield from self._elements(axes[1:], {**offsets, axes[0]: offset})
+
+    def _slots(self, axis: Axis, parent: int | None) -> range:
+        if axis.parent is None:
+            return range(self._size(axis.length))
+        if axis.is_variable:
+            indptr = self.arrays[axis.indptr]
+            return range(indptr[parent], indptr[parent + 1])
+        width = self._size(axis.nnz_cols)
+        return range(parent * width, (parent + 1) * width)
+
+    def _coordinate(self, axis: Axis, offset: int, offsets: dict[Axis, int]) -> int:
+        if axis.is_sparse:
+            return self.arrays[axis.indices][offset]
+        return offset - self._slots(axis, offsets.get(axis.parent)).start
+
+    def _place(self, buffer: Buffer, indices, offsets, axis_of) -> tuple[int, ...] | None:
+        """The index of an access in the stored array, or None where no such element is stored."""
+        found: dict[Axis, int] = {}
+        visited: set[Axis] = set()
+        for axis, expr in zip(buffer.axes, indices, strict=True):
+            visiting = isinstance(expr, Var) and axis_of[expr] == axis
+            if visiting and (axis.parent is None or axis.parent in visited):
+                found[axis] = offsets[axis]
+                visited.add(axis)
+                continue
+            wanted = self._value(expr, offsets, axis_of)
+            slots = self._slots(axis, found.get(axis.parent))
+            if axis.is_sparse:
+                matches = [o for o in slots if self.arrays[axis.indices][o] == wanted]
+                if wanted < 0 or not matches:
+                    return None
+                found[axis] = matches[0]
+            elif 0 <= wanted < len(slots):
+                found[axis] = slots.start + wanted
+            elif any(a.parent == axis and a.is_sparse for a in buffer.axes):
+                return None
+            else:
+                raise StageIError(f"buffer {buffer.name!r}: coordinate {wanted} lies outside axis {axis.name!r} of length {len(slots)}")
+        return tuple(found[chain[-1]] for chain in chains(buffer.axes)) or (0,)
+
+    def _store(self, store: Store, offsets, axis_of) -> None:
+        place = self._place(store.buffer, store.indices, offsets, axis_of)
+        value = self._value(store.value, offsets, axis_of)
+        if place is not None:
+            self.values[store.buffer][place] = value
+
+    def _value(self, expr: Expr, offsets, axis_of):
+        def value(e):
+            return self._value(e, offsets, axis_of)
+
+        match expr:
+            case Const():
+                return np.float64(expr.value) if expr.dtype in FLOATS else expr.value
+            case Var():
+                axis = axis_of[expr]
+                return self._coordinate(axis, offsets[axis], offsets)
+            case SizeOf():
+                return self.sizes[expr.size]
+            case Load():
+                place = self._place(expr.buffer, expr.indices, offsets, axis_of)
+                zero = np.float64(0) if expr.dtype in FLOATS else 0
+                if place is None:
+                    return zero
+                return self.values[expr.buffer][place] if expr.dtype in FLOATS else int(self.values[expr.buffer][place])
+            case Present():
+                return self._place(expr.load.buffer, expr.load.indices, offsets, axis_of) is not None
+            case Binary():
+                if expr.op in ("and", "or"):  # the second operand may be meaningless where the first decides
+                    return (value(expr.a) and value(expr.b)) if expr.op == "and" else (value(expr.a) or value(expr.b))
+                return _BINARY[expr.op](value(expr.a), value(expr.b))
+            case Call():
+                return _CALLS[expr.function](value(expr.argument))
+            case Select():
+                return value(expr.then) if value(expr.condition) else value(expr.otherwise)
+            case Cast():
+                found = value(expr.value)
+                return np.float64(found) if expr.dtype in FLOATS else int(found)
+        raise StageIError(f"cannot interpret {expr!r}")
+
+
