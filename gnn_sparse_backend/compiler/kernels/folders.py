@@ -39,13 +39,12 @@ def check_root(root: Path) -> bool:
         return False
     if not stat.S_ISDIR(status.st_mode):
         raise UnsafeCacheError(f"the kernel cache {root} is not a folder; set GSB_CACHE_DIR to a folder of your own")
-    fault = _ownership_fault(status)
+    fault, remedy = _ownership_fault(status), f"Make it yours alone (chmod 700 {root}) or set"
     if fault is None:
-        fault = _parent_fault(root)
+        fault, remedy = _parent_fault(root), "Set"
     if fault is not None:
-        raise UnsafeCacheError(
-            f"the kernel cache {root} {fault}: loading a kernel from it could run their code. "
-            f"Make it yours alone (chmod 700 {root}) or set GSB_CACHE_DIR to a folder of your own")
+        raise UnsafeCacheError(f"the kernel cache {root} {fault}: loading a kernel from it could run somebody else's "
+                               f"code. {remedy} GSB_CACHE_DIR to a folder of your own")
     return True
 
 

@@ -69,7 +69,7 @@ class KernelKey:
     plan: str
     target: str
     symbol: str = "main"
-    toolchain: Mapping[str, str] = field(default_factory=toolchain)
+    toolchain: Mapping[str, str] = field(default_factory=toolchain, compare=False)  # in the digest
     digest: str = field(init=False)
 
     def __post_init__(self):

@@ -24,6 +24,12 @@ def test_every_part_of_the_toolchain_changes_the_key(part):
     assert KernelKey(**BASE, toolchain=other).digest != KernelKey(**BASE).digest
 
 
+def test_keys_are_values():
+    other = KernelKey(**BASE, toolchain={**toolchain(), "tvm": "0.1"})
+    assert {KernelKey(**BASE), KernelKey(**BASE), other} == {KernelKey(**BASE), other}
+    assert KernelKey(**BASE) != other
+
+
 def test_text_cannot_move_between_parts():
     assert KernelKey("ab", "c", "t").digest != KernelKey("a", "bc", "t").digest
     assert KernelKey('a", "b', "c", "t").digest != KernelKey("a", 'b", "c', "t").digest
