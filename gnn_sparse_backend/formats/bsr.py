@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from .base import SlotMapped, slot_mask
-from .structure import check_csr, check_positive, check_slots, index_type, row_of_position
+from .structure import check_csr, check_integer, check_slots, index_type, row_of_position
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -99,4 +99,4 @@ def _block_shape(block):
     pair = tuple(block) if isinstance(block, (tuple, list)) else (block, block)
     if len(pair) != 2:
         raise ValueError(f"block must be an integer or a pair (br, bc), got {block!r}")
-    return check_positive("block rows", pair[0]), check_positive("block columns", pair[1])
+    return check_integer("block rows", pair[0]), check_integer("block columns", pair[1])

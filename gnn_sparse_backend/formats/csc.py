@@ -38,8 +38,8 @@ class CscFormat(SparseFormat):
         nnz = indices.numel()
         dtype = index_type(indptr.dtype, n_rows, n_cols, nnz)
         by_column, position = torch.sort(indices, stable=True)
-        columns = torch.arange(n_cols + 1, dtype=by_column.dtype, device=indices.device)
-        col_indptr = torch.searchsorted(by_column, columns, out_int32=dtype == torch.int32)
+        columns = torch.arange(n_cols + 1, dtype=dtype, device=indices.device)
+        col_indptr = torch.searchsorted(by_column.to(dtype), columns, out_int32=dtype == torch.int32)
         rows = row_of_position(indptr, nnz, dtype).index_select(0, position)
         return cls(shape, col_indptr, rows, position.to(dtype))
 

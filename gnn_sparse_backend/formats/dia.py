@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from .base import SlotMapped, slot_mask
-from .structure import check_csr, check_positive, check_slots, index_type, row_of_position
+from .structure import check_csr, check_integer, check_slots, index_type, row_of_position
 
 DEFAULT_MAX_DIAGONALS = 1024
 """Diagonals that a DIA structure may store without being asked."""
@@ -50,7 +50,7 @@ class DiaFormat(SlotMapped):
             ValueError: a limit is passed; the error gives the number of diagonals.
         """
         indptr, indices, shape = check_csr(indptr, indices, shape, check=check)
-        max_diagonals = check_positive("max_diagonals", max_diagonals)
+        max_diagonals = check_integer("max_diagonals", max_diagonals)
         n_rows, n_cols = shape
         nnz = indices.numel()
         key_type = index_type(indptr.dtype, n_rows + n_cols)

@@ -8,7 +8,7 @@ import torch
 
 from . import values as maps
 from .base import SparseFormat
-from .structure import check_csr, check_positive, check_slots, index_type
+from .structure import check_csr, check_integer, check_slots, index_type
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,14 +51,13 @@ class EllFormat(SparseFormat):
         if width is None:
             width = int(indptr.diff().max()) if n_rows else 0
         else:
-            # A matrix without edges has width 0 by default, so that width is accepted too.
-            width = 0 if width == 0 and not isinstance(width, bool) else check_positive("width", width)
+            width = check_integer("width", width, minimum=0)
             if check:
                 _check_row_lengths(indptr, width)
         check_slots(n_rows * width, nnz, max_slots, f"ELL of width {width} on {n_rows} rows")
 
         # nnz + width: positions run past the end of the last rows before they are masked.
-        dtype = index_type(indptr.dtype, n_rows * width, n_cols, nnz + width)
+        dtype = index_type(indptr.dtype, n_rows * width, n_rows, n_cols, nnz + width)
         indptr, indices = indptr.to(dtype), indices.to(dtype)
         position = indptr[:-1, None] + torch.arange(width, dtype=dtype, device=indptr.device)
         position.masked_fill_(position >= indptr[1:, None], -1)

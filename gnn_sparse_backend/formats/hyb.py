@@ -8,10 +8,13 @@ import torch
 
 from . import values as maps
 from .base import SparseFormat
-from .structure import check_csr, check_positive, check_slots, index_type, row_of_position
+from .structure import check_csr, check_integer, check_slots, index_type, row_of_position
 
 MAX_EXPONENT = 30
 """Largest k: a bucket width must fit int32."""
+
+MAX_PARTITIONS = 4096
+"""Largest c: every partition has buckets, and so kernels, of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,39 +107,36 @@ class HybFormat(SparseFormat):
         indptr, indices, shape = check_csr(indptr, indices, shape, check=check)
         n_rows, n_cols = shape
         nnz = indices.numel()
-        c = check_positive("c", c)
-        k = default_exponent(nnz, n_rows) if k is None else check_positive("k + 1", _plus_one(k)) - 1
-        if k > MAX_EXPONENT:
-            raise ValueError(f"k must be at most {MAX_EXPONENT}, got {k}")
+        c = check_integer("c", c)
+        k = default_exponent(nnz, n_rows) if k is None else check_integer("k", k, minimum=0)
+        if c > MAX_PARTITIONS or k > MAX_EXPONENT:
+            raise ValueError(f"hyb takes c up to {MAX_PARTITIONS} and k up to {MAX_EXPONENT}, got c = {c} and k = {k}")
         check_slots(c * n_rows, nnz, max_slots, f"hyb({c}, {k}) on {n_rows} rows, which counts c * n_rows row pieces, and")
 
         order, lengths = _split_columns(indptr, indices, shape, c)
-        part_piece, part_start, part_length = _split_rows(lengths, 2**k)
-        # Bucket of each part, with exact integer comparisons: widths[b - 1] < length <= widths[b].
+        piece, start, length = _split_rows(lengths, 2**k)
+        partition = torch.div(piece, max(n_rows, 1), rounding_mode="floor")
+        # Exact in integers: widths[b - 1] < length <= widths[b].
         widths = [2**b for b in range(k + 1)]
-        edges = torch.tensor(widths, device=indptr.device)
-        bucket = torch.bucketize(part_length, edges)
-        part_partition = torch.div(part_piece, max(n_rows, 1), rounding_mode="floor")
-        bucket += part_partition * (k + 1)
-        by_bucket = torch.sort(bucket.to(torch.int32), stable=True).indices
-        part_row = (part_piece - part_partition * n_rows).index_select(0, by_bucket)
-        part_start = part_start.index_select(0, by_bucket)
-        part_length = part_length.index_select(0, by_bucket)
-        counts = torch.bincount(bucket, minlength=c * (k + 1))
-        edge_counts = torch.zeros_like(counts).index_add_(0, bucket.index_select(0, by_bucket), part_length)
-        repeated = (lengths.reshape(c, n_rows) + (2**k - 1) >> k).sum(0).gt(1).any()
-        *facts, repeated = torch.cat([counts, edge_counts, repeated.reshape(1).long()]).tolist()
-        counts, edge_counts = facts[:c * (k + 1)], facts[c * (k + 1):]
+        bucket = partition * (k + 1) + torch.bucketize(length, torch.tensor(widths, device=indptr.device))
+        row_counts = torch.bincount(bucket, minlength=c * (k + 1))
+        edge_counts = torch.zeros_like(row_counts).index_add_(0, bucket, length)
+        parts_of_row = ((lengths + (2**k - 1)) >> k).reshape(c, n_rows).sum(0)
+        facts = torch.cat([row_counts, edge_counts, parts_of_row.gt(1).any().reshape(1).long()]).tolist()
+        row_counts, edge_counts, repeated = facts[:c * (k + 1)], facts[c * (k + 1):-1], facts[-1]
 
-        num_slots = sum(count * width for count, width in zip(counts, widths * c))
+        num_slots = sum(count * width for count, width in zip(row_counts, widths * c))
         check_slots(num_slots, nnz, max_slots, f"hyb({c}, {k})")
         dtype = index_type(indptr.dtype, num_slots, n_rows, n_cols, nnz + 2**k)
-        part_row, part_start, part_length = (part.to(dtype) for part in (part_row, part_start, part_length))
+        # Stable, so that rows ascend in each bucket and the parts of a split row stay adjacent.
+        by_bucket = torch.sort(bucket.to(torch.int32), stable=True).indices
+        part_row, part_start, part_length = (
+            part.index_select(0, by_bucket).to(dtype) for part in (piece - partition * n_rows, start, length))
         positions = order.to(dtype) if order is not None else None
         # Slot 0 of the extended array is the coordinate of padding.
         columns = torch.cat([indices.new_full((1,), -1), indices]).to(dtype)
         buckets, first = [], 0
-        for number, (count, bucket_nnz) in enumerate(zip(counts, edge_counts)):
+        for number, (count, bucket_nnz) in enumerate(zip(row_counts, edge_counts)):
             if count or keep_empty:
                 part = slice(first, first + count)
                 width = widths[number % (k + 1)]
@@ -145,7 +145,7 @@ class HybFormat(SparseFormat):
                 # A copy: a slice would keep the rows of all buckets alive.
                 buckets.append(HybBucket(number // (k + 1), width, part_row[part].clone(), index, position, bucket_nnz))
             first += count
-        return cls(shape, nnz, c, k, tuple(buckets), not repeated, dtype, indptr.device)
+        return cls(shape, nnz, c, k, tuple(buckets), repeated == 0, dtype, indptr.device)
 
     @property
     def index_dtype(self):
@@ -207,11 +207,6 @@ def default_exponent(nnz, n_rows):
     """k = ceil(log2(mean row length)), at least 0 (SparseTIR, section 4.2.1), computed exactly."""
     mean = -(-nnz // max(n_rows, 1))
     return min(max(mean - 1, 0).bit_length(), MAX_EXPONENT)
-
-
-def _plus_one(k):
-    # So that k = 0 passes the check for positive integers, and k = True or 1.5 does not.
-    return k + 1 if type(k) is not bool and hasattr(k, "__index__") else k
 
 
 def _split_columns(indptr, indices, shape, c):

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from .structure import INDEX_TYPES, check_positive
+from .structure import INDEX_TYPES, check_integer
 
 
 def balanced_row_groups(indptr, num_groups, cost_per_row=1.0, cost_per_nnz=1.0):
@@ -34,7 +34,7 @@ def balanced_row_groups(indptr, num_groups, cost_per_row=1.0, cost_per_nnz=1.0):
         raise TypeError(f"indptr must be an int32 or int64 torch tensor, got {kind}")
     if indptr.dim() != 1 or not indptr.numel():
         raise ValueError(f"indptr must have shape (n_rows + 1,), got {tuple(indptr.shape)}")
-    num_groups = check_positive("num_groups", num_groups)
+    num_groups = check_integer("num_groups", num_groups)
     costs = {"cost_per_row": float(cost_per_row), "cost_per_nnz": float(cost_per_nnz)}
     for name, cost in costs.items():
         if not math.isfinite(cost) or cost < 0:

@@ -91,16 +91,13 @@ def row_of_position(indptr, nnz, dtype=None):
     return torch.repeat_interleave(rows, indptr.diff(), output_size=nnz)
 
 
-def check_positive(name, value):
-    """``value`` as an int of at least 1; TypeError or ValueError quoting it otherwise."""
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, got {value!r}") from None
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, got {number}")
+def check_integer(name, value, minimum=1):
+    """``value`` as an int of at least ``minimum``; TypeError or ValueError quoting it otherwise."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    number = operator.index(value)
+    if number < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {number}")
     return number
 
 

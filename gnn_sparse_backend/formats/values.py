@@ -16,7 +16,9 @@ import torch
 
 
 def check_values(values, nnz):
-    """ValueError unless ``values`` has one leading entry for each of the ``nnz`` edges."""
+    """TypeError or ValueError unless ``values`` is a tensor with one leading entry for each of the ``nnz`` edges."""
+    if not isinstance(values, torch.Tensor):
+        raise TypeError(f"values must be a torch tensor, got {type(values).__name__}")
     if values.dim() < 1 or values.shape[0] != nnz:
         raise ValueError(f"values must have shape (nnz, ...) with nnz = {nnz}, got {tuple(values.shape)}")
     return values
