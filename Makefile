@@ -1,0 +1,50 @@
+# make demo    set up, train GraphSAGE under DGL and PyG with and without the backend, print the table
+# make test    set up, run all tests
+# make bench   set up, measure SpMM against the frameworks, SciPy and the roofline
+# make clean   remove the environment and what the targets wrote
+#
+# PYTHON=python3.11      the interpreter that makes .venv (default: 3.11 or 3.10 if found, for DGL, otherwise python3)
+# DEMO_FLAGS=--quick     options of models/demo.py
+# TEST_FLAGS="-k spmm"   options of pytest
+# BENCH_FLAGS=--help     options of benchmarks/spmm.py
+
+ifndef PYTHON
+# run each: a shim of pyenv is on the path even where its Python is not installed
+PYTHON := $(shell for p in python3.11 python3.10 python3; do $$p -c pass 2>/dev/null && echo $$p && break; done)
+endif
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+CONSTRAINTS := -c requirements/constraints.txt
+# DGL has wheels for these alone
+DGL := $(shell $(PYTHON) -c 'import sys; print("dgl," if sys.platform == "linux" and sys.version_info[:2] in ((3, 10), (3, 11)) else "")')
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test bench clean
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 9
+
+setup: $(VENV)/.ready
+
+demo: setup
+	$(BIN)/python -m models.demo $(DEMO_FLAGS)
+
+test: setup
+	$(BIN)/python -m pytest $(TEST_FLAGS)
+
+bench: setup
+	$(BIN)/python -m benchmarks.spmm $(BENCH_FLAGS)
+
+clean:
+	rm -rf $(VENV) out build *.egg-info .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch goes first and alone: what is installed after it finds its requirement met and does not choose another build
+$(VENV)/.ready: pyproject.toml requirements/constraints.txt
+	@$(PYTHON) -c pass 2>/dev/null || { echo "no Python found (PYTHON=$(PYTHON)): install Python 3.10 or 3.11"; exit 1; }
+	@test -n "$(DGL)" || echo "DGL has no wheel for this Python: going on with PyG alone. For both: make clean, then PYTHON=python3.11"
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install $(CONSTRAINTS) torch
+	$(PIP) install $(CONSTRAINTS) -e ".[$(DGL)pyg,demo,test]"
+	touch $@

@@ -1,0 +1,92 @@
+"""What the two scripts share: options, threads, the progress bar, and errors in words."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+CORA = {"hidden": 64, "epochs": 200}
+OTHERS = {"hidden": 128, "epochs": 30}
+BACKENDS = {"off": ("off",), "on": ("on",), "both": ("off", "on")}
+MODULES = {"dgl": "dgl", "pyg": "torch_geometric"}
+
+
+def installed(framework: str) -> bool:
+    return importlib.util.find_spec(MODULES[framework]) is not None
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a training, all with defaults."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    parser.add_argument("--dataset", default="generated", metavar="generated|cora|PATH.npz",
+                        help="Cora is read from $GSB_DATA/planetoid or downloaded; a .npz file needs indptr and indices "
+                             "(or src and dst), and may have features and labels (default: generated)")
+    parser.add_argument("--nodes", type=int, default=100_000, help="of the generated graph (default: %(default)s)")
+    parser.add_argument("--edges", type=int, default=1_000_000, help="of the generated graph (default: %(default)s)")
+    parser.add_argument("--backend", choices=BACKENDS, default="both",
+                        help="both: train twice, taking turns (default: %(default)s)")
+    parser.add_argument("--hidden", type=int, help="width of the hidden layers (default: 128, for Cora 64)")
+    parser.add_argument("--layers", type=int, default=2, help="default: %(default)s")
+    parser.add_argument("--epochs", type=int, help="default: 30, for Cora 200")
+    parser.add_argument("--lr", type=float, default=0.01, help="default: %(default)s")
+    parser.add_argument("--dropout", type=float, default=0.5, help="default: %(default)s")
+    parser.add_argument("--weight-decay", type=float, default=5e-4, help="default: %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
+    parser.add_argument("--threads", type=int, default=cores, help="default: all cores, here %(default)s")
+    parser.add_argument("--out", type=Path, default=Path("out"), help="folder for JSON and PNG (default: %(default)s)")
+
+
+def main(args: argparse.Namespace, frameworks: list[str], name: str) -> int:
+    """Train under each framework, print one table, write ``name``.json and .png. Returns the exit status.
+
+    0: all went well; 1: accuracy with and without the backend differs beyond rounding; 2: bad input.
+    """
+    if args.threads < 1:
+        print(f"error: --threads must be at least 1, got {args.threads}", file=sys.stderr)
+        return 2
+    # before the first import of torch and DGL, which make their thread pools then
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    os.environ.setdefault("DGLBACKEND", "pytorch")
+    import torch
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from models import data, report
+    from models.train import Config, train
+
+    torch.set_num_threads(args.threads)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)  # a log or a pipe has no width of its own
+    defaults = CORA if args.dataset == "cora" else OTHERS
+    backends = BACKENDS[args.backend]
+    try:
+        config = Config(args.hidden if args.hidden is not None else defaults["hidden"], args.layers, args.dropout,
+                        args.lr, args.weight_decay, args.epochs if args.epochs is not None else defaults["epochs"],
+                        seed=args.seed)
+        sets = {}
+        for framework in frameworks:
+            # only Cora depends on the framework
+            sets[framework] = (data.load(args.dataset, framework, nodes=args.nodes, edges=args.edges, seed=args.seed)
+                               if args.dataset == "cora" or not sets else next(iter(sets.values())))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+    runs = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        for framework in frameworks:
+            label = report.LABELS[framework]
+            task = progress.add_task(label, total=config.epochs * len(backends))
+
+            def on_epoch(run):
+                progress.update(task, advance=1, description=f"{label}, backend {run.backend:3}, loss {run.losses[-1]:.3f}")
+
+            runs += train(framework, backends, sets[framework], config, on_epoch)
+    dataset = sets[frameworks[0]]
+    files = report.write(args.out, name, dataset, runs, config)
+    return 0 if report.show(console, dataset, runs, config, files) else 1

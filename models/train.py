@@ -1,0 +1,164 @@
+"""Full-batch training of one model with the backend off, on, or both ways in turns."""
+
+from __future__ import annotations
+
+import importlib
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+
+import gnn_sparse_backend as gsb
+from models.data import Dataset
+
+
+@dataclass(frozen=True)
+class Config:
+    """Hyper-parameters. ``warmup``: first epochs left out of the time, because they compile kernels and fill caches."""
+
+    hidden: int = 128
+    layers: int = 2
+    dropout: float = 0.5
+    lr: float = 0.01
+    weight_decay: float = 5e-4
+    epochs: int = 30
+    warmup: int = 3
+    seed: int = 0
+
+    def __post_init__(self):
+        for name in ("hidden", "layers", "epochs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
+        if not self.lr > 0:
+            raise ValueError(f"lr must be positive, got {self.lr}")
+
+
+@dataclass
+class Run:
+    """What one training gave. Seconds are of whole training steps; accuracies are of the final parameters."""
+
+    framework: str
+    backend: str  # "off" or "on"
+    losses: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    val_accuracy: float = float("nan")
+    test_accuracy: float = float("nan")
+    test_nodes: int = 0
+    own_calls: int = 0
+    framework_calls: int = 0
+
+    def epoch_seconds(self, warmup: int) -> float:
+        """Median time of an epoch after the warm-up, or of the last epoch where there are no more than that."""
+        return statistics.median(self.seconds[warmup:] or self.seconds[-1:])
+
+    @property
+    def own_share(self) -> float | None:
+        """Share of the framework's operator calls that ran on our kernels; None where the backend saw none."""
+        calls = self.own_calls + self.framework_calls
+        return self.own_calls / calls if calls else None
+
+
+class Trainee:
+    """A model with its optimiser, stepped with the backend switched as its run says."""
+
+    def __init__(self, framework: str, backend: str, dataset: Dataset, config: Config):
+        module = importlib.import_module(f"models.sage_{framework}")
+        torch.manual_seed(config.seed)
+        self.model = module.SAGE(dataset.features.shape[1], config.hidden, dataset.num_classes, config.layers,
+                                 config.dropout)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        self.graph = module.graph_of(dataset)
+        self.dataset, self.config = dataset, config
+        self.run = Run(framework, backend, test_nodes=int(dataset.test.sum()))
+
+    def step(self, epoch: int) -> None:
+        """One timed epoch. Dropout depends on the seed and the epoch alone, so that runs can take turns."""
+        torch.manual_seed(self.config.seed * 1_000_003 + epoch)
+        self.model.train()
+        data = self.dataset
+        with self._backend():
+            start = time.perf_counter()
+            self.optimizer.zero_grad()
+            logits = self.model(self.graph, data.features)
+            loss = F.cross_entropy(logits[data.train], data.labels[data.train])
+            loss.backward()
+            self.optimizer.step()
+            self.run.seconds.append(time.perf_counter() - start)
+        self.run.losses.append(loss.item())
+
+    @torch.no_grad()
+    def evaluate(self) -> None:
+        """Set the accuracies of the run."""
+        self.model.eval()
+        data = self.dataset
+        with self._backend():
+            hits = self.model(self.graph, data.features).argmax(1) == data.labels
+        self.run.val_accuracy = hits[data.val].double().mean().item()
+        self.run.test_accuracy = hits[data.test].double().mean().item()
+
+    def _backend(self):
+        return _counted(self.run) if self.run.backend == "on" else nullcontext()
+
+
+class _counted:
+    """The backend switched on for a block, its calls added to a run."""
+
+    def __init__(self, run: Run):
+        self.run = run
+        self.enabled = gsb.enabled(run.framework)
+
+    def __enter__(self):
+        self.before = _calls(self.run.framework)
+        self.enabled.__enter__()
+
+    def __exit__(self, *exception):
+        self.enabled.__exit__(*exception)
+        after = _calls(self.run.framework)
+        self.run.own_calls += after[0] - self.before[0]
+        self.run.framework_calls += after[1] - self.before[1]
+
+
+def _calls(framework: str) -> tuple[int, int]:
+    """Calls so far on our kernels and on the framework's own."""
+    rows = [row for row in gsb.status().rows if row.framework == framework]
+    return sum(row.ours for row in rows), sum(sum(row.fallbacks.values()) for row in rows)
+
+
+def train(framework: str, backends: Sequence[str], dataset: Dataset, config: Config,
+          on_epoch: Callable[[Run], None] = lambda run: None) -> list[Run]:
+    """Train once for each entry of ``backends`` (``"off"``, ``"on"``), from the same initial parameters.
+
+    The trainings take turns epoch by epoch, the first to go changing each time, so that whatever else the machine
+    does meets all of them alike. ``on_epoch`` is called after each step.
+    """
+    trainees = [Trainee(framework, backend, dataset, config) for backend in backends]
+    for epoch in range(config.epochs):
+        for trainee in trainees if epoch % 2 == 0 else reversed(trainees):
+            trainee.step(epoch)
+            on_epoch(trainee.run)
+    for trainee in trainees:
+        trainee.evaluate()
+    return [trainee.run for trainee in trainees]
+
+
+# The two runs add float32 numbers in different orders. The loss of the first step, from equal parameters, shows a
+# wrong kernel at once; later, training amplifies rounding, so that a few test nodes may change sides.
+LOSS_TOLERANCE = 1e-4
+ACCURACY_TOLERANCE = 0.005
+
+
+def disagreement(off: Run, on: Run) -> str | None:
+    """How the run with the backend differs from the one without by more than rounding explains; None if it does not."""
+    first, other = off.losses[0], on.losses[0]
+    if not abs(first - other) <= LOSS_TOLERANCE * abs(first):
+        return f"loss of the first epoch: {first:.7g} without the backend, {other:.7g} with it"
+    allowed = max(ACCURACY_TOLERANCE, 2 / max(1, off.test_nodes))
+    if not abs(off.test_accuracy - on.test_accuracy) <= allowed:
+        return f"test accuracy: {off.test_accuracy:.4f} without the backend, {on.test_accuracy:.4f} with it"
+    return None
