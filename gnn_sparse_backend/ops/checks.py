@@ -43,7 +43,14 @@ def as_index_vector(name: str, value) -> Tensor:
         raise ValueError(f"{name} must be 1-D, got shape {tuple(value.shape)}")
     if value.is_meta:
         raise ValueError(f"{name} is on the meta device and has no values; give a tensor with data")
-    return value.as_subclass(Tensor) if type(value) is not Tensor else value
+    return plain_tensor(value)
+
+
+def plain_tensor(x: Tensor) -> Tensor:
+    """``x`` without its subclass; PyG's index classes hold their data in another tensor, behind ``as_tensor``."""
+    if type(x) is Tensor:
+        return x
+    return x.as_tensor() if hasattr(x, "as_tensor") else x.as_subclass(Tensor)
 
 
 def check_range(name: str, values: Tensor, bound: int, of_what: str) -> None:

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from .autograd import sddmm_forward, spmm_forward
+from .checks import plain_tensor
 from .graph import Graph
-from .operands import check_features, check_dense, check_kernels_for, check_rows
+from .operands import check_dense, check_features, check_kernels_for, check_rows
 
 torch.library.define(
     "gsb::spmm", "(Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor x, Tensor? weight, "
@@ -48,8 +49,8 @@ def _spmm(indptr, indices, edge_ids, num_sources, x, weight, mean, transposed):
             raise ValueError(f"spmm: weight {tuple(weight.shape)} of {weight.dtype} does not go with x "
                              f"{tuple(x.shape)} of {x.dtype}")
     check_kernels_for("spmm", graph)
-    weight = None if weight is None else _plain(weight)
-    return spmm_forward(graph, _plain(x), weight, mean, transposed)
+    weight = None if weight is None else plain_tensor(weight)
+    return spmm_forward(graph, plain_tensor(x), weight, mean, transposed)
 
 
 @torch.library.impl("gsb::sddmm", "default")
@@ -62,7 +63,7 @@ def _sddmm(indptr, indices, edge_ids, u, v, mean):
     if u.shape[1:] != v.shape[1:] or u.dtype != v.dtype:
         raise ValueError(f"sddmm: u {tuple(u.shape)} of {u.dtype} does not go with v {tuple(v.shape)} of {v.dtype}")
     check_kernels_for("sddmm", graph)
-    return sddmm_forward(graph, _plain(u), _plain(v), mean)
+    return sddmm_forward(graph, plain_tensor(u), plain_tensor(v), mean)
 
 
 @torch.library.register_fake("gsb::spmm")
@@ -110,7 +111,3 @@ def _sddmm_backward(ctx, grad):
 
 torch.library.register_autograd("gsb::spmm", _spmm_backward, setup_context=_save_spmm)
 torch.library.register_autograd("gsb::sddmm", _sddmm_backward, setup_context=_save_sddmm)
-
-
-def _plain(x: Tensor) -> Tensor:
-    return x if type(x) is Tensor else x.as_subclass(Tensor)

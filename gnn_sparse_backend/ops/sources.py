@@ -4,7 +4,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .checks import as_index_vector
+from .checks import as_index_vector, plain_tensor
 
 
 def scipy_arrays(matrix):
@@ -30,7 +30,7 @@ def edge_index_arrays(edge_index, size) -> tuple[Tensor, Tensor, tuple[int, int]
                         "use Graph.from_csr with crow_indices() and col_indices() for a sparse CSR tensor")
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise ValueError(f"edge_index must have shape (2, edges), got {tuple(edge_index.shape)}")
-    plain = edge_index.as_subclass(Tensor)
+    plain = plain_tensor(edge_index)
     source, destination = as_index_vector("edge_index[0]", plain[0]), as_index_vector("edge_index[1]", plain[1])
     num_sources, num_destinations = (None, None) if size is None else _pair(size)
     if num_sources is None or num_destinations is None:
