@@ -1,0 +1,140 @@
+"""A GraphSAGE training epoch with and without the backend: ``python -m benchmarks.graphsage``.
+
+Whole steps (forward, loss, backward, Adam) on a generated graph, under DGL and PyG. The epochs of the two variants
+alternate in one process, so a backend whose threads disturb the framework's shows it here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import gnn_sparse_backend as gsb
+from benchmarks import cli, machine
+from benchmarks.timing import Rules, interleaved
+from models import data
+
+FRAMEWORKS = {"dgl": "dgl", "pyg": "torch_geometric"}
+VARIANTS = ("framework", "backend")
+
+
+class Training:
+    """Full-batch training of one model; ``epoch()`` is one step, and keeps its loss in ``losses``.
+
+    The random state is set at each epoch, so that both variants draw the same dropout masks.
+    """
+
+    def __init__(self, framework: str, dataset: data.Dataset, *, hidden: int, layers: int, dropout: float, seed: int,
+                 backend: bool) -> None:
+        module = importlib.import_module(f"models.sage_{framework}")
+        torch.manual_seed(seed)
+        self._model = module.SAGE(dataset.features.shape[1], hidden, dataset.num_classes, layers, dropout)
+        self._graph = module.graph_of(dataset)
+        self._dataset = dataset
+        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=0.01)
+        self._train = dataset.train.nonzero().squeeze(1)
+        self._labels = dataset.labels[self._train]
+        self._seed = seed
+        self._context: Callable = (lambda: gsb.enabled(framework)) if backend else nullcontext
+        self.losses: list[float] = []
+
+    def epoch(self) -> None:
+        with self._context():
+            torch.manual_seed(self._seed + len(self.losses))
+            self._optimizer.zero_grad()
+            logits = self._model(self._graph, self._dataset.features)
+            loss = torch.nn.functional.cross_entropy(logits[self._train], self._labels)
+            loss.backward()
+            self._optimizer.step()
+        self.losses.append(loss.item())
+
+
+def measure(framework: str, dataset: data.Dataset, *, hidden: int, layers: int, dropout: float, seed: int,
+            rules: Rules) -> dict:
+    """One framework and depth: ``{"timings": {variant: ...}, "ratio": framework over backend, ...}``, in seconds.
+
+    ``loss_difference`` is the largest relative difference of the two variants' losses over their first five epochs.
+    """
+    variants = {name: Training(framework, dataset, hidden=hidden, layers=layers, dropout=dropout, seed=seed,
+                               backend=name == "backend") for name in VARIANTS}
+    first = {}
+    for name, training in variants.items():
+        begin = time.perf_counter()
+        training.epoch()
+        first[name] = time.perf_counter() - begin
+    timings = interleaved({name: training.epoch for name, training in variants.items()}, rules, warm=False)
+    pairs = list(zip(*(training.losses for training in variants.values())))[:5]
+    return {
+        "framework": framework, "layers": layers, "hidden": hidden,
+        "timings": {name: timing.to_dict() | {"first_epoch": first[name]} for name, timing in timings.items()},
+        "ratio": timings["framework"].median / timings["backend"].median,
+        "loss_difference": max(abs(a - b) / abs(a) for a, b in pairs),
+    }
+
+
+def print_report(report: dict, console: Console) -> None:
+    """The table of epochs, and how often the backend's kernels ran."""
+    console.print(machine.one_line(report["machine"]))
+    console.print(report["dataset"])
+    table = Table(title="GraphSAGE training epoch, whole step, medians in ms (quartiles)", title_justify="left")
+    for heading in ("framework", "layers", "without", "with the backend", "ratio", "first epoch with", "loss difference"):
+        table.add_column(heading, justify="left" if heading == "framework" else "right")
+    for row in report["rows"]:
+        cells = [f"{t['median'] * 1e3:.0f} ({t['lower'] * 1e3:.0f} to {t['upper'] * 1e3:.0f})"
+                 for t in (row["timings"][name] for name in VARIANTS)]
+        ratio = f"[{'green' if row['ratio'] >= 1 else 'red'}]{row['ratio']:.2f}[/]"
+        table.add_row(row["framework"], str(row["layers"]), *cells, ratio,
+                      f"{row['timings']['backend']['first_epoch'] * 1e3:.0f}", f"{row['loss_difference']:.1e}")
+    console.print(table)
+    console.print(gsb.status())
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.parser(__doc__.splitlines()[0], budget=120.0)
+    parser.add_argument("--frameworks", nargs="+", choices=tuple(FRAMEWORKS), default=list(FRAMEWORKS))
+    parser.add_argument("--layers", nargs="+", type=int, default=[2, 3])
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--dropout", type=float, default=0.5)
+    parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument("--edges", type=int, default=1_000_000)
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.layers, options.budget = options.layers[:1], min(options.budget, 30.0)
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, print the table, write ``graphsage.json``. 1 if no framework is installed, else 0."""
+    options = arguments(argv)
+    cli.set_threads(options.threads)
+    cli.quiet_libraries()
+    console = Console()
+    dataset = data.load("generated", "", nodes=options.nodes, edges=options.edges, seed=options.seed)
+    installed = []
+    for framework in options.frameworks:
+        if importlib.util.find_spec(FRAMEWORKS[framework]) is None:
+            console.print(f"[yellow]{framework} skipped:[/] {FRAMEWORKS[framework]} is not installed")
+        else:
+            installed.append(framework)
+    cells = [(framework, layers) for framework in installed for layers in options.layers]
+    rows = []
+    for framework, layers in cells:
+        with console.status(f"{framework}, {layers} layers"):
+            rows.append(measure(framework, dataset, hidden=options.hidden, layers=layers, dropout=options.dropout,
+                                seed=options.seed, rules=Rules(budget_s=options.budget / len(cells))))
+    report = {"machine": machine.describe(options.threads), "dataset": str(dataset), "rows": rows,
+              "status": gsb.status().to_dict()}
+    print_report(report, console)
+    console.print(f"written: {machine.write_json(options.out / 'graphsage.json', report)}")
+    return 0 if rows else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
