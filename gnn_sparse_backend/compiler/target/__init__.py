@@ -1,7 +1,12 @@
 """Targets, building, loading and threads: the code that knows how TVM is spelled at build time."""
 
-from .build import BuildError, LoadedModule, build_jit, build_shared, load
+from .build import LoadedModule, build_jit, build_shared, generate_cuda, load
 from .cpu import host_target
+from .cuda import CudaBinary, PtxasStatistics, compile_cuda, cuda_source, cuda_target
 from .description import Target
+from .errors import BuildError
 
-__all__ = ["BuildError", "LoadedModule", "Target", "build_jit", "build_shared", "host_target", "load"]
+__all__ = [
+    "BuildError", "CudaBinary", "LoadedModule", "PtxasStatistics", "Target", "build_jit", "build_shared", "compile_cuda", "cuda_source",
+    "cuda_target", "generate_cuda", "host_target", "load",
+]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -14,23 +15,10 @@ import tvm_ffi
 from tvm import tirx
 
 from . import threads
+from .cuda import cuda_source, cuda_target, own_compile_callback
 from .description import Target
+from .errors import BuildError
 from .launcher import slot_function
-
-
-class BuildError(RuntimeError):
-    """A kernel could not be compiled, linked or loaded.
-
-    Attributes
-    ----------
-    kernel : name of the function that failed (or the file that did not load).
-    source : its text (TVMScript or CUDA); empty for a file.
-    """
-
-    def __init__(self, kernel: str, reason: str, source: str = "") -> None:
-        super().__init__(f"kernel {kernel!r}: {reason}" + (f"\n--- source of {kernel!r} ---\n{source}" if source else ""))
-        self.kernel = kernel
-        self.source = source
 
 
 @dataclass(frozen=True)
@@ -62,8 +50,11 @@ def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir
     """Compile into a file that `load` accepts, and return its path.
 
     A shared object ``<name>.so``, linked by ``ld`` or, failing that, by ``gcc`` or ``cc``; on a machine without any of them LLVM
-    text, ``<name>.ll``, which takes longer to load (about 50 ms). ``name`` is that of the first function. Raises BuildError.
+    text, ``<name>.ll``, which takes longer to load (about 50 ms). ``name`` is that of the first function. Raises BuildError, and
+    ValueError for a cuda target, whose result is the text of `generate_cuda` or the machine code of `compile_cuda`.
     """
+    if target.is_cuda:
+        raise ValueError(f"build_shared makes CPU files, got target {target}; use generate_cuda and compile_cuda")
     module = as_module(function)
     names = function_names(module)
     compiled = _compile(module, target)
@@ -81,6 +72,11 @@ def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir
     if done.returncode:
         raise BuildError(names[0], f"{linker[0]} failed: {done.stderr.strip()}", module.script())
     return path
+
+
+def generate_cuda(function: tirx.PrimFunc | tvm.IRModule, arch: str) -> str:
+    """CUDA source of a function scheduled with thread bindings, for `compile_cuda`. Needs no GPU. Raises BuildError."""
+    return cuda_source(build_jit(function, cuda_target(arch)))
 
 
 # -Bsymbolic: the launch pointer of a module is its own even if another module is loaded with global visibility
@@ -128,7 +124,10 @@ def _compile(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
         name, function = slot_function()
         complete = tvm.IRModule({**{str(variable.name_hint): body for variable, body in module.functions.items()}, name: function})
     try:
-        return tvm.compile(complete, target=target.to_tvm()).mod
+        with own_compile_callback(target.arch) if target.is_cuda else contextlib.nullcontext():
+            return tvm.compile(complete, target=target.to_tvm()).mod
+    except BuildError:
+        raise
     except Exception as error:  # TVM's passes raise every kind of exception; none of them names the kernel
         raise BuildError(", ".join(function_names(module)), f"{type(error).__name__}: {error}", module.script()) from error
 

@@ -132,7 +132,8 @@ def _after_fork_in_child() -> None:
         launcher_state().serial = 1
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _address(scopes: list[ctypes.CDLL], symbol: str) -> int | None:

@@ -1,0 +1,227 @@
+"""CUDA: targets, source, and machine code with what ptxas says about it. None of it needs a GPU or a driver."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import tvm
+import tvm_ffi
+
+from .cpu import host_target
+from .description import Target
+from .errors import BuildError
+
+FORMATS = ("ptx", "cubin")
+COMPILERS = ("nvcc", "nvrtc")
+
+_CALLBACK = "tvm_callback_cuda_compile"
+_callback_lock = threading.Lock()
+
+# No fast-math: it flushes denormals to zero and approximates division and square root. TVM's own compile callback turns it on.
+_COMMON_FLAGS = ("-std=c++17", "--ptxas-options=-v")
+
+
+@dataclass(frozen=True)
+class PtxasStatistics:
+    """What ptxas reports of one kernel: registers per thread; bytes per thread of stack and of spilled stores and loads; bytes
+    of static shared memory per block."""
+
+    kernel: str
+    registers: int
+    spill_stores: int = 0
+    spill_loads: int = 0
+    stack: int = 0
+    shared: int = 0
+
+
+@dataclass(frozen=True)
+class CudaBinary:
+    """Machine code (or PTX text) of CUDA source: the bytes, and ptxas' statistics (empty for PTX, which ptxas has not seen)."""
+
+    code: bytes
+    format: str
+    arch: str
+    statistics: tuple[PtxasStatistics, ...]
+
+    def of(self, kernel: str) -> PtxasStatistics:
+        """Statistics of one kernel; KeyError with the names there are when it is not among them."""
+        found = [entry for entry in self.statistics if entry.kernel == kernel]
+        if not found:
+            raise KeyError(f"no kernel {kernel!r}; there are {', '.join(entry.kernel for entry in self.statistics) or 'none'}")
+        return found[0]
+
+
+def cuda_target(arch: str) -> Target:
+    """A GPU of compute architecture ``arch`` ("sm_80", "sm_90") with this process's CPU as its host; no GPU is needed."""
+    _check_arch(arch)
+    return replace(host_target(), kind="cuda", arch=arch)
+
+
+def cuda_source(module: tvm.runtime.Module | object) -> str:
+    """The CUDA text in a module compiled for a cuda target (`build_jit`'s result or TVM's own module).
+
+    Raises ValueError when it holds none.
+    """
+    module = getattr(module, "module", module)
+    texts = [part.inspect_source() for part in module.imports if part.kind == "cuda" or "__global__" in part.inspect_source()]
+    if not texts:
+        raise ValueError(f"a module of kind {module.kind!r} without CUDA code; compile it for cuda_target(...)")
+    return "\n".join(texts)
+
+
+@contextlib.contextmanager
+def own_compile_callback(arch: str) -> Iterator[None]:
+    """While open, TVM compiles CUDA source by `compile_cuda`: where the machine has a GPU it does so within a build.
+
+    TVM's own callback, which uses fast-math, is put back afterwards, so that other users of TVM in this process keep it.
+    """
+    with _callback_lock:
+        original = tvm_ffi.get_global_func(_CALLBACK)
+
+        def compile_source(source: str) -> bytes:
+            return compile_cuda(str(source), arch, "cubin", "nvcc" if nvcc_path() else "nvrtc").code
+
+        tvm_ffi.register_global_func(_CALLBACK, compile_source, override=True)
+        try:
+            yield
+        finally:
+            tvm_ffi.register_global_func(_CALLBACK, original, override=True)
+
+
+def nvcc_path() -> str | None:
+    """The nvcc of this machine: in ``$CUDA_HOME`` or ``$CUDA_PATH``, on ``PATH``, or in /usr/local/cuda; None without one."""
+    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    for home in homes:
+        found = shutil.which("nvcc", path=os.path.join(home, "bin"))
+        if found:
+            return found
+    return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+
+
+def nvrtc_available() -> bool:
+    """Whether NVRTC can be used: the ``cuda-bindings`` package is installed."""
+    # find_spec of a dotted name imports its parent, which may be missing
+    return importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.bindings") is not None
+
+
+def compile_cuda(source: str, arch: str, format: str = "cubin", compiler: str = "nvcc") -> CudaBinary:
+    """Compile CUDA source for one architecture, without fast-math.
+
+    Parameters
+    ----------
+    source : CUDA C++ text.
+    arch : "sm_80", "sm_90", "sm_90a", ...
+    format : "cubin" (machine code, with statistics) or "ptx" (text; NVRTC ends it with a null byte).
+    compiler : "nvcc" (a toolkit on this machine, 0.6 s and more) or "nvrtc" (``pip install cuda-bindings nvidia-cuda-nvrtc``,
+        and the toolkit's headers).
+
+    Raises
+    ------
+    ValueError for an unknown format, compiler or architecture; BuildError, which names the kernel and keeps the source, when there
+    is no such compiler or it refuses the source.
+    """
+    _check_arch(arch)
+    if format not in FORMATS:
+        raise ValueError(f"format {format!r} is unknown; use one of {', '.join(FORMATS)}")
+    if compiler not in COMPILERS:
+        raise ValueError(f"compiler {compiler!r} is unknown; use one of {', '.join(COMPILERS)}")
+    kernel = ", ".join(dict.fromkeys(re.findall(r"__global__[^;{]*?(\w+)\s*\((?!\d)", source))) or "?"
+    code, log = (_nvcc if compiler == "nvcc" else _nvrtc)(source, arch, format, kernel)
+    return CudaBinary(code, format, arch, parse_ptxas(log))
+
+
+def parse_ptxas(log: str) -> tuple[PtxasStatistics, ...]:
+    """Statistics from the output of ``ptxas -v``, one entry per kernel, in its order."""
+    found = []
+    for section in re.split(r"Compiling entry function '", log)[1:]:
+        name = section.partition("'")[0]
+
+        def number(pattern: str, text: str = section) -> int:
+            match = re.search(pattern, text)
+            return int(match.group(1)) if match else 0
+
+        found.append(
+            PtxasStatistics(
+                name,
+                registers=number(r"Used (\d+) registers"),
+                spill_stores=number(r"(\d+) bytes spill stores"),
+                spill_loads=number(r"(\d+) bytes spill loads"),
+                stack=number(r"(\d+) bytes stack frame"),
+                shared=number(r"(\d+) bytes smem"),
+            )
+        )
+    return tuple(found)
+
+
+def _nvcc(source: str, arch: str, format: str, kernel: str) -> tuple[bytes, str]:
+    nvcc = nvcc_path()
+    if nvcc is None:
+        raise BuildError(kernel, "no nvcc on PATH, in $CUDA_HOME or in /usr/local/cuda; install the CUDA toolkit, or use compiler='nvrtc'", source)
+    with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
+        text, binary = Path(scratch, "kernel.cu"), Path(scratch, f"kernel.{format}")
+        text.write_text(source)
+        done = subprocess.run(
+            [nvcc, f"--{format}", "-O3", f"-arch={arch}", *_COMMON_FLAGS, "--expt-relaxed-constexpr", "-diag-suppress=177", str(text), "-o", str(binary)],
+            capture_output=True,
+            text=True,
+        )
+        log = done.stdout + done.stderr
+        if done.returncode:
+            raise BuildError(kernel, f"{nvcc} for {arch} failed:\n{log.strip()}", source)
+        return binary.read_bytes(), log
+
+
+def _nvrtc(source: str, arch: str, format: str, kernel: str) -> tuple[bytes, str]:
+    if not nvrtc_available():
+        raise BuildError(kernel, "NVRTC is not installed: pip install cuda-bindings nvidia-cuda-nvrtc", source)
+    from cuda.bindings import nvrtc
+
+    def check(result: tuple, what: str) -> object:
+        if result[0] != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            raise BuildError(kernel, f"NVRTC: {what} failed: {result[0].name}\n{log_of()}", source)
+        return result[1] if len(result) > 1 else None
+
+    def text_of(size, fill) -> bytes:
+        buffer = b" " * int(check(size(program), "reading its output"))
+        check(fill(program, buffer), "reading its output")
+        return buffer
+
+    def log_of() -> str:
+        return text_of(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).rstrip(b"\0 ").decode(errors="replace") if program else ""
+
+    program = None
+    try:
+        program = check(nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []), "creating the program")
+    except (RuntimeError, OSError) as error:  # cuda-bindings finds its library at the first call
+        raise BuildError(kernel, f"NVRTC cannot be loaded: {error}; pip install nvidia-cuda-nvrtc", source) from error
+    try:
+        virtual = arch if format == "cubin" else arch.replace("sm_", "compute_")
+        options = [f"-arch={virtual}", *_COMMON_FLAGS, "-default-device", *(f"-I{folder}" for folder in _include_folders())]
+        check(nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options]), "compiling")
+        if format == "cubin":
+            return text_of(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN), log_of()
+        return text_of(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX), log_of()
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _include_folders() -> list[str]:
+    """The toolkit's header folders, for NVRTC, which brings none of its own: TVM's source includes <cuda/std/cstdint>."""
+    roots = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)] + [Path("/usr/local/cuda")]
+    folders = [folder for root in roots for folder in (root / "include", root / "include" / "cccl") if folder.is_dir()]
+    return [str(folder) for folder in folders]
+
+
+def _check_arch(arch: str) -> None:
+    if not re.fullmatch(r"sm_\d{2,3}[af]?", arch):
+        raise ValueError(f"architecture {arch!r} is not of the form 'sm_90'")
