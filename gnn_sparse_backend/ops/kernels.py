@@ -35,7 +35,7 @@ def run_spmm(graph, x: Tensor, weight: Tensor | None, mean: bool, source_scale: 
     heads = 1
     if len(shape) == 3:
         heads = shape[1]
-        x = x.flatten(1) if x.is_contiguous() else x.reshape(shape[0], -1)
+        x = x.flatten(1)
     features = x.shape[1]
     if graph.num_edges == 0 or features == 0:
         return x.new_zeros((rows, *shape[1:]))
@@ -56,7 +56,7 @@ def run_spmm(graph, x: Tensor, weight: Tensor | None, mean: bool, source_scale: 
     if edge_ids is not None:
         arguments.append(edge_ids)
     if weight is not None:
-        arguments.append(weight)
+        arguments.append(weight if heads > 1 else weight.view(-1))
     if source_scale is not None:
         arguments.append(source_scale)
     if mean:
@@ -70,7 +70,8 @@ def run_sddmm(graph, u: Tensor, v: Tensor, row_scale: Tensor | None) -> Tensor:
     heads = None
     if u.dim() == 3:
         heads = u.shape[1]
-        u, v = (t.flatten(1) if t.is_contiguous() else t.reshape(t.shape[0], -1) for t in (u, v))
+        u, v = u.flatten(1), v.flatten(1)
+    u = u.contiguous()  # the row groups of U leave no room for a row stride
     features = u.shape[1]
     edges = graph.num_edges
     shape = (edges,) if heads is None else (edges, heads)

@@ -221,9 +221,9 @@ def test_what_is_no_graph_is_refused():
 
 def test_function_transforms_work_or_are_refused(zoo):
     graph = graph_of(zoo["random"])
-    x = random(29, 3)
+    u, x = random(33, 3), random(29, 3)
     for transformed in (lambda: torch.func.jvp(lambda x: gsb.spmm(graph, x), (x,), (x,)),
-                        lambda: torch.func.jvp(lambda x: gsb.sddmm(graph, random(33, 3), x), (x,), (x,))):
+                        lambda: torch.func.jvp(lambda x: gsb.sddmm(graph, u, x), (x,), (x,))):
         with pytest.raises(RuntimeError, match="forward-mode derivatives .* are not supported"):
             transformed()
     with pytest.raises(RuntimeError):
