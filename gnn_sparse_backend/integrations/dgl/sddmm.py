@@ -55,7 +55,7 @@ def _run(gidx, op: str, lhs: Tensor, rhs: Tensor, lhs_target: str, rhs_target: s
     graph = graph_of(gidx)
     if graph is None:
         return "several edge types"
-    if source.device != graph.device or destination.device != graph.device:
+    if not graph.indices.is_cpu:
         return "graph on another device"
     n_dst, n_src = graph.shape
     if source.shape[0] != n_src or destination.shape[0] != n_dst:

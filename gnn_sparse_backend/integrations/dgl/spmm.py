@@ -53,7 +53,7 @@ def _copy(structure_of: Callable, gidx, x: Tensor) -> Tensor | str:
     graph = structure_of(gidx)
     if graph is None:
         return "several edge types"
-    if x.device != graph.device:
+    if not graph.indices.is_cpu:
         return "graph on another device"
     if x.shape[0] != graph.shape[1]:
         return "number of rows"
@@ -70,7 +70,7 @@ def _weighted(gidx, x: Tensor, weight: Tensor) -> Tensor | str:
     graph = graph_of(gidx)
     if graph is None:
         return "several edge types"
-    if x.device != graph.device or weight.device != graph.device:
+    if not graph.indices.is_cpu:
         return "graph on another device"
     n_src = graph.shape[1]
     if x.shape[0] != n_src or weight.shape[0] != graph.num_edges:
@@ -92,14 +92,18 @@ def refuse(x: Tensor, weight: Tensor | None) -> str | None:
     """Why these operands are not ours, whatever the graph."""
     if not is_plain(x, weight):
         return "tensor subclass or tracing"
-    if x.device.type != "cpu":
+    if not x.is_cpu:
         return f"device {x.device.type}"
     if x.dtype not in FLOATING:
         return f"dtype {str(x.dtype).removeprefix('torch.')}"
-    if weight is not None and weight.dtype is not x.dtype:
-        return "mixed dtypes"
-    if x.layout is not torch.strided or weight is not None and weight.layout is not torch.strided:
+    if x.layout is not torch.strided:
         return "sparse layout"
-    if x.dim() == 0 or weight is not None and weight.dim() == 0 or 0 in x.shape[1:]:
+    if x.dim() == 0 or 0 in x.shape[1:]:
         return "no features"
-    return None
+    if weight is None:
+        return None
+    if weight.dtype is not x.dtype or weight.device != x.device:
+        return "operands of two types or devices"
+    if weight.layout is not torch.strided:
+        return "sparse layout"
+    return "no features" if weight.dim() == 0 else None

@@ -107,9 +107,10 @@ def _build(gidx) -> Graph | None:
     except DGLError:
         # The user restricted the graph to formats without this CSR: take the edge list, which every format gives.
         source_type, destination_type = gidx.metagraph.find_edge(0)
-        source, destination, _ = gidx.edges(0, "eid")
-        return Graph.from_coo(destination, source,
-                              (gidx.num_nodes(destination_type), gidx.num_nodes(source_type)))
+        source, destination, ids = gidx.edges(0)
+        row, col = torch.empty_like(destination), torch.empty_like(source)
+        row[ids.long()], col[ids.long()] = destination, source
+        return Graph.from_coo(row, col, (gidx.num_nodes(destination_type), gidx.num_nodes(source_type)))
     # DGL leaves the ids out where they count up.
     return Graph.from_csr(indptr, indices, (rows, cols), edge_ids if edge_ids.numel() == indices.numel() else None,
                           trusted=True)

@@ -1,0 +1,81 @@
+"""What enabling replaces, that disabling restores it, and what is left to DGL with its reason."""
+import dgl
+import dgl.backend.pytorch.sparse as dgl_sparse
+import pytest
+import torch
+from dgl._sparse_ops import _gspmm as original_gspmm
+from dgl.heterograph_index import HeteroGraphIndex
+
+import gnn_sparse_backend as gsb
+from dgl_oracle import calls, normal
+
+
+def test_disable_restores_every_attribute_to_the_same_object():
+    before = dict(vars(dgl_sparse)), dict(vars(HeteroGraphIndex))
+    gsb.enable("dgl")
+    during = dict(vars(dgl_sparse)), dict(vars(HeteroGraphIndex))
+    gsb.disable("dgl")
+    after = dict(vars(dgl_sparse)), dict(vars(HeteroGraphIndex))
+    changed = [{name for name in old if old[name] is not new[name]} for old, new in zip(before, during)]
+    assert {"_gspmm", "_gsddmm", "_gspmm_hetero", "_edge_softmax_forward"} <= changed[0]
+    assert changed[1] == {"reverse", "get_relation_graph"}
+    for old, new in zip(before, after):
+        assert old.keys() == new.keys() and all(old[name] is new[name] for name in old)
+    assert dgl_sparse._gspmm is original_gspmm
+
+
+def test_nothing_is_counted_while_disabled():
+    graph = dgl.rand_graph(10, 30)
+    dgl.ops.copy_u_sum(graph, normal(10, 3))
+    assert calls() == {}
+    with gsb.enabled("dgl"):
+        dgl.ops.copy_u_sum(graph, normal(10, 3))
+    dgl.ops.copy_u_sum(graph, normal(10, 3))
+    assert calls() == {"gspmm": (1, {})}
+
+
+def test_reasons_show_in_the_status():
+    graph = dgl.rand_graph(10, 30)
+    x, e = normal(10, 2, 3), normal(30, 1, 3, seed=1)
+    with gsb.enabled("dgl"):
+        dgl.ops.copy_u_max(graph, x)
+        dgl.ops.u_add_e_sum(graph, x, e)
+        dgl.ops.u_mul_e_sum(graph, x, e)
+        dgl.ops.u_dot_v(graph, x, e[:10])
+        dgl.ops.u_dot_e(graph, x, normal(30, 2, 3))
+        dgl.ops.u_add_v(graph, x, x)
+        dgl.ops.u_mul_v(graph, x, x)
+        dgl.ops.edge_softmax(graph, e)
+        dgl.ops.segment_reduce(torch.tensor([4, 6]), x)
+    assert calls() == {
+        "gspmm": (0, {"reduce max": 1, "op add": 1, "broadcast of the source feature": 1}),
+        "gsddmm": (0, {"broadcast": 1, "op dot of u and e": 1, "op add": 1, "op mul": 1}),
+        "edge_softmax_forward": (0, {"operator not covered": 1}),
+        "segment_reduce": (0, {"operator not covered": 1}),
+    }
+    for text in ("reduce max: 1", "op dot of u and e: 1", "enabled: none"):
+        assert text in str(gsb.status())
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda g: dgl.ops.copy_u_sum(g, torch.ones(10, 3, dtype=torch.complex64)),
+    lambda g: dgl.ops.u_mul_e_sum(g, torch.ones(10, 3), torch.ones(30, 1, dtype=torch.float64)),
+    lambda g: dgl.ops.copy_u_sum(g, torch.ones(9, 3)),
+    lambda g: dgl.ops.copy_u_sum(g, torch.ones(11, 3)),
+    lambda g: dgl.ops.u_mul_e_sum(g, torch.ones(10, 3), torch.ones(29, 1)),
+    lambda g: dgl.ops.u_mul_e_sum(g, torch.ones(10, 3), torch.ones(30, 2)),
+    lambda g: dgl.ops.u_dot_v(g, torch.ones(10, 3), torch.ones(10, 4)),
+    lambda g: dgl.ops.u_dot_v(g, torch.ones(10, 3), torch.ones(8, 3)),
+    lambda g: dgl.ops.copy_u_sum(g, None),
+    lambda g: dgl.ops.copy_u_sum(g, torch.ones(10, 0)),
+])
+def test_what_dgl_refuses_keeps_its_error(wrong):
+    graph = dgl.rand_graph(10, 30)
+    with pytest.raises(Exception) as theirs:
+        wrong(graph)
+    with gsb.enabled("dgl"), pytest.raises(theirs.type) as with_us:
+        wrong(graph)
+    # The message carries a time and a native stack trace: compare what is between them
+    essence = lambda error: str(error.value).split("Stack trace")[0].split("] ", 1)[-1]
+    assert essence(with_us) == essence(theirs)
+    assert all(ran == 0 for ran, _ in calls().values())
