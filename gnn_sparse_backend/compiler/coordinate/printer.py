@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from .axes import Axis, Size, StageIError
 from .expr import Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var
 from .program import Buffer, Iteration, Program, Store
@@ -100,7 +102,8 @@ def text(expr: Expr, outer: int = -1) -> str:
     match expr:
         case Const():
             # a bare number takes the type of what it stands beside; print the type so that it never has to
-            return f"number({expr.value!r}, {expr.dtype!r})" if expr.dtype != "int64" else repr(expr.value)
+            value = repr(expr.value) if math.isfinite(expr.value) else f"float({str(expr.value)!r})"
+            return f"number({value}, {expr.dtype!r})" if expr.dtype != "int64" else repr(expr.value)
         case Var():
             return expr.name
         case SizeOf():

@@ -1,4 +1,4 @@
-"""Pass 4: emit stage II from the nests, with auxiliary buffers as parameters; block regions come from TVM's frames."""
+"""Pass 4: emit stage II from the nests, with auxiliary buffers as parameters."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ..coordinate.validate import validate
 from ..position.function import PositionFunction
 from .auxiliary import Auxiliary, auxiliary_buffers
 from .nest import Loop, Nest, plan_nest
+from .regions import close_regions
 from .scope import Scope, index
 from .translate import compress, unfuse, value
 
@@ -33,7 +34,7 @@ def lower(program: Program) -> PositionFunction:
         for iteration in program.iterations:
             _iteration(iteration, scope)
     axes = {b.name: b.axes for b in program.buffers}
-    return PositionFunction(builder.get(), program, axes)
+    return PositionFunction(close_regions(builder.get()), program, axes)
 
 
 def _parameters(program: Program) -> Scope:

@@ -1,0 +1,1 @@
+"""The library of operators: each a few lines of stage I."""

@@ -9,7 +9,7 @@ from tvm import s_tir
 from ..coordinate.program import Iteration, walk_iterations
 from ..lower.nest import plan_nest
 from ..position.function import PositionFunction
-from .primitives.vectorize import refuses, vectorize_spatial
+from .primitives import parallelize, vectorize
 
 
 @dataclass(frozen=True)
@@ -23,29 +23,24 @@ class CpuSchedule:
     vectorize: bool = True
 
     def apply(self, stage2: PositionFunction) -> PositionFunction:
+        schedule = s_tir.Schedule(stage2.function)
+        decompose_reductions(schedule, stage2)
+        stage2 = stage2.with_function(schedule.mod["main"])
         if self.vectorize:
             for iteration in walk_iterations(stage2.program.iterations):
-                if refuses(iteration) is None and iteration.axes[0].length > 1:
-                    stage2 = vectorize_spatial(stage2, iteration)
-        schedule = s_tir.Schedule(stage2.function)
+                if vectorize.refuses(iteration) is None and iteration.axes[0].length > 1:
+                    stage2 = vectorize.vectorize_spatial(stage2, iteration)
         if self.parallel:
             for iteration in stage2.program.iterations:
-                if independent(iteration):
-                    schedule.parallel(schedule.get_loops(schedule.get_sblock(block_name(iteration, 0)))[0])
-        decompose_reductions(schedule, stage2)
-        return stage2.with_function(schedule.mod["main"].with_attr("global_symbol", stage2.name))
+                if parallelize.refuses(stage2, iteration) is None:
+                    stage2 = parallelize.parallelize_spatial(stage2, iteration)
+        return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))
 
 
 def block_name(iteration: Iteration, segment: int) -> str:
     """The block that closes a segment of the iteration's nest."""
     last = segment == len(plan_nest(iteration).segments) - 1
     return iteration.name if last else f"{iteration.name}_{segment}"
-
-
-def independent(iteration: Iteration) -> bool:
-    """Elements of the outermost axis write disjoint places."""
-    outer = iteration.axes[0]
-    return iteration.kinds[0] == "S" and outer.unique and not any(outer in group for group in iteration.fused)
 
 
 def decompose_reductions(schedule, stage2: PositionFunction) -> None:

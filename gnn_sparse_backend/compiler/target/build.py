@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import struct
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +32,11 @@ class LoadedModule:
     path: Path | None = None
 
     def __getitem__(self, name: str):
-        if not self.module.implements_function(name):
-            raise KeyError(f"no function {name!r} in {self.path or 'the compiled module'}" + (f"; it has {', '.join(self.names)}" if self.names else ""))
-        return self.module.get_function(name)
+        try:
+            return self.module.get_function(name)
+        except AttributeError as error:
+            known = f"; it has {', '.join(self.names)}" if self.names else ""
+            raise KeyError(f"no function {name!r} in {self.path or 'the compiled module'}{known}") from error
 
 
 def build_jit(function: tirx.PrimFunc | tvm.IRModule, target: Target) -> LoadedModule:
@@ -91,18 +95,32 @@ LINKERS = (
 def load(path: str | os.PathLike) -> LoadedModule:
     """Load what `build_shared` wrote, with its parallel loops on the shared threads.
 
-    The file's code runs in this process: load only files whose origin is known. Raises BuildError when the file is missing or
-    damaged.
+    The file's code runs in this process: load only files whose origin and content are known (the kernel cache compares hashes).
+    Raises BuildError when the file is missing, cut short, or not a library.
     """
     path = Path(path).absolute()
     if not path.is_file():
         raise BuildError(str(path), "no such file")
+    if path.suffix == ".so" and _is_cut_short(path):
+        raise BuildError(str(path), "cannot be loaded: it is no complete ELF file")
     try:
         module = tvm.runtime.load_module(str(path))
     except (RuntimeError, OSError, ValueError, AttributeError) as error:
         raise BuildError(str(path), f"cannot be loaded: {error}") from error
     threads.share(module)
     return LoadedModule((), module, path)
+
+
+def _is_cut_short(path: Path) -> bool:
+    """Whether an ELF file ends before its section headers, which linkers put last: the dynamic linker would die of a bus error."""
+    if sys.platform == "darwin":
+        return False
+    header = path.read_bytes()[:64]
+    if len(header) < 64 or header[:4] != b"\x7fELF":
+        return True
+    (offset,) = struct.unpack_from("=Q", header, 40)
+    entry_size, entries = struct.unpack_from("=HH", header, 58)
+    return offset + entry_size * entries > path.stat().st_size
 
 
 def as_module(function: tirx.PrimFunc | tvm.IRModule) -> tvm.IRModule:

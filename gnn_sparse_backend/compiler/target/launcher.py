@@ -238,9 +238,12 @@ def slot_function() -> tuple[str, tirx.PrimFunc]:
 
 def redirect_launches(module: tvm.runtime.Module) -> bool:
     """Make the parallel loops of a compiled module use this launcher; False when it has none of them."""
-    if not module.implements_function(SLOT_FUNCTION):
+    try:
+        # not implements_function, which knows nothing of a module loaded from LLVM text
+        address = module.get_function(SLOT_FUNCTION)()
+    except AttributeError:
         return False
-    slot = ctypes.c_void_p.from_address(module.get_function(SLOT_FUNCTION)())
+    slot = ctypes.c_void_p.from_address(address)
     current = launcher_state()
     if current.fallback is None:
         current.fallback = slot.value

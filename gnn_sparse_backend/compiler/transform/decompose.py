@@ -184,7 +184,7 @@ class _Part:
             old: Buffer(f"{old.name}_{rule.name}", self.after + old.axes[len(self.before) :], old.dtype) for old in self.olds
         }
         self.mask = Buffer(f"mask_{rule.name}", self.after, "uint8") if rule.masked else None
-        self.variables = {axis: Var(f"{axis.name.lower()}_{rule.name}") for axis in self.after}
+        self.variables = {axis: Var(axis.name.lower()) for axis in self.after}
 
     def new_buffers(self) -> tuple[Buffer, ...]:
         return tuple(self.new.values()) + ((self.mask,) if self.mask else ())
@@ -231,7 +231,7 @@ class _Part:
             if axis not in self.before:
                 axes.append(axis)
                 kinds += kind_of[axis]
-        variables = tuple(self.variables.get(a) or it.variable(a) for a in axes)
+        variables = tuple(self.variables[a] if a in self.variables else it.variable(a) for a in axes)
         coordinate = dict(zip((it.variable(a) for a in self.before), self._old_coordinates()))
         body = tuple(
             Store(s.buffer, tuple(self._rewrite(e, it, coordinate) for e in s.indices), self._rewrite(s.value, it, coordinate))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import tirx
 
 from ...coordinate.axes import StageIError
 from ...coordinate.expr import Load, walk
 from ...coordinate.program import Iteration, Store
 from ...position.function import PositionFunction
+from .loops import set_loop_kind
 
 
 def vectorize_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
@@ -26,15 +26,7 @@ def vectorize_spatial(stage2: PositionFunction, iteration: Iteration) -> Positio
     if reason:
         raise StageIError(f"vectorize_spatial: iteration {iteration.name!r} {reason}")
 
-    def visit(loop, mutator):
-        body = loop.body
-        if isinstance(body, s_tir.SBlockRealize) and body.block.name_hint == iteration.name:
-            return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.VECTORIZED, body)
-        return mutator.default_mutate(loop)
-
-    function = stage2.function
-    body = tvm_ffi.structural_mutate(function.body, [(tirx.For, visit)])
-    return stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))
+    return set_loop_kind(stage2, iteration.name, tirx.ForKind.VECTORIZED)
 
 
 def refuses(iteration: Iteration) -> str | None:

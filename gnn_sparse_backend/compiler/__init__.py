@@ -1,0 +1,1 @@
+"""The staged sparse compiler: coordinate space, position space, loops, machine code."""

@@ -1,0 +1,53 @@
+"""Pass 5: the regions that each block reads and writes.
+
+TVM's frames infer them from the accesses inside. Where an access is by a position that the block itself searches for, the
+inferred region speaks of a buffer that does not exist outside the block; there the whole dimension is declared.
+"""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+
+def close_regions(function):
+    """The function with every block's regions expressed in what is visible outside the block."""
+    own: set = set()  # allocated in this block or below it: inner blocks are visited first
+
+    def visit(block, mutator):
+        block = mutator.default_mutate(block)
+        own.update(block.alloc_buffers)
+        if not own:
+            return block
+        return s_tir.SBlock(
+            block.iter_vars, [_close(r, own) for r in block.reads if r.source not in own],
+            [_close(r, own) for r in block.writes if r.source not in own], block.name_hint, block.body, block.init,
+            block.alloc_buffers, block.match_buffers, block.annotations,
+        )  # fmt: skip
+
+    body = tvm_ffi.structural_mutate(function.body, [(s_tir.SBlock, visit)])
+    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
+
+
+def _close(region, own):
+    if not any(_mentions(r.min, own) or _mentions(r.extent, own) for r in region.region):
+        return region
+    ranges = [
+        tvm.ir.Range.from_min_extent(tirx.IntImm("int64", 0), extent)
+        if _mentions(r.min, own) or _mentions(r.extent, own)
+        else r
+        for r, extent in zip(region.region, region.source.ty.shape)
+    ]
+    return tirx.BufferRegion(region.source, ranges)
+
+
+def _mentions(expr, buffers) -> bool:
+    found = []
+
+    def visit(load):
+        if load.source in buffers:
+            found.append(load)
+
+    tvm_ffi.structural_walk(expr, (tvm.ir.TensorLoad, visit), order="post")
+    return bool(found)

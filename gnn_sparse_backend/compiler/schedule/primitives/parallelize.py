@@ -1,0 +1,43 @@
+"""Run the outermost loop of a sparse iteration on the thread pool."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from ...coordinate.axes import StageIError
+from ...coordinate.program import Iteration
+from ...lower.nest import plan_nest
+from ...position.function import PositionFunction
+from .loops import set_loop_kind
+
+
+def parallelize_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
+    """Make the outermost loop of a top-level `iteration` a parallel loop.
+
+    TVM's `parallel` refuses a block that adds to what it has not initialised; here stage I says that the elements of a
+    spatial axis write disjoint places.
+
+    Preconditions, each refused with a StageIError: the iteration is not nested in another; its outermost axis is spatial
+    and its coordinates are unique; the loop is not fused over a reduction axis.
+
+        for i in range(m):                 for i in parallel(m):
+            with block("rows_0"): ...  ->      with block("rows_0"): ...
+    """
+    reason = refuses(stage2, iteration)
+    if reason:
+        raise StageIError(f"parallelize_spatial: iteration {iteration.name!r} {reason}")
+    nest = plan_nest(iteration)
+    block = iteration.name if len(nest.segments) == 1 else f"{iteration.name}_0"
+    return set_loop_kind(stage2, block, tirx.ForKind.PARALLEL, level=len(nest.segments[0]) - 1)
+
+
+def refuses(stage2: PositionFunction, iteration: Iteration) -> str | None:
+    """Why the outermost loop cannot run in parallel, or None."""
+    if iteration not in stage2.program.iterations:
+        return "is nested in another"
+    outer = plan_nest(iteration).segments[0][0]
+    if outer.kind != "S":
+        return f"begins with axis {outer.axes[-1].name!r}, which is not spatial"
+    if not all(axis.unique for axis in outer.axes if axis.is_sparse and not outer.fused):
+        return f"begins with axis {outer.axes[-1].name!r}, whose coordinates may repeat"
+    return None
