@@ -16,8 +16,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS := -c requirements/constraints.txt
-# DGL has wheels for these alone
-DGL := $(shell $(PYTHON) -c 'import sys; print("dgl," if sys.platform == "linux" and sys.version_info[:2] in ((3, 10), (3, 11)) else "")')
+# DGL has wheels for these alone: Linux on x86-64, Python 3.10 and 3.11
+DGL := $(shell $(PYTHON) -c 'import sys, platform as p; print("dgl," if (sys.platform, p.machine()) == ("linux", "x86_64") and sys.version_info[:2] in ((3, 10), (3, 11)) else "")')
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test bench clean

@@ -132,12 +132,11 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise DataError(f"{path} is not a file")
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise DataError(f"{path} is not an .npz archive; write it with numpy.savez")
-            wanted = ("indptr", "indices", "src", "dst", "features", "labels", "label")
-            arrays = {key: archive[key] for key in wanted if key in archive}
-            return arrays or {key: np.empty(0) for key in archive}
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise DataError(f"{path} is not an .npz archive; write it with numpy.savez")
+        with archive:
+            return {key: archive[key] for key in archive}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise error if isinstance(error, DataError) else DataError(f"{path} cannot be read as .npz: {error}") from None
 

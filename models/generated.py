@@ -42,13 +42,18 @@ def features(labels: np.ndarray, rng: np.random.Generator, width: int = WIDTH) -
     return centres[np.maximum(labels, -1)] + noise
 
 
-def smooth_labels(indptr: np.ndarray, indices: np.ndarray, rng: np.random.Generator, rounds: int = 3) -> np.ndarray:
-    """(nodes,) labels that neighbours tend to share: a random vote per node, averaged over neighbours a few times."""
+def smooth_labels(indptr: np.ndarray, indices: np.ndarray, rng: np.random.Generator, rounds: int = 10) -> np.ndarray:
+    """(nodes,) labels that neighbours tend to share: random scores per class, averaged over neighbours.
+
+    Each round takes the mean of a node and its neighbours, then centres and scales every class's scores, as a power
+    iteration does: what is left are the slowest modes of the graph, in which its communities show.
+    """
     nodes = len(indptr) - 1
     adjacency = scipy.sparse.csr_matrix((np.ones(len(indices), np.float32), indices, indptr), (nodes, nodes))
-    scale = 1 / np.maximum(np.diff(indptr), 1).astype(np.float32)
-    votes = np.zeros((nodes, min(CLASSES, nodes)), np.float32)
-    votes[np.arange(nodes), rng.integers(0, votes.shape[1], nodes)] = 1
+    scale = 1 / (1 + np.diff(indptr).astype(np.float32))
+    scores = rng.standard_normal((nodes, min(CLASSES, nodes)), np.float32)
     for _ in range(rounds):
-        votes += scale[:, None] * (adjacency @ votes)
-    return votes.argmax(1)
+        scores = scale[:, None] * (adjacency @ scores + scores)
+        scores -= scores.mean(0)
+        scores /= np.maximum(scores.std(0), 1e-12)
+    return scores.argmax(1)

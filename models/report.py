@@ -45,9 +45,9 @@ def table(dataset: Dataset, runs: Sequence[Run], config: Config) -> Table:
     for off, on in pairs(runs):
         for run in filter(None, (off, on)):
             share = run.own_share if run is on else None
-            faster = off.epoch_seconds(config.warmup) / run.epoch_seconds(config.warmup) if off and run is on else None
+            faster = off.epoch_seconds(config) / run.epoch_seconds(config) if off and run is on else None
             grid.add_row(LABELS[run.framework], run.backend, f"{run.test_accuracy:.4f}", f"{run.losses[-1]:.4f}",
-                         f"{run.epoch_seconds(config.warmup) * 1e3:.1f}",
+                         f"{run.epoch_seconds(config) * 1e3:.1f}",
                          "" if faster is None else f"{faster:.2f}", "" if share is None else f"{share:.0%}")
         grid.add_section()
     return grid
@@ -62,7 +62,7 @@ def write(out: Path, name: str, dataset: Dataset, runs: Sequence[Run], config: C
         "config": dataclasses.asdict(config),
         "machine": {"platform": platform.platform(), "threads": torch.get_num_threads(), "torch": torch.__version__,
                     **{PACKAGES[f]: version(PACKAGES[f]) for f in sorted({run.framework for run in runs})}},
-        "runs": [dataclasses.asdict(run) | {"epoch_seconds": run.epoch_seconds(config.warmup)} for run in runs],
+        "runs": [dataclasses.asdict(run) | {"epoch_seconds": run.epoch_seconds(config)} for run in runs],
         "disagreements": disagreements(runs),
     }
     files = [out / f"{name}.json", out / f"{name}.png"]
@@ -84,11 +84,11 @@ def plot(runs: Sequence[Run], config: Config):
         label = f"{LABELS[run.framework]}, backend {run.backend}"
         epochs = range(1, len(run.losses) + 1)
         loss.plot(epochs, run.losses, color=colours[run.framework], label=label, **style)
-        timed = list(zip(epochs, run.seconds))[config.warmup:] or list(zip(epochs, run.seconds))[-1:]
-        seconds.plot([e for e, _ in timed], [s * 1e3 for _, s in timed], color=colours[run.framework], label=label,
-                     marker=".", **style)
+        timed = run.timed(config)
+        seconds.plot([epoch + 1 for epoch in timed], [run.seconds[epoch] * 1e3 for epoch in timed],
+                     color=colours[run.framework], label=label, marker=".", **style)
     loss.set(title="training loss", xlabel="epoch", ylabel="cross entropy (nats)")
-    seconds.set(title=f"time of an epoch, after {config.warmup} warm-up epochs", xlabel="epoch", ylabel="ms")
+    seconds.set(title="time of an epoch, without warm-up epochs", xlabel="epoch", ylabel="ms")
     seconds.set_ylim(bottom=0)
     for axes in (loss, seconds):
         axes.grid(alpha=0.3)

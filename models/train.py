@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -18,7 +18,11 @@ from models.data import Dataset
 
 @dataclass(frozen=True)
 class Config:
-    """Hyper-parameters. ``warmup``: first epochs left out of the time, because they compile kernels and fill caches."""
+    """Hyper-parameters, and how the trainings of a comparison take turns.
+
+    turn: epochs in a row before the other training goes on. warmup: epochs at the start of each turn that the time
+    leaves out: they compile kernels and index the graph, which the backend forgets when it is switched off.
+    """
 
     hidden: int = 128
     layers: int = 2
@@ -26,7 +30,8 @@ class Config:
     lr: float = 0.01
     weight_decay: float = 5e-4
     epochs: int = 30
-    warmup: int = 3
+    turn: int = 10
+    warmup: int = 2
     seed: int = 0
 
     def __post_init__(self):
@@ -37,6 +42,8 @@ class Config:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
         if not self.lr > 0:
             raise ValueError(f"lr must be positive, got {self.lr}")
+        if not 0 <= self.warmup < self.turn:
+            raise ValueError(f"warmup must be in [0, turn = {self.turn}), got {self.warmup}")
 
 
 @dataclass
@@ -53,9 +60,14 @@ class Run:
     own_calls: int = 0
     framework_calls: int = 0
 
-    def epoch_seconds(self, warmup: int) -> float:
-        """Median time of an epoch after the warm-up, or of the last epoch where there are no more than that."""
-        return statistics.median(self.seconds[warmup:] or self.seconds[-1:])
+    def timed(self, config: Config) -> list[int]:
+        """The epochs whose time counts: those after a warm-up, or the last where there are none."""
+        epochs = [epoch for epoch in range(len(self.seconds)) if epoch % config.turn >= config.warmup]
+        return epochs or [len(self.seconds) - 1]
+
+    def epoch_seconds(self, config: Config) -> float:
+        """Median time of the epochs that count."""
+        return statistics.median(self.seconds[epoch] for epoch in self.timed(config))
 
     @property
     def own_share(self) -> float | None:
@@ -77,19 +89,25 @@ class Trainee:
         self.dataset, self.config = dataset, config
         self.run = Run(framework, backend, test_nodes=int(dataset.test.sum()))
 
-    def step(self, epoch: int) -> None:
-        """One timed epoch. Dropout depends on the seed and the epoch alone, so that runs can take turns."""
-        torch.manual_seed(self.config.seed * 1_000_003 + epoch)
+    def turn(self, epochs: Iterable[int], on_epoch: Callable[[Run], None]) -> None:
+        """Train these epochs; ``on_epoch`` is called after each."""
         self.model.train()
-        data = self.dataset
         with self._backend():
-            start = time.perf_counter()
-            self.optimizer.zero_grad()
-            logits = self.model(self.graph, data.features)
-            loss = F.cross_entropy(logits[data.train], data.labels[data.train])
-            loss.backward()
-            self.optimizer.step()
-            self.run.seconds.append(time.perf_counter() - start)
+            for epoch in epochs:
+                # dropout depends on the seed and the epoch alone, so that trainings can take turns
+                torch.manual_seed(self.config.seed * 1_000_003 + epoch)
+                self._step()
+                on_epoch(self.run)
+
+    def _step(self) -> None:
+        data = self.dataset
+        start = time.perf_counter()
+        self.optimizer.zero_grad()
+        logits = self.model(self.graph, data.features)
+        loss = F.cross_entropy(logits[data.train], data.labels[data.train])
+        loss.backward()
+        self.optimizer.step()
+        self.run.seconds.append(time.perf_counter() - start)
         self.run.losses.append(loss.item())
 
     @torch.no_grad()
@@ -106,22 +124,15 @@ class Trainee:
         return _counted(self.run) if self.run.backend == "on" else nullcontext()
 
 
-class _counted:
-    """The backend switched on for a block, its calls added to a run."""
-
-    def __init__(self, run: Run):
-        self.run = run
-        self.enabled = gsb.enabled(run.framework)
-
-    def __enter__(self):
-        self.before = _calls(self.run.framework)
-        self.enabled.__enter__()
-
-    def __exit__(self, *exception):
-        self.enabled.__exit__(*exception)
-        after = _calls(self.run.framework)
-        self.run.own_calls += after[0] - self.before[0]
-        self.run.framework_calls += after[1] - self.before[1]
+@contextmanager
+def _counted(run: Run) -> Iterator[None]:
+    """The backend switched on for a block, its calls added to ``run``."""
+    before = _calls(run.framework)
+    with gsb.enabled(run.framework):
+        yield
+    after = _calls(run.framework)
+    run.own_calls += after[0] - before[0]
+    run.framework_calls += after[1] - before[1]
 
 
 def _calls(framework: str) -> tuple[int, int]:
@@ -134,14 +145,14 @@ def train(framework: str, backends: Sequence[str], dataset: Dataset, config: Con
           on_epoch: Callable[[Run], None] = lambda run: None) -> list[Run]:
     """Train once for each entry of ``backends`` (``"off"``, ``"on"``), from the same initial parameters.
 
-    The trainings take turns epoch by epoch, the first to go changing each time, so that whatever else the machine
-    does meets all of them alike. ``on_epoch`` is called after each step.
+    The trainings take turns of ``config.turn`` epochs, the first to go changing each time, so that whatever else the
+    machine does meets all of them alike. ``on_epoch`` is called after each epoch.
     """
     trainees = [Trainee(framework, backend, dataset, config) for backend in backends]
-    for epoch in range(config.epochs):
-        for trainee in trainees if epoch % 2 == 0 else reversed(trainees):
-            trainee.step(epoch)
-            on_epoch(trainee.run)
+    for turn, first in enumerate(range(0, config.epochs, config.turn)):
+        epochs = range(first, min(first + config.turn, config.epochs))
+        for trainee in trainees if turn % 2 == 0 else reversed(trainees):
+            trainee.turn(epochs, on_epoch)
     for trainee in trainees:
         trainee.evaluate()
     return [trainee.run for trainee in trainees]
