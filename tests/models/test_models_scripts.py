@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = ("--nodes", "600", "--edges", "5000", "--epochs", "5", "--hidden", "16")
+SMALL = ("--nodes", "600", "--edges", "5000", "--epochs", "5", "--hidden", "16", "--threads", "1")
 
 
 def run(*command: str, cwd=ROOT) -> subprocess.CompletedProcess:

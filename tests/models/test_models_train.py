@@ -13,6 +13,15 @@ FRAMEWORKS = ["dgl", "pyg"]
 MODULES = {"dgl": "dgl", "pyg": "torch_geometric"}
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small tensors: more threads only wait for each other, and sums keep one order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def small():
     return load("generated", "pyg", nodes=3_000, edges=30_000, seed=1)
