@@ -23,9 +23,7 @@ class CpuSchedule:
     vectorize: bool = True
 
     def apply(self, stage2: PositionFunction) -> PositionFunction:
-        schedule = s_tir.Schedule(stage2.function)
-        decompose_reductions(schedule, stage2)
-        stage2 = stage2.with_function(schedule.mod["main"])
+        stage2 = decompose_reductions(stage2)
         if self.vectorize:
             for iteration in walk_iterations(stage2.program.iterations):
                 if vectorize.refuses(iteration) is None and iteration.axes[0].length > 1:
@@ -43,14 +41,17 @@ def block_name(iteration: Iteration, segment: int) -> str:
     return iteration.name if last else f"{iteration.name}_{segment}"
 
 
-def decompose_reductions(schedule, stage2: PositionFunction) -> None:
+def decompose_reductions(stage2: PositionFunction) -> PositionFunction:
     """Give every init a nest of its own before its reduction, so that it also runs where the reduction is empty."""
-    for iteration in walk_iterations(stage2.program.iterations):
-        if not iteration.init:
-            continue
+    initialised = [it for it in walk_iterations(stage2.program.iterations) if it.init]
+    if not initialised:  # TVM's schedule state gives up on some dataflow between copies that needs no schedule
+        return stage2
+    schedule = s_tir.Schedule(stage2.function)
+    for iteration in initialised:
         nest = plan_nest(iteration)
         segment = nest.segments[nest.init_segment]
         block = schedule.get_sblock(block_name(iteration, nest.init_segment))
         loops = schedule.get_loops(block)
         first = next(at for at, loop in enumerate(segment) if loop.kind == "R")
         schedule.decompose_reduction(block, loops[len(loops) - len(segment) + first])
+    return stage2.with_function(schedule.mod["main"])
