@@ -39,26 +39,24 @@ def activate() -> None:
     global _patches, _spmm
     if _patches is not None:
         return
-    patches = Patches()
+    _patches = patches = Patches()
     patches.set(MessagePassing, "_index_select_safe", lazy_gather(MessagePassing._index_select_safe))
     patches.set(aggregation, "scatter", _scriptable(_scatter(aggregation.scatter), aggregation.scatter))
     patches.set(EdgeIndex, "matmul", fused_matmul(EdgeIndex.matmul))
     original = torch_geometric.utils.spmm
-    spmm = _scriptable(fused_spmm(original), original)
+    _spmm = (_scriptable(fused_spmm(original), original), original)
     for module, name in _globals_that_are(original):
-        patches.set(module, name, spmm)
-    _patches, _spmm = patches, (spmm, original)
+        patches.set(module, name, _spmm[0])
 
 
 def deactivate() -> None:
     """Restore every attribute of PyG and forget all graphs. Nothing if our kernels are not there."""
     global _patches, _spmm
-    if _patches is None:
-        return
-    _patches.undo()
-    ours, original = _spmm
-    for module, name in _globals_that_are(ours):  # in modules that were imported in between
-        setattr(module, name, original)
+    if _patches is not None:
+        _patches.undo()
+    if _spmm is not None:
+        for module, name in _globals_that_are(_spmm[0]):  # modules that were imported in between
+            setattr(module, name, _spmm[1])
     _patches = _spmm = None
     GRAPHS.clear()
 

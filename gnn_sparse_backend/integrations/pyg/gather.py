@@ -23,15 +23,14 @@ def lazy_gather(original):
 
     @functools.wraps(original)
     def _index_select_safe(self, src: Tensor, index: Tensor) -> Tensor:
-        reason = _why_not(self, src, index)
+        plain = plain_index(index)
+        reason = _why_not(self, src, plain)
         if reason is not None:
             fallback("pyg", PROPAGATE, reason)
             if type(src) is LazyMessage:
                 src = src._recipe.value(reason)
             return original(self, src, index)
-        index = plain_index(index)
-        return lazy_message(Recipe(functools.partial(original, self), src, index, None, False,
-                                   index.shape + src.shape[1:], src.dtype))
+        return lazy_message(Recipe(original, self, src, plain, None, False, plain.shape + src.shape[1:], src.dtype))
 
     return _index_select_safe
 
@@ -40,13 +39,13 @@ def plain_index(index) -> Tensor | None:
     """``index`` as an ordinary (E,) int64 tensor on the CPU; None if it is not one."""
     if type(index) is Index:
         index = index._data
-    if type(index) is not Tensor or index.dtype is not torch.int64 or index.dim() != 1 or index.device.type != "cpu":
-        return None
-    return index
+    if type(index) is Tensor and index.dtype is torch.int64 and index.dim() == 1 and index.is_cpu:
+        return index
+    return None
 
 
-def _why_not(layer, src, index) -> str | None:
-    """Why this gather is the framework's own, or None."""
+def _why_not(layer, src, index: Tensor | None) -> str | None:
+    """Why this gather is the framework's own, or None. ``index`` is that of ``plain_index``."""
     if type(src) is not Tensor and type(src) is not Parameter:
         return f"the features are a {type(src).__name__}"
     if layer._explain:
@@ -60,13 +59,13 @@ def _why_not(layer, src, index) -> str | None:
         return f"nodes are dimension {layer.node_dim} of {dim}-dimensional features"
     if src.dtype not in FLOATING:
         return f"the features are {src.dtype}"
-    if src.device.type != "cpu":
+    if not src.is_cpu:
         return f"the features are on {src.device.type}"
     if src.layout is not torch.strided:
         return f"the features have layout {src.layout}"
-    if plain_index(index) is None:
+    if index is None:
         return "the edge index is not an ordinary int64 CPU tensor"
-    if src.shape[1:].numel() == 0:
+    if 0 in src.shape[1:]:
         return "the features have width 0"
     return transformed()
 

@@ -1,8 +1,6 @@
 """``LazyMessage``: the gathered features of a message that has not been gathered yet."""
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 import torch
 from torch import Tensor
 from torch.autograd import Function
@@ -18,7 +16,7 @@ class Recipe:
     """How to compute a message: ``features[index]``, then a view, then the product with a weight.
 
     Attributes:
-        gather: the framework's own ``(features, index) -> messages``.
+        gather, layer: the framework's own gather, ``gather(layer, features, index)``.
         features: (n, ...) node features.
         index: (E,) node of every edge.
         weight: None, or a tensor of shape (E, 1, ...) or (E, H, 1) that broadcasts against the message.
@@ -27,35 +25,39 @@ class Recipe:
         dtype: type of the message.
     """
 
-    __slots__ = ("gather", "features", "index", "weight", "weight_first", "shape", "dtype",
-                 "_versions", "_grad", "_inference", "_value")
+    __slots__ = ("gather", "layer", "features", "index", "weight", "weight_first", "shape", "dtype",
+                 "_versions", "_weight_version", "_grad", "_inference", "_value")
 
-    def __init__(self, gather, features, index, weight, weight_first, shape, dtype):
-        self.gather, self.features, self.index = gather, features, index
+    def __init__(self, gather, layer, features, index, weight, weight_first, shape, dtype):
+        self.gather, self.layer, self.features, self.index = gather, layer, features, index
         self.weight, self.weight_first, self.shape, self.dtype = weight, weight_first, shape, dtype
-        self._versions = self._current_versions()
+        self._versions = (_version(features), _version(index))
+        self._weight_version = None if weight is None else _version(weight)
         self._grad = torch.is_grad_enabled()
         self._inference = torch.is_inference_mode_enabled()
         self._value = None
 
-    def fusable(self) -> bool:
+    def pending(self) -> bool:
         """Whether the message may still be computed together with its reduction: nobody has looked at it, and the mode
         that it was asked for in is the mode now."""
-        self.check_unmodified()
-        return (self._value is None and self._grad == torch.is_grad_enabled()
-                and self._inference == torch.is_inference_mode_enabled())
+        return self._value is None and self._same_mode()
+
+    def derive(self, weight: Tensor | None, weight_first: bool, shape: torch.Size, dtype: torch.dtype) -> Recipe:
+        """A recipe for the same gather."""
+        recipe = Recipe(self.gather, self.layer, self.features, self.index, weight, weight_first, shape, dtype)
+        recipe._versions = self._versions
+        return recipe
 
     def value(self, reason: str) -> Tensor:
         """The message itself, computed once by the framework's own operations, in the mode of the gather."""
         if self._value is None:
             self.check_unmodified()
             fallback("pyg", PROPAGATE, reason)
-            with ExitStack() as modes:
-                if self._inference != torch.is_inference_mode_enabled():
-                    modes.enter_context(torch.inference_mode(self._inference))
-                if self._grad != torch.is_grad_enabled():
-                    modes.enter_context(torch.set_grad_enabled(self._grad))
+            if self._same_mode():
                 self._value = self._compute(self.features, self.weight)
+            else:
+                with torch.inference_mode(self._inference), torch.set_grad_enabled(self._grad):
+                    self._value = self._compute(self.features, self.weight)
         return self._value
 
     def value_below_autograd(self, reason: str) -> Tensor:
@@ -68,22 +70,28 @@ class Recipe:
             return self._compute(self.features.detach(), None if self.weight is None else self.weight.detach())
 
     def _compute(self, features: Tensor, weight: Tensor | None) -> Tensor:
-        message = self.gather(features, self.index).view(self.shape)
+        message = self.gather(self.layer, features, self.index)
+        if message.shape != self.shape:
+            message = message.view(self.shape)
         if weight is None:
             return message
         return weight * message if self.weight_first else message * weight
 
     def check_unmodified(self) -> None:
         """Raise if what the message is made of was written to since: its values at the time of the gather are lost."""
-        if self._versions != self._current_versions():
+        if (self._versions != (_version(self.features), _version(self.index))
+                or self.weight is not None and self._weight_version != _version(self.weight)):
             raise RuntimeError(
                 "gnn_sparse_backend gathers the messages of a PyG layer only when they are used, but the node features, "
                 "the edge weights or the edge index were modified in place in between; modify a clone instead, or run "
-                "this layer under gnn_sparse_backend.disable('pyg')")
+                "this layer with the backend off: gnn_sparse_backend.disable('pyg')")
 
-    def _current_versions(self) -> tuple:
-        tensors = (self.features, self.index) if self.weight is None else (self.features, self.index, self.weight)
-        return tuple([None if t.is_inference() else t._version for t in tensors])
+    def _same_mode(self) -> bool:
+        return self._grad == torch.is_grad_enabled() and self._inference == torch.is_inference_mode_enabled()
+
+
+def _version(tensor: Tensor) -> int | None:
+    return None if tensor.is_inference() else tensor._version
 
 
 class LazyMessage(Tensor):
@@ -138,21 +146,30 @@ class LazyMessage(Tensor):
 def lazy_message(recipe: Recipe) -> LazyMessage:
     """The tensor of a recipe."""
     if recipe._grad and (recipe.features.requires_grad or recipe.weight is not None and recipe.weight.requires_grad):
-        return _History.apply(recipe.features, recipe.weight, recipe)
+        return _record(recipe.features, recipe.weight, recipe)
     return _wrap(recipe)
 
 
 def materialise(tree, reason: str):
-    """``tree`` with every lazy message in it computed."""
-    return tree_map_only(LazyMessage, lambda lazy: lazy._recipe.value(reason), tree)
+    """``tree``, of plain containers, with every lazy message in it computed."""
+    kind = type(tree)
+    if kind is LazyMessage:
+        return tree._recipe.value(reason)
+    if kind is tuple or kind is list:
+        return kind([materialise(item, reason) for item in tree])
+    if kind is dict:
+        return {key: materialise(item, reason) for key, item in tree.items()}
+    if isinstance(tree, (tuple, list, dict)):  # named tuples and other containers that pytree knows
+        return tree_map_only(LazyMessage, lambda lazy: lazy._recipe.value(reason), tree)
+    return tree
 
 
 def times(lazy: LazyMessage, other, weight_first: bool) -> Tensor:
     """The product of a message and ``other``: lazy if ``other`` is one number per edge, or per edge and head."""
     recipe = lazy._recipe
-    if recipe.weight is None and _is_edge_weight(other, recipe) and recipe.fusable():
-        return lazy_message(Recipe(recipe.gather, recipe.features, recipe.index, other, weight_first, recipe.shape,
-                                   torch.promote_types(other.dtype, recipe.dtype)))
+    if recipe.weight is None and recipe.pending() and _is_edge_weight(other, recipe):
+        dtype = recipe.dtype if other.dtype is recipe.dtype else torch.promote_types(other.dtype, recipe.dtype)
+        return lazy_message(recipe.derive(other, weight_first, recipe.shape, dtype))
     message, other = materialise((lazy, other), "the message is multiplied by something other than one edge weight")
     return other * message if weight_first else message * other
 
@@ -165,7 +182,7 @@ def _is_edge_weight(other, recipe: Recipe) -> bool:
         return False
     if len(shape) == 3 and shape[1] != 1 and shape[1] != own[1]:
         return False
-    return not other.is_complex() and other.device == recipe.features.device and not (own[-1] == 1 and len(own) == 1)
+    return other.device.type == "cpu" and not other.is_complex()
 
 
 def _wrap(recipe: Recipe) -> LazyMessage:
@@ -186,9 +203,10 @@ class _History(Function):
     @staticmethod
     def backward(ctx, grad):
         recipe = ctx.recipe
-        recipe.check_unmodified()
         features, weight, index = recipe.features, recipe.weight, recipe.index
         grad_features = grad_weight = None
+        if weight is not None:
+            recipe.check_unmodified()
         if ctx.needs_input_grad[0]:
             per_edge = grad if weight is None else grad * weight
             per_edge = per_edge.to(features.dtype).reshape(index.shape + features.shape[1:])
@@ -197,6 +215,10 @@ class _History(Function):
             messages = features.index_select(0, index).view(recipe.shape)
             grad_weight = (grad * messages).sum_to_size(weight.shape).to(weight.dtype)
         return grad_features, grad_weight, None
+
+
+# Function.apply without its handling of torch.func transforms, under which no gather is lazy: 2 us less.
+_record = super(Function, _History).apply
 
 
 def _name(func) -> str:
@@ -216,10 +238,9 @@ def _view(lazy, *shape, **other):
         return NotImplemented
     edges, *rest = shape
     width = recipe.shape[1:].numel()
-    if edges not in (-1, recipe.shape[0]) or min(rest) < 1 or torch.Size(rest).numel() != width or not recipe.fusable():
+    if edges not in (-1, recipe.shape[0]) or min(rest) < 1 or torch.Size(rest).numel() != width or not recipe.pending():
         return NotImplemented
-    return lazy_message(Recipe(recipe.gather, recipe.features, recipe.index, None, False,
-                               torch.Size((recipe.shape[0], *rest)), recipe.dtype))
+    return lazy_message(recipe.derive(None, False, torch.Size((recipe.shape[0], *rest)), recipe.dtype))
 
 
 def _multiply(first, second, **other):

@@ -23,9 +23,10 @@ def reduce_message(lazy: LazyMessage, index: Tensor, dim: int, dim_size: int | N
     framework goes on by itself and reports what is wrong in its own words.
     """
     recipe = lazy._recipe
+    index = plain_index(index)
     reason = _why_not(recipe, index, dim, reduce)
     if reason is None:
-        index = plain_index(index)
+        recipe.check_unmodified()
         if dim_size is None:
             dim_size = int(index.max()) + 1 if index.numel() else 0
         out = fused(recipe, index, dim_size, _REDUCES[reduce])
@@ -65,14 +66,14 @@ def fused(recipe: Recipe, index: Tensor, dim_size: int, reduce: str) -> Tensor |
     return out if out.shape[1:] == trailing else out.view((dim_size, *trailing))
 
 
-def _why_not(recipe: Recipe, index, dim: int, reduce: str) -> str | None:
+def _why_not(recipe: Recipe, index: Tensor | None, dim: int, reduce: str) -> str | None:
     if reduce not in _REDUCES:
         return f"the reduction is {reduce!r}"
     if dim != 0 and dim != -len(recipe.shape):
         return f"the reduction is over dimension {dim}"
-    if plain_index(index) is None or index.shape[0] != recipe.shape[0]:
+    if index is None or index.shape[0] != recipe.shape[0]:
         return "the reduction's index is not one int64 per edge"
-    if not recipe.fusable():
+    if not recipe.pending():
         return "the message was already computed"
     return None
 
