@@ -135,6 +135,12 @@ class Program:
     def parameters(self) -> tuple[Buffer, ...]:
         return tuple(b for b in self.buffers if b.scope == "param")
 
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names of the compiled kernel's parameters, in their order."""
+        arrays = [array for axis in self.axes for array in (axis.indptr, axis.indices) if array is not None]
+        return (*(s.name for s in self.sizes), *arrays, *(b.name for b in self.parameters))
+
     def with_provenance(self, step: str) -> Program:
         return replace(self, provenance=self.provenance + (step,))
 

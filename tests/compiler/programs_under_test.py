@@ -1,0 +1,192 @@
+"""Every program of the library, with sizes to draw and what to put into arrays that have a meaning of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gnn_sparse_backend.compiler.coordinate.program import Program
+from gnn_sparse_backend.compiler.programs import formats, products, reductions, relational
+from gnn_sparse_backend.compiler.programs.sddmm import SddmmSpec, sddmm
+from gnn_sparse_backend.compiler.programs.spmm import SpmmSpec, spmm
+from gnn_sparse_backend.compiler.transform import (
+    decompose_format,
+    reduce_in_lanes,
+    remove_copies,
+    sparse_fuse,
+    sparse_reorder,
+    tile_axis,
+)
+from tests.compiler.structures import complete
+
+
+@dataclass(frozen=True)
+class Case:
+    """make(index_dtype) gives the program; sizes(rng) its free sizes; fix(arguments, rng) mends drawn arrays."""
+
+    make: Callable[[str], Program]
+    sizes: Callable[[np.random.Generator], dict]
+    outputs: tuple[str, ...]
+    fix: Callable[[dict, np.random.Generator], None] = field(default=lambda arguments, rng: None)
+    most: int = 4
+
+    def arguments(self, program: Program, seed: int) -> dict[str, object]:
+        rng = np.random.default_rng(seed)
+        found = complete(program, rng, self.sizes(rng), most=self.most)
+        self.fix(found, rng)
+        for name in self.outputs:
+            found[name] = np.full_like(found[name], np.nan)
+        return found
+
+
+def _mn(rng, **extra):
+    return {"m": int(rng.integers(1, 7)), "n": int(rng.integers(1, 7)), **extra}
+
+
+def _bsr_sizes(rng):
+    mb, nb = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    # the matrix need not fill its last block
+    return {"mb": mb, "nb": nb, "m": 2 * mb - int(rng.integers(0, 2)), "n": 2 * nb - int(rng.integers(0, 2))}
+
+
+def _bsr_mask(found, rng, suffix=""):
+    """Blocks may reach over the edge of the matrix: nothing is stored there."""
+    mask = found["Mask"]
+    rows = np.repeat(np.arange(found["mb"]), np.diff(found["JO_indptr"]))
+    for at, (row, column) in enumerate(zip(rows, found["JO_indices"])):
+        for ii in range(2):
+            for ji in range(2):
+                if 2 * row + ii >= found["m"] or 2 * column + ji >= found["n"]:
+                    mask[at, ii, ji] = 0
+    # what is masked must not matter, whatever it holds
+    found["A"] = np.where(mask != 0, found["A"], np.nan)
+
+
+def _dia(found, rng):
+    offsets = np.arange(1 - found["m"], found["n"])
+    found["Offsets"][:] = rng.permutation(offsets)[: len(found["Offsets"])]
+
+
+def _types(found, rng):
+    found["Type"] = rng.integers(0, found["relations"], found["Type"].shape).astype(found["Type"].dtype)
+
+
+def _tiled_spmm(**spec):
+    def make(index_dtype):
+        program = spmm(SpmmSpec(features=9, index_dtype=index_dtype, **spec))
+        return tile_axis(program, "K", ((4, 2), (3,)))
+
+    return make
+
+
+def _lane_sddmm(**spec):
+    def make(index_dtype):
+        return reduce_in_lanes(sddmm(SddmmSpec(features=7, index_dtype=index_dtype, **spec)), "dot", 4)
+
+    return make
+
+
+def _decomposed(index_dtype):
+    program = products.csr_spmm(3, index_dtype=index_dtype)
+    rules = [formats.bsr_rule(program, 2, index_dtype=index_dtype), formats.ell_rule(program, 2, index_dtype=index_dtype)]
+    return decompose_format(program, rules)
+
+
+def _hyb(index_dtype):
+    program = products.csr_spmm(3, index_dtype=index_dtype)
+    rules = [formats.hyb_bucket_rule(program, 2**k, name=f"w{2**k}", index_dtype=index_dtype) for k in range(3)]
+    return remove_copies(decompose_format(program, rules))
+
+
+def _decomposed_sizes(rng):
+    mb, nb = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    m = 2 * mb
+    return {"m": m, "n": 2 * nb, "mb_bsr": mb, "nb_bsr": nb, "m_ell": m}
+
+
+def _hyb_sizes(rng):
+    tasks = int(rng.integers(1, 3))
+    return _mn(rng, **{f"tasks_w{2**k}": tasks for k in range(3)})
+
+
+CASES: dict[str, Case] = {
+    "csr_spmm": Case(lambda t: products.csr_spmm(3, index_dtype=t), _mn, ("C",)),
+    "ell_spmm": Case(lambda t: products.ell_spmm(3, 4, index_dtype=t), _mn, ("C",)),
+    "bsr_spmm": Case(lambda t: products.bsr_spmm(3, 2, index_dtype=t), _bsr_sizes, ("C",), _bsr_mask),
+    "dia_spmm": Case(lambda t: products.dia_spmm(3, index_dtype=t), lambda rng: _mn(rng, diagonals=int(rng.integers(0, 2))), ("C",), _dia),
+    "batched_spmm": Case(lambda t: products.batched_spmm(3, index_dtype=t), lambda rng: _mn(rng, batch=2), ("C",)),
+    "csr_sddmm": Case(lambda t: products.csr_sddmm(5, index_dtype=t), _mn, ("O",)),
+    "fused_sddmm": Case(lambda t: sparse_fuse(products.csr_sddmm(5, index_dtype=t), "sddmm", ("I", "J")), _mn, ("O",)),
+    "reordered_spmm": Case(lambda t: sparse_reorder(products.csr_spmm(3, index_dtype=t), "spmm", ("K", "I", "J")), _mn, ("C",)),
+    "segment_sum": Case(lambda t: reductions.segment_sum(3, index_dtype=t), _mn, ("Y",)),
+    "csr_row_sum": Case(lambda t: reductions.csr_row_sum(index_dtype=t), _mn, ("Y",)),
+    "csr_scale": Case(lambda t: reductions.csr_scale(index_dtype=t), _mn, ("B",)),
+    "square_sum": Case(lambda t: reductions.square_sum(index_dtype=t), lambda rng: _mn(rng, depth=5), ("Y",)),
+    "ragged_sum_4d": Case(lambda t: reductions.ragged_sum_4d(index_dtype=t), lambda rng: {"m": 3, "longest": 3}, ("Y",), most=3),
+    "fused_ragged_sum_4d": Case(
+        lambda t: sparse_fuse(reductions.ragged_sum_4d(index_dtype=t), "sums", ("I", "J", "K")),
+        lambda rng: {"m": 3, "longest": 3}, ("Y",), most=3,
+    ),
+    "sparse_softmax": Case(lambda t: reductions.sparse_softmax(index_dtype=t), _mn, ("P",)),
+    "hypergraph_convolution": Case(
+        lambda t: relational.hypergraph_convolution(3, index_dtype=t), lambda rng: {"vertices": 5, "edges": 4}, ("Z",),
+        lambda found, rng: _incidence(found, rng),
+    ),
+    "rgms_homogeneous": Case(
+        lambda t: relational.rgms_homogeneous(3, 2, index_dtype=t), lambda rng: _mn(rng, relations=3), ("Y",), _types
+    ),
+    "rgms_heterogeneous": Case(
+        lambda t: relational.rgms_heterogeneous(3, 2, index_dtype=t), lambda rng: _mn(rng, relations=3), ("Y",)
+    ),
+    "csr_to_bsr": Case(lambda t: formats.csr_to_bsr(2, index_dtype=t), _bsr_sizes, ("B",)),
+    "spmm_in_bsr_and_ell": Case(_decomposed, _decomposed_sizes, ("C", "A_bsr", "A_ell")),
+    "spmm_in_hyb": Case(_hyb, _hyb_sizes, ("C",)),
+}
+
+
+def _incidence(found, rng):
+    """Both directions of one hypergraph have as many incidences."""
+    dense = rng.random((found["edges"], found["vertices"])) < 0.4
+    dtype = found["U_indptr"].dtype
+    for axis, matrix in (("U", dense), ("W", dense.T)):
+        found[f"{axis}_indptr"] = np.concatenate([[0], np.cumsum(matrix.sum(1))]).astype(dtype)
+        found[f"{axis}_indices"] = np.nonzero(matrix)[1].astype(dtype)
+    found["nnz"] = int(dense.sum())
+
+
+def _grouped_case(make, *outputs, fix=lambda found, rng: None):
+    def sizes(rng):
+        return {"num_groups": int(rng.integers(1, 4)), "n": int(rng.integers(1, 7)), "num_weights": 9, "num_results": 9}
+
+    return Case(make, sizes, outputs, fix)
+
+
+CASES |= {
+    "spmm": _grouped_case(_tiled_spmm(), "C"),
+    "spmm_weighted_mean": _grouped_case(_tiled_spmm(weighted=True, mean=True), "C", fix=lambda f, r: _degrees(f)),
+    "spmm_heads": _grouped_case(_tiled_spmm(weighted=True, heads=3), "C"),
+    "spmm_edge_ids_scaled": _grouped_case(
+        _tiled_spmm(weighted=True, edge_ids=True, source_scale=True), "C", fix=lambda f, r: _edges(f, r, "A")
+    ),
+    "sddmm": _grouped_case(_lane_sddmm(), "O"),
+    "sddmm_edge_ids_scaled": _grouped_case(
+        _lane_sddmm(edge_ids=True, row_scale=True), "O", fix=lambda f, r: _edges(f, r, "O")
+    ),
+}
+
+
+def _degrees(found):
+    found["D"] = np.diff(found["indptr"]).astype(found["D"].dtype)
+
+
+def _edges(found, rng, per_edge: str):
+    """Edges in an order of their own: the edge array has one row per non-zero."""
+    nnz = found["nnz"]
+    found["E"] = rng.permutation(nnz).astype(found["E"].dtype)
+    for size in ("num_weights", "num_results"):
+        if size in found:
+            found[size] = nnz
+    old = found[per_edge]
+    found[per_edge] = (rng.integers(-8, 9, (nnz, *old.shape[1:])) / 4).astype(old.dtype)
