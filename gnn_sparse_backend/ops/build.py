@@ -21,15 +21,17 @@ def coo_to_csr(row: Tensor, col: Tensor, num_rows: int) -> tuple[Tensor, Tensor,
     """
     if row.numel() and not bool((row[1:] >= row[:-1]).all()):
         sorted_row, order = torch.sort(row, stable=True)
-        return compress(sorted_row, num_rows), col[order], order.to(row.dtype)
+        ids = order.to(row.dtype)
+        return compress(sorted_row, num_rows), col.index_select(0, ids), ids
     return compress(row, num_rows), col.contiguous(), None
 
 
 def transpose_csr(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_cols: int) -> tuple[Tensor, Tensor, Tensor]:
     """CSR of the transpose, its edges known by the same user's ids as before."""
     sorted_col, order = torch.sort(indices, stable=True)
-    ids = order.to(indices.dtype) if edge_ids is None else edge_ids[order]
-    return compress(sorted_col, num_cols), expand(indptr)[order], ids
+    order = order.to(indices.dtype)
+    ids = order if edge_ids is None else edge_ids.index_select(0, order)
+    return compress(sorted_col, num_cols), expand(indptr).index_select(0, order), ids
 
 
 def compress(sorted_row: Tensor, num_rows: int) -> Tensor:
