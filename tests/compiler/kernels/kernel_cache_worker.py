@@ -10,9 +10,9 @@ import warnings
 from dataclasses import asdict
 from pathlib import Path
 
-from kernel_cache_helpers import CopyBuild, assert_scales, get, key_of, load
+from kernel_cache_helpers import PLAN, PROGRAM, TARGET, CopyBuild, assert_scales, get, load
 
-from gnn_sparse_backend.compiler.kernels import DiskCache, KernelStore
+from gnn_sparse_backend.compiler.kernels import DiskCache, KernelKey, KernelStore
 
 
 def get_kernel(root: str, library: str, log: str | None = None, start: str | None = None, seconds: float = 0.0) -> dict:
@@ -43,23 +43,28 @@ def die_while_writing(root: str, library: str) -> dict:
     return {}
 
 
-def hold_lock(root: str, ready: str) -> dict:
-    """Hold the lock of the key until killed."""
-    with DiskCache(root).lock(key_of()):
+def hold_lock(root: str, ready: str, toolchain: dict) -> dict:
+    """Hold the lock of the key until killed. ``toolchain``: the caller's, so that it is the same key by construction."""
+    with DiskCache(root).lock(KernelKey(PROGRAM, PLAN, TARGET, toolchain=toolchain)):
         Path(ready).touch()
         time.sleep(600)
     return {}
 
 
-def get_unprivileged(root: str, library: str, user: int) -> dict:
-    """Get two kernels as ``user`` and report the warnings."""
-    if os.geteuid() == 0:
+def use_read_only_root(root: str, library: str, user: int, occupied: bool) -> dict:
+    """As ``user``: make ``root``, with the first kernel if ``occupied``, take write permission away, get two kernels."""
+    if os.geteuid() == 0:  # root may write anywhere
         os.setegid(user)
         os.seteuid(user)
+    os.mkdir(root, 0o700)
+    programs = ["program: first", "program: second"]
+    if occupied:
+        get(KernelStore(DiskCache(root), load), CopyBuild(library), programs[0])
+    os.chmod(root, 0o500)
     store = KernelStore(DiskCache(root), load)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        kernels = [get(store, CopyBuild(library), program) for program in ("program: first", "program: second")]
+        kernels = [get(store, CopyBuild(library), program) for program in programs]
     for kernel in kernels:
         assert_scales(kernel)
     return {"origins": [kernel.origin for kernel in kernels], "warnings": [str(item.message) for item in caught],

@@ -38,9 +38,9 @@ def test_text_cannot_move_between_parts():
 
 def test_key_is_the_same_in_another_process():
     code = ("from gnn_sparse_backend.compiler.kernels import KernelKey;"
-            "print(KernelKey('prögram', 'plan', 'llvm-x').digest)")
+            "print(KernelKey('prögram', 'plan', 'llvm-x', toolchain={'b': '1', 'a': '2'}).digest)")
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == KernelKey("prögram", "plan", "llvm-x").digest
+    assert other.stdout.strip() == KernelKey("prögram", "plan", "llvm-x", toolchain={"a": "2", "b": "1"}).digest
     assert len(other.stdout.strip()) == 64
 
 

@@ -5,13 +5,13 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 
 import pytest
-from kernel_cache_helpers import (CopyBuild, assert_scales, finish_worker, get, key_of, load, start_worker)
+from kernel_cache_helpers import CopyBuild, assert_scales, finish_worker, get, key_of, load, start_worker
 
 from gnn_sparse_backend.compiler.kernels import DiskCache, KernelCacheWarning, KernelStore
 from gnn_sparse_backend.compiler.kernels.built import Built
+from gnn_sparse_backend.compiler.kernels.key import toolchain
 
 
 def wait_for(condition, seconds: float = 60.0) -> None:
@@ -177,7 +177,7 @@ def test_kill_before_the_rename_leaves_nothing_visible(root, libraries, new_stor
 
 def test_holder_that_hangs_is_not_waited_for_for_ever(root, new_store, build, tmp_path):
     ready = tmp_path / "ready"
-    worker = start_worker("hold_lock", root=str(root), ready=str(ready))
+    worker = start_worker("hold_lock", root=str(root), ready=str(ready), toolchain=dict(toolchain()))
     try:
         wait_for(ready.exists)
         store = new_store(lock_timeout=0.3)
