@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 import warnings
 from dataclasses import asdict
@@ -36,8 +37,9 @@ def get_kernel(root: str, library: str, log: str | None = None, start: str | Non
     return {"origin": kernel.origin, **asdict(store.stats())}
 
 
-def die_while_writing(root: str, library: str) -> dict:
+def die_while_writing(root: str, library: str, scratch: str) -> dict:
     """Get killed when everything is written and the rename is about to happen."""
+    tempfile.tempdir = scratch
     os.rename = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
     get(KernelStore(DiskCache(root), load), CopyBuild(library))
     return {}

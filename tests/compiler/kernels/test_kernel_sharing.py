@@ -157,8 +157,8 @@ def test_loser_of_a_race_uses_the_winners_entry(root, libraries, tmp_path):
     assert list(root.glob(".staging-*")) == []
 
 
-def test_kill_before_the_rename_leaves_nothing_visible(root, libraries, new_store, build):
-    worker = start_worker("die_while_writing", root=str(root), library=str(libraries[2.0]))
+def test_kill_before_the_rename_leaves_nothing_visible(root, libraries, new_store, build, tmp_path):
+    worker = start_worker("die_while_writing", root=str(root), library=str(libraries[2.0]), scratch=str(tmp_path))
     worker.communicate(timeout=120)
     assert worker.returncode == -signal.SIGKILL
     [staging] = root.glob(".staging-*")
