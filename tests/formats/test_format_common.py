@@ -148,6 +148,21 @@ def test_indices_widen_where_int32_would_overflow(name, s, limit):
         assert fmt.index_dtype == s.dtype
 
 
+# Each holds nothing above the threshold but its slots, or for the last the positions it computes before masking them.
+@pytest.mark.parametrize("threshold, name, rows, n_cols", [
+    (10, "ell", ((0, 1), (), (), (), (), (2,)), 3),
+    (10, "bsr-3x4", ((0,), (), (), (), (), (), (8,)), 9),
+    (10, "dia", ((0, 1), (), (), (0,)), 3),
+    (20, "hyb-1-2", ((0, 1, 2),) * 5 + ((3,),), 4),
+    (10, "hyb-1-2", ((0, 1, 2), (0, 1, 2), (1, 2)), 4),
+])
+def test_slots_beyond_the_threshold_widen_the_indices(monkeypatch, threshold, name, rows, n_cols):
+    csr = Structure(rows, n_cols, torch.int32).csr
+    assert BUILDERS[name](*csr).index_dtype == torch.int32
+    monkeypatch.setattr(limits, "INT32_MAX", threshold)
+    assert BUILDERS[name](*csr).index_dtype == torch.int64
+
+
 @every_format
 def test_non_contiguous_and_offset_input(name):
     indptr = torch.tensor([0, 9, 2, 9, 2, 9, 5], dtype=torch.int32)[::2]
@@ -178,7 +193,7 @@ GOOD = dict(indptr=torch.tensor([0, 2, 3]), indices=torch.tensor([1, 0, 2]), sha
     (dict(indptr=[0, 2, 3]), TypeError, "indptr must be a torch tensor, got list"),
     (dict(indices=np.array([1, 0, 2])), TypeError, "indices must be a torch tensor, got ndarray"),
     (dict(indptr=torch.tensor([0.0, 2.0, 3.0])), TypeError, "indptr must be int32 or int64, got torch.float32"),
-    (dict(indices=torch.tensor([1, 0, 2], dtype=torch.int32)), TypeError, "indptr is torch.int64 but indices are torch.int32"),
+    (dict(indices=torch.tensor([1, 0, 2], dtype=torch.int32)), TypeError, "int64 but indices are torch.int32"),
     (dict(indices=torch.tensor([[1, 0, 2]])), ValueError, r"indices must have one dimension, got shape \(1, 3\)"),
     (dict(indptr=torch.tensor([0, 3])), ValueError, r"n_rows \+ 1 = 3 entries"),
     (dict(indptr=torch.tensor([1, 2, 3])), ValueError, r"indptr\[0\] = 1"),

@@ -37,6 +37,12 @@ def test_groups_balance_edges_not_rows():
     assert balanced_row_groups(indptr, 2, cost_per_nnz=0).tolist() == [0, 50, 100]
 
 
+def test_a_cut_goes_to_the_nearest_row_boundary():
+    # The middle of the cost, 5.5, lies between the boundaries 5 and 9, then between 2 and 6.
+    assert balanced_row_groups(indptr_of([5, 4, 2], torch.int64), 2, cost_per_row=0).tolist() == [0, 1, 3]
+    assert balanced_row_groups(indptr_of([2, 4, 5], torch.int64), 2, cost_per_row=0).tolist() == [0, 2, 3]
+
+
 def test_equal_rows_are_cut_evenly():
     assert balanced_row_groups(indptr_of([3] * 12, torch.int32), 4).tolist() == [0, 3, 6, 9, 12]
 
