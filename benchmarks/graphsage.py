@@ -18,7 +18,9 @@ from rich.table import Table
 
 import gnn_sparse_backend as gsb
 from benchmarks import cli, machine
+from benchmarks.report import print_machine
 from benchmarks.timing import Rules, interleaved
+from gnn_sparse_backend.integrations import reset_status
 from models import data
 
 FRAMEWORKS = {"dgl": "dgl", "pyg": "torch_geometric"}
@@ -81,7 +83,7 @@ def measure(framework: str, dataset: data.Dataset, *, hidden: int, layers: int, 
 
 def print_report(report: dict, console: Console) -> None:
     """The table of epochs, and how often the backend's kernels ran."""
-    console.print(machine.one_line(report["machine"]))
+    print_machine(report["machine"], console)
     console.print(report["dataset"])
     table = Table(title="GraphSAGE training epoch, whole step, medians in ms (quartiles)", title_justify="left")
     for heading in ("framework", "layers", "without", "with the backend", "ratio", "first epoch with", "loss difference"):
@@ -123,13 +125,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             console.print(f"[yellow]{framework} skipped:[/] {FRAMEWORKS[framework]} is not installed")
         else:
             installed.append(framework)
+    description = machine.describe(options.threads)
+    reset_status()
     cells = [(framework, layers) for framework in installed for layers in options.layers]
     rows = []
     for framework, layers in cells:
         with console.status(f"{framework}, {layers} layers"):
             rows.append(measure(framework, dataset, hidden=options.hidden, layers=layers, dropout=options.dropout,
                                 seed=options.seed, rules=Rules(budget_s=options.budget / len(cells))))
-    report = {"machine": machine.describe(options.threads), "dataset": str(dataset), "rows": rows,
+    report = {"machine": description, "dataset": str(dataset), "rows": rows,
               "status": gsb.status().to_dict()}
     print_report(report, console)
     console.print(f"written: {machine.write_json(options.out / 'graphsage.json', report)}")

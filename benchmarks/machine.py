@@ -15,7 +15,10 @@ LIBRARIES = ("gnn-sparse-backend", "apache-tvm", "apache-tvm-ffi", "torch", "dgl
 
 
 def describe(threads: int) -> dict:
-    """The machine, the libraries' versions (None: not installed), the threads, and the date in UTC."""
+    """The machine, the libraries' versions (None: not installed), the threads, and the date in UTC.
+
+    Call it before measuring: the load average is then that of others, and ``busy`` says when it makes times worthless.
+    """
     return {
         "cpu": cpu_name(),
         "cores": psutil.cpu_count(logical=False),
@@ -46,6 +49,15 @@ def _version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def busy(description: dict) -> str | None:
+    """A warning when other processes were using the cores at the start, else None."""
+    load, cores = description["load_average"][0], description["usable_cores"] or description["logical_cores"]
+    if load + description["threads"] <= cores + 0.5:
+        return None
+    return (f"the load average was {load} at the start, with {cores} cores for {description['threads']} threads: "
+            "threads waited for cores, and these times say little")
 
 
 def one_line(description: dict) -> str:

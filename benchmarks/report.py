@@ -21,9 +21,16 @@ def roofline_values(limits: Roofline) -> dict:
             "copy_bytes_per_s": [{"working_set": size, "rate": rate} for size, rate in limits.copy]}
 
 
+def print_machine(description: dict, console: Console) -> None:
+    """What the numbers were measured on, and a warning if it was busy."""
+    console.print(machine.one_line(description))
+    if (warning := machine.busy(description)) is not None:
+        console.print(f"[yellow]{warning}[/]")
+
+
 def print_spmm(report: dict, console: Console) -> None:
     """Every cell, what it means, and the preparation that the times leave out."""
-    console.print(machine.one_line(report["machine"]))
+    print_machine(report["machine"], console)
     limits = report["roofline"]
     console.print(f"measured limits: copy {limits['stream_bytes_per_s'] / 1e9:.1f} GB/s beyond the caches, gather of "
                   f"512-byte rows {limits['gather_bytes_per_s'] / 1e9:.1f} GB/s, float32 GEMM "

@@ -84,6 +84,7 @@ def cell_weight(graph: BenchmarkGraph, mode: Mode, width: int) -> float:
 def run(selected: Sequence[BenchmarkGraph], features: Sequence[int], *, budget: float, threads: int, seed: int = 0,
         limits: roofline.Roofline | None = None, small: int = SMALL_GRAPH_EDGES, progress: Progress | None = None) -> dict:
     """Measure every cell of ``selected`` x ``features`` x modes; return the report as plain values, times in seconds."""
+    description = machine.describe(threads)
     limits = limits or roofline.measure(threads)
     running = contenders()
     remaining = {(g.name, w, m.name): cell_weight(g, m, w) for g in selected for w in features for m in MODES}
@@ -109,7 +110,7 @@ def run(selected: Sequence[BenchmarkGraph], features: Sequence[int], *, budget: 
                 if progress:
                     progress.advance(task)
     return {
-        "machine": machine.describe(threads),
+        "machine": description,
         "roofline": report.roofline_values(limits),
         "contenders": {contender.name: contender.note for contender in running},
         "graphs": [graph.describe() for graph in selected],

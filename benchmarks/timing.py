@@ -19,7 +19,7 @@ import numpy as np
 class Timing:
     """Seconds per call of one contender, over its samples.
 
-    ``lower`` and ``upper`` are the quartiles, ``outliers`` the number of samples beyond Tukey's fences (1.5
+    ``lower`` and ``upper`` are the quartiles, ``minimum`` the shortest sample, ``outliers`` the number of samples beyond Tukey's fences (1.5
     interquartile ranges outside the quartiles). They stay in the median, which they hardly move.
     ``calls`` is the number of back-to-back calls that one sample averages.
     """
@@ -27,6 +27,7 @@ class Timing:
     median: float
     lower: float
     upper: float
+    minimum: float
     samples: int
     calls: int
     outliers: int
@@ -38,7 +39,7 @@ class Timing:
         lower, median, upper = (float(q) for q in np.quantile(samples, (0.25, 0.5, 0.75)))
         fence = 1.5 * (upper - lower)
         outliers = sum(s < lower - fence or s > upper + fence for s in samples)
-        return cls(median, lower, upper, len(samples), calls, outliers)
+        return cls(median, lower, upper, min(samples), len(samples), calls, outliers)
 
     @property
     def uncertainty(self) -> float:

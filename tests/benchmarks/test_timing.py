@@ -29,7 +29,7 @@ class FakeMachine:
 
 def test_summary_of_samples():
     timing = Timing.of([1.0, 2.0, 3.0, 4.0, 100.0])
-    assert (timing.lower, timing.median, timing.upper, timing.samples) == (2.0, 3.0, 4.0, 5)
+    assert (timing.lower, timing.median, timing.upper, timing.minimum, timing.samples) == (2.0, 3.0, 4.0, 1.0, 5)
     assert timing.outliers == 1
     with pytest.raises(ValueError, match="no samples"):
         Timing.of([])
