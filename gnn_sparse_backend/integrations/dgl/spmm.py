@@ -1,4 +1,8 @@
-"""``_gspmm`` of DGL: a binary operator on source and edge features, reduced into destinations."""
+"""``gspmm`` of DGL: a binary operator on source and edge features, reduced into destinations.
+
+Sums are taken over at ``_gspmm``, below DGL's autograd. For means DGL divides the sum by degrees that it counts
+again at every call, so they are taken over one level higher, where one kernel does both and gradients are ours.
+"""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -7,7 +11,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ...ops.autograd import spmm_forward
+from ...ops.autograd import apply_spmm, spmm_forward
 from ...ops.checks import FLOATING
 from ...ops.operands import is_plain
 from ..counters import fallback, ours
@@ -15,7 +19,7 @@ from . import shapes
 from .structure import graph_of, incidence_of
 
 
-def make(original: Callable) -> Callable:
+def make_sum(original: Callable) -> Callable:
     """``_gspmm`` that runs sums of copied and weighted features here and gives everything else to ``original``.
 
     ``(gidx, op, reduce_op, u, e) -> (v, (arg_u, arg_e))`` with u (n_src, ...), e (E, ...) and v (n_dst, ...); the
@@ -23,7 +27,7 @@ def make(original: Callable) -> Callable:
     """
 
     def _gspmm(gidx, op, reduce_op, u, e):
-        result = _run(gidx, op, reduce_op, u, e)
+        result = _route(_sum, gidx, op, u, e) if reduce_op == "sum" else f"reduce {reduce_op}"
         if type(result) is str:
             fallback("dgl", "gspmm", result)
             return original(gidx, op, reduce_op, u, e)
@@ -33,20 +37,43 @@ def make(original: Callable) -> Callable:
     return _gspmm
 
 
-def _run(gidx, op: str, reduce_op: str, u: Tensor | None, e: Tensor | None) -> Tensor | str:
-    """The sum, or why it is not ours."""
-    if reduce_op != "sum":
-        return f"reduce {reduce_op}"
+def make_mean(original: Callable) -> Callable:
+    """``dgl.ops.gspmm`` that runs means here and gives everything else to ``original``, which may come back for a sum."""
+
+    def gspmm(g, op, reduce_op, lhs_data, rhs_data):
+        if reduce_op != "mean":
+            return original(g, op, reduce_op, lhs_data, rhs_data)
+        result = _route(_mean, g._graph, op, lhs_data, rhs_data)
+        if type(result) is str:
+            fallback("dgl", "gspmm_mean", result)
+            return original(g, op, reduce_op, lhs_data, rhs_data)
+        ours("dgl", "gspmm_mean")
+        return result
+
+    gspmm.__doc__ = original.__doc__
+    return gspmm
+
+
+def _sum(graph, x: Tensor, weight: Tensor | None) -> Tensor:
+    return spmm_forward(graph, x, weight, False, False)
+
+
+def _mean(graph, x: Tensor, weight: Tensor | None) -> Tensor:
+    return apply_spmm(graph, x, weight, True, False)
+
+
+def _route(product: Callable, gidx, op: str, u: Tensor | None, e: Tensor | None) -> Tensor | str:
+    """The result of ``product(graph, x, weight)`` in DGL's shape, or why it is not ours."""
     if op == "copy_lhs":
-        return _copy(graph_of, gidx, u)
+        return _copied(product, graph_of, gidx, u)
     if op == "mul":
-        return _weighted(gidx, u, e)
+        return _weighted(product, gidx, u, e)
     if op == "copy_rhs":
-        return _copy(incidence_of, gidx, e)
+        return _copied(product, incidence_of, gidx, e)
     return f"op {op}"
 
 
-def _copy(structure_of: Callable, gidx, x: Tensor) -> Tensor | str:
+def _copied(product: Callable, structure_of: Callable, gidx, x: Tensor) -> Tensor | str:
     refusal = refuse(x, None)
     if refusal:
         return refusal
@@ -58,12 +85,12 @@ def _copy(structure_of: Callable, gidx, x: Tensor) -> Tensor | str:
     if x.shape[0] != graph.shape[1]:
         return "number of rows"
     if x.dim() == 2:
-        return spmm_forward(graph, x, None, False, False)
-    out = spmm_forward(graph, x.reshape(x.shape[0], prod(x.shape[1:])), None, False, False)
+        return product(graph, x, None)
+    out = product(graph, x.reshape(x.shape[0], prod(x.shape[1:])), None)
     return out.view(graph.shape[0], *x.shape[1:])
 
 
-def _weighted(gidx, x: Tensor, weight: Tensor) -> Tensor | str:
+def _weighted(product: Callable, gidx, x: Tensor, weight: Tensor) -> Tensor | str:
     refusal = "missing feature" if weight is None else refuse(x, weight)
     if refusal:
         return refusal
@@ -82,9 +109,9 @@ def _weighted(gidx, x: Tensor, weight: Tensor) -> Tensor | str:
     if heads == 1:
         if x.dim() != 2:
             x = x.reshape(n_src, width)
-        out = spmm_forward(graph, x, weight.reshape(-1), False, False)
+        out = product(graph, x, weight.reshape(-1))
     else:
-        out = spmm_forward(graph, x.reshape(n_src, heads, width), weight.reshape(-1, heads), False, False)
+        out = product(graph, x.reshape(n_src, heads, width), weight.reshape(-1, heads))
     return out if out.shape[1:] == out_shape else out.view(graph.shape[0], *out_shape)
 
 

@@ -16,10 +16,9 @@ from ..handles import Handles
 
 
 class Structure:
-    """CSR of both directions of an edge set, each taken from DGL at its first use.
+    """The Graph of an edge set in both directions, taken from DGL in the direction that is used first.
 
-    Side 0 has the rows that the first index seen has as destinations, side 1 those of its reverse. DGL keeps a CSR
-    for either direction itself and shares the memory, so neither is derived from the other here.
+    Side 0 has the rows that the first index seen has as destinations, side 1 those of its reverse.
     """
 
     __slots__ = ("graphs", "incidences")
@@ -37,7 +36,8 @@ def graph_of(gidx) -> Graph | None:
     structure, side = _side_of(gidx)
     graph = structure.graphs[side]
     if graph is None:
-        graph = structure.graphs[side] = _build(gidx)
+        other = structure.graphs[1 - side]
+        graph = structure.graphs[side] = _build(gidx) if other is None else other.transpose()
     return graph
 
 

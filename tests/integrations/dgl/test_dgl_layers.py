@@ -42,18 +42,19 @@ def layer(make, dtype):
     return make().to(dtype)
 
 
+SUM, MEAN = {"gspmm": (2, {})}, {"gspmm_mean": (1, {})}
 LAYERS = {
-    "sage mean": (lambda: dglnn.SAGEConv(F_IN, F_OUT, "mean"), 2),
-    "sage mean, wider out": (lambda: dglnn.SAGEConv(F_IN, 3 * F_IN, "mean"), 2),
-    "sage gcn": (lambda: dglnn.SAGEConv(F_IN, F_OUT, "gcn"), 2),
-    "graph conv both": (lambda: dglnn.GraphConv(F_IN, F_OUT, "both", allow_zero_in_degree=True), 2),
-    "graph conv right": (lambda: dglnn.GraphConv(F_IN, 3 * F_IN, "right", allow_zero_in_degree=True), 2),
-    "graph conv left": (lambda: dglnn.GraphConv(F_IN, F_OUT, "left", allow_zero_in_degree=True), 2),
-    "graph conv none": (lambda: dglnn.GraphConv(F_IN, F_OUT, "none", allow_zero_in_degree=True), 2),
-    "gin sum": (lambda: dglnn.GINConv(torch.nn.Linear(F_IN, F_OUT), "sum", learn_eps=True), 2),
-    "gin mean": (lambda: dglnn.GINConv(torch.nn.Linear(F_IN, F_OUT), "mean"), 2),
-    "sg conv of 3 hops": (lambda: dglnn.SGConv(F_IN, F_OUT, k=3, allow_zero_in_degree=True), 6),
-    "tag conv of 2 hops": (lambda: dglnn.TAGConv(F_IN, F_OUT, k=2), 4),
+    "sage mean": (lambda: dglnn.SAGEConv(F_IN, F_OUT, "mean"), MEAN),
+    "sage mean, wider out": (lambda: dglnn.SAGEConv(F_IN, 3 * F_IN, "mean"), MEAN),
+    "sage gcn": (lambda: dglnn.SAGEConv(F_IN, F_OUT, "gcn"), SUM),
+    "graph conv both": (lambda: dglnn.GraphConv(F_IN, F_OUT, "both", allow_zero_in_degree=True), SUM),
+    "graph conv right": (lambda: dglnn.GraphConv(F_IN, 3 * F_IN, "right", allow_zero_in_degree=True), SUM),
+    "graph conv left": (lambda: dglnn.GraphConv(F_IN, F_OUT, "left", allow_zero_in_degree=True), SUM),
+    "graph conv none": (lambda: dglnn.GraphConv(F_IN, F_OUT, "none", allow_zero_in_degree=True), SUM),
+    "gin sum": (lambda: dglnn.GINConv(torch.nn.Linear(F_IN, F_OUT), "sum", learn_eps=True), SUM),
+    "gin mean": (lambda: dglnn.GINConv(torch.nn.Linear(F_IN, F_OUT), "mean"), MEAN),
+    "sg conv of 3 hops": (lambda: dglnn.SGConv(F_IN, F_OUT, k=3, allow_zero_in_degree=True), {"gspmm": (6, {})}),
+    "tag conv of 2 hops": (lambda: dglnn.TAGConv(F_IN, F_OUT, k=2), {"gspmm": (4, {})}),
 }
 
 
@@ -61,7 +62,7 @@ LAYERS = {
 def test_layers_that_run_here_entirely(name, square, dtype):
     make, expected = LAYERS[name]
     counts = agree(OnGraph(layer(make, dtype), square), normal(square.num_nodes(), F_IN, dtype=dtype))
-    assert counts == {"gspmm": (expected, {})}
+    assert counts == expected
 
 
 @pytest.mark.parametrize("norm", ["both", "none", "right"])
@@ -78,7 +79,7 @@ def test_sage_with_edge_weights(square, dtype):
     call = lambda layer, graph, x, w: layer(graph, x, edge_weight=w)
     counts = agree(OnGraph(layer(lambda: dglnn.SAGEConv(F_IN, F_OUT, "mean"), dtype), square, call),
                    normal(square.num_nodes(), F_IN, dtype=dtype), normal(square.num_edges(), dtype=dtype, seed=1))
-    assert counts == {"gspmm": (2, {}), "gsddmm": (1, {})}
+    assert counts == MEAN
 
 
 def test_dot_product_attention_mixes_ours_and_theirs(square, dtype):
@@ -105,7 +106,7 @@ def test_sage_on_a_bipartite_graph(aggregator, structure, idtype, dtype):
     counts = agree(OnGraph(layer(lambda: dglnn.SAGEConv((F_IN, 5), F_OUT, aggregator), dtype), graph, call),
                    normal(graph.num_src_nodes(), F_IN, dtype=dtype),
                    normal(graph.num_dst_nodes(), 5, dtype=dtype, seed=1))
-    assert counts == ({"gspmm": (2, {})} if aggregator == "mean" else {"gspmm": (0, {"reduce max": 1})})
+    assert counts == (MEAN if aggregator == "mean" else {"gspmm": (0, {"reduce max": 1})})
 
 
 def test_a_stack_of_sampled_blocks(idtype, dtype):
@@ -126,7 +127,7 @@ def test_a_stack_of_sampled_blocks(idtype, dtype):
             return x
 
     counts = agree(layer(Stack, dtype), normal(blocks[0].num_src_nodes(), F_IN, dtype=dtype))
-    assert counts == {"gspmm": (4, {})}
+    assert counts == SUM | MEAN
 
 
 def three_relations(idtype):
@@ -146,7 +147,7 @@ def test_relations_one_by_one(idtype, dtype):
     call = lambda layer, graph, a, b: torch.cat(list(layer(graph, ({"a": a, "b": b}, {"a": a, "b": b})).values()))
     counts = agree(OnGraph(layer(convolution, dtype), graph, call),
                    normal(10, F_IN, dtype=dtype), normal(12, F_IN, dtype=dtype, seed=1))
-    assert counts == {"gspmm": (6, {})}
+    assert counts == {"gspmm": (4, {}), "gspmm_mean": (1, {})}
 
 
 def test_multi_update_all(idtype, dtype):
@@ -160,7 +161,7 @@ def test_multi_update_all(idtype, dtype):
             return graph.nodes["b"].data["h"]
 
     counts = agree(compute, normal(10, 3, dtype=dtype), normal(12, 3, dtype=dtype, seed=1))
-    assert counts == {"gspmm": (4, {})}
+    assert counts == SUM | MEAN
 
 
 def test_all_relations_at_once_fall_back(idtype, dtype):
@@ -181,7 +182,7 @@ def test_all_relations_at_once_fall_back(idtype, dtype):
     (fn.copy_u("h", "m"), fn.max("m", "o"), (0, {"reduce max": 1})),
     (fn.copy_u("h", "m"), fn.min("m", "o"), (0, {"reduce min": 1})),
     (fn.u_add_e("h", "w", "m"), fn.sum("m", "o"), (1, {"op add": 1})),
-    (fn.u_mul_e("h", "w", "m"), fn.mean("m", "o"), (2, {})),
+    (fn.u_mul_e("h", "w", "m"), fn.mean("m", "o"), None),
     (lambda edges: {"m": edges.src["h"] * edges.data["w"]}, fn.sum("m", "o"), (1, {})),
 ])
 def test_update_all(message, reduce, ran, square, dtype):
@@ -196,7 +197,7 @@ def test_update_all(message, reduce, ran, square, dtype):
 
     counts = agree(compute, normal(square.num_nodes(), F_IN, dtype=dtype),
                    normal(square.num_edges(), F_IN, dtype=dtype, seed=1))
-    assert counts["gspmm"] == ran
+    assert counts == MEAN if ran is None else counts["gspmm"] == ran
 
 
 @pytest.mark.parametrize("formats", ["coo", "csc", "csr", ["csr", "csc"]])

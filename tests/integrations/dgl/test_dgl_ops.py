@@ -7,6 +7,7 @@ import gnn_sparse_backend as gsb
 from dgl_oracle import agree, bipartite, homogeneous, normal
 
 ONLY_OURS_SUM = {"gspmm": (2, {})}
+ONLY_OURS_MEAN = {"gspmm_mean": (1, {})}  # its gradients are one operator with it
 ONLY_OURS_WEIGHTED = {"gspmm": (2, {}), "gsddmm": (1, {})}
 
 
@@ -16,16 +17,18 @@ def graph(request, structure):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("reduce", ["sum", "mean"])
-def test_copied_source_features(graph, dtype, reduce):
+@pytest.mark.parametrize("reduce, counts", [("sum", ONLY_OURS_SUM), ("mean", ONLY_OURS_MEAN)])
+def test_copied_source_features(graph, dtype, reduce, counts):
     x = normal(graph.num_src_nodes(), 7, dtype=dtype)
-    assert agree(lambda x: getattr(dgl.ops, f"copy_u_{reduce}")(graph, x), x) == ONLY_OURS_SUM
+    assert agree(lambda x: getattr(dgl.ops, f"copy_u_{reduce}")(graph, x), x) == counts
+    assert agree(lambda x: dgl.ops.gspmm(graph, "copy_lhs", reduce, x, None), x) == counts
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_weighted_source_features(graph, dtype):
     x, w = normal(graph.num_src_nodes(), 5, dtype=dtype), normal(graph.num_edges(), dtype=dtype, seed=1)
     assert agree(lambda x, w: dgl.ops.u_mul_e_sum(graph, x, w), x, w) == ONLY_OURS_WEIGHTED
+    assert agree(lambda x, w: dgl.ops.u_mul_e_mean(graph, x, w), x, w) == ONLY_OURS_MEAN
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
@@ -40,6 +43,7 @@ def test_summed_edge_features(graph):
     e = normal(graph.num_edges(), 4)
     counts = agree(lambda e: dgl.ops.copy_e_sum(graph, e), e)
     assert counts == {"gspmm": (1, {}), "gsddmm": (0, {"op copy_rhs": 1})}
+    assert agree(lambda e: dgl.ops.copy_e_mean(graph, e), e) == ONLY_OURS_MEAN
 
 
 @pytest.mark.parametrize("features, weights, ours_forward", [
@@ -67,6 +71,8 @@ def test_every_way_that_a_weight_broadcasts(features, weights, ours_forward):
     counts = agree(lambda x, w: dgl.ops.u_mul_e_sum(graph, x, w), x, w)
     ran, fell_back = counts["gspmm"]
     assert ran + sum(fell_back.values()) == 2
+    mean_counts = agree(lambda x, w: dgl.ops.u_mul_e_mean(graph, x, w), x, w)
+    assert mean_counts["gspmm_mean"] == ((1, {}) if ours_forward else (0, {"broadcast of the source feature": 1}))
     assert (ran > 0 and not fell_back) if ours_forward else fell_back["broadcast of the source feature"] >= 1
 
 
@@ -74,6 +80,13 @@ def test_every_way_that_a_weight_broadcasts(features, weights, ours_forward):
 def test_every_feature_shape_copied(features):
     graph = dgl.rand_graph(20, 90)
     assert agree(lambda x: dgl.ops.copy_u_sum(graph, x), normal(20, *features)) == ONLY_OURS_SUM
+    assert agree(lambda x: dgl.ops.copy_u_mean(graph, x), normal(20, *features)) == ONLY_OURS_MEAN
+
+
+def test_an_operator_whose_mean_is_not_ours_may_have_a_sum_that_is():
+    graph = dgl.rand_graph(20, 90)
+    counts = agree(lambda x, w: dgl.ops.u_div_e_mean(graph, x, w), normal(20, 4), normal(90, 1, seed=1).abs() + 0.5)
+    assert counts["gspmm_mean"] == (0, {"op div": 1}) and counts["gspmm"] == (2, {})
 
 
 @pytest.mark.parametrize("op", ["sub", "div"])
@@ -124,12 +137,13 @@ def test_half_types(dtype):
     torch.testing.assert_close(actual.double(), expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-2)
 
 
-def test_gradients_of_gradients():
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_gradients_of_gradients(reduce):
     graph = dgl.rand_graph(15, 60)
     x, w = normal(15, 4), normal(60, 1, seed=1)
 
     def penalty(x, w):
-        out = dgl.ops.u_mul_e_sum(graph, x, w)
+        out = getattr(dgl.ops, f"u_mul_e_{reduce}")(graph, x, w)
         grad_x, grad_w = torch.autograd.grad(out.pow(2).sum(), [x, w], create_graph=True)
         return grad_x.pow(2).sum() + grad_w.pow(3).sum()
 

@@ -1,4 +1,6 @@
 """What enabling replaces, that disabling restores it, and what is left to DGL with its reason."""
+import importlib
+
 import dgl
 import dgl.backend.pytorch.sparse as dgl_sparse
 import pytest
@@ -11,14 +13,16 @@ from dgl_oracle import calls, normal
 
 
 def test_disable_restores_every_attribute_to_the_same_object():
-    before = dict(vars(dgl_sparse)), dict(vars(HeteroGraphIndex))
+    owners = [dgl_sparse, HeteroGraphIndex, dgl.ops, importlib.import_module("dgl.ops.spmm")]
+    snapshot = lambda: [dict(vars(owner)) for owner in owners]
+    before = snapshot()
     gsb.enable("dgl")
-    during = dict(vars(dgl_sparse)), dict(vars(HeteroGraphIndex))
+    during = snapshot()
     gsb.disable("dgl")
-    after = dict(vars(dgl_sparse)), dict(vars(HeteroGraphIndex))
+    after = snapshot()
     changed = [{name for name in old if old[name] is not new[name]} for old, new in zip(before, during)]
     assert {"_gspmm", "_gsddmm", "_gspmm_hetero", "_edge_softmax_forward"} <= changed[0]
-    assert changed[1] == {"reverse", "get_relation_graph"}
+    assert changed[1:] == [{"reverse", "get_relation_graph"}, {"gspmm"}, {"gspmm"}]
     for old, new in zip(before, after):
         assert old.keys() == new.keys() and all(old[name] is new[name] for name in old)
     assert dgl_sparse._gspmm is original_gspmm
@@ -67,6 +71,9 @@ def test_reasons_show_in_the_status():
     lambda g: dgl.ops.u_dot_v(g, torch.ones(10, 3), torch.ones(10, 4)),
     lambda g: dgl.ops.u_dot_v(g, torch.ones(10, 3), torch.ones(8, 3)),
     lambda g: dgl.ops.copy_u_sum(g, None),
+    lambda g: dgl.ops.copy_u_mean(g, torch.ones(11, 3)),
+    lambda g: dgl.ops.gspmm(g, "mul", "mean", torch.ones(10, 3), None),
+    lambda g: dgl.ops.gspmm(g, "copy_lhs", "median", torch.ones(10, 3), None),
     lambda g: dgl.ops.copy_u_sum(g, torch.ones(10, 0)),
 ])
 def test_what_dgl_refuses_keeps_its_error(wrong):
