@@ -110,9 +110,12 @@ class LazyMessage(Tensor):
         kwargs = kwargs or {}
         handler = HANDLERS.get(func)
         if handler is not None:
-            result = handler(*args, **kwargs)
+            result = NotImplemented if kwargs else handler(*args)
             if result is not NotImplemented:
                 return result
+        elif func in _ALLOCATORS:
+            lazy, *sizes = args
+            return getattr(lazy._recipe.features, func.__name__)(*sizes, **{"dtype": lazy._recipe.dtype, **kwargs})
         elif func in _METADATA:
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
@@ -227,9 +230,9 @@ def _name(func) -> str:
     return getattr(func, "__name__", None) or str(func)
 
 
-def _view(lazy, *shape, **other):
+def _view(lazy, *shape):
     """``x_j.view(-1, heads, width)`` of features (n, heads * width): still a gather."""
-    if type(lazy) is not LazyMessage or other:
+    if type(lazy) is not LazyMessage:
         return NotImplemented
     recipe = lazy._recipe
     if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
@@ -243,19 +246,10 @@ def _view(lazy, *shape, **other):
     return lazy_message(recipe.derive(None, False, torch.Size((recipe.shape[0], *rest)), recipe.dtype))
 
 
-def _multiply(first, second, **other):
-    if other:
-        return NotImplemented
+def _multiply(first, second):
     if type(first) is LazyMessage:
         return times(first, second, weight_first=False)
     return times(second, first, weight_first=True)
-
-
-def _new(name):
-    def make(lazy, *args, **kwargs):
-        kwargs.setdefault("dtype", lazy._recipe.dtype)
-        return getattr(lazy._recipe.features, name)(*args, **kwargs)
-    return make
 
 
 def _expand_as(tensor, other):
@@ -267,9 +261,11 @@ HANDLERS = {
     Tensor.__mul__: _multiply,
     Tensor.view: _view, Tensor.reshape: _view,
     Tensor.expand_as: _expand_as,
-    **{getattr(Tensor, name): _new(name) for name in ("new_zeros", "new_ones", "new_empty", "new_full")},
 }
-"""What ``LazyMessage`` does instead of computing the message; ``NotImplemented`` to compute it after all."""
+"""What ``LazyMessage`` does instead of computing the message, called with positional arguments only; where it returns
+``NotImplemented`` the message is computed after all."""
+
+_ALLOCATORS = frozenset([Tensor.new_zeros, Tensor.new_ones, Tensor.new_empty, Tensor.new_full])
 
 _METADATA = frozenset([
     Tensor.size, Tensor.dim, Tensor.numel, Tensor.nelement, Tensor.ndimension, Tensor.is_floating_point,

@@ -88,8 +88,8 @@ def _scatter_add(inplace: bool):
 
 
 def _index_add(inplace: bool):
-    def index_add(out, dim, index, source, *, alpha=1):
-        if alpha != 1 or not _may_add(out, dim, source):
+    def index_add(out, dim, index, source):
+        if not _may_add(out, dim, source):
             return NotImplemented
         return _add(out, dim, index, source, inplace)
     return index_add
