@@ -132,11 +132,11 @@ def summarise(cells: Sequence[dict], small: int = SMALL_GRAPH_EDGES) -> dict:
     def mean(chosen):
         return summary.geometric_mean(c["speedup"] for c in chosen) if chosen else None
 
+    def by(key):
+        return {str(value): mean([c for c in rated if c[key] == value]) for value in dict.fromkeys(c[key] for c in cells)}
+
     return {
-        "geometric_mean": mean(rated),
-        "by_mode": {mode.name: mean([c for c in rated if c["mode"] == mode.name]) for mode in MODES},
-        "by_graph": {name: mean([c for c in rated if c["graph"] == name]) for name in dict.fromkeys(c["graph"] for c in cells)},
-        "by_features": {str(f): mean([c for c in rated if c["features"] == f]) for f in dict.fromkeys(c["features"] for c in cells)},
+        "geometric_mean": mean(rated), "by_mode": by("mode"), "by_graph": by("graph"), "by_features": by("features"),
         "cells": len(cells),
         "wrong": [_place(c) | {"reason": c["wrong"]} for c in cells if c["wrong"]],
         "worst": [_place(c) for c in summary.worst(rated)],

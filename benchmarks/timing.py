@@ -19,8 +19,8 @@ import numpy as np
 class Timing:
     """Seconds per call of one contender, over its samples.
 
-    ``lower`` and ``upper`` are the quartiles, ``minimum`` the shortest sample, ``outliers`` the number of samples beyond Tukey's fences (1.5
-    interquartile ranges outside the quartiles). They stay in the median, which they hardly move.
+    ``lower`` and ``upper`` are the quartiles, ``minimum`` the shortest sample, ``outliers`` the number of samples beyond
+    Tukey's fences (1.5 interquartile ranges outside the quartiles). They stay in the median, which they hardly move.
     ``calls`` is the number of back-to-back calls that one sample averages.
     """
 
