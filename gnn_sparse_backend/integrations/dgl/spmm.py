@@ -118,7 +118,7 @@ def _weighted(product: Callable, gidx, x: Tensor, weight: Tensor) -> Tensor | st
 def refuse(x: Tensor, weight: Tensor | None) -> str | None:
     """Why these operands are not ours, whatever the graph."""
     if not is_plain(x, weight):
-        return "tensor subclass or tracing"
+        return "missing, subclass or traced tensor"
     if not x.is_cpu:
         return f"device {x.device.type}"
     if x.dtype not in FLOATING:
