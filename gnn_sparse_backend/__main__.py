@@ -1,0 +1,8 @@
+"""``python -m gnn_sparse_backend`` is ``gsb``."""
+
+import sys
+
+from .cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
