@@ -38,7 +38,7 @@ def make_sum(original: Callable) -> Callable:
 
 
 def make_mean(original: Callable) -> Callable:
-    """``dgl.ops.gspmm`` that runs means here and gives everything else to ``original``, which may come back for a sum."""
+    """``dgl.ops.gspmm`` that runs means here and gives the rest to ``original``, which may come back for a sum."""
 
     def gspmm(g, op, reduce_op, lhs_data, rhs_data):
         if reduce_op != "mean":
