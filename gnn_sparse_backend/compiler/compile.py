@@ -14,12 +14,13 @@ from .kernels.default import get_kernel
 from .kernels.kernel import Kernel
 from .lower import lower
 from .schedule.cpu import CpuSchedule
+from .schedule.cuda import CudaSchedule
 from .target import Target, build_shared, host_target
 
 
-def stage3(program: Program, schedule: CpuSchedule):
+def stage3(program: Program, schedule: CpuSchedule | CudaSchedule):
     """The scheduled, flattened TVM function of a program."""
-    return flatten(schedule.apply(lower(program)))
+    return flatten(schedule.apply(lower(schedule.prepare(program))))
 
 
 def compile_program(program: Program, schedule: CpuSchedule, target: Target | None = None) -> Kernel:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tvm import s_tir
 
-from ..coordinate.program import Iteration, walk_iterations
+from ..coordinate.program import Iteration, Program, walk_iterations
 from ..lower.nest import plan_nest
 from ..position.function import PositionFunction
 from .primitives import parallelize, vectorize
@@ -22,8 +22,11 @@ class CpuSchedule:
     parallel: bool = True
     vectorize: bool = True
 
+    def prepare(self, program: Program) -> Program:
+        """What the schedule wants done in coordinate space: nothing."""
+        return program
+
     def apply(self, stage2: PositionFunction) -> PositionFunction:
-        stage2 = decompose_reductions(stage2)
         if self.vectorize:
             for iteration in walk_iterations(stage2.program.iterations):
                 if vectorize.refuses(iteration) is None and iteration.axes[0].length > 1:
@@ -32,6 +35,8 @@ class CpuSchedule:
             for iteration in stage2.program.iterations:
                 if parallelize.refuses(stage2, iteration) is None:
                     stage2 = parallelize.parallelize_spatial(stage2, iteration)
+        # last: it parts the loops above a block from the block
+        stage2 = decompose_reductions(stage2)
         return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))
 
 

@@ -2,6 +2,7 @@
 
 from .decompose import FormatRewriteRule, decompose_format, remove_copies, split_copies
 from .fuse import sparse_fuse
+from .hoist import hoist_axis
 from .lanes import reduce_in_lanes
 from .reorder import sparse_reorder
 from .tile import tile_axis
@@ -9,6 +10,7 @@ from .tile import tile_axis
 __all__ = [
     "FormatRewriteRule",
     "decompose_format",
+    "hoist_axis",
     "reduce_in_lanes",
     "remove_copies",
     "sparse_fuse",

@@ -5,11 +5,35 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from ...coordinate.axes import StageIError
 from ...position.function import PositionFunction
 
 
 def set_loop_kind(stage2: PositionFunction, block: str, kind, level: int = 0) -> PositionFunction:
     """Make a loop around the block of this name a loop of `kind`. level: 0 the innermost of its segment, 1 the next."""
+    return rewrite_loop(
+        stage2, block, level, lambda loop: tirx.For(loop.loop_var, loop.min, loop.extent, kind, loop.body)
+    )
+
+
+def bind_loop(stage2: PositionFunction, block: str, tag: str, level: int = 0) -> PositionFunction:
+    """Bind a loop around the block of this name to the GPU index `tag` ("blockIdx.x", "threadIdx.x")."""
+
+    return rewrite_loop(stage2, block, level, lambda loop: bound_loop(loop.loop_var, loop.extent, loop.body, tag))
+
+
+def bound_loop(var, extent, body, tag: str):
+    """A loop from 0 over `extent` values of the GPU index `tag`."""
+    thread = tirx.IterVar(None, tirx.Var(tag, "int64"), tirx.IterVar.ThreadIndex, tag)
+    return tirx.For(var, tirx.IntImm("int64", 0), extent, tirx.ForKind.THREAD_BINDING, body, thread)
+
+
+def rewrite_loop(stage2: PositionFunction, block: str, level: int, change) -> PositionFunction:
+    """Apply `change` to the loop `level` loops above the block of this name (0: directly above).
+
+    Raises StageIError where there is no such loop, as after a reduction above the block has been decomposed.
+    """
+    found = 0
 
     def above(loop) -> bool:
         body = loop.body
@@ -20,11 +44,15 @@ def set_loop_kind(stage2: PositionFunction, block: str, kind, level: int = 0) ->
         return isinstance(body, s_tir.SBlockRealize) and body.block.name_hint == block
 
     def visit(loop, mutator):
+        nonlocal found
         inner = mutator.default_mutate(loop)
         if not above(loop):
             return inner
-        return tirx.For(inner.loop_var, inner.min, inner.extent, kind, inner.body)
+        found += 1
+        return change(inner)
 
     function = stage2.function
     body = tvm_ffi.structural_mutate(function.body, [(tirx.For, visit)])
+    if found != 1:
+        raise StageIError(f"there are {found} loops {level} levels above block {block!r}, expected one")
     return stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))

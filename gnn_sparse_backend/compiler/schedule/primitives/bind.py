@@ -1,0 +1,78 @@
+"""Bind the loops of a sparse iteration to the blocks and threads of a GPU."""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from ...coordinate.axes import StageIError
+from ...coordinate.program import Iteration
+from ...lower.nest import plan_nest
+from ...position.function import PositionFunction
+from . import parallelize
+from .loops import bind_loop, bound_loop, rewrite_loop
+
+MAX_THREADS = 1024
+THREADS = 128
+
+
+def bind_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
+    """Bind the outermost loop of a top-level `iteration` to blocks, and one more loop of its first segment to threads.
+
+    The thread loop is the last static, dense, spatial one, of at most 1024 elements. Where there is none, the
+    outermost loop itself is cut into blocks of 128 threads. Where the outermost loop may not run in parallel, everything
+    runs in one thread of one block: slow, and right.
+
+        for i, k in grid(m, 64):           for i in thread_binding(m, "blockIdx.x"):
+            with block("rows"): ...   ->       for k in thread_binding(64, "threadIdx.x"):
+                                                   with block("rows"): ...
+
+    Refuses (StageIError) an iteration that is nested in another.
+    """
+    if iteration not in stage2.program.iterations:
+        raise StageIError(f"bind_spatial: iteration {iteration.name!r} is nested in another")
+    nest = plan_nest(iteration)
+    first = nest.segments[0]
+    block = iteration.name if len(nest.segments) == 1 else f"{iteration.name}_0"
+    depth = len(first)
+    if parallelize.refuses(stage2, iteration) is not None:
+        return _one_thread(stage2, block, depth)
+    threads = [n for n, loop in enumerate(first) if n > 0 and _thread_axis(loop)]
+    if threads:
+        stage2 = bind_loop(stage2, block, "threadIdx.x", level=depth - 1 - threads[-1])
+        return bind_loop(stage2, block, "blockIdx.x", level=depth - 1)
+    return rewrite_loop(stage2, block, depth - 1, _blocks_of_threads)
+
+
+def _blocks_of_threads(loop):
+    """for i in range(m)  ->  for io in blocks(ceil(m / 128)): for ii in threads(128): if io * 128 + ii < m"""
+    count = tirx.IntImm("int64", THREADS)
+    outer, inner = tirx.Var(f"{loop.loop_var.name}_block", "int64"), tirx.Var(f"{loop.loop_var.name}_thread", "int64")
+    at = outer * count + inner
+
+    def visit(var, mutator):
+        return at if var.same_as(loop.loop_var) else var
+
+    body = tvm_ffi.structural_mutate(loop.body, [(tvm.ir.Var, visit)])
+    guarded = tirx.IfThenElse(at < loop.extent, body, None)
+    threads = bound_loop(inner, count, guarded, "threadIdx.x")
+    return bound_loop(outer, tirx.floordiv(loop.extent + count - 1, count), threads, "blockIdx.x")
+
+
+def _thread_axis(loop) -> bool:
+    axis = loop.axes[0]
+    static = axis.kind == "dense_fixed" and isinstance(axis.length, int)
+    return loop.kind == "S" and not loop.fused and static and 1 < axis.length <= MAX_THREADS
+
+
+def _one_thread(stage2: PositionFunction, block: str, depth: int) -> PositionFunction:
+    """Wrap the nest in a block and a thread loop of one element each."""
+
+    def wrap(loop):
+        wrapped = loop
+        for tag in ("threadIdx.x", "blockIdx.x"):
+            wrapped = bound_loop(tirx.Var(tag.replace("Idx.", "_"), "int64"), tirx.IntImm("int64", 1), wrapped, tag)
+        return wrapped
+
+    return rewrite_loop(stage2, block, depth - 1, wrap)
