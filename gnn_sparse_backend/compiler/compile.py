@@ -12,6 +12,7 @@ from .coordinate.program import Program
 from .flatten import flatten
 from .kernels.default import get_kernel
 from .kernels.kernel import Kernel
+from .loops.horizontal import fuse_horizontally
 from .lower import lower
 from .schedule.cpu import CpuSchedule
 from .schedule.cuda import CudaSchedule
@@ -19,8 +20,10 @@ from .target import Target, build_shared, host_target
 
 
 def stage3(program: Program, schedule: CpuSchedule | CudaSchedule):
-    """The scheduled, flattened TVM function of a program."""
-    return flatten(schedule.apply(lower(schedule.prepare(program))))
+    """The scheduled, flattened TVM function of a program; its sub-kernels fused where the schedule wants it."""
+    program = schedule.prepare(program)
+    function = flatten(schedule.apply(lower(program)))
+    return fuse_horizontally(function, program) if schedule.fuse else function
 
 
 def compile_program(program: Program, schedule: CpuSchedule, target: Target | None = None) -> Kernel:

@@ -13,13 +13,14 @@ from gnn_sparse_backend.compiler.programs.sddmm import SddmmSpec, sddmm
 from gnn_sparse_backend.compiler.programs.spmm import SpmmSpec, spmm
 from gnn_sparse_backend.compiler.transform import (
     decompose_format,
+    group_axis,
     reduce_in_lanes,
     remove_copies,
     sparse_fuse,
     sparse_reorder,
     tile_axis,
 )
-from tests.compiler.structures import complete
+from tests.compiler.structures import complete, values
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def _decomposed(index_dtype):
 
 
 def _hyb(index_dtype):
-    program = products.csr_spmm(3, index_dtype=index_dtype)
+    program = group_axis(products.csr_spmm(3, index_dtype=index_dtype), "I", "T", index_dtype)
     rules = [formats.hyb_bucket_rule(program, 2**k, name=f"w{2**k}", index_dtype=index_dtype) for k in range(3)]
     return remove_copies(decompose_format(program, rules))
 
@@ -107,8 +108,23 @@ def _decomposed_sizes(rng):
 
 
 def _hyb_sizes(rng):
-    tasks = int(rng.integers(1, 3))
-    return _mn(rng, **{f"tasks_w{2**k}": tasks for k in range(3)})
+    return {"num_T": int(rng.integers(1, 4)), "n": int(rng.integers(1, 7))}
+
+
+def _hyb_rows(found, rng):
+    """Bucket rows lie within their task, sorted, possibly repeated; coordinates of absent slots stay -1."""
+    rows = np.diff(found["T_ptr"])
+    for k in range(3):
+        name = f"w{2**k}"
+        counts = np.where(rows > 0, rng.integers(0, 4, len(rows)), 0)
+        dtype = found[f"rows_{name}"].dtype
+        found[f"ptr_{name}"] = np.concatenate([[0], np.cumsum(counts)]).astype(dtype)
+        inside = [np.sort(rng.integers(0, r, c)) for r, c in zip(rows, counts) if c]
+        found[f"rows_{name}"] = (np.concatenate(inside) if inside else np.zeros(0)).astype(dtype)
+        total = int(counts.sum())
+        found[f"count_{name}"] = total
+        found[f"indices_{name}"] = rng.integers(-1, found["n"], total * 2**k).astype(dtype)
+        found[f"A_{name}"] = values(rng, (total * 2**k,), "float32")
 
 
 CASES: dict[str, Case] = {
@@ -142,7 +158,7 @@ CASES: dict[str, Case] = {
     ),
     "csr_to_bsr": Case(lambda t: formats.csr_to_bsr(2, index_dtype=t), _bsr_sizes, ("B",)),
     "spmm_in_bsr_and_ell": Case(_decomposed, _decomposed_sizes, ("C", "A_bsr", "A_ell")),
-    "spmm_in_hyb": Case(_hyb, _hyb_sizes, ("C",)),
+    "spmm_in_hyb": Case(_hyb, _hyb_sizes, ("C",), _hyb_rows),
 }
 
 

@@ -9,7 +9,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from ..coordinate.axes import Size
-from ..coordinate.layout import elements, slots
+from ..coordinate.layout import chains, elements, slots
 from ..coordinate.program import Buffer, Iteration, Program, Store
 from ..coordinate.validate import validate
 from ..position.function import PositionFunction
@@ -45,7 +45,7 @@ def _parameters(program: Program) -> Scope:
         shape = (_array_length(auxiliary, scope),)
         arrays[auxiliary.name] = _argument(auxiliary.name, shape, auxiliary.dtype)
     scope = Scope(sizes, arrays, {}, {}, {})
-    buffers = {b.name: _argument(b.name, _shape(b, scope), b.dtype, b.strided) for b in program.parameters}
+    buffers = {b.name: _argument(b.name, _shape(b, scope), b.dtype, _strides(b, scope)) for b in program.parameters}
     return scope.with_buffers(buffers)
 
 
@@ -56,15 +56,21 @@ def _array_length(auxiliary: Auxiliary, scope: Scope):
     return elements(axis, scope.size)
 
 
-def _argument(name: str, shape, dtype: str, strided: bool = False):
-    strides = None
-    if strided:
-        inner = [index(1)]
-        for extent in reversed(shape[2:]):
-            inner.insert(0, inner[0] * extent)
-        strides = [tirx.Var(f"{name}_stride", "int64"), *inner]
+def _argument(name: str, shape, dtype: str, strides=None):
     # a tensor of the user's may start at any element: promise no more than the alignment of one
     return T.arg(name, T.buffer(shape, dtype, strides=strides, layout=None, align=ITEM_BYTES.get(dtype, 1)))
+
+
+def _strides(buffer: Buffer, scope: Scope):
+    """None for a compact buffer; else a run-time stride along the first axis tree, and compact ones behind it."""
+    if not buffer.strided:
+        return None
+    shape = _shape(buffer, scope)
+    rows = len(chains(buffer.axes)[0])
+    inner = [index(1)]
+    for extent in reversed(shape[rows + 1 :]):
+        inner.insert(0, inner[0] * extent)
+    return [tirx.Var(f"{buffer.name}_stride", "int64")] * rows + inner
 
 
 def _shape(buffer: Buffer, scope: Scope):

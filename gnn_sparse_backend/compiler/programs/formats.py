@@ -39,23 +39,23 @@ def ell_rule(program: Program, width: int, *, name: str = "ell", rows: str = "I"
     )  # fmt: skip
 
 
-def hyb_bucket_rule(program: Program, width: int, *, name: str, rows: str = "I", columns: str = "J",
+def hyb_bucket_rule(program: Program, width: int, *, name: str, tasks: str = "T", rows: str = "I", columns: str = "J",
                     buffers: tuple[str, ...] = ("A",), index_dtype: str = "int32") -> FormatRewriteRule:  # fmt: skip
     """One bucket of hyb(c, k): a list of rows, `width` slots for each; a long row occurs several times.
 
-    The rows of all buckets are shared out to tasks by the same cuts, so that no two tasks ever write one row: bucket
-    rows [task_ptr[t], task_ptr[t + 1]) are task t's. Parameters added, with the suffix: tasks_, count_, task_ptr_, rows_,
-    indices_.
+    For a program whose rows are grouped into tasks (`group_axis`): the rows of a bucket are shared out by the same cuts,
+    so no two tasks ever write one row. Parameters added, with the suffix: count_ (rows in the bucket), ptr_ (first
+    bucket row of each task), rows_ (row within its task), indices_.
     """
-    num_tasks, count = Size(f"tasks_{name}"), Size(f"count_{name}")
+    count = Size(f"count_{name}")
     m, n = program.axis(rows).length, program.axis(columns).length
-    T = dense_fixed(f"T_{name}", num_tasks)
-    I = sparse_variable(f"I_{name}", T, (m, count), (f"task_ptr_{name}", f"rows_{name}"), index_dtype, unique=False)
+    T = program.axis(tasks)
+    I = sparse_variable(f"I_{name}", T, (m, count), (f"ptr_{name}", f"rows_{name}"), index_dtype, unique=False)
     J = sparse_fixed(f"J_{name}", I, (n, width), f"indices_{name}", index_dtype, sorted=False, padded=True)
     return FormatRewriteRule(
-        name, (num_tasks, count), (T, I, J), buffers, (rows, columns), (T.name, I.name, J.name),
-        {rows: (T.name, I.name), columns: (J.name,)},
-        lambda i, j: (0, i, j), lambda t, i, j: (i, j),
+        name, (count,), (I, J), buffers, (tasks, rows, columns), (tasks, I.name, J.name),
+        {tasks: (tasks,), rows: (I.name,), columns: (J.name,)},
+        lambda t, i, j: (t, i, j), lambda t, i, j: (t, i, j),
     )  # fmt: skip
 
 

@@ -17,10 +17,12 @@ class CpuSchedule:
     """parallel: run the outermost loop of every iteration on the thread pool where its elements are independent.
 
     vectorize: a spatial iteration over one static dense axis runs as a vector loop.
+    fuse: all iterations share one outermost loop (`loops.horizontal`).
     """
 
     parallel: bool = True
     vectorize: bool = True
+    fuse: bool = False
 
     def prepare(self, program: Program) -> Program:
         """What the schedule wants done in coordinate space: nothing."""

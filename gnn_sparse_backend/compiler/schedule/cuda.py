@@ -17,7 +17,10 @@ class CudaSchedule:
     """Rows to blocks, features to threads; every thread sums its own feature in a register.
 
     `prepare` brings the feature axis out to where it can be bound; the compile driver runs it before lowering.
+    fuse: all iterations share one launch (`loops.horizontal`).
     """
+
+    fuse: bool = False
 
     def prepare(self, program: Program) -> Program:
         for iteration in program.iterations:

@@ -2,6 +2,7 @@
 
 from .decompose import FormatRewriteRule, decompose_format, remove_copies, split_copies
 from .fuse import sparse_fuse
+from .group import group_axis
 from .hoist import hoist_axis
 from .lanes import reduce_in_lanes
 from .reorder import sparse_reorder
@@ -10,6 +11,7 @@ from .tile import tile_axis
 __all__ = [
     "FormatRewriteRule",
     "decompose_format",
+    "group_axis",
     "hoist_axis",
     "reduce_in_lanes",
     "remove_copies",

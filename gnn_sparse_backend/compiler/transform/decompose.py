@@ -154,8 +154,8 @@ def _writes(it: Iteration, buffers) -> bool:
 
 def _init(it: Iteration, program: Program) -> Iteration:
     """The initial values in an iteration of their own: every part adds to them."""
-    if any(a.parent is not None for a in it.spatial):
-        raise StageIError(f"decompose_format: iteration {it.name!r} has init on spatial axes that are not roots")
+    if any(a.parent in it.reduction for a in it.spatial):
+        raise StageIError(f"decompose_format: iteration {it.name!r} has init on spatial axes that hang on reductions")
     variables = tuple(it.variable(a) for a in it.spatial)
     return Iteration(f"{it.name}_init", it.spatial, "S" * len(it.spatial), variables, (), it.init)
 

@@ -1,0 +1,104 @@
+"""Horizontal fusion: the sub-kernels that a format decomposition leaves run in one parallel region or one launch.
+
+    for t in parallel(num_T): init(t)             for t in parallel(num_T):
+    for t in parallel(num_T): bucket_1(t)   ->        init(t)
+    for t in parallel(num_T): bucket_2(t)             bucket_1(t)
+                                                      bucket_2(t)
+
+(SparseTIR, section 3.4.2, fuses grids side by side; here the sub-kernels share one axis of tasks, which write disjoint rows,
+so a task runs its slice of every sub-kernel in turn, and no addition needs to be atomic.)
+"""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from ..coordinate.axes import StageIError
+from ..coordinate.expr import Load, Var, walk
+from ..coordinate.program import Iteration, Program, Store, walk_iterations
+
+
+def refuses(program: Program) -> str | None:
+    """Why the top-level iterations of `program` cannot run in one loop over their common outermost axis, or None."""
+    first = program.iterations[0]
+    axis = first.axes[0]
+    for it in program.iterations:
+        if it.axes[0] != axis:
+            return f"iteration {it.name!r} begins with axis {it.axes[0].name!r}, {first.name!r} with {axis.name!r}"
+        if it.kinds[0] != "S":
+            return f"axis {axis.name!r} is a reduction in iteration {it.name!r}"
+        if any(axis in group for group in it.fused):
+            return f"axis {axis.name!r} is fused in iteration {it.name!r}"
+    for at, it in enumerate(program.iterations):
+        written = {store.buffer for store in _stores(it)}
+        for other in program.iterations[:at] + program.iterations[at + 1 :]:
+            for buffer in written & _touched(other):
+                for who in (it, other):
+                    if not _owned(who, buffer, who.variable(axis)):
+                        return f"iteration {who.name!r} reaches elements of {buffer.name!r} outside its element of {axis.name!r}"
+    return None
+
+
+def fuse_horizontally(function, program: Program):
+    """Merge the outermost loops of all top-level iterations of a scheduled stage III function into one.
+
+    Preconditions, refused with a StageIError: what `refuses` names, and loops that are not all parallel loops, or
+    all loops over the blocks of a GPU.
+    """
+    if len(program.iterations) == 1:
+        return function
+    reason = refuses(program)
+    if reason:
+        raise StageIError(f"fuse_horizontally: {reason}")
+    root = function.body.block
+    loops = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    if len(loops) != len(program.iterations) or not all(isinstance(loop, tirx.For) for loop in loops):
+        raise StageIError("fuse_horizontally: the function is not one loop per iteration")
+    head = loops[0]
+    for loop in loops:
+        if _binding(loop) != _binding(head) or _binding(loop) == (tirx.ForKind.SERIAL, ""):
+            raise StageIError("fuse_horizontally: the loops are not all parallel, or not all bound to blocks")
+    bodies = [head.body] + [_replace(loop.body, loop.loop_var, head.loop_var) for loop in loops[1:]]
+    merged = tirx.For(head.loop_var, head.min, head.extent, head.kind, tirx.SeqStmt(bodies), head.thread_binding)
+    block = s_tir.SBlock(
+        root.iter_vars, root.reads, root.writes, root.name_hint, merged, root.init, root.alloc_buffers,
+        root.match_buffers, root.annotations,
+    )  # fmt: skip
+    body = s_tir.SBlockRealize(function.body.iter_values, function.body.predicate, block)
+    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
+
+
+def _binding(loop) -> tuple[object, str]:
+    return loop.kind, loop.thread_binding.thread_tag if loop.thread_binding is not None else ""
+
+
+def _replace(body, old, new):
+    return tvm_ffi.structural_mutate(body, [(tvm.ir.Var, lambda var, mutator: new if var.same_as(old) else var)])
+
+
+def _stores(it: Iteration):
+    for each in walk_iterations((it,)):
+        yield from (*each.init, *(s for s in each.body if isinstance(s, Store)))
+
+
+def _accesses(it: Iteration):
+    for store in _stores(it):
+        yield Load(store.buffer, store.indices)
+        for root in (*store.indices, store.value):
+            yield from (e for e in walk(root) if isinstance(e, Load))
+    for each in walk_iterations((it,)):
+        if each.where is not None:
+            yield from (e for e in walk(each.where) if isinstance(e, Load))
+
+
+def _touched(it: Iteration):
+    return {access.buffer for access in _accesses(it)}
+
+
+def _owned(it: Iteration, buffer, var: Var) -> bool:
+    """Every access to the buffer lies under the element of the outermost axis that is being visited."""
+    axis = it.axes[0]
+    mine = [a for a in _accesses(it) if a.buffer == buffer]
+    return all(axis in buffer.axes and a.indices[buffer.axes.index(axis)] == var for a in mine)
