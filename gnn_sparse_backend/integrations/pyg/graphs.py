@@ -3,8 +3,8 @@
 PyG has no graph object that lives from call to call: ``propagate`` sees index tensors, and layers that add self loops
 or normalise make new ones at every call. A graph is therefore found by content, in three steps, cheapest first:
 
-1. *Sample*. Sizes and at most ``SAMPLES`` evenly spaced entries of both tensors are the dictionary key. For a graph
-   with no more edges than that the sample is the whole content, and the search ends here.
+1. *Sample*. Sizes and ``SAMPLES`` evenly spaced entries of both tensors are the dictionary key. Of a graph with at
+   most ``WHOLE`` edges all entries are the key, and the search ends here.
 2. *Provenance*. The entry remembers, weakly, which tensors had this content and their version counters. The same
    tensor at the same version and address has the same content.
 3. *Content*. Otherwise ``torch.equal`` compares with the entry's own copy.
@@ -27,7 +27,8 @@ from torch import Tensor
 
 from ...ops.graph import Graph
 
-SAMPLES = 128
+WHOLE = 512
+SAMPLES = 64
 _SAME_SAMPLE = 4  # entries kept under one key: different graphs whose samples agree
 _SIGHTINGS = 4  # tensors remembered for one entry: layers often see one content in several tensors
 
@@ -102,7 +103,7 @@ class GraphStore:
         Raises:
             ValueError: an index is out of range, or the pointers are not those of a CSR structure.
         """
-        whole = first.numel() <= SAMPLES and second.numel() <= SAMPLES
+        whole = first.numel() <= WHOLE and second.numel() <= WHOLE
         key = (kind, shape, first.numel(), second.numel(), first.dtype, second.dtype, _sample(first), _sample(second))
         owners, state = (None, None) if whole else _provenance(first, second, owner)
         with self._lock:
@@ -172,7 +173,7 @@ def _build(kind: str, first: Tensor, second: Tensor, shape: tuple[int, int]) -> 
 
 def _sample(index: Tensor) -> bytes:
     length = index.numel()
-    if length > SAMPLES:
+    if length > WHOLE:
         index = index[::-(-length // SAMPLES)]
     return index.numpy().tobytes()
 

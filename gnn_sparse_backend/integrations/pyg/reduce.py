@@ -24,7 +24,7 @@ def reduce_message(lazy: LazyMessage, index: Tensor, dim: int, dim_size: int | N
     """
     recipe = lazy._recipe
     index = plain_index(index)
-    reason = _why_not(recipe, index, dim, reduce)
+    reason = _why_not(recipe, index, dim, dim_size, reduce)
     if reason is None:
         recipe.check_unmodified()
         if dim_size is None:
@@ -66,11 +66,13 @@ def fused(recipe: Recipe, index: Tensor, dim_size: int, reduce: str) -> Tensor |
     return out if out.shape[1:] == trailing else out.view((dim_size, *trailing))
 
 
-def _why_not(recipe: Recipe, index: Tensor | None, dim: int, reduce: str) -> str | None:
+def _why_not(recipe: Recipe, index: Tensor | None, dim: int, dim_size, reduce: str) -> str | None:
     if reduce not in _REDUCES:
         return f"the reduction is {reduce!r}"
     if dim != 0 and dim != -len(recipe.shape):
         return f"the reduction is over dimension {dim}"
+    if dim_size is not None and type(dim_size) is not int:
+        return "the number of nodes is not an int"
     if index is None or index.shape[0] != recipe.shape[0]:
         return "the reduction's index is not one int64 per edge"
     if not recipe.pending():

@@ -48,7 +48,7 @@ def heads(x_j):
 def test_products(function, shape, counted, aggr):
     w = None if shape is None else weight(*shape)
     counts = check_pair(Layer(function, aggr=aggr), features(6), edges(), w)
-    assert counts == ({f"{counted}.{aggr}": 1} if counted else {"propagate": {"the message is used by mul": 1}})
+    assert counts == ({f"{counted}.{aggr}": 1} if counted else {"propagate": {"the message is used by multiply": 1}})
 
 
 @pytest.mark.parametrize("function, shape, counted", [
