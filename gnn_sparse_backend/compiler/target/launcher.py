@@ -254,7 +254,10 @@ def redirect_launches(module: tvm.runtime.Module) -> bool:
 
 @functools.lru_cache(maxsize=None)
 def launcher_state() -> LauncherState:
-    """The launcher of this process, compiled at the first call (about 20 ms) and kept until the process ends."""
+    """The launcher of this process, compiled at the first call (about 20 ms) and kept until the process ends.
+
+    The caller holds a lock.
+    """
     text = f"{_llvm_header()}\n{_LAUNCHER}"
     with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
         path = Path(scratch, "launcher.ll")

@@ -21,11 +21,11 @@ from pathlib import Path
 
 import tvm
 
-from .launcher import launcher_state, redirect_launches
+from .launcher import LauncherState, launcher_state, redirect_launches
 
 DEFAULT_TASKS_PER_THREAD = 8
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _pool: OpenMPPool | None = None
 
 
@@ -55,14 +55,20 @@ def attach() -> bool:
         return _attach()
 
 
+def _state() -> LauncherState:
+    # functools.lru_cache alone may build twice when two threads come at once
+    with _lock:
+        return launcher_state()
+
+
 def _attach() -> bool:
     global _pool
     if _forked:
-        launcher_state().serial = 1
+        _state().serial = 1
     if _pool is None and "torch" in sys.modules:
         _pool = find_torch_openmp()
         if _pool is not None:
-            state = launcher_state()
+            state = _state()
             state.max_threads = _pool.max_threads
             state.in_parallel = _pool.in_parallel
             state.gomp_parallel = _pool.gomp_parallel  # last: the launcher takes it as the sign that the others are set
@@ -88,7 +94,7 @@ def find_torch_openmp() -> OpenMPPool | None:
 
 def num_threads() -> int:
     """Threads that a kernel called from this thread would use."""
-    if launcher_state().serial:
+    if _state().serial:
         return 1
     if not attach():
         return int(tvm.get_global_func("runtime.NumThreads")())
@@ -97,7 +103,7 @@ def num_threads() -> int:
 
 def tasks_per_thread() -> int:
     """Parts that a parallel loop is cut into, per thread."""
-    return int(launcher_state().tasks_per_thread)
+    return int(_state().tasks_per_thread)
 
 
 def set_tasks_per_thread(count: int) -> None:
@@ -107,12 +113,12 @@ def set_tasks_per_thread(count: int) -> None:
     """
     if not 1 <= count <= 1024:
         raise ValueError(f"tasks per thread must be from 1 to 1024, got {count}")
-    launcher_state().tasks_per_thread = count
+    _state().tasks_per_thread = count
 
 
 def description() -> str:
     """One line for people: which pool of threads the kernels use."""
-    if launcher_state().serial:
+    if _state().serial:
         return "the calling thread only (this process was forked, and threads do not survive that)"
     if attach():
         return f"shared with PyTorch: {_pool.library}, {num_threads()} threads, {tasks_per_thread()} tasks each"
@@ -126,10 +132,10 @@ _forked = False
 def _after_fork_in_child() -> None:
     # The workers of neither pool survive a fork, and waiting for them would last for ever.
     global _lock, _forked
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _forked = True
     if launcher_state.cache_info().currsize:
-        launcher_state().serial = 1
+        _state().serial = 1
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
