@@ -6,7 +6,10 @@ so that no product of a coordinate and a width can overflow.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from .axes import Size, StageIError
 
@@ -50,8 +53,14 @@ class Expr:
     def __floordiv__(self, other):
         return binary("//", self, other)
 
+    def __rfloordiv__(self, other):
+        return binary("//", other, self)
+
     def __mod__(self, other):
         return binary("%", self, other)
+
+    def __rmod__(self, other):
+        return binary("%", other, self)
 
     def __lt__(self, other):
         return binary("<", self, other)
@@ -163,7 +172,21 @@ def as_expr(value, like: str = "int64") -> Expr:
         raise StageIError(f"{value!r} is not an expression; use iterators, sizes, buffer loads and numbers")
     if isinstance(value, float) and like not in FLOATS:
         raise StageIError(f"the number {value!r} cannot stand where an {like} is wanted")
+    if value != value:
+        raise StageIError("NaN cannot be a constant of a program: it does not even equal itself")
+    low, high = _range(like)
+    if isinstance(value, int) and not low <= value <= high:
+        raise StageIError(f"the number {value} does not fit {like}")
     return Const(float(value) if like in FLOATS else value, like)
+
+
+def _range(dtype: str) -> tuple[float, float]:
+    if dtype == "bool":
+        return 0, 1
+    if dtype in FLOATS:
+        return -sys.float_info.max, sys.float_info.max
+    limits = np.iinfo(dtype)
+    return int(limits.min), int(limits.max)
 
 
 def binary(op: str, a, b) -> Expr:
@@ -177,6 +200,10 @@ def binary(op: str, a, b) -> Expr:
         a = as_expr(a, b.dtype)
     if a.dtype != b.dtype:
         raise StageIError(f"operands of {op!r} have types {a.dtype} and {b.dtype}; cast one of them")
+    if op in LOGICAL and a.dtype != "bool":
+        raise StageIError(f"{op!r} wants conditions, not values of type {a.dtype}")
+    if a.dtype == "bool" and op not in (*LOGICAL, "==", "!="):
+        raise StageIError(f"{op!r} wants numbers, not conditions; use select(condition, 1, 0)")
     if op == "/" and a.dtype not in FLOATS:
         raise StageIError(f"'/' wants floating-point operands, not {a.dtype}; use '//'")
     if op in ("//", "%") and a.dtype in FLOATS:
@@ -210,12 +237,20 @@ def either(a, b) -> Expr:
 
 def number(value, dtype: str = "int64") -> Expr:
     """A number of the given type, or a run-time size, as an expression."""
+    if dtype not in FLOATS + INTEGERS:
+        raise StageIError(f"unknown value type {dtype!r}")
     return as_expr(value, dtype)
 
 
-def select(condition: Expr, then, otherwise) -> Expr:
+def check_condition(condition, where: str) -> None:
+    if not isinstance(condition, Expr):
+        raise StageIError(f"{where} wants a condition, not {condition!r}; compare with <, equal(a, b) or differ(a, b)")
     if condition.dtype != "bool":
-        raise StageIError(f"select wants a condition, not a value of type {condition.dtype}")
+        raise StageIError(f"{where} wants a condition, not a value of type {condition.dtype}")
+
+
+def select(condition: Expr, then, otherwise) -> Expr:
+    check_condition(condition, "select")
     if isinstance(then, Expr):
         otherwise = as_expr(otherwise, then.dtype)
     else:

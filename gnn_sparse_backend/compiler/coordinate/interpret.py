@@ -182,7 +182,7 @@ class _Interpreter:
                 return value(expr.then) if value(expr.condition) else value(expr.otherwise)
             case Cast():
                 found = value(expr.value)
-                return np.float64(found) if expr.dtype in FLOATS else int(found)
+                return np.float64(found) if expr.dtype in FLOATS else int(np.int64(found).astype(expr.dtype))
         raise StageIError(f"cannot interpret {expr!r}")
 
 

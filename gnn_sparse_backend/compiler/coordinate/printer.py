@@ -6,7 +6,7 @@ import math
 
 from .axes import Axis, Size, StageIError
 from .expr import Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var
-from .program import Buffer, Iteration, Program, Store
+from .program import WORDS, Buffer, Iteration, Program, Store, walk_iterations
 
 _PRECEDENCE = {"or": 0, "and": 1, "<": 2, "<=": 2, ">": 2, ">=": 2, "+": 3, "-": 3, "*": 4, "/": 4, "//": 4, "%": 4}
 _FUNCTIONS = {"min": "minimum", "max": "maximum", "==": "equal", "!=": "differ", "and": "both", "or": "either"}
@@ -15,15 +15,16 @@ _INDENT = "    "
 
 def script(program: Program) -> str:
     """Python text that leaves the program in the variable `program`."""
-    lines = [f"p = ProgramBuilder({program.name!r})"]
+    p = _builder_name(program)
+    lines = [f"{p} = ProgramBuilder({program.name!r})"]
     if program.sizes:
         names = ", ".join(s.name for s in program.sizes)
-        lines.append(f"{names}{',' if len(program.sizes) == 1 else ''} = p.sizes({', '.join(repr(s.name) for s in program.sizes)})")
-    lines += [f"{axis.name} = {_axis(axis)}" for axis in program.axes]
-    lines += [_declaration(b) for b in program.buffers]
+        lines.append(f"{names}{',' if len(program.sizes) == 1 else ''} = {p}.sizes({', '.join(repr(s.name) for s in program.sizes)})")
+    lines += [f"{axis.name} = {_axis(axis, p)}" for axis in program.axes]
+    lines += [_declaration(b, p) for b in program.buffers]
     for iteration in program.iterations:
-        lines += _iteration(iteration)
-    lines.append("program = p.finish()")
+        lines += _iteration(iteration, p)
+    lines.append(f"program = {p}.finish()")
     return "\n".join(lines) + "\n"
 
 
@@ -31,7 +32,7 @@ def program_from_script(text: str) -> Program:
     """Run the text that `script` printed. It is Python: run only text whose origin is known."""
     from . import builder, expr
 
-    names = {n: getattr(expr, n) for n in ("minimum", "maximum", "equal", "differ", "both", "either", "select", "cast", "call", "number", "present")}
+    names = {n: getattr(expr, n) for n in WORDS if hasattr(expr, n)}
     names["ProgramBuilder"] = builder.ProgramBuilder
     exec(compile(text, "<stage I program>", "exec"), names)  # noqa: S102
     if not isinstance(names.get("program"), Program):
@@ -39,11 +40,20 @@ def program_from_script(text: str) -> Program:
     return names["program"]
 
 
+def _builder_name(program: Program) -> str:
+    """A name for the builder that nothing in the program has."""
+    taken = set(program.names) | {v.name for it in walk_iterations(program.iterations) for v in it.variables}
+    name = "p"
+    while name in taken:
+        name += "_"
+    return name
+
+
 def _extent(extent: int | Size) -> str:
     return extent.name if isinstance(extent, Size) else repr(extent)
 
 
-def _axis(axis: Axis) -> str:
+def _axis(axis: Axis, p: str) -> str:
     args = [repr(axis.name)]
     if axis.parent is not None:
         second = axis.nnz if axis.is_variable else axis.nnz_cols
@@ -60,33 +70,38 @@ def _axis(axis: Axis) -> str:
         args.append(repr(axis.index_dtype))
     if axis.is_sparse:
         args += [f"{flag}={getattr(axis, flag)}" for flag, usual in (("sorted", True), ("unique", True), ("padded", False)) if getattr(axis, flag) != usual]
-    return f"p.{axis.kind}({', '.join(args)})"
+    return f"{p}.{axis.kind}({', '.join(args)})"
 
 
 def _axes(axes: tuple[Axis, ...]) -> str:
     return f"({', '.join(a.name for a in axes)}{',' if len(axes) == 1 else ''})"
 
 
-def _declaration(buffer: Buffer) -> str:
+def _declaration(buffer: Buffer, p: str) -> str:
     make = {"param": "buffer", "temporary": "temporary", "local": "local"}[buffer.scope]
     strided = ", strided=True" if buffer.strided else ""
-    return f"{buffer.name} = p.{make}({buffer.name!r}, {_axes(buffer.axes)}, {buffer.dtype!r}{strided})"
+    return f"{buffer.name} = {p}.{make}({buffer.name!r}, {_axes(buffer.axes)}, {buffer.dtype!r}{strided})"
 
 
-def _iteration(it: Iteration) -> list[str]:
+def _iteration(it: Iteration, p: str) -> list[str]:
     variables = tuple(v.name for v in it.variables)
     fused = f", fused=({', '.join(_axes(g) for g in it.fused)},)" if it.fused else ""
     bound = f"({', '.join(variables)}{',' if len(variables) == 1 else ''})"
-    lines = [f"with p.iterate({it.name!r}, {_axes(it.axes)}, {it.kinds!r}, {variables!r}{fused}) as {bound}:"]
-    inner = [_declaration(b) for b in it.locals]
+    lines = [f"with {p}.iterate({it.name!r}, {_axes(it.axes)}, {it.kinds!r}, {variables!r}{fused}) as {bound}:"]
+    inner = [_declaration(b, p) for b in it.locals]
     if it.init:
-        inner.append("with p.init():")
+        inner.append(f"with {p}.init():")
         inner += [_INDENT + _store(s) for s in it.init]
     if it.where is not None:
-        inner.append(f"p.where({text(it.where)})")
+        inner.append(f"{p}.where({text(it.where)})")
     for statement in it.body:
-        inner += _iteration(statement) if isinstance(statement, Iteration) else [_store(statement)]
+        inner += _iteration(statement, p) if isinstance(statement, Iteration) else [_store(statement)]
     return lines + [_INDENT + line for line in inner or ["pass"]]
+
+
+def _bare(expr: Expr) -> bool:
+    """Whether it is printed as a plain Python number."""
+    return isinstance(expr, Const) and expr.dtype == "int64"
 
 
 def _store(store: Store) -> str:
@@ -114,9 +129,11 @@ def text(expr: Expr, outer: int = -1) -> str:
             return f"{_FUNCTIONS[expr.op]}({text(expr.a)}, {text(expr.b)})"
         case Binary():
             mine = _PRECEDENCE[expr.op]
-            if all(isinstance(e, Const) and e.dtype == "int64" for e in (expr.a, expr.b)):
-                return f"number({text(expr.a)}) {expr.op} {text(expr.b)}"
-            line = f"{text(expr.a, mine)} {expr.op} {text(expr.b, mine + 1)}"
+            left = text(expr.a, mine)
+            # Python would work out 2 + 3 by itself, and turn 3 < i into i > 3
+            if _bare(expr.a) and (_bare(expr.b) or mine == 2):
+                left = f"number({left})"
+            line = f"{left} {expr.op} {text(expr.b, mine + 1)}"
             return f"({line})" if outer > mine or (mine == 2 and outer >= 2) else line
         case Call():
             return f"call({expr.function!r}, {text(expr.argument)})"
@@ -125,5 +142,6 @@ def text(expr: Expr, outer: int = -1) -> str:
         case Select():
             return f"select({text(expr.condition)}, {text(expr.then)}, {text(expr.otherwise)})"
         case Cast():
-            return f"cast({expr.dtype!r}, {text(expr.value)})"
+            value = f"number({text(expr.value)})" if _bare(expr.value) else text(expr.value)
+            return f"cast({expr.dtype!r}, {value})"
     raise StageIError(f"cannot print {expr!r}")

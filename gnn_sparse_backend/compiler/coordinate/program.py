@@ -18,6 +18,9 @@ from dataclasses import dataclass, field, replace
 from .axes import Axis, Size, StageIError
 from .expr import FLOATS, INTEGERS, Expr, Load, Var, as_expr
 
+# what the text of a program is written with: no part of a program may have such a name
+WORDS = ("minimum", "maximum", "equal", "differ", "both", "either", "select", "cast", "call", "number", "present",
+         "float", "program", "ProgramBuilder")  # fmt: skip
 SCOPES = ("param", "temporary", "local")
 
 
@@ -130,6 +133,16 @@ class Program:
             names = ", ".join(it.name for it in walk_iterations(self.iterations))
             raise StageIError(f"program {self.name!r} has no iteration {name!r}; it has {names}")
         return found[0]
+
+    @property
+    def names(self) -> list[str]:
+        """The names that the program declares, all but the iterators'."""
+        found = [s.name for s in self.sizes] + [a.name for a in self.axes]
+        found += [array for a in self.axes for array in (a.indptr, a.indices) if array is not None]
+        found += [b.name for b in self.buffers]
+        for it in walk_iterations(self.iterations):
+            found += [it.name, *(b.name for b in it.locals)]
+        return found
 
     @property
     def parameters(self) -> tuple[Buffer, ...]:

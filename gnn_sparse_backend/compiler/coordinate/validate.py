@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import keyword
+
 from .axes import Axis, Size, StageIError
-from .expr import Load, SizeOf, Var, walk
+from .expr import Load, SizeOf, Var, check_condition, walk
 from .layout import chains
-from .program import Buffer, Iteration, Program, Store, walk_iterations
+from .program import WORDS, Buffer, Iteration, Program, Store, walk_iterations
 
 
 def validate(program: Program) -> None:
@@ -20,20 +22,14 @@ def validate(program: Program) -> None:
         _iteration(program, iteration, {}, set(program.buffers))
 
 
-def _declared(program: Program) -> list[str]:
-    names = [s.name for s in program.sizes] + [a.name for a in program.axes]
-    names += [array for a in program.axes for array in (a.indptr, a.indices) if array is not None]
-    names += [b.name for b in program.buffers]
-    names += [it.name for it in walk_iterations(program.iterations)]
-    names += [b.name for it in walk_iterations(program.iterations) for b in it.locals]
-    return names
-
-
 def _names(program: Program) -> None:
-    names = _declared(program)
-    for name in names:
-        if not name.isidentifier():
+    names = program.names
+    variables = [v.name for it in walk_iterations(program.iterations) for v in it.variables]
+    for name in (program.name, *names, *variables):
+        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             raise StageIError(f"program {program.name!r}: {name!r} is not an identifier")
+        if name in WORDS:
+            raise StageIError(f"program {program.name!r}: the name {name!r} has a meaning in the text of programs; choose another")
         if names.count(name) > 1:
             raise StageIError(f"program {program.name!r}: the name {name!r} is used {names.count(name)} times")
 
@@ -44,14 +40,19 @@ def _axis(program: Program, axis: Axis) -> None:
             raise StageIError(f"axis {axis.name!r}: its parent {axis.parent.name!r} is not an axis of the program")
         if program.axes.index(axis.parent) > program.axes.index(axis):
             raise StageIError(f"axis {axis.name!r}: declare its parent {axis.parent.name!r} before it")
-    for what, extent in (("length", axis.length), ("nnz", axis.nnz), ("nnz_cols", axis.nnz_cols)):
+    extents = [("length", axis.length)]
+    if axis.is_variable:
+        extents.append(("nnz", axis.nnz))
+    elif axis.is_sparse:
+        extents.append(("nnz_cols", axis.nnz_cols))
+    for what, extent in extents:
         if isinstance(extent, Size):
             if extent not in program.sizes:
                 raise StageIError(f"axis {axis.name!r}: its {what} {extent.name!r} is not a size of the program")
         elif isinstance(extent, int):
             if extent < 0:
                 raise StageIError(f"axis {axis.name!r}: its {what} is {extent}, which is negative")
-        elif extent is not None:
+        else:
             raise StageIError(f"axis {axis.name!r}: its {what} {extent!r} is neither an integer nor a Size")
 
 
@@ -71,10 +72,12 @@ def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers:
     where = f"iteration {it.name!r}"
     if len(it.kinds) != len(it.axes) or set(it.kinds) - set("SR"):
         raise StageIError(f"{where}: kinds {it.kinds!r} must be one letter S or R for each of {len(it.axes)} axes")
-    declared = set(_declared(program))
+    if len(it.variables) != len(it.axes):
+        raise StageIError(f"{where}: {len(it.axes)} axes and {len(it.variables)} variables; give each axis one")
+    declared = set(program.names)
     bound = dict(outer)
     kind_of: dict[Axis, str] = {}
-    for axis, kind, var in zip(it.axes, it.kinds, it.variables, strict=True):
+    for axis, kind, var in zip(it.axes, it.kinds, it.variables):
         if axis not in program.axes:
             raise StageIError(f"{where}: {axis.name!r} is not an axis of the program")
         if axis in kind_of:
@@ -82,7 +85,7 @@ def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers:
         if var in bound.values():
             raise StageIError(f"{where}: the variable {var.name!r} is already bound")
         if var.name in declared:
-            raise StageIError(f"{where}: the variable {var.name!r} has the name of a size, axis, array, buffer or iteration")
+            raise StageIError(f"{where}: the variable {var.name!r} has the name of a size, axis, array, buffer or iteration; choose another with variables=")
         if axis.parent is not None and axis.parent not in bound:
             raise StageIError(
                 f"{where}: axis {axis.name!r} needs its parent {axis.parent.name!r} before it, here or in an enclosing iteration"
@@ -103,10 +106,10 @@ def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers:
     variables = set(bound.values())
     spatial = {bound[a] for a in it.spatial} | set(outer.values())
     for store in it.init:
-        _store(store, f"{where}, init", inner, spatial, program)
+        # the locals of the iteration come to life with an element, after init
+        _store(store, f"{where}, init", buffers, spatial, program)
     if it.where is not None:
-        if it.where.dtype != "bool":
-            raise StageIError(f"{where}: its condition has type {it.where.dtype}")
+        check_condition(it.where, f"{where}: where")
         _expressions((it.where,), f"{where}, where", buffers, variables, program)
     for statement in it.body:
         if isinstance(statement, Iteration):

@@ -10,6 +10,18 @@ from ..coordinate.program import Iteration, Program, walk_iterations
 from ..lower.nest import plan_nest
 from ..position.function import PositionFunction
 from .primitives import parallelize, vectorize
+from .primitives.prefetch import prefetch_gather
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """In `iteration`, fetch `count` elements from `first` on of the row of `buffer` needed `distance` elements later."""
+
+    iteration: str
+    buffer: str
+    first: int
+    count: int
+    distance: int
 
 
 @dataclass(frozen=True)
@@ -18,11 +30,13 @@ class CpuSchedule:
 
     vectorize: a spatial iteration over one static dense axis runs as a vector loop.
     fuse: all iterations share one outermost loop (`loops.horizontal`).
+    prefetch: gathers to run ahead of.
     """
 
     parallel: bool = True
     vectorize: bool = True
     fuse: bool = False
+    prefetch: tuple[Prefetch, ...] = ()
 
     def prepare(self, program: Program) -> Program:
         """What the schedule wants done in coordinate space: nothing."""
@@ -37,6 +51,9 @@ class CpuSchedule:
             for iteration in stage2.program.iterations:
                 if parallelize.refuses(stage2, iteration) is None:
                     stage2 = parallelize.parallelize_spatial(stage2, iteration)
+        for ahead in self.prefetch:
+            iteration = stage2.program.iteration(ahead.iteration)
+            stage2 = prefetch_gather(stage2, iteration, ahead.buffer, ahead.first, ahead.count, ahead.distance)
         # last: it parts the loops above a block from the block
         stage2 = decompose_reductions(stage2)
         return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))

@@ -1,0 +1,89 @@
+"""Fetch the rows that a gather will need some elements from now."""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from ...coordinate.axes import Axis, StageIError
+from ...coordinate.layout import elements
+from ...coordinate.program import Iteration
+from ...position.function import PositionFunction
+
+LINE_BYTES = 64
+_ITEM_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def prefetch_gather(stage2: PositionFunction, iteration: Iteration, buffer: str, first: int, count: int, distance: int) -> PositionFunction:
+    """Prefetch `count` elements from `first` on of the row of `buffer` that the element `distance` further on will gather.
+
+    The row is found through the index array, which runs on past the end of a row of the sparse matrix: the fetches never
+    pause where a row ends, which is where the processor's own look-ahead stops on a mispredicted branch.
+
+        for j in range(...):                        for j in range(...):
+            with block("sum"):                          with block("sum"):
+                S[k] += B[indices[p + vj], k]   ->          prefetch(B[indices[min(p + vj + 16, nnz - 1)], 0])
+                                                            S[k] += B[indices[p + vj], k]
+
+    Preconditions, refused with a StageIError: the iteration is over one sparse axis and nothing else; `buffer` is a
+    parameter on two axes, read in it by that axis's coordinate; distance is positive.
+    """
+    where = f"prefetch_gather: iteration {iteration.name!r}"
+    axis = iteration.axes[0]
+    if len(iteration.axes) != 1 or not axis.is_sparse:
+        raise StageIError(f"{where} is not over one sparse axis")
+    if len(stage2.program.buffer(buffer).axes) != 2 or distance < 1:
+        raise StageIError(f"{where}: buffer {buffer!r} is not on two axes, or distance {distance} is not positive")
+    rewriter = _Prefetch(stage2, axis, buffer, first, count, distance)
+
+    def visit(block, mutator):
+        if block.name_hint != iteration.name:
+            return mutator.default_mutate(block)
+        body = tirx.SeqStmt([*rewriter.fetches(block.body), block.body])
+        return s_tir.SBlock(
+            block.iter_vars, block.reads, block.writes, block.name_hint, body, block.init, block.alloc_buffers,
+            block.match_buffers, block.annotations,
+        )  # fmt: skip
+
+    function = stage2.function
+    body = tvm_ffi.structural_mutate(function.body, [(s_tir.SBlock, visit)])
+    if not rewriter.done:
+        raise StageIError(f"{where} does not gather from {buffer!r} by the coordinate of axis {axis.name!r}")
+    return stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))
+
+
+class _Prefetch:
+    def __init__(self, stage2: PositionFunction, axis: Axis, buffer: str, first: int, count: int, distance: int):
+        by_name = {p.name: p for p in stage2.function.params}
+        self.array, self.buffer = by_name[axis.indices], by_name[buffer]
+        self.first, self.count, self.distance = first, count, distance
+        total = elements(axis, lambda s: by_name[s.name] if hasattr(s, "name") else tirx.IntImm("int64", s))
+        self.last = total - 1
+        self.done = False
+
+    def fetches(self, body) -> list:
+        """One prefetch per cache line of the row, addressed like the gather found in `body` but further on."""
+        gathers = []
+
+        def visit(load):
+            if load.source.same_as(self.buffer):
+                gathers.append(load)
+
+        tvm_ffi.structural_walk(body, (tvm.ir.TensorLoad, visit), order="post")
+        for load in gathers:
+            row = tvm_ffi.structural_mutate(load.indices[0], [(tvm.ir.TensorLoad, self._later)])
+            if self.done:
+                step = LINE_BYTES // _ITEM_BYTES[str(self.buffer.ty.dtype)]
+                return [self._fetch(row, at) for at in range(self.first, self.first + self.count, step)]
+        return []
+
+    def _later(self, load, mutator):
+        if not load.source.same_as(self.array):
+            return mutator.default_mutate(load)
+        self.done = True
+        return self.array[tirx.min(load.indices[0] + self.distance, self.last)]
+
+    def _fetch(self, row, at: int):
+        address = tirx.address_of(self.buffer[row, tirx.IntImm("int64", at)])
+        return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, 0, 3, 1))
