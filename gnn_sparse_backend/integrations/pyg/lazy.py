@@ -4,11 +4,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_map_only
 
 from ..counters import fallback
 
 PROPAGATE = "propagate"
+_saved_tensors_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _make_wrapper = Tensor._make_wrapper_subclass
 
 
@@ -26,7 +28,7 @@ class Recipe:
     """
 
     __slots__ = ("gather", "layer", "features", "index", "weight", "weight_first", "shape", "dtype",
-                 "_versions", "_weight_version", "_grad", "_inference", "_value")
+                 "_versions", "_weight_version", "_grad", "_inference", "_hooks", "_value")
 
     def __init__(self, gather, layer, features, index, weight, weight_first, shape, dtype):
         self.gather, self.layer, self.features, self.index = gather, layer, features, index
@@ -35,6 +37,7 @@ class Recipe:
         self._weight_version = None if weight is None else _version(weight)
         self._grad = torch.is_grad_enabled()
         self._inference = torch.is_inference_mode_enabled()
+        self._hooks = _saved_tensors_hooks(True)
         self._value = None
 
     def pending(self) -> bool:
@@ -56,7 +59,8 @@ class Recipe:
             if self._same_mode():
                 self._value = self._compute(self.features, self.weight)
             else:
-                with torch.inference_mode(self._inference), torch.set_grad_enabled(self._grad):
+                with (torch.inference_mode(self._inference), torch.set_grad_enabled(self._grad),
+                      saved_tensors_hooks(*self._hooks or (_same, _same))):
                     self._value = self._compute(self.features, self.weight)
         return self._value
 
@@ -87,7 +91,13 @@ class Recipe:
                 "this layer with the backend off: gnn_sparse_backend.disable('pyg')")
 
     def _same_mode(self) -> bool:
-        return self._grad == torch.is_grad_enabled() and self._inference == torch.is_inference_mode_enabled()
+        # The hooks tell whether this is inside a checkpointed region or under an offload to another device.
+        return (self._grad == torch.is_grad_enabled() and self._inference == torch.is_inference_mode_enabled()
+                and self._hooks == _saved_tensors_hooks(True))
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _version(tensor: Tensor) -> int | None:

@@ -175,6 +175,31 @@ def test_module_with_backward_hook_inside_message():
     check_pair(layer, features(6), edges())
 
 
+@pytest.mark.parametrize("function, shape", [
+    (lambda t: torch.utils.checkpoint.checkpoint(torch.sin, t, use_reentrant=False), None),
+    (lambda t: torch.utils.checkpoint.checkpoint(torch.sin, t, use_reentrant=False), (1,)),
+    (lambda t: torch.vmap(torch.sin)(t), (1,)),
+    (lambda t: torch.func.grad(lambda t: t.pow(3).sum())(t), None),
+    (lambda t: torch.compile(torch.sin, backend="eager")(t), (1,)),
+    (lambda t: (t.register_hook(lambda grad: grad * 3), t)[1], None),
+    (lambda t: (t.retain_grad(), t)[1], None),
+    (lambda t: t.as_subclass(torch.Tensor), (1,)),
+    (lambda t: setattr(t, "data", t.data * 2) or t, None),
+], ids=["checkpoint", "checkpoint_product", "vmap", "grad", "compile", "hook", "retain", "subclass", "data"])
+def test_what_may_happen_to_a_message(function, shape):
+    w = None if shape is None else weight(*shape)
+    counts = check_pair(Layer(lambda x_j, w: function(x_j if w is None else w * x_j)), features(6), edges(), w)
+    assert set(counts) == {"propagate"}
+
+
+def test_saved_tensors_hooks_see_what_they_see_without_us():
+    def offloaded(x, w):
+        with torch.autograd.graph.save_on_cpu():
+            return Layer(lambda x_j, w: (w * x_j).sin())(x, edges(), w)
+
+    check_pair(offloaded, features(6), weight(1))
+
+
 def test_own_aggregation():
     class Own(Layer):
         def aggregate(self, inputs, index, ptr=None, dim_size=None):
