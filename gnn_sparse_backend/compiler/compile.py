@@ -14,6 +14,7 @@ from .kernels.default import get_kernel
 from .kernels.kernel import Kernel
 from .loops.horizontal import fuse_horizontally
 from .lower import lower
+from .position.validate import validate_position
 from .schedule.cpu import CpuSchedule
 from .schedule.cuda import CudaSchedule
 from .target import Target, build_shared, host_target
@@ -22,7 +23,9 @@ from .target import Target, build_shared, host_target
 def stage3(program: Program, schedule: CpuSchedule | CudaSchedule):
     """The scheduled, flattened TVM function of a program; its sub-kernels fused where the schedule wants it."""
     program = schedule.prepare(program)
-    function = flatten(schedule.apply(lower(program)))
+    stage2 = schedule.apply(lower(program))
+    validate_position(stage2)
+    function = flatten(stage2)
     return fuse_horizontally(function, program) if schedule.fuse else function
 
 

@@ -3,7 +3,7 @@ every axis that is being visited."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tvm import tirx
 
@@ -26,6 +26,13 @@ class Scope:
     buffers: dict[str, object]
     positions: dict[Axis, object]
     axis_of: dict[Var, Axis]
+    # how often each name was given out: shared by all scopes of one lowering
+    names: dict[str, int] = field(default_factory=dict)
+
+    def fresh(self, name: str) -> str:
+        """A block name that this lowering has not used yet."""
+        count = self.names[name] = self.names.get(name, -1) + 1
+        return f"{name}_{count}" if count else name
 
     def bind(self, axis: Axis, var: Var, position) -> Scope:
         return replace(

@@ -106,16 +106,16 @@ def _scalar(name: str):
 def _search(axis: Axis, coordinate, parents, parent_found, scope: Scope):
     """Emit the block that finds `coordinate` under a parent element; gives its relative position, -1 if absent."""
     cell = _scalar(f"{axis.name}_found")
-    with T.sblock(f"find_{axis.name}"):
+    with T.sblock(scope.fresh(f"find_{axis.name}")):
         T.reads()
         T.writes(cell[0:1])
-        T.buffer_store(cell, index(-1), [0])
+        T.buffer_store(cell, index(-1), [index(0)])
         with T.If(parent_found) if parent_found is not None else nullcontext():
             with T.Then() if parent_found is not None else nullcontext():
                 start, count = scope.slots(axis, offset(axis.chain[:-1], parents, scope.indptr))
                 find = _bisect if axis.sorted and not axis.padded else _scan
                 find(axis, coordinate, start, count, cell, scope)
-    return cell[0]
+    return cell[index(0)]
 
 
 def _scan(axis: Axis, coordinate, start, count, cell, scope: Scope) -> None:
@@ -124,29 +124,29 @@ def _scan(axis: Axis, coordinate, start, count, cell, scope: Scope) -> None:
         IRBuilder.name("step", step)
         here = count - 1 - step
         with T.If(scope.load(axis.indices, start + here).equal(coordinate)), T.Then():
-            T.buffer_store(cell, here, [0])
+            T.buffer_store(cell, here, [index(0)])
 
 
 def _bisect(axis: Axis, coordinate, start, count, cell, scope: Scope) -> None:
     low = lower_bound(lambda at: scope.load(axis.indices, start + at) < coordinate, index(0), count, axis.name)
     with T.If(low < count), T.Then():
         with T.If(scope.load(axis.indices, start + low).equal(coordinate)), T.Then():
-            T.buffer_store(cell, low, [0])
+            T.buffer_store(cell, low, [index(0)])
 
 
 def lower_bound(before, low, high, name: str):
     """Emit a bisection of [low, high): the first place where before(place) no longer holds, or high."""
     lo, hi = _scalar(f"{name}_low"), _scalar(f"{name}_high")
-    T.buffer_store(lo, low, [0])
-    T.buffer_store(hi, high, [0])
-    with T.While(lo[0] < hi[0]):
-        middle = tirx.floordiv(lo[0] + hi[0], index(2))
+    T.buffer_store(lo, low, [index(0)])
+    T.buffer_store(hi, high, [index(0)])
+    with T.While(lo[index(0)] < hi[index(0)]):
+        middle = tirx.floordiv(lo[index(0)] + hi[index(0)], index(2))
         with T.If(before(middle)):
             with T.Then():
-                T.buffer_store(lo, middle + 1, [0])
+                T.buffer_store(lo, middle + 1, [index(0)])
             with T.Else():
-                T.buffer_store(hi, middle, [0])
-    return lo[0]
+                T.buffer_store(hi, middle, [index(0)])
+    return lo[index(0)]
 
 
 def unfuse(axes: tuple[Axis, ...], leaf_offset, scope: Scope) -> dict[Axis, object]:
@@ -163,12 +163,12 @@ def unfuse(axes: tuple[Axis, ...], leaf_offset, scope: Scope) -> dict[Axis, obje
             at = tirx.floordiv(at, width)
             continue
         cell = _scalar(f"{axis.parent.name}_at")
-        with T.sblock(f"owner_{axis.name}"):
+        with T.sblock(scope.fresh(f"owner_{axis.name}")):
             T.reads()
             T.writes(cell[0:1])
             _owner(axis, at, cell, scope)
-        positions[axis] = at - scope.indptr(axis, cell[0])
-        at = cell[0]
+        positions[axis] = at - scope.indptr(axis, cell[index(0)])
+        at = cell[index(0)]
     return positions
 
 
@@ -176,4 +176,4 @@ def _owner(axis: Axis, at, cell, scope: Scope) -> None:
     """The last parent element that begins at or before `at`: it owns the element, empty parents being passed over."""
     parents = elements(axis.parent, scope.size)
     after = lower_bound(lambda p: scope.indptr(axis, p) <= at, index(0), parents, axis.name)
-    T.buffer_store(cell, after - 1, [0])
+    T.buffer_store(cell, after - 1, [index(0)])
