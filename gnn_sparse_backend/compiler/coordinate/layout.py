@@ -64,4 +64,7 @@ def elements(axis: Axis, size=lambda s: s):
 
 def slots(axis: Axis):
     """The largest number of positions under one parent element."""
-    return axis.nnz_cols if axis.kind == "sparse_fixed" else axis.length
+    if axis.kind == "sparse_fixed":
+        return axis.nnz_cols
+    # where coordinates repeat, a parent may have more elements than there are coordinates
+    return axis.length if axis.unique else axis.nnz

@@ -100,14 +100,16 @@ def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers:
     _fused(it, where)
     if it.init and not it.reduction:
         raise StageIError(f"{where}: init without a reduction axis; store the value in the body")
-    if it.init and it.fused and any("R" in {kind_of[a] for a in g} and "S" in {kind_of[a] for a in g} for g in it.fused):
-        raise StageIError(f"{where}: init cannot run in a loop fused over spatial and reduction axes")
+    if it.init:
+        _fused_init(it, kind_of, where)
     inner = buffers | set(it.locals)
     variables = set(bound.values())
     spatial = {bound[a] for a in it.spatial} | set(outer.values())
     for store in it.init:
         # the locals of the iteration come to life with an element, after init
         _store(store, f"{where}, init", buffers, spatial, program)
+        for load in (Load(store.buffer, store.indices), *(e for e in walk(store.value) if isinstance(e, Load))):
+            _visited(load, {v: a for a, v in bound.items()}, f"{where}, init")
     if it.where is not None:
         check_condition(it.where, f"{where}: where")
         _expressions((it.where,), f"{where}, where", buffers, variables, program)
@@ -116,6 +118,31 @@ def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers:
             _iteration(program, statement, bound, inner)
         else:
             _store(statement, where, inner, variables, program)
+
+
+def _fused_init(it: Iteration, kind_of: dict[Axis, str], where: str) -> None:
+    """A fused element finds its rows by a search, which init must not need: it runs before the body."""
+    for group in it.fused:
+        kinds = {kind_of[a] for a in group}
+        if kinds == {"R", "S"}:
+            raise StageIError(f"{where}: init cannot run in a loop fused over spatial and reduction axes")
+        if kinds == {"S"} and "R" in it.kinds[: it.axes.index(group[0])]:
+            raise StageIError(
+                f"{where}: init cannot run before the loop fused over {[a.name for a in group]}, which comes after a "
+                "reduction axis; visit the fused axes first, or write the initial values in an iteration of their own"
+            )
+
+
+def _visited(load: Load, axis_of: dict[Var, Axis], where: str) -> None:
+    visited: set[Axis] = set()
+    for axis, index in zip(load.buffer.axes, load.indices):
+        if isinstance(index, Var) and axis_of[index] == axis and (axis.parent is None or axis.parent in visited):
+            visited.add(axis)
+        elif axis.is_sparse:
+            raise StageIError(
+                f"{where}: buffer {load.buffer.name!r} would have to look up a coordinate of sparse axis {axis.name!r}; "
+                "write the initial values in an iteration of their own"
+            )
 
 
 def _fused(it: Iteration, where: str) -> None:

@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from ..coordinate.axes import Size
+from ..coordinate.axes import Axis, Size
 from ..coordinate.layout import chains, elements, slots
 from ..coordinate.program import Buffer, Iteration, Program, Store
 from ..coordinate.validate import validate
@@ -107,14 +107,12 @@ def _segment(iteration: Iteration, nest: Nest, number: int, scope: Scope) -> Non
         if number == nest.init_segment:
             with T.init():
                 later = [loop for segment in nest.segments[number + 1 :] for loop in segment]
-                _init(iteration, [loop for loop in later if loop.kind == "S"], scope)
+                bound = [axis for segment in nest.segments[: number + 1] for loop in segment for axis in loop.axes]
+                _init(iteration, [a for a in bound if a in iteration.spatial], [loop for loop in later if loop.kind == "S"], scope)
         if not last:
             _segment(iteration, nest, number + 1, scope)
             return
-        for axis in iteration.axes:
-            if axis.padded:
-                frames.enter_context(T.If(scope.coordinate(axis) >= 0))
-                frames.enter_context(T.Then())
+        _skip_padding(iteration.axes, frames, scope)
         if iteration.where is not None:
             frames.enter_context(T.If(value(iteration.where, scope)))
             frames.enter_context(T.Then())
@@ -145,12 +143,22 @@ def _bind(iteration: Iteration, loop: Loop, var, scope: Scope) -> Scope:
     return scope
 
 
-def _init(iteration: Iteration, loops: list[Loop], scope: Scope) -> None:
+def _skip_padding(axes, frames: ExitStack, scope: Scope) -> None:
+    for axis in axes:
+        if axis.padded:
+            frames.enter_context(T.If(scope.coordinate(axis) >= 0))
+            frames.enter_context(T.Then())
+
+
+def _init(iteration: Iteration, bound: list[Axis], loops: list[Loop], scope: Scope) -> None:
+    """The initial stores, for the visited elements of `bound` and all of the spatial loops still to come."""
     with ExitStack() as frames:
+        _skip_padding(bound, frames, scope)
         for loop in loops:
             var = frames.enter_context(T.serial(0, _extent(loop, scope)))
             axis = loop.axes[0]
             scope = scope.bind(axis, iteration.variable(axis), var)
+            _skip_padding((axis,), frames, scope)
         for store in iteration.init:
             _store(store, scope)
 

@@ -19,6 +19,13 @@ def index(value):
     return tirx.IntImm(INDEX, value) if isinstance(value, int) else value
 
 
+def both(first, second):
+    """A conjunction that evaluates `second` only where `first` holds; None stands for true."""
+    if first is None or second is None:
+        return first if second is None else second
+    return tirx.if_then_else(first, second, tirx.const(False, "bool"))
+
+
 @dataclass(frozen=True)
 class Scope:
     sizes: dict[Size, object]
@@ -26,6 +33,8 @@ class Scope:
     buffers: dict[str, object]
     positions: dict[Axis, object]
     axis_of: dict[Var, Axis]
+    # the condition under which the expression being lowered is wanted at all; None: always
+    guard: object | None = None
     # how often each name was given out: shared by all scopes of one lowering
     names: dict[str, int] = field(default_factory=dict)
 
@@ -38,6 +47,10 @@ class Scope:
         return replace(
             self, positions={**self.positions, axis: position}, axis_of={**self.axis_of, var: axis}
         )
+
+    def under(self, condition) -> Scope:
+        """For what is evaluated only where `condition` holds."""
+        return replace(self, guard=both(self.guard, condition))
 
     def with_buffers(self, buffers: dict[str, object]) -> Scope:
         return replace(self, buffers={**self.buffers, **buffers})

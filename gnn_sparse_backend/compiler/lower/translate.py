@@ -7,17 +7,17 @@ searched among the stored ones: by bisection where they are sorted, one by one w
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from ..coordinate.axes import Axis, StageIError
-from ..coordinate.expr import Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var
+from ..coordinate.expr import Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var, walk
 from ..coordinate.layout import elements, offset
 from ..coordinate.program import Buffer
-from .scope import INDEX, Scope, index
+from .scope import INDEX, Scope, both, index
 
 _BINARY = {
     "+": lambda a, b: a + b,
@@ -50,13 +50,20 @@ def value(expr: Expr, scope: Scope):
             return scope.coordinate(scope.axis_of[expr])
         case SizeOf():
             return scope.size(expr.size)
+        case Binary() if expr.op in ("and", "or") and any(isinstance(e, Load) for e in walk(expr.b)):
+            # TVM evaluates both operands; a load may be meaningless where the first operand decides
+            first = value(expr.a, scope)
+            if expr.op == "and":
+                return both(first, value(expr.b, scope.under(first)))
+            return tirx.if_then_else(first, tirx.const(True, "bool"), value(expr.b, scope.under(tirx.Not(first))))
         case Binary():
             return _BINARY[expr.op](value(expr.a, scope), value(expr.b, scope))
         case Call():
             return _CALLS[expr.function](value(expr.argument, scope))
         case Select():
-            parts = [value(e, scope) for e in (expr.condition, expr.then, expr.otherwise)]
-            return tirx.if_then_else(*parts)
+            condition = value(expr.condition, scope)
+            then = value(expr.then, scope.under(condition))
+            return tirx.if_then_else(condition, then, value(expr.otherwise, scope.under(tirx.Not(condition))))
         case Cast():
             return value(expr.value, scope).astype(expr.dtype)
         case Present():
@@ -87,12 +94,12 @@ def compress(buffer: Buffer, indices: tuple[Expr, ...], scope: Scope):
         coordinate = value(expr, scope)
         if not axis.is_sparse:
             positions[axis] = coordinate
-            if axis.parent is None and any(a.parent == axis and a.is_sparse for a in buffer.axes):
+            if any(a.parent == axis and a.is_sparse for a in buffer.axes):
                 # what hangs below is looked up through this coordinate: outside the axis nothing is stored
-                inside = tirx.all(coordinate >= 0, coordinate < scope.size(axis.length))
-                found = inside if found is None else tirx.all(found, inside)
+                count = scope.slots(axis, _parent_offset(axis, positions, scope))[1]
+                found = both(found, tirx.all(coordinate >= 0, coordinate < count))
             continue
-        positions[axis] = _search(axis, coordinate, [positions[a] for a in axis.chain[:-1]], found, scope)
+        positions[axis] = _search(axis, coordinate, positions, found, scope)
         found = positions[axis] >= 0
     return [positions[a] for a in buffer.axes], found
 
@@ -103,18 +110,31 @@ def _scalar(name: str):
     return cell
 
 
-def _search(axis: Axis, coordinate, parents, parent_found, scope: Scope):
+def _parent_offset(axis: Axis, positions: dict[Axis, object], scope: Scope):
+    """Where the parent element of `axis` lies, given the positions along its chain; None for a root."""
+    chain = axis.chain[:-1]
+    return offset(chain, [positions[a] for a in chain], scope.indptr) if chain else None
+
+
+def _search(axis: Axis, coordinate, positions: dict[Axis, object], parent_found, scope: Scope):
     """Emit the block that finds `coordinate` under a parent element; gives its relative position, -1 if absent."""
+    bisecting = axis.sorted and not axis.padded
     cell = _scalar(f"{axis.name}_found")
-    with T.sblock(scope.fresh(f"find_{axis.name}")):
+    bounds = _bounds(axis.name) if bisecting else ()
+    wanted = both(scope.guard, parent_found)
+    with ExitStack() as frames:
+        frames.enter_context(T.sblock(scope.fresh(f"find_{axis.name}")))
         T.reads()
-        T.writes(cell[0:1])
+        T.writes(*(c[0:1] for c in (cell, *bounds)))
         T.buffer_store(cell, index(-1), [index(0)])
-        with T.If(parent_found) if parent_found is not None else nullcontext():
-            with T.Then() if parent_found is not None else nullcontext():
-                start, count = scope.slots(axis, offset(axis.chain[:-1], parents, scope.indptr))
-                find = _bisect if axis.sorted and not axis.padded else _scan
-                find(axis, coordinate, start, count, cell, scope)
+        if wanted is not None:
+            frames.enter_context(T.If(wanted))
+            frames.enter_context(T.Then())
+        start, count = scope.slots(axis, _parent_offset(axis, positions, scope))
+        if bisecting:
+            _bisect(axis, coordinate, start, count, cell, bounds, scope)
+        else:
+            _scan(axis, coordinate, start, count, cell, scope)
     return cell[index(0)]
 
 
@@ -127,16 +147,22 @@ def _scan(axis: Axis, coordinate, start, count, cell, scope: Scope) -> None:
             T.buffer_store(cell, here, [index(0)])
 
 
-def _bisect(axis: Axis, coordinate, start, count, cell, scope: Scope) -> None:
-    low = lower_bound(lambda at: scope.load(axis.indices, start + at) < coordinate, index(0), count, axis.name)
+def _bisect(axis: Axis, coordinate, start, count, cell, bounds, scope: Scope) -> None:
+    low = lower_bound(lambda at: scope.load(axis.indices, start + at) < coordinate, index(0), count, bounds)
     with T.If(low < count), T.Then():
         with T.If(scope.load(axis.indices, start + low).equal(coordinate)), T.Then():
             T.buffer_store(cell, low, [index(0)])
 
 
-def lower_bound(before, low, high, name: str):
+def _bounds(name: str):
+    """The two cells of a bisection. They belong to the block around the search: TVM decomposes no reduction of a block
+    in which an inner block stores to what it allocates itself."""
+    return _scalar(f"{name}_low"), _scalar(f"{name}_high")
+
+
+def lower_bound(before, low, high, bounds):
     """Emit a bisection of [low, high): the first place where before(place) no longer holds, or high."""
-    lo, hi = _scalar(f"{name}_low"), _scalar(f"{name}_high")
+    lo, hi = bounds
     T.buffer_store(lo, low, [index(0)])
     T.buffer_store(hi, high, [index(0)])
     with T.While(lo[index(0)] < hi[index(0)]):
@@ -162,18 +188,18 @@ def unfuse(axes: tuple[Axis, ...], leaf_offset, scope: Scope) -> dict[Axis, obje
             positions[axis] = tirx.floormod(at, width)
             at = tirx.floordiv(at, width)
             continue
-        cell = _scalar(f"{axis.parent.name}_at")
+        cell, bounds = _scalar(f"{axis.parent.name}_at"), _bounds(axis.name)
         with T.sblock(scope.fresh(f"owner_{axis.name}")):
             T.reads()
-            T.writes(cell[0:1])
-            _owner(axis, at, cell, scope)
+            T.writes(*(c[0:1] for c in (cell, *bounds)))
+            _owner(axis, at, cell, bounds, scope)
         positions[axis] = at - scope.indptr(axis, cell[index(0)])
         at = cell[index(0)]
     return positions
 
 
-def _owner(axis: Axis, at, cell, scope: Scope) -> None:
+def _owner(axis: Axis, at, cell, bounds, scope: Scope) -> None:
     """The last parent element that begins at or before `at`: it owns the element, empty parents being passed over."""
     parents = elements(axis.parent, scope.size)
-    after = lower_bound(lambda p: scope.indptr(axis, p) <= at, index(0), parents, axis.name)
+    after = lower_bound(lambda p: scope.indptr(axis, p) <= at, index(0), parents, bounds)
     T.buffer_store(cell, after - 1, [index(0)])
