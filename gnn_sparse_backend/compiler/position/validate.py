@@ -33,8 +33,8 @@ def validate_position(stage2: PositionFunction) -> None:
 
 
 def validate_loops(function) -> None:
-    """Raise StageError unless every variable is bound where it is used, every buffer is visible and indexed by as many
-    int64 indices as it has dimensions, and no two blocks share a name."""
+    """Raise StageError unless every variable is bound where it is used, every buffer is visible and indexed by int64
+    values, and no two blocks share a name. (That there are as many indices as dimensions TVM sees to itself.)"""
     names: list[str] = []
     tvm_ffi.structural_walk(function.body, (s_tir.SBlock, lambda b: names.append(b.name_hint)), order="post")
     for name in names:
@@ -96,8 +96,6 @@ class _Checker:
     def _access(self, buffer, indices) -> None:
         if buffer not in self.scope:
             self.problems.append(f"buffer {buffer.name!r} is used where it is not visible")
-        if len(indices) != len(buffer.ty.shape):
-            self.problems.append(f"buffer {buffer.name!r} of {len(buffer.ty.shape)} dimensions is indexed by {len(indices)}")
         for index in indices:
             if str(index.ty.dtype) != "int64":
                 self.problems.append(f"buffer {buffer.name!r} is indexed by {index} of type {index.ty.dtype}, not int64")
