@@ -9,7 +9,7 @@
     spmm_ell (I2, J2, K):          C[i2, k] += A_ell[i2, j2] * B[j2, k]
 
 The new formats together must store every non-zero of the old one exactly once; the rules' index arrays say which goes
-where, and they are inputs of the program. The copies depend on values alone of the old buffers: `remove_copies` takes
+where, and they are inputs of the program. The copies depend on values alone of the old buffers: `split_copies` takes
 them out, to run once.
 """
 
@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from ..coordinate.axes import Axis, Size, StageIError
 from ..coordinate.expr import Const, Expr, Load, Present, Select, Var, as_expr, both, children, differ, rebuild
 from ..coordinate.program import Buffer, Iteration, Program, Store, walk_iterations
 from ..coordinate.validate import validate
+from .index_maps import check_index_maps
 
 COPY = "copy"
 
@@ -35,7 +37,8 @@ class FormatRewriteRule:
     buffers: names of the old buffers, which all stand on `axes_before`.
     axes_before, axes_after: names of the old and new axes.
     axis_map: for each old axis, the new ones that take its place where it is iterated over; the kind is inherited.
-    index_map: old coordinates to new ones. inverse_index_map: new coordinates to old ones; both on expressions.
+    index_map: old coordinates to new ones. inverse_index_map: new coordinates to old ones; both on expressions. The second
+        must undo the first.
     masked: the format stores elements that are no non-zeros (a block). A mask beside the values tells them apart, so that
         their zeros never meet an infinity.
     """
@@ -52,11 +55,16 @@ class FormatRewriteRule:
     masked: bool = False
 
 
-def decompose_format(program: Program, rules: list[FormatRewriteRule]) -> Program:
+def decompose_format(program: Program, rules: list[FormatRewriteRule], *, copies: bool = True) -> Program:
     """Rewrite the buffers that the rules name into the rules' formats.
 
     The result has, in order: copies, initial values, and for each iteration that reads the old buffers one iteration per
-    rule. New buffers are parameters. Raises StageIError where a rule does not fit the program.
+    rule. New buffers are parameters. Rules may share axes and sizes with each other and with the program.
+
+    A copy looks a coordinate up and finds one element, so copies are refused where coordinates may repeat. With
+    copies=False there are none: the caller fills the new buffers, from the format's `value_position`.
+
+    Raises StageIError where a rule does not fit the program, or where its index maps are not inverse to each other.
     """
     if not rules:
         raise StageIError("decompose_format: no rules")
@@ -64,26 +72,30 @@ def decompose_format(program: Program, rules: list[FormatRewriteRule]) -> Progra
         raise StageIError("decompose_format: all rules must rewrite the same buffers")
     parts = [_Part(program, rule) for rule in rules]
     olds = set(parts[0].olds)
-    copies = [copy for part in parts for copy in part.copies()]
-    iterations: list[Iteration] = []
+    iterations = [copy for part in parts for copy in part.copies()] if copies else []
     for it in program.iterations:
+        if _writes(it, olds):
+            raise StageIError(f"decompose_format: iteration {it.name!r} writes a buffer that is to be rewritten")
         if not _reads(it, olds):
             iterations.append(it)
             continue
-        if _writes(it, olds):
-            raise StageIError(f"decompose_format: iteration {it.name!r} writes a buffer that is to be rewritten")
         if it.init:
             iterations.append(_init(it, program))
         iterations += [part.compute(it) for part in parts]
     done = replace(
         program,
-        sizes=program.sizes + tuple(s for part in parts for s in part.rule.sizes),
-        axes=program.axes + tuple(a for part in parts for a in part.rule.axes),
+        sizes=_once(program.sizes, *(rule.sizes for rule in rules)),
+        axes=_once(program.axes, *(rule.axes for rule in rules)),
         buffers=program.buffers + tuple(b for part in parts for b in part.new_buffers()),
-        iterations=tuple(copies + iterations),
+        iterations=tuple(iterations),
     ).with_provenance(f"decompose_format({', '.join(rule.name for rule in rules)})")
     validate(done)
-    return done
+    return done if copies else _prune(done)
+
+
+def _once(*groups):
+    """All members of the groups in order, equal ones once."""
+    return tuple(dict.fromkeys(member for group in groups for member in group))
 
 
 def split_copies(program: Program) -> tuple[Program | None, Program]:
@@ -91,8 +103,8 @@ def split_copies(program: Program) -> tuple[Program | None, Program]:
 
     The second no longer has the old buffers and their structure among its parameters, unless it still reads them.
     """
-    copies = tuple(it for it in program.iterations if it.name.startswith(f"{COPY}_"))
-    rest = tuple(it for it in program.iterations if it not in copies)
+    copies = tuple(takewhile(_is_copy, program.iterations))
+    rest = program.iterations[len(copies) :]
     first = _prune(replace(program, name=f"{program.name}_copy", iterations=copies)) if copies else None
     return first, _prune(replace(program, iterations=rest))
 
@@ -100,6 +112,11 @@ def split_copies(program: Program) -> tuple[Program | None, Program]:
 def remove_copies(program: Program) -> Program:
     """The program without its copies; the new buffers must then be filled by whoever calls it."""
     return split_copies(program)[1]
+
+
+def _is_copy(it: Iteration) -> bool:
+    store = it.body[0] if len(it.body) == 1 else None
+    return isinstance(store, Store) and it.name == f"{COPY}_{store.buffer.name}"
 
 
 def _prune(program: Program) -> Program:
@@ -145,6 +162,7 @@ def _statements(it: Iteration):
 
 def _reads(it: Iteration, buffers) -> bool:
     exprs = [e for s in _statements(it) for e in (*s.indices, s.value)]
+    exprs += [each.where for each in walk_iterations((it,)) if each.where is not None]
     return any(isinstance(e, Load) and e.buffer in buffers for e in _all(exprs))
 
 
@@ -185,18 +203,23 @@ class _Part:
         }
         self.mask = Buffer(f"mask_{rule.name}", self.after, "uint8") if rule.masked else None
         self.variables = {axis: Var(axis.name.lower()) for axis in self.after}
+        check_index_maps(rule, self.before, self.after)
 
     def new_buffers(self) -> tuple[Buffer, ...]:
         return tuple(self.new.values()) + ((self.mask,) if self.mask else ())
 
     def _old_coordinates(self) -> tuple[Expr, ...]:
         found = self.rule.inverse_index_map(*(self.variables[a] for a in self.after))
-        if len(found) != len(self.before):
-            raise StageIError(f"rule {self.rule.name!r}: inverse_index_map gives {len(found)} coordinates for {len(self.before)} axes")
         return tuple(as_expr(e) for e in found)
 
     def copies(self) -> list[Iteration]:
         """Fill the new buffers, and the mask, from the old ones; an absent element is zero."""
+        for axis in self.before:
+            if not axis.unique:
+                raise StageIError(
+                    f"decompose_format: coordinates of axis {axis.name!r} may repeat, and a copy would find only one of them; "
+                    f"pass copies=False and fill {', '.join(b.name for b in self.new_buffers())} from the format's value_position"
+                )
         at = self._old_coordinates()
         out = []
         for old, new in self.new.items():
@@ -237,10 +260,10 @@ class _Part:
             Store(s.buffer, tuple(self._rewrite(e, it, coordinate) for e in s.indices), self._rewrite(s.value, it, coordinate))
             for s in it.body
         )
-        where = it.where
+        where = None if it.where is None else self._rewrite(it.where, it, coordinate)
         if self.mask:
             stored = differ(Load(self.mask, tuple(self.variables[a] for a in self.after)), 0)
-            where = stored if where is None else both(stored, self._rewrite(where, it, coordinate))
+            where = stored if where is None else both(stored, where)
         return Iteration(f"{it.name}_{self.rule.name}", tuple(axes), kinds, variables, (), body, it.locals, (), where)
 
     def _rewrite(self, expr: Expr, it: Iteration, coordinate: dict[Var, Expr]) -> Expr:

@@ -14,13 +14,14 @@ from ..coordinate.axes import Axis, StageIError
 from ..coordinate.expr import Expr, Load, Var, children, rebuild
 from ..coordinate.program import Buffer, Iteration, Program, Store, map_iterations, walk_iterations
 from ..coordinate.validate import validate
+from .dependence import check_separable
 
 
 def hoist_axis(program: Program, axis_name: str) -> Program:
     """Hoist `axis_name` out of every iteration whose statements all visit it.
 
-    Refuses (StageIError) where a statement beside others does not visit the axis, visits it as a reduction, or where a
-    local buffer is indexed along it by anything but the iterator.
+    Refuses (StageIError) where a statement beside others does not visit the axis, visits it as a reduction, or where what
+    is stored under the axis is indexed by anything but its iterator.
     """
     axis = program.axis(axis_name)
     if axis.kind != "dense_fixed":
@@ -53,6 +54,7 @@ def _check(outer: Iteration, axis: Axis) -> None:
             raise StageIError(f"hoist_axis: iteration {s.name!r} does not visit axis {axis.name!r} as a plain spatial axis")
         if len(s.axes) == 1 and s.where is not None:
             raise StageIError(f"hoist_axis: iteration {s.name!r} would lose its condition")
+    check_separable(outer, axis, "hoist_axis")
 
 
 def _hoist(outer: Iteration, axis: Axis) -> Iteration:

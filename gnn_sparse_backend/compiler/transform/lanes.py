@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..coordinate.axes import Axis, StageIError, dense_fixed
-from ..coordinate.expr import Binary, Const, Expr, Load, Var, rewrite
+from ..coordinate.expr import Binary, Const, Expr, Load, Var, rewrite, walk
 from ..coordinate.program import Buffer, Iteration, Program, Store, map_iterations
 from ..coordinate.validate import validate
 
@@ -61,8 +61,14 @@ def _check(program: Program, it: Iteration, lanes: int) -> None:
     target = Load(store.buffer, store.indices)
     if (it.init[0].buffer, it.init[0].indices) != (store.buffer, store.indices):
         raise StageIError(f"{where} initialises another element than it adds to")
+    if it.where is not None or it.locals:
+        raise StageIError(f"{where} has a condition or local buffers")
+    if not isinstance(it.init[0].value, Const) or it.init[0].value.value != 0:
+        raise StageIError(f"{where} does not start from zero, which every lane would add again")
     if not isinstance(value, Binary) or value.op != "+" or value.a != target:
         raise StageIError(f"{where} does not add to {store.buffer.name!r} in the form X = X + term")
+    if any(isinstance(e, Load) and e.buffer == store.buffer for e in walk(value.b)):
+        raise StageIError(f"{where} adds a term that depends on {store.buffer.name!r} itself")
 
 
 class _Lanes:

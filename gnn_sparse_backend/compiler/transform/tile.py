@@ -19,16 +19,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..coordinate.axes import Axis, StageIError, dense_fixed
-from ..coordinate.expr import Binary, Const, Expr, Load, Var, children, rebuild
+from ..coordinate.expr import Binary, Const, Expr, Load, Var, children, rebuild, walk
 from ..coordinate.program import Buffer, Iteration, Program, Store, walk_iterations
 from ..coordinate.validate import validate
+from .dependence import check_separable
 
 
 def tile_axis(program: Program, axis_name: str, tiles: tuple[tuple[int, ...], ...]) -> Program:
     """Cut the spatial axis `axis_name` into tiles of chunks; widths must add up to its length.
 
     Refuses (StageIError) an axis that is not static dense, that is reduced over, that is not the last axis where it
-    is visited, or whose local buffers are indexed by anything but its own iterator.
+    is visited, or whose tiles would see each other: what is stored under the axis must be indexed by its own iterator.
     """
     axis = program.axis(axis_name)
     _check(program, axis, tiles)
@@ -68,6 +69,8 @@ def _check(program: Program, axis: Axis, tiles) -> None:
             continue
         if it.axes[-1] != axis or it.kinds[-1] != "S":
             raise StageIError(f"tile_axis: axis {axis.name!r} must be the last and a spatial axis of {it.name!r}")
+        if it.locals:
+            raise StageIError(f"tile_axis: iteration {it.name!r} over axis {axis.name!r} has local buffers of its own")
         if any(isinstance(s, Iteration) for s in it.body):
             raise StageIError(f"tile_axis: iteration {it.name!r} holds iterations under axis {axis.name!r}")
     if any(axis in b.axes for b in program.buffers if b.scope == "temporary"):
@@ -87,6 +90,7 @@ def _outer(it: Iteration, axis: Axis, chunks: list[_Chunk]) -> Iteration:
     if not any(isinstance(s, Iteration) and axis in s.axes for s in it.body):
         body = tuple(_outer(s, axis, chunks) if _visits(s, axis) else s for s in it.body)
         return replace(it, body=body)
+    check_separable(it, axis, "tile_axis")
     owned = [b for b in it.locals if axis in b.axes]
     kept = tuple(b for b in it.locals if axis not in b.axes)
     split = {
@@ -119,15 +123,18 @@ def _tile(it: Iteration, axis: Axis, tile: int, chunks: list[_Chunk], split) -> 
             variables = tuple(it.variable(a) for a in spatial)
             stores = tuple(_store(s, var, axis, c, split) for s in it.init)
             out.append(Iteration(name, axes, "S" * len(axes), variables, (), stores))
+    # a condition on the tiled axis goes with the chunks, any other stays with the reduction around them
+    within = it.where is not None and (len(it.axes) == 1 or var in walk(it.where))
     inner = []
     for c in chunks:
         stores = tuple(_store(s, var, axis, c, split) for s in it.body)
-        inner.append(Iteration(f"{it.name}_{c.number}", (c.axis,), "S", (var,), (), stores))
+        where = _substitute(it.where, var, axis, c, split) if within else None
+        inner.append(Iteration(f"{it.name}_{c.number}", (c.axis,), "S", (var,), (), stores, where=where))
     if len(it.axes) == 1:
         return out + inner
     rest = replace(
         it, name=f"{it.name}_tile_{tile}", axes=it.axes[:-1], kinds=it.kinds[:-1], variables=it.variables[:-1],
-        init=(), body=tuple(inner),
+        init=(), body=tuple(inner), where=None if within else it.where,
     )  # fmt: skip
     return out + [rest]
 
