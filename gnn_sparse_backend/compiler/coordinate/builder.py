@@ -22,7 +22,7 @@ from contextlib import contextmanager
 
 from . import axes as ax
 from .axes import Axis, Size, StageIError
-from .expr import Expr, Load, Var, as_expr
+from .expr import Expr, Load, Var, as_expr, check_condition
 from .program import Buffer, Iteration, Program, Store
 from .validate import validate
 
@@ -124,8 +124,10 @@ class ProgramBuilder:
             raise StageIError(f"iteration {name!r}: {len(axes)} axes and {len(names)} variable names")
         found = tuple(Var(n) for n in names)
         self._stack.append(_Open(name, axes, kinds, found, tuple(tuple(g) for g in fused)))
-        yield found
-        done = self._stack.pop().close()
+        try:
+            yield found
+        finally:  # an iteration whose writing failed is given up
+            done = self._stack.pop().close()
         (self._stack[-1].body if self._stack else self._body).append(done)
 
     @contextmanager
@@ -133,14 +135,18 @@ class ProgramBuilder:
         """Stores that run once for each element of the spatial axes, before the reduction."""
         if not self._stack:
             raise StageIError("init belongs inside an iteration")
-        self._stack[-1].in_init = True
-        yield
-        self._stack[-1].in_init = False
+        top = self._stack[-1]
+        top.in_init = True
+        try:
+            yield
+        finally:
+            top.in_init = False
 
     def where(self, condition: Expr) -> None:
         """Run the body of the iteration being written only where `condition` holds."""
         if not self._stack or self._stack[-1].where is not None:
             raise StageIError("where belongs inside an iteration, once")
+        check_condition(condition, "where")
         self._stack[-1].where = condition
 
     def _record(self, store: Store) -> None:
