@@ -171,7 +171,7 @@ def as_expr(value, like: str = "int64") -> Expr:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise StageIError(f"{value!r} is not an expression; use iterators, sizes, buffer loads and numbers")
     if isinstance(value, float) and like not in FLOATS:
-        raise StageIError(f"the number {value!r} cannot stand where an {like} is wanted")
+        raise StageIError(f"the number {value!r} cannot stand where an {like} is wanted; say its type with number({value!r}, dtype)")
     if value != value:
         raise StageIError("NaN cannot be a constant of a program: it does not even equal itself")
     low, high = _range(like)
