@@ -124,7 +124,6 @@ def _search(axis: Axis, coordinate, positions: dict[Axis, object], parent_found,
     wanted = both(scope.guard, parent_found)
     with ExitStack() as frames:
         frames.enter_context(T.sblock(scope.fresh(f"find_{axis.name}")))
-        T.reads()
         T.writes(*(c[0:1] for c in (cell, *bounds)))
         T.buffer_store(cell, index(-1), [index(0)])
         if wanted is not None:
@@ -190,7 +189,6 @@ def unfuse(axes: tuple[Axis, ...], leaf_offset, scope: Scope) -> dict[Axis, obje
             continue
         cell, bounds = _scalar(f"{axis.parent.name}_at"), _bounds(axis.name)
         with T.sblock(scope.fresh(f"owner_{axis.name}")):
-            T.reads()
             T.writes(*(c[0:1] for c in (cell, *bounds)))
             _owner(axis, at, cell, bounds, scope)
         positions[axis] = at - scope.indptr(axis, cell[index(0)])
