@@ -72,6 +72,8 @@ def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers:
     where = f"iteration {it.name!r}"
     if len(it.kinds) != len(it.axes) or set(it.kinds) - set("SR"):
         raise StageIError(f"{where}: kinds {it.kinds!r} must be one letter S or R for each of {len(it.axes)} axes")
+    if not it.axes:
+        raise StageIError(f"{where} visits no axis; a dense axis of length 1 is visited once")
     if len(it.variables) != len(it.axes):
         raise StageIError(f"{where}: {len(it.axes)} axes and {len(it.variables)} variables; give each axis one")
     declared = set(program.names)

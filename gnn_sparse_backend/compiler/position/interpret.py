@@ -159,7 +159,8 @@ class _Machine:
                 return not self._value(expr.a)
             case "Cast":
                 value = self._value(expr.value)
-                return np.float64(value) if str(expr.ty.dtype) in FLOATS else int(value)
+                dtype = str(expr.ty.dtype)
+                return np.float64(value) if dtype in FLOATS else int(np.int64(value).astype(dtype))
             case "Select":
                 return self._value(expr.true_value if self._value(expr.condition) else expr.false_value)
             case "Call":

@@ -153,6 +153,10 @@ def test_kinds(kinds):
     refused(f"iteration 'it': kinds {kinds!r} must be one letter S or R for each of 2 axes", program(over((I, K), kinds, (i, k))))
 
 
+def test_iteration_over_no_axis():
+    refused("iteration 'it' visits no axis; a dense axis of length 1 is visited once", program(over((), "", ())))
+
+
 def test_number_of_variables():
     refused("iteration 'it': 2 axes and 1 variables", program(over((I, K), "SS", (i,))))
 
