@@ -36,8 +36,10 @@ def hoist_axis(program: Program, axis_name: str) -> Program:
     for outer in outers:
         _check(outer, axis)
 
+    names = {outer.name for outer in outers}
+
     def visit(it: Iteration):
-        return (_hoist(it, axis),) if any(it is o for o in outers) else (it,)
+        return (_hoist(it, axis),) if it.name in names else (it,)
 
     done = replace(program, iterations=map_iterations(program.iterations, visit))
     done = done.with_provenance(f"hoist_axis({axis_name})")

@@ -59,6 +59,8 @@ def _apply(index_map, point: tuple[int, ...], count: int, where: str, axes: str)
     found = tuple(as_expr(e) for e in index_map(*(Const(x, "int64") for x in point)))
     if len(found) != count:
         raise StageIError(f"{where} gives {len(found)} coordinates for the {count} {axes}")
+    if any(e.dtype != "int64" for e in found):
+        raise StageIError(f"{where} gives a coordinate of type {next(e.dtype for e in found if e.dtype != 'int64')}, not int64")
     if any(isinstance(e, Load) for expr in found for e in walk(expr)):
         return None
     return tuple(_evaluate(e, where) for e in found)

@@ -1,0 +1,92 @@
+"""Each transformation on a tiny program, before and after, as texts; and that the two mean the same."""
+
+import numpy as np
+import pytest
+
+from gnn_sparse_backend.compiler.coordinate.interpret import interpret
+from gnn_sparse_backend.compiler.coordinate.printer import program_from_script
+from gnn_sparse_backend.compiler.programs.formats import bsr_rule, ell_rule, hyb_bucket_rule
+from gnn_sparse_backend.compiler.transform import (
+    decompose_format,
+    group_axis,
+    hoist_axis,
+    reduce_in_lanes,
+    remove_copies,
+    sparse_fuse,
+    sparse_reorder,
+    split_copies,
+    tile_axis,
+)
+from tests.compiler.golden.golden_text import before_and_after, check_golden
+from tests.compiler.structures import complete
+from tests.compiler.transform.tiny_programs import dot, local_sum, spmm
+
+
+def hyb(program):
+    program = group_axis(program, "I")
+    rules = [hyb_bucket_rule(program, width, name=f"w{width}") for width in (1, 2)]
+    return decompose_format(program, rules, copies=False)
+
+
+def blocks_and_rows(program):
+    return decompose_format(program, [bsr_rule(program, 2), ell_rule(program, 3)])
+
+
+TRANSFORMED = {
+    "sparse_reorder": (spmm, lambda p: sparse_reorder(p, "mul", ("K", "I", "J"))),
+    "sparse_fuse": (lambda: sparse_reorder(remove_init(spmm()), "mul", ("I", "J", "K")), lambda p: sparse_fuse(p, "mul", ("I", "J"))),
+    "tile_axis": (local_sum, lambda p: tile_axis(p, "K", ((2, 1), (3,)))),
+    "hoist_axis": (local_sum, lambda p: hoist_axis(p, "K")),
+    "reduce_in_lanes": (dot, lambda p: reduce_in_lanes(p, "sum", 4)),
+    "group_axis": (spmm, lambda p: group_axis(p, "I")),
+    "decompose_format": (spmm, blocks_and_rows),
+    "decompose_format_hyb": (spmm, hyb),
+    "remove_copies": (lambda: blocks_and_rows(spmm()), remove_copies),
+    "copies_alone": (lambda: blocks_and_rows(spmm()), lambda p: split_copies(p)[0]),
+}
+
+
+def remove_init(program):
+    """The product that adds to what is there: its fusion over rows and non-zeros may have no init."""
+    from dataclasses import replace
+
+    (it,) = program.iterations
+    return replace(program, iterations=(replace(it, init=()),))
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_before_and_after(name):
+    make, transform = TRANSFORMED[name]
+    before = make()
+    kept = before.script()
+    after = transform(before)
+    check_golden(f"transform_{name}", before_and_after(before, after))
+    assert before.script() == kept
+    assert program_from_script(after.script()) == after
+
+
+@pytest.mark.parametrize("name", ["sparse_reorder", "sparse_fuse", "tile_axis", "hoist_axis", "reduce_in_lanes"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_meaning_stays(name, seed):
+    make, transform = TRANSFORMED[name]
+    before = make()
+    rng = np.random.default_rng(seed)
+    sizes = {s.name: 5 for s in before.sizes if s.name in ("m", "n")}
+    arguments = complete(before, rng, sizes)
+    want, got = interpret(before, arguments), interpret(transform(before), arguments)
+    for buffer in before.parameters:
+        np.testing.assert_allclose(got[buffer.name], want[buffer.name], rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("cuts", [[0, 5], [0, 0, 2, 5, 5], [0, 1, 2, 3, 4, 5]])
+def test_grouped_rows_mean_the_same(cuts):
+    before = spmm()
+    arguments = complete(before, np.random.default_rng(3), {"m": 5, "n": 4})
+    after = group_axis(before, "I")
+    got = interpret(after, arguments | {"num_T": len(cuts) - 1, "T_ptr": np.array(cuts)})
+    np.testing.assert_array_equal(got["C"], interpret(before, arguments)["C"])
+
+
+def test_transformations_are_recorded_in_order():
+    program = sparse_fuse(sparse_reorder(remove_init(spmm()), "mul", ("K", "I", "J")), "mul", ("I", "J"))
+    assert program.provenance == ("sparse_reorder(mul, K, I, J)", "sparse_fuse(mul, I, J)")
