@@ -13,8 +13,9 @@ from torch import Tensor
 from ..compiler.programs.sddmm import SddmmSpec
 from ..compiler.programs.spmm import SpmmSpec
 from ..formats.row_groups import balanced_row_groups
-from ..planner.balance import group_count
 from ..planner.kernels import sddmm_kernel, spmm_kernel
+from ..planner.spmm import SpmmPlan, group_count, plan_spmm
+from .memory import empty
 
 # A row costs its output and the loop around it beside its edges.
 ROW_COST = 2.0
@@ -39,30 +40,42 @@ def run_spmm(graph, x: Tensor, weight: Tensor | None, mean: bool, source_scale: 
     features = x.shape[1]
     if graph.num_edges == 0 or features == 0:
         return x.new_zeros((rows, *shape[1:]))
-    out = x.new_empty((rows, features))
-    groups, structure = _structure(graph, features)
+    plan = _spmm_plan(graph, features, x.itemsize)
     # an edge order matters only where there are weights to find
     edge_ids = graph.edge_ids if weight is not None else None
-    key = (features, heads, x.dtype, graph.indices.dtype, weight is not None, edge_ids is not None, mean,
-           source_scale is not None, groups > 1)
-    entry = _spmm_entries.get(key)
-    if entry is None:
-        spec = SpmmSpec(features, heads, _name(x.dtype), _name(graph.indices.dtype), *key[4:8])
-        entry = _spmm_entries[key] = spmm_kernel(spec, groups > 1).entry
-    arguments = [*structure[0]]
+    if weight is not None and heads == 1:
+        weight = weight.view(-1)
+    sizes, arrays = _structure(graph, plan.groups)
+    arguments = [*sizes]
     if edge_ids is not None:
         arguments.append(weight.shape[0])
-    arguments += structure[1]
+    arguments += arrays
     if edge_ids is not None:
         arguments.append(edge_ids)
     if weight is not None:
-        arguments.append(weight if heads > 1 else weight.view(-1))
+        arguments.append(weight)
     if source_scale is not None:
         arguments.append(source_scale)
     if mean:
         arguments.append(graph.in_degrees)
+    key = (features, heads, x.dtype, graph.indices.dtype, weight is not None, edge_ids is not None, mean,
+           source_scale is not None, plan.groups > 1, plan.prefetch)
+    entry = _spmm_entries.get(key)
+    if entry is None:
+        spec = SpmmSpec(features, heads, _name(x.dtype), _name(graph.indices.dtype), *key[4:8])
+        entry = _spmm_entries[key] = spmm_kernel(spec, plan.groups > 1, plan.prefetch).entry
+    out = empty(x, rows, features)
     entry(*arguments, x, out)
     return out if len(shape) == 2 else out.view(rows, *shape[1:])
+
+
+def _spmm_plan(graph, features: int, itemsize: int) -> SpmmPlan:
+    threads = torch.get_num_threads()
+    key = (features, itemsize, threads)
+    plan = graph.plans.get(key)
+    if plan is None:
+        plan = graph.plans[key] = plan_spmm(*graph.shape, graph.num_edges, features, itemsize, threads)
+    return plan
 
 
 def run_sddmm(graph, u: Tensor, v: Tensor, row_scale: Tensor | None) -> Tensor:
@@ -71,24 +84,24 @@ def run_sddmm(graph, u: Tensor, v: Tensor, row_scale: Tensor | None) -> Tensor:
     if u.dim() == 3:
         heads = u.shape[1]
         u, v = u.flatten(1), v.flatten(1)
-    u = u.contiguous()  # the row groups of U leave no room for a row stride
     features = u.shape[1]
     edges = graph.num_edges
     shape = (edges,) if heads is None else (edges, heads)
     if edges == 0 or features == 0:
         return u.new_zeros(shape)
-    out = u.new_empty((edges, heads or 1))
-    groups, structure = _structure(graph, features)
+    out = empty(u, edges, heads or 1)
+    groups = group_count(edges, graph.shape[0], features, torch.get_num_threads())
+    sizes, arrays = _structure(graph, groups)
     edge_ids = graph.edge_ids
     key = (features, heads or 1, u.dtype, graph.indices.dtype, edge_ids is not None, row_scale is not None, groups > 1)
     entry = _sddmm_entries.get(key)
     if entry is None:
         spec = SddmmSpec(features, heads or 1, _name(u.dtype), _name(graph.indices.dtype), *key[4:6])
         entry = _sddmm_entries[key] = sddmm_kernel(spec, groups > 1).entry
-    arguments = [*structure[0]]
+    arguments = [*sizes]
     if edge_ids is not None:
         arguments.append(edges)
-    arguments += structure[1]
+    arguments += arrays
     if edge_ids is not None:
         arguments.append(edge_ids)
     if row_scale is not None:
@@ -97,14 +110,12 @@ def run_sddmm(graph, u: Tensor, v: Tensor, row_scale: Tensor | None) -> Tensor:
     return out.view(shape)
 
 
-def _structure(graph, width: int):
-    """(number of row groups, (sizes, index arrays)): the leading arguments of every kernel on this graph."""
-    groups = group_count(graph.num_edges, graph.shape[0], width, torch.get_num_threads())
-    plans = graph.plans
-    found = plans.get(groups)
+def _structure(graph, groups: int):
+    """(sizes, index arrays): the leading arguments of every kernel on this graph in so many row groups."""
+    found = graph.plans.get(groups)
     if found is None:
         rows, cols = graph.shape
         group_ptr = balanced_row_groups(graph.indptr, groups, cost_per_row=ROW_COST)
         found = ((groups, rows, cols, graph.num_edges), (group_ptr, graph.indptr, graph.indices))
-        found = plans.setdefault(groups, found)
-    return groups, found
+        found = graph.plans.setdefault(groups, found)
+    return found

@@ -1,0 +1,48 @@
+"""The plan of an SpMM on one graph: how its rows are shared out, and how far gathers run ahead.
+
+Rules, each with the measurement behind it in docs/performance.md:
+
+- One thread where the work is less than a parallel region costs; else groups of rows of equal cost, taken dynamically.
+- Prefetch where the dense operand does not fit half of the last-level cache and each of its rows is gathered a few times only.
+  Elsewhere most gathers hit a cache, and a prefetch is one more instruction for data that is near anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .machine import last_level_cache_bytes
+
+# Below this many multiply-adds a parallel region costs more than it saves (about 10 microseconds of one core).
+SERIAL_WORK = 1 << 16
+# Groups per thread: enough that a slow core, or one heavy row, does not leave the others waiting.
+GROUPS_PER_THREAD = 16
+# Non-zeros to look ahead: a gather from memory takes about as long as so many from the cache.
+PREFETCH_DISTANCE = 8
+# Gathers per row of the dense operand from which most of them hit a cache.
+REUSED = 16
+
+
+@dataclass(frozen=True)
+class SpmmPlan:
+    """groups: row groups of the parallel loop, 1 for one thread. prefetch: distance in non-zeros, 0 for none."""
+
+    groups: int
+    prefetch: int
+
+
+def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, threads: int) -> SpmmPlan:
+    """The plan for a sparse matrix (rows, cols) with nnz non-zeros times a dense one (cols, features).
+
+    itemsize: bytes of a value.
+    """
+    far = cols * features * itemsize > last_level_cache_bytes() // 2 and nnz < REUSED * cols
+    return SpmmPlan(group_count(nnz, rows, features, threads), PREFETCH_DISTANCE if far else 0)
+
+
+def group_count(nnz: int, rows: int, width: int, threads: int) -> int:
+    """Row groups of equal cost for a parallel loop over them; 1 where one thread is fastest."""
+    work = nnz * width + rows
+    if threads < 2 or work < SERIAL_WORK:
+        return 1
+    return min(GROUPS_PER_THREAD * threads, max(threads, work // (SERIAL_WORK // 2)), max(rows, 1))
