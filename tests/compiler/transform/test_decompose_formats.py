@@ -75,7 +75,7 @@ def run(program, arguments):
     dtypes |= {b.name: b.dtype for b in program.parameters}
     for name in program.parameter_names:
         value = arguments[name]
-        typed[name] = value if isinstance(value, int) else np.array(value, dtype=dtypes[name])
+        typed[name] = value if isinstance(value, int) else np.asarray(value).astype(dtypes[name])
     kernel_of(program)(*typed.values())
     return typed
 

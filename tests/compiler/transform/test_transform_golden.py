@@ -90,3 +90,23 @@ def test_grouped_rows_mean_the_same(cuts):
 def test_transformations_are_recorded_in_order():
     program = sparse_fuse(sparse_reorder(remove_init(spmm()), "mul", ("K", "I", "J")), "mul", ("I", "J"))
     assert program.provenance == ("sparse_reorder(mul, K, I, J)", "sparse_fuse(mul, I, J)")
+
+
+@pytest.mark.parametrize("on", ["the tiled axis", "the reduction"])
+def test_tiles_keep_their_conditions(on):
+    def body(p, i, J, K, B, C, S):
+        with p.iterate("sum", (J, K), "RS") as (j, k):
+            with p.init():
+                S[k] = 0
+            p.where(k < 4 if on == "the tiled axis" else j < 3)
+            S[k] = S[k] + B[j, k]
+        with p.iterate("out", (K,), "S", ("f",)) as (f,):
+            p.where(f > 0)
+            C[i, f] = S[f]
+
+    before = local_sum(body)
+    arguments = complete(before, np.random.default_rng(1), {"m": 5, "n": 6})
+    arguments["C"][:] = 9
+    got = interpret(tile_axis(before, "K", ((2, 1), (3,))), arguments)["C"]
+    np.testing.assert_array_equal(got, interpret(before, arguments)["C"])
+    assert (got[:, 0] == 9).all() and not (got[:, 1:] == 9).any()
