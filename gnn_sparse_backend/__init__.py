@@ -19,6 +19,7 @@ _HOMES = {
     "Graph": "gnn_sparse_backend.ops.graph",
     "spmm": "gnn_sparse_backend.ops.spmm",
     "sddmm": "gnn_sparse_backend.ops.sddmm",
+    "reuse_memory": "gnn_sparse_backend.ops.allocator",
     "enable": "gnn_sparse_backend.integrations",
     "disable": "gnn_sparse_backend.integrations",
     "enabled": "gnn_sparse_backend.integrations",

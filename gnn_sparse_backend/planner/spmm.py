@@ -3,8 +3,8 @@
 Rules, each with the measurement behind it in docs/performance.md:
 
 - One thread where the work is less than a parallel region costs; else groups of rows of equal cost, taken dynamically.
-- Prefetch where the dense operand does not fit half of the last-level cache and each of its rows is gathered a few times only.
-  Elsewhere most gathers hit a cache, and a prefetch is one more instruction for data that is near anyway.
+- Prefetch where the dense operand does not fit half of the last-level cache, its rows are a few cache lines, and each is
+  gathered a few times only. Elsewhere most gathers hit a cache, or the hardware streams along a long row by itself.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ SERIAL_WORK = 1 << 16
 GROUPS_PER_THREAD = 16
 # Non-zeros to look ahead: a gather from memory takes about as long as so many from the cache.
 PREFETCH_DISTANCE = 8
+# Widest row worth a prefetch, in bytes.
+SHORT_ROW = 256
 # Gathers per row of the dense operand from which most of them hit a cache.
 REUSED = 16
 
@@ -36,7 +38,8 @@ def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, thre
 
     itemsize: bytes of a value.
     """
-    far = cols * features * itemsize > last_level_cache_bytes() // 2 and nnz < REUSED * cols
+    row = features * itemsize
+    far = row <= SHORT_ROW and cols * row > last_level_cache_bytes() // 2 and nnz < REUSED * cols
     return SpmmPlan(group_count(nnz, rows, features, threads), PREFETCH_DISTANCE if far else 0)
 
 
