@@ -84,7 +84,8 @@ class Problem:
         graph = self.graph
         x = self.x.detach().numpy()
         weight = np.ones(graph.num_edges) if self.weight is None else self.weight.detach().numpy().astype(np.float64)
-        matrix = scipy.sparse.csr_matrix((weight, graph.indices, graph.indptr), shape=graph.shape)
+        # a copy: SciPy merges parallel edges in place where it needs the canonical form
+        matrix = scipy.sparse.csr_matrix((weight, graph.indices, graph.indptr), shape=graph.shape, copy=True)
         features = x.shape[1]
         columns = np.unique(np.linspace(0, features - 1, CHECKED_COLUMNS).astype(int))
         checks = [_product(matrix, x, columns)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from ...coordinate.axes import StageIError
-from ...coordinate.program import Iteration
+from ...coordinate.axes import Axis, StageIError
+from ...coordinate.program import Iteration, Store, walk_iterations
 from ...lower.nest import plan_nest
 from ...position.function import PositionFunction
 from .loops import set_loop_kind
@@ -17,8 +17,8 @@ def parallelize_spatial(stage2: PositionFunction, iteration: Iteration) -> Posit
     TVM's `parallel` refuses a block that adds to what it has not initialised; here stage I says that the elements of a
     spatial axis write disjoint places.
 
-    Preconditions, each refused with a StageIError: the iteration is not nested in another; its outermost axis is spatial
-    and its coordinates are unique; the loop is not fused over a reduction axis.
+    Preconditions, each refused with a StageIError: the iteration is not nested in another; its outermost loop is over
+    spatial axes; where their coordinates may repeat, every store is to the visited element itself.
 
         for i in range(m):                 for i in parallel(m):
             with block("rows_0"): ...  ->      with block("rows_0"): ...
@@ -38,6 +38,21 @@ def refuses(stage2: PositionFunction, iteration: Iteration) -> str | None:
     outer = plan_nest(iteration).segments[0][0]
     if outer.kind != "S":
         return f"begins with axis {outer.axes[-1].name!r}, which is not spatial"
-    if not all(axis.unique for axis in outer.axes if axis.is_sparse and not outer.fused):
-        return f"begins with axis {outer.axes[-1].name!r}, whose coordinates may repeat"
+    for axis in outer.axes:
+        if not axis.unique and not all(_stores_the_element(s, axis, iteration) for s in _stores(iteration)):
+            return f"visits axis {axis.name!r}, whose coordinates may repeat, and stores by the coordinate"
     return None
+
+
+def _stores(iteration: Iteration):
+    """Every store that outlives its element of the iteration."""
+    for it in walk_iterations((iteration,)):
+        stores = (*it.init, *(s for s in it.body if isinstance(s, Store)))
+        yield from (s for s in stores if s.buffer.scope != "local")
+
+
+def _stores_the_element(store: Store, axis: Axis, iteration: Iteration) -> bool:
+    """The store is to the very element that is visited, not to what its coordinate names."""
+    if axis not in store.buffer.axes:
+        return False
+    return store.indices[store.buffer.axes.index(axis)] == iteration.variable(axis)

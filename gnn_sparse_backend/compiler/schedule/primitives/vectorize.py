@@ -17,7 +17,7 @@ def vectorize_spatial(stage2: PositionFunction, iteration: Iteration) -> Positio
     TVM's `vectorize` refuses a block that reads what it writes; here stage I says that it is safe.
 
     Preconditions, each refused with a StageIError: one axis, spatial, dense-fixed of static length; a body of stores
-    only; every buffer that is stored to is read at the very same indices, if at all.
+    only, each to a place of the element's own; every buffer that is stored to is read at the very same indices, if at all.
 
         for k in range(64):                                  for k in vectorized(64):
             with block("sum_0"): S[vk] = S[vk] + x[vk]  ->       with block("sum_0"): S[vk] = S[vk] + x[vk]
@@ -38,7 +38,10 @@ def refuses(iteration: Iteration) -> str | None:
         return f"is over axis {axis.name!r}, which is not dense-fixed of static length"
     if not all(isinstance(s, Store) for s in iteration.body):
         return "holds other iterations"
+    var = iteration.variables[0]
     for store in iteration.body:
+        if not any(e == var for index in store.indices for e in walk(index)):
+            return f"stores every element to the same place of {store.buffer.name!r}"
         for other in iteration.body:
             for expr in (e for root in (other.value, *other.indices) for e in walk(root)):
                 if isinstance(expr, Load) and expr.buffer == store.buffer and expr.indices != store.indices:
