@@ -19,6 +19,7 @@ _HOMES = {
     "Graph": "gnn_sparse_backend.ops.graph",
     "spmm": "gnn_sparse_backend.ops.spmm",
     "sddmm": "gnn_sparse_backend.ops.sddmm",
+    "empty_cache": "gnn_sparse_backend.ops.memory",
     "reuse_memory": "gnn_sparse_backend.ops.allocator",
     "enable": "gnn_sparse_backend.integrations",
     "disable": "gnn_sparse_backend.integrations",

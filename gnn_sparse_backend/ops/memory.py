@@ -1,44 +1,105 @@
-"""Where operators put their results."""
+"""Where operators put their results: fresh small tensors, and large ones in memory that earlier results have left."""
 from __future__ import annotations
 
-import ctypes
-import functools
-import sys
+import mmap
+import os
+import threading
+import weakref
 
+import psutil
 import torch
 from torch import Tensor
 
 _HUGE = 2 << 20
-_MADV_HUGEPAGE = 14
-# Below this the pages of a fresh tensor are few, and malloc reuses them.
+# Below this a tensor has few pages, and malloc reuses them.
 _WORTHWHILE = 4 << 20
+# A block may be this much larger than what is asked of it.
+_SLACK = 1.125
+
+
+class Pool:
+    """Memory of dropped results, kept for the next ones of about the same size.
+
+    A large tensor is otherwise fresh memory from the system at every call. Its first touch costs a page fault per 4 KiB,
+    up to half of the time of a product that writes it once, and several times more on a virtual machine that gives
+    free pages back to its host. A block is leased to one tensor, and comes back when the last view of it dies.
+
+    limit: bytes kept for later at most; beyond it the blocks that have waited longest go back to the system.
+    """
+
+    def __init__(self, limit: int):
+        self.limit = limit
+        self._free: list[tuple[int, mmap.mmap]] = []
+        # reentrant: a block may come back while this thread holds the lock, when the collector runs
+        self._lock = threading.RLock()
+
+    @property
+    def kept(self) -> int:
+        """Bytes that wait for the next tensor."""
+        with self._lock:
+            return sum(size for size, _ in self._free)
+
+    def lease(self, nbytes: int):
+        """A writable buffer of at least ``nbytes``, which comes back by itself when nothing refers to it any more."""
+        size, block = self._take(nbytes) or self._make(nbytes)
+        view = memoryview(block)
+        weakref.finalize(view, self._give_back, size, block).atexit = False
+        return view
+
+    def clear(self) -> None:
+        """Give everything that waits back to the system."""
+        with self._lock:
+            self._free = []
+
+    def _take(self, nbytes: int):
+        with self._lock:
+            for at in range(len(self._free) - 1, -1, -1):
+                if nbytes <= self._free[at][0] <= nbytes * _SLACK:
+                    return self._free.pop(at)
+        return None
+
+    def _make(self, nbytes: int):
+        size = -(-nbytes // _HUGE) * _HUGE
+        block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            try:
+                block.madvise(mmap.MADV_HUGEPAGE)
+            except OSError:  # a kernel without huge pages: a hint the less
+                pass
+        return size, block
+
+    def _give_back(self, size: int, block: mmap.mmap) -> None:
+        with self._lock:
+            self._free.append((size, block))
+            excess = sum(s for s, _ in self._free) - self.limit
+            while self._free and excess > 0:
+                excess -= self._free.pop(0)[0]
+
+
+def _limit() -> int:
+    """Bytes to keep: ``GSB_POOL_BYTES``, by default a sixteenth of the machine's memory; 0 keeps nothing."""
+    text = os.environ.get("GSB_POOL_BYTES")
+    if text is None:
+        return psutil.virtual_memory().total // 16
+    if not text.isdecimal():
+        raise ValueError(f"GSB_POOL_BYTES must be a number of bytes, got {text!r}")
+    return int(text)
+
+
+POOL = Pool(_limit())
 
 
 def empty(like: Tensor, *shape: int) -> Tensor:
-    """An uninitialised, contiguous tensor of the type and device of ``like``; a large one on huge pages where Linux allows.
-
-    A large tensor is fresh memory from the system at every call, and its first touch costs a page fault per 4 KiB: for an
-    output that is written once this was up to half of the whole product's time. Huge pages take 512 times fewer,
-    and later gathers from the tensor miss the TLB less. They are a hint: where it is refused nothing changes.
-    """
-    out = like.new_empty(shape)
-    nbytes = out.numel() * out.element_size()
-    if nbytes >= _WORTHWHILE and out.device.type == "cpu":
-        advise = _madvise()
-        if advise is not None:
-            address = out.data_ptr()
-            start = -(-address // _HUGE) * _HUGE
-            length = (address + nbytes) // _HUGE * _HUGE - start
-            if length > 0:
-                advise(start, length, _MADV_HUGEPAGE)
-    return out
+    """An uninitialised, contiguous tensor of the type and device of ``like``; a large one from the pool."""
+    nbytes = like.element_size()
+    for length in shape:
+        nbytes *= length
+    if nbytes < _WORTHWHILE or like.device.type != "cpu" or not POOL.limit or os.name != "posix":
+        return like.new_empty(shape)
+    count = nbytes // like.element_size()
+    return torch.frombuffer(POOL.lease(nbytes), dtype=like.dtype, count=count).view(shape)
 
 
-@functools.lru_cache(maxsize=None)
-def _madvise():
-    if not sys.platform.startswith("linux"):
-        return None
-    function = ctypes.CDLL(None).madvise
-    function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    function.restype = ctypes.c_int
-    return function
+def empty_cache() -> None:
+    """Give the memory that is kept for later results back to the system. Live tensors are not touched."""
+    POOL.clear()

@@ -52,8 +52,94 @@ def test_results_are_plain_tensors(shape, dtype):
     assert bool((out == 2).all())
 
 
-def test_a_refused_hint_changes_nothing(monkeypatch):
-    monkeypatch.setattr(memory, "_madvise", lambda: lambda *hint: -1)
-    assert memory.empty(torch.empty(1), 1 << 21).fill_(3).sum() == 3 * (1 << 21)
-    monkeypatch.setattr(memory, "_madvise", lambda: None)
-    assert memory.empty(torch.empty(1), 1 << 21).fill_(3).sum() == 3 * (1 << 21)
+@pytest.fixture
+def pool(monkeypatch):
+    fresh = memory.Pool(64 << 20)
+    monkeypatch.setattr(memory, "POOL", fresh)
+    return fresh
+
+
+def large(rows: int = 1 << 19) -> torch.Tensor:
+    return memory.empty(torch.empty(1), rows, 4)  # 8 MiB
+
+
+def test_a_dropped_result_leaves_its_memory(pool):
+    first = large()
+    address = first.data_ptr()
+    del first
+    assert pool.kept == 8 << 20
+    assert large().data_ptr() == address
+
+
+def test_views_and_gradients_keep_the_memory(pool):
+    first = large()
+    view = first[7:9]
+    view.fill_(5)
+    del first
+    assert pool.kept == 0
+    other = large().fill_(1)
+    assert bool((view == 5).all()) and bool((other == 1).all())
+
+
+def test_no_two_live_results_share_memory(pool):
+    live = [large().fill_(i) for i in range(6)]
+    assert all(bool((t == i).all()) for i, t in enumerate(live))
+    assert len({t.data_ptr() for t in live}) == 6
+
+
+def test_the_pool_is_bounded_and_can_be_emptied(pool):
+    del_me = [large() for _ in range(20)]
+    del del_me
+    assert 0 < pool.kept <= 64 << 20
+    memory.empty_cache()
+    assert pool.kept == 0
+
+
+def test_another_size_takes_other_memory(pool):
+    first = large()
+    address = first.data_ptr()
+    del first
+    assert large(1 << 20).data_ptr() != address and large(1 << 18).data_ptr() != address
+    # nearly the same size is the same memory
+    assert large((1 << 19) - 1000).data_ptr() == address
+
+
+def test_threads_get_memory_of_their_own(pool):
+    from concurrent.futures import ThreadPoolExecutor
+
+    def work(i):
+        for _ in range(20):
+            mine = large().fill_(i)
+            if not bool((mine == i).all()):
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(work, range(8)))
+
+
+def test_nothing_is_kept_without_a_limit(monkeypatch):
+    monkeypatch.setattr(memory, "POOL", memory.Pool(0))
+    large().fill_(1)
+    assert memory.POOL.kept == 0
+
+
+def test_a_limit_that_is_no_number_is_refused(monkeypatch):
+    monkeypatch.setenv("GSB_POOL_BYTES", "1GB")
+    with pytest.raises(ValueError, match="GSB_POOL_BYTES must be a number of bytes, got '1GB'"):
+        memory._limit()
+
+
+def test_results_of_the_operator_come_from_the_pool(pool):
+    graph = gsb.Graph.from_coo(torch.arange(1 << 15), torch.arange(1 << 15), (1 << 15, 1 << 15))
+    x = torch.randn(1 << 15, 64, requires_grad=True)
+    y = gsb.spmm(graph, x)
+    assert torch.equal(y, x)
+    y.sum().backward()
+    assert torch.equal(x.grad, torch.ones_like(x))
+    y = y.detach()
+    y += 1
+    del y
+    gradient = x.grad
+    del x
+    assert pool.kept > 0 and torch.equal(gradient, torch.ones_like(gradient))
