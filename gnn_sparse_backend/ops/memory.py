@@ -41,7 +41,8 @@ class Pool:
 
     def lease(self, nbytes: int):
         """A writable buffer of at least ``nbytes``, which comes back by itself when nothing refers to it any more."""
-        size, block = self._take(nbytes) or self._make(nbytes)
+        wanted = -(-nbytes // _HUGE) * _HUGE
+        size, block = self._take(wanted) or self._make(wanted)
         view = memoryview(block)
         weakref.finalize(view, self._give_back, size, block).atexit = False
         return view
@@ -51,15 +52,15 @@ class Pool:
         with self._lock:
             self._free = []
 
-    def _take(self, nbytes: int):
+    def _take(self, wanted: int):
         with self._lock:
             for at in range(len(self._free) - 1, -1, -1):
-                if nbytes <= self._free[at][0] <= nbytes * _SLACK:
+                if wanted <= self._free[at][0] <= wanted * _SLACK:
                     return self._free.pop(at)
         return None
 
-    def _make(self, nbytes: int):
-        size = -(-nbytes // _HUGE) * _HUGE
+    @staticmethod
+    def _make(size: int):
         block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             try:

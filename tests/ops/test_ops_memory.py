@@ -71,6 +71,14 @@ def test_a_dropped_result_leaves_its_memory(pool):
     assert large().data_ptr() == address
 
 
+@pytest.mark.parametrize("rows", [(1 << 18) + 1, 300_000, 330_001, (1 << 19) - 1, 700_000, 1_000_003])
+def test_every_size_is_used_again(pool, rows):
+    first = large(rows)
+    address = first.data_ptr()
+    del first
+    assert large(rows).data_ptr() == address
+
+
 def test_views_and_gradients_keep_the_memory(pool):
     first = large()
     view = first[7:9]
