@@ -10,6 +10,8 @@ import psutil
 import torch
 from torch import Tensor
 
+from ..compiler.kernels.fork import own_locks
+
 _HUGE = 2 << 20
 # Below this a tensor has few pages, and malloc reuses them.
 _WORTHWHILE = 4 << 20
@@ -30,6 +32,9 @@ class Pool:
     def __init__(self, limit: int):
         self.limit = limit
         self._free: list[tuple[int, mmap.mmap]] = []
+        own_locks(self)
+
+    def make_locks(self) -> None:
         # reentrant: a block may come back while this thread holds the lock, when the collector runs
         self._lock = threading.RLock()
 

@@ -1,8 +1,11 @@
 """Where results are put: huge pages for large outputs, and memory that is used again."""
 
+import os
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
 
 import pytest
 import torch
@@ -151,3 +154,25 @@ def test_results_of_the_operator_come_from_the_pool(pool):
     gradient = x.grad
     del x
     assert pool.kept > 0 and torch.equal(gradient, torch.ones_like(gradient))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_forked_while_the_pool_is_locked_can_use_it(pool):
+    locked, done = threading.Event(), threading.Event()
+
+    def hold():
+        with pool._lock:
+            locked.set()
+            done.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert locked.wait(60)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # a child that waits for the lock dies of this
+        os._exit(0 if pool.lease(8 << 20).nbytes == 8 << 20 else 1)
+    _, status = os.waitpid(child, 0)
+    done.set()
+    holder.join()
+    assert status == 0

@@ -14,7 +14,7 @@ from ..coordinate.program import Buffer, Iteration, Program, Store
 from ..coordinate.validate import validate
 from ..position.function import PositionFunction
 from .auxiliary import Auxiliary, auxiliary_buffers
-from .nest import Loop, Nest, plan_nest
+from .nest import Loop, Nest, block_name, plan_nest
 from .regions import close_regions
 from .scope import Scope, index
 from .translate import compress, unfuse, value
@@ -101,7 +101,7 @@ def _segment(iteration: Iteration, nest: Nest, number: int, scope: Scope) -> Non
             var = frames.enter_context(T.serial(0, count))
             IRBuilder.name(loop.axes[-1].name.lower(), var)
             variables.append(var)
-        frames.enter_context(T.sblock(iteration.name if last else f"{iteration.name}_{number}"))
+        frames.enter_context(T.sblock(block_name(iteration, number)))
         for loop, var in zip(loops, variables):
             scope = _bind(iteration, loop, var, scope)
         if number == nest.init_segment:

@@ -58,3 +58,9 @@ def _loops(iteration: Iteration) -> list[Loop]:
             kinds = {k for a, k in zip(iteration.axes, iteration.kinds) if a in group}
             loops.append(Loop(group, "R" if "R" in kinds else "S"))
     return loops
+
+
+def block_name(iteration: Iteration, segment: int) -> str:
+    """The block that closes a segment of the iteration's nest: the last one has the iteration's name."""
+    last = segment == len(plan_nest(iteration).segments) - 1
+    return iteration.name if last else f"{iteration.name}_{segment}"

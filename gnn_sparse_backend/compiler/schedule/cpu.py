@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tvm import s_tir
 
-from ..coordinate.program import Iteration, Program, walk_iterations
-from ..lower.nest import plan_nest
+from ..coordinate.program import Program, walk_iterations
+from ..lower.nest import block_name, plan_nest
 from ..position.function import PositionFunction
 from .primitives import parallelize, vectorize
 from .primitives.prefetch import prefetch_gather
@@ -57,12 +57,6 @@ class CpuSchedule:
         # last: it parts the loops above a block from the block
         stage2 = decompose_reductions(stage2)
         return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))
-
-
-def block_name(iteration: Iteration, segment: int) -> str:
-    """The block that closes a segment of the iteration's nest."""
-    last = segment == len(plan_nest(iteration).segments) - 1
-    return iteration.name if last else f"{iteration.name}_{segment}"
 
 
 def decompose_reductions(stage2: PositionFunction) -> PositionFunction:

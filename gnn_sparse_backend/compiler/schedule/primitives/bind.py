@@ -8,7 +8,7 @@ from tvm import tirx
 
 from ...coordinate.axes import StageIError
 from ...coordinate.program import Iteration
-from ...lower.nest import plan_nest
+from ...lower.nest import block_name, plan_nest
 from ...position.function import PositionFunction
 from . import parallelize
 from .loops import bind_loop, bound_loop, rewrite_loop
@@ -34,7 +34,7 @@ def bind_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunc
         raise StageIError(f"bind_spatial: iteration {iteration.name!r} is nested in another")
     nest = plan_nest(iteration)
     first = nest.segments[0]
-    block = iteration.name if len(nest.segments) == 1 else f"{iteration.name}_0"
+    block = block_name(iteration, 0)
     depth = len(first)
     if parallelize.refuses(stage2, iteration) is not None:
         return _one_thread(stage2, block, depth)

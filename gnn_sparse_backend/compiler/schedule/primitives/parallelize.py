@@ -6,7 +6,7 @@ from tvm import tirx
 
 from ...coordinate.axes import Axis, StageIError
 from ...coordinate.program import Iteration, Store, walk_iterations
-from ...lower.nest import plan_nest
+from ...lower.nest import block_name, plan_nest
 from ...position.function import PositionFunction
 from .loops import set_loop_kind
 
@@ -27,7 +27,7 @@ def parallelize_spatial(stage2: PositionFunction, iteration: Iteration) -> Posit
     if reason:
         raise StageIError(f"parallelize_spatial: iteration {iteration.name!r} {reason}")
     nest = plan_nest(iteration)
-    block = iteration.name if len(nest.segments) == 1 else f"{iteration.name}_0"
+    block = block_name(iteration, 0)
     return set_loop_kind(stage2, block, tirx.ForKind.PARALLEL, level=len(nest.segments[0]) - 1)
 
 
