@@ -152,6 +152,14 @@ class Graph:
         return self._csr.derived("in_degrees", in_degrees)
 
     @property
+    def edge_numbers(self) -> Tensor:
+        """(edges,) edge, in the user's order, at each CSR position: ``edge_ids``, or counting up."""
+        if self.edge_ids is not None:
+            return self.edge_ids
+        return self._csr.derived("edge_numbers", lambda c: torch.arange(
+            c.indices.numel(), dtype=c.indices.dtype, device=c.indices.device))
+
+    @property
     def inverse_in_degrees(self) -> Tensor:
         """(destinations,) float32: 1 / max(in-degree, 1)."""
         return inverse_in_degrees(self._csr, torch.float32)

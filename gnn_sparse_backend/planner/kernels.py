@@ -6,6 +6,8 @@ import functools
 
 from ..compiler.compile import compile_program
 from ..compiler.kernels.kernel import Kernel
+from ..compiler.programs.aggregate import AggregateSpec, aggregate
+from ..compiler.programs.edge_map import EdgeMapSpec, edge_map
 from ..compiler.programs.sddmm import SddmmSpec, sddmm
 from ..compiler.programs.spmm import ACCUMULATOR, SpmmSpec, spmm
 from ..compiler.schedule.cpu import CpuSchedule, Prefetch
@@ -40,3 +42,36 @@ def sddmm_kernel(spec: SddmmSpec, parallel: bool) -> Kernel:
     target = host_target()
     lanes = sum_lanes(spec.features // spec.heads, _BYTES[ACCUMULATOR[spec.dtype]], target)
     return compile_program(reduce_in_lanes(sddmm(spec), "dot", lanes), CpuSchedule(parallel=parallel), target)
+
+
+@functools.lru_cache(maxsize=None)
+def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0) -> Kernel:
+    """The kernel of an aggregation; serial where a parallel region would cost more than it saves.
+
+    prefetch: how many non-zeros the gathers of whole rows of column operands look ahead, 0 for none.
+    """
+    target = host_target()
+    # a choice is kept beside the value, in 64 bits
+    itemsize = _BYTES[ACCUMULATOR[spec.dtype]] + 8 * len(spec.chosen)
+    tiles = register_tiles(spec.features, itemsize, target)
+    gathered = [f"X{number}" for number, x in enumerate(spec.operands)
+                if x.at == "column" and x.width == spec.features]
+    ahead = []
+    first = 0
+    for number, tile in enumerate(tiles if prefetch else ()):
+        ahead += [Prefetch(f"edges_tile_{number}", buffer, first, sum(tile), prefetch) for buffer in gathered]
+        first += sum(tile)
+    schedule = CpuSchedule(parallel=parallel, prefetch=tuple(ahead))
+    return compile_program(tile_axis(aggregate(spec), "K", tiles), schedule, target)
+
+
+@functools.lru_cache(maxsize=None)
+def edge_map_kernel(spec: EdgeMapSpec, parallel: bool) -> Kernel:
+    """The kernel of an edge map."""
+    target = host_target()
+    itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
+    if spec.terms == 1:
+        program = tile_axis(edge_map(spec), "H", register_tiles(spec.width, itemsize, target))
+    else:
+        program = reduce_in_lanes(edge_map(spec), "sum", sum_lanes(spec.terms, itemsize, target))
+    return compile_program(program, CpuSchedule(parallel=parallel), target)

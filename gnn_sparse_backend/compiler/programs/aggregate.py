@@ -1,0 +1,122 @@
+"""Aggregation: C[i] = reduce over the edges of row i of a message of the row, the column and the edge.
+
+This one program is SpMM (the message is A[i, j] * B[j], or B[j] alone), every other generalised SpMM of graph learning
+frameworks, its gradients, and segment reduction.
+Rows come in groups (a ragged axis over a dense one), so that a parallel loop over groups of equal cost is balanced
+whatever the degrees are. Results are accumulated in local buffers of at least float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from ..coordinate.builder import ProgramBuilder
+from ..coordinate.expr import Expr, as_expr, cast, differ, either, equal, maximum, number, select
+from ..coordinate.program import Program
+from .message import Message, lower
+from .operands import ACCUMULATOR, Edges, Operand, feature_index
+
+
+@dataclass(frozen=True)
+class AggregateSpec:
+    """What is static in an aggregation.
+
+    message: of ``operands``, by number. dims: feature shape of the message. dtype: of the result.
+    index_dtype: of indptr, indices and edge numbers.
+    numbered: edge arrays are in the order that E gives.
+    reduce: ``sum``, ``mean``, ``max`` or ``min``.
+    chosen: with max and min, what else to store of the edge that was chosen: ``number``, ``column``.
+        Of equal messages the last in the order of the non-zeros is chosen; a row without a choice stores 0.
+    propagate: with max and min, a NaN among the messages is the result; otherwise NaN is never chosen.
+    empty: with max and min, the result of a row without edges is 0; otherwise it is the neutral element.
+    """
+
+    message: Message
+    operands: tuple[Operand, ...]
+    dims: tuple[int, ...]
+    dtype: str = "float32"
+    index_dtype: str = "int32"
+    numbered: bool = False
+    reduce: str = "sum"
+    chosen: tuple[str, ...] = ()
+    propagate: bool = False
+    empty: bool = False
+
+    @property
+    def features(self) -> int:
+        return prod(self.dims)
+
+    @property
+    def degrees(self) -> bool:
+        """Whether the kernel wants the number of edges of each row."""
+        return self.reduce == "mean" or self.empty
+
+
+def aggregate(spec: AggregateSpec) -> Program:
+    """The program.
+
+    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], [D], X0, X1, ..., C, [Number],
+    [Column]); X is the buffer of an operand.
+    """
+    accumulator = ACCUMULATOR[spec.dtype]
+    p = ProgramBuilder("aggregate")
+    edges = Edges(p, spec.index_dtype, spec.numbered)
+    G, I, J = edges.G, edges.I, edges.J
+    K = edges.features(spec.features, "K")
+    if spec.degrees:
+        D = p.buffer("D", (G, I), spec.index_dtype)
+    X = [edges.buffer(f"X{number}", operand) for number, operand in enumerate(spec.operands)]
+    C = p.buffer("C", (G, I, K), spec.dtype)
+    kept = {what: p.buffer(what.capitalize(), (G, I, K), spec.index_dtype) for what in spec.chosen}
+
+    def message(g, i, j, k) -> Expr:
+        return lower(spec.message, [
+            edges.load(buffer, operand, g, i, j, feature_index(k, spec.dims, operand.dims), accumulator)
+            for buffer, operand in zip(X, spec.operands)
+        ], spec.dtype, accumulator)  # fmt: skip
+
+    with p.iterate("rows", (G, I), "SS") as (g, i):
+        Total = p.local("Total", (K,), accumulator)
+        at = {what: p.local(f"At{what.capitalize()}", (K,), "int64") for what in spec.chosen}
+        with p.iterate("edges", (J, K), "RS") as (j, k):
+            with p.init():
+                Total[k] = _neutral(spec.reduce, accumulator)
+                for buffer in at.values():
+                    buffer[k] = as_expr(0)
+            term = message(g, i, j, k)
+            if spec.reduce in ("sum", "mean"):
+                Total[k] = Total[k] + term
+            else:
+                # compared as it would be stored: frameworks store messages
+                term = cast(accumulator, cast(spec.dtype, term))
+                better = _better(spec, Total[k], term)
+                for what, buffer in at.items():
+                    buffer[k] = select(better, j if what == "column" else edges.E[g, i, j], buffer[k])
+                Total[k] = select(better, term, Total[k])
+        with p.iterate("out", (K,), "S", ("f",)) as (f,):
+            total = Total[f]
+            if spec.reduce == "mean":
+                total = total / maximum(cast(accumulator, D[g, i]), 1.0)
+            elif spec.empty:
+                total = select(equal(D[g, i], as_expr(0)), number(0.0, accumulator), total)
+            C[g, i, f] = cast(spec.dtype, total)
+            for what, buffer in kept.items():
+                buffer[g, i, f] = at[what][f]
+    return p.finish()
+
+
+def _neutral(reduce: str, dtype: str) -> Expr:
+    return number({"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf")}[reduce], dtype)
+
+
+def _better(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:
+    """Whether ``term`` takes the place of ``best``."""
+    # of equal terms the last one is chosen, as DGL does; a comparison with NaN never holds
+    better = term >= best if spec.reduce == "max" else term <= best
+    if not spec.propagate:
+        return better
+    return either(better, differ(term, term))
+
+
+__all__ = ["AggregateSpec", "aggregate"]

@@ -1,0 +1,107 @@
+"""Forms: what is static in an aggregation or an edge map before shapes are known, and their derivatives as forms.
+
+A form is made once and kept, so that a call looks its kernel up by shapes and types alone.
+"""
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+
+from ..compiler.programs.message import Message, arg, chosen, operands_of, parse, renumber, same, stored, vjp
+
+_SWAPPED = {"row": "column", "column": "row"}
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """A message, the place of each operand (``row``, ``column``, ``edge``, ``all`` or ``number``), and its reduction.
+
+    reduce: ``sum``, ``mean``, ``max``, ``min``; None for an edge map. The result has the type of operand 0.
+    ties: with max and min, who gets the gradient of equal messages: ``last`` in the order of the non-zeros, where NaN
+        is never chosen and a row without a choice keeps the neutral element, as DGL has it; or ``even``, where they
+        share it, NaN wins and a row without edges is 0, as PyTorch's ``scatter_reduce`` has it.
+
+    Forms compare by identity: make them with ``form``.
+    """
+
+    message: Message
+    places: tuple[str, ...]
+    reduce: str | None
+    ties: str | None
+    calls: dict = field(default_factory=dict)  # what ``kernels`` prepared, by shapes and types
+
+    @functools.cached_property
+    def reads_edges(self) -> bool:
+        """Whether the order of edges matters."""
+        return "edge" in self.places or "number" in self.places
+
+    def gradient(self, operand: int) -> Gradient | None:
+        """How the cotangent of the result becomes that of ``operand``; None if the message does not depend on it."""
+        return _gradient(self, operand)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """A gradient as another form.
+
+    form: an edge map for an operand at the edges, else an aggregation; of the transpose where ``transposed``.
+    sources: for each of its operands the number of the operand of the original, or what else stands there:
+        ``cotangent`` (of the result), ``scale`` (1 / in-degree of each row), ``number`` (nothing), ``chosen`` (numbers
+        of the chosen edges), ``result``.
+    """
+
+    form: Form
+    transposed: bool
+    sources: tuple
+
+
+@functools.lru_cache(maxsize=None)
+def form(message: Message | str, places: tuple[str, ...], reduce: str | None = None, ties: str | None = None) -> Form:
+    """The one form of these properties."""
+    if isinstance(message, str):
+        return form(parse(message), places, reduce, ties)
+    return Form(message, places, reduce, ties)
+
+
+@functools.lru_cache(maxsize=None)
+def _gradient(of: Form, operand: int) -> Gradient | None:
+    count = len(of.places)
+    sources: list = list(range(count))
+    places = list(of.places)
+
+    def extra(source: str, place: str) -> Message:
+        sources.append(source)
+        places.append(place)
+        return arg(len(sources) - 1)
+
+    cotangent = extra("cotangent", "edge" if of.reduce is None else "row")
+    if of.reduce == "mean":
+        cotangent = cotangent * extra("scale", "row")
+    elif of.reduce in ("max", "min"):
+        if of.ties == "last":
+            cotangent = chosen(cotangent, extra("number", "number"), extra("chosen", "row"))
+        else:
+            cotangent = cotangent * same(stored(of.message), extra("result", "row"))
+    message = vjp(of.message, operand, cotangent)
+    if message is None:
+        return None
+    used = operands_of(message)
+    # the type of the result is that of operand 0
+    used = sorted(used, key=lambda i: (isinstance(sources[i], str) and sources[i] != "cotangent", i))
+    place = of.places[operand]
+    transposed = place == "column"
+    where = [places[i] for i in used]
+    if transposed:
+        where = [_SWAPPED.get(p, p) for p in where]
+    derived = form(renumber(message, {old: new for new, old in enumerate(used)}), tuple(where),
+                   None if place == "edge" else "sum")
+    return Gradient(derived, transposed, tuple(sources[i] for i in used))
+
+
+@functools.lru_cache(maxsize=None)
+def ties_count(of: Form) -> tuple[Form, tuple]:
+    """For max and min with even ties: the form that counts the messages equal to the result, and its sources."""
+    used = operands_of(of.message)
+    message = renumber(of.message, {old: new for new, old in enumerate(used)})
+    counted = same(stored(message), arg(len(used)))
+    return form(counted, (*(of.places[i] for i in used), "row"), "sum"), (*used, "result")

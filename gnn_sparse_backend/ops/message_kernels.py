@@ -1,0 +1,182 @@
+"""The boundary to the kernels of aggregations and edge maps: forward only, no autograd, operands already validated.
+
+What a caller guarantees: all tensors on ``graph.device``; operands with one row per row, column or edge of the graph
+as the form says, whose features broadcast as in NumPy; floating operands of one type, but for scales, which have the
+accumulation type.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+
+from ..compiler.programs.aggregate import AggregateSpec
+from ..compiler.programs.edge_map import EdgeMapSpec
+from ..compiler.programs.operands import Operand, collapse
+from ..planner.kernels import aggregate_kernel, edge_map_kernel
+from ..planner.spmm import group_count
+from .form import Form
+from .kernels import _name, _spmm_plan, _structure
+from .layout import kernel_ready
+from .memory import empty
+
+_NEUTRAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf")}
+
+
+@dataclass(slots=True)
+class _Call:
+    """What is known of a call from its shapes and types. kernels: by how it runs."""
+
+    widths: tuple[int, ...]
+    dims: tuple[int, ...]
+    features: int
+    spec: AggregateSpec | EdgeMapSpec
+    kernels: dict
+
+
+def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tuple[str, ...] = ()):
+    """The aggregation over the edges into each row: (rows, ...), with the broadcast features of the operands.
+
+    chosen: with max and min, also ``number`` or ``column`` of the chosen edges, in the index type; then a list.
+    """
+    edge_ids = _edge_ids(graph, form, "number" in chosen)
+    key = _key(operands, form.places, graph, edge_ids is not None, chosen)
+    call = form.calls.get(key)
+    if call is None:
+        call = form.calls[key] = _prepare_aggregate(form, graph, operands, edge_ids is not None, chosen)
+    rows = graph.shape[0]
+    first = operands[0]
+    if graph.num_edges == 0 or call.features == 0:
+        value = 0.0 if form.ties == "even" else _NEUTRAL[form.reduce]
+        out = first.new_full((rows, *call.dims), value)
+        return [out, *(graph.indices.new_zeros(out.shape) for _ in chosen)] if chosen else out
+    plan = _spmm_plan(graph, call.features, first.itemsize)
+    arguments = _arguments(graph, plan.groups, form, call, operands, edge_ids)
+    if call.spec.degrees:
+        arguments.insert(7 if edge_ids is None else 9, graph.in_degrees)  # after the structure
+    kernel = call.kernels.get(plan)
+    if kernel is None:
+        kernel = call.kernels[plan] = aggregate_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
+    out = empty(first, rows, call.features)
+    kept = [empty(graph.indices, rows, call.features) for _ in chosen]
+    kernel(*arguments, out, *kept)
+    if len(call.dims) != 1:
+        out = out.view(rows, *call.dims)
+        kept = [a.view(rows, *call.dims) for a in kept]
+    return [out, *kept] if chosen else out
+
+
+def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tuple[bool, ...] = ()) -> Tensor:
+    """The message of every edge, in the user's edge order: (edges, ...).
+
+    reduced: for each feature dimension of the broadcast operands, whether to sum over it, which leaves extent 1;
+    () for none.
+    """
+    edge_ids = _edge_ids(graph, form, True) if graph.edge_ids is not None else None
+    if "number" in form.places:
+        edge_ids = graph.edge_numbers
+    key = _key(operands, form.places, graph, edge_ids is not None, reduced)
+    call = form.calls.get(key)
+    if call is None:
+        call = form.calls[key] = _prepare_edge_map(form, graph, operands, edge_ids is not None, reduced)
+    edges = graph.num_edges
+    first = operands[0]
+    if edges == 0 or call.features == 0 or call.spec.terms == 0:
+        return first.new_zeros((edges, *call.dims))
+    groups = group_count(edges, graph.shape[0], call.features * call.spec.terms, torch.get_num_threads())
+    arguments = _arguments(graph, groups, form, call, operands, edge_ids)
+    kernel = call.kernels.get(groups > 1)
+    if kernel is None:
+        kernel = call.kernels[groups > 1] = edge_map_kernel(call.spec, groups > 1).entry
+    out = empty(first, edges, call.features)
+    kernel(*arguments, out)
+    return out if len(call.dims) == 1 else out.view(edges, *call.dims)
+
+
+def _edge_ids(graph, form: Form, wanted: bool) -> Tensor | None:
+    """Numbers of the non-zeros where the kernel has to know them; None where they count up or do not matter."""
+    if wanted or "number" in form.places:
+        return graph.edge_numbers
+    return graph.edge_ids if form.reads_edges else None
+
+
+def _key(operands, places, graph, numbered: bool, extra) -> tuple:
+    parts: list = [numbered, extra, graph.indices.dtype]
+    for x, place in zip(operands, places):
+        if x is not None:
+            parts.append(x.shape if place == "all" else x.shape[1:])
+            parts.append(x.dtype)
+    return tuple(parts)
+
+
+def _arguments(graph, groups: int, form: Form, call: _Call, operands, edge_ids: Tensor | None) -> list:
+    sizes, arrays = _structure(graph, groups)
+    arguments = [*sizes]
+    if edge_ids is not None:
+        longest = graph.num_edges
+        for x, place in zip(operands, form.places):
+            if place == "edge":
+                longest = x.shape[0]
+        arguments.append(longest)
+    arguments += arrays
+    if edge_ids is not None:
+        arguments.append(edge_ids)
+    for x, place, width in zip(operands, form.places, call.widths):
+        if place == "number":
+            continue
+        x = kernel_ready(x)
+        if place == "all":
+            x = x.reshape(width)
+        elif x.dim() != 2:
+            x = x.reshape(x.shape[0], width)
+        # only row and column features may be strided
+        arguments.append(x if place != "edge" or x.is_contiguous() else x.contiguous())
+    return arguments
+
+
+def feature_shapes(form: Form, operands) -> list[tuple[int, ...]]:
+    """The feature shape of each operand."""
+    return [() if x is None else tuple(x.shape) if place == "all" else tuple(x.shape[1:])
+            for x, place in zip(operands, form.places)]
+
+
+def broadcast_features(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The common feature shape: NumPy's rules. Raises ValueError that quotes the shapes."""
+    rank = max(map(len, shapes))
+    dims = [1] * rank
+    for shape in shapes:
+        for at, extent in enumerate(shape, rank - len(shape)):
+            if extent != 1:
+                if dims[at] not in (1, extent):
+                    raise ValueError(f"feature shapes {', '.join(map(str, shapes))} do not broadcast: "
+                                     f"{dims[at]} against {extent}")
+                dims[at] = extent
+    return tuple(dims)
+
+
+def _collapsed(form: Form, operands, reduced=()):
+    shapes = feature_shapes(form, operands)
+    dims = broadcast_features(shapes)
+    padded = [(1,) * (len(dims) - len(s)) + s for s in shapes]
+    kept = tuple(1 if gone else e for e, gone in zip(dims, reduced or (False,) * len(dims)))
+    merged, kept_merged, *own = collapse((dims, kept, *padded)) if dims else ((1,),) * (2 + len(padded))
+    described = tuple(Operand(place, o, "int64" if x is None else _name(x.dtype))
+                      for place, o, x in zip(form.places, own, operands))
+    return dims, kept, merged, kept_merged, described
+
+
+def _prepare_aggregate(form: Form, graph, operands, numbered: bool, chosen) -> _Call:
+    dims, _, merged, _, described = _collapsed(form, operands)
+    choice = form.reduce in ("max", "min")
+    spec = AggregateSpec(form.message, described, merged, described[0].dtype, _name(graph.indices.dtype), numbered,
+                         form.reduce, chosen, choice and form.ties == "even", choice and form.ties == "even")
+    return _Call(tuple(o.width for o in described), dims, prod(dims), spec, {})
+
+
+def _prepare_edge_map(form: Form, graph, operands, numbered: bool, reduced) -> _Call:
+    _, kept, merged, kept_merged, described = _collapsed(form, operands, reduced)
+    gone = tuple(k == 1 and e > 1 for e, k in zip(merged, kept_merged))
+    spec = EdgeMapSpec(form.message, described, merged, gone, described[0].dtype, _name(graph.indices.dtype), numbered)
+    return _Call(tuple(o.width for o in described), kept, prod(kept), spec, {})
