@@ -6,13 +6,14 @@ same two functions.
 from __future__ import annotations
 
 
+from dataclasses import dataclass
 from math import prod
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from .form import Form, Gradient, ties_count
+from .form import Form, ties_count
 from .message_kernels import broadcast_features, feature_shapes, run_aggregate, run_edge_map
 from .structure import inverse_in_degrees
 
@@ -69,42 +70,86 @@ class EdgeMap(Function):
         return None, None, None, *gradients
 
 
+@dataclass(slots=True)
+class _Plan:
+    """How one gradient is computed, from the shapes of the operands alone.
+
+    reduced: feature dimensions that an edge map sums itself. over: dimensions to sum afterwards, along which the
+    operand was broadcast. alike: number of like terms along dimensions that none of the operands has. padded: the
+    operand's feature shape with leading ones. plain: none of this is needed.
+    """
+
+    form: Form
+    transposed: bool
+    sources: tuple
+    reduced: tuple[bool, ...]
+    over: tuple[int, ...]
+    alike: int
+    padded: tuple[int, ...]
+    plain: bool
+
+
 def _gradients(form: Form, graph, operands, extra: dict, needed) -> list[Tensor | None]:
     found: list[Tensor | None] = []
-    dims = broadcast_features(feature_shapes(form, operands))
+    shapes = tuple(feature_shapes(form, operands))
     for number, (x, wanted) in enumerate(zip(operands, needed)):
-        gradient = form.gradient(number) if wanted else None
-        if gradient is None:
-            found.append(torch.zeros_like(x) if wanted else None)
+        if not wanted:
+            found.append(None)
             continue
-        if "scale" in gradient.sources:
+        key = ("gradient", number, shapes)
+        plan = form.calls.get(key)
+        if plan is None:
+            plan = form.calls[key] = _plan(form, number, shapes, extra)
+        if plan is _NONE:
+            found.append(torch.zeros_like(x))
+            continue
+        if "scale" in plan.sources and "scale" not in extra:
             wide = torch.float64 if x.dtype is torch.float64 else torch.float32
             extra["scale"] = inverse_in_degrees(graph._csr, wide).unsqueeze(1)
-        parts = [operands[s] if isinstance(s, int) else extra[s] for s in gradient.sources]
-        found.append(_gradient(gradient, graph, x, form.places[number], parts, dims))
+        parts = [operands[s] if type(s) is int else extra[s] for s in plan.sources]
+        found.append(_gradient(plan, graph, x, form.places[number], parts))
     return found
 
 
-def _gradient(gradient: Gradient, graph, x: Tensor, place: str, parts: list, dims: tuple[int, ...]) -> Tensor:
-    """One gradient, summed over the feature dimensions that ``x`` was broadcast along."""
-    own = tuple(x.shape if place == "all" else x.shape[1:])
+_NONE = _Plan(None, False, (), (), (), 1, (), True)
+
+
+def _plan(form: Form, number: int, shapes: tuple[tuple[int, ...], ...], extra: dict) -> _Plan:
+    gradient = form.gradient(number)
+    if gradient is None:
+        return _NONE
+    dims = broadcast_features(shapes)
+    place, own = form.places[number], shapes[number]
     padded = (1,) * (len(dims) - len(own)) + own
-    have = broadcast_features(feature_shapes(gradient.form, parts))
-    have = (1,) * (len(dims) - len(have)) + have
-    summed = tuple(mine == 1 and found != 1 for mine, found in zip(padded, have))
+    cotangent = dims if form.reduce is not None else tuple(extra["cotangent"].shape[1:])
+    others = {"cotangent": cotangent, "chosen": dims, "result": dims, "scale": (1,), "number": ()}
+    have = broadcast_features([shapes[s] if type(s) is int else others[s] for s in gradient.sources])
+    aligned = (1,) * (len(dims) - len(have)) + have
+    summed = tuple(mine == 1 and found != 1 for mine, found in zip(padded, aligned))
+    alike = prod(e for e, mine, found in zip(dims, padded, aligned) if mine == 1 and found == 1)
+    over, reduced = tuple(at for at, gone in enumerate(summed, 1) if gone), ()
+    if place == "edge" and over:
+        over, reduced = (), summed[len(dims) - len(have):]
+    plain = not over and not reduced and alike == 1 and have == own and place != "all"
+    return _Plan(gradient.form, gradient.transposed, gradient.sources, reduced, over, alike, padded, plain)
+
+
+def _gradient(plan: _Plan, graph, x: Tensor, place: str, parts: list) -> Tensor:
+    """One gradient, summed over the feature dimensions that ``x`` was broadcast along."""
     if place == "edge":
-        out = edge_map(gradient.form, graph, summed[-len(have):] if any(summed) else (), *parts)
+        out = edge_map(plan.form, graph, plan.reduced, *parts)
     else:
-        out = aggregate(gradient.form, graph.transpose() if gradient.transposed else graph, *parts)
-        if place == "all":
-            out = out.sum(0, keepdim=True)
-    out = out.reshape(out.shape[0], *(1,) * (len(dims) + 1 - out.dim()), *out.shape[1:])
-    over = [at for at, gone in enumerate(summed, 1) if gone and out.shape[at] != 1]
-    if over:
-        out = out.sum(over, keepdim=True)
-    # terms that are alike along a dimension of the message that none of these operands has
-    alike = prod(e for e, mine, found in zip(dims, padded, have) if mine == 1 and found == 1)
-    if alike != 1:
-        out = out * alike
-    out = out.expand(out.shape[0], *padded)
-    return out.reshape(x.shape)
+        out = aggregate(plan.form, graph.transpose() if plan.transposed else graph, *parts)
+    if plan.plain:
+        return out
+    if place == "all":
+        out = out.sum(0, keepdim=True)
+    if not plan.over and plan.alike == 1 and out.numel() == x.numel():
+        return out.view(x.shape)
+    padded = plan.padded
+    out = out.reshape(out.shape[0], *(1,) * (len(padded) + 1 - out.dim()), *out.shape[1:])
+    if plan.over:
+        out = out.sum(plan.over, keepdim=True)
+    if plan.alike != 1:
+        out = out * plan.alike
+    return out.expand(out.shape[0], *padded).reshape(x.shape)
