@@ -117,13 +117,15 @@ def run_case(framework: str, case: Case, seed: int, dtype: torch.dtype | None = 
     reset_status()
     outputs = case.call(module)
     outputs = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+    # Copies: a reversible layer frees its outputs' memory in the backward pass.
+    kept = tuple(each.detach().clone().requires_grad_(each.requires_grad) for each in outputs)
     generator = torch.Generator().manual_seed(seed + 2)
     roots = [(each, torch.randn(each.shape, generator=generator, dtype=torch.float64).to(each.dtype))
              for each in outputs if each.requires_grad]
     if roots:
         torch.autograd.backward(*zip(*roots))
     calls = gsb.status().to_dict()["calls"].get(framework, {})
-    return Outcome(outputs=outputs, gradients={name: each.grad for name, each in module.named_parameters()},
+    return Outcome(outputs=kept, gradients={name: each.grad for name, each in module.named_parameters()},
                    buffers={name: each.detach().clone() for name, each in module.named_buffers()},
                    counters={operator: (row["ours"], row["fallbacks"]) for operator, row in calls.items()})
 

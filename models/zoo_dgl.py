@@ -1,26 +1,12 @@
-"""Every convolution that DGL ships, built small."""
+"""Everything in DGL that passes messages, as cases for `models.coverage`.
+
+    zoo_dgl_graphs.py   the graphs
+    zoo_dgl_conv.py     dgl.nn.pytorch.conv
+"""
 from __future__ import annotations
 
-import dgl
-import dgl.nn.pytorch as dglnn
-import torch
-from torch import nn
+from models import zoo_dgl_conv
 
-from models.coverage import Bound, Case, features
+CASES = zoo_dgl_conv.CASES
 
-NODES, EDGES = 12, 40
-
-
-def square(loops: bool = True) -> dgl.DGLGraph:
-    """Edges drawn at random, some of them twice, with a self loop at every node or isolated nodes."""
-    generator = torch.Generator().manual_seed(5)
-    source, target = torch.randint(0, NODES - 2, (2, EDGES - 4), generator=generator)
-    source, target = torch.cat([source, source[:4]]), torch.cat([target, target[:4]])
-    graph = dgl.graph((source, target), num_nodes=NODES)
-    return dgl.add_self_loop(graph) if loops else graph
-
-
-CASES = [
-    Case("GraphConv", lambda: Bound(dglnn.GraphConv(6, 4), x=features(NODES, 6)), lambda m: m.layer(square(), m.x)),
-]
-EXCEPTIONS = {}
+EXCEPTIONS: dict[str, dict[str, str]] = {}
