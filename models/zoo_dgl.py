@@ -5,8 +5,8 @@
 """
 from __future__ import annotations
 
-from models import zoo_dgl_conv
+from models import zoo_dgl_conv, zoo_dgl_ops
 
-CASES = zoo_dgl_conv.CASES
+CASES = zoo_dgl_conv.CASES + zoo_dgl_ops.CASES
 
 EXCEPTIONS: dict[str, dict[str, str]] = {}
