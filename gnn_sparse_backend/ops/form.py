@@ -17,9 +17,9 @@ class Form:
     """A message, the place of each operand (``row``, ``column``, ``edge``, ``all`` or ``number``), and its reduction.
 
     reduce: ``sum``, ``mean``, ``max``, ``min``; None for an edge map. The result has the type of operand 0.
-    ties: with max and min, who gets the gradient of equal messages: ``last`` in the order of the non-zeros, where NaN
-        is never chosen and a row without a choice keeps the neutral element, as DGL has it; or ``even``, where they
-        share it, NaN wins and a row without edges is 0, as PyTorch's ``scatter_reduce`` has it.
+    ties: with max and min, who gets the gradient of equal messages: ``last`` or ``first`` in the order of the non-zeros,
+        where NaN is never chosen and a row without a choice keeps the neutral element, as DGL has it; or ``even``, where
+        they share it, NaN wins and a row without edges is 0, as PyTorch's ``scatter_reduce`` has it.
 
     Forms compare by identity: make them with ``form``.
     """
@@ -78,7 +78,7 @@ def _gradient(of: Form, operand: int) -> Gradient | None:
     if of.reduce == "mean":
         cotangent = cotangent * extra("scale", "row")
     elif of.reduce in ("max", "min"):
-        if of.ties == "last":
+        if of.ties != "even":
             cotangent = chosen(cotangent, extra("number", "number"), extra("chosen", "row"))
         else:
             cotangent = cotangent * same(stored(of.message), extra("result", "row"))

@@ -37,7 +37,7 @@ class Aggregate(Function):
     def forward(ctx, form, graph, *operands):
         ctx.form, ctx.graph = form, graph
         kept = out = None
-        if form.ties == "last":
+        if form.ties in ("last", "first"):
             out, kept = run_aggregate(form, graph, operands, ("number",))
         else:
             out = run_aggregate(form, graph, operands)

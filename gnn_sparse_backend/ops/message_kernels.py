@@ -171,7 +171,8 @@ def _prepare_aggregate(form: Form, graph, operands, numbered: bool, chosen) -> _
     dims, _, merged, _, described = _collapsed(form, operands)
     choice = form.reduce in ("max", "min")
     spec = AggregateSpec(form.message, described, merged, described[0].dtype, _name(graph.indices.dtype), numbered,
-                         form.reduce, chosen, choice and form.ties == "even", choice and form.ties == "even")
+                         form.reduce, chosen, choice and form.ties == "even", choice and form.ties == "even",
+                         choice and form.ties == "first")
     return _Call(tuple(o.width for o in described), dims, prod(dims), spec, {})
 
 

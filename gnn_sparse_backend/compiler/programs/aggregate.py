@@ -27,9 +27,10 @@ class AggregateSpec:
     numbered: edge arrays are in the order that E gives.
     reduce: ``sum``, ``mean``, ``max`` or ``min``.
     chosen: with max and min, what else to store of the edge that was chosen: ``number``, ``column``.
-        Of equal messages the last in the order of the non-zeros is chosen; a row without a choice stores 0.
+        Of equal messages the last in the order of the non-zeros is chosen, or the first; a row without a choice stores 0.
     propagate: with max and min, a NaN among the messages is the result; otherwise NaN is never chosen.
     empty: with max and min, the result of a row without edges is 0; otherwise it is the neutral element.
+    first: of equal messages the first is chosen. The neutral element is then no choice.
     """
 
     message: Message
@@ -42,6 +43,7 @@ class AggregateSpec:
     chosen: tuple[str, ...] = ()
     propagate: bool = False
     empty: bool = False
+    first: bool = False
 
     @property
     def features(self) -> int:
@@ -112,8 +114,11 @@ def _neutral(reduce: str, dtype: str) -> Expr:
 
 def _better(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:
     """Whether ``term`` takes the place of ``best``."""
-    # of equal terms the last one is chosen, as DGL does; a comparison with NaN never holds
-    better = term >= best if spec.reduce == "max" else term <= best
+    # a comparison with NaN never holds
+    if spec.first:
+        better = term > best if spec.reduce == "max" else term < best
+    else:
+        better = term >= best if spec.reduce == "max" else term <= best
     if not spec.propagate:
         return better
     return either(better, differ(term, term))
