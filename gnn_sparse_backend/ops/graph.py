@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from . import sources
-from .build import coo_to_csr, counts_up, index_dtype
+from .build import coo_to_csr, index_dtype
 from .checks import as_index_vector, check_csr, check_permutation, check_range, check_same_device, check_shape
 from .fingerprint import fingerprint
 from .statistics import GraphStatistics, measure
-from .structure import Csr, Pair, find_pair, in_degrees, inverse_in_degrees
+from .structure import Csr, Pair, find_pair, in_degrees, inverse_in_degrees, stored
 
 _set = object.__setattr__
 
@@ -43,7 +43,7 @@ class Graph:
         raise TypeError("make a Graph with Graph.from_csr, from_coo, from_scipy, from_edge_index or from_dgl")
 
     @classmethod
-    def from_csr(cls, indptr, indices, shape, edge_ids=None, *, trusted: bool = False) -> Graph:
+    def from_csr(cls, indptr, indices, shape, edge_ids=None, *, trusted: bool = False, opposite=None) -> Graph:
         """A graph from CSR arrays (torch tensors or NumPy arrays of any integer type, on one device).
 
         Args:
@@ -53,6 +53,8 @@ class Graph:
             edge_ids: (edges,) the user's number of the edge at each position; None for CSR order.
             trusted: the arrays are known to be right and will not be written to: skip the O(edges) checks and
                 do not copy. Wrong arrays then crash the process.
+            opposite: a function that returns (indptr, indices, edge_ids) of the transpose, as trusted as these, or None
+                where it has not got them; called when the transpose is first needed.
         """
         shape = check_shape(shape)
         indptr, indices = as_index_vector("indptr", indptr), as_index_vector("indices", indices)
@@ -61,11 +63,7 @@ class Graph:
         if not trusted:
             check_csr(indptr, indices, edge_ids, shape)
         dtype = index_dtype(shape, indices.numel())
-        if edge_ids is not None and counts_up(edge_ids):
-            edge_ids = None
-        own = [None if a is None else a.detach().to(dtype, copy=not trusted).contiguous()
-               for a in (indptr, indices, edge_ids)]
-        return _view(Pair(Csr(*own, shape)), 0)
+        return _view(Pair(Csr(*stored(indptr, indices, edge_ids, dtype, not trusted), shape, opposite)), 0)
 
     @classmethod
     def from_coo(cls, row, col, shape) -> Graph:

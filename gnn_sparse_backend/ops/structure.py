@@ -7,16 +7,21 @@ import weakref
 import torch
 from torch import Tensor
 
-from .build import transpose_csr
+from .build import counts_up, transpose_csr
 
 
 class Csr:
-    """CSR arrays with lazily derived values. Deriving a value twice in a race is harmless, so reads take no lock."""
+    """CSR arrays with lazily derived values. Deriving a value twice in a race is harmless, so reads take no lock.
 
-    __slots__ = ("indptr", "indices", "edge_ids", "shape", "plans", "_derived")
+    opposite: where the arrays of the transpose can be had, if somebody else knows them: ``() -> (indptr, indices,
+    edge_ids)``, of any integer type, or None.
+    """
 
-    def __init__(self, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int]):
+    __slots__ = ("indptr", "indices", "edge_ids", "shape", "plans", "opposite", "_derived")
+
+    def __init__(self, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int], opposite=None):
         self.indptr, self.indices, self.edge_ids, self.shape = indptr, indices, edge_ids, shape
+        self.opposite = opposite
         self.plans: dict = {}
         self._derived: dict = {}
 
@@ -26,8 +31,11 @@ class Csr:
         return self._derived.setdefault(key, compute(self)) if value is None else value
 
     def transposed(self) -> Csr:
-        indptr, indices, edge_ids = transpose_csr(self.indptr, self.indices, self.edge_ids, self.shape[1])
-        return Csr(indptr, indices, edge_ids, self.shape[::-1])
+        arrays = None if self.opposite is None else self.opposite()
+        if arrays is None:
+            arrays = transpose_csr(self.indptr, self.indices, self.edge_ids, self.shape[1])
+        self.opposite = None
+        return Csr(*stored(*arrays, self.indices.dtype), self.shape[::-1])
 
 
 class Pair:
@@ -55,6 +63,13 @@ class Pair:
                     self.sides[index] = csr
                     _live[_key(csr)] = self
         return csr
+
+
+def stored(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, dtype: torch.dtype, copy: bool = False) -> list:
+    """CSR arrays as a graph keeps them: contiguous, of one type, without edge ids that count up."""
+    if edge_ids is not None and counts_up(edge_ids):
+        edge_ids = None
+    return [None if a is None else a.detach().to(dtype, copy=copy).contiguous() for a in (indptr, indices, edge_ids)]
 
 
 def find_pair(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_cols: int) -> tuple[Pair, int] | None:
