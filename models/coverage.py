@@ -103,11 +103,12 @@ def features(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def run_case(framework: str, case: Case, seed: int, dtype: torch.dtype | None = None) -> Outcome:
+def run_case(framework: str, case: Case, seed: int, dtype: torch.dtype | None = None, backward: bool = True) -> Outcome:
     """One training step of ``case`` with the backend as it is now, on or off; counts of ``framework`` alone.
 
     Args:
         dtype: Of all floating parameters, inputs and buffers; by default the first of ``case.dtypes``.
+        backward: False stops after the forward pass; the gradients are then None.
 
     The seed fixes ``torch``, ``numpy``, ``random`` and DGL's own generator, at ``build`` and again at ``call``.
     """
@@ -119,15 +120,24 @@ def run_case(framework: str, case: Case, seed: int, dtype: torch.dtype | None = 
     outputs = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
     # Copies: a reversible layer frees its outputs' memory in the backward pass.
     kept = tuple(each.detach().clone().requires_grad_(each.requires_grad) for each in outputs)
-    generator = torch.Generator().manual_seed(seed + 2)
-    roots = [(each, torch.randn(each.shape, generator=generator, dtype=torch.float64).to(each.dtype))
-             for each in outputs if each.requires_grad]
-    if roots:
+    roots = [(each, cotangent) for each, cotangent in zip(outputs, cotangents(outputs, seed)) if cotangent is not None]
+    if roots and backward:
         torch.autograd.backward(*zip(*roots))
     calls = gsb.status().to_dict()["calls"].get(framework, {})
     return Outcome(outputs=kept, gradients={name: each.grad for name, each in module.named_parameters()},
                    buffers={name: each.detach().clone() for name, each in module.named_buffers()},
                    counters={operator: (row["ours"], row["fallbacks"]) for operator, row in calls.items()})
+
+
+def cotangents(outputs: Sequence[Tensor], seed: int) -> list[Tensor | None]:
+    """Standard normal numbers for every output that has a gradient, None for the others.
+
+    Zero where an output is infinite or NaN: DGL's maximum of no messages is an infinity, whose cotangent its gradient
+    hands to whatever node or edge has number 0.
+    """
+    generator = torch.Generator().manual_seed(seed + 2)
+    return [torch.randn(each.shape, generator=generator, dtype=torch.float64).to(each.dtype)
+            .masked_fill(~each.detach().isfinite(), 0.0) if each.requires_grad else None for each in outputs]
 
 
 def run_pair(framework: str, case: Case, seed: int = 0, dtype: torch.dtype | None = None) -> tuple[Outcome, Outcome]:
@@ -263,9 +273,10 @@ def markdown(tables: Mapping[str, Sequence[Row]]) -> str:
     """docs/layers.md."""
     lines = ["# Layers", "",
              "Made by `python -m models.coverage --write`: every layer takes one training step (forward, a random",
-             "cotangent, backward) on a small graph, with the backend and without it from the same seed; outputs and all",
-             "gradients agree within the order of sums. The calls are those that the layer made to the operators of its",
-             "framework, forward and backward: on our kernels, and left to the framework with the reason.", ""]
+             "cotangent, backward) on a small graph, with the backend and without it from the same seed; outputs and",
+             "all gradients agree within the order of sums. The calls are those that the layer made to the operators",
+             "of its framework, forward and backward: on our kernels, or left to the framework for the reason named.",
+             ""]
     for framework, rows in tables.items():
         module = importlib.import_module(MODULES[framework])
         ours, calls = (sum(each) for each in zip(*((row.outcome.ours, row.outcome.ours + sum(

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.coverage import Bound, Case, features
-from models.zoo_dgl_graphs import (EDGES, LINKS, NODES, RELATIONS, SOURCES, TARGETS, bipartite, block, draw,
-                                   edge_types, full_bipartite, isolated, square, square_int32)
+from models.zoo_dgl_graphs import (EDGES, NODES, RELATIONS, SOURCES, TARGETS, bipartite, block, draw,
+                                   edge_types, full_bipartite, isolated, loopless, square, square_int32)
 
 IN, OUT, HEADS = 6, 4, 2
 SINGLE = (torch.float32,)  # layers that make float32 tensors of their own
@@ -19,6 +19,7 @@ LOOPED = EDGES + NODES  # edges of `square`
 X, X0, XOUT = features(NODES, IN), features(NODES, IN, seed=3), features(NODES, OUT, seed=4)
 W = features(LOOPED, seed=1).abs() + 0.5  # a weight per edge
 E = features(LOOPED, 5, seed=2)           # features per edge
+BY_PYTHON = "messages and reduction are Python functions"
 PAIR = {"x": features(SOURCES, IN), "y": features(TARGETS, IN, seed=1)}
 
 # These cannot be built here; the reason must show in the error that building them raises.
@@ -130,18 +131,18 @@ def _aggregators() -> list[Case]:
         conv("GatedGraphConv, one type", lambda: dglnn.GatedGraphConv(OUT, IN, 2, 1), x=XOUT),
         conv("CFConv", lambda: dglnn.CFConv(IN, 5, OUT, OUT), on_edges, x=X, e=E),
         conv("AtomicConv", lambda: dglnn.AtomicConv(torch.full((3,), 2.0), torch.ones(3), torch.ones(3)), on_edges,
-             x=features(NODES, 1), e=features(LOOPED, 1, seed=1).abs()),
+             note=BY_PYTHON, x=features(NODES, 1), e=features(LOOPED, 1, seed=1).abs()),
         conv("AtomicConv, atoms", lambda: dglnn.AtomicConv(torch.full((3,), 2.0), torch.ones(3), torch.ones(3),
                                                            torch.tensor([6.0, 8.0])), on_edges,
-             x=6.0 + 2.0 * draw(2, NODES, 1)[:, None].double(), e=features(LOOPED, 1, seed=1).abs()),
-        conv("EGNNConv", lambda: dglnn.EGNNConv(IN, OUT, OUT, 5), lambda m, g: m.layer(g, m.x, m.p, m.e), isolated,
-             x=X, p=features(NODES, 3), e=E[:EDGES]),
+             note=BY_PYTHON, x=6.0 + 2.0 * draw(2, NODES, 1)[:, None].double(), e=features(LOOPED, 1, seed=1).abs()),
+        conv("EGNNConv", lambda: dglnn.EGNNConv(IN, OUT, OUT, 5), lambda m, g: m.layer(g, m.x, m.p, m.e), loopless,
+             x=X, p=features(NODES, 3), e=E[:loopless().num_edges()]),
         conv("PNAConv", lambda: dglnn.PNAConv(IN, OUT, ["mean", "max", "min", "sum", "std", "var", "moment3"],
                                               ["identity", "amplification", "attenuation"], 2.5, 0.2, 2, 5), on_edges,
-             x=X, e=E),
+             note=BY_PYTHON, x=X, e=E),
         conv("DGNConv", lambda: dglnn.DGNConv(IN, IN, ["dir1-av", "dir2-dx", "sum", "mean", "max"],
                                               ["identity", "amplification"], 2.5),
-             lambda m, g: m.layer(g, m.x, eig_vec=m.eig), x=X, eig=features(NODES, 3)),
+             lambda m, g: m.layer(g, m.x, eig_vec=m.eig), note=BY_PYTHON, x=X, eig=features(NODES, 3)),
     ]
 
 
@@ -188,8 +189,8 @@ def _relational() -> list[Case]:
         return m.layer(g, m.x, nodes.sort().values if presorted else nodes, edge_types(g.num_edges(), presorted),
                        presorted=presorted)
 
-    cases = [conv(f"RelGraphConv, {kind}", lambda kind=kind: dglnn.RelGraphConv(IN, OUT, RELATIONS, kind, 2), relational())
-             for kind in ("basis", "bdd")]
+    cases = [conv(f"RelGraphConv, {kind}", lambda kind=kind: dglnn.RelGraphConv(IN, OUT, RELATIONS, kind, 2),
+                  relational()) for kind in ("basis", "bdd")]
     return cases + [
         conv("RelGraphConv", lambda: dglnn.RelGraphConv(IN, OUT, RELATIONS, dropout=0.2), relational()),
         conv("RelGraphConv, isolated nodes", lambda: dglnn.RelGraphConv(IN, OUT, RELATIONS, activation=F.relu),

@@ -1,4 +1,4 @@
-"""Functions of DGL that pass messages: ``dgl.ops``, ``dgl.mpops``, readouts, and ``update_all`` with built-in functions.
+"""Functions of DGL that pass messages: ``dgl.ops``, ``dgl.mpops``, readouts, ``update_all`` and its kin.
 
 A function is one case however many shapes it broadcasts; the outputs are those of all shapes.
 """
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from models.coverage import Bound, Case, features
-from models.zoo_dgl_graphs import (EDGES, LINKS, NODES, RELATIONS, SOURCES, TARGETS, batch, bipartite, draw, isolated,
-                                   square_int32)
+from models.zoo_dgl_graphs import (DENSE, EDGES, LINKS, NODES, RELATIONS, SOURCES, TARGETS, batch, bipartite, draw,
+                                   isolated, square_int32)
 
 # name of an operand in DGL -> its rows in `bipartite`
 ROWS = {"u": SOURCES, "v": TARGETS, "e": LINKS}
@@ -51,7 +51,7 @@ def binary(name: str, function: Callable, left: str, right: str, operator: str) 
     return Case(name, lambda: Bound(**inputs), call)
 
 
-def unary(name: str, function: Callable, operand: str) -> Case:
+def unary(name: str, function: Callable, operand: str, note: str = "") -> Case:
     """``function(graph, a)`` for features of no, one and two axes."""
     inputs = {f"a{axes}": features(ROWS[operand], *shape, seed=axes) for axes, shape in enumerate([(), (4,), (2, 3)])}
 
@@ -59,7 +59,7 @@ def unary(name: str, function: Callable, operand: str) -> Case:
         graph = bipartite()
         return tuple(function(graph, getattr(m, name)) for name in inputs)
 
-    return Case(name, lambda: Bound(**inputs), call)
+    return Case(name, lambda: Bound(**inputs), call, note)
 
 
 def by_name(module_name: str, name: str, function: Callable) -> Case | None:
@@ -67,7 +67,8 @@ def by_name(module_name: str, name: str, function: Callable) -> Case | None:
     label = f"{module_name}.{name}"
     match = re.fullmatch(r"copy_([uve])(_sum|_max|_min|_mean)?", name)
     if match:
-        return unary(label, function, match[1])
+        note = "returns its operand" if name == "copy_e" else ""
+        return unary(label, function, match[1], note)
     match = re.fullmatch(r"([uve])_(add|sub|mul|div|dot)_([uve])(_sum|_max|_min|_mean)?", name)
     return binary(label, function, match[1], match[3], match[2]) if match else None
 
@@ -77,8 +78,8 @@ def exported(module) -> list[str]:
     return sorted(name for name, value in vars(module).items() if callable(value) and not name.startswith("_"))
 
 
-def function(name: str, call: Callable, **inputs: Tensor) -> Case:
-    return Case(name, lambda: Bound(**inputs), call)
+def function(name: str, call: Callable, note: str = "", **inputs: Tensor) -> Case:
+    return Case(name, lambda: Bound(**inputs), call, note)
 
 
 def _softmax() -> list[Case]:
@@ -106,11 +107,11 @@ def _segments() -> list[Case]:
         function("dgl.ops.segment_softmax", lambda m: (dgl.ops.segment_softmax(SEGMENTS, m.a),
                                                        dgl.ops.segment_softmax(SEGMENTS, m.b)), a=values["a"],
                  b=values["b"]),
-        function("dgl.ops.segment_mm", lambda m: dgl.ops.segment_mm(m.a, m.w, lengths), a=values["a"],
+        function("dgl.ops.segment_mm", lambda m: dgl.ops.segment_mm(m.a, m.w, lengths), DENSE, a=values["a"],
                  w=features(RELATIONS, 4, 3)),
-        function("dgl.ops.gather_mm", lambda m: dgl.ops.gather_mm(m.a, m.w, idx_b=types), a=values["a"],
+        function("dgl.ops.gather_mm", lambda m: dgl.ops.gather_mm(m.a, m.w, idx_b=types), DENSE, a=values["a"],
                  w=features(RELATIONS, 4, 3)),
-        function("dgl.ops.gather_mm, sorted by type", lambda m: dgl.ops.gather_mm(m.a, m.w, idx_b=types),
+        function("dgl.ops.gather_mm, sorted by type", lambda m: dgl.ops.gather_mm(m.a, m.w, idx_b=types), DENSE,
                  a=features(LINKS, 9), w=features(RELATIONS, 9, 3)),
     ]
 
@@ -162,8 +163,8 @@ def _readouts() -> list[Case]:
         *(function(f"dgl.readout_nodes, {op}", nodes(op), x=x, w=features(BATCH_NODES, 1, seed=2)) for op in ops),
         *(function(f"dgl.readout_edges, {op}", edges(op), e=e, w=features(BATCH_EDGES, 1, seed=2)) for op in ops),
         function("dgl.softmax_nodes, softmax_edges", softmaxes, x=x, e=e),
-        Case("dgl.topk_nodes, broadcast_nodes", lambda: Bound(x=x, e=e, y=features(3, 4)), top,
-             "sorting and repeating: no message passing"),
+        function("dgl.topk_nodes, broadcast_nodes", top, "sorting and repeating: no message passing", x=x, e=e,
+                 y=features(3, 4)),
     ]
 
 
