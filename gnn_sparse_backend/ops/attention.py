@@ -6,10 +6,13 @@
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from torch import Tensor
 
+from ..compiler.programs.message import arg, renumber
+from .edge_softmax import softmax_edges
 from .form import Form, form
 from .message_autograd import aggregate, edge_map
 from .message_kernels import broadcast_features, feature_shapes
@@ -46,10 +49,16 @@ def attend(graph, score_form: Form, score_operands: Sequence[Tensor], value: Ten
 
 def attention_weights(graph, score_form: Form, score_operands: Sequence[Tensor], reduced: bool = False) -> Tensor:
     """p as a tensor: (E, *S) in the user's edge order, with gradients of any order."""
-    from .edge_softmax import softmax_edges
-
     last = ()
     if reduced:
         rank = len(broadcast_features(feature_shapes(score_form, score_operands)))
         last = (False,) * (rank - 1) + (True,)
     return softmax_edges(graph, edge_map(score_form, graph, last, *score_operands))
+
+
+@functools.lru_cache(maxsize=None)
+def _weighted(value_form: Form) -> Form:
+    """The weighted sum of values: the form whose operand 0 is the weight, and the others those of the value."""
+    count = len(value_form.places)
+    value = renumber(value_form.message, {number: number + 1 for number in range(count)})
+    return form(arg(0) * value, ("edge", *value_form.places), "sum")
