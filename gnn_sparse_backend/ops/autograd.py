@@ -1,92 +1,72 @@
-"""The two operators as autograd functions: what eager mode calls.
+"""SpMM and SDDMM as what they are: an aggregation of products, and an edge map of products summed over the width.
 
-With A the weighted adjacency matrix, S its sampling pattern and D the diagonal of in-degrees, both operators carry a
-``mean`` flag (scale by 1/D on the destination side) and ``spmm`` a ``transposed`` flag, which close the set under
-differentiation, so gradients of any order are the same two operators again::
+With A the weighted adjacency matrix, S its sampling pattern and D the diagonal of in-degrees::
 
-    spmm(x, w)               y = D^-1 A_w x           grad_x = spmm(g, w, transposed)    grad_w = sddmm(g, x, mean)
-    spmm(x, w, transposed)   y = A_w^T D^-1 x         grad_x = spmm(g, w)                grad_w = sddmm(x, g, mean)
-    sddmm(u, v)              o = D^-1 S . (u v^T)     grad_u = spmm(v, g)                grad_v = spmm(u, g, transposed)
+    spmm(x, w)               y = D^-1 A_w x          (D only for means)
+    spmm(x, w, transposed)   y = A_w^T D^-1 x
+    sddmm(u, v)              o = D^-1 S . (u v^T)
 """
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
-from . import kernels
-from .layout import kernel_ready
+from .form import Form, form
+from .message_autograd import aggregate, edge_map
+from .message_kernels import run_aggregate, run_edge_map
 from .structure import inverse_in_degrees
+
+_COPY = {mean: form("x0", ("column",), "mean" if mean else "sum") for mean in (False, True)}
+_WEIGHTED = {mean: form("mul(x1, x0)", ("column", "edge"), "mean" if mean else "sum") for mean in (False, True)}
+_SCALED = form("mul(x1, x0)", ("column", "column"), "sum")
+_WEIGHTED_SCALED = form("mul(mul(x1, x0), x2)", ("column", "edge", "column"), "sum")
+_DOT = form("mul(x0, x1)", ("row", "column"))
+_SCALED_DOT = form("mul(mul(x0, x1), x2)", ("row", "column", "row"))
+_LAST = {2: (True,), 3: (False, True)}
 
 
 def spmm_forward(graph, x: Tensor, weight: Tensor | None, mean: bool, transposed: bool) -> Tensor:
-    """The product without autograd, of operands that passed the checks."""
-    x = kernel_ready(x)
-    if weight is not None:
-        weight = kernel_ready(weight)
-        if not weight.is_contiguous():
-            weight = weight.contiguous()
-    if not transposed:
-        return kernels.run_spmm(graph, x, weight, mean, None)
-    return kernels.run_spmm(graph.transpose(), x, weight, False, _scale(graph, x) if mean else None)
+    """The product without autograd, of operands that passed the checks.
 
-
-def sddmm_forward(graph, u: Tensor, v: Tensor, mean: bool) -> Tensor:
-    """The sampled product without autograd, of operands that passed the checks."""
-    return kernels.run_sddmm(graph, kernel_ready(u), kernel_ready(v), _scale(graph, u) if mean else None)
+    ``x`` is (n, F) with weight None or (E,), or (n, H, D) with weight (E, H).
+    """
+    return run_aggregate(*_product(graph, x, weight, mean, transposed))
 
 
 def apply_spmm(graph, x: Tensor, weight: Tensor | None, mean: bool, transposed: bool) -> Tensor:
     """``spmm_forward``, recorded if a gradient may be asked for."""
-    if torch.is_grad_enabled() and (x.requires_grad or weight is not None and weight.requires_grad):
-        return Spmm.apply(graph, x, weight, mean, transposed)
-    return spmm_forward(graph, x, weight, mean, transposed)
+    of, graph, operands = _product(graph, x, weight, mean, transposed)
+    return aggregate(of, graph, *operands)
+
+
+def sddmm_forward(graph, u: Tensor, v: Tensor, mean: bool) -> Tensor:
+    """The sampled product without autograd, of operands that passed the checks: (E,), or (E, H) of (n, H, D)."""
+    of, operands = _dot(graph, u, v, mean)
+    return run_edge_map(of, graph, operands, _LAST[u.dim()]).squeeze(-1)
 
 
 def apply_sddmm(graph, u: Tensor, v: Tensor, mean: bool) -> Tensor:
     """``sddmm_forward``, recorded if a gradient may be asked for."""
-    if torch.is_grad_enabled() and (u.requires_grad or v.requires_grad):
-        return Sddmm.apply(graph, u, v, mean)
-    return sddmm_forward(graph, u, v, mean)
+    of, operands = _dot(graph, u, v, mean)
+    return edge_map(of, graph, _LAST[u.dim()], *operands).squeeze(-1)
 
 
-class Spmm(Function):
-    @staticmethod
-    def forward(ctx, graph, x, weight, mean, transposed):
-        ctx.graph, ctx.mean, ctx.transposed = graph, mean, transposed
-        _, x_needs, weight_needs, _, _ = ctx.needs_input_grad
-        ctx.save_for_backward(x if weight_needs else None, weight if x_needs else None)
-        return spmm_forward(graph, x, weight, mean, transposed)
-
-    @staticmethod
-    def backward(ctx, grad):
-        x, weight = ctx.saved_tensors
-        _, x_needs, weight_needs, _, _ = ctx.needs_input_grad
-        grad_x = grad_weight = None
-        if x_needs:
-            grad_x = apply_spmm(ctx.graph, grad, weight, ctx.mean, not ctx.transposed)
-        if weight_needs:
-            u, v = (x, grad) if ctx.transposed else (grad, x)
-            grad_weight = apply_sddmm(ctx.graph, u, v, ctx.mean)
-        return None, grad_x, grad_weight, None, None
+def _product(graph, x: Tensor, weight: Tensor | None, mean: bool, transposed: bool) -> tuple[Form, object, tuple]:
+    if weight is not None and x.dim() == 3:
+        weight = weight.unsqueeze(2)
+    if not (mean and transposed):
+        graph = graph.transpose() if transposed else graph
+        return (_COPY[mean], graph, (x,)) if weight is None else (_WEIGHTED[mean], graph, (x, weight))
+    scale = _scale(graph, x)
+    if weight is None:
+        return _SCALED, graph.transpose(), (x, scale)
+    return _WEIGHTED_SCALED, graph.transpose(), (x, weight, scale)
 
 
-class Sddmm(Function):
-    @staticmethod
-    def forward(ctx, graph, u, v, mean):
-        ctx.graph, ctx.mean = graph, mean
-        _, u_needs, v_needs, _ = ctx.needs_input_grad
-        ctx.save_for_backward(u if v_needs else None, v if u_needs else None)
-        return sddmm_forward(graph, u, v, mean)
-
-    @staticmethod
-    def backward(ctx, grad):
-        u, v = ctx.saved_tensors
-        _, u_needs, v_needs, _ = ctx.needs_input_grad
-        grad_u = apply_spmm(ctx.graph, v, grad, ctx.mean, False) if u_needs else None
-        grad_v = apply_spmm(ctx.graph, u, grad, ctx.mean, True) if v_needs else None
-        return None, grad_u, grad_v, None
+def _dot(graph, u: Tensor, v: Tensor, mean: bool) -> tuple[Form, tuple]:
+    return (_SCALED_DOT, (u, v, _scale(graph, u))) if mean else (_DOT, (u, v))
 
 
 def _scale(graph, x: Tensor) -> Tensor:
-    return inverse_in_degrees(graph._csr, torch.float64 if x.dtype == torch.float64 else torch.float32)
+    scale = inverse_in_degrees(graph._csr, torch.float64 if x.dtype == torch.float64 else torch.float32)
+    return scale.view(-1, *(1,) * (x.dim() - 1))

@@ -35,6 +35,10 @@ class Form:
         """Whether the order of edges matters."""
         return "edge" in self.places or "number" in self.places
 
+    def saved(self, needed: tuple[bool, ...]) -> frozenset[int]:
+        """Operands that the backward pass reads where the operands marked in ``needed`` want gradients."""
+        return _saved(self, needed)
+
     def gradient(self, operand: int) -> Gradient | None:
         """How the cotangent of the result becomes that of ``operand``; None if the message does not depend on it."""
         return _gradient(self, operand)
@@ -96,6 +100,18 @@ def _gradient(of: Form, operand: int) -> Gradient | None:
     derived = form(renumber(message, {old: new for new, old in enumerate(used)}), tuple(where),
                    None if place == "edge" else "sum")
     return Gradient(derived, transposed, tuple(sources[i] for i in used))
+
+
+@functools.lru_cache(maxsize=None)
+def _saved(of: Form, needed: tuple[bool, ...]) -> frozenset[int]:
+    used: set = set()
+    for operand, wanted in enumerate(needed):
+        gradient = of.gradient(operand) if wanted else None
+        if gradient is not None:
+            used.update(gradient.sources)
+            if of.ties == "even":
+                used.update(operands_of(of.message))
+    return frozenset(i for i in used if isinstance(i, int))
 
 
 @functools.lru_cache(maxsize=None)

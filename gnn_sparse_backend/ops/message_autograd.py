@@ -35,43 +35,55 @@ def edge_map(form: Form, graph, reduced: tuple[bool, ...], *operands: Tensor) ->
 class Aggregate(Function):
     @staticmethod
     def forward(ctx, form, graph, *operands):
-        ctx.form, ctx.graph = form, graph
-        kept = out = None
+        _describe(ctx, form, graph, operands)
+        kept = result = None
         if form.ties in ("last", "first"):
             out, kept = run_aggregate(form, graph, operands, ("number",))
         else:
             out = run_aggregate(form, graph, operands)
-        ctx.save_for_backward(kept, out if form.ties == "even" else None, *operands)
+            result = out if form.ties == "even" else None
+        _save(ctx, form, operands, ctx.needs_input_grad[2:], kept, result)
         return out
 
     @staticmethod
     def backward(ctx, grad):
         form, graph = ctx.form, ctx.graph
-        kept, out, *operands = ctx.saved_tensors
-        if form.ties == "even":
+        kept, result, *operands = ctx.saved_tensors
+        if result is not None:
             counted, sources = ties_count(form)
-            count = run_aggregate(counted, graph, [out if s == "result" else operands[s] for s in sources])
+            count = run_aggregate(counted, graph, [result if s == "result" else operands[s] for s in sources])
             grad = grad / count
-        extra = {"cotangent": grad, "chosen": kept, "result": out, "number": None}
-        return None, None, *_gradients(form, graph, operands, extra, ctx.needs_input_grad[2:])
+        extra = {"cotangent": grad, "chosen": kept, "result": result, "number": None}
+        return None, None, *_gradients(ctx, operands, extra, ctx.needs_input_grad[2:])
 
 
 class EdgeMap(Function):
     @staticmethod
     def forward(ctx, form, graph, reduced, *operands):
-        ctx.form, ctx.graph = form, graph
-        ctx.save_for_backward(*operands)
+        _describe(ctx, form, graph, operands)
+        _save(ctx, form, operands, ctx.needs_input_grad[3:])
         return run_edge_map(form, graph, operands, reduced)
 
     @staticmethod
     def backward(ctx, grad):
-        operands = ctx.saved_tensors
-        gradients = _gradients(ctx.form, ctx.graph, operands, {"cotangent": grad}, ctx.needs_input_grad[3:])
+        gradients = _gradients(ctx, ctx.saved_tensors, {"cotangent": grad}, ctx.needs_input_grad[3:])
         return None, None, None, *gradients
 
 
+def _describe(ctx, form: Form, graph, operands) -> None:
+    ctx.form, ctx.graph = form, graph
+    ctx.shapes = tuple(feature_shapes(form, operands))
+    ctx.likes = [None if x is None else (x.shape, x.dtype) for x in operands]
+
+
+def _save(ctx, form: Form, operands, needed: tuple[bool, ...], *extra) -> None:
+    """Keep for the backward pass what its forms will read, and nothing else: the rest may be written to, and freed."""
+    used = form.saved(needed)
+    ctx.save_for_backward(*extra, *[x if at in used else None for at, x in enumerate(operands)])
+
+
 @dataclass(slots=True)
-class _Plan:
+class GradientPlan:
     """How one gradient is computed, from the shapes of the operands alone.
 
     reduced: feature dimensions that an edge map sums itself. over: dimensions to sum afterwards, along which the
@@ -89,39 +101,43 @@ class _Plan:
     plain: bool
 
 
-def _gradients(form: Form, graph, operands, extra: dict, needed) -> list[Tensor | None]:
+def _gradients(ctx, operands, extra: dict, needed) -> list[Tensor | None]:
+    """The gradient of each operand that needs one; ``operands`` holds what was saved of them."""
+    form, graph, shapes = ctx.form, ctx.graph, ctx.shapes
     found: list[Tensor | None] = []
-    shapes = tuple(feature_shapes(form, operands))
-    for number, (x, wanted) in enumerate(zip(operands, needed)):
+    for number, wanted in enumerate(needed):
         if not wanted:
             found.append(None)
             continue
-        key = ("gradient", number, shapes)
+        shape, dtype = ctx.likes[number]
+        # the cotangent's features too: an edge map may have summed over some
+        cotangent = tuple(extra["cotangent"].shape[1:])
+        key = ("gradient", number, shapes, cotangent)
         plan = form.calls.get(key)
         if plan is None:
-            plan = form.calls[key] = _plan(form, number, shapes, extra)
-        if plan is _NONE:
-            found.append(torch.zeros_like(x))
+            plan = form.calls[key] = gradient_plan(form, number, shapes, cotangent)
+        if plan is NO_GRADIENT:
+            found.append(extra["cotangent"].new_zeros(shape, dtype=dtype))
             continue
         if "scale" in plan.sources and "scale" not in extra:
-            wide = torch.float64 if x.dtype is torch.float64 else torch.float32
+            wide = torch.float64 if dtype is torch.float64 else torch.float32
             extra["scale"] = inverse_in_degrees(graph._csr, wide).unsqueeze(1)
         parts = [operands[s] if type(s) is int else extra[s] for s in plan.sources]
-        found.append(_gradient(plan, graph, x, form.places[number], parts))
+        found.append(_gradient(plan, graph, shape, form.places[number], parts))
     return found
 
 
-_NONE = _Plan(None, False, (), (), (), 1, (), True)
+NO_GRADIENT = GradientPlan(None, False, (), (), (), 1, (), True)
 
 
-def _plan(form: Form, number: int, shapes: tuple[tuple[int, ...], ...], extra: dict) -> _Plan:
+def gradient_plan(form: Form, number: int, shapes: tuple[tuple[int, ...], ...], cotangent: tuple[int, ...]) -> GradientPlan:
+    """The plan of operand ``number``'s gradient, from the feature shapes of all operands and of the cotangent."""
     gradient = form.gradient(number)
     if gradient is None:
-        return _NONE
+        return NO_GRADIENT
     dims = broadcast_features(shapes)
     place, own = form.places[number], shapes[number]
     padded = (1,) * (len(dims) - len(own)) + own
-    cotangent = dims if form.reduce is not None else tuple(extra["cotangent"].shape[1:])
     others = {"cotangent": cotangent, "chosen": dims, "result": dims, "scale": (1,), "number": ()}
     have = broadcast_features([shapes[s] if type(s) is int else others[s] for s in gradient.sources])
     aligned = (1,) * (len(dims) - len(have)) + have
@@ -131,25 +147,30 @@ def _plan(form: Form, number: int, shapes: tuple[tuple[int, ...], ...], extra: d
     if place == "edge" and over:
         over, reduced = (), summed[len(dims) - len(have):]
     plain = not over and not reduced and alike == 1 and have == own and place != "all"
-    return _Plan(gradient.form, gradient.transposed, gradient.sources, reduced, over, alike, padded, plain)
+    return GradientPlan(gradient.form, gradient.transposed, gradient.sources, reduced, over, alike, padded, plain)
 
 
-def _gradient(plan: _Plan, graph, x: Tensor, place: str, parts: list) -> Tensor:
-    """One gradient, summed over the feature dimensions that ``x`` was broadcast along."""
+def _gradient(plan: GradientPlan, graph, shape, place: str, parts: list) -> Tensor:
+    """One gradient, in the shape of its operand."""
     if place == "edge":
         out = edge_map(plan.form, graph, plan.reduced, *parts)
     else:
         out = aggregate(plan.form, graph.transpose() if plan.transposed else graph, *parts)
+    return fit_gradient(plan, out, place, shape)
+
+
+def fit_gradient(plan: GradientPlan, out: Tensor, place: str, shape) -> Tensor:
+    """What the plan's form gave, summed over the feature dimensions that the operand of this shape was broadcast along."""
     if plan.plain:
         return out
     if place == "all":
         out = out.sum(0, keepdim=True)
-    if not plan.over and plan.alike == 1 and out.numel() == x.numel():
-        return out.view(x.shape)
+    if not plan.over and plan.alike == 1 and out.numel() == shape.numel():
+        return out.view(shape)
     padded = plan.padded
     out = out.reshape(out.shape[0], *(1,) * (len(padded) + 1 - out.dim()), *out.shape[1:])
     if plan.over:
         out = out.sum(plan.over, keepdim=True)
     if plan.alike != 1:
         out = out * plan.alike
-    return out.expand(out.shape[0], *padded).reshape(x.shape)
+    return out.expand(out.shape[0], *padded).reshape(shape)

@@ -18,7 +18,7 @@ from ..compiler.programs.operands import Operand, collapse
 from ..planner.kernels import aggregate_kernel, edge_map_kernel
 from ..planner.spmm import group_count
 from .form import Form
-from .kernels import _name, _spmm_plan, _structure
+from .kernels import aggregation_plan, structure_arguments, type_name
 from .layout import kernel_ready
 from .memory import empty
 
@@ -52,7 +52,7 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
         value = 0.0 if form.ties == "even" else _NEUTRAL[form.reduce]
         out = first.new_full((rows, *call.dims), value)
         return [out, *(graph.indices.new_zeros(out.shape) for _ in chosen)] if chosen else out
-    plan = _spmm_plan(graph, call.features, first.itemsize)
+    plan = aggregation_plan(graph, call.features, first.itemsize)
     arguments = _arguments(graph, plan.groups, form, call, operands, edge_ids)
     if call.spec.degrees:
         arguments.insert(7 if edge_ids is None else 9, graph.in_degrees)  # after the structure
@@ -112,7 +112,7 @@ def _key(operands, places, graph, numbered: bool, extra) -> tuple:
 
 
 def _arguments(graph, groups: int, form: Form, call: _Call, operands, edge_ids: Tensor | None) -> list:
-    sizes, arrays = _structure(graph, groups)
+    sizes, arrays = structure_arguments(graph, groups)
     arguments = [*sizes]
     if edge_ids is not None:
         longest = graph.num_edges
@@ -162,7 +162,7 @@ def _collapsed(form: Form, operands, reduced=()):
     padded = [(1,) * (len(dims) - len(s)) + s for s in shapes]
     kept = tuple(1 if gone else e for e, gone in zip(dims, reduced or (False,) * len(dims)))
     merged, kept_merged, *own = collapse((dims, kept, *padded)) if dims else ((1,),) * (2 + len(padded))
-    described = tuple(Operand(place, o, "int64" if x is None else _name(x.dtype))
+    described = tuple(Operand(place, o, "int64" if x is None else type_name(x.dtype))
                       for place, o, x in zip(form.places, own, operands))
     return dims, kept, merged, kept_merged, described
 
@@ -170,7 +170,7 @@ def _collapsed(form: Form, operands, reduced=()):
 def _prepare_aggregate(form: Form, graph, operands, numbered: bool, chosen) -> _Call:
     dims, _, merged, _, described = _collapsed(form, operands)
     choice = form.reduce in ("max", "min")
-    spec = AggregateSpec(form.message, described, merged, described[0].dtype, _name(graph.indices.dtype), numbered,
+    spec = AggregateSpec(form.message, described, merged, described[0].dtype, type_name(graph.indices.dtype), numbered,
                          form.reduce, chosen, choice and form.ties == "even", choice and form.ties == "even",
                          choice and form.ties == "first")
     return _Call(tuple(o.width for o in described), dims, prod(dims), spec, {})
@@ -178,6 +178,6 @@ def _prepare_aggregate(form: Form, graph, operands, numbered: bool, chosen) -> _
 
 def _prepare_edge_map(form: Form, graph, operands, numbered: bool, reduced) -> _Call:
     _, kept, merged, kept_merged, described = _collapsed(form, operands, reduced)
-    gone = tuple(k == 1 and e > 1 for e, k in zip(merged, kept_merged))
-    spec = EdgeMapSpec(form.message, described, merged, gone, described[0].dtype, _name(graph.indices.dtype), numbered)
+    gone = tuple(k == 1 and e != 1 for e, k in zip(merged, kept_merged))
+    spec = EdgeMapSpec(form.message, described, merged, gone, described[0].dtype, type_name(graph.indices.dtype), numbered)
     return _Call(tuple(o.width for o in described), kept, prod(kept), spec, {})

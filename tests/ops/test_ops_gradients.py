@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops import kernels
+from gnn_sparse_backend.ops import message_autograd
 from ops_oracle import (DTYPES, assert_right, graph_of, longest_row, random, sddmm_oracle, spmm_oracle, structures)
 
 SMALL = ["no_edges", "one_column", "duplicates", "last_rows_empty"]
@@ -88,12 +88,12 @@ def test_gradients_on_any_structure(structure, mean):
 def test_only_the_gradients_that_are_needed_are_computed(zoo, monkeypatch):
     graph = graph_of(zoo["random"])
     calls = []
-    for name in ("run_spmm", "run_sddmm"):
-        real = getattr(kernels, name)
-        monkeypatch.setattr(kernels, name, lambda *args, real=real, name=name: calls.append(name) or real(*args))
+    for name in ("run_aggregate", "run_edge_map"):
+        real = getattr(message_autograd, name)
+        monkeypatch.setattr(message_autograd, name, lambda *args, real=real, name=name: calls.append(name) or real(*args))
     edges = graph.num_edges
-    for x_grad, weight_grad, expected in [(True, True, {"run_spmm", "run_sddmm"}), (True, False, {"run_spmm"}),
-                                          (False, True, {"run_sddmm"})]:
+    for x_grad, weight_grad, expected in [(True, True, {"run_aggregate", "run_edge_map"}), (True, False, {"run_aggregate"}),
+                                          (False, True, {"run_edge_map"})]:
         y = gsb.spmm(graph, random(29, 3, grad=x_grad), random(edges, grad=weight_grad))
         calls.clear()
         y.sum().backward()
@@ -102,7 +102,7 @@ def test_only_the_gradients_that_are_needed_are_computed(zoo, monkeypatch):
         y = gsb.sddmm(graph, random(33, 3, grad=u_grad), random(29, 3, grad=v_grad))
         calls.clear()
         y.sum().backward()
-        assert calls == ["run_spmm"] * (u_grad + v_grad)
+        assert calls == ["run_aggregate"] * (u_grad + v_grad)
 
 
 def test_no_graph_is_recorded_without_need(zoo):

@@ -66,7 +66,7 @@ def edge_map(spec: EdgeMapSpec) -> Program:
                 with p.iterate("map", (H,), "S") as (h,):
                     O[(*edges.at("edge", g, i, j), h)] = cast(spec.dtype, message(g, i, j, h, as_expr(0)))
         return p.finish()
-    K = edges.features(spec.terms, "K")
+    K = p.dense_fixed("K", spec.terms)  # its own: operands may be as wide
     with p.iterate("edges", (G, I, J, H), "SSSS") as (g, i, j, h):
         Sum = p.local("Sum", (), accumulator)
         with p.iterate("sum", (K,), "R") as (k,):
