@@ -8,8 +8,7 @@ from ..compiler.compile import compile_program
 from ..compiler.kernels.kernel import Kernel
 from ..compiler.programs.aggregate import AggregateSpec, aggregate
 from ..compiler.programs.edge_map import EdgeMapSpec, edge_map
-from ..compiler.programs.sddmm import SddmmSpec, sddmm
-from ..compiler.programs.spmm import ACCUMULATOR, SpmmSpec, spmm
+from ..compiler.programs.operands import ACCUMULATOR
 from ..compiler.schedule.cpu import CpuSchedule, Prefetch
 from ..compiler.target import host_target
 from ..compiler.transform.lanes import reduce_in_lanes
@@ -17,31 +16,6 @@ from ..compiler.transform.tile import tile_axis
 from .tiling import register_tiles, sum_lanes
 
 _BYTES = {"float64": 8, "float32": 4}
-
-
-@functools.lru_cache(maxsize=None)
-def spmm_kernel(spec: SpmmSpec, parallel: bool, prefetch: int = 0) -> Kernel:
-    """The SpMM kernel for `spec`; serial where a parallel region would cost more than it saves.
-
-    prefetch: how many non-zeros a gather looks ahead, 0 for none.
-    """
-    target = host_target()
-    tiles = register_tiles(spec.features, _BYTES[ACCUMULATOR[spec.dtype]], target)
-    ahead = []
-    first = 0
-    for number, tile in enumerate(tiles if prefetch else ()):
-        ahead.append(Prefetch(f"sum_tile_{number}", "B", first, sum(tile), prefetch))
-        first += sum(tile)
-    schedule = CpuSchedule(parallel=parallel, prefetch=tuple(ahead))
-    return compile_program(tile_axis(spmm(spec), "K", tiles), schedule, target)
-
-
-@functools.lru_cache(maxsize=None)
-def sddmm_kernel(spec: SddmmSpec, parallel: bool) -> Kernel:
-    """The SDDMM kernel for `spec`."""
-    target = host_target()
-    lanes = sum_lanes(spec.features // spec.heads, _BYTES[ACCUMULATOR[spec.dtype]], target)
-    return compile_program(reduce_in_lanes(sddmm(spec), "dot", lanes), CpuSchedule(parallel=parallel), target)
 
 
 @functools.lru_cache(maxsize=None)

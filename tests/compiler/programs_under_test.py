@@ -9,8 +9,10 @@ import numpy as np
 
 from gnn_sparse_backend.compiler.coordinate.program import Program
 from gnn_sparse_backend.compiler.programs import formats, products, reductions, relational
-from gnn_sparse_backend.compiler.programs.sddmm import SddmmSpec, sddmm
-from gnn_sparse_backend.compiler.programs.spmm import SpmmSpec, spmm
+from gnn_sparse_backend.compiler.programs.aggregate import AggregateSpec, aggregate
+from gnn_sparse_backend.compiler.programs.edge_map import EdgeMapSpec, edge_map
+from gnn_sparse_backend.compiler.programs.message import parse
+from gnn_sparse_backend.compiler.programs.operands import Operand
 from gnn_sparse_backend.compiler.transform import (
     decompose_format,
     group_axis,
@@ -74,17 +76,30 @@ def _types(found, rng):
     found["Type"] = rng.integers(0, found["relations"], found["Type"].shape).astype(found["Type"].dtype)
 
 
-def _tiled_spmm(**spec):
+def _operands(dtype: str, *described) -> tuple[Operand, ...]:
+    """("column", 3, 3) is an operand of each column with features of shape (3, 3); "row numbers" holds whole numbers."""
+    return tuple(Operand(at.split()[0], tuple(dims), "int64" if "number" in at else dtype) for at, *dims in described)
+
+
+def small_aggregation(features: int = 4):
+    """The sum of neighbours' features."""
+    return aggregate(AggregateSpec(parse("x0"), _operands("float32", ("column", features)), (features,)))
+
+
+def _aggregation(message: str, *operands, **spec):
     def make(index_dtype):
-        program = spmm(SpmmSpec(features=9, index_dtype=index_dtype, **spec))
+        program = aggregate(AggregateSpec(
+            parse(message), _operands("float32", *operands), (3, 3), index_dtype=index_dtype, **spec))
         return tile_axis(program, "K", ((4, 2), (3,)))
 
     return make
 
 
-def _lane_sddmm(**spec):
+def _edge_map(message: str, dims, reduced, *operands, lanes: int = 0, **spec):
     def make(index_dtype):
-        return reduce_in_lanes(sddmm(SddmmSpec(features=7, index_dtype=index_dtype, **spec)), "dot", 4)
+        program = edge_map(EdgeMapSpec(
+            parse(message), _operands("float32", *operands), dims, reduced, index_dtype=index_dtype, **spec))
+        return reduce_in_lanes(program, "sum", lanes) if lanes else tile_axis(program, "H", ((4, 2), (3,)))
 
     return make
 
@@ -174,35 +189,71 @@ def _incidence(found, rng):
 
 def _grouped_case(make, *outputs, fix=lambda found, rng: None):
     def sizes(rng):
-        return {"num_groups": int(rng.integers(1, 4)), "n": int(rng.integers(1, 7)), "num_weights": 9, "num_results": 9}
+        return {"num_groups": int(rng.integers(1, 4)), "n": int(rng.integers(1, 7)), "num_edges": 9}
 
     return Case(make, sizes, outputs, fix)
 
 
+_WIDE, _HEADS = ("column", 3, 3), ("edge", 3, 1)
+
 CASES |= {
-    "spmm": _grouped_case(_tiled_spmm(), "C"),
-    "spmm_weighted_mean": _grouped_case(_tiled_spmm(weighted=True, mean=True), "C", fix=lambda f, r: _degrees(f)),
-    "spmm_heads": _grouped_case(_tiled_spmm(weighted=True, heads=3), "C"),
-    "spmm_edge_ids_scaled": _grouped_case(
-        _tiled_spmm(weighted=True, edge_ids=True, source_scale=True), "C", fix=lambda f, r: _edges(f, r, "A")
+    "aggregate_copy": _grouped_case(_aggregation("x0", _WIDE), "C"),
+    "aggregate_weighted_mean": _grouped_case(
+        _aggregation("mul(x0, x1)", _WIDE, ("edge", 1, 1), reduce="mean"), "C", fix=lambda f, r: _degrees(f)
     ),
-    "sddmm": _grouped_case(_lane_sddmm(), "O"),
-    "sddmm_edge_ids_scaled": _grouped_case(
-        _lane_sddmm(edge_ids=True, row_scale=True), "O", fix=lambda f, r: _edges(f, r, "O")
+    "aggregate_heads": _grouped_case(_aggregation("mul(x0, x1)", _WIDE, _HEADS), "C"),
+    "aggregate_inner_weights": _grouped_case(_aggregation("mul(x0, x1)", _WIDE, ("edge", 1, 3)), "C"),
+    "aggregate_numbered": _grouped_case(
+        _aggregation("mul(mul(x0, x1), x2)", _WIDE, _HEADS, ("column", 1, 1), numbered=True), "C",
+        fix=lambda f, r: _edges(f, r, "X1"),
+    ),
+    "aggregate_rows_and_all": _grouped_case(
+        _aggregation("mul(leaky_relu(add(x0, x1), 0.2), x2)", _WIDE, ("row", 1, 3), ("all", 3, 1)), "C"
+    ),
+    "aggregate_max": _grouped_case(
+        _aggregation("sub(x0, x1)", _WIDE, _HEADS, reduce="max", numbered=True, chosen=("number", "column")),
+        "C", "Number", "Column", fix=lambda f, r: _edges(f, r, "X1"),
+    ),
+    "aggregate_min_empty": _grouped_case(
+        _aggregation("x0", _WIDE, reduce="min", propagate=True, empty=True), "C", fix=lambda f, r: _degrees(f)
+    ),
+    "aggregate_chosen": _grouped_case(
+        _aggregation("chosen(x0, x1, x2)", _WIDE, ("number", 1, 1), ("row numbers", 3, 3), numbered=True), "C",
+        fix=lambda f, r: _chosen(f, r),
+    ),
+    "edge_map_dot": _grouped_case(
+        _edge_map("mul(x0, x1)", (7,), (True,), ("row", 7), ("column", 7), lanes=4), "O"
+    ),
+    "edge_map_heads_numbered": _grouped_case(
+        _edge_map("mul(mul(x0, x1), x2)", (3, 7), (False, True), ("row", 3, 7), ("column", 3, 7), ("row", 1, 1),
+                  lanes=4, numbered=True),
+        "O", fix=lambda f, r: _edges(f, r, "O"),
+    ),
+    "edge_map_first_reduced": _grouped_case(
+        _edge_map("mul(x0, x1)", (7, 3), (True, False), ("row", 7, 3), ("column", 1, 3), lanes=2), "O"
+    ),
+    "edge_map_wide": _grouped_case(
+        _edge_map("add(x0, x1)", (3, 3), (False, False), ("row", 3, 3), ("column", 3, 1), numbered=True), "O",
+        fix=lambda f, r: _edges(f, r, "O"),
     ),
 }
+
+
+def _chosen(found, rng):
+    """For each feature of each row the number of some edge."""
+    _edges(found, rng)
+    found["X2"] = rng.integers(0, max(1, found["nnz"]), found["X2"].shape)
 
 
 def _degrees(found):
     found["D"] = np.diff(found["indptr"]).astype(found["D"].dtype)
 
 
-def _edges(found, rng, per_edge: str):
-    """Edges in an order of their own: the edge array has one row per non-zero."""
+def _edges(found, rng, *per_edge: str):
+    """Edges in an order of their own: an edge array has one row per non-zero."""
     nnz = found["nnz"]
     found["E"] = rng.permutation(nnz).astype(found["E"].dtype)
-    for size in ("num_weights", "num_results"):
-        if size in found:
-            found[size] = nnz
-    old = found[per_edge]
-    found[per_edge] = (rng.integers(-8, 9, (nnz, *old.shape[1:])) / 4).astype(old.dtype)
+    found["num_edges"] = nnz
+    for name in per_edge:
+        old = found[name]
+        found[name] = (rng.integers(-8, 9, (nnz, *old.shape[1:])) / 4).astype(old.dtype)

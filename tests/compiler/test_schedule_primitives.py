@@ -15,7 +15,7 @@ from gnn_sparse_backend.compiler.schedule.primitives.parallelize import parallel
 from gnn_sparse_backend.compiler.schedule.primitives.prefetch import prefetch_gather
 from gnn_sparse_backend.compiler.schedule.primitives.vectorize import vectorize_spatial
 from gnn_sparse_backend.compiler.transform import sparse_fuse, tile_axis
-from gnn_sparse_backend.compiler.programs.spmm import SpmmSpec, spmm
+from tests.compiler.programs_under_test import small_aggregation
 
 
 def loops(stage2) -> list[str]:
@@ -24,7 +24,7 @@ def loops(stage2) -> list[str]:
 
 
 def tiled():
-    return tile_axis(spmm(SpmmSpec(features=6)), "K", ((4, 2),))
+    return tile_axis(small_aggregation(features=6), "K", ((4, 2),))
 
 
 def rows_under_relations(unique: bool, by_coordinate: bool):
@@ -46,7 +46,7 @@ def rows_under_relations(unique: bool, by_coordinate: bool):
 
 def test_vectorize():
     program = tiled()
-    stage2 = vectorize_spatial(lower(program), program.iteration("sum_1"))
+    stage2 = vectorize_spatial(lower(program), program.iteration("edges_1"))
     assert [line for line in loops(stage2) if "vectorized" in line] == ["for k_1 in T.vectorized(T.int64(2)):"]
 
 
@@ -137,16 +137,16 @@ def test_bind_runs_dependent_rows_in_one_thread():
 
 def test_prefetch():
     program = tiled()
-    text = prefetch_gather(lower(program), program.iteration("sum_tile_0"), "B", 0, 6, 16).script()
+    text = prefetch_gather(lower(program), program.iteration("edges_tile_0"), "X0", 0, 6, 16).script()
     assert text.count("prefetch") == 1 and "T.min(" in text and "nnz" in text
 
 
 @pytest.mark.parametrize(
     "iteration, buffer, distance, reason",
     [
-        ("sum_0", "B", 16, "is not over one sparse axis"),
-        ("sum_tile_0", "B", 0, "distance 0 is not positive"),
-        ("sum_tile_0", "C", 16, "not on two axes"),
+        ("edges_0", "X0", 16, "is not over one sparse axis"),
+        ("edges_tile_0", "X0", 0, "distance 0 is not positive"),
+        ("edges_tile_0", "C", 16, "not on two axes"),
     ],
 )
 def test_prefetch_refuses(iteration, buffer, distance, reason):

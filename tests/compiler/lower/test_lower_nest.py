@@ -6,8 +6,8 @@ from gnn_sparse_backend.compiler.coordinate.axes import Size
 from gnn_sparse_backend.compiler.lower.auxiliary import Auxiliary, auxiliary_buffers
 from gnn_sparse_backend.compiler.lower.nest import Loop, plan_nest
 from gnn_sparse_backend.compiler.programs import formats, products, reductions, relational
-from gnn_sparse_backend.compiler.programs.spmm import SpmmSpec, spmm
 from gnn_sparse_backend.compiler.transform import decompose_format, group_axis, sparse_fuse, sparse_reorder
+from tests.compiler.programs_under_test import small_aggregation
 
 
 def planned(program, iteration):
@@ -42,8 +42,8 @@ def hyb_bucket():
     (reductions.sparse_softmax(), "rows", "I:S"),
     (reductions.sparse_softmax(), "max", "J:R*"),
     (relational.rgms_heterogeneous(4, 3), "rgms", "R:R | I:S | J:R FI:R FO:S"),
-    (spmm(SpmmSpec(4)), "rows", "G:S | I:S"),
-    (spmm(SpmmSpec(4)), "sum", "J:R K:S*"),
+    (small_aggregation(), "rows", "G:S | I:S"),
+    (small_aggregation(), "edges", "J:R K:S*"),
     (hyb_bucket(), "spmm_w4", "T:S | I_w4:S | J_w4:R K:S"),
 ], ids=lambda value: value if isinstance(value, str) else value.name)  # fmt: skip
 def test_block_boundaries(program, iteration, want):
