@@ -19,6 +19,7 @@ ARITHMETIC = ("+", "-", "*", "/", "//", "%", "min", "max")
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 LOGICAL = ("and", "or")
 FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "abs")
+PREDICATES = ("is_nan",)
 
 
 class Expr:
@@ -140,7 +141,7 @@ class Call(Expr):
 
     @property
     def dtype(self) -> str:
-        return self.argument.dtype
+        return "bool" if self.function in PREDICATES else self.argument.dtype
 
 
 @dataclass(frozen=True)
@@ -270,8 +271,8 @@ def cast(dtype: str, value) -> Expr:
 
 
 def call(function: str, argument) -> Expr:
-    if function not in FUNCTIONS:
-        raise StageIError(f"unknown function {function!r}; there are {', '.join(FUNCTIONS)}")
+    if function not in FUNCTIONS + PREDICATES:
+        raise StageIError(f"unknown function {function!r}; there are {', '.join(FUNCTIONS + PREDICATES)}")
     argument = as_expr(argument, "float32")
     if argument.dtype not in FLOATS:
         raise StageIError(f"{function} wants a floating-point argument, not {argument.dtype}")
@@ -286,6 +287,23 @@ def present(load: Expr) -> Expr:
 
 def exp(a) -> Expr:
     return call("exp", a)
+
+
+def log(a) -> Expr:
+    return call("log", a)
+
+
+def sqrt(a) -> Expr:
+    return call("sqrt", a)
+
+
+def tanh(a) -> Expr:
+    return call("tanh", a)
+
+
+def is_nan(a) -> Expr:
+    """The condition that a floating-point value is NaN."""
+    return call("is_nan", a)
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:

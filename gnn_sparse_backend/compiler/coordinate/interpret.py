@@ -36,6 +36,7 @@ _CALLS = {
     "tanh": np.tanh,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "abs": abs,
+    "is_nan": np.isnan,
 }
 
 

@@ -37,7 +37,16 @@ _BINARY = {
     "and": tirx.all,
     "or": tirx.any,
 }
-_CALLS = {"exp": tirx.exp, "log": tirx.log, "sqrt": tirx.sqrt, "tanh": tirx.tanh, "sigmoid": tirx.sigmoid, "abs": tirx.abs}
+_CALLS = {
+    "exp": tirx.exp,
+    "log": tirx.log,
+    "sqrt": tirx.sqrt,
+    "tanh": tirx.tanh,
+    "sigmoid": tirx.sigmoid,
+    "abs": tirx.abs,
+    # TVM has no isnan of bfloat16
+    "is_nan": lambda x: tirx.isnan(x.astype("float32") if str(x.ty.dtype) == "bfloat16" else x),
+}
 
 
 def value(expr: Expr, scope: Scope):

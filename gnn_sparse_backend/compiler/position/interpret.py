@@ -41,6 +41,7 @@ _CALLS = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "fabs": abs,
     "abs": abs,
+    "isnan": np.isnan,
 }
 
 

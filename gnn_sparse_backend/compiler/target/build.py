@@ -20,6 +20,7 @@ from . import threads
 from .cuda import cuda_source, cuda_target, own_compile_callback
 from .description import Target
 from .errors import BuildError
+from .functions import expand_functions
 from .launcher import slot_function
 
 
@@ -137,10 +138,10 @@ def function_names(module: tvm.IRModule) -> tuple[str, ...]:
 
 
 def _compile(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
-    complete = module
+    complete = module if target.is_cuda else expand_functions(module)
     if any(_has_parallel_loop(function) for function in module.functions.values()):
         name, function = slot_function()
-        complete = tvm.IRModule({**{str(variable.name_hint): body for variable, body in module.functions.items()}, name: function})
+        complete = tvm.IRModule({**{str(variable.name_hint): body for variable, body in complete.functions.items()}, name: function})
     try:
         with own_compile_callback(target.arch) if target.is_cuda else contextlib.nullcontext():
             return tvm.compile(complete, target=target.to_tvm()).mod
