@@ -1,17 +1,19 @@
 # make demo    set up, train GraphSAGE under DGL and PyG with and without the backend, print the table
 # make test    set up, run all tests
-# make bench   set up, measure SpMM against the frameworks, SciPy and the roofline
+# make bench   set up, measure against the frameworks and the roofline: SpMM, or what BENCH names
 # make clean   remove the environment and what the targets wrote
 #
 # PYTHON=python3.11      the interpreter that makes .venv (default: 3.11 or 3.10 if found, for DGL, otherwise python3)
 # DEMO_FLAGS=--quick     options of models/demo.py
 # TEST_FLAGS="-k spmm"   options of pytest
-# BENCH_FLAGS=--help     options of benchmarks/spmm.py
+# BENCH=attention_layers the benchmark: spmm (default), graphsage, attention_layers or overhead
+# BENCH_FLAGS=--help     its options
 
 ifndef PYTHON
 # run each: a shim of pyenv is on the path even where its Python is not installed
 PYTHON := $(shell for p in python3.11 python3.10 python3; do $$p -c pass 2>/dev/null && echo $$p && break; done)
 endif
+BENCH ?= spmm
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -23,7 +25,7 @@ DGL := $(shell $(PYTHON) -c 'import sys, platform as p; print("dgl," if (sys.pla
 .PHONY: help setup demo test bench clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 9
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 10
 
 setup: $(VENV)/.ready
 
@@ -34,7 +36,7 @@ test: setup
 	$(BIN)/python -m pytest $(TEST_FLAGS)
 
 bench: setup
-	$(BIN)/python -m benchmarks.spmm $(BENCH_FLAGS)
+	$(BIN)/python -m benchmarks.$(BENCH) $(BENCH_FLAGS)
 
 clean:
 	rm -rf $(VENV) out build *.egg-info .pytest_cache .hypothesis

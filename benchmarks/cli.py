@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from rich.console import Console
+
+FRAMEWORKS = {"dgl": "dgl", "pyg": "torch_geometric"}
 
 
 def parser(description: str, *, budget: float) -> argparse.ArgumentParser:
     """A parser with the shared arguments; ``budget`` is the default of ``--budget`` in seconds."""
     result = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     result.add_argument("--quick", action="store_true", help="a small selection in about a minute, for a first look")
-    result.add_argument("--threads", type=_positive_int, default=2, help="threads of every contender that has any")
+    result.add_argument("--threads", type=positive_int, default=2, help="threads of every contender that has any")
     result.add_argument("--budget", type=_positive_float, default=budget, metavar="SECONDS",
                         help="time for the measurements; preparation comes on top")
     result.add_argument("--seed", type=int, default=0, help="of the generated graphs and values")
     result.add_argument("--out", type=Path, default=Path("out"), help="folder of the JSON and PNG files")
     return result
+
+
+def start(options: argparse.Namespace) -> Console:
+    """Set the threads, hide the libraries' warnings, and give a console for the report."""
+    set_threads(options.threads)
+    quiet_libraries()
+    return Console()
+
+
+def installed(names: Iterable[str], console: Console) -> list[str]:
+    """Those frameworks of ``names`` that are installed; the others are named on the console."""
+    found = []
+    for name in names:
+        if importlib.util.find_spec(FRAMEWORKS[name]) is None:
+            console.print(f"[yellow]{name} skipped:[/] {FRAMEWORKS[name]} is not installed")
+        else:
+            found.append(name)
+    return found
 
 
 def set_threads(threads: int) -> None:
@@ -33,14 +56,15 @@ def set_threads(threads: int) -> None:
 
 
 def quiet_libraries() -> None:
-    """Hide the frameworks' start-up warnings (beta state of CSR tensors, deprecated imports), which drown the tables."""
+    """Hide the frameworks' start-up warnings (beta state of CSR tensors, deprecated imports), which drown the tables.
+    """
     for message in ("Sparse CSR tensor support", "Sparse invariant checks"):
         warnings.filterwarnings("ignore", message=message)
     for module in ("dgl", "torch_geometric", "torchdata"):
         warnings.filterwarnings("ignore", module=module)
 
 
-def _positive_int(text: str) -> int:
+def positive_int(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import scipy.sparse
+from rich.console import Console
 
 from benchmarks.generators import power_law
+from benchmarks.work import Pattern
 
 
 class Unavailable(Exception):
@@ -38,6 +41,20 @@ class BenchmarkGraph:
     @property
     def num_edges(self) -> int:
         return len(self.indices)
+
+    @cached_property
+    def pattern(self) -> Pattern:
+        return Pattern.of(self.indptr, self.indices, self.shape)
+
+    @cached_property
+    def edge_index(self) -> np.ndarray:
+        """(2, edges) int64, sorted by destination: sources, then destinations."""
+        return np.stack((self.indices.astype(np.int64), np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))))
+
+    def without_edges(self) -> BenchmarkGraph:
+        """The same nodes alone."""
+        return BenchmarkGraph(f"{self.name} without edges", self.origin, np.zeros_like(self.indptr), self.indices[:0],
+                              self.shape)
 
     def describe(self) -> dict:
         degrees = np.diff(self.indptr)
@@ -81,6 +98,9 @@ def _npz(relative: str) -> scipy.sparse.csr_matrix:
         return _csr(data["dst"], data["src"], len(data["label"]))
 
 
+ONE_EDGE = BenchmarkGraph("one edge", "", np.array([0, 1], np.int32), np.array([0], np.int32), (1, 1))
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How to get a graph. ``load`` takes a seed."""
@@ -104,6 +124,8 @@ RECIPES: dict[str, Recipe] = {
         3_327, 9_104, 2.4, 99, seed, communities=16, locality=0.8)),
     "community": Recipe("generated, 1,000,000 edges", lambda seed: power_law(
         100_000, 1_000_000, 2.1, 2_000, seed, communities=100, locality=0.8)),
+    "power-law": Recipe("generated, 2,000,000 edges", lambda seed: power_law(
+        200_000, 2_000_000, 2.1, 5_000, seed, communities=100, locality=0.6)),
     "proteins": Recipe("generated at ogbn-proteins' size", lambda seed: power_law(
         132_534, 79_122_504, 2.2, 7_750, seed, communities=8, locality=0.9, shuffled=False)),
     "reddit": Recipe("generated at Reddit's size", lambda seed: power_law(
@@ -119,3 +141,15 @@ def load(name: str, seed: int = 0) -> BenchmarkGraph:
         raise ValueError(f"unknown graph {name!r}: choose from {', '.join(RECIPES)}")
     recipe = RECIPES[name]
     return BenchmarkGraph.of(name, recipe.origin, recipe.load(seed))
+
+
+def load_available(names: Iterable[str], seed: int, console: Console) -> tuple[list[BenchmarkGraph], dict[str, str]]:
+    """The graphs whose data are here, and for each of the others the reason, which is printed too."""
+    found, skipped = [], {}
+    for name in names:
+        try:
+            found.append(load(name, seed))
+        except Unavailable as missing:
+            skipped[name] = str(missing)
+            console.print(f"[yellow]{name} skipped:[/] {missing}")
+    return found, skipped

@@ -7,23 +7,22 @@ a few epochs in one process, so a backend whose threads disturb the framework's 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import dataclasses
+import importlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 import gnn_sparse_backend as gsb
-from benchmarks import cli, machine
-from benchmarks.report import print_machine
-from benchmarks.timing import Timing
-from gnn_sparse_backend.integrations import reset_status
+from benchmarks import cells, cli, machine, reasons, report, roofline, summary
+from benchmarks.layer_work import sage_work
+from benchmarks.reasons import Evidence
+from benchmarks.turns import Switched, in_turns
+from benchmarks.work import Pattern
 from models import data
 
-FRAMEWORKS = {"dgl": "dgl", "pyg": "torch_geometric"}
 # name: (our backend, gsb.reuse_memory())
 VARIANTS = {
     "framework": (False, False),
@@ -31,8 +30,8 @@ VARIANTS = {
     "framework, reused memory": (False, True),
     "backend, reused memory": (True, True),
 }
+OURS = tuple(name for name, (backend, _) in VARIANTS.items() if backend)
 EPOCHS_PER_TURN = 4
-MIN_TURNS = 2
 
 
 class Training:
@@ -52,8 +51,7 @@ class Training:
         self._train = dataset.train.nonzero().squeeze(1)
         self._labels = dataset.labels[self._train]
         self._seed = seed
-        self._context: Callable = (lambda: gsb.enabled(framework)) if backend else nullcontext
-        self._reuse = reuse
+        self._framework, self._backend, self._reuse = framework, backend, reuse
         self.losses: list[float] = []
 
     def epoch(self) -> None:
@@ -65,82 +63,108 @@ class Training:
         self._optimizer.step()
         self.losses.append(loss.item())
 
-    def turn(self, epochs: int) -> list[float]:
-        """Seconds of each of so many epochs, after one that is not timed: switching the backend forgets its graphs,
-        which a user who switches it on once does not pay again."""
-        seconds = []
+    @contextmanager
+    def switched(self) -> Iterator[None]:
+        """The variant's switches, for the epochs inside."""
         gsb.reuse_memory(self._reuse)
-        with self._context():
-            self.epoch()
-            for _ in range(epochs):
-                begin = time.perf_counter()
-                self.epoch()
-                seconds.append(time.perf_counter() - begin)
-        gsb.reuse_memory(False)
-        return seconds
+        try:
+            with gsb.enabled(self._framework) if self._backend else nullcontext():
+                yield
+        finally:
+            gsb.reuse_memory(False)
 
 
-def measure(framework: str, dataset: data.Dataset, *, hidden: int, layers: int, dropout: float, seed: int,
-            budget: float) -> dict:
-    """One framework and depth: ``{"timings": {variant: ...}, "ratio": framework over backend, ...}``, in seconds.
+def without_edges(dataset: data.Dataset) -> data.Dataset:
+    """The same nodes alone."""
+    return dataclasses.replace(dataset, edge_index=dataset.edge_index[:, :0])
 
-    ``ratio_reused`` compares the two with ``gsb.reuse_memory()``, ``ratio_all`` the backend with it to the plain framework.
 
-    ``loss_difference`` is the largest relative difference of the two variants' losses over their first five epochs.
+def one_edge(dataset: data.Dataset) -> data.Dataset:
+    """Two nodes and an edge, with as many features and classes."""
+    everything, nothing = torch.ones(2, dtype=torch.bool), torch.zeros(2, dtype=torch.bool)
+    return data.Dataset("one edge", "", torch.tensor([[0], [1]]), dataset.features[:2],
+                        torch.tensor([0, dataset.num_classes - 1]), everything, nothing, nothing)
+
+
+def measure(framework: str, dataset: data.Dataset, pattern: Pattern, *, hidden: int, layers: int, dropout: float,
+            seed: int, limits: roofline.Roofline, budget: float) -> dict:
+    """One framework and depth, as plain values, times in seconds.
+
+    ``ratio`` is the framework over the backend; ``ratio_reused`` compares the two with ``gsb.reuse_memory()``,
+    ``ratio_all`` the backend with it to the plain framework. ``loss_difference`` is the largest relative difference
+    of the variants' losses over their first five epochs.
     """
-    variants = {name: Training(framework, dataset, hidden=hidden, layers=layers, dropout=dropout, seed=seed,
-                               backend=backend, reuse=reuse) for name, (backend, reuse) in VARIANTS.items()}
-    first = {}
-    samples: dict[str, list[float]] = {name: [] for name in variants}
-    start = time.perf_counter()
-    for name, training in variants.items():
-        begin = time.perf_counter()
-        training.turn(0)
-        first[name] = time.perf_counter() - begin
-    turns = 0
-    while turns < MIN_TURNS or time.perf_counter() - start < budget:
-        # the two take turns, and take turns at beginning
-        for name in list(VARIANTS) if turns % 2 == 0 else list(VARIANTS)[::-1]:
-            samples[name] += variants[name].turn(EPOCHS_PER_TURN)
-        turns += 1
-    timings = {name: Timing.of(seconds) for name, seconds in samples.items()}
-    pairs = list(zip(*(training.losses for training in variants.values())))[:5]
+    def training(name: str, on: data.Dataset) -> Training:
+        backend, reuse = VARIANTS[name]
+        return Training(framework, on, hidden=hidden, layers=layers, dropout=dropout, seed=seed, backend=backend,
+                        reuse=reuse)
+
+    def switched(trained: Training) -> Switched:
+        return Switched(trained.epoch, trained.switched)
+
+    variants = {name: training(name, dataset) for name in VARIANTS}
+    first = {name: switched(variant).first()[1] for name, variant in variants.items()}
+    calls = {name: switched(variant) for name, variant in variants.items()}
+    # an epoch of ours without edges and on one: what the message passing cannot change
+    parts = {(name, part): switched(training(name, make(dataset)))
+             for name in OURS for part, make in (("rest", without_edges), ("overhead", one_edge))}
+    with variants[OURS[0]].switched():
+        _, ours, fallbacks = reasons.count_calls(framework, variants[OURS[0]].epoch)
+    timed = in_turns(calls | parts, budget_s=budget, turn_s=0.0, calls=EPOCHS_PER_TURN)
+    timings = {name: timed[name].timing.to_dict() | {"first_epoch": first[name], "opening": timed[name].opening}
+               for name in VARIANTS}
+    median = {name: turns.timing.median for name, turns in timed.items()}
+    evidence = {name: Evidence(median[name, "overhead"], median[name, "rest"], ours, fallbacks) for name in OURS}
+    widths = [dataset.features.shape[1]] + [hidden] * (layers - 1) + [dataset.num_classes]
+    work = sage_work(framework, pattern, widths, backward=True, input_gradient=False)
+    rated = cells.rate(f"{framework}, {layers} layers", timings, OURS, limits, work, evidence=evidence)
+    pairs = list(zip(*(variant.losses for variant in variants.values())))[:5]
     return {
-        "framework": framework, "layers": layers, "hidden": hidden,
-        "timings": {name: timing.to_dict() | {"first_epoch": first[name]} for name, timing in timings.items()},
-        "ratio": timings["framework"].median / timings["backend"].median,
-        "ratio_reused": timings["framework, reused memory"].median / timings["backend, reused memory"].median,
-        "ratio_all": timings["framework"].median / timings["backend, reused memory"].median,
+        "framework": framework, "layers": layers, "hidden": hidden, **rated,
+        "ratio": median["framework"] / median["backend"],
+        "ratio_reused": median["framework, reused memory"] / median["backend, reused memory"],
+        "ratio_all": median["framework"] / median["backend, reused memory"],
         "loss_difference": max(abs(a - b) / abs(a) for a, *others in pairs for b in others),
     }
 
 
-def print_report(report: dict, console: Console) -> None:
-    """The table of epochs, and how often the backend's kernels ran."""
-    print_machine(report["machine"], console)
-    console.print(report["dataset"])
-    table = Table(title="GraphSAGE training epoch, whole step, medians in ms (quartiles)", title_justify="left")
-    for heading in ("framework", "layers", *VARIANTS, "loss difference"):
-        table.add_column(heading, justify="left" if heading == "framework" else "right")
-    ratios = Table(title="How many times faster", title_justify="left")
-    for heading in ("framework", "layers", "backend over framework", "the same, both with reused memory",
-                    "backend with reused memory over plain framework"):
-        ratios.add_column(heading, justify="left" if heading == "framework" else "right")
-    for row in report["rows"]:
-        cells = [f"{t['median'] * 1e3:.0f} ({t['lower'] * 1e3:.0f} to {t['upper'] * 1e3:.0f})"
-                 for t in (row["timings"][name] for name in VARIANTS)]
-        table.add_row(row["framework"], str(row["layers"]), *cells, f"{row['loss_difference']:.1e}")
-        colored = [f"[{'green' if r >= 1 else 'red'}]{r:.2f}[/]"
-                   for r in (row["ratio"], row["ratio_reused"], row["ratio_all"])]
-        ratios.add_row(row["framework"], str(row["layers"]), *colored)
+RATIOS = {"ratio": "backend over framework", "ratio_reused": "the same, both with reused memory",
+          "ratio_all": "backend with reused memory over plain framework"}
+
+
+def show(results: dict, console: Console) -> None:
+    """The tables of epochs and ratios."""
+    report.print_head(results, console)
+    console.print(results["dataset"])
+    table = report.table("GraphSAGE training epoch, whole step, medians in ms (quartiles)", ("framework",),
+                         ("layers", *VARIANTS, "loss difference"))
+    ratios = report.table("How many times faster", ("framework",),
+                          ("layers", *RATIOS.values(), *report.ROOFLINE_HEADINGS))
+    for cell in results["cells"]:
+        epochs = [f"{t['median'] * 1e3:.0f} ({t['lower'] * 1e3:.0f} to {t['upper'] * 1e3:.0f})"
+                  for t in (cell["timings"][name] for name in VARIANTS)]
+        table.add_row(cell["framework"], str(cell["layers"]), *epochs, f"{cell['loss_difference']:.1e}")
+        ratios.add_row(cell["framework"], str(cell["layers"]), *(report.ratio(cell[key]) for key in RATIOS),
+                       *report.roofline_columns(cell))
     console.print(ratios)
     console.print(table)
-    console.print(gsb.status())
+    console.print(f"{report.ROOFLINE_NOTE} The better of our two variants.")
+    report.print_summary(results["summary"], console)
+
+
+def panels(results: dict) -> dict:
+    """A panel per framework, a line per ratio, over the number of layers."""
+    found: dict = {}
+    for cell in results["cells"]:
+        lines = found.setdefault(cell["framework"], {})
+        for key, label in RATIOS.items():
+            lines.setdefault(label, []).append((cell["layers"], cell[key]))
+    return found
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.parser(__doc__.splitlines()[0], budget=120.0)
-    parser.add_argument("--frameworks", nargs="+", choices=tuple(FRAMEWORKS), default=list(FRAMEWORKS))
+    parser.add_argument("--frameworks", nargs="+", choices=tuple(cli.FRAMEWORKS), default=list(cli.FRAMEWORKS))
     parser.add_argument("--layers", nargs="+", type=int, default=[2, 3])
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--dropout", type=float, default=0.5)
@@ -153,31 +177,36 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run, print the table, write ``graphsage.json``. 1 if no framework is installed, else 0."""
+    """Run, print the tables, write ``graphsage.json`` and ``.png``. 1 if no framework is installed, else 0."""
     options = arguments(argv)
-    cli.set_threads(options.threads)
-    cli.quiet_libraries()
-    console = Console()
+    console = cli.start(options)
+    installed = cli.installed(options.frameworks, console)
+    if not installed:
+        console.print("[red]nothing to run[/]")
+        return 1
     dataset = data.load("generated", "", nodes=options.nodes, edges=options.edges, seed=options.seed)
-    installed = []
-    for framework in options.frameworks:
-        if importlib.util.find_spec(FRAMEWORKS[framework]) is None:
-            console.print(f"[yellow]{framework} skipped:[/] {FRAMEWORKS[framework]} is not installed")
-        else:
-            installed.append(framework)
+    pattern = pattern_of(dataset)
     description = machine.describe(options.threads)
-    reset_status()
-    cells = [(framework, layers) for framework in installed for layers in options.layers]
-    rows = []
-    for framework, layers in cells:
-        with console.status(f"{framework}, {layers} layers"):
-            rows.append(measure(framework, dataset, hidden=options.hidden, layers=layers, dropout=options.dropout,
-                                seed=options.seed, budget=options.budget / len(cells)))
-    report = {"machine": description, "dataset": str(dataset), "rows": rows,
-              "status": gsb.status().to_dict()}
-    print_report(report, console)
-    console.print(f"written: {machine.write_json(options.out / 'graphsage.json', report)}")
-    return 0 if rows else 1
+    limits = roofline.measure(options.threads)
+    places = [(framework, layers) for framework in installed for layers in options.layers]
+    measured = []
+    with report.progress(console, len(places)) as begin:
+        for framework, layers in places:
+            begin(f"{framework}, {layers} layers")
+            measured.append(measure(framework, dataset, pattern, hidden=options.hidden, layers=layers,
+                                    dropout=options.dropout, seed=options.seed, limits=limits,
+                                    budget=options.budget / len(places)))
+    results = {"machine": description, "roofline": limits.to_dict(), "dataset": str(dataset), "cells": measured,
+               "summary": summary.summarise(measured, ("framework", "layers"))}
+    show(results, console)
+    report.finish(results, panels(results), "graphsage", "layers", options.out, console)
+    return 0
+
+
+def pattern_of(dataset: data.Dataset) -> Pattern:
+    sources, destinations = dataset.edge_index
+    nodes = dataset.num_nodes
+    return Pattern(nodes, nodes, dataset.num_edges, len(destinations.unique()), len(sources.unique()))
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ class TorchReduce(TorchCSR):
 
 class PyGScatter(TorchContender):
     name = "pyg"
-    note = "index_select, product, torch_geometric.utils.scatter, as MessagePassing does; int64 edge_index sorted by row"
+    note = "index_select, product, torch_geometric.utils.scatter, as MessagePassing does; int64, sorted by row"
 
     def prepare(self, graph):
         from torch_geometric.utils import scatter

@@ -1,9 +1,7 @@
-"""What the machine can do at best, measured, and how much of it an SpMM must use.
+"""What the machine can do at best, measured, and how far a measured time is from it.
 
 The roofline of Williams, Waterman and Patterson ("Roofline", CACM 2009): time >= max(bytes / bandwidth, flops / peak).
-Two byte counts bound the SpMM of a CSR matrix. *Compulsory*: the structure, every row of x that some edge needs once,
-and the output once, as if the cache were infinite. *Gather*: the same with a row of x per edge, as if there were no cache.
-A measured time lies above the compulsory bound; how far below the gather bound shows how much locality was used.
+What a call must move and compute is counted in ``work.py``.
 """
 
 from __future__ import annotations
@@ -14,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+
+from benchmarks.work import Work
 
 MiB = 1 << 20
 
@@ -42,6 +42,12 @@ class Roofline:
         sizes, rates = zip(*self.copy)
         return float(np.interp(np.log(max(working_set, 1.0)), np.log(sizes), rates))
 
+    def to_dict(self) -> dict:
+        """The limits as plain values: bytes per second, operations per second."""
+        return {"threads": self.threads, "stream_bytes_per_s": self.stream, "gather_bytes_per_s": self.gather,
+                "gemm_flops_per_s": self.flops,
+                "copy_bytes_per_s": [{"working_set": size, "rate": rate} for size, rate in self.copy]}
+
     def bounds(self, work: Work) -> tuple[float, float]:
         """Seconds that ``work`` takes at least, by its compulsory bytes and by its gather bytes.
 
@@ -51,6 +57,26 @@ class Roofline:
         rate = self.bandwidth(work.compulsory)
         arithmetic = work.flops / self.flops
         return max(work.compulsory / rate, arithmetic), max(work.gather / rate, arithmetic)
+
+    def distance(self, work: Work, seconds: float | None) -> dict:
+        """The distance of a measured time to both bounds, as plain values.
+
+        bound_compulsory, bound_gather: seconds. roofline_compulsory, roofline_gather: the bound over ``seconds``;
+        None without them. binds: "memory" or "arithmetic", whichever sets the compulsory bound. memory, arithmetic:
+        the share of the measured bandwidth (for the compulsory bytes) and of the measured peak that ``seconds``
+        amount to.
+        """
+        compulsory, gather = self.bounds(work)
+        memory, arithmetic = work.compulsory / self.bandwidth(work.compulsory), work.flops / self.flops
+
+        def share(bound: float) -> float | None:
+            return bound / seconds if seconds else None
+
+        return {"bytes_compulsory": work.compulsory, "bytes_gather": work.gather, "flops": work.flops,
+                "bound_compulsory": compulsory, "bound_gather": gather,
+                "binds": "memory" if memory >= arithmetic else "arithmetic",
+                "roofline_compulsory": share(compulsory), "roofline_gather": share(gather),
+                "memory": share(memory), "arithmetic": share(arithmetic)}
 
 
 def measure(threads: int, *, largest: int = 1024 * MiB, gemm: int = 2048, repeats: int = 5) -> Roofline:
@@ -97,51 +123,3 @@ def _gather_rate(table_bytes: int, repeats: int, width: int = 128) -> float:
 def _gemm_rate(size: int, repeats: int) -> float:
     a, b, out = torch.rand(size, size), torch.rand(size, size), torch.empty(size, size)
     return 2 * size**3 / _best_seconds(lambda: torch.mm(a, b, out=out), repeats)
-
-
-@dataclass(frozen=True)
-class Work:
-    """Bytes and operations of one call. ``compulsory`` and ``gather`` are bytes, as defined above."""
-
-    compulsory: int
-    gather: int
-    flops: int
-
-    def __add__(self, other: Work) -> Work:
-        return Work(self.compulsory + other.compulsory, self.gather + other.gather, self.flops + other.flops)
-
-
-def spmm_work(rows: int, nnz: int, touched: int, width: int, *, weighted: bool,
-              index_bytes: int = 4, value_bytes: int = 4) -> Work:
-    """One CSR SpMM: ``rows`` output rows, ``touched`` distinct rows of x, ``width`` features.
-
-    An unweighted edge costs one addition per feature, a weighted one a multiplication as well.
-    """
-    structure = (rows + 1 + nnz) * index_bytes + (nnz * value_bytes if weighted else 0)
-    output = rows * width * value_bytes
-    row = width * value_bytes
-    return Work(structure + output + touched * row, structure + output + nnz * row, nnz * width * (2 if weighted else 1))
-
-
-def sddmm_work(rows: int, nnz: int, touched: int, width: int, *, index_bytes: int = 4, value_bytes: int = 4) -> Work:
-    """One SDDMM, the gradient of an SpMM to its weights: each edge is the dot product of two rows of ``width``.
-
-    ``rows`` rows of the left operand are streamed once, ``touched`` distinct rows of the right one gathered.
-    """
-    structure = (rows + 1 + nnz) * index_bytes + nnz * value_bytes
-    row = width * value_bytes
-    return Work(structure + (rows + touched) * row, structure + (rows + nnz) * row, 2 * nnz * width)
-
-
-def aggregation_work(indptr: np.ndarray, indices: np.ndarray, shape: tuple[int, int], width: int, *,
-                     weighted: bool, backward: bool) -> Work:
-    """Forward SpMM over a CSR graph and, with ``backward``, its gradients to x and (weighted) to the weights."""
-    nnz = len(indices)
-    sources = len(np.unique(indices))
-    destinations = int(np.count_nonzero(np.diff(indptr)))
-    work = spmm_work(shape[0], nnz, sources, width, weighted=weighted)
-    if backward:
-        work += spmm_work(shape[1], nnz, destinations, width, weighted=weighted)
-        if weighted:
-            work += sddmm_work(shape[0], nnz, sources, width)
-    return work

@@ -2,9 +2,9 @@
 
     python -m benchmarks.threads
 
-Each arm runs in processes of its own, in turns, because a pool that exists keeps spinning. Of each series the 10th percentile is
-taken, and of the repetitions the best: on a machine that others use too, a barrier that waits for a descheduled worker takes
-tens of milliseconds, and medians show only that.
+Each arm runs in processes of its own, in turns, because a pool that exists keeps spinning. Of each series the 10th
+percentile is taken, and of the repetitions the best: on a machine that others use too, a barrier that waits for a
+descheduled worker takes tens of milliseconds, and medians show only that.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ def measure(arm: str, size: int) -> tuple[float, float, float]:
         with T.parallel(0, n) as i:
             T.buffer_store(b, a[i] * T.float32(2), [i])
     function = builder.get()
-    kernel = build_jit(function, host_target())["double"] if arm == "shared" else tvm.compile(function, target=host_target().to_tvm()).mod["double"]
+    if arm == "shared":
+        kernel = build_jit(function, host_target())["double"]
+    else:
+        kernel = tvm.compile(function, target=host_target().to_tvm()).mod["double"]
     x, y, z = torch.randn(size), torch.empty(size), torch.empty(size)
 
     def run_torch() -> None:
@@ -77,7 +80,8 @@ def main() -> None:
         best = {arm: [float("inf")] * 3 for arm in ARMS}
         for _ in range(REPETITIONS):
             for arm in ARMS:
-                done = subprocess.run([sys.executable, "-m", "benchmarks.threads", arm, str(size)], check=True, capture_output=True, text=True)
+                done = subprocess.run([sys.executable, "-m", "benchmarks.threads", arm, str(size)], check=True,
+                                      capture_output=True, text=True)
                 best[arm] = [min(pair) for pair in zip(best[arm], map(float, done.stdout.split()))]
         for arm, name in ARMS.items():
             table.add_row(f"{size:,}", name, *(f"{value:.1f}" for value in best[arm]))

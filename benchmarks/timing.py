@@ -9,7 +9,8 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 class Timing:
     """Seconds per call of one contender, over its samples.
 
-    ``lower`` and ``upper`` are the quartiles, ``minimum`` the shortest sample, ``outliers`` the number of samples beyond
+    ``lower`` and ``upper`` are the quartiles, ``minimum`` the shortest sample, ``outliers`` how many samples lie beyond
     Tukey's fences (1.5 interquartile ranges outside the quartiles). They stay in the median, which they hardly move.
     ``calls`` is the number of back-to-back calls that one sample averages.
     """
@@ -93,10 +94,7 @@ def interleaved(contenders: Mapping[str, Callable[[], object]], rules: Rules = R
         return {}
     names = list(contenders)
     start = clock()
-    collecting = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
+    with collector_off():
         calls, samples = {}, {}
         for name in names:
             if warm:
@@ -108,7 +106,7 @@ def interleaved(contenders: Mapping[str, Callable[[], object]], rules: Rules = R
         fit = _without_slower(names, samples, rules.hopeless)
         active = [name for name in names if name in fit or len(samples[name]) < 2]
         for turn in range(1, rules.max_rounds):
-            for name in _rotated(active, turn):
+            for name in rotated(active, turn):
                 call = contenders[name]
                 if samples[name][-1] < rules.settle_s:
                     call()
@@ -120,10 +118,20 @@ def interleaved(contenders: Mapping[str, Callable[[], object]], rules: Rules = R
                 break
             if all(Timing.of(samples[n]).uncertainty <= rules.precision for n in active):
                 break
+    return {name: Timing.of(samples[name], calls[name]) for name in names}
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Collect garbage now, and not again inside the block."""
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
     finally:
         if collecting:
             gc.enable()
-    return {name: Timing.of(samples[name], calls[name]) for name in names}
 
 
 def _sample(call: Callable[[], object], calls: int, clock: Callable[[], float]) -> float:
@@ -133,7 +141,8 @@ def _sample(call: Callable[[], object], calls: int, clock: Callable[[], float]) 
     return (clock() - begin) / calls
 
 
-def _rotated(names: list[str], turn: int) -> list[str]:
+def rotated(names: list[str], turn: int) -> list[str]:
+    """The names in the order of the given round: each goes first in turn."""
     shift = turn % len(names)
     return names[shift:] + names[:shift]
 

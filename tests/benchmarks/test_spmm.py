@@ -5,15 +5,15 @@ import json
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
-from benchmarks import graphs, roofline, spmm, summary
+from benchmarks import graphs, spmm, summary
 from benchmarks.generators import power_law
 from benchmarks.graphs import BenchmarkGraph
 from benchmarks.peers import CannotDo, SciPy, TorchCSR, contenders
 from benchmarks.problem import MODES, Mode, Operands, Problem
 from benchmarks.timing import Rules
 
-LIMITS = roofline.Roofline(2, ((1 << 20, 4e10), (1 << 30, 2e10)), 1e10, 1e11)
 HASTY = Rules(budget_s=0.01, max_rounds=5, sample_s=1e-6)
 
 
@@ -22,20 +22,15 @@ def tiny():
     return BenchmarkGraph.of("tiny", "generated", power_law(60, 400, 2.0, 30, seed=0))
 
 
-def test_the_command_writes_a_full_report(tmp_path, monkeypatch, capsys):
+def test_the_command_writes_a_full_report(command, tmp_path, monkeypatch, capsys):
     recipe = graphs.Recipe("generated", lambda seed: power_law(60, 400, 2.0, 30, seed))
     monkeypatch.setitem(graphs.RECIPES, "pubmed", recipe)
-    monkeypatch.setattr(roofline, "measure", lambda threads: LIMITS)
-    monkeypatch.setenv("COLUMNS", "200")
-    threads = torch.get_num_threads()
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS"):
-        monkeypatch.setenv(variable, str(threads))
-    code = spmm.main(["--quick", "--graphs", "pubmed", "--budget", "0.5", "--threads", str(threads), "--out", str(tmp_path)])
-    assert code == 0
+    assert command(spmm.main, "--quick", "--graphs", "pubmed", "--budget", "0.5") == 0
 
     report = json.loads((tmp_path / "spmm.json").read_text())
     assert (tmp_path / "spmm.png").read_bytes().startswith(b"\x89PNG")
-    assert set(report) == {"machine", "roofline", "contenders", "graphs", "preparation", "per_call", "cells", "summary", "skipped"}
+    assert set(report) == {"machine", "roofline", "contenders", "graphs", "preparation", "per_call", "cells", "summary",
+                           "skipped"}
     assert {"cpu", "cores", "libraries", "threads", "date"} <= set(report["machine"])
     assert report["graphs"][0]["edges"] == 400
     assert {(c["mode"], c["features"]) for c in report["cells"]} == {(m.name, f) for m in MODES for f in (32, 128)}
@@ -46,12 +41,15 @@ def test_the_command_writes_a_full_report(tmp_path, monkeypatch, capsys):
         assert cell["best_peer"] == peer
         assert cell["speedup"] == pytest.approx(medians[peer] / medians["gsb"])
         assert cell["roofline_compulsory"] == pytest.approx(cell["bound_compulsory"] / medians["gsb"])
-        assert cell["bytes_gather"] > cell["bytes_compulsory"] > 0
+        assert cell["bytes_gather"] > cell["bytes_compulsory"] > 0 and cell["binds"] == "memory"
+        assert cell["evidence"]["overhead"] == report["per_call"][cell["mode"]]["gsb"]
     overall = np.exp(np.mean([np.log(c["speedup"]) for c in report["cells"]]))
     assert report["summary"]["geometric_mean"] == pytest.approx(overall)
     assert len(report["summary"]["worst"]) == 5 and len(report["summary"]["small"]) == 8
+    assert all(cell["reason"] for cell in report["summary"]["worst"])
     printed = capsys.readouterr().out
-    assert "Geometric mean" in printed and "worst cells" in printed and "tiny" not in printed
+    assert "Geometric mean" in printed and "worst cells" in printed
+    assert report["summary"]["worst"][0]["where"] in printed
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
@@ -91,23 +89,23 @@ class Liar(SciPy):
         return lambda: (call()[0] + 1,)
 
 
-def test_a_wrong_contender_is_named_and_never_the_best_peer(tiny):
+def test_a_wrong_contender_is_named_and_never_the_best_peer(tiny, limits):
     running = [*contenders()[:1], Liar(), SciPy()]
     for contender in running:
         contender.prepare(tiny)
-    cell = spmm.measure_cell(Problem.of(tiny, MODES[0], Operands.random(tiny, 4)), running, LIMITS, HASTY)
+    cell = spmm.measure_cell(Problem.of(tiny, MODES[0], Operands.random(tiny, 4)), running, limits, HASTY)
     assert "wrong" in cell["wrong"]["liar"] and "liar" not in cell["timings"]
     assert cell["best_peer"] == "scipy"
     assert spmm.summarise([cell])["wrong"]
 
 
-def test_what_a_library_cannot_do_is_said(tiny, monkeypatch):
+def test_what_a_library_cannot_do_is_said(tiny, limits, monkeypatch):
     weighted = Problem.of(tiny, Mode(weighted=True, backward=True), Operands.random(tiny, 4))
     running = [SciPy(), TorchCSR(torch.int32)]
     for contender in running:
         contender.prepare(tiny)
     monkeypatch.setattr("benchmarks.peers.DENSE_GRADIENT_LIMIT", 100)
-    cell = spmm.measure_cell(weighted, running, LIMITS, HASTY)
+    cell = spmm.measure_cell(weighted, running, limits, HASTY)
     assert cell["timings"] == {} and cell["speedup"] is None and cell["roofline_gather"] is None
     assert "gradient" in cell["unable"]["scipy"] and "dense" in cell["unable"]["torch-i32"]
 
@@ -115,8 +113,8 @@ def test_what_a_library_cannot_do_is_said(tiny, monkeypatch):
 def test_summary_splits_small_and_large_cells():
     def cell(edges, ours, theirs):
         timings = {summary.OURS: {"median": ours}, "peer": {"median": theirs}}
-        return {"graph": "g", "edges": edges, "mode": MODES[0].name, "features": 32, "timings": timings, "wrong": {},
-                "best_peer": "peer", "speedup": theirs / ours}
+        return {"where": "g", "graph": "g", "edges": edges, "mode": MODES[0].name, "features": 32, "timings": timings,
+                "wrong": {}, "best_ours": summary.OURS, "best_peer": "peer", "speedup": theirs / ours, "reason": "r"}
 
     result = spmm.summarise([cell(100, 3.0, 1.0), cell(20_001, 2.0, 1.0), cell(20_001, 1.0, 0.95)], small=20_000)
     assert [c["speedup"] for c in result["slow"]] == [0.5]
@@ -126,15 +124,16 @@ def test_summary_splits_small_and_large_cells():
 
 def test_missing_data_are_skipped_with_the_reason(monkeypatch, capsys, tmp_path):
     monkeypatch.delenv("GSB_DATA", raising=False)
-    found, skipped = spmm.load_available(["debian"], 0, spmm.Console())
+    found, skipped = graphs.load_available(["debian"], 0, Console())
     assert not found and "GSB_DATA" in skipped["debian"] and "debian skipped" in capsys.readouterr().out
     monkeypatch.setenv("GSB_DATA", str(tmp_path))
-    assert "does not exist" in spmm.load_available(["wordnet"], 0, spmm.Console())[1]["wordnet"]
+    assert "does not exist" in graphs.load_available(["wordnet"], 0, Console())[1]["wordnet"]
     with pytest.raises(ValueError, match="unknown graph 'nonsense'"):
         graphs.load("nonsense")
 
 
-@pytest.mark.parametrize("name, nodes, edges", [("cora", 2_708, 10_556), ("debian", 63_666, 390_266), ("wordnet", 117_659, 364_552)])
+@pytest.mark.parametrize("name, nodes, edges", [
+    ("cora", 2_708, 10_556), ("debian", 63_666, 390_266), ("wordnet", 117_659, 364_552)])
 def test_real_graphs_have_their_documented_sizes(name, nodes, edges):
     try:
         graph = graphs.load(name)

@@ -1,0 +1,113 @@
+"""The bytes that sparse and dense operators must move, and the operations that they must do.
+
+Two byte counts bound a sparse operator. *Compulsory*: the structure, every row that some edge needs once, and the
+output once, as if the cache were infinite. *Gather*: the same with a row per edge, as if there were no cache. A
+measured time lies above the compulsory bound; how far below the gather bound shows how much locality was used.
+
+Everything is counted for float32 values and int32 indices: a lower bound for wider ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+INDEX_BYTES = VALUE_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Work:
+    """Bytes and operations of one call. ``compulsory`` and ``gather`` are bytes, as defined above."""
+
+    compulsory: int
+    gather: int
+    flops: int
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.compulsory + other.compulsory, self.gather + other.gather, self.flops + other.flops)
+
+
+NOTHING = Work(0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What counts of a CSR structure: its size, and the distinct rows and columns that its ``nnz`` edges touch."""
+
+    rows: int
+    columns: int
+    nnz: int
+    touched_rows: int
+    touched_columns: int
+
+    @classmethod
+    def of(cls, indptr: np.ndarray, indices: np.ndarray, shape: tuple[int, int]) -> Pattern:
+        return cls(*shape, len(indices), int(np.count_nonzero(np.diff(indptr))), len(np.unique(indices)))
+
+    @property
+    def transpose(self) -> Pattern:
+        return Pattern(self.columns, self.rows, self.nnz, self.touched_columns, self.touched_rows)
+
+    @property
+    def structure_bytes(self) -> int:
+        return (self.rows + 1 + self.nnz) * INDEX_BYTES
+
+
+def gathered(pattern: Pattern, width: int) -> Work:
+    """Reading a row of ``width`` values of the column of every edge."""
+    row = width * VALUE_BYTES
+    return Work(pattern.touched_columns * row, pattern.nnz * row, 0)
+
+
+def streamed(values: int, flops: int = 0) -> Work:
+    """Reading or writing so many values once, with so many operations."""
+    return Work(values * VALUE_BYTES, values * VALUE_BYTES, flops)
+
+
+def structure(pattern: Pattern) -> Work:
+    """Reading ``indptr`` and ``indices`` once."""
+    return Work(pattern.structure_bytes, pattern.structure_bytes, 0)
+
+
+def spmm_work(pattern: Pattern, width: int, *, weighted: bool) -> Work:
+    """One SpMM of ``width`` features.
+
+    An unweighted edge costs one addition per feature, a weighted one a multiplication as well.
+    """
+    work = structure(pattern) + gathered(pattern, width)
+    work += streamed(pattern.rows * width, pattern.nnz * width * (2 if weighted else 1))
+    return work + streamed(pattern.nnz) if weighted else work
+
+
+def sddmm_work(pattern: Pattern, width: int) -> Work:
+    """One SDDMM, the gradient of an SpMM to its weights: each edge is the dot product of two rows of ``width``.
+
+    The rows of the left operand are streamed once, those of the right one gathered.
+    """
+    return (structure(pattern) + streamed(pattern.nnz) + gathered(pattern, width)
+            + streamed(pattern.rows * width, 2 * pattern.nnz * width))
+
+
+def aggregation_work(pattern: Pattern, width: int, *, weighted: bool, backward: bool) -> Work:
+    """Forward SpMM and, with ``backward``, its gradients to x and (weighted) to the weights."""
+    work = spmm_work(pattern, width, weighted=weighted)
+    if backward:
+        work += spmm_work(pattern.transpose, width, weighted=weighted)
+        if weighted:
+            work += sddmm_work(pattern, width)
+    return work
+
+
+def dense_work(rows: int, fan_in: int, fan_out: int, *, backward: bool, input_gradient: bool = True) -> Work:
+    """A linear layer on (rows, fan_in): y = x W, with ``backward`` also dW, and dx where the input needs a gradient."""
+    def product(*shapes: tuple[int, int]) -> Work:
+        return streamed(sum(a * b for a, b in shapes), 2 * rows * fan_in * fan_out)
+
+    x, weight, y = (rows, fan_in), (fan_in, fan_out), (rows, fan_out)
+    work = product(x, weight, y)
+    if backward:
+        work += product(x, y, weight)
+        if input_gradient:
+            work += product(y, weight, x)
+    return work
