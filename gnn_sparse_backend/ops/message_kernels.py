@@ -129,6 +129,8 @@ def _arguments(graph, groups: int, form: Form, call: _Call, operands, edge_ids: 
         x = kernel_ready(x)
         if place == "all":
             x = x.reshape(width)
+        elif x.dim() == 1:
+            x = x.unsqueeze(1)  # which has a stride of 1 whatever that of the rows is
         elif x.dim() != 2:
             x = x.reshape(x.shape[0], width)
         # only row and column features may be strided
