@@ -18,6 +18,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "Graph": "gnn_sparse_backend.ops.graph",
     "spmm": "gnn_sparse_backend.ops.spmm",
+    "gspmm": "gnn_sparse_backend.ops.gspmm",
+    "gsddmm": "gnn_sparse_backend.ops.gsddmm",
+    "aggregate": "gnn_sparse_backend.ops.messages",
+    "edge_map": "gnn_sparse_backend.ops.messages",
     "sddmm": "gnn_sparse_backend.ops.sddmm",
     "empty_cache": "gnn_sparse_backend.ops.memory",
     "reuse_memory": "gnn_sparse_backend.ops.allocator",

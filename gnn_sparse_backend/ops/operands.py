@@ -1,6 +1,8 @@
 """What is wrong with a dense operand, in words, and which of the two ways it takes to the kernels."""
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
@@ -12,18 +14,19 @@ from .graph import Graph
 _PLAIN = (Tensor, Parameter)
 
 
-def is_plain(x: Tensor, y: Tensor | None) -> bool:
+def is_plain(*operands: Tensor | None) -> bool:
     """Whether the operands can go straight to the eager path: ordinary tensors, with nothing tracing or transforming.
 
     Everything else (``torch.compile``, fake, meta and functional tensors, subclasses, function transforms) goes
     through the operators of ``torch.library``.
     """
-    return (type(x) in _PLAIN and (y is None or type(y) in _PLAIN)
-            and not torch.compiler.is_compiling()
+    for x in operands:
+        if x is not None and (type(x) not in _PLAIN or x.is_meta):
+            return False
+    return (not torch.compiler.is_compiling()
             and not torch._C._len_torch_dispatch_stack()
             and not torch._C._are_functorch_transforms_active()
-            and forward_ad._current_level < 0
-            and not x.is_meta)
+            and forward_ad._current_level < 0)
 
 
 def refuse_forward_mode(operator: str) -> None:
@@ -65,6 +68,10 @@ def check_rows(operator: str, name: str, x: Tensor, count: int, of_what: str, gr
     if x.shape[0] != count:
         raise ValueError(f"{operator}: {name} must have {count} rows, one per {of_what} of the graph, "
                          f"got shape {tuple(x.shape)}")
+    check_device(operator, name, x, graph)
+
+
+def check_device(operator: str, name: str, x: Tensor, graph: Graph) -> None:
     if x.device != graph.device:
         raise ValueError(f"{operator}: {name} is on {x.device} but the graph is on {graph.device}; "
                          f"move one of them, for example graph.to({str(x.device)!r})")
@@ -76,12 +83,16 @@ def check_kernels_for(operator: str, graph: Graph) -> None:
                          "and the operands with .to('cpu')")
 
 
-def common_type(operator: str, names: tuple[str, str], x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Both operands in one type: under autocast the wider of the two, otherwise they must agree already."""
-    if x.dtype is y.dtype:
-        return x, y
+def common_type(operator: str, names: tuple[str, ...], *operands: Tensor) -> tuple[Tensor, ...]:
+    """All operands in one type: under autocast the widest of theirs, otherwise they must agree already."""
+    first = operands[0].dtype
+    for name, x in zip(names, operands):
+        if x.dtype is not first:
+            break
+    else:
+        return operands
     if torch.is_autocast_enabled(x.device.type):
-        wider = torch.promote_types(x.dtype, y.dtype)
-        return x.to(wider), y.to(wider)
-    raise TypeError(f"{operator}: {names[0]} is {x.dtype} but {names[1]} is {y.dtype}; convert one of them, "
-                    f"for example {names[1]}.to({x.dtype})")
+        wider = functools.reduce(torch.promote_types, [x.dtype for x in operands])
+        return tuple(x.to(wider) for x in operands)
+    raise TypeError(f"{operator}: {names[0]} is {first} but {name} is {x.dtype}; convert one of them, "
+                    f"for example {name}.to({first})")

@@ -6,21 +6,26 @@ from torch import Tensor
 from .autograd import apply_spmm
 from .graph import Graph
 from .library import spmm_operator
+from .message_checks import check_choice
+from .messages import reduce_messages
 from .operands import (check_dense, check_features, check_graph, check_kernels_for, check_rows, common_type, is_plain,
                        refuse_forward_mode)
 
-_MEAN = {"sum": False, "mean": True}
+_REDUCE = ("sum", "mean", "max", "min")
 
 
 def spmm(graph: Graph, x: Tensor, weight: Tensor | None = None, reduce: str = "sum") -> Tensor:
-    """Sum or average, into every destination, of the features of its sources: ``out[i] = sum_e weight[e] * x[src(e)]``.
+    """Sum, mean, maximum or minimum, into every destination, of its sources' features, weighted by the edges.
+
+    For sums ``out[i] = sum over edges e into i of weight[e] * x[src(e)]``.
 
     Args:
         graph: structure of shape (n_dst, n_src).
         x: (n_src, F) or (n_src, H, D) features in float32, float64, bfloat16 or float16, of any strides.
         weight: None for ones, or one number per edge in the user's edge order: (E,) or (E, 1); or with
             x (n_src, H, D) one per edge and head: (E, H). Same type as ``x``.
-        reduce: ``"sum"``, or ``"mean"`` to divide by the number of edges into the destination.
+        reduce: ``"sum"``, ``"mean"`` to divide by the number of edges into the destination, ``"max"`` or ``"min"``:
+            where several edges attain it they share the gradient, and NaN wins (``gspmm`` knows another rule).
 
     Returns:
         (n_dst, F) or (n_dst, H, D), contiguous, in the type of ``x``. Destinations without edges are zero. Half types
@@ -34,14 +39,18 @@ def spmm(graph: Graph, x: Tensor, weight: Tensor | None = None, reduce: str = "s
         ValueError: a shape or device does not fit the graph, or ``reduce`` is unknown.
     """
     check_graph("spmm", graph)
-    mean = _MEAN.get(reduce) if isinstance(reduce, str) else None
-    if mean is None:
-        raise ValueError(f"spmm: reduce must be 'sum' or 'mean', got {reduce!r}")
+    check_choice("spmm", "reduce", reduce, _REDUCE)
     check_features("spmm", "x", x)
     if weight is not None:
         weight = _fit_weight(x, weight)
         x, weight = common_type("spmm", ("x", "weight"), x, weight)
-
+    if reduce in ("max", "min"):
+        if weight is None:
+            return reduce_messages("spmm", graph, "x0", ("column",), ("x",), (x,), reduce, "even")
+        weight = weight.reshape(weight.shape + (1,) * (x.dim() - weight.dim()))
+        return reduce_messages("spmm", graph, "mul(x1, x0)", ("column", "edge"), ("x", "weight"), (x, weight),
+                               reduce, "even")
+    mean = reduce == "mean"
     heads = None
     if x.dim() == 3 and (weight is None or weight.dim() == 1):
         heads = x.shape[1:]

@@ -183,8 +183,8 @@ SPMM_REFUSALS = {
     "weight heads": ((X, torch.zeros(200, 2)), ValueError, r"\(E,\) or \(E, 1\), got \(200, 2\)"),
     "weight wrong heads": ((torch.zeros(29, 3, 2), torch.zeros(200, 2)), ValueError, r"\(E, 1\) or \(E, 3\), got \(200, 2\)"),
     "weight 3-d": ((torch.zeros(29, 3, 2), torch.zeros(200, 3, 1)), ValueError, r"got \(200, 3, 1\)"),
-    "reduce": ((X, None, "max"), ValueError, "reduce must be 'sum' or 'mean', got 'max'"),
-    "reduce type": ((X, None, []), ValueError, r"reduce must be 'sum' or 'mean', got \[\]"),
+    "reduce": ((X, None, "prod"), ValueError, "reduce must be 'sum', 'mean', 'max' or 'min', got 'prod'"),
+    "reduce type": ((X, None, []), ValueError, r"reduce must be 'sum', 'mean', 'max' or 'min', got \[\]"),
 }
 
 
