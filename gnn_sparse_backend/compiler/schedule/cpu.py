@@ -11,6 +11,7 @@ from ..lower.nest import block_name, plan_nest
 from ..position.function import PositionFunction
 from .primitives import parallelize, vectorize
 from .primitives.prefetch import prefetch_gather
+from .primitives.stack import locals_on_stack
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class CpuSchedule:
             iteration = stage2.program.iteration(ahead.iteration)
             stage2 = prefetch_gather(stage2, iteration, ahead.buffer, ahead.first, ahead.count, ahead.distance)
         # last: it parts the loops above a block from the block
-        stage2 = decompose_reductions(stage2)
+        stage2 = locals_on_stack(decompose_reductions(stage2))
         return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))
 
 

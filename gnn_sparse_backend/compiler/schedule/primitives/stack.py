@@ -1,0 +1,49 @@
+"""Put small local buffers on the stack of the function, where LLVM turns them into registers."""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from ...position.function import PositionFunction
+
+
+def locals_on_stack(stage2: PositionFunction) -> PositionFunction:
+    """Give every buffer of scope "local" the scope "global".
+
+    On a CPU TVM takes memory of any other scope from a pool at run time, which LLVM can only read and write; a small
+    array of constant size with scope "global" is a stack slot, which becomes registers. Larger ones come from the pool
+    either way.
+
+        S = alloc_buffer((64,), scope="local")  ->  S = alloc_buffer((64,))
+    """
+    moved: dict = {}
+
+    def allocate(block, mutator):
+        for buffer in block.alloc_buffers:
+            if buffer.ty.storage_scope == "local":
+                moved[buffer] = tirx.decl_buffer(buffer.ty.shape, buffer.ty.dtype, name=buffer.name, layout=None)
+        block = mutator.default_mutate(block)
+        return s_tir.SBlock(
+            block.iter_vars, [_moved(r) for r in block.reads], [_moved(r) for r in block.writes], block.name_hint,
+            block.body, block.init, [moved.get(b, b) for b in block.alloc_buffers], block.match_buffers,
+            block.annotations,
+        )  # fmt: skip
+
+    def _moved(region):
+        return tirx.BufferRegion(moved[region.source], region.region) if region.source in moved else region
+
+    def load(node, mutator):
+        node = mutator.default_mutate(node)
+        return moved[node.source][tuple(node.indices)] if node.source in moved else node
+
+    def store(node, mutator):
+        node = mutator.default_mutate(node)
+        return tirx.BufferStore(moved[node.buffer], node.value, node.indices) if node.buffer in moved else node
+
+    function = stage2.function
+    body = tvm_ffi.structural_mutate(
+        function.body, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store), (s_tir.SBlock, allocate)]
+    )
+    return stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))
