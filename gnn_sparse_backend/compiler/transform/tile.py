@@ -5,13 +5,21 @@ cut into tiles, and each tile into chunks, whose widths are given exactly. Each 
 reduction (its accumulators fit the register file); the chunks of one tile are updated side by side within it.
 
     rows (I):                                   rows (I):
-      sum (J, K): init S[k] = 0                   zero_0 (K_0): S_0[k] = 0;  zero_1 (K_1): S_1[k] = 0
-                  S[k] += A[i,j] * B[j,k]   ->    sum_0 (J): sum_0_0 (K_0): S_0[k] += A[i,j] * B[j,k]
-      out (K):    C[i,k] = S[k]                              sum_0_1 (K_1): S_1[k] += A[i,j] * B[j,64+k]
-                                                  out_0 (K_0): C[i,k] = S_0[k]
+      sum (J, K): init S[k] = 0                   sum_zero_0 (K_0): S_0[k] = 0
+                  S[k] += A[i,j] * B[j,k]   ->    sum_tile_0 (J): sum_0 (K_0): S_0[k] += A[i,j] * B[j,k]
+      out (K):    C[i,k] = S[k]                   out_0 (K_0): C[i,k] = S_0[k]
+                                                  sum_zero_1 (K_1): S_1[k] = 0
+                                                  sum_tile_1 (J): sum_1 (K_1): S_1[k] += A[i,j] * B[j,64+k]
                                                   out_1 (K_1): C[i,64+k] = S_1[k]
 
-with tiles ((64, 26),) of an axis K of width 90.
+with tiles ((64,), (26,)) of an axis K of width 90. A single tile of several chunks separates no passes, so that the
+statements keep their order and iterations over the axis may stand at any depth:
+
+    rows (I):                                   rows (I):
+      sum (J, K): init S[k] = 0                   sum_zero_0 (K_0): S_0[k] = 0;  sum_zero_1 (K_1): S_1[k] = 0
+                  S[k] += A[i,j] * B[j,k]   ->    sum_tile_0 (J): sum_0 (K_0): S_0[k] += A[i,j] * B[j,k]
+      out (K):    C[i,k] = S[k]                                   sum_1 (K_1): S_1[k] += A[i,j] * B[j,64+k]
+                                                  out_0 (K_0): C[i,k] = S_0[k];  out_1 (K_1): C[i,64+k] = S_1[k]
 """
 
 from __future__ import annotations
@@ -20,7 +28,7 @@ from dataclasses import dataclass, replace
 
 from ..coordinate.axes import Axis, StageIError, dense_fixed
 from ..coordinate.expr import Binary, Const, Expr, Load, Var, children, rebuild, walk
-from ..coordinate.program import Buffer, Iteration, Program, Store, walk_iterations
+from ..coordinate.program import Buffer, Iteration, Program, Store, map_iterations, walk_iterations
 from ..coordinate.validate import validate
 from .dependence import check_separable
 
@@ -30,6 +38,7 @@ def tile_axis(program: Program, axis_name: str, tiles: tuple[tuple[int, ...], ..
 
     Refuses (StageIError) an axis that is not static dense, that is reduced over, that is not the last axis where it
     is visited, or whose tiles would see each other: what is stored under the axis must be indexed by its own iterator.
+    Local buffers on the axis are cut with it; within a single tile one that is also indexed otherwise stays whole.
     """
     axis = program.axis(axis_name)
     _check(program, axis, tiles)
@@ -40,7 +49,10 @@ def tile_axis(program: Program, axis_name: str, tiles: tuple[tuple[int, ...], ..
             number = len(chunks)
             chunks.append(_Chunk(t, number, start, width, dense_fixed(f"{axis.name}_{number}", width)))
             start += width
-    iterations = tuple(_outer(it, axis, chunks) for it in program.iterations)
+    if len(tiles) == 1:
+        iterations = _in_place(program, axis, chunks)
+    else:
+        iterations = tuple(_outer(it, axis, chunks) for it in program.iterations)
     at = program.axes.index(axis) + 1
     # the axis itself stays: parameters are still declared on it
     axes = program.axes[:at] + tuple(c.axis for c in chunks) + program.axes[at:]
@@ -93,13 +105,7 @@ def _outer(it: Iteration, axis: Axis, chunks: list[_Chunk]) -> Iteration:
     check_separable(it, axis, "tile_axis")
     owned = [b for b in it.locals if axis in b.axes]
     kept = tuple(b for b in it.locals if axis not in b.axes)
-    split = {
-        (b, c.number): Buffer(
-            f"{b.name}_{c.number}", tuple(c.axis if a == axis else a for a in b.axes), b.dtype, b.scope
-        )
-        for b in owned
-        for c in chunks
-    }
+    split = {(b, c.number): _part(b, axis, c) for b in owned for c in chunks}
     body: list = []
     for t in sorted({c.tile for c in chunks}):
         mine = [c for c in chunks if c.tile == t]
@@ -109,6 +115,42 @@ def _outer(it: Iteration, axis: Axis, chunks: list[_Chunk]) -> Iteration:
             elif t == 0:
                 body.append(statement)
     return replace(it, locals=kept + tuple(split.values()), body=tuple(body))
+
+
+def _in_place(program: Program, axis: Axis, chunks: list[_Chunk]) -> tuple:
+    """Every iteration over the axis cut where it stands."""
+    whole = _indexed_otherwise(program.iterations, axis, None)
+    local = [b for it in walk_iterations(program.iterations) for b in it.locals if axis in b.axes and b not in whole]
+    split = {(b, c.number): _part(b, axis, c) for b in local for c in chunks}
+
+    def visit(it: Iteration) -> tuple:
+        if axis in it.axes:
+            return tuple(_tile(it, axis, 0, chunks, split))
+        kept = tuple(b for b in it.locals if b not in local)
+        return (replace(it, locals=kept + tuple(split[b, c.number] for b in it.locals if b in local for c in chunks)),)
+
+    return map_iterations(program.iterations, visit)
+
+
+def _indexed_otherwise(statements, axis: Axis, var: Var | None) -> set[Buffer]:
+    """Buffers on the axis that are somewhere not indexed along it by its iterator, ``var`` where one is bound."""
+    found: set[Buffer] = set()
+    for statement in statements:
+        if isinstance(statement, Iteration):
+            inner = statement.variable(axis) if axis in statement.axes else var
+            found |= _indexed_otherwise((*statement.init, *statement.body), axis, inner)
+            roots = [] if statement.where is None else [statement.where]
+        else:
+            inner, roots = var, [Load(statement.buffer, statement.indices), statement.value]
+        for load in (e for root in roots for e in walk(root) if isinstance(e, Load)):
+            if any(a == axis and e != inner for a, e in zip(load.buffer.axes, load.indices)):
+                found.add(load.buffer)
+    return found
+
+
+def _part(buffer: Buffer, axis: Axis, chunk: _Chunk) -> Buffer:
+    axes = tuple(chunk.axis if a == axis else a for a in buffer.axes)
+    return Buffer(f"{buffer.name}_{chunk.number}", axes, buffer.dtype, buffer.scope)
 
 
 def _tile(it: Iteration, axis: Axis, tile: int, chunks: list[_Chunk], split) -> list[Iteration]:
