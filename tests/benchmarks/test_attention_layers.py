@@ -90,7 +90,7 @@ def test_a_wrong_answer_and_a_failure_are_named_and_not_timed(frameworks, tiny, 
 
     monkeypatch.setattr(steps["dgl+gsb"], "step", fails, raising=False)
     monkeypatch.setattr(attention_layers, "make_steps", lambda *_, peers: steps if peers else {})
-    cell = attention_layers.measure_cell(tiny, "gat", SHAPE, frameworks, limits, 0.01, {})
+    cell = attention_layers.measure_cell(tiny, "gat", SHAPE, frameworks, limits, 0.01)
     assert cell["wrong"]["dgl+gsb"] == "RuntimeError: no kernel"
     assert cell["wrong"]["pyg+gsb"].startswith("unlike pyg: y is off")
     nothing = {"dgl": None, "pyg": None}
