@@ -3,19 +3,23 @@
     score[e] = pre(operands)[e], summed over its last feature dimension where ``reduced``
     p[e]     = softmax of score over the edges e of a row
     out[i]   = sum over the edges e of row i of p[e] * value(operands)[e]
+
+One kernel computes all of it in a single pass over the edges. Its backward pass stores p and the cotangents of the
+scores, one number per edge and head each; the gradients of the operands are aggregations and edge maps of these.
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
+from torch.autograd import Function
 
-from ..compiler.programs.message import arg, renumber
+from .attention_kernels import AttentionForm, attention_form, has_terms, run_attention, run_attention_gradient
 from .edge_softmax import softmax_edges
 from .form import Form, form
-from .message_autograd import aggregate, edge_map
-from .message_kernels import broadcast_features, feature_shapes
+from .message_autograd import NO_GRADIENT, aggregate, edge_map, fit_gradient, gradient_plan
+from .message_kernels import broadcast_features, feature_shapes, run_aggregate, run_edge_map
 
 COLUMN_VALUE = form("x0", ("column",))
 """The value of an edge is that of its column."""
@@ -43,8 +47,13 @@ def attend(graph, score_form: Form, score_operands: Sequence[Tensor], value: Ten
         -inf, or hold NaN or +inf, are NaN; a score of -inf among finite ones has weight 0.
     """
     value_form, values = (COLUMN_VALUE, (value,)) if value_form is None else (value_form, tuple(value))
-    weights = attention_weights(graph, score_form, score_operands, reduced)
-    return aggregate(_weighted(value_form), graph, weights, *values)
+    of = attention_form(score_form, value_form, reduced)
+    operands = (*score_operands, *values)
+    if not has_terms(of, operands):
+        return _composed(of, graph, operands)
+    if torch.is_grad_enabled() and any(x.requires_grad for x in operands):
+        return Attend.apply(of, graph, *operands)
+    return run_attention(of, graph, operands)[0]
 
 
 def attention_weights(graph, score_form: Form, score_operands: Sequence[Tensor], reduced: bool = False) -> Tensor:
@@ -56,9 +65,60 @@ def attention_weights(graph, score_form: Form, score_operands: Sequence[Tensor],
     return softmax_edges(graph, edge_map(score_form, graph, last, *score_operands))
 
 
-@functools.lru_cache(maxsize=None)
-def _weighted(value_form: Form) -> Form:
-    """The weighted sum of values: the form whose operand 0 is the weight, and the others those of the value."""
-    count = len(value_form.places)
-    value = renumber(value_form.message, {number: number + 1 for number in range(count)})
-    return form(arg(0) * value, ("edge", *value_form.places), "sum")
+class Attend(Function):
+    @staticmethod
+    def forward(ctx, of, graph, *operands):
+        ctx.of, ctx.graph = of, graph
+        out, total = run_attention(of, graph, operands)
+        ctx.save_for_backward(out, total, *operands)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        out, total, *operands = ctx.saved_tensors
+        of, graph, needed = ctx.of, ctx.graph, ctx.needs_input_grad[2:]
+        if torch.is_grad_enabled():  # to be differentiated again
+            return None, None, *_differentiable_gradients(of, graph, operands, grad, needed)
+        weights, scores = run_attention_gradient(of, graph, operands, out, total, grad)
+        score, value = of.take_apart(operands)
+        of_score = _gradients(of.score, graph, score, scores, needed)
+        of_value = _gradients(of.weighted, graph, (weights, *value), grad, (False, *needed[len(score):]))
+        return None, None, *of_score, *of_value[1:]
+
+
+def _composed(of: AttentionForm, graph, operands) -> Tensor:
+    """The same from operators whose gradients are operators again."""
+    score, value = of.take_apart(operands)
+    return aggregate(of.weighted, graph, attention_weights(graph, of.score, score, of.reduced), *value)
+
+
+def _differentiable_gradients(of: AttentionForm, graph, operands, grad: Tensor, needed) -> list[Tensor | None]:
+    # one tensor may stand for several operands: each of them a view of its own
+    operands = [x.view_as(x) if wanted else x for x, wanted in zip(operands, needed)]
+    wanted = [x for x, want in zip(operands, needed) if want]
+    found = iter(torch.autograd.grad(_composed(of, graph, operands), wanted, grad, create_graph=True))
+    return [next(found) if want else None for want in needed]
+
+
+def _gradients(of: Form, graph, operands, cotangent: Tensor, needed) -> list[Tensor | None]:
+    """Gradients of a sum of messages, or of an edge map summed over features, from its cotangent."""
+    shapes, features = tuple(feature_shapes(of, operands)), tuple(cotangent.shape[1:])
+    found: list[Tensor | None] = []
+    for number, (x, place, wanted) in enumerate(zip(operands, of.places, needed)):
+        if not wanted:
+            found.append(None)
+            continue
+        key = ("gradient", number, shapes, features)
+        plan = of.calls.get(key)
+        if plan is None:
+            plan = of.calls[key] = gradient_plan(of, number, shapes, features)
+        if plan is NO_GRADIENT:
+            found.append(torch.zeros_like(x))
+            continue
+        parts = [operands[s] if type(s) is int else cotangent for s in plan.sources]
+        if place == "edge":
+            out = run_edge_map(plan.form, graph, parts, plan.reduced)
+        else:
+            out = run_aggregate(plan.form, graph.transpose() if plan.transposed else graph, parts)
+        found.append(fit_gradient(plan, out, place, x.shape).to(x.dtype))
+    return found

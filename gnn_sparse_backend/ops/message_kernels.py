@@ -36,24 +36,25 @@ class _Call:
     kernels: dict
 
 
-def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tuple[str, ...] = ()):
+def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tuple[str, ...] = (), nobody: int = 0):
     """The aggregation over the edges into each row: (rows, ...), with the broadcast features of the operands.
 
     chosen: with max and min, also ``number`` or ``column`` of the chosen edges, in the index type; then a list.
+    nobody: what stands there where no message was chosen.
     """
     edge_ids = _edge_ids(graph, form, "number" in chosen)
-    key = _key(operands, form.places, graph, edge_ids is not None, chosen)
+    key = call_key(operands, form.places, graph, edge_ids is not None, (chosen, nobody))
     call = form.calls.get(key)
     if call is None:
-        call = form.calls[key] = _prepare_aggregate(form, graph, operands, edge_ids is not None, chosen)
+        call = form.calls[key] = _prepare_aggregate(form, graph, operands, edge_ids is not None, chosen, nobody)
     rows = graph.shape[0]
     first = operands[0]
     if graph.num_edges == 0 or call.features == 0:
         value = 0.0 if form.ties == "even" else _NEUTRAL[form.reduce]
         out = first.new_full((rows, *call.dims), value)
-        return [out, *(graph.indices.new_zeros(out.shape) for _ in chosen)] if chosen else out
+        return [out, *(graph.indices.new_full(out.shape, nobody) for _ in chosen)] if chosen else out
     plan = aggregation_plan(graph, call.features, first.itemsize)
-    arguments = _arguments(graph, plan.groups, form, call, operands, edge_ids)
+    arguments = kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids)
     if call.spec.degrees:
         arguments.insert(7 if edge_ids is None else 9, graph.in_degrees)  # after the structure
     kernel = call.kernels.get(plan)
@@ -77,7 +78,7 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
     edge_ids = _edge_ids(graph, form, True) if graph.edge_ids is not None else None
     if "number" in form.places:
         edge_ids = graph.edge_numbers
-    key = _key(operands, form.places, graph, edge_ids is not None, reduced)
+    key = call_key(operands, form.places, graph, edge_ids is not None, reduced)
     call = form.calls.get(key)
     if call is None:
         call = form.calls[key] = _prepare_edge_map(form, graph, operands, edge_ids is not None, reduced)
@@ -86,7 +87,7 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
     if edges == 0 or call.features == 0 or call.spec.terms == 0:
         return first.new_zeros((edges, *call.dims))
     groups = group_count(edges, graph.shape[0], call.features * call.spec.terms, torch.get_num_threads())
-    arguments = _arguments(graph, groups, form, call, operands, edge_ids)
+    arguments = kernel_arguments(graph, groups, form.places, call.widths, operands, edge_ids)
     kernel = call.kernels.get(groups > 1)
     if kernel is None:
         kernel = call.kernels[groups > 1] = edge_map_kernel(call.spec, groups > 1).entry
@@ -102,7 +103,8 @@ def _edge_ids(graph, form: Form, wanted: bool) -> Tensor | None:
     return graph.edge_ids if form.reads_edges else None
 
 
-def _key(operands, places, graph, numbered: bool, extra) -> tuple:
+def call_key(operands, places, graph, numbered: bool, extra) -> tuple:
+    """The shapes and types that a kernel depends on."""
     parts: list = [numbered, extra, graph.indices.dtype]
     for x, place in zip(operands, places):
         if x is not None:
@@ -111,19 +113,20 @@ def _key(operands, places, graph, numbered: bool, extra) -> tuple:
     return tuple(parts)
 
 
-def _arguments(graph, groups: int, form: Form, call: _Call, operands, edge_ids: Tensor | None) -> list:
+def kernel_arguments(graph, groups: int, places, widths, operands, edge_ids: Tensor | None) -> list:
+    """What every kernel over edges is called with: the structure in so many row groups, then the operands."""
     sizes, arrays = structure_arguments(graph, groups)
     arguments = [*sizes]
     if edge_ids is not None:
         longest = graph.num_edges
-        for x, place in zip(operands, form.places):
+        for x, place in zip(operands, places):
             if place == "edge":
                 longest = x.shape[0]
         arguments.append(longest)
     arguments += arrays
     if edge_ids is not None:
         arguments.append(edge_ids)
-    for x, place, width in zip(operands, form.places, call.widths):
+    for x, place, width in zip(operands, places, widths):
         if place == "number":
             continue
         x = kernel_ready(x)
@@ -169,11 +172,11 @@ def _collapsed(form: Form, operands, reduced=()):
     return dims, kept, merged, kept_merged, described
 
 
-def _prepare_aggregate(form: Form, graph, operands, numbered: bool, chosen) -> _Call:
+def _prepare_aggregate(form: Form, graph, operands, numbered: bool, chosen, nobody: int) -> _Call:
     dims, _, merged, _, described = _collapsed(form, operands)
     choice = form.reduce in ("max", "min")
     spec = AggregateSpec(form.message, described, merged, described[0].dtype, type_name(graph.indices.dtype), numbered,
-                         form.reduce, chosen, choice and form.ties == "even", choice and form.ties == "even",
+                         form.reduce, chosen, nobody, choice and form.ties == "even", choice and form.ties == "even",
                          choice and form.ties == "first")
     return _Call(tuple(o.width for o in described), dims, prod(dims), spec, {})
 

@@ -1,0 +1,152 @@
+"""The boundary to the kernels of attention: forward only, no autograd, operands already validated."""
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+from torch import Tensor
+
+from ..compiler.programs.attention import AttentionSpec, Attribute
+from ..compiler.programs.message import arg, renumber
+from ..compiler.programs.operands import ACCUMULATOR, Operand, collapse
+from ..planner.attention import attention_gradient_kernel, attention_kernel
+from .form import Form, form
+from .kernels import aggregation_plan, type_name
+from .memory import empty
+from .message_kernels import broadcast_features, call_key, feature_shapes, kernel_arguments
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionForm:
+    """The forms of score and value, and whether scores are summed over their last feature dimension.
+
+    They compare by identity: make them with ``attention_form``.
+    """
+
+    score: Form
+    value: Form
+    reduced: bool
+    calls: dict = field(default_factory=dict)  # what was prepared, by shapes and types
+
+    @functools.cached_property
+    def places(self) -> tuple[str, ...]:
+        """Where the operands stand, those of the score first."""
+        return self.score.places + self.value.places
+
+    @functools.cached_property
+    def weighted(self) -> Form:
+        """The sum of weighted values: operand 0 is the weight of an edge, the others are those of the value."""
+        count = len(self.value.places)
+        value = renumber(self.value.message, {number: number + 1 for number in range(count)})
+        return form(arg(0) * value, ("edge", *self.value.places), "sum")
+
+    def take_apart(self, operands) -> tuple[tuple, tuple]:
+        """The operands of the score, and those of the value."""
+        count = len(self.score.places)
+        return tuple(operands[:count]), tuple(operands[count:])
+
+
+@functools.lru_cache(maxsize=None)
+def attention_form(score: Form, value: Form, reduced: bool) -> AttentionForm:
+    """The one attention of these forms."""
+    return AttentionForm(score, value, reduced)
+
+
+@dataclass(slots=True)
+class _Call:
+    """What is known of a call from its shapes and types.
+
+    heads: feature shape of the scores. dims: that of the result. terms: of one score.
+    """
+
+    spec: AttentionSpec
+    widths: tuple[int, ...]
+    heads: tuple[int, ...]
+    dims: tuple[int, ...]
+    kernels: dict
+
+
+def has_terms(of: AttentionForm, operands) -> bool:
+    """Whether scores and values have any features: kernels want at least one of each."""
+    score, value = of.take_apart(operands)
+    return 0 not in broadcast_features(feature_shapes(of.score, score)) + broadcast_features(feature_shapes(of.value, value))
+
+
+def run_attention(of: AttentionForm, graph, operands) -> tuple[Tensor, Tensor]:
+    """The result (rows, ...), and the logarithm of each row's sum of exp(score), in the accumulation type."""
+    edge_ids = graph.edge_ids if "edge" in of.places else None
+    call = _call(of, graph, operands, edge_ids)
+    rows = graph.shape[0]
+    first = operands[len(of.score.places)]
+    wide = first.new_empty(0, dtype=torch.float64 if first.dtype is torch.float64 else torch.float32)
+    out, total = empty(first, rows, call.spec.features), empty(wide, rows, call.spec.scores)
+    if graph.num_edges == 0:
+        out.zero_()
+        total.fill_(-torch.inf)
+    else:
+        plan = aggregation_plan(graph, call.spec.features, first.itemsize)
+        kernel = call.kernels.get(plan)
+        if kernel is None:
+            kernel = call.kernels[plan] = attention_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
+        kernel(*kernel_arguments(graph, plan.groups, of.places, call.widths, operands, edge_ids), out, total)
+    return out.view(rows, *call.dims), total.view(rows, *call.heads)
+
+
+def run_attention_gradient(of: AttentionForm, graph, operands, out: Tensor, total: Tensor,
+                           grad: Tensor) -> tuple[Tensor, Tensor]:
+    """The weights (edges, ...) and the cotangents of the scores, both in the user's edge order and the accumulation type.
+
+    out, total: what ``run_attention`` gave. grad: the cotangent of out.
+    """
+    edge_ids = graph.edge_ids
+    call = _call(of, graph, operands, edge_ids)
+    edges, rows = graph.num_edges, graph.shape[0]
+    weights, scores = (empty(total, edges, call.spec.scores) for _ in range(2))
+    if edges:
+        plan = aggregation_plan(graph, call.spec.features, out.itemsize)
+        kernel = call.kernels.get(("gradient", plan))
+        if kernel is None:
+            kernel = call.kernels["gradient", plan] = attention_gradient_kernel(call.spec, plan.groups > 1).entry
+        row = (call.spec.features, call.spec.scores, call.spec.features)
+        leading = kernel_arguments(graph, plan.groups, of.places + ("row",) * 3, call.widths + row,
+                                   (*operands, out, total, grad), edge_ids)
+        kernel(*leading, weights, scores)
+    return weights.view(edges, *call.heads), scores.view(edges, *call.heads)
+
+
+def _call(of: AttentionForm, graph, operands, edge_ids: Tensor | None) -> _Call:
+    key = call_key(operands, of.places, graph, edge_ids is not None, None)
+    call = of.calls.get(key)
+    if call is None:
+        call = of.calls[key] = _prepare(of, graph, operands, edge_ids is not None)
+    return call
+
+
+def _prepare(of: AttentionForm, graph, operands, numbered: bool) -> _Call:
+    score, value = of.take_apart(operands)
+    score_shapes, value_shapes = feature_shapes(of.score, score), feature_shapes(of.value, value)
+    before = broadcast_features(score_shapes)
+    heads = (*before[:-1], 1) if of.reduced else before
+    dims = broadcast_features([heads, *value_shapes])
+    scored, kept, *score_own = _collapsed(before, heads, *score_shapes)
+    result, own_heads, *value_own = _collapsed(dims, heads, *value_shapes)
+    dtype = type_name(value[0].dtype)
+    spec = AttentionSpec(
+        Attribute(of.score.message, _described(of.score, score, score_own), scored),
+        tuple(k == 1 and e > 1 for e, k in zip(scored, kept)),
+        Attribute(of.value.message, _described(of.value, value, value_own), result),
+        own_heads, dtype, type_name(graph.indices.dtype), numbered,
+    )  # fmt: skip
+    widths = tuple(o.width for o in spec.score.operands + spec.value.operands)
+    return _Call(spec, widths, heads, dims, {})
+
+
+def _collapsed(dims: tuple[int, ...], *shapes: tuple[int, ...]) -> tuple:
+    padded = [(1,) * (len(dims) - len(s)) + tuple(s) for s in shapes]
+    return collapse((dims, *padded)) if dims else ((1,),) * (1 + len(shapes))
+
+
+def _described(of: Form, operands, shapes) -> tuple[Operand, ...]:
+    return tuple(Operand(place, shape, type_name(x.dtype)) for place, shape, x in zip(of.places, shapes, operands))
