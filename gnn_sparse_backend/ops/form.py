@@ -91,7 +91,7 @@ def _gradient(of: Form, operand: int) -> Gradient | None:
         return None
     used = operands_of(message)
     # the type of the result is that of operand 0
-    used = sorted(used, key=lambda i: (isinstance(sources[i], str) and sources[i] != "cotangent", i))
+    used = sorted(used, key=lambda i: (sources[i] != "cotangent", i))
     place = of.places[operand]
     transposed = place == "column"
     where = [places[i] for i in used]

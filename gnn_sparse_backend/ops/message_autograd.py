@@ -38,7 +38,7 @@ class Aggregate(Function):
         _describe(ctx, form, graph, operands)
         kept = result = None
         if form.ties in ("last", "first"):
-            out, kept = run_aggregate(form, graph, operands, ("number",))
+            out, kept = run_aggregate(form, graph, operands, ("number",), -1)
         else:
             out = run_aggregate(form, graph, operands)
             result = out if form.ties == "even" else None
@@ -52,7 +52,8 @@ class Aggregate(Function):
         if result is not None:
             counted, sources = ties_count(form)
             count = run_aggregate(counted, graph, [result if s == "result" else operands[s] for s in sources])
-            grad = grad / count
+            # rows without edges: nobody reads their share, but its derivative would be NaN
+            grad = grad / count.masked_fill_((graph.in_degrees == 0).view(-1, *(1,) * (count.dim() - 1)), 1)
         extra = {"cotangent": grad, "chosen": kept, "result": result, "number": None}
         return None, None, *_gradients(ctx, operands, extra, ctx.needs_input_grad[2:])
 
