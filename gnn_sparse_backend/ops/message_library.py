@@ -56,7 +56,7 @@ def _aggregate(indptr, indices, edge_ids, num_sources, operands, message, places
     of = _aggregation(message, places, reduce, ties)
     operands = _checked_operands("aggregate", of, graph, operands)
     if ties in _CHOOSING:
-        return tuple(run_aggregate(of, graph, operands, ("number",)))
+        return tuple(run_aggregate(of, graph, operands, ("number",), -1))
     return run_aggregate(of, graph, operands), indices.new_empty(0)
 
 
@@ -136,8 +136,9 @@ def _aggregate_backward(ctx, grad, _):
     given = _with_numbers(of, operands)
     if of.ties == "even":
         counted, sources = ties_count(of)
-        extra["cotangent"] = grad / _run(counted, arrays, ctx.transposed, (), [
-            result if s == "result" else given[s] for s in sources])
+        count = _run(counted, arrays, ctx.transposed, (), [result if s == "result" else given[s] for s in sources])
+        # rows without edges: nobody reads their share, but its derivative would be NaN
+        extra["cotangent"] = grad / torch.where((count == 0) & (result == 0), 1, count)
     elif of.reduce == "mean":
         wide = torch.float64 if given[0].dtype == torch.float64 else torch.float32
         extra["scale"] = indptr.diff().clamp(min=1).to(wide).reciprocal().unsqueeze(1)
