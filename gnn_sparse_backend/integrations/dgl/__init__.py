@@ -1,32 +1,33 @@
-"""DGL: message passing of graphs, bipartite graphs and blocks on this package's kernels.
+"""DGL: message passing of graphs, bipartite graphs, blocks and heterogeneous graphs on this package's kernels.
 
-Every path of DGL (``update_all``, ``dgl.ops``, the layers of ``dgl.nn``) ends in module globals of
+Every path of DGL (``update_all``, ``apply_edges``, ``dgl.ops``, the layers of ``dgl.nn``) ends in module globals of
 ``dgl.backend.pytorch.sparse``, and its autograd formulas call the same globals again for gradients. Replacing them
-covers forward and backward of every model; the autograd functions stay DGL's own. Means alone are taken over
-above DGL's autograd, at ``dgl.ops.gspmm``.
+covers forward and backward of every model. What has a better gradient of ours is taken over one level higher, at the
+functions of ``dgl.ops``.
 
-    spmm.py        _gspmm: sums of copied or weighted features; gspmm: their means
-    sddmm.py       _gsddmm: dot products of source and destination features
+    spmm.py        gspmm, _gspmm: messages of sources and edges, reduced
+    sddmm.py       gsddmm, _gsddmm: a value per edge of its two ends
+    softmax.py     edge_softmax, _edge_softmax_forward, _edge_softmax_backward
+    hetero.py      _gspmm_hetero, _gsddmm_hetero: sums and values on all edge types at once
     structure.py   the Graph of a DGL graph index, kept as long as the index lives
-    shapes.py      DGL's feature shapes as (heads, width)
+    operands.py    which operands the kernels take
 
 Written against DGL 1.1; the names are the same in 2.x. A global that an installed version does not have is left out.
 """
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+from collections.abc import Callable
 
-import dgl
 import dgl.backend.pytorch.sparse as dgl_sparse
+import dgl.ops
 from dgl.heterograph_index import HeteroGraphIndex
 
 from ..counters import fallback
 from ..patch import Patches
-from . import sddmm, spmm, structure
+from . import hetero, sddmm, softmax, spmm, structure
 
-_NOT_COVERED = ("_gspmm_hetero", "_gsddmm_hetero", "_edge_softmax_forward", "_edge_softmax_backward",
-                "_segment_reduce", "_segment_mm", "_gather_mm", "_scatter_add")
+_NOT_COVERED = ("_segment_reduce", "_segment_mm", "_gather_mm", "_scatter_add")
 
 _patches = Patches()
 
@@ -36,15 +37,23 @@ def activate() -> None:
     _patches.set(HeteroGraphIndex, "reverse", structure.linked_reverse(HeteroGraphIndex.reverse))
     _patches.set(HeteroGraphIndex, "get_relation_graph",
                  structure.linked_relation(HeteroGraphIndex.get_relation_graph))
-    _patches.set(dgl_sparse, "_gspmm", spmm.make_sum(dgl_sparse._gspmm))
-    _patches.set(dgl_sparse, "_gsddmm", sddmm.make(dgl_sparse._gsddmm))
-    # The module's global is what the functions made in it call; the package's is what users call.
-    mean = spmm.make_mean(dgl.ops.gspmm)
-    for owner in (importlib.import_module("dgl.ops.spmm"), dgl.ops):
-        _patches.set(owner, "gspmm", mean)
+    _replace("_gspmm", spmm.make_forward)
+    _replace("_gsddmm", sddmm.make_forward)
+    _replace("_gspmm_hetero", hetero.make_spmm)
+    _replace("_gsddmm_hetero", hetero.make_sddmm)
+    _replace("_edge_softmax_forward", softmax.make_forward)
+    _replace("_edge_softmax_backward", softmax.make_backward)
     for name in _NOT_COVERED:
-        if hasattr(dgl_sparse, name):
-            _count_only(dgl_sparse, name)
+        _replace(name, lambda original, operator=name.lstrip("_"): _counted(original, operator))
+    # The module's global is what the functions made in it call; the package's is what users call.
+    for name, make in (("gspmm", spmm.make), ("gsddmm", sddmm.make)):
+        new = make(getattr(dgl.ops, name))
+        for owner in (importlib.import_module(f"dgl.ops.{name[1:]}"), dgl.ops):
+            _patches.set(owner, name, new)
+    # what the function of the package calls, under whatever names modules have imported that function
+    module = importlib.import_module("dgl.ops.edge_softmax")
+    if hasattr(module, "edge_softmax_internal"):
+        _patches.set(module, "edge_softmax_internal", softmax.make(module.edge_softmax_internal))
 
 
 def deactivate() -> None:
@@ -53,12 +62,15 @@ def deactivate() -> None:
     structure.forget_all()
 
 
-def _count_only(module: ModuleType, name: str) -> None:
-    original = getattr(module, name)
-    operator = name.lstrip("_")
+def _replace(name: str, make: Callable) -> None:
+    """Replace a global of DGL's sparse module, if this version has it."""
+    if hasattr(dgl_sparse, name):
+        _patches.set(dgl_sparse, name, make(getattr(dgl_sparse, name)))
 
+
+def _counted(original: Callable, operator: str) -> Callable:
     def counted(*args, **kwargs):
         fallback("dgl", operator, "operator not covered")
         return original(*args, **kwargs)
 
-    _patches.set(module, name, counted)
+    return counted

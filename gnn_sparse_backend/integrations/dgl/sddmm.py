@@ -1,67 +1,103 @@
-"""``_gsddmm`` of DGL: a binary operator on the features at the two ends of every edge."""
+"""``gsddmm`` of DGL: a binary operator on features of the two ends of every edge, or of an end and the edge.
+
+As ``gspmm``, it is taken over above DGL's autograd, and below it (``_gsddmm``) for whatever comes by there.
+"""
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from functools import lru_cache
 
+import torch
 from torch import Tensor
 
-from ...ops.autograd import sddmm_forward
+from ...ops.form import Form, form
+from ...ops.message_autograd import edge_map
+from ...ops.message_kernels import run_edge_map
 from ..counters import fallback, ours
-from .spmm import refuse
-from .structure import graph_of
+from .operands import PLACES, broadcast, refuse
+from .structure import only_graph_of
 
-_SOURCE, _DESTINATION = ("u", "src"), ("v", "dst")
+_MESSAGES = {"add": "add(x0, x1)", "sub": "sub(x0, x1)", "mul": "mul(x0, x1)", "div": "div(x0, x1)",
+             "dot": "mul(x0, x1)"}
+_COPIES = ("copy_lhs", "copy_rhs")
 
 
-def make(original: Callable) -> Callable:
-    """``_gsddmm`` that runs dot products of source and destination here and gives everything else to ``original``.
+def make_forward(original: Callable) -> Callable:
+    """``_gsddmm``: ``(gidx, op, lhs, rhs, lhs_target, rhs_target) -> (E, ...)`` without gradients.
 
-    ``(gidx, op, lhs, rhs, lhs_target, rhs_target) -> (E, ..., 1)``, or (E,) if both operands are 1-D. ``mul`` of
-    features of one number is a dot product too: the gradient of a scalar weight on scalar features.
+    What DGL refuses is left to it, so that its users see its errors.
     """
 
     def _gsddmm(gidx, op, lhs, rhs, lhs_target="u", rhs_target="v"):
-        result = _run(gidx, op, lhs, rhs, lhs_target, rhs_target)
-        if type(result) is str:
-            fallback("dgl", "gsddmm", result)
+        checked = _checked(gidx, op, lhs, rhs, lhs_target, rhs_target)
+        if type(checked) is str:
+            fallback("dgl", "gsddmm", checked)
             return original(gidx, op, lhs, rhs, lhs_target, rhs_target)
         ours("dgl", "gsddmm")
-        return result
+        of, graph, reduced, operands = checked
+        return run_edge_map(of, graph, operands, reduced)
 
     return _gsddmm
 
 
-def _run(gidx, op: str, lhs: Tensor, rhs: Tensor, lhs_target: str, rhs_target: str) -> Tensor | str:
-    """The dot products, or why they are not ours."""
-    if op != "dot" and op != "mul":
-        return f"op {op}"
-    if lhs_target in _SOURCE and rhs_target in _DESTINATION:
-        source, destination = lhs, rhs
-    elif lhs_target in _DESTINATION and rhs_target in _SOURCE:
-        source, destination = rhs, lhs
+def make(original: Callable) -> Callable:
+    """``dgl.ops.gsddmm``: with gradients; what is not ours goes to ``original``, and on to ``_gsddmm``."""
+
+    def gsddmm(g, op, lhs_data, rhs_data, lhs_target="u", rhs_target="v"):
+        if not torch.is_autocast_enabled():  # under autocast DGL converts operands first
+            checked = _checked(g._graph, op, lhs_data, rhs_data, lhs_target, rhs_target)
+            if type(checked) is tuple:
+                ours("dgl", "gsddmm")
+                of, graph, reduced, operands = checked
+                return edge_map(of, graph, reduced, *operands)
+        return original(g, op, lhs_data, rhs_data, lhs_target, rhs_target)
+
+    gsddmm.__doc__ = original.__doc__
+    return gsddmm
+
+
+@lru_cache(maxsize=None)
+def form_of(op: str, lhs_target: str, rhs_target: str) -> Form:
+    """The form of an operator that DGL has."""
+    if op in _COPIES:
+        return form("x0", (PLACES[rhs_target if op == "copy_rhs" else lhs_target],))
+    return form(_MESSAGES[op], (PLACES[lhs_target], PLACES[rhs_target]))
+
+
+def reduced_dimensions(op: str, operands: tuple[Tensor, ...]) -> tuple[bool, ...]:
+    """Which feature dimensions the operator sums over: the last one, if it is a dot product."""
+    if op != "dot":
+        return ()
+    rank = max(x.dim() for x in operands) - 1
+    return (False,) * (rank - 1) + (True,) if rank else ()
+
+
+def _checked(gidx, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> tuple | str:
+    """(form, graph, reduced dimensions, operands), or why they are not ours."""
+    if lhs_target not in PLACES or rhs_target not in PLACES:
+        return "unknown target"
+    if op == "copy_lhs":
+        operands = (lhs,)
+    elif op == "copy_rhs":
+        operands = (rhs,)
+    elif op in _MESSAGES:
+        if rhs is None:
+            return "missing feature"
+        operands = (lhs, rhs)
     else:
-        return f"op {op} of {lhs_target} and {rhs_target}"
-    refusal = "missing feature" if destination is None else refuse(source, destination)
-    if refusal:
-        return refusal
-    feature = source.shape[1:]
-    if destination.shape[1:] != feature:
-        return "broadcast"
-    width = feature[-1] if feature else 1
-    heads = prod(feature[:-1])
-    if op == "mul" and heads * width != 1:
-        return "op mul"
-    graph = graph_of(gidx)
+        return "unknown op"
+    reason = refuse(*operands)
+    if reason is not None:
+        return reason
+    graph = only_graph_of(gidx)
     if graph is None:
         return "several edge types"
     if not graph.indices.is_cpu:
         return "graph on another device"
-    n_dst, n_src = graph.shape
-    if source.shape[0] != n_src or destination.shape[0] != n_dst:
-        return "number of rows"
-    inner = (width,) if heads == 1 else (heads, width)
-    if feature != inner:
-        source, destination = source.reshape(n_src, *inner), destination.reshape(n_dst, *inner)
-    out = sddmm_forward(graph, destination, source, False)
-    return out.view(graph.num_edges, *feature[:-1], 1) if feature else out
+    of = form_of(op, lhs_target, rhs_target)
+    for x, place in zip(operands, of.places):
+        if x.shape[0] != (graph.num_edges if place == "edge" else graph.shape[place == "column"]):
+            return "number of rows"
+    if len(operands) == 2 and not broadcast(op, lhs.shape[1:], rhs.shape[1:]):
+        return "features do not broadcast"
+    return of, graph, reduced_dimensions(op, operands), operands

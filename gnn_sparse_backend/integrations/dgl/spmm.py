@@ -1,136 +1,142 @@
 """``gspmm`` of DGL: a binary operator on source and edge features, reduced into destinations.
 
-Sums are taken over at ``_gspmm``, below DGL's autograd. For means DGL divides the sum by degrees that it counts
-again at every call, so they are taken over one level higher, where one kernel does both and gradients are ours.
+``_gspmm`` is below DGL's autograd, and everything comes by there: gradients of DGL's own formulas too. Sums and means are
+taken over already at ``gspmm``, above DGL's autograd: the gradient of a broadcast operand is then summed where it is
+computed, and not from a tensor of one broadcast feature per edge. For maxima DGL's formula, which scatters one value per
+chosen edge, is the better one.
 """
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
 import torch
+from dgl import is_libxsmm_enabled
 from torch import Tensor
 
-from ...ops.autograd import apply_spmm, spmm_forward
-from ...ops.checks import FLOATING
-from ...ops.operands import is_plain
+from ...ops.form import form
+from ...ops.message_autograd import aggregate
+from ...ops.message_kernels import run_aggregate
 from ..counters import fallback, ours
-from . import shapes
-from .structure import graph_of, incidence_of
+from .operands import broadcast, refuse
+from .structure import only_graph_of
+
+_BOTH = ("column", "edge")
+MESSAGES = {
+    "copy_lhs": ("x0", ("column",)),
+    "copy_rhs": ("x0", ("edge",)),
+    "add": ("add(x0, x1)", _BOTH),
+    "sub": ("sub(x0, x1)", _BOTH),
+    "mul": ("mul(x1, x0)", _BOTH),
+    "div": ("div(x0, x1)", _BOTH),
+}
+"""DGL's operators as messages, and the places of what they read."""
+
+TOTALS = {(op, reduce): form(*message, reduce) for op, message in MESSAGES.items() for reduce in ("sum", "mean")}
+EXTREMES = {(op, reduce, ties): form(*message, reduce, ties) for op, message in MESSAGES.items()
+             for reduce in ("max", "min") for ties in ("first", "last")}
+_COUNTED = {"sum": "gspmm", "mean": "gspmm_mean"}
 
 
-def make_sum(original: Callable) -> Callable:
-    """``_gspmm`` that runs sums of copied and weighted features here and gives everything else to ``original``.
+def make_forward(original: Callable) -> Callable:
+    """``_gspmm``: ``(gidx, op, reduce_op, u, e) -> (v, (arg_u, arg_e))`` without gradients.
 
-    ``(gidx, op, reduce_op, u, e) -> (v, (arg_u, arg_e))`` with u (n_src, ...), e (E, ...) and v (n_dst, ...); the
-    args are None for sums. What DGL refuses is left to it, so that its users see its errors.
+    u is (n_src, ...), e (E, ...) and v (n_dst, ...). The args are None for sums and for an operand that is not read.
+    What DGL refuses is left to it, so that its users see its errors.
     """
 
     def _gspmm(gidx, op, reduce_op, u, e):
-        result = _route(_sum, gidx, op, u, e) if reduce_op == "sum" else f"reduce {reduce_op}"
+        result = _forward(gidx, op, reduce_op, u, e)
         if type(result) is str:
             fallback("dgl", "gspmm", result)
             return original(gidx, op, reduce_op, u, e)
         ours("dgl", "gspmm")
-        return result, (None, None)
+        return result
 
     return _gspmm
 
 
-def make_mean(original: Callable) -> Callable:
-    """``dgl.ops.gspmm`` that runs means here and gives the rest to ``original``, which may come back for a sum."""
+def make(original: Callable) -> Callable:
+    """``dgl.ops.gspmm``: sums and means with gradients; the rest goes to ``original``, and on to ``_gspmm``."""
 
     def gspmm(g, op, reduce_op, lhs_data, rhs_data):
-        if reduce_op != "mean":
-            return original(g, op, reduce_op, lhs_data, rhs_data)
-        result = _route(_mean, g._graph, op, lhs_data, rhs_data)
-        if type(result) is str:
-            fallback("dgl", "gspmm_mean", result)
-            return original(g, op, reduce_op, lhs_data, rhs_data)
-        ours("dgl", "gspmm_mean")
-        return result
+        found = TOTALS.get((op, reduce_op))
+        # under autocast DGL converts operands first
+        if found is not None and not torch.is_autocast_enabled():
+            checked = _checked(g._graph, op, lhs_data, rhs_data)
+            if type(checked) is tuple:
+                ours("dgl", _COUNTED[reduce_op])
+                graph, operands = checked
+                return aggregate(found, graph, *operands)
+        return original(g, op, reduce_op, lhs_data, rhs_data)
 
     gspmm.__doc__ = original.__doc__
     return gspmm
 
 
-def _sum(graph, x: Tensor, weight: Tensor | None) -> Tensor:
-    return spmm_forward(graph, x, weight, False, False)
-
-
-def _mean(graph, x: Tensor, weight: Tensor | None) -> Tensor:
-    return apply_spmm(graph, x, weight, True, False)
-
-
-def _route(product: Callable, gidx, op: str, u: Tensor | None, e: Tensor | None) -> Tensor | str:
-    """The result of ``product(graph, x, weight)`` in DGL's shape, or why it is not ours."""
+def _checked(gidx, op: str, u: Tensor | None, e: Tensor | None) -> tuple | str:
+    """(graph, operands), or why they are not ours."""
     if op == "copy_lhs":
-        return _copied(product, graph_of, gidx, u)
-    if op == "mul":
-        return _weighted(product, gidx, u, e)
-    if op == "copy_rhs":
-        return _copied(product, incidence_of, gidx, e)
-    return f"op {op}"
-
-
-def _copied(product: Callable, structure_of: Callable, gidx, x: Tensor) -> Tensor | str:
-    refusal = refuse(x, None)
-    if refusal:
-        return refusal
-    graph = structure_of(gidx)
-    if graph is None:
-        return "several edge types"
-    if not graph.indices.is_cpu:
-        return "graph on another device"
-    if x.shape[0] != graph.shape[1]:
-        return "number of rows"
-    if x.dim() == 2:
-        return product(graph, x, None)
-    out = product(graph, x.reshape(x.shape[0], prod(x.shape[1:])), None)
-    return out.view(graph.shape[0], *x.shape[1:])
-
-
-def _weighted(product: Callable, gidx, x: Tensor, weight: Tensor) -> Tensor | str:
-    refusal = "missing feature" if weight is None else refuse(x, weight)
-    if refusal:
-        return refusal
-    graph = graph_of(gidx)
-    if graph is None:
-        return "several edge types"
-    if not graph.indices.is_cpu:
-        return "graph on another device"
-    n_src = graph.shape[1]
-    if x.shape[0] != n_src or weight.shape[0] != graph.num_edges:
-        return "number of rows"
-    split = shapes.weighted(x.shape[1:], weight.shape[1:])
-    if split is None:
-        return "broadcast of the source feature"
-    heads, width, out_shape = split
-    if heads == 1:
-        if x.dim() != 2:
-            x = x.reshape(n_src, width)
-        out = product(graph, x, weight.reshape(-1))
+        reason = refuse(u)
+    elif op == "copy_rhs":
+        reason = refuse(e)
+    elif op in MESSAGES:
+        reason = "missing feature" if e is None else refuse(u, e)
     else:
-        out = product(graph, x.reshape(n_src, heads, width), weight.reshape(-1, heads))
-    return out if out.shape[1:] == out_shape else out.view(graph.shape[0], *out_shape)
+        return "unknown op"
+    if reason is not None:
+        return reason
+    graph = only_graph_of(gidx)
+    if graph is None:
+        return "several edge types"
+    if not graph.indices.is_cpu:
+        return "graph on another device"
+    if op != "copy_rhs" and u.shape[0] != graph.shape[1] or op != "copy_lhs" and e.shape[0] != graph.num_edges:
+        return "number of rows"
+    if op == "copy_lhs":
+        return graph, (u,)
+    if op == "copy_rhs":
+        return graph, (e,)
+    return (graph, (u, e)) if broadcast(op, u.shape[1:], e.shape[1:]) else "features do not broadcast"
 
 
-def refuse(x: Tensor, weight: Tensor | None) -> str | None:
-    """Why these operands are not ours, whatever the graph."""
-    if not is_plain(x, weight):
-        return "missing, subclass or traced tensor"
-    if not x.is_cpu:
-        return f"device {x.device.type}"
-    if x.dtype not in FLOATING:
-        return f"dtype {str(x.dtype).removeprefix('torch.')}"
-    if x.layout is not torch.strided:
-        return "sparse layout"
-    if x.dim() == 0 or 0 in x.shape[1:]:
-        return "no features"
-    if weight is None:
-        return None
-    if weight.dtype is not x.dtype or weight.device != x.device:
-        return "operands of two types or devices"
-    if weight.layout is not torch.strided:
-        return "sparse layout"
-    return "no features" if weight.dim() == 0 else None
+def _forward(gidx, op: str, reduce: str, u: Tensor | None, e: Tensor | None) -> tuple | str:
+    """What ``_gspmm`` returns, or why it is not ours."""
+    checked = _checked(gidx, op, u, e)
+    if type(checked) is str:
+        return checked
+    graph, operands = checked
+    if reduce == "sum":
+        return run_aggregate(TOTALS[op, "sum"], graph, operands), (None, None)
+    if reduce not in ("max", "min"):
+        return "unknown reduce"
+    return _extreme(gidx, op, reduce, graph, operands)
+
+
+def _extreme(gidx, op: str, reduce: str, graph, operands: tuple[Tensor, ...]) -> tuple:
+    """The maximum or minimum with the sources and the edges that it came from, as DGL returns them."""
+    wanted = ("column", "number") if len(operands) == 2 else ("column",) if op == "copy_lhs" else ("number",)
+    out, *args = run_aggregate(EXTREMES[op, reduce, ties(operands)], graph, operands, wanted)
+    if graph.num_edges == 0:
+        out.zero_()  # DGL does not run its kernel then
+    index = getattr(torch, gidx.dtype)
+    args = [a.to(index) for a in args]
+    if len(operands) == 2:
+        u, e = operands
+        scalar = u.dim() == 1, e.dim() == 1
+        # DGL gives scalars a feature dimension, which stays if the other operand has one
+        args = [a.squeeze(-1) if one and a.dim() > 1 else a for a, one in zip(args, scalar)]
+        return out, tuple(args)
+    return out, (args[0], None) if op == "copy_lhs" else (None, args[0])
+
+
+def ties(operands: tuple[Tensor, ...]) -> str:
+    """Which of equal messages DGL's CPU kernels choose: measured, it depends on the kernel that they take.
+
+    That with just-in-time code (libxsmm: float32 and bfloat16, features of one shape) takes the last, all others the first.
+    """
+    first = operands[0]
+    if first.dtype is torch.float64 or not is_libxsmm_enabled():
+        return "first"
+    if len(operands) == 2 and (first.shape[1:] or (1,)) != (operands[1].shape[1:] or (1,)):
+        return "first"
+    return "last"

@@ -1,12 +1,17 @@
 """The ``Graph`` of a DGL graph index, found again at every layer, epoch and backward pass.
 
-A DGLGraph holds one index object for as long as its structure stays the same, so the structure belongs to that
-object. Two methods hand out new objects for a structure that is known already, and are replaced to pass it on:
-``reverse``, called by every backward pass, and ``get_relation_graph``, called by every use of one edge type.
+A DGLGraph holds one index object for as long as its structure stays the same, so the structures of its edge types belong
+to that object. Two methods hand out new objects for structures that are known already, and are replaced to pass
+them on: ``reverse``, called by every backward pass, and ``get_relation_graph``, called by every use of one edge type.
+
+Index arrays are DGL's own in both directions: it has them in memory or makes them faster than a sort, and the order of
+a row's edges, which decides between equal maxima, is then its order.
 """
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from dgl import DGLError
@@ -15,55 +20,132 @@ from ...ops.graph import Graph
 from ..handles import Handles
 
 
-class Structure:
-    """The Graph of an edge set in both directions, taken from DGL in the direction that is used first.
+class _Source:
+    """A live index that has the edges of a structure, as ``edge_type``; its destinations are the rows of ``side``."""
 
-    Side 0 has the rows that the first index seen has as destinations, side 1 those of its reverse.
+    __slots__ = ("index", "edge_type", "side")
+
+    def __init__(self, gidx, edge_type: int, side: int) -> None:
+        self.index, self.edge_type, self.side = weakref.ref(gidx), edge_type, side
+
+    def arrays(self, side: int) -> tuple | None:
+        """(indptr, indices, edge_ids) with the rows of ``side``; None if the index is gone or may not make them."""
+        gidx = self.index()
+        if gidx is None:
+            return None
+        try:
+            _, _, indptr, indices, ids = gidx.adjacency_matrix_tensors(self.edge_type, side == self.side, "csr")
+        except DGLError:  # the user restricted the graph to other formats
+            return None
+        # DGL leaves the ids out where they count up
+        return indptr, indices, ids if ids.numel() == indices.numel() else None
+
+
+class Structure:
+    """The edges of one type.
+
+    graphs: by side. Side 0 has as rows what were destinations for the first index seen; side 1 is its transpose.
     """
 
-    __slots__ = ("graphs", "incidences")
+    __slots__ = ("graphs", "source")
 
     def __init__(self) -> None:
         self.graphs: list[Graph | None] = [None, None]
-        self.incidences: list[Graph | None] = [None, None]
+        self.source: _Source | None = None
+
+    def graph(self, gidx, edge_type: int, side: int) -> Graph:
+        """The graph that ``gidx`` shows."""
+        graph = self.graphs[side]
+        if graph is None:
+            self.seen(gidx, edge_type, side)
+            other = self.graphs[1 - side]
+            graph = self.graphs[side] = self._build(side) if other is None else other.transpose()
+        return graph
+
+    def seen(self, gidx, edge_type: int, side: int) -> None:
+        """Remember an index that has these edges, unless there is one that lives."""
+        if self.source is None:
+            self.source = _Source(gidx, edge_type, side)
+        elif self.source.index() is None:
+            # graphs know this very object
+            self.source.__init__(gidx, edge_type, side)
+
+    def _build(self, side: int) -> Graph:
+        source = self.source
+        gidx = source.index()
+        source_type, destination_type = gidx.metagraph.find_edge(source.edge_type)
+        sides = {source.side: gidx.num_nodes(destination_type), 1 - source.side: gidx.num_nodes(source_type)}
+        shape = sides[side], sides[1 - side]
+        arrays = source.arrays(side)
+        if arrays is not None:
+            indptr, indices, ids = arrays
+            return Graph.from_csr(indptr, indices, shape, ids, trusted=True, opposite=partial(source.arrays, 1 - side))
+        # no CSR in the formats that the user allows: every format gives the list of edges
+        columns, rows, ids = gidx.edges(source.edge_type)
+        if side != source.side:
+            rows, columns = columns, rows
+        row, column = torch.empty_like(rows), torch.empty_like(columns)
+        row[ids.long()], column[ids.long()] = rows, columns
+        return Graph.from_coo(row, column, shape)
+
+
+class Structures:
+    """The structures of all edge types of an index.
+
+    edge_types: how many there are. known: by edge type, made when first used.
+    """
+
+    __slots__ = ("edge_types", "known")
+
+    def __init__(self, edge_types: int) -> None:
+        self.edge_types = edge_types
+        self.known: dict[int, Structure] = {}
+
+    def of(self, edge_type: int) -> Structure:
+        structure = self.known.get(edge_type)
+        return self.known.setdefault(edge_type, Structure()) if structure is None else structure
 
 
 _handles = Handles()
 
 
-def graph_of(gidx) -> Graph | None:
-    """Rows = destinations, columns = sources; edge e is DGL's edge e. None if there are several edge types."""
-    structure, side = _side_of(gidx)
-    graph = structure.graphs[side]
-    if graph is None:
-        other = structure.graphs[1 - side]
-        graph = structure.graphs[side] = _build(gidx) if other is None else other.transpose()
-    return graph
+def structures_of(gidx) -> tuple[Structures, int]:
+    """The structures of an index, and the side that its destinations are on."""
+    found = _handles.get(gidx)
+    if found is None:
+        found = (Structures(gidx.number_of_etypes()), 0)
+        _handles.put(gidx, found)
+    return found
 
 
-def incidence_of(gidx) -> Graph | None:
-    """Rows = destinations, columns = edges: summing over it adds up edge features. None for several edge types."""
-    structure, side = _side_of(gidx)
-    incidence = structure.incidences[side]
-    if incidence is None:
-        graph = graph_of(gidx)
-        if graph is None:
-            return None
-        edges = graph.edge_ids
-        if edges is None:
-            edges = torch.arange(graph.num_edges, dtype=graph.indices.dtype, device=graph.device)
-        incidence = structure.incidences[side] = Graph.from_csr(
-            graph.indptr, edges, (graph.shape[0], graph.num_edges), trusted=True)
-    return incidence
+def graph_of(gidx, edge_type: int = 0) -> Graph:
+    """Rows = destinations, columns = sources; edge e is DGL's edge e of this type."""
+    structures, side = structures_of(gidx)
+    structure = structures.known.get(edge_type)
+    if structure is not None:
+        graph = structure.graphs[side]
+        if graph is not None:
+            return graph
+    return structures.of(edge_type).graph(gidx, edge_type, side)
+
+
+def only_graph_of(gidx) -> Graph | None:
+    """``graph_of`` an index with one edge type; None if there are several, or none."""
+    structures, side = structures_of(gidx)
+    if structures.edge_types != 1:
+        return None
+    structure = structures.known.get(0)
+    graph = None if structure is None else structure.graphs[side]
+    return graph_of(gidx) if graph is None else graph
 
 
 def linked_reverse(original: Callable) -> Callable:
-    """``HeteroGraphIndex.reverse`` whose result is known to be the other side of the same structure."""
+    """``HeteroGraphIndex.reverse`` whose result is known to be the other side of the same structures."""
 
     def reverse(self):
         result = original(self)
-        structure, side = _side_of(self)
-        _handles.put(result, (structure, 1 - side))
+        structures, side = structures_of(self)
+        _handles.put(result, (structures, 1 - side))
         return result
 
     reverse.__doc__ = original.__doc__
@@ -75,11 +157,12 @@ def linked_relation(original: Callable) -> Callable:
 
     def get_relation_graph(self, etype):
         result = original(self, etype)
-        structure = _handles.get(self, etype)
-        if structure is None:
-            structure = Structure()
-            _handles.put(self, structure, etype)
-        _handles.put(result, (structure, 0))
+        structures, side = structures_of(self)
+        structure = structures.of(etype)
+        structure.seen(self, etype, side)
+        one = Structures(1)
+        one.known[0] = structure
+        _handles.put(result, (one, side))
         return result
 
     get_relation_graph.__doc__ = original.__doc__
@@ -89,28 +172,3 @@ def linked_relation(original: Callable) -> Callable:
 def forget_all() -> None:
     """Drop every structure."""
     _handles.clear()
-
-
-def _side_of(gidx) -> tuple[Structure, int]:
-    side = _handles.get(gidx)
-    if side is None:
-        side = (Structure(), 0)
-        _handles.put(gidx, side)
-    return side
-
-
-def _build(gidx) -> Graph | None:
-    if gidx.number_of_etypes() != 1:
-        return None
-    try:
-        rows, cols, indptr, indices, edge_ids = gidx.adjacency_matrix_tensors(0, True, "csr")
-    except DGLError:
-        # The user restricted the graph to formats without this CSR: take the edge list, which every format gives.
-        source_type, destination_type = gidx.metagraph.find_edge(0)
-        source, destination, ids = gidx.edges(0)
-        row, col = torch.empty_like(destination), torch.empty_like(source)
-        row[ids.long()], col[ids.long()] = destination, source
-        return Graph.from_coo(row, col, (gidx.num_nodes(destination_type), gidx.num_nodes(source_type)))
-    # DGL leaves the ids out where they count up.
-    return Graph.from_csr(indptr, indices, (rows, cols), edge_ids if edge_ids.numel() == indices.numel() else None,
-                          trusted=True)

@@ -20,6 +20,12 @@ def bipartite(row, col, shape, idtype=torch.int64):
                            num_nodes_dict={"source": shape[1], "destination": shape[0]}, idtype=idtype)
 
 
+def multigraph(nodes, edges, seed=5, idtype=torch.int64):
+    """A graph of edges between random nodes, in random order, of which some are equal."""
+    ends = torch.randint(nodes, (2, edges), generator=torch.Generator().manual_seed(seed))
+    return dgl.graph((ends[0], ends[1]), num_nodes=nodes, idtype=idtype)
+
+
 def run(compute, inputs, cotangent_seed=7):
     """Output of ``compute(*inputs)`` and gradients of its product with a random cotangent, by every float input."""
     leaves = [each.detach().clone().requires_grad_(True) for each in inputs]

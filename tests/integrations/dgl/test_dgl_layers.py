@@ -42,7 +42,8 @@ def layer(make, dtype):
     return make().to(dtype)
 
 
-SUM, MEAN = {"gspmm": (2, {})}, {"gspmm_mean": (1, {})}
+# gradients are of one operator with the result, and not counted again
+SUM, MEAN = {"gspmm": (1, {})}, {"gspmm_mean": (1, {})}
 LAYERS = {
     "sage mean": (lambda: dglnn.SAGEConv(F_IN, F_OUT, "mean"), MEAN),
     "sage mean, wider out": (lambda: dglnn.SAGEConv(F_IN, 3 * F_IN, "mean"), MEAN),
@@ -53,8 +54,8 @@ LAYERS = {
     "graph conv none": (lambda: dglnn.GraphConv(F_IN, F_OUT, "none", allow_zero_in_degree=True), SUM),
     "gin sum": (lambda: dglnn.GINConv(torch.nn.Linear(F_IN, F_OUT), "sum", learn_eps=True), SUM),
     "gin mean": (lambda: dglnn.GINConv(torch.nn.Linear(F_IN, F_OUT), "mean"), MEAN),
-    "sg conv of 3 hops": (lambda: dglnn.SGConv(F_IN, F_OUT, k=3, allow_zero_in_degree=True), {"gspmm": (6, {})}),
-    "tag conv of 2 hops": (lambda: dglnn.TAGConv(F_IN, F_OUT, k=2), {"gspmm": (4, {})}),
+    "sg conv of 3 hops": (lambda: dglnn.SGConv(F_IN, F_OUT, k=3, allow_zero_in_degree=True), {"gspmm": (3, {})}),
+    "tag conv of 2 hops": (lambda: dglnn.TAGConv(F_IN, F_OUT, k=2), {"gspmm": (2, {})}),
 }
 
 
@@ -72,7 +73,7 @@ def test_graph_conv_with_edge_weights(norm, weight_shape, square, dtype):
     call = lambda layer, graph, x, w: layer(graph, x, edge_weight=w)
     counts = agree(OnGraph(layer(make, dtype), square, call), normal(square.num_nodes(), F_IN, dtype=dtype),
                    normal(square.num_edges(), *weight_shape, dtype=dtype, seed=1))
-    assert counts == {"gspmm": (2, {}), "gsddmm": (1, {})}
+    assert counts == SUM
 
 
 def test_sage_with_edge_weights(square, dtype):
@@ -80,21 +81,6 @@ def test_sage_with_edge_weights(square, dtype):
     counts = agree(OnGraph(layer(lambda: dglnn.SAGEConv(F_IN, F_OUT, "mean"), dtype), square, call),
                    normal(square.num_nodes(), F_IN, dtype=dtype), normal(square.num_edges(), dtype=dtype, seed=1))
     assert counts == MEAN
-
-
-def test_dot_product_attention_mixes_ours_and_theirs(square, dtype):
-    counts = agree(OnGraph(layer(lambda: dglnn.DotGatConv(F_IN, F_OUT, 3, allow_zero_in_degree=True), dtype), square),
-                   normal(square.num_nodes(), F_IN, dtype=dtype))
-    assert counts["gspmm"] == (4, {}) and counts["gsddmm"] == (2, {})
-    assert counts["edge_softmax_forward"] == (0, {"operator not covered": 1})
-    assert counts["edge_softmax_backward"] == (0, {"operator not covered": 1})
-
-
-def test_gat(square, dtype):
-    counts = agree(OnGraph(layer(lambda: dglnn.GATConv(F_IN, F_OUT, 3, allow_zero_in_degree=True), dtype), square),
-                   normal(square.num_nodes(), F_IN, dtype=dtype))
-    assert counts["gspmm"] == (4, {})  # features by attention and its gradient, and the scores' two gradients
-    assert counts["gsddmm"] == (1, {"op add": 1})
 
 
 @pytest.mark.parametrize("aggregator", ["mean", "pool"])
@@ -106,7 +92,7 @@ def test_sage_on_a_bipartite_graph(aggregator, structure, idtype, dtype):
     counts = agree(OnGraph(layer(lambda: dglnn.SAGEConv((F_IN, 5), F_OUT, aggregator), dtype), graph, call),
                    normal(graph.num_src_nodes(), F_IN, dtype=dtype),
                    normal(graph.num_dst_nodes(), 5, dtype=dtype, seed=1))
-    assert counts == (MEAN if aggregator == "mean" else {"gspmm": (0, {"reduce max": 1})})
+    assert counts == (MEAN if aggregator == "mean" else {"gspmm": (1, {})})
 
 
 def test_a_stack_of_sampled_blocks(idtype, dtype):
@@ -147,7 +133,7 @@ def test_relations_one_by_one(idtype, dtype):
     call = lambda layer, graph, a, b: torch.cat(list(layer(graph, ({"a": a, "b": b}, {"a": a, "b": b})).values()))
     counts = agree(OnGraph(layer(convolution, dtype), graph, call),
                    normal(10, F_IN, dtype=dtype), normal(12, F_IN, dtype=dtype, seed=1))
-    assert counts == {"gspmm": (4, {}), "gspmm_mean": (1, {})}
+    assert counts == {"gspmm": (2, {}), "gspmm_mean": (1, {})}
 
 
 def test_multi_update_all(idtype, dtype):
@@ -164,30 +150,20 @@ def test_multi_update_all(idtype, dtype):
     assert counts == SUM | MEAN
 
 
-def test_all_relations_at_once_fall_back(idtype, dtype):
-    graph = three_relations(idtype)
-
-    def compute(a, b):
-        with graph.local_scope():
-            graph.nodes["a"].data["h"], graph.nodes["b"].data["h"] = a, b
-            graph.update_all(fn.copy_u("h", "m"), fn.sum("m", "h"))
-            return graph.nodes["b"].data["h"]
-
-    counts = agree(compute, normal(10, 3, dtype=dtype), normal(12, 3, dtype=dtype, seed=1))
-    assert counts == {"gspmm_hetero": (0, {"operator not covered": 2})}
-
-
 @pytest.mark.parametrize("message, reduce, ran", [
-    (fn.copy_u("h", "m"), fn.sum("m", "o"), (2, {})),
-    (fn.copy_u("h", "m"), fn.max("m", "o"), (0, {"reduce max": 1})),
-    (fn.copy_u("h", "m"), fn.min("m", "o"), (0, {"reduce min": 1})),
-    (fn.u_add_e("h", "w", "m"), fn.sum("m", "o"), (1, {"op add": 1})),
+    (fn.copy_u("h", "m"), fn.sum("m", "o"), (1, {})),
+    (fn.copy_u("h", "m"), fn.max("m", "o"), (1, {})),
+    (fn.u_sub_e("h", "w", "m"), fn.min("m", "o"), (1, {})),
+    (fn.u_add_e("h", "w", "m"), fn.sum("m", "o"), (1, {})),
+    (fn.v_mul_e("h", "w", "m"), fn.max("m", "o"), (1, {})),
     (fn.u_mul_e("h", "w", "m"), fn.mean("m", "o"), None),
     (lambda edges: {"m": edges.src["h"] * edges.data["w"]}, fn.sum("m", "o"), (1, {})),
 ])
 def test_update_all(message, reduce, ran, square, dtype):
     if square.num_edges() == 0 and not isinstance(message, fn.message.MessageFunction):
         pytest.skip("DGL gives a user's message function no edges to run on")
+    if square.num_edges() == 0 and reduce.name in ("max", "min") and message.name != "copy_u":
+        pytest.skip("DGL scatters the gradient of a maximum to edge 0, which is not there")
 
     def compute(h, w):
         with square.local_scope():
@@ -209,6 +185,6 @@ def test_graphs_restricted_to_some_formats(formats, idtype):
     expected = run(lambda x, w: dgl.ops.u_mul_e_sum(unrestricted, x, w), [x, w])
     with gsb.enabled("dgl"):
         actual = run(lambda x, w: dgl.ops.u_mul_e_sum(restricted, x, w), [x, w])
-        assert calls() == {"gspmm": (2, {}), "gsddmm": (1, {})}
+        assert calls() == {"gspmm": (1, {})}
     for one, other in zip(actual, expected):
         torch.testing.assert_close(one, other, **TOLERANCE[torch.float64])

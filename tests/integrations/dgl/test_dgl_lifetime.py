@@ -19,14 +19,14 @@ from gnn_sparse_backend.integrations.dgl import structure
 def builds(monkeypatch):
     """The graphs built so far, as weak references."""
     built = []
-    build = structure._build
+    build = structure.Structure._build
 
-    def counting(gidx):
-        graph = build(gidx)
+    def counting(self, side):
+        graph = build(self, side)
         built.append(weakref.ref(graph))
         return graph
 
-    monkeypatch.setattr(structure, "_build", counting)
+    monkeypatch.setattr(structure.Structure, "_build", counting)
     return built
 
 

@@ -13,7 +13,8 @@ from dgl_oracle import calls, normal
 
 
 def test_disable_restores_every_attribute_to_the_same_object():
-    owners = [dgl_sparse, HeteroGraphIndex, dgl.ops, importlib.import_module("dgl.ops.spmm")]
+    modules = [importlib.import_module(f"dgl.ops.{name}") for name in ("spmm", "sddmm", "edge_softmax")]
+    owners = [dgl_sparse, HeteroGraphIndex, dgl.ops, *modules]
     snapshot = lambda: [dict(vars(owner)) for owner in owners]
     before = snapshot()
     gsb.enable("dgl")
@@ -22,7 +23,8 @@ def test_disable_restores_every_attribute_to_the_same_object():
     after = snapshot()
     changed = [{name for name in old if old[name] is not new[name]} for old, new in zip(before, during)]
     assert {"_gspmm", "_gsddmm", "_gspmm_hetero", "_edge_softmax_forward"} <= changed[0]
-    assert changed[1:] == [{"reverse", "get_relation_graph"}, {"gspmm"}, {"gspmm"}]
+    assert changed[1:] == [{"reverse", "get_relation_graph"}, {"gspmm", "gsddmm"}, {"gspmm"}, {"gsddmm"},
+                           {"edge_softmax_internal"}]
     for old, new in zip(before, after):
         assert old.keys() == new.keys() and all(old[name] is new[name] for name in old)
     assert dgl_sparse._gspmm is original_gspmm
@@ -41,23 +43,29 @@ def test_nothing_is_counted_while_disabled():
 def test_reasons_show_in_the_status():
     graph = dgl.rand_graph(10, 30)
     x, e = normal(10, 2, 3), normal(30, 1, 3, seed=1)
+    relations = dgl.heterograph({("a", "r", "a"): ([], []), ("a", "s", "a"): ([0, 1], [1, 2])}, num_nodes_dict={"a": 3})
+    relations.ndata["h"] = normal(3, 2)
+
+    def attempt(compute):
+        with pytest.raises(dgl.DGLError):
+            compute()
+
     with gsb.enabled("dgl"):
         dgl.ops.copy_u_max(graph, x)
-        dgl.ops.u_add_e_sum(graph, x, e)
-        dgl.ops.u_mul_e_sum(graph, x, e)
-        dgl.ops.u_dot_v(graph, x, e[:10])
-        dgl.ops.u_dot_e(graph, x, normal(30, 2, 3))
-        dgl.ops.u_add_v(graph, x, x)
-        dgl.ops.u_mul_v(graph, x, x)
         dgl.ops.edge_softmax(graph, e)
-        dgl.ops.segment_reduce(torch.tensor([4, 6]), x)
+        attempt(lambda: dgl.ops.copy_u_sum(graph, x.long()))
+        attempt(lambda: dgl.ops.u_mul_e_sum(graph, x, e.float()))
+        attempt(lambda: dgl.ops.u_add_v(graph, x, e[:11]))
+        attempt(lambda: dgl.ops.u_dot_v(graph, x, x[:, :, :2]))
+        attempt(lambda: dgl.ops.edge_softmax(graph, e.int()))
+        relations.update_all(dgl.function.copy_u("h", "m"), dgl.function.sum("m", "h"))
     assert calls() == {
-        "gspmm": (0, {"reduce max": 1, "op add": 1, "broadcast of the source feature": 1}),
-        "gsddmm": (0, {"broadcast": 1, "op dot of u and e": 1, "op add": 1, "op mul": 1}),
-        "edge_softmax_forward": (0, {"operator not covered": 1}),
-        "segment_reduce": (0, {"operator not covered": 1}),
+        "gspmm": (1, {"dtype int64": 1, "operands of two types or devices": 1}),
+        "gsddmm": (0, {"number of rows": 1, "features do not broadcast": 1}),
+        "edge_softmax_forward": (1, {"dtype int32": 1}),
+        "gspmm_hetero": (0, {"the first edge type has no edges: DGL computes nothing": 1}),
     }
-    for text in ("reduce max: 1", "op dot of u and e: 1", "enabled: none"):
+    for text in ("dtype int64: 1", "features do not broadcast: 1", "enabled: none"):
         assert text in str(gsb.status())
 
 

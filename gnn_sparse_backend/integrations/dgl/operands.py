@@ -1,0 +1,46 @@
+"""Which operands of DGL's operators the kernels take, and where they stand."""
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from ...ops.checks import FLOATING
+from ...ops.operands import is_plain
+
+PLACES = {"u": "column", "src": "column", "v": "row", "dst": "row", "e": "edge", "edge": "edge"}
+"""DGL's targets as places of operands; rows are destinations."""
+
+Shape = tuple[int, ...]
+
+
+def refuse(x: Tensor | None, y: Tensor | None = None) -> str | None:
+    """Why these operands are not ours whatever the graph, or None. ``y`` may be missing."""
+    if x is None:
+        return "missing feature"
+    if not isinstance(x, Tensor) or not is_plain(x, y):
+        return "missing, subclass or traced tensor"
+    if x.dtype not in FLOATING:
+        return f"dtype {str(x.dtype).removeprefix('torch.')}"
+    if not x.is_cpu:
+        return f"device {x.device.type}"
+    if x.layout is not torch.strided:
+        return "sparse layout"
+    if x.dim() == 0 or 0 in x.shape[1:]:
+        return "no features"
+    if y is None:
+        return None
+    if y.dtype is not x.dtype or not y.is_cpu:
+        return "operands of two types or devices"
+    if y.layout is not torch.strided:
+        return "sparse layout"
+    return "no features" if y.dim() == 0 or 0 in y.shape[1:] else None
+
+
+@lru_cache(maxsize=4096)
+def broadcast(op: str, first: Shape, second: Shape) -> bool:
+    """Whether DGL applies ``op`` to features of these shapes: as NumPy does, and ``dot`` wants last extents that agree."""
+    if op == "dot" and (first or (1,))[-1] != (second or (1,))[-1]:
+        return False
+    return all(a == b or a == 1 or b == 1 for a, b in zip(first[::-1], second[::-1]))
