@@ -147,8 +147,9 @@ def _aggregate_backward(ctx, grad, _):
 
 
 def _save_edge_map(ctx, inputs, output):
-    indptr, indices, edge_ids, ctx.num_sources, operands, message, places, _ = inputs
+    indptr, indices, edge_ids, ctx.num_sources, operands, message, places, reduced = inputs
     ctx.form = _map(message, places)
+    ctx.no_gradient = None if reduced else []  # an empty list passes for one of tensors
     ctx.save_for_backward(indptr, indices, edge_ids, *operands)
 
 
@@ -157,7 +158,7 @@ def _edge_map_backward(ctx, grad):
     of, arrays = ctx.form, (indptr, indices, edge_ids, ctx.num_sources)
     given = _with_numbers(of, operands)
     gradients = _gradients(of, arrays, False, given, {"cotangent": grad}, ctx.needs_input_grad[4])
-    return None, None, None, None, gradients, None, None, None
+    return None, None, None, None, gradients, None, None, ctx.no_gradient
 
 
 def _gradients(of: Form, arrays, transposed: bool, operands, extra: dict, needed) -> list[Tensor | None]:
