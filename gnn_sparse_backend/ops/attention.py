@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from .attention_kernels import AttentionForm, attention_form, has_terms, run_attention, run_attention_gradient
+from .attention_kernels import AttentionForm, attention_form, has_no_terms, run_attention, run_attention_gradient
 from .edge_softmax import softmax_edges
 from .form import Form, form
 from .message_autograd import NO_GRADIENT, aggregate, edge_map, fit_gradient, gradient_plan
@@ -49,7 +49,7 @@ def attend(graph, score_form: Form, score_operands: Sequence[Tensor], value: Ten
     value_form, values = (COLUMN_VALUE, (value,)) if value_form is None else (value_form, tuple(value))
     of = attention_form(score_form, value_form, reduced)
     operands = (*score_operands, *values)
-    if not has_terms(of, operands):
+    if has_no_terms(of, operands):
         return _composed(of, graph, operands)
     if torch.is_grad_enabled() and any(x.requires_grad for x in operands):
         return Attend.apply(of, graph, *operands)
@@ -69,21 +69,26 @@ class Attend(Function):
     @staticmethod
     def forward(ctx, of, graph, *operands):
         ctx.of, ctx.graph = of, graph
-        out, total = run_attention(of, graph, operands)
-        ctx.save_for_backward(out, total, *operands)
-        return out
+        results = run_attention(of, graph, operands)
+        ctx.save_for_backward(*results, *operands)
+        return results[0]
 
     @staticmethod
     def backward(ctx, grad):
-        out, total, *operands = ctx.saved_tensors
+        results, operands = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
         of, graph, needed = ctx.of, ctx.graph, ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():  # to be differentiated again
             return None, None, *_differentiable_gradients(of, graph, operands, grad, needed)
-        weights, scores = run_attention_gradient(of, graph, operands, out, total, grad)
-        score, value = of.take_apart(operands)
-        of_score = _gradients(of.score, graph, score, scores, needed)
-        of_value = _gradients(of.weighted, graph, (weights, *value), grad, (False, *needed[len(score):]))
-        return None, None, *of_score, *of_value[1:]
+        return None, None, *attention_gradients(of, graph, operands, results, grad, needed)
+
+
+def attention_gradients(of: AttentionForm, graph, operands, results, grad: Tensor, needed) -> list[Tensor | None]:
+    """The gradients of the operands marked in ``needed``. results: what ``run_attention`` gave; grad: of the first."""
+    weights, scores = run_attention_gradient(of, graph, operands, results, grad)
+    score, value = of.take_apart(operands)
+    of_score = _gradients(of.score, graph, score, scores, needed)
+    of_value = _gradients(of.weighted, graph, (weights, *value), grad, (False, *needed[len(score):]))
+    return [*of_score, *of_value[1:]]
 
 
 def _composed(of: AttentionForm, graph, operands) -> Tensor:

@@ -68,50 +68,62 @@ class _Call:
     kernels: dict
 
 
-def has_terms(of: AttentionForm, operands) -> bool:
-    """Whether scores and values have any features: kernels want at least one of each."""
+def has_no_terms(of: AttentionForm, operands) -> bool:
+    """Whether scores are sums of nothing, which the kernels do not know."""
+    return of.reduced and broadcast_features(feature_shapes(of.score, of.take_apart(operands)[0]))[-1] == 0
+
+
+def result_shapes(of: AttentionForm, operands) -> tuple[tuple[int, ...], int]:
+    """The feature shape of the result, and the number of scores of an edge."""
     score, value = of.take_apart(operands)
-    return 0 not in broadcast_features(feature_shapes(of.score, score)) + broadcast_features(feature_shapes(of.value, value))
+    before = broadcast_features(feature_shapes(of.score, score))
+    heads = (*before[:-1], 1) if of.reduced else before
+    return broadcast_features([heads, *feature_shapes(of.value, value)]), prod(heads)
 
 
-def run_attention(of: AttentionForm, graph, operands) -> tuple[Tensor, Tensor]:
-    """The result (rows, ...), and the logarithm of each row's sum of exp(score), in the accumulation type."""
+def run_attention(of: AttentionForm, graph, operands) -> tuple[Tensor, Tensor, Tensor]:
+    """The result (rows, ...), and for each row a maximum and the inverse of its sum of exp(score - maximum).
+
+    The latter two are flat, (rows, scores), in the accumulation type.
+    """
     edge_ids = graph.edge_ids if "edge" in of.places else None
     call = _call(of, graph, operands, edge_ids)
     rows = graph.shape[0]
     first = operands[len(of.score.places)]
     wide = first.new_empty(0, dtype=torch.float64 if first.dtype is torch.float64 else torch.float32)
-    out, total = empty(first, rows, call.spec.features), empty(wide, rows, call.spec.scores)
-    if graph.num_edges == 0:
+    out = empty(first, rows, call.spec.features)
+    maximum, inverse = (empty(wide, rows, call.spec.scores) for _ in range(2))
+    if graph.num_edges == 0 or out.numel() == 0:
         out.zero_()
-        total.fill_(-torch.inf)
     else:
         plan = aggregation_plan(graph, call.spec.features, first.itemsize)
         kernel = call.kernels.get(plan)
         if kernel is None:
             kernel = call.kernels[plan] = attention_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
-        kernel(*kernel_arguments(graph, plan.groups, of.places, call.widths, operands, edge_ids), out, total)
-    return out.view(rows, *call.dims), total.view(rows, *call.heads)
+        kernel(*kernel_arguments(graph, plan.groups, of.places, call.widths, operands, edge_ids), out, maximum, inverse)
+    return out.view(rows, *call.dims), maximum, inverse
 
 
-def run_attention_gradient(of: AttentionForm, graph, operands, out: Tensor, total: Tensor,
-                           grad: Tensor) -> tuple[Tensor, Tensor]:
+def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Tensor) -> tuple[Tensor, Tensor]:
     """The weights (edges, ...) and the cotangents of the scores, both in the user's edge order and the accumulation type.
 
-    out, total: what ``run_attention`` gave. grad: the cotangent of out.
+    results: what ``run_attention`` gave. grad: the cotangent of the first.
     """
     edge_ids = graph.edge_ids
     call = _call(of, graph, operands, edge_ids)
     edges, rows = graph.num_edges, graph.shape[0]
-    weights, scores = (empty(total, edges, call.spec.scores) for _ in range(2))
-    if edges:
-        plan = aggregation_plan(graph, call.spec.features, out.itemsize)
+    weights, scores = (empty(results[1], edges, call.spec.scores) for _ in range(2))
+    if call.spec.features == 0:
+        weights.zero_()
+        scores.zero_()
+    elif edges:
+        plan = aggregation_plan(graph, call.spec.features, grad.itemsize)
         kernel = call.kernels.get(("gradient", plan))
         if kernel is None:
             kernel = call.kernels["gradient", plan] = attention_gradient_kernel(call.spec, plan.groups > 1).entry
-        row = (call.spec.features, call.spec.scores, call.spec.features)
-        leading = kernel_arguments(graph, plan.groups, of.places + ("row",) * 3, call.widths + row,
-                                   (*operands, out, total, grad), edge_ids)
+        features, heads = call.spec.features, call.spec.scores
+        leading = kernel_arguments(graph, plan.groups, of.places + ("row",) * 4, (*call.widths, features, heads, heads, features),
+                                   (*operands, *results, grad), edge_ids)
         kernel(*leading, weights, scores)
     return weights.view(edges, *call.heads), scores.view(edges, *call.heads)
 

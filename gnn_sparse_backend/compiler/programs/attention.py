@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ..coordinate.builder import ProgramBuilder
-from ..coordinate.expr import Expr, as_expr, call, cast, equal, exp, number, select
+from ..coordinate.expr import Expr, as_expr, cast, equal, exp, number, select
 from ..coordinate.program import Program
 from .message import Message, lower
 from .operands import ACCUMULATOR, Edges, Operand, feature_index, flat_position
@@ -125,15 +125,16 @@ class _Writer:
 def attention(spec: AttentionSpec) -> Program:
     """The program.
 
-    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], X0, ..., V0, ..., C, L); X are the
-    operands of the score, V those of the value, L[i] is the logarithm of the sum of exp(S) over row i.
+    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], X0, ..., V0, ..., C, M, R); X are the
+    operands of the score, V those of the value. The weight of edge e of row i is exp(S[e] - M[i]) * R[i]: two
+    numbers, because the one logarithm of a sum that could stand for both loses digits where the maximum is large.
     A row without edges is 0. A row with a score that is NaN or +inf, or of -inf alone, is NaN.
     """
     w = _Writer("attention", spec)
     p, edges, H, K, accumulator = w.p, w.edges, w.H, w.K, w.accumulator
     G, I, J = edges.G, edges.I, edges.J
     C = p.buffer("C", (G, I, K), spec.dtype)
-    L = p.buffer("L", (G, I, H), accumulator)
+    M, R = (p.buffer(name, (G, I, H), accumulator) for name in ("M", "R"))
     One = p.dense_fixed("One", 1)
     low = number(float("-inf"), accumulator)
     with p.iterate("rows", (G, I), "SS") as (g, i):
@@ -175,7 +176,8 @@ def attention(spec: AttentionSpec) -> Program:
                 Acc[k] = Acc[k] + P[w.head(k)] * w.value(g, i, j, k)
         with p.iterate("inverse", (H,), "S", ("hi",)) as (h,):
             Inverse[h] = select(Seen[()] > 0.0, 1.0 / Sum[h], number(0.0, accumulator))
-            L[g, i, h] = Max[h] + call("log", Sum[h])
+            M[g, i, h] = Max[h]
+            R[g, i, h] = Inverse[h]
         with p.iterate("out", (K,), "S", ("ko",)) as (k,):
             C[g, i, k] = cast(spec.dtype, Acc[k] * Inverse[w.head(k)])
     return p.finish()
@@ -192,7 +194,7 @@ def attention_gradient(spec: AttentionSpec) -> Program:
     p, edges, H, K, accumulator = w.p, w.edges, w.H, w.K, w.accumulator
     G, I, J = edges.G, edges.I, edges.J
     C = p.buffer("C", (G, I, K), spec.dtype)
-    L = p.buffer("L", (G, I, H), accumulator)
+    M, R = (p.buffer(name, (G, I, H), accumulator) for name in ("M", "R"))
     dC = p.buffer("dC", (G, I, K), spec.dtype, strided=True)
     P, dS = (p.buffer(name, (*edges.axes("edge"), H), accumulator) for name in ("P", "dS"))
     dims, heads = spec.value.dims, spec.heads
@@ -219,7 +221,7 @@ def attention_gradient(spec: AttentionSpec) -> Program:
 
             w.sum_heads("weight", dP, width, of_edge)
             with p.iterate("out", (H,), "S", ("ho",)) as (h,):
-                S[h] = exp(S[h] - L[g, i, h])
+                S[h] = exp(S[h] - M[g, i, h]) * R[g, i, h]
                 P[(*edges.at("edge", g, i, j), h)] = S[h]
                 dS[(*edges.at("edge", g, i, j), h)] = S[h] * (dP[h] - Delta[h])
     return p.finish()

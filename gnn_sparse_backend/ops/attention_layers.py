@@ -1,0 +1,196 @@
+"""``gsb.attention``, ``gsb.gat_attention`` and ``gsb.gatv2_attention``: the attention of graph transformers, GAT and GATv2.
+
+All three are ``attend`` with a score of their own. Nothing of the size edges x features is stored, forward or backward.
+"""
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .attention import attend
+from .attention_library import attend_operator
+from .form import form
+from .graph import Graph
+from .message_checks import check_message_rows
+from .operands import check_dense, check_graph, common_type, is_plain, refuse_forward_mode
+
+_DOT = "mul(mul(x0, x1), x2)", ("row", "column", "all")
+_VALUE = "x0", ("column",)
+_WEIGHTED_VALUE = "mul(x0, x1)", ("column", "edge")
+
+
+def attention(graph: Graph, query: Tensor, key: Tensor, value: Tensor, scale: float | None = None, *,
+              edge_weight: Tensor | None = None) -> Tensor:
+    """Dot-product attention of every destination to its sources, as a graph transformer has it (Shi et al., 2021).
+
+        out[i] = sum over the edges e into i of softmax(scale * <query[i], key[src(e)]>) * value[src(e)]
+
+    Args:
+        graph: structure of shape (n_dst, n_src).
+        query: (n_dst, H, D), or (n_dst, D) for one head.
+        key: (n_src, H, D), or (n_src, D).
+        value: (n_src, H, Dv), or (n_src, Dv); Dv may differ from D.
+        scale: None for ``1 / sqrt(D)``.
+        edge_weight: None, or (E, H), with one head (E,), in the user's edge order: multiplies the weight of each edge
+            after the softmax. Dropout of attention weights is ``torch.nn.functional.dropout(torch.ones(E, H), p)``.
+
+    Tensors are float32, float64, bfloat16 or float16, all of one type, of any strides; half types are computed in float32.
+
+    Returns:
+        (n_dst, H, Dv), or (n_dst, Dv), contiguous, in the type of the operands. A destination without edges is 0; one
+        whose scores are all -inf, or hold a NaN or +inf, is NaN. Weighted sums are divided at the end, so that values
+        within a factor of about 3000 times the in-degree of their type's largest number may overflow. Gradients of any
+        order flow to all tensors. Autocast and ``torch.compile`` as in ``spmm``.
+
+    Raises:
+        TypeError: an operand is not a dense floating tensor, or types differ.
+        ValueError: a shape or device does not fit the graph or another operand, or ``scale`` is not a number.
+    """
+    name = "attention"
+    shape = _check_value(name, graph, value)
+    inner = _check_like(name, "query", query, "query", None if len(shape) == 2 else shape[1])
+    if inner == 0:
+        raise ValueError(f"{name}: query has no features to compare: its shape is {tuple(query.shape)}")
+    if _check_like(name, "key", key, "key", None if len(shape) == 2 else shape[1]) != inner:
+        raise ValueError(f"{name}: query and key must have the same last dimension, got {tuple(query.shape)} and "
+                         f"{tuple(key.shape)}")
+    if scale is None:
+        scale = 1.0 / math.sqrt(inner)
+    elif isinstance(scale, bool) or not isinstance(scale, (int, float)):
+        raise ValueError(f"{name}: scale must be a number or None, got {scale!r}")
+    names, operands = ("query", "key", "value"), (query, key, value)
+    query, key, value, edge_weight = _one_type(name, graph, names, ("row", "column", "column"), operands, edge_weight)
+    score = (query, key, torch.tensor(scale, dtype=torch.float64 if query.dtype is torch.float64 else torch.float32))
+    return _attend(name, graph, _DOT, score, value, edge_weight, True)
+
+
+def gat_attention(graph: Graph, dst_scores: Tensor, src_scores: Tensor, value: Tensor, negative_slope: float = 0.2, *,
+                  edge_scores: Tensor | None = None, edge_weight: Tensor | None = None) -> Tensor:
+    """The attention of GAT (Velickovic et al., 2018): the score of an edge is a sum of scores of its ends.
+
+        out[i] = sum over the edges e into i of softmax(leaky_relu(dst_scores[i] + src_scores[src(e)])) * value[src(e)]
+
+    Args:
+        graph: structure of shape (n_dst, n_src).
+        dst_scores: (n_dst, H), or (n_dst,) for one head.
+        src_scores: (n_src, H), or (n_src,).
+        value: (n_src, H, D), or (n_src, D) for one head.
+        negative_slope: of the leaky ReLU.
+        edge_scores: None, or (E, H), with one head (E,): added to the sum before the leaky ReLU.
+        edge_weight: as in ``attention``.
+
+    Returns:
+        (n_dst, H, D), or (n_dst, D), as ``attention``.
+
+    Raises:
+        TypeError, ValueError: as ``attention``.
+    """
+    name = "gat_attention"
+    shape = _check_value(name, graph, value)
+    names, operands, places = ["dst_scores", "src_scores"], [dst_scores, src_scores], ["row", "column"]
+    if edge_scores is not None:
+        names, operands, places = [*names, "edge_scores"], [*operands, edge_scores], [*places, "edge"]
+    for label, x in zip(names, operands):
+        _check_per_head(name, label, x, shape)
+    *operands, value, edge_weight = _one_type(name, graph, (*names, "value"), (*places, "column"), (*operands, value), edge_weight)
+    total = "add(x0, x1)" if edge_scores is None else "add(add(x0, x1), x2)"
+    score = f"leaky_relu({total}, {_slope(name, negative_slope)!r})", tuple(places)
+    return _attend(name, graph, score, [x.unsqueeze(-1) for x in operands], value, edge_weight, False)
+
+
+def gatv2_attention(graph: Graph, x_dst: Tensor, x_src: Tensor, att: Tensor, negative_slope: float = 0.2, *,
+                    value: Tensor | None = None, edge_weight: Tensor | None = None) -> Tensor:
+    """The attention of GATv2 (Brody et al., 2022): a learned vector looks at the sum of both ends' features.
+
+        out[i] = sum over the edges e into i of softmax(<att, leaky_relu(x_dst[i] + x_src[src(e)])>) * value[src(e)]
+
+    Args:
+        graph: structure of shape (n_dst, n_src).
+        x_dst: (n_dst, H, D), or (n_dst, D) for one head.
+        x_src: (n_src, H, D), or (n_src, D).
+        att: (H, D), or (D,).
+        negative_slope: of the leaky ReLU.
+        value: None for ``x_src``, or (n_src, H, Dv), or (n_src, Dv).
+        edge_weight: as in ``attention``.
+
+    Returns:
+        (n_dst, H, Dv), or (n_dst, Dv), as ``attention``.
+
+    Raises:
+        TypeError, ValueError: as ``attention``.
+    """
+    name = "gatv2_attention"
+    value = x_src if value is None else value
+    shape = _check_value(name, graph, value)
+    heads = None if len(shape) == 2 else shape[1]
+    inner = _check_like(name, "x_dst", x_dst, "x_dst", heads)
+    if inner == 0 or _check_like(name, "x_src", x_src, "x_src", heads) != inner:
+        raise ValueError(f"{name}: x_dst and x_src must have the same last dimension, not 0, got {tuple(x_dst.shape)} and "
+                         f"{tuple(x_src.shape)}")
+    check_dense(name, "att", att)
+    if tuple(att.shape) != tuple(x_src.shape[1:]):
+        raise ValueError(f"{name}: att must have shape {tuple(x_src.shape[1:])}, the features of x_src, got "
+                         f"{tuple(att.shape)}")
+    names, places = ("x_dst", "x_src", "att", "value"), ("row", "column", "all", "column")
+    *score, value, edge_weight = _one_type(name, graph, names, places, (x_dst, x_src, att, value), edge_weight)
+    message = f"mul(leaky_relu(add(x0, x1), {_slope(name, negative_slope)!r}), x2)"
+    return _attend(name, graph, (message, places[:3]), score, value, edge_weight, True)
+
+
+def _slope(name: str, slope) -> float:
+    if isinstance(slope, bool) or not isinstance(slope, (int, float)) or not math.isfinite(slope):
+        raise ValueError(f"{name}: negative_slope must be a finite number, got {slope!r}")
+    return float(slope)
+
+
+def _check_value(name: str, graph, value) -> tuple[int, ...]:
+    check_graph(name, graph)
+    check_dense(name, "value", value)
+    if value.dim() not in (2, 3):
+        raise ValueError(f"{name}: value must have shape (n_src, H, D), or (n_src, D) for one head, got "
+                         f"{tuple(value.shape)}")
+    return tuple(value.shape)
+
+
+def _check_like(name: str, label: str, x, own: str, heads: int | None) -> int:
+    """The last dimension of x, which has the heads of the value, or none if that has none."""
+    check_dense(name, label, x)
+    if heads is None and x.dim() == 2:
+        return x.shape[1]
+    if heads is not None and x.dim() == 3 and x.shape[1] == heads:
+        return x.shape[2]
+    wanted = "(n, D), as value has no heads" if heads is None else f"(n, {heads}, D), with the {heads} heads of value"
+    raise ValueError(f"{name}: {label} must have shape {wanted}, got {tuple(x.shape)}")
+
+
+def _check_per_head(name: str, label: str, x, shape: tuple[int, ...]) -> None:
+    """x has a number per head of the value, whose shape is given."""
+    check_dense(name, label, x)
+    wanted = shape[1:-1]
+    if tuple(x.shape[1:]) != wanted or x.dim() == 0:
+        text = f"(n, {wanted[0]}), one per head of value" if wanted else "(n,), as value has no heads"
+        raise ValueError(f"{name}: {label} must have shape {text}, got {tuple(x.shape)}")
+
+
+def _one_type(name: str, graph: Graph, names, places, operands, edge_weight: Tensor | None) -> tuple:
+    """Operands and edge weight in one type; each has its rows, and is where the graph is."""
+    if edge_weight is not None:
+        _check_per_head(name, "edge_weight", edge_weight, tuple(operands[-1].shape))
+        names, places, operands = (*names, "edge_weight"), (*places, "edge"), (*operands, edge_weight)
+    operands = common_type(name, tuple(names), *operands)
+    if is_plain(*operands):  # elsewhere the operator looks at them when it runs
+        check_message_rows(name, graph, names, places, operands)
+    return operands if edge_weight is not None else (*operands, None)
+
+
+def _attend(name: str, graph: Graph, score, operands, value: Tensor, edge_weight: Tensor | None, reduced: bool) -> Tensor:
+    """``attend`` with forms given as text and places."""
+    weighted, values = _VALUE, (value,)
+    if edge_weight is not None:
+        weighted, values = _WEIGHTED_VALUE, (value, edge_weight.unsqueeze(-1))
+    if is_plain(*operands, *values):
+        return attend(graph, form(*score), operands, values, reduced, form(*weighted))
+    refuse_forward_mode(name)
+    return attend_operator(graph, score, operands, weighted, values, reduced)
