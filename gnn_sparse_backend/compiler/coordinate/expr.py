@@ -213,10 +213,20 @@ def binary(op: str, a, b) -> Expr:
 
 
 def minimum(a, b) -> Expr:
+    """a where a < b, otherwise b. Where one of them is NaN, or both are zeros, that is b: see `maximum`."""
     return binary("min", a, b)
 
 
 def maximum(a, b) -> Expr:
+    """a where a > b, otherwise b. So where one of them is NaN, or both are zeros of whatever sign, the result is b.
+
+    This is what x86 computes (`maxps`), and every stage and target agrees on it. (CUDA's own `max` gives the operand
+    that is not NaN, Python's gives a.) What a reduction of v into acc makes of NaN:
+
+        maximum(v, acc)                                ignores NaN: the result is never NaN unless acc begins as NaN
+        maximum(acc, v)                                forgets: a NaN is the result until the next v replaces it
+        select(either(v > acc, is_nan(v)), v, acc)     propagates: once NaN, always NaN, as no comparison with it holds
+    """
     return binary("max", a, b)
 
 

@@ -14,7 +14,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from ..coordinate.axes import Axis, StageIError
-from ..coordinate.expr import Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var, walk
+from ..coordinate.expr import FLOATS, Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var, walk
 from ..coordinate.layout import elements, offset
 from ..coordinate.program import Buffer
 from .scope import INDEX, Scope, both, index
@@ -37,6 +37,8 @@ _BINARY = {
     "and": tirx.all,
     "or": tirx.any,
 }
+# where the operators would work out 0 * x and 0 / x as if x were a real number
+_FLOATING = {"-": tirx.Sub, "*": tirx.Mul, "/": tirx.Div}
 _CALLS = {
     "exp": tirx.exp,
     "log": tirx.log,
@@ -65,12 +67,18 @@ def value(expr: Expr, scope: Scope):
             if expr.op == "and":
                 return both(first, value(expr.b, scope.under(first)))
             return tirx.if_then_else(first, tirx.const(True, "bool"), value(expr.b, scope.under(tirx.Not(first))))
+        case Binary() if expr.a.dtype == "bool" and expr.op in ("==", "!="):
+            # TVM's code for x86 compares conditions as if they were floating-point numbers
+            return _BINARY[expr.op](value(expr.a, scope).astype("int32"), value(expr.b, scope).astype("int32"))
         case Binary():
-            return _BINARY[expr.op](value(expr.a, scope), value(expr.b, scope))
+            table = _FLOATING if expr.a.dtype in FLOATS and expr.op in _FLOATING else _BINARY
+            return table[expr.op](value(expr.a, scope), value(expr.b, scope))
         case Call():
             return _CALLS[expr.function](value(expr.argument, scope))
         case Select():
             condition = value(expr.condition, scope)
+            if _harmless(expr, scope):  # both sides are evaluated: a vector loop stays one
+                return tirx.Select(condition, value(expr.then, scope), value(expr.otherwise, scope))
             then = value(expr.then, scope.under(condition))
             return tirx.if_then_else(condition, then, value(expr.otherwise, scope.under(tirx.Not(condition))))
         case Cast():
@@ -111,6 +119,32 @@ def compress(buffer: Buffer, indices: tuple[Expr, ...], scope: Scope):
         positions[axis] = _search(axis, coordinate, positions, found, scope)
         found = positions[axis] >= 0
     return [positions[a] for a in buffer.axes], found
+
+
+def _harmless(expr: Select, scope: Scope) -> bool:
+    """Whether the side that is not chosen may be evaluated too: it reads only what is there anyway, and costs little."""
+    decided = list(walk(expr.condition))
+    if any(isinstance(e, Select) or isinstance(e, Binary) and e.op in ("and", "or") for e in decided):
+        decided = []  # not all of the condition is evaluated
+    for side in (expr.then, expr.otherwise):
+        for e in walk(side):
+            if isinstance(e, (Call, Present)):
+                return False
+            if isinstance(e, Binary) and e.op in ("//", "%") and not isinstance(e.b, Const):
+                return False
+            if isinstance(e, Load) and e not in decided and not _is_visited(e, scope):
+                return False
+    return True
+
+
+def _is_visited(load: Load, scope: Scope) -> bool:
+    """Whether the load is of the very element that the iterators visit."""
+    matched: set[Axis] = set()
+    for axis, expr in zip(load.buffer.axes, load.indices):
+        if not isinstance(expr, Var) or scope.axis_of[expr] != axis or axis.parent not in (None, *matched):
+            return False
+        matched.add(axis)
+    return True
 
 
 def _scalar(name: str):

@@ -20,7 +20,8 @@ from . import threads
 from .cuda import cuda_source, cuda_target, own_compile_callback
 from .description import Target
 from .errors import BuildError
-from .functions import expand_functions
+from .functions import CPU_PIPELINE
+from .ieee import keep_ieee
 from .launcher import slot_function
 
 
@@ -138,13 +139,13 @@ def function_names(module: tvm.IRModule) -> tuple[str, ...]:
 
 
 def _compile(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
-    complete = module if target.is_cuda else expand_functions(module)
+    complete = keep_ieee(module, target.is_cuda)
     if any(_has_parallel_loop(function) for function in module.functions.values()):
         name, function = slot_function()
         complete = tvm.IRModule({**{str(variable.name_hint): body for variable, body in complete.functions.items()}, name: function})
     try:
         with own_compile_callback(target.arch) if target.is_cuda else contextlib.nullcontext():
-            return tvm.compile(complete, target=target.to_tvm()).mod
+            return tvm.compile(complete, target=target.to_tvm(), tir_pipeline="default" if target.is_cuda else CPU_PIPELINE).mod
     except BuildError:
         raise
     except Exception as error:  # TVM's passes raise every kind of exception; none of them names the kernel

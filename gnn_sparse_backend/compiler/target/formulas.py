@@ -1,23 +1,23 @@
 """Elementary functions as arithmetic that a CPU does in vectors: no branch, no call, no table.
 
-Each function takes a TVM expression of type float32 or float64 and gives one of the same type. Ranges are reduced in two
+They are written in LLVM's language, as TVM's own would not do: TVM replaces names by what they stand for when it analyses an
+expression, which then doubles with every second use of a name, and simplifies (x + c) - c to x. Ranges are reduced in two
 steps (Cody and Waite, Software Manual for the Elementary Functions, 1980, chapter 6): exp(x) = 2^n exp(r) with
 r = x - n ln 2 and |r| <= ln(2) / 2, ln 2 being a short number, whose products with n are exact, and a small rest. The logarithm
 is that of FDLIBM's `e_log` (Sun Microsystems, 1993): log(1 + f) by the odd series in s = f / (2 + f). The coefficients are
 minimax (Remez exchange, relative error of the result, 60 digits), rounded to the type.
 
 Errors against exact results, largest found over all exponents, in units in the last place (with and without fused multiply-add):
-exp 1.2 (results below the smallest normal number are rounded, not flushed), log 1.0, tanh 2.0, sigmoid 2.6.
+exp 1.25 (results below the smallest normal number are rounded, not flushed), log 1.0, tanh 1.5, sigmoid 2.5.
 Special values are IEEE's: exp(-inf) = 0, exp(0) = 1 exactly, log(0) = -inf, log of a negative number NaN, and NaN of NaN.
 """
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
-
-from tvm import tirx
 
 _LN2 = Fraction("0.693147180559945309417232121458176568075500134360255254120680")
 
@@ -100,117 +100,182 @@ _FORMATS = {
 }  # fmt: skip
 
 
-class Steps:
-    """Intermediate results by name. TVM simplifies as if floating-point numbers were real ones (it turns (x + c) - c into
-    x); it does not look through a name, so rounding happens where a formula wants it."""
+class Code:
+    """The lines of one function in LLVM's language, on numbers or on vectors of `lanes` of them."""
 
-    def __init__(self, dtype: str):
-        self.format = _FORMATS[dtype]
-        self._bound: list[tuple[object, object]] = []
+    def __init__(self, format: _Format, lanes: int):
+        self.format, self.lanes = format, lanes
+        self.lines: list[str] = []
 
-    def __call__(self, name: str, value):
-        var = tirx.Var(name, str(value.ty.dtype))
-        self._bound.append((var, value))
-        return var
+    def type(self, kind: str) -> str:
+        scalar = {"number": {32: "float", 64: "double"}[self.format.width], "integer": f"i{self.format.width}", "condition": "i1"}[kind]
+        return scalar if self.lanes == 1 else f"<{self.lanes} x {scalar}>"
 
-    def end(self, result):
-        for var, value in reversed(self._bound):
-            result = tirx.Let(var, value, result)
-        return result
+    def emit(self, kind: str, text: str) -> Value:
+        name = f"%v{len(self.lines)}"
+        self.lines.append(f"  {name} = {text}")
+        return Value(self, kind, name)
 
-    def number(self, value: float):
-        return tirx.FloatImm(self.format.dtype, value)
+    def constant(self, kind: str, value: float | int) -> Value:
+        if kind == "number":  # LLVM writes a float by the bits of the double that it is exactly
+            exact = struct.unpack("f", struct.pack("f", value))[0] if self.format.width == 32 else value
+            text = f"0x{struct.unpack('Q', struct.pack('d', exact))[0]:016X}"
+        else:
+            text = str(value)
+        if self.lanes > 1:
+            scalar = self.type(kind).rpartition(" x ")[2].rstrip(">")
+            text = f"<{', '.join([f'{scalar} {text}'] * self.lanes)}>"
+        return Value(self, kind, text)
 
-    def integer(self, value: int):
-        return tirx.IntImm(self.format.bits, value)
-
-    def bits(self, value):
-        return tirx.reinterpret(self.format.bits, value)
-
-    def of_bits(self, value):
-        return tirx.reinterpret(self.format.dtype, value)
-
-    def polynomial(self, x, *coefficients: float):
+    def polynomial(self, x: Value, *coefficients: float) -> Value:
         """Horner's rule; the constant coefficient comes first."""
-        total = self.number(coefficients[-1])
+        total = self.constant("number", coefficients[-1])
         for coefficient in reversed(coefficients[:-1]):
-            total = self("p", total * x + self.number(coefficient))
+            total = total * x + coefficient
         return total
 
 
-def exp(steps: Steps, x):
-    to, format = steps, steps.format
-    x = to("x", x)
-    # a comparison with NaN does not hold, so NaN passes
-    x = to("x", tirx.Select(x < to.number(format.lowest), to.number(format.lowest), x))
-    x = to("x", tirx.Select(x > to.number(format.highest), to.number(format.highest), x))
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One value in `Code`: a number, an integer of its width, or a condition. Operators emit instructions; integers are
+    unsigned and wrap around, comparisons with NaN do not hold."""
+
+    code: Code
+    kind: str
+    name: str
+
+    def _emit(self, operation: str, other: Value | float | int, kind: str | None = None) -> Value:
+        if not isinstance(other, Value):
+            other = self.code.constant(self.kind, other)
+        return self.code.emit(kind or self.kind, f"{operation} {self.code.type(self.kind)} {self.name}, {other.name}")
+
+    def _arithmetic(self, operation: str, other) -> Value:
+        return self._emit(("f" if self.kind == "number" else "") + operation, other)
+
+    def __add__(self, other):
+        return self._arithmetic("add", other)
+
+    def __sub__(self, other):
+        return self._arithmetic("sub", other)
+
+    def __rsub__(self, other):
+        return self.code.constant(self.kind, other) - self
+
+    def __mul__(self, other):
+        return self._arithmetic("mul", other)
+
+    def __truediv__(self, other):
+        return self._emit("fdiv", other)
+
+    def __lshift__(self, other):
+        return self._emit("shl", other)
+
+    def __rshift__(self, other):
+        return self._emit("lshr", other)
+
+    def __and__(self, other):
+        return self._emit("and", other)
+
+    def __or__(self, other):
+        return self._emit("or", other)
+
+    def __lt__(self, other):
+        return self._emit("fcmp olt", other, "condition")
+
+    def __gt__(self, other):
+        return self._emit("fcmp ogt", other, "condition")
+
+    def equals(self, other) -> Value:
+        return self._emit("fcmp oeq", other, "condition")
+
+    def bits(self) -> Value:
+        return self.code.emit("integer", f"bitcast {self.code.type('number')} {self.name} to {self.code.type('integer')}")
+
+    def of_bits(self) -> Value:
+        return self.code.emit("number", f"bitcast {self.code.type('integer')} {self.name} to {self.code.type('number')}")
+
+    def magnitude(self) -> Value:
+        return (self.bits() & ((1 << (self.code.format.width - 1)) - 1)).of_bits()
+
+
+def select(condition: Value, then: Value | float, otherwise: Value | float) -> Value:
+    code = condition.code
+    then, otherwise = (v if isinstance(v, Value) else code.constant("number", v) for v in (then, otherwise))
+    number = code.type("number")
+    return code.emit("number", f"select {code.type('condition')} {condition.name}, {number} {then.name}, {number} {otherwise.name}")
+
+
+def _exp(x: Value) -> Value:
+    format = x.code.format
+    # NaN passes: neither comparison with it holds
+    x = select(x < format.lowest, format.lowest, x)
+    x = select(x > format.highest, format.highest, x)
     # n = round(x / ln 2); the low bits of n_shifted are n + 2 bias, those of half_shifted n / 2 + bias
     shift = format.shift + 2 * format.bias
-    n_shifted = to("n_shifted", x * to.number(float(1 / _LN2)) + to.number(shift))
-    n = to("n", n_shifted - to.number(shift))
-    half_shifted = to("half_shifted", n * to.number(0.5) + to.number(format.shift + format.bias))
+    n_shifted = x * float(1 / _LN2) + shift
+    n = n_shifted - shift
+    half_shifted = n * 0.5 + (format.shift + format.bias)
     high, low = format.ln2
-    r = to("r", x - n * to.number(high))
-    r = to("r", r - n * to.number(low))
-    power = to.polynomial(r, 1.0, 1.0, *format.exp)
+    r = x - n * high - n * low
+    power = x.code.polynomial(r, 1.0, 1.0, *format.exp)
     # 2^n in two factors: 2^n itself may be too large or too small for a number where exp(x) is not
-    half = to("half", to.bits(half_shifted))
-    rest = to("rest", to.bits(n_shifted) - half)
-    digits = to.integer(format.digits)
-    scaled = to("scaled", power * to.of_bits(tirx.shift_left(half, digits)))
-    return scaled * to.of_bits(tirx.shift_left(rest, digits))
+    half = half_shifted.bits()
+    rest = n_shifted.bits() - half
+    return power * (half << format.digits).of_bits() * (rest << format.digits).of_bits()
 
 
-def log(steps: Steps, x):
-    to, format = steps, steps.format
-    x = to("x", x)
+def _log(x: Value) -> Value:
+    format = x.code.format
     # numbers below the smallest normal one are made normal
-    small = x < to.number(2.0 ** (1 - format.bias))
+    small = x < 2.0 ** (1 - format.bias)
     up = format.digits + 2
-    bits = to("bits", to.bits(tirx.Select(small, x * to.number(2.0**up), x)))
+    bits = select(small, x * 2.0**up, x).bits()
     # x = 2^k m with sqrt(1/2) <= m < sqrt(2); exponent = k + bias
-    exponent = to("exponent", tirx.shift_right(bits + to.integer(format.one - format.half_root), to.integer(format.digits)))
-    m = to("m", to.of_bits(bits - tirx.shift_left(exponent, to.integer(format.digits)) + to.integer(format.one)))
+    exponent = (bits + (format.one - format.half_root)) >> format.digits
+    m = (bits - (exponent << format.digits) + format.one).of_bits()
     # an integer in the low bits of 2^digits, whose units are ones: a conversion that every vector unit has
-    unit = to.integer((format.bias + format.digits) << format.digits)
-    k = to("k", to.of_bits(tirx.bitwise_or(exponent, unit)) - to.number(2.0**format.digits + format.bias))
-    k = to("k", k - tirx.Select(small, to.number(float(up)), to.number(0.0)))
-    f = to("f", m - to.number(1.0))
-    s = to("s", f / (f + to.number(2.0)))
-    z = to("z", s * s)
-    half_square = to("half_square", f * to.number(0.5) * f)
-    series = to("series", z * to.polynomial(z, *format.log))
+    large = 2.0**format.digits
+    k = (exponent | ((format.bias + format.digits) << format.digits)).of_bits() - (large + format.bias)
+    k = k - select(small, float(up), 0.0)
+    f = m - 1.0
+    s = f / (f + 2.0)
+    z = s * s
+    half_square = f * 0.5 * f
+    series = z * x.code.polynomial(z, *format.log)
     high, low = format.ln2
-    tail = to("tail", s * (half_square + series) + k * to.number(low))
-    body = to("body", half_square - tail)
-    body = to("body", f - body)
-    result = to("result", k * to.number(high) + body)
-    result = to("result", tirx.Select(x < to.number(float("inf")), result, x))  # infinity and NaN are their own logarithms
-    result = to("result", tirx.Select(x < to.number(0.0), to.of_bits(to.integer(format.nan)), result))
-    return tirx.Select(x.equal(to.number(0.0)), to.number(float("-inf")), result)
+    result = k * high + (f - (half_square - (s * (half_square + series) + k * low)))
+    result = select(x < float("inf"), result, x)  # infinity and NaN are their own logarithms
+    result = select(x < 0.0, float("nan"), result)
+    return select(x.equals(0.0), float("-inf"), result)
 
 
-def tanh(steps: Steps, x):
-    to, format = steps, steps.format
-    x = to("x", x)
-    square = to("square", x * x)
-    near = to("near", to.polynomial(square, 1.0, *format.tanh) * x)
-    power = to("power", exp(to, tirx.abs(x) * to.number(2.0)))
-    far = to("far", to.number(1.0) - to.number(2.0) / (power + to.number(1.0)))
-    far = to("far", tirx.Select(x < to.number(0.0), to.number(0.0) - far, far))
-    return tirx.Select(tirx.abs(x) < to.number(0.625), near, far)
+def _tanh(x: Value) -> Value:
+    near = x.code.polynomial(x * x, 1.0, *x.code.format.tanh) * x
+    # 1 - 2 / (exp(2 |x|) + 1), whose digits cancel where x is small
+    size = x.magnitude()
+    far = 1.0 - x.code.constant("number", 2.0) / (_exp(size + size) + 1.0)
+    return select(size < 0.625, near, select(x < 0.0, 0.0 - far, far))
 
 
-def sigmoid(steps: Steps, x):
-    to = steps
-    x = to("x", x)
-    # of the negative magnitude: the exponential cannot overflow, so small results keep their digits
-    power = to("power", exp(to, to.number(0.0) - tirx.abs(x)))
-    return tirx.Select(x < to.number(0.0), power, to.number(1.0)) / (power + to.number(1.0))
+def _sigmoid(x: Value) -> Value:
+    # exp of what is negative cannot overflow, so small results keep their digits
+    power = _exp(0.0 - x.magnitude())
+    return select(x < 0.0, power, 1.0) / (power + 1.0)
 
 
-def is_nan(steps: Steps, x):
-    """By the bits: a comparison of x with itself does not survive TVM's simplifier."""
-    to, format = steps, steps.format
-    magnitude = tirx.bitwise_and(to.bits(x), to.integer((1 << (format.width - 1)) - 1))
-    return magnitude > to.integer(format.infinity)
+_FORMULAS = {"exp": _exp, "log": _log, "tanh": _tanh, "sigmoid": _sigmoid}
+FUNCTIONS = tuple(_FORMULAS)
+TYPES = tuple(_FORMATS)
+
+
+def llvm_function(function: str, dtype: str, lanes: int) -> tuple[str, str]:
+    """(name, text in LLVM's language) of one of FUNCTIONS in one of TYPES, on vectors of `lanes` numbers (1: on numbers).
+
+    LLVM puts it in the place of every call, so it costs no call and can be vectorised with the loop around it.
+    """
+    code = Code(_FORMATS[dtype], lanes)
+    number = code.type("number")
+    result = _FORMULAS[function](Value(code, "number", "%x"))
+    name = f"gsb_{function}_{dtype}x{lanes}"
+    lines = [f"define linkonce_odr hidden {number} @{name}({number} %x) alwaysinline nounwind {{", *code.lines]
+    return name, "\n".join([*lines, f"  ret {number} {result.name}", "}", ""])

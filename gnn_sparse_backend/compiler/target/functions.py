@@ -1,50 +1,63 @@
-"""Calls of elementary functions in a stage III function, replaced by what a CPU computes in vectors (`formulas`).
+"""Calls of elementary functions in a function for the CPU, made calls of the vector functions of `formulas`.
 
-TVM turns exp, log and tanh into one call of the C library per element (2 ns and more), sigmoid into one of exp, and tanh into
-a formula that gives 0 where the argument is small. Applied to every CPU build; CUDA has these functions itself.
+TVM itself makes exp, log and tanh one call of the C library per element (2 ns and more), sigmoid one of exp, and tanh
+a formula that gives 0 where the argument is small. CUDA has these functions, and keeps them.
 """
 
 from __future__ import annotations
 
+import re
+
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm.tirx import compilation_pipeline
 
-from . import formulas
+from .formulas import FUNCTIONS, TYPES, llvm_function
 
-_FORMULAS = {
-    "tirx.exp": formulas.exp,
-    "tirx.log": formulas.log,
-    "tirx.tanh": formulas.tanh,
-    "tirx.sigmoid": formulas.sigmoid,
-    "tirx.isnan": formulas.is_nan,
-}
-_NARROW = ("float16", "bfloat16")
+CPU_PIPELINE = "gnn_sparse_backend_cpu"
 
 
-def expand_functions(module: tvm.IRModule) -> tvm.IRModule:
-    """The module with exp, log, tanh, sigmoid and isnan written out, in float32 for narrower types.
+def _cpu_pipeline():
+    """TVM's passes, and `call_vector_functions` behind the one that makes vectors: it works by their width."""
+    lower, finish_host, finish_device = compilation_pipeline.get_tir_pipeline("default")
+    vector_functions = tirx.transform.prim_func_pass(
+        lambda function, module, context: call_vector_functions(function), opt_level=0, name="gsb.call_vector_functions"
+    )
+    return lower, lambda: tvm.ir.transform.Sequential([vector_functions, finish_host()]), finish_device
 
-        y[k] = T.exp(x[k])   ->   y[k] = T.Let(... T.Let(scaled * T.reinterpret("float32", ...), where={...}) ...)
+
+compilation_pipeline.register_tir_pipeline(CPU_PIPELINE, _cpu_pipeline)
+
+
+def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A lowered function in which exp, log, tanh and sigmoid are calls of functions whose text it carries.
+
+        y[T.ramp(0, 1, 64)] = T.exp(x[T.ramp(0, 1, 64)])
+        ->  y[T.ramp(0, 1, 64)] = T.call_pure_extern("float32x64", "gsb_exp_float32x64", x[T.ramp(0, 1, 64)])
     """
-    functions = {}
-    for variable, function in module.functions.items():
-        body = tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, _expand)])
-        functions[variable] = tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
-    return tvm.IRModule(functions)
+    texts: dict[str, str] = {}
+
+    def visit(call, mutator):
+        call = mutator.default_mutate(call)
+        name = getattr(call.op, "name", "").rpartition(".")[2]
+        return _call(name, call.args[0], texts) if name in FUNCTIONS else call
+
+    body = tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, visit)])
+    if not texts:
+        return function
+    body = tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", tvm.ir.StringImm("\n".join(texts.values())), body)
+    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 
-def _expand(call, mutator):
-    call = mutator.default_mutate(call)
-    formula = _FORMULAS.get(getattr(call.op, "name", None))
-    if formula is None:
-        return call
-    argument, dtype = call.args[0], str(call.args[0].ty.dtype)
-    if dtype in _NARROW:
-        steps = formulas.Steps("float32")
-        result = steps.end(formula(steps, argument.astype("float32")))
-        return result if str(result.ty.dtype) == "bool" else result.astype(dtype)
-    if dtype not in ("float32", "float64"):
-        return call
-    steps = formulas.Steps(dtype)
-    return steps.end(formula(steps, argument))
+def _call(function: str, argument, texts: dict[str, str]):
+    dtype = str(argument.ty.dtype)
+    kind, lanes = re.fullmatch(r"([a-z]+\d+)(?:x(\d+))?", dtype).groups()
+    if kind == "float16":
+        wide = argument.astype(dtype.replace("float16", "float32"))
+        return _call(function, wide, texts).astype(dtype)
+    if kind not in TYPES:
+        raise TypeError(f"{function} of {dtype} has no code for the CPU; convert the argument to one of {', '.join(TYPES)}")
+    name, text = llvm_function(function, kind, int(lanes or 1))
+    texts[name] = text
+    return tirx.call_pure_extern(dtype, name, argument)

@@ -1,0 +1,134 @@
+"""Floating-point arithmetic as stage I means it, through a compiler that takes it for arithmetic of real numbers.
+
+Measured of TVM 0.27: its simplifier turns, in every floating type,
+
+    x - x, x * 0, 0 / x into 0;  (x + y) - y into x;  x - (x + y) into 0 - y;
+    x == x into true, x != x into false;  not x < y into y <= x;
+    x < y or y <= x into true, and y <= x into true wherever x < y is known not to hold;
+
+its code for x86 takes x != y to be false where one of them is NaN, and max(x, y) for y there, which CUDA takes for the other
+one. All of this is wrong for NaN or infinity, and the difference is wrong for numbers of unlike magnitude. So the last step
+before TVM hides from it that two operands are the same: LLVM and nvcc look through the veil and do keep to IEEE 754.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+_NARROW = ("float16", "bfloat16")
+_WIDE = ("float32", "float64")
+
+
+def keep_ieee(module: tvm.IRModule, cuda: bool) -> tvm.IRModule:
+    """The module with its floating-point differences, comparisons, negations, maxima, and products and quotients with the
+    constant 0, put so that TVM leaves their meaning alone.
+
+        S[0] = x[0] - y[0]   ->   S[0] = T.reinterpret("float32", T.reinterpret("uint32", x[0])) - y[0]
+    """
+    rules = _Rules(_hide_cuda if cuda else _hide_cpu)
+    table = rules.table() if cuda else [*rules.table(), (tvm.ir.Call, _is_nan)]
+    functions = {}
+    for variable, function in module.functions.items():
+        body = tvm_ffi.structural_mutate(function.body, table)
+        functions[variable] = tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
+    return tvm.IRModule(functions)
+
+
+def _hide_cpu(x):
+    dtype = str(x.ty.dtype)
+    return tirx.reinterpret(dtype, tirx.reinterpret(dtype.replace("float", "uint"), x))
+
+
+def _hide_cuda(x):
+    # not by reinterpret, of which TVM makes a statement: it would read x where a condition says not to
+    dtype = str(x.ty.dtype)
+    integer = dtype.replace("float", "int")
+    there, back = ("__float_as_int", "__int_as_float") if dtype == "float32" else ("__double_as_longlong", "__longlong_as_double")
+    return tirx.call_pure_extern(dtype, back, tirx.call_pure_extern(integer, there, x))
+
+
+class _Rules:
+    def __init__(self, hide: Callable):
+        self.hide = hide
+
+    def table(self):
+        return [
+            (tirx.Sub, self._binary(lambda a, b: tirx.Sub(self.hide(a), b))),
+            (tirx.Mul, self._binary(lambda a, b: tirx.Mul(self._unless_zero(a), self._unless_zero(b)))),
+            (tirx.Div, self._binary(lambda a, b: tirx.Div(self._unless_zero(a), self._unless_zero(b)))),
+            (tirx.Max, self._binary(lambda a, b: tirx.Select(self._less(b, a), a, b))),
+            (tirx.Min, self._binary(lambda a, b: tirx.Select(self._less(a, b), a, b))),
+            (tirx.LT, self._binary(self._less, result="bool")),
+            (tirx.GT, self._binary(lambda a, b: self._less(b, a), result="bool")),
+            (tirx.LE, self._binary(self._at_most, result="bool")),
+            (tirx.GE, self._binary(lambda a, b: self._at_most(b, a), result="bool")),
+            (tirx.EQ, self._binary(self._same, result="bool")),
+            (tirx.NE, self._binary(lambda a, b: _negated(self._same(a, b)), result="bool")),
+            (tirx.Not, self._negation),
+        ]
+
+    # the smaller side is hidden: so x < y and y <= x never look like opposites
+    def _less(self, a, b):
+        return tirx.LT(self.hide(a), b)
+
+    def _at_most(self, a, b):
+        return tirx.LE(self.hide(a), b)
+
+    def _same(self, a, b):
+        return tirx.EQ(self.hide(a), b)
+
+    def _unless_zero(self, x):
+        return self.hide(x) if isinstance(x, tirx.FloatImm) and x.value == 0 else x
+
+    def _binary(self, make: Callable, result: str | None = None):
+        def visit(node, mutator):
+            node = mutator.default_mutate(node)
+            dtype = str(node.a.ty.dtype)
+            if dtype in _WIDE:
+                return make(node.a, node.b)
+            if dtype in _NARROW:  # exact in float32 but for one rounding, which the conversion back does
+                wide = make(node.a.astype("float32"), node.b.astype("float32"))
+                return wide if result else wide.astype(dtype)
+            return node
+
+        return visit
+
+    def _negation(self, node, mutator):
+        floating = _compares_floats(node.a)  # of indices TVM should know all it can
+        node = mutator.default_mutate(node)
+        return _negated(node.a) if floating else node
+
+
+def _compares_floats(condition) -> bool:
+    found = False
+
+    def visit(comparison) -> None:
+        nonlocal found
+        found = found or "float" in str(comparison.a.ty.dtype)
+
+    kinds = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
+    tvm_ffi.structural_walk(condition, (kinds, visit), order="post")
+    return found
+
+
+def _is_nan(call, mutator):
+    """isnan by the bits, for the CPU, where TVM makes it a comparison of x with itself, which it takes to be false."""
+    call = mutator.default_mutate(call)
+    if getattr(call.op, "name", None) != "tirx.isnan":
+        return call
+    (x,) = call.args
+    if str(x.ty.dtype) in _NARROW:
+        x = x.astype("float32")
+    dtype = str(x.ty.dtype)
+    bits = dtype.replace("float", "uint")
+    magnitude, infinity = {"float32": (0x7FFFFFFF, 0x7F800000), "float64": (0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000)}[dtype]
+    return tirx.bitwise_and(tirx.reinterpret(bits, x), tirx.IntImm(bits, magnitude)) > tirx.IntImm(bits, infinity)
+
+
+def _negated(condition):
+    """TVM would move a negation into a comparison, where it is wrong for NaN."""
+    return tirx.EQ(tirx.Cast("int32", condition), tirx.IntImm("int32", 0))
