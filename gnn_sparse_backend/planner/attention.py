@@ -14,7 +14,7 @@ from ..compiler.schedule.cpu import CpuSchedule, Prefetch
 from ..compiler.target import Target, host_target
 from ..compiler.transform.lanes import reduce_in_lanes
 from ..compiler.transform.tile import tile_axis
-from .tiling import REGISTERS_PER_CHUNK, register_tiles, sum_lanes
+from .tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, sum_lanes
 
 _BYTES = {"float64": 8, "float32": 4}
 
@@ -65,20 +65,10 @@ def _cut(program: Program, spec: AttentionSpec, itemsize: int, target: Target) -
         if own > 1:
             break
         inner *= extent
-    program = tile_axis(program, "K", (_chunks(spec.features, inner, chunk),))
+    program = tile_axis(program, "K", (chunks_of_runs(spec.features, inner, chunk),))
     if spec.scores < spec.features:
-        program = tile_axis(program, "H", (_chunks(spec.scores, 1, chunk),))
+        program = tile_axis(program, "H", (chunks_of_runs(spec.scores, 1, chunk),))
     return program
-
-
-def _chunks(width: int, run: int, most: int) -> tuple[int, ...]:
-    """Chunks of at most ``most`` that hold whole runs or parts of one: along a run the head is the same."""
-    if run >= most:
-        run, rest = divmod(run, most)
-        return ((most,) * run + ((rest,) if rest else ())) * (width // (run * most + rest))
-    step = most // run * run
-    full, rest = divmod(width, step)
-    return (step,) * full + ((rest,) if rest else ())
 
 
 @functools.lru_cache(maxsize=None)

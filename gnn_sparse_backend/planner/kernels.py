@@ -13,7 +13,7 @@ from ..compiler.schedule.cpu import CpuSchedule, Prefetch
 from ..compiler.target import host_target
 from ..compiler.transform.lanes import reduce_in_lanes
 from ..compiler.transform.tile import tile_axis
-from .tiling import register_tiles, sum_lanes
+from .tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, sum_lanes
 
 _BYTES = {"float64": 8, "float32": 4}
 
@@ -27,16 +27,32 @@ def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0) -> 
     target = host_target()
     # a choice is kept beside the value, in 64 bits
     itemsize = _BYTES[ACCUMULATOR[spec.dtype]] + 8 * len(spec.chosen)
-    tiles = register_tiles(spec.features, itemsize, target)
     gathered = [f"X{number}" for number, x in enumerate(spec.operands)
-                if x.at == "column" and x.width == spec.features]
-    ahead = []
-    first = 0
-    for number, tile in enumerate(tiles if prefetch else ()):
-        ahead += [Prefetch(f"edges_tile_{number}", buffer, first, sum(tile), prefetch) for buffer in gathered]
-        first += sum(tile)
+                if x.at == "column" and x.width == spec.features] if prefetch else []
+    if spec.staged:
+        # one pass over the edges, so that what is staged is loaded once
+        chunk = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
+        tiles = (chunks_of_runs(spec.features, _run(spec), chunk),)
+        ahead = [Prefetch("edges", buffer, 0, spec.features, prefetch) for buffer in gathered]
+    else:
+        tiles = register_tiles(spec.features, itemsize, target)
+        ahead = []
+        first = 0
+        for number, tile in enumerate(tiles):
+            ahead += [Prefetch(f"edges_tile_{number}", buffer, first, sum(tile), prefetch) for buffer in gathered]
+            first += sum(tile)
     schedule = CpuSchedule(parallel=parallel, prefetch=tuple(ahead))
     return compile_program(tile_axis(aggregate(spec), "K", tiles), schedule, target)
+
+
+def _run(spec: AggregateSpec) -> int:
+    """Neighbouring features along which no staged operand changes."""
+    run = 1
+    for extents in zip(reversed(spec.dims), *(reversed(spec.operands[number].dims) for number in spec.staged)):
+        if any(own > 1 for own in extents[1:]):
+            break
+        run *= extents[0]
+    return run
 
 
 @functools.lru_cache(maxsize=None)

@@ -40,3 +40,13 @@ def sum_lanes(width: int, itemsize: int, target: Target) -> int:
     while lanes * 2 <= min(width, most):
         lanes *= 2
     return lanes
+
+
+def chunks_of_runs(width: int, run: int, most: int) -> tuple[int, ...]:
+    """Chunks of at most ``most`` that hold whole runs or parts of one: along a run the head is the same."""
+    if run >= most:
+        run, rest = divmod(run, most)
+        return ((most,) * run + ((rest,) if rest else ())) * (width // (run * most + rest))
+    step = most // run * run
+    full, rest = divmod(width, step)
+    return (step,) * full + ((rest,) if rest else ())

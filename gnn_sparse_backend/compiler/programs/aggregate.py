@@ -27,7 +27,8 @@ class AggregateSpec:
     numbered: edge arrays are in the order that E gives.
     reduce: ``sum``, ``mean``, ``max`` or ``min``.
     chosen: with max and min, what else to store of the edge that was chosen: ``number``, ``column``.
-        Of equal messages the last in the order of the non-zeros is chosen, or the first; a row without a choice stores 0.
+        Of equal messages the last in the order of the non-zeros is chosen, or the first.
+    nobody: what is stored of a row without a choice.
     propagate: with max and min, a NaN among the messages is the result; otherwise NaN is never chosen.
     empty: with max and min, the result of a row without edges is 0; otherwise it is the neutral element.
     first: of equal messages the first is chosen. The neutral element is then no choice.
@@ -41,6 +42,7 @@ class AggregateSpec:
     numbered: bool = False
     reduce: str = "sum"
     chosen: tuple[str, ...] = ()
+    nobody: int = 0
     propagate: bool = False
     empty: bool = False
     first: bool = False
@@ -48,6 +50,16 @@ class AggregateSpec:
     @property
     def features(self) -> int:
         return prod(self.dims)
+
+    @property
+    def staged(self) -> tuple[int, ...]:
+        """Operands with fewer features than the message, but more than one, as the weights of heads.
+
+        They are loaded into registers once for each edge: then a vector of features picks its weights by a shuffle
+        and not by a gather.
+        """
+        return tuple(number for number, operand in enumerate(self.operands)
+                     if 1 < operand.width < self.features and operand.dtype in ACCUMULATOR)
 
     @property
     def degrees(self) -> bool:
@@ -72,30 +84,51 @@ def aggregate(spec: AggregateSpec) -> Program:
     C = p.buffer("C", (G, I, K), spec.dtype)
     kept = {what: p.buffer(what.capitalize(), (G, I, K), spec.index_dtype) for what in spec.chosen}
 
-    def message(g, i, j, k) -> Expr:
-        return lower(spec.message, [
-            edges.load(buffer, operand, g, i, j, feature_index(k, spec.dims, operand.dims), accumulator)
-            for buffer, operand in zip(X, spec.operands)
+    def load(number: int, g, i, j, feature: Expr) -> Expr:
+        return edges.load(X[number], spec.operands[number], g, i, j, feature, accumulator)
+
+    def reset(k) -> None:
+        Total[k] = _neutral(spec.reduce, accumulator)
+        for buffer in at.values():
+            buffer[k] = as_expr(spec.nobody)
+
+    def add(g, i, j, k, staged) -> None:
+        """Reduce the message of an edge; ``staged`` holds the operands that were loaded beforehand."""
+        features = [feature_index(k, spec.dims, operand.dims) for operand in spec.operands]
+        term = lower(spec.message, [
+            staged[number][feature] if number in staged else load(number, g, i, j, feature)
+            for number, feature in enumerate(features)
         ], spec.dtype, accumulator)  # fmt: skip
+        if spec.reduce in ("sum", "mean"):
+            Total[k] = Total[k] + term
+            return
+        # compared as it would be stored: frameworks store messages
+        term = cast(accumulator, cast(spec.dtype, term))
+        better = _better(spec, Total[k], term)
+        for what, buffer in at.items():
+            buffer[k] = select(better, j if what == "column" else edges.E[g, i, j], buffer[k])
+        Total[k] = select(better, term, Total[k])
 
     with p.iterate("rows", (G, I), "SS") as (g, i):
         Total = p.local("Total", (K,), accumulator)
         at = {what: p.local(f"At{what.capitalize()}", (K,), "int64") for what in spec.chosen}
-        with p.iterate("edges", (J, K), "RS") as (j, k):
-            with p.init():
-                Total[k] = _neutral(spec.reduce, accumulator)
-                for buffer in at.values():
-                    buffer[k] = as_expr(0)
-            term = message(g, i, j, k)
-            if spec.reduce in ("sum", "mean"):
-                Total[k] = Total[k] + term
-            else:
-                # compared as it would be stored: frameworks store messages
-                term = cast(accumulator, cast(spec.dtype, term))
-                better = _better(spec, Total[k], term)
-                for what, buffer in at.items():
-                    buffer[k] = select(better, j if what == "column" else edges.E[g, i, j], buffer[k])
-                Total[k] = select(better, term, Total[k])
+        if not spec.staged:
+            with p.iterate("edges", (J, K), "RS") as (j, k):
+                with p.init():
+                    reset(k)
+                add(g, i, j, k, {})
+        else:
+            with p.iterate("reset", (K,), "S", ("r",)) as (r,):
+                reset(r)
+            with p.iterate("edges", (J,), "R") as (j,):
+                staged = {}
+                for number in spec.staged:
+                    axis = edges.features(spec.operands[number].width)
+                    staged[number] = p.local(f"S{number}", (axis,), accumulator)
+                    with p.iterate(f"stage_{number}", (axis,), "S", (f"s{number}",)) as (feature,):
+                        staged[number][feature] = load(number, g, i, j, feature)
+                with p.iterate("add", (K,), "S") as (k,):
+                    add(g, i, j, k, staged)
         with p.iterate("out", (K,), "S", ("f",)) as (f,):
             total = Total[f]
             if spec.reduce == "mean":
