@@ -105,7 +105,7 @@ def run_attention(of: AttentionForm, graph, operands) -> tuple[Tensor, Tensor, T
 
 
 def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """The weights (edges, ...) and the cotangents of the scores, both in the user's edge order and the accumulation type.
+    """The weights (edges, ...) and the cotangents of the scores, in the user's edge order and the accumulation type.
 
     results: what ``run_attention`` gave. grad: the cotangent of the first.
     """
@@ -122,8 +122,9 @@ def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Te
         if kernel is None:
             kernel = call.kernels["gradient", plan] = attention_gradient_kernel(call.spec, plan.groups > 1).entry
         features, heads = call.spec.features, call.spec.scores
-        leading = kernel_arguments(graph, plan.groups, of.places + ("row",) * 4, (*call.widths, features, heads, heads, features),
-                                   (*operands, *results, grad), edge_ids)
+        widths = (*call.widths, features, heads, heads, features)
+        leading = kernel_arguments(graph, plan.groups, of.places + ("row",) * 4, widths, (*operands, *results, grad),
+                                   edge_ids)
         kernel(*leading, weights, scores)
     return weights.view(edges, *call.heads), scores.view(edges, *call.heads)
 

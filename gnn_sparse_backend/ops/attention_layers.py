@@ -1,4 +1,4 @@
-"""``gsb.attention``, ``gsb.gat_attention`` and ``gsb.gatv2_attention``: the attention of graph transformers, GAT and GATv2.
+"""``gsb.attention``, ``gat_attention`` and ``gatv2_attention``: the attention of graph transformers, GAT and GATv2.
 
 All three are ``attend`` with a score of their own. Nothing of the size edges x features is stored, forward or backward.
 """
@@ -36,7 +36,8 @@ def attention(graph: Graph, query: Tensor, key: Tensor, value: Tensor, scale: fl
         edge_weight: None, or (E, H), with one head (E,), in the user's edge order: multiplies the weight of each edge
             after the softmax. Dropout of attention weights is ``torch.nn.functional.dropout(torch.ones(E, H), p)``.
 
-    Tensors are float32, float64, bfloat16 or float16, all of one type, of any strides; half types are computed in float32.
+    Tensors are float32, float64, bfloat16 or float16, all of one type, of any strides; half types are computed in
+    float32.
 
     Returns:
         (n_dst, H, Dv), or (n_dst, Dv), contiguous, in the type of the operands. A destination without edges is 0; one
@@ -94,7 +95,8 @@ def gat_attention(graph: Graph, dst_scores: Tensor, src_scores: Tensor, value: T
         names, operands, places = [*names, "edge_scores"], [*operands, edge_scores], [*places, "edge"]
     for label, x in zip(names, operands):
         _check_per_head(name, label, x, shape)
-    *operands, value, edge_weight = _one_type(name, graph, (*names, "value"), (*places, "column"), (*operands, value), edge_weight)
+    *operands, value, edge_weight = _one_type(name, graph, (*names, "value"), (*places, "column"), (*operands, value),
+                                              edge_weight)
     total = "add(x0, x1)" if edge_scores is None else "add(add(x0, x1), x2)"
     score = f"leaky_relu({total}, {_slope(name, negative_slope)!r})", tuple(places)
     return _attend(name, graph, score, [x.unsqueeze(-1) for x in operands], value, edge_weight, False)
@@ -127,8 +129,8 @@ def gatv2_attention(graph: Graph, x_dst: Tensor, x_src: Tensor, att: Tensor, neg
     heads = None if len(shape) == 2 else shape[1]
     inner = _check_like(name, "x_dst", x_dst, "x_dst", heads)
     if inner == 0 or _check_like(name, "x_src", x_src, "x_src", heads) != inner:
-        raise ValueError(f"{name}: x_dst and x_src must have the same last dimension, not 0, got {tuple(x_dst.shape)} and "
-                         f"{tuple(x_src.shape)}")
+        raise ValueError(f"{name}: x_dst and x_src must have the same last dimension, not 0, got {tuple(x_dst.shape)} "
+                         f"and {tuple(x_src.shape)}")
     check_dense(name, "att", att)
     if tuple(att.shape) != tuple(x_src.shape[1:]):
         raise ValueError(f"{name}: att must have shape {tuple(x_src.shape[1:])}, the features of x_src, got "
@@ -185,7 +187,8 @@ def _one_type(name: str, graph: Graph, names, places, operands, edge_weight: Ten
     return operands if edge_weight is not None else (*operands, None)
 
 
-def _attend(name: str, graph: Graph, score, operands, value: Tensor, edge_weight: Tensor | None, reduced: bool) -> Tensor:
+def _attend(name: str, graph: Graph, score, operands, value: Tensor, edge_weight: Tensor | None,
+            reduced: bool) -> Tensor:
     """``attend`` with forms given as text and places."""
     weighted, values = _VALUE, (value,)
     if edge_weight is not None:

@@ -1,12 +1,12 @@
 """Attention and the softmax over edges in ``torch.library``, for ``torch.compile``, fake tensors and tensor subclasses.
 
-As in ``library``, a structure enters an operator as its tensors, and the live graph that owns them is found again at run
-time.
+As in ``message_library``, a structure enters an operator as its tensors, and the live graph that owns them is found
+again at run time.
 
     gsb::edge_softmax            transposed: over the edges out of each source
     gsb::edge_softmax_backward   the gradient, from the softmax and its cotangent
-    gsb::attend                  the operands of the score, then those of the value; also the two numbers of each row and
-                                 score from which the weights of edges can be had again
+    gsb::attend                  the operands of the score, then those of the value; beside the result the two numbers
+                                 of each row and score from which the weights of edges can be had again
     gsb::attend_backward         the gradients of the operands that are ``needed``
 
 The gradient of ``attend`` is not differentiable again under ``torch.compile``, as no compiled function's is.
@@ -111,8 +111,9 @@ torch.library.register_autograd("gsb::edge_softmax_backward", _softmax_second_gr
 _ATTENTION = ("Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor[] operands, str score, "
               "str score_places, str value, str value_places, bool reduced")
 torch.library.define("gsb::attend", f"({_ATTENTION}) -> (Tensor, Tensor, Tensor)", tags=torch.Tag.pt2_compliant_tag)
-torch.library.define("gsb::attend_backward", f"({_ATTENTION}, Tensor[] results, Tensor grad, bool[] needed) -> Tensor[]",
-                     tags=torch.Tag.pt2_compliant_tag)
+torch.library.define(
+    "gsb::attend_backward", f"({_ATTENTION}, Tensor[] results, Tensor grad, bool[] needed) -> Tensor[]",
+    tags=torch.Tag.pt2_compliant_tag)
 
 
 def attend_operator(graph: Graph, score: tuple[str, tuple], score_operands, value: tuple[str, tuple], values,
@@ -179,8 +180,8 @@ def _attend_gradient(ctx, grad, *_):
     indptr, indices, edge_ids, *rest = ctx.saved_tensors
     results, operands = rest[:3], rest[3:]
     needed = list(ctx.needs_input_grad[4])
-    found = iter(torch.ops.gsb.attend_backward(indptr, indices, edge_ids, ctx.num_sources, operands, *ctx.forms, results,
-                                               grad, needed))
+    found = iter(torch.ops.gsb.attend_backward(indptr, indices, edge_ids, ctx.num_sources, operands, *ctx.forms,
+                                               results, grad, needed))
     gradients = [next(found) if wanted else None for wanted in needed]
     return None, None, None, None, gradients, *(None,) * len(ctx.forms)
 

@@ -44,8 +44,12 @@ class Case:
         row, _, (rows, cols) = structure
         counts = {"row": (rows,), "column": (cols,), "edge": (len(row),), "all": ()}
         generator = torch.Generator().manual_seed(seed)
-        return [[torch.randn(*counts[place], *shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_(grad)
-                 for place, shape in zip(*described[1:])] for described in (self.score, self.value)]
+
+        def drawn(place, shape):
+            x = torch.randn(*counts[place], *shape, generator=generator, dtype=torch.float64)
+            return x.to(dtype).requires_grad_(grad)
+
+        return [[drawn(*each) for each in zip(*described[1:])] for described in (self.score, self.value)]
 
     def exact(self, structure, score, value):
         """The result from operands of any type, in float64."""
@@ -82,9 +86,10 @@ def cases(H: int, D: int) -> dict[str, Case]:
         "transformer_edges": Case(("mul(x0, add(x1, x2))", ("row", "column", "edge"), [full] * 3),
                                   ("add(x0, x1)", ("column", "edge"), [full, full]), True,
                                   lambda a, b, c: a * (b + c), lambda v, e: v + e),
-        "dropout": Case(("mul(x0, x1)", ("row", "column"), [full, full]), ("mul(x0, x1)", ("column", "edge"), [full, one]),
-                        True, lambda a, b: a * b, lambda v, e: v * e),
-        "vector": Case(("sub(x0, x1)", ("row", "column"), [full, full]), columns[0], False, lambda a, b: a - b, columns[1]),
+        "dropout": Case(("mul(x0, x1)", ("row", "column"), [full, full]),
+                        ("mul(x0, x1)", ("column", "edge"), [full, one]), True, lambda a, b: a * b, lambda v, e: v * e),
+        "vector": Case(("sub(x0, x1)", ("row", "column"), [full, full]), columns[0], False,
+                       lambda a, b: a - b, columns[1]),
         "no_heads": Case(("x0", ("edge",), [()]), ("x0", ("column",), [(D,)]), False, lambda e: e.unsqueeze(-1),
                          columns[1]),
         "shared_value": Case(("mul(x0, x1)", ("row", "column"), [full, full]), ("x0", ("column",), [(1, D)]), True,
@@ -102,6 +107,6 @@ def assert_close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtyp
 
 
 def rows_of(lists) -> tuple:
-    """A structure with the given numbers of edges into each row, every edge from a column of its own; and their total."""
+    """A structure with the given numbers of edges into each row, every edge from a column of its own."""
     row = np.repeat(np.arange(len(lists)), lists).astype(np.int64)
     return row, np.arange(len(row), dtype=np.int64), (len(lists), len(row))

@@ -2,10 +2,10 @@
 
     S[e] = sum over d of a message, p = softmax of S over the edges e of a row, C[i] = sum of p[e] * another message
 
-Nothing of the size of the edges is stored. The maximum and the sums that are relative to it grow along the edges (online
-softmax: Milakov and Gimelshein, 2018; with weighted values: Dao et al., FlashAttention, 2022). Sums are rescaled only where
-a score exceeds the maximum by a margin (as in FlashAttention-4), so that the branch is hardly ever taken after a row's
-first edge; the result is the same, since sums and weights stand in one proportion whatever they are relative to.
+Nothing of the size of the edges is stored. The maximum and the sums that are relative to it grow along the edges
+(online softmax: Milakov and Gimelshein, 2018; with weighted values: Dao et al., FlashAttention, 2022). Sums are rescaled
+only where a score exceeds the maximum by a margin (as in FlashAttention-4), so that the branch is hardly ever taken after
+a row's first edge; the result is the same, since sums and weights stand in one proportion whatever they are relative to.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class AttentionSpec:
 class _Writer:
     """What the forward program and its gradient share: operands, and the scores of an edge.
 
-    Where every feature has a score of its own, H is K, so that both are cut alike. Hs is H where iterations hold others.
+    Where every feature has a score of its own, H is K, so that both are cut alike. Hs is H for what cannot be cut.
     """
 
     def __init__(self, name: str, spec: AttentionSpec):
@@ -125,8 +125,8 @@ class _Writer:
 def attention(spec: AttentionSpec) -> Program:
     """The program.
 
-    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], X0, ..., V0, ..., C, M, R); X are the
-    operands of the score, V those of the value. The weight of edge e of row i is exp(S[e] - M[i]) * R[i]: two
+    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], X0, ..., V0, ..., C, M, R); X are
+    the operands of the score, V those of the value. The weight of edge e of row i is exp(S[e] - M[i]) * R[i]: two
     numbers, because the one logarithm of a sum that could stand for both loses digits where the maximum is large.
     A row without edges is 0. A row with a score that is NaN or +inf, or of -inf alone, is NaN.
     """
