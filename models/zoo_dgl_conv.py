@@ -13,12 +13,14 @@ from models.coverage import Bound, Case, features
 from models.zoo_dgl_graphs import (EDGES, NODES, RELATIONS, SOURCES, TARGETS, bipartite, block, draw,
                                    edge_types, full_bipartite, isolated, loopless, square, square_int32)
 
-IN, OUT, HEADS = 6, 4, 2
+# Few widths: a kernel is compiled for each.
+IN = OUT = ON_EDGES = 4
+WIDE, HEADS = 6, 2
 SINGLE = (torch.float32,)  # layers that make float32 tensors of their own
 LOOPED = EDGES + NODES  # edges of `square`
-X, X0, XOUT = features(NODES, IN), features(NODES, IN, seed=3), features(NODES, OUT, seed=4)
+X, X0, XWIDE = features(NODES, IN), features(NODES, IN, seed=3), features(NODES, WIDE, seed=4)
 W = features(LOOPED, seed=1).abs() + 0.5  # a weight per edge
-E = features(LOOPED, 5, seed=2)           # features per edge
+E = features(LOOPED, ON_EDGES, seed=2)    # features per edge
 BY_PYTHON = "messages and reduction are Python functions"
 PAIR = {"x": features(SOURCES, IN), "y": features(TARGETS, IN, seed=1)}
 
@@ -74,7 +76,8 @@ def _graph_convolutions() -> list[Case]:
     cases = [conv(f"GraphConv, norm {norm}", lambda norm=norm: dglnn.GraphConv(IN, OUT, norm))
              for norm in ("both", "left", "right", "none")]
     return cases + [
-        conv("GraphConv, wider output", lambda: dglnn.GraphConv(OUT, IN), x=XOUT),
+        conv("GraphConv, wider output", lambda: dglnn.GraphConv(IN, WIDE)),
+        conv("GraphConv, narrower output", lambda: dglnn.GraphConv(WIDE, OUT), x=XWIDE),
         conv("GraphConv, edge weights", lambda: dglnn.GraphConv(IN, OUT), weighted, x=X, w=W),
         conv("GraphConv, edge weights, column", lambda: dglnn.GraphConv(IN, OUT, "none"), weighted, x=X, w=W[:, None]),
         conv("GraphConv, isolated nodes", lambda: dglnn.GraphConv(IN, OUT, allow_zero_in_degree=True), graph=isolated),
@@ -110,12 +113,13 @@ def _aggregators() -> list[Case]:
              for kind in ("mean", "gcn", "pool", "lstm")]
     cases += [conv(f"GINConv, {kind}", lambda kind=kind: dglnn.GINConv(linear(), kind, learn_eps=True), graph=isolated)
               for kind in ("sum", "mean", "max")]
-    cases += [conv(f"NNConv, {kind}", lambda kind=kind: dglnn.NNConv(IN, OUT, nn.Linear(5, IN * OUT), kind, True),
+    cases += [conv(f"NNConv, {kind}", lambda kind=kind: dglnn.NNConv(IN, OUT, nn.Linear(ON_EDGES, IN * OUT), kind, True),
                    on_edges, x=X, e=E) for kind in ("sum", "mean", "max")]
-    cases += [conv(f"GMMConv, {kind}", lambda kind=kind: dglnn.GMMConv(IN, OUT, 5, 2, kind, residual=True), on_edges,
+    cases += [conv(f"GMMConv, {kind}", lambda kind=kind: dglnn.GMMConv(IN, OUT // 2, ON_EDGES, 2, kind, residual=True), on_edges,
                    x=X, e=E) for kind in ("sum", "mean", "max")]
     return cases + [
-        conv("SAGEConv, wider output", lambda: dglnn.SAGEConv(OUT, IN, "mean"), graph=isolated, x=XOUT),
+        conv("SAGEConv, wider output", lambda: dglnn.SAGEConv(IN, WIDE, "mean"), graph=isolated),
+        conv("SAGEConv, narrower output", lambda: dglnn.SAGEConv(WIDE, OUT, "mean"), graph=isolated, x=XWIDE),
         conv("SAGEConv, edge weights", lambda: dglnn.SAGEConv(IN, OUT, "mean"), weighted, x=X, w=W),
         conv("SAGEConv, bipartite", lambda: dglnn.SAGEConv((IN, IN), OUT, "mean"), pair, bipartite, **PAIR),
         conv("SAGEConv, pool, bipartite", lambda: dglnn.SAGEConv((IN, IN), OUT, "pool"), pair, bipartite, **PAIR),
@@ -127,18 +131,19 @@ def _aggregators() -> list[Case]:
         conv("EdgeConv", lambda: dglnn.EdgeConv(IN, OUT)),
         conv("EdgeConv, batch norm", lambda: dglnn.EdgeConv(IN, OUT, batch_norm=True)),
         conv("EdgeConv, bipartite", lambda: dglnn.EdgeConv(IN, OUT), pair, full_bipartite, **PAIR),
-        conv("GatedGraphConv", lambda: dglnn.GatedGraphConv(OUT, IN, 2, RELATIONS), relational(), x=XOUT),
-        conv("GatedGraphConv, one type", lambda: dglnn.GatedGraphConv(OUT, IN, 2, 1), x=XOUT),
-        conv("CFConv", lambda: dglnn.CFConv(IN, 5, OUT, OUT), on_edges, x=X, e=E),
+        conv("GatedGraphConv", lambda: dglnn.GatedGraphConv(IN - 1, OUT, 2, RELATIONS), relational(),
+             x=X[:, 1:]),
+        conv("GatedGraphConv, one type", lambda: dglnn.GatedGraphConv(IN - 1, OUT, 2, 1), x=X[:, 1:]),
+        conv("CFConv", lambda: dglnn.CFConv(IN, ON_EDGES, OUT, OUT), on_edges, x=X, e=E),
         conv("AtomicConv", lambda: dglnn.AtomicConv(torch.full((3,), 2.0), torch.ones(3), torch.ones(3)), on_edges,
              note=BY_PYTHON, x=features(NODES, 1), e=features(LOOPED, 1, seed=1).abs()),
         conv("AtomicConv, atoms", lambda: dglnn.AtomicConv(torch.full((3,), 2.0), torch.ones(3), torch.ones(3),
                                                            torch.tensor([6.0, 8.0])), on_edges,
              note=BY_PYTHON, x=6.0 + 2.0 * draw(2, NODES, 1)[:, None].double(), e=features(LOOPED, 1, seed=1).abs()),
-        conv("EGNNConv", lambda: dglnn.EGNNConv(IN, OUT, OUT, 5), lambda m, g: m.layer(g, m.x, m.p, m.e), loopless,
-             x=X, p=features(NODES, 3), e=E[:loopless().num_edges()]),
+        conv("EGNNConv", lambda: dglnn.EGNNConv(IN, OUT, OUT, ON_EDGES), lambda m, g: m.layer(g, m.x, m.p, m.e), loopless,
+             x=X, p=features(NODES, 4), e=E[:loopless().num_edges()]),
         conv("PNAConv", lambda: dglnn.PNAConv(IN, OUT, ["mean", "max", "min", "sum", "std", "var", "moment3"],
-                                              ["identity", "amplification", "attenuation"], 2.5, 0.2, 2, 5), on_edges,
+                                              ["identity", "amplification", "attenuation"], 2.5, 0.2, 2, ON_EDGES), on_edges,
              note=BY_PYTHON, x=X, e=E),
         conv("DGNConv", lambda: dglnn.DGNConv(IN, IN, ["dir1-av", "dir2-dx", "sum", "mean", "max"],
                                               ["identity", "amplification"], 2.5),
@@ -159,21 +164,22 @@ def _attention() -> list[Case]:
         conv("GATConv, bipartite", lambda: dglnn.GATConv((IN, IN), OUT, HEADS, allow_zero_in_degree=True), pair,
              bipartite, **PAIR),
         conv("GATConv, block", lambda: dglnn.GATConv(IN, OUT, HEADS), on_block, block),
-        conv("GATv2Conv", lambda: dglnn.GATv2Conv(IN, OUT, HEADS, **drops, residual=True)),
+        # No dropout of features: a node without any is at the kink of the leaky ReLU, which has no slope.
+        conv("GATv2Conv", lambda: dglnn.GATv2Conv(IN, OUT, HEADS, attn_drop=0.2, residual=True)),
         conv("GATv2Conv, shared weights", lambda: dglnn.GATv2Conv(IN, OUT, HEADS, share_weights=True), with_attention),
         conv("GATv2Conv, bipartite", lambda: dglnn.GATv2Conv((IN, IN), OUT, HEADS, allow_zero_in_degree=True), pair,
              bipartite, **PAIR),
-        conv("EGATConv", lambda: dglnn.EGATConv(IN, 5, OUT, 3, HEADS), on_edges, x=X, e=E),
-        conv("EGATConv, edge weights", lambda: dglnn.EGATConv(IN, 5, OUT, 3, HEADS),
+        conv("EGATConv", lambda: dglnn.EGATConv(IN, ON_EDGES, OUT, OUT, HEADS), on_edges, x=X, e=E),
+        conv("EGATConv, edge weights", lambda: dglnn.EGATConv(IN, ON_EDGES, OUT, OUT, HEADS),
              lambda m, g: m.layer(g, m.x, m.e, edge_weight=m.w, get_attention=True), x=X, e=E, w=W),
-        conv("EdgeGATConv", lambda: dglnn.EdgeGATConv(IN, 5, OUT, HEADS, **drops), on_edges, x=X, e=E),
-        conv("EdgeGATConv, attention", lambda: dglnn.EdgeGATConv(IN, 5, OUT, HEADS),
+        conv("EdgeGATConv", lambda: dglnn.EdgeGATConv(IN, ON_EDGES, OUT, HEADS, **drops), on_edges, x=X, e=E),
+        conv("EdgeGATConv, attention", lambda: dglnn.EdgeGATConv(IN, ON_EDGES, OUT, HEADS),
              lambda m, g: m.layer(g, m.x, m.e, get_attention=True), x=X, e=E),
         conv("DotGatConv", lambda: dglnn.DotGatConv(IN, OUT, HEADS), with_attention),
         conv("DotGatConv, bipartite", lambda: dglnn.DotGatConv((IN, IN), OUT, HEADS, allow_zero_in_degree=True), pair,
              bipartite, **PAIR),
-        conv("TWIRLSConv", lambda: dglnn.TWIRLSConv(IN, OUT, 8, 3, dropout=0.2), dtypes=SINGLE),
-        conv("TWIRLSConv, attention", lambda: dglnn.TWIRLSConv(IN, OUT, 8, 4, attention=True, use_eta=True,
+        conv("TWIRLSConv", lambda: dglnn.TWIRLSConv(IN, OUT, 4, 3, dropout=0.2), dtypes=SINGLE),
+        conv("TWIRLSConv, attention", lambda: dglnn.TWIRLSConv(IN, OUT, 4, 4, attention=True, use_eta=True,
                                                                attn_dropout=0.2), dtypes=SINGLE),
         conv("TWIRLSUnfoldingAndAttention", lambda: dglnn.TWIRLSUnfoldingAndAttention(IN, 0, 1, 3),
              dtypes=SINGLE),

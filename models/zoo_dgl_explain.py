@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from models.coverage import Bound, Case, features
 from models.zoo_dgl_graphs import NODES, TYPED, square, typed
 
-IN, OUT, CLASSES = 6, 4, 3
+IN, OUT, CLASSES = 4, 4, 4
 SINGLE = (torch.float32,)  # masks and scores are float32
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from models.coverage import Bound, Case, features
 from models.zoo_dgl_graphs import TYPED, TYPED_EDGES, typed
 
-IN, OUT = 6, 4
+IN = OUT = 4
 NODES = {name: features(number, OUT, seed=seed) for seed, (name, number) in enumerate(TYPED.items())}
 LABELS = {relation: "_".join(relation) for relation in TYPED_EDGES}  # names of inputs
 WEIGHTS = {LABELS[relation]: features(number, OUT, seed=9 + seed).abs() + 0.5

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from models.coverage import Bound, Case, features
 from models.zoo_dgl_graphs import DENSE, EDGES, NODES, RELATIONS, batch, draw, isolated, square
 
-IN, OUT = 6, 4
+IN = OUT = 4
 X = features(NODES, IN)
 SINGLE = (torch.float32,)
 

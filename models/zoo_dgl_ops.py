@@ -18,9 +18,14 @@ from models.zoo_dgl_graphs import (DENSE, EDGES, LINKS, NODES, RELATIONS, SOURCE
 
 # name of an operand in DGL -> its rows in `bipartite`
 ROWS = {"u": SOURCES, "v": TARGETS, "e": LINKS}
-# Features of the two operands that broadcast: each on each, one number on several, heads, both at once.
-SHAPES = [((4,), (4,)), ((4,), (1,)), ((), ()), ((2, 3), (2, 1)), ((1, 3), (2, 1))]
-DOT_SHAPES = [((4,), (4,)), ((2, 3), (2, 3)), ((1, 3), (2, 3))]
+# Features of the two operands. A kernel is compiled for every shape and type: most functions take the first shape in
+# float64, a few of them all shapes in float32 too.
+SHAPES = [((4,), (4,)), ((2, 4), (2, 1)), ((4,), (1,)), ((), ()), ((1, 4), (2, 1))]
+DOT_SHAPES = [((4,), (4,)), ((2, 4), (2, 4)), ((), ()), ((1, 4), (2, 4))]
+UNARY_SHAPES = [(4,), (), (2, 2)]
+IN_DEPTH = {"dgl.ops.u_mul_e_sum", "dgl.ops.u_add_e_max", "dgl.ops.u_div_e_mean", "dgl.ops.u_mul_v",
+            "dgl.ops.e_dot_v", "dgl.ops.copy_u_sum", "dgl.ops.copy_e_min", "dgl.ops.segment_reduce, max",
+            "dgl.ops.edge_softmax"}
 SEGMENTS = torch.tensor([5, 0, 9, 1, 0, LINKS - 15])  # lengths that add up to LINKS
 BATCH_NODES, BATCH_EDGES = NODES + 4, EDGES + 1
 
@@ -28,6 +33,10 @@ BATCH_NODES, BATCH_EDGES = NODES + 4, EDGES + 1
 def divisor(values: Tensor) -> Tensor:
     """Values of the same sign and size, but none near zero."""
     return values + torch.where(values < 0, -0.5, 0.5).to(values)
+
+
+def dtypes(name: str) -> tuple[torch.dtype, ...]:
+    return (torch.float64, torch.float32) if name in IN_DEPTH else (torch.float64,)
 
 
 def operands(shapes: list[tuple], rows: tuple[int, int], divide: bool) -> dict[str, Tensor]:
@@ -42,24 +51,26 @@ def operands(shapes: list[tuple], rows: tuple[int, int], divide: bool) -> dict[s
 def binary(name: str, function: Callable, left: str, right: str, operator: str) -> Case:
     """``function(graph, a, b)`` for every pair of shapes."""
     shapes = DOT_SHAPES if operator == "dot" else SHAPES
+    shapes = shapes if name in IN_DEPTH else shapes[:1]
     inputs = operands(shapes, (ROWS[left], ROWS[right]), operator == "div")
 
     def call(m: nn.Module) -> tuple[Tensor, ...]:
         graph = bipartite()
         return tuple(function(graph, getattr(m, f"a{each}"), getattr(m, f"b{each}")) for each in range(len(shapes)))
 
-    return Case(name, lambda: Bound(**inputs), call)
+    return Case(name, lambda: Bound(**inputs), call, dtypes=dtypes(name))
 
 
 def unary(name: str, function: Callable, operand: str, note: str = "") -> Case:
     """``function(graph, a)`` for features of no, one and two axes."""
-    inputs = {f"a{axes}": features(ROWS[operand], *shape, seed=axes) for axes, shape in enumerate([(), (4,), (2, 3)])}
+    shapes = UNARY_SHAPES if name in IN_DEPTH else UNARY_SHAPES[:1]
+    inputs = {f"a{seed}": features(ROWS[operand], *shape, seed=seed) for seed, shape in enumerate(shapes)}
 
     def call(m: nn.Module) -> tuple[Tensor, ...]:
         graph = bipartite()
-        return tuple(function(graph, getattr(m, name)) for name in inputs)
+        return tuple(function(graph, getattr(m, each)) for each in inputs)
 
-    return Case(name, lambda: Bound(**inputs), call, note)
+    return Case(name, lambda: Bound(**inputs), call, note, dtypes(name))
 
 
 def by_name(module_name: str, name: str, function: Callable) -> Case | None:
@@ -79,11 +90,11 @@ def exported(module) -> list[str]:
 
 
 def function(name: str, call: Callable, note: str = "", **inputs: Tensor) -> Case:
-    return Case(name, lambda: Bound(**inputs), call, note)
+    return Case(name, lambda: Bound(**inputs), call, note, dtypes(name))
 
 
 def _softmax() -> list[Case]:
-    scores = dict(a=features(LINKS, 3, 1), b=features(LINKS, seed=1), c=5 * features(LINKS, 1, seed=2))
+    scores = dict(a=features(LINKS, 2, 1), b=features(LINKS, seed=1), c=5 * features(LINKS, 1, seed=2))
     everywhere = lambda by: lambda m: tuple(dgl.ops.edge_softmax(bipartite(), each, norm_by=by)
                                             for each in (m.a, m.b, m.c))
     some = torch.tensor([0, 3, 4, 11, 20])
@@ -91,14 +102,14 @@ def _softmax() -> list[Case]:
         function("dgl.ops.edge_softmax", everywhere("dst"), **scores),
         function("dgl.ops.edge_softmax, by source", everywhere("src"), **scores),
         function("dgl.ops.edge_softmax, some edges", lambda m: dgl.ops.edge_softmax(bipartite(), m.a, eids=some),
-                 a=features(len(some), 3, 1)),
+                 a=features(len(some), 2, 1)),
         function("dgl.ops.edge_softmax, int32", lambda m: dgl.nn.functional.edge_softmax(square_int32(), m.a),
                  a=features(EDGES + NODES, 2, 1)),
     ]
 
 
 def _segments() -> list[Case]:
-    values = dict(a=features(LINKS, 4), b=features(LINKS, 2, 3), c=features(LINKS))
+    values = dict(a=features(LINKS, 4), b=features(LINKS, 2, 2), c=features(LINKS))
     cases = [function(f"dgl.ops.segment_reduce, {op}",
                       lambda m, op=op: tuple(dgl.ops.segment_reduce(SEGMENTS, each, op) for each in (m.a, m.b, m.c)),
                       **values) for op in ("sum", "mean", "max", "min")]
@@ -108,11 +119,11 @@ def _segments() -> list[Case]:
                                                        dgl.ops.segment_softmax(SEGMENTS, m.b)), a=values["a"],
                  b=values["b"]),
         function("dgl.ops.segment_mm", lambda m: dgl.ops.segment_mm(m.a, m.w, lengths), DENSE, a=values["a"],
-                 w=features(RELATIONS, 4, 3)),
+                 w=features(RELATIONS, 4, 4)),
         function("dgl.ops.gather_mm", lambda m: dgl.ops.gather_mm(m.a, m.w, idx_b=types), DENSE, a=values["a"],
-                 w=features(RELATIONS, 4, 3)),
+                 w=features(RELATIONS, 4, 4)),
         function("dgl.ops.gather_mm, sorted by type", lambda m: dgl.ops.gather_mm(m.a, m.w, idx_b=types), DENSE,
-                 a=features(LINKS, 9), w=features(RELATIONS, 9, 3)),
+                 a=features(LINKS, 9), w=features(RELATIONS, 9, 4)),
     ]
 
 
