@@ -88,9 +88,9 @@ def small_aggregation(features: int = 4):
 
 def _aggregation(message: str, *operands, **spec):
     def make(index_dtype):
-        program = aggregate(AggregateSpec(
-            parse(message), _operands("float32", *operands), (3, 3), index_dtype=index_dtype, **spec))
-        return tile_axis(program, "K", ((4, 2), (3,)))
+        found = AggregateSpec(parse(message), _operands("float32", *operands), (3, 3), index_dtype=index_dtype, **spec)
+        # what is staged is staged once, for one pass over the edges
+        return tile_axis(aggregate(found), "K", ((4, 2, 3),) if found.staged else ((4, 2), (3,)))
 
     return make
 

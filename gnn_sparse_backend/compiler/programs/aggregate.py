@@ -58,7 +58,7 @@ class AggregateSpec:
         They are loaded into registers once for each edge: then a vector of features picks its weights by a shuffle
         and not by a gather.
         """
-        return tuple(number for number, operand in enumerate(self.operands)
+        return tuple(which for which, operand in enumerate(self.operands)
                      if 1 < operand.width < self.features and operand.dtype in ACCUMULATOR)
 
     @property
@@ -80,12 +80,12 @@ def aggregate(spec: AggregateSpec) -> Program:
     K = edges.features(spec.features, "K")
     if spec.degrees:
         D = p.buffer("D", (G, I), spec.index_dtype)
-    X = [edges.buffer(f"X{number}", operand) for number, operand in enumerate(spec.operands)]
+    X = [edges.buffer(f"X{which}", operand) for which, operand in enumerate(spec.operands)]
     C = p.buffer("C", (G, I, K), spec.dtype)
     kept = {what: p.buffer(what.capitalize(), (G, I, K), spec.index_dtype) for what in spec.chosen}
 
-    def load(number: int, g, i, j, feature: Expr) -> Expr:
-        return edges.load(X[number], spec.operands[number], g, i, j, feature, accumulator)
+    def load(which: int, g, i, j, feature: Expr) -> Expr:
+        return edges.load(X[which], spec.operands[which], g, i, j, feature, accumulator)
 
     def reset(k) -> None:
         Total[k] = _neutral(spec.reduce, accumulator)
@@ -96,8 +96,8 @@ def aggregate(spec: AggregateSpec) -> Program:
         """Reduce the message of an edge; ``staged`` holds the operands that were loaded beforehand."""
         features = [feature_index(k, spec.dims, operand.dims) for operand in spec.operands]
         term = lower(spec.message, [
-            staged[number][feature] if number in staged else load(number, g, i, j, feature)
-            for number, feature in enumerate(features)
+            staged[which][feature] if which in staged else load(which, g, i, j, feature)
+            for which, feature in enumerate(features)
         ], spec.dtype, accumulator)  # fmt: skip
         if spec.reduce in ("sum", "mean"):
             Total[k] = Total[k] + term
@@ -122,11 +122,11 @@ def aggregate(spec: AggregateSpec) -> Program:
                 reset(r)
             with p.iterate("edges", (J,), "R") as (j,):
                 staged = {}
-                for number in spec.staged:
-                    axis = edges.features(spec.operands[number].width)
-                    staged[number] = p.local(f"S{number}", (axis,), accumulator)
-                    with p.iterate(f"stage_{number}", (axis,), "S", (f"s{number}",)) as (feature,):
-                        staged[number][feature] = load(number, g, i, j, feature)
+                for which in spec.staged:
+                    axis = edges.features(spec.operands[which].width)
+                    staged[which] = p.local(f"S{which}", (axis,), accumulator)
+                    with p.iterate(f"stage_{which}", (axis,), "S", (f"s{which}",)) as (feature,):
+                        staged[which][feature] = load(which, g, i, j, feature)
                 with p.iterate("add", (K,), "S") as (k,):
                     add(g, i, j, k, staged)
         with p.iterate("out", (K,), "S", ("f",)) as (f,):
