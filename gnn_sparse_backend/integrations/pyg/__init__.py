@@ -3,79 +3,73 @@
 =============  ==========================================================================================
 module         what it holds
 =============  ==========================================================================================
-``gather``     ``MessagePassing._index_select_safe``: features of every edge, not gathered yet
-``lazy``       the tensor that stands for them; a product with edge weights stays lazy
-``reduce``     sum and mean of a lazy message: one sparse kernel
-``matmul``     ``torch_geometric.utils.spmm`` and ``EdgeIndex.matmul``, for sparse adjacencies
+``gather``     ``MessagePassing._index_select_safe``: features of every edge, not gathered yet (``..lazy``)
+``scatter``    ``utils.scatter``, ``segment`` and ``softmax``, of lazy messages and of edge features
+``inplace``    ``scatter_add_`` and ``index_add_`` of lazy messages
+``matmul``     ``utils.spmm`` and ``EdgeIndex.matmul``, for sparse adjacencies
+``host``       PyG as lazy tensors see it
 ``graphs``     from index tensors to a ``Graph``, found again by provenance or content
 =============  ==========================================================================================
 
-Counted as ``copy.sum``, ``copy.mean``, ``mul.sum``, ``mul.mean`` (a message that is a copy, or a product with edge
-weights), ``spmm.*`` and ``matmul.*``. A message that the framework computes itself is counted once under ``propagate``,
-with the reason.
+Counted as ``copy.*``, ``mul.*`` and ``message.*`` (the reduction of a message that is a copy, a product of two, anything
+else), ``attention``, ``gather`` (of one operand, for an operation that is the framework's), ``edge_map`` (a message or
+scores for such an operation), ``softmax``, ``scatter.*``, ``segment.*``, ``spmm.*`` and ``matmul.*``. A message that the
+framework computes itself is counted once under ``propagate``, with the reason.
 """
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import torch_geometric.nn
 import torch_geometric.utils
 from torch_geometric.edge_index import EdgeIndex
-from torch_geometric.nn.aggr import base as aggregation
 from torch_geometric.nn.conv import MessagePassing
 
 from ..patch import Patches
+from . import inplace  # noqa: F401  (what it has is found by lazy tensors)
 from .gather import lazy_gather
-from .lazy import LazyMessage
+from .host import GRAPHS
 from .matmul import fused_matmul, fused_spmm
-from .reduce import GRAPHS, reduce_message
+from .scatter import fused_scatter, fused_segment, fused_softmax
 
 _patches: Patches | None = None
-_spmm: tuple | None = None  # ours, PyG's
+_replaced: list[tuple[Callable, Callable]] = []  # ours, PyG's
 
 
 def activate() -> None:
     """Put our kernels under PyG. Nothing if they are there already."""
-    global _patches, _spmm
+    global _patches
     if _patches is not None:
         return
     _patches = patches = Patches()
     patches.set(MessagePassing, "_index_select_safe", lazy_gather(MessagePassing._index_select_safe))
-    patches.set(aggregation, "scatter", _scriptable(_scatter(aggregation.scatter), aggregation.scatter))
     patches.set(EdgeIndex, "matmul", fused_matmul(EdgeIndex.matmul))
-    original = torch_geometric.utils.spmm
-    _spmm = (_scriptable(fused_spmm(original), original), original)
-    for module, name in _globals_that_are(original):
-        patches.set(module, name, _spmm[0])
+    utils = torch_geometric.utils
+    for fuse, original in ((fused_spmm, utils.spmm), (fused_scatter, utils.scatter), (fused_segment, utils.segment),
+                           (fused_softmax, utils.softmax)):
+        function = _scriptable(fuse(original), original)
+        _replaced.append((function, original))
+        for module, name in _globals_that_are(original):
+            patches.set(module, name, function)
 
 
 def deactivate() -> None:
     """Restore every attribute of PyG and forget all graphs. Nothing if our kernels are not there."""
-    global _patches, _spmm
+    global _patches
     if _patches is not None:
         _patches.undo()
-    if _spmm is not None:
-        for module, name in _globals_that_are(_spmm[0]):  # modules that were imported in between
-            setattr(module, name, _spmm[1])
-    _patches = _spmm = None
+    for function, original in _replaced:
+        for module, name in _globals_that_are(function):  # modules that were imported in between
+            setattr(module, name, original)
+    _patches = None
+    _replaced.clear()
     GRAPHS.clear()
 
 
 def forget() -> None:
     """Forget all graphs. Needed only after writes to an edge index that PyTorch cannot see (see ``graphs``)."""
     GRAPHS.clear()
-
-
-def _scatter(original):
-    def scatter(src, index, dim=0, dim_size=None, reduce="sum"):
-        if type(src) is LazyMessage:
-            out = reduce_message(src, index, dim, dim_size, reduce)
-            if out is not NotImplemented:
-                return out
-            src = src._recipe.value("computed already")
-        return original(src, index, dim, dim_size, reduce)
-
-    return scatter
 
 
 def _scriptable(function, original):

@@ -1,13 +1,17 @@
 """From PyG's index tensors to a ``Graph``, found again at the next call.
 
 PyG has no graph object that lives from call to call: ``propagate`` sees index tensors, and layers that add self loops
-or normalise make new ones at every call. A graph is therefore found by content, in three steps, cheapest first:
+or normalise make new ones at every call. An index tensor is therefore known by content, found in three steps, cheapest
+first:
 
-1. *Sample*. Sizes and ``SAMPLES`` evenly spaced entries of both tensors are the dictionary key. Of a graph with at
-   most ``WHOLE`` edges all entries are the key, and the search ends here.
-2. *Provenance*. The entry remembers, weakly, which tensors had this content and their version counters. The same
+1. *Sample*. Its length and ``SAMPLES`` evenly spaced entries are the dictionary key. Of an index with at most
+   ``WHOLE`` entries all are the key, and the search ends here.
+2. *Provenance*. The store remembers, weakly, which tensors had this content and their version counters. The same
    tensor at the same version and address has the same content.
-3. *Content*. Otherwise every entry is compared with the store's own copy, 1 ms for 2 million edges.
+3. *Content*. Otherwise every entry is compared with the store's own copy, half a millisecond for 2 million edges.
+
+A graph belongs to its two indices. What asks for one end alone (a reduction of edge features) is served by any graph that
+has this index as an end.
 
 A pointer or a hash alone is never believed. What PyTorch's version counter does not see (writes through ``.data``,
 through a NumPy array that shares the memory, or from another process) is noticed only if it reaches a sampled entry;
@@ -23,14 +27,15 @@ from collections.abc import Callable
 
 import numpy as np
 import psutil
+import torch
 from torch import Tensor
 
 from ...ops.graph import Graph
 
 WHOLE = 512
 SAMPLES = 64
-_SAME_SAMPLE = 4  # entries kept under one key: different graphs whose samples agree
-_SIGHTINGS = 4  # tensors remembered for one entry: layers often see one content in several tensors
+_SAME_SAMPLE = 4  # indices kept under one key: different contents whose samples agree
+_SIGHTINGS = 4  # tensors remembered for one content: layers often see it in several tensors
 
 
 def default_capacity() -> int:
@@ -44,50 +49,58 @@ def default_capacity() -> int:
 
 
 class _Sighting:
-    """One pair of index tensors that had an entry's content, held weakly."""
+    """A tensor that had an index's content: it, or what it is a view of, held weakly."""
 
-    __slots__ = ("owners", "state")
+    __slots__ = ("owner", "state")
 
-    def __init__(self, owners: tuple, state: tuple, when_gone: Callable | None):
-        self.owners = tuple(weakref.ref(owner, when_gone) for owner in owners)
+    def __init__(self, owner: Tensor, state: tuple, when_gone: Callable | None):
+        self.owner = weakref.ref(owner, when_gone)
         self.state = state
 
-    def matches(self, owners: tuple, state: tuple) -> bool:
-        return self.state == state and all(ref() is owner for ref, owner in zip(self.owners, owners))
 
+class _Index:
+    """One content of an index tensor, and the graphs that have it as their first index.
 
-class _Entry:
-    __slots__ = ("graph", "copies", "sightings", "nbytes")
+    copy: the content; None if it is too large to keep. graphs: by kind, second index and shape. ends: for a number of
+    nodes, a graph that has this index as an end, and whether as its rows.
+    """
 
-    def __init__(self, graph: Graph, copies: tuple[Tensor, Tensor] | None, nbytes: int):
-        self.graph, self.copies, self.nbytes, self.sightings = graph, copies, nbytes, []
+    __slots__ = ("key", "copy", "sightings", "graphs", "ends", "nbytes", "__weakref__")
+
+    def __init__(self, key: tuple, copy: Tensor | None):
+        self.key, self.copy = key, copy
+        self.sightings: list[_Sighting] = []
+        self.graphs: dict[tuple, Graph] = {}
+        self.ends: dict[int, tuple[Graph, bool]] = {}
+        self.nbytes = 0 if copy is None else copy.nbytes + len(key[-1])
 
 
 class GraphStore:
     """Graphs by the content of their index tensors, least recently used out first.
 
-    Entries within ``capacity`` bytes (structure, its transpose, and the copy for comparison) are kept; no tensor of the
-    user is. A structure larger than ``capacity`` has no copy, is known by provenance only, and goes when its index
-    tensors do. Safe to use from several threads.
+    What takes up to ``capacity`` bytes (structures, their transposes, and the copies for comparison) is kept; no tensor
+    of the user is. An index too large for ``capacity`` has no copy, is known by provenance only, and goes with its graphs
+    when its tensors do. Safe to use from several threads.
     """
 
     def __init__(self, capacity: int | None = None):
         self.capacity = default_capacity() if capacity is None else capacity
-        self._entries: OrderedDict[tuple, list[_Entry]] = OrderedDict()
+        self._indices: OrderedDict[tuple, list[_Index]] = OrderedDict()
         self._nbytes = 0
         self._lock = threading.RLock()
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the entries that count against ``capacity``."""
+        """Bytes that count against ``capacity``."""
         return self._nbytes
 
     def __len__(self) -> int:
-        return sum(map(len, self._entries.values()))
+        """Number of graphs."""
+        return sum(len(index.graphs) for same in self._indices.values() for index in same)
 
     def clear(self) -> None:
         with self._lock:
-            self._entries.clear()
+            self._indices.clear()
             self._nbytes = 0
 
     def find(self, kind: str, first: Tensor, second: Tensor, shape: tuple[int, int], owner: Tensor | None = None) -> Graph:
@@ -103,97 +116,142 @@ class GraphStore:
         Raises:
             ValueError: an index is out of range, or the pointers are not those of a CSR structure.
         """
-        whole = first.numel() <= WHOLE and second.numel() <= WHOLE
-        key = (kind, shape, first.numel(), second.numel(), first.dtype, second.dtype, _sample(first), _sample(second))
-        owners, state = (None, None) if whole else _provenance(first, second, owner)
         with self._lock:
-            same_sample = self._entries.get(key)
-            if same_sample is not None:
-                self._entries.move_to_end(key)
-                for entry in same_sample:
-                    if whole or (owners is not None and any(s.matches(owners, state) for s in entry.sightings)):
-                        return entry.graph
-                for entry in same_sample:
-                    if entry.copies is not None and _equal(first, entry.copies[0]) and _equal(second, entry.copies[1]):
-                        self._remember(key, entry, owners, state)
-                        return entry.graph
-        return self._add(key, kind, first, second, shape, owners, state)
+            one = self._index(first, owner)
+            other = one if second is first else self._index(second, owner)
+            graph = one.graphs.get((kind, other, shape))
+        return self._add(one, other, kind, shape, first, second) if graph is None else graph
 
-    def _add(self, key, kind, first, second, shape, owners, state) -> Graph:
-        graph = _build(kind, first, second, shape)
-        size = graph.indices.element_size()
-        nbytes = (first.nbytes + second.nbytes
-                  + 2 * size * (2 * graph.num_edges + shape[0] + shape[1]) + len(key[-1]) + len(key[-2]))
-        fits = nbytes <= self.capacity
-        if not fits and owners is None:
-            return graph
-        entry = _Entry(graph, (first.clone(), second.clone()) if fits else None, nbytes if fits else 0)
+    def find_either(self, first: Tensor, second: Tensor, shape: tuple[int, int]) -> tuple[Graph, bool]:
+        """``find("coo", first, second, shape)``, or the transpose if that is known already; whether it is the former."""
         with self._lock:
-            self._remember(key, entry, owners, state)
-            same_sample = self._entries.setdefault(key, [])
-            self._entries.move_to_end(key)
-            same_sample.append(entry)
-            self._nbytes += entry.nbytes
-            if len(same_sample) > _SAME_SAMPLE:
-                self._nbytes -= same_sample.pop(0).nbytes
+            one, other = self._index(first, None), self._index(second, None)
+            if ("coo", one, shape[::-1]) in other.graphs and ("coo", other, shape) not in one.graphs:
+                return other.graphs["coo", one, shape[::-1]], False
+        return self.find("coo", first, second, shape), True
+
+    def find_end(self, index: Tensor, size: int) -> Graph:
+        """A graph whose edges go into rows ``index``, of which there are ``size``. Raises as ``find``."""
+        with self._lock:
+            one = self._index(index, None)
+            found = one.ends.get(size)
+        if found is None:
+            return self._add(one, one, "coo", (size, size), index, index)
+        return found[0] if found[1] else found[0].transpose()
+
+    def find_segments(self, ptr: Tensor, count: int) -> Graph:
+        """A graph whose rows are the segments of ``count`` edges that pointers give. Raises as ``find``."""
+        return self.find("segments", ptr, ptr, (max(ptr.numel() - 1, 0), count))
+
+    def _index(self, index: Tensor, owner: Tensor | None) -> _Index:
+        """The content of ``index``, which becomes the most recently used. The lock is held."""
+        length = index.numel()
+        whole = length <= WHOLE
+        values = index.numpy()
+        sample = values if whole else values[::-(-length // SAMPLES)]
+        key = (length, index.dtype, sample.tobytes())
+        same_sample = self._indices.get(key)
+        if same_sample is not None:
+            self._indices.move_to_end(key)
+            if whole:
+                return same_sample[0]
+        elif whole:
+            return self._new(key, index)
+        state = None
+        if not index.is_inference():
+            if owner is None:
+                owner = index if index._base is None else index._base
+            state = (index._version, index.data_ptr(), index.stride())
+            for known in same_sample or ():
+                for sighting in known.sightings:
+                    if sighting.state == state and sighting.owner() is owner:
+                        return known
+        for known in same_sample or ():
+            if known.copy is not None and np.array_equal(values, known.copy.numpy()):  # 8 times as fast as torch.equal
+                break
+        else:
+            known = self._new(key, index)
+        if state is not None:
+            when_gone = None if known.copy is not None else self._forgetter(known)
+            known.sightings = [_Sighting(owner, state, when_gone), *known.sightings[:_SIGHTINGS - 1]]
+        return known
+
+    def _new(self, key: tuple, index: Tensor) -> _Index:
+        # a graph and its transpose take about four numbers per edge beside the copy
+        fits = index.numel() <= WHOLE or 3 * index.nbytes <= self.capacity
+        with torch.inference_mode(False):
+            known = _Index(key, index.clone() if fits else None)
+        same_sample = self._indices.setdefault(key, [])
+        same_sample.append(known)
+        self._nbytes += known.nbytes
+        if len(same_sample) > _SAME_SAMPLE:
+            self._drop(same_sample[0])
+        return known
+
+    def _add(self, one: _Index, other: _Index, kind: str, shape: tuple[int, int], first: Tensor, second: Tensor) -> Graph:
+        try:
+            graph = _build(kind, first, second, shape)
+        except ValueError:
+            with self._lock:
+                for index in {one, other}:
+                    if not index.ends and not index.graphs:
+                        self._drop(index)
+            raise
+        with self._lock:
+            if not (self._knows(one) and self._knows(other)):  # dropped by another thread meanwhile
+                return graph
+            known = one.graphs.setdefault((kind, other, shape), graph)
+            if known is not graph:
+                return known
+            if kind == "coo":
+                one.ends[shape[0]] = graph, True
+                if other is not one:
+                    other.ends.setdefault(shape[1], (graph, False))
+            if one.copy is not None:
+                nbytes = 2 * graph.indices.element_size() * (2 * graph.num_edges + sum(shape))
+                one.nbytes += nbytes
+                self._nbytes += nbytes
             while self._nbytes > self.capacity:
-                _, evicted = self._entries.popitem(last=False)
-                self._nbytes -= sum(old.nbytes for old in evicted)
+                self._drop(next(iter(self._indices.values()))[0])
         return graph
 
-    def _remember(self, key, entry: _Entry, owners, state) -> None:
-        if owners is None:
+    def _knows(self, index: _Index) -> bool:
+        return index in self._indices.get(index.key, ())
+
+    def _drop(self, index: _Index) -> None:
+        """Forget one content with its graphs. The lock is held."""
+        if not self._knows(index):
             return
-        when_gone = None
-        if entry.copies is None:
-            store, this = weakref.ref(self), weakref.ref(entry.graph)
+        same_sample = self._indices[index.key]
+        same_sample.remove(index)
+        if not same_sample:
+            del self._indices[index.key]
+        self._nbytes -= index.nbytes
+        gone = set(index.graphs.values())
+        index.graphs.clear()
+        index.ends.clear()
+        for same_sample in self._indices.values():
+            for other in same_sample:
+                lost = [key for key in other.graphs if key[1] is index]
+                gone.update(other.graphs.pop(key) for key in lost)
+                other.ends = {size: end for size, end in other.ends.items() if end[0] not in gone}
 
-            def when_gone(_):
-                if store() is not None:
-                    store()._drop(key, this())
+    def _forgetter(self, index: _Index) -> Callable:
+        store, this = weakref.ref(self), weakref.ref(index)
 
-        entry.sightings = [_Sighting(owners, state, when_gone), *entry.sightings[:_SIGHTINGS - 1]]
+        def forget(_):
+            if store() is not None and this() is not None:
+                with store()._lock:
+                    store()._drop(this())
 
-    def _drop(self, key, graph: Graph | None) -> None:
-        with self._lock:
-            kept = [entry for entry in self._entries.get(key, ()) if entry.graph is not graph]
-            if kept:
-                self._entries[key] = kept
-            else:
-                self._entries.pop(key, None)
+        return forget
 
 
 def _build(kind: str, first: Tensor, second: Tensor, shape: tuple[int, int]) -> Graph:
     if kind == "coo":
         return Graph.from_coo(first, second, shape)
+    if kind == "segments":
+        return Graph.from_csr(first, torch.arange(shape[1]), shape)
     if kind == "csr":
         return Graph.from_csr(first, second, shape)
     return Graph.from_csr(first, second, shape[::-1]).transpose()
-
-
-def _sample(index: Tensor) -> bytes:
-    length = index.numel()
-    if length > WHOLE:
-        index = index[::-(-length // SAMPLES)]
-    return index.numpy().tobytes()
-
-
-def _equal(index: Tensor, copy: Tensor) -> bool:
-    return np.array_equal(index.numpy(), copy.numpy())  # an eighth of the time of torch.equal
-
-
-def _provenance(first: Tensor, second: Tensor, owner: Tensor | None) -> tuple:
-    """``(owners, state)``: the tensors whose life and versions stand for the content; Nones if there are no versions."""
-    if first.is_inference() or second.is_inference():
-        return None, None
-    if owner is None:
-        owners = (_base(first), _base(second))
-    else:
-        owners = (owner,)
-    state = (first._version, second._version, first.data_ptr(), second.data_ptr(), first.stride(), second.stride())
-    return owners, state
-
-
-def _base(index: Tensor) -> Tensor:
-    base = index._base
-    return index if base is None else base

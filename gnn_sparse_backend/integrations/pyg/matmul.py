@@ -11,8 +11,8 @@ from torch_geometric.edge_index import EdgeIndex
 from ...ops.checks import FLOATING
 from ...ops.spmm import spmm
 from ..counters import fallback, ours
-from .gather import transformed
-from .reduce import GRAPHS
+from ..lazy import transformed
+from .host import GRAPHS
 
 _REDUCES = {"sum": "sum", "add": "sum", "mean": "mean"}
 _LAYOUTS = {torch.sparse_csr: "csr", torch.sparse_csc: "csc", torch.sparse_coo: "coo"}

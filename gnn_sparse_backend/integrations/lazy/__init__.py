@@ -1,0 +1,61 @@
+"""Lazy tensors: what a layer computes for every edge, not computed until it is known what for.
+
+Layers of every framework gather node features to edges, do arithmetic there, and reduce the result into nodes. The tensors in
+between have a row per edge and are most of the memory traffic. Here a gather gives a ``LazyTensor``, arithmetic on it
+gives another, and a reduction or a softmax over edges of it runs one kernel; whatever else is done with one computes it.
+
+A framework says how it knows its edges (``End``, ``Host`` in ``ends.py``), and calls three functions::
+
+    lazy = gather(host, end, x)                     # instead of x[index]: (E, ...) from x (n, ...)
+    out = reduced(lazy, rows, "sum")                # instead of a scatter of it; None: take value(lazy, reason)
+    p = softmaxed(lazy, rows, framework_softmax)    # instead of a softmax over edges; None as above
+
+With a graph object instead of index tensors an end is the graph and a side of it, and the host hands that graph back::
+
+    class GraphEnd(End):
+        def __init__(self, graph, side):            # side: 0 destinations, 1 sources
+            super().__init__((id(graph), side), graph.num_edges, graph.shape[side])
+            self.graph, self.side = graph, side
+
+        def gather(self, x): ...                    # the framework's own x[destination or source of each edge]
+
+    class GraphHost(Host):
+        name = "dgl"                                # in errors: gnn_sparse_backend.disable("dgl")
+
+        def graph(self, rows, columns):             # columns is None where only the rows matter
+            return rows.graph if rows.side == 0 else rows.graph.transpose()
+
+        def either(self, first, second):
+            return first.graph, first.side == 0
+
+        def ours(self, operator): ...
+        def fallback(self, reason): ...
+
+Ordinary tensors (E, ...) that a lazy one is combined with are in the order of ``Graph``'s edges, the user's. What is
+gathered must be a dense floating tensor of a type with kernels, on the CPU, with features, and nothing may be tracing or
+transforming the operations: ``why_not`` says.
+
+    terms.py        the messages that lazy tensors stand for, each made once
+    ends.py         which node each edge has at an end; the framework
+    modes.py        the state of PyTorch that decides what an operation records
+    recipes.py      how to compute a tensor: the message, its operands, and where they stand
+    shapes.py       views of messages
+    stages.py       sums over features, softmax over edges, products with values
+    arithmetic.py   arithmetic on recipes, with PyTorch's rules for shapes and types
+    tensor.py       LazyTensor
+    handlers.py     which functions of PyTorch keep a tensor lazy
+    reductions.py   reduced, softmaxed
+"""
+from .ends import End, Host
+from .handlers import keep
+from .modes import transformed
+from .recipes import gathered
+from .reductions import reduced, softmaxed, why_not
+from .tensor import LazyTensor, lazy_tensor, materialise, value
+
+__all__ = ["End", "Host", "LazyTensor", "gather", "keep", "materialise", "reduced", "softmaxed", "transformed", "value", "why_not"]
+
+
+def gather(host: Host, end: End, x) -> LazyTensor:
+    """``x`` (end.size, ...) at an end of the edges, (end.count, ...): lazy. For operands that ``why_not`` lets through."""
+    return lazy_tensor(gathered(host, end, x))

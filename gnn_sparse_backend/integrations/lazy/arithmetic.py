@@ -1,0 +1,217 @@
+"""Arithmetic on lazy tensors, with PyTorch's rules for shapes and types.
+
+Every function returns a recipe or an ordinary tensor, or ``NotImplemented`` where the operands have to be computed first.
+"""
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from .recipes import ALL, EDGE, SCALAR, Pointwise, Recipe, number, version
+from .stages import Score, Softmax, Weighted
+from .terms import BARE
+
+_SMALL = 1 << 16
+_SCALARS = (int, float, bool)
+_promote = functools.lru_cache(maxsize=None)(torch.promote_types)
+
+
+def unary(op: str, recipe: Recipe, constants: tuple[float, ...] = ()):
+    """A function of each feature."""
+    if not recipe.pending():
+        return NotImplemented
+    if type(recipe) is Weighted:
+        recipe = recipe.pointwise()
+    if type(recipe) is Score and op == "neg":
+        return _scaled("mul", recipe, -1.0, False) or NotImplemented
+    if type(recipe) is not Pointwise:
+        return NotImplemented
+    return recipe.alike(term=recipe.term.unary(op, constants))
+
+
+def binary(op: str, first, second):
+    """``op`` of two operands, of which one at least is a recipe; the other may be a recipe, a tensor or a number."""
+    if not isinstance(first, Recipe):
+        return _binary(op, second, first, True)
+    if not isinstance(second, Recipe):
+        return _binary(op, first, second, False)
+    first, second = _usable(first), _usable(second)
+    if isinstance(first, Recipe) and isinstance(second, Recipe):
+        return _two(op, first, second)
+    if isinstance(first, Recipe):
+        return _binary(op, first, second, False)
+    return _binary(op, second, first, True) if isinstance(second, Recipe) else NotImplemented
+
+
+def summed(recipe: Recipe, dims, keepdim: bool):
+    """The sum over feature dimensions ``dims``, an int or several."""
+    rank = len(recipe.shape)
+    dims = (dims,) if type(dims) is int else dims
+    if type(recipe) is not Pointwise or not recipe.plain or not recipe.pending() or not isinstance(dims, (tuple, list)):
+        return NotImplemented
+    if not dims or any(type(dim) is not int or not -rank <= dim < rank or dim % rank == 0 for dim in dims):
+        return NotImplemented
+    gone = {dim % rank for dim in dims}
+    if len(gone) != len(dims):
+        return NotImplemented
+    reduced = tuple(at in gone for at in range(1, rank))
+    kept = [(1 if at in gone else extent) for at, extent in enumerate(recipe.shape) if keepdim or at not in gone]
+    return Score(recipe, reduced, torch.Size(kept))
+
+
+def _usable(recipe: Recipe):
+    """A recipe to build on, or the tensor where it has been computed."""
+    tensor = recipe.settled()
+    return recipe if tensor is None else tensor
+
+
+def _two(op: str, first: Recipe, second: Recipe):
+    if not (first.pending() and second.pending()) or len(first.shape) != len(second.shape) \
+            or first.shape[0] != second.shape[0]:
+        return NotImplemented
+    if op == "mul" and Softmax in (type(first), type(second)):
+        weighted = _weighted(first, second)
+        if weighted is not None:
+            return weighted
+    first, second = _pointwise(first), _pointwise(second)
+    if type(first) is not Pointwise or type(second) is not Pointwise:
+        # a score or a softmax is a small tensor of its own
+        return _binary(op, first, second, False) if type(first) is Pointwise else \
+            _binary(op, second, first, True) if type(second) is Pointwise else getattr(torch, op)(first, second)
+    if not (first.plain and second.plain):
+        return NotImplemented
+    inner, dtype = _broadcast(first.inner, second.inner), _promote(first.dtype, second.dtype)
+    if inner is None or any(one.dtype is not dtype and not one.bare for one in (first, second)):
+        return NotImplemented
+    return _merged(op, first, second, inner, dtype, False)
+
+
+def _binary(op: str, recipe: Recipe, other, flipped: bool):
+    """``op`` of a recipe and a tensor or number; of the other way round where ``flipped``."""
+    if not recipe.pending():
+        return NotImplemented
+    if type(recipe) is Score:
+        scaled = _scaled(op, recipe, other, flipped)
+        if scaled is not None:
+            return scaled
+    recipe = _pointwise(recipe)
+    if type(recipe) is not Pointwise or not recipe.plain:
+        return NotImplemented
+    operand = _operand(recipe, other)
+    if operand is None:
+        return NotImplemented
+    if operand.dtype is not recipe.dtype and not recipe.bare:
+        return NotImplemented  # what is computed already would have been rounded to its own type
+    inner = _broadcast(recipe.inner, operand.inner)
+    return NotImplemented if inner is None else _merged(op, recipe, operand, inner, operand.dtype, flipped)
+
+
+def _pointwise(recipe: Recipe) -> Pointwise | Tensor:
+    """The message that a recipe is, or its tensor where it is a score or a softmax."""
+    if type(recipe) is Weighted:
+        return recipe.pointwise()
+    return recipe if type(recipe) is Pointwise else recipe.value("a score or a softmax in an expression")
+
+
+def _operand(recipe: Pointwise, other) -> Pointwise | None:
+    """``other`` as a message of its own beside ``recipe``, of the type that the result has; None if it cannot be one."""
+    kind, shape, dtype = type(other), recipe.shape, recipe.dtype
+    if kind in _SCALARS:
+        return _message(recipe, number(other, dtype), SCALAR, (), dtype)
+    if kind is not Tensor and kind is not Parameter or not other.is_cpu or other.layout is not torch.strided \
+            or other.is_complex():
+        return None
+    given, rank = tuple(other.shape), len(shape)
+    if 0 in given[1:]:
+        return None
+    if not given:
+        if other.dtype is not dtype:
+            other = other.to(dtype)
+        return _message(recipe, _snapshot(other), ALL, (), dtype)
+    dtype = dtype if other.dtype is dtype else _promote(dtype, other.dtype)
+    if len(given) < rank:
+        return _message(recipe, _snapshot(other), ALL, given, dtype)
+    if len(given) > rank:
+        return None
+    if given[0] == shape[0]:
+        return _message(recipe, other, EDGE, given[1:], dtype)
+    if given[0] == 1:
+        return _message(recipe, _snapshot(other), ALL, given[1:], dtype)
+    return None
+
+
+def _message(like: Pointwise, x: Tensor, place: str, dims: tuple[int, ...], dtype) -> Pointwise:
+    return Pointwise(like.host, like.shape, dtype, (x,), (version(x),), BARE, (place,), (dims,), dims)
+
+
+def _snapshot(x: Tensor) -> Tensor:
+    """A parameter as it is now: an optimiser writes to it between the forward pass and a later look at the result."""
+    return x.clone() if x.is_leaf and x.requires_grad and x.numel() <= _SMALL else x
+
+
+def _merged(op: str, first: Pointwise, second: Pointwise, inner: tuple, dtype, flipped: bool) -> Pointwise:
+    """``op`` of two messages, an operand that both have taken once."""
+    operands, versions, places, dims = list(first.operands), list(first.versions), list(first.places), list(first.dims)
+    numbers = []
+    for x, seen, place, own in zip(second.operands, second.versions, second.places, second.dims):
+        for at, known in enumerate(operands):
+            if known is x and versions[at] == seen and dims[at] == own and _same_place(places[at], place):
+                break
+        else:
+            at = len(operands)
+            operands.append(x)
+            versions.append(seen)
+            places.append(place)
+            dims.append(own)
+        numbers.append(at)
+    term = first.term.binary(op, second.term, tuple(numbers), flipped)
+    return Pointwise(first.host, torch.Size((first.shape[0], *inner)), dtype, tuple(operands), tuple(versions), term,
+                     tuple(places), tuple(dims), inner)
+
+
+def _same_place(one, other) -> bool:
+    return one is other or type(one) is not str and type(other) is not str and one.key == other.key
+
+
+def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] | None:
+    if one == other:
+        return one
+    try:
+        return tuple(torch.broadcast_shapes(one, other))
+    except RuntimeError:
+        return None
+
+
+def _scaled(op: str, score: Score, other, flipped: bool) -> Score | None:
+    """A score times a number, which goes below the sum; None if this is something else."""
+    message, kind = score.message, type(other)
+    if op == "div" and not flipped and kind in _SCALARS and other:
+        return _scaled("mul", score, 1.0 / other, False)
+    if op != "mul":
+        return None
+    if kind is Tensor or kind is Parameter:
+        if other.numel() != 1 or other.dim() > len(score.shape) or other.dtype is not score.dtype:
+            return None
+        other = _snapshot(other).reshape(())
+    operand = _operand(message, other)
+    if operand is None:
+        return None
+    return Score(_merged("mul", message, operand, message.inner, message.dtype, False), score.reduced, score.shape)
+
+
+def _weighted(first: Recipe, second: Recipe) -> Weighted | None:
+    """The product of a softmax and a message, to become an attention; None if it is none."""
+    weights, values, weights_first = (first, second, True) if type(first) is Softmax else (second, first, False)
+    if type(values) is not Pointwise or not values.plain:
+        return None
+    if values.dtype is not weights.dtype:
+        if not values.bare or _promote(values.dtype, weights.dtype) is not weights.dtype:
+            return None
+        values = values.alike(dtype=weights.dtype)
+    inner = _broadcast(values.inner, tuple(weights.shape[1:]))
+    if inner is None:
+        return None
+    return Weighted(weights, values, weights_first, torch.Size((values.shape[0], *inner)))

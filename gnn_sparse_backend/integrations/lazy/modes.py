@@ -1,0 +1,48 @@
+"""The state of PyTorch that an operation runs in, as far as it decides what the operation records."""
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch.autograd import forward_ad
+from torch.autograd.graph import saved_tensors_hooks
+
+_grad_enabled, _inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
+_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+_transforms, _dispatch_modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
+
+
+def transformed() -> str | None:
+    """What makes the current operations more than plain eager execution, or None."""
+    if _transforms():
+        return "a torch.func transform is active"
+    if _dispatch_modes():
+        return "a torch dispatch mode is active"
+    if forward_ad._current_level >= 0:
+        return "forward-mode differentiation is active"
+    if torch.jit.is_tracing():
+        return "torch.jit is tracing"
+    if torch.compiler.is_compiling():
+        return "torch.compile is tracing"
+    return None
+
+
+def mode() -> tuple:
+    """(gradients are recorded, inference mode, hooks for saved tensors, something transforms operations).
+
+    The hooks tell whether this is inside a checkpointed region or under an offload to another device.
+    """
+    return (_grad_enabled(), _inference(), _hooks(True),
+            _transforms() or _dispatch_modes() > 0 or forward_ad._current_level >= 0)
+
+
+@contextlib.contextmanager
+def restored(before: tuple):
+    """Run in a mode that ``mode`` returned, but for transformations, which cannot be restored."""
+    grad, inference, hooks, _ = before
+    with torch.inference_mode(inference), torch.set_grad_enabled(grad), saved_tensors_hooks(*hooks or (_same, _same)):
+        yield
+
+
+def _same(tensor):
+    return tensor

@@ -1,0 +1,262 @@
+"""How to compute a tensor of one row per edge: kept instead of the tensor until somebody wants its values."""
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from ...ops.form import form
+from ...ops.message_autograd import aggregate, edge_map
+from .ends import End, Host
+from .modes import mode, restored, transformed
+from .terms import BARE, Term
+
+EDGE, ALL, SCALAR = "edge", "all", "scalar"
+"""Places of operands beside the ends: a row per edge, the same for all edges, a number of the user's program."""
+
+_SUM_OF_EDGES = form("x0", ("edge",), "sum")
+
+
+class Recipe:
+    """What is common to all stages of a message.
+
+    Attributes:
+        host: the framework.
+        shape, dtype: of the tensor, (E, ...).
+        operands: every tensor that the values depend on.
+        versions: of the operands, when they came in.
+        mode: in which the operation was asked for.
+        computed: the tensor, once somebody has wanted it.
+        used: whether it is a part of other recipes, or was reduced.
+        base: where this is a view of another recipe, ``(recipe, function)``: the function of its tensor, which shares
+            memory with it.
+    """
+
+    __slots__ = ("host", "shape", "dtype", "operands", "versions", "mode", "computed", "used", "base")
+
+    def __init__(self, host: Host, shape: torch.Size, dtype: torch.dtype, operands: tuple[Tensor, ...], versions: tuple):
+        self.host, self.shape, self.dtype, self.operands, self.versions = host, shape, dtype, operands, versions
+        self.mode = mode()
+        self.computed = self.base = None
+        self.used = False
+
+    def settled(self) -> Tensor | None:
+        """The tensor if it has been computed, or that which this is a view of."""
+        if self.computed is None and self.base is not None and self.base[0].settled() is not None:
+            self.value("")
+        return self.computed
+
+    def pending(self) -> bool:
+        """Whether the tensor may still become part of an operator: nobody has looked at it, and the mode that it was
+        asked for in is the mode now."""
+        return self.settled() is None and self.mode == mode()
+
+    def value(self, reason: str) -> Tensor:
+        """The tensor, computed once, in the mode in which it was asked for."""
+        if self.computed is None:
+            if self.base is None:
+                self.check_unmodified()
+            if self.mode == mode():
+                self.computed = self._compute(reason)
+            else:
+                with restored(self.mode):
+                    self.computed = self._compute(reason)
+        return self.computed
+
+    def value_below_autograd(self, reason: str) -> Tensor:
+        """The tensor without its history, for code that PyTorch calls below autograd."""
+        if self.computed is not None:
+            return self.computed.detach()
+        self.check_unmodified()
+        with torch.no_grad():
+            return self.on(tuple(x.detach() for x in self.operands))._compute(reason)
+
+    def check_unmodified(self) -> None:
+        """Raise if what the message is made of was written to since: its values at the time of the gather are lost."""
+        if self.versions != tuple([version(x) for x in self.operands]) or any(end.modified() for end in self.ends()):
+            raise RuntimeError(
+                "gnn_sparse_backend computes messages between nodes only when they are used, but the node features, "
+                "the edge features or the edge index were modified in place in between; modify a clone instead, or run "
+                f"this layer with the backend off: gnn_sparse_backend.disable({self.host.name!r})")
+
+    def _compute(self, reason: str) -> Tensor:
+        if self.base is not None:
+            recipe, view = self.base
+            return view(recipe.value(reason))
+        if transformed() is None:
+            try:
+                value, operator = self.run()
+            except ValueError:  # an index is out of range: the framework says so in its own words
+                reason = "an index is out of range"
+            else:
+                self.host.ours(operator)
+                return value
+        self.host.fallback(reason)
+        return self.reference()
+
+    def ends(self) -> tuple[End, ...]:
+        """The distinct ends that operands stand at."""
+        raise NotImplementedError
+
+    def on(self, operands: tuple[Tensor, ...]) -> Recipe:
+        """The same recipe for other operands of the same shapes and types."""
+        raise NotImplementedError
+
+    def run(self) -> tuple[Tensor, str]:
+        """The tensor by our kernels, and what to count it as. Raises ValueError where an index is out of range."""
+        raise NotImplementedError
+
+    def reference(self) -> Tensor:
+        """The tensor by the framework's own operations, as the user's program has them."""
+        raise NotImplementedError
+
+
+class Pointwise(Recipe):
+    """A message: a scalar expression, feature by feature, of operands at ends, at edges, or the same for all.
+
+    Attributes:
+        term: the expression.
+        places: for each operand an ``End``, ``EDGE``, ``ALL`` or ``SCALAR``.
+        dims: for each operand the shape in which its features are read; they broadcast as in NumPy.
+        inner: the broadcast features. ``shape`` has as many features, maybe in other dimensions.
+    """
+
+    __slots__ = ("term", "places", "dims", "inner")
+
+    def __init__(self, host, shape, dtype, operands, versions, term: Term, places: tuple, dims: tuple, inner: tuple):
+        super().__init__(host, shape, dtype, operands, versions)
+        self.term, self.places, self.dims, self.inner = term, places, dims, inner
+
+    def alike(self, **changes) -> Pointwise:
+        """This recipe, asked for now, with some attributes changed."""
+        now = {name: changes.get(name, getattr(self, name)) for name in _ATTRIBUTES}
+        return Pointwise(**now)
+
+    def on(self, operands):
+        return self.alike(operands=operands, versions=tuple(map(version, operands)))
+
+    @property
+    def plain(self) -> bool:
+        """Whether ``shape`` is that of the broadcast features."""
+        return self.shape[1:] == self.inner
+
+    @property
+    def bare(self) -> bool:
+        """Whether this is a gather alone."""
+        return self.term is BARE and type(self.places[0]) is not str
+
+    def ends(self):
+        found: list[End] = []
+        for place in self.places:
+            if type(place) is not str and not any(place.key == end.key for end in found):
+                found.append(place)
+        return tuple(found)
+
+    def arguments(self) -> list[Tensor]:
+        """The operands as kernels take them: of one type (numbers keep theirs), and in their shapes."""
+        dtype, arguments = self.dtype, []
+        for x, place, dims in zip(self.operands, self.places, self.dims):
+            if place is SCALAR:
+                arguments.append(x)
+                continue
+            if x.dtype is not dtype:
+                x = x.to(dtype)
+            if place is ALL:
+                arguments.append(x if x.shape == dims else x.reshape(dims))
+            else:
+                arguments.append(x if x.shape[1:] == dims else x.reshape(x.shape[0], *dims))
+        return arguments
+
+    def at(self, rows: End | None) -> tuple[tuple[str, ...], End | None] | None:
+        """The places of the operands, and the end that is not ``rows``; None if there is more than one of those."""
+        columns, places = None, []
+        for place in self.places:
+            if type(place) is str:
+                places.append(ALL if place is SCALAR else place)
+            elif rows is not None and place.key == rows.key:
+                places.append("row")
+            elif columns is None or columns.key == place.key:
+                columns = place
+                places.append("column")
+            else:
+                return None
+        return tuple(places), columns
+
+    def run(self):
+        if self.bare:
+            value = gather(self.host, self.places[0], self.operands[0])
+            return value if value.shape == self.shape else value.view(self.shape), "gather"
+        return self.mapped(()).view(self.shape), "edge_map"
+
+    def mapped(self, reduced: tuple[bool, ...]) -> Tensor:
+        """The message of every edge, summed over the marked dimensions of ``inner``, which stay with extent 1."""
+        ends = self.ends()
+        if len(ends) == 1:
+            graph, rows = self.host.graph(ends[0], None), ends[0]
+        else:
+            graph, first = self.host.either(*ends)
+            rows = ends[0] if first else ends[1]
+        places, _ = self.at(rows)
+        return edge_map(self.term.form(places, None, None), graph, reduced, *self.arguments())
+
+    def reference(self):
+        count, rank, values = self.shape[0], len(self.inner), []
+        for x, place, dims in zip(self.operands, self.places, self.dims):
+            if type(place) is not str:
+                x = place.gather(x)
+            if place is SCALAR:
+                values.append(x)
+            elif place is ALL:
+                values.append(x if x.shape == dims else x.reshape(dims))
+            else:
+                wanted = (count, *(1,) * (rank - len(dims)), *dims)
+                values.append(x if x.shape == wanted else x.view(wanted))
+        value = self.term.compute(values)
+        return value if value.shape == self.shape else value.view(self.shape)
+
+
+_ATTRIBUTES = ("host", "shape", "dtype", "operands", "versions", "term", "places", "dims", "inner")
+
+
+def gathered(host: Host, end: End, x: Tensor) -> Pointwise:
+    """The recipe of ``x`` (end.size, ...) at an end of the edges: (end.count, ...)."""
+    features = x.shape[1:]
+    return Pointwise(host, torch.Size((end.count, *features)), x.dtype, (x,), (version(x),), BARE, (end,), (features,), features)
+
+
+def gather(host: Host, end: End, x: Tensor) -> Tensor:
+    """The framework's gather, whose gradient is a sum on our kernel."""
+    if torch.is_grad_enabled() and x.requires_grad:
+        return _Gather.apply(x, host, end)
+    return end.gather(x)
+
+
+class _Gather(Function):
+    @staticmethod
+    def forward(ctx, x, host, end):
+        ctx.host, ctx.end = host, end
+        return end.gather(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return aggregate(_SUM_OF_EDGES, ctx.host.graph(ctx.end, None), grad), None, None
+
+
+def version(tensor: Tensor) -> int | None:
+    """The version counter, where there is one."""
+    return None if tensor.is_inference() else tensor._version
+
+
+@functools.lru_cache(maxsize=1024)
+def _number(value: float, sign: float, dtype: torch.dtype) -> Tensor:
+    with torch.inference_mode(False):  # it may be saved for a backward pass
+        return torch.full((), value, dtype=dtype)
+
+
+def number(value: float, dtype: torch.dtype) -> Tensor:
+    """A number of the user's program, in the type that messages of ``dtype`` are computed in."""
+    value = float(value)
+    return _number(value, math.copysign(1.0, value), torch.float64 if dtype is torch.float64 else torch.float32)

@@ -1,0 +1,93 @@
+"""From a lazy tensor to what a layer wants of it: a reduction over the edges into each node, or a softmax over them."""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from ...ops.checks import FLOATING
+from ...ops.message_autograd import aggregate
+from .ends import End
+from .modes import transformed
+from .recipes import Pointwise
+from .stages import Score, Softmax, Weighted
+from .tensor import LazyTensor, lazy_tensor
+
+
+def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = "even") -> Tensor | None:
+    """The reduction of a lazy message over the edges of each row.
+
+    Args:
+        lazy: (E, ...).
+        rows: the end to reduce into.
+        reduce: ``sum``, ``mean``, ``max`` or ``min``.
+        ties: for max and min, as in ``ops.form``.
+
+    Returns:
+        (rows.size, ...), or None where the message has to be computed first: ask ``value``.
+
+    Raises ValueError where an index is out of range, RuntimeError where an operand was modified in place.
+    """
+    recipe = lazy._recipe
+    if rows.count != recipe.shape[0] or not recipe.pending():
+        return None
+    recipe.check_unmodified()
+    if type(recipe) is Weighted:
+        if reduce == "sum" and recipe.weights.settled() is None:
+            out = recipe.attended(rows)
+            if out is not None:
+                recipe.host.ours("attention")
+                recipe.used = recipe.weights.used = True
+                return out
+        recipe = recipe.pointwise()
+    if type(recipe) is not Pointwise:
+        return None
+    found = recipe.at(rows)
+    if found is None:
+        return None
+    places, columns = found
+    graph = recipe.host.graph(rows, columns)
+    out = aggregate(recipe.term.form(places, reduce, ties if reduce in _CHOICES else None), graph, *recipe.arguments())
+    recipe.used = True
+    recipe.host.ours(recipe.term.names[reduce])
+    shape = (rows.size, *recipe.shape[1:])
+    return out if out.shape == shape else out.view(shape)
+
+
+def softmaxed(lazy: LazyTensor, rows: End, framework: Callable[[Tensor], Tensor]) -> LazyTensor | None:
+    """The softmax of lazy scores over the edges of each row, lazy itself; None where the scores have to be computed first.
+
+    framework: ``(scores) -> tensor``, the framework's own softmax. Raises as ``reduced``.
+    """
+    recipe = lazy._recipe
+    if rows.count != recipe.shape[0] or not recipe.pending() or type(recipe) not in (Pointwise, Score):
+        return None
+    recipe.check_unmodified()
+    found = (recipe.message if type(recipe) is Score else recipe).at(rows)
+    if found is None:
+        return None
+    recipe.used = True
+    return lazy_tensor(Softmax(recipe, recipe.host.graph(rows, found[1]), rows, framework, recipe.shape))
+
+
+def why_not(x) -> str | None:
+    """Why features (n, ...) cannot be operands of a kernel now, or None."""
+    if type(x) is not Tensor and type(x) is not Parameter:
+        return f"the features are a {type(x).__name__}"
+    reason = transformed()
+    if reason is not None:
+        return reason
+    if x.dtype not in FLOATING:
+        return f"the features are {x.dtype}"
+    if not x.is_cpu:
+        return f"the features are on {x.device.type}"
+    if x.layout is not torch.strided:
+        return f"the features have layout {x.layout}"
+    if x.dim() == 0 or 0 in x.shape[1:]:
+        return "the features have width 0"
+    return None
+
+
+_CHOICES = ("max", "min")

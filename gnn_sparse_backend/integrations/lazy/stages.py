@@ -1,0 +1,157 @@
+"""What comes after a message on its way to attention: a sum over features, a softmax over edges, a product with values."""
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...ops.attention import attend
+from ...ops.edge_softmax import softmax_edges
+from ...ops.graph import Graph
+from .ends import End
+from .recipes import EDGE, Pointwise, Recipe, version
+from .shapes import reshaped
+from .terms import BARE
+
+
+class Score(Recipe):
+    """A message summed over some of its features.
+
+    message: what is summed, ``plain``. reduced: for each feature of it, whether it is summed over. kept: ``shape`` with extent 1
+    for those.
+    """
+
+    __slots__ = ("message", "reduced")
+
+    def __init__(self, message: Pointwise, reduced: tuple[bool, ...], shape: torch.Size):
+        super().__init__(message.host, shape, message.dtype, message.operands, message.versions)
+        self.message, self.reduced = message, reduced
+
+    def ends(self):
+        return self.message.ends()
+
+    def on(self, operands):
+        return Score(self.message.on(operands), self.reduced, self.shape)
+
+    def viewed(self, shape: torch.Size) -> Score:
+        """The same numbers with their features in other dimensions."""
+        viewed = Score(self.message, self.reduced, shape)
+        viewed.versions = self.versions
+        return viewed
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        return tuple(1 if gone else extent for extent, gone in zip(self.message.inner, self.reduced))
+
+    @property
+    def last(self) -> bool:
+        """Whether the sum is over the last feature alone."""
+        return self.reduced[-1] and not any(self.reduced[:-1])
+
+    def run(self):
+        return self.message.mapped(self.reduced).view(self.shape), "edge_map"
+
+    def reference(self):
+        gone = [at for at, one in enumerate(self.reduced, 1) if one]
+        return self.message.reference().sum(gone).view(self.shape)
+
+
+class Softmax(Recipe):
+    """A softmax of scores over the edges into each row.
+
+    scores: a ``Pointwise`` or ``Score``. graph: of the scores, its rows those that are normalised. rows: their end.
+    framework: ``(scores) -> tensor``, the framework's own softmax. ``shape`` may have the features of the scores in other
+    dimensions.
+    """
+
+    __slots__ = ("scores", "graph", "rows", "framework")
+
+    def __init__(self, scores: Pointwise | Score, graph: Graph, rows: End, framework, shape: torch.Size):
+        super().__init__(scores.host, shape, scores.dtype, scores.operands, scores.versions)
+        self.scores, self.graph, self.rows, self.framework = scores, graph, rows, framework
+
+    def ends(self):
+        return (*self.scores.ends(), self.rows)
+
+    def on(self, operands):
+        return Softmax(self.scores.on(operands), self.graph, self.rows, self.framework, self.shape)
+
+    def viewed(self, shape: torch.Size) -> Softmax:
+        """The same numbers with their features in other dimensions."""
+        viewed = Softmax(self.scores, self.graph, self.rows, self.framework, shape)
+        viewed.versions = self.versions
+        return viewed
+
+    def run(self):
+        scores = self.scores.value("the scores of an attention")
+        return softmax_edges(self.graph, scores).view(self.shape), "softmax"
+
+    def reference(self):
+        return self.framework(self.scores.value("the scores of an attention")).view(self.shape)
+
+
+class Weighted(Recipe):
+    """The product of a softmax and a message, in the order of the user's."""
+
+    __slots__ = ("weights", "values", "weights_first")
+
+    def __init__(self, weights: Softmax, values: Pointwise, weights_first: bool, shape: torch.Size):
+        super().__init__(values.host, shape, values.dtype, weights.operands + values.operands,
+                         weights.versions + values.versions)
+        self.weights, self.values, self.weights_first = weights, values, weights_first
+
+    def ends(self):
+        return (*self.weights.ends(), *self.values.ends())
+
+    def on(self, operands):
+        count = len(self.weights.operands)
+        return Weighted(self.weights.on(operands[:count]), self.values.on(operands[count:]), self.weights_first, self.shape)
+
+    def viewed(self, shape: torch.Size) -> Weighted:
+        viewed = Weighted(self.weights, self.values, self.weights_first, shape)
+        viewed.versions = self.versions
+        return viewed
+
+    def pointwise(self) -> Pointwise:
+        """The same message with the softmax computed."""
+        values, weights = self.values, self.weights.value("the weights of an attention")
+        inner = torch.broadcast_shapes(values.inner, weights.shape[1:])
+        term = values.term.binary("mul", BARE, (len(values.operands),), self.weights_first)
+        return Pointwise(self.host, self.shape, self.dtype, (*values.operands, weights), (*values.versions, version(weights)),
+                         term, (*values.places, EDGE), (*values.dims, weights.shape[1:]), inner)
+
+    def run(self):
+        return self.pointwise().run()
+
+    def reference(self):
+        weights = self.weights.value("the weights of an attention")
+        values = self.values.reference()
+        return (weights * values if self.weights_first else values * weights).view(self.shape)
+
+    def attended(self, rows: End) -> Tensor | None:
+        """The sum over the edges into each row in one operator; None where this is no attention that it knows."""
+        weights, values = self.weights, self.values
+        if rows.key != weights.rows.key or rows.size != weights.rows.size:
+            return None
+        scores = _as_scores(weights)
+        if scores is None:
+            return None
+        score, reduced = scores
+        score_places, columns = score.at(rows)
+        found = values.at(rows)
+        if found is None or columns is not None and found[1] is not None and found[1].key != columns.key:
+            return None
+        value_places, value_columns = found
+        graph = weights.graph if columns is not None or value_columns is None else self.host.graph(rows, value_columns)
+        out = attend(graph, score.term.form(score_places, None, None), score.arguments(), values.arguments(), reduced,
+                     values.term.form(value_places, None, None))
+        return out.view(rows.size, *self.shape[1:])
+
+
+def _as_scores(weights: Softmax) -> tuple[Pointwise, bool] | None:
+    """The scores of a softmax in the dimensions of its ``shape``, and whether they are summed over the last one."""
+    features, scores = tuple(weights.shape[1:]), weights.scores
+    if type(scores) is Score:
+        return (scores.message, True) if scores.last and scores.kept == features else None
+    if scores.inner != features:
+        scores = reshaped(scores, weights.shape)
+    return None if scores is None or scores.inner != features else (scores, False)

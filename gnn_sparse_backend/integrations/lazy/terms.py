@@ -1,0 +1,89 @@
+"""Terms: the messages that lazy tensors stand for, each made once.
+
+A layer builds the same message at every call. A ``Term`` therefore remembers what became of it under every operation,
+so that following a model costs one look-up per operation: no message is hashed, printed or parsed after its first time.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ...compiler.programs.message import Message, arg, renumber
+from ...ops.form import Form, form
+
+_TORCH = {
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "neg": torch.neg, "exp": torch.exp,
+    "log": torch.log, "sqrt": torch.sqrt, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu,
+    "leaky_relu": functional.leaky_relu, "abs": torch.abs,
+}
+"""The operator of PyTorch that each operator of a message stands for."""
+
+
+class Term:
+    """A message over operands 0, 1, ..., compared by identity.
+
+    message: the expression. names: what each reduction of it is counted as.
+    """
+
+    __slots__ = ("message", "names", "_forms", "_made")
+
+    def __init__(self, message: Message):
+        self.message = message
+        kind = _KINDS.get(str(message), "message")
+        self.names = {reduce: f"{kind}.{reduce}" for reduce in ("sum", "mean", "max", "min")}
+        self._forms: dict = {}
+        self._made: dict = {}
+
+    def __repr__(self):
+        return f"Term({self.message})"
+
+    def form(self, places: tuple[str, ...], reduce: str | None, ties: str | None) -> Form:
+        """The operator of this message with its operands at ``places`` (see ``ops.form``)."""
+        key = (places, reduce, ties)
+        found = self._forms.get(key)
+        if found is None:
+            found = self._forms[key] = form(self.message, places, reduce, ties)
+        return found
+
+    def unary(self, op: str, constants: tuple[float, ...] = ()) -> Term:
+        """``op`` of this message."""
+        key = (op, constants)
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = term(Message(op, (self.message, *constants)))
+        return found
+
+    def binary(self, op: str, other: Term, numbers: tuple[int, ...], flipped: bool) -> Term:
+        """``op`` of this message and ``other``, whose operands get ``numbers``; the other way round where ``flipped``."""
+        key = (op, other, numbers, flipped)
+        found = self._made.get(key)
+        if found is None:
+            parts = (self.message, renumber(other.message, dict(enumerate(numbers))))
+            found = self._made[key] = term(Message(op, parts[::-1] if flipped else parts))
+        return found
+
+    def compute(self, operands: Sequence[Tensor]) -> Tensor:
+        """The message of operands that are given per edge, by PyTorch's own operators in the order of the user's."""
+        return _compute(self.message, operands)
+
+
+def term(message: Message) -> Term:
+    """The one term of a message."""
+    found = _terms.get(message)
+    return _terms.setdefault(message, Term(message)) if found is None else found
+
+
+def _compute(message: Message, operands: Sequence[Tensor]) -> Tensor:
+    if message.op == "arg":
+        return operands[message.parts[0]]
+    return _TORCH[message.op](*(_compute(p, operands) if isinstance(p, Message) else p for p in message.parts))
+
+
+_KINDS = {"x0": "copy", "mul(x0, x1)": "mul", "mul(x1, x0)": "mul"}
+_terms: dict[Message, Term] = {}
+
+BARE = term(arg(0))
+"""Operand 0 alone: of a gather, its features."""

@@ -1,0 +1,57 @@
+"""PyG as lazy tensors see it: edges are index tensors."""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from ..counters import fallback, ours
+from ..lazy import End, Host
+from .graphs import GraphStore
+
+PROPAGATE = "propagate"
+"""What a message that the framework computes is counted under."""
+
+GRAPHS = GraphStore()
+"""Graphs of the index tensors that PyG layers were called with."""
+
+
+class IndexEnd(End):
+    """The end of the edges that an index tensor (E,) gives.
+
+    select: ``(x) -> x[index]``, the framework's own gather; None if nothing is gathered here.
+    """
+
+    __slots__ = ("index", "version", "select")
+
+    def __init__(self, index: Tensor, size: int, select: Callable[[Tensor], Tensor] | None = None):
+        self.index, self.select, self.size, self.count = index, select, size, index.shape[0]
+        self.version = None if index.is_inference() else index._version
+        self.key = (index.data_ptr(), self.count, index.stride(), size)
+
+    def gather(self, x):
+        return self.select(x)
+
+    def modified(self):
+        return self.version is not None and self.version != self.index._version
+
+
+class PygHost(Host):
+    name = "pyg"
+
+    def graph(self, rows, columns):
+        if columns is None:
+            return GRAPHS.find_end(rows.index, rows.size)
+        return GRAPHS.find("coo", rows.index, columns.index, (rows.size, columns.size))
+
+    def either(self, first, second):
+        return GRAPHS.find_either(first.index, second.index, (first.size, second.size))
+
+    def ours(self, operator):
+        ours("pyg", operator)
+
+    def fallback(self, reason):
+        fallback("pyg", PROPAGATE, reason)
+
+
+HOST = PygHost()

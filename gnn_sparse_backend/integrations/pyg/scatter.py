@@ -1,0 +1,186 @@
+"""``torch_geometric.utils.scatter``, ``segment`` and ``softmax``: of lazy messages, and of ordinary edge features."""
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+
+import torch
+import torch_geometric.typing
+from torch import Tensor
+
+from ...ops.edge_softmax import softmax_edges
+from ...ops.form import form
+from ...ops.message_autograd import aggregate
+from ..counters import fallback, ours
+from ..lazy import LazyTensor, reduced, softmaxed, value, why_not
+from .gather import plain_index
+from .host import GRAPHS, HOST, IndexEnd
+
+_REDUCES = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "min": "min", "amax": "max", "amin": "min"}
+_FORMS = {name: form("x0", ("edge",), name, "even" if name in ("max", "min") else None)
+          for name in ("sum", "mean", "max", "min")}
+
+
+def fused_scatter(original):
+    """``torch_geometric.utils.scatter`` that reduces on our kernels."""
+
+    @functools.wraps(original)
+    def scatter(src: Tensor, index: Tensor, dim: int = 0, dim_size: int | None = None, reduce: str = "sum") -> Tensor:
+        if torch.compiler.is_compiling():
+            return original(src, index, dim, dim_size, reduce)
+        lazy = type(src) is LazyTensor
+        reason = _why_not(src, index, dim, dim_size) or _why_not_reduce(src, reduce)
+        if reason is None:
+            plain = plain_index(index)
+            if dim_size is None:
+                dim_size = _size(plain)
+            try:
+                return _scatter(src, plain, dim_size, _REDUCES[reduce])
+            except ValueError:
+                reason = "an index is out of range"
+        if lazy:
+            src = value(src, reason)
+        fallback("pyg", f"scatter.{reduce}", reason)
+        return original(src, index, dim, dim_size, reduce)
+
+    return scatter
+
+
+def _scatter(src: Tensor, index: Tensor, size: int, reduce: str) -> Tensor:
+    if type(src) is LazyTensor:
+        out = reduced(src, IndexEnd(index, size), reduce)
+        if out is not None:
+            return out
+        src = value(src, "its reduction")
+    out = aggregate(_FORMS[reduce], GRAPHS.find_end(index, size), src)
+    ours("pyg", f"scatter.{reduce}")
+    return out
+
+
+def fused_segment(original):
+    """``torch_geometric.utils.segment`` that reduces on our kernels."""
+
+    @functools.wraps(original)
+    def segment(src: Tensor, ptr: Tensor, reduce: str = "sum") -> Tensor:
+        if torch.compiler.is_compiling():
+            return original(src, ptr, reduce)
+        if type(src) is LazyTensor:
+            src = value(src, "its segments are reduced")
+        reason = why_not(src) or _why_not_pointers(ptr) or _why_not_segment(reduce)
+        if reason is None:
+            try:
+                graph = GRAPHS.find_segments(ptr, src.shape[0])
+            except ValueError:
+                reason = "the pointers are not those of segments"
+            else:
+                out = aggregate(_FORMS[reduce], graph, src)
+                ours("pyg", f"segment.{reduce}")
+                # PyG takes an infinite result for that of an empty segment
+                return out if reduce in ("sum", "mean") else torch.where(out.isinf(), 0, out)
+        fallback("pyg", f"segment.{reduce}", reason)
+        return original(src, ptr, reduce)
+
+    return segment
+
+
+def fused_softmax(original):
+    """``torch_geometric.utils.softmax`` on our kernel."""
+
+    @functools.wraps(original)
+    def softmax(src: Tensor, index: Tensor | None = None, ptr: Tensor | None = None, num_nodes: int | None = None,
+                dim: int = 0) -> Tensor:
+        if torch.compiler.is_compiling():
+            return original(src, index, ptr, num_nodes, dim)
+        if index is None and ptr is not None:
+            reason = _why_not_values(src, dim) or _why_not_pointers(ptr)
+        else:
+            reason = _why_not(src, index, dim, num_nodes)
+        if reason is None:
+            try:
+                if index is None:
+                    src = value(src, "its softmax") if type(src) is LazyTensor else src
+                    out = softmax_edges(GRAPHS.find_segments(ptr, src.shape[0]), src)
+                else:
+                    out = _softmax(src, plain_index(index), num_nodes, lambda x, size: original(x, index, None, size, dim))
+            except ValueError:
+                reason = "an index is out of range"
+            else:
+                if type(out) is LazyTensor:
+                    return value(out, "it is returned") if _returns_weights(sys._getframe(1)) else out
+                ours("pyg", "softmax")
+                return out
+        if type(src) is LazyTensor:
+            src = value(src, reason)
+        fallback("pyg", "softmax", reason)
+        return original(src, index, ptr, num_nodes, dim)
+
+    return softmax
+
+
+def _softmax(src: Tensor, index: Tensor, size: int | None, framework: Callable[[Tensor, int], Tensor]) -> Tensor:
+    size = _size(index) if size is None else size
+    if type(src) is LazyTensor:
+        weights = softmaxed(src, IndexEnd(index, size), lambda scores: framework(scores, size))
+        if weights is not None:
+            return weights
+        src = value(src, "its softmax")
+    return softmax_edges(GRAPHS.find_end(index, size), src)
+
+
+def _returns_weights(frame) -> bool:
+    """Whether a layer that was asked for its attention weights is on its way: then they must be a tensor of their own.
+
+    A gradient to the weights themselves exists only if they were computed. Layers call the argument
+    ``return_attention_weights``, and ask for a softmax within a few calls.
+    """
+    for _ in range(5):
+        if frame is None:
+            return False
+        if "return_attention_weights" in frame.f_code.co_varnames:
+            return frame.f_locals.get("return_attention_weights") is not None
+        frame = frame.f_back
+    return False
+
+
+def _size(index: Tensor) -> int:
+    return int(index.max()) + 1 if index.numel() else 0
+
+
+def _why_not(src, index, dim, size) -> str | None:
+    """Why a reduction over dimension ``dim`` by ``index`` into ``size`` nodes is the framework's, or None."""
+    reason = _why_not_values(src, dim)
+    if reason is not None:
+        return reason
+    index = plain_index(index)
+    if index is None or index.shape[0] != src.shape[0]:
+        return "the index is not one int64 per edge"
+    if size is not None and type(size) is not int:
+        return "the number of nodes is not an int"
+    return None
+
+
+def _why_not_values(src, dim) -> str | None:
+    if type(src) is not LazyTensor:
+        reason = why_not(src)
+        if reason is not None:
+            return reason
+    return None if dim == 0 or dim == -src.dim() else f"the reduction is over dimension {dim}"
+
+
+def _why_not_pointers(ptr) -> str | None:
+    return None if plain_index(ptr) is not None else "the pointers are not a vector of int64"
+
+
+def _why_not_reduce(src, reduce) -> str | None:
+    if reduce not in _REDUCES:
+        return f"the reduction is {reduce!r}"
+    if src.dim() == 1 and type(src) is not LazyTensor and _REDUCES[reduce] == "sum":
+        return "a sum of one number per edge is no faster on a kernel"
+    return None
+
+
+def _why_not_segment(reduce) -> str | None:
+    if reduce in ("sum", "mean") or reduce in ("max", "min") and not torch_geometric.typing.WITH_TORCH_SCATTER:
+        return None
+    return f"the reduction is {reduce!r}"
