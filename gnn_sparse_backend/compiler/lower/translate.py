@@ -8,6 +8,7 @@ searched among the stored ones: by bisection where they are sorted, one by one w
 from __future__ import annotations
 
 from contextlib import ExitStack
+from math import copysign, inf
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
@@ -37,8 +38,17 @@ _BINARY = {
     "and": tirx.all,
     "or": tirx.any,
 }
+
+
+def _divide(a, b):
+    """a / b; TVM dies of a zero that it can see."""
+    if isinstance(b, tirx.FloatImm) and b.value == 0:
+        return tirx.Mul(a, tirx.FloatImm(str(b.ty.dtype), copysign(inf, b.value)))
+    return tirx.Div(a, b)
+
+
 # where the operators would work out 0 * x and 0 / x as if x were a real number
-_FLOATING = {"-": tirx.Sub, "*": tirx.Mul, "/": tirx.Div}
+_FLOATING = {"-": tirx.Sub, "*": tirx.Mul, "/": _divide}
 _CALLS = {
     "exp": tirx.exp,
     "log": tirx.log,

@@ -1,23 +1,26 @@
 """Elementary functions as arithmetic that a CPU does in vectors: no branch, no call, no table.
 
-They are written in LLVM's language, as TVM's own would not do: TVM replaces names by what they stand for when it analyses an
-expression, which then doubles with every second use of a name, and simplifies (x + c) - c to x. Ranges are reduced in two
-steps (Cody and Waite, Software Manual for the Elementary Functions, 1980, chapter 6): exp(x) = 2^n exp(r) with
-r = x - n ln 2 and |r| <= ln(2) / 2, ln 2 being a short number, whose products with n are exact, and a small rest. The logarithm
-is that of FDLIBM's `e_log` (Sun Microsystems, 1993): log(1 + f) by the odd series in s = f / (2 + f). The coefficients are
-minimax (Remez exchange, relative error of the result, 60 digits), rounded to the type.
+They are written in LLVM's language, as TVM's own would not do: TVM replaces names by what they stand for when it
+analyses an expression, which then doubles with every second use of a name, and simplifies (x + c) - c to x.
 
-Errors against exact results, largest found over all exponents, in units in the last place (with and without fused multiply-add):
-exp 1.25 (results below the smallest normal number are rounded, not flushed), log 1.0, tanh 1.5, sigmoid 2.5.
-Special values are IEEE's: exp(-inf) = 0, exp(0) = 1 exactly, log(0) = -inf, log of a negative number NaN, and NaN of NaN.
+Ranges are reduced in two steps (Cody and Waite, Software Manual for the Elementary Functions, 1980, chapter 6):
+exp(x) = 2^n exp(r) with r = x - n ln 2 and |r| <= ln(2) / 2, ln 2 being a short number, whose products with n are
+exact, and a small rest. The logarithm is that of FDLIBM's `e_log` (Sun Microsystems, 1993): log(1 + f) by the odd
+series in s = f / (2 + f). The coefficients are minimax (Remez exchange, relative error of the result, 60 digits),
+rounded to the type.
+
+Largest errors found against exact results, over all exponents, with and without fused multiply-add, in units in the
+last place: exp 1.25, log 1.0, tanh 1.5, sigmoid 2.5. Results below the smallest normal number are rounded, not flushed.
+Special values are IEEE's: exp(-inf) = 0, exp(0) = 1 exactly, log(0) = -inf, log of what is negative NaN, NaN of NaN.
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
+
+from .llvm_text import Code, Value, polynomial, select
 
 _LN2 = Fraction("0.693147180559945309417232121458176568075500134360255254120680")
 
@@ -30,7 +33,6 @@ class _Format:
     exp, log, tanh: coefficients, lowest first.
     """
 
-    dtype: str
     width: int
     digits: int
     bias: int
@@ -39,10 +41,6 @@ class _Format:
     exp: tuple[float, ...]
     log: tuple[float, ...]
     tanh: tuple[float, ...]
-
-    @property
-    def bits(self) -> str:
-        return f"uint{self.width}"
 
     @property
     def ln2(self) -> tuple[float, float]:
@@ -76,137 +74,35 @@ class _Format:
 
 _FORMATS = {
     "float32": _Format(
-        "float32", 32, 23, 127, -104.0, 89.0,
+        32, 23, 127, -104.0, 89.0,
         exp=(0.4999999342971218, 0.16666520376200292, 0.04166839100980054, 0.008368747249539293, 0.0013814540395052693),
         log=(0.6666677671650977, 0.3997749566653732, 0.29873071092349435),
-        tanh=(-0.3333328194342762, 0.13331442211903552, -0.053739715456613595, 0.020639087044182543, -0.00570498572022551),
+        tanh=(
+            -0.3333328194342762, 0.13331442211903552, -0.053739715456613595, 0.020639087044182543,
+            -0.00570498572022551,
+        ),
     ),
     "float64": _Format(
-        "float64", 64, 52, 1023, -746.0, 710.0,
+        64, 52, 1023, -746.0, 710.0,
         exp=(
             0.5000000000000011, 0.1666666666666641, 0.04166666666652968, 0.008333333333494937, 0.0013888888943770856,
-            0.00019841269505882104, 2.480149293967295e-05, 2.7557586694122343e-06, 2.763030946836363e-07, 2.5000056564205526e-08,
+            0.00019841269505882104, 2.480149293967295e-05, 2.7557586694122343e-06, 2.763030946836363e-07,
+            2.5000056564205526e-08,
         ),
         log=(
             0.6666666666666735, 0.3999999999941109, 0.28571428743264055, 0.22222198475856583, 0.18183569744883132,
             0.15313903165682, 0.1479750804415501,
         ),
         tanh=(
-            -0.33333333333332854, 0.13333333333262093, -0.053968253931267925, 0.021869487576101163, -0.00886322100273056,
-            0.003591989174700056, -0.0014549588827988068, 0.000586316556644414, -0.00022856424470624277,
-            7.71444051246439e-05, -1.6072588482710903e-05,
+            -0.33333333333332854, 0.13333333333262093, -0.053968253931267925, 0.021869487576101163,
+            -0.00886322100273056, 0.003591989174700056, -0.0014549588827988068, 0.000586316556644414,
+            -0.00022856424470624277, 7.71444051246439e-05, -1.6072588482710903e-05,
         ),
     ),
 }  # fmt: skip
 
 
-class Code:
-    """The lines of one function in LLVM's language, on numbers or on vectors of `lanes` of them."""
-
-    def __init__(self, format: _Format, lanes: int):
-        self.format, self.lanes = format, lanes
-        self.lines: list[str] = []
-
-    def type(self, kind: str) -> str:
-        scalar = {"number": {32: "float", 64: "double"}[self.format.width], "integer": f"i{self.format.width}", "condition": "i1"}[kind]
-        return scalar if self.lanes == 1 else f"<{self.lanes} x {scalar}>"
-
-    def emit(self, kind: str, text: str) -> Value:
-        name = f"%v{len(self.lines)}"
-        self.lines.append(f"  {name} = {text}")
-        return Value(self, kind, name)
-
-    def constant(self, kind: str, value: float | int) -> Value:
-        if kind == "number":  # LLVM writes a float by the bits of the double that it is exactly
-            exact = struct.unpack("f", struct.pack("f", value))[0] if self.format.width == 32 else value
-            text = f"0x{struct.unpack('Q', struct.pack('d', exact))[0]:016X}"
-        else:
-            text = str(value)
-        if self.lanes > 1:
-            scalar = self.type(kind).rpartition(" x ")[2].rstrip(">")
-            text = f"<{', '.join([f'{scalar} {text}'] * self.lanes)}>"
-        return Value(self, kind, text)
-
-    def polynomial(self, x: Value, *coefficients: float) -> Value:
-        """Horner's rule; the constant coefficient comes first."""
-        total = self.constant("number", coefficients[-1])
-        for coefficient in reversed(coefficients[:-1]):
-            total = total * x + coefficient
-        return total
-
-
-@dataclass(frozen=True, eq=False)
-class Value:
-    """One value in `Code`: a number, an integer of its width, or a condition. Operators emit instructions; integers are
-    unsigned and wrap around, comparisons with NaN do not hold."""
-
-    code: Code
-    kind: str
-    name: str
-
-    def _emit(self, operation: str, other: Value | float | int, kind: str | None = None) -> Value:
-        if not isinstance(other, Value):
-            other = self.code.constant(self.kind, other)
-        return self.code.emit(kind or self.kind, f"{operation} {self.code.type(self.kind)} {self.name}, {other.name}")
-
-    def _arithmetic(self, operation: str, other) -> Value:
-        return self._emit(("f" if self.kind == "number" else "") + operation, other)
-
-    def __add__(self, other):
-        return self._arithmetic("add", other)
-
-    def __sub__(self, other):
-        return self._arithmetic("sub", other)
-
-    def __rsub__(self, other):
-        return self.code.constant(self.kind, other) - self
-
-    def __mul__(self, other):
-        return self._arithmetic("mul", other)
-
-    def __truediv__(self, other):
-        return self._emit("fdiv", other)
-
-    def __lshift__(self, other):
-        return self._emit("shl", other)
-
-    def __rshift__(self, other):
-        return self._emit("lshr", other)
-
-    def __and__(self, other):
-        return self._emit("and", other)
-
-    def __or__(self, other):
-        return self._emit("or", other)
-
-    def __lt__(self, other):
-        return self._emit("fcmp olt", other, "condition")
-
-    def __gt__(self, other):
-        return self._emit("fcmp ogt", other, "condition")
-
-    def equals(self, other) -> Value:
-        return self._emit("fcmp oeq", other, "condition")
-
-    def bits(self) -> Value:
-        return self.code.emit("integer", f"bitcast {self.code.type('number')} {self.name} to {self.code.type('integer')}")
-
-    def of_bits(self) -> Value:
-        return self.code.emit("number", f"bitcast {self.code.type('integer')} {self.name} to {self.code.type('number')}")
-
-    def magnitude(self) -> Value:
-        return (self.bits() & ((1 << (self.code.format.width - 1)) - 1)).of_bits()
-
-
-def select(condition: Value, then: Value | float, otherwise: Value | float) -> Value:
-    code = condition.code
-    then, otherwise = (v if isinstance(v, Value) else code.constant("number", v) for v in (then, otherwise))
-    number = code.type("number")
-    return code.emit("number", f"select {code.type('condition')} {condition.name}, {number} {then.name}, {number} {otherwise.name}")
-
-
-def _exp(x: Value) -> Value:
-    format = x.code.format
+def _exp(x: Value, format: _Format) -> Value:
     # NaN passes: neither comparison with it holds
     x = select(x < format.lowest, format.lowest, x)
     x = select(x > format.highest, format.highest, x)
@@ -217,15 +113,14 @@ def _exp(x: Value) -> Value:
     half_shifted = n * 0.5 + (format.shift + format.bias)
     high, low = format.ln2
     r = x - n * high - n * low
-    power = x.code.polynomial(r, 1.0, 1.0, *format.exp)
+    power = polynomial(r, 1.0, 1.0, *format.exp)
     # 2^n in two factors: 2^n itself may be too large or too small for a number where exp(x) is not
     half = half_shifted.bits()
     rest = n_shifted.bits() - half
     return power * (half << format.digits).of_bits() * (rest << format.digits).of_bits()
 
 
-def _log(x: Value) -> Value:
-    format = x.code.format
+def _log(x: Value, format: _Format) -> Value:
     # numbers below the smallest normal one are made normal
     small = x < 2.0 ** (1 - format.bias)
     up = format.digits + 2
@@ -241,7 +136,7 @@ def _log(x: Value) -> Value:
     s = f / (f + 2.0)
     z = s * s
     half_square = f * 0.5 * f
-    series = z * x.code.polynomial(z, *format.log)
+    series = z * polynomial(z, *format.log)
     high, low = format.ln2
     result = k * high + (f - (half_square - (s * (half_square + series) + k * low)))
     result = select(x < float("inf"), result, x)  # infinity and NaN are their own logarithms
@@ -249,17 +144,17 @@ def _log(x: Value) -> Value:
     return select(x.equals(0.0), float("-inf"), result)
 
 
-def _tanh(x: Value) -> Value:
-    near = x.code.polynomial(x * x, 1.0, *x.code.format.tanh) * x
+def _tanh(x: Value, format: _Format) -> Value:
+    near = polynomial(x * x, 1.0, *format.tanh) * x
     # 1 - 2 / (exp(2 |x|) + 1), whose digits cancel where x is small
     size = x.magnitude()
-    far = 1.0 - x.code.constant("number", 2.0) / (_exp(size + size) + 1.0)
+    far = 1.0 - x.code.constant("number", 2.0) / (_exp(size + size, format) + 1.0)
     return select(size < 0.625, near, select(x < 0.0, 0.0 - far, far))
 
 
-def _sigmoid(x: Value) -> Value:
+def _sigmoid(x: Value, format: _Format) -> Value:
     # exp of what is negative cannot overflow, so small results keep their digits
-    power = _exp(0.0 - x.magnitude())
+    power = _exp(0.0 - x.magnitude(), format)
     return select(x < 0.0, power, 1.0) / (power + 1.0)
 
 
@@ -269,13 +164,11 @@ TYPES = tuple(_FORMATS)
 
 
 def llvm_function(function: str, dtype: str, lanes: int) -> tuple[str, str]:
-    """(name, text in LLVM's language) of one of FUNCTIONS in one of TYPES, on vectors of `lanes` numbers (1: on numbers).
+    """(name, text) of one of FUNCTIONS in one of TYPES, on vectors of `lanes` numbers, or on numbers where lanes is 1.
 
     LLVM puts it in the place of every call, so it costs no call and can be vectorised with the loop around it.
     """
-    code = Code(_FORMATS[dtype], lanes)
-    number = code.type("number")
-    result = _FORMULAS[function](Value(code, "number", "%x"))
+    format = _FORMATS[dtype]
+    code = Code(format.width, lanes)
     name = f"gsb_{function}_{dtype}x{lanes}"
-    lines = [f"define linkonce_odr hidden {number} @{name}({number} %x) alwaysinline nounwind {{", *code.lines]
-    return name, "\n".join([*lines, f"  ret {number} {result.name}", "}", ""])
+    return name, code.function(name, _FORMULAS[function](code.parameter, format))

@@ -46,7 +46,8 @@ def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     body = tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, visit)])
     if not texts:
         return function
-    body = tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", tvm.ir.StringImm("\n".join(texts.values())), body)
+    text = tvm.ir.StringImm("\n".join(texts.values()))
+    body = tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", text, body)
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 
@@ -57,7 +58,7 @@ def _call(function: str, argument, texts: dict[str, str]):
         wide = argument.astype(dtype.replace("float16", "float32"))
         return _call(function, wide, texts).astype(dtype)
     if kind not in TYPES:
-        raise TypeError(f"{function} of {dtype} has no code for the CPU; convert the argument to one of {', '.join(TYPES)}")
+        raise TypeError(f"{function} of {dtype} has no code for the CPU; convert the argument to {' or '.join(TYPES)}")
     name, text = llvm_function(function, kind, int(lanes or 1))
     texts[name] = text
     return tirx.call_pure_extern(dtype, name, argument)

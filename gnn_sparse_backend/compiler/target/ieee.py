@@ -6,9 +6,10 @@ Measured of TVM 0.27: its simplifier turns, in every floating type,
     x == x into true, x != x into false;  not x < y into y <= x;
     x < y or y <= x into true, and y <= x into true wherever x < y is known not to hold;
 
-its code for x86 takes x != y to be false where one of them is NaN, and max(x, y) for y there, which CUDA takes for the other
-one. All of this is wrong for NaN or infinity, and the difference is wrong for numbers of unlike magnitude. So the last step
-before TVM hides from it that two operands are the same: LLVM and nvcc look through the veil and do keep to IEEE 754.
+its code for a CPU takes x != y to be false where one of them is NaN; that for CUDA takes max(x, y) for the operand that
+is not NaN, where a CPU and stage I take y. All of this is wrong for NaN or infinity, and the difference is wrong for
+numbers of unlike magnitude. So the last step before TVM hides from it that two operands are the same: LLVM and nvcc
+look through the veil, and do keep to IEEE 754.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _WIDE = ("float32", "float64")
 
 
 def keep_ieee(module: tvm.IRModule, cuda: bool) -> tvm.IRModule:
-    """The module with its floating-point differences, comparisons, negations, maxima, and products and quotients with the
-    constant 0, put so that TVM leaves their meaning alone.
+    """The module with its floating-point differences, comparisons and their negations, and products and quotients with
+    the constant 0, put so that TVM leaves their meaning alone; for CUDA maxima and minima as well; for a CPU isnan, and
+    conversions to bfloat16 and back.
 
         S[0] = x[0] - y[0]   ->   S[0] = T.reinterpret("float32", T.reinterpret("uint32", x[0])) - y[0]
     """
-    rules = _Rules(_hide_cuda if cuda else _hide_cpu)
-    table = rules.table() if cuda else [*rules.table(), (tvm.ir.Call, _is_nan)]
+    table = _Rules(_hide_cuda).for_cuda() if cuda else _Rules(_hide_cpu).for_cpu()
     functions = {}
     for variable, function in module.functions.items():
         body = tvm_ffi.structural_mutate(function.body, table)
@@ -46,22 +47,32 @@ def _hide_cpu(x):
 def _hide_cuda(x):
     # not by reinterpret, of which TVM makes a statement: it would read x where a condition says not to
     dtype = str(x.ty.dtype)
-    integer = dtype.replace("float", "int")
-    there, back = ("__float_as_int", "__int_as_float") if dtype == "float32" else ("__double_as_longlong", "__longlong_as_double")
-    return tirx.call_pure_extern(dtype, back, tirx.call_pure_extern(integer, there, x))
+    there, back = {
+        "float32": ("__float_as_int", "__int_as_float"),
+        "float64": ("__double_as_longlong", "__longlong_as_double"),
+    }[dtype]
+    return tirx.call_pure_extern(dtype, back, tirx.call_pure_extern(dtype.replace("float", "int"), there, x))
 
 
 class _Rules:
     def __init__(self, hide: Callable):
         self.hide = hide
 
-    def table(self):
+    def for_cpu(self):
+        return [*self._common(), (tvm.ir.Call, _is_nan), (tirx.Cast, _rounding)]
+
+    def for_cuda(self):
+        return [
+            *self._common(),
+            (tirx.Max, self._binary(lambda a, b: tirx.Select(self._less(b, a), a, b))),
+            (tirx.Min, self._binary(lambda a, b: tirx.Select(self._less(a, b), a, b))),
+        ]
+
+    def _common(self):
         return [
             (tirx.Sub, self._binary(lambda a, b: tirx.Sub(self.hide(a), b))),
             (tirx.Mul, self._binary(lambda a, b: tirx.Mul(self._unless_zero(a), self._unless_zero(b)))),
             (tirx.Div, self._binary(lambda a, b: tirx.Div(self._unless_zero(a), self._unless_zero(b)))),
-            (tirx.Max, self._binary(lambda a, b: tirx.Select(self._less(b, a), a, b))),
-            (tirx.Min, self._binary(lambda a, b: tirx.Select(self._less(a, b), a, b))),
             (tirx.LT, self._binary(self._less, result="bool")),
             (tirx.GT, self._binary(lambda a, b: self._less(b, a), result="bool")),
             (tirx.LE, self._binary(self._at_most, result="bool")),
@@ -115,6 +126,25 @@ def _compares_floats(condition) -> bool:
     return found
 
 
+def _rounding(cast, mutator):
+    """A conversion from a bfloat16 just made: for a CPU TVM drops both conversions, and with them the rounding."""
+    cast = mutator.default_mutate(cast)
+    inner = cast.value
+    if not isinstance(inner, tirx.Cast) or str(inner.ty.dtype) != "bfloat16" or str(inner.value.ty.dtype) not in _WIDE:
+        return cast
+    x = inner.value.astype("float32")
+    bits = tirx.reinterpret("uint32", x)
+
+    def integer(value: int):
+        return tirx.IntImm("uint32", value)
+
+    # to the nearest, ties to even: half of what is cut off is added, and a little less where the last digit is even
+    last = tirx.bitwise_and(tirx.shift_right(bits, integer(16)), integer(1))
+    kept = tirx.bitwise_and(bits + integer(0x7FFF) + last, integer(0xFFFF0000))
+    quiet = tirx.bitwise_or(bits, integer(0x400000))  # the sum could carry a NaN over to infinity or zero
+    return tirx.reinterpret("float32", tirx.Select(_nan_bits(bits), quiet, kept)).astype(str(cast.ty.dtype))
+
+
 def _is_nan(call, mutator):
     """isnan by the bits, for the CPU, where TVM makes it a comparison of x with itself, which it takes to be false."""
     call = mutator.default_mutate(call)
@@ -123,10 +153,13 @@ def _is_nan(call, mutator):
     (x,) = call.args
     if str(x.ty.dtype) in _NARROW:
         x = x.astype("float32")
-    dtype = str(x.ty.dtype)
-    bits = dtype.replace("float", "uint")
-    magnitude, infinity = {"float32": (0x7FFFFFFF, 0x7F800000), "float64": (0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000)}[dtype]
-    return tirx.bitwise_and(tirx.reinterpret(bits, x), tirx.IntImm(bits, magnitude)) > tirx.IntImm(bits, infinity)
+    return _nan_bits(tirx.reinterpret(str(x.ty.dtype).replace("float", "uint"), x))
+
+
+def _nan_bits(bits):
+    kind = str(bits.ty.dtype)
+    magnitude, infinity = {"uint32": (0x7FFFFFFF, 0x7F800000), "uint64": (0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000)}[kind]
+    return tirx.bitwise_and(bits, tirx.IntImm(kind, magnitude)) > tirx.IntImm(kind, infinity)
 
 
 def _negated(condition):
