@@ -1,0 +1,99 @@
+"""``gsb.segment_reduce``: the rows of consecutive segments reduced, as aggregation over edges that no column is read of."""
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .checks import as_index_vector
+from .form import form
+from .graph import Graph
+from .grouped import _has_values, _named
+from .message_autograd import aggregate
+from .message_checks import check_choice
+from .message_kernels import run_aggregate
+from .operands import check_dense, is_plain, refuse_forward_mode
+from .segments import Segments
+
+_REDUCE = ("sum", "mean", "max", "min")
+_TIES = ("even", "last", "first")
+_CHOOSING = {reduce: form("x0", ("edge",), reduce, "first") for reduce in ("max", "min")}
+_SUM = form("x0", ("edge",), "sum")
+
+
+def segment_reduce(x: Tensor, lengths: Tensor | Segments | None = None, reduce: str = "sum", *,
+                   offsets: Tensor | None = None, ties: str = "even") -> Tensor:
+    """``out[s] = reduce of the rows of segment s``.
+
+    Args:
+        x: (N, ...) rows in float32, float64, bfloat16 or float16, of any strides.
+        lengths: (S,) lengths of the segments, integers that sum to N; or ``Segments``, whose rows may be in any order.
+        reduce: ``"sum"``, ``"mean"``, ``"max"`` or ``"min"``.
+        offsets: instead of lengths, (S + 1,) with segment s at rows offsets[s] .. offsets[s + 1] - 1.
+        ties: who gets the gradient of equal rows under max and min, as in ``aggregate``. ``"first"`` is the rule of
+            DGL's segment reduction.
+
+    Returns:
+        (S, ...), contiguous, in the type of ``x``. Sums are accumulated in at least float32. Empty segments are 0; with
+        ties ``"first"`` and ``"last"`` -inf (max) or inf (min). Gradients of any order flow to ``x``. Keeps its type
+        under autocast.
+
+    Raises:
+        TypeError: ``x`` is not a dense floating tensor.
+        ValueError: lengths or offsets do not fit N, both or neither are given, or ``reduce`` or ``ties`` is unknown.
+    """
+    check_choice("segment_reduce", "reduce", reduce, _REDUCE)
+    check_choice("segment_reduce", "ties", ties, _TIES)
+    check_dense("segment_reduce", "x", x)
+    if x.dim() == 0:
+        raise ValueError("segment_reduce: x must have a row for each element, got a tensor without dimensions")
+    if (lengths is None) == (offsets is None):
+        raise ValueError("segment_reduce: give either lengths or offsets")
+    ties = None if reduce in ("sum", "mean") else ties
+    if not is_plain(x) or not _has_values(lengths) or not _has_values(offsets):
+        refuse_forward_mode("segment_reduce")
+        return _by_operator(x, lengths, offsets, reduce, ties)
+    if isinstance(lengths, Segments):
+        if lengths.num_rows != x.shape[0]:
+            raise ValueError(f"segment_reduce: {lengths.num_rows} rows belong to segments, but x has {x.shape[0]}")
+        graph = _graph(lengths.offsets, lengths.num_rows, lengths.order)
+    elif offsets is None:
+        found = _named("segment_reduce", Segments.from_lengths, lengths, x.shape[0])
+        graph = _graph(found.offsets, found.num_rows)
+    else:
+        found = _named("segment_reduce", Segments.from_offsets, offsets, x.shape[0])
+        graph = _graph(found.offsets, found.num_rows)
+    return aggregate(form("x0", ("edge",), reduce, ties), graph, x)
+
+
+def run_segment_reduce(op: str, x: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Forward only, as a framework's kernel: (out, rows chosen by max and min, None for sums).
+
+    Of equal values the first is chosen, and NaN never is. Where nothing is, as in an empty segment, the result is -inf or
+    inf and the row -1. Rows are in the type of ``offsets``, which are known to be right.
+    """
+    graph = _graph(offsets, x.shape[0])
+    if op == "sum":
+        return run_aggregate(_SUM, graph, [x]), None
+    out, chosen = run_aggregate(_CHOOSING[op], graph, [x], ("number",), -1)
+    return out, chosen.to(offsets.dtype)
+
+
+def _graph(offsets: Tensor, rows: int, order: Tensor | None = None) -> Graph:
+    """Segments as destinations, rows as edges, all from one source: an array of zeros, which nobody reads.
+
+    NumPy takes them from pages that the system has already zeroed, and which cost nothing as long as nobody does.
+    """
+    dtype = np.int32 if offsets.dtype == torch.int32 else np.int64
+    indices = torch.from_numpy(np.zeros(rows, dtype))
+    return Graph.from_csr(offsets, indices, (offsets.numel() - 1, 1), order, trusted=True)
+
+
+def _by_operator(x: Tensor, lengths, offsets, reduce: str, ties: str | None) -> Tensor:
+    order = None
+    if isinstance(lengths, Segments):
+        offsets, order = lengths.offsets, lengths.order
+    elif offsets is None:
+        offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    indices = torch.zeros(x.shape[0], dtype=offsets.dtype, device=offsets.device)
+    return torch.ops.gsb.aggregate(offsets, indices, order, 1, [x], "x0", "edge", reduce, ties or "", False)[0]

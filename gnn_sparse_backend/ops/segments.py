@@ -1,0 +1,156 @@
+"""``Segments``: rows that belong to relations, in the order of the relations, and how kernels share them out."""
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..formats.row_groups import balanced_row_groups
+from ..planner.grouped import PANEL_COST, SUM_BLOCK, chunk_rows, panel_rows, parts
+from .build import compress, index_dtype
+from .checks import as_index_vector, check_range
+
+
+class Segments:
+    """An immutable assignment of rows to relations: the rows of a relation are neighbours, in order.
+
+    Make one with ``from_lengths``, ``from_offsets`` or ``from_index``, and use it for every product over the same rows:
+    rows are then ordered once. The arrays belong to the object and must not be written to.
+
+    Attributes:
+        num_rows, num_segments: sizes.
+        offsets: (num_segments + 1,) segment s has positions offsets[s] .. offsets[s + 1] - 1.
+        order: (num_rows,) the row at each position; None if that is the position itself.
+    """
+
+    __slots__ = ("num_rows", "num_segments", "offsets", "order", "_kept")
+
+    def __init__(self, offsets: Tensor, order: Tensor | None, num_rows: int):
+        """Of arrays that are known to be right, in one index type."""
+        self.offsets, self.order, self.num_rows = offsets, order, num_rows
+        self.num_segments = offsets.numel() - 1
+        self._kept: dict = {}
+
+    @classmethod
+    def from_lengths(cls, lengths, num_rows: int | None = None) -> Segments:
+        """Segments of these (segments,) lengths, one after the other. Raises ValueError unless they sum to ``num_rows``."""
+        lengths = as_index_vector("lengths", lengths)
+        if lengths.numel() and int(lengths.min()) < 0:
+            at = int((lengths < 0).nonzero()[0])
+            raise ValueError(f"lengths must not be negative, but lengths[{at}] = {int(lengths[at])}")
+        offsets = torch.cat([lengths.new_zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+        total = int(offsets[-1])
+        if num_rows is not None and total != num_rows:
+            raise ValueError(f"lengths must sum to the number of rows {num_rows}, but they sum to {total}")
+        return cls(offsets.to(index_dtype((lengths.numel(), 0), total)), None, total)
+
+    @classmethod
+    def from_offsets(cls, offsets, num_rows: int | None = None) -> Segments:
+        """Segment s has rows offsets[s] .. offsets[s + 1] - 1: (segments + 1,), from 0 to ``num_rows``, not decreasing."""
+        offsets = as_index_vector("offsets", offsets)
+        check_offsets(offsets, num_rows)
+        total = int(offsets[-1])
+        return cls(offsets.to(index_dtype((offsets.numel(), 0), total)).contiguous(), None, total)
+
+    @classmethod
+    def from_index(cls, index, num_segments: int) -> Segments:
+        """Row n belongs to segment index[n]: (rows,), in any order; ordered by a stable sort in linear time."""
+        index = as_index_vector("index", index)
+        check_range("index", index, num_segments, "segments")
+        dtype = index_dtype((num_segments, 0), index.numel())
+        return cls(*order_by_segment(index.to(dtype), num_segments), index.numel())
+
+    def rows_of(self, index: Tensor | None) -> Tensor | None:
+        """The row at each position, or where ``index`` says which row of another array stands for each: that one."""
+        if index is None or self.order is None:
+            return self.order if index is None else index
+        return index.index_select(0, self.order)
+
+    def panels(self, work: int, threads: int) -> tuple[int, list]:
+        """(rows of a panel, leading arguments of a grouped product of ``work`` multiply-adds a row)."""
+        groups = parts(self.num_rows * work, threads)
+        return self._keep(("panels", groups), lambda: self._make_panels(groups))
+
+    def units(self, in_features: int, out_features: int, itemsize: int, threads: int) -> list:
+        """Leading arguments of a grouped sum over matrices (in_features, out_features)."""
+        groups = parts(self.num_rows * in_features * out_features, threads)
+        blocks = -(-in_features // min(SUM_BLOCK, in_features))
+        chunk = chunk_rows(out_features, itemsize)
+        return self._keep(("units", groups, blocks, chunk), lambda: self._make_units(groups, blocks, chunk))
+
+    def _keep(self, key, make):
+        value = self._kept.get(key)
+        return self._kept.setdefault(key, make()) if value is None else value
+
+    def _make_panels(self, groups: int) -> tuple[int, list]:
+        lengths = self.offsets.diff().long()
+        rows = panel_rows({rows: int(_ceil(lengths, rows).sum()) for rows in PANEL_COST})
+        segment, within = _runs(_ceil(lengths, rows))
+        start = self.offsets[segment] + within * rows
+        stop = torch.minimum(start + rows, self.offsets[segment + 1])
+        count = segment.numel()
+        groups = max(1, min(groups, count))
+        group_ptr = torch.arange(groups + 1) * count // groups
+        dtype = index_dtype((count, self.num_segments), self.num_rows)
+        return rows, [groups, count, *(x.to(dtype) for x in (group_ptr, start, stop, segment))]
+
+    def _make_units(self, groups: int, blocks: int, chunk: int) -> list:
+        lengths = self.offsets.diff().long()
+        chunks = _ceil(lengths, chunk)
+        # a long segment is shared out by blocks of its matrix, about one part in ``groups`` of all rows each
+        sharers = _ceil(lengths * groups, max(1, self.num_rows)).clamp(1, blocks) if groups > 1 else torch.ones_like(lengths)
+        width = _ceil(blocks, sharers)
+        segment, unit = _runs(chunks * blocks)
+        # of one segment: by sharer, then by chunk, then by block
+        sharer = unit // (chunks * width).clamp(min=1)[segment]
+        first = sharer * width[segment]
+        unit = unit - first * chunks[segment]
+        own = torch.minimum(width[segment], blocks - first)
+        at, block = unit // own, first + unit % own
+        start = self.offsets[segment] + at * chunk
+        rows = torch.minimum(self.offsets[segment + 1] - start, torch.tensor(chunk))
+        work_ptr = torch.cat([rows.new_zeros(1, dtype=torch.int64), rows.cumsum(0)])
+        # units of one sharer add to the same rows of a matrix, so they stay in one group
+        begins = torch.cat([torch.ones(1, dtype=torch.bool), (segment[1:] != segment[:-1]) | (sharer[1:] != sharer[:-1])])
+        task_ptr = torch.cat([begins.nonzero().flatten(), torch.tensor([segment.numel()])])
+        groups = max(1, min(groups, task_ptr.numel() - 1))
+        group_ptr = task_ptr[balanced_row_groups(work_ptr[task_ptr], groups, cost_per_row=SUM_BLOCK)]
+        dtype = index_dtype((segment.numel(), self.num_segments), max(int(work_ptr[-1]), blocks * SUM_BLOCK))
+        return [groups, segment.numel(), int(work_ptr[-1]),
+                *(x.to(dtype) for x in (group_ptr, work_ptr, start, block * SUM_BLOCK, segment))]
+
+    def __repr__(self):
+        order = "stored" if self.order is None else "given"
+        return f"Segments({self.num_rows} rows, {self.num_segments} segments, {order} order)"
+
+
+def check_offsets(offsets: Tensor, num_rows: int | None) -> None:
+    """``offsets`` goes from 0 to ``num_rows`` and does not decrease."""
+    if not offsets.numel():
+        raise ValueError("offsets must have segments + 1 entries, got none")
+    if int(offsets[0]) != 0:
+        raise ValueError(f"offsets[0] must be 0, got {int(offsets[0])}")
+    if not bool((offsets[1:] >= offsets[:-1]).all()):
+        at = int((offsets[1:] < offsets[:-1]).nonzero()[0])
+        raise ValueError(f"offsets must not decrease: offsets[{at}] = {int(offsets[at])} but offsets[{at + 1}] = "
+                         f"{int(offsets[at + 1])}")
+    if num_rows is not None and int(offsets[-1]) != num_rows:
+        raise ValueError(f"offsets must end with the number of rows {num_rows}, got {int(offsets[-1])}")
+
+
+def order_by_segment(index: Tensor, num_segments: int) -> tuple[Tensor, Tensor | None]:
+    """(offsets, order) of rows that belong to segments ``index``; order is None where they are in order already."""
+    if index.numel() == 0 or bool((index[1:] >= index[:-1]).all()):
+        return compress(index, num_segments), None
+    in_order, order = torch.sort(index, stable=True)
+    return compress(in_order, num_segments), order.to(index.dtype)
+
+
+def _ceil(x, by):
+    return -(-x // by)
+
+
+def _runs(lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """For each element of runs of these lengths: which run it is in, and its place there."""
+    run = torch.repeat_interleave(lengths)
+    first = lengths.cumsum(0) - lengths
+    return run, torch.arange(run.numel()) - first[run]

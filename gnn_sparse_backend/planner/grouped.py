@@ -1,0 +1,84 @@
+"""Plans and kernels of grouped matrix products and sums.
+
+Rules, each with the measurement behind it in docs/performance.md:
+
+- Accumulators are four rows by up to four vectors: half of 32 registers, the rest for what is loaded. Two vectors
+  where there are 16 registers.
+- Panels of fewer rows where relations are so short that filling up the last panel would cost more than it saves.
+- One thread where the work is less than a parallel region costs.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+from ..compiler.compile import compile_program
+from ..compiler.kernels.kernel import Kernel
+from ..compiler.programs.grouped import GroupedSpec, grouped_product, grouped_sum
+from ..compiler.programs.operands import ACCUMULATOR
+from ..compiler.schedule.cpu import CpuSchedule
+from ..compiler.target import Target, host_target
+from ..compiler.transform.tile import tile_axis
+from .spmm import GROUPS_PER_THREAD, SERIAL_WORK
+
+_BYTES = {"float64": 8, "float32": 4}
+# Rows of a panel, and the relative time for a row in one.
+PANEL_COST = {4: 1.0, 2: 1.3, 1: 1.8}
+# Rows of a matrix that a sum accumulates at a time.
+SUM_BLOCK = 4
+# A chunk of rows that all blocks of a sum read should stay in the first-level cache.
+CHUNK_BYTES = 32 << 10
+SHORTEST_CHUNK, LONGEST_CHUNK = 32, 1024
+
+
+def panel_rows(counts: dict[int, int]) -> int:
+    """Rows of a panel, where ``counts`` says how many panels of each height the relations make."""
+    return min(PANEL_COST, key=lambda rows: rows * counts[rows] * PANEL_COST[rows])
+
+
+def chunk_rows(out_features: int, itemsize: int) -> int:
+    """Rows that a sum runs through for all blocks of a matrix before it goes on."""
+    return max(SHORTEST_CHUNK, min(LONGEST_CHUNK, CHUNK_BYTES // max(1, out_features * itemsize)))
+
+
+def parts(work: int, threads: int) -> int:
+    """Parts for a parallel loop over so many multiply-adds; 1 where one thread is fastest."""
+    if threads < 2 or work < SERIAL_WORK:
+        return 1
+    return min(GROUPS_PER_THREAD * threads, max(threads, work // (SERIAL_WORK // 2)))
+
+
+@functools.lru_cache(maxsize=None)
+def product_kernel(spec: GroupedSpec, parallel: bool) -> Kernel:
+    """The kernel of a grouped product; the tile is chosen here."""
+    return _kernel(grouped_product, spec, parallel)
+
+
+@functools.lru_cache(maxsize=None)
+def sum_kernel(spec: GroupedSpec, parallel: bool) -> Kernel:
+    """The kernel of a grouped sum; the tile is chosen here."""
+    return _kernel(grouped_sum, spec, parallel)
+
+
+def _kernel(make, spec: GroupedSpec, parallel: bool) -> Kernel:
+    target = host_target()
+    lanes = max(1, target.vector_bytes // _BYTES[ACCUMULATOR[spec.dtype]])
+    spec = replace(spec, tile=column_tile(spec.out_features, lanes, target))
+    program = make(spec)
+    for axis in program.axes:
+        if axis.name in ("K", "L"):
+            program = tile_axis(program, axis.name, (_vectors(axis.length, lanes),))
+    return compile_program(program, CpuSchedule(parallel=parallel), target)
+
+
+def column_tile(features: int, lanes: int, target: Target) -> int:
+    """Columns of the block of accumulators: whole vectors, so that tiles are about equally wide."""
+    most = (4 if target.vector_bytes >= 64 else 2) * lanes
+    passes = -(-features // most)
+    return -(-features // (passes * lanes)) * lanes
+
+
+def _vectors(width: int, lanes: int) -> tuple[int, ...]:
+    full, rest = divmod(width, lanes)
+    return (lanes,) * full + ((rest,) if rest else ())
