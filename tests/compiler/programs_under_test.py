@@ -11,6 +11,7 @@ from gnn_sparse_backend.compiler.coordinate.program import Program
 from gnn_sparse_backend.compiler.programs import formats, products, reductions, relational
 from gnn_sparse_backend.compiler.programs.aggregate import AggregateSpec, aggregate
 from gnn_sparse_backend.compiler.programs.edge_map import EdgeMapSpec, edge_map
+from gnn_sparse_backend.compiler.programs.grouped import GroupedSpec, grouped_product, grouped_sum
 from gnn_sparse_backend.compiler.programs.message import parse
 from gnn_sparse_backend.compiler.programs.operands import Operand
 from gnn_sparse_backend.compiler.transform import (
@@ -257,3 +258,63 @@ def _edges(found, rng, *per_edge: str):
     for name in per_edge:
         old = found[name]
         found[name] = (rng.integers(-8, 9, (nnz, *old.shape[1:])) / 4).astype(old.dtype)
+
+
+class Adding(Case):
+    """A program that adds to its outputs: they hold numbers before it runs."""
+
+    def arguments(self, program: Program, seed: int) -> dict[str, object]:
+        rng = np.random.default_rng(seed)
+        found = complete(program, rng, self.sizes(rng), most=self.most)
+        self.fix(found, rng)
+        return found
+
+
+def _relational(make, **spec):
+    """Blocks of two rows, columns in two tiles of three and a rest of one."""
+
+    def program(index_dtype):
+        done = make(GroupedSpec(5, 7, 2, 3, index_dtype=index_dtype, **spec))
+        return tile_axis(tile_axis(done, "K", ((2, 1),)), "L", ((1,),))
+
+    return program
+
+
+def _relational_sizes(rng):
+    return {"num_groups": int(rng.integers(1, 4)), "relations": 3, "rows_a": 26, "rows_c": 26, "rows_g": 26, "positions": 26}
+
+
+def _panels(found, rng):
+    """One after the other, of one or two rows; rows of the result are distinct."""
+    dtype = found["Start"].dtype
+    stop = np.cumsum(rng.integers(1, 3, found["num_panels"]))
+    found["Stop"] = stop.astype(dtype)
+    found["Start"] = np.concatenate([[0], stop])[:-1].astype(dtype)
+    found["Relation"] = rng.integers(0, 3, found["num_panels"]).astype(dtype)
+    _rows(found, rng, "RowsA", "RowsC")
+
+
+def _units(found, rng):
+    """Anywhere in the matrix of its group, from any rows."""
+    dtype = found["Start"].dtype
+    counts = np.diff(found["work_ptr"])
+    found["Start"] = rng.integers(0, 27 - counts).astype(dtype)
+    found["Block"] = rng.integers(0, 5, len(counts)).astype(dtype)
+    found["Relation"] = np.repeat(np.arange(found["num_groups"]), np.diff(found["group_ptr"])).astype(dtype)
+    _rows(found, rng, "RowsA", "RowsG")
+
+
+def _rows(found, rng, *names):
+    for name in names:
+        if name in found:
+            found[name] = rng.permutation(26).astype(found[name].dtype)
+
+
+CASES |= {
+    "grouped_product": Case(_relational(grouped_product), _relational_sizes, ("C",), _panels),
+    "grouped_product_gathered": Case(
+        _relational(grouped_product, gathered=(True, True)), _relational_sizes, ("C",), _panels
+    ),
+    "grouped_sum": Adding(_relational(grouped_sum), _relational_sizes, ("W",), _units),
+    "grouped_sum_gathered": Adding(_relational(grouped_sum, gathered=(False, True)), _relational_sizes, ("W",), _units),
+}
