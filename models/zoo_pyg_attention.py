@@ -85,17 +85,17 @@ def _attention() -> list[Case]:
         conv("FeaStConv", lambda: gnn.FeaStConv(IN, OUT, HEADS)),
         conv("FeaStConv, bipartite", lambda: gnn.FeaStConv(IN, OUT, HEADS, False), pair, bipartite, x=PAIR["x"],
              y=features(TARGETS, IN, seed=1)),
-        conv("DNAConv", lambda: gnn.DNAConv(8, 2, 2, 0.2), x=features(NODES, 3, 8)),
+        conv("DNAConv", lambda: gnn.DNAConv(IN, 2, 2, 0.2), x=features(NODES, 3, IN)),
         conv("GeneralConv", lambda: gnn.GeneralConv(IN, OUT, 5, heads=HEADS, attention=True, l2_normalize=True),
              on_edges,
              x=X, e=E),
         conv("GeneralConv, dot product", lambda: gnn.GeneralConv(IN, OUT, heads=HEADS, attention=True,
                                                                  attention_type="dot_product", directed_msg=False)),
         conv("GeneralConv, no attention", lambda: gnn.GeneralConv(IN, OUT, aggr="mean", heads=3)),
-        conv("GPSConv", lambda: gnn.GPSConv(8, gnn.GINConv(nn.Linear(8, 8)), HEADS, norm="layer_norm"),
-             lambda m, g: m.layer(m.x, g, batch()), x=features(NODES, 8)),
-        conv("GPSConv, performer", lambda: gnn.GPSConv(8, gnn.GCNConv(8, 8), HEADS, attn_type="performer"),
-             lambda m, g: m.layer(m.x, g, batch()), x=features(NODES, 8)),
+        conv("GPSConv", lambda: gnn.GPSConv(IN, gnn.GINConv(nn.Linear(IN, IN)), HEADS, norm="layer_norm"),
+             lambda m, g: m.layer(m.x, g, batch())),
+        conv("GPSConv, performer", lambda: gnn.GPSConv(IN, gnn.GCNConv(IN, IN), HEADS, attn_type="performer"),
+             lambda m, g: m.layer(m.x, g, batch())),
     ]
 
 

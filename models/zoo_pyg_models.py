@@ -14,14 +14,15 @@ from models.coverage import Bound, Case, features
 from models.zoo_pyg_graphs import (EDGES, NODES, RELATIONS, adjacency, batch, draw, isolated, loopless, symmetric,
                                    with_stand_ins)
 
-IN, HIDDEN, OUT, HEADS = 6, 8, 4, 2
+IN, HIDDEN, OUT, HEADS = 6, 6, 4, 2
 X, W, E = features(NODES, IN), features(EDGES, seed=1).abs() + 0.5, features(EDGES, 5, seed=2)
 SINGLE = (torch.float32,)
 STEPS = 3
 
 # Of torch_geometric.nn.models.
 NO_MESSAGES = {
-    **dict.fromkeys(("MLP", "JumpingKnowledge", "HeteroJumpingKnowledge", "InnerProductDecoder", "GPSENodeEncoder"),
+    **dict.fromkeys(("MLP", "JumpingKnowledge", "HeteroJumpingKnowledge", "InnerProductDecoder", "GPSENodeEncoder",
+                     "ARLinkPredictor"),
                     "dense layers"),
     **dict.fromkeys(("Node2Vec", "MetaPath2Vec"), "an embedding"), "MaskLabel": "an embedding",
     **dict.fromkeys(("to_captum_input", "captum_output_to_dicts"), "arranges tensors"),
@@ -140,8 +141,6 @@ def _unsupervised() -> list[Case]:
                   m.layer(m.x, isolated(), isolated().flip(0)))),
         model("LightGCN", lambda: gnn.LightGCN(NODES, HIDDEN, 2),
               lambda m: m.layer(symmetric(), draw(NODES, 10, 1).view(2, 5))),
-        model("ARLinkPredictor", lambda: models.ARLinkPredictor(IN, HIDDEN),
-              lambda m: floating(m.layer(m.x, isolated()))),
     ]
 
 
@@ -196,7 +195,7 @@ def _propagating() -> list[Case]:
               dtypes=SINGLE),
         model("Polynormer", lambda: models.Polynormer(IN, HIDDEN, OUT, 2, 1, local_attn=True),
               lambda m: m.layer(m.x, isolated(), batch())),
-        model("GPSE", lambda: models.GPSE(IN, OUT, 8, layers_mp=2, num_node_targets=OUT, num_graph_targets=3,
+        model("GPSE", lambda: models.GPSE(IN, OUT, HIDDEN, layers_mp=2, num_node_targets=OUT, num_graph_targets=3,
                                           multi_head_dim_inner=4), _gpse),
     ]
 
@@ -211,13 +210,14 @@ def _molecules() -> list[Case]:
     on_molecules = with_stand_ins(lambda m: floating(m.layer(atoms(), m.pos, torch.zeros(NODES, dtype=torch.int64))))
     pos = features(NODES, 3)
     return [model(name, make, on_molecules, pos=pos, dtypes=dtypes) for name, make, dtypes in (
-        ("SchNet", lambda: models.SchNet(8, 8, 2, 5, 3.0), (torch.float64, torch.float32)),
-        ("DimeNet", lambda: models.DimeNet(8, OUT, 1, 4, 2, 3, 2.0), SINGLE),
-        ("DimeNetPlusPlus", lambda: models.DimeNetPlusPlus(8, OUT, 1, 4, 4, 8, 2, 3, 2.0), SINGLE),
-        ("GNNFF", lambda: models.GNNFF(8, 8, 1, 2.0), SINGLE),
-        ("ViSNet", lambda: models.ViSNet(num_heads=2, num_layers=2, hidden_channels=8, num_rbf=4, derivative=True),
+        ("SchNet", lambda: models.SchNet(HIDDEN, HIDDEN, 2, 5, 3.0), (torch.float64, torch.float32)),
+        ("DimeNet", lambda: models.DimeNet(HIDDEN, OUT, 1, 4, 2, 3, 2.0), SINGLE),
+        ("DimeNetPlusPlus", lambda: models.DimeNetPlusPlus(HIDDEN, OUT, 1, HIDDEN, 4, HIDDEN, 2, 3, 2.0), SINGLE),
+        ("GNNFF", lambda: models.GNNFF(HIDDEN, HIDDEN, 1, 2.0), SINGLE),
+        ("ViSNet", lambda: models.ViSNet(num_heads=2, num_layers=2, hidden_channels=HIDDEN, num_rbf=4, derivative=True),
          SINGLE),
-        ("ViSNet, vertices", lambda: models.ViSNet(num_heads=2, num_layers=1, hidden_channels=8, num_rbf=4, vertex=True,
+        ("ViSNet, vertices",
+         lambda: models.ViSNet(num_heads=2, num_layers=1, hidden_channels=HIDDEN, num_rbf=4, vertex=True,
                                                    vecnorm_type="max_min"), SINGLE),
     )]
 

@@ -81,11 +81,12 @@ def _around() -> list[Case]:
         ]
     cases += [case(f"torch.jit.script, {name}", lambda name=name: torch.jit.script(Called(LAYERS[name]())), plain,
                    "compiled by TorchScript") for name in LAYERS if name != "GATConv"]  # which TorchScript refuses
-    cases += [case(f"torch.compile, {backend}, {name}", LAYERS[name], compiled(backend)) for backend, name in
+    cases += [case(f"torch.compile, {backend}, {name}", LAYERS[name], compiled(backend),
+                   "compiled by torch.compile") for backend, name in
               (("eager", "SAGEConv"), ("aot_eager", "GCNConv"), ("aot_eager", "GATConv"))]
     return cases + [
         case("torch.jit.trace, SAGEConv", LAYERS["SAGEConv"], traced),
-        case("torch.jit.script, model", lambda: torch.jit.script(gnn.GraphSAGE(IN, 8, 2, OUT)), plain,
+        case("torch.jit.script, model", lambda: torch.jit.script(gnn.GraphSAGE(IN, IN, 2, OUT)), plain,
              "compiled by TorchScript"),
         case("gradients accumulated", LAYERS["GATConv"], accumulated),
         case("reentrant checkpoint", LAYERS["GCNConv"],
@@ -169,7 +170,7 @@ class Stack(nn.Module):
 
 
 def stack() -> nn.Module:
-    return Stack(gnn.GCNConv(IN, 8), gnn.SAGEConv(8, OUT))
+    return Stack(gnn.GCNConv(IN, OUT), gnn.SAGEConv(OUT, OUT))
 
 
 def attention() -> nn.Module:

@@ -57,12 +57,15 @@ def graph(m: nn.Module, **more) -> Data:
 def _pools() -> list[Case]:
     links = within_graphs().shape[1]
     w = features(links, seed=1).sigmoid()
-    cases = [case(f"global_{name}_pool{text}", lambda: None, lambda m, pool=pool, rows=rows,
-                  size=size: pool(m.x, rows, size))
-             for name, pool in (("add", gnn.global_add_pool), ("mean", gnn.global_mean_pool),
-                                ("max", gnn.global_max_pool))
-             for text, rows, size in (("", batch(), None), (", more graphs than there are", batch(), GRAPHS + 2),
-                                      (", one graph", None, None))]
+    cases = []
+    for name, pool in {"add": gnn.global_add_pool, "mean": gnn.global_mean_pool, "max": gnn.global_max_pool}.items():
+        cases += [
+            case(f"global_{name}_pool", lambda: None, lambda m, pool=pool: pool(m.x, batch())),
+            case(f"global_{name}_pool, more graphs than there are", lambda: None,
+                 lambda m, pool=pool: pool(m.x, batch(), GRAPHS + 2)),
+            case(f"global_{name}_pool, one graph", lambda: None, lambda m, pool=pool: pool(m.x, None),
+                 "a dense reduction"),
+        ]
     cases += [case(f"{name}_pool", lambda: None, lambda m, pool=pool: (lambda out: (out.x, out.edge_attr))(
         pool(torch.tensor(CLUSTERS), graph(m, edge_attr=m.e, pos=m.x[:, :3]))), x=X, e=features(40, 2))
         for name, pool in (("max", gnn.max_pool), ("avg", gnn.avg_pool))]
@@ -86,17 +89,18 @@ def _pools() -> list[Case]:
         case("MemPooling", lambda: gnn.MemPooling(IN, OUT, 2, 3), lambda m: floating(m.layer(m.x, batch()))),
         case("knn_interpolate", lambda: None, with_stand_ins(lambda m: gnn.knn_interpolate(m.x, m.pos, m.goal, k=3)),
              x=X, pos=features(NODES, 3), goal=features(7, 3, seed=1)),
-        case("pool on and back", lambda: gnn.GraphUNet(IN, 8, OUT, 2), lambda m: m.layer(m.x, symmetric())),
+        case("pool on and back", lambda: gnn.GraphUNet(IN, IN, OUT, 2), lambda m: m.layer(m.x, symmetric())),
     ]
 
 
 def _norms() -> list[Case]:
-    kinds = {"GraphNorm": lambda: gnn.GraphNorm(IN), "GraphSizeNorm": gnn.GraphSizeNorm, "PairNorm": gnn.PairNorm,
+    kinds = {"GraphNorm": lambda: gnn.GraphNorm(IN), "PairNorm": gnn.PairNorm,
              "PairNorm, each node": lambda: gnn.PairNorm(scale_individually=True),
              "MeanSubtractionNorm": gnn.MeanSubtractionNorm,
              "InstanceNorm": lambda: gnn.InstanceNorm(IN, affine=True, track_running_stats=True),
              "LayerNorm": lambda: gnn.LayerNorm(IN)}
     return [case(f"norm.{name}", make, lambda m: m.layer(m.x, batch())) for name, make in kinds.items()] + [
+        case("norm.GraphSizeNorm", gnn.GraphSizeNorm, lambda m: m.layer(m.x, batch()), "counts nodes"),
         case("norm.DiffGroupNorm", lambda: gnn.DiffGroupNorm(IN, 3), lambda m: m.layer(m.x), "a dense layer"),
     ]
 

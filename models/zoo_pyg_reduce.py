@@ -37,7 +37,8 @@ OF_INDICES = {
 # --- torch_geometric.nn.aggr ---------------------------------------------------------------------------------------
 
 
-def aggr(layer: Callable[[], nn.Module], by: str = "index", text: str = "", x: Tensor = X, **keywords) -> Case:
+def aggr(layer: Callable[[], nn.Module], by: str = "index", text: str = "", x: Tensor = X, note: str = "",
+         **keywords) -> Case:
     """``by``: sorted ``index``, ``ptr``, both, or ``edges``, an index in no order."""
     def call(m: nn.Module) -> Tensor:
         index = {"index": batch(), "ptr": None, "both": batch(), "edges": isolated()[1]}[by]
@@ -46,17 +47,16 @@ def aggr(layer: Callable[[], nn.Module], by: str = "index", text: str = "", x: T
         return m.layer(m.x, index, ptr=ptr, dim_size=size, **keywords)
 
     name = f"aggr.{type(layer()).__name__}" + (f", {text}" if text else "") + ("" if by == "index" else f", {by}")
-    return Case(name, lambda: Bound(layer(), x=x), call)
+    return Case(name, lambda: Bound(layer(), x=x), call, note)
 
 
 def _aggregations() -> list[Case]:
     basic = [gnn.SumAggregation, gnn.MeanAggregation, gnn.MaxAggregation, gnn.MinAggregation, gnn.VarAggregation,
              gnn.StdAggregation, gnn.SoftmaxAggregation, gnn.PowerMeanAggregation]
-    cases = [aggr(kind) for kind in (*basic, gnn.MulAggregation, gnn.MedianAggregation,
-                                     gnn.VariancePreservingAggregation)]
+    cases = [aggr(kind) for kind in (*basic, gnn.MulAggregation, gnn.VariancePreservingAggregation)]
     cases += [aggr(kind, "ptr") for kind in basic]
     cases += [aggr(kind, "edges", x=E) for kind in (gnn.SumAggregation, gnn.MeanAggregation, gnn.MaxAggregation,
-                                                    gnn.MulAggregation, gnn.SoftmaxAggregation, gnn.MedianAggregation)]
+                                                    gnn.MulAggregation, gnn.SoftmaxAggregation)]
     cases += [aggr(kind, text="three dimensions", x=features(HEADS, NODES, IN)) for kind in
               (gnn.SumAggregation, gnn.MeanAggregation, gnn.MaxAggregation, gnn.SoftmaxAggregation)]
     cases += [aggr(lambda mode=mode: gnn.MultiAggregation(["sum", "mean", "max", "std"], mode=mode), text=mode)
@@ -71,7 +71,9 @@ def _aggregations() -> list[Case]:
         aggr(lambda: gnn.SoftmaxAggregation(learn=True, channels=IN), text="learned by channel"),
         aggr(lambda: gnn.SoftmaxAggregation(t=0.5, semi_grad=True), text="half a gradient"),
         aggr(lambda: gnn.PowerMeanAggregation(p=2.0, learn=True), text="learned", x=X.abs() + 0.1),
-        aggr(lambda: gnn.QuantileAggregation([0.1, 0.7])),
+        aggr(lambda: gnn.QuantileAggregation([0.1, 0.7]), note="a sort"),
+        aggr(gnn.MedianAggregation, note="a sort"),
+        aggr(gnn.MedianAggregation, "edges", x=E, note="a sort"),
         aggr(lambda: FusedAggregation(["sum", "mean", "min", "max", "mul", "var", "std"])),
         aggr(lambda: gnn.MultiAggregation(["mean", "softmax", gnn.MedianAggregation()]), text="unlike ones"),
         aggr(lambda: gnn.DegreeScalerAggregation(
@@ -127,7 +129,8 @@ def _reductions() -> list[Case]:
         function("scatter, repeated", lambda m: utils.scatter(m.x.expand(EDGES, IN), index(), 0, NODES, "max"),
                  features(1, IN)),
         function("scatter, no rows", lambda m: utils.scatter(m.x[:0], index()[:0], 0, None, "sum")),
-        function("scatter_argmax", lambda m: scatter_argmax(m.x, index(), dim_size=NODES), features(EDGES)),
+        function("scatter_argmax", lambda m: scatter_argmax(m.x, index(), dim_size=NODES), features(EDGES),
+                 note="no gradient"),
         function("group_argsort", lambda m: utils.group_argsort(m.x, index(), num_groups=NODES), features(EDGES)),
         function("segment_logsumexp", lambda m: utils.segment_logsumexp(m.x, pointers(), 0), X),
         function("softmax, index", lambda m: utils.softmax(m.x, index(), num_nodes=NODES)),
@@ -151,7 +154,7 @@ def _of_graphs() -> list[Case]:
     cases = [function(f"coalesce, {reduce}", lambda m, reduce=reduce: utils.coalesce(isolated(), m.x, NODES, reduce)[1])
              for reduce in ("sum", "mean", "max", "min")]
     cases += [function(f"add_self_loops, {fill}", lambda m, fill=fill: utils.add_self_loops(
-        isolated(), m.x, fill, NODES)[1]) for fill in ("sum", "mean", "max", 2.0)]
+        isolated(), m.x, fill, NODES)[1]) for fill in ("sum", "mean", "max")]
     cases += [function(f"get_laplacian, {kind}", lambda m, kind=kind: utils.get_laplacian(
         isolated(), m.x.abs(), kind, num_nodes=NODES)[1], features(EDGES)) for kind in (None, "sym", "rw")]
     cases += [function(f"homophily, {kind}", lambda m, kind=kind: torch.as_tensor(utils.homophily(
@@ -169,7 +172,8 @@ def _of_graphs() -> list[Case]:
                  features(EDGES)),
         function("to_nested_tensor", lambda m: utils.to_nested_tensor(m.x, batch()).to_padded_tensor(0.0), X),
         function("to_dense_batch", lambda m: utils.to_dense_batch(m.x, batch(), batch_size=GRAPHS)[0], X),
-        function("normalized_cut", lambda m: utils.normalized_cut(isolated(), m.x[:, 0].abs(), NODES)),
+        function("normalized_cut", lambda m: utils.normalized_cut(isolated(), m.x[:, 0].abs(), NODES),
+                 note="counts edges"),
         function("get_mesh_laplacian", lambda m: utils.get_mesh_laplacian(
             m.x, torch.tensor([[0, 1, 2], [1, 2, 3], [4, 5, 0], [2, 6, 7]]).t(), "sym")[1], features(8, 3)),
         function("assortativity", lambda m: torch.as_tensor(utils.assortativity(symmetric())), X, dtypes=SINGLE,
