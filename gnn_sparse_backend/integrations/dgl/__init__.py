@@ -9,6 +9,9 @@ functions of ``dgl.ops``.
     sddmm.py       gsddmm, _gsddmm: a value per edge of its two ends
     softmax.py     edge_softmax, _edge_softmax_forward, _edge_softmax_backward
     hetero.py      _gspmm_hetero, _gsddmm_hetero: sums and values on all edge types at once
+    lazy_edges.py  edge features inside local_scope, computed when they are used: attention in one operator
+    udf.py         the same for features that users' message functions read
+    host.py        DGL as lazy tensors see it
     structure.py   the Graph of a DGL graph index, kept as long as the index lives
     operands.py    which operands the kernels take
 
@@ -21,11 +24,12 @@ from collections.abc import Callable
 
 import dgl.backend.pytorch.sparse as dgl_sparse
 import dgl.ops
+from dgl import DGLGraph
 from dgl.heterograph_index import HeteroGraphIndex
 
 from ..counters import fallback
 from ..patch import Patches
-from . import hetero, sddmm, softmax, spmm, structure
+from . import hetero, lazy_edges, sddmm, softmax, spmm, structure, udf
 
 _NOT_COVERED = ("_segment_reduce", "_segment_mm", "_gather_mm", "_scatter_add")
 
@@ -52,14 +56,21 @@ def activate() -> None:
             _patches.set(owner, name, new)
     # what the function of the package calls, under whatever names modules have imported that function
     module = importlib.import_module("dgl.ops.edge_softmax")
-    if hasattr(module, "edge_softmax_internal"):
-        _patches.set(module, "edge_softmax_internal", softmax.make(module.edge_softmax_internal))
+    for name, make in (("edge_softmax_internal", softmax.make), ("edge_softmax_hetero_internal", softmax.make_hetero)):
+        if hasattr(module, name):
+            _patches.set(module, name, make(getattr(module, name)))
+    core = importlib.import_module("dgl.core")
+    _patches.set(core, "message_passing", udf.make_messages(core.message_passing))
+    _patches.set(core, "invoke_edge_udf", udf.make_features(core.invoke_edge_udf))
+    _patches.set(DGLGraph, "local_scope", lazy_edges.marking_scope(DGLGraph.local_scope))
+    _patches.set(DGLGraph, "local_var", lazy_edges.marking_copy(DGLGraph.local_var))
 
 
 def deactivate() -> None:
     """Put DGL's own operators back and drop what was kept for its graphs."""
     _patches.undo()
     structure.forget_all()
+    lazy_edges.forget_all()
 
 
 def _replace(name: str, make: Callable) -> None:

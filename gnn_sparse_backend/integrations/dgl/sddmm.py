@@ -14,6 +14,8 @@ from ...ops.form import Form, form
 from ...ops.message_autograd import edge_map
 from ...ops.message_kernels import run_edge_map
 from ..counters import fallback, ours
+from ..lazy import LazyTensor
+from .lazy_edges import belongs, combined, computed, is_temporary, lazy_values
 from .operands import PLACES, broadcast, refuse
 from .structure import only_graph_of
 
@@ -41,16 +43,26 @@ def make_forward(original: Callable) -> Callable:
 
 
 def make(original: Callable) -> Callable:
-    """``dgl.ops.gsddmm``: with gradients; what is not ours goes to ``original``, and on to ``_gsddmm``."""
+    """``dgl.ops.gsddmm``: with gradients; what is not ours goes to ``original``, and on to ``_gsddmm``.
+
+    Where edge features are temporary, the result is lazy.
+    """
 
     def gsddmm(g, op, lhs_data, rhs_data, lhs_target="u", rhs_target="v"):
         if not torch.is_autocast_enabled():  # under autocast DGL converts operands first
+            if type(lhs_data) is LazyTensor or type(rhs_data) is LazyTensor:
+                result = _combined(g, op, lhs_data, rhs_data, lhs_target, rhs_target)
+                if result is not None:
+                    return result
+                lhs_data, rhs_data = computed(lhs_data, f"gsddmm {op}"), computed(rhs_data, f"gsddmm {op}")
             checked = _checked(g._graph, op, lhs_data, rhs_data, lhs_target, rhs_target)
             if type(checked) is tuple:
-                ours("dgl", "gsddmm")
                 of, graph, reduced, operands = checked
+                if graph.num_edges and of.places != ("edge",) and is_temporary(g):
+                    return lazy_values(graph, op, _MESSAGES.get(op, "x0"), of.places, operands)
+                ours("dgl", "gsddmm")
                 return edge_map(of, graph, reduced, *operands)
-        return original(g, op, lhs_data, rhs_data, lhs_target, rhs_target)
+        return original(g, op, computed(lhs_data, f"gsddmm {op}"), computed(rhs_data, f"gsddmm {op}"), lhs_target, rhs_target)
 
     gsddmm.__doc__ = original.__doc__
     return gsddmm
@@ -70,6 +82,21 @@ def reduced_dimensions(op: str, operands: tuple[Tensor, ...]) -> tuple[bool, ...
         return ()
     rank = max(x.dim() for x in operands) - 1
     return (False,) * (rank - 1) + (True,) if rank else ()
+
+
+def _combined(g, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> LazyTensor | None:
+    """The lazy result for operands of which one at least is lazy; None if it cannot be."""
+    if op not in _MESSAGES or lhs_target not in PLACES or rhs_target not in PLACES or not is_temporary(g):
+        return None
+    graph = only_graph_of(g._graph)
+    operands = ((lhs, PLACES[lhs_target]), (rhs, PLACES[rhs_target]))
+    for x, place in operands:
+        if type(x) is LazyTensor:
+            if place != "edge" or not belongs(x, graph):
+                return None
+        elif refuse(x) is not None or x.shape[0] != (graph.num_edges if place == "edge" else graph.shape[place == "column"]):
+            return None
+    return combined(graph, op, *operands) if broadcast(op, lhs.shape[1:], rhs.shape[1:]) else None
 
 
 def _checked(gidx, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> tuple | str:

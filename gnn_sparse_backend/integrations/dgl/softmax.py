@@ -6,6 +6,7 @@ composes it of ``_gspmm_hetero`` and ``_gsddmm_hetero``.
 """
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import torch
@@ -14,6 +15,8 @@ from torch import Tensor
 
 from ...ops.edge_softmax import run_edge_softmax, run_edge_softmax_backward, softmax_edges
 from ..counters import fallback, ours
+from ..lazy import LazyTensor, value
+from .lazy_edges import asks_for_attention, computed, softmax
 from .operands import refuse
 from .structure import only_graph_of
 
@@ -24,6 +27,11 @@ def make(original: Callable) -> Callable:
     """The function that ``dgl.ops.edge_softmax`` ends in: ``(gidx, logits, eids, norm_by) -> (E, ...)``."""
 
     def edge_softmax_internal(gidx, logits, eids, norm_by):
+        if type(logits) is LazyTensor:
+            weights = _lazy(gidx, logits, eids, norm_by, original)
+            if weights is not None:
+                return value(weights, "it is returned") if asks_for_attention(sys._getframe(1)) else weights
+            logits = computed(logits, "edge_softmax")
         if is_all(eids) and not torch.is_autocast_enabled():
             graph = graph_for(gidx, logits)
             if type(graph) is not str:
@@ -32,6 +40,25 @@ def make(original: Callable) -> Callable:
         return original(gidx, logits, eids=eids, norm_by=norm_by)
 
     return edge_softmax_internal
+
+
+def make_hetero(original: Callable) -> Callable:
+    """The function that ``dgl.ops.edge_softmax`` of several edge types ends in."""
+
+    def edge_softmax_hetero_internal(gidx, eids, norm_by, *logits):
+        return original(gidx, eids, norm_by, *computed(logits, "edge_softmax of several edge types"))
+
+    return edge_softmax_hetero_internal
+
+
+def _lazy(gidx, logits: LazyTensor, eids, norm_by: str, original: Callable) -> LazyTensor | None:
+    """The softmax as a lazy tensor; None if the scores have to be computed first."""
+    if not is_all(eids) or torch.is_autocast_enabled():
+        return None
+    graph = only_graph_of(gidx)
+    if graph is None:
+        return None
+    return softmax(graph, logits, int(norm_by == "src"), lambda scores: original(gidx, scores, eids=eids, norm_by=norm_by))
 
 
 def make_forward(original: Callable) -> Callable:

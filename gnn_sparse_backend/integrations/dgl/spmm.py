@@ -17,6 +17,8 @@ from ...ops.form import form
 from ...ops.message_autograd import aggregate
 from ...ops.message_kernels import run_aggregate
 from ..counters import fallback, ours
+from ..lazy import LazyTensor
+from .lazy_edges import belongs, combined, computed, reduce
 from .operands import broadcast, refuse
 from .structure import only_graph_of
 
@@ -59,6 +61,11 @@ def make(original: Callable) -> Callable:
     """``dgl.ops.gspmm``: sums and means with gradients; the rest goes to ``original``, and on to ``_gspmm``."""
 
     def gspmm(g, op, reduce_op, lhs_data, rhs_data):
+        if type(rhs_data) is LazyTensor:
+            result = _fused(g, op, reduce_op, lhs_data, rhs_data)
+            if result is not None:
+                return result
+        lhs_data, rhs_data = computed(lhs_data, "gspmm"), computed(rhs_data, "gspmm")
         found = TOTALS.get((op, reduce_op))
         # under autocast DGL converts operands first
         if found is not None and not torch.is_autocast_enabled():
@@ -71,6 +78,21 @@ def make(original: Callable) -> Callable:
 
     gspmm.__doc__ = original.__doc__
     return gspmm
+
+
+def _fused(g, op: str, reduce_op: str, u: Tensor | None, e: LazyTensor) -> Tensor | None:
+    """The reduction of a lazy edge feature, alone or with one of the source; None if it has to be computed first."""
+    if torch.is_autocast_enabled() or reduce_op not in ("sum", "mean", "max", "min"):
+        return None
+    graph = only_graph_of(g._graph)
+    if graph is None or not belongs(e, graph):
+        return None
+    if op == "copy_rhs":
+        return reduce(graph, e, reduce_op, ties((e,)))
+    if op not in MESSAGES or op == "copy_lhs" or refuse(u) is not None or u.shape[0] != graph.shape[1]:
+        return None
+    message = combined(graph, op, (u, "column"), (e, "edge"))
+    return None if message is None else reduce(graph, message, reduce_op, ties((u, e)))
 
 
 def _checked(gidx, op: str, u: Tensor | None, e: Tensor | None) -> tuple | str:

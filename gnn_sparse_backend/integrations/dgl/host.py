@@ -1,0 +1,63 @@
+"""DGL as lazy tensors see it: edges belong to a graph object, and an end is one of its sides."""
+from __future__ import annotations
+
+import torch
+
+from ...ops.form import form
+from ...ops.graph import Graph
+from ...ops.message_kernels import run_edge_map
+from ..counters import fallback, ours
+from ..lazy import End, Host, transformed
+
+_COPIES = (form("x0", ("row",)), form("x0", ("column",)))
+_COUNTED = {"gather": "gsddmm", "edge_map": "gsddmm", "softmax": "edge_softmax_forward"}
+
+
+class GraphEnd(End):
+    """The destinations (side 0) or sources (side 1) of the edges of a graph."""
+
+    __slots__ = ("graph", "side")
+
+    def __init__(self, graph: Graph, side: int):
+        self.graph, self.side, self.count, self.size = graph, side, graph.num_edges, graph.shape[side]
+        self.key = (id(graph), side)
+
+    def gather(self, x):
+        if transformed() is None:
+            return run_edge_map(_COPIES[self.side], self.graph, (x,))
+        return x.index_select(0, self._nodes())
+
+    def _nodes(self):
+        """(count,) the node of every edge, in DGL's order of edges."""
+        graph = self.graph
+        nodes = graph.indices
+        if self.side == 0:
+            nodes = torch.arange(self.size, dtype=nodes.dtype).repeat_interleave(graph.in_degrees)
+        return nodes if graph.edge_ids is None else nodes.new_empty(self.count).index_copy_(0, graph.edge_ids.long(), nodes)
+
+
+class DglHost(Host):
+    name = "dgl"
+
+    def graph(self, rows, columns):
+        return rows.graph if rows.side == 0 else rows.graph.transpose()
+
+    def either(self, first, second):
+        return first.graph, first.side == 0
+
+    def ours(self, operator):
+        ours("dgl", _counted(operator))
+
+    def fallback(self, reason):
+        fallback("dgl", "gsddmm", reason)
+
+
+def _counted(operator: str) -> str:
+    """What DGL's users know an operator of lazy tensors as: reductions are called ``kind.reduce``."""
+    kind, _, reduce = operator.partition(".")
+    if reduce:
+        return "gspmm_mean" if reduce == "mean" else "gspmm"
+    return _COUNTED.get(kind, kind)
+
+
+HOST = DglHost()

@@ -1,0 +1,87 @@
+"""Message functions of users: ``edges.src["h"]`` and ``edges.dst["h"]`` are gathered when they are used.
+
+DGL calls such a function with features gathered to every edge. Here they are lazy tensors, so that
+
+    graph.update_all(lambda edges: {"m": edges.src["h"] * edges.data["w"]}, fn.sum("m", "out"))
+
+runs one operator like ``fn.u_mul_e``. What the function returns is a message, temporary by construction, and stays lazy
+until it is reduced; as edge features (``apply_edges``) it stays lazy where those are temporary. Functions of some of the
+edges, and reduce functions of users, stay DGL's.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from dgl.base import is_all
+from dgl.core import is_builtin
+from dgl.frame import Column
+
+from ..lazy import gather, transformed
+from .host import HOST, GraphEnd
+from .lazy_edges import computed, is_temporary
+from .operands import refuse
+from .structure import only_graph_of
+
+
+def make_messages(original: Callable) -> Callable:
+    """``dgl.core.message_passing`` whose users' message functions get lazy features."""
+
+    @functools.wraps(original)
+    def message_passing(g, mfunc, rfunc, afunc):
+        if not is_builtin(mfunc) and callable(mfunc):
+            mfunc = _Lazily(mfunc)
+        return original(g, mfunc, rfunc, afunc)
+
+    return message_passing
+
+
+def make_features(original: Callable) -> Callable:
+    """``dgl.core.invoke_edge_udf`` that gives all edges lazy features."""
+
+    @functools.wraps(original)
+    def invoke_edge_udf(graph, eid, etype, func, *, orig_eid=None):
+        if type(func) is _Lazily or not is_all(eid):
+            return original(graph, eid, etype, func, orig_eid=orig_eid)
+        found = original(graph, eid, etype, _Lazily(func), orig_eid=orig_eid)
+        return found if is_temporary(graph) else computed(found, "the features of all edges are stored")
+
+    return invoke_edge_udf
+
+
+class _Lazily:
+    """A function of an ``EdgeBatch`` of all edges, called with lazy features of their ends."""
+
+    def __init__(self, function: Callable):
+        self.function = function
+
+    def __call__(self, edges):
+        graph = None if transformed() else only_graph_of(edges._graph._graph)
+        if graph is not None and graph.num_edges:
+            _make_lazy(edges._src_data, GraphEnd(graph, 1))
+            _make_lazy(edges._dst_data, GraphEnd(graph, 0))
+        return self.function(edges)
+
+
+class _EndColumn(Column):
+    """A column of node features at an end of all edges."""
+
+    @property
+    def data(self):
+        if self.index is not None and refuse(self.storage) is None and self.storage.shape[0] == self.end.size:
+            self.storage = gather(HOST, self.end, self.storage)
+            self.index = None
+        return Column.data.fget(self)
+
+    @data.setter
+    def data(self, value):
+        Column.data.fset(self, value)
+
+
+def _make_lazy(frame, end: GraphEnd) -> None:
+    """Let the columns of a frame that DGL has just made for an end of all edges gather lazily."""
+    for column in frame._columns.values():
+        if type(column) is Column and column.device is None and column.deferred_dtype is None \
+                and column.index is not None and getattr(column.index, "shape", None) == (end.count,):
+            column.__class__ = _EndColumn
+            column.end = end
