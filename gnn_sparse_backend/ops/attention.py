@@ -75,7 +75,8 @@ class Attend(Function):
 
     @staticmethod
     def backward(ctx, grad):
-        results, operands = ctx.saved_tensors[:3], ctx.saved_tensors[3:]
+        saved = ctx.saved_tensors  # once: a checkpointed region unpacks each tensor a single time
+        results, operands = saved[:3], saved[3:]
         of, graph, needed = ctx.of, ctx.graph, ctx.needs_input_grad[2:]
         if torch.is_grad_enabled():  # to be differentiated again
             return None, None, *_differentiable_gradients(of, graph, operands, grad, needed)
