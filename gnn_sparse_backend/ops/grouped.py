@@ -16,7 +16,7 @@ from .build import index_dtype
 from .checks import as_index_vector, check_range
 from .grouped_kernels import run_grouped_mm, run_grouped_sum, run_scatter_rows
 from .grouped_library import gather_mm_operator, segment_mm_operator
-from .operands import check_dense, is_plain, refuse_forward_mode
+from .operands import autocasts, check_dense, is_plain, refuse_forward_mode
 from .segments import Segments
 
 
@@ -156,7 +156,7 @@ def _checked(operator: str, a, b) -> tuple[Tensor, Tensor]:
     if a.device.type not in ("cpu", "meta"):
         raise ValueError(f"{operator}: there are no kernels for {a.device} yet, only for the CPU; move the operands with "
                          ".to('cpu')")
-    if torch.is_autocast_enabled(a.device.type) and torch.float64 not in (a.dtype, b.dtype):
+    if autocasts(a) and torch.float64 not in (a.dtype, b.dtype):
         dtype = torch.get_autocast_dtype(a.device.type)
         return a.to(dtype), b.to(dtype)
     if a.dtype != b.dtype:

@@ -83,6 +83,12 @@ def check_kernels_for(operator: str, graph: Graph) -> None:
                          "and the operands with .to('cpu')")
 
 
+def autocasts(x: Tensor) -> bool:
+    """Whether autocast is on where ``x`` is; the meta device has none."""
+    kind = x.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
 def common_type(operator: str, names: tuple[str, ...], *operands: Tensor) -> tuple[Tensor, ...]:
     """All operands in one type: under autocast the widest of theirs, otherwise they must agree already."""
     first = operands[0].dtype
@@ -91,7 +97,7 @@ def common_type(operator: str, names: tuple[str, ...], *operands: Tensor) -> tup
             break
     else:
         return operands
-    if torch.is_autocast_enabled(x.device.type):
+    if autocasts(x):
         wider = functools.reduce(torch.promote_types, [x.dtype for x in operands])
         return tuple(x.to(wider) for x in operands)
     raise TypeError(f"{operator}: {names[0]} is {first} but {name} is {x.dtype}; convert one of them, "
