@@ -127,7 +127,7 @@ def measure_cell(graph: BenchmarkGraph, kind: str, shape: Mapping[str, int], fra
                 for name, found in evidence.items()}
     work = {contenders.name(framework, True): attention_work(kind, framework, graph.pattern, **shape_of_work(shape))
             for framework in frameworks}
-    where = f"{graph.name}, {kind}, {shape['heads']} heads"
+    where = f"{graph.name}, {kind}, heads = {shape['heads']}"
     rated = cells.rate(where, timings, ours, limits, work, wrong=wrong,
                        evidence={name: evidence.get(name, Evidence()) for name in ours})
     return {"graph": graph.name, "layer": kind, **shape, "edges": graph.num_edges, **rated,
@@ -164,7 +164,7 @@ def run(selected: Sequence[BenchmarkGraph], layers: Sequence[str], heads: Sequen
     for graph in selected:
         for kind in layers:
             for number, shape in shapes.items():
-                begin(f"{graph.name}, {kind}, {number} heads")
+                begin(f"{graph.name}, {kind}, heads = {number}")
                 share = shares.take((graph.name, kind, number))
                 cell = measure_cell(graph, kind, shape, frameworks, limits, share)
                 start = time.perf_counter()

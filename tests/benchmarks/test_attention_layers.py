@@ -96,7 +96,7 @@ def test_a_wrong_answer_and_a_failure_are_named_and_not_timed(frameworks, tiny, 
     nothing = {"dgl": None, "pyg": None}
     assert set(cell["timings"]) == {"dgl", "pyg"} and cell["speedup"] is None and cell["ratios"] == nothing
     summary = attention_layers.summarise([cell | {"memory_ratio": None, "memory_ratios": nothing}], frameworks)
-    assert summary["wrong"][0]["where"] == "tiny, gat, 2 heads" and summary["geometric_mean"] is None
+    assert summary["wrong"][0]["where"] == "tiny, gat, heads = 2" and summary["geometric_mean"] is None
 
 
 def test_without_its_framework_an_answer_is_compared_with_the_other():
