@@ -35,7 +35,12 @@ torch.library.define(
 
 def aggregate_operator(graph: Graph, message: str, places, operands, reduce: str, ties: str | None) -> Tensor:
     """``gsb::aggregate`` on the arrays of ``graph``."""
-    return torch.ops.gsb.aggregate(*_arrays(graph), operands, message, ",".join(places), reduce, ties or "", False)[0]
+    return aggregate_of_arrays(_arrays(graph), message, places, operands, reduce, ties)
+
+
+def aggregate_of_arrays(arrays: tuple, message: str, places, operands, reduce: str, ties: str | None) -> Tensor:
+    """``gsb::aggregate`` on (indptr, indices, edge_ids, number of sources)."""
+    return torch.ops.gsb.aggregate(*arrays, operands, message, ",".join(places), reduce, ties or "", False)[0]
 
 
 def edge_map_operator(graph: Graph, message: str, places, operands, reduced) -> Tensor:

@@ -5,13 +5,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .checks import as_index_vector
+from .build import index_dtype
 from .form import form
 from .graph import Graph
 from .grouped import _has_values, _named
 from .message_autograd import aggregate
 from .message_checks import check_choice
 from .message_kernels import run_aggregate
+from .message_library import aggregate_of_arrays
 from .operands import check_dense, is_plain, refuse_forward_mode
 from .segments import Segments
 
@@ -84,9 +85,9 @@ def _graph(offsets: Tensor, rows: int, order: Tensor | None = None) -> Graph:
 
     NumPy takes them from pages that the system has already zeroed, and which cost nothing as long as nobody does.
     """
-    dtype = np.int32 if offsets.dtype == torch.int32 else np.int64
-    indices = torch.from_numpy(np.zeros(rows, dtype))
-    return Graph.from_csr(offsets, indices, (offsets.numel() - 1, 1), order, trusted=True)
+    shape = (offsets.numel() - 1, 1)
+    indices = torch.from_numpy(np.zeros(rows, np.int32 if index_dtype(shape, rows) == torch.int32 else np.int64))
+    return Graph.from_csr(offsets, indices, shape, order, trusted=True)
 
 
 def _by_operator(x: Tensor, lengths, offsets, reduce: str, ties: str | None) -> Tensor:
@@ -96,4 +97,4 @@ def _by_operator(x: Tensor, lengths, offsets, reduce: str, ties: str | None) -> 
     elif offsets is None:
         offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     indices = torch.zeros(x.shape[0], dtype=offsets.dtype, device=offsets.device)
-    return torch.ops.gsb.aggregate(offsets, indices, order, 1, [x], "x0", "edge", reduce, ties or "", False)[0]
+    return aggregate_of_arrays((offsets, indices, order, 1), "x0", ("edge",), [x], reduce, ties)
