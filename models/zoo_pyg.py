@@ -18,5 +18,28 @@ from models import (zoo_pyg_attention, zoo_pyg_conv, zoo_pyg_hetero, zoo_pyg_mod
 CASES = (zoo_pyg_conv.CASES + zoo_pyg_attention.CASES + zoo_pyg_hetero.CASES + zoo_pyg_reduce.CASES
          + zoo_pyg_pool.CASES + zoo_pyg_models.CASES + zoo_pyg_own.CASES + zoo_pyg_modes.CASES)
 
+NUMBER = "nothing is gathered and nothing is saved: one number per edge goes to one number per node"
+SEEN = "PyG hands the messages to other code, which may read and change them"
+COUNTS = "integers: positions and counts, without gradients"
+TRANSFORMED = "the transform differentiates or records PyTorch's own operators"
+
 # Calls that cannot run on our kernels, and why: {case, or "*" for all: {"operator: reason": why}}.
-EXCEPTIONS: dict[str, dict[str, str]] = {}
+EXCEPTIONS: dict[str, dict[str, str]] = {
+    "*": {
+        "scatter.sum: a sum of one number per edge is no faster on a kernel": NUMBER,
+        "scatter.add: a sum of one number per edge is no faster on a kernel": NUMBER,
+        "propagate: the layer has propagate, message, aggregate or edge hooks": SEEN,
+        "propagate: the layer is being explained": SEEN,
+        "propagate: the features are torch.int64": COUNTS,
+        "scatter.sum: the features are torch.int64": COUNTS,
+        "scatter.max: the features are torch.int64": COUNTS,
+        "scatter.mean: the features are torch.int64": COUNTS,
+        "scatter.any: the reduction is 'any'": "the last written entry wins: no reduction",
+    },
+    "torch.func.grad": {f"{operator}: a torch.func transform is active": TRANSFORMED
+                        for operator in ("propagate", "scatter.sum")},
+    "torch.func.vmap": {f"{operator}: a torch.func transform is active": TRANSFORMED
+                        for operator in ("propagate", "scatter.sum")},
+    "torch.jit.trace, SAGEConv": {f"{operator}: torch.jit is tracing": TRANSFORMED
+                                  for operator in ("propagate", "scatter.mean")},
+}
