@@ -8,9 +8,10 @@ functions of ``dgl.ops``.
     spmm.py        gspmm, _gspmm: messages of sources and edges, reduced
     sddmm.py       gsddmm, _gsddmm: a value per edge of its two ends
     softmax.py     edge_softmax, _edge_softmax_forward, _edge_softmax_backward
+    segments.py    _segment_reduce, segment_mm, gather_mm: rows of segments, rows of relations
     hetero.py      _gspmm_hetero, _gsddmm_hetero: sums and values on all edge types at once
     lazy_edges.py  edge features inside local_scope, computed when they are used: attention in one operator
-    udf.py         the same for features that users' message functions read
+    messages.py    messages that DGL has no operator for, and those of users' functions: lazy too
     host.py        DGL as lazy tensors see it
     structure.py   the Graph of a DGL graph index, kept as long as the index lives
     operands.py    which operands the kernels take
@@ -22,16 +23,14 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 
+import dgl.backend
 import dgl.backend.pytorch.sparse as dgl_sparse
 import dgl.ops
 from dgl import DGLGraph
 from dgl.heterograph_index import HeteroGraphIndex
 
-from ..counters import fallback
 from ..patch import Patches
-from . import hetero, lazy_edges, sddmm, softmax, spmm, structure, udf
-
-_NOT_COVERED = ("_segment_reduce", "_segment_mm", "_gather_mm", "_scatter_add")
+from . import hetero, lazy_edges, messages, sddmm, segments, softmax, spmm, structure
 
 _patches = Patches()
 
@@ -47,21 +46,24 @@ def activate() -> None:
     _replace("_gsddmm_hetero", hetero.make_sddmm)
     _replace("_edge_softmax_forward", softmax.make_forward)
     _replace("_edge_softmax_backward", softmax.make_backward)
-    for name in _NOT_COVERED:
-        _replace(name, lambda original, operator=name.lstrip("_"): _counted(original, operator))
+    _replace("_segment_reduce", segments.make_reduce)
+    _patches.set(dgl.backend, "segment_reduce", segments.make_reduce_of_lazy(dgl.backend.segment_reduce))
+    _patches.set(dgl.backend, "segment_mm", segments.make_segment_mm(dgl.backend.segment_mm))
     # The module's global is what the functions made in it call; the package's is what users call.
-    for name, make in (("gspmm", spmm.make), ("gsddmm", sddmm.make)):
+    for name, make, modules in (("gspmm", spmm.make, ("ops.spmm", "ops")), ("gsddmm", sddmm.make, ("ops.sddmm", "ops")),
+                                ("gather_mm", segments.make_gather_mm, ("ops.gather_mm", "ops", "nn.pytorch.linear"))):
         new = make(getattr(dgl.ops, name))
-        for owner in (importlib.import_module(f"dgl.ops.{name[1:]}"), dgl.ops):
-            _patches.set(owner, name, new)
+        for module in modules:
+            _patches.set(importlib.import_module(f"dgl.{module}"), name, new)
     # what the function of the package calls, under whatever names modules have imported that function
     module = importlib.import_module("dgl.ops.edge_softmax")
     for name, make in (("edge_softmax_internal", softmax.make), ("edge_softmax_hetero_internal", softmax.make_hetero)):
         if hasattr(module, name):
             _patches.set(module, name, make(getattr(module, name)))
     core = importlib.import_module("dgl.core")
-    _patches.set(core, "message_passing", udf.make_messages(core.message_passing))
-    _patches.set(core, "invoke_edge_udf", udf.make_features(core.invoke_edge_udf))
+    _patches.set(core, "message_passing", messages.make_messages(core.message_passing))
+    _patches.set(core, "invoke_gsddmm", messages.make_values(core.invoke_gsddmm))
+    _patches.set(core, "invoke_edge_udf", messages.make_features(core.invoke_edge_udf))
     _patches.set(DGLGraph, "local_scope", lazy_edges.marking_scope(DGLGraph.local_scope))
     _patches.set(DGLGraph, "local_var", lazy_edges.marking_copy(DGLGraph.local_var))
 
@@ -71,17 +73,10 @@ def deactivate() -> None:
     _patches.undo()
     structure.forget_all()
     lazy_edges.forget_all()
+    segments.forget_all()
 
 
 def _replace(name: str, make: Callable) -> None:
     """Replace a global of DGL's sparse module, if this version has it."""
     if hasattr(dgl_sparse, name):
         _patches.set(dgl_sparse, name, make(getattr(dgl_sparse, name)))
-
-
-def _counted(original: Callable, operator: str) -> Callable:
-    def counted(*args, **kwargs):
-        fallback("dgl", operator, "operator not covered")
-        return original(*args, **kwargs)
-
-    return counted

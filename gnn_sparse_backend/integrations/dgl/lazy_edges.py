@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 
@@ -27,12 +28,31 @@ from ..lazy.terms import term
 from .host import HOST, GraphEnd
 
 _temporary = Handles()  # frames of edge features that end with their scope
+
+
+class _Now(threading.local):
+    """The graph whose edge features are temporary in this thread now, in a scope or not."""
+
+    graph = None
+
+
+_now = _Now()
 _SIDES = {"row": 0, "column": 1}
 
 
 def is_temporary(g) -> bool:
     """Whether the edge features of a graph of one edge type are temporary, and may be lazy."""
-    return _temporary.get(g._edge_frames[0]) is not None and transformed() is None
+    return (_now.graph is g or _temporary.get(g._edge_frames[0]) is not None) and transformed() is None
+
+
+@contextmanager
+def temporary_features(g):
+    """What is computed for the edges of ``g`` is temporary, and may be lazy."""
+    before, _now.graph = _now.graph, g
+    try:
+        yield
+    finally:
+        _now.graph = before
 
 
 def marking_scope(original: Callable) -> Callable:

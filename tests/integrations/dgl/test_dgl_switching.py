@@ -13,7 +13,8 @@ from dgl_oracle import calls, normal
 
 
 def test_disable_restores_every_attribute_to_the_same_object():
-    modules = [importlib.import_module(f"dgl.{name}") for name in ("ops.spmm", "ops.sddmm", "ops.edge_softmax", "core")]
+    modules = [importlib.import_module(f"dgl.{name}") for name in ("ops.spmm", "ops.sddmm", "ops.edge_softmax", "core", "backend",
+                                                                   "ops.gather_mm", "nn.pytorch.linear")]
     owners = [dgl_sparse, HeteroGraphIndex, dgl.DGLGraph, dgl.ops, *modules]
     snapshot = lambda: [dict(vars(owner)) for owner in owners]
     before = snapshot()
@@ -23,9 +24,10 @@ def test_disable_restores_every_attribute_to_the_same_object():
     after = snapshot()
     changed = [{name for name in old if old[name] is not new[name]} for old, new in zip(before, during)]
     assert {"_gspmm", "_gsddmm", "_gspmm_hetero", "_edge_softmax_forward"} <= changed[0]
-    assert changed[1:] == [{"reverse", "get_relation_graph"}, {"local_scope", "local_var"}, {"gspmm", "gsddmm"},
+    assert changed[1:] == [{"reverse", "get_relation_graph"}, {"local_scope", "local_var"}, {"gspmm", "gsddmm", "gather_mm"},
                            {"gspmm"}, {"gsddmm"}, {"edge_softmax_internal", "edge_softmax_hetero_internal"},
-                           {"message_passing", "invoke_edge_udf"}]
+                           {"message_passing", "invoke_gsddmm", "invoke_edge_udf"}, {"segment_reduce", "segment_mm"},
+                           {"gather_mm"}, {"gather_mm"}]
     for old, new in zip(before, after):
         assert old.keys() == new.keys() and all(old[name] is new[name] for name in old)
     assert dgl_sparse._gspmm is original_gspmm

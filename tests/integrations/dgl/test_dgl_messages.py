@@ -1,4 +1,4 @@
-"""Message functions that users write: one operator where they are arithmetic, and DGL's results whatever they are."""
+"""Messages without an operator of DGL's, and those of users' functions: one operator where they are arithmetic."""
 import dgl
 import dgl.function as fn
 import dgl.nn.pytorch as dglnn
@@ -42,6 +42,31 @@ def graph(request):
 ], ids=range(9))
 def test_messages(graph, message, counts):
     assert agree(passing(graph, message), normal(9, 3), normal(40, 1, seed=1)) == counts
+
+
+@pytest.mark.parametrize("reduce", [fn.sum("m", "out"), fn.mean("m", "out"), fn.max("m", "out"), fn.min("m", "out")],
+                         ids=lambda r: r.name)
+@pytest.mark.parametrize("message", [fn.u_sub_v("h", "d", "m"), fn.v_mul_e("d", "w0", "m"), fn.e_sub_u("w0", "h", "m"),
+                                     fn.u_dot_v("h", "d", "m")], ids=lambda m: m.name)
+def test_built_in_messages_that_dgl_computes_first(graph, message, reduce):
+    counts = agree(passing(graph, message, reduce), normal(9, 3).round(), normal(40, 3, seed=1).round())
+    if message.name == "u_dot_v":
+        assert counts["gsddmm"] == (1, {}) and len(counts) == 2
+    else:
+        assert counts == ({"gspmm_mean": (1, {})} if reduce.name == "mean" else {"gspmm": (1, {})})
+
+
+def test_edge_features_of_a_function_of_nodes_are_not_messages(graph):
+    """The flag that messages are lazy must not reach what is stored by the way."""
+    def apply(nodes):
+        graph.apply_edges(fn.u_add_v("h", "h", "stored"))
+        return {"out": nodes.data["out"] * 2}
+
+    graph.ndata["h"] = normal(9, 3)
+    with gsb.enabled("dgl"):
+        graph.update_all(fn.u_add_v("h", "h", "m"), fn.sum("m", "out"), apply)
+        graph.update_all(fn.copy_u("h", "m"), fn.sum("m", "out"), apply)
+        assert type(graph.edata["stored"]) is torch.Tensor and "m" not in graph.edata
 
 
 @pytest.mark.parametrize("reduce", [fn.mean("m", "out"), fn.max("m", "out"), fn.min("m", "out")], ids=lambda r: r.name)

@@ -1,16 +1,18 @@
-"""Message functions of users: ``edges.src["h"]`` and ``edges.dst["h"]`` are gathered when they are used.
+"""Messages of ``update_all`` that DGL computes for every edge before it reduces them: those that it has no operator for.
 
-DGL calls such a function with features gathered to every edge. Here they are lazy tensors, so that
+A message is temporary by construction, so it is lazy, and its reduction runs one operator::
 
+    graph.update_all(fn.u_add_v("h", "h", "m"), fn.sum("m", "out"))
     graph.update_all(lambda edges: {"m": edges.src["h"] * edges.data["w"]}, fn.sum("m", "out"))
 
-runs one operator like ``fn.u_mul_e``. What the function returns is a message, temporary by construction, and stays lazy
-until it is reduced; as edge features (``apply_edges``) it stays lazy where those are temporary. Functions of some of the
-edges, and reduce functions of users, stay DGL's.
+For the second, ``edges.src["h"]`` and ``edges.dst["h"]``, which DGL gathers to every edge before it calls the function, are
+gathered when they are used. So they are in ``apply_edges``, whose results stay lazy where edge features are temporary.
+Functions of some of the edges, and reduce functions of users, stay DGL's.
 """
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 
 from dgl.base import is_all
@@ -19,21 +21,48 @@ from dgl.frame import Column
 
 from ..lazy import gather, transformed
 from .host import HOST, GraphEnd
-from .lazy_edges import computed, is_temporary
+from .lazy_edges import computed, is_temporary, temporary_features
 from .operands import refuse
 from .structure import only_graph_of
 
 
+class _Passing(threading.local):
+    """The graph whose messages are to be computed next in this thread, for a built-in reduction."""
+
+    graph = None
+
+
+_passing = _Passing()
+
+
 def make_messages(original: Callable) -> Callable:
-    """``dgl.core.message_passing`` whose users' message functions get lazy features."""
+    """``dgl.core.message_passing`` with lazy messages."""
 
     @functools.wraps(original)
     def message_passing(g, mfunc, rfunc, afunc):
-        if not is_builtin(mfunc) and callable(mfunc):
-            mfunc = _Lazily(mfunc)
-        return original(g, mfunc, rfunc, afunc)
+        if not is_builtin(mfunc):
+            return original(g, _Lazily(mfunc) if callable(mfunc) else mfunc, rfunc, afunc)
+        _passing.graph = g if is_builtin(rfunc) else None
+        try:
+            return original(g, mfunc, rfunc, afunc)
+        finally:
+            _passing.graph = None
 
     return message_passing
+
+
+def make_values(original: Callable) -> Callable:
+    """``dgl.core.invoke_gsddmm``, which computes messages, and features that ``apply_edges`` stores."""
+
+    @functools.wraps(original)
+    def invoke_gsddmm(graph, func):
+        passing, _passing.graph = _passing.graph, None
+        if passing is not graph:
+            return original(graph, func)
+        with temporary_features(graph):
+            return original(graph, func)
+
+    return invoke_gsddmm
 
 
 def make_features(original: Callable) -> Callable:

@@ -1,0 +1,135 @@
+"""Operators of DGL on rows that belong to segments or relations: reductions (readouts), and products with a matrix each.
+
+``_segment_reduce`` is below DGL's autograd, whose gradients of it stay: they copy one row per element, or scatter one per
+chosen element. Of the products DGL's path on the CPU loops over segments, or copies a matrix for every row; these are
+taken over with their gradients.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ...ops.grouped import gather_mm as grouped_mm
+from ...ops.segment import run_segment_reduce
+from ...ops.segments import Segments
+from ..counters import fallback, ours
+from ..handles import Handles
+from .lazy_edges import computed
+from .operands import refuse
+
+_INDEX = (torch.int32, torch.int64)
+_segments = Handles()  # the rows of each relation, by the tensor that says which relation a row belongs to
+
+
+def make_reduce(original: Callable) -> Callable:
+    """``_segment_reduce``: ``(op, feat, offsets) -> (out, rows chosen by max and min)`` without gradients."""
+
+    def _segment_reduce(op, feat, offsets):
+        reason = _why_not_reduce(op, feat, offsets)
+        if reason is not None:
+            fallback("dgl", "segment_reduce", reason)
+            return original(op, feat, offsets)
+        ours("dgl", "segment_reduce")
+        return run_segment_reduce(op, feat, offsets)
+
+    return _segment_reduce
+
+
+def make_reduce_of_lazy(original: Callable) -> Callable:
+    """``segment_reduce`` of DGL's backend, an autograd function: lazy tensors are computed before it."""
+
+    def segment_reduce(op, x, offsets):
+        return original(op, computed(x, "segment_reduce"), offsets)
+
+    return segment_reduce
+
+
+def make_segment_mm(original: Callable) -> Callable:
+    """``segment_mm`` of DGL's backend: ``(A, B, seglen_A) -> (N, F_out)`` from (N, F_in), (S, F_in, F_out) and (S,)."""
+
+    def segment_mm(A, B, seglen_A):
+        A = computed(A, "segment_mm")
+        reason = _why_not_mm(A, B) or _why_not_lengths(A, B, seglen_A)
+        if reason is not None:
+            fallback("dgl", "segment_mm", reason)
+            return original(A, B, seglen_A)
+        ours("dgl", "segment_mm")
+        return grouped_mm(A, B, Segments.from_lengths(seglen_A))
+
+    return segment_mm
+
+
+def make_gather_mm(original: Callable) -> Callable:
+    """``dgl.ops.gather_mm``: ``(a, b, idx_b=(N,)) -> (N, F_out)`` from (N, F_in) and (R, F_in, F_out)."""
+
+    def gather_mm(a, b, *, idx_b):
+        a = computed(a, "gather_mm")
+        reason = _why_not_mm(a, b)
+        segments = _segments_of(a, b, idx_b) if reason is None else reason
+        if type(segments) is str:
+            fallback("dgl", "gather_mm", segments)
+            return original(a, b, idx_b=idx_b)
+        ours("dgl", "gather_mm")
+        return grouped_mm(a, b, segments)
+
+    gather_mm.__doc__ = original.__doc__
+    return gather_mm
+
+
+def forget_all() -> None:
+    """Drop what is kept for index tensors."""
+    _segments.clear()
+
+
+def _segments_of(a: Tensor, b: Tensor, index) -> Segments | str:
+    if not _is_index(index) or index.shape[0] != a.shape[0]:
+        return "the index is not one integer per row"
+    relations = b.shape[0]
+    found = _segments.get(index, relations)
+    if found is None:
+        try:
+            found = Segments.from_index(index, relations)
+        except ValueError:
+            return "an index is out of range"
+        _segments.put(index, found, relations)
+    return found
+
+
+def _why_not_reduce(op: str, feat, offsets) -> str | None:
+    if op not in ("sum", "max", "min"):
+        return "unknown reduce"
+    reason = refuse(feat)
+    if reason is not None:
+        return reason
+    if not _is_index(offsets) or not offsets.numel():
+        return "the offsets are no vector of integers"
+    if int(offsets[0]) != 0 or int(offsets[-1]) != feat.shape[0] or bool((offsets[1:] < offsets[:-1]).any()):
+        return "the lengths do not sum to the number of rows"
+    return None
+
+
+def _why_not_mm(a, b) -> str | None:
+    if not isinstance(b, Tensor):
+        return "missing feature"
+    reason = refuse(a) or refuse(b)
+    if reason is not None:
+        return reason
+    if a.dtype is not b.dtype:
+        return "operands of two types or devices"
+    if a.dim() != 2 or b.dim() != 3 or a.shape[1] != b.shape[1]:
+        return "the shapes do not fit"
+    return "no rows" if 0 in (a.shape[0], b.shape[0]) else None
+
+
+def _why_not_lengths(a: Tensor, b: Tensor, lengths) -> str | None:
+    if not _is_index(lengths) or lengths.shape[0] != b.shape[0]:
+        return "the lengths are not one integer per matrix"
+    if int(lengths.min()) < 0 or int(lengths.sum()) != a.shape[0]:
+        return "the lengths do not sum to the number of rows"
+    return None
+
+
+def _is_index(x) -> bool:
+    return type(x) is Tensor and x.dtype in _INDEX and x.dim() == 1 and x.is_cpu
