@@ -11,9 +11,10 @@ from torch import Tensor
 from ..compiler.programs.attention import AttentionSpec, Attribute
 from ..compiler.programs.message import arg, renumber
 from ..compiler.programs.operands import ACCUMULATOR, Operand, collapse
-from ..planner.attention import attention_gradient_kernel, attention_kernel
+from ..planner.attention import attention_gradient_kernel, attention_kernel, plan_attention
+from ..planner.spmm import SpmmPlan
 from .form import Form, form
-from .kernels import aggregation_plan, type_name
+from .kernels import type_name
 from .memory import empty
 from .message_kernels import broadcast_features, call_key, feature_shapes, kernel_arguments
 
@@ -96,7 +97,7 @@ def run_attention(of: AttentionForm, graph, operands) -> tuple[Tensor, Tensor, T
     if graph.num_edges == 0 or out.numel() == 0:
         out.zero_()
     else:
-        plan = aggregation_plan(graph, call.spec.features, first.itemsize)
+        plan = _plan(graph, call.spec)
         kernel = call.kernels.get(plan)
         if kernel is None:
             kernel = call.kernels[plan] = attention_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
@@ -117,16 +118,26 @@ def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Te
         weights.zero_()
         scores.zero_()
     elif edges:
-        plan = aggregation_plan(graph, call.spec.features, grad.itemsize)
+        plan = _plan(graph, call.spec)
         kernel = call.kernels.get(("gradient", plan))
         if kernel is None:
-            kernel = call.kernels["gradient", plan] = attention_gradient_kernel(call.spec, plan.groups > 1).entry
+            kernel = attention_gradient_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
+            call.kernels["gradient", plan] = kernel
         features, heads = call.spec.features, call.spec.scores
         widths = (*call.widths, features, heads, heads, features)
         leading = kernel_arguments(graph, plan.groups, of.places + ("row",) * 4, widths, (*operands, *results, grad),
                                    edge_ids)
         kernel(*leading, weights, scores)
     return weights.view(edges, *call.heads), scores.view(edges, *call.heads)
+
+
+def _plan(graph, spec: AttentionSpec) -> SpmmPlan:
+    """The plan, kept with the graph."""
+    threads = torch.get_num_threads()
+    plan = graph.plans.get((spec, threads))
+    if plan is None:
+        plan = graph.plans[spec, threads] = plan_attention(*graph.shape, graph.num_edges, spec, threads)
+    return plan
 
 
 def _call(of: AttentionForm, graph, operands, edge_ids: Tensor | None) -> _Call:

@@ -14,40 +14,56 @@ from ..compiler.schedule.cpu import CpuSchedule, Prefetch
 from ..compiler.target import Target, host_target
 from ..compiler.transform.lanes import reduce_in_lanes
 from ..compiler.transform.tile import tile_axis
+from .spmm import SpmmPlan, group_count
 from .tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, sum_lanes
 
 _BYTES = {"float64": 8, "float32": 4}
+_STORED = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+# Scores, and the branch on them, wait for gathers: those run ahead as soon as they miss the first caches.
+NEAR = 1 << 18
+# Bytes of gathered rows on their way at once, and edges at most.
+IN_FLIGHT = 8192
+FURTHEST = 16
+
+
+def plan_attention(rows: int, cols: int, nnz: int, spec: AttentionSpec, threads: int) -> SpmmPlan:
+    """How an attention of (rows, cols) with nnz edges is shared out, and how many edges its gathers run ahead."""
+    row = sum(x.width * _STORED[x.dtype] for x in spec.score.operands + spec.value.operands if x.at == "column")
+    ahead = max(2, min(FURTHEST, IN_FLIGHT // row)) if row and cols * row > NEAR else 0
+    return SpmmPlan(group_count(nnz, rows, spec.features + spec.scores * spec.terms, threads), ahead)
 
 
 @functools.lru_cache(maxsize=None)
 def attention_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> Kernel:
     """The kernel of attention; serial where threads would cost more than they save.
 
-    prefetch: how many non-zeros the gathers of whole rows of column operands look ahead, 0 for none.
+    prefetch: how many edges the gathers of column operands look ahead, 0 for none.
     """
     target = host_target()
     itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
     program = _sums_in_lanes(attention(spec), {"dot": spec.terms, "above": spec.scores}, itemsize, target)
     program = _cut(program, spec, itemsize, target)
-    ahead = []
-    for number, x in enumerate(spec.value.operands if prefetch else ()):
-        if x.at == "column" and x.width == spec.features:
-            ahead.append(Prefetch("edges", f"V{number}", 0, x.width, prefetch))
-    for number, x in enumerate(spec.score.operands if prefetch else ()):
-        if x.at == "column":
-            ahead.append(Prefetch("edges", f"X{number}", 0, x.width, prefetch))
-    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=tuple(ahead)), target)
+    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch)), target)
 
 
 @functools.lru_cache(maxsize=None)
-def attention_gradient_kernel(spec: AttentionSpec, parallel: bool) -> Kernel:
+def attention_gradient_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> Kernel:
     """The kernel of what the gradients of attention need of every edge."""
     target = host_target()
     itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
     width = spec.features // spec.scores
     terms = {"dot": spec.terms, "delta": width, "weight": width}
     program = _sums_in_lanes(attention_gradient(spec), terms, itemsize, target)
-    return compile_program(_cut(program, spec, itemsize, target), CpuSchedule(parallel=parallel), target)
+    schedule = CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch))
+    return compile_program(_cut(program, spec, itemsize, target), schedule, target)
+
+
+def _ahead(spec: AttentionSpec, distance: int) -> tuple[Prefetch, ...]:
+    """The gathers of all column operands, so many edges ahead; none for 0."""
+    named = [(f"{letter}{number}", x) for letter, what in (("X", spec.score), ("V", spec.value))
+             for number, x in enumerate(what.operands)]
+    return tuple(Prefetch("edges", name, 0, x.width, distance) for name, x in named if x.at == "column" and distance)
 
 
 def _sums_in_lanes(program: Program, terms: dict[str, int], itemsize: int, target: Target) -> Program:

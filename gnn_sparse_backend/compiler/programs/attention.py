@@ -3,9 +3,10 @@
     S[e] = sum over d of a message, p = softmax of S over the edges e of a row, C[i] = sum of p[e] * another message
 
 Nothing of the size of the edges is stored. The maximum and the sums that are relative to it grow along the edges
-(online softmax: Milakov and Gimelshein, 2018; with weighted values: Dao et al., FlashAttention, 2022). Sums are rescaled
-only where a score exceeds the maximum by a margin (as in FlashAttention-4), so that the branch is hardly ever taken after
-a row's first edge; the result is the same, since sums and weights stand in one proportion whatever they are relative to.
+(online softmax: Milakov and Gimelshein, 2018; with weighted values: Dao et al., FlashAttention, 2022). Sums are
+rescaled only where a score exceeds the maximum by a margin (as in FlashAttention-4), so that the branch is hardly
+ever taken after a row's first edge; the result is the same, since sums and weights stand in one proportion whatever
+they are relative to.
 """
 
 from __future__ import annotations
