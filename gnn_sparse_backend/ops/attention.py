@@ -4,8 +4,8 @@
     p[e]     = softmax of score over the edges e of a row
     out[i]   = sum over the edges e of row i of p[e] * value(operands)[e]
 
-One kernel computes all of it in a single pass over the edges. Its backward pass stores p and the cotangents of the
-scores, one number per edge and head each; the gradients of the operands are aggregations and edge maps of these.
+One kernel computes all of it in a single pass over the edges. Its backward pass (``attention_gradients``) stores one
+number per edge and score twice, and nothing larger.
 """
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from .attention_kernels import AttentionForm, attention_form, has_no_terms, run_attention, run_attention_gradient
+from .attention_gradients import attention_gradients
+from .attention_kernels import AttentionForm, attention_form, has_no_terms, run_attention
 from .edge_softmax import softmax_edges
 from .form import Form, form
-from .message_autograd import NO_GRADIENT, aggregate, edge_map, fit_gradient, gradient_plan
-from .message_kernels import broadcast_features, feature_shapes, run_aggregate, run_edge_map
+from .message_autograd import aggregate, edge_map
+from .message_kernels import broadcast_features, feature_shapes
 
 COLUMN_VALUE = form("x0", ("column",))
 """The value of an edge is that of its column."""
@@ -70,26 +71,24 @@ class Attend(Function):
     def forward(ctx, of, graph, *operands):
         ctx.of, ctx.graph = of, graph
         results = run_attention(of, graph, operands)
-        ctx.save_for_backward(*results, *operands)
+        ctx.save_for_backward(*results[1:], *operands)
+        # not saved: users may write to what a layer returns, and the framework's own layers would not mind
+        ctx.result = results[0].detach()
+        ctx.version = ctx.result._version
         return results[0]
 
     @staticmethod
     def backward(ctx, grad):
         saved = ctx.saved_tensors  # once: a checkpointed region unpacks each tensor a single time
-        results, operands = saved[:3], saved[3:]
+        normaliser, operands = saved[:2], saved[2:]
         of, graph, needed = ctx.of, ctx.graph, ctx.needs_input_grad[2:]
+        # freed after its use, as saved tensors are
+        result, ctx.result = ctx.result, None
         if torch.is_grad_enabled():  # to be differentiated again
             return None, None, *_differentiable_gradients(of, graph, operands, grad, needed)
-        return None, None, *attention_gradients(of, graph, operands, results, grad, needed)
-
-
-def attention_gradients(of: AttentionForm, graph, operands, results, grad: Tensor, needed) -> list[Tensor | None]:
-    """The gradients of the operands marked in ``needed``. results: what ``run_attention`` gave; grad: of the first."""
-    weights, scores = run_attention_gradient(of, graph, operands, results, grad)
-    score, value = of.take_apart(operands)
-    of_score = _gradients(of.score, graph, score, scores, needed)
-    of_value = _gradients(of.weighted, graph, (weights, *value), grad, (False, *needed[len(score):]))
-    return [*of_score, *of_value[1:]]
+        if result is None or result._version != ctx.version:
+            result = run_attention(of, graph, operands)[0]
+        return None, None, *attention_gradients(of, graph, operands, (result, *normaliser), grad, needed)
 
 
 def _composed(of: AttentionForm, graph, operands) -> Tensor:
@@ -104,27 +103,3 @@ def _differentiable_gradients(of: AttentionForm, graph, operands, grad: Tensor, 
     wanted = [x for x, want in zip(operands, needed) if want]
     found = iter(torch.autograd.grad(_composed(of, graph, operands), wanted, grad, create_graph=True))
     return [next(found) if want else None for want in needed]
-
-
-def _gradients(of: Form, graph, operands, cotangent: Tensor, needed) -> list[Tensor | None]:
-    """Gradients of a sum of messages, or of an edge map summed over features, from its cotangent."""
-    shapes, features = tuple(feature_shapes(of, operands)), tuple(cotangent.shape[1:])
-    found: list[Tensor | None] = []
-    for number, (x, place, wanted) in enumerate(zip(operands, of.places, needed)):
-        if not wanted:
-            found.append(None)
-            continue
-        key = ("gradient", number, shapes, features)
-        plan = of.calls.get(key)
-        if plan is None:
-            plan = of.calls[key] = gradient_plan(of, number, shapes, features)
-        if plan is NO_GRADIENT:
-            found.append(torch.zeros_like(x))
-            continue
-        parts = [operands[s] if type(s) is int else cotangent for s in plan.sources]
-        if place == "edge":
-            out = run_edge_map(plan.form, graph, parts, plan.reduced)
-        else:
-            out = run_aggregate(plan.form, graph.transpose() if plan.transposed else graph, parts)
-        found.append(fit_gradient(plan, out, place, x.shape).to(x.dtype))
-    return found

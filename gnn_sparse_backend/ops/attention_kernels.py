@@ -10,13 +10,14 @@ from torch import Tensor
 
 from ..compiler.programs.attention import AttentionSpec, Attribute
 from ..compiler.programs.message import arg, renumber
-from ..compiler.programs.operands import ACCUMULATOR, Operand, collapse
+from ..compiler.programs.operands import Operand, collapse
+from ..compiler.programs.sums import Output
 from ..planner.attention import attention_gradient_kernel, attention_kernel, plan_attention
 from ..planner.spmm import SpmmPlan
 from .form import Form, form
 from .kernels import type_name
 from .memory import empty
-from .message_kernels import broadcast_features, call_key, feature_shapes, kernel_arguments
+from .message_kernels import broadcast_features, call_key, feature_shapes, flat, kernel_arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +57,10 @@ def attention_form(score: Form, value: Form, reduced: bool) -> AttentionForm:
 
 
 @dataclass(slots=True)
-class _Call:
+class Call:
     """What is known of a call from its shapes and types.
 
-    heads: feature shape of the scores. dims: that of the result. terms: of one score.
+    heads: feature shape of the scores. dims: that of the result. kernels: and other things that depend on no more.
     """
 
     spec: AttentionSpec
@@ -88,11 +89,11 @@ def run_attention(of: AttentionForm, graph, operands) -> tuple[Tensor, Tensor, T
     The latter two are flat, (rows, scores), in the accumulation type.
     """
     edge_ids = graph.edge_ids if "edge" in of.places else None
-    call = _call(of, graph, operands, edge_ids)
+    call = call_of(of, graph, operands, edge_ids is not None)
     rows = graph.shape[0]
     first = operands[len(of.score.places)]
     wide = first.new_empty(0, dtype=torch.float64 if first.dtype is torch.float64 else torch.float32)
-    out = empty(first, rows, call.spec.features)
+    out = empty(first, rows, *call.dims)
     maximum, inverse = (empty(wide, rows, call.spec.scores) for _ in range(2))
     if graph.num_edges == 0 or out.numel() == 0:
         out.zero_()
@@ -101,34 +102,37 @@ def run_attention(of: AttentionForm, graph, operands) -> tuple[Tensor, Tensor, T
         kernel = call.kernels.get(plan)
         if kernel is None:
             kernel = call.kernels[plan] = attention_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
-        kernel(*kernel_arguments(graph, plan.groups, of.places, call.widths, operands, edge_ids), out, maximum, inverse)
-    return out.view(rows, *call.dims), maximum, inverse
+        kernel(*kernel_arguments(graph, plan.groups, of.places, call.widths, operands, edge_ids),
+               flat(out, rows, call.spec.features), maximum, inverse)
+    return out, maximum, inverse
 
 
-def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """The weights (edges, ...) and the cotangents of the scores, in the user's edge order and the accumulation type.
+def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Tensor, outputs: tuple[Output, ...] = ()):
+    """(weights, scores, sums): what ``attention_gradient`` computes.
 
-    results: what ``run_attention`` gave. grad: the cotangent of the first.
+    The weights (edges, ...) and the cotangents of the scores are in the user's edge order and the accumulation type;
+    sums, one (rows, features) for each of ``outputs``, in their own. results: what ``run_attention`` gave. grad: the
+    cotangent of the first.
     """
-    edge_ids = graph.edge_ids
-    call = _call(of, graph, operands, edge_ids)
+    call = call_of(of, graph, operands, graph.edge_ids is not None)
     edges, rows = graph.num_edges, graph.shape[0]
     weights, scores = (empty(results[1], edges, call.spec.scores) for _ in range(2))
-    if call.spec.features == 0:
-        weights.zero_()
-        scores.zero_()
-    elif edges:
+    sums = [empty(results[1].new_empty(0, dtype=getattr(torch, o.dtype)), rows, o.features) for o in outputs]
+    if edges == 0 or call.spec.features == 0:
+        for x in (weights, scores, *sums):
+            x.zero_()
+    else:
         plan = _plan(graph, call.spec)
-        kernel = call.kernels.get(("gradient", plan))
+        kernel = call.kernels.get(("gradient", outputs, plan))
         if kernel is None:
-            kernel = attention_gradient_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
-            call.kernels["gradient", plan] = kernel
+            kernel = attention_gradient_kernel(call.spec, outputs, plan.groups > 1, plan.prefetch).entry
+            call.kernels["gradient", outputs, plan] = kernel
         features, heads = call.spec.features, call.spec.scores
         widths = (*call.widths, features, heads, heads, features)
         leading = kernel_arguments(graph, plan.groups, of.places + ("row",) * 4, widths, (*operands, *results, grad),
-                                   edge_ids)
-        kernel(*leading, weights, scores)
-    return weights.view(edges, *call.heads), scores.view(edges, *call.heads)
+                                   graph.edge_ids)
+        kernel(*leading, weights, scores, *sums)
+    return weights.view(edges, *call.heads), scores.view(edges, *call.heads), sums
 
 
 def _plan(graph, spec: AttentionSpec) -> SpmmPlan:
@@ -140,15 +144,16 @@ def _plan(graph, spec: AttentionSpec) -> SpmmPlan:
     return plan
 
 
-def _call(of: AttentionForm, graph, operands, edge_ids: Tensor | None) -> _Call:
-    key = call_key(operands, of.places, graph, edge_ids is not None, None)
+def call_of(of: AttentionForm, graph, operands, numbered: bool) -> Call:
+    """What is known of a call; numbered: edge arrays are in an order of their own."""
+    key = call_key(operands, of.places, graph, numbered, None)
     call = of.calls.get(key)
     if call is None:
-        call = of.calls[key] = _prepare(of, graph, operands, edge_ids is not None)
+        call = of.calls[key] = _prepare(of, graph, operands, numbered)
     return call
 
 
-def _prepare(of: AttentionForm, graph, operands, numbered: bool) -> _Call:
+def _prepare(of: AttentionForm, graph, operands, numbered: bool) -> Call:
     score, value = of.take_apart(operands)
     score_shapes, value_shapes = feature_shapes(of.score, score), feature_shapes(of.value, value)
     before = broadcast_features(score_shapes)
@@ -164,7 +169,7 @@ def _prepare(of: AttentionForm, graph, operands, numbered: bool) -> _Call:
         own_heads, dtype, type_name(graph.indices.dtype), numbered,
     )  # fmt: skip
     widths = tuple(o.width for o in spec.score.operands + spec.value.operands)
-    return _Call(spec, widths, heads, dims, {})
+    return Call(spec, widths, heads, dims, {})
 
 
 def _collapsed(dims: tuple[int, ...], *shapes: tuple[int, ...]) -> tuple:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from . import message_library  # noqa: F401  (its operators are in the formulas here)
-from .attention import attention_gradients
+from .attention_gradients import attention_gradients
 from .attention_kernels import AttentionForm, attention_form, result_shapes, run_attention
 from .checks import plain_tensor
 from .edge_softmax import check_edges, run

@@ -17,6 +17,7 @@ from .layout import kernel_ready
 from .memory import empty
 from .message_autograd import aggregate, edge_map
 from .message_checks import check_choice
+from .message_kernels import flat
 from .operands import check_dense, check_graph, check_kernels_for, check_rows, is_plain, refuse_forward_mode
 
 _ROW_SUM = form("mul(x0, x1)", ("edge", "edge"), "sum")
@@ -107,10 +108,10 @@ def run(graph, operands: tuple[Tensor, ...], gradient: bool, product: bool) -> T
     sizes, arrays = structure_arguments(graph, groups)
     order = () if numbers is None else (numbers,)
     # edges that the graph has not got, if it is a part of a larger one, stay zero
-    out = empty(x, edges, width) if edges == graph.num_edges else x.new_zeros(edges, width)
+    out = empty(x, *x.shape) if edges == graph.num_edges else x.new_zeros(x.shape)
     given = [kernel_ready(a).reshape(edges, width).contiguous() for a in operands]
-    kernel(*sizes, *((edges,) if order else ()), *arrays, *order, *given, out)
-    return out.view(x.shape)
+    kernel(*sizes, *((edges,) if order else ()), *arrays, *order, *given, flat(out, edges, width))
+    return out
 
 
 def check_edges(graph: Graph, name: str, x) -> None:

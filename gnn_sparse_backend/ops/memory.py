@@ -96,14 +96,18 @@ POOL = Pool(_limit())
 
 
 def empty(like: Tensor, *shape: int) -> Tensor:
-    """An uninitialised, contiguous tensor of the type and device of ``like``; a large one from the pool."""
+    """An uninitialised, contiguous tensor of the type and device of ``like``; a large one from the pool.
+
+    It is never a view: autograd lets nobody write to a view that an operator returns.
+    """
     nbytes = like.element_size()
     for length in shape:
         nbytes *= length
     if nbytes < _WORTHWHILE or like.device.type != "cpu" or not POOL.limit or os.name != "posix":
         return like.new_empty(shape)
     count = nbytes // like.element_size()
-    return torch.frombuffer(POOL.lease(nbytes), dtype=like.dtype, count=count).view(shape)
+    flat = torch.frombuffer(POOL.lease(nbytes), dtype=like.dtype, count=count)
+    return torch.ops.aten._unsafe_view.default(flat, shape)
 
 
 def empty_cache() -> None:

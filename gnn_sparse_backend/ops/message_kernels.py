@@ -60,12 +60,9 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
     kernel = call.kernels.get(plan)
     if kernel is None:
         kernel = call.kernels[plan] = aggregate_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
-    out = empty(first, rows, call.features)
-    kept = [empty(graph.indices, rows, call.features) for _ in chosen]
-    kernel(*arguments, out, *kept)
-    if len(call.dims) != 1:
-        out = out.view(rows, *call.dims)
-        kept = [a.view(rows, *call.dims) for a in kept]
+    out = empty(first, rows, *call.dims)
+    kept = [empty(graph.indices, rows, *call.dims) for _ in chosen]
+    kernel(*arguments, *[flat(a, rows, call.features) for a in (out, *kept)])
     return [out, *kept] if chosen else out
 
 
@@ -91,9 +88,14 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
     kernel = call.kernels.get(groups > 1)
     if kernel is None:
         kernel = call.kernels[groups > 1] = edge_map_kernel(call.spec, groups > 1).entry
-    out = empty(first, edges, call.features)
-    kernel(*arguments, out)
-    return out if len(call.dims) == 1 else out.view(edges, *call.dims)
+    out = empty(first, edges, *call.dims)
+    kernel(*arguments, flat(out, edges, call.features))
+    return out
+
+
+def flat(out: Tensor, count: int, features: int) -> Tensor:
+    """A contiguous result as kernels write it: (count, features)."""
+    return out if out.dim() == 2 else out.view(count, features)
 
 
 def _edge_ids(graph, form: Form, wanted: bool) -> Tensor | None:

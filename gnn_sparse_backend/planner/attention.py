@@ -7,9 +7,11 @@ import functools
 from ..compiler.compile import compile_program
 from ..compiler.coordinate.program import Program
 from ..compiler.kernels.kernel import Kernel
-from ..compiler.programs.attention import AttentionSpec, attention, attention_gradient
+from ..compiler.programs.attention import AttentionSpec, attention
+from ..compiler.programs.attention_gradient import attention_gradient
 from ..compiler.programs.edge_softmax import EdgeSoftmaxSpec, edge_softmax, edge_softmax_gradient
-from ..compiler.programs.operands import ACCUMULATOR
+from ..compiler.programs.operands import ACCUMULATOR, Operand
+from ..compiler.programs.sums import Output, SumsSpec, sums
 from ..compiler.schedule.cpu import CpuSchedule, Prefetch
 from ..compiler.target import Target, host_target
 from ..compiler.transform.lanes import reduce_in_lanes
@@ -29,9 +31,19 @@ FURTHEST = 16
 
 def plan_attention(rows: int, cols: int, nnz: int, spec: AttentionSpec, threads: int) -> SpmmPlan:
     """How an attention of (rows, cols) with nnz edges is shared out, and how many edges its gathers run ahead."""
-    row = sum(x.width * _STORED[x.dtype] for x in spec.score.operands + spec.value.operands if x.at == "column")
+    work = spec.features + spec.scores * spec.terms
+    return _plan(rows, cols, nnz, work, spec.score.operands + spec.value.operands, threads)
+
+
+def plan_sums(rows: int, cols: int, nnz: int, spec: SumsSpec, threads: int) -> SpmmPlan:
+    """The same for several sums."""
+    return _plan(rows, cols, nnz, sum(output.features for output in spec.outputs), spec.operands, threads)
+
+
+def _plan(rows: int, cols: int, nnz: int, work: int, operands: tuple[Operand, ...], threads: int) -> SpmmPlan:
+    row = sum(x.width * _STORED[x.dtype] for x in operands if x.at == "column")
     ahead = max(2, min(FURTHEST, IN_FLIGHT // row)) if row and cols * row > NEAR else 0
-    return SpmmPlan(group_count(nnz, rows, spec.features + spec.scores * spec.terms, threads), ahead)
+    return SpmmPlan(group_count(nnz, rows, work, threads), ahead)
 
 
 @functools.lru_cache(maxsize=None)
@@ -48,22 +60,38 @@ def attention_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> 
 
 
 @functools.lru_cache(maxsize=None)
-def attention_gradient_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> Kernel:
-    """The kernel of what the gradients of attention need of every edge."""
+def attention_gradient_kernel(spec: AttentionSpec, outputs: tuple[Output, ...], parallel: bool,
+                              prefetch: int = 0) -> Kernel:
+    """The kernel of what the gradients of attention need of every edge, with sums over rows along the way."""
     target = host_target()
     itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
     width = spec.features // spec.scores
     terms = {"dot": spec.terms, "delta": width, "weight": width}
-    program = _sums_in_lanes(attention_gradient(spec), terms, itemsize, target)
-    schedule = CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch))
-    return compile_program(_cut(program, spec, itemsize, target), schedule, target)
+    program = _sums_in_lanes(attention_gradient(spec, outputs), terms, itemsize, target)
+    program = _cut_outputs(_cut(program, spec, itemsize, target), outputs, itemsize, target)
+    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch)), target)
+
+
+@functools.lru_cache(maxsize=None)
+def sums_kernel(spec: SumsSpec, parallel: bool, prefetch: int = 0) -> Kernel:
+    """The kernel of several sums over the edges of each row."""
+    target = host_target()
+    itemsize = _BYTES[ACCUMULATOR[spec.outputs[0].dtype]]
+    program = _cut_outputs(sums(spec), spec.outputs, itemsize, target)
+    ahead = _gathers([(f"X{which}", x) for which, x in enumerate(spec.operands)], spec.numbered, prefetch)
+    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead), target)
 
 
 def _ahead(spec: AttentionSpec, distance: int) -> tuple[Prefetch, ...]:
-    """The gathers of all column operands, so many edges ahead; none for 0."""
-    named = [(f"{letter}{number}", x) for letter, what in (("X", spec.score), ("V", spec.value))
-             for number, x in enumerate(what.operands)]
-    return tuple(Prefetch("edges", name, 0, x.width, distance) for name, x in named if x.at == "column" and distance)
+    named = [(f"{letter}{which}", x) for letter, what in (("X", spec.score), ("V", spec.value))
+             for which, x in enumerate(what.operands)]
+    return _gathers(named, spec.numbered, distance)
+
+
+def _gathers(named: list[tuple[str, Operand]], numbered: bool, distance: int) -> tuple[Prefetch, ...]:
+    """The gathers of column operands, and of edge operands in an order of their own, so many edges ahead; none for 0."""
+    places = ("column", "edge") if numbered else ("column",)
+    return tuple(Prefetch("edges", name, 0, x.width, distance) for name, x in named if x.at in places and distance)
 
 
 def _sums_in_lanes(program: Program, terms: dict[str, int], itemsize: int, target: Target) -> Program:
@@ -84,6 +112,13 @@ def _cut(program: Program, spec: AttentionSpec, itemsize: int, target: Target) -
     program = tile_axis(program, "K", (chunks_of_runs(spec.features, inner, chunk),))
     if spec.scores < spec.features:
         program = tile_axis(program, "H", (chunks_of_runs(spec.scores, 1, chunk),))
+    return program
+
+
+def _cut_outputs(program: Program, outputs: tuple[Output, ...], itemsize: int, target: Target) -> Program:
+    chunk = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
+    for which, output in enumerate(outputs):
+        program = tile_axis(program, f"O{which}_features", (chunks_of_runs(output.features, output.run, chunk),))
     return program
 
 

@@ -52,6 +52,30 @@ def test_the_same_bits_at_every_run(graph, name):
         torch.set_num_threads(before)
 
 
+# the framework's own maxima and softmax keep their results for the backward pass, too
+KEEPS_ITS_RESULT = ("max", "min", "edge_softmax")
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_results_may_be_written_to(graph, name, size):
+    if size == "large":
+        generator = torch.Generator().manual_seed(0)
+        graph = gsb.Graph.from_coo(*torch.randint(0, 200_000, (2, 300_000), generator=generator), (200_000, 200_000))
+    operands = drawn(name, graph)
+    out = OPERATORS[name].run(graph, *operands)
+    cotangent = torch.randn_like(out)
+    expected = torch.autograd.grad(out * 2, operands, cotangent, retain_graph=True)
+    again = torch.autograd.grad(out * 2, operands, cotangent)
+    out = OPERATORS[name].run(graph, *operands)
+    plain = out.detach().clone()
+    out.mul_(2)
+    torch.testing.assert_close(out.detach(), plain * 2)
+    assert same_bits(again, expected)
+    if not name.endswith(KEEPS_ITS_RESULT):
+        assert same_bits(torch.autograd.grad(out, operands, cotangent), expected)
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("shape, edges", [((0, 0), 0), ((4, 0), 0), ((0, 4), 0), ((5, 3), 0)])
 def test_structures_without_edges(name, shape, edges):

@@ -67,7 +67,7 @@ class AttentionSpec:
         return prod(self.value.dims)
 
 
-class _Writer:
+class AttentionWriter:
     """What the forward program and its gradient share: operands, and the scores of an edge.
 
     Where every feature has a score of its own, H is K, so that both are cut alike. Hs is H for what cannot be cut.
@@ -88,7 +88,12 @@ class _Writer:
         return feature_index(k, self.spec.value.dims, self.spec.heads)
 
     def value(self, g, i, j, k: Expr) -> Expr:
+        """Feature k of the value of an edge."""
         return self._message(self.spec.value, self.V, g, i, j, k)
+
+    def score_operand(self, which: int, g, i, j, feature: Expr) -> Expr:
+        """A feature of an operand of the score, in the type to compute in."""
+        return self.edges.load(self.X[which], self.spec.score.operands[which], g, i, j, feature, self.accumulator)
 
     def scores(self, S, g, i, j) -> None:
         """Store the scores of an edge."""
@@ -131,7 +136,7 @@ def attention(spec: AttentionSpec) -> Program:
     numbers, because the one logarithm of a sum that could stand for both loses digits where the maximum is large.
     A row without edges is 0. A row with a score that is NaN or +inf, or of -inf alone, is NaN.
     """
-    w = _Writer("attention", spec)
+    w = AttentionWriter("attention", spec)
     p, edges, H, K, accumulator = w.p, w.edges, w.H, w.K, w.accumulator
     G, I, J = edges.G, edges.I, edges.J
     C = p.buffer("C", (G, I, K), spec.dtype)
@@ -184,48 +189,4 @@ def attention(spec: AttentionSpec) -> Program:
     return p.finish()
 
 
-def attention_gradient(spec: AttentionSpec) -> Program:
-    """What the gradients of all operands need of every edge: its weights P and the cotangents dS of its scores.
-
-        dS[e] = P[e] * (sum over a head of dC[i] * value[e] - sum over a head of dC[i] * C[i])
-
-    Parameters: those of ``attention``, then dC, P, dS; P and dS (edges, heads) have the accumulation type.
-    """
-    w = _Writer("attention_gradient", spec)
-    p, edges, H, K, accumulator = w.p, w.edges, w.H, w.K, w.accumulator
-    G, I, J = edges.G, edges.I, edges.J
-    C = p.buffer("C", (G, I, K), spec.dtype)
-    M, R = (p.buffer(name, (G, I, H), accumulator) for name in ("M", "R"))
-    dC = p.buffer("dC", (G, I, K), spec.dtype, strided=True)
-    P, dS = (p.buffer(name, (*edges.axes("edge"), H), accumulator) for name in ("P", "dS"))
-    dims, heads = spec.value.dims, spec.heads
-    in_head = tuple(extent > 1 and own == 1 for extent, own in zip(dims, heads))
-    width = spec.features // spec.scores
-    with p.iterate("rows", (G, I), "SS") as (g, i):
-        Delta = p.local("Delta", (H,), accumulator)
-
-        def cotangent(k: Expr) -> Expr:
-            return cast(accumulator, dC[g, i, k])
-
-        def of_row(h: Expr, t: Expr) -> Expr:
-            k = flat_position(dims, in_head, h, t)
-            return cotangent(k) * cast(accumulator, C[g, i, k])
-
-        w.sum_heads("delta", Delta, width, of_row)
-        with p.iterate("edges", (J,), "S") as (j,):
-            S, dP = (p.local(name, (H,), accumulator) for name in ("S", "dP"))
-            w.scores(S, g, i, j)
-
-            def of_edge(h: Expr, t: Expr) -> Expr:
-                k = flat_position(dims, in_head, h, t)
-                return cotangent(k) * w.value(g, i, j, k)
-
-            w.sum_heads("weight", dP, width, of_edge)
-            with p.iterate("out", (H,), "S", ("ho",)) as (h,):
-                S[h] = exp(S[h] - M[g, i, h]) * R[g, i, h]
-                P[(*edges.at("edge", g, i, j), h)] = S[h]
-                dS[(*edges.at("edge", g, i, j), h)] = S[h] * (dP[h] - Delta[h])
-    return p.finish()
-
-
-__all__ = ["Attribute", "AttentionSpec", "attention", "attention_gradient"]
+__all__ = ["Attribute", "AttentionSpec", "AttentionWriter", "attention"]

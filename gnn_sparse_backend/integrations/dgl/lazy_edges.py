@@ -23,7 +23,7 @@ from ..handles import Handles
 from ..lazy import LazyTensor, lazy_tensor, materialise, reduced, softmaxed, transformed, value
 from ..lazy import arithmetic
 from ..lazy.recipes import EDGE, Pointwise, Recipe, gathered, version
-from ..lazy.stages import Score
+from ..lazy.stages import Score, Softmax
 from ..lazy.terms import term
 from .host import HOST, GraphEnd
 
@@ -68,7 +68,8 @@ def marking_scope(original: Callable) -> Callable:
                        if type(getattr(column, "storage", None)) is LazyTensor]
         while leaving:
             lazy = leaving.pop()
-            if sys.getrefcount(lazy) > 2:  # this name, and the argument of the call
+            # somebody holds it beside this name and the argument of the call
+            if sys.getrefcount(lazy) > 2 and _is_a_result(lazy._recipe):
                 _settle(lazy)
 
     return local_scope
@@ -161,6 +162,12 @@ def asks_for_attention(frame) -> bool:
 def _mark(g) -> None:
     for frame in g._edge_frames:
         _temporary.put(frame, True)
+
+
+def _is_a_result(recipe: Recipe) -> bool:
+    """Whether a tensor that outlives its scope was probably returned: weights of an attention, or what nothing was made
+    of. Other steps of an attention are held by a variable of a function that is about to end; they stay lazy."""
+    return type(recipe) is Softmax or not recipe.used
 
 
 def _settle(lazy: LazyTensor) -> None:

@@ -7,10 +7,13 @@ chosen edge, is the better one.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
+import dgl
 import torch
 from dgl import is_libxsmm_enabled
+from dgl._sparse_ops import _gspmm as dgl_kernel
 from torch import Tensor
 
 from ...ops.form import form
@@ -154,11 +157,20 @@ def _extreme(gidx, op: str, reduce: str, graph, operands: tuple[Tensor, ...]) ->
 def ties(operands: tuple[Tensor, ...]) -> str:
     """Which of equal messages DGL's CPU kernels choose: measured, it depends on the kernel that they take.
 
-    That with just-in-time code (libxsmm: float32 and bfloat16, features of one shape) takes the last, all others the first.
+    Just-in-time code (libxsmm: float32 and bfloat16, features of one shape, on processors with AVX-512) takes the last,
+    all other kernels the first.
     """
     first = operands[0]
-    if first.dtype is torch.float64 or not is_libxsmm_enabled():
+    if not is_libxsmm_enabled():
         return "first"
     if len(operands) == 2 and (first.shape[1:] or (1,)) != (operands[1].shape[1:] or (1,)):
         return "first"
-    return "last"
+    return _jit_ties(first.dtype)
+
+
+@functools.lru_cache(maxsize=None)
+def _jit_ties(dtype: torch.dtype) -> str:
+    """What DGL itself chooses here, of two equal messages of one shape."""
+    index = dgl.graph(([0, 1], [0, 0]))._graph
+    chosen = dgl_kernel(index, "copy_lhs", "max", torch.zeros(2, 1, dtype=dtype), None)[1][0]
+    return ("first", "last")[int(chosen[0, 0])]

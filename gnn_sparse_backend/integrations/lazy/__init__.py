@@ -46,14 +46,16 @@ transforming the operations: ``why_not`` says.
     handlers.py     which functions of PyTorch keep a tensor lazy
     reductions.py   reduced, softmaxed
 """
-from .ends import End, Host
+from .ends import End, Host, NoGraph
 from .handlers import keep
 from .modes import transformed
+from .recipes import gather as gather_now
 from .recipes import gathered
 from .reductions import reduced, softmaxed, why_not
 from .tensor import LazyTensor, lazy_tensor, materialise, value
 
-__all__ = ["End", "Host", "LazyTensor", "gather", "keep", "materialise", "reduced", "softmaxed", "transformed", "value", "why_not"]
+__all__ = ["End", "Host", "LazyTensor", "NoGraph", "gather", "gather_now", "keep", "materialise", "reduced", "softmaxed",
+           "transformed", "value", "why_not"]
 
 
 def gather(host: Host, end: End, x) -> LazyTensor:

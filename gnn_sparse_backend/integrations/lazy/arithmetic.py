@@ -29,7 +29,7 @@ def unary(op: str, recipe: Recipe, constants: tuple[float, ...] = ()):
         return _scaled("mul", recipe, -1.0, False) or NotImplemented
     if type(recipe) is not Pointwise:
         return NotImplemented
-    return recipe.alike(term=recipe.term.unary(op, constants))
+    return recipe.of(recipe.term.unary(op, constants))
 
 
 def binary(op: str, first, second):
@@ -210,7 +210,7 @@ def _weighted(first: Recipe, second: Recipe) -> Weighted | None:
     if values.dtype is not weights.dtype:
         if not values.bare or _promote(values.dtype, weights.dtype) is not weights.dtype:
             return None
-        values = values.alike(dtype=weights.dtype)
+        values = values.promoted(weights.dtype)
     inner = _broadcast(values.inner, tuple(weights.shape[1:]))
     if inner is None:
         return None

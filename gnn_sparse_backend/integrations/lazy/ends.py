@@ -11,6 +11,10 @@ from torch import Tensor
 from ...ops.graph import Graph
 
 
+class NoGraph(ValueError):
+    """There is no graph of the ends that were asked for: an index is out of range."""
+
+
 class End:
     """One end of all edges.
 
@@ -45,7 +49,7 @@ class Host:
     def graph(self, rows: End, columns: End | None) -> Graph:
         """The graph with these ends, of shape (rows.size, columns.size); without columns one of any other end.
 
-        Raises ValueError if there is none: an index is out of range.
+        Raises NoGraph if there is none.
         """
         raise NotImplementedError
 

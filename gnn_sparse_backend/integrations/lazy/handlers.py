@@ -83,7 +83,7 @@ def _viewed(lazy, shape):
     if shape is None or not recipe.pending() or 0 in shape[1:]:
         return NotImplemented
     if type(recipe) is Pointwise:
-        viewed = reshaped(recipe, shape) if recipe.plain else recipe.alike(shape=shape)
+        viewed = reshaped(recipe, shape)
     else:
         viewed = recipe.viewed(shape)
     recipe.used = True

@@ -10,7 +10,7 @@ from torch.autograd import Function
 
 from ...ops.form import form
 from ...ops.message_autograd import aggregate, edge_map
-from .ends import End, Host
+from .ends import End, Host, NoGraph
 from .modes import mode, restored, transformed
 from .terms import BARE, Term
 
@@ -89,7 +89,7 @@ class Recipe:
         if transformed() is None:
             try:
                 value, operator = self.run()
-            except ValueError:  # an index is out of range: the framework says so in its own words
+            except NoGraph:  # an index is out of range: the framework says so in its own words
                 reason = "an index is out of range"
             else:
                 self.host.ours(operator)
@@ -106,7 +106,7 @@ class Recipe:
         raise NotImplementedError
 
     def run(self) -> tuple[Tensor, str]:
-        """The tensor by our kernels, and what to count it as. Raises ValueError where an index is out of range."""
+        """The tensor by our kernels, and what to count it as. Raises NoGraph where an index is out of range."""
         raise NotImplementedError
 
     def reference(self) -> Tensor:
@@ -130,13 +130,25 @@ class Pointwise(Recipe):
         super().__init__(host, shape, dtype, operands, versions)
         self.term, self.places, self.dims, self.inner = term, places, dims, inner
 
-    def alike(self, **changes) -> Pointwise:
-        """This recipe, asked for now, with some attributes changed."""
-        now = {name: changes.get(name, getattr(self, name)) for name in _ATTRIBUTES}
-        return Pointwise(**now)
-
     def on(self, operands):
-        return self.alike(operands=operands, versions=tuple(map(version, operands)))
+        return Pointwise(self.host, self.shape, self.dtype, operands, tuple(map(version, operands)), self.term, self.places,
+                         self.dims, self.inner)
+
+    def of(self, term: Term) -> Pointwise:
+        """Another expression of the same operands, asked for now."""
+        return Pointwise(self.host, self.shape, self.dtype, self.operands, self.versions, term, self.places, self.dims,
+                         self.inner)
+
+    def viewed(self, shape: torch.Size, dims: tuple | None = None) -> Pointwise:
+        """The same message in another shape; ``dims`` of the operands that broadcast to it, if there are any."""
+        kept = dims is None
+        return Pointwise(self.host, shape, self.dtype, self.operands, self.versions, self.term, self.places,
+                         self.dims if kept else dims, self.inner if kept else tuple(shape[1:]))
+
+    def promoted(self, dtype: torch.dtype) -> Pointwise:
+        """The same message in another type."""
+        return Pointwise(self.host, self.shape, dtype, self.operands, self.versions, self.term, self.places, self.dims,
+                         self.inner)
 
     @property
     def plain(self) -> bool:
@@ -218,31 +230,32 @@ class Pointwise(Recipe):
         return value if value.shape == self.shape else value.view(self.shape)
 
 
-_ATTRIBUTES = ("host", "shape", "dtype", "operands", "versions", "term", "places", "dims", "inner")
-
-
 def gathered(host: Host, end: End, x: Tensor) -> Pointwise:
     """The recipe of ``x`` (end.size, ...) at an end of the edges: (end.count, ...)."""
     features = x.shape[1:]
     return Pointwise(host, torch.Size((end.count, *features)), x.dtype, (x,), (version(x),), BARE, (end,), (features,), features)
 
 
-def gather(host: Host, end: End, x: Tensor) -> Tensor:
-    """The framework's gather, whose gradient is a sum on our kernel."""
+def gather(host: Host, end: End, x: Tensor, dim: int = 0) -> Tensor:
+    """The framework's gather, of nodes that are dimension ``dim``, whose gradient is a sum on our kernel."""
     if torch.is_grad_enabled() and x.requires_grad:
-        return _Gather.apply(x, host, end)
+        return _Gather.apply(x, host, end, dim)
     return end.gather(x)
 
 
 class _Gather(Function):
     @staticmethod
-    def forward(ctx, x, host, end):
-        ctx.host, ctx.end = host, end
+    def forward(ctx, x, host, end, dim):
+        ctx.host, ctx.end, ctx.dim = host, end, dim
         return end.gather(x)
 
     @staticmethod
     def backward(ctx, grad):
-        return aggregate(_SUM_OF_EDGES, ctx.host.graph(ctx.end, None), grad), None, None
+        dim = ctx.dim
+        graph = ctx.host.graph(ctx.end, None)
+        if dim == 0:
+            return aggregate(_SUM_OF_EDGES, graph, grad), None, None, None
+        return aggregate(_SUM_OF_EDGES, graph, grad.movedim(dim, 0)).movedim(0, dim), None, None, None
 
 
 def version(tensor: Tensor) -> int | None:

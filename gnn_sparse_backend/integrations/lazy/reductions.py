@@ -28,7 +28,7 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = "even") -> Ten
     Returns:
         (rows.size, ...), or None where the message has to be computed first: ask ``value``.
 
-    Raises ValueError where an index is out of range, RuntimeError where an operand was modified in place.
+    Raises NoGraph where an index is out of range, RuntimeError where an operand was modified in place.
     """
     recipe = lazy._recipe
     if rows.count != recipe.shape[0] or not recipe.pending():

@@ -13,11 +13,10 @@ Dims = tuple[int, ...]
 
 def reshaped(recipe: Pointwise, shape: torch.Size) -> Pointwise:
     """The message with features in the dimensions of ``shape``, which has as many of them, in the same order."""
-    found = _split(recipe.inner, tuple(shape[1:]), recipe.dims)
-    if found is None:  # an operand that is constant along a part of what would be one dimension: view the result
-        return recipe.alike(shape=shape)
-    inner = tuple(shape[1:])
-    return recipe.alike(shape=shape, dims=found, inner=inner)
+    if not recipe.plain:
+        return recipe.viewed(shape)
+    # None where an operand is constant along a part of what would be one dimension: then the result is viewed
+    return recipe.viewed(shape, _split(recipe.inner, tuple(shape[1:]), recipe.dims))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -11,23 +11,35 @@ import torch
 from torch import Tensor
 from torch_geometric.index import Index
 
-from ..lazy import LazyTensor, gather, value, why_not
+from ..lazy import LazyTensor, gather, gather_now, value, why_not
 from .host import HOST, IndexEnd
 
 
 def lazy_gather(original):
-    """``MessagePassing._index_select_safe`` that returns a ``LazyTensor`` where the message may be fused."""
+    """``MessagePassing._index_select_safe`` that returns a ``LazyTensor`` where the message may be fused.
+
+    Where somebody looks at every message (hooks, explainers), or nodes are not the first dimension, it gathers at once.
+    """
 
     @functools.wraps(original)
     def _index_select_safe(self, src: Tensor, index: Tensor) -> Tensor:
         plain = plain_index(index)
-        reason = _why_not(self, src, plain)
+        reason = why_not(src)
+        if reason is None and plain is None:
+            reason = "the edge index is not an ordinary int64 CPU tensor"
+        dim = self.node_dim
+        if reason is None and not -src.dim() <= dim < src.dim():
+            reason = "there is no such dimension of nodes"
         if reason is not None:
             HOST.fallback(reason)
-            if type(src) is LazyTensor:
-                src = value(src, reason)
-            return original(self, src, index)
-        return gather(HOST, IndexEnd(plain, src.shape[0], lambda x: original(self, x, index)), src)
+            return original(self, value(src, reason) if type(src) is LazyTensor else src, index)
+        dim %= src.dim()
+        end = IndexEnd(plain, src.shape[dim], lambda x: original(self, x, index))
+        if dim == 0 and not self._explain and not _has_hooks(self):
+            return gather(HOST, end, src)
+        out = gather_now(HOST, end, src, dim)
+        HOST.ours("gather")
+        return out
 
     return _index_select_safe
 
@@ -39,20 +51,6 @@ def plain_index(index) -> Tensor | None:
     if type(index) is Tensor and index.dtype is torch.int64 and index.dim() == 1 and index.is_cpu:
         return index
     return None
-
-
-def _why_not(layer, src, index: Tensor | None) -> str | None:
-    """Why this gather is the framework's own, or None. ``index`` is that of ``plain_index``."""
-    reason = why_not(src)
-    if reason is not None:
-        return reason
-    if layer._explain:
-        return "the layer is being explained"
-    if _has_hooks(layer):
-        return "the layer has propagate, message, aggregate or edge hooks"
-    if layer.node_dim != 0 and layer.node_dim != -src.dim():
-        return f"nodes are dimension {layer.node_dim} of {src.dim()}-dimensional features"
-    return "the edge index is not an ordinary int64 CPU tensor" if index is None else None
 
 
 def _has_hooks(layer) -> bool:

@@ -108,7 +108,7 @@ class GraphStore:
 
         Args:
             kind: ``"coo"``: destination and source of every edge; ``"csr"``: indptr and indices, rows the destinations;
-                ``"csc"``: the same, rows the sources.
+                ``"csc"``: the same, rows the sources; ``"segments"``: pointers, twice, of segments that are the rows.
             first, second: 1-D integer tensors.
             shape: (destinations, sources).
             owner: the object that ``first`` and ``second`` were taken from, if they are no views of a dense tensor.
@@ -138,10 +138,6 @@ class GraphStore:
         if found is None:
             return self._add(one, one, "coo", (size, size), index, index)
         return found[0] if found[1] else found[0].transpose()
-
-    def find_segments(self, ptr: Tensor, count: int) -> Graph:
-        """A graph whose rows are the segments of ``count`` edges that pointers give. Raises as ``find``."""
-        return self.find("segments", ptr, ptr, (max(ptr.numel() - 1, 0), count))
 
     def _index(self, index: Tensor, owner: Tensor | None) -> _Index:
         """The content of ``index``, which becomes the most recently used. The lock is held."""

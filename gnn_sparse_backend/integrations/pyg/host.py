@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from ...ops.graph import Graph
 from ..counters import fallback, ours
-from ..lazy import End, Host
+from ..lazy import End, Host, NoGraph
 from .graphs import GraphStore
 
 PROPAGATE = "propagate"
@@ -40,12 +41,18 @@ class PygHost(Host):
     name = "pyg"
 
     def graph(self, rows, columns):
-        if columns is None:
-            return GRAPHS.find_end(rows.index, rows.size)
-        return GRAPHS.find("coo", rows.index, columns.index, (rows.size, columns.size))
+        try:
+            if columns is None:
+                return GRAPHS.find_end(rows.index, rows.size)
+            return GRAPHS.find("coo", rows.index, columns.index, (rows.size, columns.size))
+        except ValueError as error:
+            raise NoGraph(str(error)) from None
 
     def either(self, first, second):
-        return GRAPHS.find_either(first.index, second.index, (first.size, second.size))
+        try:
+            return GRAPHS.find_either(first.index, second.index, (first.size, second.size))
+        except ValueError as error:
+            raise NoGraph(str(error)) from None
 
     def ours(self, operator):
         ours("pyg", operator)
@@ -55,3 +62,11 @@ class PygHost(Host):
 
 
 HOST = PygHost()
+
+
+def segments(ptr: Tensor, count: int) -> Graph:
+    """A graph whose rows are the segments of ``count`` edges that pointers give; raises NoGraph where they give none."""
+    try:
+        return GRAPHS.find("segments", ptr, ptr, (max(ptr.numel() - 1, 0), count))
+    except ValueError as error:
+        raise NoGraph(str(error)) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..lazy import LazyTensor, keep, reduced
+from ..lazy import LazyTensor, NoGraph, keep, reduced
 from .gather import plain_index
 from .host import IndexEnd
 
@@ -33,7 +33,7 @@ def _add(out: Tensor, index: Tensor, src: LazyTensor, inplace: bool):
     index = plain_index(index)
     try:
         sums = None if index is None else reduced(src, IndexEnd(index, out.shape[0]), "sum")
-    except ValueError:
+    except NoGraph:
         return NotImplemented
     if sums is None:
         return NotImplemented

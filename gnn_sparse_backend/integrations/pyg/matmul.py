@@ -1,4 +1,8 @@
-"""Sparse adjacencies: ``torch_geometric.utils.spmm`` and ``EdgeIndex.matmul``, which ``message_and_aggregate`` calls."""
+"""Sparse adjacencies: ``torch_geometric.utils.spmm`` and ``EdgeIndex.matmul``, which ``message_and_aggregate`` calls.
+
+Of equal products PyTorch gives the gradient of a maximum to the first one, which is not a rule that our kernels have: a
+maximum or minimum is ours where nobody asks for its gradient.
+"""
 from __future__ import annotations
 
 import functools
@@ -9,12 +13,16 @@ from torch.nn import Parameter
 from torch_geometric.edge_index import EdgeIndex
 
 from ...ops.checks import FLOATING
+from ...ops.form import form
+from ...ops.message_kernels import run_aggregate
 from ...ops.spmm import spmm
 from ..counters import fallback, ours
 from ..lazy import transformed
 from .host import GRAPHS
 
-_REDUCES = {"sum": "sum", "add": "sum", "mean": "mean"}
+_REDUCES = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "amax": "max", "min": "min", "amin": "min"}
+_CHOICES = {(reduce, weighted): form("mul(x1, x0)" if weighted else "x0", ("column", "edge")[:1 + weighted], reduce, "even")
+            for reduce in ("max", "min") for weighted in (False, True)}
 _LAYOUTS = {torch.sparse_csr: "csr", torch.sparse_csc: "csc", torch.sparse_coo: "coo"}
 
 
@@ -25,7 +33,7 @@ def fused_spmm(original):
     def pyg_spmm(src, other: Tensor, reduce: str = "sum") -> Tensor:
         if isinstance(src, EdgeIndex):
             return original(src, other, reduce)  # which calls EdgeIndex.matmul
-        reason = _why_not_matrix(src, other) or _why_not_product(other, reduce)
+        reason = _why_not_matrix(src, other) or _why_not_product(other, src, reduce)
         if reason is not None:
             fallback("pyg", f"spmm.{reduce}", reason)
             return original(src, other, reduce)
@@ -47,7 +55,8 @@ def fused_matmul(original):
 
     @functools.wraps(original)
     def matmul(self, other, input_value=None, other_value=None, reduce="sum", transpose=False):
-        reason = _why_not_edge_index(self, other, input_value, other_value, transpose) or _why_not_product(other, reduce)
+        reason = (_why_not_edge_index(self, other, input_value, other_value, transpose)
+                  or _why_not_product(other, input_value, reduce))
         if reason is not None:
             fallback("pyg", f"matmul.{reduce}", reason)
             return original(self, other, input_value, other_value, reduce, transpose)
@@ -63,14 +72,21 @@ def fused_matmul(original):
 
 def _product(operator: str, graph, other: Tensor, value: Tensor | None, reduce: str) -> Tensor:
     reduce = _REDUCES[reduce]
-    out = spmm(graph, other, value, reduce)
+    if reduce in ("max", "min"):
+        operands = [other.detach()] if value is None else [other.detach(), value.detach().unsqueeze(1)]
+        out = run_aggregate(_CHOICES[reduce, value is not None], graph, operands)
+    else:
+        out = spmm(graph, other, value, reduce)
     ours("pyg", f"{operator}.{reduce}")
     return out
 
 
-def _why_not_product(other, reduce: str) -> str | None:
+def _why_not_product(other, values, reduce: str) -> str | None:
     if reduce not in _REDUCES:
         return f"the reduction is {reduce!r}"
+    if _REDUCES[reduce] in ("max", "min") and torch.is_grad_enabled() and (
+            other.requires_grad or values is not None and values.requires_grad):
+        return f"a gradient of the {_REDUCES[reduce]} may be asked for"
     if type(other) is not Tensor and type(other) is not Parameter:
         return f"the features are a {type(other).__name__}"
     if other.dim() != 2 or other.layout is not torch.strided:

@@ -13,9 +13,9 @@ from ...ops.edge_softmax import softmax_edges
 from ...ops.form import form
 from ...ops.message_autograd import aggregate
 from ..counters import fallback, ours
-from ..lazy import LazyTensor, reduced, softmaxed, value, why_not
+from ..lazy import LazyTensor, NoGraph, materialise, reduced, softmaxed, value, why_not
 from .gather import plain_index
-from .host import GRAPHS, HOST, IndexEnd
+from .host import HOST, IndexEnd, segments
 
 _REDUCES = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "min": "min", "amax": "max", "amin": "min"}
 _FORMS = {name: form("x0", ("edge",), name, "even" if name in ("max", "min") else None)
@@ -29,31 +29,27 @@ def fused_scatter(original):
     def scatter(src: Tensor, index: Tensor, dim: int = 0, dim_size: int | None = None, reduce: str = "sum") -> Tensor:
         if torch.compiler.is_compiling():
             return original(src, index, dim, dim_size, reduce)
-        lazy = type(src) is LazyTensor
-        reason = _why_not(src, index, dim, dim_size) or _why_not_reduce(src, reduce)
+        reason = _why_not_reduce(src, reduce) or _why_not(src, index, dim, dim_size)
         if reason is None:
-            plain = plain_index(index)
-            if dim_size is None:
-                dim_size = _size(plain)
             try:
-                return _scatter(src, plain, dim_size, _REDUCES[reduce])
-            except ValueError:
+                return _scatter(src, plain_index(index), dim % src.dim(), dim_size, _REDUCES[reduce])
+            except NoGraph:
                 reason = "an index is out of range"
-        if lazy:
-            src = value(src, reason)
         fallback("pyg", f"scatter.{reduce}", reason)
-        return original(src, index, dim, dim_size, reduce)
+        return original(materialise(src, reason), index, dim, dim_size, reduce)
 
     return scatter
 
 
-def _scatter(src: Tensor, index: Tensor, size: int, reduce: str) -> Tensor:
+def _scatter(src: Tensor, index: Tensor, dim: int, size: int | None, reduce: str) -> Tensor:
+    size = _size(index) if size is None else size
     if type(src) is LazyTensor:
-        out = reduced(src, IndexEnd(index, size), reduce)
-        if out is not None:
-            return out
+        if dim == 0:
+            out = reduced(src, IndexEnd(index, size), reduce)
+            if out is not None:
+                return out
         src = value(src, "its reduction")
-    out = aggregate(_FORMS[reduce], GRAPHS.find_end(index, size), src)
+    out = _along(dim, src, lambda x: aggregate(_FORMS[reduce], HOST.graph(IndexEnd(index, size), None), x))
     ours("pyg", f"scatter.{reduce}")
     return out
 
@@ -65,13 +61,12 @@ def fused_segment(original):
     def segment(src: Tensor, ptr: Tensor, reduce: str = "sum") -> Tensor:
         if torch.compiler.is_compiling():
             return original(src, ptr, reduce)
-        if type(src) is LazyTensor:
-            src = value(src, "its segments are reduced")
+        src = materialise(src, "its segments are reduced")
         reason = why_not(src) or _why_not_pointers(ptr) or _why_not_segment(reduce)
         if reason is None:
             try:
-                graph = GRAPHS.find_segments(ptr, src.shape[0])
-            except ValueError:
+                graph = segments(ptr, src.shape[0])
+            except NoGraph:
                 reason = "the pointers are not those of segments"
             else:
                 out = aggregate(_FORMS[reduce], graph, src)
@@ -98,34 +93,39 @@ def fused_softmax(original):
             reason = _why_not(src, index, dim, num_nodes)
         if reason is None:
             try:
-                if index is None:
-                    src = value(src, "its softmax") if type(src) is LazyTensor else src
-                    out = softmax_edges(GRAPHS.find_segments(ptr, src.shape[0]), src)
+                if index is not None:
+                    out = _softmax(src, plain_index(index), dim % src.dim(), num_nodes, original)
                 else:
-                    out = _softmax(src, plain_index(index), num_nodes, lambda x, size: original(x, index, None, size, dim))
-            except ValueError:
+                    out = _along(dim % src.dim(), materialise(src, "its softmax"),
+                                 lambda x: softmax_edges(segments(ptr, x.shape[0]), x))
+            except NoGraph:
                 reason = "an index is out of range"
             else:
-                if type(out) is LazyTensor:
-                    return value(out, "it is returned") if _returns_weights(sys._getframe(1)) else out
-                ours("pyg", "softmax")
+                if type(out) is not LazyTensor:
+                    ours("pyg", "softmax")
+                elif _returns_weights(sys._getframe(1)):
+                    return value(out, "its layer returns it")
                 return out
-        if type(src) is LazyTensor:
-            src = value(src, reason)
         fallback("pyg", "softmax", reason)
-        return original(src, index, ptr, num_nodes, dim)
+        return original(materialise(src, reason), index, ptr, num_nodes, dim)
 
     return softmax
 
 
-def _softmax(src: Tensor, index: Tensor, size: int | None, framework: Callable[[Tensor, int], Tensor]) -> Tensor:
-    size = _size(index) if size is None else size
+def _softmax(src: Tensor, index: Tensor, dim: int, size: int | None, original: Callable) -> Tensor:
+    rows = IndexEnd(index, _size(index) if size is None else size)
     if type(src) is LazyTensor:
-        weights = softmaxed(src, IndexEnd(index, size), lambda scores: framework(scores, size))
-        if weights is not None:
-            return weights
+        if dim == 0:
+            weights = softmaxed(src, rows, lambda scores: original(scores, index, None, rows.size))
+            if weights is not None:
+                return weights
         src = value(src, "its softmax")
-    return softmax_edges(GRAPHS.find_end(index, size), src)
+    return _along(dim, src, lambda x: softmax_edges(HOST.graph(rows, None), x))
+
+
+def _along(dim: int, src: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """A function of dimension 0 applied along another one."""
+    return function(src) if dim == 0 else function(src.movedim(dim, 0)).movedim(0, dim).contiguous()
 
 
 def _returns_weights(frame) -> bool:
@@ -153,7 +153,7 @@ def _why_not(src, index, dim, size) -> str | None:
     if reason is not None:
         return reason
     index = plain_index(index)
-    if index is None or index.shape[0] != src.shape[0]:
+    if index is None or index.shape[0] != src.shape[dim]:
         return "the index is not one int64 per edge"
     if size is not None and type(size) is not int:
         return "the number of nodes is not an int"
@@ -165,7 +165,9 @@ def _why_not_values(src, dim) -> str | None:
         reason = why_not(src)
         if reason is not None:
             return reason
-    return None if dim == 0 or dim == -src.dim() else f"the reduction is over dimension {dim}"
+    if type(dim) is not int or not -src.dim() <= dim < src.dim():
+        return "there is no such dimension"
+    return None
 
 
 def _why_not_pointers(ptr) -> str | None:
@@ -175,7 +177,7 @@ def _why_not_pointers(ptr) -> str | None:
 def _why_not_reduce(src, reduce) -> str | None:
     if reduce not in _REDUCES:
         return f"the reduction is {reduce!r}"
-    if src.dim() == 1 and type(src) is not LazyTensor and _REDUCES[reduce] == "sum":
+    if type(src) is Tensor and src.dim() == 1 and _REDUCES[reduce] == "sum":
         return "a sum of one number per edge is no faster on a kernel"
     return None
 

@@ -269,6 +269,40 @@ def test_what_leaves_in_another_name_is_a_tensor_in_every_way_but_its_type():
     assert agree(predictor, h) == {"gsddmm": (1, {})}
 
 
+def test_a_step_that_a_variable_still_holds_is_not_computed_for_that():
+    graph = multigraph(9, 40)
+
+    def compute(h):
+        with graph.local_scope():
+            graph.ndata["h"] = h
+            graph.apply_edges(fn.u_add_v("h", "h", "e"))
+            step = graph.edata["e"]
+            graph.edata["s"] = functional.leaky_relu(step).sum(-1, keepdim=True)
+            graph.edata["p"] = dgl.ops.edge_softmax(graph, graph.edata["s"])
+            graph.update_all(fn.u_mul_e("h", "p", "m"), fn.sum("m", "out"))
+            return graph.ndata["out"]
+
+    assert agree(compute, normal(9, 3)) == ONE
+
+
+def test_attention_that_users_return_is_an_ordinary_tensor():
+    graph = multigraph(9, 40)
+
+    def compute(h):
+        with graph.local_scope():
+            graph.ndata["h"] = h
+            graph.edata["p"] = dgl.ops.edge_softmax(graph, apply_edges(graph, fn.u_dot_v("h", "h", "s")))
+            graph.update_all(fn.u_mul_e("h", "p", "m"), fn.sum("m", "out"))
+            return graph.ndata["out"], graph.edata["p"]
+
+    def flat(h):
+        out, weights = compute(h)
+        assert type(weights) is torch.Tensor
+        return torch.cat([out.flatten(), weights.flatten()])
+
+    assert agree(flat, normal(9, 3)) == {"attention": (1, {}), "gsddmm": (1, {}), "edge_softmax_forward": (1, {})}
+
+
 def test_edge_features_outside_of_a_scope_are_never_lazy():
     graph = multigraph(9, 40)
     graph.ndata["h"] = normal(9, 3)

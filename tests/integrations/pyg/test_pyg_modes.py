@@ -13,7 +13,8 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations import reset_status
 from gnn_sparse_backend.integrations.lazy import LazyTensor
 
-HOOKS = {"propagate": {"the layer has propagate, message, aggregate or edge hooks": 1}, "scatter.mean": 1}
+# every message is computed, for the hooks to see
+HOOKS = {"gather": 1, "scatter.mean": 1}
 
 
 @pytest.mark.parametrize("place", ["propagate_forward_pre", "propagate_forward", "message_forward_pre", "message_forward",
@@ -79,7 +80,7 @@ def test_explainer():
     expected = explain()
     with gsb.enabled("pyg"):
         actual = explain()
-        assert calls()["propagate"]["the layer is being explained"] > 4
+        assert calls()["gather"] >= 8 and calls()["scatter.mean"] >= 4  # every message is computed
         reset_status()
         model(x, edge_index)
         assert calls() == {"mul.sum": 1, "copy.mean": 1}  # and the kernel runs again when it is over

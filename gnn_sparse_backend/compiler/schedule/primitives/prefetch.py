@@ -7,6 +7,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from ...coordinate.axes import Axis, StageIError
+from ...coordinate.expr import INTEGERS
 from ...coordinate.layout import elements
 from ...coordinate.program import Iteration
 from ...position.function import PositionFunction
@@ -26,8 +27,11 @@ def prefetch_gather(stage2: PositionFunction, iteration: Iteration, buffer: str,
                 S[k] += B[indices[p + vj], k]   ->          prefetch(B[indices[min(p + vj + 16, nnz - 1)], 0])
                                                             S[k] += B[indices[p + vj], k]
 
+    A row may also be found through a buffer of numbers on the axis (the edge that stands at each element); the element
+    further on is then the same for both. A row that is only stored to is fetched for writing.
+
     Preconditions, refused with a StageIError: the iteration is over one sparse axis and nothing else; `buffer` is a
-    parameter on two axes, read in it by that axis's coordinate; distance is positive.
+    parameter on two axes, accessed in it by that axis's coordinate or by such a number; distance is positive.
     """
     where = f"prefetch_gather: iteration {iteration.name!r}"
     axis = iteration.axes[0]
@@ -49,7 +53,7 @@ def prefetch_gather(stage2: PositionFunction, iteration: Iteration, buffer: str,
     function = stage2.function
     body = tvm_ffi.structural_mutate(function.body, [(s_tir.SBlock, visit)])
     if not rewriter.done:
-        raise StageIError(f"{where} does not gather from {buffer!r} by the coordinate of axis {axis.name!r}")
+        raise StageIError(f"{where} does not gather from {buffer!r} by the coordinate of axis {axis.name!r} or a number on it")
     return stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))
 
 
@@ -57,33 +61,48 @@ class _Prefetch:
     def __init__(self, stage2: PositionFunction, axis: Axis, buffer: str, first: int, count: int, distance: int):
         by_name = {p.name: p for p in stage2.function.params}
         self.array, self.buffer = by_name[axis.indices], by_name[buffer]
+        self.numbers = [by_name[b.name] for b in stage2.program.parameters if b.axes[-1:] == (axis,) and b.dtype in INTEGERS]
         self.first, self.count, self.distance = first, count, distance
         total = elements(axis, lambda s: by_name[s.name] if hasattr(s, "name") else tirx.IntImm("int64", s))
         self.last = total - 1
+        self.ahead = None
         self.done = False
 
     def fetches(self, body) -> list:
         """One prefetch per cache line of the row, addressed like the gather found in `body` but further on."""
-        gathers = []
+        loads, stores, positions = [], [], []
 
-        def visit(load):
-            if load.source.same_as(self.buffer):
-                gathers.append(load)
+        def load(node):
+            if node.source.same_as(self.buffer):
+                loads.append(node.indices[0])
+            if node.source.same_as(self.array):
+                positions.append(node.indices[0])
 
-        tvm_ffi.structural_walk(body, (tvm.ir.TensorLoad, visit), order="post")
-        for load in gathers:
-            row = tvm_ffi.structural_mutate(load.indices[0], [(tvm.ir.TensorLoad, self._later)])
+        def store(node):
+            if node.buffer.same_as(self.buffer):
+                stores.append(node.indices[0])
+
+        tvm_ffi.structural_walk(body, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)], order="post")
+        if positions:  # of the element being visited, among all elements of the axis
+            self.ahead = tirx.min(tirx.IntImm("int64", self.distance), self.last - positions[0])
+        for row in loads or stores:
+            row = tvm_ffi.structural_mutate(row, [(tvm.ir.TensorLoad, self._later)])
             if self.done:
                 step = LINE_BYTES // _ITEM_BYTES[str(self.buffer.ty.dtype)]
-                return [self._fetch(row, at) for at in range(self.first, self.first + self.count, step)]
+                places = range(self.first, self.first + self.count, step)
+                return [self._fetch(row, at, not loads) for at in places]
         return []
 
     def _later(self, load, mutator):
-        if not load.source.same_as(self.array):
-            return mutator.default_mutate(load)
-        self.done = True
-        return self.array[tirx.min(load.indices[0] + self.distance, self.last)]
+        if load.source.same_as(self.array):
+            self.done = True
+            return self.array[tirx.min(load.indices[0] + self.distance, self.last)]
+        if self.ahead is not None and any(load.source.same_as(n) for n in self.numbers):
+            self.done = True
+            *outer, position = load.indices
+            return load.source[(*outer, position + self.ahead)]
+        return mutator.default_mutate(load)
 
-    def _fetch(self, row, at: int):
+    def _fetch(self, row, at: int, write: bool):
         address = tirx.address_of(self.buffer[row, tirx.IntImm("int64", at)])
-        return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, 0, 3, 1))
+        return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, int(write), 3, 1))
