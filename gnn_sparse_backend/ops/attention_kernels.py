@@ -13,7 +13,7 @@ from ..compiler.programs.message import arg, renumber
 from ..compiler.programs.operands import Operand, collapse
 from ..compiler.programs.sums import Output
 from ..planner.attention import attention_gradient_kernel, attention_kernel, plan_attention
-from ..planner.spmm import SpmmPlan
+from ..planner.plan import Plan
 from .form import Form, form
 from .kernels import type_name
 from .memory import empty
@@ -135,7 +135,7 @@ def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Te
     return weights.view(edges, *call.heads), scores.view(edges, *call.heads), sums
 
 
-def _plan(graph, spec: AttentionSpec) -> SpmmPlan:
+def _plan(graph, spec: AttentionSpec) -> Plan:
     """The plan, kept with the graph."""
     threads = torch.get_num_threads()
     plan = graph.plans.get((spec, threads))

@@ -4,7 +4,8 @@ from __future__ import annotations
 import torch
 
 from ..formats.row_groups import balanced_row_groups
-from ..planner.spmm import SpmmPlan, plan_spmm
+from ..planner.plan import Plan
+from ..planner.spmm import plan_spmm
 
 # A row costs its output and the loop around it beside its edges.
 ROW_COST = 2.0
@@ -14,7 +15,7 @@ type_name = {dtype: str(dtype).removeprefix("torch.") for dtype in
 """The compiler's name of a torch type."""
 
 
-def aggregation_plan(graph, features: int, itemsize: int) -> SpmmPlan:
+def aggregation_plan(graph, features: int, itemsize: int) -> Plan:
     """The plan of an aggregation of so many features, kept with the graph."""
     threads = torch.get_num_threads()
     key = (features, itemsize, threads)
@@ -33,7 +34,3 @@ def structure_arguments(graph, groups: int):
         found = ((groups, rows, cols, graph.num_edges), (group_ptr, graph.indptr, graph.indices))
         found = graph.plans.setdefault(groups, found)
     return found
-
-
-# the names until now
-_name, _spmm_plan, _structure = type_name, aggregation_plan, structure_arguments

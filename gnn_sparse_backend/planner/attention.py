@@ -16,7 +16,8 @@ from ..compiler.schedule.cpu import CpuSchedule, Prefetch
 from ..compiler.target import Target, host_target
 from ..compiler.transform.lanes import reduce_in_lanes
 from ..compiler.transform.tile import tile_axis
-from .spmm import SpmmPlan, group_count
+from .plan import Plan
+from .spmm import group_count
 from .tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, sum_lanes
 
 _BYTES = {"float64": 8, "float32": 4}
@@ -29,21 +30,21 @@ IN_FLIGHT = 8192
 FURTHEST = 16
 
 
-def plan_attention(rows: int, cols: int, nnz: int, spec: AttentionSpec, threads: int) -> SpmmPlan:
+def plan_attention(rows: int, cols: int, nnz: int, spec: AttentionSpec, threads: int) -> Plan:
     """How an attention of (rows, cols) with nnz edges is shared out, and how many edges its gathers run ahead."""
     work = spec.features + spec.scores * spec.terms
     return _plan(rows, cols, nnz, work, spec.score.operands + spec.value.operands, threads)
 
 
-def plan_sums(rows: int, cols: int, nnz: int, spec: SumsSpec, threads: int) -> SpmmPlan:
+def plan_sums(rows: int, cols: int, nnz: int, spec: SumsSpec, threads: int) -> Plan:
     """The same for several sums."""
     return _plan(rows, cols, nnz, sum(output.features for output in spec.outputs), spec.operands, threads)
 
 
-def _plan(rows: int, cols: int, nnz: int, work: int, operands: tuple[Operand, ...], threads: int) -> SpmmPlan:
+def _plan(rows: int, cols: int, nnz: int, work: int, operands: tuple[Operand, ...], threads: int) -> Plan:
     row = sum(x.width * _STORED[x.dtype] for x in operands if x.at == "column")
     ahead = max(2, min(FURTHEST, IN_FLIGHT // row)) if row and cols * row > NEAR else 0
-    return SpmmPlan(group_count(nnz, rows, work, threads), ahead)
+    return Plan(group_count(nnz, rows, work, threads), ahead)
 
 
 @functools.lru_cache(maxsize=None)

@@ -9,9 +9,8 @@ Rules, each with the measurement behind it in docs/performance.md:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from .machine import last_level_cache_bytes
+from .plan import Plan
 
 # Below this many multiply-adds a parallel region costs more than it saves (about 10 microseconds of one core).
 SERIAL_WORK = 1 << 16
@@ -25,22 +24,14 @@ SHORT_ROW = 256
 REUSED = 16
 
 
-@dataclass(frozen=True)
-class SpmmPlan:
-    """groups: row groups of the parallel loop, 1 for one thread. prefetch: distance in non-zeros, 0 for none."""
-
-    groups: int
-    prefetch: int
-
-
-def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, threads: int) -> SpmmPlan:
+def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, threads: int) -> Plan:
     """The plan for a sparse matrix (rows, cols) with nnz non-zeros times a dense one (cols, features).
 
     itemsize: bytes of a value.
     """
     row = features * itemsize
     far = row <= SHORT_ROW and cols * row > last_level_cache_bytes() // 2 and nnz < REUSED * cols
-    return SpmmPlan(group_count(nnz, rows, features, threads), PREFETCH_DISTANCE if far else 0)
+    return Plan(group_count(nnz, rows, features, threads), PREFETCH_DISTANCE if far else 0)
 
 
 def group_count(nnz: int, rows: int, width: int, threads: int) -> int:

@@ -1,0 +1,24 @@
+"""A plan: the format and the schedule that a kernel runs with on one graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One member of the kernel family. What it computes does not depend on it beyond the order of additions.
+
+    groups: row groups of the parallel loop, 1 for one thread.
+    prefetch: how many non-zeros the gathers look ahead, 0 for none.
+    balance: what the groups hold equally much of: "nonzeros" or "rows" (Huang et al., section 3.2).
+    reduction: "sequential": a vector of features walks along the non-zeros of a row; "parallel": a vector of non-zeros
+        is summed for each feature (ibid., section 3.1).
+    partitions: column partitions, each of which is gone through for all rows before the next (hyb's c).
+    """
+
+    groups: int
+    prefetch: int = 0
+    balance: str = "nonzeros"
+    reduction: str = "sequential"
+    partitions: int = 1
