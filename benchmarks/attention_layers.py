@@ -147,11 +147,12 @@ def with_memory(cell: dict, measured: Mapping[str, dict], frameworks: Sequence[s
 
 def run(selected: Sequence[BenchmarkGraph], layers: Sequence[str], heads: Sequence[int], *, features: int, total: int,
         frameworks: Sequence[str], budget: float, threads: int, seed: int = 0, limits: roofline.Roofline | None = None,
-        begin: Callable[[str], None] = lambda cell: None) -> dict:
+        begin: Callable[[str], None] = lambda cell: None,
+        done: Callable[[dict, dict], None] = lambda cell, so_far: None) -> dict:
     """Measure every cell; return the report as plain values, times in seconds, memory in bytes.
 
     features, total: the layer's inputs, and its outputs over all heads. ``begin`` is called at the beginning of each
-    cell.
+    cell, ``done`` at its end with the cell and the report of all cells so far.
     """
     description = machine.describe(threads)
     limits = limits or roofline.measure(threads)
@@ -160,7 +161,18 @@ def run(selected: Sequence[BenchmarkGraph], layers: Sequence[str], heads: Sequen
     shares = Budget(budget, {(graph.name, kind, number): weight(graph.num_edges, 3 * total)
                              for graph in selected for kind in layers for number in heads})
     names = contenders.names(frameworks)
-    measured = []
+    measured: list[dict] = []
+
+    def so_far() -> dict:
+        return {
+            "machine": description,
+            "roofline": limits.to_dict(),
+            "contenders": names,
+            "graphs": [graph.describe() for graph in selected],
+            "cells": list(measured),
+            "summary": summarise(measured, frameworks),
+        }
+
     for graph in selected:
         for kind in layers:
             for number, shape in shapes.items():
@@ -171,14 +183,8 @@ def run(selected: Sequence[BenchmarkGraph], layers: Sequence[str], heads: Sequen
                 found = measure_memory(names, kind, graph, shape, threads)
                 shares.pause(time.perf_counter() - start)
                 measured.append(with_memory(cell, found, frameworks))
-    return {
-        "machine": description,
-        "roofline": limits.to_dict(),
-        "contenders": names,
-        "graphs": [graph.describe() for graph in selected],
-        "cells": measured,
-        "summary": summarise(measured, frameworks),
-    }
+                done(measured[-1], so_far())
+    return so_far()
 
 
 def summarise(measured: Sequence[dict], frameworks: Sequence[str]) -> dict:
@@ -222,10 +228,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not selected or not frameworks:
         console.print("[red]nothing to run[/]")
         return 1
+
+    def done(cell: dict, so_far: dict) -> None:
+        # a long run that is stopped leaves what it has measured
+        machine.write_json(options.out / "attention_layers.json", so_far)
+        console.print(f"{cell['where']}: time {report.ratio(cell['speedup'])}, peak memory "
+                      f"{report.ratio(cell['memory_ratio'])} ({attention_report.times(cell)})", highlight=False)
+
     with report.progress(console, len(selected) * len(options.layers) * len(options.heads)) as begin:
         results = run(selected, options.layers, options.heads, features=options.features, total=options.width,
                       frameworks=frameworks, budget=options.budget, threads=options.threads, seed=options.seed,
-                      begin=begin)
+                      begin=begin, done=done)
     results["skipped"] = skipped
     attention_report.show(results, console)
     panels = report.panels_of(results["cells"], "layer", "graph", "heads")

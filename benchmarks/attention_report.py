@@ -28,6 +28,11 @@ def show(results: dict, console: Console) -> None:
         console.print(f"  a framework over itself with the backend, {what}: {parts}")
 
 
+def times(cell: dict) -> str:
+    """Every contender's median, in words."""
+    return ", ".join(f"{name} {report.duration(timing['median'])}" for name, timing in cell["timings"].items())
+
+
 def _frameworks(names: list[str]) -> list[str]:
     return list(dict.fromkeys(map(framework_of, names)))
 

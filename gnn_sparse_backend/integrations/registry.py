@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from ..ops.allocator import reuse_while_enabled
+
 
 class _Framework(NamedTuple):
     activate: Callable[[], None]
@@ -60,6 +62,7 @@ def enabled_frameworks() -> tuple[str, ...]:
 def enable(name: str) -> None:
     """Route message passing of the framework `name` ("dgl" or "pyg") to this package, for the whole process.
 
+    While a framework is enabled, freed tensors' memory is kept for the next ones (``gsb.reuse_memory``).
     Enabling what is enabled changes nothing. Raises ValueError for an unknown name and ImportError where the
     framework is not installed.
     """
@@ -73,6 +76,7 @@ def enable(name: str) -> None:
             framework.deactivate()
             raise
         _active[name] = framework
+        reuse_while_enabled(True)
 
 
 def disable(name: str | None = None) -> None:
@@ -87,6 +91,7 @@ def disable(name: str | None = None) -> None:
         for each in reversed(tuple(_active)):
             if name is None or each == name:
                 _active.pop(each).deactivate()
+        reuse_while_enabled(bool(_active))
 
 
 @contextmanager

@@ -42,6 +42,11 @@ def test_freed_memory_is_used_again():
     if not gsb.reuse_memory(False):
         pytest.skip("another C library")
     assert faults(LOOP.format(setting="gsb.reuse_memory()")) < 1000
+    # while a framework is enabled, unless the user says otherwise
+    assert faults(LOOP.format(setting="gsb.enable('pyg')")) < 1000
+    assert faults(LOOP.format(setting="gsb.enable('pyg'); gsb.disable()")) > 5 * 1000
+    assert faults(LOOP.format(setting="gsb.reuse_memory(False); gsb.enable('pyg')")) > 5 * 1000
+    assert faults(LOOP.format(setting="gsb.reuse_memory(); gsb.enable('pyg'); gsb.disable()")) < 1000
     # a tensor of 64 MB has 16,384 pages of 4 KiB
     assert faults(LOOP.format(setting="gsb.reuse_memory(); gsb.reuse_memory(False)")) > 5 * 1000
 
