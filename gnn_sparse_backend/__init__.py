@@ -26,6 +26,8 @@ _HOMES = {
     "segment_mm": "gnn_sparse_backend.ops.grouped",
     "gather_mm": "gnn_sparse_backend.ops.grouped",
     "segment_reduce": "gnn_sparse_backend.ops.segment",
+    "RelGraph": "gnn_sparse_backend.ops.rel_graph",
+    "rgms": "gnn_sparse_backend.ops.rgms",
     "Segments": "gnn_sparse_backend.ops.segments",
     "attention": "gnn_sparse_backend.ops.attention_layers",
     "gat_attention": "gnn_sparse_backend.ops.attention_layers",

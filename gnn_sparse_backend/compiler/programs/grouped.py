@@ -12,14 +12,13 @@ another relation is touched, and no condition stands in a loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..coordinate.axes import Axis
 from ..coordinate.builder import BufferHandle, ProgramBuilder
 from ..coordinate.expr import Expr, as_expr, cast, minimum
 from ..coordinate.program import Program
 from .operands import ACCUMULATOR
+from .tiles import each_tile, tiles_of
 
 
 @dataclass(frozen=True)
@@ -60,10 +59,10 @@ def grouped_product(spec: GroupedSpec) -> Program:
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype, strided=True)
     W = p.buffer("W", (p.dense_fixed("R", relations), FI, FO), spec.dtype)
     C = p.buffer("C", (p.dense_fixed("NC", rows_c), FO), spec.dtype)
-    tiles = _tiles(p, spec)
+    tiles = tiles_of(p, spec.out_features, spec.tile, "KQL")
     with p.iterate("panels", (G, P), "SS") as (g, panel):
         at = [minimum(Start[g, panel] + m, Stop[g, panel] - 1) for m in range(spec.block)]
-        for name, axis, first in _each_tile(p, tiles, spec.tile):
+        for name, axis, first in each_tile(p, tiles, "tiles"):
             sums = [p.local(f"Sum{name}{m}", (axis,), accumulator) for m in range(spec.block)]
             with p.iterate(f"sum{name}", (FI, axis), "RS", ("i", "k")) as (i, k):
                 with p.init():
@@ -100,11 +99,11 @@ def grouped_sum(spec: GroupedSpec) -> Program:
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype, strided=True)
     G = p.buffer("G", (p.dense_fixed("NG", rows_g), FO), spec.dtype, strided=True)
     W = p.buffer("W", (p.dense_fixed("R", relations), FI, FO), accumulator)
-    tiles = _tiles(p, spec)
+    tiles = tiles_of(p, spec.out_features, spec.tile, "KQL")
     with p.iterate("units", (T, U), "SR") as (t, u):
         relation = Relation[t, u]
         at = [minimum(Block[t, u] + m, as_expr(spec.in_features - 1)) for m in range(spec.block)]
-        for name, axis, first in _each_tile(p, tiles, spec.tile):
+        for name, axis, first in each_tile(p, tiles, "tiles"):
             sums = [p.local(f"Sum{name}{m}", (axis,), accumulator) for m in range(spec.block)]
             # all of the block is read before any of it is stored: copies of the last row start alike
             with p.iterate(f"before{name}", (axis,), "S", ("b",)) as (b,):
@@ -119,29 +118,6 @@ def grouped_sum(spec: GroupedSpec) -> Program:
                 for total, i in zip(sums, at):
                     W[relation, i, first + f] = total[f]
     return p.finish()
-
-
-def _tiles(p: ProgramBuilder, spec: GroupedSpec) -> list[tuple[str, Axis, Axis | None]]:
-    """(suffix of names, axis of the columns of a tile, axis of such tiles): the whole tiles, then what is left."""
-    count, rest = divmod(spec.out_features, spec.tile)
-    tiles: list[tuple[str, Axis, Axis | None]] = []
-    if count:
-        tiles.append(("", p.dense_fixed("K", spec.tile), p.dense_fixed("Q", count)))
-    if rest:
-        tiles.append(("_rest", p.dense_fixed("L", rest), None))
-    return tiles
-
-
-def _each_tile(p: ProgramBuilder, tiles, width: int) -> Iterator[tuple[str, Axis, Expr]]:
-    """(suffix, axis of its columns, its first column) of each, inside an iteration of its own over the whole tiles."""
-    first: Expr = as_expr(0)
-    for suffix, axis, several in tiles:
-        if several is None:
-            yield suffix, axis, first
-            continue
-        with p.iterate("tiles", (several,), "S", ("q",)) as (q,):
-            yield suffix, axis, q * width
-        first = as_expr(several.length * width)
 
 
 def _row_indices(p: ProgramBuilder, spec: GroupedSpec, positions, names) -> list[BufferHandle | None]:

@@ -1,0 +1,199 @@
+"""Relational gather-matmul-scatter, a panel of pairs at a time (RGMS; Ye et al., SparseTIR, section 4.4).
+
+    Y[i] = sum over relations r and edges e of r into i of A[e] * X[j(e)] W[r]
+
+A *pair* is a row i with a relation r of some edge into it. All edges of a pair share the matrix, so their rows of X are
+summed before the product; a *panel* is a few pairs of one relation, whose sums fill a buffer that stays in the first
+level cache. Nothing of the size of the edges or the pairs times a width is stored. Two programs are closed under
+differentiation: the product above, and the sum of outer products W[r] = sum over pairs of (sum of A[e] * X[j(e)])^T G[i].
+Both are derivatives of one form that is linear in A, X, W and G.
+
+Matrices are block-diagonal with `blocks` blocks on the diagonal, 1 for a full matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..coordinate.axes import Axis
+from ..coordinate.builder import BufferHandle, ProgramBuilder
+from ..coordinate.expr import as_expr, cast, minimum
+from ..coordinate.program import Program
+from .operands import ACCUMULATOR
+from .tiles import each_tile, tiles_of
+
+
+@dataclass(frozen=True)
+class RgmsSpec:
+    """What is static in either program.
+
+    in_features, out_features: of one block of the matrix, whose shape is (in_features, out_features).
+    blocks: blocks on the diagonal. panel: pairs of a panel at most.
+    rows: of the block of accumulators, by a tile of ``tile`` columns. piece: columns that a sum over edges holds at a time.
+    weighted: there is a number A for each edge. dtype: of X, W, G; the result and A have its accumulation type.
+    """
+
+    in_features: int
+    out_features: int
+    blocks: int
+    panel: int
+    rows: int
+    tile: int
+    piece: int
+    weighted: bool = False
+    dtype: str = "float32"
+    index_dtype: str = "int32"
+
+    @property
+    def wide_in(self) -> int:
+        """Features of a row of X."""
+        return self.blocks * self.in_features
+
+    @property
+    def wide_out(self) -> int:
+        """Features of a row of Y, or of G."""
+        return self.blocks * self.out_features
+
+
+class _Pairs:
+    """The axes of either program: tasks, panels of a task, pairs of a panel, edges of a pair.
+
+    Parameters, in order: num_tasks, num_panels, pairs, cols, nnz, ..., panel_ptr, pair_ptr, indptr, indices, Count,
+    Row, [A], X. Count is the number of pairs of a panel, Row what row a pair belongs to.
+    """
+
+    def __init__(self, p: ProgramBuilder, spec: RgmsSpec, *more: str):
+        self.p, self.spec, self.accumulator = p, spec, ACCUMULATOR[spec.dtype]
+        tasks, panels, pairs, cols, nnz, *self.sizes = p.sizes("num_tasks", "num_panels", "pairs", "cols", "nnz", *more)
+        index = spec.index_dtype
+        self.T = p.dense_fixed("T", tasks)
+        self.P = p.dense_variable("P", self.T, (panels, panels), "panel_ptr", index)
+        self.M = p.dense_variable("M", self.P, (pairs, pairs), "pair_ptr", index)
+        self.J = p.sparse_variable("J", self.M, (cols, nnz), ("indptr", "indices"), index, sorted=False, unique=False)
+        self.D = p.dense_fixed("D", spec.blocks)
+        self.FI, self.FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
+        self.WI, self.WO = p.dense_fixed("WI", spec.wide_in), p.dense_fixed("WO", spec.wide_out)
+        self.panel_rows = p.dense_fixed("PM", spec.panel)
+        self.pieces = tiles_of(p, spec.wide_in, min(spec.piece, spec.wide_in), "SVU")
+        self.Count = p.buffer("Count", (self.T, self.P), index)
+        self.Row = p.buffer("Row", (self.T, self.P, self.M), index)
+        self.A = p.buffer("A", (self.T, self.P, self.M, self.J), self.accumulator) if spec.weighted else None
+        self.X = p.buffer("X", (p.dense_fixed("N", cols), self.WI), spec.dtype, strided=True)
+
+    def local_panel(self, name: str, features: Axis) -> BufferHandle:
+        """A row of features for each pair of a panel."""
+        return self.p.local(name, (self.panel_rows, features), self.accumulator)
+
+    def gather(self, Sums: BufferHandle, t, panel, also=None) -> None:
+        """Sums[m] = sum of A[e] * X[j(e)] over the edges of pair m; ``also(m)`` adds statements for the pair."""
+        p, accumulator = self.p, self.accumulator
+        with p.iterate("gather", (self.M,), "S", ("m",)) as (m,):
+            for suffix, axis, first in each_tile(p, self.pieces, "pieces"):
+                Edge = p.local(f"Edge{suffix}", (axis,), accumulator)
+                with p.iterate(f"edges{suffix}", (self.J, axis), "RS", ("j", "s")) as (j, s):
+                    with p.init():
+                        Edge[s] = 0.0
+                    value = cast(accumulator, self.X[j, first + s])
+                    Edge[s] = Edge[s] + (value if self.A is None else self.A[t, panel, m, j] * value)
+                with p.iterate(f"keep{suffix}", (axis,), "S", ("c",)) as (c,):
+                    Sums[m, first + c] = Edge[c]
+            if also is not None:
+                also(m)
+
+
+def rgms_product(spec: RgmsSpec) -> Program:
+    """Y[i] = the sum over the pairs (i, r) of (sum over the pair's edges of A[e] * X[j(e)]) W[r].
+
+    Parameters: (num_tasks, num_panels, pairs, cols, nnz, relations, rows, panel_ptr, pair_ptr, indptr, indices,
+    row_ptr, Count, Row, [A], X, First, Relation, W, Y). Task t has the rows First[t], First[t] + 1, ..., so many as
+    row_ptr says, and the pairs of these rows; Y has the accumulation type.
+    """
+    p = ProgramBuilder("rgms_product")
+    w = _Pairs(p, spec, "relations", "rows")
+    relations, rows = w.sizes
+    I = p.dense_variable("I", w.T, (rows, rows), "row_ptr", spec.index_dtype)
+    First = p.buffer("First", (w.T,), spec.index_dtype)
+    Relation = p.buffer("Relation", (w.T, w.P), spec.index_dtype)
+    W = p.buffer("W", (p.dense_fixed("R", relations), w.D, w.FI, w.FO), spec.dtype)
+    Y = p.buffer("Y", (p.dense_fixed("NY", rows), w.WO), w.accumulator)
+    tiles = tiles_of(p, spec.out_features, spec.tile, "KQL")
+    B = p.dense_fixed("B", -(-spec.panel // spec.rows))
+    with p.iterate("tasks", (w.T,), "S", ("t",)) as (t,):
+        Sums = w.local_panel("Sums", w.WI)
+        with p.iterate("clear", (I,), "S", ("i0",)) as (i,):
+            with p.iterate("clear_blocks", (w.D,), "S", ("d0",)) as (d,):
+                for suffix, axis, first in each_tile(p, tiles, "clear_tiles"):
+                    with p.iterate(f"zero{suffix}", (axis,), "S", ("z",)) as (z,):
+                        Y[First[t] + i, d * spec.out_features + first + z] = 0.0
+        with p.iterate("panels", (w.P,), "R", ("panel",)) as (panel,):
+            w.gather(Sums, t, panel)
+            last = w.Count[t, panel] - 1
+            with p.iterate("diagonal", (w.D,), "S", ("d",)) as (d,):
+                for suffix, axis, first in each_tile(p, tiles, "tiles"):
+                    column = d * spec.out_features + first
+                    with p.iterate(f"blocks{suffix}", (B,), "S", ("b",)) as (b,):
+                        p.where(b * spec.rows <= last)
+                        # past the end of a panel the last pair is repeated: all of the block is read before any of it
+                        # is stored, so that copies store alike
+                        at = [minimum(b * spec.rows + m, last) for m in range(spec.rows)]
+                        sums = [p.local(f"Sum{suffix}{m}", (axis,), w.accumulator) for m in range(spec.rows)]
+                        with p.iterate(f"before{suffix}", (axis,), "S", ("k0",)) as (k,):
+                            for total, m in zip(sums, at):
+                                total[k] = Y[w.Row[t, panel, m], column + k]
+                        with p.iterate(f"sum{suffix}", (w.FI, axis), "RS", ("i", "k")) as (i, k):
+                            value = cast(w.accumulator, W[Relation[t, panel], d, i, first + k])
+                            for total, m in zip(sums, at):
+                                total[k] = total[k] + Sums[m, d * spec.in_features + i] * value
+                        with p.iterate(f"after{suffix}", (axis,), "S", ("k1",)) as (k,):
+                            for total, m in zip(sums, at):
+                                Y[w.Row[t, panel, m], column + k] = total[k]
+    return p.finish()
+
+
+def rgms_sum(spec: RgmsSpec) -> Program:
+    """W[slot] = the sum over pairs of (sum over the pair's edges of A[e] * X[j(e)])^T G[i], the blocks on the diagonal.
+
+    Parameters: (num_tasks, num_panels, pairs, cols, nnz, slots, rows, panel_ptr, pair_ptr, indptr, indices, Count, Row,
+    [A], X, Slot, G, W). Task t fills the matrix Slot[t] of W, which has the accumulation type; Slot names none twice.
+    """
+    p = ProgramBuilder("rgms_sum")
+    w = _Pairs(p, spec, "slots", "rows")
+    slots, rows = w.sizes
+    Slot = p.buffer("Slot", (w.T,), spec.index_dtype)
+    G = p.buffer("G", (p.dense_fixed("NG", rows), w.WO), spec.dtype, strided=True)
+    W = p.buffer("W", (p.dense_fixed("R", slots), w.D, w.FI, w.FO), w.accumulator)
+    tiles = tiles_of(p, spec.out_features, spec.tile, "KQL")
+    copied = tiles_of(p, spec.wide_out, min(spec.piece, spec.wide_out), "OCE")
+    B = p.dense_fixed("B", -(-spec.in_features // spec.rows))
+    with p.iterate("tasks", (w.T,), "S", ("t",)) as (t,):
+        Sums, Rows = w.local_panel("Sums", w.WI), w.local_panel("Rows", w.WO)
+        with p.iterate("clear", (w.D, w.FI), "SS", ("d0", "i0")) as (d, i):
+            for suffix, axis, first in each_tile(p, tiles, "clear_tiles"):
+                with p.iterate(f"zero{suffix}", (axis,), "S", ("z",)) as (z,):
+                    W[Slot[t], d, i, first + z] = 0.0
+        with p.iterate("panels", (w.P,), "R", ("panel",)) as (panel,):
+
+            def copy(m) -> None:
+                for suffix, axis, first in each_tile(p, copied, "copies"):
+                    with p.iterate(f"copy{suffix}", (axis,), "S", ("o",)) as (o,):
+                        Rows[m, first + o] = cast(w.accumulator, G[w.Row[t, panel, m], first + o])
+
+            w.gather(Sums, t, panel, copy)
+            with p.iterate("diagonal", (w.D, B), "SS", ("d", "b")) as (d, b):
+                at = [minimum(b * spec.rows + i, as_expr(spec.in_features - 1)) for i in range(spec.rows)]
+                for suffix, axis, first in each_tile(p, tiles, "tiles"):
+                    sums = [p.local(f"Sum{suffix}{i}", (axis,), w.accumulator) for i in range(spec.rows)]
+                    with p.iterate(f"before{suffix}", (axis,), "S", ("k0",)) as (k,):
+                        for total, i in zip(sums, at):
+                            total[k] = W[Slot[t], d, i, first + k]
+                    with p.iterate(f"sum{suffix}", (w.M, axis), "RS", ("n", "k")) as (n, k):
+                        value = Rows[n, d * spec.out_features + first + k]
+                        for total, i in zip(sums, at):
+                            total[k] = total[k] + Sums[n, d * spec.in_features + i] * value
+                    with p.iterate(f"after{suffix}", (axis,), "S", ("k1",)) as (k,):
+                        for total, i in zip(sums, at):
+                            W[Slot[t], d, i, first + k] = total[k]
+    return p.finish()
+
+
+__all__ = ["RgmsSpec", "rgms_product", "rgms_sum"]

@@ -1,0 +1,159 @@
+"""Edges of several relations by (row, relation) pairs, and pairs in panels (3-D CSR; SparseTIR, section 4.4).
+
+Edges that share a row and a relation share the matrix of the relation. Pairs are what a relational product multiplies,
+and their number decides which order of its operations is cheap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .row_groups import balanced_row_groups
+from .structure import index_type
+
+
+@dataclass(frozen=True)
+class RelationPairs:
+    """The distinct pairs of a row and a relation, by relation and then by row, and the edges of each.
+
+    num_rows, num_cols, num_relations: sizes.
+    row, relation: (pairs,) of each pair.
+    indptr: (pairs + 1,) offsets of a pair's edges in ``indices``.
+    indices: (edges,) column of each position. edge_ids: (edges,) number of the edge at each position.
+    """
+
+    num_rows: int
+    num_cols: int
+    num_relations: int
+    row: Tensor
+    relation: Tensor
+    indptr: Tensor
+    indices: Tensor
+    edge_ids: Tensor
+
+    @property
+    def count(self) -> int:
+        """Number of pairs."""
+        return self.row.numel()
+
+    @property
+    def relation_ptr(self) -> Tensor:
+        """(num_relations + 1,) offsets of a relation's pairs; int64."""
+        bounds = torch.arange(self.num_relations + 1, device=self.relation.device, dtype=self.relation.dtype)
+        return torch.searchsorted(self.relation.contiguous(), bounds)
+
+    def pair_of_edge(self) -> Tensor:
+        """(edges,) the pair that each edge belongs to, by the number of the edge."""
+        numbers = torch.arange(self.count, dtype=self.row.dtype, device=self.row.device)
+        pair = torch.repeat_interleave(numbers, self.indptr.diff(), output_size=self.indices.numel())
+        return torch.empty_like(pair).index_copy_(0, self.edge_ids.long(), pair)
+
+
+def relation_pairs(row: Tensor, col: Tensor, relation: Tensor, num_rows: int, num_cols: int, num_relations: int) -> RelationPairs:
+    """The pairs of edges ``(row[e], col[e], relation[e])``, each (edges,), int32 or int64, in any order, in range.
+
+    Edges of one pair keep their order: one stable sort, vectorised, on the device of the arrays.
+    """
+    dtype = index_type(row.dtype, num_rows, num_cols, num_relations, row.numel())
+    key, order = torch.sort(relation.long() * num_rows + row, stable=True)
+    first = torch.ones(key.numel(), dtype=torch.bool, device=key.device)
+    torch.ne(key[1:], key[:-1], out=first[1:])
+    start = first.nonzero().flatten()
+    key = key[start]
+    pair_relation = torch.div(key, max(num_rows, 1), rounding_mode="floor")
+    indptr = torch.cat([start, start.new_full((1,), row.numel())])
+    arrays = (key - pair_relation * num_rows, pair_relation, indptr, col.index_select(0, order), order)
+    return RelationPairs(num_rows, num_cols, num_relations, *(a.to(dtype) for a in arrays))
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Pairs in the order in which a kernel takes them: tasks, panels of a task, pairs of a panel, edges of a pair.
+
+    panel_ptr: (tasks + 1,). pair_ptr: (panels + 1,). indptr: (pairs + 1,). indices, edge_ids: (edges,).
+    size, relation: (panels,) number of pairs, and their common relation. row: (pairs,).
+    """
+
+    panel_ptr: Tensor
+    pair_ptr: Tensor
+    indptr: Tensor
+    indices: Tensor
+    edge_ids: Tensor
+    size: Tensor
+    relation: Tensor
+    row: Tensor
+
+    @property
+    def tasks(self) -> int:
+        return self.panel_ptr.numel() - 1
+
+
+def row_tasks(pairs: RelationPairs, tasks: int, most: int, cost_per_pair: float) -> tuple[Tensor, Panels]:
+    """(row_ptr, panels): task t has rows row_ptr[t] .. row_ptr[t + 1] - 1 and every pair of theirs, by relation.
+
+    Tasks cost about the same, where a pair costs ``cost_per_pair`` edges. A panel has at most ``most`` pairs. The pairs of
+    a row come in the order of their relations whatever the number of tasks is.
+    """
+    row = pairs.row.long()
+    lengths = pairs.indptr.diff()
+    cost = torch.zeros(pairs.num_rows + 1, dtype=torch.float64, device=row.device)
+    cost[1:].index_add_(0, row, lengths.double() + cost_per_pair)
+    row_ptr = balanced_row_groups(cost.cumsum(0).round().long(), tasks, cost_per_row=0.5)
+    task = torch.searchsorted(row_ptr, row, right=True) - 1
+    if tasks > 1:
+        order = torch.sort(task, stable=True)[1]
+        task = task[order]
+        pairs = _taken(pairs, order)
+    panels = _panels(pairs, task * pairs.num_relations + pairs.relation, task, tasks, most)
+    return row_ptr.to(pairs.row.dtype), panels
+
+
+def relation_tasks(pairs: RelationPairs, limit: float, most: int, cost_per_pair: float) -> tuple[Tensor, Panels]:
+    """(relation, panels): task t has pairs of relation[t]; a relation that costs more than ``limit`` has several tasks.
+
+    The tasks depend on the structure alone, so that what they add up to is the same for any number of threads.
+    """
+    cost = torch.cat([torch.zeros(1, dtype=torch.float64), (pairs.indptr.diff().double() + cost_per_pair).cumsum(0)])
+    begin = cost[pairs.relation_ptr[:-1]][pairs.relation.long()]
+    part = torch.div(cost[:-1] - begin, limit, rounding_mode="floor").long()
+    # within a relation parts ascend
+    changes = torch.ones(pairs.count, dtype=torch.bool)
+    changes[1:] = (pairs.relation[1:] != pairs.relation[:-1]) | (part[1:] != part[:-1])
+    task = changes.cumsum(0) - 1
+    relation = pairs.relation[changes]
+    return relation, _panels(pairs, task, task, relation.numel(), most)
+
+
+def _taken(pairs: RelationPairs, order: Tensor) -> RelationPairs:
+    """The pairs in another order, with their edges."""
+    lengths = pairs.indptr.diff()[order]
+    indptr = torch.cat([lengths.new_zeros(1), lengths.cumsum(0, dtype=lengths.dtype)])
+    shift = torch.repeat_interleave(pairs.indptr[:-1][order] - indptr[:-1], lengths, output_size=pairs.indices.numel())
+    at = torch.arange(shift.numel(), dtype=shift.dtype, device=shift.device) + shift
+    return RelationPairs(pairs.num_rows, pairs.num_cols, pairs.num_relations, pairs.row[order], pairs.relation[order],
+                         indptr, pairs.indices.index_select(0, at), pairs.edge_ids.index_select(0, at))
+
+
+def _panels(pairs: RelationPairs, run: Tensor, task: Tensor, tasks: int, most: int) -> Panels:
+    """Runs of pairs with equal ``run``, cut into panels; ``task`` of each pair does not decrease."""
+    dtype, count = pairs.row.dtype, pairs.count
+    changes = torch.ones(count, dtype=torch.bool, device=run.device)
+    changes[1:] = run[1:] != run[:-1]
+    begin = changes.nonzero().flatten()
+    end = torch.cat([begin[1:], begin.new_full((min(1, count),), count)])
+    panels = -(-(end - begin) // most)
+    of_run = torch.repeat_interleave(panels)
+    within = torch.arange(of_run.numel(), device=run.device) - (panels.cumsum(0) - panels)[of_run]
+    start = begin[of_run] + within * most
+    stop = torch.minimum(start + most, end[of_run])
+    bounds = torch.arange(tasks + 1, device=run.device)
+    panel_ptr = torch.searchsorted(task[start].contiguous(), bounds)
+    pair_ptr = torch.cat([start, start.new_full((1,), count)])
+    return Panels(panel_ptr.to(dtype), pair_ptr.to(dtype), pairs.indptr, pairs.indices, pairs.edge_ids,
+                  (stop - start).to(dtype), pairs.relation[start], pairs.row)
+
+
+__all__ = ["Panels", "RelationPairs", "relation_pairs", "relation_tasks", "row_tasks"]

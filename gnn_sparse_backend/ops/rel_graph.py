@@ -1,0 +1,270 @@
+"""``RelGraph``: an immutable graph whose edges belong to relations, and the pairs that products by relation work on."""
+from __future__ import annotations
+
+import weakref
+
+import torch
+from torch import Tensor
+
+from ..formats.relational import Panels, RelationPairs, relation_pairs, relation_tasks, row_tasks
+from ..planner.rgms import RelationCounts
+from . import rel_sources
+from .build import expand, index_dtype
+from .checks import as_index_vector, check_range, check_same_device, check_shape
+from .graph import Graph
+from .segments import Segments
+
+
+class RelGraph:
+    """Edges ``source[e] -> destination[e]`` of relation ``relation[e]``, between n_src sources and n_dst destinations.
+
+    Made by ``from_triples``, ``from_graph``, ``from_edge_index``, ``from_dgl`` or ``from_pyg``. Edges keep the order in
+    which the user gave them, which is that of edge weights; relations may come in any order, and have any number of edges.
+    Index arrays are int32 if all sizes fit, else int64; they belong to the graph and must not be written to. What kernels
+    need beside is derived when it is first used, once.
+
+    Nodes of several types stand one type after the other, in the order of ``source_types`` and ``destination_types``.
+
+    Attributes:
+        shape: (n_dst, n_src). num_edges, num_relations: sizes.
+        source, destination, relation: (num_edges,).
+        relations: names of the relations, or None.
+        source_types, destination_types: for each node type its number of nodes, in order; None for nodes of one kind.
+        edge_counts: (num_relations,) a tuple, edges of each relation, where edges come relation by relation; else None.
+    """
+
+    __slots__ = ("shape", "num_edges", "num_relations", "source", "destination", "relation", "relations", "source_types",
+                 "destination_types", "edge_counts", "_sides", "_derived", "__weakref__")
+
+    def __init__(self, *args, **kwargs):
+        raise TypeError("make a RelGraph with RelGraph.from_triples, from_graph, from_edge_index, from_dgl or from_pyg")
+
+    @classmethod
+    def from_triples(cls, source, destination, relation, shape, num_relations: int | None = None) -> RelGraph:
+        """A graph of edges ``source[e] -> destination[e]`` of relation ``relation[e]``.
+
+        Args:
+            source, destination, relation: (E,) integers, torch tensors or NumPy arrays on one device, in any order.
+            shape: (destinations, sources), as of a ``Graph``.
+            num_relations: how many relations there are, with or without edges; by default the largest plus one.
+
+        Raises:
+            TypeError, ValueError: an argument is not as above; the first bad entry is quoted.
+        """
+        shape = check_shape(shape)
+        source, destination = as_index_vector("source", source), as_index_vector("destination", destination)
+        relation = as_index_vector("relation", relation)
+        check_same_device(source=source, destination=destination, relation=relation)
+        if not source.numel() == destination.numel() == relation.numel():
+            raise ValueError("source, destination and relation must have one entry per edge, got "
+                             f"{source.numel()}, {destination.numel()} and {relation.numel()}")
+        num_relations = _relation_count(relation, num_relations)
+        check_range("destination", destination, shape[0], "destinations")
+        check_range("source", source, shape[1], "sources")
+        check_range("relation", relation, num_relations, "relations")
+        dtype = index_dtype((*shape[:1], max(shape[1], num_relations)), source.numel())
+        with torch.inference_mode(False):  # made now, kept for a backward pass later
+            arrays = [a.detach().to(dtype, copy=True).contiguous() for a in (source, destination, relation)]
+        return cls._make(*arrays, shape, num_relations)
+
+    @classmethod
+    def from_graph(cls, graph: Graph, relation, num_relations: int | None = None) -> RelGraph:
+        """The edges of a ``Graph``, with a relation for each, (E,) in the user's edge order."""
+        if not isinstance(graph, Graph):
+            raise TypeError(f"expected a gsb.Graph, got {type(graph).__name__}")
+        rows, cols = expand(graph.indptr), graph.indices
+        if graph.edge_ids is not None:
+            at = graph.edge_ids.long()
+            rows, cols = (torch.empty_like(a).index_copy_(0, at, a) for a in (rows, cols))
+        return cls.from_triples(cols, rows, relation, graph.shape, num_relations)
+
+    @classmethod
+    def from_edge_index(cls, edge_index, edge_type, size=None, num_relations: int | None = None) -> RelGraph:
+        """A graph from PyG's (2, E) ``edge_index``, row 0 the sources, and (E,) ``edge_type``.
+
+        ``size`` is (number of sources, number of destinations), as in ``Graph.from_edge_index``.
+        """
+        source, destination, shape = rel_sources.edge_index_arrays(edge_index, size)
+        return cls.from_triples(source, destination, edge_type, shape, num_relations)
+
+    @classmethod
+    def from_dgl(cls, graph, etype=None, num_relations: int | None = None) -> RelGraph:
+        """A DGL graph: of several edge types, each a relation, or of one with a relation for each edge.
+
+        Args:
+            graph: a DGLGraph or block. With several edge types, relation r is ``graph.canonical_etypes[r]``, edges come
+                relation by relation, and nodes type by type (``graph.srctypes``, ``graph.dsttypes``).
+            etype: (E,) relation of each edge of a graph with one edge type, in DGL's edge order.
+        """
+        return cls._of_parts(rel_sources.dgl_parts(graph), etype, num_relations)
+
+    @classmethod
+    def from_pyg(cls, data, num_relations: int | None = None) -> RelGraph:
+        """A PyG ``HeteroData``, relation r being ``data.edge_types[r]``, or ``Data`` with ``edge_index`` and ``edge_type``."""
+        if not hasattr(data, "edge_types"):
+            size = (data.num_nodes, data.num_nodes) if getattr(data, "num_nodes", None) is not None else None
+            if getattr(data, "edge_index", None) is None or getattr(data, "edge_type", None) is None:
+                raise TypeError(f"expected a HeteroData, or a Data with edge_index and edge_type, got {type(data).__name__}")
+            return cls.from_edge_index(data.edge_index, data.edge_type, size, num_relations)
+        return cls._of_parts(rel_sources.pyg_parts(data), None, num_relations)
+
+    @classmethod
+    def _of_parts(cls, parts: rel_sources.Parts, etype, num_relations) -> RelGraph:
+        source, destination, counts = parts.joined()
+        shape = (sum(parts.destination_types.values()), sum(parts.source_types.values()))
+        if etype is not None:
+            if len(counts) != 1:
+                raise ValueError(f"etype is for graphs with one edge type; this one has {len(counts)}, each a relation: "
+                                 "leave etype out")
+            return cls.from_triples(source, destination, etype, shape, num_relations)
+        relation = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
+        made = cls.from_triples(source, destination, relation, shape, max(len(counts), num_relations or 0))
+        _set(made, "relations", parts.relations)
+        _set(made, "source_types", parts.source_types)
+        _set(made, "destination_types", parts.destination_types)
+        _set(made, "edge_counts", tuple(counts))
+        return made
+
+    @classmethod
+    def _make(cls, source: Tensor, destination: Tensor, relation: Tensor, shape, num_relations: int) -> RelGraph:
+        self = object.__new__(cls)
+        for name, value in (("shape", shape), ("num_edges", source.numel()), ("num_relations", num_relations),
+                            ("source", source), ("destination", destination), ("relation", relation), ("relations", None),
+                            ("source_types", None), ("destination_types", None), ("edge_counts", None), ("_derived", {})):
+            _set(self, name, value)
+        sides = (Side(destination, source, relation, *shape, num_relations),
+                 Side(source, destination, relation, *shape[::-1], num_relations))
+        _set(self, "_sides", sides)
+        _live[_key(source, destination, relation, shape, num_relations)] = self
+        return self
+
+    @classmethod
+    def _of_arrays(cls, source: Tensor, destination: Tensor, relation: Tensor, shape, num_relations: int) -> RelGraph:
+        """The live graph that owns these arrays, or a new one of them, checked."""
+        found = _live.get(_key(source, destination, relation, shape, num_relations))
+        return cls.from_triples(source, destination, relation, shape, num_relations) if found is None else found
+
+    @property
+    def device(self) -> torch.device:
+        return self.source.device
+
+    @property
+    def counts(self) -> RelationCounts:
+        """Rows, edges, and distinct (destination, relation) and (source, relation) pairs."""
+        return self._once("counts", lambda: RelationCounts(
+            self.shape[0], self.num_edges, *(side.pairs.count for side in self._sides)))
+
+    def side(self, transposed: bool) -> Side:
+        """The edges by destination; by source where ``transposed``."""
+        return self._sides[transposed]
+
+    def mean_scale(self, dtype: torch.dtype) -> Tensor:
+        """(E,) for each edge 1 / the number of edges of its relation into its destination."""
+
+        def make() -> Tensor:
+            side = self._sides[0]
+            with torch.inference_mode(False):
+                inverse = side.pairs.indptr.diff().to(dtype).reciprocal()
+                return inverse.index_select(0, side.pair_of_edge)
+
+        return self._once(("scale", dtype), make)
+
+    def graph(self) -> Graph:
+        """The structure without its relations."""
+        return self._once("graph", lambda: Graph.from_coo(self.destination, self.source, self.shape))
+
+    def _once(self, key, make):
+        value = self._derived.get(key)
+        return self._derived.setdefault(key, make()) if value is None else value
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"a RelGraph is immutable: cannot set {name!r}")
+
+    def __delattr__(self, name):
+        raise AttributeError(f"a RelGraph is immutable: cannot delete {name!r}")
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __repr__(self):
+        return (f"RelGraph({self.shape[0]} destinations, {self.shape[1]} sources, {self.num_edges} edges, "
+                f"{self.num_relations} relations, {self.device})")
+
+
+class Side:
+    """The edges of a ``RelGraph`` seen from one end, their row, with what is derived from that. Made once, lazily."""
+
+    def __init__(self, row: Tensor, col: Tensor, relation: Tensor, num_rows: int, num_cols: int, num_relations: int):
+        self.arrays = (row, col, relation)
+        self.sizes = (num_rows, num_cols, num_relations)
+        self._derived: dict = {}
+
+    def once(self, key, make):
+        """The value under ``key``; making it twice in a race is harmless."""
+        value = self._derived.get(key)
+        return self._derived.setdefault(key, make()) if value is None else value
+
+    @property
+    def pairs(self) -> RelationPairs:
+        return self.once("pairs", lambda: relation_pairs(*self.arrays, *self.sizes))
+
+    @property
+    def pair_of_edge(self) -> Tensor:
+        """(E,) by edge, in the user's order."""
+        return self.once("pair_of_edge", lambda: self.pairs.pair_of_edge())
+
+    @property
+    def segments(self) -> Segments:
+        """Pairs by relation."""
+        return self.once("segments", lambda: Segments(self.pairs.relation_ptr.to(self.pairs.row.dtype), None, self.pairs.count))
+
+    @property
+    def edges_of_pairs(self) -> Graph:
+        """Rows are pairs, columns those of the edges."""
+
+        def make() -> Graph:
+            pairs = self.pairs
+            return Graph.from_csr(pairs.indptr, pairs.indices, (pairs.count, self.sizes[1]), pairs.edge_ids, trusted=True)
+
+        return self.once("edges_of_pairs", make)
+
+    @property
+    def pairs_of_rows(self) -> Graph:
+        """Rows are those of the edges, columns pairs."""
+        pairs = self.pairs
+        return self.once("pairs_of_rows", lambda: Graph.from_coo(
+            pairs.row, torch.arange(pairs.count, dtype=pairs.row.dtype), (self.sizes[0], pairs.count)))
+
+    def row_tasks(self, tasks: int, most: int, cost: float) -> tuple[Tensor, Panels]:
+        return self.once(("rows", tasks, most), lambda: row_tasks(self.pairs, tasks, most, cost))
+
+    def relation_tasks(self, limit: float, most: int, cost: float) -> tuple[Tensor, Panels]:
+        return self.once(("relations", limit, most), lambda: relation_tasks(self.pairs, limit, most, cost))
+
+
+_set = object.__setattr__
+_live: weakref.WeakValueDictionary[tuple, RelGraph] = weakref.WeakValueDictionary()
+
+
+def _key(source: Tensor, destination: Tensor, relation: Tensor, shape, num_relations: int) -> tuple:
+    # an address identifies an array only while its owner is alive, and every graph in the table holds its arrays
+    return (source.data_ptr(), destination.data_ptr(), relation.data_ptr(), source.numel(), source.dtype, tuple(shape),
+            num_relations)
+
+
+def find_live(source, destination, relation, num_sources: int, num_destinations: int, num_relations: int) -> RelGraph | None:
+    """The live graph that owns these arrays."""
+    return _live.get(_key(source, destination, relation, (num_destinations, num_sources), num_relations))
+
+
+def _relation_count(relation: Tensor, num_relations) -> int:
+    if num_relations is None:
+        return int(relation.max()) + 1 if relation.numel() else 0
+    if isinstance(num_relations, bool) or not isinstance(num_relations, int):
+        raise TypeError(f"num_relations must be an int, got {num_relations!r}")
+    if num_relations < 0:
+        raise ValueError(f"num_relations must not be negative, got {num_relations}")
+    return num_relations

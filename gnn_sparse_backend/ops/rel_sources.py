@@ -1,0 +1,75 @@
+"""From graphs with edge types of libraries and frameworks to index arrays, without importing the frameworks."""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .checks import as_index_vector
+from .sources import edge_index_arrays
+
+__all__ = ["Parts", "dgl_parts", "edge_index_arrays", "pyg_parts"]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A heterogeneous graph: for each relation (source type, sources, destination type, destinations).
+
+    source_types, destination_types: number of nodes of each type, in the order in which types stand.
+    relations: (source type, name, destination type) of each.
+    """
+
+    source_types: dict[str, int]
+    destination_types: dict[str, int]
+    relations: tuple
+    edges: list[tuple[str, Tensor, str, Tensor]]
+
+    def joined(self) -> tuple[Tensor, Tensor, list[int]]:
+        """(sources, destinations, edges of each relation), the nodes counted across their types."""
+        first_source, first_destination = _offsets(self.source_types), _offsets(self.destination_types)
+        empty = torch.empty(0, dtype=torch.int64)
+        sources = [u.long() + first_source[kind] for kind, u, _, _ in self.edges]
+        destinations = [v.long() + first_destination[kind] for _, _, kind, v in self.edges]
+        return torch.cat([empty, *sources]), torch.cat([empty, *destinations]), [u.numel() for u in sources]
+
+
+def dgl_parts(graph) -> Parts:
+    """Of a DGL graph or block."""
+    if not hasattr(graph, "canonical_etypes") or not hasattr(graph, "_graph"):
+        raise TypeError(f"expected a DGL graph or block, got {type(graph).__name__}")
+    relations = tuple(graph.canonical_etypes)
+    edges = []
+    for relation in relations:
+        u, v = graph.edges(etype=relation, form="uv", order="eid")
+        edges.append((relation[0], u, relation[2], v))
+    return Parts({t: graph.num_src_nodes(t) for t in graph.srctypes}, {t: graph.num_dst_nodes(t) for t in graph.dsttypes},
+                 relations, edges)
+
+
+def pyg_parts(data) -> Parts:
+    """Of a PyG ``HeteroData``."""
+    sizes = {}
+    for kind in data.node_types:
+        count = data[kind].num_nodes
+        if count is None:
+            raise ValueError(f"the number of nodes of type {kind!r} is unknown; set data[{kind!r}].num_nodes")
+        sizes[kind] = int(count)
+    edges = []
+    for relation in data.edge_types:
+        index = data[relation].edge_index
+        ends = [as_index_vector(f"edge_index[{i}] of {relation}", index[i]) for i in (0, 1)]
+        for what, kind, nodes in (("source", relation[0], ends[0]), ("destination", relation[2], ends[1])):
+            if nodes.numel() and (int(nodes.min()) < 0 or int(nodes.max()) >= sizes[kind]):
+                raise ValueError(f"edge_index of {relation} has {what} {int(nodes.max())}, but there are {sizes[kind]} nodes "
+                                 f"of type {kind!r}")
+        edges.append((relation[0], ends[0], relation[2], ends[1]))
+    return Parts(sizes, dict(sizes), tuple(data.edge_types), edges)
+
+
+def _offsets(sizes: dict[str, int]) -> dict[str, int]:
+    first, found = 0, {}
+    for kind, count in sizes.items():
+        found[kind] = first
+        first += count
+    return found

@@ -1,0 +1,160 @@
+"""``gsb.rgms``: relational gather-matmul-scatter, the operator of relational graph convolutions."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ..planner.rgms import basis_first
+from .messages import aggregate
+from .message_checks import check_choice
+from .operands import autocasts, check_dense, is_plain, refuse_forward_mode
+from .rel_graph import RelGraph
+from .rgms_kernels import wide_type
+from .rgms_library import structure
+
+_REDUCE = ("sum", "mean")
+
+
+def rgms(rel_graph: RelGraph, x, weight, edge_weight=None, reduce: str = "sum"):
+    """``out[i] = sum over edges e into i of edge_weight[e] * x[source of e] @ weight[relation of e]``.
+
+    Relational gather-matmul-scatter (Ye et al., SparseTIR, section 4.4), the sum over relations of a relational graph
+    convolution (Schlichtkrull et al., 2018, equation 2). Nothing of the size of the edges times a width is stored, in the
+    forward or the backward pass, unless multiplying each distinct (source, relation) pair once is clearly cheaper.
+
+    Args:
+        rel_graph: structure of shape (n_dst, n_src) with R relations.
+        x: (n_src, F_in) in float32, float64, bfloat16 or float16; or, for a graph with node types, a dict from every source
+            type to its (nodes, F_in).
+        weight: (R, F_in, F_out); (R, B, F_in / B, F_out / B), blocks of block-diagonal matrices; or a pair (comp, bases) of
+            (R, B) and (B, F_in, F_out), whose relation r has the matrix ``sum over b of comp[r, b] * bases[b]``, which is
+            not made where x is cheaper to sum for each basis. Same type as ``x``.
+        edge_weight: None for ones, or (E,) or (E, 1) numbers in the user's edge order, of the type of ``x``; or a dict from
+            names of relations (``rel_graph.relations``) to those of their edges, all of them.
+        reduce: ``"sum"``; or ``"mean"``, which divides what each relation sends to a destination by the number of its
+            edges into that destination: the normalisation 1 / c_{i,r} of the paper, ``aggr="mean"`` of PyG's RGCNConv,
+            and ``norm`` as DGL's examples of RelGraphConv make it. Edge weights do not change the divisor.
+
+    Returns:
+        (n_dst, F_out), contiguous, in the type of ``x``; if ``x`` is a dict, a dict from every destination type. Sums are
+        accumulated in at least float32. The bits are the same at every run and for any number of threads. Gradients of any
+        order flow to x, weight and edge_weight. Under autocast the operands are cast to its type, as those of products of
+        matrices are. Works under ``torch.compile`` without a graph break.
+
+    Raises:
+        TypeError: an operand is not a dense floating tensor, or types differ.
+        ValueError: a shape or device does not fit, or ``reduce`` is unknown.
+    """
+    if not isinstance(rel_graph, RelGraph):
+        raise TypeError(f"rgms: rel_graph must be a gsb.RelGraph, got {type(rel_graph).__name__}; make one with "
+                        "RelGraph.from_triples, from_graph, from_edge_index, from_dgl or from_pyg")
+    check_choice("rgms", "reduce", reduce, _REDUCE)
+    by_type = isinstance(x, Mapping)
+    if by_type:
+        x = _joined("x", x, rel_graph.source_types, "source type")
+    if isinstance(edge_weight, Mapping):
+        names = None if rel_graph.edge_counts is None else dict(zip(rel_graph.relations, rel_graph.edge_counts))
+        edge_weight = _joined("edge_weight", edge_weight, names, "relation")
+    basis = isinstance(weight, (tuple, list))
+    operands = {"x": x, **({"comp": weight[0], "bases": weight[1]} if basis and len(weight) == 2 else {"weight": weight})}
+    if edge_weight is not None:
+        operands["edge_weight"] = edge_weight
+    x, *weights = _one_type(operands, rel_graph)
+    a = weights.pop() if edge_weight is not None else None
+    _check_rows(x, a, rel_graph)
+    a = None if a is None else a.flatten().to(wide_type(x.dtype))
+    mean = reduce == "mean"
+    if basis:
+        out = _by_basis(rel_graph, x, *weights, a, mean)
+    else:
+        out = _product(rel_graph, x, _blocks(weights[0], x, rel_graph), a, mean)
+    if not by_type:
+        return out
+    return dict(zip(rel_graph.destination_types, out.split(list(rel_graph.destination_types.values()))))
+
+
+def _product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: bool) -> Tensor:
+    if not is_plain(x, w, a):
+        refuse_forward_mode("rgms")
+    return torch.ops.gsb.rgms_product(*structure(rel), x, w, a, mean, False, "")
+
+
+def _by_basis(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, mean: bool) -> Tensor:
+    relations, count = rel.num_relations, bases.shape[0] if bases.dim() == 3 else -1
+    if comp.shape != (relations, count):
+        raise ValueError(f"rgms: comp must have shape (relations, bases) = ({relations}, {max(count, 0)}), got "
+                         f"{tuple(comp.shape)} beside bases {tuple(bases.shape)}")
+    _check_features(x, bases, bases.shape[1])
+    _, in_features, out_features = bases.shape
+    # a traced program knows nothing of the structure's content
+    if is_plain(x, comp, bases, a) and basis_first(rel.counts, relations, count, in_features, out_features):
+        number = comp.index_select(0, rel.relation)
+        scale = rel.mean_scale(wide_type(x.dtype)) if mean else None
+        for factor in (a, scale):
+            number = number if factor is None else number * factor.unsqueeze(1)
+        parts = [("u", x.unsqueeze(1)), ("e", number.to(x.dtype).unsqueeze(2))]
+        summed = aggregate(rel.graph(), "mul(x0, x1)", parts)
+        return summed.flatten(1) @ bases.flatten(0, 1)
+    w = (comp @ bases.flatten(1)).unflatten(1, (1, in_features, out_features))
+    return _product(rel, x, w, a, mean)
+
+
+def _blocks(weight: Tensor, x: Tensor, rel: RelGraph) -> Tensor:
+    """``weight`` with its blocks on the diagonal: (R, B, F_in / B, F_out / B)."""
+    if weight.dim() not in (3, 4) or weight.shape[0] != rel.num_relations:
+        raise ValueError(f"rgms: weight must have shape ({rel.num_relations}, F_in, F_out) or ({rel.num_relations}, blocks, "
+                         f"F_in / blocks, F_out / blocks), one per relation of the graph, got {tuple(weight.shape)}")
+    blocks = weight if weight.dim() == 4 else weight.unsqueeze(1)
+    _check_features(x, weight, blocks.shape[1] * blocks.shape[2])
+    return blocks
+
+
+def _check_features(x: Tensor, weight: Tensor, wanted: int) -> None:
+    if x.shape[1] != wanted:
+        raise ValueError(f"rgms: the rows of x {tuple(x.shape)} and the matrices of weight {tuple(weight.shape)} do not fit: "
+                         f"{x.shape[1]} against {wanted}")
+
+
+def _check_rows(x: Tensor, a: Tensor | None, rel: RelGraph) -> None:
+    if x.dim() != 2 or x.shape[0] != rel.shape[1]:
+        raise ValueError(f"rgms: x must have shape (n_src, F_in) with n_src = {rel.shape[1]}, one row per source of the "
+                         f"graph, got {tuple(x.shape)}")
+    if a is not None and tuple(a.shape) not in ((rel.num_edges,), (rel.num_edges, 1)):
+        raise ValueError(f"rgms: edge_weight must have shape ({rel.num_edges},) or ({rel.num_edges}, 1), one per edge of the "
+                         f"graph, got {tuple(a.shape)}")
+
+
+def _one_type(operands: dict, rel: RelGraph) -> list[Tensor]:
+    """The operands, checked, in the order given, all of one type: that of autocast where it is on."""
+    for name, y in operands.items():
+        check_dense("rgms", name, y)
+        if y.device != rel.device and not y.is_meta:
+            raise ValueError(f"rgms: {name} is on {y.device} but the graph is on {rel.device}; move one of them")
+    if rel.device.type != "cpu":
+        raise ValueError(f"rgms: there are no kernels for {rel.device} yet, only for the CPU")
+    found = list(operands.values())
+    dtypes = {y.dtype for y in found}
+    if autocasts(found[0]) and torch.float64 not in dtypes:
+        dtype = torch.get_autocast_dtype(found[0].device.type)
+        return [y.to(dtype) for y in found]
+    if len(dtypes) > 1:
+        raise TypeError("rgms: operands must be of one type, got " + ", ".join(
+            f"{name} of {y.dtype}" for name, y in operands.items()) + "; convert them, for example weight.to(x.dtype)")
+    return found
+
+
+def _joined(name: str, given: Mapping, counts: dict | None, what: str) -> Tensor:
+    """One tensor of those by node type or relation, each with as many rows as ``counts`` says."""
+    if counts is None:
+        raise ValueError(f"rgms: {name} is a dict, but the nodes and edges of this graph have no types: give a tensor")
+    missing, more = [k for k in counts if k not in given], [k for k in given if k not in counts]
+    if missing or more:
+        raise ValueError(f"rgms: {name} must have an entry for every {what} {list(counts)}: "
+                         + (f"{missing[0]!r} is missing" if missing else f"{more[0]!r} is none"))
+    for key, count in counts.items():
+        if not isinstance(given[key], Tensor) or given[key].dim() == 0 or given[key].shape[0] != count:
+            shape = tuple(given[key].shape) if isinstance(given[key], Tensor) else type(given[key]).__name__
+            raise ValueError(f"rgms: {name}[{key!r}] must be a tensor with {count} rows, got {shape}")
+    return torch.cat([given[key] for key in counts]) if counts else torch.empty(0, 0)

@@ -1,0 +1,160 @@
+"""RGMS in ``torch.library``: eager calls, ``torch.compile``, fake tensors and tensor subclasses alike.
+
+T = sum over edges e of A[e] * <X[j(e)] W[r(e)], G[i(e)]> is linear in each operand. The operators are its derivatives, and
+the gradient of each by any operand is again one of them, with another operand in the place of the cotangent:
+
+    gsb::rgms_product   by G: (rows, F_out)               grad x: product of the transpose by W^T    grad w: sum    grad a: dot
+    gsb::rgms_sum       by W: (R, blocks, F_in, F_out)    grad x: product of the transpose by H^T    grad g: product    grad a: dot
+    gsb::rgms_dot       by A: (edges,)                    grad x: product of the transpose by W^T    grad w: sum    grad g: product
+
+A structure enters as its tensors, and the live ``RelGraph`` that owns them is found again at run time, with all that it
+has derived; ``transposed``: x stands at the destinations. mean: A is divided by the number of edges of the relation into
+the destination.
+"""
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .checks import plain_tensor
+from .operands import is_plain
+from .rel_graph import RelGraph, find_live
+from .rgms_kernels import run_dot, run_product, run_sum, wide_type
+
+_GRAPH = "Tensor source, Tensor destination, Tensor relation, SymInt num_sources, SymInt num_destinations, SymInt num_relations"
+for _name, _operands in (("product", "Tensor x, Tensor w, Tensor? a, bool mean, bool transposed, str order"),
+                         ("sum", "Tensor x, Tensor g, Tensor? a, SymInt blocks, bool mean, bool transposed"),
+                         ("dot", "Tensor x, Tensor w, Tensor g, bool mean, bool transposed")):
+    torch.library.define(f"gsb::rgms_{_name}", f"({_GRAPH}, {_operands}) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+
+_ops = torch.ops.gsb
+_NONE = (None,) * 6
+
+
+def structure(rel: RelGraph) -> tuple:
+    """What stands for a graph among the arguments of an operator."""
+    return rel.source, rel.destination, rel.relation, rel.shape[1], rel.shape[0], rel.num_relations
+
+
+def _graph(structure: tuple) -> RelGraph:
+    source, destination, relation, num_sources, num_destinations, num_relations = structure
+    arrays = [plain_tensor(a) for a in (source, destination, relation)]
+    return RelGraph._of_arrays(*arrays, (num_destinations, num_sources), num_relations)
+
+
+def _checked(operator: str, rel: RelGraph, transposed: bool, x=None, w=None, g=None, a=None, blocks: int = 1) -> list:
+    """The operands as plain tensors; raises ValueError where a shape or a type does not fit."""
+    rows, cols = rel.shape[::-1] if transposed else rel.shape
+    if w is not None:
+        blocks, wide_in, wide_out = w.shape[1], w.shape[1] * w.shape[2], w.shape[1] * w.shape[3]
+        fits = w.shape[0] == rel.num_relations
+    else:
+        wide_in, wide_out = x.shape[1], g.shape[1]
+        fits = blocks > 0 and wide_in % blocks == 0 and wide_out % blocks == 0
+    for y, count, width in ((x, cols, wide_in), (g, rows, wide_out)):
+        fits = fits and (y is None or y.shape == (count, width))
+    given = [y for y in (x, w, g) if y is not None]
+    fits = fits and (a is None or a.shape == (rel.num_edges,) and a.dtype is wide_type(x.dtype))
+    if not fits or any(y.dtype is not x.dtype for y in given):
+        found = ", ".join(f"{tuple(y.shape)} of {y.dtype}" for y in (*given, a) if y is not None)
+        raise ValueError(f"{operator}: operands {found} do not go with {rel!r} and each other")
+    return [None if y is None else plain_tensor(y) for y in (x, w, g, a)]
+
+
+@torch.library.impl("gsb::rgms_product", "default")
+def _product(s, d, r, ns, nd, nr, x, w, a, mean, transposed, order):
+    rel = _graph((s, d, r, ns, nd, nr))
+    x, w, _, a = _checked("rgms_product", rel, transposed, x, w, None, a)
+    return run_product(rel, x, w, a, mean, transposed, order or None)
+
+
+@torch.library.impl("gsb::rgms_sum", "default")
+def _sum(s, d, r, ns, nd, nr, x, g, a, blocks, mean, transposed):
+    rel = _graph((s, d, r, ns, nd, nr))
+    x, _, g, a = _checked("rgms_sum", rel, transposed, x, None, g, a, blocks)
+    return run_sum(rel, x, g, blocks, a, mean, transposed).contiguous()
+
+
+@torch.library.impl("gsb::rgms_dot", "default")
+def _dot(s, d, r, ns, nd, nr, x, w, g, mean, transposed):
+    rel = _graph((s, d, r, ns, nd, nr))
+    x, w, g, _ = _checked("rgms_dot", rel, transposed, x, w, g)
+    return run_dot(rel, x, w, g, mean, transposed)
+
+
+@torch.library.register_fake("gsb::rgms_product")
+def _product_fake(s, d, r, ns, nd, nr, x, w, a, mean, transposed, order):
+    return x.new_empty((ns if transposed else nd, w.shape[1] * w.shape[3]))
+
+
+@torch.library.register_fake("gsb::rgms_sum")
+def _sum_fake(s, d, r, ns, nd, nr, x, g, a, blocks, mean, transposed):
+    return x.new_empty((nr, blocks, x.shape[1] // blocks, g.shape[1] // blocks))
+
+
+@torch.library.register_fake("gsb::rgms_dot")
+def _dot_fake(s, d, r, ns, nd, nr, x, w, g, mean, transposed):
+    return x.new_empty((s.shape[0],), dtype=wide_type(x.dtype))
+
+
+def _keep(ctx, structure: tuple, *operands) -> None:
+    ctx.sizes = structure[3:]
+    # in eager mode the graph lives until the backward pass, with what it has derived
+    ctx.rel = find_live(*structure) if is_plain(*structure[:3]) else None
+    ctx.save_for_backward(*structure[:3], *operands)
+
+
+def _saved(ctx) -> tuple[tuple, tuple]:
+    s, d, r, *operands = ctx.saved_tensors
+    return (s, d, r, *ctx.sizes), tuple(operands)
+
+
+def _save_product(ctx, inputs, output):
+    *structure, x, w, a, ctx.mean, ctx.transposed, ctx.order = inputs
+    _keep(ctx, tuple(structure), x, w, a)
+
+
+def _product_backward(ctx, grad):
+    graph, (x, w, a) = _saved(ctx)
+    mean, transposed, needed = ctx.mean, ctx.transposed, ctx.needs_input_grad[6:]
+    grad_x = _by_x(graph, grad, w, a, mean, transposed) if needed[0] else None
+    grad_w = _ops.rgms_sum(*graph, x, grad, a, w.shape[1], mean, transposed) if needed[1] else None
+    grad_a = _ops.rgms_dot(*graph, x, w, grad, mean, transposed) if needed[2] else None
+    return *_NONE, grad_x, grad_w, grad_a, None, None, None
+
+
+def _save_sum(ctx, inputs, output):
+    *structure, x, g, a, ctx.blocks, ctx.mean, ctx.transposed = inputs
+    _keep(ctx, tuple(structure), x, g, a)
+
+
+def _sum_backward(ctx, grad):
+    graph, (x, g, a) = _saved(ctx)
+    mean, transposed, needed = ctx.mean, ctx.transposed, ctx.needs_input_grad[6:]
+    grad_x = _by_x(graph, g, grad, a, mean, transposed) if needed[0] else None
+    grad_g = _ops.rgms_product(*graph, x, grad, a, mean, transposed, "") if needed[1] else None
+    grad_a = _ops.rgms_dot(*graph, x, grad, g, mean, transposed) if needed[2] else None
+    return *_NONE, grad_x, grad_g, grad_a, None, None, None
+
+
+def _save_dot(ctx, inputs, output):
+    *structure, x, w, g, ctx.mean, ctx.transposed = inputs
+    _keep(ctx, tuple(structure), x, w, g)
+
+
+def _dot_backward(ctx, grad):
+    graph, (x, w, g) = _saved(ctx)
+    mean, transposed, needed = ctx.mean, ctx.transposed, ctx.needs_input_grad[6:]
+    grad_x = _by_x(graph, g, w, grad, mean, transposed) if needed[0] else None
+    grad_w = _ops.rgms_sum(*graph, x, g, grad, w.shape[1], mean, transposed) if needed[1] else None
+    grad_g = _ops.rgms_product(*graph, x, w, grad, mean, transposed, "") if needed[2] else None
+    return *_NONE, grad_x, grad_w, grad_g, None, None
+
+
+def _by_x(graph: tuple, g: Tensor, w: Tensor, a: Tensor | None, mean: bool, transposed: bool) -> Tensor:
+    return _ops.rgms_product(*graph, g, w.transpose(2, 3), a, mean, not transposed, "")
+
+
+torch.library.register_autograd("gsb::rgms_product", _product_backward, setup_context=_save_product)
+torch.library.register_autograd("gsb::rgms_sum", _sum_backward, setup_context=_save_sum)
+torch.library.register_autograd("gsb::rgms_dot", _dot_backward, setup_context=_save_dot)
