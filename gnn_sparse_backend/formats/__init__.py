@@ -13,7 +13,7 @@ from .csr import CsrFormat
 from .dia import DiaFormat
 from .ell import EllFormat
 from .hyb import HybBucket, HybFormat
-from .row_groups import balanced_row_groups
+from .row_groups import balanced_row_groups, equal_row_groups
 
 __all__ = ["BsrFormat", "CooFormat", "CscFormat", "CsrFormat", "DiaFormat", "EllFormat", "HybBucket", "HybFormat",
-           "SparseFormat", "balanced_row_groups"]
+           "SparseFormat", "balanced_row_groups", "equal_row_groups"]

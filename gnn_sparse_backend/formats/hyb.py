@@ -8,6 +8,7 @@ import torch
 
 from . import values as maps
 from .base import SparseFormat
+from .row_parts import split_rows
 from .structure import check_csr, check_integer, check_slots, index_type, row_of_position
 
 MAX_EXPONENT = 30
@@ -114,7 +115,7 @@ class HybFormat(SparseFormat):
         check_slots(c * n_rows, nnz, max_slots, f"hyb({c}, {k}) on {n_rows} rows, which counts c * n_rows row pieces, and")
 
         order, lengths = _split_columns(indptr, indices, shape, c)
-        piece, start, length = _split_rows(lengths, 2**k)
+        piece, start, length = split_rows(lengths, 2**k)
         partition = torch.div(piece, max(n_rows, 1), rounding_mode="floor")
         # Exact in integers: widths[b - 1] < length <= widths[b].
         widths = [2**b for b in range(k + 1)]
@@ -222,21 +223,6 @@ def _split_columns(indptr, indices, shape, c):
     order = torch.sort(partition, stable=True).indices
     piece = partition.long() * n_rows + row_of_position(indptr, indices.numel())
     return order, torch.bincount(piece, minlength=c * n_rows)
-
-
-def _split_rows(lengths, limit):
-    """Cut row pieces into parts of at most ``limit`` edges.
-
-    Returns, for each part in the order of the pieces: its piece, its start in the grouped order of the edges,
-    and its length, from 1 to ``limit``.
-    """
-    parts = torch.div(lengths + (limit - 1), limit, rounding_mode="floor")
-    pieces = torch.arange(lengths.numel(), device=lengths.device)
-    piece = torch.repeat_interleave(pieces, parts)
-    first_part = (parts.cumsum(0) - parts).index_select(0, piece)
-    done = (torch.arange(piece.numel(), device=lengths.device) - first_part) * limit
-    start = (lengths.cumsum(0) - lengths).index_select(0, piece) + done
-    return piece, start, (lengths.index_select(0, piece) - done).clamp_(max=limit)
 
 
 def _bucket_positions(start, length, width, positions):

@@ -9,6 +9,16 @@ import torch
 from .structure import INDEX_TYPES, check_integer
 
 
+def equal_row_groups(indptr, num_groups):
+    """Cut the rows into ``num_groups`` contiguous groups of equally many rows, to within one.
+
+    Args and returns: as for `balanced_row_groups`, whose groups hold equally much work instead.
+    """
+    num_groups = check_integer("num_groups", num_groups)
+    cuts = torch.arange(num_groups + 1, dtype=torch.int64, device=indptr.device) * (indptr.numel() - 1)
+    return torch.div(cuts, num_groups, rounding_mode="floor").to(indptr.dtype)
+
+
 def balanced_row_groups(indptr, num_groups, cost_per_row=1.0, cost_per_nnz=1.0):
     """Cut the rows into ``num_groups`` contiguous groups of nearly equal cost.
 

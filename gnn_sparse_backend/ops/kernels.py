@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from ..formats.row_groups import balanced_row_groups
+from ..formats.row_groups import balanced_row_groups, equal_row_groups
 from ..planner.plan import Plan
-from ..planner.spmm import plan_spmm
+from ..planner.sddmm import plan_sddmm
+from .layout import kernel_ready
+from .plans import plan_of
 
 # A row costs its output and the loop around it beside its edges.
 ROW_COST = 2.0
@@ -15,22 +18,63 @@ type_name = {dtype: str(dtype).removeprefix("torch.") for dtype in
 """The compiler's name of a torch type."""
 
 
-def aggregation_plan(graph, features: int, itemsize: int) -> Plan:
-    """The plan of an aggregation of so many features, kept with the graph."""
+def aggregation_plan(graph, features: int, itemsize: int, kind: str = "sum:column") -> Plan:
+    """The plan of an aggregation of so many features, kept with the graph; ``kind`` is that of its form."""
+    return plan_of(graph, kind, features, itemsize)
+
+
+def edge_map_plan(graph, features: int, itemsize: int) -> Plan:
+    """The plan of an edge map of so many features before they are summed, kept with the graph."""
     threads = torch.get_num_threads()
-    key = (features, itemsize, threads)
+    key = ("edges", features, itemsize, threads)
     plan = graph.plans.get(key)
     if plan is None:
-        plan = graph.plans[key] = plan_spmm(*graph.shape, graph.num_edges, features, itemsize, threads)
+        plan = graph.plans[key] = plan_sddmm(*graph.shape, graph.num_edges, features, itemsize, threads)
     return plan
 
 
-def structure_arguments(graph, groups: int):
-    """(sizes, index arrays): the leading arguments of every kernel on this graph in so many row groups."""
-    found = graph.plans.get(groups)
+def structure_arguments(graph, groups: int, balance: str = "nonzeros"):
+    """(sizes, index arrays): the leading arguments of every kernel on this graph in so many row groups.
+
+    graph: a graph or a piece of one.
+    """
+    key = groups if balance == "nonzeros" else (groups, balance)
+    found = graph.plans.get(key)
     if found is None:
         rows, cols = graph.shape
-        group_ptr = balanced_row_groups(graph.indptr, groups, cost_per_row=ROW_COST)
+        if balance == "nonzeros":
+            group_ptr = balanced_row_groups(graph.indptr, groups, cost_per_row=ROW_COST)
+        else:
+            group_ptr = equal_row_groups(graph.indptr, groups)
         found = ((groups, rows, cols, graph.num_edges), (group_ptr, graph.indptr, graph.indices))
-        found = graph.plans.setdefault(groups, found)
+        found = graph.plans.setdefault(key, found)
     return found
+
+
+def kernel_arguments(graph, groups: int, places, widths, operands, edge_ids: Tensor | None,
+                     balance: str = "nonzeros") -> list:
+    """What every kernel over edges is called with: the structure in so many row groups, then the operands."""
+    sizes, arrays = structure_arguments(graph, groups, balance)
+    arguments = [*sizes]
+    if edge_ids is not None:
+        longest = graph.num_edges
+        for x, place in zip(operands, places):
+            if place == "edge":
+                longest = x.shape[0]
+        arguments.append(longest)
+    arguments += arrays
+    if edge_ids is not None:
+        arguments.append(edge_ids)
+    for x, place, width in zip(operands, places, widths):
+        if place == "number":
+            continue
+        x = kernel_ready(x)
+        if place == "all":
+            x = x.reshape(width)
+        elif x.dim() == 1:
+            x = x.unsqueeze(1)  # which has a stride of 1 whatever that of the rows is
+        elif x.dim() != 2:
+            x = x.reshape(x.shape[0], width)
+        # only row and column features may be strided
+        arguments.append(x if place != "edge" or x.is_contiguous() else x.contiguous())
+    return arguments

@@ -9,18 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-import torch
 from torch import Tensor
 
 from ..compiler.programs.aggregate import AggregateSpec
 from ..compiler.programs.edge_map import EdgeMapSpec
 from ..compiler.programs.operands import Operand, collapse
-from ..planner.kernels import aggregate_kernel, edge_map_kernel
-from ..planner.spmm import group_count
+from ..planner.kernels import aggregate_kernel, edge_map_kernel, supported
+from ..planner.plan import Plan
 from .form import Form
-from .kernels import aggregation_plan, structure_arguments, type_name
-from .layout import kernel_ready
+from .kernels import aggregation_plan, edge_map_plan, kernel_arguments, type_name
 from .memory import empty
+from .passes import run_passes
 
 _NEUTRAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf")}
 
@@ -53,13 +52,17 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
         value = 0.0 if form.ties == "even" else _NEUTRAL[form.reduce]
         out = first.new_full((rows, *call.dims), value)
         return [out, *(graph.indices.new_full(out.shape, nobody) for _ in chosen)] if chosen else out
-    plan = aggregation_plan(graph, call.features, first.itemsize)
-    arguments = kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids)
-    if call.spec.degrees:
-        arguments.insert(7 if edge_ids is None else 9, graph.in_degrees)  # after the structure
+    plan = aggregation_plan(graph, call.features, first.itemsize, form.kind)
     kernel = call.kernels.get(plan)
     if kernel is None:
-        kernel = call.kernels[plan] = aggregate_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
+        kernel = call.kernels[plan] = _kernel(call.spec, plan)
+    if type(kernel) is Plan:  # of several passes
+        out = empty(first, rows, *call.dims)
+        run_passes(graph, kernel, call.spec, form.places, operands, edge_ids, flat(out, rows, call.features))
+        return out
+    arguments = kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance)
+    if call.spec.degrees:
+        arguments.insert(7 if edge_ids is None else 9, graph.in_degrees)  # after the structure
     out = empty(first, rows, *call.dims)
     kept = [empty(graph.indices, rows, *call.dims) for _ in chosen]
     kernel(*arguments, *[flat(a, rows, call.features) for a in (out, *kept)])
@@ -83,14 +86,22 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
     first = operands[0]
     if edges == 0 or call.features == 0 or call.spec.terms == 0:
         return first.new_zeros((edges, *call.dims))
-    groups = group_count(edges, graph.shape[0], call.features * call.spec.terms, torch.get_num_threads())
-    arguments = kernel_arguments(graph, groups, form.places, call.widths, operands, edge_ids)
-    kernel = call.kernels.get(groups > 1)
+    plan = edge_map_plan(graph, call.features * call.spec.terms, first.itemsize)
+    arguments = kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance)
+    kernel = call.kernels.get(plan)
     if kernel is None:
-        kernel = call.kernels[groups > 1] = edge_map_kernel(call.spec, groups > 1).entry
+        kernel = call.kernels[plan] = edge_map_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
     out = empty(first, edges, *call.dims)
     kernel(*arguments, flat(out, edges, call.features))
     return out
+
+
+def _kernel(spec: AggregateSpec, plan: Plan):
+    """The entry of the kernel that a plan runs, or a plan of several passes; what the aggregation does not support is left out."""
+    plan = supported(plan, spec)
+    if plan.partitions > 1 or plan.longest_part:
+        return plan
+    return aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction).entry
 
 
 def flat(out: Tensor, count: int, features: int) -> Tensor:
@@ -113,34 +124,6 @@ def call_key(operands, places, graph, numbered: bool, extra) -> tuple:
             parts.append(x.shape if place == "all" else x.shape[1:])
             parts.append(x.dtype)
     return tuple(parts)
-
-
-def kernel_arguments(graph, groups: int, places, widths, operands, edge_ids: Tensor | None) -> list:
-    """What every kernel over edges is called with: the structure in so many row groups, then the operands."""
-    sizes, arrays = structure_arguments(graph, groups)
-    arguments = [*sizes]
-    if edge_ids is not None:
-        longest = graph.num_edges
-        for x, place in zip(operands, places):
-            if place == "edge":
-                longest = x.shape[0]
-        arguments.append(longest)
-    arguments += arrays
-    if edge_ids is not None:
-        arguments.append(edge_ids)
-    for x, place, width in zip(operands, places, widths):
-        if place == "number":
-            continue
-        x = kernel_ready(x)
-        if place == "all":
-            x = x.reshape(width)
-        elif x.dim() == 1:
-            x = x.unsqueeze(1)  # which has a stride of 1 whatever that of the rows is
-        elif x.dim() != 2:
-            x = x.reshape(x.shape[0], width)
-        # only row and column features may be strided
-        arguments.append(x if place != "edge" or x.is_contiguous() else x.contiguous())
-    return arguments
 
 
 def feature_shapes(form: Form, operands) -> list[tuple[int, ...]]:

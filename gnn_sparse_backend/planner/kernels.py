@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 from ..compiler.compile import compile_program
 from ..compiler.kernels.kernel import Kernel
@@ -13,16 +14,18 @@ from ..compiler.schedule.cpu import CpuSchedule, Prefetch
 from ..compiler.target import host_target
 from ..compiler.transform.lanes import reduce_in_lanes
 from ..compiler.transform.tile import tile_axis
-from .tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, sum_lanes
+from .plan import Plan
+from .tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, row_lanes, sum_lanes
 
 _BYTES = {"float64": 8, "float32": 4}
 
 
 @functools.lru_cache(maxsize=None)
-def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0) -> Kernel:
+def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, reduction: str = "sequential") -> Kernel:
     """The kernel of an aggregation; serial where a parallel region would cost more than it saves.
 
     prefetch: how many non-zeros the gathers of whole rows of column operands look ahead, 0 for none.
+    reduction: as in a plan that `supports` the aggregation.
     """
     target = host_target()
     # a choice is kept beside the value, in 64 bits
@@ -41,8 +44,47 @@ def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0) -> 
         for number, tile in enumerate(tiles):
             ahead += [Prefetch(f"edges_tile_{number}", buffer, first, sum(tile), prefetch) for buffer in gathered]
             first += sum(tile)
-    schedule = CpuSchedule(parallel=parallel, prefetch=tuple(ahead))
+    lanes = ()
+    if reduction == "parallel":
+        lanes = (("edges_tile_0", row_lanes(spec.features, itemsize, target)),)
+    schedule = CpuSchedule(parallel=parallel, prefetch=tuple(ahead), lanes=lanes)
     return compile_program(tile_axis(aggregate(spec), "K", tiles), schedule, target)
+
+
+def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
+    """Why an operator cannot run by a plan, or None where it can."""
+    several = plan.partitions > 1 or plan.longest_part
+    if isinstance(spec, EdgeMapSpec):
+        if several or plan.reduction != "sequential":
+            return "an edge map reduces over no edges: groups, balance and prefetch are all it has to plan"
+        return None
+    if plan.partitions > 1 and plan.longest_part:
+        return "rows are cut into parts, or columns into partitions, not both"
+    summed = spec.reduce in ("sum", "mean")
+    if plan.reduction == "parallel":
+        if not summed:
+            return f"reduction in lanes is for sums and means, not for {spec.reduce}"
+        if spec.staged:
+            return "reduction in lanes does not go with weights of heads, which are kept in registers"
+        if row_lanes(spec.features, _BYTES[ACCUMULATOR[spec.dtype]], host_target()) < 2:
+            return f"{spec.features} features are chains enough without lanes"
+    if several and spec.chosen:
+        return "the edges that a maximum chose are found in one pass"
+    if plan.partitions > 1 and summed and ACCUMULATOR[spec.dtype] != spec.dtype:
+        return f"sums of column partitions would be rounded to {spec.dtype} after each"
+    if plan.longest_part and "stored" in str(spec.message) and ACCUMULATOR[spec.dtype] != spec.dtype:
+        return f"parts of rows are not stored in {spec.dtype}, which this message is rounded to"
+    return None
+
+
+def supported(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> Plan:
+    """The plan without what `supports` refuses of it."""
+    plain = Plan(plan.groups, balance=plan.balance)
+    wanted = {name: getattr(plan, name) for name in ("prefetch", "reduction", "partitions", "longest_part")}
+    kept = {name: value for name, value in wanted.items() if supports(replace(plain, **{name: value}), spec) is None}
+    if kept.get("longest_part"):
+        kept["partitions"] = 1
+    return replace(plain, **kept)
 
 
 def _run(spec: AggregateSpec) -> int:
@@ -56,12 +98,14 @@ def _run(spec: AggregateSpec) -> int:
 
 
 @functools.lru_cache(maxsize=None)
-def edge_map_kernel(spec: EdgeMapSpec, parallel: bool) -> Kernel:
-    """The kernel of an edge map."""
+def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Kernel:
+    """The kernel of an edge map. prefetch: how many edges the gathers of column operands look ahead, 0 for none."""
     target = host_target()
     itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
     if spec.terms == 1:
         program = tile_axis(edge_map(spec), "H", register_tiles(spec.width, itemsize, target))
     else:
         program = reduce_in_lanes(edge_map(spec), "sum", sum_lanes(spec.terms, itemsize, target))
-    return compile_program(program, CpuSchedule(parallel=parallel), target)
+    ahead = tuple(Prefetch("edges", f"X{number}", 0, x.width, prefetch) for number, x in enumerate(spec.operands)
+                  if prefetch and x.at == "column" and x.dtype in ACCUMULATOR)
+    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead), target)

@@ -15,6 +15,11 @@ class Plan:
     reduction: "sequential": a vector of features walks along the non-zeros of a row; "parallel": a vector of non-zeros
         is summed for each feature (ibid., section 3.1).
     partitions: column partitions, each of which is gone through for all rows before the next (hyb's c).
+    longest_part: rows of more non-zeros are cut into parts of so many, whose results are reduced in a second pass, so
+        that no row keeps one thread busy while the others wait; 0 for whole rows.
+
+    Groups and prefetch, and the balance, leave every bit of the result as it is; the other three decide the order of
+    additions, so they must not depend on the number of threads.
     """
 
     groups: int
@@ -22,3 +27,4 @@ class Plan:
     balance: str = "nonzeros"
     reduction: str = "sequential"
     partitions: int = 1
+    longest_part: int = 0

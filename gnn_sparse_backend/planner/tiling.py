@@ -6,6 +6,8 @@ from ..compiler.target import Target
 
 # Vectors of several registers keep enough independent chains in flight; one vector of the whole tile makes LLVM spill.
 REGISTERS_PER_CHUNK = 4
+# Additions wait four cycles for each other, and two start in each.
+MOST_ROW_LANES = 8
 
 
 def register_tiles(features: int, itemsize: int, target: Target) -> tuple[tuple[int, ...], ...]:
@@ -38,6 +40,19 @@ def sum_lanes(width: int, itemsize: int, target: Target) -> int:
     most = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
     lanes = 1
     while lanes * 2 <= min(width, most):
+        lanes *= 2
+    return lanes
+
+
+def row_lanes(features: int, itemsize: int, target: Target) -> int:
+    """Lanes of a sum over the non-zeros of a row: chains enough to hide the latency of an addition, in half of the
+    registers; 1 where the features alone are chains enough.
+
+    features: width of the row. itemsize: bytes of one accumulator.
+    """
+    room = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK // features
+    lanes = 1
+    while lanes * 2 <= min(room, MOST_ROW_LANES):
         lanes *= 2
     return lanes
 

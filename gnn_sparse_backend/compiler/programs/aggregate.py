@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from ..coordinate.axes import StageIError
 from ..coordinate.builder import ProgramBuilder
 from ..coordinate.expr import Expr, as_expr, cast, differ, either, equal, maximum, number, select
 from ..coordinate.program import Program
@@ -32,6 +33,8 @@ class AggregateSpec:
     propagate: with max and min, a NaN among the messages is the result; otherwise NaN is never chosen.
     empty: with max and min, the result of a row without edges is 0; otherwise it is the neutral element.
     first: of equal messages the first is chosen. The neutral element is then no choice.
+    continues: reduce on from what the result holds, which a pass over other edges of the same rows has left. Nothing is
+        chosen then, and the type of the result must be that of its sums.
     """
 
     message: Message
@@ -46,6 +49,7 @@ class AggregateSpec:
     propagate: bool = False
     empty: bool = False
     first: bool = False
+    continues: bool = False
 
     @property
     def features(self) -> int:
@@ -74,6 +78,8 @@ def aggregate(spec: AggregateSpec) -> Program:
     [Column]); X is the buffer of an operand.
     """
     accumulator = ACCUMULATOR[spec.dtype]
+    if spec.continues and (spec.chosen or spec.reduce in ("sum", "mean") and accumulator != spec.dtype):
+        raise StageIError(f"aggregate: passes that continue each other would round sums to {spec.dtype}, or lose choices")
     p = ProgramBuilder("aggregate")
     edges = Edges(p, spec.index_dtype, spec.numbered)
     G, I, J = edges.G, edges.I, edges.J
@@ -87,8 +93,8 @@ def aggregate(spec: AggregateSpec) -> Program:
     def load(which: int, g, i, j, feature: Expr) -> Expr:
         return edges.load(X[which], spec.operands[which], g, i, j, feature, accumulator)
 
-    def reset(k) -> None:
-        Total[k] = _neutral(spec.reduce, accumulator)
+    def reset(g, i, k) -> None:
+        Total[k] = cast(accumulator, C[g, i, k]) if spec.continues else _neutral(spec.reduce, accumulator)
         for buffer in at.values():
             buffer[k] = as_expr(spec.nobody)
 
@@ -115,11 +121,11 @@ def aggregate(spec: AggregateSpec) -> Program:
         if not spec.staged:
             with p.iterate("edges", (J, K), "RS") as (j, k):
                 with p.init():
-                    reset(k)
+                    reset(g, i, k)
                 add(g, i, j, k, {})
         else:
             with p.iterate("reset", (K,), "S", ("r",)) as (r,):
-                reset(r)
+                reset(g, i, r)
             with p.iterate("edges", (J,), "R") as (j,):
                 staged = {}
                 for which in spec.staged:

@@ -60,20 +60,20 @@ def edge_map(spec: EdgeMapSpec) -> Program:
             for buffer, operand in zip(X, spec.operands)
         ], spec.dtype, accumulator)  # fmt: skip
 
-    if spec.terms == 1:
-        with p.iterate("rows", (G, I), "SS") as (g, i):
-            with p.iterate("edges", (J,), "S") as (j,):
+    with p.iterate("rows", (G, I), "SS") as (g, i):
+        with p.iterate("edges", (J,), "S") as (j,):
+            if spec.terms == 1:
                 with p.iterate("map", (H,), "S") as (h,):
                     O[(*edges.at("edge", g, i, j), h)] = cast(spec.dtype, message(g, i, j, h, as_expr(0)))
-        return p.finish()
-    K = p.dense_fixed("K", spec.terms)  # its own: operands may be as wide
-    with p.iterate("edges", (G, I, J, H), "SSSS") as (g, i, j, h):
-        Sum = p.local("Sum", (), accumulator)
-        with p.iterate("sum", (K,), "R") as (k,):
-            with p.init():
-                Sum[()] = 0.0
-            Sum[()] = Sum[()] + message(g, i, j, h, k)
-        O[(*edges.at("edge", g, i, j), h)] = cast(spec.dtype, Sum[()])
+            else:
+                K = p.dense_fixed("K", spec.terms)  # its own: operands may be as wide
+                with p.iterate("heads", (H,), "S") as (h,):
+                    Sum = p.local("Sum", (), accumulator)
+                    with p.iterate("sum", (K,), "R") as (k,):
+                        with p.init():
+                            Sum[()] = 0.0
+                        Sum[()] = Sum[()] + message(g, i, j, h, k)
+                    O[(*edges.at("edge", g, i, j), h)] = cast(spec.dtype, Sum[()])
     return p.finish()
 
 

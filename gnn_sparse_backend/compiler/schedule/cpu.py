@@ -10,6 +10,7 @@ from ..coordinate.program import Program, walk_iterations
 from ..lower.nest import block_name, plan_nest
 from ..position.function import PositionFunction
 from .primitives import parallelize, vectorize
+from .primitives.lanes import sum_in_lanes
 from .primitives.prefetch import prefetch_gather
 from .primitives.stack import locals_on_stack
 
@@ -32,12 +33,14 @@ class CpuSchedule:
     vectorize: a spatial iteration over one static dense axis runs as a vector loop.
     fuse: all iterations share one outermost loop (`loops.horizontal`).
     prefetch: gathers to run ahead of.
+    lanes: (iteration, lanes): reductions over a run-time number of elements to be summed in so many lanes.
     """
 
     parallel: bool = True
     vectorize: bool = True
     fuse: bool = False
     prefetch: tuple[Prefetch, ...] = ()
+    lanes: tuple[tuple[str, int], ...] = ()
 
     def prepare(self, program: Program) -> Program:
         """What the schedule wants done in coordinate space: nothing."""
@@ -55,8 +58,11 @@ class CpuSchedule:
         for ahead in self.prefetch:
             iteration = stage2.program.iteration(ahead.iteration)
             stage2 = prefetch_gather(stage2, iteration, ahead.buffer, ahead.first, ahead.count, ahead.distance)
-        # last: it parts the loops above a block from the block
-        stage2 = locals_on_stack(decompose_reductions(stage2))
+        # last: these part the loops above a block from the block
+        stage2 = decompose_reductions(stage2)
+        for name, lanes in self.lanes:
+            stage2 = sum_in_lanes(stage2, stage2.program.iteration(name), lanes)
+        stage2 = locals_on_stack(stage2)
         return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))
 
 

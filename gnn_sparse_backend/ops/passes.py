@@ -1,0 +1,94 @@
+"""Aggregations in several passes: over column partitions, or over the parts of long rows and then over their results.
+
+The order of reduction is that of the passes, whatever the number of threads: the same bits at every run.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ..compiler.programs.aggregate import AggregateSpec
+from ..compiler.programs.message import arg
+from ..compiler.programs.operands import ACCUMULATOR, Operand
+from ..formats.pieces import Piece, RowParts, column_partitions, row_parts
+from ..planner.kernels import aggregate_kernel
+from ..planner.plan import Plan
+from ..planner.spmm import group_count
+from .kernels import kernel_arguments
+
+_TORCH = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def run_passes(graph, plan: Plan, spec: AggregateSpec, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
+    """Fill ``out``, (rows, features), by a plan of several passes that supports the aggregation."""
+    if plan.longest_part:
+        _parts_of_rows(graph, plan, spec, places, operands, edge_ids, out)
+    else:
+        _partitions(graph, plan, spec, places, operands, edge_ids, out)
+
+
+def _partitions(graph, plan: Plan, spec: AggregateSpec, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
+    """Every pass goes on from what the one before has left in ``out``; the last one divides a mean."""
+    pieces = pieces_of(graph, plan.partitions)
+    numbered = edge_ids is not None or "edge" in places
+    for turn, piece in enumerate(pieces):
+        last = turn == len(pieces) - 1
+        each = replace(
+            spec, numbered=numbered, continues=turn > 0, empty=spec.empty and last,
+            reduce="sum" if spec.reduce == "mean" and not last else spec.reduce,
+        )
+        numbers = piece.edge_numbers(graph.edge_numbers) if numbered else None
+        _run(piece, plan, each, places, operands, numbers, graph, out)
+
+
+def _parts_of_rows(graph, plan: Plan, spec: AggregateSpec, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
+    """Results of parts of rows are kept in the type of sums, and reduced like messages."""
+    parts = parts_of(graph, plan.longest_part)
+    summed = spec.reduce in ("sum", "mean")
+    kept = ACCUMULATOR[spec.dtype] if summed else spec.dtype
+    first = replace(spec, dtype=kept, reduce="sum" if summed else spec.reduce, empty=False)
+    of_part = [x.index_select(0, parts.row_of_part) if place == "row" else x for x, place in zip(operands, places)]
+    count = parts.whole.shape[0]
+    results = torch.empty((count, spec.features), dtype=_TORCH[kept], device=out.device)
+    threads = torch.get_num_threads()
+    # a graph of one row has no groups to share out, but its parts have
+    plan = replace(plan, groups=group_count(graph.num_edges, count, spec.features, threads))
+    _run(parts.whole, plan, first, places, of_part, edge_ids, graph, results)
+    second = AggregateSpec(
+        arg(0), (Operand("column", (spec.features,), kept),), (spec.features,), spec.dtype, spec.index_dtype,
+        reduce=spec.reduce, propagate=spec.propagate, empty=spec.empty, first=spec.first,
+    )  # fmt: skip
+    plan = Plan(group_count(count, graph.shape[0], spec.features, threads))
+    _run(parts.sums, plan, second, ("column",), [results], None, graph, out)
+
+
+def _run(piece: Piece, plan: Plan, spec: AggregateSpec, places, operands, numbers: Tensor | None, graph, out: Tensor) -> None:
+    widths = [operand.width for operand in spec.operands]
+    arguments = kernel_arguments(piece, plan.groups, places, widths, operands, numbers, plan.balance)
+    if spec.degrees:  # of the whole rows
+        arguments.insert(7 if numbers is None else 9, graph.in_degrees)
+    aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction).entry(*arguments, out)
+
+
+def pieces_of(graph, partitions: int) -> tuple[Piece, ...]:
+    """The column partitions of a graph, cut at their first use and kept with it."""
+    key = ("partitions", partitions)
+    found = graph.plans.get(key)
+    if found is None:
+        cut = column_partitions(graph.indptr, graph.indices, graph.shape, partitions)
+        found = graph.plans.setdefault(key, cut)
+    return found
+
+
+def parts_of(graph, longest: int) -> RowParts:
+    """The rows of a graph in parts, cut at their first use and kept with it."""
+    key = ("longest_part", longest)
+    found = graph.plans.get(key)
+    if found is None:
+        found = graph.plans.setdefault(key, row_parts(graph.indptr, graph.indices, graph.shape, longest))
+    return found
+
+
+__all__ = ["parts_of", "pieces_of", "run_passes"]
