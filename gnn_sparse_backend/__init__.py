@@ -39,6 +39,8 @@ _HOMES = {
     "disable": "gnn_sparse_backend.integrations",
     "enabled": "gnn_sparse_backend.integrations",
     "status": "gnn_sparse_backend.integrations",
+    "precompile": "gnn_sparse_backend.integrations.planning",
+    "explain": "gnn_sparse_backend.integrations.planning",
 }
 
 __all__ = [*_HOMES, "__version__"]

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from . import __version__, doctor
+from .commands import COMMANDS
 
 _STYLES = {doctor.OK: "green", doctor.ABSENT: "yellow", doctor.BROKEN: "bold red"}
 
@@ -33,6 +34,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--json", action="store_true", help="print the report as JSON")
     command.set_defaults(run=run_doctor)
+    for each in COMMANDS:
+        each.add(commands)
     return parser
 
 

@@ -35,6 +35,11 @@ class Form:
         """Whether the order of edges matters."""
         return "edge" in self.places or "number" in self.places
 
+    @functools.cached_property
+    def kind(self) -> str:
+        """What the planner tells forms apart by, since it decides what they move: ``"sum:column,edge"``."""
+        return f"{self.reduce}:{','.join(sorted(self.places))}"
+
     def saved(self, needed: tuple[bool, ...]) -> frozenset[int]:
         """Operands that the backward pass reads where the operands marked in ``needed`` want gradients."""
         return _saved(self, needed)

@@ -1,25 +1,58 @@
-"""What the planner knows of this machine's memory."""
+"""What the planner knows of this machine: its caches, and a name under which measurements are kept."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import os
+import platform
 import re
 from pathlib import Path
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "": 1}
 # Where the system does not say: a small server's.
 _DEFAULT_LAST_LEVEL = 16 << 20
+_DEFAULT_PRIVATE = 512 << 10
 
 
 @functools.lru_cache(maxsize=None)
 def last_level_cache_bytes() -> int:
     """Size of the largest cache of the first CPU, in bytes, as Linux reports it."""
-    sizes = []
+    return max(_caches().values(), default=_DEFAULT_LAST_LEVEL)
+
+
+@functools.lru_cache(maxsize=None)
+def private_cache_bytes() -> int:
+    """Size of the second-level cache of the first CPU, in bytes."""
+    return _caches().get(2, _DEFAULT_PRIVATE)
+
+
+@functools.lru_cache(maxsize=None)
+def machine_name() -> str:
+    """The processor, its cores and caches, in words; times of one machine are worth nothing on another."""
+    model = next((line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+                 platform.processor() or platform.machine())
+    flags = next((line for line in _lines("/proc/cpuinfo") if line.startswith("flags")), "")
+    # two machines of one name may hide different features
+    features = hashlib.sha256(flags.encode()).hexdigest()[:8]
+    caches = "/".join(f"{size >> 10}K" for _, size in sorted(_caches().items()))
+    return f"{model}, {os.cpu_count()} cores, caches {caches or 'unknown'}, features {features}"
+
+
+@functools.lru_cache(maxsize=None)
+def _caches() -> dict[int, int]:
+    """Bytes of the data caches of the first CPU, by level."""
+    sizes: dict[int, int] = {}
     for entry in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        try:
-            match = re.fullmatch(r"(\d+)([KMG]?)", entry.read_text().strip())
-        except OSError:
-            continue
-        if match:
-            sizes.append(int(match[1]) * _UNITS[match[2]])
-    return max(sizes, default=_DEFAULT_LAST_LEVEL)
+        match = re.fullmatch(r"(\d+)([KMG]?)", "".join(_lines(entry)).strip())
+        level = "".join(_lines(entry.with_name("level"))).strip()
+        if match and level.isdecimal():
+            sizes[int(level)] = max(sizes.get(int(level), 0), int(match[1]) * _UNITS[match[2]])
+    return sizes
+
+
+def _lines(path: str | Path) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

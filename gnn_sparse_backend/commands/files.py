@@ -1,0 +1,85 @@
+"""Graphs in files."""
+from __future__ import annotations
+
+import argparse
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+FORMATS = (".npz with indptr and indices, or src and dst; SciPy's .npz; Matrix Market .mtx. Rows are destinations, "
+           "columns sources.")
+
+
+class FileError(ValueError):
+    """A file without a graph; the message says why and what to do."""
+
+
+def load_graph(path: Path):
+    """The ``Graph`` in a file. Raises FileError."""
+    if not path.is_file():
+        raise FileError(f"{path} is not a file")
+    try:
+        if path.suffix == ".npz":
+            return _npz(path)
+        if path.suffix in (".mtx", ".mm") or path.name.endswith(".mtx.gz"):
+            from scipy.io import mmread
+
+            return _graph().from_scipy(_sparse(mmread(path)))
+    except (OSError, ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise error if isinstance(error, FileError) else FileError(f"{path} cannot be read: {error}") from None
+    raise FileError(f"{path} has the unknown suffix {path.suffix!r}: give {FORMATS}")
+
+
+def features_argument(command: argparse.ArgumentParser, several: bool) -> None:
+    command.add_argument("--features", type=positive, nargs="+" if several else None, default=[64] if several else 64,
+                         metavar="F", help="width of the rows that are reduced (default: 64)")
+    command.add_argument("--dtype", default="float32", help="float32 (default), float64, bfloat16 or float16")
+    command.add_argument("--threads", type=positive, help="threads of the kernels (default: PyTorch's)")
+
+
+def positive(text: str) -> int:
+    """A positive whole number from the command line."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def set_threads(count: int | None) -> None:
+    if count is not None:
+        import torch
+
+        torch.set_num_threads(count)
+
+
+def _npz(path: Path):
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files if name in
+                  ("indptr", "indices", "shape", "src", "dst", "format", "label", "labels")}
+    if "format" in arrays:
+        from scipy.sparse import load_npz
+
+        return _graph().from_scipy(load_npz(path))
+    if "indptr" in arrays and "indices" in arrays:
+        rows, columns = max(0, arrays["indptr"].size - 1), int(arrays["indices"].max(initial=-1)) + 1
+        shape = tuple(int(n) for n in arrays["shape"]) if "shape" in arrays else (rows, max(rows, columns))
+        return _graph().from_csr(arrays["indptr"], arrays["indices"], shape)
+    if "src" in arrays and "dst" in arrays:
+        known = [len(arrays[name]) for name in ("label", "labels") if name in arrays]
+        nodes = max([*known, *(int(arrays[end].max(initial=-1)) + 1 for end in ("src", "dst"))])
+        return _graph().from_coo(arrays["dst"], arrays["src"], (nodes, nodes))
+    raise FileError(f"{path} has the arrays {sorted(arrays) or 'of no graph'}: give {FORMATS}")
+
+
+def _sparse(matrix):
+    from scipy.sparse import issparse
+
+    if not issparse(matrix):
+        raise FileError("it holds a dense matrix, not a sparse one")
+    return matrix
+
+
+def _graph():
+    from ..ops.graph import Graph  # PyTorch, which `gsb cache` does without
+
+    return Graph

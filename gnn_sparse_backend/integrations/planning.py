@@ -1,0 +1,68 @@
+"""``gsb.precompile`` and ``gsb.explain``: for the graphs of any library."""
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..ops.explain import Explanation, explain_graph
+from ..ops.precompile import precompile_graphs
+from ..ops.report import Report
+from .foreign import graphs_of
+
+
+def precompile(data, features: int | Iterable[int] = 64, ops: str | Iterable[str] = ("sum",),
+               budget: str | float = "30s", *, dtype="float32", backward: bool = True, again: bool = False,
+               progress: bool = True) -> Report:
+    """Compile what operators will run on these graphs, measure the plans worth trying, and remember the fastest.
+
+        print(gsb.precompile(dataset[0], features=(64, 128), ops=("mean", "weighted_sum"), budget="1m"))
+
+    Worth doing where a graph is loaded, before training. Calls on graphs of the same structure, here and in later
+    processes of this machine, then run by the measured plans. A plan decides the order of additions, so the last bits of
+    results may change when a graph is tuned; after that they are the same at every run.
+
+    Args:
+        data: a ``gsb.Graph``, a DGL graph or block, a PyG ``Data``, ``HeteroData``, ``EdgeIndex`` or edge_index, a SciPy
+            sparse matrix, a sparse torch tensor, or a dataset or iterable of these. Matrices are ``[destination, source]``.
+        features: width or widths of the rows that will be reduced: the hidden sizes of a model, most of all.
+        ops: any of ``sum``, ``mean``, ``max``, ``min``, the same after ``weighted_``, and ``dot``.
+        budget: seconds, or ``"500ms"``, ``"30s"``, ``"2m"``. When it ends, or at Ctrl-C, the fastest plans so far are kept.
+            A plan being timed or a kernel being compiled is finished: a second or so more.
+        dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``, or torch's.
+        backward: also for the gradient to the features, which is a sum on the transpose.
+        again: measure again what is known.
+        progress: show a progress bar on the error stream.
+
+    Returns:
+        a report that prints as a table.
+
+    Raises:
+        TypeError: there is no graph in ``data``. ValueError: an operator, a width, a type or a budget is none.
+    """
+    return precompile_graphs(graphs_of(data), features, ops, budget, dtype=dtype, backward=backward, again=again,
+                             progress=progress)
+
+
+def explain(graph, op: str = "sum", features: int = 64, *, dtype="float32", backward: bool = False) -> Explanation:
+    """Which plan an operator runs by on a graph, and why. Nothing is compiled and nothing is measured.
+
+        print(gsb.explain(graph, "weighted_sum", 128))
+
+    Args:
+        graph: as ``precompile`` takes them, with one edge type.
+        op: ``sum``, ``mean``, ``max``, ``min``, or the same after ``weighted_``.
+        features: width of a row of the result.
+        dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``, or torch's.
+        backward: the gradient to the features instead, which is a sum on the transpose.
+
+    Returns:
+        plan, statistics, candidates with predicted and measured times, and reasons; prints as text, and
+        ``.plot("plan.png")`` draws it.
+
+    Raises:
+        TypeError: there is no graph. ValueError: there are several, or the operator, width or type is none that is planned.
+    """
+    found = list(graphs_of(graph))
+    if len(found) != 1:
+        names = "; ".join(name for name, _ in found[:5])
+        raise ValueError(f"explain takes one graph, got {len(found)}{': ' if found else ''}{names}")
+    return explain_graph(found[0][1], op, features, dtype=dtype, backward=backward)

@@ -1,0 +1,105 @@
+"""``gsb.explain``: which plan an operator runs by on a graph, what else there was, and why."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from ..planner.choose import Choice, choose, describe
+from ..planner.cost import compulsory_bytes
+from ..planner.database import database
+from ..planner.machine import machine_name
+from ..planner.plan import Plan
+from ..planner.problem import Problem
+from .graph import Graph
+from .plans import structure_fingerprint
+from .report import render
+from .statistics import GraphStatistics
+from .tunable import OPS, check_dtype, check_features, check_op, tasks_of
+from .tune import problem_of_task
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A plan and its reasons; ``str()`` is the text for people.
+
+    op: the operator's name. problem: what the planner is told. statistics: of the rows. choice: the plan, its reasons, and
+    the other candidates with their predicted and measured seconds. bound: seconds that the bytes which any plan
+    moves take at least, at the machine's rate of ordered reads and writes. degrees: (rows,) non-zeros of each row.
+    """
+
+    op: str
+    dtype: str
+    problem: Problem
+    statistics: GraphStatistics
+    choice: Choice
+    bound: float
+    degrees: np.ndarray = field(repr=False, compare=False)
+
+    @property
+    def plan(self) -> Plan:
+        return self.choice.plan
+
+    def candidates(self) -> list[tuple[Plan, float | None, float | None]]:
+        """(plan, predicted seconds, measured seconds) of every plan that was predicted or measured, best known first."""
+        predicted = {plan: cost.seconds for plan, cost in self.choice.predicted}
+        measured = dict(self.choice.measured)
+        rows = [(plan, predicted.get(plan), measured.get(plan)) for plan in {**measured, **predicted}]
+        return sorted(rows, key=lambda row: (row[2] is None, row[2] or 0.0, row[1] or 0.0))
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw the degrees in their buckets, and the candidates against the roofline, as a PNG. Returns the path."""
+        from ..planner.plot import draw
+
+        title = f"{self.op}, {self.problem.features} features, {self.dtype}, {self.problem.threads} threads"
+        return draw(Path(path), title, self.degrees, self.candidates(), self.plan, self.bound)
+
+    def __str__(self) -> str:
+        s, p = self.statistics, self.problem
+        quantiles = ", ".join(f"{share} %: {degree}" for share, degree in zip((50, 90, 99), s.degree_quantiles))
+        lines = [
+            f"{self.op} of {p.features} features ({self.dtype}) on {p.rows:,} x {p.cols:,} with {p.nnz:,} edges, "
+            f"{p.threads} threads",
+            f"plan: {describe(self.plan)}",
+            f"source: {self.choice.source}",
+            *(f"  {reason}" for reason in self.choice.reasons),
+            "",
+            f"structure: degrees {s.min_degree} to {s.max_degree}, mean {s.mean_degree:.2f} (standard deviation "
+            f"{s.std_degree:.2f}), {quantiles}; Gini {s.gini:.2f}; {s.empty_rows:,} rows without edges",
+            f"gathers: {p.row_bytes:,} bytes a row, {p.table_bytes / 1e6:,.1f} MB in all; neighbouring edges spread over "
+            f"{p.reach:,} of {p.cols:,} columns",
+            f"bytes at least: {compulsory_bytes(p) / 1e6:,.1f} MB, {self.bound * 1e6:,.1f} µs",
+            f"machine: {machine_name()}",
+            "",
+        ]
+        table = Table(title="candidates", title_justify="left")
+        for heading in ("plan", "predicted, µs", "measured, µs", "largest predicted terms, µs"):
+            table.add_column(heading, justify="right" if heading.endswith("d, µs") else "left")
+        costs = dict(self.choice.predicted)
+        for plan, predicted, measured in self.candidates():
+            terms = costs[plan].largest() if plan in costs else ()
+            table.add_row(("* " if plan == self.plan else "  ") + describe(plan), _micro(predicted), _micro(measured),
+                          ", ".join(f"{name} {_micro(seconds)}" for name, seconds in terms))
+        return render("\n".join(lines), table)
+
+
+def explain_graph(graph: Graph, op: str = "sum", features: int = 64, *, dtype="float32",
+                  backward: bool = False) -> Explanation:
+    """``gsb.explain`` on a ``Graph``."""
+    if OPS[check_op(op)].reduce is None:
+        raise ValueError(f"{op!r} has one kernel and no plan: explain an aggregation, "
+                         f"{', '.join(name for name, of in OPS.items() if of.reduce)}")
+    if not isinstance(features, int):
+        raise ValueError(f"features must be one positive whole number, got {features!r}")
+    task = tasks_of(graph, (op,), check_features(features), check_dtype(dtype), backward)[-1]
+    problem = problem_of_task(task)
+    choice = choose(problem, lambda: structure_fingerprint(task.graph))
+    bound = compulsory_bytes(problem) * database().units["stream"] / problem.threads
+    return Explanation(task.name, str(task.dtype).removeprefix("torch."), problem, task.graph.statistics, choice, bound,
+                       task.graph.in_degrees.numpy())
+
+
+def _micro(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e6:,.1f}"

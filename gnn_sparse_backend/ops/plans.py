@@ -1,0 +1,71 @@
+"""The plan of an aggregation on a graph: asked of the planner once, and kept with the graph."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from ..planner.choose import plan_for
+from ..planner.plan import Plan
+from ..planner.problem import Problem, longest_row, reach_of
+from ..planner.spmm import LONG_ROW, PARTS
+from .fingerprint import fingerprint
+
+# Edges from which a tenth of a millisecond is nothing beside a call, and columns are looked at.
+SAMPLED = 1_000_000
+
+
+def plan_of(graph, kind: str, features: int, itemsize: int) -> Plan:
+    """The plan of an aggregation of so many features of so many bytes; ``kind`` is that of its form."""
+    key = (kind, features, itemsize, torch.get_num_threads())
+    plan = graph.plans.get(key)
+    if plan is None:
+        problem = problem_of(graph, kind, features, itemsize)
+        plan = graph.plans[key] = plan_for(problem, lambda: structure_fingerprint(graph))
+    return plan
+
+
+@contextmanager
+def planned(graph, kind: str, features: int, itemsize: int, plan: Plan) -> Iterator[None]:
+    """Inside the block the aggregation runs on this graph by ``plan``."""
+    key = (kind, features, itemsize, torch.get_num_threads())
+    before = graph.plans.get(key)
+    graph.plans[key] = plan
+    try:
+        yield
+    finally:
+        if before is None:
+            graph.plans.pop(key, None)
+        else:
+            graph.plans[key] = before
+
+
+def forget_plans(graph) -> None:
+    """Let the planner be asked again: its database has changed."""
+    for key in [key for key in graph.plans if isinstance(key, tuple) and len(key) == 4 and isinstance(key[0], str)]:
+        graph.plans.pop(key, None)
+
+
+def problem_of(graph, kind: str, features: int, itemsize: int) -> Problem:
+    """What the planner is told of an aggregation on this graph."""
+    rows, cols = graph.shape
+    reach = cols
+    if graph.num_edges >= SAMPLED and graph.device.type == "cpu":
+        reach = graph.plans.get("reach")
+        if reach is None:
+            reach = graph.plans["reach"] = reach_of(graph.indices.numpy(), cols)
+    longest = 0
+    if graph.num_edges >= LONG_ROW and graph.device.type == "cpu":
+        longest = graph.plans.get("longest row")
+        if longest is None:
+            longest = graph.plans["longest row"] = longest_row(graph.indptr.numpy(), PARTS // 2)
+    return Problem(kind, rows, cols, graph.num_edges, features, itemsize, torch.get_num_threads(), reach, longest)
+
+
+def structure_fingerprint(graph) -> str:
+    """32 hex digits of shape, indptr and indices. Plans do not depend on the order in which the user numbers edges."""
+    found = graph.plans.get("fingerprint")
+    if found is None:
+        found = graph.plans["fingerprint"] = fingerprint(graph.indptr, graph.indices, None, graph.shape)
+    return found

@@ -1,0 +1,119 @@
+"""Compiles and measures, ahead of the first call, what operators will run on a graph, and remembers the fastest plans."""
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..planner.candidates import trials
+from ..planner.database import database
+from .calibration import calibrate
+from .graph import Graph
+from .plans import forget_plans, structure_fingerprint
+from .report import Report, Row
+from .tunable import Task, check_dtype, check_features, check_op, tasks_of
+from .tune import compile_plans, problem_of_task, time_plans
+
+# Measuring the machine takes a second or two; compiling may take so much of what is left then.
+_CALIBRATION_SECONDS, _COMPILE_SHARE = 4.0, 0.5
+
+
+def precompile_graphs(graphs: Iterable[tuple[str, Graph]], features=64, ops: Iterable[str] = ("sum",),
+                      budget: str | float = "30s", *, dtype="float32", backward: bool = True, again: bool = False,
+                      progress: bool = True) -> Report:
+    """``gsb.precompile`` on pairs of a name and a graph."""
+    ops = tuple(check_op(op) for op in ((ops,) if isinstance(ops, str) else ops))
+    widths, dtype = check_features(features), check_dtype(dtype)
+    deadline = time.perf_counter() + seconds_of(budget)
+    tasks, names = [], {}
+    for name, graph in graphs:
+        for task in tasks_of(graph, ops, widths, dtype, backward):
+            key = (structure_fingerprint(task.graph), task.kind, task.features, task.dtype)
+            if graph.num_edges and key not in names:  # graphs of one structure have one plan
+                names[key] = name
+                tasks.append((name, task))
+    report = Report([], list(dict.fromkeys(name for name, _ in tasks)))
+    try:
+        _measure(tasks, deadline, again, progress, report)
+    except KeyboardInterrupt:
+        report.interrupted = True
+    for name, task in tasks[len(report.rows):]:
+        report.rows.append(Row(name, task.name, task.features, str(dtype).removeprefix("torch."), "not reached"))
+    return report
+
+
+def seconds_of(budget: str | float) -> float:
+    """``"30s"``, ``"500ms"``, ``"2m"``, ``"1h"`` or a number of seconds. Raises ValueError that quotes what is neither."""
+    if isinstance(budget, (int, float)) and not isinstance(budget, bool):
+        seconds = float(budget)
+    else:
+        match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(ms|s|m|min|h|)\s*", str(budget))
+        if match is None:
+            raise ValueError(f"budget {budget!r} is no time: write '30s', '500ms', '2m', or a number of seconds")
+        seconds = float(match[1]) * {"ms": 1e-3, "s": 1, "": 1, "m": 60, "min": 60, "h": 3600}[match[2]]
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"budget {budget!r} is no time: it must be zero or more")
+    return seconds
+
+
+def _measure(tasks: list[tuple[str, Task]], deadline: float, again: bool, progress: bool, report: Report) -> None:
+    known = database()
+    wanted = [task for _, task in tasks if again or _known(task) is None]
+    with _bar(progress, len(tasks)) as say:
+        if wanted and not known.calibrated and deadline - time.perf_counter() > _CALIBRATION_SECONDS:
+            say("measuring this machine", 0)
+            calibrate()
+        say("compiling kernels", 0)
+        now = time.perf_counter()
+        compile_plans(wanted, now + _COMPILE_SHARE * (deadline - now))
+        left = len(wanted)
+        for name, task in tasks:
+            say(f"{name}: {task.name}, {task.features} features", 0)
+            report.rows.append(_tune(name, task, deadline, left, again))
+            left -= task in wanted
+            say(f"{name}: {task.name}, {task.features} features", 1)
+
+
+def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row:
+    """Measure one task in its share of what is left of the budget, and keep what was found."""
+    row = Row(name, task.name, task.features, str(task.dtype).removeprefix("torch."), "known")
+    record = None if again else _known(task)
+    now = time.perf_counter()
+    if record is None and now >= deadline:
+        row.state = "not reached"
+        return row
+    if task.form.reduce is None:
+        task.runner()()
+        row.state = "compiled"
+        return row
+    if record is None:
+        problem = problem_of_task(task)
+        plans = trials(problem)
+        seconds = time_plans(task, plans, now + (deadline - now) / max(1, left))
+        record = database().add(problem, structure_fingerprint(task.graph), seconds)
+        forget_plans(task.graph)
+        row.state = "measured" if len(seconds) == len(plans) else f"measured {len(seconds)} of {len(plans)}"
+        row.rules = seconds[plans[0]]
+    row.plan, row.seconds, row.plans = record.best, record.seconds[0][1], len(record.seconds)
+    return row
+
+
+def _known(task: Task):
+    """The record of a task, if all its candidates have been measured."""
+    problem = problem_of_task(task)
+    record = database().find(problem, lambda: structure_fingerprint(task.graph))
+    return record if record and {plan for plan, _ in record.seconds}.issuperset(trials(problem)) else None
+
+
+@contextmanager
+def _bar(shown: bool, total: int) -> Iterator:
+    """A progress bar on the error stream, gone at the end. Gives ``say(words, advance)``."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True, disable=not shown) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda words, advance: bar.update(task, description=words, advance=advance)

@@ -1,0 +1,76 @@
+"""What ``precompile`` found: a table when printed."""
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+from ..planner.choose import describe
+from ..planner.plan import Plan
+
+WIDTH = 140
+
+
+@dataclass
+class Row:
+    """One operator on one graph.
+
+    state: ``measured``; ``measured 3 of 5`` plans, where the budget ended; ``known`` from before; ``compiled``, where there
+    is no plan to choose; ``not reached``.
+    plan: the fastest, None where none is known. seconds: of a call by it. rules: of a call by the rules' plan, where it
+    was measured now. plans: how many were measured.
+    """
+
+    graph: str
+    op: str
+    features: int
+    dtype: str
+    state: str
+    plan: Plan | None = None
+    seconds: float | None = None
+    rules: float | None = None
+    plans: int = 0
+
+
+@dataclass
+class Report:
+    """Rows in the order of the work. graphs: names of the graphs. interrupted: Ctrl-C ended it; what was measured until
+    then is kept.
+    """
+
+    rows: list[Row]
+    graphs: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether every plan of every operator was measured, now or before."""
+        return not self.interrupted and all(row.state in ("measured", "known", "compiled") for row in self.rows)
+
+    def table(self) -> Table:
+        result = Table(title_justify="left", title="Plans" + (" (interrupted)" if self.interrupted else ""))
+        for heading in ("graph", "operator", "features", "type", "plan", "µs a call", "rules' plan, µs", "state"):
+            result.add_column(heading, justify="right" if "µs" in heading or heading == "features" else "left")
+        above = None
+        for row in self.rows:
+            name, above = "" if row.graph == above else row.graph, row.graph
+            result.add_row(name, row.op, str(row.features), row.dtype,
+                           "" if row.plan is None else describe(row.plan), _micro(row.seconds), _micro(row.rules), row.state)
+        return result
+
+    def __str__(self) -> str:
+        return render(self.table()) if self.rows else "no graph with edges: nothing to compile\n"
+
+
+def render(*parts) -> str:
+    """Rich tables and texts as plain text."""
+    console = Console(file=io.StringIO(), width=WIDTH, no_color=True)
+    for part in parts:
+        console.print(part, highlight=False, markup=False)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
+
+
+def _micro(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e6:,.1f}"

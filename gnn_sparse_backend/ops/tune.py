@@ -1,0 +1,109 @@
+"""Times plans of one task on the graph at hand, in turns, until the time is over or one is clearly the fastest."""
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import torch
+
+from ..planner.candidates import trials
+from ..planner.plan import Plan
+from .graph import Graph
+from .plans import planned, problem_of
+from .tunable import Task
+
+# A sample repeats a short call until it lasts about this long.
+SAMPLE_SECONDS = 2e-4
+# Enough rounds to tell plans apart that differ by a few percent, and the least before any is dropped.
+MOST_ROUNDS, FEWEST_ROUNDS = 25, 3
+# A plan this much slower than the fastest needs no more samples.
+HOPELESS = 1.3
+
+
+def problem_of_task(task: Task):
+    return problem_of(task.graph, task.kind, task.features, task.dtype.itemsize)
+
+
+def time_plans(task: Task, plans: Iterable[Plan], deadline: float,
+               clock: Callable[[], float] = time.perf_counter) -> dict[Plan, float]:
+    """Seconds of a call by plan (the lower quartile, for a disturbance only adds), in the order given; those plans alone that had a turn before the deadline.
+
+    The first plan always has one. All plans have a turn in each round, so that a disturbance falls on all of them.
+    KeyboardInterrupt goes through.
+    """
+    run = task.runner()
+    samples: dict[Plan, list[float]] = {}
+    calls: dict[Plan, int] = {}
+    active = list(plans)
+
+    def sample(plan: Plan, count: int) -> float:
+        with planned(task.graph, task.kind, task.features, task.dtype.itemsize, plan):
+            begin = clock()
+            for _ in range(count):
+                run()
+            return (clock() - begin) / count
+
+    for plan in list(active):
+        if samples and clock() >= deadline:
+            active.remove(plan)
+            continue
+        sample(plan, 1)  # may compile
+        first = sample(plan, 1)
+        calls[plan] = max(1, min(1000, int(SAMPLE_SECONDS / max(first, 1e-9))))
+        samples[plan] = [first]
+    for turn in range(1, MOST_ROUNDS):
+        for plan in active[turn % len(active):] + active[:turn % len(active)]:
+            if clock() >= deadline:
+                return _quartiles(samples)
+            if turn == 1 and calls[plan] > 1:
+                samples[plan].clear()  # a single short call says little
+            samples[plan].append(sample(plan, calls[plan]))
+        if turn >= FEWEST_ROUNDS:
+            fastest = min(statistics.median(samples[plan]) for plan in active)
+            active = [plan for plan in active if min(samples[plan]) <= HOPELESS * fastest]
+            if len(active) == 1:
+                break
+    return _quartiles(samples)
+
+
+def _quartiles(samples: dict[Plan, list[float]]) -> dict[Plan, float]:
+    return {plan: sorted(taken)[len(taken) // 4] for plan, taken in samples.items()}
+
+
+def compile_plans(tasks: Iterable[Task], deadline: float, done: Callable[[], None] = lambda: None,
+                  clock: Callable[[], float] = time.perf_counter) -> None:
+    """Compile what the candidates of the tasks run, several at a time; stops starting more at the deadline.
+
+    A kernel knows nothing of the size of a graph: one edge is enough to have it compiled.
+    """
+    wanted = {}
+    for task in tasks:
+        if task.graph.indices.dtype != torch.int32:
+            continue
+        problem = problem_of_task(task)
+        for plan in trials(problem) if task.form.reduce is not None else (None,):
+            static = None if plan is None else (plan.groups > 1, plan.prefetch, plan.reduction)
+            wanted.setdefault((task.op, task.direction, task.features, task.dtype, static), (task, plan))
+
+    def compile_one(task: Task, plan: Plan | None) -> None:
+        if clock() >= deadline:
+            return
+        edge = Graph.from_coo(torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64), (1, 1))
+        small = Task(task.op, task.direction, edge, task.features, task.dtype)
+        if plan is None:
+            small.runner()()
+        else:
+            with planned(edge, task.kind, task.features, task.dtype.itemsize, plan):
+                small.runner()()
+        done()
+
+    with ThreadPoolExecutor(max_workers=max(1, torch.get_num_threads()), thread_name_prefix="gsb-compile") as pool:
+        try:
+            futures = [pool.submit(compile_one, *each) for each in wanted.values()]
+            for future in wait(futures).done:
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

@@ -1,0 +1,91 @@
+"""The constants of the cost model, from the times of a few small problems on this machine.
+
+Non-negative least squares of relative errors, held near the defaults where the probes say little (Lawson and Hanson,
+"Solving Least Squares Problems", 1974, chapter 23).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .cost import DEFAULT_UNITS, counts, predicted_seconds
+from .plan import Plan
+from .problem import Problem
+from .spmm import GROUPS_PER_THREAD
+
+# A default counts as much as a probe that is off by this factor.
+_TRUST = 0.15
+# Seconds.
+MOST_OVERHEAD = 1e-4
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A problem on uniformly random columns, and a plan to run it with."""
+
+    problem: Problem
+    plan: Plan
+
+
+def probes(threads: int) -> tuple[Probe, ...]:
+    """What to measure: eight kernels on structures inside a core's cache, inside the last level, and beyond both.
+
+    With several threads each problem is there twice, on one thread and on all.
+    """
+    several = (1, GROUPS_PER_THREAD * threads) if threads > 1 else (1,)
+    found = []
+
+    def add(rows: int, cols: int, degree: int, features: int, groups=several, **fields) -> None:
+        problem = Problem("sum:column", rows, cols, rows * degree, features, 4, threads, cols)
+        found.extend(Probe(problem, Plan(each, **fields)) for each in groups)
+
+    for degree, rows in ((8, 1000), (64, 1000), (1, 20_000)):
+        add(rows, 1000, degree, 16)
+    for degree in (8, 64):
+        add(1000, 400, degree, 128)
+    for degree in (4, 200):
+        for reduction in ("sequential", "parallel"):
+            add(2000, 1000, degree, 1, groups=(1,), reduction=reduction)
+    for distance in (0, 8):
+        add(20_000, 60_000, 10, 16, prefetch=distance)
+        add(150_000, 1_000_000, 4, 16, prefetch=distance)
+    add(10_000, 150_000, 10, 128)
+    return tuple(found)
+
+
+def undisturbed(measured: Sequence[tuple[Probe, float]]) -> list[tuple[Probe, float]]:
+    """Without the probes on several threads that waited for a core that was busy with something else: a parallel region
+    that costs ``MOST_OVERHEAD`` more than the same work on one thread.
+    """
+    alone = {(probe.problem, replace(probe.plan, groups=1)): seconds for probe, seconds in measured
+             if probe.plan.groups == 1}
+    return [(probe, seconds) for probe, seconds in measured
+            if seconds <= alone[probe.problem, replace(probe.plan, groups=1)] + MOST_OVERHEAD]
+
+
+def fit(measured: Sequence[tuple[Probe, float]]) -> dict[str, float]:
+    """Units as ``DEFAULT_UNITS`` that explain the measured seconds of the probes best.
+
+    Raises ValueError for a time that is not positive.
+    """
+    for probe, seconds in measured:
+        if not seconds > 0:
+            raise ValueError(f"a probe took {seconds} s: {probe}")
+    from scipy.optimize import nnls
+
+    names = list(DEFAULT_UNITS)
+    default = np.array([DEFAULT_UNITS[name] for name in names])
+    rows = [np.array([counts(probe.problem, probe.plan)[name] for name in names]) * default / seconds
+            for probe, seconds in measured]
+    matrix = np.vstack([*rows, _TRUST * np.eye(len(names))])
+    target = np.concatenate([np.ones(len(measured)), np.full(len(names), _TRUST)])
+    factors, _ = nnls(matrix, target)
+    return {name: float(factor * unit) for name, factor, unit in zip(names, factors, default)}
+
+
+def errors(measured: Sequence[tuple[Probe, float]], units: Mapping[str, float]) -> list[float]:
+    """Predicted over measured time of each probe."""
+    return [predicted_seconds(probe.problem, probe.plan, units) / seconds for probe, seconds in measured]

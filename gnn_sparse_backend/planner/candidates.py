@@ -1,0 +1,75 @@
+"""The plans that are worth trying for a problem: the plan of the rules, and what differs from it where that may pay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .machine import last_level_cache_bytes, private_cache_bytes
+from .plan import Plan
+from .problem import Problem, operands_of_kind
+from .spmm import GROUPS_PER_THREAD, NARROW, PREFETCH_DISTANCE, SERIAL_WORK, plan_spmm
+
+# A parallel loop may pay from a quarter of the rules' limit on, and one thread up to four times it.
+_EITHER_WAY = 4
+FURTHER = 2 * PREFETCH_DISTANCE
+# Partitions pay for another pass over the result where each row of the dense operand is gathered so often.
+_REUSED_PER_PARTITION = 8
+_MOST_PARTITIONS = 8
+
+
+def rule_plan(problem: Problem) -> Plan:
+    """The plan of the rules alone."""
+    return plan_spmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads,
+                     problem.longest)
+
+
+def candidates(problem: Problem) -> tuple[Plan, ...]:
+    """Plans that the cost model can tell apart, the rules' own first, without repetition.
+
+    - One thread or groups of rows, where the work is near the limit of either.
+    - Gathers that run ahead, where the dense operand does not fit a core's own caches.
+    - Reduction in lanes for narrow rows of sums.
+    - Column partitions, where a neighbourhood's rows exceed the last-level cache and each is gathered many times.
+    - Long rows whole, where the rules cut them.
+    """
+    first = rule_plan(problem)
+    found = {first: None}
+    reduce, gathered, _ = operands_of_kind(problem.kind)
+    work = problem.nnz * problem.features + problem.rows
+    if problem.threads > 1:
+        if first.groups > 1 and work < _EITHER_WAY * SERIAL_WORK:
+            found[replace(first, groups=1)] = None
+        elif first.groups == 1 and work > SERIAL_WORK // _EITHER_WAY:
+            found[replace(first, groups=min(problem.threads, max(problem.rows, 1)))] = None
+    if gathered and problem.table_bytes > private_cache_bytes():
+        for plan in list(found):
+            found[replace(plan, prefetch=0 if plan.prefetch else PREFETCH_DISTANCE)] = None
+    if reduce in ("sum", "mean") and problem.features <= NARROW:
+        for plan in list(found):
+            other = "parallel" if plan.reduction == "sequential" else "sequential"
+            found[replace(plan, reduction=other)] = None
+    near = problem.reach * problem.row_bytes
+    if gathered and near > last_level_cache_bytes():
+        partitions = 2
+        while partitions <= _MOST_PARTITIONS and problem.nnz > _REUSED_PER_PARTITION * problem.cols * partitions:
+            found[replace(first, partitions=partitions, longest_part=0)] = None
+            partitions *= 2
+    if first.longest_part:
+        found[replace(first, longest_part=0)] = None
+    return tuple(found)
+
+
+def trials(problem: Problem) -> tuple[Plan, ...]:
+    """``candidates``, and plans that only measuring tells from them: gathers that run further ahead, more groups, and groups
+    of equally many rows.
+    """
+    found = dict.fromkeys(candidates(problem))
+    for plan in list(found):
+        if plan.prefetch and plan.partitions == 1:
+            found[replace(plan, prefetch=FURTHER)] = None
+    first = next(iter(found))
+    if first.groups > 1:
+        found[replace(first, balance="rows")] = None
+        most = min(GROUPS_PER_THREAD * problem.threads, max(problem.rows, 1))
+        found[replace(first, groups=most)] = None
+    return tuple(found)

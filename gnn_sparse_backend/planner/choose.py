@@ -1,0 +1,150 @@
+"""The plan of a problem: what was measured for this structure, else what the cost model expects, else the rules."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from .candidates import candidates, rule_plan
+from .cost import Cost, predict, predicted_seconds
+from .database import PlanDatabase, database
+from .plan import Plan
+from .problem import Problem
+
+# The model has to expect so much less than the rules' plan takes: it is off by more than a few percent.
+MARGIN = 0.9
+# The order of additions must be the same for any number of threads: it is chosen as for one.
+_DECIDES_ORDER = ("reduction", "partitions", "longest_part")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A plan and where it comes from.
+
+    source: ``"measured"``, ``"model"`` or ``"rules"``. reasons: sentences. predicted: candidates and their predicted
+    cost, the rules' plan first. measured: measured plans and their seconds, fastest first; empty where none was.
+    """
+
+    plan: Plan
+    source: str
+    reasons: tuple[str, ...]
+    predicted: tuple[tuple[Plan, Cost], ...]
+    measured: tuple[tuple[Plan, float], ...] = ()
+
+
+def plan_for(problem: Problem, fingerprint: Callable[[], str]) -> Plan:
+    """The plan of ``choose``, in microseconds where a problem about as large was seen before."""
+    known = database()
+    record = known.find(problem, fingerprint)
+    return _from_model(problem.rounded(), _Units(known)) if record is None else record.best
+
+
+def choose(problem: Problem, fingerprint: Callable[[], str]) -> Choice:
+    """The plan with its reasons. ``fingerprint()``: of the structure (32 hex digits); called only where it may be known.
+
+    Nothing is measured. The model compares sizes rounded to four significant bits, so that its plan is the same for
+    problems about as large.
+    """
+    known = database()
+    units = _Units(known)
+    rounded = problem.rounded()
+    predicted = tuple((plan, predict(rounded, plan, units.values)) for plan in candidates(rounded))
+    record = known.find(problem, fingerprint)
+    if record is not None:
+        return Choice(record.best, "measured", _reasons_measured(record, predicted), predicted, record.seconds)
+    plan = _from_model(rounded, units)
+    first, others = predicted[0], predicted[1:]
+    if plan == first[0]:
+        reasons = ["This is the plan of the rules. " + (
+            f"The cost model expects {_duration(first[1].seconds)} of it and "
+            f"{_duration(min(cost.seconds for _, cost in others))} of the best other plan; to be preferred, a plan has to "
+            f"promise {1 - MARGIN:.0%} less." if others else "No other plan is worth trying.")]
+    else:
+        cost = predict(rounded, plan, units.values)
+        reasons = [f"The cost model expects {_duration(cost.seconds)}, and {_duration(first[1].seconds)} of the rules' "
+                   f"plan ({describe(first[0])}): {_difference(first[1], cost)}."]
+    source = "rules" if plan == first[0] else "model"
+    constants = "measured on this machine" if known.calibrated else "defaults (`gsb tune` measures this machine's)"
+    return Choice(plan, source, (*reasons, f"The constants of the cost model are {constants}."), predicted)
+
+
+def describe(plan: Plan) -> str:
+    """A plan in a few words."""
+    words = ["1 thread" if plan.groups == 1 else f"{plan.groups} groups"]
+    if plan.balance == "rows" and plan.groups > 1:
+        words[0] += " of equal rows"
+    if plan.prefetch:
+        words.append(f"{plan.prefetch} ahead")
+    if plan.reduction == "parallel":
+        words.append("in lanes")
+    if plan.partitions > 1:
+        words.append(f"{plan.partitions} partitions")
+    if plan.longest_part:
+        words.append(f"rows in parts of {plan.longest_part}")
+    return ", ".join(words)
+
+
+class _Units:
+    """The constants of a database as an argument of a cached function: equal while they are the same object."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, known: PlanDatabase):
+        self.values = known.units
+
+    def __eq__(self, other) -> bool:
+        return self.values is other.values
+
+    def __hash__(self) -> int:
+        return id(self.values)
+
+
+@functools.lru_cache(maxsize=4096)
+def _from_model(problem: Problem, units: _Units) -> Plan:
+    plans = candidates(problem)
+    if len(set(map(_order, plans))) > 1:
+        order = _order(_best(problem.on(1), candidates(problem.on(1)), units))
+        rules = replace(plans[0], **dict(zip(_DECIDES_ORDER, order)))
+        plans = [rules, *(plan for plan in plans if _order(plan) == order)]
+    return _best(problem, plans, units)
+
+
+def _best(problem: Problem, plans: Sequence[Plan], units: _Units) -> Plan:
+    """The plan of the least predicted cost; the first, which is closest to the rules', unless another is clearly better."""
+    costs = [predicted_seconds(problem, plan, units.values) for plan in plans]
+    least = min(costs)
+    return plans[costs.index(least)] if least < MARGIN * costs[0] else plans[0]
+
+
+def _order(plan: Plan) -> tuple:
+    return plan.reduction, plan.partitions, plan.longest_part
+
+
+def _reasons_measured(record, predicted) -> tuple[str, ...]:
+    fastest, seconds = record.seconds[0]
+    first = predicted[0][0]
+    times = dict(record.seconds)
+    reasons = [f"It was the fastest of {len(times)} plans measured on this structure on {record.created[:10]}: "
+               f"{_duration(seconds)}."]
+    if first in times and first != fastest:
+        reasons.append(f"The rules' plan ({describe(first)}) took {_duration(times[first])}.")
+    return tuple(reasons)
+
+
+def _difference(before: Cost, after: Cost) -> str:
+    """The terms in which two costs differ most."""
+    changes = {name: after.terms.get(name, 0.0) - before.terms.get(name, 0.0)
+               for name in {**before.terms, **after.terms}}
+    largest = sorted(changes.items(), key=lambda change: -abs(change[1]))[:3]
+    return ", ".join(f"{name} {'+' if change > 0 else '-'}{_duration(abs(change))}" for name, change in largest if change)
+
+
+def _duration(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= scale:
+            return f"{seconds / scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+__all__ = ["Choice", "choose", "describe", "plan_for", "rule_plan"]

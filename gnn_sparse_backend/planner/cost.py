@@ -1,0 +1,166 @@
+"""What a plan costs: counts of what it does, times what one of each takes on this machine.
+
+The model is a sum and overlaps nothing, so that its constants are found by linear least squares (``calibrate``) and every
+term can be read. Misses follow the independent-reference model: a gather hits a cache with the chance that the cache
+holds of what is gathered nearby (``Problem.reach``), but for the first touch of each row.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .machine import last_level_cache_bytes, private_cache_bytes
+from .plan import Plan
+from .problem import Problem, operands_of_kind
+
+LINE = 64
+# Vector registers of accumulators of one pass over the edges of a row, and their bytes with AVX2.
+_VECTOR_BYTES, _TILE_VECTORS = 32, 8
+# Additions in flight that keep the adders busy: four cycles each, two at a time.
+_CHAINS = 8
+# Share of the last-level cache that a call can count on finding as it left it.
+_HELD = 0.25
+
+# Seconds for one of each, where this machine has not been measured (two cores of an AMD EPYC of 2021).
+DEFAULT_UNITS: Mapping[str, float] = {
+    "start": 4e-6,
+    "group": 2e-7,
+    "row": 6e-9,
+    "edge": 1.2e-9,
+    "vector": 3e-10,
+    "chain": 1e-9,
+    "fold": 1e-9,
+    "near": 2.5e-9,
+    "far": 9e-9,
+    "far_ahead": 6e-9,
+    "next": 3e-9,
+    "ahead": 3e-10,
+    "stream": 6e-11,
+}
+"""
+start: a parallel region. group: a row group handed to a thread. row: a row and the loop around it. edge: a non-zero and its
+index. vector: a vector of features added. chain: an addition that waits for the one before. fold: a lane added at the end
+of a row. near: a cache line from the last level. far: the first line of a row from memory; far_ahead: the same when it was
+prefetched; next: a further line of the row. ahead: an instruction to prefetch a line. stream: a byte that is read or
+written in order.
+"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predicted seconds of a plan. terms: its parts, by the names of ``DEFAULT_UNITS``, in seconds."""
+
+    terms: Mapping[str, float]
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.terms.values())
+
+    def largest(self, count: int = 3) -> tuple[tuple[str, float], ...]:
+        """The largest terms, in seconds."""
+        return tuple(sorted(self.terms.items(), key=lambda term: -term[1])[:count])
+
+
+def predict(problem: Problem, plan: Plan, units: Mapping[str, float]) -> Cost:
+    """The cost of ``plan``; ``units`` as ``DEFAULT_UNITS``."""
+    return Cost({name: count * units[name] for name, count in counts(problem, plan).items() if count})
+
+
+def predicted_seconds(problem: Problem, plan: Plan, units: Mapping[str, float]) -> float:
+    """``predict(problem, plan, units).seconds``."""
+    return sum(count * units[name] for name, count in counts(problem, plan).items())
+
+
+def counts(problem: Problem, plan: Plan) -> dict[str, float]:
+    """How many of each unit the busiest thread meets."""
+    c = _common(problem)
+    share = 1 / min(problem.threads, plan.groups)
+    parallel, partitions = plan.reduction == "parallel", plan.partitions
+    near, far = c.misses if partitions == 1 else _misses(problem, partitions)
+    first_lines, lines = far * share, problem.nnz * share * c.lines
+    return {
+        "start": float(partitions) if plan.groups > 1 else 0.0,
+        "group": plan.groups * partitions * share,
+        "row": problem.rows * share * c.passes * partitions,
+        "edge": problem.nnz * share * c.passes,
+        "vector": problem.nnz * share * c.vectors * c.operands,
+        "chain": problem.nnz * share * c.waiting / (c.lanes if parallel else 1),
+        "fold": problem.rows * share * (c.lanes - 1) * c.vectors if parallel else 0.0,
+        "near": near * c.lines * share,
+        "far": 0.0 if plan.prefetch else first_lines,
+        "far_ahead": first_lines if plan.prefetch else 0.0,
+        "next": first_lines * max(0, c.lines - 1),
+        "ahead": lines if plan.prefetch else 0.0,
+        "stream": (c.streamed + 3 * (partitions - 1) * problem.rows * problem.row_bytes) * share * c.uncached,
+    }
+
+
+def compulsory_bytes(problem: Problem) -> float:
+    """Bytes that any plan moves: the structure, every row that some edge needs once, edge operands, the result."""
+    _, gathered, at_edges = operands_of_kind(problem.kind)
+    structure = 4.0 * (problem.rows + 1 + problem.nnz)
+    values = (gathered * _touched(problem) + problem.rows) * problem.row_bytes
+    return structure + values + at_edges * problem.nnz * problem.itemsize
+
+
+class _Common(NamedTuple):
+    """What all plans of a problem share.
+
+    lines: cache lines of a gathered row. vectors: of an edge's features. passes: over the edges of a row. operands:
+    instructions for a vector, an addition being 1. waiting: share of an addition's latency that nothing hides.
+    lanes: of a reduction in lanes. misses: gathers (from the last level, from memory) of one partition. streamed: bytes
+    in order. uncached: what one of them costs, beyond the last-level cache 1.
+    """
+
+    lines: int
+    vectors: int
+    passes: int
+    operands: float
+    waiting: float
+    lanes: int
+    misses: tuple[float, float]
+    streamed: float
+    uncached: float
+
+
+@functools.lru_cache(maxsize=256)
+def _common(problem: Problem) -> _Common:
+    reduce, gathered, at_edges = operands_of_kind(problem.kind)
+    row = problem.row_bytes
+    # half types are summed in float32
+    vectors = -(-problem.features * max(problem.itemsize, 4) // _VECTOR_BYTES)
+    passes = -(-vectors // _TILE_VECTORS)
+    operands = 1 + 0.5 * (max(0, gathered - 1) + at_edges) + (1.0 if reduce in ("max", "min") else 0.0)
+    # a result is read before it is written
+    streamed = problem.nnz * (4.0 * passes + at_edges * problem.itemsize) + problem.rows * (4.0 + 2 * row)
+    return _Common(-(-row // LINE) if gathered else 0, vectors, passes, operands, max(0.0, 1 - vectors / _CHAINS),
+                   max(1, _CHAINS // vectors), _misses(problem, 1), streamed, 0.2 + 0.8 * _outside(problem))
+
+
+def _touched(problem: Problem) -> float:
+    """Distinct columns, were the non-zeros drawn independently."""
+    return problem.cols * -math.expm1(-problem.nnz / problem.cols) if problem.cols else 0.0
+
+
+def _outside(problem: Problem) -> float:
+    """How much of what a call touches is not in the last-level cache when it begins: 0 to 1."""
+    return min(1.0, max(0.0, (compulsory_bytes(problem) / last_level_cache_bytes() - _HELD) / (1 - _HELD)))
+
+
+def _misses(problem: Problem, partitions: int) -> tuple[float, float]:
+    """(gathers from the last-level cache, gathers from memory)."""
+    _, gathered, _ = operands_of_kind(problem.kind)
+    nearby = problem.reach * problem.row_bytes / partitions
+    if not gathered or not nearby:
+        return 0.0, 0.0
+    first = _touched(problem)
+    again = max(0.0, problem.nnz - first)
+    far = _outside(problem) * (first + again * max(0.0, 1 - last_level_cache_bytes() / nearby))
+    private = 0.0
+    if problem.table_bytes > private_cache_bytes():
+        private = first + again * max(0.0, 1 - private_cache_bytes() / nearby)
+    return max(0.0, private - far) * gathered, far * gathered

@@ -1,0 +1,243 @@
+"""Measured plans and the constants of the cost model, kept in one JSON file for the processes of a user.
+
+    cache_dir()/plans.json        {"format": 1, "machines": {name: {...}}, "records": [...]}
+    cache_dir()/plans.json.lock   held by the process that writes
+
+A process reads the file once, when it first asks. Writing is reading again, merging and renaming a new file into place,
+under the lock: processes lose nothing of each other, and a reader sees all of a file or the one before.
+
+A database may fail to help; it never stops a program. What cannot be read is reported (``PlanDatabaseWarning``) and
+left out, and gone with the next write. Records of another machine or version are kept and not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+
+import filelock
+
+from ..compiler.kernels import UnsafeCacheError, cache_dir
+from ..compiler.kernels.fork import own_locks
+from ..compiler.kernels.folders import create_root
+from ..compiler.kernels.key import toolchain
+from .cost import DEFAULT_UNITS
+from .machine import machine_name
+from .plan import Plan
+from .problem import Problem
+from .records import Record, units_from_json
+
+FILE_NAME = "plans.json"
+FORMAT = 1
+# Beyond so many the oldest records are dropped.
+MOST_RECORDS = 20_000
+
+
+class PlanDatabaseWarning(UserWarning):
+    """Something of the database of plans could not be read or written; plans come from the cost model meanwhile."""
+
+
+class PlanDatabase:
+    """The measured plans in one file.
+
+    path: ``cache_dir()/plans.json`` by default. lock_timeout: seconds to wait for another process that writes.
+    machine, versions: what records must have to be used; of this process by default.
+    """
+
+    def __init__(self, path: Path | None = None, *, lock_timeout: float = 10.0, machine: str | None = None,
+                 versions: Mapping[str, str] | None = None):
+        self.path = cache_dir() / FILE_NAME if path is None else path
+        self.lock_timeout = lock_timeout
+        self.machine = machine_name() if machine is None else machine
+        self.versions = dict(toolchain() if versions is None else versions)
+        self._records: dict[tuple, Record] | None = None  # those of this machine and these versions
+        self._sizes: set[tuple[int, int, int]] = set()
+        self._units: dict[str, float] | None = None
+        own_locks(self)
+
+    def make_locks(self) -> None:
+        self._lock = threading.RLock()
+
+    def find(self, problem: Problem, fingerprint: Callable[[], str]) -> Record | None:
+        """What was measured for this problem on the structure of this fingerprint.
+
+        ``fingerprint()``, which reads the whole structure, is called only where a structure of this size was measured.
+        """
+        if self._records is None:
+            self._read_once()
+        if (problem.rows, problem.cols, problem.nnz) not in self._sizes:
+            return None
+        return self._records.get((fingerprint(), problem.kind, problem.features, problem.itemsize, problem.threads))
+
+    def add(self, problem: Problem, fingerprint: str, seconds: Mapping[Plan, float]) -> Record:
+        """Keep measured seconds by plan, in the file if it can be written. Returns the record."""
+        record = Record.of(problem, fingerprint, seconds, self.machine, self.versions, _now())
+        with self._lock:
+            self._read_once()
+            self._remember(record)
+            self._write([record], None)
+        return record
+
+    @property
+    def units(self) -> Mapping[str, float]:
+        """The constants of the cost model on this machine: measured, else ``DEFAULT_UNITS``."""
+        if self._records is None:
+            self._read_once()
+        return DEFAULT_UNITS if self._units is None else self._units
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether ``units`` were measured on this machine."""
+        return self.units is not DEFAULT_UNITS
+
+    def set_units(self, units: Mapping[str, float]) -> None:
+        """Keep the measured constants of this machine."""
+        with self._lock:
+            self._read_once()
+            self._units = units_from_json(dict(units))
+            self._write([], self._units)
+
+    def records(self) -> list[Record]:
+        """All readable records in the file, those of other machines and versions too, oldest first."""
+        return sorted(self._load(_ignore)[1], key=lambda record: record.created)
+
+    def usable(self, record: Record) -> bool:
+        """Whether a record is of this machine and these versions."""
+        return record.machine == self.machine and dict(record.versions) == self.versions
+
+    def verify(self) -> list[str]:
+        """One line for each thing in the file that cannot be read. Changes nothing."""
+        problems: list[str] = []
+        self._load(problems.append)
+        return problems
+
+    def clear(self) -> int:
+        """Delete the file; the number of records that it held."""
+        with self._lock:
+            removed = len(self.records())
+            with self._held():
+                self.path.unlink(missing_ok=True)
+            self._records, self._sizes, self._units = {}, set(), None
+            return removed
+
+    def _read_once(self) -> None:
+        with self._lock:
+            if self._records is not None:
+                return
+            machines, records = self._load(_warn)
+            self._units = machines.get(self.machine)
+            self._records = {}
+            for record in records:
+                if self.usable(record):
+                    self._remember(record)
+
+    def _remember(self, record: Record) -> None:
+        self._records[record.key] = record
+        self._sizes.add((record.rows, record.cols, record.nnz))
+
+    def _load(self, report: Callable[[str], None]) -> tuple[dict[str, dict[str, float]], list[Record]]:
+        """(units by machine, records) of the file; what is wrong goes to ``report``."""
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}, []
+        except (OSError, ValueError) as error:
+            report(f"{self.path} cannot be read: {error}")
+            return {}, []
+        if not isinstance(content, dict) or content.get("format") != FORMAT:
+            found = content.get("format") if isinstance(content, dict) else content
+            report(f"{self.path} has format {found!r:.80}; this version reads format {FORMAT}")
+            return {}, []
+        machines, records = {}, []
+        listed = content.get("machines"), content.get("records")
+        for name, units in listed[0].items() if isinstance(listed[0], dict) else ():
+            try:
+                machines[name] = units_from_json(units)
+            except ValueError as error:
+                report(f"{self.path}: machine {name!r}: {error}")
+        for number, record in enumerate(listed[1] if isinstance(listed[1], list) else ()):
+            try:
+                records.append(Record.from_json(record))
+            except ValueError as error:
+                report(f"{self.path}: record {number}: {error}")
+        return machines, records
+
+    def _write(self, new: list[Record], units: dict[str, float] | None) -> None:
+        try:
+            create_root(self.path.parent)
+            with self._held():
+                machines, records = self._load(_ignore)
+                if units is not None:
+                    machines[self.machine] = units
+                kept = {_identity(record): record for record in [*records, *new]}
+                newest = sorted(kept.values(), key=lambda record: record.created)[-MOST_RECORDS:]
+                _replace(self.path, {"format": FORMAT, "machines": machines,
+                                     "records": [record.to_json() for record in newest]})
+        except (OSError, UnsafeCacheError) as error:
+            _warn(f"{self.path} cannot be written ({error}): what is measured is forgotten at the end of this process")
+
+    @contextlib.contextmanager
+    def _held(self):
+        """The lock among processes, or none where it cannot be had: the rename keeps the file whole all the same."""
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(filelock.FileLock(f"{self.path}.lock", timeout=self.lock_timeout, mode=0o600))
+            except filelock.Timeout:
+                _warn(f"another process has held {self.path}.lock for {self.lock_timeout:g} s; writing without it")
+            except (OSError, NotImplementedError):
+                pass  # whether that matters, the write will tell
+            yield
+
+
+class _Default:
+    """The database of the process, made when it is first needed, so that ``GSB_CACHE_DIR`` may be set until then."""
+
+    def __init__(self):
+        self._database: PlanDatabase | None = None
+
+    def __call__(self) -> PlanDatabase:
+        if self._database is None:
+            self._database = PlanDatabase()
+        return self._database
+
+    def forget(self) -> None:
+        """Read the file again when next asked, wherever it is then."""
+        self._database = None
+
+
+database = _Default()
+
+
+def _identity(record: Record) -> tuple:
+    return record.machine, tuple(sorted(record.versions.items())), record.key
+
+
+def _replace(path: Path, content: dict) -> None:
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1, allow_nan=False)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+
+
+def _ignore(problem: str) -> None:
+    pass
+
+
+def _warn(problem: str) -> None:
+    warnings.warn(problem, PlanDatabaseWarning, stacklevel=4)

@@ -1,0 +1,107 @@
+"""What a plan is chosen for: an aggregation, by what of it costs time."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+# Windows of so many consecutive non-zeros are looked at, at two places of a structure.
+WINDOW = 512
+# Fewer repeated columns in a window than this say nothing.
+_FEWEST_EQUAL = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An aggregation over the rows of a sparse matrix.
+
+    kind: the reduction, and where each operand stands, as ``"sum:column,edge"``.
+    rows, cols, nnz: of the matrix. features: of a row of the result. itemsize: bytes of a value.
+    threads: that the kernel may use.
+    reach: columns that the non-zeros of a neighbourhood spread over (``reach_of``); at most ``cols``.
+    longest: non-zeros of the longest row, where it is long enough to matter (``longest_row``), else 0.
+    """
+
+    kind: str
+    rows: int
+    cols: int
+    nnz: int
+    features: int
+    itemsize: int
+    threads: int
+    reach: int
+    longest: int = 0
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of the dense operand."""
+        return self.features * self.itemsize
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of the dense operand."""
+        return self.cols * self.row_bytes
+
+    def rounded(self) -> Problem:
+        """The same with sizes to four significant bits, the longest row to two and the reach, an estimate, to one: problems
+        about as large share what was worked out for one.
+        """
+        return Problem(self.kind, _rounded(self.rows), _rounded(self.cols), _rounded(self.nnz), self.features,
+                       self.itemsize, self.threads, _rounded(self.reach, 1), _rounded(self.longest, 2))
+
+    def on(self, threads: int) -> Problem:
+        return replace(self, threads=threads)
+
+
+@functools.lru_cache(maxsize=None)
+def operands_of_kind(kind: str) -> tuple[str, int, int]:
+    """(reduction, operands at the column, operands at the edge) of a problem's kind."""
+    reduce, _, places = kind.partition(":")
+    where = places.split(",")
+    return reduce, where.count("column"), where.count("edge")
+
+
+def reach_of(indices: np.ndarray, cols: int) -> int:
+    """How many columns consecutive non-zeros spread over, in effect.
+
+    Of so many columns, drawn uniformly, two windows of ``WINDOW`` non-zeros would have as many distinct ones as they have
+    (about 20 microseconds; the birthday problem). Communities and hubs make it smaller than ``cols``, and both make
+    gathers hit caches.
+
+    indices: (nnz,) columns in the order in which a kernel visits them.
+    """
+    nnz = len(indices)
+    if nnz < 2 * WINDOW:
+        return cols
+    starts = nnz // 4, nnz - nnz // 4 - WINDOW
+    distinct = sum(len(set(indices[at:at + WINDOW].tolist())) for at in starts) / 2
+    if WINDOW - distinct < _FEWEST_EQUAL:
+        return cols
+    low, high = 1.0, WINDOW * WINDOW / _FEWEST_EQUAL
+    for _ in range(12):
+        middle = math.sqrt(low * high)
+        if -math.expm1(-WINDOW / middle) * middle < distinct:
+            low = middle
+        else:
+            high = middle
+    return min(cols, math.ceil(high))
+
+
+def longest_row(indptr: np.ndarray, parts: int) -> int:
+    """Non-zeros of the longest row, if it holds more than one in ``parts`` of all; else of some row, or 0.
+
+    Such a row covers one of ``parts`` evenly spaced non-zeros: they are looked up instead of reading every row.
+    """
+    nnz = int(indptr[-1])
+    if not nnz:
+        return 0
+    ends = indptr.searchsorted(np.arange(0, nnz, max(1, nnz // parts), dtype=indptr.dtype), side="right")
+    return int((indptr[ends] - indptr[ends - 1]).max())
+
+
+def _rounded(size: int, bits: int = 4) -> int:
+    dropped = max(0, size.bit_length() - bits)
+    return size >> dropped << dropped

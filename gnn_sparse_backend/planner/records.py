@@ -1,0 +1,117 @@
+"""What the database of plans holds, and the check of everything that is read from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+
+from .cost import DEFAULT_UNITS
+from .plan import Plan
+from .problem import Problem
+
+_CHOICES = {"balance": ("nonzeros", "rows"), "reduction": ("sequential", "parallel")}
+
+
+@dataclass(frozen=True)
+class Record:
+    """The measured plans of a problem on one structure.
+
+    machine: ``machine.machine_name``. versions: of what decides the code of kernels. fingerprint: of the structure.
+    seconds: pairs of a plan and the seconds of a call, fastest first. created: when, in UTC.
+    """
+
+    machine: str
+    versions: Mapping[str, str]
+    fingerprint: str
+    kind: str
+    rows: int
+    cols: int
+    nnz: int
+    features: int
+    itemsize: int
+    threads: int
+    seconds: tuple[tuple[Plan, float], ...]
+    created: str
+
+    @property
+    def best(self) -> Plan:
+        return self.seconds[0][0]
+
+    @property
+    def key(self) -> tuple:
+        """What a record is found by, beside machine and versions."""
+        return self.fingerprint, self.kind, self.features, self.itemsize, self.threads
+
+    def to_json(self) -> dict:
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        content["versions"] = dict(self.versions)
+        content["seconds"] = [{"plan": asdict(plan), "seconds": seconds} for plan, seconds in self.seconds]
+        return content
+
+    @classmethod
+    def of(cls, problem: Problem, fingerprint: str, seconds: Mapping[Plan, float], machine: str,
+           versions: Mapping[str, str], created: str) -> Record:
+        """A record of measured seconds by plan, of which there must be one."""
+        ordered = tuple(sorted(seconds.items(), key=lambda pair: pair[1]))
+        return cls(machine, versions, fingerprint, problem.kind, problem.rows, problem.cols, problem.nnz,
+                   problem.features, problem.itemsize, problem.threads, ordered, created)
+
+    @classmethod
+    def from_json(cls, content: object) -> Record:
+        """The record that ``to_json`` wrote. Raises ValueError that says what is wrong with ``content``."""
+        expected = {field.name for field in fields(cls)}
+        content = _fields("a record", content, expected)
+        for name in ("machine", "fingerprint", "kind", "created"):
+            if not isinstance(content[name], str):
+                raise ValueError(f"its {name} is {content[name]!r:.80}, not text")
+        for name in ("rows", "cols", "nnz", "features", "itemsize", "threads"):
+            _count(name, content[name], 0)
+        versions = content["versions"]
+        if not isinstance(versions, dict) or not all(isinstance(text, str) for text in versions.values()):
+            raise ValueError(f"its versions are {versions!r:.80}")
+        if not isinstance(content["seconds"], list) or not content["seconds"]:
+            raise ValueError("it has no measured plan")
+        seconds = []
+        for pair in content["seconds"]:
+            pair = _fields("a measured plan", pair, {"plan", "seconds"})
+            seconds.append((_plan(pair["plan"]), _positive("seconds", pair["seconds"])))
+        if seconds != sorted(seconds, key=lambda pair: pair[1]):
+            raise ValueError("its plans are not in the order of their times")
+        return cls(**{**content, "seconds": tuple(seconds)})
+
+
+def units_from_json(content: object) -> dict[str, float]:
+    """Units of the cost model. Raises ValueError that says what is wrong with ``content``."""
+    content = _fields("the units of a machine", content, set(DEFAULT_UNITS))
+    return {name: _positive(name, value, zero=True) for name, value in content.items()}
+
+
+def _plan(content: object) -> Plan:
+    content = _fields("a plan", content, {field.name for field in fields(Plan)})
+    for name, value in content.items():
+        if name not in _CHOICES:
+            _count(name, value, 1 if name in ("groups", "partitions") else 0)
+        elif value not in _CHOICES[name]:
+            raise ValueError(f"the {name} of a plan is {value!r:.80}, not one of {', '.join(_CHOICES[name])}")
+    return Plan(**content)
+
+
+def _fields(what: str, content: object, expected: set[str]) -> dict:
+    if not isinstance(content, dict):
+        raise ValueError(f"{what} is {content!r:.80}, not an object")
+    if set(content) != expected:
+        raise ValueError(f"{what} differs from what this version writes in {', '.join(sorted(set(content) ^ expected))}")
+    return content
+
+
+def _count(name: str, value: object, least: int) -> None:
+    if type(value) is not int or value < least:
+        raise ValueError(f"its {name} is {value!r:.80}, not a whole number of at least {least}")
+
+
+def _positive(name: str, value: object, zero: bool = False) -> float:
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not fits or value < 0 or (value == 0 and not zero):
+        raise ValueError(f"its {name} is {value!r:.80}, not a positive number")
+    return float(value)
