@@ -19,8 +19,9 @@ _MOST_PARTITIONS = 8
 
 def rule_plan(problem: Problem) -> Plan:
     """The plan of the rules alone."""
+    gathered = operands_of_kind(problem.kind)[1]
     return plan_spmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads,
-                     problem.longest)
+                     problem.longest, problem.reach if gathered else None)
 
 
 def candidates(problem: Problem) -> tuple[Plan, ...]:
@@ -48,6 +49,8 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
         for plan in list(found):
             other = "parallel" if plan.reduction == "sequential" else "sequential"
             found[replace(plan, reduction=other)] = None
+    if first.partitions > 1:
+        found[replace(first, partitions=1)] = None
     near = problem.reach * problem.row_bytes
     if gathered and near > last_level_cache_bytes():
         partitions = 2

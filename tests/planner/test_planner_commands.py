@@ -1,0 +1,172 @@
+"""gsb.explain, and ``gsb tune``, ``gsb explain`` and ``gsb cache`` on the command line."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend import cli
+from gnn_sparse_backend.commands.files import FileError, load_graph
+from gnn_sparse_backend.ops.plans import problem_of, structure_fingerprint
+from gnn_sparse_backend.planner.database import PlanDatabase, database
+from gnn_sparse_backend.planner.plan import Plan
+from gnn_sparse_backend.planner.plot import buckets
+
+pytestmark = pytest.mark.usefixtures("two_threads")
+
+
+def written(folder, graph, kind):
+    """A file of the graph."""
+    matrix = scipy.sparse.csr_matrix((np.ones(graph.num_edges), graph.indices, graph.indptr), shape=graph.shape)
+    path = folder / f"{kind.replace(' ', '_')}.{'mtx' if kind == 'mtx' else 'npz'}"
+    if kind == "mtx":
+        scipy.io.mmwrite(path, matrix)
+    elif kind == "scipy":
+        scipy.sparse.save_npz(path, matrix)
+    elif kind == "csr":
+        np.savez(path, indptr=matrix.indptr, indices=matrix.indices, shape=matrix.shape)
+    else:
+        coo = matrix.tocoo()
+        np.savez(path, src=coo.col, dst=coo.row, label=np.zeros(900, int))
+    return path
+
+
+@pytest.fixture
+def distinct():
+    """A graph without parallel edges, which matrices cannot hold."""
+    rng = np.random.default_rng(0)
+    edges = np.unique(rng.integers(0, 900 * 900, 6000))
+    return gsb.Graph.from_coo(edges // 900, edges % 900, (900, 900))
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A kernel cache and a database of this test, read from their folder."""
+    monkeypatch.setenv("GSB_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "180")
+    monkeypatch.setattr(database, "_database", None)
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("kind", ["mtx", "scipy", "csr", "src and dst"])
+def test_files(kind, tmp_path, distinct):
+    graph = load_graph(written(tmp_path, distinct, kind))
+    assert graph.shape == distinct.shape
+    assert np.array_equal(graph.indptr, distinct.indptr)
+    for row in range(900):
+        begin, end = graph.indptr[row], graph.indptr[row + 1]
+        assert sorted(graph.indices[begin:end].tolist()) == sorted(distinct.indices[begin:end].tolist())
+
+
+@pytest.mark.parametrize("name, content, message", [
+    ("missing.npz", None, "not a file"), ("a.csv", b"1,2", "suffix '.csv'.*mtx"), ("a.npz", b"no archive", "cannot be read"),
+    ("a.mtx", b"no matrix", "cannot be read"), ("pickle.npz", np.array([{}]), "arrays")])
+def test_bad_files(name, content, message, tmp_path, capsys):
+    path = tmp_path / name
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        np.savez(path, data=content)
+    with pytest.raises(FileError, match=message):
+        load_graph(path)
+    assert cli.main(["explain", str(path)]) == cli.main(["tune", str(path), "--budget", "1s"]) == 1
+    assert capsys.readouterr().err.count(str(path)) == 2
+
+
+def test_explain_gives_plan_candidates_and_reason(plans, graph):
+    explanation = gsb.explain(graph, "weighted_sum", 128)
+    text = str(explanation)
+    for part in ("weighted_sum of 128 features (float32) on 900 x 800 with 6,000 edges, 2 threads", "source: rules",
+                 "plan of the rules", "degrees 0 to", "Gini", "candidates", "predicted", "512 bytes a row", "measured on this machine"):
+        assert part in text, part
+    assert explanation.plan == explanation.candidates()[0][0] or explanation.choice.source == "rules"
+    for plan, predicted, measured in explanation.candidates():
+        assert predicted > 0 and measured is None
+    assert explanation.bound > 0
+
+
+def test_explain_shows_measured_times(plans, graph):
+    problem = problem_of(graph, "sum:column", 16, 4)
+    plans.add(problem, structure_fingerprint(graph), {Plan(32): 90e-6, Plan(5): 12.5e-6, Plan(1): 40e-6})
+    explanation = gsb.explain(graph, features=16)
+    assert explanation.plan == Plan(5) and explanation.candidates()[0][::2] == (Plan(5), 12.5e-6)
+    text = str(explanation)
+    assert "source: measured" in text and "fastest of 3 plans measured on this structure" in text
+    assert "12.5" in text and "* 5 groups" in text
+    assert gsb.explain(graph, features=16, backward=True).choice.source != "measured"
+
+
+@pytest.mark.parametrize("op, features, message", [("som", 16, "'som'"), ("dot", 16, "one kernel"), ("sum", 0, "0"),
+                                                   ("sum", (16, 32), "one positive")])
+def test_explain_refuses(op, features, message, graph, plans):
+    with pytest.raises(ValueError, match=message):
+        gsb.explain(graph, op, features)
+
+
+def test_explain_takes_one_graph(graph, plans):
+    with pytest.raises(ValueError, match="one graph, got 2"):
+        gsb.explain([graph, graph])
+
+
+def test_buckets_hold_every_row_once():
+    degrees = np.array([0, 1, 1, 2, 3, 4, 5, 8, 9, 16])
+    widths, rows, nonzeros = buckets(degrees)
+    assert widths.tolist() == [1, 2, 4, 8, 16] and rows.tolist() == [2, 1, 2, 2, 2] and nonzeros.tolist() == [2, 2, 7, 13, 25]
+    assert buckets(np.zeros(3, int))[1].sum() == 0
+
+
+def test_the_commands_in_turn(cache, tmp_path, distinct, capsys, monkeypatch):
+    path = written(tmp_path, distinct, "csr")
+    monkeypatch.setattr("gnn_sparse_backend.ops.precompile.calibrate", lambda: None)
+    assert cli.main(["tune", str(path), "--features", "16", "--ops", "sum", "mean", "--budget", "5s", "--forward"]) == 0
+    out = capsys.readouterr().out
+    assert "csr.npz" in out and "mean" in out and out.count("measured") == 2
+    assert len(PlanDatabase().records()) == 2 and PlanDatabase().path.parent == cache
+
+    database.forget()  # as another process
+    assert cli.main(["explain", str(path), "--features", "16", "--op", "mean", "--plot", str(tmp_path / "plan.png")]) == 0
+    out = capsys.readouterr().out
+    assert "source: measured" in out and f"written: {tmp_path / 'plan.png'}" in out
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+    assert cli.main(["cache", "ls"]) == 0
+    out = capsys.readouterr().out
+    assert "2 measured problems" in out and "900 x 900" in out and "16 x 4 B" in out and "sum:column" in out
+
+    assert cli.main(["cache", "verify"]) == 0
+    assert "all good" in capsys.readouterr().out
+    content = json.loads((cache / "plans.json").read_text())
+    content["records"][1]["threads"] = -1
+    (cache / "plans.json").write_text(json.dumps(content))
+    assert cli.main(["cache", "verify"]) == 1
+    out = capsys.readouterr().out
+    assert "record 1" in out and "-1" in out and "1 damaged" in out
+
+    assert cli.main(["cache", "clear"]) == 0
+    assert "1 measured problems deleted" in capsys.readouterr().out
+    assert not (cache / "plans.json").exists()
+
+
+def test_bad_options(cache, tmp_path, distinct, capsys):
+    path = str(written(tmp_path, distinct, "csr"))
+    assert cli.main(["tune", path, "--budget", "soon"]) == 1
+    assert cli.main(["tune", path, "--ops", "som"]) == 1
+    assert cli.main(["explain", path, "--op", "som"]) == 1
+    err = capsys.readouterr().err
+    assert "'soon'" in err and err.count("'som'") == 2
+    with pytest.raises(SystemExit):
+        cli.main(["explain", path, "--features", "-3"])
+    assert "'-3' is not a positive whole number" in capsys.readouterr().err
+
+
+def test_the_readme_shows_commands_that_exist():
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    commands = re.findall(r"^gsb (.*?)(?: +#.*)?$", readme, re.MULTILINE)
+    assert {command.split()[0] for command in commands} >= {"tune", "explain", "cache"}
+    for command in commands:
+        assert cli.build_parser().parse_args(command.split()).run
