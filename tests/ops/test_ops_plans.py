@@ -32,7 +32,7 @@ def force(monkeypatch, **fields):
 CASES = covering({
     "plan": list(FIELDS), "op": ["copy_u", "mul"],
     "reduction": [("sum", "even"), ("mean", "even"), ("max", "even"), ("max", "last")],
-    "features": [((), ()), ((3,), (1,)), ((3, 5), (3, 1)), ((70,), ())],
+    "features": [((), ()), ((3, 5), (3, 1)), ((70,), ())],
     "dtype": DTYPES, "index": [32, 64], "structure": list(STRUCTURES),
 })
 
@@ -65,7 +65,7 @@ def test_matrix(case, monkeypatch):
         assert_close_to(gradient, right, bound, roundings)
 
 
-@pytest.mark.parametrize("plan", FIELDS)
+@pytest.mark.parametrize("plan", ["lanes", "partitions", "all_at_once"])
 @pytest.mark.parametrize("name", sorted(n for n in OPERATORS if n in ("spmm", "spmm_weighted_mean", "gspmm_copy_u_max", "segment_reduce_sum")))
 def test_the_same_bits_for_any_number_of_threads(plan, name, monkeypatch):
     force(monkeypatch, **{field: value for field, value in FIELDS[plan].items() if field != "groups"})
@@ -89,7 +89,7 @@ def test_the_same_bits_for_any_number_of_threads(plan, name, monkeypatch):
 
 
 @pytest.mark.parametrize("plan", FIELDS)
-@pytest.mark.parametrize("width", [1, 5, 33])
+@pytest.mark.parametrize("width", [1, 33])
 def test_products_of_scipy(plan, width, monkeypatch, poisoned_memory):
     force(monkeypatch, **FIELDS[plan])
     matrix = scipy.sparse.random(61, 47, 0.2, "csr", random_state=1, dtype=np.float64)
