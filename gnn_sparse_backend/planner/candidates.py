@@ -51,8 +51,10 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
             found[replace(plan, reduction=other)] = None
     if first.partitions > 1:
         found[replace(first, partitions=1)] = None
-    near = problem.reach * problem.row_bytes
-    if gathered and near > last_level_cache_bytes():
+    if first.partitions > 1:
+        for partitions in (1, first.partitions // 2):
+            found[replace(first, partitions=partitions)] = None
+    elif gathered and problem.reach and problem.nearby_bytes > last_level_cache_bytes():
         partitions = 2
         while partitions <= _MOST_PARTITIONS and problem.nnz > _REUSED_PER_PARTITION * problem.cols * partitions:
             found[replace(first, partitions=partitions, longest_part=0)] = None
