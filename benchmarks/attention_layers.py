@@ -25,6 +25,8 @@ GRAPHS = ("wordnet", "debian", "power-law")
 HEADS = (1, 4, 8)
 # of a cell's time, for the same step on one edge and without edges
 REST_SHARE = 0.15
+# from a step of so many seconds on, a turn has one timed call
+SLOW_S = 1.0
 
 
 def make_steps(frameworks: Sequence[str], kind: str, graph: BenchmarkGraph, shape: Mapping[str, int], *,
@@ -79,24 +81,32 @@ def medians_of(steps: Mapping[str, LayerStep], budget: float) -> dict[str, float
     return {name: turns.timing.median for name, turns in timed.items()}
 
 
-def step_memory(contender: str, kind: str, graph: BenchmarkGraph, shape: Mapping[str, int],
-                threads: int) -> dict[str, int]:
-    """``memory.of_call`` of a contender's step; for a process of its own."""
+def step_memory(contender: str, kind: str, graph: BenchmarkGraph, shapes: Sequence[Mapping[str, int]],
+                threads: int) -> list[dict[str, int]]:
+    """``memory.of_call`` of a contender's step in each shape; for a process of its own."""
     cli.set_threads(threads)
     cli.quiet_libraries()
-    step = LayerStep(contenders.framework_of(contender), kind, graph, **shape)
-    with contenders.context_of(contender)():
-        return memory.of_call(step.step)
+    measured = []
+    for shape in shapes:
+        step = LayerStep(contenders.framework_of(contender), kind, graph, **shape)
+        with contenders.context_of(contender)():
+            measured.append(memory.of_call(step.step))
+    return measured
 
 
-def measure_memory(names: Sequence[str], *arguments) -> dict[str, dict]:
-    """``{contender: {"step": bytes, "held": bytes}}``, or ``{"error": reason}`` where it could not be measured."""
-    measured = {}
+def measure_memory(names: Sequence[str], kind: str, graph: BenchmarkGraph, shapes: Sequence[Mapping[str, int]],
+                   threads: int) -> list[dict[str, dict]]:
+    """For each shape ``{contender: {"step": bytes, "held": bytes}}``, or ``{"error": reason}`` where it could not be
+    measured.
+    """
+    measured: list[dict[str, dict]] = [{} for _ in shapes]
     for name in names:
         try:
-            measured[name] = memory.in_child(step_memory, name, *arguments)
+            found = memory.in_child(step_memory, name, kind, graph, shapes, threads)
         except memory.CannotMeasure as reason:
-            measured[name] = {"error": str(reason)}
+            found = [{"error": str(reason)}] * len(shapes)
+        for cell, entry in zip(measured, found):
+            cell[name] = entry
     return measured
 
 
@@ -115,7 +125,8 @@ def measure_cell(graph: BenchmarkGraph, kind: str, shape: Mapping[str, int], fra
     steps = make_steps(frameworks, kind, graph, shape, peers=True)
     first, wrong, evidence = first_calls(steps)
     right = {name: step.step for name, step in steps.items() if name not in wrong}
-    timed = in_turns(contenders.switched(right), budget_s=(1 - REST_SHARE) * budget, calls=2, min_turns=3)
+    slow = max(first.values(), default=0.0) > SLOW_S
+    timed = in_turns(contenders.switched(right), budget_s=(1 - REST_SHARE) * budget, calls=1 if slow else 2, min_turns=3)
     timings = {name: turns.timing.to_dict() | {"first_call": first[name], "opening": turns.opening}
                for name, turns in timed.items()}
     del steps, right
@@ -175,13 +186,13 @@ def run(selected: Sequence[BenchmarkGraph], layers: Sequence[str], heads: Sequen
 
     for graph in selected:
         for kind in layers:
-            for number, shape in shapes.items():
+            start = time.perf_counter()
+            peaks = measure_memory(names, kind, graph, list(shapes.values()), threads)
+            shares.pause(time.perf_counter() - start)
+            for (number, shape), found in zip(shapes.items(), peaks):
                 begin(f"{graph.name}, {kind}, heads = {number}")
                 share = shares.take((graph.name, kind, number))
                 cell = measure_cell(graph, kind, shape, frameworks, limits, share)
-                start = time.perf_counter()
-                found = measure_memory(names, kind, graph, shape, threads)
-                shares.pause(time.perf_counter() - start)
                 measured.append(with_memory(cell, found, frameworks))
                 done(measured[-1], so_far())
     return so_far()

@@ -47,6 +47,12 @@ class BenchmarkGraph:
         return Pattern.of(self.indptr, self.indices, self.shape)
 
     @cached_property
+    def mean_weights(self) -> np.ndarray:
+        """(E,) float32: one over the in-degree of the destination of every edge."""
+        degrees = np.diff(self.indptr)
+        return np.repeat(1 / np.maximum(degrees, 1), degrees).astype(np.float32)
+
+    @cached_property
     def edge_index(self) -> np.ndarray:
         """(2, edges) int64, sorted by destination: sources, then destinations."""
         return np.stack((self.indices.astype(np.int64), np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))))
@@ -103,33 +109,34 @@ ONE_EDGE = BenchmarkGraph("one edge", "", np.array([0, 1], np.int32), np.array([
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to get a graph. ``load`` takes a seed."""
+    """How to get a graph. ``load`` takes a seed. edges: about how many, for dividing the time of a run."""
 
     origin: str
     load: Callable[[int], scipy.sparse.csr_matrix]
+    edges: int
 
 
 RECIPES: dict[str, Recipe] = {
-    "cora": Recipe("real", lambda seed: cora()),
-    "debian": Recipe("real", lambda seed: _npz("debian.npz")),
-    "wordnet": Recipe("real", lambda seed: _npz("wordnet.npz")),
+    "cora": Recipe("real", lambda seed: cora(), 10_556),
+    "debian": Recipe("real", lambda seed: _npz("debian.npz"), 300_000),
+    "wordnet": Recipe("real", lambda seed: _npz("wordnet.npz"), 360_000),
     "pubmed": Recipe("generated at PubMed's size", lambda seed: power_law(
-        19_717, 88_648, 2.2, 171, seed, communities=64, locality=0.8)),
+        19_717, 88_648, 2.2, 171, seed, communities=64, locality=0.8), 88_648),
     # PPI's training set is 20 graphs side by side.
     "ppi": Recipe("generated at PPI's size (20 training graphs)", lambda seed: power_law(
-        44_906, 1_226_368, 2.1, 721, seed, communities=20, locality=1.0, shuffled=False)),
+        44_906, 1_226_368, 2.1, 721, seed, communities=20, locality=1.0, shuffled=False), 1_226_368),
     "arxiv": Recipe("generated at ogbn-arxiv's size", lambda seed: power_law(
-        169_343, 1_166_243, 1.95, 13_155, seed, communities=128, locality=0.6, source_skew=0.5)),
+        169_343, 1_166_243, 1.95, 13_155, seed, communities=128, locality=0.6, source_skew=0.5), 1_166_243),
     "citeseer": Recipe("generated at CiteSeer's size", lambda seed: power_law(
-        3_327, 9_104, 2.4, 99, seed, communities=16, locality=0.8)),
+        3_327, 9_104, 2.4, 99, seed, communities=16, locality=0.8), 9_104),
     "community": Recipe("generated, 1,000,000 edges", lambda seed: power_law(
-        100_000, 1_000_000, 2.1, 2_000, seed, communities=100, locality=0.8)),
+        100_000, 1_000_000, 2.1, 2_000, seed, communities=100, locality=0.8), 1_000_000),
     "power-law": Recipe("generated, 2,000,000 edges", lambda seed: power_law(
-        200_000, 2_000_000, 2.1, 5_000, seed, communities=100, locality=0.6)),
+        200_000, 2_000_000, 2.1, 5_000, seed, communities=100, locality=0.6), 2_000_000),
     "proteins": Recipe("generated at ogbn-proteins' size", lambda seed: power_law(
-        132_534, 79_122_504, 2.2, 7_750, seed, communities=8, locality=0.9, shuffled=False)),
+        132_534, 39_561_252, 2.2, 7_750, seed, communities=8, locality=0.9, shuffled=False), 39_561_252),
     "reddit": Recipe("generated at Reddit's size", lambda seed: power_law(
-        232_965, 114_615_892, 2.0, 21_657, seed, communities=41, locality=0.5)),
+        232_965, 114_615_892, 2.0, 21_657, seed, communities=41, locality=0.5), 114_615_892),
 }
 
 DEFAULT = ("cora", "pubmed", "wordnet", "debian", "ppi", "arxiv")

@@ -1,44 +1,21 @@
-"""The contenders of the SpMM benchmark, each at equal work: the same float32 operands in, the same results out.
-
-A contender is prepared once per graph, outside the timed region: whatever structure it can keep between calls of a
-training loop it may build there (formats, transposes, index types). The preparation's cost is reported apart.
-"""
+"""The contenders of the SpMM benchmark, each at equal work: the same float32 operands in, the same results out."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 
 import numpy as np
+import psutil
 import scipy.sparse
 import torch
 
-from benchmarks.graphs import BenchmarkGraph
 from benchmarks.problem import Problem
+from benchmarks.suite import Call, CannotDo, Contender
 from benchmarks.summary import OURS
 
-Call = Callable[[], tuple]
 DENSE_GRADIENT_LIMIT = 1 << 30
 """Bytes up to which torch CSR's weight gradient, which passes through a dense (n_dst, n_src) matrix, is run at all."""
-
-
-class CannotDo(Exception):
-    """The library cannot do this work; the message says why."""
-
-
-class Contender(ABC):
-    """One library's way to aggregate. ``note`` says what a reader of the numbers must know about it."""
-
-    name: str
-    note: str
-
-    @abstractmethod
-    def prepare(self, graph: BenchmarkGraph) -> None:
-        """Build what can be kept between calls on this graph."""
-
-    @abstractmethod
-    def bind(self, problem: Problem) -> Call:
-        """A callable giving the mode's results. Raises CannotDo."""
 
 
 class TorchContender(Contender):
@@ -74,13 +51,15 @@ class Ours(TorchContender):
             structure.statistics
 
     def forward(self, problem):
-        spmm, graph, x, weight = self._spmm, self._graph, problem.x, problem.weight
-        return lambda: spmm(graph, x, weight)
+        spmm, graph, x, weight, reduce = self._spmm, self._graph, problem.x, problem.weight, problem.mode.reduce
+        if reduce == "sum":
+            return lambda: spmm(graph, x, weight)
+        return lambda: spmm(graph, x, None, reduce)
 
 
 class DGL(TorchContender):
     name = "dgl"
-    note = "dgl.ops.copy_u_sum and u_mul_e_sum; int32 indices, CSR and CSC kept"
+    note = "dgl.ops.copy_u_sum, u_mul_e_sum, copy_u_mean, copy_u_max; int32 indices, CSR and CSC kept"
 
     def prepare(self, graph):
         import dgl
@@ -97,39 +76,47 @@ class DGL(TorchContender):
     def forward(self, problem):
         ops, graph, x, weight = self._ops, self._graph, problem.x, problem.weight
         if weight is None:
-            return lambda: ops.copy_u_sum(graph, x)
+            aggregate = getattr(ops, f"copy_u_{problem.mode.reduce}")
+            return lambda: aggregate(graph, x)
         return lambda: ops.u_mul_e_sum(graph, x, weight.unsqueeze(1))
 
 
 class TorchCSR(TorchContender):
-    """torch's CSR product. An unweighted sum multiplies by ones: torch has no CSR matrix without values."""
+    """torch's CSR product. A sum multiplies by ones, a mean by inverse degrees: torch has no CSR matrix without values."""
 
     def __init__(self, index_type: torch.dtype) -> None:
         bits = torch.iinfo(index_type).bits
         self._index_type = index_type
         self.name = f"torch-i{bits}"
-        self.note = f"torch.sparse_csr_tensor @ x; int{bits} indices; ones as values when unweighted"
+        self.note = f"torch.sparse_csr_tensor @ x; int{bits} indices; ones or inverse degrees as values"
 
     def prepare(self, graph):
         self._indptr = torch.from_numpy(graph.indptr).to(self._index_type)
         self._indices = torch.from_numpy(graph.indices).to(self._index_type)
         self._shape = graph.shape
-        self._unweighted = self._matrix(torch.ones(graph.num_edges))
+        self._unweighted = {"sum": self._matrix(torch.ones(graph.num_edges)),
+                            "mean": self._matrix(torch.from_numpy(graph.mean_weights))}
 
     def _matrix(self, values: torch.Tensor) -> torch.Tensor:
         return torch.sparse_csr_tensor(self._indptr, self._indices, values, self._shape, check_invariants=False)
 
-    def product(self, matrix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def product(self, matrix: torch.Tensor, x: torch.Tensor, reduce: str) -> torch.Tensor:
         return matrix @ x
 
+    def matrix(self, reduce: str) -> torch.Tensor:
+        """The matrix without weights. Raises CannotDo."""
+        if reduce not in self._unweighted:
+            raise CannotDo(f"no {reduce}")
+        return self._unweighted[reduce]
+
     def forward(self, problem):
-        x, weight = problem.x, problem.weight
+        x, weight, reduce = problem.x, problem.weight, problem.mode.reduce
         if weight is not None and weight.requires_grad:
             if 4 * self._shape[0] * self._shape[1] > DENSE_GRADIENT_LIMIT:
                 raise CannotDo("the weight gradient passes through a dense matrix of rows x columns")
-            return lambda: self.product(self._matrix(weight), x)
-        matrix = self._unweighted if weight is None else self._matrix(weight)
-        return lambda: self.product(matrix, x)
+            return lambda: self.product(self._matrix(weight), x, reduce)
+        matrix = self.matrix(reduce) if weight is None else self._matrix(weight)
+        return lambda: self.product(matrix, x, reduce)
 
 
 class TorchReduce(TorchCSR):
@@ -141,10 +128,13 @@ class TorchReduce(TorchCSR):
     def __init__(self) -> None:
         super().__init__(torch.int64)
         self.name = "torch-reduce"
-        self.note = 'torch.sparse.mm(csr, x, "sum"); int64 indices; ones as values when unweighted'
+        self.note = 'torch.sparse.mm(csr, x, "sum", "mean" or "amax"); int64 indices; ones as values when unweighted'
 
-    def product(self, matrix, x):
-        return torch.sparse.mm(matrix, x, "sum")
+    def product(self, matrix, x, reduce):
+        return torch.sparse.mm(matrix, x, "amax" if reduce == "max" else reduce)
+
+    def matrix(self, reduce):
+        return self._unweighted["sum"]
 
 
 class PyGScatter(TorchContender):
@@ -162,28 +152,51 @@ class PyGScatter(TorchContender):
     def forward(self, problem):
         x, weight = problem.x, problem.weight
         scatter, rows, columns, num_rows = self._scatter, self._rows, self._columns, self._num_rows
+        reduce = problem.mode.reduce
+        messages = x.element_size() * x.shape[1] * len(rows) * (4 if problem.mode.backward else 2)
+        if messages > psutil.virtual_memory().available:
+            raise CannotDo(f"its messages take {messages / 1e9:.0f} GB")
 
         def aggregate():
             messages = x.index_select(0, columns)
             if weight is not None:
                 messages = weight.view(-1, 1) * messages
-            return scatter(messages, rows, dim=0, dim_size=num_rows, reduce="sum")
+            return scatter(messages, rows, dim=0, dim_size=num_rows, reduce=reduce)
 
         return aggregate
 
 
-class SciPy(Contender):
-    name = "scipy"
-    note = "csr_matrix @ x; one thread only; no gradients; ones as values when unweighted"
+class PyGEdgeIndex(TorchContender):
+    name = "edge-index"
+    note = "torch_geometric.EdgeIndex.matmul, sorted by row, caches filled; int64"
 
     def prepare(self, graph):
-        self._matrix = scipy.sparse.csr_matrix(
-            (np.ones(graph.num_edges, np.float32), graph.indices, graph.indptr), shape=graph.shape, copy=True)
+        from torch_geometric import EdgeIndex
+
+        sources, destinations = torch.from_numpy(graph.edge_index)
+        self._matrix = EdgeIndex(torch.stack((destinations, sources)), sparse_size=graph.shape,
+                                 sort_order="row").fill_cache_()
+
+    def forward(self, problem):
+        matrix, x, weight, reduce = self._matrix, problem.x, problem.weight, problem.mode.reduce
+        return lambda: matrix.matmul(x, weight, reduce=reduce)
+
+
+class SciPy(Contender):
+    name = "scipy"
+    note = "csr_matrix @ x; one thread only; no gradients; ones or inverse degrees as values"
+
+    def prepare(self, graph):
+        self._matrix, self._mean = (
+            scipy.sparse.csr_matrix((values, graph.indices, graph.indptr), shape=graph.shape, copy=True)
+            for values in (np.ones(graph.num_edges, np.float32), graph.mean_weights))
 
     def bind(self, problem):
         if problem.mode.backward:
             raise CannotDo("no gradients")
-        matrix, x = self._matrix, problem.x.numpy()
+        if problem.mode.reduce == "max":
+            raise CannotDo("no max")
+        matrix, x = self._mean if problem.mode.reduce == "mean" else self._matrix, problem.x.numpy()
         if problem.weight is not None:
             matrix = scipy.sparse.csr_matrix(
                 (problem.weight.numpy(), matrix.indices, matrix.indptr), shape=matrix.shape)
@@ -192,4 +205,4 @@ class SciPy(Contender):
 
 def contenders() -> list[Contender]:
     """All contenders, ours first."""
-    return [Ours(), DGL(), TorchCSR(torch.int32), TorchCSR(torch.int64), TorchReduce(), PyGScatter(), SciPy()]
+    return [Ours(), DGL(), TorchCSR(torch.int32), TorchCSR(torch.int64), TorchReduce(), PyGScatter(), PyGEdgeIndex(), SciPy()]

@@ -17,14 +17,19 @@ CHECKED_EDGES = 4096
 
 @dataclass(frozen=True)
 class Mode:
-    """What a cell computes: y = A x, weighted or not, and with ``backward`` its gradients to x and to the weights."""
+    """What a cell computes: y = A x, weighted or not, and with ``backward`` its gradients to x and to the weights.
+
+    reduce: "sum"; unweighted also "mean" and "max" of the neighbours of each row, 0 where there are none.
+    """
 
     weighted: bool
     backward: bool
+    reduce: str = "sum"
 
     @property
     def name(self) -> str:
-        return f"{'weighted' if self.weighted else 'unweighted'} {'forward+backward' if self.backward else 'forward'}"
+        what = self.reduce if self.reduce != "sum" else "weighted" if self.weighted else "unweighted"
+        return f"{what} {'forward+backward' if self.backward else 'forward'}"
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -33,7 +38,8 @@ class Mode:
         return ("y", "dx", "dweight") if self.weighted else ("y", "dx")
 
 
-MODES = tuple(Mode(weighted, backward) for backward in (False, True) for weighted in (False, True))
+MODES = tuple(Mode(weighted, backward, reduce) for backward in (False, True)
+              for weighted, reduce in ((False, "sum"), (True, "sum"), (False, "mean"), (False, "max")))
 
 
 @dataclass(frozen=True)
@@ -75,19 +81,28 @@ class Problem:
                    operands.cotangent if mode.backward else None)
 
     @property
+    def width(self) -> int:
+        return self.x.shape[1]
+
+    @property
     def leaves(self) -> tuple[torch.Tensor, ...]:
         return (self.x,) if self.weight is None else (self.x, self.weight)
 
     @cached_property
     def _checks(self) -> list[tuple[np.ndarray | tuple, np.ndarray, np.ndarray]]:
         """For each result: which of its entries are checked, their float64 values, and the error allowed to each."""
+        if self.mode.reduce == "max":
+            return self._max_checks()
         graph = self.graph
         x = self.x.detach().numpy()
-        weight = np.ones(graph.num_edges) if self.weight is None else self.weight.detach().numpy().astype(np.float64)
+        if self.mode.reduce == "mean":
+            weight = graph.mean_weights.astype(np.float64)
+        else:
+            weight = np.ones(graph.num_edges) if self.weight is None else self.weight.detach().numpy().astype(np.float64)
         # a copy: SciPy merges parallel edges in place where it needs the canonical form
         matrix = scipy.sparse.csr_matrix((weight, graph.indices, graph.indptr), shape=graph.shape, copy=True)
         features = x.shape[1]
-        columns = np.unique(np.linspace(0, features - 1, CHECKED_COLUMNS).astype(int))
+        columns = _checked_columns(features)
         checks = [_product(matrix, x, columns)]
         if self.cotangent is not None:
             cotangent = self.cotangent.numpy()
@@ -97,7 +112,30 @@ class Problem:
                     if graph.num_edges else np.empty(0, int)
                 rows = np.searchsorted(graph.indptr, edges, side="right") - 1
                 terms = cotangent[rows].astype(np.float64) * x[graph.indices[edges]]
-                checks.append((edges, terms.sum(1), _allowance(np.full(len(edges), features), np.abs(terms).sum(1))))
+                checks.append((edges, terms.sum(1), allowance(np.full(len(edges), features), np.abs(terms).sum(1))))
+        return checks
+
+    def _max_checks(self) -> list[tuple]:
+        """A maximum is exact, and its gradient goes to the source that it came from."""
+        graph, x = self.graph, self.x.detach().numpy()
+        columns = _checked_columns(x.shape[1])
+        y = np.zeros((graph.shape[0], len(columns)))
+        dx, terms = np.zeros((graph.shape[1], len(columns))), np.zeros((graph.shape[1], len(columns)))
+        for at, column in enumerate(columns):
+            values = x[graph.indices, column]
+            # the last of the edges of a row, ordered by value
+            order = np.lexsort((values, np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))))
+            rows = np.flatnonzero(np.diff(graph.indptr))
+            chosen = order[graph.indptr[rows + 1] - 1]
+            y[rows, at] = values[chosen]
+            if self.cotangent is not None:
+                parts = self.cotangent.numpy()[rows, column].astype(np.float64)
+                np.add.at(dx[:, at], graph.indices[chosen], parts)
+                np.add.at(terms[:, at], graph.indices[chosen], np.abs(parts))
+        where = (slice(None), columns)
+        checks = [(where, y, np.zeros_like(y))]
+        if self.cotangent is not None:
+            checks.append((where, dx, allowance(np.full(dx.shape, graph.shape[0]), terms)))
         return checks
 
     def mismatch(self, results: tuple) -> str | None:
@@ -120,13 +158,17 @@ class Problem:
         return None
 
 
+def _checked_columns(features: int) -> np.ndarray:
+    return np.unique(np.linspace(0, features - 1, CHECKED_COLUMNS).astype(int))
+
+
 def _product(matrix: scipy.sparse.csr_matrix, dense: np.ndarray, columns: np.ndarray) -> tuple:
     part = dense[:, columns].astype(np.float64)
     terms = np.diff(matrix.indptr)[:, None]
-    return (slice(None), columns), matrix @ part, _allowance(terms, abs(matrix) @ np.abs(part))
+    return (slice(None), columns), matrix @ part, allowance(terms, abs(matrix) @ np.abs(part))
 
 
-def _allowance(terms: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
+def allowance(terms: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
     """Bound on the error of a float32 sum of rounded products: random-walk growth, with a factor of 8 to spare.
 
     The worst case is terms * eps * magnitude (Higham, Accuracy and Stability, section 4.2); it would hide bugs on hubs.

@@ -20,6 +20,7 @@ CASES = (zoo_pyg_conv.CASES + zoo_pyg_attention.CASES + zoo_pyg_hetero.CASES + z
 
 NUMBER = "nothing is gathered and nothing is saved: one number per edge goes to one number per node"
 SEEN = "PyG hands the messages to other code, which may read and change them"
+PRODUCT = "a product of messages: neither framework has a kernel of it, its gradient divides by the messages"
 COUNTS = "integers: positions and counts, without gradients"
 TRANSFORMED = "the transform differentiates or records PyTorch's own operators"
 
@@ -28,14 +29,15 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "*": {
         "scatter.sum: a sum of one number per edge is no faster on a kernel": NUMBER,
         "scatter.add: a sum of one number per edge is no faster on a kernel": NUMBER,
-        "propagate: the layer has propagate, message, aggregate or edge hooks": SEEN,
-        "propagate: the layer is being explained": SEEN,
+        "scatter.mul: the reduction is 'mul'": PRODUCT,
         "propagate: the features are torch.int64": COUNTS,
         "scatter.sum: the features are torch.int64": COUNTS,
         "scatter.max: the features are torch.int64": COUNTS,
         "scatter.mean: the features are torch.int64": COUNTS,
         "scatter.any: the reduction is 'any'": "the last written entry wins: no reduction",
     },
+    "own layer, int32 index, cast by a hook": {
+        "propagate: the edge index is not an ordinary int64 CPU tensor": "the hook changes what the reduction sees alone"},
     "torch.func.grad": {f"{operator}: a torch.func transform is active": TRANSFORMED
                         for operator in ("propagate", "scatter.sum")},
     "torch.func.vmap": {f"{operator}: a torch.func transform is active": TRANSFORMED

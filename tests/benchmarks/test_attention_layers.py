@@ -25,11 +25,12 @@ def tiny():
 
 
 def test_the_command_writes_a_full_report(frameworks, command, tmp_path, monkeypatch, capsys):
-    recipe = graphs.Recipe("generated", lambda seed: power_law(60, 300, 2.0, 30, seed))
+    recipe = graphs.Recipe("generated", lambda seed: power_law(60, 300, 2.0, 30, seed), 300)
     monkeypatch.setitem(graphs.RECIPES, "pubmed", recipe)
     peaks = {"dgl": 300, "dgl+gsb": 200, "pyg": 800, "pyg+gsb": 100}
     # starting a process takes seconds
-    monkeypatch.setattr(memory, "in_child", lambda function, name, *rest: {"step": peaks[name], "held": 1})
+    monkeypatch.setattr(memory, "in_child", lambda function, name, kind, graph, shapes, threads:
+                        [{"step": peaks[name], "held": 1} for _ in shapes])
     code = command(attention_layers.main, "--quick", "--budget", "0.2", "--features", "8", "--width", "8",
                    "--heads", "1", "2", "--layers", "gat")
     assert code == 0
@@ -123,11 +124,12 @@ def test_a_child_that_dies_leaves_the_reason(monkeypatch, tiny):
         raise memory.CannotMeasure("killed")
 
     monkeypatch.setattr(memory, "in_child", dies)
-    assert attention_layers.measure_memory(["dgl"], "gat", tiny, SHAPE, 1) == {"dgl": {"error": "killed"}}
+    assert attention_layers.measure_memory(["dgl"], "gat", tiny, [SHAPE] * 2, 1) == [
+        {"dgl": {"error": "killed"}}] * 2
 
 
 def test_a_child_measures_a_step(frameworks, tiny):
-    found = memory.in_child(attention_layers.step_memory, "pyg", "gat", tiny, SHAPE, 1)
+    found, = memory.in_child(attention_layers.step_memory, "pyg", "gat", tiny, [SHAPE], 1)
     assert set(found) == {"step", "held"} and found["step"] >= 0
 
 

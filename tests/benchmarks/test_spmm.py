@@ -7,11 +7,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from benchmarks import graphs, spmm, summary
+from benchmarks import graphs, spmm, suite, summary
 from benchmarks.generators import power_law
 from benchmarks.graphs import BenchmarkGraph
-from benchmarks.peers import CannotDo, SciPy, TorchCSR, contenders
+from benchmarks.peers import SciPy, TorchCSR, contenders
 from benchmarks.problem import MODES, Mode, Operands, Problem
+from benchmarks.suite import CannotDo
 from benchmarks.timing import Rules
 
 HASTY = Rules(budget_s=0.01, max_rounds=5, sample_s=1e-6)
@@ -23,13 +24,13 @@ def tiny():
 
 
 def test_the_command_writes_a_full_report(command, tmp_path, monkeypatch, capsys):
-    recipe = graphs.Recipe("generated", lambda seed: power_law(60, 400, 2.0, 30, seed))
+    recipe = graphs.Recipe("generated", lambda seed: power_law(60, 400, 2.0, 30, seed), 400)
     monkeypatch.setitem(graphs.RECIPES, "pubmed", recipe)
     assert command(spmm.main, "--quick", "--graphs", "pubmed", "--budget", "0.5") == 0
 
     report = json.loads((tmp_path / "spmm.json").read_text())
     assert (tmp_path / "spmm.png").read_bytes().startswith(b"\x89PNG")
-    assert set(report) == {"machine", "roofline", "contenders", "graphs", "preparation", "per_call", "cells", "summary",
+    assert set(report) == {"benchmark", "machine", "roofline", "contenders", "graphs", "preparation", "per_call", "cells", "summary",
                            "skipped"}
     assert {"cpu", "cores", "libraries", "threads", "date"} <= set(report["machine"])
     assert report["graphs"][0]["edges"] == 400
@@ -45,7 +46,7 @@ def test_the_command_writes_a_full_report(command, tmp_path, monkeypatch, capsys
         assert cell["evidence"]["overhead"] == report["per_call"][cell["mode"]]["gsb"]
     overall = np.exp(np.mean([np.log(c["speedup"]) for c in report["cells"]]))
     assert report["summary"]["geometric_mean"] == pytest.approx(overall)
-    assert len(report["summary"]["worst"]) == 5 and len(report["summary"]["small"]) == 8
+    assert len(report["summary"]["worst"]) == 5 and len(report["summary"]["small"]) == 16
     assert all(cell["reason"] for cell in report["summary"]["worst"])
     printed = capsys.readouterr().out
     assert "Geometric mean" in printed and "worst cells" in printed
@@ -93,10 +94,10 @@ def test_a_wrong_contender_is_named_and_never_the_best_peer(tiny, limits):
     running = [*contenders()[:1], Liar(), SciPy()]
     for contender in running:
         contender.prepare(tiny)
-    cell = spmm.measure_cell(Problem.of(tiny, MODES[0], Operands.random(tiny, 4)), running, limits, HASTY)
+    cell = suite.measure_cell(spmm.SUITE, Problem.of(tiny, MODES[0], Operands.random(tiny, 4)), running, limits, HASTY)
     assert "wrong" in cell["wrong"]["liar"] and "liar" not in cell["timings"]
     assert cell["best_peer"] == "scipy"
-    assert spmm.summarise([cell])["wrong"]
+    assert suite.summarise([cell])["wrong"]
 
 
 def test_what_a_library_cannot_do_is_said(tiny, limits, monkeypatch):
@@ -105,7 +106,7 @@ def test_what_a_library_cannot_do_is_said(tiny, limits, monkeypatch):
     for contender in running:
         contender.prepare(tiny)
     monkeypatch.setattr("benchmarks.peers.DENSE_GRADIENT_LIMIT", 100)
-    cell = spmm.measure_cell(weighted, running, limits, HASTY)
+    cell = suite.measure_cell(spmm.SUITE, weighted, running, limits, HASTY)
     assert cell["timings"] == {} and cell["speedup"] is None and cell["roofline_gather"] is None
     assert "gradient" in cell["unable"]["scipy"] and "dense" in cell["unable"]["torch-i32"]
 
@@ -116,8 +117,8 @@ def test_summary_splits_small_and_large_cells():
         return {"where": "g", "graph": "g", "edges": edges, "mode": MODES[0].name, "features": 32, "timings": timings,
                 "wrong": {}, "best_ours": summary.OURS, "best_peer": "peer", "speedup": theirs / ours, "reason": "r"}
 
-    result = spmm.summarise([cell(100, 3.0, 1.0), cell(20_001, 2.0, 1.0), cell(20_001, 1.0, 0.95)], small=20_000)
-    assert [c["speedup"] for c in result["slow"]] == [0.5]
+    result = suite.summarise([cell(100, 3.0, 1.0), cell(20_001, 2.0, 1.0), cell(20_001, 1.0, 0.95)], small=20_000)
+    assert [c["speedup"] for c in result["slow"]] == [0.5, 0.95]
     assert [c["difference"] for c in result["small"]] == [2.0]
     assert result["worst"][0]["speedup"] == pytest.approx(1 / 3)
 

@@ -7,12 +7,14 @@ module         what it holds
 ``scatter``    ``utils.scatter``, ``segment`` and ``softmax``, of lazy messages and of edge features
 ``inplace``    ``scatter_add_`` and ``index_add_`` of lazy messages
 ``matmul``     ``utils.spmm`` and ``EdgeIndex.matmul``, for sparse adjacencies
+``derived``    self loops and GCN's normalisation, computed once for each edge index
+``relational`` ``RGCNConv`` and ``FastRGCNConv``: what all relations send in one operator
 ``host``       PyG as lazy tensors see it
 ``graphs``     from index tensors to a ``Graph``, found again by provenance or content
 =============  ==========================================================================================
 
 Counted as ``copy.*``, ``mul.*`` and ``message.*`` (the reduction of a message that is a copy, a product of two, anything
-else), ``attention``, ``gather`` (of one operand, for an operation that is the framework's), ``edge_map`` (a message or
+else), ``attention``, ``rgms`` (sums by relation), ``gather`` (of one operand, for an operation that is the framework's), ``edge_map`` (a message or
 scores for such an operation), ``softmax``, ``scatter.*``, ``segment.*``, ``spmm.*`` and ``matmul.*``. A message that the
 framework computes itself is counted once under ``propagate``, with the reason.
 """
@@ -28,9 +30,11 @@ from torch_geometric.nn.conv import MessagePassing
 
 from ..patch import Patches
 from . import inplace  # noqa: F401  (what it has is found by lazy tensors)
+from .derived import FUNCTIONS, LAYERS, kept
 from .gather import lazy_gather
 from .host import GRAPHS
 from .matmul import fused_matmul, fused_spmm
+from .relational import FORWARDS, fused_forward
 from .scatter import fused_scatter, fused_segment, fused_softmax
 
 _patches: Patches | None = None
@@ -45,7 +49,15 @@ def activate() -> None:
     _patches = patches = Patches()
     patches.set(MessagePassing, "_index_select_safe", lazy_gather(MessagePassing._index_select_safe))
     patches.set(EdgeIndex, "matmul", fused_matmul(EdgeIndex.matmul))
+    for layer, original in FORWARDS:
+        patches.set(layer, "forward", fused_forward(original, layer))
     utils = torch_geometric.utils
+    for original in FUNCTIONS:
+        function = _scriptable(kept(original), original)
+        _replaced.append((function, original))
+        for module, name in _globals_that_are(original):
+            if module.__name__.startswith(LAYERS):
+                patches.set(module, name, function)
     for fuse, original in ((fused_spmm, utils.spmm), (fused_scatter, utils.scatter), (fused_segment, utils.segment),
                            (fused_softmax, utils.softmax)):
         function = _scriptable(fuse(original), original)

@@ -13,6 +13,9 @@ first:
 A graph belongs to its two indices. What asks for one end alone (a reduction of edge features) is served by any graph that
 has this index as an end.
 
+A mini-batch's index is never seen again once its tensor is gone, a layer's fresh one is. So of the contents that were found
+in no second tensor yet, and whose tensor is gone, only the last ``TRANSIENT`` are kept.
+
 A pointer or a hash alone is never believed. What PyTorch's version counter does not see (writes through ``.data``,
 through a NumPy array that shares the memory, or from another process) is noticed only if it reaches a sampled entry;
 after such a write call ``gnn_sparse_backend.integrations.pyg.forget()``.
@@ -35,6 +38,9 @@ from ...ops.graph import Graph
 WHOLE = 512
 SAMPLES = 64
 _SAME_SAMPLE = 4  # indices kept under one key: different contents whose samples agree
+TRANSIENT = 64
+MOST = 1024  # contents, however small
+_INPUT = object()  # stands for the edge index itself in what was derived from it: no tensor of the user is kept
 _SIGHTINGS = 4  # tensors remembered for one content: layers often see it in several tensors
 
 
@@ -62,16 +68,20 @@ class _Index:
     """One content of an index tensor, and the graphs that have it as their first index.
 
     copy: the content; None if it is too large to keep. graphs: by kind, second index and shape. ends: for a number of
-    nodes, a graph that has this index as an end, and whether as its rows.
+    nodes, a graph that has this index as an end, and whether as its rows. derived: by second index and computation,
+    tensors that were computed from both, and their versions then. partners: indices that this one shares graphs or
+    tensors with.
     """
 
-    __slots__ = ("key", "copy", "sightings", "graphs", "ends", "nbytes", "__weakref__")
+    __slots__ = ("key", "copy", "sightings", "graphs", "ends", "derived", "partners", "nbytes", "__weakref__")
 
     def __init__(self, key: tuple, copy: Tensor | None):
         self.key, self.copy = key, copy
         self.sightings: list[_Sighting] = []
         self.graphs: dict[tuple, Graph] = {}
         self.ends: dict[int, tuple[Graph, bool]] = {}
+        self.derived: dict[tuple, tuple] = {}
+        self.partners: set[_Index] = set()
         self.nbytes = 0 if copy is None else copy.nbytes + len(key[-1])
 
 
@@ -86,6 +96,7 @@ class GraphStore:
     def __init__(self, capacity: int | None = None):
         self.capacity = default_capacity() if capacity is None else capacity
         self._indices: OrderedDict[tuple, list[_Index]] = OrderedDict()
+        self._transient: OrderedDict[_Index, None] = OrderedDict()
         self._nbytes = 0
         self._lock = threading.RLock()
 
@@ -101,6 +112,7 @@ class GraphStore:
     def clear(self) -> None:
         with self._lock:
             self._indices.clear()
+            self._transient.clear()
             self._nbytes = 0
 
     def find(self, kind: str, first: Tensor, second: Tensor, shape: tuple[int, int], owner: Tensor | None = None) -> Graph:
@@ -139,6 +151,30 @@ class GraphStore:
             return self._add(one, one, "coo", (size, size), index, index)
         return found[0] if found[1] else found[0].transpose()
 
+    def derived(self, edge_index: Tensor, key: tuple, compute: Callable[[], tuple]) -> tuple:
+        """What ``compute`` makes of the two rows of ``edge_index``: the tensors of an earlier call with this content and
+        ``key``, unless somebody has written to them.
+
+        compute: returns tensors and None, which depend on nothing but the content and ``key``.
+        """
+        with self._lock:
+            one, other = self._index(edge_index[0], None), self._index(edge_index[1], None)
+            found = one.derived.get((other, key))
+        if found is not None and _versions(found[0]) == found[1]:
+            return tuple(edge_index if x is _INPUT else x for x in found[0])
+        with torch.inference_mode(False):
+            value = compute()
+        kept = tuple(_INPUT if x is edge_index else x for x in value)
+        with self._lock:
+            if one.copy is not None and self._knows(one) and self._knows(other):
+                nbytes = 0 if found is not None else sum(x.nbytes for x in kept if type(x) is Tensor)
+                one.derived[other, key] = kept, _versions(kept)
+                _pair(one, other)
+                one.nbytes += nbytes
+                self._nbytes += nbytes
+                self._make_room()
+        return value
+
     def _index(self, index: Tensor, owner: Tensor | None) -> _Index:
         """The content of ``index``, which becomes the most recently used. The lock is held."""
         length = index.numel()
@@ -164,6 +200,7 @@ class GraphStore:
                         return known
         for known in same_sample or ():
             if known.copy is not None and np.array_equal(values, known.copy.numpy()):  # 8 times as fast as torch.equal
+                self._transient.pop(known, None)
                 break
         else:
             known = self._new(key, index)
@@ -182,6 +219,14 @@ class GraphStore:
         self._nbytes += known.nbytes
         if len(same_sample) > _SAME_SAMPLE:
             self._drop(same_sample[0])
+        if len(self._indices) > MOST:
+            self._drop(next(iter(self._indices.values()))[0])
+        if index.numel() > WHOLE:
+            self._transient[known] = None
+            if len(self._transient) > TRANSIENT:
+                oldest, _ = self._transient.popitem(last=False)
+                if all(sighting.owner() is None for sighting in oldest.sightings):
+                    self._drop(oldest)
         return known
 
     def _add(self, one: _Index, other: _Index, kind: str, shape: tuple[int, int], first: Tensor, second: Tensor) -> Graph:
@@ -199,6 +244,7 @@ class GraphStore:
             known = one.graphs.setdefault((kind, other, shape), graph)
             if known is not graph:
                 return known
+            _pair(one, other)
             if kind == "coo":
                 one.ends[shape[0]] = graph, True
                 if other is not one:
@@ -207,9 +253,12 @@ class GraphStore:
                 nbytes = 2 * graph.indices.element_size() * (2 * graph.num_edges + sum(shape))
                 one.nbytes += nbytes
                 self._nbytes += nbytes
-            while self._nbytes > self.capacity:
-                self._drop(next(iter(self._indices.values()))[0])
+            self._make_room()
         return graph
+
+    def _make_room(self) -> None:
+        while self._nbytes > self.capacity:
+            self._drop(next(iter(self._indices.values()))[0])
 
     def _knows(self, index: _Index) -> bool:
         return index in self._indices.get(index.key, ())
@@ -222,15 +271,19 @@ class GraphStore:
         same_sample.remove(index)
         if not same_sample:
             del self._indices[index.key]
+        self._transient.pop(index, None)
         self._nbytes -= index.nbytes
         gone = set(index.graphs.values())
         index.graphs.clear()
         index.ends.clear()
-        for same_sample in self._indices.values():
-            for other in same_sample:
-                lost = [key for key in other.graphs if key[1] is index]
-                gone.update(other.graphs.pop(key) for key in lost)
-                other.ends = {size: end for size, end in other.ends.items() if end[0] not in gone}
+        index.derived.clear()
+        for other in index.partners:
+            other.partners.discard(index)
+            lost = [key for key in other.graphs if key[1] is index]
+            gone.update(other.graphs.pop(key) for key in lost)
+            other.derived = {key: value for key, value in other.derived.items() if key[0] is not index}
+            other.ends = {size: end for size, end in other.ends.items() if end[0] not in gone}
+        index.partners.clear()
 
     def _forgetter(self, index: _Index) -> Callable:
         store, this = weakref.ref(self), weakref.ref(index)
@@ -241,6 +294,16 @@ class GraphStore:
                     store()._drop(this())
 
         return forget
+
+
+def _pair(one: _Index, other: _Index) -> None:
+    if one is not other:
+        one.partners.add(other)
+        other.partners.add(one)
+
+
+def _versions(tensors: tuple) -> tuple:
+    return tuple(x._version if type(x) is Tensor else None for x in tensors)
 
 
 def _build(kind: str, first: Tensor, second: Tensor, shape: tuple[int, int]) -> Graph:

@@ -1,4 +1,4 @@
-"""Tables of the SpMM benchmark's report (plain values, times in seconds)."""
+"""Tables of the report of an operator's benchmark (plain values, times in seconds)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _per_call_table(results: dict) -> Table:
 
 def _print_small_and_slow(summary: dict, console: Console) -> None:
     threshold = summary["small_graph_edges"]
-    console.print(f"Cells of more than {threshold:,} edges under 0.9 of the best peer: {len(summary['slow'])}")
+    console.print(f"Cells of more than {threshold:,} edges where the best peer is faster: {len(summary['slow'])}")
     for cell in summary["slow"]:
         console.print(f"  {cell['where']}: {cell['speedup']:.2f}")
     if summary["small"]:

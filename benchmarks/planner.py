@@ -1,0 +1,234 @@
+"""How good the planner's choices are: ``python -m benchmarks.planner``.
+
+On every graph and width, for a sum and a weighted sum: the time of the plan that is chosen without any measurement on that
+graph, of the best plan (all that are worth trying, one after the other: exhaustive), and of the one kernel that is best for all
+cells together. Regret is planned over best, minus one. Then how the cost of a kernel grows with the number of edges.
+
+The constants of the cost model are measured first, into a database of this run; none of the user's measurements is used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks import cli, graphs, machine, report
+from benchmarks.budget import Budget
+from gnn_sparse_backend import Graph
+from gnn_sparse_backend.ops.calibration import calibrate
+from gnn_sparse_backend.ops.tunable import Task
+from gnn_sparse_backend.ops.tune import compile_plans, problem_of_task, time_plans
+from gnn_sparse_backend.planner.candidates import trials
+from gnn_sparse_backend.planner.choose import choose, describe
+from gnn_sparse_backend.planner.database import PlanDatabase, database
+from gnn_sparse_backend.planner.plan import Plan
+from gnn_sparse_backend.planner.spmm import GROUPS_PER_THREAD
+
+OPS = ("sum", "weighted_sum")
+WIDTHS = (1, 4, 32, 64, 128, 256, 512)
+# Kernels that one might use for everything; each is measured in every cell.
+SINGLE = (Plan(1), Plan(2), Plan(2, prefetch=8), Plan(2, reduction="parallel"))
+# Compiling is not measuring.
+_COMPILE_SECONDS = 120.0
+
+
+def measure_cell(graph: Graph, name: str, op: str, width: int, budget: float) -> dict:
+    """One cell as plain values, times in seconds."""
+    task = Task(op, "forward", graph, width, torch.float32)
+    problem = problem_of_task(task)
+    choice = choose(problem, lambda: "")
+    single = {_label(plan): _with_groups(plan, problem.threads) for plan in SINGLE}
+    compile_plans([task], time.perf_counter() + _COMPILE_SECONDS)
+    plans = dict.fromkeys((choice.plan, *trials(problem), *single.values()))
+    seconds = time_plans(task, plans, time.perf_counter() + budget)
+    best = min(seconds, key=seconds.get)
+    predicted = {plan: cost.seconds for plan, cost in choice.predicted}
+    return {
+        "graph": name, "op": op, "width": width, "source": choice.source, "complete": len(seconds) == len(plans),
+        "planned": describe(choice.plan), "planned_seconds": seconds[choice.plan],
+        "rules_seconds": seconds.get(trials(problem)[0]),
+        "predicted_seconds": predicted[choice.plan],
+        "best": describe(best), "best_seconds": seconds[best], "regret": seconds[choice.plan] / seconds[best] - 1,
+        "single_seconds": {label: seconds[plan] for label, plan in single.items() if plan in seconds},
+        "seconds": {describe(plan): taken for plan, taken in seconds.items()},
+    }
+
+
+def measure_growth(edges: int, width: int, degree: int, seed: int, budget: float) -> dict:
+    """The planned time of a sum on uniformly random columns, at so many edges."""
+    rows = max(1, edges // degree)
+    rng = np.random.default_rng(seed)
+    indices = torch.from_numpy(rng.integers(0, rows, rows * degree, dtype=np.int32))
+    indptr = torch.arange(0, rows * degree + 1, degree)
+    task = Task("sum", "forward", Graph.from_csr(indptr, indices, (rows, rows), trusted=True), width, torch.float32)
+    choice = choose(problem_of_task(task), lambda: "")
+    begin = time.perf_counter()
+    seconds = time_plans(task, [choice.plan], begin + budget)[choice.plan]
+    predicted = dict(choice.predicted)[choice.plan].seconds
+    return {"edges": rows * degree, "width": width, "degree": degree, "plan": describe(choice.plan), "seconds": seconds,
+            "predicted_seconds": predicted, "nanoseconds_per_edge": seconds / (rows * degree) * 1e9}
+
+
+def run(names: Sequence[str], widths: Sequence[int], edges: Sequence[int], *, budget: float, threads: int, seed: int,
+        begin: Callable[[str], None] = lambda cell: None) -> dict:
+    """Measure everything; the report as plain values, times in seconds. ``begin`` is called at each cell's beginning."""
+    description = machine.describe(threads)
+    with tempfile.TemporaryDirectory() as scratch, database.using(PlanDatabase(Path(scratch) / "plans.json")) as plans:
+        begin("measuring this machine")
+        units = calibrate(threads)
+        cells, skipped = [], {}
+        places = list(itertools.product(names, OPS, widths))
+        shares = Budget(budget, {**{place: _weight(place) for place in places},
+                                 **{("growth", count): count ** 0.5 for count in edges}})
+        for name in names:
+            try:
+                loaded = graphs.load(name, seed)
+            except graphs.Unavailable as missing:
+                skipped[name] = str(missing)
+                continue
+            graph = Graph.from_csr(loaded.indptr, loaded.indices, loaded.shape, trusted=True)
+            for place in (place for place in places if place[0] == name):
+                begin(", ".join(map(str, place)))
+                cells.append(measure_cell(graph, *place, shares.take(place)))
+        growth = []
+        for count in edges:
+            begin(f"growth: {count:,} edges")
+            growth.append(measure_growth(count, 32, 16, seed, shares.take(("growth", count))))
+        assert not plans.records(), "nothing may be known of these graphs"
+    return {"machine": description, "units": units, "cells": cells, "growth": growth, "skipped": skipped,
+            "summary": summarise(cells)}
+
+
+def summarise(cells: Sequence[Mapping]) -> dict:
+    """Regret of the plan, of the rules alone, and of the single kernel that is best over all cells, with the worst cells.
+
+    Means are arithmetic, of planned over best minus one. An empty dict without cells.
+    """
+    if not cells:
+        return {}
+    common = set.intersection(*(set(cell["single_seconds"]) for cell in cells))
+    best = min(sorted(common), key=lambda name: sum(np.log(cell["single_seconds"][name]) for cell in cells), default=None)
+    single = [cell["single_seconds"][best] / cell["best_seconds"] - 1 for cell in cells] if best else []
+    rules = [cell["rules_seconds"] / cell["best_seconds"] - 1 for cell in cells if cell["rules_seconds"]]
+    worst = sorted(cells, key=lambda cell: -cell["regret"])[:5]
+    return {
+        "cells": len(cells), "mean_regret": statistics.fmean(cell["regret"] for cell in cells),
+        "worst_regret": worst[0]["regret"],
+        "mean_regret_of_rules": statistics.fmean(rules) if rules else None, "worst_regret_of_rules": max(rules, default=None),
+        "single_kernel": best, "mean_regret_of_single": statistics.fmean(single) if single else None,
+        "worst_regret_of_single": max(single, default=None),
+        "worst": [{key: cell[key] for key in ("graph", "op", "width", "regret", "planned", "best")} for cell in worst],
+    }
+
+
+def show(results: Mapping, console) -> None:
+    """A row per cell, then the regrets, then the growth."""
+    console.print(machine.one_line(results["machine"]))
+    if (warning := machine.busy(results["machine"])) is not None:
+        console.print(f"[yellow]{warning}[/]")
+    table = report.table("Planned and best plan, milliseconds a call", ("graph", "operator"),
+                         ("width", "planned", "predicted", "rules", "best", "regret", "plan", "best plan"))
+    for cell in results["cells"]:
+        table.add_row(cell["graph"], cell["op"], str(cell["width"]),
+                      *(report.milliseconds(cell[f"{what}_seconds"]) for what in ("planned", "predicted", "rules", "best")),
+                      report.percent(cell["regret"]), cell["planned"], "same" if cell["best"] == cell["planned"] else cell["best"])
+    console.print(table)
+    summary = results["summary"]
+    if summary:
+        console.print(f"[bold]Regret over {summary['cells']} cells: mean {report.percent(summary['mean_regret'])}, worst "
+                      f"{report.percent(summary['worst_regret'])}[/]; rules alone: "
+                      f"{report.percent(summary['mean_regret_of_rules'])}, {report.percent(summary['worst_regret_of_rules'])}; "
+                      f"one kernel for all ({summary['single_kernel']}): {report.percent(summary['mean_regret_of_single'])}, "
+                      f"{report.percent(summary['worst_regret_of_single'])}")
+    table = report.table("Growth: a sum over 16 random neighbours", (),
+                         ("edges", "width", "ms", "predicted, ms", "ns an edge", "plan"))
+    for row in results["growth"]:
+        table.add_row(f"{row['edges']:,}", str(row["width"]), report.milliseconds(row["seconds"]),
+                      report.milliseconds(row["predicted_seconds"]), f"{row['nanoseconds_per_edge']:.2f}", row["plan"])
+    console.print(table)
+    for name, reason in results["skipped"].items():
+        console.print(f"[yellow]{name} skipped:[/] {reason}")
+
+
+def draw(results: Mapping, path: Path) -> Path:
+    """Regret by width, a line for each graph and operator, and the growth of the cost. Returns the path."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 4.5))
+    for name, op in dict.fromkeys((cell["graph"], cell["op"]) for cell in results["cells"]):
+        points = [(cell["width"], 100 * cell["regret"]) for cell in results["cells"] if (cell["graph"], cell["op"]) == (name, op)]
+        left.plot(*zip(*points), marker="o", linestyle="-" if op == "sum" else "--", label=f"{name}, {op}")
+    left.set(xscale="log", xlabel="features", ylabel="regret, %", title="time of the plan over that of the best")
+    left.axhline(10, color="black", linewidth=1)
+    if results["cells"]:
+        left.legend(fontsize="x-small", ncols=2)
+    edges = [row["edges"] for row in results["growth"]]
+    for what, label in (("seconds", "measured"), ("predicted_seconds", "predicted")):
+        right.plot(edges, [row[what] / row["edges"] * 1e9 for row in results["growth"]], marker="o", label=label)
+    right.set(xscale="log", yscale="log", xlabel="edges", ylabel="nanoseconds an edge", title="growth of the cost, 32 features")
+    right.legend()
+    for panel in (left, right):
+        panel.grid(alpha=0.3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+    return path
+
+
+def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = cli.parser(__doc__.split("\n")[0], budget=600)
+    parser.add_argument("--graphs", nargs="+", default=list(graphs.DEFAULT), choices=list(graphs.RECIPES), metavar="GRAPH")
+    parser.add_argument("--widths", nargs="+", type=cli.positive_int, default=list(WIDTHS), metavar="F")
+    parser.add_argument("--edges", nargs="+", type=cli.positive_int, default=[10**k for k in range(4, 9)], metavar="E",
+                        help="sizes of the growth")
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.graphs, options.widths, options.edges = ["cora", "pubmed", "wordnet"], [4, 64], [10**4, 10**5, 10**6]
+        options.budget = min(options.budget, 45)
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, print the tables, write ``planner.json`` and ``planner.png``."""
+    options = arguments(argv)
+    console = cli.start(options)
+    total = 1 + len(options.graphs) * len(OPS) * len(options.widths) + len(options.edges)
+    with report.progress(console, total) as begin:
+        results = run(options.graphs, options.widths, options.edges, budget=options.budget, threads=options.threads,
+                      seed=options.seed, begin=begin)
+    show(results, console)
+    path = machine.write_json(options.out / "planner.json", results)
+    console.print(f"written: {path}, {draw(results, options.out / 'planner.png')}")
+    return 0
+
+
+def _label(plan: Plan) -> str:
+    """The name of a kernel that is the same in every cell."""
+    return describe(plan).replace("2 groups", "groups")
+
+
+def _with_groups(plan: Plan, threads: int) -> Plan:
+    return plan if plan.groups == 1 else replace(plan, groups=GROUPS_PER_THREAD * threads)
+
+
+def _weight(place: tuple) -> float:
+    """Time for a cell: by the root of its work, so that small cells still get enough rounds."""
+    name, _, width = place
+    return (graphs.RECIPES[name].edges * width) ** 0.5
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

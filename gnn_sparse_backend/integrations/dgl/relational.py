@@ -1,0 +1,101 @@
+"""``RelGraphConv`` of DGL: the message, a product with the matrix of the edge's relation, and its sum, in one operator.
+
+The layer's ``forward`` stays DGL's. What is taken over is its ``update_all``: a message that is the layer's own method,
+summed. DGL gathers a row for every edge, multiplies it, and adds up what comes out.
+"""
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+
+import torch
+from dgl.core import is_builtin
+from torch import Tensor
+
+from ...ops.rgms import rgms
+from ..counters import fallback, ours
+from ..relations import relations_of
+from .lazy_edges import computed
+from .operands import refuse
+from .structure import only_graph_of
+
+_LAYER = "dgl.nn.pytorch.conv.relgraphconv"
+_INDEX = (torch.int32, torch.int64)
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def make_messages(original: Callable) -> Callable:
+    """``dgl.core.message_passing`` of ``RelGraphConv`` in one operator."""
+
+    @functools.wraps(original)
+    def message_passing(g, mfunc, rfunc, afunc):
+        layer = _layer_of(mfunc)
+        if layer is None:
+            return original(g, mfunc, rfunc, afunc)
+        found = _sums(layer, g, rfunc, afunc)
+        if type(found) is str:
+            fallback("dgl", "rgms", found)
+            return original(g, mfunc, rfunc, afunc)
+        ours("dgl", "rgms")
+        return {rfunc.out_field: found}
+
+    return message_passing
+
+
+def _layer_of(mfunc):
+    """The layer whose message this is."""
+    module = sys.modules.get(_LAYER)
+    if module is None or getattr(mfunc, "__func__", None) is not module.RelGraphConv.message:
+        return None
+    return mfunc.__self__
+
+
+def _sums(layer, g, rfunc, afunc) -> Tensor | str:
+    if afunc is not None or not is_builtin(rfunc) or rfunc.name != "sum" or rfunc.msg_field != "m":
+        return "the messages are not just summed"
+    h, types = g.srcdata.get("h"), g.edata.get("etype")
+    if isinstance(h, Tensor):
+        h = computed(h, "rgms")
+    reason = refuse(h)
+    if reason is not None:
+        return reason
+    weight = _weight(layer.linear_r, h)
+    if type(weight) is str:
+        return weight
+    norm = g.edata.get("norm")
+    if norm is not None:
+        norm = computed(norm, "rgms")
+        if refuse(norm) is not None or norm.dtype is not h.dtype or norm.shape != (g.num_edges(), 1):
+            return "norm is not one number per edge of the features' type"
+    if type(types) is not Tensor or types.dtype not in _INDEX or types.dim() != 1 or not types.is_cpu:
+        return "the edge types are no vector of integers"
+    graph = only_graph_of(g._graph)
+    if graph is None:
+        return "several edge types"
+    if graph.num_edges == 0:
+        return "no edges"
+    try:
+        relations = relations_of(graph, types, layer.linear_r.num_types)
+    except ValueError:
+        return "an edge type is out of range"
+    return rgms(relations, h, weight, norm)
+
+
+def _weight(linear, h: Tensor):
+    """The matrices of a ``TypedLinear`` as ``rgms`` takes them, or why it does not."""
+    module = sys.modules[_LAYER]
+    if type(linear) is not module.TypedLinear or any(getattr(linear, hooks, None) for hooks in _HOOKS):
+        return "the linear layer is the user's, or has hooks"
+    w = linear.W
+    if refuse(w) is not None or w.dtype is not h.dtype:
+        return "operands of two types or devices"
+    if h.dim() != 2 or h.shape[1] != linear.in_size:
+        return "the shapes do not fit"
+    if linear.regularizer is None:
+        return w
+    if linear.regularizer == "basis":
+        return linear.coeff, w
+    if linear.regularizer == "bdd":
+        return w.view(linear.num_types, linear.num_bases, linear.submat_in, linear.submat_out)
+    return "unknown regularizer"

@@ -1,0 +1,149 @@
+"""``RGCNConv`` and ``FastRGCNConv`` of PyG: what all relations send, in one operator.
+
+The layers loop over relations, or copy a matrix for every edge. Means are by relation, as PyG's documentation has them; with
+``pyg-lib`` PyG's own faster path divides by nothing instead, which is not imitated.
+"""
+from __future__ import annotations
+
+import functools
+from types import FunctionType
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch_geometric.nn.conv import FastRGCNConv, RGCNConv
+
+from ...ops.checks import FLOATING, plain_tensor
+from ...ops.graph import Graph
+from ...ops.rel_graph import RelGraph
+from ...ops.rgms import rgms
+from ...ops.spmm import spmm
+from ..counters import fallback, ours
+from ..lazy import transformed
+from ..relations import relations_of
+from .host import GRAPHS
+
+_REDUCES = {"add": "sum", "sum": "sum", "mean": "mean"}
+_HOOKS = ("_propagate_forward_pre_hooks", "_propagate_forward_hooks", "_message_forward_pre_hooks", "_message_forward_hooks",
+          "_aggregate_forward_pre_hooks", "_aggregate_forward_hooks", "_message_and_aggregate_forward_pre_hooks",
+          "_message_and_aggregate_forward_hooks", "_edge_update_forward_pre_hooks", "_edge_update_forward_hooks")
+_METHODS = ("message", "aggregate", "update", "message_and_aggregate")
+
+
+def fused_forward(original, kind: type):
+    """``forward`` of ``RGCNConv`` or ``FastRGCNConv``, the class ``kind``."""
+
+    def forward(self, x, edge_index, edge_type=None):
+        found = _sums(self, kind, x, edge_index, edge_type)
+        if type(found) is str:
+            fallback("pyg", "rgms", found)
+            return original(self, x, edge_index, edge_type)
+        ours("pyg", "rgms")
+        out, ends = found
+        if kind is RGCNConv:  # which adds to zeros of the default type
+            out = out.to(torch.promote_types(out.dtype, torch.get_default_dtype()))
+        else:
+            self.fuse = False
+        if self.root is not None:
+            out = out + (ends @ self.root if ends.is_floating_point() else self.root[ends])
+        return out if self.bias is None else out + self.bias
+
+    return _with_names_of(original, forward)
+
+
+def _with_names_of(original, function):
+    """``function`` in the place of ``original``, whose source ``torch.jit.script`` then compiles, names and all."""
+    names = {**original.__globals__, **function.__globals__}
+    made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    return functools.wraps(original)(made)
+
+
+def _sums(layer, kind: type, x, edge_index, edge_type):
+    """(what the relations send to each destination, the features or numbers of the destinations), or why not."""
+    reason = transformed() or _why_not_layer(layer, kind) or _why_not_edges(edge_index, edge_type)
+    if reason is not None:
+        return reason
+    sources, ends = x if isinstance(x, tuple) else (x, None)
+    embedded = sources is None
+    if embedded:
+        sources = torch.arange(layer.in_channels_l)
+    ends = sources if not isinstance(x, tuple) else ends
+    reason = _why_not_features(layer, sources) or _why_not_features(layer, ends)
+    if reason is not None:
+        return reason
+    if sources.is_floating_point() is not ends.is_floating_point():
+        return "features at one end, numbers at the other"
+    index, edge_type = plain_tensor(edge_index), plain_tensor(edge_type)
+    try:
+        graph = GRAPHS.find("coo", index[1], index[0], (ends.shape[0], sources.shape[0]))
+        relations = relations_of(graph, edge_type, layer.num_relations)
+    except ValueError:
+        return "an index is out of range"
+    reduce = _REDUCES[layer.aggr]
+    if not sources.is_floating_point():
+        # FastRGCNConv takes the number of the node, whatever its feature says
+        return _embedded(layer, relations, None if embedded or kind is FastRGCNConv else sources, reduce), ends
+    weight = layer.weight if layer.num_bases is None else (layer.comp, layer.weight)
+    return rgms(relations, sources, weight, reduce=reduce), ends
+
+
+def _embedded(layer, relations: RelGraph, numbers: Tensor | None, reduce: str) -> Tensor:
+    """The sum where a source has the row of each matrix that its number says: no product at all."""
+    weight = layer.weight
+    if layer.num_bases is not None:
+        weight = (layer.comp @ weight.flatten(1)).view(layer.num_relations, *weight.shape[1:])
+    count = weight.shape[1]
+
+    def make() -> Graph:
+        column = relations.source.long()
+        column = column if numbers is None else numbers.long().index_select(0, column)
+        shape = (relations.shape[0], relations.num_relations * count)
+        return Graph.from_coo(relations.destination, column + relations.relation.long() * count, shape)
+
+    graph = relations._once(("embedded", count), make) if numbers is None else make()
+    scale = relations.mean_scale(weight.dtype) if reduce == "mean" else None
+    return spmm(graph, weight.flatten(0, 1), scale)
+
+
+def _why_not_layer(layer, kind: type) -> str | None:
+    if layer.aggr not in _REDUCES:
+        return f"the reduction is {layer.aggr!r}"
+    if any(getattr(type(layer), name) is not getattr(kind, name) for name in _METHODS):
+        return "the layer's methods are the user's"
+    if any(getattr(layer, hooks, None) for hooks in _HOOKS):
+        return "the layer has hooks"
+    if layer.explain or layer.decomposed_layers != 1 or layer.flow != "source_to_target" or layer.node_dim not in (0, -2):
+        return "the layer is explained, decomposed or runs against its edges"
+    for parameter in (layer.weight, layer.comp):
+        if parameter is not None and (type(parameter) not in (Tensor, Parameter) or not parameter.is_cpu
+                                      or parameter.dtype not in FLOATING):
+            return "the weights are no dense numbers on the CPU"
+    return None
+
+
+def _why_not_edges(edge_index, edge_type) -> str | None:
+    if not isinstance(edge_index, Tensor) or edge_index.layout is not torch.strided:
+        return f"the edge index is a {type(edge_index).__name__}"
+    if not isinstance(edge_type, Tensor) or edge_type.dtype not in (torch.int32, torch.int64):
+        return "the edge types are no integers"
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_type.shape != edge_index.shape[1:]:
+        return "the edge types are not one per edge"
+    if not edge_index.is_cpu or not edge_type.is_cpu:
+        return f"the edge index is on {edge_index.device.type}"
+    return None
+
+
+def _why_not_features(layer, x) -> str | None:
+    if type(x) not in (Tensor, Parameter):
+        return f"the features are a {type(x).__name__}"
+    if not x.is_cpu or x.layout is not torch.strided:
+        return "the features are not dense, or not on the CPU"
+    if x.is_floating_point():
+        return None if x.dim() == 2 and x.dtype is layer.weight.dtype else "the features are no matrix of the weights' type"
+    if x.dtype not in (torch.int32, torch.int64) or x.dim() != 1:
+        return "the numbers of nodes are no vector of integers"
+    return "blocks of features that are numbers" if layer.num_blocks is not None else None
+
+
+FORWARDS = tuple((kind, kind.forward) for kind in (RGCNConv, FastRGCNConv))
+"""The layers, and what their ``forward`` was."""

@@ -1,0 +1,104 @@
+"""``RelGraphConv`` with the backend and without: one operator of ours, the same outputs and gradients."""
+import dgl
+import dgl.nn.pytorch as dglnn
+import pytest
+import torch
+
+import gnn_sparse_backend as gsb
+from dgl_oracle import agree, calls, multigraph, normal
+from test_dgl_layers import OnGraph
+
+OURS = {"rgms": (1, {})}
+KINDS = torch.arange(40) % 3
+
+
+def layer(*arguments, **options):
+    torch.manual_seed(0)
+    return dglnn.RelGraphConv(*arguments, **options).double()
+
+
+def counted(conv, graph, kinds, *inputs, **options):
+    """Calls of a step: feature matrix first, then the norm if any."""
+    call = lambda conv, graph, x, *norm: conv(graph, x, kinds, *norm, **options)
+    return agree(OnGraph(conv, graph, call), *inputs)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("options", [{}, {"layer_norm": True, "activation": torch.relu}, {"self_loop": False, "bias": False}],
+                         ids=["plain", "layer norm", "bare"])
+@pytest.mark.parametrize("regularizer", [None, "basis", "bdd"])
+@pytest.mark.parametrize("idtype", [torch.int32, torch.int64], ids=str)
+def test_layer(regularizer, options, norm, idtype):
+    inputs = [normal(9, 6), *([normal(40, 1, seed=2)] if norm else [])]
+    conv = layer(6, 12, 3, regularizer, 2, **options)
+    assert counted(conv, multigraph(9, 40, idtype=idtype), KINDS, *inputs) == OURS
+
+
+@pytest.mark.parametrize("regularizer", [None, "basis"])
+def test_presorted(regularizer):
+    assert counted(layer(6, 12, 5, regularizer), multigraph(9, 40), KINDS.sort().values, normal(9, 6), presorted=True) == OURS
+
+
+def test_relations_without_edges_and_one_relation():
+    graph = multigraph(9, 40)
+    assert counted(layer(6, 4, 50), graph, KINDS * 20, normal(9, 6)) == OURS
+    assert counted(layer(6, 4, 1), graph, KINDS * 0, normal(9, 6)) == OURS
+
+
+def test_block():
+    block = dgl.to_block(dgl.in_subgraph(multigraph(30, 90), torch.arange(5)), torch.arange(5))
+    kinds = torch.arange(block.num_edges()) % 3
+    assert counted(layer(6, 4, 3), block, kinds, normal(block.num_src_nodes(), 6)) == OURS
+
+
+def test_a_norm_that_the_graph_has_already():
+    graph = multigraph(9, 40)
+    graph.edata["norm"] = normal(40, 1, seed=3)
+    assert counted(layer(6, 4, 3), graph, KINDS, normal(9, 6)) == OURS
+
+
+class Own(dglnn.RelGraphConv):
+    def message(self, edges):
+        return {"m": edges.src["h"]}
+
+
+@pytest.mark.parametrize("reason, make", [
+    ("the linear layer is the user's, or has hooks", "hooked"), ("no edges", "empty"),
+    ("norm is not one number per edge of the features' type", "wide norm")])
+def test_falls_back(reason, make):
+    graph, conv, inputs, kinds = multigraph(9, 40), layer(6, 4, 3), [normal(9, 6)], KINDS
+    if make == "hooked":
+        conv.linear_r.register_forward_hook(lambda module, given, out: out * 2)
+    elif make == "empty":
+        graph, kinds = dgl.graph(([], []), num_nodes=9), KINDS[:0]
+    else:
+        inputs.append(normal(40, 4, seed=2))
+    assert counted(conv, graph, kinds, *inputs)["rgms"] == (0, {reason: 1})
+
+
+def test_a_message_of_the_users_is_theirs():
+    torch.manual_seed(0)
+    assert "rgms" not in counted(Own(6, 6, 3).double(), multigraph(9, 40), KINDS, normal(9, 6))
+
+
+def test_an_edge_type_out_of_range_is_an_error_as_before():
+    graph, conv = multigraph(9, 40), layer(6, 4, 2)
+    with gsb.enabled("dgl"), pytest.raises((RuntimeError, IndexError)):
+        conv(graph, normal(9, 6), KINDS)
+    assert calls()["rgms"] == (0, {"an edge type is out of range": 1})
+
+
+def test_relations_are_found_again_and_noticed_when_they_change(monkeypatch):
+    made = []
+    original = gsb.RelGraph.from_graph.__func__
+    monkeypatch.setattr(gsb.RelGraph, "from_graph", classmethod(lambda cls, *given: made.append(1) or original(cls, *given)))
+    graph, conv, x, kinds = multigraph(9, 40), layer(6, 4, 3), normal(9, 6), KINDS.clone()
+    with gsb.enabled("dgl"):
+        for _ in range(3):
+            conv(graph, x, kinds)
+        conv(graph, x, kinds.clone())
+        assert len(made) == 1
+        kinds[5] = (kinds[5] + 1) % 3
+        changed = conv(graph, x, kinds)
+        assert len(made) == 2
+    torch.testing.assert_close(changed, conv(graph, x, kinds))
