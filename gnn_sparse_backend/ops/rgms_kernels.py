@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ..compiler.programs.rgms import RgmsSpec
-from ..planner.rgms import (RelationCounts, cost_per_pair, order_of, panel_pairs, part_limit, rgms_kernel, row_task_count,
-                            sum_by_columns)
+from ..planner.rgms import (RelationCounts, column_tile_of, cost_per_pair, order_of, panel_pairs, part_limit, rgms_kernel,
+                            row_task_count, sum_by_columns)
 from .form import form
 from .graph import Graph
 from .grouped_kernels import run_grouped_mm
@@ -55,7 +55,8 @@ def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: boo
     if order == "transform":
         other = rel.side(not transposed)
         products = _grouped(other, x, w, other.pairs.row)
-        graph = side.once("pairs_of_edges", lambda: Graph.from_coo(side.arrays[0], other.pair_of_edge, (rows, other.pairs.count)))
+        graph = side.once("pairs_of_edges", lambda: Graph.from_coo(
+            side.arrays[0], other.pair_of_edge, (rows, other.pairs.count)))
         return _summed(graph, products, weight)
     if order == "aggregate":
         return _summed(side.pairs_of_rows, _grouped(side, _summed(side.edges_of_pairs, x, weight), w), None)
@@ -101,13 +102,15 @@ def _fused(rel: RelGraph, side: Side, counts: RelationCounts, x: Tensor, w: Tens
     relations, blocks, in_features, out_features = w.shape
     wide = wide_type(x.dtype)
     most = panel_pairs(blocks * in_features, wide.itemsize)
-    tasks = row_task_count(counts, relations, blocks * in_features * out_features, torch.get_num_threads())
+    threads = torch.get_num_threads()
+    tasks = row_task_count(counts, relations, blocks * in_features, blocks * out_features, threads)
     cost = cost_per_pair(in_features, out_features, x.itemsize)
     row_ptr, panels = side.row_tasks(tasks, most, cost)
     weight = _position_weight(rel, side, ("rows", tasks, most), panels.edge_ids, a, mean, wide)
-    x, w = kernel_ready(x), kernel_ready(w).contiguous()
+    x, w = kernel_ready(x), kernel_ready(_tiled(w, column_tile_of(out_features, type_name(x.dtype))).contiguous())
     out = empty(x if x.dtype is wide else x.new_empty(0, dtype=wide), side.sizes[0], blocks * out_features)
-    entry = _entry("product", in_features, out_features, blocks, most, weight is not None, x.dtype, panels.row.dtype, tasks > 1)
+    entry = _entry("product", in_features, out_features, blocks, most, weight is not None, x.dtype, panels.row.dtype,
+                   tasks > 1 and threads > 1)
     entry(tasks, panels.size.numel(), panels.row.numel(), x.shape[0], rel.num_edges, relations, side.sizes[0],
           panels.panel_ptr, panels.pair_ptr, panels.indptr, panels.indices, row_ptr, panels.size, panels.row,
           *([] if weight is None else [weight]), x, row_ptr[:-1], panels.relation, w, out)
@@ -132,7 +135,8 @@ def _outer(rel: RelGraph, side: Side, counts: RelationCounts, x: Tensor, g: Tens
     out = x.new_empty((slots, blocks, in_features, out_features), dtype=wide)
     if tasks - more.numel() < rel.num_relations:
         out[:rel.num_relations].zero_()  # relations without edges
-    entry = _entry("sum", in_features, out_features, blocks, most, weight is not None, x.dtype, panels.row.dtype, tasks > 1)
+    parallel = tasks > 1 and torch.get_num_threads() > 1
+    entry = _entry("sum", in_features, out_features, blocks, most, weight is not None, x.dtype, panels.row.dtype, parallel)
     entry(tasks, panels.size.numel(), panels.row.numel(), x.shape[0], rel.num_edges, slots, g.shape[0],
           panels.panel_ptr, panels.pair_ptr, panels.indptr, panels.indices, panels.size, panels.row,
           *([] if weight is None else [weight]), x, slot, g, out)
@@ -148,6 +152,15 @@ def _slots(relation: Tensor, relations: int) -> tuple[Tensor, Tensor]:
     again[1:] = relation[1:] == relation[:-1]
     later = relations + again.cumsum(0) - 1
     return torch.where(again, later, relation.long()).to(relation.dtype), relation[again].long()
+
+
+def _tiled(w: Tensor, tile: int) -> Tensor:
+    """(relations, blocks, F_in * F_out): the columns of each matrix in tiles, rows of one tile after the other."""
+    whole = w.shape[3] // tile * tile
+    if w.shape[3] <= tile:
+        return w.flatten(2)
+    tiles = w[..., :whole].unflatten(3, (-1, tile)).transpose(2, 3).flatten(2)
+    return tiles if whole == w.shape[3] else torch.cat([tiles, w[..., whole:].flatten(2)], 2)
 
 
 def _grouped(side: Side, x: Tensor, w: Tensor, at: Tensor | None = None) -> Tensor:

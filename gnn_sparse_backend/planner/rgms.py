@@ -10,8 +10,8 @@ edges (counts decide; SparseTIR, section 4.4 has the fused one):
 Rules, each with the measurement behind it in docs/performance.md:
 
 - ``transform`` where it costs less by a margin: it stores Q x F_out. Never ``aggregate``, which is there to compare with.
-- Tasks of a product are ranges of rows: so few that a relation has a panel's worth of pairs in most of them, but enough
-  for the threads to share.
+- Tasks of a product are ranges of rows that stay in the second-level cache, and enough for the threads to share; but so
+  few that a relation has some panels of pairs in each.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ..compiler.compile import compile_program
 from ..compiler.kernels.kernel import Kernel
 from ..compiler.programs.operands import ACCUMULATOR
 from ..compiler.programs.rgms import RgmsSpec, rgms_product, rgms_sum
-from ..compiler.schedule.cpu import CpuSchedule
-from ..compiler.target import host_target
+from ..compiler.schedule.cpu import CpuSchedule, Prefetch
+from ..compiler.target import Target, host_target
 from ..compiler.transform.tile import tile_axis
 from .grouped import column_tile
 from .spmm import GROUPS_PER_THREAD, SERIAL_WORK
@@ -36,7 +36,11 @@ _BYTES = {"float64": 8, "float32": 4}
 BLOCK_ROWS = 4
 # Bytes of the sums of a panel, and pairs of one at most: they stay in the first-level cache beside a tile of the matrix.
 PANEL_BYTES = 8 << 10
-LONGEST_PANEL = 32
+LONGEST_PANEL = 16
+# Edges that the gathers of a panel run ahead: sums of a pair are short, so rows of the next pairs are on their way too.
+GATHER_AHEAD = 16
+# Bytes of the rows that a task adds to: they stay in the second-level cache while the relations take turns.
+ROW_BYTES = 256 << 10
 # Vectors that a sum over the edges of a pair holds at a time.
 PIECE_VECTORS = 8
 # Multiply-adds that take as long as fetching one byte of a gathered row.
@@ -90,14 +94,16 @@ def panel_pairs(features: int, itemsize: int) -> int:
     return max(BLOCK_ROWS, min(LONGEST_PANEL, fit))
 
 
-def row_task_count(counts: RelationCounts, relations: int, product: int, threads: int) -> int:
-    """Tasks of a product of ``product`` multiply-adds a pair."""
-    work = counts.row_pairs * product + counts.edges
-    if threads < 2 or work < SERIAL_WORK:
+def row_task_count(counts: RelationCounts, relations: int, wide_in: int, wide_out: int, threads: int) -> int:
+    """Tasks of a product from rows of ``wide_in`` to rows of ``wide_out`` features; 1 where one thread is fastest."""
+    work = counts.row_pairs * wide_in * wide_out + counts.edges * wide_in
+    if work < SERIAL_WORK:
         return 1
+    fewest = 1 if threads < 2 else 2 * threads
+    wanted = max(fewest * GROUPS_PER_THREAD // 4, -(-counts.rows * wide_out * 4 // ROW_BYTES))
     # a panel that a task cuts off is half empty: at least four full blocks of a relation for each cut
     filled = counts.row_pairs // max(1, 4 * BLOCK_ROWS * min(relations, counts.row_pairs))
-    return max(2 * threads, min(GROUPS_PER_THREAD * threads, filled))
+    return max(fewest, min(wanted, filled))
 
 
 def part_limit(counts: RelationCounts, pairs: int, cost_per_pair: float) -> float:
@@ -110,18 +116,33 @@ def cost_per_pair(in_features: int, out_features: int, itemsize: int) -> float:
     return 1 + out_features / (FETCH_COST * itemsize)
 
 
-@functools.lru_cache(maxsize=None)
-def rgms_kernel(make: str, spec: RgmsSpec, parallel: bool) -> Kernel:
-    """The kernel of ``product`` or ``sum``; the tiles are chosen here."""
+def column_tile_of(out_features: int, dtype: str) -> int:
+    """Columns of a tile of a matrix on this machine."""
     target = host_target()
-    lanes = max(1, target.vector_bytes // _BYTES[ACCUMULATOR[spec.dtype]])
-    spec = replace(spec, tile=column_tile(spec.out_features, lanes, target), rows=BLOCK_ROWS, piece=PIECE_VECTORS * lanes)
+    return column_tile(out_features, _lanes(dtype, target), target)
+
+
+def _lanes(dtype: str, target: Target) -> int:
+    return max(1, target.vector_bytes // _BYTES[ACCUMULATOR[dtype]])
+
+
+@functools.lru_cache(maxsize=None)
+def rgms_kernel(make: str, spec: RgmsSpec, parallel: bool, prefetch: int = GATHER_AHEAD) -> Kernel:
+    """The kernel of ``product`` or ``sum``; the tiles are chosen here. prefetch: edges that gathers run ahead, 0 for none."""
+    target = host_target()
+    lanes = _lanes(spec.dtype, target)
+    spec = replace(spec, tile=column_tile_of(spec.out_features, spec.dtype), rows=BLOCK_ROWS, piece=PIECE_VECTORS * lanes)
     program = {"product": rgms_product, "sum": rgms_sum}[make](spec)
     for axis in program.axes:
         if axis.name in _COLUMNS:
             full, rest = divmod(axis.length, lanes)
             program = tile_axis(program, axis.name, ((lanes,) * full + ((rest,) if rest else ()),))
-    return compile_program(program, CpuSchedule(parallel=parallel), target)
+    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch)), target)
+
+
+def _ahead(spec: RgmsSpec, distance: int) -> tuple[Prefetch, ...]:
+    """The first pass over the edges of a pair fetches whole rows of X for edges further on, of whatever pair."""
+    return (Prefetch("edges_tile_0", "X", 0, spec.wide_in, distance),) if distance else ()
 
 
 # axes of the columns of tiles, in both programs

@@ -106,7 +106,9 @@ def rgms_product(spec: RgmsSpec) -> Program:
 
     Parameters: (num_tasks, num_panels, pairs, cols, nnz, relations, rows, panel_ptr, pair_ptr, indptr, indices,
     row_ptr, Count, Row, [A], X, First, Relation, W, Y). Task t has the rows First[t], First[t] + 1, ..., so many as
-    row_ptr says, and the pairs of these rows; Y has the accumulation type.
+    row_ptr says, and the pairs of these rows; Y has the accumulation type. The matrices come tile by tile: of each block
+    on the diagonal the first `tile` columns, as rows of this width, then the next ones; the last tile may be narrower.
+    Whole matrices would put the rows of a tile so far apart that they compete for the same places of the cache.
     """
     p = ProgramBuilder("rgms_product")
     w = _Pairs(p, spec, "relations", "rows")
@@ -114,7 +116,8 @@ def rgms_product(spec: RgmsSpec) -> Program:
     I = p.dense_variable("I", w.T, (rows, rows), "row_ptr", spec.index_dtype)
     First = p.buffer("First", (w.T,), spec.index_dtype)
     Relation = p.buffer("Relation", (w.T, w.P), spec.index_dtype)
-    W = p.buffer("W", (p.dense_fixed("R", relations), w.D, w.FI, w.FO), spec.dtype)
+    tiled = p.dense_fixed("WT", spec.in_features * spec.out_features)
+    W = p.buffer("W", (p.dense_fixed("R", relations), w.D, tiled), spec.dtype)
     Y = p.buffer("Y", (p.dense_fixed("NY", rows), w.WO), w.accumulator)
     tiles = tiles_of(p, spec.out_features, spec.tile, "KQL")
     B = p.dense_fixed("B", -(-spec.panel // spec.rows))
@@ -134,16 +137,20 @@ def rgms_product(spec: RgmsSpec) -> Program:
                     with p.iterate(f"blocks{suffix}", (B,), "S", ("b",)) as (b,):
                         p.where(b * spec.rows <= last)
                         # past the end of a panel the last pair is repeated: all of the block is read before any of it
-                        # is stored, so that copies store alike
+                        # is stored, so that copies store alike; read last, so that products do not wait for it
                         at = [minimum(b * spec.rows + m, last) for m in range(spec.rows)]
                         sums = [p.local(f"Sum{suffix}{m}", (axis,), w.accumulator) for m in range(spec.rows)]
-                        with p.iterate(f"before{suffix}", (axis,), "S", ("k0",)) as (k,):
-                            for total, m in zip(sums, at):
-                                total[k] = Y[w.Row[t, panel, m], column + k]
                         with p.iterate(f"sum{suffix}", (w.FI, axis), "RS", ("i", "k")) as (i, k):
-                            value = cast(w.accumulator, W[Relation[t, panel], d, i, first + k])
+                            with p.init():
+                                for total in sums:
+                                    total[k] = 0.0
+                            place = first * spec.in_features + i * axis.length + k
+                            value = cast(w.accumulator, W[Relation[t, panel], d, place])
                             for total, m in zip(sums, at):
                                 total[k] = total[k] + Sums[m, d * spec.in_features + i] * value
+                        with p.iterate(f"before{suffix}", (axis,), "S", ("k0",)) as (k,):
+                            for total, m in zip(sums, at):
+                                total[k] = total[k] + Y[w.Row[t, panel, m], column + k]
                         with p.iterate(f"after{suffix}", (axis,), "S", ("k1",)) as (k,):
                             for total, m in zip(sums, at):
                                 Y[w.Row[t, panel, m], column + k] = total[k]
