@@ -18,7 +18,7 @@ _SAMPLES, _SECONDS = 25, 0.04
 def calibrate(threads: int | None = None) -> dict[str, float]:
     """Measure, keep in the database, and return the units of the cost model (``planner.cost.DEFAULT_UNITS``), in seconds.
 
-    About a second, and some more where the eight kernels have to be compiled.
+    About a second, and some more where the ten kernels have to be compiled.
     """
     threads = torch.get_num_threads() if threads is None else threads
     units = fit(undisturbed(measure_probes(threads)))

@@ -68,8 +68,8 @@ class Explanation:
             "",
             f"structure: degrees {s.min_degree} to {s.max_degree}, mean {s.mean_degree:.2f} (standard deviation "
             f"{s.std_degree:.2f}), {quantiles}; Gini {s.gini:.2f}; {s.empty_rows:,} rows without edges",
-            f"gathers: {p.row_bytes:,} bytes a row, {p.table_bytes / 1e6:,.1f} MB in all; neighbouring edges spread over "
-            f"{p.reach:,} of {p.cols:,} columns",
+            f"gathers: {p.row_bytes:,} bytes a row, {p.table_bytes / 1e6:,.1f} MB in all"
+            + (f"; neighbouring edges spread over {p.reach:,} of {p.cols:,} columns" if p.reach else ""),
             f"bytes at least: {compulsory_bytes(p) / 1e6:,.1f} MB, {self.bound * 1e6:,.1f} µs",
             f"machine: {machine_name()}",
             "",

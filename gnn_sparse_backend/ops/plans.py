@@ -50,7 +50,7 @@ def forget_plans(graph) -> None:
 def problem_of(graph, kind: str, features: int, itemsize: int) -> Problem:
     """What the planner is told of an aggregation on this graph."""
     rows, cols = graph.shape
-    reach = cols
+    reach = 0
     if graph.num_edges >= SAMPLED and graph.device.type == "cpu":
         reach = graph.plans.get("reach")
         if reach is None:

@@ -1,7 +1,6 @@
 """Times plans of one task on the graph at hand, in turns, until the time is over or one is clearly the fastest."""
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -28,9 +27,11 @@ def problem_of_task(task: Task):
 
 def time_plans(task: Task, plans: Iterable[Plan], deadline: float,
                clock: Callable[[], float] = time.perf_counter) -> dict[Plan, float]:
-    """Seconds of a call by plan (the lower quartile, for a disturbance only adds), in the order given; those plans alone that had a turn before the deadline.
+    """Seconds of a call by plan, in the order given; those plans alone that could be started before the deadline, the first
+    one always. Of a plan's samples the least counts, for a disturbance only adds.
 
-    The first plan always has one. All plans have a turn in each round, so that a disturbance falls on all of them.
+    All plans have a turn in each round, so that a disturbance falls on all of them; the first round comes after each has run
+    twice, and is never cut short.
     KeyboardInterrupt goes through.
     """
     run = task.runner()
@@ -46,30 +47,23 @@ def time_plans(task: Task, plans: Iterable[Plan], deadline: float,
             return (clock() - begin) / count
 
     for plan in list(active):
-        if samples and clock() >= deadline:
+        if calls and clock() >= deadline:
             active.remove(plan)
             continue
-        sample(plan, 1)  # may compile
-        first = sample(plan, 1)
-        calls[plan] = max(1, min(1000, int(SAMPLE_SECONDS / max(first, 1e-9))))
-        samples[plan] = [first]
-    for turn in range(1, MOST_ROUNDS):
+        sample(plan, 1)  # may compile, and touches memory for the first time
+        calls[plan] = max(1, min(1000, int(SAMPLE_SECONDS / max(sample(plan, 1), 1e-9))))
+        samples[plan] = []
+    for turn in range(MOST_ROUNDS):
         for plan in active[turn % len(active):] + active[:turn % len(active)]:
-            if clock() >= deadline:
-                return _quartiles(samples)
-            if turn == 1 and calls[plan] > 1:
-                samples[plan].clear()  # a single short call says little
+            if turn and clock() >= deadline:
+                break
             samples[plan].append(sample(plan, calls[plan]))
         if turn >= FEWEST_ROUNDS:
-            fastest = min(statistics.median(samples[plan]) for plan in active)
+            fastest = min(min(samples[plan]) for plan in active)
             active = [plan for plan in active if min(samples[plan]) <= HOPELESS * fastest]
-            if len(active) == 1:
-                break
-    return _quartiles(samples)
-
-
-def _quartiles(samples: dict[Plan, list[float]]) -> dict[Plan, float]:
-    return {plan: sorted(taken)[len(taken) // 4] for plan, taken in samples.items()}
+        if len(active) == 1 or clock() >= deadline:
+            break
+    return {plan: min(taken) for plan, taken in samples.items()}
 
 
 def compile_plans(tasks: Iterable[Task], deadline: float, done: Callable[[], None] = lambda: None,

@@ -31,7 +31,7 @@ class Probe:
 
 
 def probes(threads: int) -> tuple[Probe, ...]:
-    """What to measure: eight kernels on structures inside a core's cache, inside the last level, and beyond both.
+    """What to measure: ten kernels on structures inside a core's cache, inside the last level, and beyond both.
 
     With several threads each problem is there twice, on one thread and on all.
     """
@@ -52,7 +52,8 @@ def probes(threads: int) -> tuple[Probe, ...]:
     for distance in (0, 8):
         add(20_000, 60_000, 10, 16, prefetch=distance)
         add(150_000, 1_000_000, 4, 16, prefetch=distance)
-    add(10_000, 150_000, 10, 128)
+        add(1000, 8000, 20, 128, prefetch=distance)
+        add(10_000, 150_000, 10, 128, prefetch=distance)
     return tuple(found)
 
 

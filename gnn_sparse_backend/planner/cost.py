@@ -28,26 +28,31 @@ _HELD = 0.25
 # Seconds for one of each, where this machine has not been measured (two cores of an AMD EPYC of 2021).
 DEFAULT_UNITS: Mapping[str, float] = {
     "start": 4e-6,
-    "group": 2e-7,
-    "row": 6e-9,
-    "edge": 1.2e-9,
-    "vector": 3e-10,
-    "chain": 1e-9,
-    "fold": 1e-9,
-    "near": 2.5e-9,
-    "far": 9e-9,
-    "far_ahead": 6e-9,
-    "next": 3e-9,
-    "ahead": 3e-10,
-    "stream": 6e-11,
+    "group": 2.4e-7,
+    "row": 4e-9,
+    "edge": 3e-10,
+    "vector": 3.5e-10,
+    "chain": 6e-10,
+    "fold": 1.2e-9,
+    "near": 1.5e-9,
+    "near_ahead": 1.5e-9,
+    "far": 1.5e-8,
+    "far_ahead": 1e-8,
+    "next": 5e-9,
+    "next_ahead": 4.5e-9,
+    "ahead": 4e-10,
+    "stream": 5e-11,
 }
 """
 start: a parallel region. group: a row group handed to a thread. row: a row and the loop around it. edge: a non-zero and its
 index. vector: a vector of features added. chain: an addition that waits for the one before. fold: a lane added at the end
-of a row. near: a cache line from the last level. far: the first line of a row from memory; far_ahead: the same when it was
-prefetched; next: a further line of the row. ahead: an instruction to prefetch a line. stream: a byte that is read or
-written in order.
+of a row. near: a cache line from the last level. far: the first line of a row from memory. next: a further line of it. near_ahead,
+far_ahead, next_ahead: the same where it was prefetched. ahead: an instruction to prefetch a line. stream: a byte that is
+read or written in order.
 """
+
+
+_GATHERS = ("near", "far", "next", "near_ahead", "far_ahead", "next_ahead")
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,11 @@ def counts(problem: Problem, plan: Plan) -> dict[str, float]:
     share = 1 / min(problem.threads, plan.groups)
     parallel, partitions = plan.reduction == "parallel", plan.partitions
     near, far = c.misses if partitions == 1 else _misses(problem, partitions)
-    first_lines, lines = far * share, problem.nnz * share * c.lines
+    ahead = "_ahead" if plan.prefetch else ""
+    gathers = dict.fromkeys(_GATHERS, 0.0)
+    gathers[f"near{ahead}"] = near * share * c.lines
+    gathers[f"far{ahead}"] = far * share
+    gathers[f"next{ahead}"] = far * share * max(0, c.lines - 1)
     return {
         "start": float(partitions) if plan.groups > 1 else 0.0,
         "group": plan.groups * partitions * share,
@@ -90,11 +99,8 @@ def counts(problem: Problem, plan: Plan) -> dict[str, float]:
         "vector": problem.nnz * share * c.vectors * c.operands,
         "chain": problem.nnz * share * c.waiting / (c.lanes if parallel else 1),
         "fold": problem.rows * share * (c.lanes - 1) * c.vectors if parallel else 0.0,
-        "near": near * c.lines * share,
-        "far": 0.0 if plan.prefetch else first_lines,
-        "far_ahead": first_lines if plan.prefetch else 0.0,
-        "next": first_lines * max(0, c.lines - 1),
-        "ahead": lines if plan.prefetch else 0.0,
+        **gathers,
+        "ahead": problem.nnz * share * c.lines if plan.prefetch else 0.0,
         "stream": (c.streamed + 3 * (partitions - 1) * problem.rows * problem.row_bytes) * share * c.uncached,
     }
 
@@ -154,7 +160,7 @@ def _outside(problem: Problem) -> float:
 def _misses(problem: Problem, partitions: int) -> tuple[float, float]:
     """(gathers from the last-level cache, gathers from memory)."""
     _, gathered, _ = operands_of_kind(problem.kind)
-    nearby = problem.reach * problem.row_bytes / partitions
+    nearby = problem.nearby_bytes / partitions
     if not gathered or not nearby:
         return 0.0, 0.0
     first = _touched(problem)

@@ -207,6 +207,15 @@ class _Default:
             self._database = PlanDatabase()
         return self._database
 
+    @contextlib.contextmanager
+    def using(self, other: PlanDatabase):
+        """Inside the block the process's plans come from ``other``."""
+        before, self._database = self._database, other
+        try:
+            yield other
+        finally:
+            self._database = before
+
     def forget(self) -> None:
         """Read the file again when next asked, wherever it is then."""
         self._database = None

@@ -21,7 +21,7 @@ class Problem:
     kind: the reduction, and where each operand stands, as ``"sum:column,edge"``.
     rows, cols, nnz: of the matrix. features: of a row of the result. itemsize: bytes of a value.
     threads: that the kernel may use.
-    reach: columns that the non-zeros of a neighbourhood spread over (``reach_of``); at most ``cols``.
+    reach: columns that the non-zeros of a neighbourhood spread over (``reach_of``), at most ``cols``; 0 if not looked at.
     longest: non-zeros of the longest row, where it is long enough to matter (``longest_row``), else 0.
     """
 
@@ -32,13 +32,18 @@ class Problem:
     features: int
     itemsize: int
     threads: int
-    reach: int
+    reach: int = 0
     longest: int = 0
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a row of the dense operand."""
         return self.features * self.itemsize
+
+    @property
+    def nearby_bytes(self) -> int:
+        """Bytes of the rows of the dense operand that a neighbourhood gathers."""
+        return (self.reach or self.cols) * self.row_bytes
 
     @property
     def table_bytes(self) -> int:

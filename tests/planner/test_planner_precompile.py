@@ -76,7 +76,7 @@ def test_a_budget_ends_with_the_best_so_far(graph, monkeypatch, plans, deadline,
     clock = Clock(dict(zip(plans_, (3e-3, 1e-3, 2e-3))))
     seconds = time_plans(fake_task(monkeypatch, graph, clock), plans_, deadline, clock)
     assert list(seconds) == plans_[:timed]
-    assert clock.now <= deadline + 2 * 3e-3
+    assert clock.now <= deadline + 12e-3, "two calls of a plan that was started, and a round"
 
 
 def test_no_time_at_all(plans, graph):
@@ -146,8 +146,9 @@ def test_budgets(text, seconds):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ({"budget": "soon"}, "'soon'.*30s"), ({"budget": -1}, "-1"), ({"budget": float("nan")}, "nan"), ({"ops": "som"}, "'som'.*sum"),
-    ({"features": 0}, "0"), ({"features": (16, 1.5)}, "1.5"), ({"features": ()}, "no width"), ({"dtype": "int8"}, "int8.*float32")])
+    ({"budget": "soon"}, "'soon'.*30s"), ({"budget": -1}, "-1"), ({"budget": float("nan")}, "nan"),
+    ({"ops": "som"}, "'som'.*sum"), ({"features": 0}, "0"), ({"features": (16, 1.5)}, "1.5"),
+    ({"features": ()}, "no width"), ({"dtype": "int8"}, "int8.*float32")])
 def test_bad_arguments_are_quoted(arguments, message, graph, plans):
     with pytest.raises(ValueError, match=message):
         gsb.precompile(graph, **{"progress": False, **arguments})
