@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for JSON and PNG (default: %(default)s)")
 
 
-def main(args: argparse.Namespace, frameworks: list[str], name: str) -> int:
+def main(args: argparse.Namespace, frameworks: list[str], name: str, model: str = "sage") -> int:
     """Train under each framework, print one table, write ``name``.json and .png. Returns the exit status.
 
     0: all went well; 1: accuracy with and without the backend differs beyond rounding; 2: bad input.
@@ -54,7 +54,7 @@ def main(args: argparse.Namespace, frameworks: list[str], name: str) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from models import data, report
+    from models import data, relational_data, report
     from models.train import Config, train
 
     torch.set_num_threads(args.threads)
@@ -66,12 +66,17 @@ def main(args: argparse.Namespace, frameworks: list[str], name: str) -> int:
     try:
         config = Config(args.hidden if args.hidden is not None else defaults["hidden"], args.layers, args.dropout,
                         args.lr, args.weight_decay, args.epochs if args.epochs is not None else defaults["epochs"],
-                        seed=args.seed)
+                        seed=args.seed, model=model, bases=getattr(args, "bases", Config.bases))
+        size = {"nodes": args.nodes, "edges": args.edges, "seed": args.seed}
         sets = {}
         for framework in frameworks:
             # only Cora depends on the framework
-            sets[framework] = (data.load(args.dataset, framework, nodes=args.nodes, edges=args.edges, seed=args.seed)
-                               if args.dataset == "cora" or not sets else next(iter(sets.values())))
+            if sets and args.dataset != "cora":
+                sets[framework] = next(iter(sets.values()))
+            elif model == "rgcn":
+                sets[framework] = relational_data.load(args.dataset, **size)
+            else:
+                sets[framework] = data.load(args.dataset, framework, **size)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

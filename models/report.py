@@ -17,6 +17,7 @@ from models.data import Dataset
 from models.train import Config, Run, disagreement
 
 LABELS = {"dgl": "DGL", "pyg": "PyG"}
+MODELS = {"sage": "GraphSAGE", "rgcn": "RGCN"}
 PACKAGES = {"dgl": "dgl", "pyg": "torch-geometric"}
 
 
@@ -36,7 +37,7 @@ def disagreements(runs: Iterable[Run]) -> list[str]:
 
 def table(dataset: Dataset, runs: Sequence[Run], config: Config) -> Table:
     """Accuracy, time per epoch and ratio of every run."""
-    grid = Table(title=f"GraphSAGE, {config.layers} layers, hidden {config.hidden}, {config.epochs} epochs, "
+    grid = Table(title=f"{MODELS[config.model]}, {config.layers} layers, hidden {config.hidden}, {config.epochs} epochs, "
                        f"seed {config.seed}, {torch.get_num_threads()} threads\n{dataset}", title_justify="left")
     for column in ("framework", "backend"):
         grid.add_column(column)

@@ -25,6 +25,11 @@ class SAGE(nn.Module):
         return self.layers[-1](graph, x)
 
 
+def model_of(dataset: Dataset, config) -> SAGE:
+    """The model for a data set, from torch's present seed."""
+    return SAGE(dataset.features.shape[1], config.hidden, dataset.num_classes, config.layers, config.dropout)
+
+
 def graph_of(dataset: Dataset) -> dgl.DGLGraph:
     """The graph in the form that this model's ``forward`` takes."""
     source, destination = dataset.edge_index

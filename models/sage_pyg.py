@@ -24,6 +24,11 @@ class SAGE(nn.Module):
         return self.layers[-1](x, edge_index)
 
 
+def model_of(dataset: Dataset, config) -> SAGE:
+    """The model for a data set, from torch's present seed."""
+    return SAGE(dataset.features.shape[1], config.hidden, dataset.num_classes, config.layers, config.dropout)
+
+
 def graph_of(dataset: Dataset) -> Tensor:
     """The graph in the form that this model's ``forward`` takes."""
     return dataset.edge_index

@@ -22,6 +22,7 @@ class Config:
 
     turn: epochs in a row before the other training goes on. warmup: epochs at the start of each turn that the time
     leaves out: they compile kernels and index the graph, which the backend forgets when it is switched off.
+    model: of the modules ``{model}_dgl`` and ``{model}_pyg``. bases: of relational models, of their matrices.
     """
 
     hidden: int = 128
@@ -33,9 +34,11 @@ class Config:
     turn: int = 10
     warmup: int = 2
     seed: int = 0
+    model: str = "sage"
+    bases: int = 30
 
     def __post_init__(self):
-        for name in ("hidden", "layers", "epochs"):
+        for name in ("hidden", "layers", "epochs", "bases"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 <= self.dropout < 1:
@@ -80,10 +83,9 @@ class Trainee:
     """A model with its optimiser, stepped with the backend switched as its run says."""
 
     def __init__(self, framework: str, backend: str, dataset: Dataset, config: Config):
-        module = importlib.import_module(f"models.sage_{framework}")
+        module = importlib.import_module(f"models.{config.model}_{framework}")
         torch.manual_seed(config.seed)
-        self.model = module.SAGE(dataset.features.shape[1], config.hidden, dataset.num_classes, config.layers,
-                                 config.dropout)
+        self.model = module.model_of(dataset, config)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         self.graph = module.graph_of(dataset)
         self.dataset, self.config = dataset, config

@@ -14,6 +14,7 @@ from gnn_sparse_backend.compiler.programs.edge_map import EdgeMapSpec, edge_map
 from gnn_sparse_backend.compiler.programs.grouped import GroupedSpec, grouped_product, grouped_sum
 from gnn_sparse_backend.compiler.programs.message import parse
 from gnn_sparse_backend.compiler.programs.operands import Operand
+from gnn_sparse_backend.compiler.programs.rgms import RgmsSpec, rgms_product, rgms_sum
 from gnn_sparse_backend.compiler.transform import (
     decompose_format,
     group_axis,
@@ -317,4 +318,50 @@ CASES |= {
     ),
     "grouped_sum": Adding(_relational(grouped_sum), _relational_sizes, ("W",), _units),
     "grouped_sum_gathered": Adding(_relational(grouped_sum, gathered=(False, True)), _relational_sizes, ("W",), _units),
+}
+
+
+def _rgms(make, **spec):
+    """Two blocks on the diagonal, panels of up to four pairs, blocks of two rows; tiles and pieces with a rest."""
+
+    def program(index_dtype):
+        done = make(RgmsSpec(3, 4, 2, 4, 2, 3, 4, index_dtype=index_dtype, **spec))
+        for axis in done.axes:
+            if axis.name in ("S", "U", "K", "L", "O", "E"):
+                done = tile_axis(done, axis.name, ((2, axis.length - 2) if axis.length > 2 else (axis.length,),))
+        return done
+
+    return program
+
+
+def _rgms_sizes(rng):
+    tasks = int(rng.integers(1, 4))
+    return {"num_tasks": tasks, "cols": 6, "relations": 3, "rows": 7, "slots": tasks + 1}
+
+
+def _row_tasks(found, rng):
+    """Each task has rows of its own, at least as many as a panel has pairs, and a panel's rows are distinct."""
+    dtype, panel_ptr, counts = found["Row"].dtype, found["panel_ptr"], np.diff(found["pair_ptr"])
+    row_ptr = np.concatenate([[0], np.cumsum(rng.integers(4, 6, len(panel_ptr) - 1))])
+    task = np.repeat(np.arange(len(panel_ptr) - 1), np.diff(panel_ptr))
+    rows = [rng.permutation(np.arange(row_ptr[t], row_ptr[t + 1]))[:c] for t, c in zip(task, counts)]
+    found["rows"], found["row_ptr"], found["First"] = int(row_ptr[-1]), row_ptr.astype(dtype), row_ptr[:-1].astype(dtype)
+    found["Row"] = np.concatenate([np.zeros(0), *rows]).astype(dtype)
+    found["Count"], found["Relation"] = counts.astype(dtype), rng.integers(0, 3, len(counts)).astype(dtype)
+    found["Y"] = np.zeros((found["rows"], found["Y"].shape[1]), found["Y"].dtype)
+
+
+def _relation_tasks(found, rng):
+    """Each task has a matrix of its own."""
+    dtype = found["Row"].dtype
+    found["Row"] = rng.integers(0, 7, len(found["Row"])).astype(dtype)
+    found["Count"] = np.diff(found["pair_ptr"]).astype(dtype)
+    found["Slot"] = rng.permutation(found["slots"])[:found["num_tasks"]].astype(dtype)
+
+
+CASES |= {
+    "rgms_product": Case(_rgms(rgms_product), _rgms_sizes, ("Y",), _row_tasks),
+    "rgms_product_weighted": Case(_rgms(rgms_product, weighted=True), _rgms_sizes, ("Y",), _row_tasks),
+    "rgms_sum": Case(_rgms(rgms_sum), _rgms_sizes, ("W",), _relation_tasks),
+    "rgms_sum_weighted": Case(_rgms(rgms_sum, weighted=True), _rgms_sizes, ("W",), _relation_tasks),
 }

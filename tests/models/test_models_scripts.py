@@ -34,6 +34,28 @@ def test_graphsage_both(framework, module, label, tmp_path):
     assert (tmp_path / f"graphsage-{framework}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("framework, module", [("dgl", "dgl"), ("pyg", "torch_geometric")])
+def test_rgcn_both(framework, module, tmp_path):
+    pytest.importorskip(module)
+    done = run("-m", "models.rgcn", "--framework", framework, *SMALL, "--bases", "4", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    # every edge has an inverse
+    assert "600 nodes, 10,000 edges" in done.stdout and "with and without the backend agrees" in done.stdout
+    record = json.loads((tmp_path / f"rgcn-{framework}.json").read_text())
+    on = record["runs"][1]
+    assert record["disagreements"] == [] and on["own_calls"] >= 2 * 6 and on["framework_calls"] == 0
+
+
+@pytest.mark.parametrize("dataset, message", [
+    ("cora", "error: unknown data set 'cora': give 'generated', 'debian', 'wordnet', or the path of a .npz file"),
+    ("mine.npz", "error: mine.npz has no array 'etype'; needed are 'src', 'dst', 'etype' and 'label'")])
+def test_rgcn_refuses(dataset, message, tmp_path):
+    pytest.importorskip("torch_geometric")
+    np.savez(tmp_path / "mine.npz", src=[0], dst=[1], label=[0, 1])
+    done = run(str(ROOT / "models" / "rgcn.py"), "--framework", "pyg", "--dataset", dataset, cwd=tmp_path)
+    assert done.returncode == 2 and message in done.stderr
+
+
 def test_demo_prints_one_table(tmp_path):
     pytest.importorskip("torch_geometric")
     done = run("-m", "models.demo", "--quick", *SMALL, "--out", str(tmp_path))

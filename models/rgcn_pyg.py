@@ -1,0 +1,37 @@
+"""The relational graph convolutional network (Schlichtkrull et al., ESWC 2018) in PyG. Nothing here knows of the backend."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import RGCNConv
+
+from models.relational_data import RelationalDataset
+
+
+class RGCN(nn.Module):
+    """RGCNConv layers with ReLU and dropout between them on learned node embeddings: (N, classes) logits."""
+
+    def __init__(self, nodes: int, hidden: int, classes: int, layers: int, dropout: float, relations: int, bases: int):
+        super().__init__()
+        widths = [hidden] * layers + [classes]
+        self.embedding = nn.Parameter(nn.init.xavier_uniform_(torch.empty(nodes, hidden)))
+        self.layers = nn.ModuleList(RGCNConv(i, o, relations, num_bases=bases) for i, o in zip(widths, widths[1:]))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, graph: tuple[Tensor, Tensor], _: Tensor) -> Tensor:
+        x = self.embedding
+        for layer in self.layers[:-1]:
+            x = self.dropout(torch.relu(layer(x, *graph)))
+        return self.layers[-1](x, *graph)
+
+
+def model_of(dataset: RelationalDataset, config) -> RGCN:
+    """The model for a data set, from torch's present seed."""
+    bases = min(config.bases, dataset.num_relations)
+    return RGCN(dataset.num_nodes, config.hidden, dataset.num_classes, config.layers, config.dropout, dataset.num_relations, bases)
+
+
+def graph_of(dataset: RelationalDataset) -> tuple[Tensor, Tensor]:
+    """The edges and their relations."""
+    return dataset.edge_index, dataset.edge_type
