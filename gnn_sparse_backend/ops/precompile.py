@@ -19,7 +19,7 @@ from .report import Report, Row
 from .tunable import Task, check_dtype, check_features, check_op, tasks_of
 from .tune import compile_plans, problem_of_task, time_plans
 
-# Measuring the machine takes a second or two; compiling may take so much of what is left then.
+# Measuring the machine takes a second or two; compiling for one operator may take so much of what is left.
 _CALIBRATION_SECONDS, _COMPILE_SHARE = 4.0, 0.5
 
 
@@ -68,9 +68,6 @@ def _measure(tasks: list[tuple[str, Task]], deadline: float, again: bool, progre
         if wanted and not known.calibrated and deadline - time.perf_counter() > _CALIBRATION_SECONDS:
             say("measuring this machine", 0)
             calibrate()
-        say("compiling kernels", 0)
-        now = time.perf_counter()
-        compile_plans(wanted, now + _COMPILE_SHARE * (deadline - now))
         left = len(wanted)
         for name, task in tasks:
             say(f"{name}: {task.name}, {task.features} features", 0)
@@ -92,8 +89,10 @@ def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row
         row.state = "compiled"
         return row
     if record is None:
+        compile_plans([task], now + _COMPILE_SHARE * (deadline - now))
         problem = problem_of_task(task)
         plans = trials(problem)
+        now = time.perf_counter()
         seconds = time_plans(task, plans, now + (deadline - now) / max(1, left))
         record = database().add(problem, structure_fingerprint(task.graph), seconds)
         forget_plans(task.graph)
