@@ -58,11 +58,12 @@ def column_partitions(indptr, indices, shape, parts) -> tuple[Piece, ...]:
     """
     indptr, indices, shape = check_csr(indptr, indices, shape, check=False)
     parts = check_integer("parts", parts)
-    width = -(-shape[1] // parts)
+    width = max(-(-shape[1] // parts), 1)
+    # one byte for each non-zero, to be read once for each part
+    part_of = torch.div(indices, width, rounding_mode="floor").to(torch.uint8 if parts <= 256 else indices.dtype)
     pieces = []
     for part in range(parts):
-        inside = (indices >= part * width) & (indices < (part + 1) * width)
-        positions = inside.nonzero().flatten()
+        positions = (part_of == part).nonzero().flatten()
         starts = torch.searchsorted(positions, indptr.long()).to(indptr.dtype)
         pieces.append(Piece(shape, starts, indices.index_select(0, positions), positions.to(indptr.dtype)))
     return tuple(pieces)
