@@ -6,7 +6,7 @@
 # PYTHON=python3.11      the interpreter that makes .venv (default: 3.11 or 3.10 if found, for DGL, otherwise python3)
 # DEMO_FLAGS=--quick     options of models/demo.py
 # TEST_FLAGS="-k spmm"   options of pytest
-# BENCH=attention_layers the benchmark: spmm (default), graphsage, attention_layers or overhead
+# BENCH=attention_layers the benchmark: spmm (default), sddmm, graphsage, attention_layers, planner or overhead
 # BENCH_FLAGS=--help     its options
 
 ifndef PYTHON

@@ -1,8 +1,8 @@
 """How good the planner's choices are: ``python -m benchmarks.planner``.
 
-On every graph and width, for a sum and a weighted sum: the time of the plan that is chosen without any measurement on that
-graph, of the best plan (all that are worth trying, one after the other: exhaustive), and of the one kernel that is best for all
-cells together. Regret is planned over best, minus one. Then how the cost of a kernel grows with the number of edges.
+On every graph and width, for a sum and a weighted sum: the time of the plan that is chosen without any measurement on
+that graph, of the best plan (all that are worth trying are measured), and of the one kernel that is best for all cells
+together. Regret is planned over best, minus one. Then how the cost of a kernel grows with the number of edges.
 
 The constants of the cost model are measured first, into a database of this run; none of the user's measurements is used.
 """
@@ -123,7 +123,8 @@ def summarise(cells: Sequence[Mapping]) -> dict:
     return {
         "cells": len(cells), "mean_regret": statistics.fmean(cell["regret"] for cell in cells),
         "worst_regret": worst[0]["regret"],
-        "mean_regret_of_rules": statistics.fmean(rules) if rules else None, "worst_regret_of_rules": max(rules, default=None),
+        "mean_regret_of_rules": statistics.fmean(rules) if rules else None,
+        "worst_regret_of_rules": max(rules, default=None),
         "single_kernel": best, "mean_regret_of_single": statistics.fmean(single) if single else None,
         "worst_regret_of_single": max(single, default=None),
         "worst": [{key: cell[key] for key in ("graph", "op", "width", "regret", "planned", "best")} for cell in worst],
@@ -139,8 +140,10 @@ def show(results: Mapping, console) -> None:
                          ("width", "planned", "predicted", "rules", "best", "regret", "plan", "best plan"))
     for cell in results["cells"]:
         table.add_row(cell["graph"], cell["op"], str(cell["width"]),
-                      *(report.milliseconds(cell[f"{what}_seconds"]) for what in ("planned", "predicted", "rules", "best")),
-                      report.percent(cell["regret"]), cell["planned"], "same" if cell["best"] == cell["planned"] else cell["best"])
+                      *(report.milliseconds(cell[f"{what}_seconds"])
+                        for what in ("planned", "predicted", "rules", "best")),
+                      report.percent(cell["regret"]), cell["planned"],
+                      "same" if cell["best"] == cell["planned"] else cell["best"])
     console.print(table)
     summary = results["summary"]
     if summary:
@@ -168,7 +171,8 @@ def draw(results: Mapping, path: Path) -> Path:
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 4.5))
     for name, op in dict.fromkeys((cell["graph"], cell["op"]) for cell in results["cells"]):
-        points = [(cell["width"], 100 * cell["regret"]) for cell in results["cells"] if (cell["graph"], cell["op"]) == (name, op)]
+        points = [(cell["width"], 100 * cell["regret"]) for cell in results["cells"]
+                  if (cell["graph"], cell["op"]) == (name, op)]
         left.plot(*zip(*points), marker="o", linestyle="-" if op == "sum" else "--", label=f"{name}, {op}")
     left.set(xscale="log", xlabel="features", ylabel="regret, %", title="time of the plan over that of the best")
     left.axhline(10, color="black", linewidth=1)

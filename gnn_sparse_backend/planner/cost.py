@@ -46,9 +46,9 @@ DEFAULT_UNITS: Mapping[str, float] = {
 """
 start: a parallel region. group: a row group handed to a thread. row: a row and the loop around it. edge: a non-zero and its
 index. vector: a vector of features added. chain: an addition that waits for the one before. fold: a lane added at the end
-of a row. near: a cache line from the last level. far: the first line of a row from memory. next: a further line of it. near_ahead,
-far_ahead, next_ahead: the same where it was prefetched. ahead: an instruction to prefetch a line. stream: a byte that is
-read or written in order.
+of a row. near: a cache line from the last level. far: the first line of a row from memory. next: a further line of it.
+near_ahead, far_ahead, next_ahead: the same where it was prefetched. ahead: an instruction to prefetch a line. stream: a byte
+that is read or written in order.
 """
 
 
