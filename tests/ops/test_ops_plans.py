@@ -15,7 +15,7 @@ from message_oracle import (DTYPES, EMPTY, MESSAGES, STRUCTURES, assert_close_to
 from operators import OPERATORS, step
 
 FIELDS = {
-    "lanes": {"reduction": "parallel"},
+    "lanes": {"reduction": "parallel", "prefetch": 3},
     "partitions": {"partitions": 3},
     "parts": {"longest_part": 5},
     "lanes_in_partitions": {"reduction": "parallel", "partitions": 45},

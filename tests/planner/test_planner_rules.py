@@ -1,0 +1,96 @@
+"""The rules of plans, and which plans an operator supports."""
+
+from dataclasses import replace
+
+import pytest
+
+from gnn_sparse_backend.compiler.programs.aggregate import AggregateSpec
+from gnn_sparse_backend.compiler.programs.edge_map import EdgeMapSpec
+from gnn_sparse_backend.compiler.programs.message import parse
+from gnn_sparse_backend.compiler.programs.operands import Operand
+from gnn_sparse_backend.planner import sddmm, spmm
+from gnn_sparse_backend.planner.kernels import supported, supports
+from gnn_sparse_backend.planner.plan import Plan
+from gnn_sparse_backend.planner.spmm import plan_spmm
+
+LANES, PARTITIONS, PARTS = Plan(4, reduction="parallel"), Plan(4, partitions=2), Plan(4, longest_part=9)
+
+
+def aggregation(width=1, dtype="float32", message="x0", **spec):
+    return AggregateSpec(parse(message), (Operand("column", (width,), dtype),), (width,), dtype, **spec)
+
+
+HEADS = AggregateSpec(parse("mul(x0, x1)"), (Operand("column", (3, 2), "float32"), Operand("edge", (3, 1), "float32")), (3, 2))
+DOT = EdgeMapSpec(parse("mul(x0, x1)"), (Operand("row", (4,), "float32"), Operand("column", (4,), "float32")), (4,), (True,))
+
+
+@pytest.mark.parametrize("plan, spec, reason", [
+    (LANES, aggregation(reduce="max"), "for sums and means, not for max"),
+    (LANES, HEADS, "weights of heads"),
+    (LANES, aggregation(512), "512 features are chains enough"),
+    (PARTITIONS, aggregation(reduce="max", chosen=("number",), numbered=True), "found in one pass"),
+    (PARTITIONS, aggregation(dtype="bfloat16"), "rounded to bfloat16"),
+    (PARTITIONS, DOT, "reduces over no edges"),
+    (PARTS, aggregation(dtype="float16", message="stored(x0)"), "not stored in float16"),
+    (replace(PARTS, partitions=2), aggregation(), "not both"),
+])
+def test_what_is_refused(plan, spec, reason):
+    assert reason in supports(plan, spec)
+    assert supports(supported(plan, spec), spec) is None
+
+
+@pytest.mark.parametrize("plan, spec", [
+    (LANES, aggregation()), (LANES, aggregation(8, "bfloat16", reduce="mean")), (PARTITIONS, HEADS),
+    (PARTITIONS, aggregation(dtype="bfloat16", reduce="max")), (PARTS, aggregation(dtype="bfloat16")),
+    (Plan(4, prefetch=8), DOT), (replace(LANES, partitions=3, prefetch=4, balance="rows"), aggregation(2)),
+])
+def test_what_is_supported_stays(plan, spec):
+    assert supports(plan, spec) is None
+    assert supported(plan, spec) == plan
+
+
+def test_only_what_is_refused_is_given_up():
+    plan = Plan(4, 8, "rows", "parallel", partitions=2)
+    assert supported(plan, aggregation(dtype="bfloat16")) == replace(plan, partitions=1)
+    assert supported(plan, aggregation(reduce="max")) == replace(plan, reduction="sequential")
+
+
+@pytest.fixture
+def cache(monkeypatch):
+    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: 32 << 20)
+    monkeypatch.setattr(sddmm, "private_cache_bytes", lambda: 512 << 10)
+
+
+def planned(rows=233_000, nnz=23_000_000, features=32, threads=2, longest=0, reach=233_000):
+    return plan_spmm(rows, rows, nnz, features, 4, threads, longest, reach)
+
+
+def test_partitions_where_a_far_operand_is_gathered_often(cache):
+    assert [planned(features=f).partitions for f in (4, 16, 32, 64, 128)] == [1, 4, 8, 16, 16]
+    assert planned(nnz=3_000_000).partitions == 1  # short rows
+    assert planned(reach=5_000).partitions == 1  # neighbours share columns
+    assert planned(reach=None).partitions == 1
+
+
+def test_lanes_where_rows_are_long_and_narrow():
+    assert planned(rows=10_000, features=1).reduction == "parallel"
+    assert planned(rows=10_000, features=16).reduction == "sequential"
+    assert planned(features=1).reduction == "sequential"
+
+
+def test_parts_where_one_row_is_more_than_a_share():
+    assert planned(longest=2_000_000).longest_part == 23_000_000 // 64
+    assert planned(longest=20_000).longest_part == 0
+    assert planned(rows=10, nnz=3_000, longest=3_000).longest_part == 0  # too little to share
+
+
+@pytest.mark.parametrize("rows, nnz", [(100, 2_000), (100, 80_000), (233_000, 23_000_000)])
+def test_the_order_of_additions_is_the_same_for_any_number_of_threads(rows, nnz):
+    for features in (1, 8, 64):
+        plans = {replace(planned(rows, nnz, features, threads, nnz // 2), groups=1) for threads in (1, 2, 64)}
+        assert len(plans) == 1
+
+
+def test_edge_maps_fetch_as_many_bytes_ahead(cache):
+    ahead = [sddmm.plan_sddmm(50_000, 50_000, 10**6, f, 4, 2).prefetch for f in (1, 32, 128, 512, 4096)]
+    assert ahead == [0, 16, 16, 4, 2]
