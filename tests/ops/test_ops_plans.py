@@ -10,6 +10,7 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import build, kernels, plans
 from gnn_sparse_backend.planner.choose import plan_for
+from gnn_sparse_backend.planner.plan import Plan
 from message_oracle import (DTYPES, EMPTY, MESSAGES, STRUCTURES, assert_close_to, case_name, covering, from_coo, messages,
                             reduced, values)
 from operators import OPERATORS, step
@@ -136,3 +137,18 @@ def test_one_row_with_all_edges_is_cut():
     torch.testing.assert_close(gsb.spmm(graph, x), expected)
     torch.testing.assert_close(gsb.spmm(graph, x.bfloat16().float(), reduce="mean"), expected.float() / torch.tensor(
         [1, count, 1])[:, None], rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("structure", ["sorted_csr", "own_order"])
+@pytest.mark.parametrize("name", ["sddmm", "gsddmm_add", "gsddmm_div", "gspmm_last_max", "gspmm_mul_max"])
+def test_edge_maps_that_fetch_ahead(name, structure, monkeypatch):
+    """And the gradients of edge operands: what is fetched ahead of changes no bit."""
+    graph = STRUCTURES[structure]().graph
+    found = []
+    for distance in (0, 5):
+        monkeypatch.setattr(kernels, "plan_sddmm", lambda *about, d=distance: Plan(2, d))
+        graph.plans.clear()
+        torch.manual_seed(0)
+        found.append(step(name, graph, OPERATORS[name].operands(graph)))
+    for a, b in zip(*found, strict=True):
+        assert a.abs().sum() > 0 and torch.equal(a.view(torch.int32), b.view(torch.int32))
