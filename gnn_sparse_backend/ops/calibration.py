@@ -11,8 +11,8 @@ from .graph import Graph
 from .plans import planned
 from .tunable import Task
 
-# Samples of a probe, and seconds for all samples of one.
-_SAMPLES, _SECONDS = 25, 0.04
+# Rounds through all probes: at least so many, and for so many seconds.
+_FEWEST_ROUNDS, _SECONDS = 4, 1.5
 
 
 def calibrate(threads: int | None = None) -> dict[str, float]:
@@ -27,26 +27,34 @@ def calibrate(threads: int | None = None) -> dict[str, float]:
 
 
 def measure_probes(threads: int) -> list[tuple[Probe, float]]:
-    """Each probe and the seconds of a call: the least, for a disturbance only adds."""
+    """Each probe and the seconds of a call: the least of its rounds, for a disturbance only adds.
+
+    The probes take turns, so that a disturbance falls on all of them; a call before each brings back the probe's own data.
+    """
     graphs: dict[tuple, Graph] = {}
-    measured = []
+    runs = []
     for probe in probes(threads):
         problem = probe.problem
         size = problem.rows, problem.cols, problem.nnz
         if size not in graphs:
             graphs[size] = _uniform(*size)
         task = Task("sum", "forward", graphs[size], problem.features, torch.float32)
-        run = task.runner()
-        samples: list[float] = []
-        with planned(task.graph, task.kind, task.features, 4, probe.plan):
-            run()
-            begin = time.perf_counter()
-            while len(samples) < 3 or (len(samples) < _SAMPLES and time.perf_counter() - begin < _SECONDS):
-                start = time.perf_counter()
-                run()
-                samples.append(time.perf_counter() - start)
-        measured.append((probe, min(samples)))
-    return measured
+        runs.append((probe, task, task.runner()))
+        _seconds(*runs[-1])  # may compile
+    least = [float("inf")] * len(runs)
+    begin, rounds = time.perf_counter(), 0
+    while rounds < _FEWEST_ROUNDS or time.perf_counter() - begin < _SECONDS:
+        least = [min(before, _seconds(*run)) for before, run in zip(least, runs)]
+        rounds += 1
+    return [(probe, seconds) for (probe, _, _), seconds in zip(runs, least)]
+
+
+def _seconds(probe: Probe, task: Task, run) -> float:
+    with planned(task.graph, task.kind, task.features, 4, probe.plan):
+        run()
+        begin = time.perf_counter()
+        run()
+        return time.perf_counter() - begin
 
 
 def _uniform(rows: int, cols: int, nnz: int) -> Graph:

@@ -12,8 +12,8 @@ from .database import PlanDatabase, database
 from .plan import Plan
 from .problem import Problem
 
-# The model has to expect so much less than the rules' plan takes: it is off by more than a few percent.
-MARGIN = 0.9
+# The model has to expect so much less than the rules' plan takes.
+MARGIN = 0.95
 # The order of additions must be the same for any number of threads: it is chosen as for one.
 _DECIDES_ORDER = ("reduction", "partitions", "longest_part")
 
