@@ -1,4 +1,4 @@
-"""``gsb.rgms`` against a loop over nothing: every edge's own product, in plain torch float64."""
+"""``gsb.rgms`` against every edge's own product, in plain torch float64."""
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
@@ -12,7 +12,7 @@ from message_oracle import DTYPES, LAYOUTS, assert_close_to, case_name, covering
 # name: sources, destinations, relations, edges
 SIZES = {"mixed": (9, 11, 4, 120), "one_relation": (7, 5, 1, 60), "many_relations": (12, 8, 1000, 90), "sparse": (40, 50, 3, 30),
          "few_sources": (2, 60, 3, 200), "few_rows": (60, 2, 3, 200), "one_edge": (1, 1, 2, 1)}
-FEATURES = [(1, 1, 1), (3, 5, 1), (7, 70, 1), (64, 16, 1), (20, 130, 1), (6, 4, 2), (8, 24, 4), (300, 3, 1)]
+FEATURES = [(1, 1, 1), (7, 70, 1), (8, 24, 4), (150, 3, 1)]
 WEIGHTS = ["none", "flat", "column"]
 
 
@@ -153,22 +153,20 @@ def test_few_bases_are_not_multiplied_out():
     assert planner.basis_first(many, 1000, 2, 64, 64) and not planner.basis_first(many, 10, 40, 64, 64)
 
 
-@pytest.mark.parametrize("blocks", [1, 2])
-@pytest.mark.parametrize("reduce", ["sum", "mean"])
+@pytest.mark.parametrize("reduce, blocks", [("sum", 2), ("mean", 1)])
 def test_gradcheck(reduce, blocks):
     arrays = triples("mixed")
-    small = tuple(y[:25] for y in arrays[:3]) + arrays[3:]
+    small = tuple(y[:12] for y in arrays[:3]) + arrays[3:]
     rel = make(small)
-    inputs = [y.requires_grad_() for y in operands(small, (4, 6, blocks), "flat")]
+    inputs = [y.requires_grad_() for y in operands(small, (2, 4, blocks), "flat")]
     function = lambda x, w, a: gsb.rgms(rel, x, w, a, reduce)
     assert gradcheck(function, inputs)
     assert gradgradcheck(function, inputs)
 
 
-@pytest.mark.parametrize("name", ["mixed", "many_relations"])
-@pytest.mark.parametrize("features", [(4, 6, 2), (5, 3, 1)], ids=str)
-def test_operators_of_torch_library(name, features):
-    arrays = triples(name)
+@pytest.mark.parametrize("features", [(4, 6, 2)], ids=str)
+def test_operators_of_torch_library(features):
+    arrays = triples("mixed")
     rel, (x, w, a) = make(arrays), (y.requires_grad_() for y in operands(arrays, features, "flat"))
     w = (w if w.dim() == 4 else w.unsqueeze(1)).detach().requires_grad_()
     g = values(5, arrays[3][0], features[1]).requires_grad_()

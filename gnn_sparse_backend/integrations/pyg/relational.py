@@ -34,6 +34,8 @@ def fused_forward(original, kind: type):
     """``forward`` of ``RGCNConv`` or ``FastRGCNConv``, the class ``kind``."""
 
     def forward(self, x, edge_index, edge_type=None):
+        if self.aggr not in _REDUCES:  # a loop over relations whose aggregations are counted one by one
+            return original(self, x, edge_index, edge_type)
         found = _sums(self, kind, x, edge_index, edge_type)
         if type(found) is str:
             fallback("pyg", "rgms", found)
@@ -106,8 +108,6 @@ def _embedded(layer, relations: RelGraph, numbers: Tensor | None, reduce: str) -
 
 
 def _why_not_layer(layer, kind: type) -> str | None:
-    if layer.aggr not in _REDUCES:
-        return f"the reduction is {layer.aggr!r}"
     if any(getattr(type(layer), name) is not getattr(kind, name) for name in _METHODS):
         return "the layer's methods are the user's"
     if any(getattr(layer, hooks, None) for hooks in _HOOKS):

@@ -99,12 +99,16 @@ def test_falls_back():
     edge_index = edges()
     given = types(edge_index)
     run = lambda layer: check_pair(layer, features(6), edge_index, given)["rgms"]
-    assert run(made(lambda: gnn.RGCNConv(6, 4, 3, aggr="max"))) == {"the reduction is 'max'": 1}
     hooked = made(lambda: gnn.RGCNConv(6, 4, 3))
     hooked.register_message_forward_hook(lambda module, inputs, out: 2 * out)
     assert run(hooked) == {"the layer has hooks": 1}
     against = made(lambda: gnn.RGCNConv(6, 4, 3, flow="target_to_source"))
     assert run(against) == {"the layer is explained, decomposed or runs against its edges": 1}
+
+
+def test_a_maximum_is_taken_relation_by_relation():
+    edge_index = edges()
+    assert check_pair(made(lambda: gnn.RGCNConv(6, 4, 3, aggr="max")), features(6), edge_index, types(edge_index)) == {"copy.max": 3}
 
 
 def test_changed_edge_types_are_noticed():
