@@ -6,6 +6,7 @@
 # PYTHON=python3.11      the interpreter that makes .venv (default: 3.11 or 3.10 if found, for DGL, otherwise python3)
 # DEMO_FLAGS=--quick     options of models/demo.py
 # TEST_FLAGS="-k spmm"   options of pytest
+# JOBS=2                 processes that run tests
 # BENCH=attention_layers the benchmark: spmm (default), sddmm, graphsage, attention_layers, planner or overhead
 # BENCH_FLAGS=--help     its options
 
@@ -14,6 +15,7 @@ ifndef PYTHON
 PYTHON := $(shell for p in python3.11 python3.10 python3; do $$p -c pass 2>/dev/null && echo $$p && break; done)
 endif
 BENCH ?= spmm
+JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -25,7 +27,7 @@ DGL := $(shell $(PYTHON) -c 'import sys, platform as p; print("dgl," if (sys.pla
 .PHONY: help setup demo test bench clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 10
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 11
 
 setup: $(VENV)/.ready
 
@@ -33,7 +35,7 @@ demo: setup
 	$(BIN)/python -m models.demo $(DEMO_FLAGS)
 
 test: setup
-	$(BIN)/python -m pytest $(TEST_FLAGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TEST_FLAGS)
 
 bench: setup
 	$(BIN)/python -m benchmarks.$(BENCH) $(BENCH_FLAGS)

@@ -6,7 +6,7 @@ import torch_geometric.nn as gnn
 from torch import Tensor, nn
 
 from models.coverage import Bound, Case, features
-from models.zoo_pyg_conv import E, HEADS, IN, OUT, PAIR, SINGLE, W, X, X0, conv, linear, mlp, on_edges, on_matrix, pair
+from models.zoo_pyg_conv import E, HEADS, IN, OUT, PAIR, SINGLE, W, X, X0, conv, mlp, on_edges, on_matrix, pair
 from models.zoo_pyg_graphs import (EDGES, LINKS, NODES, RELATIONS, SOURCES, TARGETS, batch, bipartite, draw, edge_types,
                                    isolated, loopless, no_edges, with_stand_ins)
 

@@ -2,7 +2,6 @@
 import json
 
 import pytest
-import torch
 
 from benchmarks import graphs, sddmm
 from benchmarks.generators import power_law

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from ...ops.message_kernels import run_aggregate, run_edge_map
 from ..counters import fallback, ours

@@ -14,3 +14,10 @@ def switched_off():
     yield
     gsb.disable()
     reset_status()
+
+
+@pytest.fixture(params=["random", "skewed", "duplicates", "self_loops", "long_row", "one_edge"])
+def square(request, zoo):
+    from dgl_oracle import homogeneous  # which needs DGL
+
+    return homogeneous(*zoo[request.param])
