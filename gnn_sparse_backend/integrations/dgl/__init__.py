@@ -13,7 +13,6 @@ functions of ``dgl.ops``.
     lazy_edges.py  edge features inside local_scope, computed when they are used: attention in one operator
     messages.py    messages that DGL has no operator for, and those of users' functions: lazy too
     relational.py  RelGraphConv: products by relation and their sum in one operator
-    heads.py       GATConv, EdgeGATConv: the scores of nodes
     host.py        DGL as lazy tensors see it
     structure.py   the Graph of a DGL graph index, kept as long as the index lives
     operands.py    which operands the kernels take
@@ -30,10 +29,9 @@ import dgl.backend.pytorch.sparse as dgl_sparse
 import dgl.ops
 from dgl import DGLGraph
 from dgl.heterograph_index import HeteroGraphIndex
-from dgl.nn.pytorch.conv import EdgeGATConv, GATConv
 
 from ..patch import Patches
-from . import heads, hetero, lazy_edges, messages, relational, sddmm, segments, softmax, spmm, structure
+from . import hetero, lazy_edges, messages, relational, sddmm, segments, softmax, spmm, structure
 
 _patches = Patches()
 
@@ -68,8 +66,6 @@ def activate() -> None:
     _patches.set(core, "message_passing", relational.make_messages(core.message_passing))
     _patches.set(core, "invoke_gsddmm", messages.make_values(core.invoke_gsddmm))
     _patches.set(core, "invoke_edge_udf", messages.make_features(core.invoke_edge_udf))
-    for layer in (GATConv, EdgeGATConv):
-        _patches.set(layer, "forward", heads.with_row_dots(layer.forward))
     _patches.set(DGLGraph, "local_scope", lazy_edges.marking_scope(DGLGraph.local_scope))
     _patches.set(DGLGraph, "local_var", lazy_edges.marking_copy(DGLGraph.local_var))
 
