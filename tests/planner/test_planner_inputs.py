@@ -89,7 +89,7 @@ def test_collections_and_datasets():
     assert len(list(graphs_of(matrix for matrix in (MATRIX, MATRIX)))) == 2
 
 
-@pytest.mark.parametrize("data", [3, None, "graph.npz", {"edge_index": EDGES}, object(), [object()]], ids=repr)
+@pytest.mark.parametrize("data", [3, None, "graph.npz", {"edge_index": EDGES}, object(), [object()]])
 def test_what_holds_no_graph(data):
     with pytest.raises(TypeError, match="no graph in an object of type.*SciPy"):
         list(graphs_of(data))

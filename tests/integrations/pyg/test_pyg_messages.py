@@ -286,7 +286,7 @@ def test_what_is_known_without_computing(lazy):
     lambda t: torch.stack([t, t]).sum().item(), lambda t: t.to(torch.float32).dtype, lambda t: t.grad_fn is None,
     lambda t: torch.from_dlpack(t.detach()).tolist(), lambda t: t.data.tolist(), lambda t: t.untyped_storage().nbytes(),
     lambda t: torch.utils.checkpoint.checkpoint(torch.sin, t, use_reentrant=True).tolist(),
-], ids=str)
+])
 def test_what_computes_the_message(lazy, use):
     message, value = lazy
     assert use(message) == use(value)
