@@ -160,12 +160,16 @@ def reduced(edges: Edges, message: torch.Tensor, reduce: str, ties: str, dtype, 
     return best + (out - out.detach()), shares
 
 
-def assert_close_to(actual: torch.Tensor, expected: torch.Tensor, magnitude: torch.Tensor, roundings: int = 0) -> None:
-    """Within the rounding of the result, of some steps in the accumulation type, and of ``roundings`` in its own."""
+def assert_close_to(actual: torch.Tensor, expected: torch.Tensor, magnitude: torch.Tensor, roundings: int = 0,
+                    terms: int = 1) -> None:
+    """Within the rounding of the result, of some steps in the accumulation type, and of ``roundings`` in its own.
+
+    terms: of the longest sum, whose rounding grows as a random walk (Higham, Accuracy and Stability, section 4.2).
+    """
     assert actual.shape == expected.shape
     own = torch.finfo(actual.dtype)
     accumulation = torch.finfo(torch.float64 if actual.dtype == torch.float64 else torch.float32)
-    bound = own.eps * expected.abs() + (8 * accumulation.eps + roundings * own.eps) * magnitude.abs() + own.tiny
+    bound = own.eps * expected.abs() + ((8 + terms ** 0.5 / 2) * accumulation.eps + roundings * own.eps) * magnitude.abs() + own.tiny
     actual = actual.detach().double()
     right = ((actual - expected).abs() <= bound) | (actual == expected)  # the same infinity
     assert right.all(), f"{int((~right).sum())} of {right.numel()} are wrong, first {actual[~right][0]}, " \
