@@ -7,7 +7,7 @@ edges (counts decide; SparseTIR, section 4.4 has the fused one):
 - ``transform``: the rows of X of all column pairs multiplied first, then E gathers of F_out. Q products, stored.
 - ``aggregate``: as ``fused``, but with the sums of all P pairs, and their products, stored.
 
-Rules, each with the measurement behind it in docs/performance.md:
+Rules, whose constants are estimates that no benchmark has confirmed yet:
 
 - ``transform`` where it costs less by a margin: it stores Q x F_out. Never ``aggregate``, which is there to compare with.
 - Tasks of a product are ranges of rows that stay in the second-level cache, and enough for the threads to share; but so
