@@ -1,4 +1,4 @@
-"""What the two scripts share: options, threads, the progress bar, and errors in words."""
+"""What the scripts share: options, threads, the progress bar, and errors in words."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from pathlib import Path
 CORA = {"hidden": 64, "epochs": 200}
 OTHERS = {"hidden": 128, "epochs": 30}
 BACKENDS = {"off": ("off",), "on": ("on",), "both": ("off", "on")}
+DATASETS = "generated|cora|PATH.npz"
+DATASETS_HELP = ("Cora is read from $GSB_DATA/planetoid or downloaded; a .npz file needs indptr and indices (or src and dst), "
+                 "and may have features and labels")
 MODULES = {"dgl": "dgl", "pyg": "torch_geometric"}
 
 
@@ -18,12 +21,10 @@ def installed(framework: str) -> bool:
     return importlib.util.find_spec(MODULES[framework]) is not None
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser, datasets: str = DATASETS, datasets_help: str = DATASETS_HELP) -> None:
     """The options of a training, all with defaults."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    parser.add_argument("--dataset", default="generated", metavar="generated|cora|PATH.npz",
-                        help="Cora is read from $GSB_DATA/planetoid or downloaded; a .npz file needs indptr and indices "
-                             "(or src and dst), and may have features and labels (default: generated)")
+    parser.add_argument("--dataset", default="generated", metavar=datasets, help=f"{datasets_help} (default: %(default)s)")
     parser.add_argument("--nodes", type=int, default=100_000, help="of the generated graph (default: %(default)s)")
     parser.add_argument("--edges", type=int, default=1_000_000, help="of the generated graph (default: %(default)s)")
     parser.add_argument("--backend", choices=BACKENDS, default="both",
@@ -37,6 +38,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--threads", type=int, default=cores, help="default: all cores, here %(default)s")
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for JSON and PNG (default: %(default)s)")
+
+
+def script(parser: argparse.ArgumentParser, argv: list[str] | None, model: str = "sage") -> int:
+    """``main`` for the one framework that the user names. Returns the exit status."""
+    parser.add_argument("--framework", choices=MODULES, required=True)
+    args = parser.parse_args(argv)
+    if not installed(args.framework):
+        print(f"error: {MODULES[args.framework]} is not installed; try: "
+              f"pip install 'gnn-sparse-backend[{args.framework}]'", file=sys.stderr)
+        return 2
+    return main(args, [args.framework], f"{parser.prog}-{args.framework}", model)
 
 
 def main(args: argparse.Namespace, frameworks: list[str], name: str, model: str = "sage") -> int:

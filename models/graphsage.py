@@ -22,14 +22,8 @@ from models import cli
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="graphsage", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--framework", choices=cli.MODULES, required=True)
     cli.add_options(parser)
-    args = parser.parse_args(argv)
-    if not cli.installed(args.framework):
-        print(f"error: {cli.MODULES[args.framework]} is not installed; try: "
-              f"pip install 'gnn-sparse-backend[{args.framework}]'", file=sys.stderr)
-        return 2
-    return cli.main(args, [args.framework], f"graphsage-{args.framework}")
+    return cli.script(parser, argv)
 
 
 if __name__ == "__main__":

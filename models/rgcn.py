@@ -21,20 +21,11 @@ from models import cli
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="rgcn", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--framework", choices=cli.MODULES, required=True)
     parser.add_argument("--bases", type=int, default=30, help="of the matrices of the relations (default: %(default)s)")
-    cli.add_options(parser)
+    cli.add_options(parser, "generated|debian|wordnet|PATH.npz",
+                    "debian and wordnet are read from $GSB_DATA; a .npz file needs src, dst, etype and label")
     parser.set_defaults(nodes=20_000, edges=150_000, hidden=32)
-    for action in parser._actions:
-        if action.dest == "dataset":
-            action.metavar = "generated|debian|wordnet|PATH.npz"
-            action.help = "debian and wordnet are read from $GSB_DATA; a .npz file needs src, dst, etype and label (default: generated)"
-    args = parser.parse_args(argv)
-    if not cli.installed(args.framework):
-        print(f"error: {cli.MODULES[args.framework]} is not installed; try: "
-              f"pip install 'gnn-sparse-backend[{args.framework}]'", file=sys.stderr)
-        return 2
-    return cli.main(args, [args.framework], f"rgcn-{args.framework}", "rgcn")
+    return cli.script(parser, argv, "rgcn")
 
 
 if __name__ == "__main__":

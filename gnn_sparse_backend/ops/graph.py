@@ -10,13 +10,14 @@ from . import sources
 from .build import coo_to_csr, index_dtype
 from .checks import as_index_vector, check_csr, check_permutation, check_range, check_same_device, check_shape
 from .fingerprint import fingerprint
+from .immutable import Immutable
 from .statistics import GraphStatistics, measure
 from .structure import Csr, Pair, find_pair, in_degrees, inverse_in_degrees, stored
 
 _set = object.__setattr__
 
 
-class Graph:
+class Graph(Immutable):
     """The structure of a sparse matrix of shape (destinations, sources) in CSR form.
 
     Made by ``from_csr``, ``from_coo``, ``from_scipy``, ``from_edge_index`` or ``from_dgl``. Edges keep the order in
@@ -181,18 +182,6 @@ class Graph:
     @property
     def _csr(self) -> Csr:
         return self._pair.sides[self._side]
-
-    def __setattr__(self, name, value):
-        raise AttributeError(f"a Graph is immutable: cannot set {name!r}")
-
-    def __delattr__(self, name):
-        raise AttributeError(f"a Graph is immutable: cannot delete {name!r}")
-
-    def __copy__(self):
-        return self
-
-    def __deepcopy__(self, memo):
-        return self
 
     def __reduce__(self):
         return Graph.from_csr, (self.indptr, self.indices, self.shape, self.edge_ids)

@@ -16,9 +16,8 @@ from ..formats.pieces import Piece, RowParts, column_partitions, row_parts
 from ..planner.kernels import aggregate_kernel
 from ..planner.plan import Plan
 from ..planner.spmm import group_count
+from .immutable import once
 from .kernels import kernel_arguments
-
-_TORCH = {"float64": torch.float64, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def run_passes(graph, plan: Plan, spec: AggregateSpec, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
@@ -51,7 +50,7 @@ def _parts_of_rows(graph, plan: Plan, spec: AggregateSpec, places, operands, edg
     first = replace(spec, dtype=kept, reduce="sum" if summed else spec.reduce, empty=False)
     of_part = [x.index_select(0, parts.row_of_part) if place == "row" else x for x, place in zip(operands, places)]
     count = parts.whole.shape[0]
-    results = torch.empty((count, spec.features), dtype=_TORCH[kept], device=out.device)
+    results = torch.empty((count, spec.features), dtype=getattr(torch, kept), device=out.device)
     threads = torch.get_num_threads()
     # a graph of one row has no groups to share out, but its parts have
     plan = replace(plan, groups=group_count(graph.num_edges, count, spec.features, threads))
@@ -74,21 +73,14 @@ def _run(piece: Piece, plan: Plan, spec: AggregateSpec, places, operands, number
 
 def pieces_of(graph, partitions: int) -> tuple[Piece, ...]:
     """The column partitions of a graph, cut at their first use and kept with it."""
-    key = ("partitions", partitions)
-    found = graph.plans.get(key)
-    if found is None:
-        cut = column_partitions(graph.indptr, graph.indices, graph.shape, partitions)
-        found = graph.plans.setdefault(key, cut)
-    return found
+    return once(graph.plans, ("partitions", partitions),
+                lambda: column_partitions(graph.indptr, graph.indices, graph.shape, partitions))
 
 
 def parts_of(graph, longest: int) -> RowParts:
     """The rows of a graph in parts, cut at their first use and kept with it."""
-    key = ("longest_part", longest)
-    found = graph.plans.get(key)
-    if found is None:
-        found = graph.plans.setdefault(key, row_parts(graph.indptr, graph.indices, graph.shape, longest))
-    return found
+    return once(graph.plans, ("longest_part", longest),
+                lambda: row_parts(graph.indptr, graph.indices, graph.shape, longest))
 
 
 __all__ = ["parts_of", "pieces_of", "run_passes"]

@@ -11,6 +11,7 @@ from ..planner.plan import Plan
 from ..planner.problem import Problem, longest_row, reach_of
 from ..planner.spmm import LONG_ROW, PARTS
 from .fingerprint import fingerprint
+from .immutable import once
 
 # Edges from which a tenth of a millisecond is nothing beside a call, and columns are looked at.
 SAMPLED = 1_000_000
@@ -52,20 +53,13 @@ def problem_of(graph, kind: str, features: int, itemsize: int) -> Problem:
     rows, cols = graph.shape
     reach = 0
     if graph.num_edges >= SAMPLED and graph.device.type == "cpu":
-        reach = graph.plans.get("reach")
-        if reach is None:
-            reach = graph.plans["reach"] = reach_of(graph.indices.numpy(), cols)
+        reach = once(graph.plans, "reach", lambda: reach_of(graph.indices.numpy(), cols))
     longest = 0
     if graph.num_edges >= LONG_ROW and graph.device.type == "cpu":
-        longest = graph.plans.get("longest row")
-        if longest is None:
-            longest = graph.plans["longest row"] = longest_row(graph.indptr.numpy(), PARTS // 2)
+        longest = once(graph.plans, "longest row", lambda: longest_row(graph.indptr.numpy(), PARTS // 2))
     return Problem(kind, rows, cols, graph.num_edges, features, itemsize, torch.get_num_threads(), reach, longest)
 
 
 def structure_fingerprint(graph) -> str:
     """32 hex digits of shape, indptr and indices. Plans do not depend on the order in which the user numbers edges."""
-    found = graph.plans.get("fingerprint")
-    if found is None:
-        found = graph.plans["fingerprint"] = fingerprint(graph.indptr, graph.indices, None, graph.shape)
-    return found
+    return once(graph.plans, "fingerprint", lambda: fingerprint(graph.indptr, graph.indices, None, graph.shape))

@@ -12,10 +12,11 @@ from . import rel_sources
 from .build import expand, index_dtype
 from .checks import as_index_vector, check_range, check_same_device, check_shape
 from .graph import Graph
+from .immutable import Immutable, once
 from .segments import Segments
 
 
-class RelGraph:
+class RelGraph(Immutable):
     """Edges ``source[e] -> destination[e]`` of relation ``relation[e]``, between n_src sources and n_dst destinations.
 
     Made by ``from_triples``, ``from_graph``, ``from_edge_index``, ``from_dgl`` or ``from_pyg``. Edges keep the order in
@@ -151,7 +152,7 @@ class RelGraph:
     @property
     def counts(self) -> RelationCounts:
         """Rows, edges, and distinct (destination, relation) and (source, relation) pairs."""
-        return self._once("counts", lambda: RelationCounts(
+        return once(self._derived, "counts", lambda: RelationCounts(
             self.shape[0], self.num_edges, *(side.pairs.count for side in self._sides)))
 
     def side(self, transposed: bool) -> Side:
@@ -167,27 +168,11 @@ class RelGraph:
                 inverse = side.pairs.indptr.diff().to(dtype).reciprocal()
                 return inverse.index_select(0, side.pair_of_edge)
 
-        return self._once(("scale", dtype), make)
+        return once(self._derived, ("scale", dtype), make)
 
     def graph(self) -> Graph:
         """The structure without its relations."""
-        return self._once("graph", lambda: Graph.from_coo(self.destination, self.source, self.shape))
-
-    def _once(self, key, make):
-        value = self._derived.get(key)
-        return self._derived.setdefault(key, make()) if value is None else value
-
-    def __setattr__(self, name, value):
-        raise AttributeError(f"a RelGraph is immutable: cannot set {name!r}")
-
-    def __delattr__(self, name):
-        raise AttributeError(f"a RelGraph is immutable: cannot delete {name!r}")
-
-    def __copy__(self):
-        return self
-
-    def __deepcopy__(self, memo):
-        return self
+        return once(self._derived, "graph", lambda: Graph.from_coo(self.destination, self.source, self.shape))
 
     def __repr__(self):
         return (f"RelGraph({self.shape[0]} destinations, {self.shape[1]} sources, {self.num_edges} edges, "
@@ -203,9 +188,8 @@ class Side:
         self._derived: dict = {}
 
     def once(self, key, make):
-        """The value under ``key``; making it twice in a race is harmless."""
-        value = self._derived.get(key)
-        return self._derived.setdefault(key, make()) if value is None else value
+        """The value under ``key``, made at its first use."""
+        return once(self._derived, key, make)
 
     @property
     def pairs(self) -> RelationPairs:

@@ -14,7 +14,6 @@ the destination.
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from .checks import plain_tensor
 from .operands import is_plain
@@ -104,37 +103,14 @@ def _keep(ctx, structure: tuple, *operands) -> None:
     ctx.save_for_backward(*structure[:3], *operands)
 
 
-def _saved(ctx) -> tuple[tuple, tuple]:
-    s, d, r, *operands = ctx.saved_tensors
-    return (s, d, r, *ctx.sizes), tuple(operands)
-
-
 def _save_product(ctx, inputs, output):
-    *structure, x, w, a, ctx.mean, ctx.transposed, ctx.order = inputs
+    *structure, x, w, a, ctx.mean, ctx.transposed, _ = inputs
     _keep(ctx, tuple(structure), x, w, a)
 
 
-def _product_backward(ctx, grad):
-    graph, (x, w, a) = _saved(ctx)
-    mean, transposed, needed = ctx.mean, ctx.transposed, ctx.needs_input_grad[6:]
-    grad_x = _by_x(graph, grad, w, a, mean, transposed) if needed[0] else None
-    grad_w = _ops.rgms_sum(*graph, x, grad, a, w.shape[1], mean, transposed) if needed[1] else None
-    grad_a = _ops.rgms_dot(*graph, x, w, grad, mean, transposed) if needed[2] else None
-    return *_NONE, grad_x, grad_w, grad_a, None, None, None
-
-
 def _save_sum(ctx, inputs, output):
-    *structure, x, g, a, ctx.blocks, ctx.mean, ctx.transposed = inputs
+    *structure, x, g, a, _, ctx.mean, ctx.transposed = inputs
     _keep(ctx, tuple(structure), x, g, a)
-
-
-def _sum_backward(ctx, grad):
-    graph, (x, g, a) = _saved(ctx)
-    mean, transposed, needed = ctx.mean, ctx.transposed, ctx.needs_input_grad[6:]
-    grad_x = _by_x(graph, g, grad, a, mean, transposed) if needed[0] else None
-    grad_g = _ops.rgms_product(*graph, x, grad, a, mean, transposed, "") if needed[1] else None
-    grad_a = _ops.rgms_dot(*graph, x, grad, g, mean, transposed) if needed[2] else None
-    return *_NONE, grad_x, grad_g, grad_a, None, None, None
 
 
 def _save_dot(ctx, inputs, output):
@@ -142,19 +118,32 @@ def _save_dot(ctx, inputs, output):
     _keep(ctx, tuple(structure), x, w, g)
 
 
-def _dot_backward(ctx, grad):
-    graph, (x, w, g) = _saved(ctx)
-    mean, transposed, needed = ctx.mean, ctx.transposed, ctx.needs_input_grad[6:]
-    grad_x = _by_x(graph, g, w, grad, mean, transposed) if needed[0] else None
-    grad_w = _ops.rgms_sum(*graph, x, g, grad, w.shape[1], mean, transposed) if needed[1] else None
-    grad_g = _ops.rgms_product(*graph, x, w, grad, mean, transposed, "") if needed[2] else None
-    return *_NONE, grad_x, grad_w, grad_g, None, None
+_DERIVATIVES = {
+    "x": lambda graph, x, w, a, g, mean, transposed: _ops.rgms_product(
+        *graph, g, w.transpose(2, 3), a, mean, not transposed, ""),
+    "w": lambda graph, x, w, a, g, mean, transposed: _ops.rgms_sum(*graph, x, g, a, w.shape[1], mean, transposed),
+    "a": lambda graph, x, w, a, g, mean, transposed: _ops.rgms_dot(*graph, x, w, g, mean, transposed),
+    "g": lambda graph, x, w, a, g, mean, transposed: _ops.rgms_product(*graph, x, w, a, mean, transposed, ""),
+}
+"""T differentiated by each of its operands. A shape alone is read of the operand that it is differentiated by."""
 
 
-def _by_x(graph: tuple, g: Tensor, w: Tensor, a: Tensor | None, mean: bool, transposed: bool) -> Tensor:
-    return _ops.rgms_product(*graph, g, w.transpose(2, 3), a, mean, not transposed, "")
+def _backward(operands: str, by: str, others: int):
+    """The backward pass of T differentiated by one operand, ``by``, as a function of the three ``operands``.
+
+    The cotangent stands in the place of ``by``. others: arguments of the operator after these three.
+    """
+
+    def backward(ctx, grad):
+        s, d, r, *saved = ctx.saved_tensors
+        values = dict(zip(operands, saved)) | {by: grad}
+        found = [_DERIVATIVES[name]((s, d, r, *ctx.sizes), **values, mean=ctx.mean, transposed=ctx.transposed)
+                 if needed else None for name, needed in zip(operands, ctx.needs_input_grad[6:])]
+        return *_NONE, *found, *(None,) * others
+
+    return backward
 
 
-torch.library.register_autograd("gsb::rgms_product", _product_backward, setup_context=_save_product)
-torch.library.register_autograd("gsb::rgms_sum", _sum_backward, setup_context=_save_sum)
-torch.library.register_autograd("gsb::rgms_dot", _dot_backward, setup_context=_save_dot)
+torch.library.register_autograd("gsb::rgms_product", _backward("xwa", "g", 3), setup_context=_save_product)
+torch.library.register_autograd("gsb::rgms_sum", _backward("xga", "w", 3), setup_context=_save_sum)
+torch.library.register_autograd("gsb::rgms_dot", _backward("xwg", "a", 2), setup_context=_save_dot)

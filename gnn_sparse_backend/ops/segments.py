@@ -8,6 +8,7 @@ from ..formats.row_groups import balanced_row_groups
 from ..planner.grouped import PANEL_COST, SUM_BLOCK, chunk_rows, panel_rows, parts
 from .build import compress, index_dtype
 from .checks import as_index_vector, check_range
+from .immutable import once
 
 
 class Segments:
@@ -68,18 +69,14 @@ class Segments:
     def panels(self, work: int, threads: int) -> tuple[int, list]:
         """(rows of a panel, leading arguments of a grouped product of ``work`` multiply-adds a row)."""
         groups = parts(self.num_rows * work, threads)
-        return self._keep(("panels", groups), lambda: self._make_panels(groups))
+        return once(self._kept, ("panels", groups), lambda: self._make_panels(groups))
 
     def units(self, in_features: int, out_features: int, itemsize: int, threads: int) -> list:
         """Leading arguments of a grouped sum over matrices (in_features, out_features)."""
         groups = parts(self.num_rows * in_features * out_features, threads)
         blocks = -(-in_features // min(SUM_BLOCK, in_features))
         chunk = chunk_rows(out_features, itemsize)
-        return self._keep(("units", groups, blocks, chunk), lambda: self._make_units(groups, blocks, chunk))
-
-    def _keep(self, key, make):
-        value = self._kept.get(key)
-        return self._kept.setdefault(key, make()) if value is None else value
+        return once(self._kept, ("units", groups, blocks, chunk), lambda: self._make_units(groups, blocks, chunk))
 
     def _make_panels(self, groups: int) -> tuple[int, list]:
         lengths = self.offsets.diff().long()

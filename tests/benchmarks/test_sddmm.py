@@ -8,7 +8,7 @@ from benchmarks.generators import power_law
 from benchmarks.graphs import BenchmarkGraph
 from benchmarks.sddmm_peers import PyG, contenders
 from benchmarks.sddmm_problem import MODES, Operands, Problem
-from benchmarks.suite import CannotDo
+from operator_suites import check_a_wrong_answer_is_noticed, check_all_agree
 
 
 @pytest.fixture(scope="module")
@@ -31,29 +31,11 @@ def test_the_command_writes_a_full_report(command, tmp_path, monkeypatch, capsys
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 def test_all_contenders_agree_with_float64(tiny, mode):
-    problem = Problem.of(tiny, mode, Operands.random(tiny, 7))
-    for contender in contenders():
-        try:
-            contender.prepare(tiny)
-            results = contender.bind(problem)()
-        except ImportError as missing:
-            pytest.skip(f"{contender.name}: {missing}")
-        except CannotDo:
-            continue
-        assert problem.mismatch(results) is None, contender.name
+    check_all_agree(contenders(), tiny, Problem.of(tiny, mode, Operands.random(tiny, 7)))
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode.backward], ids=lambda mode: mode.name)
 @pytest.mark.parametrize("result", range(3))
 def test_a_wrong_answer_is_noticed(tiny, mode, result):
     problem = Problem.of(tiny, mode, Operands.random(tiny, 5))
-    contender = PyG()
-    contender.prepare(tiny)
-    right = [r.detach().clone() for r in contender.bind(problem)()]
-    assert problem.mismatch(tuple(right)) is None
-    for spoil in (1.001, float("nan")):
-        wrong = [r.clone() for r in right]
-        wrong[result].view(-1)[wrong[result].abs().argmax()] *= spoil
-        assert mode.results[result] in problem.mismatch(tuple(wrong))
-    assert "shape" in problem.mismatch((right[0][:-1], *right[1:]))
-    assert "instead of 3" in problem.mismatch(tuple(right[:2]))
+    check_a_wrong_answer_is_noticed(PyG(), tiny, problem, result)
