@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .row_parts import split_rows
 from .structure import check_csr, check_integer
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
     """Some of the non-zeros of a CSR structure, in CSR form of their own. Columns keep their coordinates.
+
+    Where indices are the structure's own, ``indptr`` holds positions in it, and need not begin with 0.
 
     Attributes:
         shape: (n_rows, n_cols) of the piece.
@@ -33,7 +34,7 @@ class Piece:
 
     @property
     def num_edges(self) -> int:
-        """Non-zeros of the piece."""
+        """Length of ``indices``."""
         return self.indices.numel()
 
     def edge_numbers(self, numbers: torch.Tensor) -> torch.Tensor:
@@ -70,33 +71,48 @@ def column_partitions(indptr, indices, shape, parts) -> tuple[Piece, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class RowParts:
-    """Rows cut into parts.
+class Rows:
+    """Consecutive rows of a structure, first to last (exclusive), as a piece that shares the structure's indices.
 
-    Attributes:
-        whole: the structure with a row for each part; parts of a row are adjacent and in order.
-        row_of_part: (parts,) row that each part belongs to.
-        sums: (rows, parts), the structure that adds the parts of each row up, in order; rows without non-zeros have none.
+    sums: None where the rows of ``piece`` are those rows. A long row is one row alone: ``piece`` has a row for each of its
+        parts, in order, and ``sums``, (1, parts), adds their results up. edges: non-zeros of the rows.
     """
 
-    whole: Piece
-    row_of_part: torch.Tensor
-    sums: Piece
+    first: int
+    last: int
+    edges: int
+    piece: Piece
+    sums: Piece | None = None
 
 
-def row_parts(indptr, indices, shape, longest) -> RowParts:
-    """Cut every row of more than ``longest`` non-zeros into parts of ``longest`` and a rest.
+def row_parts(indptr, indices, shape, longest) -> tuple[Rows, ...]:
+    """Rows of more than ``longest`` non-zeros in parts of ``longest`` and a rest, each by itself; those between them whole.
+
+    Every row is in one of the results, in order. Nothing of the size of the structure is copied.
 
     Args: as for `column_partitions`; ``longest`` at least 1.
     """
     indptr, indices, (n_rows, n_cols) = check_csr(indptr, indices, shape, check=False)
     longest = check_integer("longest", longest)
-    row, start, _ = split_rows(indptr.diff().long(), longest)
-    starts = torch.cat([start, start.new_full((1,), indices.numel())]).to(indptr.dtype)
-    count = row.numel()
-    first = torch.searchsorted(row, torch.arange(n_rows + 1, device=row.device)).to(indptr.dtype)
-    order = torch.arange(count, dtype=indptr.dtype, device=row.device)
-    return RowParts(Piece((count, n_cols), starts, indices, None), row, Piece((n_rows, count), first, order, None))
+    pieces: list[Rows] = []
+
+    def whole(first: int, last: int) -> None:
+        if first < last:
+            own = indptr[first:last + 1]
+            pieces.append(Rows(first, last, int(own[-1] - own[0]), Piece((last - first, n_cols), own, indices, None)))
+
+    done = 0
+    for row in (indptr.diff() > longest).nonzero().flatten().tolist():
+        whole(done, row)
+        start, end = indptr[row:row + 2].tolist()
+        starts = torch.tensor([*range(start, end, longest), end], dtype=indptr.dtype, device=indptr.device)
+        parts = starts.numel() - 1
+        order = torch.arange(parts, dtype=indptr.dtype, device=indptr.device)
+        sums = Piece((1, parts), starts.new_tensor([0, parts]), order, None)
+        pieces.append(Rows(row, row + 1, end - start, Piece((parts, n_cols), starts, indices, None), sums))
+        done = row + 1
+    whole(done, n_rows)
+    return tuple(pieces)
 
 
-__all__ = ["Piece", "RowParts", "column_partitions", "row_parts"]
+__all__ = ["Piece", "Rows", "column_partitions", "row_parts"]

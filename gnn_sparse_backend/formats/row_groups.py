@@ -29,7 +29,7 @@ def balanced_row_groups(indptr, num_groups, cost_per_row=1.0, cost_per_nnz=1.0):
     split (`HybFormat` does that). Nothing synchronises with the host.
 
     Args:
-        indptr: (n_rows + 1,) int32 or int64, CSR offsets.
+        indptr: (n_rows + 1,) int32 or int64, CSR offsets; the first need not be 0.
         num_groups: number of groups, at least 1; groups may be empty.
         cost_per_row, cost_per_nnz: finite, not negative, not both 0; only their ratio counts.
 
@@ -54,7 +54,7 @@ def balanced_row_groups(indptr, num_groups, cost_per_row=1.0, cost_per_nnz=1.0):
 
     n_rows = indptr.numel() - 1
     rows = torch.arange(n_rows + 1, dtype=torch.float64, device=indptr.device)
-    prefix = rows * costs["cost_per_row"] + indptr.double() * costs["cost_per_nnz"]
+    prefix = rows * costs["cost_per_row"] + (indptr - indptr[0]).double() * costs["cost_per_nnz"]
     share = torch.arange(1, num_groups, dtype=torch.float64, device=indptr.device) / num_groups
     target = share * prefix[-1]
     above = torch.searchsorted(prefix, target).clamp_(max=n_rows)

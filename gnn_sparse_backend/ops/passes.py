@@ -1,4 +1,4 @@
-"""Aggregations in several passes: over column partitions, or over the parts of long rows and then over their results.
+"""Aggregations in several passes: over column partitions, or over the parts of long rows apart from the others.
 
 The order of reduction is that of the passes, whatever the number of threads: the same bits at every run.
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 from ..compiler.programs.aggregate import AggregateSpec
 from ..compiler.programs.message import arg
 from ..compiler.programs.operands import ACCUMULATOR, Operand
-from ..formats.pieces import Piece, RowParts, column_partitions, row_parts
+from ..formats.pieces import Piece, Rows, column_partitions, row_parts
 from ..planner.kernels import aggregate_kernel
 from ..planner.plan import Plan
 from ..planner.spmm import group_count
@@ -39,35 +39,41 @@ def _partitions(graph, plan: Plan, spec: AggregateSpec, places, operands, edge_i
             reduce="sum" if spec.reduce == "mean" and not last else spec.reduce,
         )
         numbers = piece.edge_numbers(graph.edge_numbers) if numbered else None
-        _run(piece, plan, each, places, operands, numbers, graph, out)
+        _run(piece, plan, each, places, operands, numbers, graph.in_degrees if each.degrees else None, out)
 
 
 def _parts_of_rows(graph, plan: Plan, spec: AggregateSpec, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
-    """Results of parts of rows are kept in the type of sums, and reduced like messages."""
-    parts = parts_of(graph, plan.longest_part)
+    """Results of parts of long rows are kept in the type of sums, and reduced like messages."""
     summed = spec.reduce in ("sum", "mean")
     kept = ACCUMULATOR[spec.dtype] if summed else spec.dtype
     first = replace(spec, dtype=kept, reduce="sum" if summed else spec.reduce, empty=False)
-    of_part = [x.index_select(0, parts.row_of_part) if place == "row" else x for x, place in zip(operands, places)]
-    count = parts.whole.shape[0]
-    results = torch.empty((count, spec.features), dtype=getattr(torch, kept), device=out.device)
-    threads = torch.get_num_threads()
-    # a graph of one row has no groups to share out, but its parts have
-    plan = replace(plan, groups=group_count(graph.num_edges, count, spec.features, threads))
-    _run(parts.whole, plan, first, places, of_part, edge_ids, graph, results)
     second = AggregateSpec(
         arg(0), (Operand("column", (spec.features,), kept),), (spec.features,), spec.dtype, spec.index_dtype,
         reduce=spec.reduce, propagate=spec.propagate, empty=spec.empty, first=spec.first,
     )  # fmt: skip
-    plan = Plan(group_count(count, graph.shape[0], spec.features, threads))
-    _run(parts.sums, plan, second, ("column",), [results], None, graph, out)
+    threads = torch.get_num_threads()
+    for rows in parts_of(graph, plan.longest_part):
+        count = rows.piece.shape[0]
+        own = replace(plan, groups=group_count(rows.edges, count, spec.features, threads))
+        of_rows = [x[rows.first:rows.last].expand(count, *x.shape[1:]) if place == "row" else x
+                   for x, place in zip(operands, places)]
+        degrees = graph.in_degrees[rows.first:rows.last] if spec.degrees else None
+        result = out[rows.first:rows.last]
+        if rows.sums is None:
+            _run(rows.piece, own, spec, places, of_rows, edge_ids, degrees, result)
+            continue
+        parts = torch.empty((count, spec.features), dtype=getattr(torch, kept), device=out.device)
+        _run(rows.piece, own, first, places, of_rows, edge_ids, None, parts)
+        _run(rows.sums, Plan(1), second, ("column",), [parts], None, degrees, result)
 
 
-def _run(piece: Piece, plan: Plan, spec: AggregateSpec, places, operands, numbers: Tensor | None, graph, out: Tensor) -> None:
+def _run(piece: Piece, plan: Plan, spec: AggregateSpec, places, operands, numbers: Tensor | None, degrees: Tensor | None,
+         out: Tensor) -> None:
+    """Fill ``out`` with the aggregation over a piece. degrees: (rows of the piece,) of the whole rows, where needed."""
     widths = [operand.width for operand in spec.operands]
     arguments = kernel_arguments(piece, plan.groups, places, widths, operands, numbers, plan.balance)
-    if spec.degrees:  # of the whole rows
-        arguments.insert(7 if numbers is None else 9, graph.in_degrees)
+    if spec.degrees:
+        arguments.insert(7 if numbers is None else 9, degrees)
     aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction).entry(*arguments, out)
 
 
@@ -77,8 +83,8 @@ def pieces_of(graph, partitions: int) -> tuple[Piece, ...]:
                 lambda: column_partitions(graph.indptr, graph.indices, graph.shape, partitions))
 
 
-def parts_of(graph, longest: int) -> RowParts:
-    """The rows of a graph in parts, cut at their first use and kept with it."""
+def parts_of(graph, longest: int) -> tuple[Rows, ...]:
+    """The rows of a graph, long ones in parts, cut at their first use and kept with it."""
     return once(graph.plans, ("longest_part", longest),
                 lambda: row_parts(graph.indptr, graph.indices, graph.shape, longest))
 

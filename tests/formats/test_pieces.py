@@ -42,15 +42,22 @@ def test_column_partitions(seed, parts, dtype):
 @pytest.mark.parametrize("seed", range(3))
 def test_row_parts(seed, longest, dtype):
     indptr, indices = drawn(seed, 12, 10, 9, dtype)
-    parts = row_parts(indptr, indices, (12, 10), longest)
-    expected = [(row, values[at:at + longest]) for row, values in enumerate(rows_of(indptr, indices))
-                for at in range(0, len(values), longest)]
-    assert rows_of(parts.whole.indptr, parts.whole.indices) == [values for _, values in expected]
-    assert parts.row_of_part.tolist() == [row for row, _ in expected]
-    assert parts.whole.shape == (len(expected), 10) and parts.sums.shape == (12, len(expected))
-    assert rows_of(parts.sums.indptr, parts.sums.indices) == [
-        [part for part, (row, _) in enumerate(expected) if row == wanted] for wanted in range(12)]
-    assert {parts.whole.indptr.dtype, parts.sums.indptr.dtype, parts.sums.indices.dtype} == {dtype}
+    lists = rows_of(indptr, indices)
+    done = 0
+    for rows in row_parts(indptr, indices, (12, 10), longest):
+        assert rows.first == done < rows.last
+        done = rows.last
+        own = lists[rows.first:rows.last]
+        assert rows.edges == sum(map(len, own)) and rows.piece.indices is indices and rows.piece.indptr.dtype == dtype
+        found = rows_of(rows.piece.indptr, rows.piece.indices)
+        if rows.sums is None:
+            assert found == own and max(map(len, own)) <= longest
+        else:
+            assert found == [own[0][at:at + longest] for at in range(0, len(own[0]), longest)] and len(found) > 1
+            assert rows_of(rows.sums.indptr, rows.sums.indices) == [list(range(len(found)))]
+            assert rows.sums.indptr.dtype == rows.sums.indices.dtype == dtype
+        assert rows.piece.shape == (len(found), 10)
+    assert done == 12
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 12])
