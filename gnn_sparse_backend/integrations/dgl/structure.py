@@ -92,14 +92,16 @@ class Structure:
 class Structures:
     """The structures of all edge types of an index.
 
-    edge_types: how many there are. known: by edge type, made when first used.
+    edge_types: how many there are. known: by edge type, made when first used. relations: graphs with relations of these
+    edges, by what tells them apart.
     """
 
-    __slots__ = ("edge_types", "known")
+    __slots__ = ("edge_types", "known", "relations")
 
     def __init__(self, edge_types: int) -> None:
         self.edge_types = edge_types
         self.known: dict[int, Structure] = {}
+        self.relations: dict[tuple, object] = {}
 
     def of(self, edge_type: int) -> Structure:
         structure = self.known.get(edge_type)

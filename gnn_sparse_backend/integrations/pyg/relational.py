@@ -15,6 +15,7 @@ from torch_geometric.nn.conv import FastRGCNConv, RGCNConv
 
 from ...ops.checks import FLOATING, plain_tensor
 from ...ops.graph import Graph
+from ...ops.immutable import once
 from ...ops.rel_graph import RelGraph
 from ...ops.rgms import rgms
 from ...ops.spmm import spmm
@@ -102,7 +103,7 @@ def _embedded(layer, relations: RelGraph, numbers: Tensor | None, reduce: str) -
         shape = (relations.shape[0], relations.num_relations * count)
         return Graph.from_coo(relations.destination, column + relations.relation.long() * count, shape)
 
-    graph = relations._once(("embedded", count), make) if numbers is None else make()
+    graph = once(relations._derived, ("embedded", count), make) if numbers is None else make()
     scale = relations.mean_scale(weight.dtype) if reduce == "mean" else None
     return spmm(graph, weight.flatten(0, 1), scale)
 

@@ -1,0 +1,220 @@
+"""``HeteroGraphConv`` of ``GraphConv`` layers in DGL: the sums of all relations, and of what they add up to, in one operator.
+
+DGL calls a layer for each edge type: a sum of neighbours, a product and two scalings, each with results of its own, which are
+then stacked and added. That is relational gather-matmul-scatter: its relations are the edge types, the normalisation is a number
+per edge. Layers of other kinds are called one by one, as DGL does, and so are those with something of the user's in them.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from dgl import DGLGraph
+from dgl.nn.pytorch import hetero as dgl_hetero
+from dgl.nn.pytorch.conv import GraphConv
+from torch import Tensor
+
+from ...ops.immutable import once
+from ...ops.rel_graph import RelGraph
+from ...ops.rel_sources import Parts
+from ...ops.rgms import rgms
+from ..counters import fallback, ours
+from ..lazy import transformed
+from ..modules import is_untouched
+from .operands import refuse
+from .structure import structures_of
+
+_REDUCES = {dgl_hetero.get_aggregate_fn(name).keywords["fn"]: name for name in ("sum", "mean")}
+
+
+class _Relation(NamedTuple):
+    """An edge type that takes part: its number and name, the layer, and the layer's arguments."""
+
+    number: int
+    name: tuple[str, str, str]
+    layer: GraphConv
+    weight: Tensor
+    edge_weight: Tensor | None
+
+
+def make_forward(original: Callable) -> Callable:
+    """``HeteroGraphConv.forward`` that runs one operator where it can."""
+
+    @functools.wraps(original)
+    def forward(self, g, inputs, mod_args=None, mod_kwargs=None):
+        if torch.compiler.is_compiling() or not _is_candidate(self, g):
+            return original(self, g, inputs, mod_args, mod_kwargs)
+        found = _fused(self, g, inputs, mod_args or {}, mod_kwargs or {})
+        if type(found) is str:
+            fallback("dgl", "rgms", found)
+            return original(self, g, inputs, mod_args, mod_kwargs)
+        ours("dgl", "rgms")
+        return found
+
+    return forward
+
+
+def _is_candidate(conv, g) -> bool:
+    """Whether this is the operator at all: sums or means over relations of nothing but ``GraphConv``."""
+    return (isinstance(g, DGLGraph) and _reduce_of(conv) is not None and len(conv.mods) > 0
+            and all(isinstance(layer, GraphConv) for layer in conv.mods.values()))
+
+
+def _reduce_of(conv) -> str | None:
+    aggregate = conv.agg_fn
+    if type(aggregate) is not functools.partial or aggregate.func is not dgl_hetero._agg_func:
+        return None
+    return _REDUCES.get(aggregate.keywords.get("fn"))
+
+
+def _fused(conv, g, inputs, mod_args, mod_kwargs) -> dict[str, Tensor] | str:
+    reason = transformed()
+    if reason is not None:
+        return reason
+    skips = isinstance(inputs, tuple) or g.is_block
+    sources, destinations = inputs if isinstance(inputs, tuple) else (inputs, inputs)
+    if g.is_block and destinations is inputs:
+        destinations = {kind: x[:g.num_dst_nodes(kind)] for kind, x in inputs.items()}
+    relations = []
+    for relation in _relations(conv, g, sources, destinations, skips, mod_args, mod_kwargs):
+        if type(relation) is str:
+            return relation
+        relations.append(relation)
+    reason = _why_not_operands(relations, g, sources, destinations)
+    if reason is not None:
+        return reason
+    rel = _graph_of(g, tuple(relation.number for relation in relations))
+    return "no edges" if rel.num_edges == 0 else _sums(conv, relations, rel, sources)
+
+
+def _relations(conv, g, sources, destinations, skips, mod_args, mod_kwargs) -> Iterator[_Relation | str]:
+    """The edge types that DGL would call a layer for, in its order, until there is a reason that this is not ours."""
+    for number, name in enumerate(g.canonical_etypes):
+        source, etype, destination = name
+        if source not in sources:
+            continue
+        if destination not in destinations:
+            if skips:
+                continue
+            yield "a destination has no features"  # an error in DGL
+            return
+        try:
+            layer = conv._get_module(name)
+        except KeyError:
+            yield "an edge type has no layer"
+            return
+        if type(layer) is not GraphConv or not is_untouched(layer):
+            yield "a layer is the user's, or has hooks"
+            return
+        if layer._activation is not None or not layer._allow_zero_in_degree:
+            yield "a layer has an activation, or checks degrees"
+            return
+        given = dict(zip(("weight", "edge_weight"), mod_args.get(etype, ())), **mod_kwargs.get(etype, {}))
+        if not given.keys() <= {"weight", "edge_weight"} or len(mod_args.get(etype, ())) > 2:
+            yield "unknown arguments of a layer"
+            return
+        own, other = layer.weight, given.get("weight")
+        if (own is None) == (other is None):  # two are an error in DGL
+            yield "a layer has no weight, or two"
+            return
+        yield _Relation(number, name, layer, own if other is None else other, given.get("edge_weight"))
+
+
+def _why_not_operands(relations: list[_Relation], g, sources, destinations) -> str | None:
+    if not relations:
+        return "no relation has features"
+    x, first = sources[relations[0].name[0]], relations[0].weight
+    reason = refuse(x, first)
+    if reason is not None:
+        return reason
+    shape = (*x.shape[1:], *first.shape[1:])
+    for relation in relations:
+        source, _, destination = relation.name
+        y, edges = sources[source], g.num_edges(relation.name)
+        for operand in (y, destinations[destination], relation.weight, relation.edge_weight, relation.layer.bias):
+            if operand is not None and (reason := refuse(x, operand)) is not None:
+                return reason
+        if x.dim() != 2 or y.shape != (g.num_src_nodes(source), x.shape[1]) or relation.weight.shape != shape:
+            return "the layers have several widths"
+        if relation.edge_weight is not None and tuple(relation.edge_weight.shape) not in ((edges,), (edges, 1)):
+            return "edge weights are not one number per edge"
+    return None
+
+
+def _graph_of(g, numbers: tuple[int, ...]) -> RelGraph:
+    """The edges of these edge types, kept as long as the structure of the graph."""
+    structures, side = structures_of(g._graph)
+    key = ("edge types", side, numbers)
+    found = structures.relations.get(key)
+    if found is None:
+        names = [g.canonical_etypes[number] for number in numbers]
+        edges = [(name[0], u, name[2], v) for name in names for u, v in [g.edges(etype=name, form="uv", order="eid")]]
+        parts = Parts({kind: g.num_src_nodes(kind) for kind, _, _, _ in edges},
+                      {kind: g.num_dst_nodes(kind) for _, _, kind, _ in edges}, tuple(names), edges)
+        found = structures.relations.setdefault(key, RelGraph._of_parts(parts, None, None))
+    return found
+
+
+def _sums(conv, relations: list[_Relation], rel: RelGraph, sources) -> dict[str, Tensor]:
+    joined = [sources[kind] for kind in rel.source_types]
+    x = joined[0] if len(joined) == 1 else torch.cat(joined)
+    norms = tuple(relation.layer._norm for relation in relations)
+    mean = set(norms) == {"right"}
+    numbers = [None if mean else _scale_of(rel, norms, x.dtype), _given(relations, rel, x)]
+    numbers = [number for number in numbers if number is not None]
+    weight = torch.stack([relation.weight for relation in relations])
+    out = rgms(rel, x, weight, functools.reduce(torch.mul, numbers) if numbers else None, "mean" if mean else "sum")
+    found, first, divides = {}, 0, _reduce_of(conv) == "mean"
+    for kind, count in rel.destination_types.items():
+        layers = [relation.layer for relation in relations if relation.name[2] == kind]
+        part = _ended(out[first:first + count], layers, x.dtype)
+        part = part / len(layers) if divides and len(layers) > 1 else part
+        # in eager mode the user may write to a result, which must not be another's memory
+        found[kind] = part.clone() if part._base is out and part.shape != out.shape else part
+        first += count
+    return found
+
+
+def _ended(part: Tensor, layers: list[GraphConv], dtype: torch.dtype) -> Tensor:
+    """The sum over layers of their relations' sums, as ``GraphConv`` ends: scaled, and with its bias.
+
+    Scaling and bias bring what autocast has made of a product back to the type of the features.
+    """
+    biases = [layer.bias for layer in layers if layer.bias is not None]
+    if biases or any(layer._norm in ("right", "both") for layer in layers):
+        part = part.to(dtype)
+    return part if not biases else part + (biases[0] if len(biases) == 1 else torch.stack(biases).sum(0))
+
+
+def _given(relations: list[_Relation], rel: RelGraph, x: Tensor) -> Tensor | None:
+    """(edges,) the edge weights that the user gives, ones where none."""
+    if all(relation.edge_weight is None for relation in relations):
+        return None
+    return torch.cat([x.new_ones(count) if relation.edge_weight is None else relation.edge_weight.flatten()
+                      for relation, count in zip(relations, rel.edge_counts)])
+
+
+_POWERS = {"none": (0.0, 0.0), "left": (-1.0, 0.0), "right": (0.0, -1.0), "both": (-0.5, -0.5)}
+"""By ``norm``: powers of the numbers of a relation's edges out of the source, and into the destination."""
+
+
+def _scale_of(rel: RelGraph, norms: tuple[str, ...], dtype: torch.dtype) -> Tensor | None:
+    """(edges,) what the layers' normalisations multiply each edge by; None for ones."""
+    if set(norms) == {"none"}:
+        return None
+
+    def make() -> Tensor:
+        with torch.inference_mode(False):
+            powers = torch.tensor([_POWERS[norm] for norm in norms], dtype=torch.float64)[rel.relation.long()]
+            scale = _degree(rel, True) ** powers[:, 0] * _degree(rel, False) ** powers[:, 1]
+            return scale.to(dtype)
+
+    return once(rel._derived, ("norms", norms, dtype), make)
+
+
+def _degree(rel: RelGraph, transposed: bool) -> Tensor:
+    """(edges,) of each edge: how many of its relation share its destination; its source where ``transposed``."""
+    side = rel.side(transposed)
+    return side.pairs.indptr.diff().double().index_select(0, side.pair_of_edge)
