@@ -17,20 +17,32 @@ from .lower import lower
 from .position.validate import validate_position
 from .schedule.cpu import CpuSchedule
 from .schedule.cuda import CudaSchedule
+from .schedule.cuda_teams import CudaTeams
+from .schedule.serial import serialise
 from .target import Target, build_shared, host_target
+from .target.cuda_library import build_cuda_shared, cuda_key
+
+Schedule = CpuSchedule | CudaSchedule | CudaTeams
 
 
-def stage3(program: Program, schedule: CpuSchedule | CudaSchedule):
-    """The scheduled, flattened TVM function of a program; its sub-kernels fused where the schedule wants it."""
+def stage3(program: Program, schedule: Schedule, serial: bool = False):
+    """The scheduled, flattened TVM function of a program; its sub-kernels fused where the schedule wants it.
+
+    serial: all loops are made serial behind the schedule, which is how a schedule for a GPU runs on a CPU.
+    """
     program = schedule.prepare(program)
     stage2 = schedule.apply(lower(program))
+    if serial:
+        stage2 = serialise(stage2)
     validate_position(stage2)
     function = flatten(stage2)
     return fuse_horizontally(function, program) if schedule.fuse else function
 
 
-def compile_program(program: Program, schedule: CpuSchedule, target: Target | None = None) -> Kernel:
+def compile_program(program: Program, schedule: Schedule, target: Target | None = None, serial: bool = False) -> Kernel:
     """The kernel of `program` under `schedule`, for this CPU unless `target` says otherwise.
+
+    A schedule for a GPU wants a cuda target, or `serial` and a CPU (`stage3`).
 
     From memory, else from the disk cache, else compiled. Raises StageIError where the program is not well formed or
     the schedule refuses it, BuildError where code generation fails.
@@ -38,8 +50,10 @@ def compile_program(program: Program, schedule: CpuSchedule, target: Target | No
     target = target or host_target()
 
     def build(folder: Path):
-        function = stage3(program, schedule)
+        function = stage3(program, schedule, serial)
         (folder / "stage3.py").write_text(function.script(), encoding="utf-8")
-        return build_shared(function, target, folder)
+        return (build_cuda_shared if target.is_cuda else build_shared)(function, target, folder)
 
-    return get_kernel(program.script(), repr(schedule), target, build, name=program.name, symbol=program.name)
+    plan = f"{schedule!r}, serial" if serial else repr(schedule)
+    key = cuda_key(target) if target.is_cuda else target
+    return get_kernel(program.script(), plan, key, build, name=program.name, symbol=program.name)

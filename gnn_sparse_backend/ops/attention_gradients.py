@@ -15,8 +15,12 @@ from torch import Tensor
 from ..compiler.programs.attention_gradient import COTANGENT
 from ..compiler.programs.operands import Operand, collapse
 from ..compiler.programs.sums import Output, SumsSpec
+from ..planner import cuda_kernels
 from ..planner.attention import plan_sums, sums_kernel
+from ..planner.cuda_plan import CudaPlan
+from . import devices
 from .attention_kernels import AttentionForm, call_of, run_attention_gradient
+from .cuda_plans import cuda_plan_of
 from .kernels import type_name
 from .memory import empty
 from .message_autograd import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
@@ -105,12 +109,21 @@ def _run_sums(plan: _Plan, graph, operands: list[Tensor]) -> list[Tensor]:
     threads = torch.get_num_threads()
     how = graph.plans.get((spec, threads))
     if how is None:
-        how = graph.plans[spec, threads] = plan_sums(*graph.shape, graph.num_edges, spec, threads)
+        arch = devices.arch_of(graph.device)
+        if arch:
+            how = cuda_plan_of(graph, arch, 0, whole=True)
+        else:
+            how = plan_sums(*graph.shape, graph.num_edges, spec, threads)
+        graph.plans[spec, threads] = how
     kernel = plan.kernels.get(how)
     if kernel is None:
-        kernel = plan.kernels[how] = sums_kernel(spec, how.groups > 1, how.prefetch).entry
+        if type(how) is CudaPlan:
+            kernel = cuda_kernels.sums_kernel(spec, how).entry
+        else:
+            kernel = sums_kernel(spec, how.groups > 1, how.prefetch).entry
+        plan.kernels[how] = kernel
     places, widths = [x.at for x in spec.operands], [x.width for x in spec.operands]
-    kernel(*kernel_arguments(graph, how.groups, places, widths, operands, graph.edge_ids), *out)
+    kernel(*kernel_arguments(graph, how.groups, places, widths, operands, graph.edge_ids, how.balance), *out)
     return out
 
 

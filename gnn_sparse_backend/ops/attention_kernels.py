@@ -12,8 +12,12 @@ from ..compiler.programs.attention import AttentionSpec, Attribute
 from ..compiler.programs.message import arg, renumber
 from ..compiler.programs.operands import Operand, collapse
 from ..compiler.programs.sums import Output
+from ..planner import cuda_kernels
 from ..planner.attention import attention_gradient_kernel, attention_kernel, plan_attention
+from ..planner.cuda_plan import CudaPlan
 from ..planner.plan import Plan
+from . import devices
+from .cuda_plans import cuda_plan_of
 from .form import Form, form
 from .kernels import type_name
 from .memory import empty
@@ -101,8 +105,12 @@ def run_attention(of: AttentionForm, graph, operands) -> tuple[Tensor, Tensor, T
         plan = _plan(graph, call.spec)
         kernel = call.kernels.get(plan)
         if kernel is None:
-            kernel = call.kernels[plan] = attention_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
-        kernel(*kernel_arguments(graph, plan.groups, of.places, call.widths, operands, edge_ids),
+            if type(plan) is CudaPlan:
+                kernel = cuda_kernels.attention_kernel(call.spec, plan).entry
+            else:
+                kernel = attention_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
+            call.kernels[plan] = kernel
+        kernel(*kernel_arguments(graph, plan.groups, of.places, call.widths, operands, edge_ids, plan.balance),
                flat(out, rows, call.spec.features), maximum, inverse)
     return out, maximum, inverse
 
@@ -125,12 +133,15 @@ def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Te
         plan = _plan(graph, call.spec)
         kernel = call.kernels.get(("gradient", outputs, plan))
         if kernel is None:
-            kernel = attention_gradient_kernel(call.spec, outputs, plan.groups > 1, plan.prefetch).entry
+            if type(plan) is CudaPlan:
+                kernel = cuda_kernels.attention_gradient_kernel(call.spec, outputs, plan).entry
+            else:
+                kernel = attention_gradient_kernel(call.spec, outputs, plan.groups > 1, plan.prefetch).entry
             call.kernels["gradient", outputs, plan] = kernel
         features, heads = call.spec.features, call.spec.scores
         widths = (*call.widths, features, heads, heads, features)
         leading = kernel_arguments(graph, plan.groups, of.places + ("row",) * 4, widths, (*operands, *results, grad),
-                                   graph.edge_ids)
+                                   graph.edge_ids, plan.balance)
         kernel(*leading, weights, scores, *sums)
     return weights.view(edges, *call.heads), scores.view(edges, *call.heads), sums
 
@@ -140,7 +151,12 @@ def _plan(graph, spec: AttentionSpec) -> Plan:
     threads = torch.get_num_threads()
     plan = graph.plans.get((spec, threads))
     if plan is None:
-        plan = graph.plans[spec, threads] = plan_attention(*graph.shape, graph.num_edges, spec, threads)
+        arch = devices.arch_of(graph.device)
+        if arch:
+            plan = cuda_plan_of(graph, arch, spec.features, whole=True)
+        else:
+            plan = plan_attention(*graph.shape, graph.num_edges, spec, threads)
+        graph.plans[spec, threads] = plan
     return plan
 
 

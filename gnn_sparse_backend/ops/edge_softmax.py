@@ -8,12 +8,14 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ..compiler.programs.edge_softmax import EdgeSoftmaxSpec
+from ..planner import cuda_kernels
 from ..planner.attention import edge_softmax_kernel
 from ..planner.spmm import group_count
+from . import devices
 from .form import form
 from .graph import Graph
 from .kernels import structure_arguments, type_name
-from .layout import kernel_ready
+from .layout import compact, kernel_ready
 from .memory import empty
 from .message_autograd import aggregate, edge_map
 from .message_checks import check_choice
@@ -99,17 +101,20 @@ def run(graph, operands: tuple[Tensor, ...], gradient: bool, product: bool) -> T
     if edges == 0 or width == 0:
         return x.new_empty(x.shape)
     numbers = graph.edge_ids
-    groups = group_count(edges, graph.shape[0], width, torch.get_num_threads())
-    key = (edge_softmax_kernel, x.dtype, width, gradient, product, groups > 1)
+    arch = devices.arch_of(x.device)
+    groups = graph.shape[0] if arch else group_count(edges, graph.shape[0], width, torch.get_num_threads())
+    key = (edge_softmax_kernel, x.dtype, width, gradient, product, groups > 1, arch)
     kernel = graph.plans.get(key)
     if kernel is None:
         spec = EdgeSoftmaxSpec(width, type_name(x.dtype), type_name(graph.indices.dtype), numbers is not None, product)
-        kernel = graph.plans[key] = edge_softmax_kernel(spec, gradient, groups > 1).entry
-    sizes, arrays = structure_arguments(graph, groups)
+        kernel = cuda_kernels.edge_softmax_kernel(spec, gradient, arch) if arch else edge_softmax_kernel(spec, gradient, groups > 1)
+        kernel = graph.plans[key] = kernel.entry
+    sizes, arrays = structure_arguments(graph, groups, "teams" if arch else "nonzeros")
     order = () if numbers is None else (numbers,)
     # edges that the graph has not got, if it is a part of a larger one, stay zero
     out = empty(x, *x.shape) if edges == graph.num_edges else x.new_zeros(x.shape)
-    given = [kernel_ready(a).reshape(edges, width).contiguous() for a in operands]
+    ready = compact if arch else kernel_ready
+    given = [ready(a).reshape(edges, width).contiguous() for a in operands]
     kernel(*sizes, *((edges,) if order else ()), *arrays, *order, *given, flat(out, edges, width))
     return out
 

@@ -7,7 +7,9 @@ from torch import Tensor
 from ..formats.row_groups import balanced_row_groups, equal_row_groups
 from ..planner.plan import Plan
 from ..planner.sddmm import plan_sddmm
-from .layout import kernel_ready
+from . import devices
+from .cuda_plans import cuda_plan_of
+from .layout import compact, kernel_ready
 from .plans import plan_of
 
 # A row costs its output and the loop around it beside its edges.
@@ -29,14 +31,19 @@ def edge_map_plan(graph, features: int, itemsize: int) -> Plan:
     key = ("edges", features, itemsize, threads)
     plan = graph.plans.get(key)
     if plan is None:
-        plan = graph.plans[key] = plan_sddmm(*graph.shape, graph.num_edges, features, itemsize, threads)
+        arch = devices.arch_of(graph.device)
+        if arch:
+            plan = cuda_plan_of(graph, arch, features)
+        else:
+            plan = plan_sddmm(*graph.shape, graph.num_edges, features, itemsize, threads)
+        graph.plans[key] = plan
     return plan
 
 
 def structure_arguments(graph, groups: int, balance: str = "nonzeros"):
     """(sizes, index arrays): the leading arguments of every kernel on this graph in so many row groups.
 
-    graph: a graph or a piece of one.
+    graph: a graph or a piece of one. balance: as in a plan; on a GPU each row is a group, a team's work.
     """
     key = groups if balance == "nonzeros" else (groups, balance)
     found = graph.plans.get(key)
@@ -65,10 +72,11 @@ def kernel_arguments(graph, groups: int, places, widths, operands, edge_ids: Ten
     arguments += arrays
     if edge_ids is not None:
         arguments.append(edge_ids)
+    teams = balance == "teams"
     for x, place, width in zip(operands, places, widths):
         if place == "number":
             continue
-        x = kernel_ready(x)
+        x = compact(x) if teams else kernel_ready(x)
         if place == "all":
             x = x.reshape(width)
         elif x.dim() == 1:

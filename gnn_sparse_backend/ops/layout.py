@@ -20,6 +20,14 @@ def kernel_ready(x: Tensor) -> Tensor:
     return x
 
 
+def compact(x: Tensor) -> Tensor:
+    """``x`` itself if it is contiguous and at an address that vectors of 16 bytes may be loaded from, else a copy."""
+    if x.is_neg():
+        x = x.resolve_neg()
+    x = x.contiguous()
+    return x.clone() if x.data_ptr() % 16 else x
+
+
 def _is_row_strided(x: Tensor) -> bool:
     shape, strides = x.shape, x.stride()
     width = 1

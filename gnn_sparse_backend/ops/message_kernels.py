@@ -14,8 +14,11 @@ from torch import Tensor
 from ..compiler.programs.aggregate import AggregateSpec
 from ..compiler.programs.edge_map import EdgeMapSpec
 from ..compiler.programs.operands import Operand, collapse
+from ..planner import cuda_kernels
+from ..planner.cuda_plan import CudaPlan
 from ..planner.kernels import aggregate_kernel, edge_map_kernel, supported
 from ..planner.plan import Plan
+from .cuda_passes import parts_of, run_cuda_passes
 from .form import Form
 from .kernels import aggregation_plan, edge_map_plan, kernel_arguments, type_name
 from .memory import empty
@@ -56,9 +59,10 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
     kernel = call.kernels.get(plan)
     if kernel is None:
         kernel = call.kernels[plan] = _kernel(call.spec, plan)
-    if type(kernel) is Plan:  # of several passes
+    if isinstance(kernel, Plan):  # of several passes
         out = empty(first, rows, *call.dims)
-        run_passes(graph, kernel, call.spec, form.places, operands, edge_ids, flat(out, rows, call.features))
+        run = run_passes if type(kernel) is Plan else run_cuda_passes
+        run(graph, kernel, call.spec, form.places, operands, edge_ids, flat(out, rows, call.features))
         return out
     arguments = kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance)
     if call.spec.degrees:
@@ -87,10 +91,18 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
     if edges == 0 or call.features == 0 or call.spec.terms == 0:
         return first.new_zeros((edges, *call.dims))
     plan = edge_map_plan(graph, call.features * call.spec.terms, first.itemsize)
-    arguments = kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance)
+    structure, groups = graph, plan.groups
+    if plan.longest_part:  # on a GPU; edges are the same in parts of rows
+        parts = parts_of(graph, plan.longest_part)
+        structure, groups, operands = parts.whole, parts.whole.shape[0], parts.operands(form.places, operands)
+    arguments = kernel_arguments(structure, groups, form.places, call.widths, operands, edge_ids, plan.balance)
     kernel = call.kernels.get(plan)
     if kernel is None:
-        kernel = call.kernels[plan] = edge_map_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
+        if type(plan) is CudaPlan:
+            kernel = cuda_kernels.edge_map_kernel(call.spec, plan).entry
+        else:
+            kernel = edge_map_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
+        call.kernels[plan] = kernel
     out = empty(first, edges, *call.dims)
     kernel(*arguments, flat(out, edges, call.features))
     return out
@@ -98,6 +110,9 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
 
 def _kernel(spec: AggregateSpec, plan: Plan):
     """The entry of the kernel that a plan runs, or a plan of several passes; what the aggregation does not support is left out."""
+    if type(plan) is CudaPlan:
+        plan = cuda_kernels.supported(plan, spec)
+        return plan if plan.longest_part else cuda_kernels.aggregate_kernel(spec, plan).entry
     plan = supported(plan, spec)
     if plan.partitions > 1 or plan.longest_part:
         return plan

@@ -9,6 +9,7 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from .checks import FLOATING
+from .devices import check_kernels
 from .graph import Graph
 
 _PLAIN = (Tensor, Parameter)
@@ -79,8 +80,7 @@ def check_device(operator: str, name: str, x: Tensor, graph: Graph) -> None:
 
 def check_kernels_for(operator: str, graph: Graph) -> None:
     if graph.device.type != "cpu":
-        raise ValueError(f"{operator}: there are no kernels for {graph.device} yet, only for the CPU; move the graph "
-                         "and the operands with .to('cpu')")
+        check_kernels(operator, graph.device)
 
 
 def autocasts(x: Tensor) -> bool:

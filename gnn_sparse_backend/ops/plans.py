@@ -10,6 +10,8 @@ from ..planner.choose import plan_for
 from ..planner.plan import Plan
 from ..planner.problem import Problem, longest_row, reach_of
 from ..planner.spmm import LONG_ROW, PARTS
+from . import devices
+from .cuda_plans import cuda_plan_of
 from .fingerprint import fingerprint
 from .immutable import once
 
@@ -22,8 +24,13 @@ def plan_of(graph, kind: str, features: int, itemsize: int) -> Plan:
     key = (kind, features, itemsize, torch.get_num_threads())
     plan = graph.plans.get(key)
     if plan is None:
-        problem = problem_of(graph, kind, features, itemsize)
-        plan = graph.plans[key] = plan_for(problem, lambda: structure_fingerprint(graph))
+        arch = devices.arch_of(graph.device)
+        if arch:
+            plan = cuda_plan_of(graph, arch, features, kind.startswith(("sum", "mean")))
+        else:
+            problem = problem_of(graph, kind, features, itemsize)
+            plan = plan_for(problem, lambda: structure_fingerprint(graph))
+        graph.plans[key] = plan
     return plan
 
 

@@ -56,8 +56,8 @@ class SumsSpec:
     numbered: bool = False
 
 
-def sums(spec: SumsSpec) -> Program:
-    """The program.
+def sums(spec: SumsSpec, stage: bool = True) -> Program:
+    """The program. stage: load operands with fewer features than a sum once for each edge.
 
     Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], X0, X1, ..., O0, O1, ...).
     """
@@ -70,7 +70,7 @@ def sums(spec: SumsSpec) -> Program:
         totals.start()
         with p.iterate("edges", (edges.J,), "R") as (j,):
             staged = {}
-            for which in _staged(spec):
+            for which in _staged(spec) if stage else ():
                 # loaded once for each edge: a vector of features then picks its values by a shuffle
                 axis = edges.features(spec.operands[which].width)
                 staged[which] = p.local(f"S{which}", (axis,), accumulator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tvm import s_tir
@@ -66,9 +67,12 @@ class CpuSchedule:
         return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))
 
 
-def decompose_reductions(stage2: PositionFunction) -> PositionFunction:
-    """Give every init a nest of its own before its reduction, so that it also runs where the reduction is empty."""
-    initialised = [it for it in walk_iterations(stage2.program.iterations) if it.init]
+def decompose_reductions(stage2: PositionFunction, keep: Collection[str] = ()) -> PositionFunction:
+    """Give every init a nest of its own before its reduction, so that it also runs where the reduction is empty.
+
+    keep: names of iterations that stay as they are, since their reductions are never empty.
+    """
+    initialised = [it for it in walk_iterations(stage2.program.iterations) if it.init and it.name not in keep]
     if not initialised:  # TVM's schedule state gives up on some dataflow between copies that needs no schedule
         return stage2
     schedule = s_tir.Schedule(stage2.function)

@@ -42,12 +42,29 @@ def bind_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunc
     if threads:
         stage2 = bind_loop(stage2, block, "threadIdx.x", level=depth - 1 - threads[-1])
         return bind_loop(stage2, block, "blockIdx.x", level=depth - 1)
-    return rewrite_loop(stage2, block, depth - 1, _blocks_of_threads)
+    return rewrite_loop(stage2, block, depth - 1, lambda loop: _blocks(loop, THREADS, "threadIdx.x"))
 
 
-def _blocks_of_threads(loop):
+def bind_teams(stage2: PositionFunction, iteration: Iteration, lanes: int, teams: int) -> PositionFunction:
+    """Give every element of the outermost loop of a top-level `iteration` to a team of `lanes` threads, `teams` a block.
+
+    The threads of a team are known by threadIdx.x, to which loops inside may be bound; teams by threadIdx.y.
+
+        for i in range(m): ...  ->  for io in blocks(ceil(m / 4)): for ii in threads_y(4): if io * 4 + ii < m: ...
+
+    Refuses (StageIError) an iteration that is nested in another, and one whose outermost loop may not run in parallel.
+    """
+    reason = parallelize.refuses(stage2, iteration)
+    if reason is not None:
+        raise StageIError(f"bind_teams: iteration {iteration.name!r} {reason}")
+    depth = len(plan_nest(iteration).segments[0])
+    return rewrite_loop(stage2, block_name(iteration, 0), depth - 1,
+                        lambda loop: _blocks(loop, teams, "threadIdx.y" if lanes > 1 else "threadIdx.x"))  # fmt: skip
+
+
+def _blocks(loop, threads: int, tag: str):
     """for i in range(m)  ->  for io in blocks(ceil(m / 128)): for ii in threads(128): if io * 128 + ii < m"""
-    count = tirx.IntImm("int64", THREADS)
+    count = tirx.IntImm("int64", threads)
     outer, inner = tirx.Var(f"{loop.loop_var.name}_block", "int64"), tirx.Var(f"{loop.loop_var.name}_thread", "int64")
     at = outer * count + inner
 
@@ -56,8 +73,8 @@ def _blocks_of_threads(loop):
 
     body = tvm_ffi.structural_mutate(loop.body, [(tvm.ir.Var, visit)])
     guarded = tirx.IfThenElse(at < loop.extent, body, None)
-    threads = bound_loop(inner, count, guarded, "threadIdx.x")
-    return bound_loop(outer, tirx.floordiv(loop.extent + count - 1, count), threads, "blockIdx.x")
+    team = bound_loop(inner, count, guarded, tag)
+    return bound_loop(outer, tirx.floordiv(loop.extent + count - 1, count), team, "blockIdx.x")
 
 
 def _thread_axis(loop) -> bool:

@@ -9,8 +9,8 @@ from tvm import s_tir, tirx
 from ...position.function import PositionFunction
 
 
-def locals_on_stack(stage2: PositionFunction) -> PositionFunction:
-    """Give every buffer of scope "local" the scope "global".
+def locals_on_stack(stage2: PositionFunction, scopes: tuple[str, ...] = ("local",)) -> PositionFunction:
+    """Give every buffer of one of the scopes, which are those of a GPU, the scope "global".
 
     On a CPU TVM takes memory of any other scope from a pool at run time, which LLVM can only read and write; a small
     array of constant size with scope "global" is a stack slot, which becomes registers. Larger ones come from the pool
@@ -22,7 +22,7 @@ def locals_on_stack(stage2: PositionFunction) -> PositionFunction:
 
     def allocate(block, mutator):
         for buffer in block.alloc_buffers:
-            if buffer.ty.storage_scope == "local":
+            if buffer.ty.storage_scope in scopes:
                 moved[buffer] = tirx.decl_buffer(buffer.ty.shape, buffer.ty.dtype, name=buffer.name, layout=None)
         block = mutator.default_mutate(block)
         return s_tir.SBlock(

@@ -1,0 +1,57 @@
+"""The CUDA schedule of teams: a few threads of one warp work on one element of the outermost axis, several teams a block.
+
+What a program does for a row stays one sequential program. Loops over the lanes of a shared axis (`transform.share`) are
+the threads of the team; a reduction over lanes is a reduction among threads, by shuffles, whose result every lane has;
+everything else is computed by all lanes alike. As a team is part of one warp, no barrier is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from ..coordinate.program import Iteration, Program, walk_iterations
+from ..lower.nest import block_name, plan_nest
+from ..position.function import PositionFunction
+from .cpu import decompose_reductions
+from .primitives import vectorize
+from .primitives.bind import bind_teams
+from .primitives.loops import bind_loop, set_loop_kind
+
+WARP = 32
+
+
+@dataclass(frozen=True)
+class CudaTeams:
+    """lanes: threads of a team, a power of two of at most 32. teams: of a block.
+
+    Axes called ``<axis>_lane`` have as many elements as there are lanes. Those called ``<axis>_part`` become vectors, and
+    those called ``<axis>_turn`` are unrolled, so that what a lane keeps of a shared axis stays in registers.
+    fuse: all iterations share one launch (`loops.horizontal`).
+    """
+
+    lanes: int = WARP
+    teams: int = 4
+    fuse: bool = False
+
+    def prepare(self, program: Program) -> Program:
+        """What the schedule wants done in coordinate space: nothing, the planner has shared the axes out."""
+        return program
+
+    def apply(self, stage2: PositionFunction) -> PositionFunction:
+        among_lanes = set()
+        for it in walk_iterations(stage2.program.iterations):
+            for level, (axis, kind) in enumerate(zip(reversed(it.axes), reversed(it.kinds))):
+                if axis.name.endswith("_lane"):
+                    stage2 = bind_loop(stage2, it.name, "threadIdx.x", level)
+                    if kind == "R":
+                        among_lanes.add(it.name)
+                elif axis.name.endswith("_part"):
+                    stage2 = set_loop_kind(stage2, it.name, tirx.ForKind.VECTORIZED, level)
+                elif axis.name.endswith("_turn"):
+                    stage2 = set_loop_kind(stage2, it.name, tirx.ForKind.UNROLLED, level)
+        for it in stage2.program.iterations:
+            stage2 = bind_teams(stage2, it, self.lanes, self.teams)
+        stage2 = decompose_reductions(stage2, keep=among_lanes)
+        return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))

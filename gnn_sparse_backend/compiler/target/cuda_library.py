@@ -1,0 +1,63 @@
+"""CUDA kernels as files that the kernel cache keeps: a shared object of the host's code with the GPU's machine code inside."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import tvm
+from tvm import tirx
+
+from .build import LINKERS, as_module, build_jit, function_names
+from .cuda import cuda_source, nvcc_path, nvrtc_available
+from .description import Target
+from .errors import BuildError
+
+
+def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir: str | os.PathLike) -> Path:
+    """Compile into ``<name>.so``, which `load` accepts, and leave the CUDA source beside it as ``kernel.cu``.
+
+    Where TVM's CUDA runtime is loaded the file holds machine code for the architecture of the target. Elsewhere it holds
+    the source, which is then compiled when it is loaded. Raises BuildError, which names the kernel and keeps its source.
+    """
+    module = as_module(function)
+    name = function_names(module)[0]
+    linker = next((command for command in LINKERS if shutil.which(command[0])), None)
+    if linker is None:
+        raise BuildError(name, "no linker (ld, gcc or cc) on PATH, which a CUDA kernel needs to be kept in a file", module.script())
+    compiled = build_jit(module, target).module
+    out_dir = Path(out_dir)
+    (out_dir / "kernel.cu").write_text(cuda_source(compiled), encoding="utf-8")
+    path = out_dir / f"{name}.so"
+
+    def link(file: str, objects: list[str]) -> None:
+        done = subprocess.run([*linker, *objects, "-o", file], capture_output=True, text=True)
+        if done.returncode:
+            raise BuildError(name, f"{linker[0]} failed: {done.stderr.strip()}", module.script())
+
+    compiled.export_library(str(path), fcompile=link)
+    return path
+
+
+def cuda_key(target: Target) -> str:
+    """The key of a cuda target with the version of the compiler outside of this environment that makes its machine code."""
+    return f"{target.key}-{cuda_compiler()}"
+
+
+@functools.lru_cache(maxsize=None)
+def cuda_compiler() -> str:
+    """Name and version of the compiler of CUDA source on this machine: NVRTC where it is installed, else nvcc."""
+    if nvrtc_available():
+        return f"nvrtc-{importlib.metadata.version('cuda-bindings')}"
+    nvcc = nvcc_path()
+    if nvcc is None:
+        return "source"
+    lines = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout.split()
+    return f"nvcc-{next((word for word in lines if word.startswith('V')), 'unknown')}"
+
+
+__all__ = ["build_cuda_shared", "cuda_compiler", "cuda_key"]

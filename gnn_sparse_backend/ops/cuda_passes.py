@@ -1,0 +1,76 @@
+"""Operators on a GPU in two passes: over the parts of rows, each a team's work, and over the results of the parts.
+
+Nothing is added atomically: parts and their order depend on the structure alone, and so does every bit of a result.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..compiler.programs.aggregate import AggregateSpec
+from ..compiler.programs.message import arg
+from ..compiler.programs.operands import ACCUMULATOR, Operand
+from ..formats.pieces import Piece
+from ..formats.row_parts import split_rows
+from ..planner.cuda_kernels import aggregate_kernel
+from ..planner.cuda_plan import CudaPlan, plan_cuda
+from .immutable import once
+from .kernels import kernel_arguments
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """All rows in parts of bounded length.
+
+    whole: the structure with a row for each part. row_of_part: (parts,). sums: (rows, parts), which adds the parts of a row up.
+    """
+
+    whole: Piece
+    row_of_part: Tensor
+    sums: Piece
+
+    def operands(self, places, operands) -> list:
+        """The operands of the parts: those at rows are copied for each of a row's parts."""
+        return [x.index_select(0, self.row_of_part) if place == "row" else x for x, place in zip(operands, places)]
+
+
+def parts_of(graph, longest: int) -> Parts:
+    """Made at the first use and kept with the graph."""
+    return once(graph.plans, ("parts on a GPU", longest), lambda: _parts(graph, longest))
+
+
+def _parts(graph, longest: int) -> Parts:
+    indptr, indices, (rows, cols) = graph.indptr, graph.indices, graph.shape
+    row, start, _ = split_rows(indptr.diff().long(), longest)
+    count = row.numel()
+    starts = torch.cat([start, start.new_full((1,), indices.numel())]).to(indptr.dtype)
+    first = torch.searchsorted(row, torch.arange(rows + 1, device=row.device)).to(indptr.dtype)
+    order = torch.arange(count, dtype=indptr.dtype, device=row.device)
+    return Parts(Piece((count, cols), starts, indices, None), row, Piece((rows, count), first, order, None))
+
+
+def run_cuda_passes(graph, plan: CudaPlan, spec: AggregateSpec, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
+    """Fill ``out``, (rows, features), with the results of parts of rows, kept in the type of sums, reduced like messages."""
+    parts = parts_of(graph, plan.longest_part)
+    summed = spec.reduce in ("sum", "mean")
+    kept = ACCUMULATOR[spec.dtype] if summed else spec.dtype
+    first = AggregateSpec(spec.message, spec.operands, spec.dims, kept, spec.index_dtype, spec.numbered,
+                          "sum" if summed else spec.reduce, propagate=spec.propagate, first=spec.first)
+    second = AggregateSpec(arg(0), (Operand("column", (spec.features,), kept),), (spec.features,), spec.dtype,
+                           spec.index_dtype, reduce=spec.reduce, propagate=spec.propagate, empty=spec.empty, first=spec.first)
+    count = parts.whole.shape[0]
+    results = torch.empty((count, spec.features), dtype=getattr(torch, kept), device=out.device)
+    widths = [operand.width for operand in spec.operands]
+    arguments = kernel_arguments(parts.whole, count, places, widths, parts.operands(places, operands), edge_ids, plan.balance)
+    one_pass = plan_cuda(plan.arch, count)
+    aggregate_kernel(first, one_pass).entry(*arguments, results)
+    one_pass = plan_cuda(plan.arch, graph.shape[0])
+    arguments = kernel_arguments(parts.sums, one_pass.groups, ("column",), [spec.features], [results], None, plan.balance)
+    if spec.degrees:
+        arguments.insert(7, graph.in_degrees)
+    aggregate_kernel(second, one_pass).entry(*arguments, out)
+
+
+__all__ = ["Parts", "parts_of", "run_cuda_passes"]

@@ -1,0 +1,24 @@
+"""Plans of operators on a GPU. A graph is planned at its first call, which may wait for the GPU once; later calls never do.
+
+So a CUDA graph is captured after one call outside of the capture, which also compiles.
+"""
+from __future__ import annotations
+
+from ..planner.cuda_plan import LONG_ROW, CudaPlan, part_length, plan_cuda
+from .immutable import once
+
+
+def cuda_plan_of(graph, arch: str, features: int, summed: bool = False, whole: bool = False) -> CudaPlan:
+    """The plan of an operator over the edges of a graph.
+
+    summed: it adds up ``features`` features over the edges of a row. whole: rows must not be cut.
+    """
+    longest = 0 if whole or graph.num_edges < LONG_ROW else once(graph.plans, "longest row on a GPU", lambda: _longest(graph))
+    return plan_cuda(arch, graph.shape[0], graph.num_edges, features, part_length(longest), summed)
+
+
+def _longest(graph) -> int:
+    return int(graph.indptr.diff().max())  # waits for the GPU
+
+
+__all__ = ["cuda_plan_of"]

@@ -1,0 +1,123 @@
+"""Kernels for a GPU, by what is static in them: the programs of the operators, shared out among the lanes of a team."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+from ..compiler.compile import compile_program
+from ..compiler.coordinate.program import Program
+from ..compiler.kernels.kernel import Kernel
+from ..compiler.programs.aggregate import AggregateSpec, aggregate
+from ..compiler.programs.attention import AttentionSpec, attention
+from ..compiler.programs.attention_gradient import attention_gradient
+from ..compiler.programs.edge_map import EdgeMapSpec, edge_map
+from ..compiler.programs.edge_softmax import EdgeSoftmaxSpec, edge_softmax, edge_softmax_gradient
+from ..compiler.programs.operands import ACCUMULATOR
+from ..compiler.programs.sums import Output, SumsSpec, sums
+from ..compiler.schedule.cuda_teams import CudaTeams
+from ..compiler.target import cuda_target
+from ..compiler.transform.compact import compact_parameters
+from ..compiler.transform.share import share_axis, share_sum
+from ..compiler.transform.tile import tile_axis
+from .cuda_plan import CudaPlan, passes, shares, teams
+from .kernels import supports as not_supported
+from .plan import Plan
+
+STORED = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+
+def build(program: Program, schedule: CudaTeams, arch: str) -> Kernel:
+    """The kernel of a program for one architecture: where kernels for a GPU come from, all of them."""
+    return compile_program(program, schedule, cuda_target(arch))
+
+
+def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
+    """The plan without what the aggregation does not support of it."""
+    if plan.longest_part and not_supported(Plan(plan.groups, longest_part=plan.longest_part), spec):
+        plan = replace(plan, longest_part=0)
+    if plan.reduction == "parallel" and spec.reduce not in ("sum", "mean"):
+        plan = replace(plan, reduction="sequential")
+    return plan
+
+
+@functools.lru_cache(maxsize=None)
+def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
+    """The kernel of an aggregation, a team for each row; ``plan`` as `supported` leaves it."""
+    of = shares(spec.features, STORED[spec.dtype])
+    widths = passes(spec.features, of)
+    program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", tuple((width,) for width in widths))
+    for number in range(len(widths)):
+        program = share_axis(program, f"K_{number}", of.lanes, of.part)
+    return build(program, CudaTeams(of.lanes, teams(of.lanes)), plan.arch)
+
+
+@functools.lru_cache(maxsize=None)
+def edge_map_kernel(spec: EdgeMapSpec, plan: CudaPlan) -> Kernel:
+    """The kernel of an edge map: the features of an edge, or the terms of its sums, are shared out."""
+    program = compact_parameters(edge_map(spec))
+    if spec.terms == 1:
+        of = shares(spec.width, STORED[spec.dtype])
+        program = _share(program, "H", spec.width, of)
+    else:
+        of = shares(spec.terms, STORED[spec.dtype])
+        program = share_sum(program, "sum", of.lanes, of.part)
+    return build(program, CudaTeams(of.lanes, teams(of.lanes)), plan.arch)
+
+
+@functools.lru_cache(maxsize=None)
+def attention_kernel(spec: AttentionSpec, plan: CudaPlan) -> Kernel:
+    """The kernel of attention."""
+    program, lanes = _attention(compact_parameters(attention(spec)), spec, {"dot": spec.terms})
+    return build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
+
+
+@functools.lru_cache(maxsize=None)
+def attention_gradient_kernel(spec: AttentionSpec, outputs: tuple[Output, ...], plan: CudaPlan) -> Kernel:
+    """The kernel of what the gradients of attention need of every edge, with sums over rows along the way."""
+    width = spec.features // spec.scores
+    program = compact_parameters(attention_gradient(spec, outputs))
+    program, lanes = _attention(program, spec, {"dot": spec.terms, "delta": width, "weight": width})
+    for which, output in enumerate(outputs):
+        program = _share(program, f"O{which}_features", output.features, shares(output.features, 4), lanes)
+    return build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
+
+
+@functools.lru_cache(maxsize=None)
+def sums_kernel(spec: SumsSpec, plan: CudaPlan) -> Kernel:
+    """The kernel of several sums over the edges of each row."""
+    lanes = max(shares(output.features, STORED[output.dtype]).lanes for output in spec.outputs)
+    program = compact_parameters(sums(spec, stage=False))
+    for which, output in enumerate(spec.outputs):
+        program = _share(program, f"O{which}_features", output.features, shares(output.features, STORED[output.dtype]), lanes)
+    return build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
+
+
+@functools.lru_cache(maxsize=None)
+def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, arch: str) -> Kernel:
+    """The kernel of a softmax over edges, or of its gradient."""
+    program = compact_parameters(edge_softmax_gradient(spec) if gradient else edge_softmax(spec))
+    of = shares(spec.width, STORED[spec.dtype])
+    return build(_share(program, "K", spec.width, of), CudaTeams(of.lanes, teams(of.lanes)), arch)
+
+
+def _share(program: Program, axis: str, width: int, of, lanes: int = 0) -> Program:
+    """Every visit of an axis shared out, in one pass over the edges."""
+    return share_axis(tile_axis(program, axis, ((width,),)), f"{axis}_0", lanes or of.lanes, of.part)
+
+
+def _attention(program: Program, spec: AttentionSpec, terms: dict[str, int]) -> tuple[Program, int]:
+    """(program, lanes): features and the terms of scores are shared out; every lane has all scores."""
+    itemsize = STORED[spec.dtype]
+    wide = shares(spec.features, itemsize)
+    lanes = max([wide.lanes, *(shares(count, itemsize).lanes for count in terms.values() if count > 1)])
+    for name, count in terms.items():
+        if count > 1:
+            program = share_sum(program, name, lanes, shares(count, itemsize).part)
+    return _share(program, "K", spec.features, wide, lanes), lanes
+
+
+__all__ = [
+    "aggregate_kernel", "attention_gradient_kernel", "attention_kernel", "build", "edge_map_kernel", "edge_softmax_kernel",
+    "sums_kernel", "supported",
+]  # fmt: skip

@@ -1,0 +1,95 @@
+"""Plans for a GPU: the threads that work on a row together, and the features of each.
+
+Rules, none of which has been measured on a GPU yet:
+
+- A team of lanes of one warp works on a row. The hardware takes rows as it gets through them, so that rows need no groups
+  of equal cost; a row that is a task of its own is cut into parts (`longest_part`), whose results a second pass adds up.
+- Features go to lanes in vectors of 16 bytes where the width divides (vector loads; Huang et al., section 4.2). Teams are
+  as many lanes as that takes, so that a warp has several narrow rows under way (GE-SpMM's coarsening, Huang et al., SC
+  2020, turned round), and 32 at most: of a wider row each lane has several vectors.
+- Sums over a width (SDDMM, scores of attention) are shared out the same way and added up by shuffles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .plan import Plan
+
+WARP = 32
+# Threads of a block: enough for full occupancy at 64 registers each, few enough that a heavy row holds up few others.
+BLOCK = 128
+# Bytes of a vector load, and elements of one at most: TVM has no longer vectors of float32.
+VECTOR_BYTES = 16
+LONGEST_VECTOR = 4
+# Features that a lane accumulates in one pass over the edges at most: what leaves room for occupancy.
+MOST_ACCUMULATORS = 32
+# A row of more non-zeros is cut into parts of so many, each a task of its own.
+LONG_ROW = 2048
+PART = 512
+# Widest row whose sums go over non-zeros in lanes, and the mean non-zeros of a row from which that pays.
+NARROW = 4
+LANES_PAY = 8
+
+
+@dataclass(frozen=True)
+class CudaPlan(Plan):
+    """A plan whose kernels are for a GPU. arch: its compute architecture, "sm_90"."""
+
+    balance: str = "teams"
+    arch: str = ""
+
+    def __post_init__(self):
+        super().__post_init__()
+        object.__setattr__(self, "_hash", hash((self._hash, self.arch)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+def plan_cuda(arch: str, rows: int, nnz: int = 0, features: int = 0, longest_part: int = 0, summed: bool = False) -> CudaPlan:
+    """The plan of an operator on a graph of so many rows, each of which is a team's work.
+
+    longest_part: as in a plan. summed: sums of ``features`` over the edges may go in lanes over the edges.
+    """
+    parallel = summed and 0 < features <= NARROW and nnz >= LANES_PAY * max(rows, 1)
+    return CudaPlan(max(rows, 1), reduction="parallel" if parallel else "sequential", longest_part=longest_part, arch=arch)
+
+
+def part_length(longest: int) -> int:
+    """How long the parts of rows are, where the longest row has so many non-zeros; 0 where no row is worth cutting."""
+    return PART if longest > LONG_ROW else 0
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How an axis is shared out: lanes, and neighbouring elements of each at a time."""
+
+    lanes: int
+    part: int
+
+
+def shares(width: int, itemsize: int, most: int = WARP) -> Shares:
+    """How a row of so many elements of so many bytes is shared out among at most ``most`` lanes."""
+    part = min(LONGEST_VECTOR, max(1, VECTOR_BYTES // itemsize))
+    while part > 1 and width % part:
+        part //= 2
+    lanes = 1
+    while lanes < most and lanes * part < width:
+        lanes *= 2
+    return Shares(lanes, part)
+
+
+def passes(width: int, of: Shares) -> tuple[int, ...]:
+    """Widths of the stretches of a row that are gone through one after the other."""
+    most = of.lanes * MOST_ACCUMULATORS
+    full, rest = divmod(width, most)
+    return (most,) * full + ((rest,) if rest else ())
+
+
+def teams(lanes: int) -> int:
+    """Teams of a block."""
+    return max(1, BLOCK // lanes)
+
+
+__all__ = ["LONG_ROW", "CudaPlan", "Shares", "part_length", "passes", "plan_cuda", "shares", "teams"]

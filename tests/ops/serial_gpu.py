@@ -1,0 +1,37 @@
+"""A stand-in for a GPU: operators plan and dispatch as for CUDA, and kernels are those scheduled for CUDA, run serially.
+
+What is replaced is the boundary alone: what architecture a device has, and how a scheduled program becomes code.
+"""
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from gnn_sparse_backend.compiler.compile import compile_program
+from gnn_sparse_backend.ops import devices
+from gnn_sparse_backend.planner import cuda_kernels
+
+ARCH = "serial"
+LAUNCHED: list[str] = []
+"""Names of the programs whose kernels ran since the test began; kernels are kept from test to test."""
+
+
+def build(program, schedule, arch):
+    assert arch == ARCH, arch
+    kernel = compile_program(program, schedule, serial=True)
+
+    def launch(*arguments):
+        LAUNCHED.append(program.name)
+        kernel.entry(*arguments)
+
+    return dataclasses.replace(kernel, entry=launch)
+
+
+@pytest.fixture
+def serial_gpu(monkeypatch):
+    """Tensors of the CPU take the way of tensors on a GPU. Gives the names of what is launched meanwhile."""
+    LAUNCHED.clear()
+    monkeypatch.setattr(devices, "arch_of", lambda device: ARCH)
+    monkeypatch.setattr(cuda_kernels, "build", build)
+    return LAUNCHED

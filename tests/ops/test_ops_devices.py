@@ -1,0 +1,128 @@
+"""Operators on a GPU without one: the schedules for CUDA, run serially behind the very dispatch, against the CPU's kernels."""
+from __future__ import annotations
+
+import pytest
+import torch
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.compiler.target import BuildError, cuda_runtime
+from gnn_sparse_backend.ops import devices
+from gnn_sparse_backend.planner.cuda_plan import LONG_ROW, PART, plan_cuda, shares
+from tests.ops.operators import OPERATORS, step
+from tests.ops.serial_gpu import serial_gpu  # noqa: F401
+
+ROUNDING = {torch.float64: 1e-11, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 8e-2}
+
+
+def some_graph(rows: int = 9, columns: int = 12, edges: int = 40) -> gsb.Graph:
+    """Rows of no edges, one of many, and edges in an order of their own."""
+    generator = torch.Generator().manual_seed(0)
+    row = torch.randint(0, rows - 1, (edges,), generator=generator)
+    row[: edges // 2] = 3
+    return gsb.Graph.from_coo(row, torch.randint(0, columns, (edges,), generator=generator), (rows, columns))
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+def test_every_operator_and_its_gradients(name, request):
+    torch.manual_seed(0)
+    operands = OPERATORS[name].operands(some_graph(), torch.float64)
+    expected = step(name, some_graph(), operands)
+    launched = request.getfixturevalue("serial_gpu")
+    found = step(name, some_graph(), operands)
+    assert launched
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=lambda t: str(t).removeprefix("torch."))
+@pytest.mark.parametrize("name", ["spmm_weighted_mean", "gspmm_last_max", "attention"])
+def test_types_with_sums_in_float32(name, dtype, serial_gpu):
+    torch.manual_seed(0)
+    graph = some_graph()
+    operands = OPERATORS[name].operands(graph, dtype)
+    exact = [x.detach().double().requires_grad_() for x in operands]
+    for a, b in zip(step(name, graph, operands), step(name, some_graph(), exact), strict=True):
+        assert a.dtype == dtype
+        torch.testing.assert_close(a.double(), b, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+
+
+# widths of: no vector; a vector in each of few lanes; a whole warp; more than a warp, with a last turn that is not full; several passes
+@pytest.mark.parametrize("width", [1, 7, 12, 128, 200, 1100])
+def test_widths(width, serial_gpu):
+    graph = some_graph()
+    x = torch.randn(12, width, dtype=torch.float64)
+    weight = torch.randn(40, dtype=torch.float64)
+    dense = torch.zeros(9, 12, dtype=torch.float64)
+    row = torch.repeat_interleave(torch.arange(9), graph.in_degrees.long())
+    dense.index_put_((row, graph.indices.long()), weight[graph.edge_numbers.long()], accumulate=True)
+    torch.testing.assert_close(gsb.spmm(graph, x, weight), dense @ x, rtol=1e-12, atol=1e-12)
+    u = torch.randn(9, width, dtype=torch.float64)
+    scores = gsb.sddmm(graph, u, x)
+    torch.testing.assert_close(scores[graph.edge_numbers.long()], (u[row] * x[graph.indices.long()]).sum(1), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+def test_long_rows_are_cut_into_parts(reduce, serial_gpu):
+    edges = LONG_ROW + PART + 3
+    row, col = torch.arange(edges + 50) % 2 * 4, torch.arange(edges + 50) % 7
+    row[:edges] = 2
+    graph = gsb.Graph.from_coo(row, col, (6, 7))
+    x = torch.randn(7, 5, dtype=torch.float64)
+    out = gsb.gspmm(graph, "copy_u", reduce, u=x)
+    assert serial_gpu == ["aggregate", "aggregate"]
+    for r in (0, 2, 4):
+        own = x[col[row == r]]
+        torch.testing.assert_close(out[r], own.amax(0) if reduce == "max" else getattr(own, reduce)(0), rtol=1e-11, atol=1e-11)
+    assert not out[[1, 3, 5]].any()
+    scores = gsb.sddmm(graph, torch.ones(6, 5, dtype=torch.float64), x)
+    torch.testing.assert_close(scores, x.sum(1)[col], rtol=1e-12, atol=1e-12)
+
+
+def test_operands_of_any_layout(serial_gpu):
+    """Vector loads want rows that are aligned: what is not is copied."""
+    graph = some_graph()
+    x = torch.randn(12, 8)
+    expected = gsb.spmm(graph, x)
+    for odd in (torch.cat([x, x], 1)[:, :8], x.T.contiguous().T, torch.cat([torch.zeros(1), x.flatten()])[1:].view(12, 8)):
+        torch.testing.assert_close(gsb.spmm(graph, odd), expected, rtol=0, atol=0)
+
+
+def test_no_edges_and_no_rows(serial_gpu):
+    none = torch.zeros(0, dtype=torch.int64)
+    assert gsb.spmm(gsb.Graph.from_coo(none, none, (4, 3)), torch.ones(3, 2)).eq(0).all()
+    assert gsb.spmm(gsb.Graph.from_coo(none, none, (0, 3)), torch.ones(3, 2)).shape == (0, 2)
+
+
+def test_a_call_on_a_known_graph_reads_nothing_back(serial_gpu, monkeypatch):
+    """What would make a GPU wait: a value of a tensor asked for in Python. A capture of a CUDA graph refuses it."""
+    graph = some_graph()
+    operands = OPERATORS["attention"].operands(graph)
+    step("attention", graph, operands)
+
+    def refuse(*_):
+        raise AssertionError("a value was read back")
+
+    for name in ("item", "__bool__", "__int__", "__index__", "__float__", "tolist", "nonzero", "cpu", "numpy"):
+        monkeypatch.setattr(torch.Tensor, name, refuse)
+    step("attention", graph, operands)
+
+
+def test_the_other_devices_are_refused_in_words():
+    with pytest.raises(ValueError, match="spmm: there are no kernels for xpu:0, only for the CPU and for CUDA"):
+        devices.check_kernels("spmm", torch.device("xpu:0"))
+
+
+def test_what_cuda_lacks_is_named(monkeypatch):
+    monkeypatch.setattr(cuda_runtime, "_library", lambda name: None)
+    monkeypatch.setattr(cuda_runtime, "nvcc_path", lambda: None)
+    monkeypatch.setattr(cuda_runtime, "nvrtc_available", lambda: False)
+    with pytest.raises(BuildError, match="libcuda.so.1.*libcudart.so.13.*NVRTC.*gsb doctor.*operands on the CPU work"):
+        cuda_runtime.require_cuda()
+
+
+def test_rules():
+    assert shares(128, 4) == shares(4096, 4) and (shares(128, 4).lanes, shares(128, 4).part) == (32, 4)
+    assert (shares(7, 4).lanes, shares(7, 4).part) == (8, 1)  # no vector divides it
+    assert (shares(64, 8).lanes, shares(64, 8).part) == (32, 2)  # vectors of 16 bytes
+    assert plan_cuda("sm_90", 10) != plan_cuda("sm_80", 10)
+    assert plan_cuda("sm_90", 10) == plan_cuda("sm_90", 10) and hash(plan_cuda("sm_90", 10)) == hash(plan_cuda("sm_90", 10))
