@@ -116,11 +116,11 @@ def relation_tasks(pairs: RelationPairs, limit: float, most: int, cost_per_pair:
 
     The tasks depend on the structure alone, so that what they add up to is the same for any number of threads.
     """
-    cost = torch.cat([torch.zeros(1, dtype=torch.float64), (pairs.indptr.diff().double() + cost_per_pair).cumsum(0)])
+    cost = torch.cat([pairs.row.new_zeros(1, dtype=torch.float64), (pairs.indptr.diff().double() + cost_per_pair).cumsum(0)])
     begin = cost[pairs.relation_ptr[:-1]][pairs.relation.long()]
     part = torch.div(cost[:-1] - begin, limit, rounding_mode="floor").long()
     # within a relation parts ascend
-    changes = torch.ones(pairs.count, dtype=torch.bool)
+    changes = torch.ones(pairs.count, dtype=torch.bool, device=pairs.row.device)
     changes[1:] = (pairs.relation[1:] != pairs.relation[:-1]) | (part[1:] != part[:-1])
     task = changes.cumsum(0) - 1
     relation = pairs.relation[changes]

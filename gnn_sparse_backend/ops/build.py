@@ -39,8 +39,8 @@ def _ordered(keys: Tensor, values: Tensor, ids: Tensor | None, bound: int) -> tu
     count, dtype = keys.numel(), keys.dtype
     if keys.is_cpu:
         if ids is None:
-            ids = torch.arange(count, dtype=dtype)
-        begin, *out = torch.empty(bound + 1, dtype=dtype), torch.empty_like(ids), torch.empty_like(ids)
+            ids = torch.arange(count, dtype=dtype, device=keys.device)
+        begin, *out = torch.empty(bound + 1, dtype=dtype, device=keys.device), torch.empty_like(ids), torch.empty_like(ids)
         arrays = [np.ascontiguousarray(a.numpy()) for a in (keys, values, ids)]
         # duplicates stay; the number of columns is not looked at
         _sparsetools.coo_tocsr(bound, 1, count, *arrays, begin.numpy(), *(a.numpy() for a in out))

@@ -14,6 +14,7 @@ from torch.autograd import Function
 
 from .build import index_dtype
 from .checks import as_index_vector, check_range
+from .devices import check_kernels
 from .grouped_kernels import run_grouped_mm, run_grouped_sum, run_scatter_rows
 from .grouped_library import gather_mm_operator, segment_mm_operator
 from .operands import autocasts, check_dense, is_plain, refuse_forward_mode
@@ -154,8 +155,7 @@ def _checked(operator: str, a, b) -> tuple[Tensor, Tensor]:
     if a.device != b.device:
         raise ValueError(f"{operator}: a is on {a.device} but b is on {b.device}; move one of them")
     if a.device.type not in ("cpu", "meta"):
-        raise ValueError(f"{operator}: there are no kernels for {a.device} yet, only for the CPU; move the operands with "
-                         ".to('cpu')")
+        check_kernels(operator, a.device)
     if autocasts(a) and torch.float64 not in (a.dtype, b.dtype):
         dtype = torch.get_autocast_dtype(a.device.type)
         return a.to(dtype), b.to(dtype)

@@ -1,6 +1,6 @@
 """The boundary to the kernels of grouped products and sums: forward only, no autograd, operands already validated.
 
-What a caller guarantees: all tensors on the CPU, floating operands of one type, indices in range.
+What a caller guarantees: all tensors on one device, floating operands of one type, indices in range.
 """
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import torch
 from torch import Tensor
 
 from ..compiler.programs.grouped import GroupedSpec
+from ..planner import cuda_grouped
 from ..planner.grouped import SUM_BLOCK, product_kernel, sum_kernel
+from . import devices
 from .form import form
 from .graph import Graph
 from .kernels import type_name
-from .layout import kernel_ready
+from .layout import compact, kernel_ready
 from .memory import empty
 from .message_kernels import run_aggregate
 from .segments import Segments
 
 _entries: dict = {}
+CUDA_KERNELS = {product_kernel: cuda_grouped.product_kernel, sum_kernel: cuda_grouped.sum_kernel}
 _ROWS = form("x0", ("edge",), "sum")
 
 
@@ -27,12 +30,14 @@ def run_grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None =
     count = segments.num_rows
     if count == 0 or in_features == 0 or out_features == 0:
         return a.new_zeros((count, out_features))
-    block, (groups, panels, *arrays) = segments.panels(in_features * out_features, torch.get_num_threads())
+    arch = devices.arch_of(a.device)
+    block, (groups, panels, *arrays) = segments.panels(in_features * out_features, torch.get_num_threads(), bool(arch))
     rows = (segments.rows_of(at), segments.order)
-    a, b = kernel_ready(a), kernel_ready(b).contiguous()
+    ready = compact if arch else kernel_ready
+    a, b = ready(a), ready(b).contiguous()
     out = empty(a, count, out_features)
     sizes = [groups, panels, segments.num_segments, a.shape[0], count]
-    entry = _entry(product_kernel, in_features, out_features, block, rows, a.dtype, arrays, sizes, groups > 1)
+    entry = _entry(product_kernel, in_features, out_features, block, rows, a.dtype, arrays, sizes, groups > 1, arch)
     entry(*sizes, *arrays, a, b, out)
     return out
 
@@ -45,12 +50,14 @@ def run_grouped_sum(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None 
     out = a.new_zeros(shape, dtype=wide)
     if segments.num_rows == 0 or out.numel() == 0:
         return out.to(a.dtype)
-    groups, units, work, *arrays = segments.units(in_features, out_features, a.itemsize, torch.get_num_threads())
+    arch = devices.arch_of(a.device)
+    groups, units, work, *arrays = segments.units(in_features, out_features, a.itemsize, torch.get_num_threads(), bool(arch))
     rows = (segments.rows_of(at), segments.order)
-    a, g = kernel_ready(a), kernel_ready(g)
+    ready = compact if arch else kernel_ready
+    a, g = ready(a), ready(g)
     sizes = [groups, units, segments.num_segments, a.shape[0], g.shape[0], work]
     block = min(SUM_BLOCK, in_features)
-    entry = _entry(sum_kernel, in_features, out_features, block, rows, a.dtype, arrays, sizes, groups > 1)
+    entry = _entry(sum_kernel, in_features, out_features, block, rows, a.dtype, arrays, sizes, groups > 1, arch)
     entry(*sizes, *arrays, a, g, out)
     return out.to(a.dtype)
 
@@ -60,7 +67,7 @@ def run_scatter_rows(x: Tensor, at: Tensor, rows: int) -> Tensor:
     return run_aggregate(_ROWS, Graph.from_coo(at, torch.zeros_like(at), (rows, 1)), [x])
 
 
-def _entry(make, in_features: int, out_features: int, block: int, rows, dtype, arrays: list, sizes: list, parallel: bool):
+def _entry(make, in_features: int, out_features: int, block: int, rows, dtype, arrays: list, sizes: list, parallel: bool, arch: str):
     """The kernel; ``rows``, the index arrays of the operands' rows, join ``arrays``, all in one type, and ``sizes``."""
     given = [x for x in rows if x is not None]
     if given:
@@ -69,9 +76,10 @@ def _entry(make, in_features: int, out_features: int, block: int, rows, dtype, a
     if any(x.dtype != arrays[0].dtype for x in arrays):
         arrays[:] = [x.long() for x in arrays]
     gathered = (rows[0] is not None, rows[1] is not None)
-    key = (make, in_features, out_features, block, gathered, dtype, arrays[0].dtype, parallel)
+    key = (make, in_features, out_features, block, gathered, dtype, arrays[0].dtype, parallel, arch)
     entry = _entries.get(key)
     if entry is None:
         spec = GroupedSpec(in_features, out_features, block, 0, gathered, type_name(dtype), type_name(arrays[0].dtype))
-        entry = _entries[key] = make(spec, parallel).entry
+        kernel = CUDA_KERNELS[make](spec, arch) if arch else make(spec, parallel)
+        entry = _entries[key] = kernel.entry
     return entry

@@ -54,7 +54,7 @@ def _index(name: str, index) -> Tensor:
 @torch.library.impl("gsb::order_by_segment", "default")
 def _order(index, num_segments):
     segments = Segments.from_index(plain_tensor(index), num_segments)
-    order = torch.arange(index.numel()) if segments.order is None else segments.order.long()
+    order = torch.arange(index.numel(), device=index.device) if segments.order is None else segments.order.long()
     return segments.offsets.long(), order
 
 

@@ -118,7 +118,8 @@ class RelGraph(Immutable):
                 raise ValueError(f"etype is for graphs with one edge type; this one has {len(counts)}, each a relation: "
                                  "leave etype out")
             return cls.from_triples(source, destination, etype, shape, num_relations)
-        relation = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts, dtype=torch.int64))
+        relation = torch.repeat_interleave(
+            torch.arange(len(counts), device=source.device), torch.tensor(counts, dtype=torch.int64, device=source.device))
         made = cls.from_triples(source, destination, relation, shape, max(len(counts), num_relations or 0))
         _set(made, "relations", parts.relations)
         _set(made, "source_types", parts.source_types)
@@ -220,7 +221,7 @@ class Side:
         """Rows are those of the edges, columns pairs."""
         pairs = self.pairs
         return self.once("pairs_of_rows", lambda: Graph.from_coo(
-            pairs.row, torch.arange(pairs.count, dtype=pairs.row.dtype), (self.sizes[0], pairs.count)))
+            pairs.row, torch.arange(pairs.count, dtype=pairs.row.dtype, device=pairs.row.device), (self.sizes[0], pairs.count)))
 
     def row_tasks(self, tasks: int, most: int, cost: float) -> tuple[Tensor, Panels]:
         return self.once(("rows", tasks, most), lambda: row_tasks(self.pairs, tasks, most, cost))

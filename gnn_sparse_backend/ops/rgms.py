@@ -9,6 +9,7 @@ from torch import Tensor
 from ..planner.rgms import basis_first
 from .messages import aggregate
 from .message_checks import check_choice
+from .devices import check_kernels
 from .operands import autocasts, check_dense, is_plain, refuse_forward_mode
 from .rel_graph import RelGraph
 from .rgms_kernels import wide_type
@@ -133,7 +134,7 @@ def _one_type(operands: dict, rel: RelGraph) -> list[Tensor]:
         if y.device != rel.device and not y.is_meta:
             raise ValueError(f"rgms: {name} is on {y.device} but the graph is on {rel.device}; move one of them")
     if rel.device.type != "cpu":
-        raise ValueError(f"rgms: there are no kernels for {rel.device} yet, only for the CPU")
+        check_kernels("rgms", rel.device)
     found = list(operands.values())
     dtypes = {y.dtype for y in found}
     if autocasts(found[0]) and torch.float64 not in dtypes:

@@ -3,7 +3,7 @@
 All three are derivatives of one form, T = sum over edges e of A[e] * <X[j(e)] W[r(e)], G[i(e)]>: the product by G, the
 sum of outer products by W, and the dots by A.
 
-What a caller guarantees: all tensors on the CPU; x, w and g of one type; w (relations, blocks, F_in, F_out), x and g with
+What a caller guarantees: all tensors on one device; x, w and g of one type; w (relations, blocks, F_in, F_out), x and g with
 a row for each column and row of the side, of blocks * F_in and blocks * F_out features; a (edges,) in the accumulation
 type, in the user's edge order.
 """
@@ -15,9 +15,10 @@ from torch import Tensor
 from ..compiler.programs.rgms import RgmsSpec
 from ..planner.rgms import (RelationCounts, column_tile_of, cost_per_pair, order_of, panel_pairs, part_limit, rgms_kernel,
                             row_task_count, sum_by_columns)
+from . import devices
 from .form import form
 from .graph import Graph
-from .grouped_kernels import run_grouped_mm
+from .grouped_kernels import run_grouped_mm, run_grouped_sum
 from .kernels import type_name
 from .layout import kernel_ready
 from .memory import empty
@@ -48,7 +49,9 @@ def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: boo
     if rel.num_edges == 0 or w.numel() == 0:
         return x.new_zeros((rows, blocks * out_features))
     counts = _counts(rel, transposed)
-    order = order or order_of(counts, in_features, out_features, blocks, x.itemsize)
+    if order is None:
+        on_gpu = devices.arch_of(x.device)
+        order = "transform" if on_gpu else order_of(counts, in_features, out_features, blocks, x.itemsize)
     if order == "fused":
         return _fused(rel, side, counts, x, w, a, mean)
     weight = _edge_weight(rel, a, mean, wide_type(x.dtype))
@@ -69,6 +72,8 @@ def run_sum(rel: RelGraph, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, 
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
     if rel.num_edges == 0 or in_features == 0 or out_features == 0:
         return x.new_zeros((rel.num_relations, blocks, in_features, out_features))
+    if devices.arch_of(x.device):
+        return _outer_of_sums(rel, rel.side(transposed), x, g, blocks, a, mean)
     counts = _counts(rel, transposed)
     if sum_by_columns(counts, x.shape[1], g.shape[1]):
         return _outer(rel, rel.side(not transposed), counts, g, x, blocks, a, mean).transpose(2, 3)
@@ -146,9 +151,17 @@ def _outer(rel: RelGraph, side: Side, counts: RelationCounts, x: Tensor, g: Tens
     return out.to(x.dtype)
 
 
+def _outer_of_sums(rel: RelGraph, side: Side, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool) -> Tensor:
+    """The same from sums of x over the edges of all pairs, which are stored."""
+    sums = _summed(side.edges_of_pairs, x, _edge_weight(rel, a, mean, wide_type(x.dtype)))
+    parts = [run_grouped_sum(side.segments, of_g, of_x.contiguous(), side.pairs.row)
+             for of_x, of_g in zip(sums.chunk(blocks, 1), g.chunk(blocks, 1))]
+    return torch.stack(parts, 1).transpose(2, 3)
+
+
 def _slots(relation: Tensor, relations: int) -> tuple[Tensor, Tensor]:
     """(place of each task's matrix, relations of those that come after the first of a relation)."""
-    again = torch.zeros(relation.numel(), dtype=torch.bool)
+    again = torch.zeros(relation.numel(), dtype=torch.bool, device=relation.device)
     again[1:] = relation[1:] == relation[:-1]
     later = relations + again.cumsum(0) - 1
     return torch.where(again, later, relation.long()).to(relation.dtype), relation[again].long()

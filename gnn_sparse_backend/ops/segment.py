@@ -86,7 +86,11 @@ def _graph(offsets: Tensor, rows: int, order: Tensor | None = None) -> Graph:
     NumPy takes them from pages that the system has already zeroed, and which cost nothing as long as nobody does.
     """
     shape = (offsets.numel() - 1, 1)
-    indices = torch.from_numpy(np.zeros(rows, np.int32 if index_dtype(shape, rows) == torch.int32 else np.int64))
+    dtype = index_dtype(shape, rows)
+    if offsets.is_cpu:
+        indices = torch.from_numpy(np.zeros(rows, np.int32 if dtype == torch.int32 else np.int64))
+    else:
+        indices = torch.zeros(rows, dtype=dtype, device=offsets.device)
     return Graph.from_csr(offsets, indices, shape, order, trusted=True)
 
 

@@ -66,14 +66,20 @@ class Segments:
             return self.order if index is None else index
         return index.index_select(0, self.order)
 
-    def panels(self, work: int, threads: int) -> tuple[int, list]:
-        """(rows of a panel, leading arguments of a grouped product of ``work`` multiply-adds a row)."""
-        groups = parts(self.num_rows * work, threads)
+    def panels(self, work: int, threads: int, apart: bool = False) -> tuple[int, list]:
+        """(rows of a panel, leading arguments of a grouped product of ``work`` multiply-adds a row).
+
+        apart: every panel is a group of its own.
+        """
+        groups = self.num_rows if apart else parts(self.num_rows * work, threads)
         return once(self._kept, ("panels", groups), lambda: self._make_panels(groups))
 
-    def units(self, in_features: int, out_features: int, itemsize: int, threads: int) -> list:
-        """Leading arguments of a grouped sum over matrices (in_features, out_features)."""
-        groups = parts(self.num_rows * in_features * out_features, threads)
+    def units(self, in_features: int, out_features: int, itemsize: int, threads: int, apart: bool = False) -> list:
+        """Leading arguments of a grouped sum over matrices (in_features, out_features).
+
+        apart: every block of a matrix that no other unit adds to is a group of its own.
+        """
+        groups = self.num_rows if apart else parts(self.num_rows * in_features * out_features, threads)
         blocks = -(-in_features // min(SUM_BLOCK, in_features))
         chunk = chunk_rows(out_features, itemsize)
         return once(self._kept, ("units", groups, blocks, chunk), lambda: self._make_units(groups, blocks, chunk))
@@ -86,7 +92,7 @@ class Segments:
         stop = torch.minimum(start + rows, self.offsets[segment + 1])
         count = segment.numel()
         groups = max(1, min(groups, count))
-        group_ptr = torch.arange(groups + 1) * count // groups
+        group_ptr = torch.arange(groups + 1, device=start.device) * count // groups
         dtype = index_dtype((count, self.num_segments), self.num_rows)
         return rows, [groups, count, *(x.to(dtype) for x in (group_ptr, start, stop, segment))]
 
@@ -104,11 +110,11 @@ class Segments:
         own = torch.minimum(width[segment], blocks - first)
         at, block = unit // own, first + unit % own
         start = self.offsets[segment] + at * chunk
-        rows = torch.minimum(self.offsets[segment + 1] - start, torch.tensor(chunk))
+        rows = torch.minimum(self.offsets[segment + 1] - start, start.new_full((), chunk))
         work_ptr = torch.cat([rows.new_zeros(1, dtype=torch.int64), rows.cumsum(0)])
         # units of one sharer add to the same rows of a matrix, so they stay in one group
-        begins = torch.cat([torch.ones(1, dtype=torch.bool), (segment[1:] != segment[:-1]) | (sharer[1:] != sharer[:-1])])
-        task_ptr = torch.cat([begins.nonzero().flatten(), torch.tensor([segment.numel()])])
+        begins = torch.cat([segment.new_ones(1, dtype=torch.bool), (segment[1:] != segment[:-1]) | (sharer[1:] != sharer[:-1])])
+        task_ptr = torch.cat([begins.nonzero().flatten(), segment.new_full((1,), segment.numel())])
         groups = max(1, min(groups, task_ptr.numel() - 1))
         group_ptr = task_ptr[balanced_row_groups(work_ptr[task_ptr], groups, cost_per_row=SUM_BLOCK)]
         dtype = index_dtype((segment.numel(), self.num_segments), max(int(work_ptr[-1]), blocks * SUM_BLOCK))
@@ -150,4 +156,4 @@ def _runs(lengths: Tensor) -> tuple[Tensor, Tensor]:
     """For each element of runs of these lengths: which run it is in, and its place there."""
     run = torch.repeat_interleave(lengths)
     first = lengths.cumsum(0) - lengths
-    return run, torch.arange(run.numel()) - first[run]
+    return run, torch.arange(run.numel(), device=run.device) - first[run]

@@ -126,3 +126,44 @@ def test_rules():
     assert (shares(64, 8).lanes, shares(64, 8).part) == (32, 2)  # vectors of 16 bytes
     assert plan_cuda("sm_90", 10) != plan_cuda("sm_80", 10)
     assert plan_cuda("sm_90", 10) == plan_cuda("sm_90", 10) and hash(plan_cuda("sm_90", 10)) == hash(plan_cuda("sm_90", 10))
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_rgms_and_its_gradients(blocks, reduce, request):
+    def run():
+        generator = torch.Generator().manual_seed(1)
+        source, destination, relation = (torch.randint(0, n, (60,), generator=generator) for n in (8, 6, 5))
+        rel = gsb.RelGraph.from_triples(source, destination, relation, (7, 8), 6)  # a relation and a row without edges
+        shapes = [(8, 10), (6, 10, 4) if blocks == 1 else (6, 2, 5, 2), (60,)]
+        operands = [torch.randn(s, generator=generator, dtype=torch.float64, requires_grad=True) for s in shapes]
+        out = gsb.rgms(rel, operands[0], operands[1], operands[2], reduce)
+        return [out.detach(), *torch.autograd.grad(out.square().sum(), operands)]
+
+    expected = run()
+    launched = request.getfixturevalue("serial_gpu")
+    found = run()
+    assert {"grouped_product", "grouped_sum", "aggregate", "edge_map"} <= set(launched)
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["attention", "gatv2_attention", "segment_reduce_max", "segment_mm", "gspmm_last_max"])
+def test_tensors_are_made_where_the_operands_are(name, serial_gpu):
+    """A tensor that says nothing of its device would be made on another one here, and meet the operands."""
+    graph = some_graph()
+    operands = OPERATORS[name].operands(graph)
+    with torch.device("meta"):
+        for result in step(name, graph, operands, torch.ones_like(OPERATORS[name].run(graph, *operands))):
+            assert result.is_cpu
+
+
+def test_graphs_are_made_where_their_edges_are(serial_gpu):
+    source, destination, relation = torch.tensor([[0, 2, 1, 1], [1, 0, 0, 1], [0, 1, 1, 0]])
+    with torch.device("meta"):
+        graph = gsb.Graph.from_edge_index(torch.stack([source, destination]))
+        assert graph.transpose().indices.is_cpu and graph.in_degrees.is_cpu and graph.edge_numbers.is_cpu
+        rel = gsb.RelGraph.from_triples(source, destination, relation, (2, 3))
+        weight = torch.ones(2, 4, 5, device="cpu", requires_grad=True)
+        out = gsb.rgms(rel, torch.ones(3, 4, device="cpu"), weight, reduce="mean")
+        assert out.is_cpu and torch.autograd.grad(out.sum(), weight)[0].is_cpu
