@@ -158,4 +158,8 @@ def _joined(name: str, given: Mapping, counts: dict | None, what: str) -> Tensor
         if not isinstance(given[key], Tensor) or given[key].dim() == 0 or given[key].shape[0] != count:
             shape = tuple(given[key].shape) if isinstance(given[key], Tensor) else type(given[key]).__name__
             raise ValueError(f"rgms: {name}[{key!r}] must be a tensor with {count} rows, got {shape}")
-    return torch.cat([given[key] for key in counts]) if counts else torch.empty(0, 0)
+    parts = [given[key] for key in counts]
+    if len({part.shape[1:] for part in parts}) > 1:
+        raise ValueError(f"rgms: {name} must have as many features for every {what}, got "
+                         + ", ".join(f"{tuple(part.shape)} for {key!r}" for key, part in zip(counts, parts)))
+    return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else torch.empty(0, 0)
