@@ -30,6 +30,8 @@ def stage3(program: Program, schedule: Schedule, serial: bool = False):
 
     serial: all loops are made serial behind the schedule, which is how a schedule for a GPU runs on a CPU.
     """
+    if serial:
+        schedule = schedule.without_instructions()
     program = schedule.prepare(program)
     stage2 = schedule.apply(lower(program))
     if serial:

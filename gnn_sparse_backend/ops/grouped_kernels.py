@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..compiler.programs.grouped import GroupedSpec
 from ..planner import cuda_grouped
+from ..planner.cuda_grouped import tiles_kernel
 from ..planner.grouped import SUM_BLOCK, product_kernel, sum_kernel
 from . import devices
 from .form import form
@@ -20,7 +21,8 @@ from .message_kernels import run_aggregate
 from .segments import Segments
 
 _entries: dict = {}
-CUDA_KERNELS = {product_kernel: cuda_grouped.product_kernel, sum_kernel: cuda_grouped.sum_kernel}
+_CUDA_KERNELS = {product_kernel: cuda_grouped.product_kernel, sum_kernel: cuda_grouped.sum_kernel,
+                 tiles_kernel: tiles_kernel}
 _ROWS = form("x0", ("edge",), "sum")
 
 
@@ -31,13 +33,32 @@ def run_grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None =
     if count == 0 or in_features == 0 or out_features == 0:
         return a.new_zeros((count, out_features))
     arch = devices.arch_of(a.device)
-    block, (groups, panels, *arrays) = segments.panels(in_features * out_features, torch.get_num_threads(), bool(arch))
+    if arch:
+        return _run_on_gpu(segments, a, b, at, arch)
+    block, (groups, panels, *arrays) = segments.panels(in_features * out_features, torch.get_num_threads())
     rows = (segments.rows_of(at), segments.order)
-    ready = compact if arch else kernel_ready
-    a, b = ready(a), ready(b).contiguous()
+    a, b = kernel_ready(a), kernel_ready(b).contiguous()
     out = empty(a, count, out_features)
     sizes = [groups, panels, segments.num_segments, a.shape[0], count]
-    entry = _entry(product_kernel, in_features, out_features, block, rows, a.dtype, arrays, sizes, groups > 1, arch)
+    entry = _entry(product_kernel, in_features, out_features, block, rows, a.dtype, arrays, sizes, groups > 1)
+    entry(*sizes, *arrays, a, b, out)
+    return out
+
+
+def _run_on_gpu(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None, arch: str) -> Tensor:
+    """The same: on Tensor Cores where they take matrices of this shape and type."""
+    _, in_features, out_features = b.shape
+    count = segments.num_rows
+    tiled = a.dtype is not torch.float32 or torch.get_float32_matmul_precision() != "highest"
+    tiles = cuda_grouped.tiles(in_features, out_features, type_name(a.dtype)) if tiled else 0
+    block = cuda_grouped.ROWS * tiles if tiles else cuda_grouped.BLOCK_ROWS
+    groups, panels, *arrays = segments.panels_apart(block)
+    rows = (segments.rows_of(at), segments.order)
+    a, b = compact(a), compact(b.transpose(1, 2) if tiles else b)
+    out = empty(a, count, out_features)
+    sizes = [groups, panels, segments.num_segments, a.shape[0], count]
+    make = tiles_kernel if tiles else product_kernel
+    entry = _entry(make, in_features, out_features, block, rows, a.dtype, arrays, sizes, True, arch)
     entry(*sizes, *arrays, a, b, out)
     return out
 
@@ -67,7 +88,7 @@ def run_scatter_rows(x: Tensor, at: Tensor, rows: int) -> Tensor:
     return run_aggregate(_ROWS, Graph.from_coo(at, torch.zeros_like(at), (rows, 1)), [x])
 
 
-def _entry(make, in_features: int, out_features: int, block: int, rows, dtype, arrays: list, sizes: list, parallel: bool, arch: str):
+def _entry(make, in_features: int, out_features: int, block: int, rows, dtype, arrays: list, sizes: list, parallel: bool, arch: str = ""):
     """The kernel; ``rows``, the index arrays of the operands' rows, join ``arrays``, all in one type, and ``sizes``."""
     given = [x for x in rows if x is not None]
     if given:
@@ -80,6 +101,6 @@ def _entry(make, in_features: int, out_features: int, block: int, rows, dtype, a
     entry = _entries.get(key)
     if entry is None:
         spec = GroupedSpec(in_features, out_features, block, 0, gathered, type_name(dtype), type_name(arrays[0].dtype))
-        kernel = CUDA_KERNELS[make](spec, arch) if arch else make(spec, parallel)
+        kernel = _CUDA_KERNELS[make](spec, arch) if arch else make(spec, parallel)
         entry = _entries[key] = kernel.entry
     return entry

@@ -66,13 +66,14 @@ class Segments:
             return self.order if index is None else index
         return index.index_select(0, self.order)
 
-    def panels(self, work: int, threads: int, apart: bool = False) -> tuple[int, list]:
-        """(rows of a panel, leading arguments of a grouped product of ``work`` multiply-adds a row).
-
-        apart: every panel is a group of its own.
-        """
-        groups = self.num_rows if apart else parts(self.num_rows * work, threads)
+    def panels(self, work: int, threads: int) -> tuple[int, list]:
+        """(rows of a panel, leading arguments of a grouped product of ``work`` multiply-adds a row)."""
+        groups = parts(self.num_rows * work, threads)
         return once(self._kept, ("panels", groups), lambda: self._make_panels(groups))
+
+    def panels_apart(self, rows: int) -> list:
+        """Leading arguments of a grouped product in panels of so many rows, each a group of its own."""
+        return once(self._kept, ("panels apart", rows), lambda: self._make_panels(self.num_rows, rows))[1]
 
     def units(self, in_features: int, out_features: int, itemsize: int, threads: int, apart: bool = False) -> list:
         """Leading arguments of a grouped sum over matrices (in_features, out_features).
@@ -84,9 +85,10 @@ class Segments:
         chunk = chunk_rows(out_features, itemsize)
         return once(self._kept, ("units", groups, blocks, chunk), lambda: self._make_units(groups, blocks, chunk))
 
-    def _make_panels(self, groups: int) -> tuple[int, list]:
+    def _make_panels(self, groups: int, rows: int | None = None) -> tuple[int, list]:
         lengths = self.offsets.diff().long()
-        rows = panel_rows({rows: int(_ceil(lengths, rows).sum()) for rows in PANEL_COST})
+        if rows is None:
+            rows = panel_rows({rows: int(_ceil(lengths, rows).sum()) for rows in PANEL_COST})
         segment, within = _runs(_ceil(lengths, rows))
         start = self.offsets[segment] + within * rows
         stop = torch.minimum(start + rows, self.offsets[segment + 1])

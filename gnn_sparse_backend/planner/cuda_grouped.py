@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ..compiler.kernels.kernel import Kernel
 from ..compiler.programs.grouped import GroupedSpec, grouped_product, grouped_sum
+from ..compiler.programs.grouped_tiles import LANES, ROWS, TilesSpec, grouped_tiles, refuses
 from ..compiler.programs.operands import ACCUMULATOR
 from ..compiler.schedule.cuda_teams import CudaTeams
 from ..compiler.transform.compact import compact_parameters
@@ -20,8 +21,21 @@ from . import cuda_kernels
 from .cuda_kernels import STORED
 from .cuda_plan import WARP, shares, teams
 
-# Columns of the block of accumulators: a vector for each lane.
+# Columns of the block of accumulators: a vector for each lane; and its rows.
 TILE = 128
+BLOCK_ROWS = 4
+# Rows of A that a lane holds its elements of in registers while it goes through all columns of a matrix: elements of 32
+# bits at most, and tiles of 16 rows at most, which share what is loaded of the matrix.
+HELD = 64
+MOST_TILES = 2
+
+
+def tiles(in_features: int, out_features: int, dtype: str) -> int:
+    """Tiles of 16 rows of a panel on Tensor Cores; 0 where they do not take such matrices."""
+    if refuses(in_features, out_features, dtype):
+        return 0
+    held = ROWS * in_features * STORED[dtype] // (4 * LANES)  # registers for a tile
+    return min(MOST_TILES, HELD // held)
 
 
 @functools.lru_cache(maxsize=None)
@@ -36,6 +50,14 @@ def sum_kernel(spec: GroupedSpec, arch: str) -> Kernel:
     return _kernel(grouped_sum, spec, arch, STORED[ACCUMULATOR[spec.dtype]])
 
 
+@functools.lru_cache(maxsize=None)
+def tiles_kernel(spec: GroupedSpec, arch: str) -> Kernel:
+    """The kernel of a grouped product on Tensor Cores; the block of accumulators is a panel of whole tiles."""
+    program = grouped_tiles(TilesSpec(spec.in_features, spec.out_features, spec.block // ROWS, spec.gathered, spec.dtype,
+                                      spec.index_dtype))
+    return cuda_kernels.build(program, CudaTeams(LANES, teams(LANES), ("mma",)), arch)
+
+
 def _kernel(make, spec: GroupedSpec, arch: str, itemsize: int) -> Kernel:
     spec = replace(spec, tile=min(TILE, spec.out_features))
     program = compact_parameters(make(spec))
@@ -46,4 +68,4 @@ def _kernel(make, spec: GroupedSpec, arch: str, itemsize: int) -> Kernel:
     return cuda_kernels.build(program, CudaTeams(lanes, teams(lanes)), arch)
 
 
-__all__ = ["product_kernel", "sum_kernel"]
+__all__ = ["BLOCK_ROWS", "ROWS", "product_kernel", "sum_kernel", "tiles", "tiles_kernel"]

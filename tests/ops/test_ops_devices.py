@@ -167,3 +167,33 @@ def test_graphs_are_made_where_their_edges_are(serial_gpu):
         weight = torch.ones(2, 4, 5, device="cpu", requires_grad=True)
         out = gsb.rgms(rel, torch.ones(3, 4, device="cpu"), weight, reduce="mean")
         assert out.is_cpu and torch.autograd.grad(out.sum(), weight)[0].is_cpu
+
+
+@pytest.fixture
+def matmul_precision():
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=lambda t: str(t).removeprefix("torch."))
+def test_products_in_fragments(dtype, serial_gpu, matmul_precision):
+    """What the instruction of the Tensor Cores computes, loaded and stored lane by lane as it wants it."""
+    torch.set_float32_matmul_precision("high")
+    torch.manual_seed(0)
+    lengths = torch.tensor([0, 3, 40, 16, 0, 1])  # none, a part of a tile, several panels, a whole tile
+    a, b = torch.randn(60, 32).to(dtype).requires_grad_(), torch.randn(6, 32, 24).to(dtype).requires_grad_()
+    index = torch.repeat_interleave(torch.arange(6), lengths)
+    order = torch.randperm(60)
+    for out, of in ((gsb.segment_mm(a, b, lengths), index), (gsb.gather_mm(a, b, index[order]), index[order])):
+        expected = torch.einsum("nf,nfk->nk", a.double(), b.double()[of])
+        torch.testing.assert_close(out.double(), expected, rtol=2 * torch.finfo(dtype).eps, atol=1e-5)
+    assert set(serial_gpu) == {"grouped_tiles"}
+    grads = torch.autograd.grad(gsb.segment_mm(a, b, lengths).float().sum(), (a, b))
+    torch.testing.assert_close(grads[0].double(), b.double()[index].sum(2), rtol=2 * torch.finfo(dtype).eps, atol=1e-4)
+
+
+def test_full_precision_stays_full_precision(serial_gpu, matmul_precision):
+    torch.set_float32_matmul_precision("highest")
+    gsb.segment_mm(torch.ones(4, 32), torch.ones(1, 32, 8), torch.tensor([4]))
+    assert serial_gpu == ["grouped_product"]

@@ -7,7 +7,7 @@ everything else is computed by all lanes alike. As a team is part of one warp, n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tvm import tirx
 
@@ -18,6 +18,7 @@ from .cpu import decompose_reductions
 from .primitives import vectorize
 from .primitives.bind import bind_teams
 from .primitives.loops import bind_loop, set_loop_kind
+from .primitives.mma import multiply_fragments
 
 WARP = 32
 
@@ -28,16 +29,22 @@ class CudaTeams:
 
     Axes called ``<axis>_lane`` have as many elements as there are lanes. Those called ``<axis>_part`` become vectors, and
     those called ``<axis>_turn`` are unrolled, so that what a lane keeps of a shared axis stays in registers.
+    mma: iterations that are one instruction of the Tensor Cores each (`primitives.mma`).
     fuse: all iterations share one launch (`loops.horizontal`).
     """
 
     lanes: int = WARP
     teams: int = 4
+    mma: tuple[str, ...] = ()
     fuse: bool = False
 
     def prepare(self, program: Program) -> Program:
         """What the schedule wants done in coordinate space: nothing, the planner has shared the axes out."""
         return program
+
+    def without_instructions(self) -> CudaTeams:
+        """The same with loops in the place of instructions that only a GPU has."""
+        return replace(self, mma=())
 
     def apply(self, stage2: PositionFunction) -> PositionFunction:
         among_lanes = set()
@@ -54,4 +61,6 @@ class CudaTeams:
         for it in stage2.program.iterations:
             stage2 = bind_teams(stage2, it, self.lanes, self.teams)
         stage2 = decompose_reductions(stage2, keep=among_lanes)
+        for name in self.mma:
+            stage2 = multiply_fragments(stage2, stage2.program.iteration(name))
         return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))

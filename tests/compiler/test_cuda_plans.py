@@ -1,0 +1,196 @@
+"""The kernels of the default plans for a GPU: machine code for both architectures, without a GPU.
+
+Threads of a team exchange values by shuffles alone, and teams share nothing: so the source has no shared memory, no barrier
+and no atomic operation, and there is nothing to race for.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tvm
+
+from gnn_sparse_backend.compiler.compile import stage3
+from gnn_sparse_backend.compiler.coordinate.axes import StageIError
+from gnn_sparse_backend.compiler.coordinate.interpret import interpret
+from gnn_sparse_backend.compiler.lower import lower
+from gnn_sparse_backend.compiler.position.interpret import run_loops
+from gnn_sparse_backend.compiler.programs.aggregate import AggregateSpec
+from gnn_sparse_backend.compiler.programs.attention import AttentionSpec, Attribute
+from gnn_sparse_backend.compiler.programs.edge_map import EdgeMapSpec
+from gnn_sparse_backend.compiler.programs.edge_softmax import EdgeSoftmaxSpec
+from gnn_sparse_backend.compiler.programs.grouped import GroupedSpec
+from gnn_sparse_backend.compiler.programs.grouped_tiles import TilesSpec, grouped_tiles
+from gnn_sparse_backend.compiler.programs.message import parse
+from gnn_sparse_backend.compiler.programs.operands import Operand
+from gnn_sparse_backend.compiler.programs.sums import Output, SumsSpec
+from gnn_sparse_backend.compiler.schedule.cuda_teams import CudaTeams
+from gnn_sparse_backend.compiler.schedule.primitives.mma import multiply_fragments
+from gnn_sparse_backend.compiler.target import build_jit, build_shared, cuda_target
+from gnn_sparse_backend.compiler.target.cuda import compile_cuda, cuda_source, nvcc_path
+from gnn_sparse_backend.compiler.target.cuda_library import build_cuda_shared
+from gnn_sparse_backend.planner import cuda_grouped, cuda_kernels
+from gnn_sparse_backend.planner.cuda_plan import CudaPlan
+
+ARCHITECTURES = ("sm_80", "sm_90")
+needs_nvcc = pytest.mark.skipif(nvcc_path() is None, reason="no nvcc on this machine")
+
+
+def _aggregate(width, dtype="float32", **more):
+    operands = (Operand("column", (width,), dtype), Operand("edge", (1,), dtype))
+    return lambda arch: cuda_kernels.aggregate_kernel(AggregateSpec(parse("mul(x1, x0)"), operands, (width,), dtype, **more),
+                                                      CudaPlan(1, arch=arch))
+
+
+def _dot_attention(dtype="float32"):
+    full = [Operand(at, (4, 32), dtype) for at in ("row", "column", "column")]
+    score = Attribute(parse("mul(x0, x1)"), tuple(full[:2]), (4, 32))
+    return AttentionSpec(score, (False, True), Attribute(parse("x0"), tuple(full[2:]), (4, 32)), (4, 1), dtype)
+
+
+def _gat():
+    score = Attribute(parse("leaky_relu(add(x0, x1), 0.2)"), (Operand("row", (8,), "float32"), Operand("column", (8,), "float32")), (8,))
+    return AttentionSpec(score, (False,), Attribute(parse("x0"), (Operand("column", (8, 8), "float32"),), (8, 8)), (8, 1))
+
+
+def _edge_map():
+    operands = (Operand("row", (4, 32), "bfloat16"), Operand("column", (4, 32), "bfloat16"))
+    return EdgeMapSpec(parse("mul(x0, x1)"), operands, (4, 32), (False, True), "bfloat16")
+
+
+def _sums():
+    outputs = (Output(parse("mul(x0, x1)"), (0, 1), ((8, 1), (8, 8)), (8, 8), "float32"), Output(parse("x0"), (0,), ((8,),), (8,), "float32"))
+    return SumsSpec((Operand("edge", (8,), "float32"), Operand("column", (64,), "float32")), outputs)
+
+
+KERNELS = {
+    "spmm_128": _aggregate(128),
+    "spmm_602": _aggregate(602),
+    "spmm_1": _aggregate(1),
+    "spmm_64_bfloat16": _aggregate(64, "bfloat16"),
+    "max_64_with_its_edges": _aggregate(64, reduce="max", chosen=("number",), numbered=True),
+    "sddmm_heads_bfloat16": lambda arch: cuda_kernels.edge_map_kernel(_edge_map(), CudaPlan(1, arch=arch)),
+    "edge_softmax": lambda arch: cuda_kernels.edge_softmax_kernel(EdgeSoftmaxSpec(8), False, arch),
+    "attention": lambda arch: cuda_kernels.attention_kernel(_dot_attention(), CudaPlan(1, arch=arch)),
+    "attention_gradient": lambda arch: cuda_kernels.attention_gradient_kernel(_gat(), (), CudaPlan(1, arch=arch)),
+    "sums": lambda arch: cuda_kernels.sums_kernel(_sums(), CudaPlan(1, arch=arch)),
+    "grouped_sum": lambda arch: cuda_grouped.sum_kernel(GroupedSpec(64, 64, 4, 0, (True, False)), arch),
+    "tiles_float16": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 32, 0, (True, False), "float16"), arch),
+    "tiles_tf32": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 16, 0, (True, False), "float32"), arch),
+}
+
+
+@functools.lru_cache(maxsize=None)
+def source_of(name: str, arch: str) -> str:
+    """The CUDA source of a default kernel."""
+    with pytest.MonkeyPatch.context() as patch:
+        texts = []
+
+        def build(program, schedule, arch):
+            texts.append(cuda_source(build_jit(stage3(program, schedule), cuda_target(arch))))
+            return SimpleNamespace(entry=None)
+
+        patch.setattr(cuda_kernels, "build", build)
+        # not kept: what is built here is no kernel
+        for function in (f for module in (cuda_kernels, cuda_grouped) for f in vars(module).values() if hasattr(f, "__wrapped__")):
+            patch.setattr(cuda_kernels if hasattr(cuda_kernels, function.__name__) else cuda_grouped, function.__name__, function.__wrapped__)
+        KERNELS[name](arch)
+        return texts[0]
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_threads_exchange_by_shuffles_alone(name):
+    kernel = source_of(name, "sm_80").split('extern "C"')[-1]
+    assert "blockIdx.x" in kernel
+    for word in ("__shared__", "__syncthreads", "atomicAdd("):
+        assert word not in kernel
+    assert ("__shfl_" in kernel) == (name in ("sddmm_heads_bfloat16", "attention", "attention_gradient"))
+
+
+@pytest.mark.parametrize("name, load", [("spmm_128", "float4*)(X0_ptr"), ("spmm_602", "float2*)(X0_ptr"), ("tiles_float16", "half2*)(A_ptr")])
+def test_rows_are_loaded_in_vectors(name, load):
+    assert load in source_of(name, "sm_80")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("name", sorted(KERNELS))
+def test_machine_code_without_spills(name, arch):
+    binary = compile_cuda(source_of(name, arch), arch)
+    assert binary.code
+    for kernel in binary.statistics:
+        assert kernel.spill_stores == kernel.spill_loads == kernel.shared == 0, kernel
+        assert kernel.registers <= 128, kernel  # four blocks of 128 threads on every multiprocessor
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name, instruction", [("tiles_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("tiles_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32")])
+def test_products_use_tensor_cores(name, instruction):
+    ptx = compile_cuda(source_of(name, "sm_80"), "sm_80", "ptx").code.decode()
+    assert f"mma.sync.aligned.{instruction}" in ptx
+
+
+def test_a_cuda_kernel_is_kept_as_one_file(tmp_path):
+    """With the host's code and the source, which a machine with a GPU compiles when it loads the file."""
+    from gnn_sparse_backend.compiler.programs.aggregate import aggregate
+
+    program = aggregate(AggregateSpec(parse("x0"), (Operand("column", (4,), "float32"),), (4,)))
+    function = stage3(program, CudaTeams(1, 128))
+    path = build_cuda_shared(function, cuda_target("sm_80"), tmp_path)
+    assert path.suffix == ".so" and b"aggregate_kernel" in path.read_bytes()
+    assert "__global__" in (tmp_path / "kernel.cu").read_text()
+    with pytest.raises(ValueError, match="CPU files"):
+        build_shared(function, cuda_target("sm_80"), tmp_path)
+
+
+# ---- fragments ----
+
+
+def test_the_layout_of_fragments_is_tvms():
+    """Which lane holds what, against TVM's own table of it, which has two columns of tiles of C side by side."""
+    path = Path(tvm.__file__).parent / "s_tir" / "tensor_intrin" / "cuda.py"  # whose import parses for minutes
+    found = next(f for f in ast.parse(path.read_text()).body if getattr(f, "name", "") == "shared_16x16_to_ldmatrix_32x8_layout")
+    scope: dict = {}
+    exec(compile(ast.Module([found], []), str(path), "exec"), scope)
+    for i in range(16):
+        for j in range(16):
+            lane, local = scope[found.name](i, j)
+            # of A: register i // 8 + 2 (j // 8), element j % 2 of two; of C in its left half: register 2 (i // 8) + j % 2
+            assert lane == (i % 8) * 4 + (j % 8) // 2
+            assert local == 4 * (j // 8) + 2 * (i // 8) + j % 2
+
+
+@pytest.mark.parametrize("dtype, run", [("float16", interpret), ("float16", run_loops), ("float32", run_loops)])
+def test_fragments_give_the_product(dtype, run):
+    """The program in its own terms, and its loops without the instruction, against a product of matrices."""
+    program = grouped_tiles(TilesSpec(16, 8, 1, (True, False), dtype))
+    rng = np.random.default_rng(0)
+    a, w = rng.integers(-4, 5, (9, 16)) / 4, rng.integers(-4, 5, (2, 8, 16)) / 4
+    rows = rng.integers(0, 9, 12)  # a panel that is not full
+    arguments = {
+        "num_groups": 1, "num_panels": 1, "relations": 2, "rows_a": 9, "rows_c": 12, "positions": 12, "group_ptr": np.array([0, 1]),
+        "Start": np.array([0]), "Stop": np.array([12]), "Relation": np.array([1]), "RowsA": rows, "A": a, "W": w,
+        "C": np.full((12, 8), np.nan),
+    }  # fmt: skip
+    subject = program if run is interpret else stage3(program, CudaTeams(32, 4, ("mma",)), serial=True)
+    np.testing.assert_allclose(run(subject, arguments)["C"], a[rows] @ w[1].T, rtol=0, atol=1e-12)
+
+
+def test_only_what_an_instruction_computes_is_replaced():
+    program = grouped_tiles(TilesSpec(16, 8))
+    stage2 = lower(program)
+    with pytest.raises(StageIError, match="'store' is not one store over two spatial axes and a reduction"):
+        multiply_fragments(stage2, program.iteration("store"))
+
+
+def test_shapes_that_are_no_whole_tiles_are_refused():
+    with pytest.raises(StageIError, match=re.escape("(20, 8) are not whole tiles of (16, 8)")):
+        grouped_tiles(TilesSpec(20, 8))
+    assert cuda_grouped.tiles(64, 64, "float64") == 0 and cuda_grouped.tiles(4096, 64, "float16") == 0
+    assert cuda_grouped.tiles(64, 64, "float16") == 2
