@@ -78,7 +78,8 @@ def main(args: argparse.Namespace, frameworks: list[str], name: str, model: str 
     try:
         config = Config(args.hidden if args.hidden is not None else defaults["hidden"], args.layers, args.dropout,
                         args.lr, args.weight_decay, args.epochs if args.epochs is not None else defaults["epochs"],
-                        seed=args.seed, model=model, bases=getattr(args, "bases", Config.bases))
+                        seed=args.seed, model=model,
+                        **{name: getattr(args, name) for name in ("bases", "batch", "fanout") if hasattr(args, name)})
         size = {"nodes": args.nodes, "edges": args.edges, "seed": args.seed}
         sets = {}
         for framework in frameworks:
@@ -86,7 +87,7 @@ def main(args: argparse.Namespace, frameworks: list[str], name: str, model: str 
             if sets and args.dataset != "cora":
                 sets[framework] = next(iter(sets.values()))
             elif model == "rgcn":
-                sets[framework] = relational_data.load(args.dataset, **size)
+                sets[framework] = relational_data.load(args.dataset, framework, **size)
             else:
                 sets[framework] = data.load(args.dataset, framework, **size)
     except ValueError as error:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models import generated
+from models import generated, rgcn_entities
 from models.data import DataError, Dataset, _read
 
 NAMES = {"debian": "sections of packages by their dependencies (Debian)",
@@ -22,25 +22,28 @@ RELATIONS = 20
 class RelationalDataset(Dataset):
     """A ``Dataset`` without features whose edges have relations.
 
-    edge_type: (E,) int64 in [0, num_relations). Edges come relation by relation, each relation followed later by its
-    inverse: relation r + num_relations / 2 has the edges of r reversed (Schlichtkrull et al., 2018).
+    edge_type: (E,) int64 in [0, num_relations). Edges come relation by relation; every relation has its inverse among the
+    others, with its edges reversed (Schlichtkrull et al., 2018).
     """
 
     edge_type: Tensor
     num_relations: int
 
 
-def load(name: str, *, nodes: int, edges: int, seed: int) -> RelationalDataset:
-    """``generated``, ``debian`` or ``wordnet`` from $GSB_DATA, or the path of an ``.npz`` file.
+def load(name: str, framework: str, *, nodes: int, edges: int, seed: int) -> RelationalDataset:
+    """``generated``, ``debian`` or ``wordnet`` from $GSB_DATA, ``aifb``, ``mutag``, ``bgs``, ``am``, or an ``.npz`` file's path.
 
     A file has ``src``, ``dst`` and ``etype`` (E,), and ``label`` or ``labels`` (N,), integers, negative where unknown.
-    nodes, edges: of the generated graph, before inverse edges are added.
+    nodes, edges: of the generated graph, before inverse edges are added. framework: ``dgl`` or ``pyg``, whose data set class
+    reads aifb, mutag, bgs and am.
 
     Raises DataError that says what is wrong with the name, the file or the data.
     """
     rng = np.random.default_rng([seed, 1])
     if name == "generated":
         return _generated(nodes, edges, seed, rng)
+    if name in rgcn_entities.NAMES:
+        return of_edges(*rgcn_entities.load(name, framework), rng)
     path = Path(name)
     if name in NAMES:
         folder = os.environ.get("GSB_DATA")
@@ -49,7 +52,8 @@ def load(name: str, *, nodes: int, edges: int, seed: int) -> RelationalDataset:
                             "take 'generated'")
         path = Path(folder) / f"{name}.npz"
     elif path.suffix != ".npz":
-        raise DataError(f"unknown data set {name!r}: give 'generated', {', '.join(map(repr, NAMES))}, or the path of a .npz file")
+        known = ", ".join(map(repr, (*NAMES, *rgcn_entities.NAMES)))
+        raise DataError(f"unknown data set {name!r}: give 'generated', {known}, or the path of a .npz file")
     arrays = _read(path)
     labels = arrays.get("labels", arrays.get("label"))
     missing = [key for key in ("src", "dst", "etype") if key not in arrays] + ([] if labels is not None else ["label"])
@@ -72,6 +76,18 @@ def _generated(nodes: int, edges: int, seed: int, rng) -> RelationalDataset:
     kinds = np.where(rng.random(coo.nnz) < 0.7, told, np.minimum(rng.zipf(1.6, coo.nnz) - 1, RELATIONS - 1))
     origin = f"power-law communities, {RELATIONS} relations, seed {seed}"
     return _dataset("generated", origin, coo.col.astype(np.int64), coo.row.astype(np.int64), kinds, labels, rng)
+
+
+def of_edges(name: str, origin: str, edge_index: Tensor, edge_type: Tensor, relations: int, labels: Tensor, train: Tensor,
+             test: Tensor, rng) -> RelationalDataset:
+    """A data set of edges that have their inverses already; a fifth of ``train``, node numbers, becomes the validation set."""
+    order = edge_type.argsort(stable=True)
+    mixed = torch.from_numpy(rng.permutation(train.numpy()))
+    masks = torch.zeros(3, len(labels), dtype=torch.bool)
+    for mask, part in zip(masks, (mixed[len(mixed) // 5:], mixed[:len(mixed) // 5], test)):
+        mask[part] = True
+    return RelationalDataset(name, origin, edge_index[:, order].contiguous(), torch.empty(len(labels), 0), labels, *masks,
+                             edge_type[order].contiguous(), relations)
 
 
 def _dataset(name: str, origin: str, src, dst, kinds, labels, rng) -> RelationalDataset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -36,22 +36,30 @@ def disagreements(runs: Iterable[Run]) -> list[str]:
 
 
 def table(dataset: Dataset, runs: Sequence[Run], config: Config) -> Table:
-    """Accuracy, time per epoch and ratio of every run."""
-    grid = Table(title=f"{MODELS[config.model]}, {config.layers} layers, hidden {config.hidden}, {config.epochs} epochs, "
+    """Accuracy, time and peak memory of training, time of inference, and ratios, of every run."""
+    how = f"mini-batches of {config.batch}, fan-out {config.fanout}" if config.batch else "whole graph"
+    grid = Table(title=f"{MODELS[config.model]}, {config.layers} layers, hidden {config.hidden}, {how}, {config.epochs} epochs, "
                        f"seed {config.seed}, {torch.get_num_threads()} threads\n{dataset}", title_justify="left")
     for column in ("framework", "backend"):
         grid.add_column(column)
-    for column in ("test accuracy", "last loss", "ms per epoch", "speed-up", "calls on our kernels"):
+    for column in ("test accuracy", "last loss", "ms per epoch", "speed-up", "ms inference", "speed-up", "peak MiB",
+                   "calls on our kernels"):
         grid.add_column(column, justify="right")
     for off, on in pairs(runs):
         for run in filter(None, (off, on)):
+            pair = (off, run) if off and run is on else None
             share = run.own_share if run is on else None
-            faster = off.epoch_seconds(config) / run.epoch_seconds(config) if off and run is on else None
+            peak = "" if run.peak_bytes is None else f"{run.peak_bytes / 2**20:.0f}"
             grid.add_row(LABELS[run.framework], run.backend, f"{run.test_accuracy:.4f}", f"{run.losses[-1]:.4f}",
-                         f"{run.epoch_seconds(config) * 1e3:.1f}",
-                         "" if faster is None else f"{faster:.2f}", "" if share is None else f"{share:.0%}")
+                         *_timed(pair, run, lambda each: each.epoch_seconds(config)),
+                         *_timed(pair, run, lambda each: each.inference_seconds), peak, "" if share is None else f"{share:.0%}")
         grid.add_section()
     return grid
+
+
+def _timed(pair: tuple[Run, Run] | None, run: Run, seconds: Callable[[Run], float]) -> tuple[str, str]:
+    """(milliseconds, how much faster the second of a pair is)."""
+    return f"{seconds(run) * 1e3:.1f}", "" if pair is None else f"{seconds(pair[0]) / seconds(pair[1]):.2f}"
 
 
 def write(out: Path, name: str, dataset: Dataset, runs: Sequence[Run], config: Config) -> list[Path]:

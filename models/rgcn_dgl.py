@@ -8,6 +8,7 @@ from dgl.nn import RelGraphConv
 from torch import Tensor, nn
 
 from models.relational_data import RelationalDataset
+from models.rgcn_batches import batches
 
 
 class RGCN(nn.Module):
@@ -20,9 +21,9 @@ class RGCN(nn.Module):
         self.layers = nn.ModuleList(RelGraphConv(i, o, relations, "basis", bases) for i, o in zip(widths, widths[1:]))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, graph: tuple[dgl.DGLGraph, Tensor, Tensor], _: Tensor) -> Tensor:
-        x = self.embedding
-        graph, kinds, norm = graph
+    def forward(self, graph: tuple[dgl.DGLGraph, Tensor, Tensor, Tensor | None], _: Tensor) -> Tensor:
+        graph, kinds, norm, nodes = graph
+        x = self.embedding if nodes is None else self.embedding[nodes]
         for layer in self.layers[:-1]:
             x = self.dropout(torch.relu(layer(graph, x, kinds, norm)))
         return self.layers[-1](graph, x, kinds, norm)
@@ -31,12 +32,22 @@ class RGCN(nn.Module):
 def model_of(dataset: RelationalDataset, config) -> RGCN:
     """The model for a data set, from torch's present seed."""
     bases = min(config.bases, dataset.num_relations)
-    return RGCN(dataset.num_nodes, config.hidden, dataset.num_classes, config.layers, config.dropout, dataset.num_relations, bases)
+    return RGCN(dataset.num_nodes, config.hidden, dataset.num_classes, config.layers, config.dropout, dataset.num_relations,
+                bases)
 
 
-def graph_of(dataset: RelationalDataset) -> tuple[dgl.DGLGraph, Tensor, Tensor]:
+def graph_of(dataset: RelationalDataset) -> tuple[dgl.DGLGraph, Tensor, Tensor, None]:
     """The graph, the relations of its edges, and 1 / the number of edges of the same relation into the same node."""
-    source, destination = dataset.edge_index
-    _, pair, counts = torch.unique(dataset.edge_type * dataset.num_nodes + destination, return_inverse=True, return_counts=True)
+    return _graph(dataset.edge_index, dataset.edge_type, dataset.num_nodes, None)
+
+
+def batches_of(dataset: RelationalDataset, config):
+    """Mini-batches, as ``rgcn_batches.batches`` gives them."""
+    return batches(dataset, config, lambda batch: _graph(batch.edge_index, batch.edge_type, len(batch.nodes), batch.nodes))
+
+
+def _graph(edge_index: Tensor, edge_type: Tensor, count: int, nodes: Tensor | None) -> tuple:
+    source, destination = edge_index
+    _, pair, counts = torch.unique(edge_type * count + destination, return_inverse=True, return_counts=True)
     norm = counts.float().reciprocal()[pair].unsqueeze(1)
-    return dgl.graph((source, destination), num_nodes=dataset.num_nodes), dataset.edge_type, norm
+    return dgl.graph((source, destination), num_nodes=count), edge_type, norm, nodes

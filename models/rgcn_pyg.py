@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import RGCNConv
 
 from models.relational_data import RelationalDataset
+from models.rgcn_batches import batches
 
 
 class RGCN(nn.Module):
@@ -19,19 +20,26 @@ class RGCN(nn.Module):
         self.layers = nn.ModuleList(RGCNConv(i, o, relations, num_bases=bases) for i, o in zip(widths, widths[1:]))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, graph: tuple[Tensor, Tensor], _: Tensor) -> Tensor:
-        x = self.embedding
+    def forward(self, graph: tuple[Tensor, Tensor, Tensor | None], _: Tensor) -> Tensor:
+        *edges, nodes = graph
+        x = self.embedding if nodes is None else self.embedding[nodes]
         for layer in self.layers[:-1]:
-            x = self.dropout(torch.relu(layer(x, *graph)))
-        return self.layers[-1](x, *graph)
+            x = self.dropout(torch.relu(layer(x, *edges)))
+        return self.layers[-1](x, *edges)
 
 
 def model_of(dataset: RelationalDataset, config) -> RGCN:
     """The model for a data set, from torch's present seed."""
     bases = min(config.bases, dataset.num_relations)
-    return RGCN(dataset.num_nodes, config.hidden, dataset.num_classes, config.layers, config.dropout, dataset.num_relations, bases)
+    return RGCN(dataset.num_nodes, config.hidden, dataset.num_classes, config.layers, config.dropout, dataset.num_relations,
+                bases)
 
 
-def graph_of(dataset: RelationalDataset) -> tuple[Tensor, Tensor]:
-    """The edges and their relations."""
-    return dataset.edge_index, dataset.edge_type
+def graph_of(dataset: RelationalDataset) -> tuple[Tensor, Tensor, None]:
+    """The edges and their relations, on all nodes."""
+    return dataset.edge_index, dataset.edge_type, None
+
+
+def batches_of(dataset: RelationalDataset, config):
+    """Mini-batches, as ``rgcn_batches.batches`` gives them."""
+    return batches(dataset, config, lambda batch: (batch.edge_index, batch.edge_type, batch.nodes))

@@ -1,4 +1,4 @@
-"""Full-batch training of one model with the backend off, on, or both ways in turns."""
+"""Training of one model, on the whole graph or by mini-batches, with the backend off, on, or both ways in turns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ import torch
 import torch.nn.functional as F
 
 import gnn_sparse_backend as gsb
+from benchmarks import memory
 from models.data import Dataset
+
+
+INFERENCES = 3  # the first indexes the graph again
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,7 @@ class Config:
     turn: epochs in a row before the other training goes on. warmup: epochs at the start of each turn that the time
     leaves out: they compile kernels and index the graph, which the backend forgets when it is switched off.
     model: of the modules ``{model}_dgl`` and ``{model}_pyg``. bases: of relational models, of their matrices.
+    batch: training nodes of a mini-batch, 0 for the whole graph; fanout: neighbours drawn for each node of a batch.
     """
 
     hidden: int = 128
@@ -36,11 +41,15 @@ class Config:
     seed: int = 0
     model: str = "sage"
     bases: int = 30
+    batch: int = 0
+    fanout: int = 10
 
     def __post_init__(self):
-        for name in ("hidden", "layers", "epochs", "bases"):
+        for name in ("hidden", "layers", "epochs", "bases", "fanout"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.batch < 0:
+            raise ValueError(f"batch must be at least 1, or 0 for the whole graph, got {self.batch}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
         if not self.lr > 0:
@@ -51,7 +60,10 @@ class Config:
 
 @dataclass
 class Run:
-    """What one training gave. Seconds are of whole training steps; accuracies are of the final parameters."""
+    """What one training gave. Seconds are of an epoch's training steps, drawing of mini-batches left out. Accuracies are of
+    the final parameters on the whole graph, inference seconds of one such pass. peak_bytes: what the training steps of an
+    epoch take at most above what is resident before them; None where the system does not tell.
+    """
 
     framework: str
     backend: str  # "off" or "on"
@@ -60,6 +72,8 @@ class Run:
     val_accuracy: float = float("nan")
     test_accuracy: float = float("nan")
     test_nodes: int = 0
+    inference_seconds: float = float("nan")
+    peak_bytes: int | None = None
     own_calls: int = 0
     framework_calls: int = 0
 
@@ -88,6 +102,7 @@ class Trainee:
         self.model = module.model_of(dataset, config)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         self.graph = module.graph_of(dataset)
+        self.batches = module.batches_of(dataset, config) if config.batch else None
         self.dataset, self.config = dataset, config
         self.run = Run(framework, backend, test_nodes=int(dataset.test.sum()))
 
@@ -95,30 +110,61 @@ class Trainee:
         """Train these epochs; ``on_epoch`` is called after each."""
         self.model.train()
         with self._backend():
-            for epoch in epochs:
+            for number, epoch in enumerate(epochs):
                 # dropout depends on the seed and the epoch alone, so that trainings can take turns
                 torch.manual_seed(self.config.seed * 1_000_003 + epoch)
-                self._step()
+                # memory is measured where the time does not count, after what is made once
+                if 0 < number < self.config.warmup:
+                    self._measured_epoch(epoch)
+                else:
+                    self._epoch(epoch)
                 on_epoch(self.run)
 
-    def _step(self) -> None:
+    def _epoch(self, epoch: int) -> None:
+        losses, seconds, nodes = 0.0, 0.0, 0
+        for graph, features, rows, labels in self._parts(epoch):
+            start = time.perf_counter()
+            self.optimizer.zero_grad()
+            loss = F.cross_entropy(self.model(graph, features)[rows], labels)
+            loss.backward()
+            self.optimizer.step()
+            seconds += time.perf_counter() - start
+            losses += loss.item() * len(labels)
+            nodes += len(labels)
+        self.run.seconds.append(seconds)
+        self.run.losses.append(losses / max(1, nodes))
+
+    def _parts(self, epoch: int) -> Iterator[tuple]:
+        """(graph, features, rows of the result that have labels, these labels): one for the whole graph, or mini-batches."""
         data = self.dataset
-        start = time.perf_counter()
-        self.optimizer.zero_grad()
-        logits = self.model(self.graph, data.features)
-        loss = F.cross_entropy(logits[data.train], data.labels[data.train])
-        loss.backward()
-        self.optimizer.step()
-        self.run.seconds.append(time.perf_counter() - start)
-        self.run.losses.append(loss.item())
+        if self.batches is None:
+            yield self.graph, data.features, data.train, data.labels[data.train]
+        else:
+            yield from self.batches(epoch)
+
+    def _measured_epoch(self, epoch: int) -> None:
+        try:
+            memory.release()
+            before = memory.resident()
+            memory.reset_peak()
+        except memory.CannotMeasure:
+            return self._epoch(epoch)
+        self._epoch(epoch)
+        self.run.peak_bytes = max(self.run.peak_bytes or 0, memory.peak() - before)
 
     @torch.no_grad()
     def evaluate(self) -> None:
-        """Set the accuracies of the run."""
+        """Set the accuracies of the run, and the time of inference."""
         self.model.eval()
         data = self.dataset
+        times = []
         with self._backend():
-            hits = self.model(self.graph, data.features).argmax(1) == data.labels
+            for _ in range(INFERENCES):
+                start = time.perf_counter()
+                logits = self.model(self.graph, data.features)
+                times.append(time.perf_counter() - start)
+        hits = logits.argmax(1) == data.labels
+        self.run.inference_seconds = min(times)
         self.run.val_accuracy = hits[data.val].double().mean().item()
         self.run.test_accuracy = hits[data.test].double().mean().item()
 

@@ -47,7 +47,7 @@ def test_rgcn_both(framework, module, tmp_path):
 
 
 @pytest.mark.parametrize("dataset, message", [
-    ("cora", "error: unknown data set 'cora': give 'generated', 'debian', 'wordnet', or the path of a .npz file"),
+    ("cora", "error: unknown data set 'cora': give 'generated', 'debian', 'wordnet', 'aifb', 'mutag', 'bgs', 'am', or the path of a .npz file"),
     ("mine.npz", "error: mine.npz has no array 'etype'; needed are 'src', 'dst', 'etype' and 'label'")])
 def test_rgcn_refuses(dataset, message, tmp_path):
     pytest.importorskip("torch_geometric")

@@ -13,7 +13,9 @@ functions of ``dgl.ops``.
     lazy_edges.py  edge features inside local_scope, computed when they are used: attention in one operator
     messages.py    messages that DGL has no operator for, and those of users' functions: lazy too
     relational.py  RelGraphConv: products by relation and their sum in one operator
+    relations.py   the RelGraph of a DGL graph index
     hetero_conv.py HeteroGraphConv of GraphConv layers: the same for edge types
+    typed_linear.py TypedLinear of block-diagonal matrices
     host.py        DGL as lazy tensors see it
     structure.py   the Graph of a DGL graph index, kept as long as the index lives
     operands.py    which operands the kernels take
@@ -32,7 +34,7 @@ from dgl import DGLGraph
 from dgl.heterograph_index import HeteroGraphIndex
 
 from ..patch import Patches
-from . import hetero, hetero_conv, lazy_edges, messages, relational, sddmm, segments, softmax, spmm, structure
+from . import hetero, hetero_conv, lazy_edges, messages, relational, sddmm, segments, softmax, spmm, structure, typed_linear
 
 _patches = Patches()
 
@@ -65,8 +67,10 @@ def activate() -> None:
     core = importlib.import_module("dgl.core")
     _patches.set(core, "message_passing", messages.make_messages(core.message_passing))
     _patches.set(core, "message_passing", relational.make_messages(core.message_passing))
-    layer = importlib.import_module("dgl.nn.pytorch.hetero").HeteroGraphConv
-    _patches.set(layer, "forward", hetero_conv.make_forward(layer.forward))
+    for module, name, make in (("hetero", "HeteroGraphConv", hetero_conv.make_forward),
+                               ("linear", "TypedLinear", typed_linear.make_forward)):
+        layer = getattr(importlib.import_module(f"dgl.nn.pytorch.{module}"), name)
+        _patches.set(layer, "forward", make(layer.forward))
     _patches.set(core, "invoke_gsddmm", messages.make_values(core.invoke_gsddmm))
     _patches.set(core, "invoke_edge_udf", messages.make_features(core.invoke_edge_udf))
     _patches.set(DGLGraph, "local_scope", lazy_edges.marking_scope(DGLGraph.local_scope))

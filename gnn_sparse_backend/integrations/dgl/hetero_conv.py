@@ -1,8 +1,9 @@
-"""``HeteroGraphConv`` of ``GraphConv`` layers in DGL: the sums of all relations, and of what they add up to, in one operator.
+"""``HeteroGraphConv`` of ``GraphConv`` layers in DGL: the sums of all relations in one operator.
 
-DGL calls a layer for each edge type: a sum of neighbours, a product and two scalings, each with results of its own, which are
-then stacked and added. That is relational gather-matmul-scatter: its relations are the edge types, the normalisation is a number
-per edge. Layers of other kinds are called one by one, as DGL does, and so are those with something of the user's in them.
+DGL calls a layer for each edge type: a sum of neighbours, a product and two scalings, each with a result of its own, and the
+layers' results are stacked and added. That is relational gather-matmul-scatter: its relations are the edge types, and the
+normalisation is a number per edge. Layers of other kinds are called one by one, as DGL does, and so are those with something of
+the user's in them.
 """
 from __future__ import annotations
 
@@ -18,13 +19,12 @@ from torch import Tensor
 
 from ...ops.immutable import once
 from ...ops.rel_graph import RelGraph
-from ...ops.rel_sources import Parts
 from ...ops.rgms import rgms
 from ..counters import fallback, ours
 from ..lazy import transformed
 from ..modules import is_untouched
 from .operands import refuse
-from .structure import structures_of
+from .relations import edges_of_types
 
 _REDUCES = {dgl_hetero.get_aggregate_fn(name).keywords["fn"]: name for name in ("sum", "mean")}
 
@@ -85,7 +85,7 @@ def _fused(conv, g, inputs, mod_args, mod_kwargs) -> dict[str, Tensor] | str:
     reason = _why_not_operands(relations, g, sources, destinations)
     if reason is not None:
         return reason
-    rel = _graph_of(g, tuple(relation.number for relation in relations))
+    rel = edges_of_types(g, tuple(relation.number for relation in relations))
     return "no edges" if rel.num_edges == 0 else _sums(conv, relations, rel, sources)
 
 
@@ -141,20 +141,6 @@ def _why_not_operands(relations: list[_Relation], g, sources, destinations) -> s
         if relation.edge_weight is not None and tuple(relation.edge_weight.shape) not in ((edges,), (edges, 1)):
             return "edge weights are not one number per edge"
     return None
-
-
-def _graph_of(g, numbers: tuple[int, ...]) -> RelGraph:
-    """The edges of these edge types, kept as long as the structure of the graph."""
-    structures, side = structures_of(g._graph)
-    key = ("edge types", side, numbers)
-    found = structures.relations.get(key)
-    if found is None:
-        names = [g.canonical_etypes[number] for number in numbers]
-        edges = [(name[0], u, name[2], v) for name in names for u, v in [g.edges(etype=name, form="uv", order="eid")]]
-        parts = Parts({kind: g.num_src_nodes(kind) for kind, _, _, _ in edges},
-                      {kind: g.num_dst_nodes(kind) for _, _, kind, _ in edges}, tuple(names), edges)
-        found = structures.relations.setdefault(key, RelGraph._of_parts(parts, None, None))
-    return found
 
 
 def _sums(conv, relations: list[_Relation], rel: RelGraph, sources) -> dict[str, Tensor]:

@@ -15,14 +15,13 @@ from torch import Tensor
 
 from ...ops.rgms import rgms
 from ..counters import fallback, ours
-from ..relations import relations_of
+from ..modules import is_untouched
 from .lazy_edges import computed
 from .operands import refuse
-from .structure import only_graph_of
+from .relations import typed_edges
 
 _LAYER = "dgl.nn.pytorch.conv.relgraphconv"
 _INDEX = (torch.int32, torch.int64)
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def make_messages(original: Callable) -> Callable:
@@ -70,22 +69,21 @@ def _sums(layer, g, rfunc, afunc) -> Tensor | str:
             return "norm is not one number per edge of the features' type"
     if type(types) is not Tensor or types.dtype not in _INDEX or types.dim() != 1 or not types.is_cpu:
         return "the edge types are no vector of integers"
-    graph = only_graph_of(g._graph)
-    if graph is None:
-        return "several edge types"
-    if graph.num_edges == 0:
+    if g.num_edges() == 0:
         return "no edges"
     try:
-        relations = relations_of(graph, types, layer.linear_r.num_types)
+        relations = typed_edges(g, types, layer.linear_r.num_types)
     except ValueError:
         return "an edge type is out of range"
+    if relations is None:
+        return "several edge types"
     return rgms(relations, h, weight, norm)
 
 
 def _weight(linear, h: Tensor):
     """The matrices of a ``TypedLinear`` as ``rgms`` takes them, or why it does not."""
     module = sys.modules[_LAYER]
-    if type(linear) is not module.TypedLinear or any(getattr(linear, hooks, None) for hooks in _HOOKS):
+    if type(linear) is not module.TypedLinear or not is_untouched(linear):
         return "the linear layer is the user's, or has hooks"
     w = linear.W
     if refuse(w) is not None or w.dtype is not h.dtype:

@@ -17,6 +17,7 @@ import torch
 from dgl import DGLError
 
 from ...ops.graph import Graph
+from ...ops.rel_graph import RelGraph
 from ..handles import Handles
 
 
@@ -45,12 +46,14 @@ class Structure:
     """The edges of one type.
 
     graphs: by side. Side 0 has as rows what were destinations for the first index seen; side 1 is its transpose.
+    relations: what is known of relations among these edges (``relations.py``).
     """
 
-    __slots__ = ("graphs", "source")
+    __slots__ = ("graphs", "source", "relations")
 
     def __init__(self) -> None:
         self.graphs: list[Graph | None] = [None, None]
+        self.relations: dict[tuple, list] = {}
         self.source: _Source | None = None
 
     def graph(self, gidx, edge_type: int, side: int) -> Graph:
@@ -92,8 +95,8 @@ class Structure:
 class Structures:
     """The structures of all edge types of an index.
 
-    edge_types: how many there are. known: by edge type, made when first used. relations: graphs with relations of these
-    edges, by what tells them apart.
+    edge_types: how many there are. known: by edge type, made when first used. relations: graphs of several edge types, by
+    side and numbers of types.
     """
 
     __slots__ = ("edge_types", "known", "relations")
@@ -101,7 +104,7 @@ class Structures:
     def __init__(self, edge_types: int) -> None:
         self.edge_types = edge_types
         self.known: dict[int, Structure] = {}
-        self.relations: dict[tuple, object] = {}
+        self.relations: dict[tuple, RelGraph] = {}
 
     def of(self, edge_type: int) -> Structure:
         structure = self.known.get(edge_type)

@@ -1,41 +1,48 @@
 """Our kernels under PyTorch Geometric (2.7 and later).
 
-=============  ==========================================================================================
-module         what it holds
-=============  ==========================================================================================
-``gather``     ``MessagePassing._index_select_safe``: features of every edge, not gathered yet (``..lazy``)
-``scatter``    ``utils.scatter``, ``segment`` and ``softmax``, of lazy messages and of edge features
-``inplace``    ``scatter_add_`` and ``index_add_`` of lazy messages
-``matmul``     ``utils.spmm`` and ``EdgeIndex.matmul``, for sparse adjacencies
-``derived``    self loops and GCN's normalisation, computed once for each edge index
-``relational`` ``RGCNConv`` and ``FastRGCNConv``: what all relations send in one operator
-``host``       PyG as lazy tensors see it
-``graphs``     from index tensors to a ``Graph``, found again by provenance or content
-=============  ==========================================================================================
+===============  ==========================================================================================
+module           what it holds
+===============  ==========================================================================================
+``gather``       ``MessagePassing._index_select_safe``: features of every edge, not gathered yet (``..lazy``)
+``scatter``      ``utils.scatter``, ``segment`` and ``softmax``, of lazy messages and of edge features
+``inplace``      ``scatter_add_`` and ``index_add_`` of lazy messages
+``matmul``       ``utils.spmm`` and ``EdgeIndex.matmul``, for sparse adjacencies
+``derived``      self loops and GCN's normalisation, computed once for each edge index
+``relational``   ``RGCNConv`` and ``FastRGCNConv``: what all relations send in one operator
+``hetero_conv``  ``HeteroConv`` of ``SAGEConv`` or ``GraphConv`` layers: the same for edge types
+``typed_linear`` ``HeteroLinear``: rows times the matrix of their type
+``layers``       which layers pass messages as their class says
+``host``         PyG as lazy tensors see it
+``graphs``       from index tensors to a ``Graph``, found again by provenance or content
+===============  ==========================================================================================
 
 Counted as ``copy.*``, ``mul.*`` and ``message.*`` (the reduction of a message that is a copy, a product of two, anything
-else), ``attention``, ``rgms`` (sums by relation), ``gather`` (of one operand, for an operation that is the framework's), ``edge_map`` (a message or
-scores for such an operation), ``softmax``, ``scatter.*``, ``segment.*``, ``spmm.*`` and ``matmul.*``. A message that the
-framework computes itself is counted once under ``propagate``, with the reason.
+else), ``attention``, ``rgms`` (sums by relation), ``gather_mm`` (products by type), ``gather`` (of one operand, for an
+operation that is the framework's), ``edge_map`` (a message or scores for such an operation), ``softmax``, ``scatter.*``,
+``segment.*``, ``spmm.*`` and ``matmul.*``. A message that the framework computes itself is counted once under ``propagate``,
+with the reason.
 """
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 
+import torch
 import torch_geometric.nn
 import torch_geometric.utils
 from torch_geometric.edge_index import EdgeIndex
-from torch_geometric.nn.conv import MessagePassing
+from torch_geometric.nn import HeteroLinear
+from torch_geometric.nn.conv import HeteroConv, MessagePassing
 
 from ..patch import Patches
-from . import inplace  # noqa: F401  (what it has is found by lazy tensors)
+from . import hetero_conv, inplace, typed_linear  # noqa: F401  (what ``inplace`` has is found by lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
 from .gather import lazy_gather
 from .host import GRAPHS
 from .matmul import fused_matmul, fused_spmm
 from .relational import FORWARDS, fused_forward
 from .scatter import fused_scatter, fused_segment, fused_softmax
+from .scripting import overloads_of_originals, scriptable
 
 _patches: Patches | None = None
 _replaced: list[tuple[Callable, Callable]] = []  # ours, PyG's
@@ -51,16 +58,21 @@ def activate() -> None:
     patches.set(EdgeIndex, "matmul", fused_matmul(EdgeIndex.matmul))
     for layer, original in FORWARDS:
         patches.set(layer, "forward", fused_forward(original, layer))
+    for layer, fuse in ((HeteroConv, hetero_conv.fused_forward), (HeteroLinear, typed_linear.fused_forward)):
+        patches.set(layer, "forward", fuse(layer.forward))
+    compiler = torch.jit._script
+    if hasattr(compiler, "_get_overloads"):
+        patches.set(compiler, "_get_overloads", overloads_of_originals(compiler._get_overloads))
     utils = torch_geometric.utils
     for original in FUNCTIONS:
-        function = _scriptable(kept(original), original)
+        function = scriptable(kept(original), original)
         _replaced.append((function, original))
         for module, name in _globals_that_are(original):
             if module.__name__.startswith(LAYERS):
                 patches.set(module, name, function)
     for fuse, original in ((fused_spmm, utils.spmm), (fused_scatter, utils.scatter), (fused_segment, utils.segment),
                            (fused_softmax, utils.softmax)):
-        function = _scriptable(fuse(original), original)
+        function = scriptable(fuse(original), original)
         _replaced.append((function, original))
         for module, name in _globals_that_are(original):
             patches.set(module, name, function)
@@ -76,19 +88,14 @@ def deactivate() -> None:
             setattr(module, name, original)
     _patches = None
     _replaced.clear()
-    GRAPHS.clear()
+    forget()
 
 
 def forget() -> None:
     """Forget all graphs. Needed only after writes to an edge index that PyTorch cannot see (see ``graphs``)."""
     GRAPHS.clear()
-
-
-def _scriptable(function, original):
-    """Let ``torch.jit.script`` compile ``original`` where it meets ``function`` (as ``torch.jit.script_if_tracing``)."""
-    function.__script_if_tracing_wrapper = True
-    function.__original_fn = original
-    return function
+    hetero_conv.forget_all()
+    typed_linear.forget_all()
 
 
 def _globals_that_are(value) -> list[tuple]:

@@ -10,8 +10,8 @@ first:
    tensor at the same version and address has the same content.
 3. *Content*. Otherwise every entry is compared with the store's own copy, half a millisecond for 2 million edges.
 
-A graph belongs to its two indices. What asks for one end alone (a reduction of edge features) is served by any graph that
-has this index as an end.
+A graph belongs to its two indices, one with relations to three: the types of its edges are an index too. What asks for one end
+alone (a reduction of edge features) is served by any graph that has this index as an end.
 
 A mini-batch's index is never seen again once its tensor is gone, a layer's fresh one is. So of the contents that were found
 in no second tensor yet, and whose tensor is gone, only the last ``TRANSIENT`` are kept.
@@ -34,6 +34,7 @@ import torch
 from torch import Tensor
 
 from ...ops.graph import Graph
+from ...ops.rel_graph import RelGraph
 
 WHOLE = 512
 SAMPLES = 64
@@ -67,7 +68,7 @@ class _Sighting:
 class _Index:
     """One content of an index tensor, and the graphs that have it as their first index.
 
-    copy: the content; None if it is too large to keep. graphs: by kind, second index and shape. ends: for a number of
+    copy: the content; None if it is too large to keep. graphs: by kind, other indices and shape. ends: for a number of
     nodes, a graph that has this index as an end, and whether as its rows. derived: by second index and computation,
     tensors that were computed from both, and their versions then. partners: indices that this one shares graphs or
     tensors with.
@@ -78,7 +79,7 @@ class _Index:
     def __init__(self, key: tuple, copy: Tensor | None):
         self.key, self.copy = key, copy
         self.sightings: list[_Sighting] = []
-        self.graphs: dict[tuple, Graph] = {}
+        self.graphs: dict[tuple, Graph | RelGraph] = {}
         self.ends: dict[int, tuple[Graph, bool]] = {}
         self.derived: dict[tuple, tuple] = {}
         self.partners: set[_Index] = set()
@@ -141,6 +142,20 @@ class GraphStore:
             if ("coo", one, shape[::-1]) in other.graphs and ("coo", other, shape) not in one.graphs:
                 return other.graphs["coo", one, shape[::-1]], False
         return self.find("coo", first, second, shape), True
+
+    def find_relations(self, source: Tensor, destination: Tensor, relation: Tensor, shape: tuple[int, int],
+                       num_relations: int) -> RelGraph:
+        """The graph of three index tensors on the CPU, (edges,) each, as ``RelGraph.from_triples`` takes them.
+
+        Raises as it does.
+        """
+        with self._lock:
+            indices = tuple(self._index(index, None) for index in (destination, source, relation))
+            key = ("relations", *indices[1:], shape, num_relations)
+            found = indices[0].graphs.get(key)
+        if found is not None:
+            return found
+        return self._keep(indices, key, lambda: RelGraph.from_triples(source, destination, relation, shape, num_relations))
 
     def find_end(self, index: Tensor, size: int) -> Graph:
         """A graph whose edges go into rows ``index``, of which there are ``size``. Raises as ``find``."""
@@ -230,27 +245,35 @@ class GraphStore:
         return known
 
     def _add(self, one: _Index, other: _Index, kind: str, shape: tuple[int, int], first: Tensor, second: Tensor) -> Graph:
-        try:
-            graph = _build(kind, first, second, shape)
-        except ValueError:
-            with self._lock:
-                for index in {one, other}:
-                    if not index.ends and not index.graphs:
-                        self._drop(index)
-            raise
+        graph = self._keep((one, other), (kind, other, shape), lambda: _build(kind, first, second, shape))
         with self._lock:
-            if not (self._knows(one) and self._knows(other)):  # dropped by another thread meanwhile
-                return graph
-            known = one.graphs.setdefault((kind, other, shape), graph)
-            if known is not graph:
-                return known
-            _pair(one, other)
-            if kind == "coo":
+            if kind == "coo" and self._knows(one) and self._knows(other):
                 one.ends[shape[0]] = graph, True
                 if other is not one:
                     other.ends.setdefault(shape[1], (graph, False))
+        return graph
+
+    def _keep(self, indices: tuple[_Index, ...], key: tuple, make: Callable[[], Graph | RelGraph]) -> Graph | RelGraph:
+        """The graph under ``key`` of the first index, made if there is none, as long as all indices are known."""
+        try:
+            graph = make()
+        except (TypeError, ValueError):
+            with self._lock:
+                for index in set(indices):
+                    if not index.ends and not index.graphs:
+                        self._drop(index)
+            raise
+        one = indices[0]
+        with self._lock:
+            if not all(map(self._knows, indices)):  # dropped by another thread meanwhile
+                return graph
+            known = one.graphs.setdefault(key, graph)
+            if known is not graph:
+                return known
+            for other in indices[1:]:
+                _pair(one, other)
             if one.copy is not None:
-                nbytes = 2 * graph.indices.element_size() * (2 * graph.num_edges + sum(shape))
+                nbytes = _bytes_of(graph)
                 one.nbytes += nbytes
                 self._nbytes += nbytes
             self._make_room()
@@ -279,7 +302,7 @@ class GraphStore:
         index.derived.clear()
         for other in index.partners:
             other.partners.discard(index)
-            lost = [key for key in other.graphs if key[1] is index]
+            lost = [key for key in other.graphs if any(part is index for part in key)]
             gone.update(other.graphs.pop(key) for key in lost)
             other.derived = {key: value for key, value in other.derived.items() if key[0] is not index}
             other.ends = {size: end for size, end in other.ends.items() if end[0] not in gone}
@@ -300,6 +323,13 @@ def _pair(one: _Index, other: _Index) -> None:
     if one is not other:
         one.partners.add(other)
         other.partners.add(one)
+
+
+def _bytes_of(graph: Graph | RelGraph) -> int:
+    """Bytes of a graph with its transpose, or with what products by relation derive from it on both sides, at most about."""
+    if type(graph) is RelGraph:
+        return graph.source.element_size() * (24 * graph.num_edges + 2 * sum(graph.shape))
+    return 2 * graph.indices.element_size() * (2 * graph.num_edges + sum(graph.shape))
 
 
 def _versions(tensors: tuple) -> tuple:

@@ -5,9 +5,6 @@ The layers loop over relations, or copy a matrix for every edge. Means are by re
 """
 from __future__ import annotations
 
-import functools
-from types import FunctionType
-
 import torch
 from torch import Tensor
 from torch.nn import Parameter
@@ -21,13 +18,11 @@ from ...ops.rgms import rgms
 from ...ops.spmm import spmm
 from ..counters import fallback, ours
 from ..lazy import transformed
-from ..relations import relations_of
 from .host import GRAPHS
+from .layers import has_hooks, is_rerouted
+from .scripting import scriptable_method
 
 _REDUCES = {"add": "sum", "sum": "sum", "mean": "mean"}
-_HOOKS = ("_propagate_forward_pre_hooks", "_propagate_forward_hooks", "_message_forward_pre_hooks", "_message_forward_hooks",
-          "_aggregate_forward_pre_hooks", "_aggregate_forward_hooks", "_message_and_aggregate_forward_pre_hooks",
-          "_message_and_aggregate_forward_hooks", "_edge_update_forward_pre_hooks", "_edge_update_forward_hooks")
 _METHODS = ("message", "aggregate", "update", "message_and_aggregate")
 
 
@@ -51,14 +46,7 @@ def fused_forward(original, kind: type):
             out = out + (ends @ self.root if ends.is_floating_point() else self.root[ends])
         return out if self.bias is None else out + self.bias
 
-    return _with_names_of(original, forward)
-
-
-def _with_names_of(original, function):
-    """``function`` in the place of ``original``, whose source ``torch.jit.script`` then compiles, names and all."""
-    names = {**original.__globals__, **function.__globals__}
-    made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
-    return functools.wraps(original)(made)
+    return scriptable_method(forward, original)
 
 
 def _sums(layer, kind: type, x, edge_index, edge_type):
@@ -78,8 +66,8 @@ def _sums(layer, kind: type, x, edge_index, edge_type):
         return "features at one end, numbers at the other"
     index, edge_type = plain_tensor(edge_index), plain_tensor(edge_type)
     try:
-        graph = GRAPHS.find("coo", index[1], index[0], (ends.shape[0], sources.shape[0]))
-        relations = relations_of(graph, edge_type, layer.num_relations)
+        shape = (ends.shape[0], sources.shape[0])
+        relations = GRAPHS.find_relations(index[0], index[1], edge_type, shape, layer.num_relations)
     except ValueError:
         return "an index is out of range"
     reduce = _REDUCES[layer.aggr]
@@ -111,9 +99,9 @@ def _embedded(layer, relations: RelGraph, numbers: Tensor | None, reduce: str) -
 def _why_not_layer(layer, kind: type) -> str | None:
     if any(getattr(type(layer), name) is not getattr(kind, name) for name in _METHODS):
         return "the layer's methods are the user's"
-    if any(getattr(layer, hooks, None) for hooks in _HOOKS):
+    if has_hooks(layer):
         return "the layer has hooks"
-    if layer.explain or layer.decomposed_layers != 1 or layer.flow != "source_to_target" or layer.node_dim not in (0, -2):
+    if is_rerouted(layer):
         return "the layer is explained, decomposed or runs against its edges"
     for parameter in (layer.weight, layer.comp):
         if parameter is not None and (type(parameter) not in (Tensor, Parameter) or not parameter.is_cpu

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import FunctionType
 
 
 def scriptable(function: Callable, original: Callable) -> Callable:
@@ -25,3 +26,10 @@ def overloads_of_originals(original: Callable) -> Callable:
         return original(getattr(obj, "__original_fn", obj))
 
     return _get_overloads
+
+
+def scriptable_method(function: FunctionType, original: Callable) -> FunctionType:
+    """``function`` in the place of a layer's ``original``, whose source TorchScript then compiles, names and all."""
+    names = {**original.__globals__, **function.__globals__}
+    made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    return functools.wraps(original)(made)

@@ -90,8 +90,8 @@ def test_an_edge_type_out_of_range_is_an_error_as_before():
 
 def test_relations_are_found_again_and_noticed_when_they_change(monkeypatch):
     made = []
-    original = gsb.RelGraph.from_graph.__func__
-    monkeypatch.setattr(gsb.RelGraph, "from_graph", classmethod(lambda cls, *given: made.append(1) or original(cls, *given)))
+    original = gsb.RelGraph.from_triples.__func__
+    monkeypatch.setattr(gsb.RelGraph, "from_triples", classmethod(lambda cls, *given: made.append(1) or original(cls, *given)))
     graph, conv, x, kinds = multigraph(9, 40), layer(6, 4, 3), normal(9, 6), KINDS.clone()
     with gsb.enabled("dgl"):
         for _ in range(3):
@@ -102,3 +102,60 @@ def test_relations_are_found_again_and_noticed_when_they_change(monkeypatch):
         changed = conv(graph, x, kinds)
         assert len(made) == 2
     torch.testing.assert_close(changed, conv(graph, x, kinds))
+
+
+def test_relations_of_one_edge_type_are_found_again(monkeypatch):
+    """DGL makes a new graph at every ``hetero[etype]``, of the same structure; its reverse has another."""
+    made = []
+    original = gsb.RelGraph.from_triples.__func__
+    monkeypatch.setattr(gsb.RelGraph, "from_triples", classmethod(lambda cls, *given: made.append(1) or original(cls, *given)))
+    u, v = multigraph(9, 40).edges()
+    hetero = dgl.heterograph({("n", "r", "n"): (u, v), ("n", "s", "n"): (v, u)}, num_nodes_dict={"n": 9})
+    conv, x = layer(6, 4, 3), normal(9, 6)
+    expected = conv(dgl.graph((u, v)), x, KINDS), conv(dgl.graph((v, u)), x, KINDS)
+    with gsb.enabled("dgl"):
+        for _ in range(3):
+            torch.testing.assert_close(conv(hetero["r"], x, KINDS), expected[0])
+        assert len(made) == 1
+        torch.testing.assert_close(conv(hetero["s"], x, KINDS), expected[1])
+        graph = dgl.graph((u, v))
+        torch.testing.assert_close(conv(graph, x, KINDS), expected[0])
+        torch.testing.assert_close(conv(dgl.reverse(graph), x, KINDS), expected[1])
+
+
+class Typed(torch.nn.Module):
+    """A ``TypedLinear`` as a function of its rows."""
+
+    def __init__(self, linear, kinds, in_order=False):
+        super().__init__()
+        self.linear, self.kinds, self.in_order = linear, kinds, in_order
+
+    def forward(self, x):
+        return self.linear(x, self.kinds, self.in_order)
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize("regularizer", [None, "basis", "bdd"])
+def test_typed_linear(regularizer, in_order):
+    torch.manual_seed(0)
+    kinds = torch.tensor([0, 2, 5])[KINDS]  # types 1, 3 and 4 have no rows
+    linear = dglnn.TypedLinear(6, 12, 6, regularizer, 3).double()
+    counts = agree(Typed(linear, kinds.sort().values if in_order else kinds, in_order), normal(40, 6))
+    assert counts == {"segment_mm" if in_order and regularizer != "bdd" else "gather_mm": (1, {})}
+
+
+def test_typed_linear_in_blocks_of_an_unknown_type():
+    linear = dglnn.TypedLinear(6, 12, 2, "bdd", 3).double()
+    with gsb.enabled("dgl"), pytest.raises(IndexError):
+        linear(normal(40, 6), KINDS)
+    assert calls() == {"gather_mm": (0, {"an index is out of range": 1})}
+
+
+def test_dropout_draws_the_same():
+    conv, graph, x = layer(6, 4, 3, dropout=0.5), multigraph(9, 40), normal(9, 6)
+    torch.manual_seed(1)
+    expected = conv(graph, x, KINDS)
+    with gsb.enabled("dgl"):
+        torch.manual_seed(1)
+        torch.testing.assert_close(conv(graph, x, KINDS), expected)
+    assert calls() == OURS and (expected == 0).any()

@@ -1,0 +1,55 @@
+"""``TypedLinear`` of DGL with block-diagonal matrices, of which DGL copies one for every row.
+
+Each block of a row is a row of its own, whose type is that of the row and the block. Without blocks the layer's products are
+those of ``segments.py``.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ...ops.grouped import gather_mm
+from ...ops.segments import Segments
+from ..counters import fallback, ours
+from ..lazy import transformed
+from .lazy_edges import computed
+from .operands import refuse
+
+
+def make_forward(original: Callable) -> Callable:
+    """``TypedLinear.forward`` whose blocks are multiplied in one operator."""
+
+    @functools.wraps(original)
+    def forward(self, x, x_type, sorted_by_type=False):
+        if self.regularizer != "bdd" or torch.compiler.is_compiling():
+            return original(self, x, x_type, sorted_by_type)
+        x = computed(x, "gather_mm")
+        found = transformed() or _blocks(self, x, x_type)
+        if type(found) is str:
+            fallback("dgl", "gather_mm", found)
+            return original(self, x, x_type, sorted_by_type)
+        ours("dgl", "gather_mm")
+        return found
+
+    return forward
+
+
+def _blocks(layer, x, x_type) -> Tensor | str:
+    weight = layer.get_weight()
+    reason = refuse(x, weight)
+    if reason is not None:
+        return reason
+    if x.dim() != 2 or x.shape[1] != layer.in_size or not len(x):
+        return "the shapes do not fit"
+    if type(x_type) is not Tensor or x_type.dtype not in (torch.int32, torch.int64) or x_type.shape != x.shape[:1]:
+        return "the index is not one integer per row"
+    blocks = layer.num_bases
+    if int(x_type.min()) < 0 or int(x_type.max()) >= layer.num_types:
+        return "an index is out of range"
+    block = (x_type.long() * blocks).unsqueeze(1) + torch.arange(blocks)
+    segments = Segments.from_index(block.flatten(), layer.num_types * blocks)
+    weight = weight.reshape(-1, layer.submat_in, layer.submat_out)
+    return gather_mm(x.reshape(-1, layer.submat_in), weight, segments).view(-1, layer.out_size)

@@ -1,0 +1,222 @@
+"""``HeteroConv`` of ``SAGEConv`` or ``GraphConv`` layers in PyG: the sums of all relations in one operator.
+
+PyG calls a layer for each edge type: a sum or mean of neighbours, a product, a product of the destination's own features,
+and the results are stacked and added. What the neighbours send is relational gather-matmul-scatter. The matrices for a
+destination's own features are added up first: one product for each node type instead of one for each edge type.
+
+Layers of other kinds, of several widths, or on sparse matrices are called one by one, as PyG does.
+"""
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn import Module, Parameter
+from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
+from torch_geometric.nn.conv import GraphConv, SAGEConv
+from torch_geometric.nn.dense.linear import Linear
+
+from ...ops.checks import FLOATING
+from ...ops.rel_graph import RelGraph
+from ...ops.rel_sources import Parts
+from ...ops.rgms import rgms
+from ..counters import fallback, ours
+from ..handles import Handles
+from ..lazy import transformed
+from ..modules import is_untouched
+from .host import GRAPHS
+from .layers import has_hooks, is_rerouted
+
+_REDUCES = {MeanAggregation: "mean", SumAggregation: "sum"}
+_ARGUMENTS = ("x_dict", "edge_index_dict", "edge_weight_dict")
+
+
+class _Kind(NamedTuple):
+    """What a kind of layer calls its parts: the product of what neighbours send, and that of the node's own features."""
+
+    neighbours: Callable[[Module], Linear]
+    own: Callable[[Module], Linear | None]
+    weighted: bool
+
+
+_KINDS = {SAGEConv: _Kind(lambda layer: layer.lin_l, lambda layer: layer.lin_r if layer.root_weight else None, False),
+          GraphConv: _Kind(lambda layer: layer.lin_rel, lambda layer: layer.lin_root, True)}
+
+
+class _Relation(NamedTuple):
+    """An edge type that takes part. own: the product of the destination's features; None without."""
+
+    name: tuple[str, str, str]
+    reduce: str | None
+    edge_index: Tensor
+    edge_weight: Tensor | None
+    neighbours: Linear
+    own: Linear | None
+
+
+def fused_forward(original: Callable) -> Callable:
+    """``HeteroConv.forward`` that runs one operator where it can."""
+
+    @functools.wraps(original)
+    def forward(self, *args_dict, **kwargs_dict):
+        given = None if torch.compiler.is_compiling() else _arguments(self, args_dict, kwargs_dict)
+        relations = None if given is None else _relations(self, *given)
+        if relations is None:
+            return original(self, *args_dict, **kwargs_dict)
+        reason = transformed() or _why_not(self)
+        if reason is not None:
+            fallback("pyg", "rgms", reason)
+            return original(self, *args_dict, **kwargs_dict)
+        rel = _graph_of(relations, given[0])
+        if rel is None:  # an error in PyG
+            return original(self, *args_dict, **kwargs_dict)
+        ours("pyg", "rgms")
+        return _sums(self, relations, rel, given[0])
+
+    return forward
+
+
+def _arguments(conv, args: tuple, kwargs: dict) -> tuple[dict, dict, dict] | None:
+    """(features by node type, edges and their weights by edge type); None if there are other arguments."""
+    given = dict(zip(_ARGUMENTS, args), **kwargs)
+    if len(args) > 3 or not given.keys() <= set(_ARGUMENTS) or len(given) < len(args) + len(kwargs) \
+            or any(type(value) is not dict for value in given.values()):
+        return None
+    return tuple(given.get(name, {}) for name in _ARGUMENTS)
+
+
+def _relations(conv, x: dict, edges: dict, weights: dict) -> list[_Relation] | None:
+    """The edge types that PyG would call a layer for, in its order; None if they are not the operator."""
+    if conv.aggr not in ("sum", "mean") or not edges.keys() >= weights.keys():
+        return None
+    found = []
+    for name, layer in conv.convs.items():
+        kind = next((_KINDS[base] for base in _KINDS if isinstance(layer, base)), None)
+        if kind is None or isinstance(layer, SAGEConv) and (layer.project or layer.normalize):
+            return None
+        if name not in edges:
+            continue
+        neighbours, own = kind.neighbours(layer), kind.own(layer)
+        index, weight = edges[name], weights.get(name)
+        if not _are_edges(index) or name[0] not in x or name[2] not in x or weight is not None and not kind.weighted:
+            return None
+        numbers = [x[name[0]], x[name[2]], neighbours.weight, neighbours.bias, own and own.weight, own and own.bias,
+                   weight]
+        if not _are_numbers([y for y in numbers if y is not None]):
+            return None
+        if weight is not None and weight.shape != index.shape[1:]:
+            return None
+        if x[name[0]].dim() != 2 or x[name[2]].dim() != 2 or x[name[0]].shape[1] != neighbours.weight.shape[1]:
+            return None
+        found.append(_Relation(name, _REDUCES.get(type(layer.aggr_module)), index, weight, neighbours, own))
+    alike = {(each.reduce, each.neighbours.weight.shape, each.neighbours.weight.dtype) for each in found}
+    return found if len(alike) == 1 and found[0].reduce is not None else None
+
+
+def _are_edges(index) -> bool:
+    return (type(index) is Tensor and index.dtype in (torch.int32, torch.int64) and index.layout is torch.strided
+            and index.dim() == 2 and index.shape[0] == 2 and index.is_cpu)
+
+
+def _are_numbers(tensors: list) -> bool:
+    """Dense tensors of one floating type on the CPU, none of them empty in its features."""
+    return all(type(y) in (Tensor, Parameter) and y.dtype in FLOATING and y.dtype is tensors[0].dtype and y.is_cpu
+               and y.layout is torch.strided and y.dim() > 0 and 0 not in y.shape[1:] for y in tensors)
+
+
+def _why_not(conv) -> str | None:
+    for layer in conv.convs.values():
+        kind = next(base for base in _KINDS if isinstance(layer, base))
+        linear = [each for each in (_KINDS[kind].neighbours(layer), _KINDS[kind].own(layer)) if each is not None]
+        if type(layer) is not kind or any(type(each) is not Linear for each in linear) \
+                or not is_untouched(layer, layer.aggr_module, *linear) or has_hooks(layer) or is_rerouted(layer):
+            return "a layer is the user's, has hooks, is explained, decomposed or runs against its edges"
+    return None
+
+
+class _Known:
+    """A graph and the other edge indices that it was made of, all held weakly, and their states."""
+
+    def __init__(self, graph: RelGraph, indices: list[Tensor]):
+        self.graph = weakref.ref(graph)
+        self.others = [(weakref.ref(index), index._version) for index in indices[1:]]
+
+    def are(self, indices: list[Tensor]) -> bool:
+        return all(owner() is index and version == index._version
+                   for (owner, version), index in zip(self.others, indices[1:]))
+
+
+_seen = Handles()  # graphs by the first of their edge indices, for indices that come again
+
+
+def _graph_of(relations: list[_Relation], x: dict) -> RelGraph | None:
+    """The edges of all relations, kept as other graphs are; None where an index is out of range."""
+    names = tuple(relation.name for relation in relations)
+    sources = {kind: len(x[kind]) for kind, _, _ in names}
+    destinations = {kind: len(x[kind]) for _, _, kind in names}
+    indices = [relation.edge_index for relation in relations]
+    lasting = not any(index.is_inference() for index in indices)
+    key = (names, *sources.values(), *destinations.values())
+    known = _seen.get(indices[0], key) if lasting else None
+    rel = known.graph() if known is not None and known.are(indices) else None
+    if rel is not None:
+        return rel
+    if not all(_in_range(index, sources[name[0]], destinations[name[2]]) for name, index in zip(names, indices)):
+        return None
+    edges = [(name[0], index[0], name[2], index[1]) for name, index in zip(names, indices)]
+    source, destination, counts = Parts(sources, destinations, names, edges).joined()
+    relation = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    shape = (sum(destinations.values()), sum(sources.values()))
+    rel = GRAPHS.find_relations(source, destination, relation, shape, len(counts))
+    if lasting:
+        _seen.put(indices[0], _Known(rel, indices), key)
+    return rel
+
+
+def _in_range(index: Tensor, sources: int, destinations: int) -> bool:
+    return index.shape[1] == 0 or (int(index.min()) >= 0 and int(index[0].max()) < sources
+                                   and int(index[1].max()) < destinations)
+
+
+def _sums(conv, relations: list[_Relation], rel: RelGraph, features: dict) -> dict[str, Tensor]:
+    joined = [features[kind] for kind in dict.fromkeys(relation.name[0] for relation in relations)]
+    x = joined[0] if len(joined) == 1 else torch.cat(joined)
+    weights = None
+    if any(relation.edge_weight is not None for relation in relations):
+        weights = torch.cat([x.new_ones(each.edge_index.shape[1]) if each.edge_weight is None else each.edge_weight
+                             for each in relations])
+    matrices = torch.stack([relation.neighbours.weight.t() for relation in relations])
+    out = rgms(rel, x, matrices, weights, relations[0].reduce)
+    found, first = {}, 0
+    for kind in dict.fromkeys(relation.name[2] for relation in relations):
+        of_kind = [relation for relation in relations if relation.name[2] == kind]
+        part = _with_own(out[first:first + len(features[kind])], features[kind], of_kind)
+        part = part / len(of_kind) if conv.aggr == "mean" and len(of_kind) > 1 else part
+        # the user may write to a result, which must not be another's memory
+        found[kind] = part.clone() if part._base is out and part.shape != out.shape else part
+        first += len(features[kind])
+    return found
+
+
+def _with_own(part: Tensor, x: Tensor, relations: list[_Relation]) -> Tensor:
+    """The sums of neighbours, and what the layers add of the destination's own features, and their biases."""
+    own = [relation.own for relation in relations if relation.own is not None]
+    biases = [each.bias for each in (*own, *(relation.neighbours for relation in relations)) if each.bias is not None]
+    bias = _total(biases) if biases else None
+    if own:
+        return part + F.linear(x, _total([each.weight for each in own]), bias)
+    return part if bias is None else part + bias.to(part.dtype)
+
+
+def _total(tensors: list[Tensor]) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.stack(tensors).sum(0)
+
+
+def forget_all() -> None:
+    """Drop what is known of edge indices."""
+    _seen.clear()
