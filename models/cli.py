@@ -21,23 +21,27 @@ def installed(framework: str) -> bool:
     return importlib.util.find_spec(MODULES[framework]) is not None
 
 
-def add_options(parser: argparse.ArgumentParser, datasets: str = DATASETS, datasets_help: str = DATASETS_HELP) -> None:
-    """The options of a training, all with defaults."""
+def add_options(parser: argparse.ArgumentParser, datasets: str = DATASETS, datasets_help: str = DATASETS_HELP,
+                **defaults) -> None:
+    """The options of a training, all with defaults; ``defaults`` are those of the script, where they are others."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parser.add_argument("--dataset", default="generated", metavar=datasets, help=f"{datasets_help} (default: %(default)s)")
     parser.add_argument("--nodes", type=int, default=100_000, help="of the generated graph (default: %(default)s)")
     parser.add_argument("--edges", type=int, default=1_000_000, help="of the generated graph (default: %(default)s)")
     parser.add_argument("--backend", choices=BACKENDS, default="both",
                         help="both: train twice, taking turns (default: %(default)s)")
-    parser.add_argument("--hidden", type=int, help="width of the hidden layers (default: 128, for Cora 64)")
+    own = "%(default)s"
+    parser.add_argument("--hidden", type=int, help="width of the hidden layers (default: "
+                                                   f"{own if 'hidden' in defaults else '128, for Cora 64'})")
     parser.add_argument("--layers", type=int, default=2, help="default: %(default)s")
-    parser.add_argument("--epochs", type=int, help="default: 30, for Cora 200")
+    parser.add_argument("--epochs", type=int, help=f"default: {own if 'epochs' in defaults else '30, for Cora 200'}")
     parser.add_argument("--lr", type=float, default=0.01, help="default: %(default)s")
     parser.add_argument("--dropout", type=float, default=0.5, help="default: %(default)s")
     parser.add_argument("--weight-decay", type=float, default=5e-4, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--threads", type=int, default=cores, help="default: all cores, here %(default)s")
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for JSON and PNG (default: %(default)s)")
+    parser.set_defaults(**defaults)
 
 
 def script(parser: argparse.ArgumentParser, argv: list[str] | None, model: str = "sage") -> int:

@@ -34,8 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--fanout", type=int, default=10,
                         help="neighbours drawn for each node of a batch, and of these (default: %(default)s)")
     cli.add_options(parser, "generated|debian|wordnet|aifb|mutag|bgs|am|PATH.npz",
-                    "a .npz file needs src, dst, etype and label")
-    parser.set_defaults(nodes=20_000, edges=150_000, hidden=32)
+                    "a .npz file needs src, dst, etype and label", nodes=20_000, edges=150_000, hidden=32, epochs=30)
     return cli.script(parser, argv, "rgcn")
 
 
