@@ -15,9 +15,10 @@ from rich.console import Console
 FRAMEWORKS = {"dgl": "dgl", "pyg": "torch_geometric"}
 
 
-def parser(description: str, *, budget: float) -> argparse.ArgumentParser:
-    """A parser with the shared arguments; ``budget`` is the default of ``--budget`` in seconds."""
-    result = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+def parser(description: str, *, budget: float, parents: Iterable[argparse.ArgumentParser] = ()) -> argparse.ArgumentParser:
+    """A parser with the shared arguments; ``budget`` is the default of ``--budget`` in seconds. parents: as argparse has it."""
+    result = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+                                     parents=list(parents))
     result.add_argument("--quick", action="store_true", help="a small selection in about a minute, for a first look")
     result.add_argument("--threads", type=positive_int, default=2, help="threads of every contender that has any")
     result.add_argument("--budget", type=_positive_float, default=budget, metavar="SECONDS",
@@ -25,6 +26,12 @@ def parser(description: str, *, budget: float) -> argparse.ArgumentParser:
     result.add_argument("--seed", type=int, default=0, help="of the generated graphs and values")
     result.add_argument("--out", type=Path, default=Path("out"), help="folder of the JSON and PNG files")
     return result
+
+
+def add_append(parser: argparse.ArgumentParser) -> None:
+    """``--append``, for benchmarks that can be measured piece by piece (``merging``)."""
+    parser.add_argument("--append", action="store_true",
+                        help="keep the cells of the report that --out holds already; those measured again are replaced")
 
 
 def start(options: argparse.Namespace) -> Console:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -9,9 +10,11 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import platformdirs
 import scipy.sparse
 from rich.console import Console
 
+from benchmarks import generators
 from benchmarks.generators import power_law
 from benchmarks.work import Pattern
 
@@ -45,6 +48,16 @@ class BenchmarkGraph:
     @cached_property
     def pattern(self) -> Pattern:
         return Pattern.of(self.indptr, self.indices, self.shape)
+
+    @cached_property
+    def wide_indices(self) -> np.ndarray:
+        """(E,) ``indices`` in int64, for all contenders that want them so."""
+        return self.indices.astype(np.int64)
+
+    @cached_property
+    def ones(self) -> np.ndarray:
+        """(E,) float32."""
+        return np.ones(self.num_edges, np.float32)
 
     @cached_property
     def mean_weights(self) -> np.ndarray:
@@ -139,6 +152,9 @@ RECIPES: dict[str, Recipe] = {
         232_965, 114_615_892, 2.0, 21_657, seed, communities=41, locality=0.5), 114_615_892),
 }
 
+# Generating so many edges takes a minute and more: the graph is kept in the user's cache folder.
+KEPT_EDGES = 10_000_000
+
 DEFAULT = ("cora", "pubmed", "wordnet", "debian", "ppi", "arxiv")
 
 
@@ -147,7 +163,24 @@ def load(name: str, seed: int = 0) -> BenchmarkGraph:
     if name not in RECIPES:
         raise ValueError(f"unknown graph {name!r}: choose from {', '.join(RECIPES)}")
     recipe = RECIPES[name]
-    return BenchmarkGraph.of(name, recipe.origin, recipe.load(seed))
+    if recipe.edges < KEPT_EDGES:
+        return BenchmarkGraph.of(name, recipe.origin, recipe.load(seed))
+    path = _kept_path(name, seed)
+    if not path.exists():
+        graph = BenchmarkGraph.of(name, recipe.origin, recipe.load(seed))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.npz")
+        np.savez(partial, indptr=graph.indptr, indices=graph.indices, shape=graph.shape)
+        partial.replace(path)
+    with np.load(path) as arrays:
+        return BenchmarkGraph(name, recipe.origin, arrays["indptr"], arrays["indices"], tuple(arrays["shape"].tolist()))
+
+
+def _kept_path(name: str, seed: int) -> Path:
+    """Where a large generated graph is kept; another one once this file or the generator has changed."""
+    sources = b"".join(Path(file).read_bytes() for file in (__file__, generators.__file__))
+    folder = Path(platformdirs.user_cache_dir("gnn_sparse_backend")) / "benchmark_graphs"
+    return folder / f"{name}-{seed}-{hashlib.sha256(sources).hexdigest()[:12]}.npz"
 
 
 def load_available(names: Iterable[str], seed: int, console: Console) -> tuple[list[BenchmarkGraph], dict[str, str]]:

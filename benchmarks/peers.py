@@ -1,4 +1,4 @@
-"""The contenders of the SpMM benchmark, each at equal work: the same float32 operands in, the same results out."""
+"""The contenders of the SpMM benchmark, each at equal work: the same operands in, the same results out."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 import numpy as np
-import psutil
 import scipy.sparse
 import torch
 
 from benchmarks.problem import Problem
-from benchmarks.suite import Call, CannotDo, Contender
+from benchmarks.suite import Call, CannotDo, Contender, want_memory
 from benchmarks.summary import OURS
 
 DENSE_GRADIENT_LIMIT = 1 << 30
@@ -57,6 +56,16 @@ class Ours(TorchContender):
         return lambda: spmm(graph, x, None, reduce)
 
 
+class OursFloat32(Ours):
+    """What a half type is to be compared with."""
+
+    name = "gsb-float32"
+    note = "gsb.spmm on the same values in float32"
+
+    def bind(self, problem):
+        return super().bind(problem.to(torch.float32))
+
+
 class DGL(TorchContender):
     name = "dgl"
     note = "dgl.ops.copy_u_sum, u_mul_e_sum, copy_u_mean, copy_u_max; int32 indices, CSR and CSC kept"
@@ -66,8 +75,9 @@ class DGL(TorchContender):
         import dgl.ops
 
         self._ops = dgl.ops
+        # one of its weighted products fails on a graph whose edges have no numbers
         structure = ("csc", (torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices),
-                             torch.empty(0, dtype=torch.int32)))
+                             torch.arange(graph.num_edges, dtype=torch.int32)))
         rows, columns = graph.shape
         self._graph = dgl.heterograph({("source", "edge", "destination"): structure},
                                       num_nodes_dict={"source": columns, "destination": rows})
@@ -92,9 +102,9 @@ class TorchCSR(TorchContender):
 
     def prepare(self, graph):
         self._indptr = torch.from_numpy(graph.indptr).to(self._index_type)
-        self._indices = torch.from_numpy(graph.indices).to(self._index_type)
+        self._indices = torch.from_numpy(graph.indices if self._index_type is torch.int32 else graph.wide_indices)
         self._shape = graph.shape
-        self._unweighted = {"sum": self._matrix(torch.ones(graph.num_edges)),
+        self._unweighted = {"sum": self._matrix(torch.from_numpy(graph.ones)),
                             "mean": self._matrix(torch.from_numpy(graph.mean_weights))}
 
     def _matrix(self, values: torch.Tensor) -> torch.Tensor:
@@ -133,6 +143,13 @@ class TorchReduce(TorchCSR):
     def product(self, matrix, x, reduce):
         return torch.sparse.mm(matrix, x, "amax" if reduce == "max" else reduce)
 
+    def forward(self, problem):
+        x, reduce = problem.x, problem.mode.reduce
+        if problem.weight is None and x.dtype is not torch.float32:
+            ones = self._matrix(torch.ones(problem.graph.num_edges, dtype=x.dtype))
+            return lambda: self.product(ones, x, reduce)
+        return super().forward(problem)
+
     def matrix(self, reduce):
         return self._unweighted["sum"]
 
@@ -146,16 +163,15 @@ class PyGScatter(TorchContender):
 
         self._scatter = scatter
         self._rows = torch.from_numpy(np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr)))
-        self._columns = torch.from_numpy(graph.indices).long()
+        self._columns = torch.from_numpy(graph.wide_indices)
         self._num_rows = graph.shape[0]
 
     def forward(self, problem):
         x, weight = problem.x, problem.weight
         scatter, rows, columns, num_rows = self._scatter, self._rows, self._columns, self._num_rows
         reduce = problem.mode.reduce
-        messages = x.element_size() * x.shape[1] * len(rows) * (4 if problem.mode.backward else 2)
-        if messages > psutil.virtual_memory().available:
-            raise CannotDo(f"its messages take {messages / 1e9:.0f} GB")
+        # gathered and multiplied; torch's gradients keep both and make as many again
+        want_memory("its messages", x.element_size() * x.shape[1] * len(rows) * (4 if problem.mode.backward else 2))
 
         def aggregate():
             messages = x.index_select(0, columns)
@@ -179,6 +195,8 @@ class PyGEdgeIndex(TorchContender):
 
     def forward(self, problem):
         matrix, x, weight, reduce = self._matrix, problem.x, problem.weight, problem.mode.reduce
+        if weight is None and x.dtype is not torch.float32:
+            raise CannotDo(f"its ones are float32, which it does not multiply by {x.dtype}")
         return lambda: matrix.matmul(x, weight, reduce=reduce)
 
 
@@ -189,7 +207,7 @@ class SciPy(Contender):
     def prepare(self, graph):
         self._matrix, self._mean = (
             scipy.sparse.csr_matrix((values, graph.indices, graph.indptr), shape=graph.shape, copy=True)
-            for values in (np.ones(graph.num_edges, np.float32), graph.mean_weights))
+            for values in (graph.ones, graph.mean_weights))
 
     def bind(self, problem):
         if problem.mode.backward:
@@ -203,6 +221,11 @@ class SciPy(Contender):
         return lambda: (matrix @ x,)
 
 
+def half_contenders() -> list[Contender]:
+    """Contenders in bfloat16, ours first, and ours in float32. torch's plain CSR product and SciPy have none."""
+    return [Ours(), OursFloat32(), DGL(), TorchReduce(), PyGScatter(), PyGEdgeIndex()]
+
+
 def contenders() -> list[Contender]:
-    """All contenders, ours first."""
+    """All contenders in float32, ours first."""
     return [Ours(), DGL(), TorchCSR(torch.int32), TorchCSR(torch.int64), TorchReduce(), PyGScatter(), PyGEdgeIndex(), SciPy()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +12,8 @@ import torch
 from benchmarks.graphs import BenchmarkGraph
 
 CHECKED_COLUMNS = 8
+LARGE_GRAPH_EDGES = 10_000_000
+"""Of larger graphs a quarter of the columns is checked, which still takes seconds."""
 CHECKED_EDGES = 4096
 
 
@@ -20,11 +22,13 @@ class Mode:
     """What a cell computes: y = A x, weighted or not, and with ``backward`` its gradients to x and to the weights.
 
     reduce: "sum"; unweighted also "mean" and "max" of the neighbours of each row, 0 where there are none.
+    dtype: of all values.
     """
 
     weighted: bool
     backward: bool
     reduce: str = "sum"
+    dtype: torch.dtype = torch.float32
 
     @property
     def name(self) -> str:
@@ -44,7 +48,7 @@ MODES = tuple(Mode(weighted, backward, reduce) for backward in (False, True)
 
 @dataclass(frozen=True)
 class Operands:
-    """Random values that the modes of one graph and width share: x (n_src, F), weight (E,), cotangent (n_dst, F)."""
+    """Random float32 values that the modes of one graph and width share: x (n_src, F), weight (E,), cotangent (n_dst, F)."""
 
     x: torch.Tensor
     weight: torch.Tensor
@@ -61,7 +65,7 @@ class Operands:
 
 @dataclass(frozen=True)
 class Problem:
-    """The float32 operands of a cell.
+    """The operands of a cell, in the type of its mode.
 
     x: (n_src, F). weight: (E,) in CSR order, or None. cotangent: (n_dst, F), or None without backward.
     """
@@ -75,14 +79,26 @@ class Problem:
     @classmethod
     def of(cls, graph: BenchmarkGraph, mode: Mode, operands: Operands) -> Problem:
         def leaf(tensor):
-            return tensor.detach().requires_grad_(mode.backward)
+            return tensor.detach().to(mode.dtype).requires_grad_(mode.backward)
 
         return cls(graph, mode, leaf(operands.x), leaf(operands.weight) if mode.weighted else None,
-                   operands.cotangent if mode.backward else None)
+                   operands.cotangent.to(mode.dtype) if mode.backward else None)
+
+    def to(self, dtype: torch.dtype) -> Problem:
+        """The same values in another type, as leaves of their own."""
+        operands = Operands(*(None if x is None else x.detach() for x in (self.x, self.weight, self.cotangent)))
+        return Problem.of(self.graph, replace(self.mode, dtype=dtype), operands)
 
     @property
     def width(self) -> int:
         return self.x.shape[1]
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of all results together."""
+        rows, columns = self.graph.shape
+        values = {"y": rows * self.width, "dx": columns * self.width, "dweight": self.graph.num_edges}
+        return self.mode.dtype.itemsize * sum(values[name] for name in self.mode.results)
 
     @property
     def leaves(self) -> tuple[torch.Tensor, ...]:
@@ -94,60 +110,78 @@ class Problem:
         if self.mode.reduce == "max":
             return self._max_checks()
         graph = self.graph
-        x = self.x.detach().numpy()
+        x = self.x.detach().float().numpy()
         if self.mode.reduce == "mean":
             weight = graph.mean_weights.astype(np.float64)
         else:
-            weight = np.ones(graph.num_edges) if self.weight is None else self.weight.detach().numpy().astype(np.float64)
+            weight = np.ones(graph.num_edges) if self.weight is None else self.weight.detach().double().numpy()
         # a copy: SciPy merges parallel edges in place where it needs the canonical form
         matrix = scipy.sparse.csr_matrix((weight, graph.indices, graph.indptr), shape=graph.shape, copy=True)
         features = x.shape[1]
-        columns = _checked_columns(features)
-        checks = [_product(matrix, x, columns)]
+        columns = self._columns
+        checks = [self._product(matrix, x, columns)]
         if self.cotangent is not None:
-            cotangent = self.cotangent.numpy()
-            checks.append(_product(matrix.T.tocsr(), cotangent, columns))
+            cotangent = self.cotangent.float().numpy()
+            checks.append(self._product(matrix.T.tocsr(), cotangent, columns))
             if self.weight is not None:
                 edges = np.unique(np.linspace(0, graph.num_edges - 1, CHECKED_EDGES).astype(int)) \
                     if graph.num_edges else np.empty(0, int)
                 rows = np.searchsorted(graph.indptr, edges, side="right") - 1
                 terms = cotangent[rows].astype(np.float64) * x[graph.indices[edges]]
-                checks.append((edges, terms.sum(1), allowance(np.full(len(edges), features), np.abs(terms).sum(1))))
+                checks.append((edges, terms.sum(1), self._allowance(np.full(len(edges), features), np.abs(terms).sum(1))))
         return checks
 
+    def _product(self, matrix: scipy.sparse.csr_matrix, dense: np.ndarray, columns: np.ndarray) -> tuple:
+        part = dense[:, columns].astype(np.float64)
+        terms = np.diff(matrix.indptr)[:, None]
+        return (slice(None), columns), matrix @ part, self._allowance(terms, abs(matrix) @ np.abs(part))
+
+    @property
+    def _columns(self) -> np.ndarray:
+        """The columns of y and dx that are checked."""
+        count = CHECKED_COLUMNS if self.graph.num_edges <= LARGE_GRAPH_EDGES else CHECKED_COLUMNS // 4
+        return np.unique(np.linspace(0, self.width - 1, count).astype(int))
+
+    def _allowance(self, terms: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
+        """``allowance``; frameworks round messages to a half type as well as the result, each by half an eps at most."""
+        rounding = 0.0 if self.mode.dtype is torch.float32 else torch.finfo(self.mode.dtype).eps
+        return allowance(terms, magnitude) + rounding * magnitude
+
     def _max_checks(self) -> list[tuple]:
-        """A maximum is exact, and its gradient goes to the source that it came from."""
-        graph, x = self.graph, self.x.detach().numpy()
-        columns = _checked_columns(x.shape[1])
+        """A maximum is exact, and its gradient goes to the source that it came from (equal ones share it)."""
+        graph, x = self.graph, self.x.detach().float().numpy()
+        columns = self._columns
         y = np.zeros((graph.shape[0], len(columns)))
         dx, terms = np.zeros((graph.shape[1], len(columns))), np.zeros((graph.shape[1], len(columns)))
-        for at, column in enumerate(columns):
+        degrees = np.diff(graph.indptr)
+        rows = np.flatnonzero(degrees)
+        starts, degrees = graph.indptr[rows], degrees[rows]
+        for at, column in enumerate(columns if len(rows) else ()):
             values = x[graph.indices, column]
-            # the last of the edges of a row, ordered by value
-            order = np.lexsort((values, np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr))))
-            rows = np.flatnonzero(np.diff(graph.indptr))
-            chosen = order[graph.indptr[rows + 1] - 1]
-            y[rows, at] = values[chosen]
+            y[rows, at] = largest = np.maximum.reduceat(values, starts)
             if self.cotangent is not None:
-                parts = self.cotangent.numpy()[rows, column].astype(np.float64)
-                np.add.at(dx[:, at], graph.indices[chosen], parts)
-                np.add.at(terms[:, at], graph.indices[chosen], np.abs(parts))
+                attained = values == np.repeat(largest, degrees)
+                # parallel edges of one source attain it together
+                share = self.cotangent.double().numpy()[rows, column] / np.add.reduceat(attained, starts, dtype=np.int64)
+                parts, sources = np.repeat(share, degrees)[attained], graph.indices[attained]
+                dx[:, at] = np.bincount(sources, parts, graph.shape[1])
+                terms[:, at] = np.bincount(sources, np.abs(parts), graph.shape[1])
         where = (slice(None), columns)
         checks = [(where, y, np.zeros_like(y))]
         if self.cotangent is not None:
-            checks.append((where, dx, allowance(np.full(dx.shape, graph.shape[0]), terms)))
+            checks.append((where, dx, self._allowance(np.full(dx.shape, graph.shape[0]), terms)))
         return checks
 
     def mismatch(self, results: tuple) -> str | None:
         """None if ``results`` (y, then dx and dweight where the mode has them) are right, else what is wrong.
 
         Compared with SciPy in float64 on a sample of columns (y, dx) and edges (dweight). An entry may be off by the
-        rounding of a float32 sum of its terms in any order, and no more.
+        rounding of a float32 sum of its terms in any order; in a half type also by the rounding of each term and of the result.
         """
         if len(results) != len(self.mode.results):
             return f"{len(results)} results instead of {len(self.mode.results)}"
         for name, result, (where, expected, allowed) in zip(self.mode.results, results, self._checks):
-            given = np.asarray(result.detach() if isinstance(result, torch.Tensor) else result)
+            given = result.detach().float().numpy() if isinstance(result, torch.Tensor) else np.asarray(result)
             shape = {"y": (self.graph.shape[0], self.x.shape[1]), "dx": tuple(self.x.shape),
                      "dweight": (self.graph.num_edges,)}[name]
             if given.shape != shape:
@@ -156,16 +190,6 @@ class Problem:
             if wrong.any():
                 return f"{name} is wrong in {int(wrong.sum())} of {wrong.size} entries checked"
         return None
-
-
-def _checked_columns(features: int) -> np.ndarray:
-    return np.unique(np.linspace(0, features - 1, CHECKED_COLUMNS).astype(int))
-
-
-def _product(matrix: scipy.sparse.csr_matrix, dense: np.ndarray, columns: np.ndarray) -> tuple:
-    part = dense[:, columns].astype(np.float64)
-    terms = np.diff(matrix.indptr)[:, None]
-    return (slice(None), columns), matrix @ part, allowance(terms, abs(matrix) @ np.abs(part))
 
 
 def allowance(terms: np.ndarray, magnitude: np.ndarray) -> np.ndarray:

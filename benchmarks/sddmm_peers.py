@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import psutil
 import torch
 
 from benchmarks.peers import TorchContender
 from benchmarks.sddmm_problem import Problem
-from benchmarks.suite import CannotDo, Contender
+from benchmarks.suite import CannotDo, Contender, want_memory
 from benchmarks.summary import OURS
 
 
@@ -60,13 +59,11 @@ class PyG(TorchContender):
 
     def prepare(self, graph):
         self._rows = torch.from_numpy(np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr)))
-        self._columns = torch.from_numpy(graph.indices).long()
+        self._columns = torch.from_numpy(graph.wide_indices)
 
     def forward(self, problem):
         rows, columns, u, v = self._rows, self._columns, problem.u, problem.v
-        needed = 4 * len(rows) * problem.width * (6 if problem.mode.backward else 3)
-        if needed > psutil.virtual_memory().available:
-            raise CannotDo(f"its gathered rows take {needed / 1e9:.0f} GB")
+        want_memory("its gathered rows", 4 * len(rows) * problem.width * (6 if problem.mode.backward else 3))
         if problem.mode.op == "dot":
             return lambda: (u.index_select(0, rows) * v.index_select(0, columns)).sum(-1)
         return lambda: u.index_select(0, rows) + v.index_select(0, columns)

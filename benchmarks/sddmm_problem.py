@@ -93,6 +93,12 @@ class Problem:
         return self.u.shape[1]
 
     @property
+    def result_bytes(self) -> int:
+        """Bytes of all results together."""
+        edges = self.graph.num_edges * (1 if self.mode.op == "dot" else self.width)
+        return 4 * (edges + (sum(self.graph.shape) * self.width if self.mode.backward else 0))
+
+    @property
     def leaves(self) -> tuple[torch.Tensor, ...]:
         return self.u, self.v
 

@@ -2,27 +2,43 @@
 
 Sums, weighted sums, means and maxima of the neighbours of each row, forward and with the gradients. Every cell (graph, mode,
 width) runs all contenders on the same operands, checks their answers against float64, and times them interleaved. The
-tables show every contender in every cell.
+tables show every contender in every cell. ``--dtype bfloat16`` compares with our own kernels in float32 and with what peers there are.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
 
 from benchmarks import suite
-from benchmarks.peers import contenders
+from benchmarks.peers import contenders, half_contenders
 from benchmarks.problem import MODES, Operands, Problem
 from benchmarks.suite import Suite
 from benchmarks.work import aggregation_work
 
-SUITE = Suite(
-    "spmm", __doc__.splitlines()[0], (1, 4, 32, 64, 128, 256, 512), MODES, contenders, Operands.random, Problem.of,
-    lambda pattern, width, mode: aggregation_work(pattern, width, weighted=mode.weighted, backward=mode.backward))
+# Values of 8 bits are often equal, and libraries share the gradient of a maximum differently then.
+HALF_MODES = tuple(replace(mode, dtype=torch.bfloat16) for mode in MODES if not (mode.reduce == "max" and mode.backward))
+
+
+def _suite(name: str, modes: tuple, contestants) -> Suite:
+    return Suite(name, __doc__.splitlines()[0], (1, 4, 32, 64, 128, 256, 512), modes, contestants, Operands.random, Problem.of,
+                 lambda pattern, width, mode: aggregation_work(
+                     pattern, width, weighted=mode.weighted, backward=mode.backward, itemsize=mode.dtype.itemsize))
+
+
+SUITE = _suite("spmm", MODES, contenders)
+HALF_SUITE = _suite("spmm_bfloat16", HALF_MODES, half_contenders)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See ``suite.main``."""
-    return suite.main(SUITE, argv)
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of all values")
+    chosen, rest = parser.parse_known_args(argv)
+    return suite.main(HALF_SUITE if chosen.dtype == "bfloat16" else SUITE, rest, parents=[parser])
 
 
 if __name__ == "__main__":

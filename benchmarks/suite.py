@@ -13,14 +13,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from benchmarks import cells, cli, graphs, machine, report, roofline, suite_report, summary
+import psutil
+
+from benchmarks import cells, cli, graphs, machine, merging, report, roofline, suite_report, summary
 from benchmarks.budget import Budget, weight
 from benchmarks.graphs import ONE_EDGE, BenchmarkGraph
 from benchmarks.reasons import Evidence
-from benchmarks.timing import Rules, interleaved
+from benchmarks.timing import Rules, Timing, interleaved
 from benchmarks.work import Work
 
 SMALL_GRAPH_EDGES = 20_000
+LONG_CALL_S = 3.0
+"""A contender whose first call takes longer, and hopelessly longer than the fastest's, is not called again."""
+MEMORY_SHARE = 0.6
+"""Of the memory that is free; what needs more is not tried."""
 
 Call = Callable[[], tuple]
 
@@ -68,6 +74,12 @@ class Suite:
     work: Callable[..., Work]
 
 
+def want_memory(what: str, needed: int) -> None:
+    """Raises CannotDo where ``needed`` bytes are more than a call may take."""
+    if needed > MEMORY_SHARE * psutil.virtual_memory().available:
+        raise CannotDo(f"{what} would need {needed / 2**30:.1f} GiB")
+
+
 def measure_cell(suite: Suite, problem, running: Iterable[Contender], limits: roofline.Roofline, rules: Rules,
                  overhead: float | None = None) -> dict:
     """One cell: answers checked, then times. ``unable`` and ``wrong`` name the contenders without one, and why.
@@ -78,6 +90,8 @@ def measure_cell(suite: Suite, problem, running: Iterable[Contender], limits: ro
     calls, first_call, unable, wrong = {}, {}, {}, {}
     for contender in running:
         try:
+            # with a gradient, the cotangent is as large as the first result
+            want_memory("the results", (2 if mode.backward else 1) * problem.result_bytes)
             call = contender.bind(problem)
         except CannotDo as reason:
             unable[contender.name] = str(reason)
@@ -90,8 +104,13 @@ def measure_cell(suite: Suite, problem, running: Iterable[Contender], limits: ro
         else:
             wrong[contender.name] = mismatch
         del results
-    timings = {name: timing.to_dict() | {"first_call": first_call[name]}
-               for name, timing in interleaved(calls, rules, warm=False).items()}
+    fastest = min((first_call[name] for name in calls), default=0.0)
+    # our first call may compile
+    long = [name for name in calls if not name.startswith(summary.OURS)
+            and first_call[name] > max(LONG_CALL_S, rules.hopeless * fastest)]
+    timed = interleaved({name: call for name, call in calls.items() if name not in long}, rules, warm=False)
+    timed |= {name: Timing.of([first_call[name]]) for name in long}
+    timings = {name: timed[name].to_dict() | {"first_call": first_call[name]} for name in calls}
     rated = cells.rate(f"{graph.name}, F = {width}, {mode.name}", timings, (summary.OURS,), limits,
                        suite.work(graph.pattern, width, mode), wrong=wrong, evidence=Evidence(overhead=overhead))
     return rated | {"graph": graph.name, "edges": graph.num_edges, "mode": mode.name, "features": width,
@@ -117,11 +136,12 @@ def per_call_cost(suite: Suite, running: Sequence[Contender], width: int, rules:
 def run(suite: Suite, selected: Iterable[BenchmarkGraph], features: Sequence[int], *, shares: Budget, threads: int,
         seed: int = 0, limits: roofline.Roofline | None = None, small: int = SMALL_GRAPH_EDGES, rules: Rules = Rules(),
         begin: Callable[[str], None] = lambda cell: None,
-        done: Callable[[dict, dict], None] = lambda cell, so_far: None) -> dict:
+        done: Callable[[dict, dict], None] = lambda cell, so_far: None, before: dict | None = None) -> dict:
     """Measure every cell of ``selected`` x ``features`` x modes; return the report as plain values, times in seconds.
 
     shares: of the time, by (name of the graph, width, mode). rules: of the calls on one edge. ``begin`` is called at the
-    beginning of each cell, ``done`` at its end with the cell and the report of all cells so far.
+    beginning of each cell, ``done`` at its end with the cell and the report of all cells so far. before: an earlier report,
+    whose other cells are kept.
     """
     description = machine.describe(threads)
     limits = limits or roofline.measure(threads)
@@ -130,7 +150,7 @@ def run(suite: Suite, selected: Iterable[BenchmarkGraph], features: Sequence[int
     per_call = per_call_cost(suite, running, 32, rules)
 
     def so_far() -> dict:
-        return {
+        merged = merging.merge(before, {
             "benchmark": suite.name,
             "machine": description,
             "roofline": limits.to_dict(),
@@ -139,8 +159,9 @@ def run(suite: Suite, selected: Iterable[BenchmarkGraph], features: Sequence[int
             "preparation": dict(preparation),
             "per_call": per_call,
             "cells": list(measured),
-            "summary": summarise(measured, small),
-        }
+        })
+        merged["cells"].sort(key=lambda cell: cell["features"])
+        return merged | {"summary": summarise(merged["cells"], small)}
 
     for graph in selected:
         described.append(graph.describe())
@@ -174,14 +195,15 @@ def summarise(measured: Sequence[dict], small: int = SMALL_GRAPH_EDGES) -> dict:
     }
 
 
-def arguments(suite: Suite, argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = cli.parser(suite.description, budget=420.0)
+def arguments(suite: Suite, argv: Sequence[str] | None = None, parents=()) -> argparse.Namespace:
+    parser = cli.parser(suite.description, budget=420.0, parents=parents)
     parser.add_argument("--graphs", nargs="+", choices=tuple(graphs.RECIPES), default=list(graphs.DEFAULT))
     parser.add_argument("--features", nargs="+", type=int, default=list(suite.features), metavar="F")
     parser.add_argument("--modes", nargs="+", choices=[mode.name for mode in suite.modes], metavar="MODE",
                         default=[mode.name for mode in suite.modes], help="by default all: %(choices)s")
     parser.add_argument("--profile-threshold", type=int, default=SMALL_GRAPH_EDGES, metavar="EDGES",
                         help="graphs of at most so many edges are judged by microseconds per call, not by the ratio")
+    cli.add_append(parser)
     options = parser.parse_args(argv)
     if options.quick:
         options.graphs = [name for name in options.graphs if name in ("cora", "pubmed")] or ["pubmed"]
@@ -191,14 +213,16 @@ def arguments(suite: Suite, argv: Sequence[str] | None = None) -> argparse.Names
     return options
 
 
-def main(suite: Suite, argv: Sequence[str] | None = None) -> int:
-    """Run, print the tables, write ``NAME.json`` and ``NAME.png``. 1 if there was no graph or an answer was wrong,
-    else 0.
+def main(suite: Suite, argv: Sequence[str] | None = None, parents=()) -> int:
+    """Run, print the tables, write ``NAME.json`` and ``NAME.png``. 1 if there was no graph or an answer of ours was wrong,
+    else 0. parents: of the parser, for arguments that the caller has read already.
     """
-    options = arguments(suite, argv)
+    options = arguments(suite, argv, parents)
     console = cli.start(options)
     suite = Suite(**(vars(suite) | {"modes": tuple(mode for mode in suite.modes if mode.name in options.modes)}))
     skipped: dict[str, str] = {}
+    path = options.out / f"{suite.name}.json"
+    before = merging.read(path) if options.append else None
     shares = Budget(options.budget, {(name, width, mode): weight(graphs.RECIPES[name].edges, width * (3 if mode.backward else 1))
                                      for name in options.graphs for width in options.features for mode in suite.modes})
 
@@ -213,12 +237,12 @@ def main(suite: Suite, argv: Sequence[str] | None = None) -> int:
 
     def done(cell: dict, so_far: dict) -> None:
         # a long run that is stopped leaves what it has measured
-        machine.write_json(options.out / f"{suite.name}.json", so_far)
+        machine.write_json(path, so_far)
 
     with report.progress(console, len(options.graphs) * len(options.features) * len(suite.modes)) as begin:
         results = run(suite, one_at_a_time(), options.features, shares=shares, threads=options.threads, seed=options.seed,
                       small=options.profile_threshold, rules=Rules(budget_s=min(2.0, options.budget / 20)), begin=begin,
-                      done=done)
+                      done=done, before=before)
     if not results["cells"]:
         console.print("[red]no graph to run on[/]")
         return 1
@@ -226,4 +250,4 @@ def main(suite: Suite, argv: Sequence[str] | None = None) -> int:
     suite_report.show(results, console)
     panels = report.panels_of(results["cells"], "mode", "graph", "features")
     report.finish(results, panels, suite.name, "features", options.out, console)
-    return 1 if results["summary"]["wrong"] else 0
+    return 1 if any(summary.OURS in cell["reason"] for cell in results["summary"]["wrong"]) else 0

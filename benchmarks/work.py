@@ -4,7 +4,7 @@ Two byte counts bound a sparse operator. *Compulsory*: the structure, every row 
 output once, as if the cache were infinite. *Gather*: the same with a row per edge, as if there were no cache. A
 measured time lies above the compulsory bound; how far below the gather bound shows how much locality was used.
 
-Everything is counted for float32 values and int32 indices: a lower bound for wider ones.
+Everything is counted for int32 indices, and for values of 4 bytes unless told otherwise: a lower bound for wider ones.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Pattern:
 
     @classmethod
     def of(cls, indptr: np.ndarray, indices: np.ndarray, shape: tuple[int, int]) -> Pattern:
-        return cls(*shape, len(indices), int(np.count_nonzero(np.diff(indptr))), len(np.unique(indices)))
+        return cls(*shape, len(indices), int(np.count_nonzero(np.diff(indptr))),
+                   int(np.count_nonzero(np.bincount(indices, minlength=1))))
 
     @property
     def transpose(self) -> Pattern:
@@ -54,15 +55,15 @@ class Pattern:
         return (self.rows + 1 + self.nnz) * INDEX_BYTES
 
 
-def gathered(pattern: Pattern, width: int) -> Work:
+def gathered(pattern: Pattern, width: int, itemsize: int = VALUE_BYTES) -> Work:
     """Reading a row of ``width`` values of the column of every edge."""
-    row = width * VALUE_BYTES
+    row = width * itemsize
     return Work(pattern.touched_columns * row, pattern.nnz * row, 0)
 
 
-def streamed(values: int, flops: int = 0) -> Work:
+def streamed(values: int, flops: int = 0, itemsize: int = VALUE_BYTES) -> Work:
     """Reading or writing so many values once, with so many operations."""
-    return Work(values * VALUE_BYTES, values * VALUE_BYTES, flops)
+    return Work(values * itemsize, values * itemsize, flops)
 
 
 def structure(pattern: Pattern) -> Work:
@@ -70,32 +71,32 @@ def structure(pattern: Pattern) -> Work:
     return Work(pattern.structure_bytes, pattern.structure_bytes, 0)
 
 
-def spmm_work(pattern: Pattern, width: int, *, weighted: bool) -> Work:
+def spmm_work(pattern: Pattern, width: int, *, weighted: bool, itemsize: int = VALUE_BYTES) -> Work:
     """One SpMM of ``width`` features.
 
     An unweighted edge costs one addition per feature, a weighted one a multiplication as well.
     """
-    work = structure(pattern) + gathered(pattern, width)
-    work += streamed(pattern.rows * width, pattern.nnz * width * (2 if weighted else 1))
-    return work + streamed(pattern.nnz) if weighted else work
+    work = structure(pattern) + gathered(pattern, width, itemsize)
+    work += streamed(pattern.rows * width, pattern.nnz * width * (2 if weighted else 1), itemsize)
+    return work + streamed(pattern.nnz, itemsize=itemsize) if weighted else work
 
 
-def sddmm_work(pattern: Pattern, width: int) -> Work:
+def sddmm_work(pattern: Pattern, width: int, itemsize: int = VALUE_BYTES) -> Work:
     """One SDDMM, the gradient of an SpMM to its weights: each edge is the dot product of two rows of ``width``.
 
     The rows of the left operand are streamed once, those of the right one gathered.
     """
-    return (structure(pattern) + streamed(pattern.nnz) + gathered(pattern, width)
-            + streamed(pattern.rows * width, 2 * pattern.nnz * width))
+    return (structure(pattern) + streamed(pattern.nnz, itemsize=itemsize) + gathered(pattern, width, itemsize)
+            + streamed(pattern.rows * width, 2 * pattern.nnz * width, itemsize))
 
 
-def aggregation_work(pattern: Pattern, width: int, *, weighted: bool, backward: bool) -> Work:
-    """Forward SpMM and, with ``backward``, its gradients to x and (weighted) to the weights."""
-    work = spmm_work(pattern, width, weighted=weighted)
+def aggregation_work(pattern: Pattern, width: int, *, weighted: bool, backward: bool, itemsize: int = VALUE_BYTES) -> Work:
+    """Forward SpMM and, with ``backward``, its gradients to x and (weighted) to the weights. itemsize: bytes of a value."""
+    work = spmm_work(pattern, width, weighted=weighted, itemsize=itemsize)
     if backward:
-        work += spmm_work(pattern.transpose, width, weighted=weighted)
+        work += spmm_work(pattern.transpose, width, weighted=weighted, itemsize=itemsize)
         if weighted:
-            work += sddmm_work(pattern, width)
+            work += sddmm_work(pattern, width, itemsize)
     return work
 
 

@@ -50,10 +50,11 @@ def _list(kernels, plans) -> int:
     table = Table("structure", "size", "operator", "width", "threads", "fastest plan", "µs", "use",
                   title=f"{len(records)} measured problems in {plans.path}", title_justify="left")
     for record in records:
-        size = f"{record.rows:,} x {record.cols:,}, {record.nnz:,}"
+        problem = record.problem
+        size = f"{problem.rows:,} x {problem.cols:,}, {problem.nnz:,}"
         use = "yes" if plans.usable(record) else "another machine" if record.machine != plans.machine else "another version"
-        table.add_row(record.fingerprint[:8], size, record.kind, f"{record.features} x {record.itemsize} B",
-                      str(record.threads), describe(record.best), f"{record.seconds[0][1] * 1e6:,.1f}", use)
+        table.add_row(record.fingerprint[:8], size, problem.kind, f"{problem.features} x {problem.itemsize} B",
+                      str(problem.threads), describe(record.best), f"{record.seconds[0][1] * 1e6:,.1f}", use)
     console.print(table)
     console.print(f"constants of the cost model: {'measured on this machine' if plans.calibrated else 'defaults'}")
     return 0

@@ -17,7 +17,7 @@ from .graph import Graph
 from .plans import structure_fingerprint
 from .report import render
 from .statistics import GraphStatistics
-from .tunable import OPS, check_dtype, check_features, check_op, tasks_of
+from .tunable import check_dtype, check_features, check_op, tasks_of
 from .tune import problem_of_task
 
 
@@ -88,12 +88,9 @@ class Explanation:
 def explain_graph(graph: Graph, op: str = "sum", features: int = 64, *, dtype="float32",
                   backward: bool = False) -> Explanation:
     """``gsb.explain`` on a ``Graph``."""
-    if OPS[check_op(op)].reduce is None:
-        raise ValueError(f"{op!r} has one kernel and no plan: explain an aggregation, "
-                         f"{', '.join(name for name, of in OPS.items() if of.reduce)}")
     if not isinstance(features, int):
         raise ValueError(f"features must be one positive whole number, got {features!r}")
-    task = tasks_of(graph, (op,), check_features(features), check_dtype(dtype), backward)[-1]
+    task = tasks_of(graph, (check_op(op),), check_features(features), check_dtype(dtype), backward)[-1]
     problem = problem_of_task(task)
     choice = choose(problem, lambda: structure_fingerprint(task.graph))
     bound = compulsory_bytes(problem) * database().units["stream"] / problem.threads

@@ -37,8 +37,8 @@ class Form:
 
     @functools.cached_property
     def kind(self) -> str:
-        """What the planner tells forms apart by, since it decides what they move: ``"sum:column,edge"``."""
-        return f"{self.reduce}:{','.join(sorted(self.places))}"
+        """What the planner tells forms apart by, since it decides what they move: ``"sum:column,edge"``, ``"map:column,row"``."""
+        return f"{self.reduce or 'map'}:{','.join(sorted(self.places))}"
 
     def saved(self, needed: tuple[bool, ...]) -> frozenset[int]:
         """Operands that the backward pass reads where the operands marked in ``needed`` want gradients."""
@@ -90,7 +90,7 @@ def _gradient(of: Form, operand: int) -> Gradient | None:
         if of.ties != "even":
             cotangent = chosen(cotangent, extra("number", "number"), extra("chosen", "row"))
         else:
-            cotangent = cotangent * same(stored(of.message), extra("result", "row"))
+            cotangent = cotangent * same(_as_stored(of), extra("result", "row"))
     message = vjp(of.message, operand, cotangent)
     if message is None:
         return None
@@ -105,6 +105,11 @@ def _gradient(of: Form, operand: int) -> Gradient | None:
     derived = form(renumber(message, {old: new for new, old in enumerate(used)}), tuple(where),
                    None if place == "edge" else "sum")
     return Gradient(derived, transposed, tuple(sources[i] for i in used))
+
+
+def _as_stored(of: Form) -> Message:
+    """The message in the type of the result, which is that of operand 0."""
+    return of.message if of.message == arg(0) else stored(of.message)
 
 
 @functools.lru_cache(maxsize=None)
@@ -124,5 +129,5 @@ def ties_count(of: Form) -> tuple[Form, tuple]:
     """For max and min with even ties: the form that counts the messages equal to the result, and its sources."""
     used = operands_of(of.message)
     message = renumber(of.message, {old: new for new, old in enumerate(used)})
-    counted = same(stored(message), arg(len(used)))
+    counted = same(message if of.message == arg(0) else stored(message), arg(len(used)))
     return form(counted, (*(of.places[i] for i in used), "row"), "sum"), (*used, "result")

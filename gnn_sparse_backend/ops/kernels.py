@@ -6,9 +6,6 @@ from torch import Tensor
 
 from ..formats.row_groups import balanced_row_groups, equal_row_groups
 from ..planner.plan import Plan
-from ..planner.sddmm import plan_sddmm
-from . import devices
-from .cuda_plans import cuda_plan_of
 from .layout import compact, kernel_ready
 from .plans import plan_of
 
@@ -25,19 +22,9 @@ def aggregation_plan(graph, features: int, itemsize: int, kind: str = "sum:colum
     return plan_of(graph, kind, features, itemsize)
 
 
-def edge_map_plan(graph, features: int, itemsize: int) -> Plan:
-    """The plan of an edge map of so many features before they are summed, kept with the graph."""
-    threads = torch.get_num_threads()
-    key = ("edges", features, itemsize, threads)
-    plan = graph.plans.get(key)
-    if plan is None:
-        arch = devices.arch_of(graph.device)
-        if arch:
-            plan = cuda_plan_of(graph, arch, features)
-        else:
-            plan = plan_sddmm(*graph.shape, graph.num_edges, features, itemsize, threads)
-        graph.plans[key] = plan
-    return plan
+def edge_map_plan(graph, features: int, itemsize: int, kind: str = "map:column,row") -> Plan:
+    """The plan of an edge map of so many features before they are summed, kept with the graph; ``kind`` is that of its form."""
+    return plan_of(graph, kind, features, itemsize)
 
 
 def structure_arguments(graph, groups: int, balance: str = "nonzeros"):

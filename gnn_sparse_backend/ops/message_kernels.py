@@ -90,7 +90,7 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
     first = operands[0]
     if edges == 0 or call.features == 0 or call.spec.terms == 0:
         return first.new_zeros((edges, *call.dims))
-    plan = edge_map_plan(graph, call.features * call.spec.terms, first.itemsize)
+    plan = edge_map_plan(graph, call.features * call.spec.terms, first.itemsize, form.kind)
     structure, groups = graph, plan.groups
     if plan.longest_part:  # on a GPU; edges are the same in parts of rows
         parts = parts_of(graph, plan.longest_part)
@@ -132,12 +132,13 @@ def _edge_ids(graph, form: Form, wanted: bool) -> Tensor | None:
 
 
 def call_key(operands, places, graph, numbered: bool, extra) -> tuple:
-    """The shapes and types that a kernel depends on."""
+    """The shapes, types and strides that a kernel depends on."""
     parts: list = [numbered, extra, graph.indices.dtype]
     for x, place in zip(operands, places):
         if x is not None:
             parts.append(x.shape if place == "all" else x.shape[1:])
             parts.append(x.dtype)
+            parts.append(x.is_contiguous())
     return tuple(parts)
 
 
@@ -167,7 +168,8 @@ def _collapsed(form: Form, operands, reduced=()):
     padded = [(1,) * (len(dims) - len(s)) + s for s in shapes]
     kept = tuple(1 if gone else e for e, gone in zip(dims, reduced or (False,) * len(dims)))
     merged, kept_merged, *own = collapse((dims, kept, *padded)) if dims else ((1,),) * (2 + len(padded))
-    described = tuple(Operand(place, o, "int64" if x is None else type_name(x.dtype))
+    described = tuple(Operand(place, o, "int64") if x is None else
+                      Operand(place, o, type_name(x.dtype), not x.is_contiguous())
                       for place, o, x in zip(form.places, own, operands))
     return dims, kept, merged, kept_merged, described
 

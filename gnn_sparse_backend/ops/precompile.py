@@ -84,10 +84,6 @@ def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row
     if record is None and now >= deadline:
         row.state = "not reached"
         return row
-    if task.form.reduce is None:
-        task.runner()()
-        row.state = "compiled"
-        return row
     if record is None:
         compile_plans([task], now + _COMPILE_SHARE * (deadline - now))
         problem = problem_of_task(task)

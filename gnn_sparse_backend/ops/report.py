@@ -17,8 +17,7 @@ WIDTH = 140
 class Row:
     """One operator on one graph.
 
-    state: ``measured``; ``measured 3 of 5`` plans, where the budget ended; ``known`` from before; ``compiled``, where there
-    is no plan to choose; ``not reached``.
+    state: ``measured``; ``measured 3 of 5`` plans, where the budget ended; ``known`` from before; ``not reached``.
     plan: the fastest, None where none is known. seconds: of a call by it. rules: of a call by the rules' plan, where it
     was measured now. plans: how many were measured.
     """
@@ -47,7 +46,7 @@ class Report:
     @property
     def complete(self) -> bool:
         """Whether every plan of every operator was measured, now or before."""
-        return not self.interrupted and all(row.state in ("measured", "known", "compiled") for row in self.rows)
+        return not self.interrupted and all(row.state in ("measured", "known") for row in self.rows)
 
     def table(self) -> Table:
         result = Table(title_justify="left", title="Plans" + (" (interrupted)" if self.interrupted else ""))

@@ -24,8 +24,7 @@ OPS: dict[str, Form] = {
     "weighted_min": form(*_WEIGHTED, "min", "even"),
     "dot": form("mul(x0, x1)", ("row", "column")),
 }
-"""``weighted_*``: a number per edge times the features of its source. ``dot``: the dot product of both ends of each edge,
-which has one kernel and no plan to choose."""
+"""``weighted_*``: a number per edge times the features of its source. ``dot``: the dot product of both ends of each edge."""
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -76,7 +75,7 @@ class Task:
 
 
 def tasks_of(graph: Graph, ops: Iterable[str], features: Iterable[int], dtype: torch.dtype, backward: bool) -> list[Task]:
-    """Every operator at every width, and the gradient to the features of sources where ``backward``."""
+    """Every operator at every width, and of aggregations the gradient to the features of sources where ``backward``."""
     tasks = []
     for op in ops:
         for width in features:

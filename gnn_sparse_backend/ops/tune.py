@@ -25,13 +25,13 @@ def problem_of_task(task: Task):
     return problem_of(task.graph, task.kind, task.features, task.dtype.itemsize)
 
 
-def time_plans(task: Task, plans: Iterable[Plan], deadline: float,
-               clock: Callable[[], float] = time.perf_counter) -> dict[Plan, float]:
+def time_plans(task: Task, plans: Iterable[Plan], deadline: float, clock: Callable[[], float] = time.perf_counter,
+               rounds: int = MOST_ROUNDS) -> dict[Plan, float]:
     """Seconds of a call by plan, in the order given; those plans alone that could be started before the deadline, the first
     one always. Of a plan's samples the least counts, for a disturbance only adds.
 
-    All plans have a turn in each round, so that a disturbance falls on all of them; the first round comes after each has run
-    twice, and is never cut short.
+    All plans have a turn in each of at most so many rounds, so that a disturbance falls on all of them; the first round comes
+    after each has run twice, and is never cut short.
     KeyboardInterrupt goes through.
     """
     run = task.runner()
@@ -53,7 +53,7 @@ def time_plans(task: Task, plans: Iterable[Plan], deadline: float,
         sample(plan, 1)  # may compile, and touches memory for the first time
         calls[plan] = max(1, min(1000, int(SAMPLE_SECONDS / max(sample(plan, 1), 1e-9))))
         samples[plan] = []
-    for turn in range(MOST_ROUNDS):
+    for turn in range(rounds):
         for plan in active[turn % len(active):] + active[:turn % len(active)]:
             if turn and clock() >= deadline:
                 break
@@ -61,7 +61,9 @@ def time_plans(task: Task, plans: Iterable[Plan], deadline: float,
         if turn >= FEWEST_ROUNDS:
             fastest = min(min(samples[plan]) for plan in active)
             active = [plan for plan in active if min(samples[plan]) <= HOPELESS * fastest]
-        if len(active) == 1 or clock() >= deadline:
+            if len(active) == 1:
+                break
+        if clock() >= deadline:
             break
     return {plan: min(taken) for plan, taken in samples.items()}
 
@@ -77,20 +79,17 @@ def compile_plans(tasks: Iterable[Task], deadline: float, done: Callable[[], Non
         if task.graph.indices.dtype != torch.int32:
             continue
         problem = problem_of_task(task)
-        for plan in trials(problem) if task.form.reduce is not None else (None,):
-            static = None if plan is None else (plan.groups > 1, plan.prefetch, plan.reduction)
+        for plan in trials(problem):
+            static = plan.groups > 1, plan.prefetch, plan.reduction
             wanted.setdefault((task.op, task.direction, task.features, task.dtype, static), (task, plan))
 
-    def compile_one(task: Task, plan: Plan | None) -> None:
+    def compile_one(task: Task, plan: Plan) -> None:
         if clock() >= deadline:
             return
         edge = Graph.from_coo(torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64), (1, 1))
         small = Task(task.op, task.direction, edge, task.features, task.dtype)
-        if plan is None:
+        with planned(edge, task.kind, task.features, task.dtype.itemsize, plan):
             small.runner()()
-        else:
-            with planned(edge, task.kind, task.features, task.dtype.itemsize, plan):
-                small.runner()()
         done()
 
     with ThreadPoolExecutor(max_workers=max(1, torch.get_num_threads()), thread_name_prefix="gsb-compile") as pool:

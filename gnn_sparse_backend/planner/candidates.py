@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from .ahead import distance
 from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
 from .problem import Problem, operands_of_kind
-from .spmm import GROUPS_PER_THREAD, NARROW, PREFETCH_DISTANCE, SERIAL_WORK, plan_spmm
+from .sddmm import plan_sddmm
+from .spmm import BYTES_AHEAD, GROUPS_PER_THREAD, NARROW, SERIAL_WORK, plan_spmm
 
 # A parallel loop may pay from a quarter of the rules' limit on, and one thread up to four times it.
 _EITHER_WAY = 4
-FURTHER = 2 * PREFETCH_DISTANCE
 # Partitions pay for another pass over the result where each row of the dense operand is gathered so often.
 _REUSED_PER_PARTITION = 8
 _MOST_PARTITIONS = 8
@@ -19,7 +20,9 @@ _MOST_PARTITIONS = 8
 
 def rule_plan(problem: Problem) -> Plan:
     """The plan of the rules alone."""
-    gathered = operands_of_kind(problem.kind)[1]
+    reduce, gathered, _ = operands_of_kind(problem.kind)
+    if reduce == "map":
+        return plan_sddmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads)
     return plan_spmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads,
                      problem.longest, problem.reach if gathered else None)
 
@@ -28,29 +31,27 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
     """Plans that the cost model can tell apart, the rules' own first, without repetition.
 
     - One thread or groups of rows, where the work is near the limit of either.
-    - Gathers that run ahead, where the dense operand does not fit a core's own caches.
     - Reduction in lanes for narrow rows of sums.
     - Column partitions, where a neighbourhood's rows exceed the last-level cache and each is gathered many times.
     - Long rows whole, where the rules cut them.
+
+    Of an edge map the rules' plan alone: the model's constants are those of sums.
     """
     first = rule_plan(problem)
     found = {first: None}
     reduce, gathered, _ = operands_of_kind(problem.kind)
+    if reduce == "map":
+        return tuple(found)
     work = problem.nnz * problem.features + problem.rows
     if problem.threads > 1:
         if first.groups > 1 and work < _EITHER_WAY * SERIAL_WORK:
             found[replace(first, groups=1)] = None
         elif first.groups == 1 and work > SERIAL_WORK // _EITHER_WAY:
             found[replace(first, groups=min(problem.threads, max(problem.rows, 1)))] = None
-    if gathered and problem.table_bytes > private_cache_bytes():
-        for plan in list(found):
-            found[replace(plan, prefetch=0 if plan.prefetch else PREFETCH_DISTANCE)] = None
     if reduce in ("sum", "mean") and problem.features <= NARROW:
         for plan in list(found):
             other = "parallel" if plan.reduction == "sequential" else "sequential"
             found[replace(plan, reduction=other)] = None
-    if first.partitions > 1:
-        found[replace(first, partitions=1)] = None
     if first.partitions > 1:
         for partitions in (1, first.partitions // 2):
             found[replace(first, partitions=partitions)] = None
@@ -65,13 +66,15 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
 
 
 def trials(problem: Problem) -> tuple[Plan, ...]:
-    """``candidates``, and plans that only measuring tells from them: gathers that run further ahead, more groups, and groups
-    of equally many rows.
+    """``candidates``, and plans that only measuring tells from them: gathers that run ahead or not, more groups, and groups of
+    equally many rows.
     """
     found = dict.fromkeys(candidates(problem))
-    for plan in list(found):
-        if plan.prefetch and plan.partitions == 1:
-            found[replace(plan, prefetch=FURTHER)] = None
+    if operands_of_kind(problem.kind)[1] and problem.table_bytes > private_cache_bytes():
+        far = distance(problem.row_bytes, BYTES_AHEAD)
+        for plan in list(found):
+            for ahead in (0, far // 2, far, 2 * far) if plan.partitions == 1 else (0, far):
+                found[replace(plan, prefetch=ahead)] = None
     first = next(iter(found))
     if first.groups > 1:
         found[replace(first, balance="rows")] = None

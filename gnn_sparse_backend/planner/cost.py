@@ -22,8 +22,9 @@ LINE = 64
 _VECTOR_BYTES, _TILE_VECTORS = 32, 8
 # Additions in flight that keep the adders busy: four cycles each, two at a time.
 _CHAINS = 8
-# Share of the last-level cache that a call can count on finding as it left it.
-_HELD = 0.25
+# Share of the last-level cache that a call can count on finding as it left it, and of a core's own cache that rows of the dense
+# operand can count on: indices, results and what the hardware fetches ahead pass through it too.
+_HELD, _HELD_PRIVATE = 0.25, 0.5
 
 # Seconds for one of each, where this machine has not been measured (two cores of an AMD EPYC of 2021).
 DEFAULT_UNITS: Mapping[str, float] = {
@@ -107,10 +108,12 @@ def counts(problem: Problem, plan: Plan) -> dict[str, float]:
 
 def compulsory_bytes(problem: Problem) -> float:
     """Bytes that any plan moves: the structure, every row that some edge needs once, edge operands, the result."""
-    _, gathered, at_edges = operands_of_kind(problem.kind)
+    reduce, gathered, at_edges = operands_of_kind(problem.kind)
     structure = 4.0 * (problem.rows + 1 + problem.nnz)
+    # an edge map reads a row where an aggregation writes one, and writes a value for each edge at least
     values = (gathered * _touched(problem) + problem.rows) * problem.row_bytes
-    return structure + values + at_edges * problem.nnz * problem.itemsize
+    written = problem.nnz * problem.itemsize if reduce == "map" else 0
+    return structure + values + at_edges * problem.nnz * problem.itemsize + written
 
 
 class _Common(NamedTuple):
@@ -166,7 +169,7 @@ def _misses(problem: Problem, partitions: int) -> tuple[float, float]:
     first = _touched(problem)
     again = max(0.0, problem.nnz - first)
     far = _outside(problem) * (first + again * max(0.0, 1 - last_level_cache_bytes() / nearby))
-    private = 0.0
-    if problem.table_bytes > private_cache_bytes():
-        private = first + again * max(0.0, 1 - private_cache_bytes() / nearby)
+    private, held = 0.0, _HELD_PRIVATE * private_cache_bytes()
+    if problem.table_bytes > held:
+        private = first + again * max(0.0, 1 - held / nearby)
     return max(0.0, private - far) * gathered, far * gathered

@@ -1,6 +1,6 @@
 """Measured plans and the constants of the cost model, kept in one JSON file for the processes of a user.
 
-    cache_dir()/plans.json        {"format": 1, "machines": {name: {...}}, "records": [...]}
+    cache_dir()/plans.json        {"format": 2, "machines": {name: {...}}, "records": [...]}
     cache_dir()/plans.json.lock   held by the process that writes
 
 A process reads the file once, when it first asks. Writing is reading again, merging and renaming a new file into place,
@@ -32,10 +32,10 @@ from .cost import DEFAULT_UNITS
 from .machine import machine_name
 from .plan import Plan
 from .problem import Problem
-from .records import Record, units_from_json
+from .records import Record, key_of, units_from_json
 
 FILE_NAME = "plans.json"
-FORMAT = 1
+FORMAT = 2
 # Beyond so many the oldest records are dropped.
 MOST_RECORDS = 20_000
 
@@ -74,13 +74,19 @@ class PlanDatabase:
             self._read_once()
         if (problem.rows, problem.cols, problem.nnz) not in self._sizes:
             return None
-        return self._records.get((fingerprint(), problem.kind, problem.features, problem.itemsize, problem.threads))
+        return self._records.get(key_of(problem, fingerprint()))
 
     def add(self, problem: Problem, fingerprint: str, seconds: Mapping[Plan, float]) -> Record:
-        """Keep measured seconds by plan, in the file if it can be written. Returns the record."""
+        """Keep measured seconds by plan, in the file if it can be written, unless a record of more plans is there.
+
+        Returns the record that is kept.
+        """
         record = Record.of(problem, fingerprint, seconds, self.machine, self.versions, _now())
         with self._lock:
             self._read_once()
+            known = self._records.get(record.key)
+            if known is not None and not known.yields_to(record):
+                return known
             self._remember(record)
             self._write([record], None)
         return record
@@ -140,7 +146,7 @@ class PlanDatabase:
 
     def _remember(self, record: Record) -> None:
         self._records[record.key] = record
-        self._sizes.add((record.rows, record.cols, record.nnz))
+        self._sizes.add((record.problem.rows, record.problem.cols, record.problem.nnz))
 
     def _load(self, report: Callable[[str], None]) -> tuple[dict[str, dict[str, float]], list[Record]]:
         """(units by machine, records) of the file; what is wrong goes to ``report``."""
@@ -176,7 +182,11 @@ class PlanDatabase:
                 machines, records = self._load(_ignore)
                 if units is not None:
                     machines[self.machine] = units
-                kept = {_identity(record): record for record in [*records, *new]}
+                kept: dict[tuple, Record] = {}
+                for record in [*records, *new]:
+                    identity = _identity(record)
+                    if identity not in kept or kept[identity].yields_to(record):
+                        kept[identity] = record
                 newest = sorted(kept.values(), key=lambda record: record.created)[-MOST_RECORDS:]
                 _replace(self.path, {"format": FORMAT, "machines": machines,
                                      "records": [record.to_json() for record in newest]})

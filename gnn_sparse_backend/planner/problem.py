@@ -1,4 +1,4 @@
-"""What a plan is chosen for: an aggregation, by what of it costs time."""
+"""What a plan is chosen for: an aggregation or an edge map, by what of it costs time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _FEWEST_EQUAL = 4
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An aggregation over the rows of a sparse matrix.
+    """An aggregation over the rows of a sparse matrix, or an edge map.
 
-    kind: the reduction, and where each operand stands, as ``"sum:column,edge"``.
-    rows, cols, nnz: of the matrix. features: of a row of the result. itemsize: bytes of a value.
+    kind: the reduction (or ``map``), and where each operand stands, as ``"sum:column,edge"``.
+    rows, cols, nnz: of the matrix. features: of a row of the result, of an edge map before any are summed. itemsize: bytes of a value.
     threads: that the kernel may use.
     reach: columns that the non-zeros of a neighbourhood spread over (``reach_of``), at most ``cols``; 0 if not looked at.
     longest: non-zeros of the longest row, where it is long enough to matter (``longest_row``), else 0.

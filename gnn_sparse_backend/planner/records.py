@@ -24,13 +24,7 @@ class Record:
     machine: str
     versions: Mapping[str, str]
     fingerprint: str
-    kind: str
-    rows: int
-    cols: int
-    nnz: int
-    features: int
-    itemsize: int
-    threads: int
+    problem: Problem
     seconds: tuple[tuple[Plan, float], ...]
     created: str
 
@@ -41,11 +35,18 @@ class Record:
     @property
     def key(self) -> tuple:
         """What a record is found by, beside machine and versions."""
-        return self.fingerprint, self.kind, self.features, self.itemsize, self.threads
+        return key_of(self.problem, self.fingerprint)
+
+    def yields_to(self, other: Record) -> bool:
+        """Whether ``other``, newer and of the same key, takes its place: not where it measured fewer plans, as a run that was
+        cut short has.
+        """
+        return len(other.seconds) >= len(self.seconds)
 
     def to_json(self) -> dict:
         content = {field.name: getattr(self, field.name) for field in fields(self)}
         content["versions"] = dict(self.versions)
+        content["problem"] = asdict(self.problem)
         content["seconds"] = [{"plan": asdict(plan), "seconds": seconds} for plan, seconds in self.seconds]
         return content
 
@@ -54,19 +55,15 @@ class Record:
            versions: Mapping[str, str], created: str) -> Record:
         """A record of measured seconds by plan, of which there must be one."""
         ordered = tuple(sorted(seconds.items(), key=lambda pair: pair[1]))
-        return cls(machine, versions, fingerprint, problem.kind, problem.rows, problem.cols, problem.nnz,
-                   problem.features, problem.itemsize, problem.threads, ordered, created)
+        return cls(machine, versions, fingerprint, problem, ordered, created)
 
     @classmethod
     def from_json(cls, content: object) -> Record:
         """The record that ``to_json`` wrote. Raises ValueError that says what is wrong with ``content``."""
         expected = {field.name for field in fields(cls)}
         content = _fields("a record", content, expected)
-        for name in ("machine", "fingerprint", "kind", "created"):
-            if not isinstance(content[name], str):
-                raise ValueError(f"its {name} is {content[name]!r:.80}, not text")
-        for name in ("rows", "cols", "nnz", "features", "itemsize", "threads"):
-            _count(name, content[name], 0)
+        for name in ("machine", "fingerprint", "created"):
+            _text(name, content[name])
         versions = content["versions"]
         if not isinstance(versions, dict) or not all(isinstance(text, str) for text in versions.values()):
             raise ValueError(f"its versions are {versions!r:.80}")
@@ -78,13 +75,25 @@ class Record:
             seconds.append((_plan(pair["plan"]), _positive("seconds", pair["seconds"])))
         if seconds != sorted(seconds, key=lambda pair: pair[1]):
             raise ValueError("its plans are not in the order of their times")
-        return cls(**{**content, "seconds": tuple(seconds)})
+        return cls(**{**content, "problem": _problem(content["problem"]), "seconds": tuple(seconds)})
+
+
+def key_of(problem: Problem, fingerprint: str) -> tuple:
+    """What a record is found by: the sizes, the reach and the longest row follow from the structure of the fingerprint."""
+    return fingerprint, problem.kind, problem.features, problem.itemsize, problem.threads
 
 
 def units_from_json(content: object) -> dict[str, float]:
     """Units of the cost model. Raises ValueError that says what is wrong with ``content``."""
     content = _fields("the units of a machine", content, set(DEFAULT_UNITS))
     return {name: _positive(name, value, zero=True) for name, value in content.items()}
+
+
+def _problem(content: object) -> Problem:
+    content = _fields("its problem", content, {field.name for field in fields(Problem)})
+    for name, value in content.items():
+        _text(name, value) if name == "kind" else _count(name, value, 0)
+    return Problem(**content)
 
 
 def _plan(content: object) -> Plan:
@@ -103,6 +112,11 @@ def _fields(what: str, content: object, expected: set[str]) -> dict:
     if set(content) != expected:
         raise ValueError(f"{what} differs from what this version writes in {', '.join(sorted(set(content) ^ expected))}")
     return content
+
+
+def _text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise ValueError(f"its {name} is {value!r:.80}, not text")
 
 
 def _count(name: str, value: object, least: int) -> None:

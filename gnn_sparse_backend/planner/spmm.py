@@ -3,31 +3,28 @@
 Rules, each with the measurement behind it in docs/performance.md:
 
 - One thread where the work is less than a parallel region costs; else groups of rows of equal cost, taken dynamically.
-- Prefetch where the dense operand does not fit half of the last-level cache, its rows are a few cache lines, and each is
-  gathered a few times only. Elsewhere most gathers hit a cache, or the hardware streams along a long row by itself.
+- Gathers run ahead where what a neighbourhood gathers from exceeds a core's own caches. Of rows narrower than a cache line the
+  processor has enough under way by itself, unless they come from memory.
 - Lanes where features are few and rows are long. Short rows are independent chains of additions already: the processor
   has several of them under way.
 - Column partitions where each row of the dense operand is gathered many times, by rows that lie too far apart for a cache
   to keep it: as many as make the slice of a partition fit a share of the last-level cache, but not so many that the
   pieces of a row are as short as the loop around them.
-- Long rows in parts where one row is more than a task's share of all non-zeros.
+- Long rows in parts where one of them would keep a thread busy that has sixteen beside it.
 """
 
 from __future__ import annotations
 
-from .machine import last_level_cache_bytes
+from .ahead import distance
+from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
 
 # Below this many multiply-adds a parallel region costs more than it saves (about 10 microseconds of one core).
 SERIAL_WORK = 1 << 16
 # Groups per thread: enough that a slow core, or one heavy row, does not leave the others waiting.
 GROUPS_PER_THREAD = 16
-# Non-zeros to look ahead: a gather from memory takes about as long as so many from the cache.
-PREFETCH_DISTANCE = 8
-# Widest row worth a prefetch, in bytes.
-SHORT_ROW = 256
-# Gathers per row of the dense operand from which most of them hit a cache.
-REUSED = 16
+# Bytes of a cache line, and to fetch ahead: half of a first-level cache.
+LINE, BYTES_AHEAD = 64, 16 << 10
 # Widest row of features whose sums are cut into lanes, and the mean non-zeros of a row from which that pays.
 NARROW = 8
 LANES_PAY = 128
@@ -35,9 +32,10 @@ LANES_PAY = 128
 SLICES = 8
 PIECE = 6
 MOST_PARTITIONS = 64
-# A row with fewer non-zeros is never cut. Where one is cut, parts are this fraction of all non-zeros.
+# A row with fewer non-zeros is never cut. Where one holds a sixteenth of all, parts are a 64th.
 LONG_ROW = 1 << 14
 PARTS = 64
+UNBALANCED = PARTS // 16
 
 
 def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, threads: int, longest: int = 0,
@@ -49,14 +47,19 @@ def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, thre
     """
     row = features * itemsize
     longest_part = part_length(nnz, longest)
-    far = row <= SHORT_ROW and cols * row > last_level_cache_bytes() // 2 and nnz < REUSED * cols
     return Plan(
         group_count(nnz, rows, features, threads),
-        PREFETCH_DISTANCE if far else 0,
+        prefetch_distance(row, (reach or cols) * row),
         reduction="parallel" if features <= NARROW and nnz >= LANES_PAY * rows else "sequential",
         partitions=1 if reach is None or longest_part else partition_count(rows, nnz, reach * row),
         longest_part=longest_part,
     )
+
+
+def prefetch_distance(row: int, nearby: int) -> int:
+    """How far gathers of rows of so many bytes run ahead, from the bytes that a neighbourhood gathers from; 0 where they do not."""
+    enough = private_cache_bytes() if row >= LINE else last_level_cache_bytes() // 2
+    return distance(row, BYTES_AHEAD) if nearby > enough else 0
 
 
 def partition_count(rows: int, nnz: int, table: int) -> int:
@@ -74,7 +77,7 @@ def partition_count(rows: int, nnz: int, table: int) -> int:
 def part_length(nnz: int, longest: int) -> int:
     """How long the parts of long rows are; 0 where no row is worth cutting. The same for any number of threads."""
     share = nnz // PARTS
-    return max(share, LONG_ROW // PARTS) if longest >= LONG_ROW and longest > 2 * share else 0
+    return max(share, LONG_ROW // PARTS) if longest >= LONG_ROW and longest > UNBALANCED * share else 0
 
 
 def group_count(nnz: int, rows: int, width: int, threads: int) -> int:

@@ -10,7 +10,7 @@ from rich.console import Console
 from benchmarks import graphs, spmm, suite, summary
 from benchmarks.generators import power_law
 from benchmarks.graphs import BenchmarkGraph
-from benchmarks.peers import SciPy, TorchCSR, contenders
+from benchmarks.peers import SciPy, TorchCSR, contenders, half_contenders
 from benchmarks.problem import MODES, Mode, Operands, Problem
 from benchmarks.timing import Rules
 from operator_suites import check_a_wrong_answer_is_noticed, check_all_agree
@@ -58,6 +58,32 @@ def test_all_contenders_agree_with_float64(tiny, mode):
     check_all_agree(contenders(), tiny, Problem.of(tiny, mode, Operands.random(tiny, 7)))
 
 
+@pytest.mark.parametrize("mode", spmm.HALF_MODES, ids=lambda mode: mode.name)
+def test_half_types_are_rounded_and_no_worse(tiny, mode):
+    """Our answers agree with float64 to the rounding of messages and results, and a relative error of 2 % does not."""
+    problem = Problem.of(tiny, mode, Operands.random(tiny, 7))
+    ours, exact = half_contenders()[:2]
+    for contender in (ours, exact):
+        contender.prepare(tiny)
+        results = contender.bind(problem)()
+        assert {r.dtype for r in results} == {torch.bfloat16 if contender is ours else torch.float32}
+        assert problem.mismatch(results) is None
+    for at, name in enumerate(mode.results):
+        wrong = [r.detach().clone() for r in results]
+        wrong[at].view(-1)[wrong[at].abs().argmax()] *= 1.02
+        assert name in problem.mismatch(tuple(wrong))
+
+
+def test_the_command_compares_bfloat16_with_our_float32(command, tmp_path, monkeypatch):
+    recipe = graphs.Recipe("generated", lambda seed: power_law(60, 400, 2.0, 30, seed), 400)
+    monkeypatch.setitem(graphs.RECIPES, "pubmed", recipe)
+    asked = ("--dtype", "bfloat16", "--graphs", "pubmed", "--modes", "max forward", "--budget", "0.2", "--features")
+    assert command(spmm.main, *asked, 4) == 0 and command(spmm.main, *asked, 8, "--append") == 0
+    report = json.loads((tmp_path / "spmm_bfloat16.json").read_text())
+    assert [cell["features"] for cell in report["cells"]] == [4, 8] and report["summary"]["cells"] == 2
+    assert {"gsb", "gsb-float32"} <= set(report["cells"][0]["timings"])
+
+
 @pytest.mark.parametrize("result", range(3))
 def test_a_wrong_answer_is_noticed(tiny, result):
     problem = Problem.of(tiny, Mode(weighted=True, backward=True), Operands.random(tiny, 5))
@@ -80,6 +106,31 @@ def test_a_wrong_contender_is_named_and_never_the_best_peer(tiny, limits):
     assert "wrong" in cell["wrong"]["liar"] and "liar" not in cell["timings"]
     assert cell["best_peer"] == "scipy"
     assert suite.summarise([cell])["wrong"]
+
+
+def test_memory_that_is_not_there_is_asked_for_in_words(tiny, limits, monkeypatch):
+    """By our own call too: the results of a cell may exceed what there is."""
+    problem = Problem.of(tiny, Mode(weighted=True, backward=True), Operands.random(tiny, 4))
+    assert problem.result_bytes == 4 * (2 * 60 * 4 + 400)
+    monkeypatch.setattr(suite, "MEMORY_SHARE", 1e-12)
+    running = contenders()[:1]
+    running[0].prepare(tiny)
+    cell = suite.measure_cell(spmm.SUITE, problem, running, limits, HASTY)
+    assert cell["timings"] == {} and "the results would need 0.0 GiB" in cell["unable"]["gsb"]
+
+
+def test_a_peer_that_takes_long_is_called_once(tiny, limits, monkeypatch):
+    monkeypatch.setattr(suite, "LONG_CALL_S", 0.0)
+    running = [*contenders()[:1], SciPy()]
+    for contender in running:
+        contender.prepare(tiny)
+    problem = Problem.of(tiny, MODES[0], Operands.random(tiny, 4))
+    running[0].bind(problem)()
+    hasty = Rules(budget_s=0.01, min_rounds=3, max_rounds=5, sample_s=1e-6, hopeless=1.0)
+    cell = suite.measure_cell(spmm.SUITE, problem, running, limits, hasty)
+    slower, = {"gsb", "scipy"} - {min(cell["timings"], key=lambda name: cell["timings"][name]["first_call"])}
+    assert cell["timings"]["gsb"]["samples"] >= 2
+    assert slower == "gsb" or cell["timings"]["scipy"]["samples"] == 1
 
 
 def test_what_a_library_cannot_do_is_said(tiny, limits, monkeypatch):

@@ -72,6 +72,19 @@ def test_views_of_features(zoo, view, dtype, shape):
     assert_right(gsb.sddmm(graph, u, x), sddmm_oracle(structure, u, x), shape[-1])
 
 
+def test_a_kernel_of_contiguous_operands_is_not_taken_for_views():
+    """And strides of dimensions of extent 1, which say nothing, do not matter."""
+    graph = gsb.Graph.from_coo(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), (2, 2))
+    wide = torch.arange(12.0).view(2, 6)
+    for x in (wide[:, :3].contiguous(), wide[:, :3], wide[:, 1:4], wide.t()[:2, :2]):
+        torch.testing.assert_close(gsb.spmm(graph, x), torch.stack([x[0] + x[1], x[1]]))
+        torch.testing.assert_close(gsb.sddmm(graph, x, x), torch.stack([x[0] @ x[0], x[0] @ x[1], x[1] @ x[1]]))
+    one = gsb.Graph.from_coo(torch.tensor([0]), torch.tensor([0]), (1, 1))
+    for shape, strides in (((1, 3), (99, 1)), ((1, 1), (7, 5))):
+        x = torch.empty_strided(shape, strides).fill_(2.0)
+        assert x.is_contiguous() and torch.equal(gsb.spmm(one, x), x)
+
+
 @pytest.mark.parametrize("view", [name for name in VIEWS if name != "parameter"])
 @pytest.mark.parametrize("shape", [(), (1,), (3,)], ids=str)
 def test_views_of_weights(zoo, view, shape):

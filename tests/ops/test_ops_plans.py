@@ -146,7 +146,7 @@ def test_edge_maps_that_fetch_ahead(name, structure, monkeypatch):
     graph = STRUCTURES[structure]().graph
     found = []
     for distance in (0, 5):
-        monkeypatch.setattr(kernels, "plan_sddmm", lambda *about, d=distance: Plan(2, d))
+        monkeypatch.setattr(plans, "plan_for", lambda *about, d=distance: Plan(2, d))
         graph.plans.clear()
         torch.manual_seed(0)
         found.append(step(name, graph, OPERATORS[name].operands(graph)))

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse
+import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend import cli
 from gnn_sparse_backend.commands.files import FileError, load_graph
-from gnn_sparse_backend.ops.plans import problem_of, structure_fingerprint
+from gnn_sparse_backend.ops.plans import plan_of, problem_of, structure_fingerprint
 from gnn_sparse_backend.planner.database import PlanDatabase, database
 from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.planner.plot import buckets
@@ -102,7 +103,20 @@ def test_explain_shows_measured_times(plans, graph):
     assert gsb.explain(graph, features=16, backward=True).choice.source != "measured"
 
 
-@pytest.mark.parametrize("op, features, message", [("som", 16, "'som'"), ("dot", 16, "one kernel"), ("sum", 0, "0"),
+def test_edge_maps_are_explained_by_their_rules_and_measured_plans(plans, graph):
+    explanation = gsb.explain(graph, "dot", 16)
+    assert explanation.choice.source == "rules" and "dot of 16 features" in str(explanation)
+    plans.add(problem_of(graph, "map:column,row", 16, 4), structure_fingerprint(graph), {Plan(3, 2): 1e-6})
+    assert gsb.explain(graph, "dot", 16).plan == Plan(3, 2)
+    x, y = torch.randn(900, 16), torch.randn(800, 16)
+    found = gsb.sddmm(graph, x, y)
+    assert plan_of(graph, "map:column,row", 16, 4) == Plan(3, 2), "the measured plan is the one that runs"
+    rows = torch.repeat_interleave(torch.arange(900), graph.in_degrees.long())
+    expected = (x[rows] * y[graph.indices.long()]).sum(1)
+    torch.testing.assert_close(found[graph.edge_ids.long()], expected)
+
+
+@pytest.mark.parametrize("op, features, message", [("som", 16, "'som'"), ("sum", 0, "0"),
                                                    ("sum", (16, 32), "one positive")])
 def test_explain_refuses(op, features, message, graph, plans):
     with pytest.raises(ValueError, match=message):
@@ -142,7 +156,7 @@ def test_the_commands_in_turn(cache, tmp_path, distinct, capsys, monkeypatch):
     assert cli.main(["cache", "verify"]) == 0
     assert "all good" in capsys.readouterr().out
     content = json.loads((cache / "plans.json").read_text())
-    content["records"][1]["threads"] = -1
+    content["records"][1]["problem"]["threads"] = -1
     (cache / "plans.json").write_text(json.dumps(content))
     assert cli.main(["cache", "verify"]) == 1
     out = capsys.readouterr().out

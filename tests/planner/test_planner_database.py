@@ -62,10 +62,21 @@ def test_a_structure_is_read_only_where_one_of_its_size_is_known(path):
 
 def test_measuring_again_replaces(path):
     database = open_(path)
-    database.add(PROBLEM, "f", SECONDS)
     database.add(PROBLEM, "f", {Plan(8): 1e-6})
-    assert find(open_(path)).seconds == ((Plan(8), 1e-6),)
+    slower = {plan: 2 * seconds for plan, seconds in SECONDS.items()}
+    for seconds in (SECONDS, slower):
+        assert database.add(PROBLEM, "f", seconds).best == Plan(1)
+        assert dict(find(open_(path)).seconds) == seconds
     assert len(database.records()) == 1
+
+
+def test_what_was_cut_short_does_not_replace_more(path):
+    first, second = open_(path), open_(path)
+    assert find(first) is None and find(second) is None  # both have read the file
+    first.add(PROBLEM, "f", SECONDS)
+    assert first.add(PROBLEM, "f", {Plan(8): 1e-6}).best == Plan(1)
+    second.add(PROBLEM, "f", {Plan(8): 1e-6})  # which does not know of the other's
+    assert find(first).best == Plan(1) and find(open_(path)).best == Plan(1)
 
 
 @pytest.mark.parametrize("other", [{"machine": "there"}, {"versions": {"package": "2"}}])
@@ -118,7 +129,7 @@ def _damage(record, name):
     elif name == "plan balance":
         record["seconds"][0]["plan"]["balance"] = "luck"
     elif name == "text":
-        record["features"] = "64"
+        record["problem"]["features"] = "64"
     elif name == "missing":
         del record["fingerprint"]
 

@@ -58,7 +58,8 @@ def test_only_what_is_refused_is_given_up():
 @pytest.fixture
 def cache(monkeypatch):
     monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: 32 << 20)
-    monkeypatch.setattr(sddmm, "private_cache_bytes", lambda: 512 << 10)
+    for module in (spmm, sddmm):
+        monkeypatch.setattr(module, "private_cache_bytes", lambda: 512 << 10)
 
 
 def planned(rows=233_000, nnz=23_000_000, features=32, threads=2, longest=0, reach=233_000):
@@ -91,6 +92,8 @@ def test_the_order_of_additions_is_the_same_for_any_number_of_threads(rows, nnz)
         assert len(plans) == 1
 
 
-def test_edge_maps_fetch_as_many_bytes_ahead(cache):
-    ahead = [sddmm.plan_sddmm(50_000, 50_000, 10**6, f, 4, 2).prefetch for f in (1, 32, 128, 512, 4096)]
-    assert ahead == [0, 16, 16, 4, 2]
+def test_gathers_run_as_many_bytes_ahead(cache):
+    widths = 1, 32, 128, 512, 4096
+    assert [sddmm.plan_sddmm(50_000, 50_000, 10**6, f, 4, 2).prefetch for f in widths] == [0, 16, 16, 4, 2]
+    assert [planned(50_000, 10**6, f, reach=None).prefetch for f in widths] == [0, 16, 16, 8, 2]
+    assert [planned(50_000, 10**6, f, reach=3_000).prefetch for f in widths] == [0, 0, 16, 8, 2], "neighbours stay in the cache"

@@ -88,6 +88,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
         D = p.buffer("D", (G, I), spec.index_dtype)
     X = [edges.buffer(f"X{which}", operand) for which, operand in enumerate(spec.operands)]
     C = p.buffer("C", (G, I, K), spec.dtype)
+    copied = spec.message.op == "arg" and spec.operands[spec.message.parts[0]].dtype == spec.dtype
     kept = {what: p.buffer(what.capitalize(), (G, I, K), spec.index_dtype) for what in spec.chosen}
 
     def load(which: int, g, i, j, feature: Expr) -> Expr:
@@ -109,7 +110,8 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
             Total[k] = Total[k] + term
             return
         # compared as it would be stored: frameworks store messages
-        term = cast(accumulator, cast(spec.dtype, term))
+        if not copied:
+            term = cast(accumulator, cast(spec.dtype, term))
         if not at:
             Total[k] = _extreme(spec, Total[k], term)
             return

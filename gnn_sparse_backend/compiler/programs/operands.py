@@ -26,11 +26,14 @@ class Operand:
         buffer: the number of the edge).
     dims: for each feature dimension its extent, or 1 where the operand is the same along it.
     dtype: of its buffer.
+    strided: rows may lie further apart than they are long, where it stands at rows or columns. Where they may not, an address
+        is a shift or nothing instead of a multiplication by a number that is known at run time.
     """
 
     at: str
     dims: tuple[int, ...]
     dtype: str
+    strided: bool = True
 
     @property
     def width(self) -> int:
@@ -75,7 +78,7 @@ class Edges:
         if operand.at == "number":
             return None
         axes = (*self.axes(operand.at), self.features(operand.width))
-        return self.p.buffer(name, axes, operand.dtype, strided=operand.at in ("row", "column"))
+        return self.p.buffer(name, axes, operand.dtype, strided=operand.strided and operand.at in ("row", "column"))
 
     def at(self, place: str, g, i, j) -> tuple:
         """Indices into ``axes(place)`` of the edge that the iterators g, i, j visit."""
