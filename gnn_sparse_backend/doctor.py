@@ -140,6 +140,7 @@ def _cuda() -> list[Finding]:
     group = "cuda"
     try:
         from .compiler.target.cuda import nvcc_path, nvrtc_available
+        from .compiler.target.cuda_runtime import DRIVER, INSTALL, RUNTIME, find_library, missing_for_cuda
     except ImportError:
         return []  # the cpu group has the reason
     nvcc = nvcc_path()
@@ -151,14 +152,16 @@ def _cuda() -> list[Finding]:
     if nvrtc_available():
         findings.append(Finding(group, "nvrtc", OK, f"cuda-bindings {_version('cuda-bindings')}"))
     else:
-        findings.append(Finding(group, "nvrtc", ABSENT, "not installed: pip install cuda-bindings nvidia-cuda-nvrtc"))
-    for name, library, without in (("driver", "libcuda.so.1", "no GPU can be used"), ("runtime", "libcudart.so.13", "TVM's CUDA runtime needs it")):
-        try:
-            found = ctypes.CDLL(library)
-        except OSError:
+        findings.append(Finding(group, "nvrtc", ABSENT, f"not installed: {INSTALL}"))
+    for name, library, without in (("driver", DRIVER, "no GPU can be used"), ("runtime", RUNTIME, f"TVM's CUDA runtime needs it: {INSTALL}")):
+        found = find_library(library)
+        if found is None:
             findings.append(Finding(group, name, ABSENT, f"{library} not found: {without}"))
         else:
             findings.append(Finding(group, name, OK, f"{library}{_driver_version(found) if name == 'driver' else ''}"))
+    missing = missing_for_cuda()
+    ready = "kernels are compiled and run" if not missing else "operands must be on the CPU; missing: " + "; ".join(missing)
+    findings.append(Finding(group, "kernels", ABSENT if missing else OK, ready))
     return findings
 
 

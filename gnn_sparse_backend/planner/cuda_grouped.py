@@ -55,7 +55,7 @@ def tiles_kernel(spec: GroupedSpec, arch: str) -> Kernel:
     """The kernel of a grouped product on Tensor Cores; the block of accumulators is a panel of whole tiles."""
     program = grouped_tiles(TilesSpec(spec.in_features, spec.out_features, spec.block // ROWS, spec.gathered, spec.dtype,
                                       spec.index_dtype))
-    return cuda_kernels.build(program, CudaTeams(LANES, teams(LANES), ("mma",)), arch)
+    return cuda_kernels.build(program, CudaTeams(LANES, teams(LANES), mma=("mma",)), arch)
 
 
 def _kernel(make, spec: GroupedSpec, arch: str, itemsize: int) -> Kernel:

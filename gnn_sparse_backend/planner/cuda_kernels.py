@@ -37,13 +37,16 @@ def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
     if plan.longest_part and not_supported(Plan(plan.groups, longest_part=plan.longest_part), spec):
         plan = replace(plan, longest_part=0)
     if plan.reduction == "parallel" and spec.reduce not in ("sum", "mean"):
-        plan = replace(plan, reduction="sequential")
+        plan = replace(plan, reduction="sequential", lanes=0)
     return plan
 
 
 @functools.lru_cache(maxsize=None)
 def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an aggregation, a team for each row; ``plan`` as `supported` leaves it."""
+    if plan.reduction == "parallel":
+        program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((spec.features,),))
+        return build(program, CudaTeams(plan.lanes, teams(plan.lanes), across=("edges_tile_0",)), plan.arch)
     of = shares(spec.features, STORED[spec.dtype])
     widths = passes(spec.features, of)
     program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", tuple((width,) for width in widths))

@@ -7,6 +7,8 @@ Rules, none of which has been measured on a GPU yet:
 - Features go to lanes in vectors of 16 bytes where the width divides (vector loads; Huang et al., section 4.2). Teams are
   as many lanes as that takes, so that a warp has several narrow rows under way (GE-SpMM's coarsening, Huang et al., SC
   2020, turned round), and 32 at most: of a wider row each lane has several vectors.
+- Rows of few features and enough non-zeros are summed by lanes that walk along the non-zeros side by side (parallel
+  reduction, ibid., section 3.1): a whole warp, or an eighth of one where rows are shorter than that.
 - Sums over a width (SDDMM, scores of attention) are shared out the same way and added up by shuffles.
 """
 
@@ -34,14 +36,18 @@ LANES_PAY = 8
 
 @dataclass(frozen=True)
 class CudaPlan(Plan):
-    """A plan whose kernels are for a GPU. arch: its compute architecture, "sm_90"."""
+    """A plan whose kernels are for a GPU.
+
+    arch: its compute architecture, "sm_90". lanes: that share the non-zeros of a row where the reduction is parallel.
+    """
 
     balance: str = "teams"
     arch: str = ""
+    lanes: int = 0
 
     def __post_init__(self):
         super().__post_init__()
-        object.__setattr__(self, "_hash", hash((self._hash, self.arch)))
+        object.__setattr__(self, "_hash", hash((self._hash, self.arch, self.lanes)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -52,8 +58,11 @@ def plan_cuda(arch: str, rows: int, nnz: int = 0, features: int = 0, longest_par
 
     longest_part: as in a plan. summed: sums of ``features`` over the edges may go in lanes over the edges.
     """
-    parallel = summed and 0 < features <= NARROW and nnz >= LANES_PAY * max(rows, 1)
-    return CudaPlan(max(rows, 1), reduction="parallel" if parallel else "sequential", longest_part=longest_part, arch=arch)
+    mean = nnz // max(rows, 1)
+    if not summed or not 0 < features <= NARROW or mean < LANES_PAY:
+        return CudaPlan(max(rows, 1), longest_part=longest_part, arch=arch)
+    lanes = WARP if mean >= WARP else LANES_PAY
+    return CudaPlan(max(rows, 1), reduction="parallel", longest_part=longest_part, arch=arch, lanes=lanes)
 
 
 def part_length(longest: int) -> int:

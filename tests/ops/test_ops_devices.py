@@ -7,7 +7,7 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.target import BuildError, cuda_runtime
 from gnn_sparse_backend.ops import devices
-from gnn_sparse_backend.planner.cuda_plan import LONG_ROW, PART, plan_cuda, shares
+from gnn_sparse_backend.planner.cuda_plan import LANES_PAY, LONG_ROW, PART, WARP, plan_cuda, shares
 from tests.ops.operators import OPERATORS, step
 from tests.ops.serial_gpu import serial_gpu  # noqa: F401
 
@@ -59,6 +59,21 @@ def test_widths(width, serial_gpu):
     u = torch.randn(9, width, dtype=torch.float64)
     scores = gsb.sddmm(graph, u, x)
     torch.testing.assert_close(scores[graph.edge_numbers.long()], (u[row] * x[graph.indices.long()]).sum(1), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("mean", [LANES_PAY, WARP])
+def test_rows_of_few_features_are_summed_across_lanes(width, mean, serial_gpu):
+    """Rows of no non-zeros, of fewer than there are lanes, of exactly as many, and of more."""
+    lengths = torch.tensor([0, 1, mean, 3 * mean + 5, 2 * mean])
+    row = torch.repeat_interleave(torch.arange(5), lengths)
+    graph = gsb.Graph.from_coo(row, torch.arange(row.numel()) % 11, (5, 11))
+    x, weight = torch.randn(11, width, dtype=torch.float64), torch.randn(row.numel(), dtype=torch.float64)
+    plan = plan_cuda("", 5, graph.num_edges, width, summed=True)
+    assert plan.reduction == "parallel" and plan.lanes == mean
+    terms = weight[:, None] * x[torch.arange(row.numel()) % 11]
+    expected = torch.zeros(5, width, dtype=torch.float64).index_add(0, row, terms)
+    torch.testing.assert_close(gsb.spmm(graph, x, weight), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
@@ -113,7 +128,7 @@ def test_the_other_devices_are_refused_in_words():
 
 
 def test_what_cuda_lacks_is_named(monkeypatch):
-    monkeypatch.setattr(cuda_runtime, "_library", lambda name: None)
+    monkeypatch.setattr(cuda_runtime, "find_library", lambda name: None)
     monkeypatch.setattr(cuda_runtime, "nvcc_path", lambda: None)
     monkeypatch.setattr(cuda_runtime, "nvrtc_available", lambda: False)
     with pytest.raises(BuildError, match="libcuda.so.1.*libcudart.so.13.*NVRTC.*gsb doctor.*operands on the CPU work"):

@@ -15,12 +15,14 @@ from ..coordinate.program import Iteration, Program, walk_iterations
 from ..lower.nest import block_name, plan_nest
 from ..position.function import PositionFunction
 from .cpu import decompose_reductions
-from .primitives import vectorize
+from .primitives.across import sum_across_lanes
 from .primitives.bind import bind_teams
 from .primitives.loops import bind_loop, set_loop_kind
 from .primitives.mma import multiply_fragments
 
 WARP = 32
+LANE_REDUCTIONS = "gsb.lane_reductions"
+"""Attribute of a function: how many reductions among lanes it has, at least."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,14 @@ class CudaTeams:
 
     Axes called ``<axis>_lane`` have as many elements as there are lanes. Those called ``<axis>_part`` become vectors, and
     those called ``<axis>_turn`` are unrolled, so that what a lane keeps of a shared axis stays in registers.
+    across: reductions over a run-time number of elements that the lanes share (`primitives.across`).
     mma: iterations that are one instruction of the Tensor Cores each (`primitives.mma`).
     fuse: all iterations share one launch (`loops.horizontal`).
     """
 
     lanes: int = WARP
     teams: int = 4
+    across: tuple[str, ...] = ()
     mma: tuple[str, ...] = ()
     fuse: bool = False
 
@@ -61,6 +65,10 @@ class CudaTeams:
         for it in stage2.program.iterations:
             stage2 = bind_teams(stage2, it, self.lanes, self.teams)
         stage2 = decompose_reductions(stage2, keep=among_lanes)
+        for name in self.across:
+            stage2 = sum_across_lanes(stage2, stage2.program.iteration(name), self.lanes)
         for name in self.mma:
             stage2 = multiply_fragments(stage2, stage2.program.iteration(name))
-        return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))
+        count = len(among_lanes) + sum(len(stage2.program.iteration(name).body) for name in self.across)
+        function = stage2.function.with_attr("global_symbol", stage2.name)
+        return stage2.with_function(function.with_attr(LANE_REDUCTIONS, count) if count else function)

@@ -28,8 +28,9 @@ _CALLBACK = "tvm_callback_cuda_compile"
 _callback_lock = threading.Lock()
 
 # No fast-math: it flushes denormals to zero and approximates division and square root. TVM's own compile callback turns it on.
-# ptxas by itself spills a register or two of a kernel where that lets one more block run beside it: level 3 of 10 does not.
-_COMMON_FLAGS = ("-std=c++17", "--ptxas-options=-v", "--ptxas-options=--register-usage-level=3")
+# ptxas by itself spills a register or two of some kernels where that lets one more block run beside the others: hardly so at level 10,
+# which is also TVM's.
+_COMMON_FLAGS = ("-std=c++17", "--ptxas-options=-v", "--ptxas-options=--register-usage-level=10")
 
 
 @dataclass(frozen=True)
@@ -84,17 +85,27 @@ def cuda_source(module: tvm.runtime.Module | object) -> str:
 def own_compile_callback(arch: str) -> Iterator[None]:
     """While open, TVM compiles CUDA source by `compile_cuda`: where the machine has a GPU it does so within a build.
 
-    TVM's own callback, which uses fast-math, is put back afterwards, so that other users of TVM in this process keep it.
+    TVM's own callback, which uses fast-math, is put back afterwards, so that other users of TVM in this process keep it. A
+    BuildError comes out as it was raised, and not as what TVM makes of it on the way.
     """
     with _callback_lock:
         original = tvm_ffi.get_global_func(_CALLBACK)
+        failed: list[BuildError] = []
 
         def compile_source(source: str) -> bytes:
-            return compile_cuda(str(source), arch, "cubin", "nvcc" if nvcc_path() else "nvrtc").code
+            try:
+                return compile_cuda(str(source), arch, "cubin", default_compiler()).code
+            except BuildError as error:
+                failed.append(error)
+                raise
 
         tvm_ffi.register_global_func(_CALLBACK, compile_source, override=True)
         try:
             yield
+        except Exception:
+            if failed:
+                raise failed[0] from None
+            raise
         finally:
             tvm_ffi.register_global_func(_CALLBACK, original, override=True)
 
@@ -113,6 +124,14 @@ def nvrtc_available() -> bool:
     """Whether NVRTC can be used: the ``cuda-bindings`` package is installed."""
     # find_spec of a dotted name imports its parent, which may be missing
     return importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.bindings") is not None
+
+
+def default_compiler() -> str:
+    """The compiler of CUDA source: NVRTC where it is installed, which needs no toolkit, else nvcc; ``GSB_CUDA_COMPILER`` chooses."""
+    chosen = os.environ.get("GSB_CUDA_COMPILER") or ("nvrtc" if nvrtc_available() else "nvcc")
+    if chosen not in COMPILERS:
+        raise ValueError(f"GSB_CUDA_COMPILER must be one of {', '.join(COMPILERS)}, got {chosen!r}")
+    return chosen
 
 
 def compile_cuda(source: str, arch: str, format: str = "cubin", compiler: str = "nvcc") -> CudaBinary:
@@ -184,7 +203,7 @@ def _nvcc(source: str, arch: str, format: str, kernel: str) -> tuple[bytes, str]
 
 def _nvrtc(source: str, arch: str, format: str, kernel: str) -> tuple[bytes, str]:
     if not nvrtc_available():
-        raise BuildError(kernel, "NVRTC is not installed: pip install cuda-bindings nvidia-cuda-nvrtc", source)
+        raise BuildError(kernel, "NVRTC is not installed: pip install 'gnn-sparse-backend[cuda]' (cuda-bindings, nvidia-cuda-nvrtc)", source)
     from cuda.bindings import nvrtc
 
     def check(result: tuple, what: str) -> object:
@@ -216,9 +235,18 @@ def _nvrtc(source: str, arch: str, format: str, kernel: str) -> tuple[bytes, str
         nvrtc.nvrtcDestroyProgram(program)
 
 
+def in_wheels(pattern: str) -> list[Path]:
+    """Paths in NVIDIA's wheels, which share the namespace ``nvidia``: those of CUDA 13 are below nvidia/cu13."""
+    spec = importlib.util.find_spec("nvidia")
+    roots = [] if spec is None or spec.submodule_search_locations is None else list(spec.submodule_search_locations)
+    return [path for root in roots for path in sorted(Path(root).glob(pattern))]
+
+
 def _include_folders() -> list[str]:
-    """The toolkit's header folders, for NVRTC, which brings none of its own: TVM's source includes <cuda/std/cstdint>."""
-    roots = [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)] + [Path("/usr/local/cuda")]
+    """Header folders for NVRTC, which brings none of its own: TVM's source includes <cuda/std/cstdint>. Those of the wheels of
+    CUDA 13 first, which go with the NVRTC beside them, then the toolkit's."""
+    roots = in_wheels("cu13") + [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    roots.append(Path("/usr/local/cuda"))
     folders = [folder for root in roots for folder in (root / "include", root / "include" / "cccl") if folder.is_dir()]
     return [str(folder) for folder in folders]
 

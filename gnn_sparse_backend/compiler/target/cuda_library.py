@@ -13,7 +13,7 @@ import tvm
 from tvm import tirx
 
 from .build import LINKERS, as_module, build_jit, function_names
-from .cuda import cuda_source, nvcc_path, nvrtc_available
+from .cuda import cuda_source, default_compiler, nvcc_path
 from .description import Target
 from .errors import BuildError
 
@@ -30,8 +30,11 @@ def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, ou
     if linker is None:
         raise BuildError(name, "no linker (ld, gcc or cc) on PATH, which a CUDA kernel needs to be kept in a file", module.script())
     compiled = build_jit(module, target).module
+    source = cuda_source(compiled)
+    for body in module.functions.values():
+        check_lane_reductions(name, body, source)
     out_dir = Path(out_dir)
-    (out_dir / "kernel.cu").write_text(cuda_source(compiled), encoding="utf-8")
+    (out_dir / "kernel.cu").write_text(source, encoding="utf-8")
     path = out_dir / f"{name}.so"
 
     def link(file: str, objects: list[str]) -> None:
@@ -43,6 +46,17 @@ def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, ou
     return path
 
 
+def check_lane_reductions(name: str, function: tirx.PrimFunc, source: str) -> None:
+    """Raise BuildError unless the source has all reductions among lanes that the function says it has.
+
+    Where TVM does not recognise one it leaves an addition that each lane does for itself, without a word.
+    """
+    wanted = int(function.attrs["gsb.lane_reductions"]) if function.attrs and "gsb.lane_reductions" in function.attrs else 0
+    found = source.count("__activemask()")
+    if found < wanted:
+        raise BuildError(name, f"TVM made {found} reductions among lanes of {wanted}", source)
+
+
 def cuda_key(target: Target) -> str:
     """The key of a cuda target with the version of the compiler outside of this environment that makes its machine code."""
     return f"{target.key}-{cuda_compiler()}"
@@ -50,8 +64,8 @@ def cuda_key(target: Target) -> str:
 
 @functools.lru_cache(maxsize=None)
 def cuda_compiler() -> str:
-    """Name and version of the compiler of CUDA source on this machine: NVRTC where it is installed, else nvcc."""
-    if nvrtc_available():
+    """Name and version of the compiler of CUDA source on this machine."""
+    if default_compiler() == "nvrtc":
         return f"nvrtc-{importlib.metadata.version('cuda-bindings')}"
     nvcc = nvcc_path()
     if nvcc is None:
@@ -60,4 +74,4 @@ def cuda_compiler() -> str:
     return f"nvcc-{next((word for word in lines if word.startswith('V')), 'unknown')}"
 
 
-__all__ = ["build_cuda_shared", "cuda_compiler", "cuda_key"]
+__all__ = ["build_cuda_shared", "check_lane_reductions", "cuda_compiler", "cuda_key"]

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
 from pathlib import Path
 
 import tvm
 import tvm_ffi
 
-from .cuda import nvcc_path, nvrtc_available
+from .cuda import in_wheels, nvcc_path, nvrtc_available
 from .errors import BuildError
 
 RUNTIME = "libcudart.so.13"
@@ -26,9 +25,9 @@ INSTALL = "pip install 'gnn-sparse-backend[cuda]'"
 def missing_for_cuda() -> list[str]:
     """What keeps CUDA kernels from being compiled and run in this process, in words, most basic first; empty if nothing does."""
     missing = []
-    if _library(DRIVER) is None:
+    if find_library(DRIVER) is None:
         missing.append(f"{DRIVER}, NVIDIA's driver, is not on this machine; install the driver, version 580 or later")
-    if _library(RUNTIME) is None:
+    if find_library(RUNTIME) is None:
         missing.append(f"{RUNTIME}, the runtime of CUDA 13 that TVM is linked against, is not found; {INSTALL} "
                        "brings it, beside a PyTorch for CUDA 12 too")  # fmt: skip
     if not missing and not load_runtime():
@@ -49,7 +48,7 @@ def load_runtime() -> bool:
     """Load TVM's CUDA runtime if it is not loaded yet; whether it is now."""
     if _loaded():
         return True
-    if _library(RUNTIME) is None:
+    if find_library(RUNTIME) is None:
         return False
     try:
         ctypes.CDLL(str(_tvm_library()))
@@ -75,9 +74,9 @@ def _tvm_library() -> Path:
 
 
 @functools.lru_cache(maxsize=None)
-def _library(name: str) -> ctypes.CDLL | None:
+def find_library(name: str) -> ctypes.CDLL | None:
     """A shared library, where the dynamic linker finds it or in one of NVIDIA's wheels; kept loaded."""
-    for path in (name, *_in_wheels(name)):
+    for path in (name, *in_wheels(f"*/lib/{name}")):
         try:
             return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         except OSError:
@@ -85,11 +84,4 @@ def _library(name: str) -> ctypes.CDLL | None:
     return None
 
 
-def _in_wheels(name: str) -> list[Path]:
-    """Files of this name in the packages of the namespace ``nvidia``: of CUDA 13 in nvidia/cu13/lib, before in nvidia/*/lib."""
-    spec = importlib.util.find_spec("nvidia")
-    roots = [] if spec is None or spec.submodule_search_locations is None else list(spec.submodule_search_locations)
-    return [path for root in roots for path in sorted(Path(root).glob(f"*/lib/{name}"))]
-
-
-__all__ = ["DRIVER", "INSTALL", "RUNTIME", "load_runtime", "missing_for_cuda", "require_cuda"]
+__all__ = ["DRIVER", "INSTALL", "RUNTIME", "find_library", "load_runtime", "missing_for_cuda", "require_cuda"]

@@ -1,0 +1,152 @@
+"""Sum the elements of a run-time number across the threads of a team: parallel reduction, for rows of few features."""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from ...coordinate.axes import StageIError
+from ...coordinate.program import Iteration
+from ...position.function import PositionFunction
+from .lanes import refuses
+from .loops import bound_loop, rewrite_loop
+
+
+def sum_across_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) -> PositionFunction:
+    """Let `lanes` threads (threadIdx.x) walk along the elements of the reduction `iteration` side by side, and add up theirs.
+
+    A row of few features keeps few threads busy; neighbouring elements of its sparse row lie side by side in memory
+    (parallel reduction: Huang et al., section 3.1). The threads' sums are added up by shuffles, in halves: the order
+    depends on the number of elements alone.
+
+        for j in range(n):                        for l in threads(32): P[l] = 0
+            with block("sum"):                    for turn in range(ceil(n / 32)):
+                S[0] += x[vj]              ->         for l in threads(32):
+                                                          if turn * 32 + l < n: P[l] += x[turn * 32 + l]
+                                                  for l in threads(32):
+                                                      with block("sum_across"): init R = 0; R += P[vl]
+                                                  S[0] += R
+
+    Last of all primitives: it parts the loop from the block. Preconditions, each refused with a StageIError: lanes are a
+    power of two from 2 to 32; what `lanes.refuses` names.
+    """
+    where = f"sum_across_lanes: iteration {iteration.name!r}"
+    if lanes not in (2, 4, 8, 16, 32):
+        raise StageIError(f"{where}: {lanes} lanes are not a power of two from 2 to 32, the threads of a warp")
+    reason = refuses(stage2.program, iteration)
+    if reason:
+        raise StageIError(f"{where} {reason}")
+    widths = {it.name: it.axes[0].length for it in iteration.body}
+    return rewrite_loop(stage2, iteration.name, 0, lambda loop: _Across(loop, widths, lanes).statement())
+
+
+class _Across:
+    """The statements that take the place of the loop. widths: of the iterations in its block, by name."""
+
+    def __init__(self, loop, widths: dict[str, int], lanes: int):
+        self.loop, self.lanes = loop, lanes
+        self.block = loop.body.block
+        self.at = self.block.iter_vars[0].var
+        self.sums = [self._sum(b, widths[b.name_hint]) for b in _blocks(self.block.body) if b.name_hint in widths]
+        if len(self.sums) != len(widths):
+            raise StageIError(f"sum_across_lanes: block {self.block.name_hint!r} has not the form of its iteration")
+
+    def _sum(self, block, width: int):
+        store = block.body
+        if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
+            raise StageIError(f"sum_across_lanes: block {block.name_hint!r} is not one addition")
+        name, dtype = store.buffer.name, store.buffer.ty.dtype
+        partial = tirx.decl_buffer([_int(self.lanes), _int(width)], dtype, name=f"{name}_lanes", scope="local", layout=None)
+        # one for each feature: TVM takes two reductions into one buffer for none
+        totals = [tirx.decl_buffer([_int(1)], dtype, name=f"{name}_total_{k}", scope="local", layout=None) for k in range(width)]
+        return block.iter_vars[0].var, store, partial, totals, width
+
+    def statement(self):
+        parts = [*(self._zero(one) for one in self.sums), self._turns()]
+        for one in self.sums:
+            parts += [self._across(one), self._add(one)]
+        buffers = [buffer for _, _, partial, totals, _ in self.sums for buffer in (partial, *totals)]
+        block = s_tir.SBlock([], [], [], f"{self.block.name_hint}_lanes", tirx.SeqStmt(parts), None, buffers)
+        return s_tir.SBlockRealize([], True, block)
+
+    def _zero(self, one):
+        _, store, partial, _, width = one
+        zero = tirx.FloatImm(str(store.buffer.ty.dtype), 0.0)
+        return self._threads(lambda lane: _unrolled(width, lambda k: tirx.BufferStore(partial, zero, [lane, k])))
+
+    def _turns(self):
+        turn = tirx.Var("turn", "int64")
+
+        def body(lane):
+            element = turn * _int(self.lanes) + lane
+            terms = [_unrolled(one[4], lambda k, one=one: self._term(one, element, lane, k)) for one in self.sums]
+            return tirx.IfThenElse(element < self.loop.extent, _sequence(terms), None)
+
+        count = tirx.floordiv(self.loop.extent + _int(self.lanes - 1), _int(self.lanes))
+        return tirx.For(turn, _int(0), count, tirx.ForKind.SERIAL, self._threads(body))
+
+    def _term(self, one, element, lane, k):
+        feature, store, partial, _, _ = one
+        term = _substitute(store.value.b, {self.at: element, feature: k})
+        return tirx.BufferStore(partial, tirx.Add(partial[lane, k], term), [lane, k])
+
+    def _across(self, one):
+        _, store, partial, totals, width = one
+
+        def reduction(k):
+            total, first = totals[k.value], _int(0)
+            def block(lane):
+                v = tirx.IterVar(tvm.ir.Range(_int(0), _int(self.lanes)), tirx.Var("vl", "int64"), tirx.IterVar.CommReduce)
+                zero = tirx.BufferStore(total, tirx.FloatImm(str(store.buffer.ty.dtype), 0.0), [first])
+                body = tirx.BufferStore(total, tirx.Add(total[first], partial[v.var, k]), [first])
+                reads = [tirx.BufferRegion(partial, [_point(v.var), _point(k)])]
+                writes = [tirx.BufferRegion(total, [_point(first)])]
+                name = f"{self.block.name_hint}_across_{store.buffer.name}_{k.value}"
+                return s_tir.SBlockRealize([lane], True, s_tir.SBlock([v], reads, writes, name, body, zero))
+
+            return self._threads(block)
+
+        return _sequence([reduction(_int(k)) for k in range(width)])
+
+    def _add(self, one):
+        feature, store, _, totals, width = one
+
+        def add(k):
+            indices = [_substitute(i, {feature: k}) for i in store.indices]
+            return tirx.BufferStore(store.buffer, tirx.Add(_substitute(store.value.a, {feature: k}), totals[k.value][_int(0)]), indices)
+
+        return _unrolled(width, add)
+
+    def _threads(self, body):
+        lane = tirx.Var("lane", "int64")
+        return bound_loop(lane, _int(self.lanes), body(lane), "threadIdx.x")
+
+
+def _int(value: int):
+    return tirx.IntImm("int64", value)
+
+
+def _point(at):
+    return tvm.ir.Range.from_min_extent(at, _int(1))
+
+
+def _unrolled(width: int, statement):
+    return _sequence([statement(_int(k)) for k in range(width)])
+
+
+def _sequence(statements):
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
+
+
+def _substitute(node, values: dict):
+    return tvm_ffi.structural_mutate(node, [(tvm.ir.Var, lambda var, mutator: values.get(var, var))])
+
+
+def _blocks(body) -> list:
+    found: list = []
+    tvm_ffi.structural_walk(body, (s_tir.SBlock, found.append), order="post")
+    return found
+
+
+__all__ = ["sum_across_lanes"]
