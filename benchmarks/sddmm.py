@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks import suite
+from benchmarks import gpu, suite
 from benchmarks.sddmm_peers import contenders
 from benchmarks.sddmm_problem import MODES, Operands, Problem, work
 from benchmarks.suite import Suite
@@ -19,7 +19,9 @@ SUITE = Suite("sddmm", __doc__.splitlines()[0], (32, 64, 128, 256, 512), MODES, 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See ``suite.main``."""
-    return suite.main(SUITE, argv)
+    parser = gpu.device_parser()
+    chosen, rest = parser.parse_known_args(argv)
+    return gpu.main("sddmm", rest) if chosen.device == "cuda" else suite.main(SUITE, rest, parents=[parser])
 
 
 if __name__ == "__main__":

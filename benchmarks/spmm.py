@@ -7,13 +7,12 @@ tables show every contender in every cell. ``--dtype bfloat16`` compares with ou
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
-from benchmarks import suite
+from benchmarks import gpu, suite
 from benchmarks.peers import contenders, half_contenders
 from benchmarks.problem import MODES, Operands, Problem
 from benchmarks.suite import Suite
@@ -35,9 +34,11 @@ HALF_SUITE = _suite("spmm_bfloat16", HALF_MODES, half_contenders)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See ``suite.main``."""
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = gpu.device_parser()
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of all values")
     chosen, rest = parser.parse_known_args(argv)
+    if chosen.device == "cuda":
+        return gpu.main("spmm", rest)
     return suite.main(HALF_SUITE if chosen.dtype == "bfloat16" else SUITE, rest, parents=[parser])
 
 
