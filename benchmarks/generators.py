@@ -84,6 +84,7 @@ def _distinct_edges(degrees: np.ndarray, bounds: np.ndarray, locality: float, so
         else:
             columns = low + (rng.random(len(rows)) * (high - low)).astype(np.int64)
         columns = np.clip(columns, low, high - 1)
-        keys = np.sort(np.concatenate((keys, rows * nodes + columns)))
+        # two sorted runs, which a stable sort merges
+        keys = np.sort(np.concatenate((keys, np.sort(rows * nodes + columns))), kind="stable")
         keys = keys[np.concatenate(([True], keys[1:] != keys[:-1]))]
     raise ValueError("could not place all edges without duplicates: lower max_degree, nnz or locality")

@@ -22,27 +22,28 @@ LINE = 64
 _VECTOR_BYTES, _TILE_VECTORS = 32, 8
 # Additions in flight that keep the adders busy: four cycles each, two at a time.
 _CHAINS = 8
-# Share of the last-level cache that a call can count on finding as it left it, and of a core's own cache that rows of the dense
-# operand can count on: indices, results and what the hardware fetches ahead pass through it too.
-_HELD, _HELD_PRIVATE = 0.25, 0.5
+# Share of the last-level cache that a call can count on finding as it left it, and of any cache that rows of the dense operand can
+# count on: indices, results and what is fetched ahead pass through it too, and others share the last level.
+_HELD, _HELD_BY_ROWS = 0.25, 0.5
 
-# Seconds for one of each, where this machine has not been measured (two cores of an AMD EPYC of 2021).
+# Seconds for one of each, where this machine has not been measured (two cores of an AMD EPYC of 2021, between two runs of
+# ``calibrate``).
 DEFAULT_UNITS: Mapping[str, float] = {
-    "start": 4e-6,
-    "group": 2.4e-7,
-    "row": 4e-9,
-    "edge": 3e-10,
-    "vector": 3.5e-10,
-    "chain": 6e-10,
-    "fold": 1.2e-9,
-    "near": 1.5e-9,
-    "near_ahead": 1.5e-9,
-    "far": 1.5e-8,
-    "far_ahead": 1e-8,
-    "next": 5e-9,
-    "next_ahead": 4.5e-9,
-    "ahead": 4e-10,
-    "stream": 5e-11,
+    "start": 5e-6,
+    "group": 4e-7,
+    "row": 5e-9,
+    "edge": 1e-10,
+    "vector": 4e-10,
+    "chain": 4.2e-10,
+    "fold": 4e-10,
+    "near": 1.3e-9,
+    "near_ahead": 1.3e-9,
+    "far": 1.1e-8,
+    "far_ahead": 9e-9,
+    "next": 5.5e-9,
+    "next_ahead": 4.2e-9,
+    "ahead": 4.2e-10,
+    "stream": 2.2e-11,
 }
 """
 start: a parallel region. group: a row group handed to a thread. row: a row and the loop around it. edge: a non-zero and its
@@ -168,8 +169,8 @@ def _misses(problem: Problem, partitions: int) -> tuple[float, float]:
         return 0.0, 0.0
     first = _touched(problem)
     again = max(0.0, problem.nnz - first)
-    far = _outside(problem) * (first + again * max(0.0, 1 - last_level_cache_bytes() / nearby))
-    private, held = 0.0, _HELD_PRIVATE * private_cache_bytes()
+    far = _outside(problem) * (first + again * max(0.0, 1 - _HELD_BY_ROWS * last_level_cache_bytes() / nearby))
+    private, held = 0.0, _HELD_BY_ROWS * private_cache_bytes()
     if problem.table_bytes > held:
         private = first + again * max(0.0, 1 - held / nearby)
     return max(0.0, private - far) * gathered, far * gathered

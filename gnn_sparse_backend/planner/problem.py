@@ -51,11 +51,11 @@ class Problem:
         return self.cols * self.row_bytes
 
     def rounded(self) -> Problem:
-        """The same with sizes to four significant bits, the longest row to two and the reach, an estimate, to one: problems
-        about as large share what was worked out for one.
+        """The same with sizes to four significant bits, the longest row and the reach, an estimate, to two: problems about as large
+        share what was worked out for one.
         """
         return Problem(self.kind, _rounded(self.rows), _rounded(self.cols), _rounded(self.nnz), self.features,
-                       self.itemsize, self.threads, _rounded(self.reach, 1), _rounded(self.longest, 2))
+                       self.itemsize, self.threads, _rounded(self.reach, 2), _rounded(self.longest, 2))
 
     def on(self, threads: int) -> Problem:
         return replace(self, threads=threads)
