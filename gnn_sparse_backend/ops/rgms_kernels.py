@@ -16,6 +16,7 @@ from ..compiler.programs.rgms import RgmsSpec
 from ..planner.rgms import (RelationCounts, column_tile_of, cost_per_pair, order_of, panel_pairs, part_limit, rgms_kernel,
                             row_task_count, sum_by_columns)
 from . import devices
+from .cuda_rgms import order_on_gpu, run_pair_products
 from .form import form
 from .graph import Graph
 from .grouped_kernels import run_grouped_mm, run_grouped_sum
@@ -50,11 +51,13 @@ def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: boo
         return x.new_zeros((rows, blocks * out_features))
     counts = _counts(rel, transposed)
     if order is None:
-        on_gpu = devices.arch_of(x.device)
-        order = "transform" if on_gpu else order_of(counts, in_features, out_features, blocks, x.itemsize)
+        arch = devices.arch_of(x.device)
+        order = order_on_gpu(rel, transposed, x, w) if arch else order_of(counts, in_features, out_features, blocks, x.itemsize)
     if order == "fused":
         return _fused(rel, side, counts, x, w, a, mean)
     weight = _edge_weight(rel, a, mean, wide_type(x.dtype))
+    if order == "tiles":
+        return _summed(side.pairs_of_rows, run_pair_products(side, x, w[:, 0], weight, devices.arch_of(x.device)), None)
     if order == "transform":
         other = rel.side(not transposed)
         products = _grouped(other, x, w, other.pairs.row)

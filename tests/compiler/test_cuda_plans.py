@@ -30,13 +30,14 @@ from gnn_sparse_backend.compiler.programs.grouped import GroupedSpec
 from gnn_sparse_backend.compiler.programs.grouped_tiles import TilesSpec, grouped_tiles
 from gnn_sparse_backend.compiler.programs.message import parse
 from gnn_sparse_backend.compiler.programs.operands import Operand
+from gnn_sparse_backend.compiler.programs.rgms_tiles import RgmsTilesSpec
 from gnn_sparse_backend.compiler.programs.sums import Output, SumsSpec
 from gnn_sparse_backend.compiler.schedule.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.schedule.primitives.mma import multiply_fragments
 from gnn_sparse_backend.compiler.target import BuildError, build_jit, build_shared, cuda_target
 from gnn_sparse_backend.compiler.target.cuda import compile_cuda, cuda_source, nvcc_path
 from gnn_sparse_backend.compiler.target.cuda_library import build_cuda_shared, check_lane_reductions
-from gnn_sparse_backend.planner import cuda_grouped, cuda_kernels
+from gnn_sparse_backend.planner import cuda_grouped, cuda_kernels, cuda_rgms
 from gnn_sparse_backend.planner.cuda_plan import CudaPlan
 
 ARCHITECTURES = ("sm_80", "sm_90")
@@ -87,6 +88,7 @@ KERNELS = {
     "grouped_sum": lambda arch: cuda_grouped.sum_kernel(GroupedSpec(64, 64, 4, 0, (True, False)), arch),
     "tiles_float16": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 32, 0, (True, False), "float16"), arch),
     "tiles_tf32": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 16, 0, (True, False), "float32"), arch),
+    "rgms_float16": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(64, 64, 2, True, "float16"), arch),
 }
 SHUFFLES = ("sddmm_heads_bfloat16", "attention", "attention_gradient", "attention_gradient_heads", "spmm_2_across_lanes")
 # Bytes: what ptxas puts aside by its own choice, far below the 255 registers that a thread may have. The scores of eight heads, and
@@ -108,19 +110,33 @@ def source_of(name: str, arch: str) -> str:
 
         patch.setattr(cuda_kernels, "build", build)
         # not kept: what is built here is no kernel
-        for function in (f for module in (cuda_kernels, cuda_grouped) for f in vars(module).values() if hasattr(f, "__wrapped__")):
-            patch.setattr(cuda_kernels if hasattr(cuda_kernels, function.__name__) else cuda_grouped, function.__name__, function.__wrapped__)
+        for module in (cuda_kernels, cuda_grouped, cuda_rgms):
+            for name_of, function in list(vars(module).items()):
+                if hasattr(function, "__wrapped__"):
+                    patch.setattr(module, name_of, function.__wrapped__)
         KERNELS[name](arch)
         return texts[0]
 
 
-@pytest.mark.parametrize("name", sorted(KERNELS))
+@pytest.mark.parametrize("name", sorted(set(KERNELS) - {"rgms_float16"}))
 def test_threads_exchange_by_shuffles_alone(name):
     kernel = source_of(name, "sm_80").split('extern "C"')[-1]
     assert "blockIdx.x" in kernel
     for word in ("__shared__", "__syncthreads", "atomicAdd("):
         assert word not in kernel
     assert ("__shfl_" in kernel) == (name in SHUFFLES)
+
+
+def test_sums_of_pairs_are_complete_before_they_are_multiplied():
+    """One barrier, which all threads of the block meet, between the last store to shared memory and the first load."""
+    kernel = source_of("rgms_float16", "sm_80").split('extern "C"')[-1]
+    assert kernel.count("__shared__") == kernel.count("__syncthreads();") == 1
+    before, after = kernel.split("__syncthreads();")
+    assert before.count("{") - before.count("}") == 1  # in no loop and under no condition, but in the function
+    stored, loaded = "*(half2*)(Sums_ptr", "= *(half2*)(Sums_ptr"
+    assert stored in before and loaded not in before
+    assert after.count(stored) == after.count(loaded) > 0
+    assert "threadIdx.y" not in kernel  # a team is a block
 
 
 @pytest.mark.parametrize("name, load", [("spmm_128", "float4*)(X0_ptr"), ("spmm_602", "float2*)(X0_ptr"), ("tiles_float16", "half2*)(A_ptr")])
@@ -135,12 +151,13 @@ def test_machine_code_without_spills(name, arch):
     binary = compile_cuda(source_of(name, arch), arch)
     assert binary.code
     for kernel in binary.statistics:
-        assert max(kernel.spill_stores, kernel.spill_loads) <= SPILLED.get(name, 0) and kernel.shared == 0, kernel
+        assert max(kernel.spill_stores, kernel.spill_loads) <= SPILLED.get(name, 0), kernel
+        assert kernel.shared <= (8 << 10 if name == "rgms_float16" else 0), kernel
         assert kernel.registers <= 128, kernel  # four blocks of 128 threads on every multiprocessor
 
 
 @needs_nvcc
-@pytest.mark.parametrize("name, instruction", [("tiles_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("tiles_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32")])
+@pytest.mark.parametrize("name, instruction", [("rgms_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("tiles_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("tiles_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32")])
 def test_products_use_tensor_cores(name, instruction):
     ptx = compile_cuda(source_of(name, "sm_80"), "sm_80", "ptx").code.decode()
     assert f"mma.sync.aligned.{instruction}" in ptx

@@ -64,6 +64,53 @@ def refuses(in_features: int, out_features: int, dtype: str) -> str | None:
     return None
 
 
+class Fragments:
+    """Writes the part of a program that multiplies panels of rows by matrices, fragment by fragment.
+
+    left(row, column): an element of the rows of the panel. right(column, place): of the transposed matrix.
+    store(row, column, value): where an element of the product goes; row is below `spec.rows`.
+    """
+
+    def __init__(self, p: ProgramBuilder, spec: TilesSpec):
+        self.p, self.spec, self.q = p, spec, SIDE_BY_SIDE[spec.dtype]
+        self.lane, self.pair = p.dense_fixed("W_lane", LANES), p.dense_fixed("Q_part", self.q)
+        self.two = self.pair if self.q == 2 else p.dense_fixed("T_part", 2)
+        self.step = p.dense_fixed("S_turn", spec.in_features // spec.step)
+        self.tile = p.dense_fixed("M_turn", spec.tiles)
+        self.four, self.half = p.dense_fixed("R_turn", 4), p.dense_fixed("H_turn", 2)
+        self.extents = tuple(p.dense_fixed(name, extent) for name, extent in zip("MNK", (ROWS, COLUMNS, spec.step)))
+        self.column = p.dense_fixed("B", spec.out_features // COLUMNS)
+
+    def product(self, left, right, store, where=None) -> None:
+        """where(row): the condition that the panel has such a row, for what is stored."""
+        p, spec, q = self.p, self.spec, self.q
+        AF = p.local("AF", (self.lane, self.step, self.tile, self.four, self.pair), spec.dtype)
+        with p.iterate("load_a", (self.step, self.tile, self.four, self.lane, self.pair), "SSSSS",
+                       ("sa", "ma", "ra", "la", "qa")) as (s, m, r, lane, e):  # fmt: skip
+            column = s * spec.step + (r // 2) * (4 * q) + (lane % 4) * q + e
+            AF[lane, s, m, r, e] = left(m * ROWS + lane // 4 + (r % 2) * 8, column)
+        with p.iterate("columns", (self.column,), "S", ("b",)) as (b,):
+            CF = p.local("CF", (self.lane, self.tile, self.four), "float32")
+            with p.iterate("clear", (self.tile, self.four, self.lane), "SSS", ("mz", "rz", "lz")) as (m, r, lane):
+                CF[lane, m, r] = 0.0
+            with p.iterate("steps", (self.step,), "R", ("s",)) as (s,):
+                BF = p.local("BF", (self.lane, self.half, self.pair), spec.dtype)
+                with p.iterate("load_b", (self.half, self.lane, self.pair), "SSS", ("rb", "lb", "qb")) as (r, lane, e):
+                    place = s * spec.step + r * (4 * q) + (lane % 4) * q + e
+                    BF[lane, r, e] = right(b * COLUMNS + lane // 4, place)
+                with p.iterate("tiles", (self.tile,), "S", ("mt",)) as (mt,):
+                    with p.iterate("mma", self.extents, "SSR", ("m", "n", "k")) as (m, n, k):
+                        a = AF[(m % 8) * 4 + (k % (4 * q)) // q, s, mt, m // 8 + 2 * (k // (4 * q)), k % q]
+                        b_ = BF[n * 4 + (k % (4 * q)) // q, k // (4 * q), k % q]
+                        at = ((m % 8) * 4 + n // 2, mt, (m // 8) * 2 + n % 2)
+                        CF[at] = CF[at] + cast("float32", a) * cast("float32", b_)
+            with p.iterate("store", (self.tile, self.half, self.lane, self.two), "SSSS", ("mo", "ho", "lo", "eo")) as (m, h, lane, e):
+                row = m * ROWS + lane // 4 + h * 8
+                if where is not None:
+                    p.where(where(row))
+                store(row, b * COLUMNS + (lane % 4) * 2 + e, cast(spec.dtype, CF[lane, m, h * 2 + e]))
+
+
 def grouped_tiles(spec: TilesSpec) -> Program:
     """C[n] = A[n] W[r]^T for all rows n of each relation r, accumulated in float32.
 
@@ -74,7 +121,6 @@ def grouped_tiles(spec: TilesSpec) -> Program:
     reason = refuses(spec.in_features, spec.out_features, spec.dtype)
     if reason:
         raise StageIError(f"grouped_tiles: {reason}")
-    q = SIDE_BY_SIDE[spec.dtype]
     p = ProgramBuilder("grouped_tiles")
     num_groups, panels, relations, rows_a, rows_c = p.sizes("num_groups", "num_panels", "relations", "rows_a", "rows_c")
     positions = p.size("positions") if any(spec.gathered) else None
@@ -88,42 +134,18 @@ def grouped_tiles(spec: TilesSpec) -> Program:
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype)
     W = p.buffer("W", (p.dense_fixed("NW", relations), FO, FI), spec.dtype)
     C = p.buffer("C", (p.dense_fixed("NC", rows_c), FO), spec.dtype)
-    Lane, Pair = p.dense_fixed("W_lane", LANES), p.dense_fixed("Q_part", q)
-    Two = Pair if q == 2 else p.dense_fixed("T_part", 2)
-    Step = p.dense_fixed("S_turn", spec.in_features // spec.step)
-    Tile = p.dense_fixed("M_turn", spec.tiles)
-    Four, Half = p.dense_fixed("R_turn", 4), p.dense_fixed("H_turn", 2)
-    M, N, K = (p.dense_fixed(name, extent) for name, extent in zip("MNK", (ROWS, COLUMNS, spec.step)))
-    Column = p.dense_fixed("B", spec.out_features // COLUMNS)
+    fragments = Fragments(p, spec)
     with p.iterate("panels", (G, P), "SS") as (g, panel):
-        AF = p.local("AF", (Lane, Step, Tile, Four, Pair), spec.dtype)
 
         def row(which: int, at):
             position = minimum(Start[g, panel] + at, Stop[g, panel] - 1)
             return position if rows[which] is None else rows[which][position]
 
-        with p.iterate("load_a", (Step, Tile, Four, Lane, Pair), "SSSSS", ("sa", "ma", "ra", "la", "qa")) as (s, m, r, lane, e):
-            column = s * spec.step + (r // 2) * (4 * q) + (lane % 4) * q + e
-            AF[lane, s, m, r, e] = A[row(0, m * ROWS + lane // 4 + (r % 2) * 8), column]
-        with p.iterate("columns", (Column,), "S", ("b",)) as (b,):
-            CF = p.local("CF", (Lane, Tile, Four), "float32")
-            with p.iterate("clear", (Tile, Four, Lane), "SSS", ("mz", "rz", "lz")) as (m, r, lane):
-                CF[lane, m, r] = 0.0
-            with p.iterate("steps", (Step,), "R", ("s",)) as (s,):
-                BF = p.local("BF", (Lane, Half, Pair), spec.dtype)
-                with p.iterate("load_b", (Half, Lane, Pair), "SSS", ("rb", "lb", "qb")) as (r, lane, e):
-                    place = s * spec.step + r * (4 * q) + (lane % 4) * q + e
-                    BF[lane, r, e] = W[Relation[g, panel], b * COLUMNS + lane // 4, place]
-                with p.iterate("tiles", (Tile,), "S", ("mt",)) as (mt,):
-                    with p.iterate("mma", (M, N, K), "SSR", ("m", "n", "k")) as (m, n, k):
-                        left = AF[(m % 8) * 4 + (k % (4 * q)) // q, s, mt, m // 8 + 2 * (k // (4 * q)), k % q]
-                        right = BF[n * 4 + (k % (4 * q)) // q, k // (4 * q), k % q]
-                        at = ((m % 8) * 4 + n // 2, mt, (m // 8) * 2 + n % 2)
-                        CF[at] = CF[at] + cast("float32", left) * cast("float32", right)
-            with p.iterate("store", (Tile, Half, Lane, Two), "SSSS", ("mo", "ho", "lo", "eo")) as (m, h, lane, e):
-                value = cast(spec.dtype, CF[lane, m, h * 2 + e])
-                C[row(1, m * ROWS + lane // 4 + h * 8), b * COLUMNS + (lane % 4) * 2 + e] = value
+        def store(at, column, value) -> None:
+            C[row(1, at), column] = value
+
+        fragments.product(lambda at, column: A[row(0, at), column], lambda column, place: W[Relation[g, panel], column, place], store)
     return p.finish()
 
 
-__all__ = ["COLUMNS", "LANES", "ROWS", "TilesSpec", "grouped_tiles", "refuses"]
+__all__ = ["COLUMNS", "LANES", "ROWS", "Fragments", "TilesSpec", "grouped_tiles", "refuses"]

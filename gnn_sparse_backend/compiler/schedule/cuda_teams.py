@@ -2,7 +2,8 @@
 
 What a program does for a row stays one sequential program. Loops over the lanes of a shared axis (`transform.share`) are
 the threads of the team; a reduction over lanes is a reduction among threads, by shuffles, whose result every lane has;
-everything else is computed by all lanes alike. As a team is part of one warp, no barrier is needed.
+everything else is computed by all lanes alike. As a team is part of one warp, no barrier is needed, but where lanes pass values
+on through shared memory.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from dataclasses import dataclass, replace
 
 from tvm import tirx
 
-from ..coordinate.program import Iteration, Program, walk_iterations
-from ..lower.nest import block_name, plan_nest
+from ..coordinate.axes import StageIError
+from ..coordinate.program import Program, walk_iterations
 from ..position.function import PositionFunction
 from .cpu import decompose_reductions
 from .primitives.across import sum_across_lanes
 from .primitives.bind import bind_teams
 from .primitives.loops import bind_loop, set_loop_kind
 from .primitives.mma import multiply_fragments
+from .primitives.stack import in_shared_memory
 
 WARP = 32
 LANE_REDUCTIONS = "gsb.lane_reductions"
@@ -32,6 +34,7 @@ class CudaTeams:
     Axes called ``<axis>_lane`` have as many elements as there are lanes. Those called ``<axis>_part`` become vectors, and
     those called ``<axis>_turn`` are unrolled, so that what a lane keeps of a shared axis stays in registers.
     across: reductions over a run-time number of elements that the lanes share (`primitives.across`).
+    shared: local buffers through which the lanes of a team pass values on; then a block has one team.
     mma: iterations that are one instruction of the Tensor Cores each (`primitives.mma`).
     fuse: all iterations share one launch (`loops.horizontal`).
     """
@@ -39,6 +42,7 @@ class CudaTeams:
     lanes: int = WARP
     teams: int = 4
     across: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
     mma: tuple[str, ...] = ()
     fuse: bool = False
 
@@ -64,6 +68,10 @@ class CudaTeams:
                     stage2 = set_loop_kind(stage2, it.name, tirx.ForKind.UNROLLED, level)
         for it in stage2.program.iterations:
             stage2 = bind_teams(stage2, it, self.lanes, self.teams)
+        if self.shared:
+            if self.teams != 1:
+                raise StageIError(f"CudaTeams: {self.teams} teams of a block would wait for each other at {self.shared}")
+            stage2 = in_shared_memory(stage2, self.shared)
         stage2 = decompose_reductions(stage2, keep=among_lanes)
         for name in self.across:
             stage2 = sum_across_lanes(stage2, stage2.program.iteration(name), self.lanes)

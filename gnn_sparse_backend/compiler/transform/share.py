@@ -22,9 +22,10 @@ from ..coordinate.program import Buffer, Iteration, Program, Store, map_iteratio
 from ..coordinate.validate import validate
 
 
-def share_axis(program: Program, axis_name: str, lanes: int, part: int = 1) -> Program:
+def share_axis(program: Program, axis_name: str, lanes: int, part: int = 1, exchanged: tuple[str, ...] = ()) -> Program:
     """Share the axis out wherever it is visited alone, spatially, and by nothing but stores (as `tile_axis` leaves it).
 
+    exchanged: local buffers through which lanes pass values on, which the schedule has to put where all lanes see them.
     The new axes are called ``<axis>_turn``, ``<axis>_lane`` and ``<axis>_part``; what has one element is left out, but
     for the lanes. Refuses (StageIError) an axis that is not static dense, lanes or parts below 1, a visit that is not
     as above, and a store to a parameter that every lane would do on top of what another has stored.
@@ -37,7 +38,7 @@ def share_axis(program: Program, axis_name: str, lanes: int, part: int = 1) -> P
     for it in visits:
         if len(it.axes) != 1 or it.kinds != "S" or it.locals or any(isinstance(s, Iteration) for s in it.body):
             raise StageIError(f"share_axis: iteration {it.name!r} does not visit axis {axis_name!r} alone, spatially, with stores only")
-    shared, owned = _shared(program, axis, visits)
+    shared, owned = _shared(program, axis, visits, exchanged)
     for it in visits:
         if it not in shared:
             _check_repeatable(it)
@@ -115,13 +116,14 @@ class Split:
         return Binary("<", element, Const(self.axis.length, "int64"))
 
 
-def _shared(program: Program, axis: Axis, visits: list[Iteration]) -> tuple[list[Iteration], set[Buffer]]:
+def _shared(program: Program, axis: Axis, visits: list[Iteration], exchanged: tuple[str, ...]) -> tuple[list[Iteration], set[Buffer]]:
     """The iterations that lanes share, and the local buffers that they share with them."""
-    locals_ = {b for it in walk_iterations(program.iterations) for b in it.locals if axis in b.axes}
+    locals_ = {b for it in walk_iterations(program.iterations) for b in it.locals if axis in b.axes and b.name not in exchanged}
     whole = {b for b in locals_ if b.axes.count(axis) > 1 or _indexed_otherwise(program.iterations, b, axis, None)}
     shared = list(visits)
     while True:
-        alike = [it for it in shared if any(s.buffer.scope == "local" and s.buffer not in locals_ - whole for s in it.body)]
+        alike = [it for it in shared if any(
+            s.buffer.scope == "local" and s.buffer not in locals_ - whole and s.buffer.name not in exchanged for s in it.body)]
         if not alike:
             return shared, locals_ - whole
         shared = [it for it in shared if it not in alike]

@@ -58,6 +58,8 @@ def bind_teams(stage2: PositionFunction, iteration: Iteration, lanes: int, teams
     if reason is not None:
         raise StageIError(f"bind_teams: iteration {iteration.name!r} {reason}")
     depth = len(plan_nest(iteration).segments[0])
+    if teams == 1:  # without a condition around what may wait for the other threads of the block
+        return bind_loop(stage2, block_name(iteration, 0), "blockIdx.x", depth - 1)
     return rewrite_loop(stage2, block_name(iteration, 0), depth - 1,
                         lambda loop: _blocks(loop, teams, "threadIdx.y" if lanes > 1 else "threadIdx.x"))  # fmt: skip
 

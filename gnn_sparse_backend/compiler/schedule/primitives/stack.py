@@ -9,6 +9,15 @@ from tvm import s_tir, tirx
 from ...position.function import PositionFunction
 
 
+def in_shared_memory(stage2: PositionFunction, names: tuple[str, ...]) -> PositionFunction:
+    """Give the local buffers of these names the scope "shared": all threads of a block see them.
+
+    TVM puts barriers between what is stored there and loaded again, so the threads of a block must run through the same
+    iterations of the loops around.
+    """
+    return _in_scope(stage2, lambda buffer: buffer.name in names and buffer.ty.storage_scope == "local", "shared")
+
+
 def locals_on_stack(stage2: PositionFunction, scopes: tuple[str, ...] = ("local",)) -> PositionFunction:
     """Give every buffer of one of the scopes, which are those of a GPU, the scope "global".
 
@@ -18,12 +27,16 @@ def locals_on_stack(stage2: PositionFunction, scopes: tuple[str, ...] = ("local"
 
         S = alloc_buffer((64,), scope="local")  ->  S = alloc_buffer((64,))
     """
+    return _in_scope(stage2, lambda buffer: buffer.ty.storage_scope in scopes, "global")
+
+
+def _in_scope(stage2: PositionFunction, chosen, scope: str) -> PositionFunction:
     moved: dict = {}
 
     def allocate(block, mutator):
         for buffer in block.alloc_buffers:
-            if buffer.ty.storage_scope in scopes:
-                moved[buffer] = tirx.decl_buffer(buffer.ty.shape, buffer.ty.dtype, name=buffer.name, layout=None)
+            if chosen(buffer):
+                moved[buffer] = tirx.decl_buffer(buffer.ty.shape, buffer.ty.dtype, name=buffer.name, scope=scope, layout=None)
         block = mutator.default_mutate(block)
         return s_tir.SBlock(
             block.iter_vars, [_moved(r) for r in block.reads], [_moved(r) for r in block.writes], block.name_hint,

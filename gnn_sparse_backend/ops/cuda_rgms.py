@@ -1,0 +1,50 @@
+"""The boundary to the kernel of relational products on Tensor Cores: forward only, operands already validated."""
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..compiler.programs.rgms_tiles import RgmsTilesSpec
+from ..planner.cuda_rgms import order_of, panel_rows, tiles_kernel
+from .kernels import type_name
+from .layout import compact
+from .memory import empty
+
+_entries: dict = {}
+
+
+def order_on_gpu(rel, transposed: bool, x: Tensor, w: Tensor) -> str:
+    """The order of a product on the edges of ``rel``, ``tiles`` or ``transform``."""
+    _, blocks, in_features, out_features = w.shape
+    if blocks > 1:
+        return "transform"
+    full = torch.get_float32_matmul_precision() == "highest"
+    pairs = [rel.side(end).pairs.count for end in (transposed, not transposed)]
+    return order_of(rel.num_edges, *pairs, in_features, out_features, type_name(x.dtype), full)
+
+
+def run_pair_products(side, x: Tensor, w: Tensor, weight: Tensor | None, arch: str) -> Tensor:
+    """(pairs, F_out): for each pair of the side the sum over its edges of weight[e] * x[j(e)], times the matrix of its relation.
+
+    w: (relations, F_in, F_out). weight: (E,) float32 in the user's edge order.
+    """
+    relations, in_features, out_features = w.shape
+    pairs = side.pairs
+    rows = panel_rows(in_features, out_features, type_name(x.dtype))
+    _, panels, _, start, stop, relation = side.segments.panels_apart(rows)
+    pair_ptr, count = side.once(("pair panels", rows), lambda: (
+        torch.cat([start, start.new_full((1,), pairs.count)]).to(pairs.indptr.dtype), (stop - start).to(pairs.indptr.dtype)))
+    key = (in_features, out_features, rows, weight is not None, x.dtype, pairs.indptr.dtype, arch)
+    entry = _entries.get(key)
+    if entry is None:
+        spec = RgmsTilesSpec(in_features, out_features, rows // 16, weight is not None, type_name(x.dtype), type_name(pairs.indptr.dtype))
+        entry = _entries[key] = tiles_kernel(spec, arch).entry
+    x, w = compact(x), compact(w.transpose(1, 2))
+    out = empty(x, pairs.count, out_features)
+    at_edges = () if weight is None else (weight.index_select(0, pairs.edge_ids).contiguous(),)
+    entry(panels, pairs.count, x.shape[0], pairs.indices.numel(), relations, pair_ptr, pairs.indptr, pairs.indices, count,
+          relation.to(pairs.indptr.dtype), *at_edges, x, w, out)
+    return out
+
+
+__all__ = ["order_on_gpu", "run_pair_products"]

@@ -1,0 +1,51 @@
+"""Kernels and plans of relational products for a GPU.
+
+Two orders of one product, with P distinct (row, relation) pairs and Q distinct (column, relation) pairs among E edges:
+
+- ``tiles``: rows of X are summed over the edges of each row pair and multiplied where they are; P products are stored, and
+  added up by rows. Where Tensor Cores take matrices of the shape and type.
+- ``transform``: the rows of X of all column pairs are multiplied, and gathered over the edges: Q products stored.
+
+The one that moves fewer rows is taken; Tensor Cores do the arithmetic while rows are on their way. Not measured yet.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from ..compiler.kernels.kernel import Kernel
+from ..compiler.programs.grouped_tiles import LANES, ROWS
+from ..compiler.programs.rgms_tiles import SHARED, RgmsTilesSpec, rgms_tiles
+from ..compiler.schedule.cuda_teams import CudaTeams
+from ..compiler.transform.share import share_axis
+from . import cuda_kernels
+from .cuda_grouped import tiles
+from .cuda_kernels import STORED
+from .cuda_plan import shares
+
+
+def order_of(edges: int, row_pairs: int, column_pairs: int, in_features: int, out_features: int, dtype: str, full: bool) -> str:
+    """The order of a product. full: numbers of 32 bits are not to be cut to what Tensor Cores take of them."""
+    if full and dtype == "float32" or not tiles(in_features, out_features, dtype):
+        return "transform"
+    # stored rows are written and read again
+    fused = edges * in_features + 3 * row_pairs * out_features
+    transform = column_pairs * (in_features + out_features) + edges * out_features
+    return "tiles" if fused <= transform else "transform"
+
+
+def panel_rows(in_features: int, out_features: int, dtype: str) -> int:
+    """Pairs of a panel at most."""
+    return ROWS * tiles(in_features, out_features, dtype)
+
+
+@functools.lru_cache(maxsize=None)
+def tiles_kernel(spec: RgmsTilesSpec, arch: str) -> Kernel:
+    """The kernel of sums of pairs and their products: a block of one team for each panel."""
+    part = shares(spec.in_features, STORED[spec.dtype]).part
+    part = min(part, max(1, spec.in_features // LANES))  # all lanes load before any loads twice
+    program = share_axis(rgms_tiles(spec), "FI", LANES, part, exchanged=(SHARED,))
+    return cuda_kernels.build(program, CudaTeams(LANES, 1, shared=(SHARED,), mma=("mma",)), arch)
+
+
+__all__ = ["order_of", "panel_rows", "tiles_kernel"]
