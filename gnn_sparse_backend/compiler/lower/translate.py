@@ -19,6 +19,7 @@ from ..coordinate.expr import FLOATS, Binary, Call, Cast, Const, Expr, Load, Pre
 from ..coordinate.layout import elements, offset
 from ..coordinate.program import Buffer
 from .scope import INDEX, Scope, both, index
+from .within import within
 
 _BINARY = {
     "+": lambda a, b: a + b,
@@ -142,18 +143,19 @@ def _harmless(expr: Select, scope: Scope) -> bool:
                 return False
             if isinstance(e, Binary) and e.op in ("//", "%") and not isinstance(e.b, Const):
                 return False
-            if isinstance(e, Load) and e not in decided and not _is_visited(e, scope):
+            if isinstance(e, Load) and e not in decided and not _is_there(e, scope):
                 return False
     return True
 
 
-def _is_visited(load: Load, scope: Scope) -> bool:
-    """Whether the load is of the very element that the iterators visit."""
-    matched: set[Axis] = set()
+def _is_there(load: Load, scope: Scope) -> bool:
+    """Whether the element surely exists: along each axis the one that the iterators visit, or within a dense extent."""
+    visited: set[Axis] = set()
     for axis, expr in zip(load.buffer.axes, load.indices):
-        if not isinstance(expr, Var) or scope.axis_of[expr] != axis or axis.parent not in (None, *matched):
+        if isinstance(expr, Var) and scope.axis_of[expr] == axis and axis.parent in (None, *visited):
+            visited.add(axis)
+        elif axis.kind != "dense_fixed" or axis.parent is not None or not within(expr, axis, scope.axis_of):
             return False
-        matched.add(axis)
     return True
 
 

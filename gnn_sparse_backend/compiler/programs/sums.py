@@ -88,9 +88,9 @@ def sums(spec: SumsSpec, stage: bool = True) -> Program:
 
 
 def _staged(spec: SumsSpec) -> list[int]:
-    """Operands that some sum reads, more than one number each, for fewer features than it has."""
+    """Operands that some sum reads for fewer features than it has."""
     return [which for which, operand in enumerate(spec.operands) if operand.at != "all" and any(
-        which in output.sources and 1 < operand.width < output.features for output in spec.outputs)]
+        which in output.sources and operand.width < output.features for output in spec.outputs)]
 
 
 class Totals:
