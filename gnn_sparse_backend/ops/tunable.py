@@ -75,7 +75,13 @@ class Task:
 
 
 def tasks_of(graph: Graph, ops: Iterable[str], features: Iterable[int], dtype: torch.dtype, backward: bool) -> list[Task]:
-    """Every operator at every width, and of aggregations the gradient to the features of sources where ``backward``."""
+    """Every operator at every width, and of aggregations the gradient to the features of sources where ``backward``.
+
+    Raises ValueError for a graph on a GPU, where plans go by rules alone.
+    """
+    if graph.device.type != "cpu":
+        raise ValueError(f"plans are measured and explained on the CPU alone, but the graph is on {graph.device}, where they go by "
+                         "rules; give graph.to('cpu') for what the CPU would do")
     tasks = []
     for op in ops:
         for width in features:

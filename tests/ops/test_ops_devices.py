@@ -1,12 +1,15 @@
 """Operators on a GPU without one: the schedules for CUDA, run serially behind the very dispatch, against the CPU's kernels."""
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.target import BuildError, cuda_runtime
 from gnn_sparse_backend.ops import devices
+from gnn_sparse_backend.ops.tunable import tasks_of
 from gnn_sparse_backend.planner.cuda_plan import LANES_PAY, LONG_ROW, PART, WARP, plan_cuda, shares
 from tests.ops.operators import OPERATORS, step
 from tests.ops.serial_gpu import serial_gpu  # noqa: F401
@@ -125,6 +128,12 @@ def test_a_call_on_a_known_graph_reads_nothing_back(serial_gpu, monkeypatch):
 def test_the_other_devices_are_refused_in_words():
     with pytest.raises(ValueError, match="spmm: there are no kernels for xpu:0, only for the CPU and for CUDA"):
         devices.check_kernels("spmm", torch.device("xpu:0"))
+
+
+def test_plans_for_a_gpu_are_not_measured():
+    elsewhere = SimpleNamespace(device=torch.device("cuda:0"))
+    with pytest.raises(ValueError, match="the graph is on cuda:0, where they go by rules"):
+        tasks_of(elsewhere, ["sum"], [64], torch.float32, True)
 
 
 def test_what_cuda_lacks_is_named(monkeypatch):
