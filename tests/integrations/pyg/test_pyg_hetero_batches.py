@@ -64,7 +64,7 @@ def of_types():
     return hetero(sampled(edges(), 20, (5, 5), 0)), output, lambda data: data["t0"].number
 
 
-@pytest.mark.parametrize("make, batches_then", [(of_edges, 1000), (of_types, 300)])
+@pytest.mark.parametrize("make, batches_then", [(of_edges, 1000), (of_types, 100)])
 def test_many_batches(make, batches_then):
     draw, output, numbers = make()
     labels = torch.randint(0, CLASSES, (NODES,))

@@ -243,7 +243,8 @@ def test_explained_models_agree():
             self.conv = convs(names=names).float()
 
         def forward(self, x, given):
-            return self.conv(x, given)["item"]
+            out = self.conv(x, given)
+            return torch.cat([out["item"], out["user"]])
 
     def explain():
         torch.manual_seed(1)
