@@ -12,7 +12,6 @@ from gnn_sparse_backend.ops import devices
 from gnn_sparse_backend.ops.tunable import tasks_of
 from gnn_sparse_backend.planner.cuda_plan import LANES_PAY, LONG_ROW, PART, WARP, plan_cuda, shares
 from tests.ops.operators import OPERATORS, step
-from tests.ops.serial_gpu import serial_gpu  # noqa: F401
 
 ROUNDING = {torch.float64: 1e-11, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 8e-2}
 

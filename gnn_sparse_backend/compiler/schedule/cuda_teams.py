@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from tvm import tirx
 
 from ..coordinate.axes import StageIError
-from ..coordinate.program import Program, walk_iterations
+from ..coordinate.expr import Load, walk
+from ..coordinate.program import Iteration, Program, Store, walk_iterations
 from ..position.function import PositionFunction
 from .cpu import decompose_reductions
 from .primitives.across import sum_across_lanes
@@ -55,6 +56,9 @@ class CudaTeams:
         return replace(self, mma=())
 
     def apply(self, stage2: PositionFunction) -> PositionFunction:
+        """Raises StageIError where all lanes would add to a parameter, one on top of the other."""
+        if self.lanes > 1:
+            _check_repeatable(stage2.program)
         among_lanes = set()
         for it in walk_iterations(stage2.program.iterations):
             for level, (axis, kind) in enumerate(zip(reversed(it.axes), reversed(it.kinds))):
@@ -80,3 +84,29 @@ class CudaTeams:
         count = len(among_lanes) + sum(len(stage2.program.iteration(name).body) for name in self.across)
         function = stage2.function.with_attr("global_symbol", stage2.name)
         return stage2.with_function(function.with_attr(LANE_REDUCTIONS, count) if count else function)
+
+
+def _check_repeatable(program: Program) -> None:
+    """What all lanes do alike may store to a parameter, the same value by all, but not to one that is also read."""
+    loaded = {e.buffer for it in walk_iterations(program.iterations) for root in _roots(it) for e in walk(root) if isinstance(e, Load)}
+
+    def visit(it: Iteration, shared: bool) -> None:
+        shared = shared or any(axis.name.endswith("_lane") for axis in it.axes)
+        for statement in (*it.init, *it.body):
+            if isinstance(statement, Iteration):
+                visit(statement, shared)
+            elif not shared and statement.buffer.scope != "local" and statement.buffer in loaded:
+                raise StageIError(
+                    f"CudaTeams: all lanes would store to {statement.buffer.name!r} in iteration {it.name!r}, and read what others "
+                    "have stored; share an axis of it out"
+                )
+
+    for it in program.iterations:
+        visit(it, False)
+
+
+def _roots(it: Iteration):
+    for store in (*it.init, *(s for s in it.body if isinstance(s, Store))):
+        yield from (*store.indices, store.value)
+    if it.where is not None:
+        yield it.where

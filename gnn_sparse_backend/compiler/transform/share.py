@@ -27,8 +27,8 @@ def share_axis(program: Program, axis_name: str, lanes: int, part: int = 1, exch
 
     exchanged: local buffers through which lanes pass values on, which the schedule has to put where all lanes see them.
     The new axes are called ``<axis>_turn``, ``<axis>_lane`` and ``<axis>_part``; what has one element is left out, but
-    for the lanes. Refuses (StageIError) an axis that is not static dense, lanes or parts below 1, a visit that is not
-    as above, and a store to a parameter that every lane would do on top of what another has stored.
+    for the lanes. Refuses (StageIError) an axis that is not static dense, lanes or parts below 1, and a visit that is not
+    as above.
     """
     axis = program.axis(axis_name)
     if axis.kind != "dense_fixed" or not isinstance(axis.length, int):
@@ -39,9 +39,6 @@ def share_axis(program: Program, axis_name: str, lanes: int, part: int = 1, exch
         if len(it.axes) != 1 or it.kinds != "S" or it.locals or any(isinstance(s, Iteration) for s in it.body):
             raise StageIError(f"share_axis: iteration {it.name!r} does not visit axis {axis_name!r} alone, spatially, with stores only")
     shared, owned = _shared(program, axis, visits, exchanged)
-    for it in visits:
-        if it not in shared:
-            _check_repeatable(it)
     new = {b: replace(b, axes=tuple(x for a in b.axes for x in (split.stored if a == axis else (a,)))) for b in owned}
 
     def visit(it: Iteration):
@@ -129,12 +126,6 @@ def _shared(program: Program, axis: Axis, visits: list[Iteration], exchanged: tu
         shared = [it for it in shared if it not in alike]
         for it in alike:
             whole |= {e.buffer for e in _expressions(it) if isinstance(e, Load) and e.buffer in locals_}
-
-
-def _check_repeatable(it: Iteration) -> None:
-    stored = {s.buffer for s in it.body if s.buffer.scope != "local"}
-    if any(isinstance(e, Load) and e.buffer in stored for s in it.body for e in walk(s.value)):
-        raise StageIError(f"share_axis: every lane would add to a parameter in iteration {it.name!r}")
 
 
 def _expressions(it: Iteration):
