@@ -16,6 +16,7 @@ from ..compiler.schedule.cpu import CpuSchedule, Prefetch
 from ..compiler.target import Target, host_target
 from ..compiler.transform.lanes import reduce_in_lanes
 from ..compiler.transform.tile import tile_axis
+from .ahead import distance
 from .plan import Plan
 from .spmm import group_count
 from .tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, sum_lanes
@@ -25,9 +26,8 @@ _STORED = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 # Scores, and the branch on them, wait for gathers: those run ahead as soon as they miss the first caches.
 NEAR = 1 << 18
-# Bytes of gathered rows on their way at once, and edges at most.
-IN_FLIGHT = 8192
-FURTHEST = 16
+# Bytes of gathered rows on their way at once.
+IN_FLIGHT = 8 << 10
 
 
 def plan_attention(rows: int, cols: int, nnz: int, spec: AttentionSpec, threads: int) -> Plan:
@@ -43,7 +43,7 @@ def plan_sums(rows: int, cols: int, nnz: int, spec: SumsSpec, threads: int) -> P
 
 def _plan(rows: int, cols: int, nnz: int, work: int, operands: tuple[Operand, ...], threads: int) -> Plan:
     row = sum(x.width * _STORED[x.dtype] for x in operands if x.at == "column")
-    ahead = max(2, min(FURTHEST, IN_FLIGHT // row)) if row and cols * row > NEAR else 0
+    ahead = distance(row, IN_FLIGHT) if cols * row > NEAR else 0
     return Plan(group_count(nnz, rows, work, threads), ahead)
 
 
