@@ -8,13 +8,13 @@ from ..planner.cuda_plan import LONG_ROW, CudaPlan, part_length, plan_cuda
 from .immutable import once
 
 
-def cuda_plan_of(graph, arch: str, features: int, summed: bool = False, whole: bool = False) -> CudaPlan:
+def cuda_plan_of(graph, arch: str, features: int, kind: str = "", whole: bool = False) -> CudaPlan:
     """The plan of an operator over the edges of a graph.
 
-    summed: it adds up ``features`` features over the edges of a row. whole: rows must not be cut.
+    kind: as of ``plan_cuda``. whole: rows must not be cut.
     """
     longest = 0 if whole or graph.num_edges < LONG_ROW else once(graph.plans, "longest row on a GPU", lambda: _longest(graph))
-    return plan_cuda(arch, graph.shape[0], graph.num_edges, features, part_length(longest), summed)
+    return plan_cuda(arch, graph.shape[0], graph.num_edges, features, part_length(longest), kind)
 
 
 def _longest(graph) -> int:

@@ -17,6 +17,8 @@ from .immutable import once
 
 # Edges from which a tenth of a millisecond is nothing beside a call, and columns are looked at.
 SAMPLED = 1_000_000
+# What a kind of operator is to a GPU, by its first word.
+GPU_KINDS = {"sum": "sum", "mean": "sum", "map": "map"}
 
 
 def plan_of(graph, kind: str, features: int, itemsize: int) -> Plan:
@@ -26,7 +28,7 @@ def plan_of(graph, kind: str, features: int, itemsize: int) -> Plan:
     if plan is None:
         arch = devices.arch_of(graph.device)
         if arch:
-            plan = cuda_plan_of(graph, arch, features, kind.startswith(("sum", "mean")))
+            plan = cuda_plan_of(graph, arch, features, GPU_KINDS.get(kind.partition(":")[0], ""))
         else:
             problem = problem_of(graph, kind, features, itemsize)
             plan = plan_for(problem, lambda: structure_fingerprint(graph))

@@ -59,6 +59,8 @@ def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
 def edge_map_kernel(spec: EdgeMapSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an edge map: the features of an edge, or the terms of its sums, are shared out."""
     program = compact_parameters(edge_map(spec))
+    if plan.lanes:
+        return build(program, CudaTeams(plan.lanes, teams(plan.lanes), side_by_side=("edges",)), plan.arch)
     if spec.terms == 1:
         of = shares(spec.width, STORED[spec.dtype])
         program = _share(program, "H", spec.width, of)

@@ -9,6 +9,7 @@ Rules, none of which has been measured on a GPU yet:
   2020, turned round), and 32 at most: of a wider row each lane has several vectors.
 - Rows of few features and enough non-zeros are summed by lanes that walk along the non-zeros side by side (parallel
   reduction, ibid., section 3.1): a whole warp, or an eighth of one where rows are shorter than that.
+- Messages of few features go to lanes edge by edge: what is stored of neighbouring edges lies side by side.
 - Sums over a width (SDDMM, scores of attention) are shared out the same way and added up by shuffles.
 """
 
@@ -32,13 +33,15 @@ PART = 512
 # Widest row whose sums go over non-zeros in lanes, and the mean non-zeros of a row from which that pays.
 NARROW = 4
 LANES_PAY = 8
+# Widest message of an edge that one lane computes by itself.
+FEW = 16
 
 
 @dataclass(frozen=True)
 class CudaPlan(Plan):
     """A plan whose kernels are for a GPU.
 
-    arch: its compute architecture, "sm_90". lanes: that share the non-zeros of a row where the reduction is parallel.
+    arch: its compute architecture, "sm_90". lanes: that share the non-zeros of a row, 0 where they share its features.
     """
 
     balance: str = "teams"
@@ -53,16 +56,17 @@ class CudaPlan(Plan):
         return self._hash
 
 
-def plan_cuda(arch: str, rows: int, nnz: int = 0, features: int = 0, longest_part: int = 0, summed: bool = False) -> CudaPlan:
+def plan_cuda(arch: str, rows: int, nnz: int = 0, features: int = 0, longest_part: int = 0, kind: str = "") -> CudaPlan:
     """The plan of an operator on a graph of so many rows, each of which is a team's work.
 
-    longest_part: as in a plan. summed: sums of ``features`` over the edges may go in lanes over the edges.
+    longest_part: as in a plan. kind: "sum" of ``features`` over the edges of a row, or "map" of so many at each edge, whose
+    edges may be shared out to lanes; "" where they may not.
     """
     mean = nnz // max(rows, 1)
-    if not summed or not 0 < features <= NARROW or mean < LANES_PAY:
+    if features < 1 or features > {"sum": NARROW, "map": FEW}.get(kind, 0) or mean < LANES_PAY:
         return CudaPlan(max(rows, 1), longest_part=longest_part, arch=arch)
-    lanes = WARP if mean >= WARP else LANES_PAY
-    return CudaPlan(max(rows, 1), reduction="parallel", longest_part=longest_part, arch=arch, lanes=lanes)
+    reduction = "parallel" if kind == "sum" else "sequential"
+    return CudaPlan(max(rows, 1), reduction=reduction, longest_part=longest_part, arch=arch, lanes=WARP if mean >= WARP else LANES_PAY)
 
 
 def part_length(longest: int) -> int:

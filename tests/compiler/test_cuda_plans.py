@@ -67,6 +67,10 @@ def _edge_map():
     return EdgeMapSpec(parse("mul(x0, x1)"), operands, (4, 32), (False, True), "bfloat16")
 
 
+def _narrow():
+    return EdgeMapSpec(parse("mul(x0, x1)"), tuple(Operand(at, (3,), "float32") for at in ("row", "column")), (3,), (True,))
+
+
 def _sums():
     outputs = (Output(parse("mul(x0, x1)"), (0, 1), ((8, 1), (8, 8)), (8, 8), "float32"), Output(parse("x0"), (0,), ((8,),), (8,), "float32"))
     return SumsSpec((Operand("edge", (8,), "float32"), Operand("column", (64,), "float32")), outputs)
@@ -80,6 +84,7 @@ KERNELS = {
     "spmm_64_bfloat16": _aggregate(64, "bfloat16"),
     "max_64_with_its_edges": _aggregate(64, reduce="max", chosen=("number",), numbered=True),
     "sddmm_heads_bfloat16": lambda arch: cuda_kernels.edge_map_kernel(_edge_map(), CudaPlan(1, arch=arch)),
+    "sddmm_3_side_by_side": lambda arch: cuda_kernels.edge_map_kernel(_narrow(), CudaPlan(1, arch=arch, lanes=32)),
     "edge_softmax": lambda arch: cuda_kernels.edge_softmax_kernel(EdgeSoftmaxSpec(8), False, arch),
     "attention": lambda arch: cuda_kernels.attention_kernel(_dot_attention(), CudaPlan(1, arch=arch)),
     "attention_gradient": lambda arch: cuda_kernels.attention_gradient_kernel(_dot_attention(), (), CudaPlan(1, arch=arch)),

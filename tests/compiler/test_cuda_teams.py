@@ -19,6 +19,7 @@ from gnn_sparse_backend.compiler.programs.message import parse
 from gnn_sparse_backend.compiler.programs.operands import Operand
 from gnn_sparse_backend.compiler.schedule.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.schedule.primitives.across import sum_across_lanes
+from gnn_sparse_backend.compiler.schedule.primitives.side_by_side import visit_side_by_side
 from gnn_sparse_backend.compiler.transform.compact import compact_parameters
 from gnn_sparse_backend.compiler.transform.share import share_axis, share_sum
 from gnn_sparse_backend.compiler.transform.tile import tile_axis
@@ -61,6 +62,10 @@ def test_non_zeros_shared_out():
     check(spmm(2), spmm(2), CudaTeams(2, 2, across=("edges_tile_0",)), "C")
 
 
+def test_edges_side_by_side():
+    check(sddmm(3), sddmm(3), CudaTeams(2, 2, side_by_side=("edges",)), "O")
+
+
 def test_what_share_axis_does():
     text = share_axis(spmm(8), "K_0", 2, 2).script()
     assert "Total_0 = p.local('Total_0', (K_0_lane, K_0_turn, K_0_part), 'float32')" in text
@@ -95,8 +100,10 @@ def test_buffers_that_lanes_read_of_each_other_stay_whole():
     (lambda: share_sum(spmm(8), "edges_tile_0", 4), "is not over one static dense reduction axis"),
     (lambda: sum_across_lanes(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 3), "3 lanes are not a power of two"),
     (lambda: stage3(share_axis(spmm(8), "K_0", 4), CudaTeams(4, 2, shared=("Total_0",))), "2 teams of a block would wait"),
+    (lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 4), "is not over one spatial axis"),
+    (lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_zero_0"), 4), "stores to 'Total_0', which outlives"),
     (lambda: stage3(spmm(8, continues=True), CudaTeams(4, 2)), "all lanes would store to 'C' in iteration 'out_0'"),
-], ids=range(7))  # fmt: skip
+], ids=range(9))  # fmt: skip
 def test_refusals(make, words):
     with pytest.raises(StageIError, match=re.escape(words)):
         make()

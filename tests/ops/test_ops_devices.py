@@ -71,11 +71,15 @@ def test_rows_of_few_features_are_summed_across_lanes(width, mean, serial_gpu):
     row = torch.repeat_interleave(torch.arange(5), lengths)
     graph = gsb.Graph.from_coo(row, torch.arange(row.numel()) % 11, (5, 11))
     x, weight = torch.randn(11, width, dtype=torch.float64), torch.randn(row.numel(), dtype=torch.float64)
-    plan = plan_cuda("", 5, graph.num_edges, width, summed=True)
+    plan = plan_cuda("", 5, graph.num_edges, width, kind="sum")
     assert plan.reduction == "parallel" and plan.lanes == mean
     terms = weight[:, None] * x[torch.arange(row.numel()) % 11]
     expected = torch.zeros(5, width, dtype=torch.float64).index_add(0, row, terms)
     torch.testing.assert_close(gsb.spmm(graph, x, weight), expected, rtol=1e-12, atol=1e-12)
+    # dot products of so few features are computed by a lane for each edge
+    assert plan_cuda("", 5, graph.num_edges, width, kind="map").lanes == mean
+    u = torch.randn(5, width, dtype=torch.float64)
+    torch.testing.assert_close(gsb.sddmm(graph, u, x), (u[row] * x[torch.arange(row.numel()) % 11]).sum(1), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])

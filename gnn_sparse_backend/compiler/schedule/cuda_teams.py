@@ -21,6 +21,7 @@ from .primitives.across import sum_across_lanes
 from .primitives.bind import bind_teams
 from .primitives.loops import bind_loop, set_loop_kind
 from .primitives.mma import multiply_fragments
+from .primitives.side_by_side import visit_side_by_side
 from .primitives.stack import in_shared_memory
 
 WARP = 32
@@ -35,6 +36,7 @@ class CudaTeams:
     Axes called ``<axis>_lane`` have as many elements as there are lanes. Those called ``<axis>_part`` become vectors, and
     those called ``<axis>_turn`` are unrolled, so that what a lane keeps of a shared axis stays in registers.
     across: reductions over a run-time number of elements that the lanes share (`primitives.across`).
+    side_by_side: spatial iterations over a run-time number of elements, of which each lane has its own.
     shared: local buffers through which the lanes of a team pass values on; then a block has one team.
     mma: iterations that are one instruction of the Tensor Cores each (`primitives.mma`).
     fuse: all iterations share one launch (`loops.horizontal`).
@@ -43,6 +45,7 @@ class CudaTeams:
     lanes: int = WARP
     teams: int = 4
     across: tuple[str, ...] = ()
+    side_by_side: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     mma: tuple[str, ...] = ()
     fuse: bool = False
@@ -58,7 +61,7 @@ class CudaTeams:
     def apply(self, stage2: PositionFunction) -> PositionFunction:
         """Raises StageIError where all lanes would add to a parameter, one on top of the other."""
         if self.lanes > 1:
-            _check_repeatable(stage2.program)
+            _check_repeatable(stage2.program, self.side_by_side)
         among_lanes = set()
         for it in walk_iterations(stage2.program.iterations):
             for level, (axis, kind) in enumerate(zip(reversed(it.axes), reversed(it.kinds))):
@@ -77,6 +80,8 @@ class CudaTeams:
                 raise StageIError(f"CudaTeams: {self.teams} teams of a block would wait for each other at {self.shared}")
             stage2 = in_shared_memory(stage2, self.shared)
         stage2 = decompose_reductions(stage2, keep=among_lanes)
+        for name in self.side_by_side:
+            stage2 = visit_side_by_side(stage2, stage2.program.iteration(name), self.lanes)
         for name in self.across:
             stage2 = sum_across_lanes(stage2, stage2.program.iteration(name), self.lanes)
         for name in self.mma:
@@ -86,12 +91,12 @@ class CudaTeams:
         return stage2.with_function(function.with_attr(LANE_REDUCTIONS, count) if count else function)
 
 
-def _check_repeatable(program: Program) -> None:
+def _check_repeatable(program: Program, side_by_side: tuple[str, ...]) -> None:
     """What all lanes do alike may store to a parameter, the same value by all, but not to one that is also read."""
     loaded = {e.buffer for it in walk_iterations(program.iterations) for root in _roots(it) for e in walk(root) if isinstance(e, Load)}
 
     def visit(it: Iteration, shared: bool) -> None:
-        shared = shared or any(axis.name.endswith("_lane") for axis in it.axes)
+        shared = shared or it.name in side_by_side or any(axis.name.endswith("_lane") for axis in it.axes)
         for statement in (*it.init, *it.body):
             if isinstance(statement, Iteration):
                 visit(statement, shared)
