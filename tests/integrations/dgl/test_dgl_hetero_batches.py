@@ -9,7 +9,8 @@ import gnn_sparse_backend as gsb
 from dgl_oracle import calls
 from mini_batches import CLASSES, NODES, WIDTH, check_steady, edges, features
 
-KINDS, RELATIONS = 3, 6
+KINDS = 3
+RELATIONS = 2  # so few that the cheaper order of operations is not near a tie, and the same for all batches
 
 
 def hetero():
@@ -58,7 +59,7 @@ def of_edges():
     source, target = edges()
     graph, x, labels = dgl.graph((source, target), num_nodes=NODES), features(), torch.randint(0, CLASSES, (NODES,))
     graph.edata["kind"] = (source * 7 + target) % RELATIONS
-    layers = torch.nn.ModuleList([dglnn.RelGraphConv(WIDTH, 8, RELATIONS, "basis", 3),
+    layers = torch.nn.ModuleList([dglnn.RelGraphConv(WIDTH, 8, RELATIONS, "basis", 2),
                                   dglnn.RelGraphConv(8, CLASSES, RELATIONS)])
     draw = batches(graph, torch.arange(NODES))
 
