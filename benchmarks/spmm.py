@@ -2,7 +2,8 @@
 
 Sums, weighted sums, means and maxima of the neighbours of each row, forward and with the gradients. Every cell (graph, mode,
 width) runs all contenders on the same operands, checks their answers against float64, and times them interleaved. The
-tables show every contender in every cell. ``--dtype bfloat16`` compares with our own kernels in float32 and with what peers there are.
+tables show every contender in every cell. ``--dtype bfloat16`` compares with our own kernels in float32 and with what
+peers there are.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ LINE = 64
 _VECTOR_BYTES, _TILE_VECTORS = 32, 8
 # Additions in flight that keep the adders busy: four cycles each, two at a time.
 _CHAINS = 8
-# Share of the last-level cache that a call can count on finding as it left it, and of any cache that rows of the dense operand can
-# count on: indices, results and what is fetched ahead pass through it too, and others share the last level.
+# Share of the last-level cache that a call can count on finding as it left it, and of any cache that rows of the dense
+# operand can count on: indices, results and what is fetched ahead pass through it too, and others share the last level.
 _HELD, _HELD_BY_ROWS = 0.25, 0.5
 
 # Seconds for one of each, where this machine has not been measured (two cores of an AMD EPYC of 2021, between two runs of

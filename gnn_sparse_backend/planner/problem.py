@@ -19,8 +19,8 @@ class Problem:
     """An aggregation over the rows of a sparse matrix, or an edge map.
 
     kind: the reduction (or ``map``), and where each operand stands, as ``"sum:column,edge"``.
-    rows, cols, nnz: of the matrix. features: of a row of the result, of an edge map before any are summed. itemsize: bytes of a value.
-    threads: that the kernel may use.
+    rows, cols, nnz: of the matrix. features: of a row of the result, of an edge map before any are summed.
+    itemsize: bytes of a value. threads: that the kernel may use.
     reach: columns that the non-zeros of a neighbourhood spread over (``reach_of``), at most ``cols``; 0 if not looked at.
     longest: non-zeros of the longest row, where it is long enough to matter (``longest_row``), else 0.
     """
@@ -51,8 +51,8 @@ class Problem:
         return self.cols * self.row_bytes
 
     def rounded(self) -> Problem:
-        """The same with sizes to four significant bits, the longest row and the reach, an estimate, to two: problems about as large
-        share what was worked out for one.
+        """The same with sizes to four significant bits, the longest row and the reach, an estimate, to two: problems about
+        as large share what was worked out for one.
         """
         return Problem(self.kind, _rounded(self.rows), _rounded(self.cols), _rounded(self.nnz), self.features,
                        self.itemsize, self.threads, _rounded(self.reach, 2), _rounded(self.longest, 2))

@@ -3,8 +3,8 @@
 Rules, each with the measurement behind it in docs/performance.md:
 
 - One thread where the work is less than a parallel region costs; else groups of rows of equal cost, taken dynamically.
-- Gathers run ahead where what a neighbourhood gathers from exceeds half of a core's own caches. Of rows narrower than a cache line the
-  processor has enough under way by itself, unless they come from memory.
+- Gathers run ahead where what a neighbourhood gathers from exceeds half of a core's own caches. Of rows narrower than a
+  cache line the processor has enough under way by itself, unless they come from memory.
 - Lanes where features are few and rows are long. Short rows are independent chains of additions already: the processor
   has several of them under way.
 - Column partitions where each row of the dense operand is gathered many times, by rows that lie too far apart for a cache
@@ -57,7 +57,7 @@ def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, thre
 
 
 def prefetch_distance(row: int, nearby: int) -> int:
-    """How far gathers of rows of so many bytes run ahead, from the bytes that a neighbourhood gathers from; 0 where they do not."""
+    """How far gathers of rows of so many bytes run ahead; 0 where they do not. nearby: bytes that a neighbourhood gathers from."""
     cache = private_cache_bytes() if row >= LINE else last_level_cache_bytes()
     return distance(row, BYTES_AHEAD) if nearby > cache // 2 else 0
 
