@@ -29,6 +29,10 @@ class RelationalDataset(Dataset):
     edge_type: Tensor
     num_relations: int
 
+    def __str__(self) -> str:
+        return (f"{self.name}: {self.num_nodes:,} nodes, {self.num_edges:,} edges, {self.num_relations} relations, "
+                f"{self.num_classes} classes ({self.origin})")
+
 
 def load(name: str, framework: str, *, nodes: int, edges: int, seed: int) -> RelationalDataset:
     """``generated``, ``debian`` or ``wordnet`` from $GSB_DATA, ``aifb``, ``mutag``, ``bgs``, ``am``, or an ``.npz`` file's path.

@@ -36,14 +36,14 @@ def disagreements(runs: Iterable[Run]) -> list[str]:
 
 
 def table(dataset: Dataset, runs: Sequence[Run], config: Config) -> Table:
-    """Accuracy, time and peak memory of training, time of inference, and ratios, of every run."""
+    """Of every run: test accuracy, last loss, time and peak memory of training, time of inference, the ratios of times, and
+    the share of calls that ran on our kernels."""
     how = f"mini-batches of {config.batch}, fan-out {config.fanout}" if config.batch else "whole graph"
     grid = Table(title=f"{MODELS[config.model]}, {config.layers} layers, hidden {config.hidden}, {how}, {config.epochs} epochs, "
                        f"seed {config.seed}, {torch.get_num_threads()} threads\n{dataset}", title_justify="left")
     for column in ("framework", "backend"):
         grid.add_column(column)
-    for column in ("test accuracy", "last loss", "ms per epoch", "speed-up", "ms inference", "speed-up", "peak MiB",
-                   "calls on our kernels"):
+    for column in ("accuracy", "loss", "ms per epoch", "speed-up", "ms inference", "speed-up", "peak MiB", "our calls"):
         grid.add_column(column, justify="right")
     for off, on in pairs(runs):
         for run in filter(None, (off, on)):
