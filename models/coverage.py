@@ -235,9 +235,18 @@ class Row:
     explained: dict[str, str]
 
     @property
+    def fell_back(self) -> int:
+        """Calls that the framework ran itself."""
+        return sum(self.outcome.fallbacks.values())
+
+    @property
+    def excepted(self) -> int:
+        """Those of them whose reason is explained."""
+        return sum(calls for reason, calls in self.outcome.fallbacks.items() if reason in self.explained)
+
+    @property
     def share(self) -> str:
-        total = self.outcome.ours + sum(self.outcome.fallbacks.values())
-        return f"{self.outcome.ours / total:.0%}" if total else "-"
+        return _share(self.outcome.ours, self.outcome.ours + self.fell_back)
 
     @property
     def reasons(self) -> list[str]:
@@ -246,8 +255,11 @@ class Row:
 
     def cells(self) -> list[str]:
         rest = self.reasons + ([self.case.note] if self.case.note else [])
-        return [self.case.name, str(self.outcome.ours), str(sum(self.outcome.fallbacks.values())), self.share,
-                "; ".join(rest)]
+        return [self.case.name, str(self.outcome.ours), str(self.fell_back), self.share, "; ".join(rest)]
+
+
+def _share(part: int, total: int) -> str:
+    return f"{part / total:.0%}" if total else "-"
 
 
 HEADINGS = ("layer", "our kernels", "fell back", "share", "reasons of the rest, notes")
@@ -269,6 +281,17 @@ def walk(framework: str, progress: Callable[[Sequence[Case]], Sequence[Case]] = 
     return rows
 
 
+def summary(rows: Sequence[Row]) -> str:
+    """How many calls ran on our kernels: of all, and of those that the table does not explain as none of ours."""
+    ours, excepted = sum(row.outcome.ours for row in rows), sum(row.excepted for row in rows)
+    calls = ours + sum(row.fell_back for row in rows)
+    text = f"{len(rows)} cases; {ours:,} of {calls:,} calls on our kernels."
+    if excepted:
+        text += (f" Of the others {excepted:,} are left to the framework on purpose, as the table explains; "
+                 f"without those {_share(ours, calls - excepted)} are on our kernels.")
+    return text
+
+
 def markdown(tables: Mapping[str, Sequence[Row]]) -> str:
     """docs/layers.md."""
     lines = ["# Layers", "",
@@ -279,10 +302,7 @@ def markdown(tables: Mapping[str, Sequence[Row]]) -> str:
              ""]
     for framework, rows in tables.items():
         module = importlib.import_module(MODULES[framework])
-        ours, calls = (sum(each) for each in zip(*((row.outcome.ours, row.outcome.ours + sum(
-            row.outcome.fallbacks.values())) for row in rows)))
-        lines += [f"## {NAMES[framework]} {module.__version__}", "",
-                  f"{len(rows)} cases; {ours:,} of {calls:,} calls on our kernels.", "",
+        lines += [f"## {NAMES[framework]} {module.__version__}", "", summary(rows), "",
                   "| " + " | ".join(HEADINGS) + " |", "|---|--:|--:|--:|---|"]
         lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row.cells()) + " |" for row in rows] + [""]
     return "\n".join(lines)

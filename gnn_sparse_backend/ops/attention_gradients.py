@@ -161,7 +161,7 @@ def _prepare(of: AttentionForm, operands, heads: tuple[int, ...], needed, index_
     found.outputs = tuple(
         _sourced(task, [COTANGENT if s == "scores" else s for s in task.sources]) for task in found.rows)
     if found.together:
-        _share(found, operands, shapes, index_dtype, numbered)
+        _share(found, operands, value[0].dtype, shapes, index_dtype, numbered)
     return found
 
 
@@ -181,14 +181,13 @@ def _sourced(task: _Task, sources: list[int]) -> Output:
     return Output(o.message, tuple(sources), o.shapes, o.dims, o.dtype)
 
 
-def _share(found: _Plan, operands, shapes: dict, index_dtype: str, numbered: bool) -> None:
-    """One list of operands for the sums that run together."""
+def _share(found: _Plan, operands, value: torch.dtype, shapes: dict, index_dtype: str, numbered: bool) -> None:
+    """One list of operands for the sums that run together. value: the type of the result, and so of its cotangent."""
     described: dict = {}
     for task in found.together:
         for source, place in zip(task.sources, task.plan.form.places):
             described.setdefault(source, place)
     found.shared = list(described)
-    value = operands[-1].dtype
     wide = torch.float64 if value is torch.float64 else torch.float32
     types = {"weights": wide, "scores": wide, "grad": value}
     listed = tuple(

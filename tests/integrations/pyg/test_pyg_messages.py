@@ -5,7 +5,7 @@ import pickle
 import pytest
 import torch
 from pyg_pair import NODES, calls, check_pair, edges, features
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import MessagePassing, SoftmaxAggregation
 from torch_geometric.utils import scatter
 
 import gnn_sparse_backend as gsb
@@ -231,6 +231,28 @@ def test_mixed_types_are_promoted_as_by_the_framework():
         assert actual.dtype is expected.dtype
         torch.testing.assert_close(actual, expected)
     assert calls() == {"mul.sum": 5}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_numbers_in_an_attention_of_half_types(dtype):
+    # numbers of the program are float32 there, whatever stands beside them: the last operand of the values is one
+    layer = Layer(lambda x_j, w: x_j.relu() + 0.25, aggr=SoftmaxAggregation(t=0.5))
+    x = features(6).detach().to(dtype)
+    cotangent = torch.randn(x.shape, generator=torch.Generator().manual_seed(3)).to(dtype)
+
+    def run(kind):
+        leaf = x.to(kind).requires_grad_()
+        out = layer(leaf, edges())
+        return out, *torch.autograd.grad(out, leaf, cotangent.to(kind))
+
+    truth = run(torch.float64)
+    with gsb.enabled("pyg"):
+        ours = run(dtype)
+    assert calls() == {"attention": 1}
+    for one, exact in zip(ours, truth):
+        assert one.dtype is dtype
+        # each is one rounding of float32 sums; the gradient also reads the result, which was rounded
+        torch.testing.assert_close(one.double(), exact, rtol=4 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps)
 
 
 def test_modification_between_gather_and_use_is_refused():

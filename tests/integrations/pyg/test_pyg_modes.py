@@ -1,6 +1,8 @@
 """Explainers, hooks, TorchScript, tracing, compilation, transforms: the framework's own path, counted."""
 import copy
 import io
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -98,6 +100,33 @@ def test_torchscript():
             torch.testing.assert_close(torch.jit.script(layer)(x, edge_index), expected)
             torch.testing.assert_close(before(x, edge_index), expected)
     assert calls() == {}
+
+
+_FIRST = """
+import torch
+from torch_geometric import nn
+import gnn_sparse_backend as gsb
+
+x, edge_index = torch.randn(9, 5), torch.randint(0, 9, (2, 30))
+layers = [(nn.GCNConv(5, 4), (x, edge_index)), (nn.SimpleConv("sum", "self_loop"), (x, edge_index)),
+          (nn.APPNP(2, 0.1), (x, edge_index)), (nn.SAGEConv(5, 4), (x, edge_index)), (nn.ChebConv(5, 4, 2), (x, edge_index)),
+          (nn.RGCNConv(5, 4, 2), (x, edge_index, torch.arange(30) % 2)), (nn.PointNetConv(), (x, x[:, :3], edge_index))]
+later = nn.TAGConv(5, 4), nn.PointTransformerConv(5, 4)
+with gsb.enabled("pyg"):
+    layers[5][0](*layers[5][1])  # PyG's RGCNConv can be compiled once it has been called
+    scripted = [torch.jit.script(layer) for layer, _ in layers]
+    found = [layer(*inputs) for layer, (_, inputs) in zip(scripted, layers)]
+for out, (layer, inputs) in zip(found, layers):
+    torch.testing.assert_close(out, layer(*inputs))
+for layer in later:
+    torch.jit.script(layer)  # what was kept of the functions does no harm afterwards
+"""
+
+
+def test_torchscript_compiles_layers_for_the_first_time():
+    # in a process of its own: TorchScript keeps what it has compiled, and with PyG alone it compiled PyG's functions
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", _FIRST], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_tracing():
