@@ -6,6 +6,7 @@ The layers loop over relations, or copy a matrix for every edge. Means are by re
 from __future__ import annotations
 
 import torch
+import torch_geometric.backend
 from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.nn.conv import FastRGCNConv, RGCNConv
@@ -23,6 +24,7 @@ from .layers import has_hooks, is_rerouted
 from .scripting import scriptable_method
 
 _REDUCES = {"add": "sum", "sum": "sum", "mean": "mean"}
+_HEURISTIC = "_use_segment_matmul_heuristic_output"
 _METHODS = ("message", "aggregate", "update", "message_and_aggregate")
 
 
@@ -40,6 +42,7 @@ def fused_forward(original, kind: type):
         out, ends = found
         if kind is RGCNConv:  # which adds to zeros of the default type
             out = out.to(torch.promote_types(out.dtype, torch.get_default_dtype()))
+            _note_heuristic(self)
         else:
             self.fuse = False
         if self.root is not None:
@@ -47,6 +50,13 @@ def fused_forward(original, kind: type):
         return out if self.bias is None else out + self.bias
 
     return scriptable_method(forward, original)
+
+
+def _note_heuristic(layer) -> None:
+    """Leave the attribute behind that PyG's ``RGCNConv.forward`` does: without it TorchScript refuses the layer, whose
+    source writes to it before it reads it."""
+    if torch_geometric.backend.use_segment_matmul is None and not hasattr(layer, _HEURISTIC):
+        setattr(layer, _HEURISTIC, False)
 
 
 def _sums(layer, kind: type, x, edge_index, edge_type):
