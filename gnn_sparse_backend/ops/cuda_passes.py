@@ -4,7 +4,7 @@ Nothing is added atomically: parts and their order depend on the structure alone
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -51,26 +51,32 @@ def _parts(graph, longest: int) -> Parts:
     return Parts(Piece((count, cols), starts, indices, None), row, Piece((rows, count), first, order, None))
 
 
-def run_cuda_passes(graph, plan: CudaPlan, spec: AggregateSpec, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
-    """Fill ``out``, (rows, features), with the results of parts of rows, kept in the type of sums, reduced like messages."""
-    parts = parts_of(graph, plan.longest_part)
-    summed = spec.reduce in ("sum", "mean")
-    kept = ACCUMULATOR[spec.dtype] if summed else spec.dtype
-    first = AggregateSpec(spec.message, spec.operands, spec.dims, kept, spec.index_dtype, spec.numbered,
-                          "sum" if summed else spec.reduce, propagate=spec.propagate, first=spec.first)
-    second = AggregateSpec(arg(0), (Operand("column", (spec.features,), kept),), (spec.features,), spec.dtype,
-                           spec.index_dtype, reduce=spec.reduce, propagate=spec.propagate, empty=spec.empty, first=spec.first)
-    count = parts.whole.shape[0]
-    results = torch.empty((count, spec.features), dtype=getattr(torch, kept), device=out.device)
-    widths = [operand.width for operand in spec.operands]
-    arguments = kernel_arguments(parts.whole, count, places, widths, parts.operands(places, operands), edge_ids, plan.balance)
-    one_pass = plan_cuda(plan.arch, count)
-    aggregate_kernel(first, one_pass).entry(*arguments, results)
-    one_pass = plan_cuda(plan.arch, graph.shape[0])
-    arguments = kernel_arguments(parts.sums, one_pass.groups, ("column",), [spec.features], [results], None, plan.balance)
-    if spec.degrees:
-        arguments.insert(7, graph.in_degrees)
-    aggregate_kernel(second, one_pass).entry(*arguments, out)
+class TwoPasses:
+    """An aggregation over parts of rows, whose results are kept in the type of sums, and then reduced like messages."""
+
+    def __init__(self, spec: AggregateSpec, plan: CudaPlan):
+        self.spec, self.longest, self.balance = spec, plan.longest_part, plan.balance
+        summed = spec.reduce in ("sum", "mean")
+        kept = ACCUMULATOR[spec.dtype] if summed else spec.dtype
+        first = replace(spec, dtype=kept, reduce="sum" if summed else spec.reduce, empty=False)
+        second = AggregateSpec(arg(0), (Operand("column", (spec.features,), kept),), (spec.features,), spec.dtype, spec.index_dtype,
+                               reduce=spec.reduce, propagate=spec.propagate, empty=spec.empty, first=spec.first)
+        self.kept = getattr(torch, kept)
+        self.widths = [operand.width for operand in spec.operands]
+        self.first = aggregate_kernel(first, replace(plan, longest_part=0)).entry
+        self.second = aggregate_kernel(second, plan_cuda(plan.arch)).entry
+
+    def run(self, graph, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
+        """Fill ``out``, (rows, features)."""
+        parts = parts_of(graph, self.longest)
+        features = self.spec.features
+        results = torch.empty((parts.whole.shape[0], features), dtype=self.kept, device=out.device)
+        of_parts = parts.operands(places, operands)
+        self.first(*kernel_arguments(parts.whole, 1, places, self.widths, of_parts, edge_ids, self.balance), results)
+        arguments = kernel_arguments(parts.sums, 1, ("column",), [features], [results], None, self.balance)
+        if self.spec.degrees:
+            arguments.insert(7, graph.in_degrees)
+        self.second(*arguments, out)
 
 
-__all__ = ["Parts", "parts_of", "run_cuda_passes"]
+__all__ = ["Parts", "TwoPasses", "parts_of"]

@@ -102,7 +102,7 @@ def run(graph, operands: tuple[Tensor, ...], gradient: bool, product: bool) -> T
         return x.new_empty(x.shape)
     numbers = graph.edge_ids
     arch = devices.arch_of(x.device)
-    groups = graph.shape[0] if arch else group_count(edges, graph.shape[0], width, torch.get_num_threads())
+    groups = 1 if arch else group_count(edges, graph.shape[0], width, torch.get_num_threads())
     key = (edge_softmax_kernel, x.dtype, width, gradient, product, groups > 1, arch)
     kernel = graph.plans.get(key)
     if kernel is None:

@@ -30,7 +30,7 @@ def edge_map_plan(graph, features: int, itemsize: int, kind: str = "map:column,r
 def structure_arguments(graph, groups: int, balance: str = "nonzeros"):
     """(sizes, index arrays): the leading arguments of every kernel on this graph in so many row groups.
 
-    graph: a graph or a piece of one. balance: as in a plan; on a GPU each row is a group, a team's work.
+    graph: a graph or a piece of one. balance: as in a plan; with teams each row is a group, whatever ``groups`` says.
     """
     key = groups if balance == "nonzeros" else (groups, balance)
     found = graph.plans.get(key)
@@ -39,6 +39,8 @@ def structure_arguments(graph, groups: int, balance: str = "nonzeros"):
         if balance == "nonzeros":
             group_ptr = balanced_row_groups(graph.indptr, groups, cost_per_row=ROW_COST)
         else:
+            if balance == "teams":
+                groups = max(rows, 1)
             group_ptr = equal_row_groups(graph.indptr, groups)
         found = ((groups, rows, cols, graph.num_edges), (group_ptr, graph.indptr, graph.indices))
         found = graph.plans.setdefault(key, found)

@@ -18,7 +18,7 @@ from ..planner import cuda_kernels
 from ..planner.cuda_plan import CudaPlan
 from ..planner.kernels import aggregate_kernel, edge_map_kernel, supported
 from ..planner.plan import Plan
-from .cuda_passes import parts_of, run_cuda_passes
+from .cuda_passes import TwoPasses, parts_of
 from .form import Form
 from .kernels import aggregation_plan, edge_map_plan, kernel_arguments, type_name
 from .memory import empty
@@ -59,10 +59,13 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
     kernel = call.kernels.get(plan)
     if kernel is None:
         kernel = call.kernels[plan] = _kernel(call.spec, plan)
-    if isinstance(kernel, Plan):  # of several passes
+    if type(kernel) is TwoPasses:
         out = empty(first, rows, *call.dims)
-        run = run_passes if type(kernel) is Plan else run_cuda_passes
-        run(graph, kernel, call.spec, form.places, operands, edge_ids, flat(out, rows, call.features))
+        kernel.run(graph, form.places, operands, edge_ids, flat(out, rows, call.features))
+        return out
+    if type(kernel) is Plan:  # of several passes
+        out = empty(first, rows, *call.dims)
+        run_passes(graph, kernel, call.spec, form.places, operands, edge_ids, flat(out, rows, call.features))
         return out
     arguments = kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance)
     if call.spec.degrees:
@@ -91,11 +94,11 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
     if edges == 0 or call.features == 0 or call.spec.terms == 0:
         return first.new_zeros((edges, *call.dims))
     plan = edge_map_plan(graph, call.features * call.spec.terms, first.itemsize, form.kind)
-    structure, groups = graph, plan.groups
+    structure = graph
     if plan.longest_part:  # on a GPU; edges are the same in parts of rows
         parts = parts_of(graph, plan.longest_part)
-        structure, groups, operands = parts.whole, parts.whole.shape[0], parts.operands(form.places, operands)
-    arguments = kernel_arguments(structure, groups, form.places, call.widths, operands, edge_ids, plan.balance)
+        structure, operands = parts.whole, parts.operands(form.places, operands)
+    arguments = kernel_arguments(structure, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance)
     kernel = call.kernels.get(plan)
     if kernel is None:
         if type(plan) is CudaPlan:
@@ -112,7 +115,7 @@ def _kernel(spec: AggregateSpec, plan: Plan):
     """The entry of the kernel that a plan runs, or a plan of several passes; what the aggregation does not support is left out."""
     if type(plan) is CudaPlan:
         plan = cuda_kernels.supported(plan, spec)
-        return plan if plan.longest_part else cuda_kernels.aggregate_kernel(spec, plan).entry
+        return TwoPasses(spec, plan) if plan.longest_part else cuda_kernels.aggregate_kernel(spec, plan).entry
     plan = supported(plan, spec)
     if plan.partitions > 1 or plan.longest_part:
         return plan

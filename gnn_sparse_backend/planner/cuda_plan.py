@@ -41,9 +41,11 @@ FEW = 16
 class CudaPlan(Plan):
     """A plan whose kernels are for a GPU.
 
+    Every row is a team's work, so groups do not depend on the graph, and graphs of all sizes share their plans and kernels.
     arch: its compute architecture, "sm_90". lanes: that share the non-zeros of a row, 0 where they share its features.
     """
 
+    groups: int = 1
     balance: str = "teams"
     arch: str = ""
     lanes: int = 0
@@ -56,7 +58,7 @@ class CudaPlan(Plan):
         return self._hash
 
 
-def plan_cuda(arch: str, rows: int, nnz: int = 0, features: int = 0, longest_part: int = 0, kind: str = "") -> CudaPlan:
+def plan_cuda(arch: str, rows: int = 0, nnz: int = 0, features: int = 0, longest_part: int = 0, kind: str = "") -> CudaPlan:
     """The plan of an operator on a graph of so many rows, each of which is a team's work.
 
     longest_part: as in a plan. kind: "sum" of ``features`` over the edges of a row, or "map" of so many at each edge, whose
@@ -64,9 +66,10 @@ def plan_cuda(arch: str, rows: int, nnz: int = 0, features: int = 0, longest_par
     """
     mean = nnz // max(rows, 1)
     if features < 1 or features > {"sum": NARROW, "map": FEW}.get(kind, 0) or mean < LANES_PAY:
-        return CudaPlan(max(rows, 1), longest_part=longest_part, arch=arch)
+        return CudaPlan(longest_part=longest_part, arch=arch)
     reduction = "parallel" if kind == "sum" else "sequential"
-    return CudaPlan(max(rows, 1), reduction=reduction, longest_part=longest_part, arch=arch, lanes=WARP if mean >= WARP else LANES_PAY)
+    return CudaPlan(
+        reduction=reduction, longest_part=longest_part, arch=arch, lanes=WARP if mean >= WARP else LANES_PAY)
 
 
 def part_length(longest: int) -> int:

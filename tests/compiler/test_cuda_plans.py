@@ -48,7 +48,7 @@ def _aggregate(width, dtype="float32", lanes=0, **more):
     operands = (Operand("column", (width,), dtype), Operand("edge", (1,), dtype))
     spec = AggregateSpec(parse("mul(x1, x0)"), operands, (width,), dtype, **more)
     plan = {"reduction": "parallel" if lanes else "sequential", "lanes": lanes}
-    return lambda arch: cuda_kernels.aggregate_kernel(spec, CudaPlan(1, arch=arch, **plan))
+    return lambda arch: cuda_kernels.aggregate_kernel(spec, CudaPlan(arch=arch, **plan))
 
 
 def _dot_attention(dtype="float32"):
@@ -83,13 +83,13 @@ KERNELS = {
     "spmm_2_across_lanes": _aggregate(2, lanes=32),
     "spmm_64_bfloat16": _aggregate(64, "bfloat16"),
     "max_64_with_its_edges": _aggregate(64, reduce="max", chosen=("number",), numbered=True),
-    "sddmm_heads_bfloat16": lambda arch: cuda_kernels.edge_map_kernel(_edge_map(), CudaPlan(1, arch=arch)),
-    "sddmm_3_side_by_side": lambda arch: cuda_kernels.edge_map_kernel(_narrow(), CudaPlan(1, arch=arch, lanes=32)),
+    "sddmm_heads_bfloat16": lambda arch: cuda_kernels.edge_map_kernel(_edge_map(), CudaPlan(arch=arch)),
+    "sddmm_3_side_by_side": lambda arch: cuda_kernels.edge_map_kernel(_narrow(), CudaPlan(arch=arch, lanes=32)),
     "edge_softmax": lambda arch: cuda_kernels.edge_softmax_kernel(EdgeSoftmaxSpec(8), False, arch),
-    "attention": lambda arch: cuda_kernels.attention_kernel(_dot_attention(), CudaPlan(1, arch=arch)),
-    "attention_gradient": lambda arch: cuda_kernels.attention_gradient_kernel(_dot_attention(), (), CudaPlan(1, arch=arch)),
-    "attention_gradient_heads": lambda arch: cuda_kernels.attention_gradient_kernel(_gat(), (), CudaPlan(1, arch=arch)),
-    "sums": lambda arch: cuda_kernels.sums_kernel(_sums(), CudaPlan(1, arch=arch)),
+    "attention": lambda arch: cuda_kernels.attention_kernel(_dot_attention(), CudaPlan(arch=arch)),
+    "attention_gradient": lambda arch: cuda_kernels.attention_gradient_kernel(_dot_attention(), (), CudaPlan(arch=arch)),
+    "attention_gradient_heads": lambda arch: cuda_kernels.attention_gradient_kernel(_gat(), (), CudaPlan(arch=arch)),
+    "sums": lambda arch: cuda_kernels.sums_kernel(_sums(), CudaPlan(arch=arch)),
     "grouped_sum": lambda arch: cuda_grouped.sum_kernel(GroupedSpec(64, 64, 4, 0, (True, False)), arch),
     "tiles_float16": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 32, 0, (True, False), "float16"), arch),
     "tiles_tf32": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 16, 0, (True, False), "float32"), arch),

@@ -9,6 +9,8 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.target import BuildError, cuda_runtime
 from gnn_sparse_backend.ops import devices
+from gnn_sparse_backend.ops.form import form
+from gnn_sparse_backend.ops.message_kernels import run_aggregate
 from gnn_sparse_backend.ops.tunable import tasks_of
 from gnn_sparse_backend.planner.cuda_plan import LANES_PAY, LONG_ROW, PART, WARP, plan_cuda, shares
 from tests.ops.operators import OPERATORS, step
@@ -106,6 +108,18 @@ def test_operands_of_any_layout(serial_gpu):
     expected = gsb.spmm(graph, x)
     for odd in (torch.cat([x, x], 1)[:, :8], x.T.contiguous().T, torch.cat([torch.zeros(1), x.flatten()])[1:].view(12, 8)):
         torch.testing.assert_close(gsb.spmm(graph, odd), expected, rtol=0, atol=0)
+
+
+def test_graphs_of_all_sizes_share_their_kernels(serial_gpu):
+    """As in mini-batches: nothing is planned, compiled or kept per size."""
+    of = form("x0", ("column",), "sum")
+    before = None
+    for rows in range(4, 40):
+        graph = some_graph(rows)
+        run_aggregate(of, graph, [torch.ones(12, 6)])
+        kept = sum(len(call.kernels) for call in of.calls.values())
+        assert before in (None, kept)
+        before = kept
 
 
 def test_no_edges_and_no_rows(serial_gpu):
