@@ -328,7 +328,7 @@ def _pair(one: _Index, other: _Index) -> None:
 def _bytes_of(graph: Graph | RelGraph) -> int:
     """Bytes of a graph with its transpose, or with what products by relation derive from it on both sides, at most about."""
     if type(graph) is RelGraph:
-        return graph.source.element_size() * (24 * graph.num_edges + 2 * sum(graph.shape))
+        return graph.source.element_size() * (28 * graph.num_edges + 2 * sum(graph.shape))
     return 2 * graph.indices.element_size() * (2 * graph.num_edges + sum(graph.shape))
 
 
