@@ -13,14 +13,14 @@ from .memory import empty
 _entries: dict = {}
 
 
-def order_on_gpu(rel, transposed: bool, x: Tensor, w: Tensor) -> str:
+def order_on_gpu(rel, transposed: bool, x: Tensor, w: Tensor, arch: str) -> str:
     """The order of a product on the edges of ``rel``, ``tiles`` or ``transform``."""
     _, blocks, in_features, out_features = w.shape
     if blocks > 1:
         return "transform"
     full = torch.get_float32_matmul_precision() == "highest"
     pairs = [rel.side(end).pairs.count for end in (transposed, not transposed)]
-    return order_of(rel.num_edges, *pairs, in_features, out_features, type_name(x.dtype), full)
+    return order_of(rel.num_edges, *pairs, in_features, out_features, type_name(x.dtype), arch, full)
 
 
 def run_pair_products(side, x: Tensor, w: Tensor, weight: Tensor | None, arch: str) -> Tensor:
@@ -30,7 +30,7 @@ def run_pair_products(side, x: Tensor, w: Tensor, weight: Tensor | None, arch: s
     """
     relations, in_features, out_features = w.shape
     pairs = side.pairs
-    rows = panel_rows(in_features, out_features, type_name(x.dtype))
+    rows = panel_rows(in_features, out_features, type_name(x.dtype), arch)
     _, panels, _, start, stop, relation = side.segments.panels_apart(rows)
     pair_ptr, count = side.once(("pair panels", rows), lambda: (
         torch.cat([start, start.new_full((1,), pairs.count)]).to(pairs.indptr.dtype), (stop - start).to(pairs.indptr.dtype)))

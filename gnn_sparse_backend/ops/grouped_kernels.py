@@ -50,7 +50,7 @@ def _run_on_gpu(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None, arc
     _, in_features, out_features = b.shape
     count = segments.num_rows
     tiled = a.dtype is not torch.float32 or torch.get_float32_matmul_precision() != "highest"
-    tiles = cuda_grouped.tiles(in_features, out_features, type_name(a.dtype)) if tiled else 0
+    tiles = cuda_grouped.tiles(in_features, out_features, type_name(a.dtype), arch) if tiled else 0
     block = cuda_grouped.ROWS * tiles if tiles else cuda_grouped.BLOCK_ROWS
     groups, panels, *arrays = segments.panels_apart(block)
     rows = (segments.rows_of(at), segments.order)

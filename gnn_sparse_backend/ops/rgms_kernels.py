@@ -52,7 +52,7 @@ def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: boo
     counts = _counts(rel, transposed)
     if order is None:
         arch = devices.arch_of(x.device)
-        order = order_on_gpu(rel, transposed, x, w) if arch else order_of(counts, in_features, out_features, blocks, x.itemsize)
+        order = order_on_gpu(rel, transposed, x, w, arch) if arch else order_of(counts, in_features, out_features, blocks, x.itemsize)
     if order == "fused":
         return _fused(rel, side, counts, x, w, a, mean)
     weight = _edge_weight(rel, a, mean, wide_type(x.dtype))

@@ -27,12 +27,15 @@ BLOCK_ROWS = 4
 # Rows of A that a lane holds its elements of in registers while it goes through all columns of a matrix: elements of 32
 # bits at most, and tiles of 16 rows at most, which share what is loaded of the matrix.
 HELD = 64
+# The first architecture with mma.m16n8k16, bfloat16 and tf32.
+FIRST_ARCH = 80
 MOST_TILES = 2
 
 
-def tiles(in_features: int, out_features: int, dtype: str) -> int:
-    """Tiles of 16 rows of a panel on Tensor Cores; 0 where they do not take such matrices."""
-    if refuses(in_features, out_features, dtype):
+def tiles(in_features: int, out_features: int, dtype: str, arch: str) -> int:
+    """Tiles of 16 rows of a panel on Tensor Cores; 0 where they do not take such matrices, or are older than these instructions."""
+    version = arch.removeprefix("sm_").rstrip("af")
+    if refuses(in_features, out_features, dtype) or version.isdecimal() and int(version) < FIRST_ARCH:
         return 0
     held = ROWS * in_features * STORED[dtype] // (4 * LANES)  # registers for a tile
     return min(MOST_TILES, HELD // held)

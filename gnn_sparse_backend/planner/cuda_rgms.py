@@ -24,9 +24,9 @@ from .cuda_kernels import STORED
 from .cuda_plan import shares
 
 
-def order_of(edges: int, row_pairs: int, column_pairs: int, in_features: int, out_features: int, dtype: str, full: bool) -> str:
+def order_of(edges: int, row_pairs: int, column_pairs: int, in_features: int, out_features: int, dtype: str, arch: str, full: bool) -> str:
     """The order of a product. full: numbers of 32 bits are not to be cut to what Tensor Cores take of them."""
-    if full and dtype == "float32" or not tiles(in_features, out_features, dtype):
+    if full and dtype == "float32" or not tiles(in_features, out_features, dtype, arch):
         return "transform"
     # stored rows are written and read again
     fused = edges * in_features + 3 * row_pairs * out_features
@@ -34,9 +34,9 @@ def order_of(edges: int, row_pairs: int, column_pairs: int, in_features: int, ou
     return "tiles" if fused <= transform else "transform"
 
 
-def panel_rows(in_features: int, out_features: int, dtype: str) -> int:
+def panel_rows(in_features: int, out_features: int, dtype: str, arch: str) -> int:
     """Pairs of a panel at most."""
-    return ROWS * tiles(in_features, out_features, dtype)
+    return ROWS * tiles(in_features, out_features, dtype, arch)
 
 
 @functools.lru_cache(maxsize=None)

@@ -232,5 +232,5 @@ def test_only_what_an_instruction_computes_is_replaced():
 def test_shapes_that_are_no_whole_tiles_are_refused():
     with pytest.raises(StageIError, match=re.escape("(20, 8) are not whole tiles of (16, 8)")):
         grouped_tiles(TilesSpec(20, 8))
-    assert cuda_grouped.tiles(64, 64, "float64") == 0 and cuda_grouped.tiles(4096, 64, "float16") == 0
-    assert cuda_grouped.tiles(64, 64, "float16") == 2
+    assert cuda_grouped.tiles(64, 64, "float64", "sm_90") == 0 and cuda_grouped.tiles(4096, 64, "float16", "sm_90") == 0
+    assert cuda_grouped.tiles(64, 64, "float16", "sm_90a") == 2 and cuda_grouped.tiles(64, 64, "float16", "sm_75") == 0
