@@ -34,6 +34,7 @@ from .layers import has_hooks, is_rerouted
 
 _REDUCES = {MeanAggregation: "mean", SumAggregation: "sum"}
 _ARGUMENTS = ("x_dict", "edge_index_dict", "edge_weight_dict")
+_TOUCHED = "a layer is the user's, has hooks, is explained, decomposed or runs against its edges"
 
 
 class _Kind(NamedTuple):
@@ -68,7 +69,7 @@ def fused_forward(original: Callable) -> Callable:
         relations = None if given is None else _relations(self, *given)
         if relations is None:
             return original(self, *args_dict, **kwargs_dict)
-        reason = transformed() or _why_not(self)
+        reason = relations if type(relations) is str else transformed() or _why_not(self)
         if reason is not None:
             fallback("pyg", "rgms", reason)
             return original(self, *args_dict, **kwargs_dict)
@@ -90,14 +91,16 @@ def _arguments(conv, args: tuple, kwargs: dict) -> tuple[dict, dict, dict] | Non
     return tuple(given.get(name, {}) for name in _ARGUMENTS)
 
 
-def _relations(conv, x: dict, edges: dict, weights: dict) -> list[_Relation] | None:
-    """The edge types that PyG would call a layer for, in its order; None if they are not the operator."""
+def _relations(conv, x: dict, edges: dict, weights: dict) -> list[_Relation] | str | None:
+    """The edge types that PyG would call a layer for, in its order; why not, or None if they are not the operator at all."""
     if conv.aggr not in ("sum", "mean") or not edges.keys() >= weights.keys():
         return None
     found = []
     for name, layer in conv.convs.items():
-        kind = next((_KINDS[base] for base in _KINDS if isinstance(layer, base)), None)
-        if kind is None or isinstance(layer, SAGEConv) and (layer.project or layer.normalize):
+        kind = _KINDS.get(type(layer))
+        if kind is None:
+            return _TOUCHED if isinstance(layer, tuple(_KINDS)) else None
+        if type(layer) is SAGEConv and (layer.project or layer.normalize):
             return None
         if name not in edges:
             continue
@@ -131,11 +134,11 @@ def _are_numbers(tensors: list) -> bool:
 
 def _why_not(conv) -> str | None:
     for layer in conv.convs.values():
-        kind = next(base for base in _KINDS if isinstance(layer, base))
-        linear = [each for each in (_KINDS[kind].neighbours(layer), _KINDS[kind].own(layer)) if each is not None]
-        if type(layer) is not kind or any(type(each) is not Linear for each in linear) \
-                or not is_untouched(layer, layer.aggr_module, *linear) or has_hooks(layer) or is_rerouted(layer):
-            return "a layer is the user's, has hooks, is explained, decomposed or runs against its edges"
+        kind = _KINDS[type(layer)]
+        linear = [each for each in (kind.neighbours(layer), kind.own(layer)) if each is not None]
+        if any(type(each) is not Linear for each in linear) or has_hooks(layer) or is_rerouted(layer) \
+                or not is_untouched(layer, layer.aggr_module, *linear):
+            return _TOUCHED
     return None
 
 
