@@ -29,7 +29,8 @@ FLUSHED_BYTES = 256 << 20  # more than any second-level cache
 Call = Callable[[], torch.Tensor]
 
 
-def contenders(operator: str, graph: BenchmarkGraph, width: int, device: torch.device, seed: int) -> tuple[dict[str, Call], torch.Tensor]:
+def contenders(operator: str, graph: BenchmarkGraph, width: int, device: torch.device,
+               seed: int) -> tuple[dict[str, Call], torch.Tensor]:
     """({name: a call of one pass}, the answer in float64)."""
     import gnn_sparse_backend as gsb
 
@@ -42,7 +43,8 @@ def contenders(operator: str, graph: BenchmarkGraph, width: int, device: torch.d
     ours = gsb.Graph.from_csr(indptr, indices, graph.shape)
     matrix = torch.sparse_csr_tensor(indptr, indices, weight, size=graph.shape)
     if operator == "spmm":
-        exact = x.new_zeros(rows, width, dtype=torch.float64).index_add_(0, destination, weight.double()[:, None] * x.double()[source])
+        terms = weight.double()[:, None] * x.double()[source]
+        exact = terms.new_zeros(rows, width).index_add_(0, destination, terms)
         return {
             OURS: lambda: gsb.spmm(ours, x, weight),
             "torch CSR": lambda: matrix @ x,
@@ -101,7 +103,8 @@ def main(operator: str, argv: Sequence[str] | None = None) -> int:
     console = cli.start(options)
     device = torch.device("cuda") if torch.cuda.is_available() else None
     where = torch.cuda.get_device_name(device) if device else f"no GPU at hand: {NOT_MEASURED}"
-    table = report.table(f"{operator} on CUDA, forward, float32, ms: cache warm / flushed ({where})", ["graph"], ["F", *PEERS[operator]])
+    title = f"{operator} on CUDA, forward, float32, ms: cache warm / flushed ({where})"
+    table = report.table(title, ["graph"], ["F", *PEERS[operator]])
     done = []
     for cell in cells(operator, options.graphs, options.features, device, options.seed, console):
         done.append(cell)

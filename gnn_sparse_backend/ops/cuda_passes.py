@@ -59,8 +59,10 @@ class TwoPasses:
         summed = spec.reduce in ("sum", "mean")
         kept = ACCUMULATOR[spec.dtype] if summed else spec.dtype
         first = replace(spec, dtype=kept, reduce="sum" if summed else spec.reduce, empty=False)
-        second = AggregateSpec(arg(0), (Operand("column", (spec.features,), kept),), (spec.features,), spec.dtype, spec.index_dtype,
-                               reduce=spec.reduce, propagate=spec.propagate, empty=spec.empty, first=spec.first)
+        second = AggregateSpec(
+            arg(0), (Operand("column", (spec.features,), kept),), (spec.features,), spec.dtype, spec.index_dtype,
+            reduce=spec.reduce, propagate=spec.propagate, empty=spec.empty, first=spec.first,
+        )  # fmt: skip
         self.kept = getattr(torch, kept)
         self.widths = [operand.width for operand in spec.operands]
         self.first = aggregate_kernel(first, replace(plan, longest_part=0)).entry

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from ..compiler.programs.rgms_tiles import RgmsTilesSpec
-from ..planner.cuda_rgms import order_of, panel_rows, tiles_kernel
+from ..planner.cuda_rgms import ROWS, order_of, panel_rows, tiles_kernel
 from .kernels import type_name
 from .layout import compact
 from .memory import empty
@@ -24,7 +24,7 @@ def order_on_gpu(rel, transposed: bool, x: Tensor, w: Tensor, arch: str) -> str:
 
 
 def run_pair_products(side, x: Tensor, w: Tensor, weight: Tensor | None, arch: str) -> Tensor:
-    """(pairs, F_out): for each pair of the side the sum over its edges of weight[e] * x[j(e)], times the matrix of its relation.
+    """(pairs, F_out): for each pair of the side the sum over its edges of weight[e] * x[j(e)], times its relation's matrix.
 
     w: (relations, F_in, F_out). weight: (E,) float32 in the user's edge order.
     """
@@ -37,7 +37,8 @@ def run_pair_products(side, x: Tensor, w: Tensor, weight: Tensor | None, arch: s
     key = (in_features, out_features, rows, weight is not None, x.dtype, pairs.indptr.dtype, arch)
     entry = _entries.get(key)
     if entry is None:
-        spec = RgmsTilesSpec(in_features, out_features, rows // 16, weight is not None, type_name(x.dtype), type_name(pairs.indptr.dtype))
+        types = type_name(x.dtype), type_name(pairs.indptr.dtype)
+        spec = RgmsTilesSpec(in_features, out_features, rows // ROWS, weight is not None, *types)
         entry = _entries[key] = tiles_kernel(spec, arch).entry
     x, w = compact(x), compact(w.transpose(1, 2))
     out = empty(x, pairs.count, out_features)

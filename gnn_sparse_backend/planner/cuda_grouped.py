@@ -33,7 +33,7 @@ MOST_TILES = 2
 
 
 def tiles(in_features: int, out_features: int, dtype: str, arch: str) -> int:
-    """Tiles of 16 rows of a panel on Tensor Cores; 0 where they do not take such matrices, or are older than these instructions."""
+    """Tiles of 16 rows of a panel on Tensor Cores; 0 where they do not take such matrices, or are too old for it."""
     version = arch.removeprefix("sm_").rstrip("af")
     if refuses(in_features, out_features, dtype) or version.isdecimal() and int(version) < FIRST_ARCH:
         return 0

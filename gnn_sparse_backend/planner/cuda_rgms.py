@@ -24,7 +24,8 @@ from .cuda_kernels import STORED
 from .cuda_plan import shares
 
 
-def order_of(edges: int, row_pairs: int, column_pairs: int, in_features: int, out_features: int, dtype: str, arch: str, full: bool) -> str:
+def order_of(edges: int, row_pairs: int, column_pairs: int, in_features: int, out_features: int, dtype: str, arch: str,
+             full: bool) -> str:
     """The order of a product. full: numbers of 32 bits are not to be cut to what Tensor Cores take of them."""
     if full and dtype == "float32" or not tiles(in_features, out_features, dtype, arch):
         return "transform"
@@ -48,4 +49,4 @@ def tiles_kernel(spec: RgmsTilesSpec, arch: str) -> Kernel:
     return cuda_kernels.build(program, CudaTeams(LANES, 1, shared=(SHARED,), mma=("mma",)), arch)
 
 
-__all__ = ["order_of", "panel_rows", "tiles_kernel"]
+__all__ = ["ROWS", "order_of", "panel_rows", "tiles_kernel"]

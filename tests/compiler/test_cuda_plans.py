@@ -58,7 +58,8 @@ def _dot_attention(dtype="float32"):
 
 
 def _gat():
-    score = Attribute(parse("leaky_relu(add(x0, x1), 0.2)"), (Operand("row", (8,), "float32"), Operand("column", (8,), "float32")), (8,))
+    ends = tuple(Operand(at, (8,), "float32") for at in ("row", "column"))
+    score = Attribute(parse("leaky_relu(add(x0, x1), 0.2)"), ends, (8,))
     return AttentionSpec(score, (False,), Attribute(parse("x0"), (Operand("column", (8, 8), "float32"),), (8, 8)), (8, 1))
 
 
@@ -72,7 +73,8 @@ def _narrow():
 
 
 def _sums():
-    outputs = (Output(parse("mul(x0, x1)"), (0, 1), ((8, 1), (8, 8)), (8, 8), "float32"), Output(parse("x0"), (0,), ((8,),), (8,), "float32"))
+    weighted = Output(parse("mul(x0, x1)"), (0, 1), ((8, 1), (8, 8)), (8, 8), "float32")
+    outputs = (weighted, Output(parse("x0"), (0,), ((8,),), (8,), "float32"))
     return SumsSpec((Operand("edge", (8,), "float32"), Operand("column", (64,), "float32")), outputs)
 
 
@@ -96,8 +98,8 @@ KERNELS = {
     "rgms_float16": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(64, 64, 2, True, "float16"), arch),
 }
 SHUFFLES = ("sddmm_heads_bfloat16", "attention", "attention_gradient", "attention_gradient_heads", "spmm_2_across_lanes")
-# Bytes: what ptxas puts aside by its own choice, far below the 255 registers that a thread may have. The scores of eight heads, and
-# what belongs to them, are kept by every lane.
+# Bytes: what ptxas puts aside by its own choice, far below the 255 registers that a thread may have. The scores of eight
+# heads, and what belongs to them, are kept by every lane.
 SPILLED = {"attention_gradient_heads": 16}
 
 
@@ -144,7 +146,9 @@ def test_sums_of_pairs_are_complete_before_they_are_multiplied():
     assert "threadIdx.y" not in kernel  # a team is a block
 
 
-@pytest.mark.parametrize("name, load", [("spmm_128", "float4*)(X0_ptr"), ("spmm_602", "float2*)(X0_ptr"), ("tiles_float16", "half2*)(A_ptr")])
+@pytest.mark.parametrize("name, load", [
+    ("spmm_128", "float4*)(X0_ptr"), ("spmm_602", "float2*)(X0_ptr"), ("tiles_float16", "half2*)(A_ptr"),
+])  # fmt: skip
 def test_rows_are_loaded_in_vectors(name, load):
     assert load in source_of(name, "sm_80")
 
@@ -162,7 +166,10 @@ def test_machine_code_without_spills(name, arch):
 
 
 @needs_nvcc
-@pytest.mark.parametrize("name, instruction", [("rgms_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("tiles_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("tiles_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32")])
+@pytest.mark.parametrize("name, instruction", [
+    ("rgms_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("tiles_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
+    ("tiles_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"),
+])  # fmt: skip
 def test_products_use_tensor_cores(name, instruction):
     ptx = compile_cuda(source_of(name, "sm_80"), "sm_80", "ptx").code.decode()
     assert f"mma.sync.aligned.{instruction}" in ptx
@@ -195,7 +202,8 @@ def test_a_reduction_that_was_lost_is_noticed():
 def test_the_layout_of_fragments_is_tvms():
     """Which lane holds what, against TVM's own table of it, which has two columns of tiles of C side by side."""
     path = Path(tvm.__file__).parent / "s_tir" / "tensor_intrin" / "cuda.py"  # whose import parses for minutes
-    found = next(f for f in ast.parse(path.read_text()).body if getattr(f, "name", "") == "shared_16x16_to_ldmatrix_32x8_layout")
+    wanted = "shared_16x16_to_ldmatrix_32x8_layout"
+    found = next(f for f in ast.parse(path.read_text()).body if getattr(f, "name", "") == wanted)
     scope: dict = {}
     exec(compile(ast.Module([found], []), str(path), "exec"), scope)
     for i in range(16):
@@ -214,8 +222,8 @@ def test_fragments_give_the_product(dtype, run):
     a, w = rng.integers(-4, 5, (9, 16)) / 4, rng.integers(-4, 5, (2, 8, 16)) / 4
     rows = rng.integers(0, 9, 12)  # a panel that is not full
     arguments = {
-        "num_groups": 1, "num_panels": 1, "relations": 2, "rows_a": 9, "rows_c": 12, "positions": 12, "group_ptr": np.array([0, 1]),
-        "Start": np.array([0]), "Stop": np.array([12]), "Relation": np.array([1]), "RowsA": rows, "A": a, "W": w,
+        "num_groups": 1, "num_panels": 1, "relations": 2, "rows_a": 9, "rows_c": 12, "positions": 12,
+        "group_ptr": np.array([0, 1]), "Start": np.array([0]), "Stop": np.array([12]), "Relation": np.array([1]), "RowsA": rows, "A": a, "W": w,
         "C": np.full((12, 8), np.nan),
     }  # fmt: skip
     subject = program if run is interpret else stage3(program, CudaTeams(32, 4, mma=("mma",)), serial=True)

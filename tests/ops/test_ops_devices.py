@@ -50,7 +50,7 @@ def test_types_with_sums_in_float32(name, dtype, serial_gpu):
         torch.testing.assert_close(a.double(), b, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
 
 
-# widths of: no vector; a vector in each of few lanes; a whole warp; more than a warp, with a last turn that is not full; several passes
+# no vector; a vector in each of few lanes; a whole warp; more than a warp, with a last turn that is not full; several passes
 @pytest.mark.parametrize("width", [1, 7, 12, 128, 200, 1100])
 def test_widths(width, serial_gpu):
     graph = some_graph()
@@ -61,8 +61,8 @@ def test_widths(width, serial_gpu):
     dense.index_put_((row, graph.indices.long()), weight[graph.edge_numbers.long()], accumulate=True)
     torch.testing.assert_close(gsb.spmm(graph, x, weight), dense @ x, rtol=1e-12, atol=1e-12)
     u = torch.randn(9, width, dtype=torch.float64)
-    scores = gsb.sddmm(graph, u, x)
-    torch.testing.assert_close(scores[graph.edge_numbers.long()], (u[row] * x[graph.indices.long()]).sum(1), rtol=1e-12, atol=1e-12)
+    scores = gsb.sddmm(graph, u, x)[graph.edge_numbers.long()]
+    torch.testing.assert_close(scores, (u[row] * x[graph.indices.long()]).sum(1), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("width", [1, 3])
@@ -81,7 +81,8 @@ def test_rows_of_few_features_are_summed_across_lanes(width, mean, serial_gpu):
     # dot products of so few features are computed by a lane for each edge
     assert plan_cuda("", 5, graph.num_edges, width, kind="map").lanes == mean
     u = torch.randn(5, width, dtype=torch.float64)
-    torch.testing.assert_close(gsb.sddmm(graph, u, x), (u[row] * x[torch.arange(row.numel()) % 11]).sum(1), rtol=1e-12, atol=1e-12)
+    dots = (u[row] * x[torch.arange(row.numel()) % 11]).sum(1)
+    torch.testing.assert_close(gsb.sddmm(graph, u, x), dots, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])

@@ -104,7 +104,8 @@ class Fragments:
                         b_ = BF[n * 4 + (k % (4 * q)) // q, k // (4 * q), k % q]
                         at = ((m % 8) * 4 + n // 2, mt, (m // 8) * 2 + n % 2)
                         CF[at] = CF[at] + cast("float32", a) * cast("float32", b_)
-            with p.iterate("store", (self.tile, self.half, self.lane, self.two), "SSSS", ("mo", "ho", "lo", "eo")) as (m, h, lane, e):
+            with p.iterate("store", (self.tile, self.half, self.lane, self.two), "SSSS",
+                           ("mo", "ho", "lo", "eo")) as (m, h, lane, e):  # fmt: skip
                 row = m * ROWS + lane // 4 + h * 8
                 if where is not None:
                     p.where(where(row))
@@ -144,7 +145,8 @@ def grouped_tiles(spec: TilesSpec) -> Program:
         def store(at, column, value) -> None:
             C[row(1, at), column] = value
 
-        fragments.product(lambda at, column: A[row(0, at), column], lambda column, place: W[Relation[g, panel], column, place], store)
+        fragments.product(lambda at, column: A[row(0, at), column],
+                          lambda column, place: W[Relation[g, panel], column, place], store)  # fmt: skip
     return p.finish()
 
 

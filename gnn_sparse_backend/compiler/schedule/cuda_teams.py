@@ -93,7 +93,8 @@ class CudaTeams:
 
 def _check_repeatable(program: Program, side_by_side: tuple[str, ...]) -> None:
     """What all lanes do alike may store to a parameter, the same value by all, but not to one that is also read."""
-    loaded = {e.buffer for it in walk_iterations(program.iterations) for root in _roots(it) for e in walk(root) if isinstance(e, Load)}
+    roots = [root for it in walk_iterations(program.iterations) for root in _roots(it)]
+    loaded = {e.buffer for root in roots for e in walk(root) if isinstance(e, Load)}
 
     def visit(it: Iteration, shared: bool) -> None:
         shared = shared or it.name in side_by_side or any(axis.name.endswith("_lane") for axis in it.axes)
@@ -102,8 +103,8 @@ def _check_repeatable(program: Program, side_by_side: tuple[str, ...]) -> None:
                 visit(statement, shared)
             elif not shared and statement.buffer.scope != "local" and statement.buffer in loaded:
                 raise StageIError(
-                    f"CudaTeams: all lanes would store to {statement.buffer.name!r} in iteration {it.name!r}, and read what others "
-                    "have stored; share an axis of it out"
+                    f"CudaTeams: all lanes would store to {statement.buffer.name!r} in iteration {it.name!r}, and read what "
+                    "others have stored; share an axis of it out"
                 )
 
     for it in program.iterations:

@@ -28,7 +28,8 @@ def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, ou
     name = function_names(module)[0]
     linker = next((command for command in LINKERS if shutil.which(command[0])), None)
     if linker is None:
-        raise BuildError(name, "no linker (ld, gcc or cc) on PATH, which a CUDA kernel needs to be kept in a file", module.script())
+        reason = "no linker (ld, gcc or cc) on PATH, which a CUDA kernel needs to be kept in a file"
+        raise BuildError(name, reason, module.script())
     compiled = build_jit(module, target).module
     source = cuda_source(compiled)
     for body in module.functions.values():

@@ -23,7 +23,7 @@ INSTALL = "pip install 'gnn-sparse-backend[cuda]'"
 
 
 def missing_for_cuda() -> list[str]:
-    """What keeps CUDA kernels from being compiled and run in this process, in words, most basic first; empty if nothing does."""
+    """What keeps CUDA kernels from being compiled and run in this process, in words, most basic first; empty for nothing."""
     missing = []
     if find_library(DRIVER) is None:
         missing.append(f"{DRIVER}, NVIDIA's driver, is not on this machine; install the driver, version 580 or later")
@@ -41,7 +41,8 @@ def require_cuda() -> None:
     """Raise BuildError that says all that is missing, unless nothing is."""
     missing = missing_for_cuda()
     if missing:
-        raise BuildError("CUDA", "; ".join(missing) + ". `gsb doctor` lists what there is; operands on the CPU work without any of it")
+        advice = "`gsb doctor` lists what there is; operands on the CPU work without any of it"
+        raise BuildError("CUDA", f"{'; '.join(missing)}. {advice}")
 
 
 def load_runtime() -> bool:

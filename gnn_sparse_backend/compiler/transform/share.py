@@ -37,7 +37,8 @@ def share_axis(program: Program, axis_name: str, lanes: int, part: int = 1, exch
     visits = [it for it in walk_iterations(program.iterations) if axis in it.axes]
     for it in visits:
         if len(it.axes) != 1 or it.kinds != "S" or it.locals or any(isinstance(s, Iteration) for s in it.body):
-            raise StageIError(f"share_axis: iteration {it.name!r} does not visit axis {axis_name!r} alone, spatially, with stores only")
+            raise StageIError(f"share_axis: iteration {it.name!r} does not visit axis {axis_name!r} alone, spatially, "
+                              "with stores only")  # fmt: skip
     shared, owned = _shared(program, axis, visits, exchanged)
     new = {b: replace(b, axes=tuple(x for a in b.axes for x in (split.stored if a == axis else (a,)))) for b in owned}
 
@@ -113,7 +114,9 @@ class Split:
         return Binary("<", element, Const(self.axis.length, "int64"))
 
 
-def _shared(program: Program, axis: Axis, visits: list[Iteration], exchanged: tuple[str, ...]) -> tuple[list[Iteration], set[Buffer]]:
+def _shared(
+    program: Program, axis: Axis, visits: list[Iteration], exchanged: tuple[str, ...]
+) -> tuple[list[Iteration], set[Buffer]]:
     """The iterations that lanes share, and the local buffers that they share with them."""
     locals_ = {b for it in walk_iterations(program.iterations) for b in it.locals if axis in b.axes and b.name not in exchanged}
     whole = {b for b in locals_ if b.axes.count(axis) > 1 or _indexed_otherwise(program.iterations, b, axis, None)}
@@ -234,8 +237,11 @@ def share_sum(program: Program, iteration_name: str, lanes: int, part: int = 1) 
 
         stage("_fold", (split.lane,), "S", fold)
         partial = folded
-    stage("", (split.lane,), "R",
-          lambda at: Store(store.buffer, store.indices, Binary("+", store.value.a, partial[at[split.lane]])), init=it.init)  # fmt: skip
+
+    def total(at) -> Store:
+        return Store(store.buffer, store.indices, Binary("+", store.value.a, partial[at[split.lane]]))
+
+    stage("", (split.lane,), "R", total, init=it.init)
 
     def visit(found: Iteration):
         if found.name == it.name and found not in stages:

@@ -59,7 +59,8 @@ class _Across:
         name, dtype = store.buffer.name, store.buffer.ty.dtype
         partial = tirx.decl_buffer([_int(self.lanes), _int(width)], dtype, name=f"{name}_lanes", scope="local", layout=None)
         # one for each feature: TVM takes two reductions into one buffer for none
-        totals = [tirx.decl_buffer([_int(1)], dtype, name=f"{name}_total_{k}", scope="local", layout=None) for k in range(width)]
+        totals = [tirx.decl_buffer([_int(1)], dtype, name=f"{name}_total_{k}", scope="local", layout=None)
+                  for k in range(width)]  # fmt: skip
         return block.iter_vars[0].var, store, partial, totals, width
 
     def statement(self):
@@ -114,7 +115,8 @@ class _Across:
 
         def add(k):
             indices = [_substitute(i, {feature: k}) for i in store.indices]
-            return tirx.BufferStore(store.buffer, tirx.Add(_substitute(store.value.a, {feature: k}), totals[k.value][_int(0)]), indices)
+            total = tirx.Add(_substitute(store.value.a, {feature: k}), totals[k.value][_int(0)])
+            return tirx.BufferStore(store.buffer, total, indices)
 
         return _unrolled(width, add)
 

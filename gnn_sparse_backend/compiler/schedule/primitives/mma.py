@@ -22,7 +22,7 @@ def multiply_fragments(stage2: PositionFunction, iteration: Iteration) -> Positi
     """Put one ``mma.sync`` in the place of the loops of `iteration`, which say what it computes, element by element.
 
         for m, n, k in grid(16, 8, 16):                          for lane in thread_binding(32, "threadIdx.x"):
-            with block("mma"): CF[...] += AF[...] * BF[...]  ->      mma.sync.m16n8k16(CF[lane, ...], AF[lane, ...], BF[lane, ...])
+            with block("mma"): CF[...] += AF[...] * BF[...]  ->      mma.sync.m16n8k16(CF[lane], AF[lane], BF[lane])
 
     The fragments are local buffers whose first dimension is the lane; a lane's registers are those that the indices give
     for m = n = k = 0. Preconditions, refused with a StageIError: three axes of the extents of an instruction, kinds "SSR",
@@ -51,21 +51,24 @@ def multiply_fragments(stage2: PositionFunction, iteration: Iteration) -> Positi
             load = tvm_ffi.structural_mutate(found[buffer.name], [(tvm.ir.Var, lambda v, _: zero.get(v, v))])
             return tirx.address_of(load.source[(lane, *load.indices[1:])])
 
-        call = ptx_legacy_mma(shape, "row", "col", kind, kind, "fp32", address(left), 0, address(right), 0, address(total), 0, False)
+        fragments = (address(left), 0, address(right), 0, address(total), 0)
+        call = ptx_legacy_mma(shape, "row", "col", kind, kind, "fp32", *fragments, False)
         return bound_loop(lane, tirx.IntImm("int64", LANES), tirx.Evaluate(call), "threadIdx.x")
 
     return rewrite_loop(stage2, iteration.name, 2, change)
 
 
 def _fragments(iteration: Iteration, where: str):
-    if len(iteration.axes) != 3 or iteration.kinds != "SSR" or len(iteration.body) != 1 or iteration.init or iteration.where is not None:
+    plain = len(iteration.body) == 1 and not iteration.init and iteration.where is None
+    if len(iteration.axes) != 3 or iteration.kinds != "SSR" or not plain:
         raise StageIError(f"{where} is not one store over two spatial axes and a reduction")
     store = iteration.body[0]
     value = getattr(store, "value", None)
     if not isinstance(value, Binary) or value.op != "+" or value.a != Load(store.buffer, store.indices):
         raise StageIError(f"{where} does not add to what it stores to")
     product = value.b
-    factors = [f.value if isinstance(f, Cast) else f for f in (product.a, product.b)] if isinstance(product, Binary) and product.op == "*" else []
+    factors = (product.a, product.b) if isinstance(product, Binary) and product.op == "*" else ()
+    factors = [f.value if isinstance(f, Cast) else f for f in factors]
     buffers = [f.buffer for f in factors if isinstance(f, Load)]
     if len(buffers) != 2 or buffers[0].dtype != buffers[1].dtype or store.buffer.dtype != "float32":
         raise StageIError(f"{where} does not add the product of two fragments of one type to one of float32")
