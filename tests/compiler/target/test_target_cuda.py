@@ -75,7 +75,7 @@ def test_refused_source_names_the_kernel(compiler):
 def test_missing_compilers_are_named(monkeypatch):
     monkeypatch.setattr(cuda_module, "nvcc_path", lambda: None)
     monkeypatch.setattr(cuda_module, "nvrtc_available", lambda: False)
-    for compiler, advice in (("nvcc", "toolkit"), ("nvrtc", "pip install cuda-bindings")):
+    for compiler, advice in (("nvcc", "toolkit"), ("nvrtc", r"gnn-sparse-backend\[cuda\]")):
         with pytest.raises(BuildError, match=advice):
             compile_cuda("__global__ void k() {}", "sm_80", "cubin", compiler)
 
