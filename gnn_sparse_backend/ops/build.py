@@ -6,6 +6,8 @@ import torch
 from scipy.sparse import _sparsetools
 from torch import Tensor
 
+from .checks import read
+
 INT32_LIMIT = 2**31 - 1
 """Largest number of rows, columns or edges for which indices are stored as int32."""
 
@@ -21,7 +23,7 @@ def coo_to_csr(row: Tensor, col: Tensor, num_rows: int) -> tuple[Tensor, Tensor,
     Edges of one row keep their order. ``edge_ids`` is None if the rows are sorted already, else ``edge_ids[p]`` is
     the edge at CSR position ``p``.
     """
-    if row.numel() and not bool((row[1:] >= row[:-1]).all()):
+    if row.numel() and not read((row[1:] >= row[:-1]).all())[0]:
         return _ordered(row, col, None, num_rows)
     return compress(row, num_rows), col.contiguous(), None
 
@@ -68,6 +70,6 @@ def counts_up(edge_ids: Tensor) -> bool:
     count = edge_ids.numel()
     if count == 0:
         return True
-    if int(edge_ids[0]) != 0 or int(edge_ids[-1]) != count - 1:
+    if read(edge_ids[0], edge_ids[-1]) != [0, count - 1]:
         return False
     return torch.equal(edge_ids, torch.arange(count, dtype=edge_ids.dtype, device=edge_ids.device))

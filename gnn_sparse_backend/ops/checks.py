@@ -53,13 +53,30 @@ def plain_tensor(x: Tensor) -> Tensor:
     return x.as_tensor() if hasattr(x, "as_tensor") else x.as_subclass(Tensor)
 
 
+def read(*values: Tensor) -> list[int]:
+    """The values of 0-d tensors of integers or truth values. This is where construction waits for a GPU: once, for all of them."""
+    if values[0].is_cpu:
+        return [int(v) for v in values]
+    return torch.stack([v.to(torch.int64) for v in values]).tolist()
+
+
 def check_range(name: str, values: Tensor, bound: int, of_what: str) -> None:
     """Every entry of ``values`` is in ``[0, bound)``."""
-    if values.numel() == 0:
+    check_ranges((name, values, bound, of_what))
+
+
+def check_ranges(*arrays: tuple[str, Tensor, int, str]) -> None:
+    """`check_range` of several arrays on one device."""
+    arrays = tuple(array for array in arrays if array[1].numel())
+    if not arrays:
         return
-    low, high = torch.aminmax(values)
-    if int(low) >= 0 and int(high) < bound:
-        return
+    limits = read(*(limit for array in arrays for limit in torch.aminmax(array[1])))
+    for (name, values, bound, of_what), low, high in zip(arrays, limits[::2], limits[1::2]):
+        if low < 0 or high >= bound:
+            _quote(name, values, bound, of_what)
+
+
+def _quote(name: str, values: Tensor, bound: int, of_what: str) -> None:
     position = int(((values < 0) | (values >= bound)).nonzero()[0])
     raise ValueError(f"{name}[{position}] = {int(values[position])} is out of range: there are {bound} {of_what}, "
                      f"so entries must be in [0, {bound})")
@@ -70,20 +87,21 @@ def check_csr(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: t
     num_edges = indices.numel()
     if indptr.numel() != shape[0] + 1:
         raise ValueError(f"indptr must have destinations + 1 = {shape[0] + 1} entries, got {indptr.numel()}")
-    first, last = int(indptr[0]), int(indptr[-1])
+    first, last, rising = read(indptr[0], indptr[-1], (indptr[1:] >= indptr[:-1]).all())
     if first != 0:
         raise ValueError(f"indptr[0] must be 0, got {first}")
-    if not bool((indptr[1:] >= indptr[:-1]).all()):
+    if not rising:
         row = int((indptr[1:] < indptr[:-1]).nonzero()[0])
         raise ValueError(f"indptr must not decrease: indptr[{row}] = {int(indptr[row])} but "
                          f"indptr[{row + 1}] = {int(indptr[row + 1])}")
     if last != num_edges:
         raise ValueError(f"indptr[-1] must be the number of edges {num_edges}, got {last}")
-    check_range("indices", indices, shape[1], "sources")
+    ranges = [("indices", indices, shape[1], "sources")]
     if edge_ids is not None:
         if edge_ids.numel() != num_edges:
             raise ValueError(f"edge_ids must have one entry per edge ({num_edges}), got {edge_ids.numel()}")
-        check_range("edge_ids", edge_ids, num_edges, "edges")
+        ranges.append(("edge_ids", edge_ids, num_edges, "edges"))
+    check_ranges(*ranges)
 
 
 def check_permutation(edge_ids: Tensor) -> None:

@@ -8,7 +8,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.target import BuildError, cuda_runtime
-from gnn_sparse_backend.ops import devices
+from gnn_sparse_backend.ops import build, checks, devices
 from gnn_sparse_backend.ops.form import form
 from gnn_sparse_backend.ops.message_kernels import run_aggregate
 from gnn_sparse_backend.ops.tunable import tasks_of
@@ -141,6 +141,23 @@ def test_a_call_on_a_known_graph_reads_nothing_back(serial_gpu, monkeypatch):
     for name in ("item", "__bool__", "__int__", "__index__", "__float__", "tolist", "nonzero", "cpu", "numpy"):
         monkeypatch.setattr(torch.Tensor, name, refuse)
     step("attention", graph, operands)
+
+
+def test_construction_waits_for_a_gpu_as_often_as_it_must(monkeypatch):
+    """For the ranges of all arrays at once, and for whether they are in order; `read` is where it waits."""
+    waits = []
+
+    def counted(*values):
+        waits.append(len(values))
+        return [int(v) for v in values]
+
+    for module in (checks, build):
+        monkeypatch.setattr(module, "read", counted)
+    graph = some_graph()
+    assert waits == [4, 1]
+    waits.clear()
+    gsb.Graph.from_csr(graph.indptr, graph.indices, graph.shape, graph.edge_ids)
+    assert waits == [3, 4, 2]
 
 
 def test_the_other_devices_are_refused_in_words():
