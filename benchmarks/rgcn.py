@@ -1,0 +1,259 @@
+"""Relational graph convolutional networks of two layers: ``python -m benchmarks.rgcn``.
+
+Inference and training step under DGL (RelGraphConv, edges taken as sorted and not; HeteroGraphConv) and PyG (RGCNConv,
+FastRGCNConv), each as it is and with the backend; a step is forward, and backward from a random cotangent to x and
+parameters. Answers are compared before anything is timed. Peak memory is measured in a fresh process for each, which also
+says who does not fit. Beside each cell stands what the orders of one product cost, and the regret of the planner's choice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from benchmarks import cells, cli, machine, reasons, report, rgcn_memory, rgcn_orders, rgcn_report, roofline, summary
+from benchmarks.budget import Budget, weight
+from benchmarks.contenders import BACKEND
+from benchmarks.layers import disagreement
+from benchmarks.reasons import Evidence
+from benchmarks.rgcn_graphs import ONE_EDGE, RECIPES, RelationalGraph, load_available
+from benchmarks.rgcn_models import PEERS, Dense, Network, context_of, framework_of, gradient_disagreement
+from benchmarks.rgcn_work import network_work
+from benchmarks.timing import Timing
+from benchmarks.turns import Switched, in_turns
+
+MODES = ("inference", "step")
+FEATURES = (16, 32, 64, 128)
+# of those that share an operator with the backend on, one stands for both
+CONTENDERS = (*PEERS, *(peer + BACKEND for peer in PEERS if peer != "dgl-presorted"))
+# a contender so many times slower than the fastest keeps the one sample it has
+HOPELESS = 3.0
+# of a cell's time, for the orders of the product
+ORDERS_SHARE = 0.2
+
+
+def first_calls(names: Iterable[str], graph: RelationalGraph, features: int, seed: int) -> tuple[dict, dict, dict, dict]:
+    """(networks, seconds of their first call by mode, what is wrong by mode, evidence by mode), all by contender.
+
+    The answers must agree with the first one's, by entry for the output and by norm for the gradients.
+    """
+    networks: dict[str, Network] = {}
+    seconds, wrong, evidence = ({mode: {} for mode in MODES} for _ in range(3))
+    expected: dict[str, tuple] = {}
+    for name in names:
+        try:
+            networks[name] = Network(name, graph, features, seed)
+        except Exception as error:  # one contender's failure is a result, and must not cost the others theirs
+            for mode in MODES:
+                wrong[mode][name] = f"{type(error).__name__}: {error}"
+            continue
+        for mode in MODES:
+            with context_of(name)():
+                begin = time.perf_counter()
+                try:
+                    answer, ours, fallbacks = reasons.count_calls(framework_of(name), getattr(networks[name], mode))
+                except Exception as error:
+                    wrong[mode][name] = f"{type(error).__name__}: {error}"
+                    continue
+                seconds[mode][name] = time.perf_counter() - begin
+            evidence[mode][name] = Evidence(ours=ours, fallbacks=fallbacks)
+            mismatch = _mismatch(answer, expected.setdefault(mode, answer))
+            if mismatch is not None:
+                wrong[mode][name] = mismatch
+    return networks, seconds, wrong, evidence
+
+
+def _mismatch(answer: tuple, expected: tuple) -> str | None:
+    names = Network.results
+    return disagreement(names[:1], answer[:1], expected[:1]) or gradient_disagreement(names[1:], answer[1:], expected[1:])
+
+
+def timed(calls: Mapping[str, Switched], first: Mapping[str, float], budget: float) -> dict[str, dict]:
+    """``{contender: timing}``: those that are far behind keep one sample, for seconds are dear."""
+    begin = time.perf_counter()
+    samples = {}
+    for name, call in calls.items():
+        with call.context():
+            call.call()
+            start = time.perf_counter()
+            call.call()
+            samples[name] = time.perf_counter() - start
+    if not samples:
+        return {}
+    fit = {name: call for name, call in calls.items() if samples[name] <= HOPELESS * min(samples.values())}
+    # the fastest peer is half of the ratio
+    peers = [name for name in calls if not name.endswith(BACKEND)]
+    if peers:
+        nearest = min(peers, key=samples.__getitem__)
+        fit[nearest] = calls[nearest]
+    left = max(0.0, budget - (time.perf_counter() - begin))
+    slow = max(samples[name] for name in fit) > 0.3
+    turns = in_turns(fit, budget_s=left, turn_s=0.02, calls=2 if slow else 3, min_turns=2)
+    found = {}
+    for name in calls:
+        timing = turns[name].timing if name in turns else Timing.of([samples[name]])
+        opening = turns[name].opening if name in turns else samples[name]
+        found[name] = timing.to_dict() | {"first_call": first[name], "opening": opening}
+    return found
+
+
+def measure_cells(graph: RelationalGraph, features: int, names: Sequence[str], peaks: Mapping[str, Mapping[str, dict]],
+                  limits: roofline.Roofline, budget: float, seed: int, overhead: Mapping[str, Mapping[str, float]]) -> list[dict]:
+    """The cells of a graph and width, one for each mode, as plain values. peaks: memory by mode and contender."""
+    unable = {mode: {name: peaks[mode][name]["error"] for name in names if "error" in peaks[mode][name]} for mode in MODES}
+    running = [name for name in names if not any(name in unable[mode] for mode in MODES)]
+    # what cannot take a step may still infer
+    partly = [name for name in names if name not in running and name not in unable["inference"]]
+    networks, first, wrong, evidence = first_calls(running, graph, features, seed)
+    for name in partly:
+        networks[name] = Network(name, graph, features, seed)
+        with context_of(name)():
+            begin = time.perf_counter()
+            networks[name].inference()
+            first["inference"][name] = time.perf_counter() - begin
+    orders = rgcn_orders.measure(graph, features, ORDERS_SHARE * budget, seed)
+    rest = Dense(graph, features)
+    ours = tuple(name for name in names if name.endswith(BACKEND))
+    found = []
+    for mode, share in zip(MODES, (0.4, 0.6)):
+        calls = {name: Switched(getattr(network, mode), context_of(name)) for name, network in networks.items()
+                 if name in first[mode] and name not in wrong[mode]}
+        timings = timed(calls, first[mode], (1 - ORDERS_SHARE) * share * budget)
+        dense = in_turns({"rest": Switched(getattr(rest, mode))}, budget_s=0.0)["rest"].timing.median
+        told = {name: Evidence(overhead[mode].get(name), dense, had.ours, had.fallbacks)
+                for name, had in evidence[mode].items() if name in ours}
+        rated = cells.rate(f"{graph.name}, F = {features}, {mode}", timings, ours, limits,
+                           network_work(graph, features, backward=mode == "step"), wrong=wrong[mode],
+                           evidence={name: told.get(name, Evidence()) for name in ours})
+        found.append({"graph": graph.name, "edges": graph.num_edges, "features": features, "mode": mode, **rated,
+                      "unable": unable[mode], "orders": orders, **memory_ratio(peaks[mode], ours)})
+    return found
+
+
+def memory_ratio(peaks: Mapping[str, dict], ours: Sequence[str]) -> dict:
+    """``memory``: the entries; ``memory_ratio``: the leanest peer's peak over that of the leanest of ours."""
+    known = {name: entry["step"] for name, entry in peaks.items() if "step" in entry}
+    return {"memory": dict(peaks), "memory_ratio": summary.speedup(known, ours)}
+
+
+def overheads(names: Iterable[str], seed: int) -> dict[str, dict[str, float]]:
+    """``{mode: {contender: median seconds}}`` of ours on a graph of one edge."""
+    calls = {mode: {} for mode in MODES}
+    for name in names:
+        if name.endswith(BACKEND):
+            network = Network(name, ONE_EDGE, 16, seed)
+            for mode in MODES:
+                calls[mode][name] = Switched(getattr(network, mode), context_of(name))
+    return {mode: {name: turns.timing.median for name, turns in in_turns(calls[mode], budget_s=0.2).items()}
+            for mode in MODES}
+
+
+def run(selected: Iterable[RelationalGraph], features: Sequence[int], names: Sequence[str], *, shares: Budget, threads: int,
+        longest: float, seed: int = 0, limits: roofline.Roofline | None = None,
+        begin: Callable[[str], None] = lambda cell: None,
+        done: Callable[[dict, dict], None] = lambda cell, so_far: None) -> dict:
+    """Measure every cell; return the report as plain values, times in seconds, memory in bytes.
+
+    shares: of the time, by (name of the graph, width). longest: seconds of a call beyond which a contender is too slow for
+    the larger widths. ``done`` is called at each cell's end with the cell and the report so far.
+    """
+    description = machine.describe(threads)
+    limits = limits or roofline.measure(threads)
+    overhead = overheads(names, seed)
+    described, measured = [], []
+
+    def so_far() -> dict:
+        return {"machine": description, "roofline": limits.to_dict(), "contenders": list(names), "graphs": list(described),
+                "per_call": overhead, "cells": list(measured), "summary": summarise(measured)}
+
+    for graph in selected:
+        described.append(graph.describe())
+        start = time.perf_counter()
+        begin(f"{graph.name}, memory")
+        peaks = rgcn_memory.measure(names, graph, features, MODES, threads, longest)
+        shares.pause(time.perf_counter() - start)
+        for width in features:
+            begin(f"{graph.name}, F = {width}")
+            here = {mode: peaks[width, mode] for mode in MODES}
+            for cell in measure_cells(graph, width, names, here, limits, shares.take((graph.name, width)), seed, overhead):
+                measured.append(cell)
+                done(cell, so_far())
+    return so_far()
+
+
+def summarise(measured: Sequence[dict]) -> dict:
+    """``summary.summarise``, and by mode: geometric mean and least of the ratios in time and in memory; mean regret."""
+    modes = {}
+    for mode in MODES:
+        chosen = [cell for cell in measured if cell["mode"] == mode]
+        modes[mode] = {key: {"mean": summary.mean_or_none(cell[key] for cell in chosen),
+                             "least": min((cell[key] for cell in chosen if cell[key] is not None), default=None)}
+                       for key in ("speedup", "memory_ratio")}
+    regrets = {cell["graph"] + str(cell["features"]): cell["orders"]["regret"] for cell in measured}
+    return summary.summarise(measured, ("mode", "graph", "features")) | {
+        "modes": modes, "regret": statistics.fmean(regrets.values()) if regrets else None,
+        "worst_regret": max(regrets.values(), default=None)}
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.parser(__doc__.splitlines()[0], budget=1200.0)
+    parser.add_argument("--graphs", nargs="+", choices=tuple(RECIPES), help="by default all")
+    parser.add_argument("--features", nargs="+", type=cli.positive_int, metavar="F", help=f"by default {FEATURES}")
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), metavar="NAME",
+                        help="by default all: %(choices)s")
+    parser.add_argument("--longest", type=float, default=20.0, metavar="SECONDS",
+                        help="a contender whose call takes longer is left out at larger widths")
+    options = parser.parse_args(argv)
+    options.graphs = options.graphs or (["aifb"] if options.quick else list(RECIPES))
+    options.features = options.features or ([32] if options.quick else list(FEATURES))
+    if options.quick:
+        options.budget = min(options.budget, 20.0)
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, print the tables, write ``rgcn.json`` and ``rgcn.png``. 1 if nothing ran or an answer was wrong, else 0."""
+    options = arguments(argv)
+    console = cli.start(options)
+    frameworks = cli.installed(cli.FRAMEWORKS, console)
+    names = [name for name in options.contenders if framework_of(name) in frameworks]
+    skipped: dict[str, str] = {}
+    shares = Budget(options.budget, {(name, width): weight(RECIPES[name].edges, 4 * width)
+                                     for name in options.graphs for width in options.features})
+
+    def one_at_a_time() -> Iterable[RelationalGraph]:
+        # the largest take a good part of the memory
+        start = time.perf_counter()
+        for found in load_available(options.graphs, options.seed):
+            shares.pause(time.perf_counter() - start)
+            if isinstance(found, RelationalGraph):
+                yield found
+            else:
+                skipped[found[0]] = found[1]
+                console.print(f"[yellow]{found[0]} skipped:[/] {found[1]}")
+            start = time.perf_counter()
+
+    def done(cell: dict, so_far: dict) -> None:
+        # a long run that is stopped leaves what it has measured
+        machine.write_json(options.out / "rgcn.json", so_far)
+        console.print(rgcn_report.line(cell), highlight=False)
+
+    with report.progress(console, len(options.graphs) * (1 + len(options.features))) as begin:
+        results = run(one_at_a_time(), options.features, names, shares=shares, threads=options.threads,
+                      longest=options.longest, seed=options.seed, begin=begin, done=done)
+    if not results["cells"]:
+        console.print("[red]nothing to run[/]")
+        return 1
+    results["skipped"] = skipped
+    rgcn_report.show(results, console)
+    panels = report.panels_of(results["cells"], "mode", "graph", "features")
+    memory_panels = report.panels_of(results["cells"], "mode", "graph", "features", "memory_ratio")
+    report.finish(results, panels | {f"{mode}, peak memory": lines for mode, lines in memory_panels.items()}, "rgcn",
+                  "features", options.out, console)
+    return 1 if results["summary"]["wrong"] else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
