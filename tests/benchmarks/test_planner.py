@@ -39,3 +39,8 @@ def test_a_run(command, tmp_path, monkeypatch, capsys):
     assert growth["edges"] == 10_000 and growth["seconds"] > 0
     assert (tmp_path / "planner.png").read_bytes().startswith(b"\x89PNG")
     assert "Regret over 2 cells" in capsys.readouterr().out
+    again = ("--graphs", "citeseer", "--widths", 8, "--edges", "--budget", 0.5, "--append")
+    assert command(planner.main, *again) == 0
+    report = json.loads((tmp_path / "planner.json").read_text())
+    assert [cell["width"] for cell in report["cells"]] == [4, 4, 8, 8] and report["growth"] == [growth]
+    assert report["summary"]["cells"] == 4
