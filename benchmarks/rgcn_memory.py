@@ -38,7 +38,7 @@ def network_memory(contender: str, graph: RelationalGraph, widths: Sequence[int]
             if "error" in entry:
                 stopped[mode] = f"{entry['error']} (at F = {features})"
             elif time.perf_counter() - begin > 2 * longest:
-                stopped[mode] = f"too slow: more than {longest:.0f} s at F = {features}"
+                stopped[mode] = f"too slow: more than {longest:g} s a call at F = {features}"
     return [found[features, mode] for features in widths for mode in modes]
 
 

@@ -6,6 +6,7 @@ and their number decides which order of its operations is cheap.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -39,6 +40,10 @@ class RelationPairs:
         """Number of pairs."""
         return self.row.numel()
 
+    def of_relations(self, chosen: Tensor) -> RelationPairs:
+        """The pairs of those relations for which ``chosen``, (num_relations,) bool, is true."""
+        return _taken(self, chosen[self.relation.long()].nonzero().flatten())
+
     @property
     def relation_ptr(self) -> Tensor:
         """(num_relations + 1,) offsets of a relation's pairs; int64."""
@@ -59,9 +64,7 @@ def relation_pairs(row: Tensor, col: Tensor, relation: Tensor, num_rows: int, nu
     """
     dtype = index_type(row.dtype, num_rows, num_cols, num_relations, row.numel())
     key, order = torch.sort(relation.long() * num_rows + row, stable=True)
-    first = torch.ones(key.numel(), dtype=torch.bool, device=key.device)
-    torch.ne(key[1:], key[:-1], out=first[1:])
-    start = first.nonzero().flatten()
+    start = _starts(key)
     key = key[start]
     pair_relation = torch.div(key, max(num_rows, 1), rounding_mode="floor")
     indptr = torch.cat([start, start.new_full((1,), row.numel())])
@@ -91,24 +94,49 @@ class Panels:
         return self.panel_ptr.numel() - 1
 
 
-def row_tasks(pairs: RelationPairs, tasks: int, most: int, cost_per_pair: float) -> tuple[Tensor, Panels]:
-    """(row_ptr, panels): task t has rows row_ptr[t] .. row_ptr[t + 1] - 1 and every pair of theirs, by relation.
+def row_tasks(rows: RelationPairs, columns: RelationPairs, tasks: int, most: int, cost_per_pair: float,
+              by_column: Callable[[Tensor, Tensor, Tensor], Tensor]) -> tuple[Tensor, Panels, Panels]:
+    """(row_ptr, panels of row pairs, panels of column pairs): task t has rows row_ptr[t] .. row_ptr[t + 1] - 1 and every
+    edge of theirs, in either the one or the other, by relation.
 
-    Tasks cost about the same, where a pair costs ``cost_per_pair`` edges. A panel has at most ``most`` pairs. The pairs of
-    a row come in the order of their relations whatever the number of tasks is.
+    rows, columns: the pairs of the same edges at either end. Tasks cost about the same, where a pair costs
+    ``cost_per_pair`` edges. A panel has at most ``most`` pairs. by_column: given int64 counts for each task and relation, of
+    its row pairs, column pairs and edges, (tasks * relations,) each, says (bool) whose edges go by column pairs. A column
+    pair stands in every task where it has edges.
     """
-    row = pairs.row.long()
-    lengths = pairs.indptr.diff()
-    cost = torch.zeros(pairs.num_rows + 1, dtype=torch.float64, device=row.device)
+    relations, row = rows.num_relations, rows.row.long()
+    lengths = rows.indptr.diff()
+    cost = torch.zeros(rows.num_rows + 1, dtype=torch.float64, device=row.device)
     cost[1:].index_add_(0, row, lengths.double() + cost_per_pair)
     row_ptr = balanced_row_groups(cost.cumsum(0).round().long(), tasks, cost_per_row=0.5)
-    task = torch.searchsorted(row_ptr, row, right=True) - 1
-    if tasks > 1:
-        order = torch.sort(task, stable=True)[1]
-        task = task[order]
-        pairs = _taken(pairs, order)
-    panels = _panels(pairs, task * pairs.num_relations + pairs.relation, task, tasks, most)
-    return row_ptr.to(pairs.row.dtype), panels
+    task_of_row = torch.repeat_interleave(row_ptr.diff(), output_size=rows.num_rows)
+    slot = task_of_row.index_select(0, row) * relations + rows.relation
+    slot, order = torch.sort(slot, stable=True)
+    row_pairs = torch.bincount(slot, minlength=tasks * relations)
+    edges = torch.zeros_like(row_pairs).index_add_(0, slot, lengths.index_select(0, order).long())
+
+    # the pairs of columns in each task
+    pair = torch.repeat_interleave(columns.indptr.diff(), output_size=columns.indices.numel())
+    key = task_of_row.index_select(0, columns.indices) * columns.count + pair
+    key, at = torch.sort(key, stable=True)
+    start = _starts(key)
+    pair = key[start] % max(columns.count, 1)
+    column_slot = torch.div(key[start], max(columns.count, 1), rounding_mode="floor") * relations + columns.relation[pair]
+    column_pairs = torch.bincount(column_slot, minlength=tasks * relations)
+
+    chosen = by_column(row_pairs, column_pairs, edges)
+    kept = ~chosen[slot]
+    slot = slot[kept]
+    gathers = _panels(_taken(rows, order[kept]), slot, torch.div(slot, max(relations, 1), rounding_mode="floor"), tasks, most)
+    bounds = torch.cat([start, start.new_full((1,), key.numel())])
+    in_tasks = RelationPairs(columns.num_rows, columns.num_cols, relations, columns.row[pair], columns.relation[pair],
+                             bounds.to(columns.indptr.dtype), columns.indices.index_select(0, at),
+                             columns.edge_ids.index_select(0, at))
+    kept = chosen[column_slot].nonzero().flatten()
+    column_slot = column_slot[kept]
+    scatters = _panels(_taken(in_tasks, kept), column_slot, torch.div(column_slot, max(relations, 1), rounding_mode="floor"),
+                       tasks, most)
+    return row_ptr.to(rows.row.dtype), gathers, scatters
 
 
 def relation_tasks(pairs: RelationPairs, limit: float, most: int, cost_per_pair: float) -> tuple[Tensor, Panels]:
@@ -128,21 +156,26 @@ def relation_tasks(pairs: RelationPairs, limit: float, most: int, cost_per_pair:
 
 
 def _taken(pairs: RelationPairs, order: Tensor) -> RelationPairs:
-    """The pairs in another order, with their edges."""
+    """Some pairs, in another order, with their edges."""
     lengths = pairs.indptr.diff()[order]
     indptr = torch.cat([lengths.new_zeros(1), lengths.cumsum(0, dtype=lengths.dtype)])
-    shift = torch.repeat_interleave(pairs.indptr[:-1][order] - indptr[:-1], lengths, output_size=pairs.indices.numel())
+    shift = torch.repeat_interleave(pairs.indptr[:-1][order] - indptr[:-1], lengths)
     at = torch.arange(shift.numel(), dtype=shift.dtype, device=shift.device) + shift
     return RelationPairs(pairs.num_rows, pairs.num_cols, pairs.num_relations, pairs.row[order], pairs.relation[order],
                          indptr, pairs.indices.index_select(0, at), pairs.edge_ids.index_select(0, at))
 
 
+def _starts(key: Tensor) -> Tensor:
+    """Where runs of equal entries begin."""
+    first = torch.ones(key.numel(), dtype=torch.bool, device=key.device)
+    torch.ne(key[1:], key[:-1], out=first[1:])
+    return first.nonzero().flatten()
+
+
 def _panels(pairs: RelationPairs, run: Tensor, task: Tensor, tasks: int, most: int) -> Panels:
     """Runs of pairs with equal ``run``, cut into panels; ``task`` of each pair does not decrease."""
     dtype, count = pairs.row.dtype, pairs.count
-    changes = torch.ones(count, dtype=torch.bool, device=run.device)
-    changes[1:] = run[1:] != run[:-1]
-    begin = changes.nonzero().flatten()
+    begin = _starts(run)
     end = torch.cat([begin[1:], begin.new_full((min(1, count),), count)])
     panels = -(-(end - begin) // most)
     of_run = torch.repeat_interleave(panels)

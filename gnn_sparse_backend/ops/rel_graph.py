@@ -160,6 +160,28 @@ class RelGraph(Immutable):
         """The edges by destination; by source where ``transposed``."""
         return self._sides[transposed]
 
+    def row_tasks(self, transposed: bool, key: tuple, tasks: int, most: int, cost: float, by_column) -> tuple:
+        """``formats.relational.row_tasks``, kept under ``key``."""
+        rows, columns = (self.side(end).pairs for end in (transposed, not transposed))
+        return self.side(transposed).once(key, lambda: row_tasks(rows, columns, tasks, most, cost, by_column))
+
+    def split(self, transposed: bool, by_column, *widths: int) -> tuple[RelationSplit | None, RelationSplit | None]:
+        """The row pairs of some relations and the column pairs of the others, None where there are none.
+
+        by_column: says for arrays of row pairs, column pairs and edges of each relation, and ``widths``, whose edges go by
+        column pairs.
+        """
+        sides = self.side(transposed), self.side(not transposed)
+
+        def make() -> tuple:
+            ends = [side.pairs.relation_ptr for side in sides]
+            counts = [ptr.diff() for ptr in ends]
+            edges = sides[0].pairs.indptr[ends[0]].diff()
+            chosen = by_column(*counts, edges, *widths)
+            return tuple(side.split(wanted & (edges > 0)) for side, wanted in zip(sides, (~chosen, chosen)))
+
+        return sides[0].once(("split", by_column, *widths), make)
+
     def mean_scale(self, dtype: torch.dtype) -> Tensor:
         """(E,) for each edge 1 / the number of edges of its relation into its destination."""
 
@@ -180,21 +202,46 @@ class RelGraph(Immutable):
                 f"{self.num_relations} relations, {self.device})")
 
 
-class Side:
-    """The edges of a ``RelGraph`` seen from one end, their row, with what is derived from that. Made once, lazily."""
+class Derived:
+    """Something of a structure that keeps what is derived from it, made once, lazily."""
 
-    def __init__(self, row: Tensor, col: Tensor, relation: Tensor, num_rows: int, num_cols: int, num_relations: int):
-        self.arrays = (row, col, relation)
-        self.sizes = (num_rows, num_cols, num_relations)
+    def __init__(self):
         self._derived: dict = {}
 
     def once(self, key, make):
         """The value under ``key``, made at its first use."""
         return once(self._derived, key, make)
 
+
+class RelationSplit(Derived):
+    """The pairs of some of the relations, at one end of the edges."""
+
+    def __init__(self, pairs: RelationPairs):
+        super().__init__()
+        self.pairs = pairs
+
+    def relation_tasks(self, limit: float, most: int, cost: float) -> tuple[Tensor, Panels]:
+        return self.once(("relations", limit, most), lambda: relation_tasks(self.pairs, limit, most, cost))
+
+
+class Side(Derived):
+    """The edges of a ``RelGraph`` seen from one end, their row, with what is derived from that."""
+
+    def __init__(self, row: Tensor, col: Tensor, relation: Tensor, num_rows: int, num_cols: int, num_relations: int):
+        super().__init__()
+        self.arrays = (row, col, relation)
+        self.sizes = (num_rows, num_cols, num_relations)
+
     @property
     def pairs(self) -> RelationPairs:
         return self.once("pairs", lambda: relation_pairs(*self.arrays, *self.sizes))
+
+    def split(self, chosen: Tensor) -> RelationSplit | None:
+        """The pairs of those relations for which ``chosen``, (relations,) bool, is true; None for none."""
+        if not chosen.any():
+            return None
+        key = ("split", tuple(chosen.nonzero().flatten().tolist()))
+        return self.once(key, lambda: RelationSplit(self.pairs.of_relations(chosen)))
 
     @property
     def pair_of_edge(self) -> Tensor:
@@ -222,12 +269,6 @@ class Side:
         pairs = self.pairs
         return self.once("pairs_of_rows", lambda: Graph.from_coo(
             pairs.row, torch.arange(pairs.count, dtype=pairs.row.dtype, device=pairs.row.device), (self.sizes[0], pairs.count)))
-
-    def row_tasks(self, tasks: int, most: int, cost: float) -> tuple[Tensor, Panels]:
-        return self.once(("rows", tasks, most), lambda: row_tasks(self.pairs, tasks, most, cost))
-
-    def relation_tasks(self, limit: float, most: int, cost: float) -> tuple[Tensor, Panels]:
-        return self.once(("relations", limit, most), lambda: relation_tasks(self.pairs, limit, most, cost))
 
 
 _set = object.__setattr__

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from ..compiler.programs.rgms import RgmsSpec
-from ..planner.rgms import (RelationCounts, column_tile_of, cost_per_pair, order_of, panel_pairs, part_limit, rgms_kernel,
+from ..formats.relational import Panels
+from ..planner.rgms import (ORDERS, RelationCounts, by_column, column_tile_of, cost_per_pair, panel_pairs, part_limit, rgms_kernel,
                             row_task_count, sum_by_columns)
 from . import devices
 from .cuda_rgms import order_on_gpu, run_pair_products
@@ -24,7 +25,7 @@ from .kernels import type_name
 from .layout import kernel_ready
 from .memory import empty
 from .message_kernels import run_aggregate, run_edge_map
-from .rel_graph import RelGraph, Side
+from .rel_graph import Derived, RelGraph, RelationSplit, Side
 
 _COPY = form("x0", ("column",), "sum")
 _WEIGHTED = form("mul(x1, x0)", ("column", "edge"), "sum")
@@ -41,23 +42,22 @@ def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: boo
                 order: str | None = None) -> Tensor:
     """``Y[i] = sum over edges e into i of a[e] * x[j(e)] @ w[r(e)]``: (rows, blocks * F_out).
 
-    mean: divide by the number of edges of the relation into the destination. order: of ``planner.rgms.ORDERS``, its choice
-    if None.
+    mean: divide by the number of edges of the relation into the destination. order: of ``planner.rgms.ORDERS``, the
+    planner's choice for each relation if None.
     """
     side = rel.side(transposed)
     rows = side.sizes[0]
     relations, blocks, in_features, out_features = w.shape
     if rel.num_edges == 0 or w.numel() == 0:
         return x.new_zeros((rows, blocks * out_features))
-    counts = _counts(rel, transposed)
-    if order is None:
-        arch = devices.arch_of(x.device)
-        order = order_on_gpu(rel, transposed, x, w, arch) if arch else order_of(counts, in_features, out_features, blocks, x.itemsize)
-    if order == "fused":
-        return _fused(rel, side, counts, x, w, a, mean)
+    arch = devices.arch_of(x.device)
+    if order is None and arch:
+        order = order_on_gpu(rel, transposed, x, w, arch)
+    if order in (None, "gather", "scatter"):
+        return _product(rel, transposed, order, x, w, a, mean)
     weight = _edge_weight(rel, a, mean, wide_type(x.dtype))
     if order == "tiles":
-        return _summed(side.pairs_of_rows, run_pair_products(side, x, w[:, 0], weight, devices.arch_of(x.device)), None)
+        return _summed(side.pairs_of_rows, run_pair_products(side, x, w[:, 0], weight, arch), None)
     if order == "transform":
         other = rel.side(not transposed)
         products = _grouped(other, x, w, other.pairs.row)
@@ -66,7 +66,7 @@ def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: boo
         return _summed(graph, products, weight)
     if order == "aggregate":
         return _summed(side.pairs_of_rows, _grouped(side, _summed(side.edges_of_pairs, x, weight), w), None)
-    raise ValueError(f"order must be fused, transform or aggregate, got {order!r}")
+    raise ValueError(f"order must be one of {ORDERS}, got {order!r}")
 
 
 def run_sum(rel: RelGraph, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool, transposed: bool) -> Tensor:
@@ -77,10 +77,12 @@ def run_sum(rel: RelGraph, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, 
         return x.new_zeros((rel.num_relations, blocks, in_features, out_features))
     if devices.arch_of(x.device):
         return _outer_of_sums(rel, rel.side(transposed), x, g, blocks, a, mean)
-    counts = _counts(rel, transposed)
-    if sum_by_columns(counts, x.shape[1], g.shape[1]):
-        return _outer(rel, rel.side(not transposed), counts, g, x, blocks, a, mean).transpose(2, 3)
-    return _outer(rel, rel.side(transposed), counts, x, g, blocks, a, mean)
+    by_rows, by_columns = rel.split(transposed, sum_by_columns, x.shape[1], g.shape[1])
+    found = [] if by_rows is None else [_outer(rel, by_rows, x, g, blocks, a, mean)]
+    if by_columns is not None:
+        found.append(_outer(rel, by_columns, g, x, blocks, a, mean).transpose(2, 3))
+    # each has zeros where the other has sums
+    return found[0] if len(found) == 1 else found[0].add_(found[1])
 
 
 def run_dot(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transposed: bool) -> Tensor:
@@ -88,15 +90,18 @@ def run_dot(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transpos
     wide = wide_type(x.dtype)
     if rel.num_edges == 0 or w.numel() == 0:
         return x.new_zeros(rel.num_edges, dtype=wide)
-    counts = _counts(rel, transposed)
-    side, other = rel.side(transposed), rel.side(not transposed)
+    if devices.arch_of(x.device):
+        found = _dots_of_products(rel, rel.side(transposed), rel.side(not transposed), x, w, g)
+        return found * rel.mean_scale(wide) if mean else found
+    out = x.new_empty((rel.num_edges, 1), dtype=wide)
     # the products of the fewer pairs; the other end is gathered
-    if counts.row_pairs <= counts.column_pairs:
-        found = run_edge_map(_DOT, side.edges_of_pairs, [_grouped(side, g, w.transpose(2, 3), side.pairs.row), x], (True,))
-    else:
-        found = run_edge_map(_DOT, other.edges_of_pairs, [_grouped(other, x, w, other.pairs.row), g], (True,))
-    found = found.flatten().to(wide)
-    return found * rel.mean_scale(wide) if mean else found
+    by_rows, by_columns = rel.split(transposed, _fewer_columns)
+    if by_rows is not None:
+        _dots(rel, by_rows, g, w.transpose(2, 3), x, out)
+    if by_columns is not None:
+        _dots(rel, by_columns, x, w, g, out)
+    out = out.flatten()
+    return out.mul_(rel.mean_scale(wide)) if mean else out
 
 
 def _counts(rel: RelGraph, transposed: bool) -> RelationCounts:
@@ -106,52 +111,107 @@ def _counts(rel: RelGraph, transposed: bool) -> RelationCounts:
     return RelationCounts(rel.shape[1], counts.edges, counts.column_pairs, counts.row_pairs)
 
 
-def _fused(rel: RelGraph, side: Side, counts: RelationCounts, x: Tensor, w: Tensor, a: Tensor | None, mean: bool) -> Tensor:
+def _product(rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: Tensor, a: Tensor | None, mean: bool) -> Tensor:
     relations, blocks, in_features, out_features = w.shape
     wide = wide_type(x.dtype)
-    most = panel_pairs(blocks * in_features, wide.itemsize)
-    threads = torch.get_num_threads()
-    tasks = row_task_count(counts, relations, blocks * in_features, blocks * out_features, threads)
-    cost = cost_per_pair(in_features, out_features, x.itemsize)
-    row_ptr, panels = side.row_tasks(tasks, most, cost)
-    weight = _position_weight(rel, side, ("rows", tasks, most), panels.edge_ids, a, mean, wide)
-    x, w = kernel_ready(x), kernel_ready(_tiled(w, column_tile_of(out_features, type_name(x.dtype))).contiguous())
-    out = empty(x if x.dtype is wide else x.new_empty(0, dtype=wide), side.sizes[0], blocks * out_features)
-    entry = _entry("product", in_features, out_features, blocks, most, weight is not None, x.dtype, panels.row.dtype,
-                   tasks > 1 and threads > 1)
-    entry(tasks, panels.size.numel(), panels.row.numel(), x.shape[0], rel.num_edges, relations, side.sizes[0],
-          panels.panel_ptr, panels.pair_ptr, panels.indptr, panels.indices, row_ptr, panels.size, panels.row,
-          *([] if weight is None else [weight]), x, row_ptr[:-1], panels.relation, w, out)
+    most = panel_pairs(blocks * max(in_features, out_features), wide.itemsize)
+    counts = _counts(rel, transposed)
+    tasks = row_task_count(counts, relations, blocks * in_features, blocks * out_features)
+    widths = in_features, out_features, blocks, x.itemsize
+    choose = {"gather": _never, "scatter": _always, None: lambda *counted: by_column(*counted, *widths)}[order]
+    # the panels depend on what is chosen alone, which widths may share, and prepared panels are large
+    key = ("rows", tasks, most, order or widths)
+    row_ptr, gathers, scatters = rel.row_tasks(transposed, key, tasks, most, cost_per_pair(*widths[:2], x.itemsize), choose)
+    tile = column_tile_of(out_features, type_name(x.dtype))
+    x, w = kernel_ready(x), kernel_ready(_tiled(w, tile).contiguous())
+    out = empty(x if x.dtype is wide else x.new_empty(0, dtype=wide), counts.rows, blocks * out_features)
+    side, parallel = rel.side(transposed), tasks > 1 and torch.get_num_threads() > 1
+    shape = (in_features, out_features, blocks, most)
+    weight = _position_weight(rel, side, (*key, "gathers"), gathers, a, mean, wide)
+    entry = _entry("gather", *shape, weight is not None, x.dtype, row_ptr.dtype, parallel)
+    entry(*_sizes(gathers, x.shape[0]), relations, counts.rows, *_arrays(gathers), row_ptr, gathers.size, gathers.row,
+          *_given(weight), x, row_ptr[:-1], gathers.relation, w, out)
+    if scatters.row.numel():
+        weight = _position_weight(rel, side, (*key, "scatters"), scatters, a, mean, wide)
+        entry = _entry("scatter", *shape, weight is not None, x.dtype, row_ptr.dtype, parallel)
+        entry(*_sizes(scatters, counts.rows), relations, x.shape[0], *_arrays(scatters), scatters.size, scatters.row,
+              *_given(weight), x, scatters.relation, w, out)
     return out.to(x.dtype)
 
 
-def _outer(rel: RelGraph, side: Side, counts: RelationCounts, x: Tensor, g: Tensor, blocks: int, a: Tensor | None,
-           mean: bool) -> Tensor:
-    """The sum with x added up over the pairs of ``side``: the rows of g."""
+def _outer(rel: RelGraph, part: RelationSplit, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool) -> Tensor:
+    """The sums of the relations of a part, zeros for the others; x is added up over the pairs of the part, the rows of g."""
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
-    wide = wide_type(x.dtype)
+    wide, relations = wide_type(x.dtype), rel.num_relations
     # of each pair two rows are kept
     most = panel_pairs((x.shape[1] + g.shape[1]) // 2, wide.itemsize)
     cost = cost_per_pair(in_features, out_features, x.itemsize)
-    limit = part_limit(counts, side.pairs.count, cost)
-    relation, panels = side.relation_tasks(limit, most, cost)
+    limit = part_limit(rel.num_edges, part.pairs.count, cost)
     key = ("relations", limit, most)
-    slot, more = side.once(("slots", *key), lambda: _slots(relation, rel.num_relations))
-    weight = _position_weight(rel, side, key, panels.edge_ids, a, mean, wide)
+    relation, panels = part.relation_tasks(limit, most, cost)
+    slot, more = part.once(("slots", *key), lambda: _slots(relation, relations))
+    weight = _position_weight(rel, part, key, panels, a, mean, wide)
     x, g = kernel_ready(x), kernel_ready(g)
-    tasks, slots = relation.numel(), rel.num_relations + more.numel()
-    out = x.new_empty((slots, blocks, in_features, out_features), dtype=wide)
-    if tasks - more.numel() < rel.num_relations:
-        out[:rel.num_relations].zero_()  # relations without edges
-    parallel = tasks > 1 and torch.get_num_threads() > 1
+    # the first task of a relation fills its matrix, the others one each that is added to it
+    out = x.new_empty((relations + more.numel(), blocks, in_features, out_features), dtype=wide)
+    if panels.tasks - more.numel() < relations:
+        out[:relations].zero_()
+    parallel = panels.tasks > 1 and torch.get_num_threads() > 1
     entry = _entry("sum", in_features, out_features, blocks, most, weight is not None, x.dtype, panels.row.dtype, parallel)
-    entry(tasks, panels.size.numel(), panels.row.numel(), x.shape[0], rel.num_edges, slots, g.shape[0],
-          panels.panel_ptr, panels.pair_ptr, panels.indptr, panels.indices, panels.size, panels.row,
-          *([] if weight is None else [weight]), x, slot, g, out)
+    entry(*_sizes(panels, x.shape[0]), out.shape[0], g.shape[0], *_arrays(panels), panels.size, panels.row,
+          *_given(weight), x, slot, g, out)
     if more.numel():
-        out[:rel.num_relations].index_add_(0, more, out[rel.num_relations:])
-        out = out[:rel.num_relations].clone()
+        out[:relations].index_add_(0, more, out[relations:])
+        out = out[:relations].clone()
     return out.to(x.dtype)
+
+
+def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, out: Tensor) -> None:
+    """Fill out[e] for the edges of a part, with a product of g's row for each of its pairs."""
+    relations, blocks, in_features, out_features = w.shape
+    most = panel_pairs(x.shape[1], out.itemsize)
+    cost = cost_per_pair(in_features, out_features, x.itemsize)
+    _, panels = part.relation_tasks(part_limit(rel.num_edges, part.pairs.count, cost), most, cost)
+    tile = column_tile_of(out_features, type_name(x.dtype))
+    x, g, w = kernel_ready(x), kernel_ready(g), kernel_ready(_tiled(w, tile).contiguous())
+    parallel = panels.tasks > 1 and torch.get_num_threads() > 1
+    entry = _entry("dot", in_features, out_features, blocks, most, False, x.dtype, panels.row.dtype, parallel)
+    entry(*_sizes(panels, x.shape[0]), relations, g.shape[0], out.shape[0], *_arrays(panels), panels.size, panels.row,
+          panels.edge_ids, x, g, panels.relation, w, out)
+
+
+def _dots_of_products(rel: RelGraph, side: Side, other: Side, x: Tensor, w: Tensor, g: Tensor) -> Tensor:
+    """The dots from the products of the fewer pairs, which are stored; the other end is gathered."""
+    if side.pairs.count <= other.pairs.count:
+        found = run_edge_map(_DOT, side.edges_of_pairs, [_grouped(side, g, w.transpose(2, 3), side.pairs.row), x], (True,))
+    else:
+        found = run_edge_map(_DOT, other.edges_of_pairs, [_grouped(other, x, w, other.pairs.row), g], (True,))
+    return found.flatten().to(wide_type(x.dtype))
+
+
+def _sizes(panels: Panels, ends: int) -> tuple[int, ...]:
+    """What all programs begin with; ends: nodes at the other end of the pairs' edges."""
+    return panels.tasks, panels.size.numel(), panels.row.numel(), ends, panels.indices.numel()
+
+
+def _arrays(panels: Panels) -> tuple[Tensor, ...]:
+    return panels.panel_ptr, panels.pair_ptr, panels.indptr, panels.indices
+
+
+def _given(weight: Tensor | None) -> tuple[Tensor, ...]:
+    return () if weight is None else (weight,)
+
+
+def _fewer_columns(row_pairs: Tensor, column_pairs: Tensor, edges: Tensor) -> Tensor:
+    return column_pairs < row_pairs
+
+
+def _never(row_pairs: Tensor, *_) -> Tensor:
+    return torch.zeros_like(row_pairs, dtype=torch.bool)
+
+
+def _always(row_pairs: Tensor, *_) -> Tensor:
+    return torch.ones_like(row_pairs, dtype=torch.bool)
 
 
 def _outer_of_sums(rel: RelGraph, side: Side, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool) -> Tensor:
@@ -200,14 +260,14 @@ def _edge_weight(rel: RelGraph, a: Tensor | None, mean: bool, dtype: torch.dtype
     return scale if a is None else scale * a
 
 
-def _position_weight(rel: RelGraph, side: Side, key, edge_ids: Tensor, a: Tensor | None, mean: bool, dtype) -> Tensor | None:
-    """The same at each position of a structure that ``key`` names on its side."""
+def _position_weight(rel: RelGraph, owner: Derived, key, panels: Panels, a: Tensor | None, mean: bool, dtype) -> Tensor | None:
+    """The same at each position of the panels, which their owner knows under ``key``."""
     scale = None
     if mean:
-        scale = side.once(("scale", dtype, *key), lambda: rel.mean_scale(dtype).index_select(0, edge_ids))
+        scale = owner.once(("scale", dtype, *key), lambda: rel.mean_scale(dtype).index_select(0, panels.edge_ids))
     if a is None:
         return scale
-    a = a.index_select(0, edge_ids)
+    a = a.index_select(0, panels.edge_ids)
     return a if scale is None else a.mul_(scale)
 
 

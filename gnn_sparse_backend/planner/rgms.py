@@ -1,17 +1,17 @@
 """Plans and kernels of relational gather-matmul-scatter.
 
-The three orders of one product, with P distinct (row, relation) pairs and Q distinct (column, relation) pairs among E
-edges (counts decide; SparseTIR, section 4.4 has the fused one):
+An edge's product can be made in two orders, by the distinct (row, relation) or the distinct (column, relation) pairs of
+the edges (counts decide; SparseTIR, section 4.4 has the first):
 
-- ``fused``: sums of a panel of row pairs, multiplied where they are, added to the rows. P products, E gathers of F_in.
-- ``transform``: the rows of X of all column pairs multiplied first, then E gathers of F_out. Q products, stored.
-- ``aggregate``: as ``fused``, but with the sums of all P pairs, and their products, stored.
+- ``gather``: the rows of X of a row's pair are summed, and the sum multiplied. A product for each row pair.
+- ``scatter``: the row of X of a column's pair is multiplied, and the product added to the rows. One for each column pair.
 
-Rules, whose constants are estimates that no benchmark has confirmed yet:
+Neither stores a sum or a product beyond a panel in the first-level cache. The choice is made for each relation, and in each
+task (a range of rows), by the cost of either. ``transform`` and ``aggregate`` are the same orders as libraries have them,
+for all relations and with the products of all pairs stored; they are there to compare with, and never chosen.
 
-- ``transform`` where it costs less by a margin: it stores Q x F_out. Never ``aggregate``, which is there to compare with.
-- Tasks of a product are ranges of rows that stay in the second-level cache, and enough for the threads to share; but so
-  few that a relation has some panels of pairs in each.
+Tasks of a product are ranges of rows that stay near, and enough for the threads to share; but so few that a relation has
+some panels of pairs in each. What confirms the constants, and how far, is in docs/performance.md, "RGMS".
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from dataclasses import dataclass, replace
 from ..compiler.compile import compile_program
 from ..compiler.kernels.kernel import Kernel
 from ..compiler.programs.operands import ACCUMULATOR
-from ..compiler.programs.rgms import RgmsSpec, rgms_product, rgms_sum
+from ..compiler.programs.rgms import RgmsSpec, rgms_dot, rgms_gather, rgms_scatter, rgms_sum
 from ..compiler.schedule.cpu import CpuSchedule, Prefetch
 from ..compiler.target import Target, host_target
+from ..compiler.transform.lanes import reduce_in_lanes
 from ..compiler.transform.tile import tile_axis
 from .grouped import column_tile
-from .spmm import GROUPS_PER_THREAD, SERIAL_WORK
+from .spmm import SERIAL_WORK
+from .tiling import sum_lanes
 
-ORDERS = ("fused", "transform", "aggregate")
+ORDERS = ("gather", "scatter", "transform", "aggregate")
 
 _BYTES = {"float64": 8, "float32": 4}
 # Rows of the block of accumulators.
@@ -39,16 +41,19 @@ PANEL_BYTES = 8 << 10
 LONGEST_PANEL = 16
 # Edges that the gathers of a panel run ahead: sums of a pair are short, so rows of the next pairs are on their way too.
 GATHER_AHEAD = 16
-# Bytes of the rows that a task adds to: they stay in the second-level cache while the relations take turns.
-ROW_BYTES = 256 << 10
+# Bytes of the rows that a task adds to: they stay near while the relations take turns. The fewer tasks, the fewer products
+# are made again for edges of another task.
+ROW_BYTES = 1 << 20
+# Tasks of a product that is worth several threads.
+FEWEST_TASKS = 8
 # Vectors that a sum over the edges of a pair holds at a time.
 PIECE_VECTORS = 8
 # Multiply-adds that take as long as fetching one byte of a gathered row.
-FETCH_COST = 1.5
-# What storing a product costs beside: written, and read from memory again.
-STORE_COST = 3.0
-# How much cheaper ``transform`` must be.
-MARGIN = 0.8
+FETCH_COST = 1.0
+# The same for adding to one byte of a row of the result, which is read and written.
+ADD_COST = 2.0
+# How much cheaper than the row pairs' the column pairs' order must be, and sums by basis than matrices made.
+MARGIN = 0.9
 # Parts that the pairs of all relations are cut into for a sum of outer products: alike for any number of threads.
 PARTS = 64
 
@@ -63,22 +68,22 @@ class RelationCounts:
     column_pairs: int
 
 
-def order_of(counts: RelationCounts, in_features: int, out_features: int, blocks: int, itemsize: int) -> str:
-    """The order of a product; features are those of one block on the diagonal."""
+def by_column(row_pairs, column_pairs, edges, in_features: int, out_features: int, blocks: int, itemsize: int):
+    """Whether so many pairs and edges are cheaper by column pairs: for numbers, or for arrays of numbers.
+
+    Features are those of one block on the diagonal.
+    """
     product = in_features * out_features * blocks
-    gather = FETCH_COST * itemsize * blocks
-    fused = counts.row_pairs * product + counts.edges * in_features * gather
-    stored = counts.column_pairs * (product + STORE_COST * out_features * gather)
-    transform = stored + counts.edges * out_features * gather
-    return "transform" if transform < MARGIN * fused else "fused"
+    fetch, add = FETCH_COST * itemsize * in_features * blocks, ADD_COST * itemsize * out_features * blocks
+    gather = row_pairs * (product + add) + edges * fetch
+    return column_pairs * (product + fetch) + edges * add < MARGIN * gather
 
 
-def sum_by_columns(counts: RelationCounts, wide_in: int, wide_out: int) -> bool:
-    """Whether a sum of outer products adds up G over column pairs, and not X over row pairs."""
+def sum_by_columns(row_pairs, column_pairs, edges, wide_in: int, wide_out: int):
+    """Whether a sum of outer products adds up G over column pairs, and not X over row pairs: for numbers, or arrays."""
     # of each pair one row is added up and one is read
-    by_rows = counts.row_pairs * (wide_in * wide_out + wide_out) + counts.edges * wide_in
-    by_columns = counts.column_pairs * (wide_in * wide_out + wide_in) + counts.edges * wide_out
-    return by_columns < by_rows
+    by_rows = row_pairs * (wide_in * wide_out + wide_out) + edges * wide_in
+    return column_pairs * (wide_in * wide_out + wide_in) + edges * wide_out < by_rows
 
 
 def basis_first(counts: RelationCounts, relations: int, bases: int, in_features: int, out_features: int) -> bool:
@@ -94,21 +99,22 @@ def panel_pairs(features: int, itemsize: int) -> int:
     return max(BLOCK_ROWS, min(LONGEST_PANEL, fit))
 
 
-def row_task_count(counts: RelationCounts, relations: int, wide_in: int, wide_out: int, threads: int) -> int:
-    """Tasks of a product from rows of ``wide_in`` to rows of ``wide_out`` features; 1 where one thread is fastest."""
+def row_task_count(counts: RelationCounts, relations: int, wide_in: int, wide_out: int) -> int:
+    """Tasks of a product from rows of ``wide_in`` to rows of ``wide_out`` features, alike for any number of threads: the
+    order of additions depends on them.
+    """
     work = counts.row_pairs * wide_in * wide_out + counts.edges * wide_in
     if work < SERIAL_WORK:
         return 1
-    fewest = 1 if threads < 2 else 2 * threads
-    wanted = max(fewest * GROUPS_PER_THREAD // 4, -(-counts.rows * wide_out * 4 // ROW_BYTES))
+    wanted = max(FEWEST_TASKS, -(-counts.rows * wide_out * 4 // ROW_BYTES))
     # a panel that a task cuts off is half empty: at least four full blocks of a relation for each cut
     filled = counts.row_pairs // max(1, 4 * BLOCK_ROWS * min(relations, counts.row_pairs))
-    return max(fewest, min(wanted, filled))
+    return max(FEWEST_TASKS, min(wanted, filled))
 
 
-def part_limit(counts: RelationCounts, pairs: int, cost_per_pair: float) -> float:
-    """The cost, in edges, from which a relation is shared by several tasks of a sum."""
-    return max(4096.0, (counts.edges + pairs * cost_per_pair) / PARTS)
+def part_limit(edges: int, pairs: int, cost_per_pair: float) -> float:
+    """The cost, in edges, from which a relation is shared by several tasks."""
+    return max(4096.0, (edges + pairs * cost_per_pair) / PARTS)
 
 
 def cost_per_pair(in_features: int, out_features: int, itemsize: int) -> float:
@@ -128,22 +134,26 @@ def _lanes(dtype: str, target: Target) -> int:
 
 @functools.lru_cache(maxsize=None)
 def rgms_kernel(make: str, spec: RgmsSpec, parallel: bool, prefetch: int = GATHER_AHEAD) -> Kernel:
-    """The kernel of ``product`` or ``sum``; the tiles are chosen here. prefetch: edges that gathers run ahead, 0 for none."""
+    """The kernel of a program of ``PROGRAMS``; the tiles are chosen here. prefetch: edges that gathers run ahead, 0 for none."""
     target = host_target()
     lanes = _lanes(spec.dtype, target)
     spec = replace(spec, tile=column_tile_of(spec.out_features, spec.dtype), rows=BLOCK_ROWS, piece=PIECE_VECTORS * lanes)
-    program = {"product": rgms_product, "sum": rgms_sum}[make](spec)
+    build, (iteration, buffer, width) = PROGRAMS[make]
+    program = build(spec)
+    if make == "dot":
+        program = reduce_in_lanes(program, "dot", sum_lanes(spec.wide_out, _BYTES[ACCUMULATOR[spec.dtype]], target))
     for axis in program.axes:
         if axis.name in _COLUMNS:
             full, rest = divmod(axis.length, lanes)
             program = tile_axis(program, axis.name, ((lanes,) * full + ((rest,) if rest else ()),))
-    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch)), target)
+    # the first pass over the edges of a pair fetches whole rows for edges further on, of whatever pair
+    ahead = (Prefetch(iteration, buffer, 0, getattr(spec, width), prefetch),) if prefetch else ()
+    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead), target)
 
 
-def _ahead(spec: RgmsSpec, distance: int) -> tuple[Prefetch, ...]:
-    """The first pass over the edges of a pair fetches whole rows of X for edges further on, of whatever pair."""
-    return (Prefetch("edges_tile_0", "X", 0, spec.wide_in, distance),) if distance else ()
-
+PROGRAMS = {"gather": (rgms_gather, ("edges_tile_0", "X", "wide_in")), "scatter": (rgms_scatter, ("edges", "Y", "wide_out")),
+            "sum": (rgms_sum, ("edges_tile_0", "X", "wide_in")), "dot": (rgms_dot, ("edges", "X", "wide_out"))}
+"""What makes each program, and which of its iterations fetches rows of which buffer, of what width."""
 
 # axes of the columns of tiles, in both programs
 _COLUMNS = ("S", "U", "K", "L", "O", "E")

@@ -14,7 +14,7 @@ from gnn_sparse_backend.compiler.programs.edge_map import EdgeMapSpec, edge_map
 from gnn_sparse_backend.compiler.programs.grouped import GroupedSpec, grouped_product, grouped_sum
 from gnn_sparse_backend.compiler.programs.message import parse
 from gnn_sparse_backend.compiler.programs.operands import Operand
-from gnn_sparse_backend.compiler.programs.rgms import RgmsSpec, rgms_product, rgms_sum
+from gnn_sparse_backend.compiler.programs.rgms import RgmsSpec, rgms_dot, rgms_gather, rgms_scatter, rgms_sum
 from gnn_sparse_backend.compiler.transform import (
     decompose_format,
     group_axis,
@@ -336,7 +336,7 @@ def _rgms(make, **spec):
 
 def _rgms_sizes(rng):
     tasks = int(rng.integers(1, 4))
-    return {"num_tasks": tasks, "cols": 6, "relations": 3, "rows": 7, "slots": tasks + 1}
+    return {"num_tasks": tasks, "cols": 6, "relations": 3, "rows": 7, "slots": tasks + 1, "far": 5, "numbers": 1}
 
 
 def _row_tasks(found, rng):
@@ -351,6 +351,28 @@ def _row_tasks(found, rng):
     found["Y"] = np.zeros((found["rows"], found["Y"].shape[1]), found["Y"].dtype)
 
 
+def _column_pairs(found, rng):
+    """The edges of each task lead to rows of its own, and pairs have any node."""
+    dtype, tasks = found["Row"].dtype, len(found["panel_ptr"]) - 1
+    panel = np.repeat(np.arange(len(found["pair_ptr"]) - 1), np.diff(found["pair_ptr"]))
+    pair = np.repeat(np.arange(len(found["indptr"]) - 1), np.diff(found["indptr"]))
+    task = np.repeat(np.arange(tasks), np.diff(found["panel_ptr"]))[panel][pair]
+    found["indices"] = (task + tasks * rng.integers(0, 6 // tasks, len(task))).astype(dtype)
+    found["Count"] = np.diff(found["pair_ptr"]).astype(dtype)
+    found["Relation"] = rng.integers(0, 3, len(found["Relation"])).astype(dtype)
+    found["Row"] = rng.integers(0, 5, len(found["Row"])).astype(dtype)
+
+
+def _numbered_edges(found, rng):
+    """Each edge has a number of its own."""
+    dtype, count = found["Row"].dtype, len(found["indices"])
+    found["Count"] = np.diff(found["pair_ptr"]).astype(dtype)
+    found["Relation"] = rng.integers(0, 3, len(found["Relation"])).astype(dtype)
+    found["Row"] = rng.integers(0, 5, len(found["Row"])).astype(dtype)
+    found["numbers"], found["Number"] = count, rng.permutation(count).astype(dtype)
+    found["C"] = np.zeros((count, 1), found["C"].dtype)
+
+
 def _relation_tasks(found, rng):
     """Each task has a matrix of its own."""
     dtype = found["Row"].dtype
@@ -360,8 +382,11 @@ def _relation_tasks(found, rng):
 
 
 CASES |= {
-    "rgms_product": Case(_rgms(rgms_product), _rgms_sizes, ("Y",), _row_tasks),
-    "rgms_product_weighted": Case(_rgms(rgms_product, weighted=True), _rgms_sizes, ("Y",), _row_tasks),
+    "rgms_gather": Case(_rgms(rgms_gather), _rgms_sizes, ("Y",), _row_tasks),
+    "rgms_gather_weighted": Case(_rgms(rgms_gather, weighted=True), _rgms_sizes, ("Y",), _row_tasks),
+    "rgms_scatter": Case(_rgms(rgms_scatter), _rgms_sizes, ("Y",), _column_pairs),
+    "rgms_scatter_weighted": Case(_rgms(rgms_scatter, weighted=True), _rgms_sizes, ("Y",), _column_pairs),
+    "rgms_dot": Case(_rgms(rgms_dot), _rgms_sizes, ("C",), _numbered_edges),
     "rgms_sum": Case(_rgms(rgms_sum), _rgms_sizes, ("W",), _relation_tasks),
     "rgms_sum_weighted": Case(_rgms(rgms_sum, weighted=True), _rgms_sizes, ("W",), _relation_tasks),
 }

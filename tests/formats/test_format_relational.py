@@ -50,19 +50,58 @@ def test_pairs(case):
     assert triples(pairs.row[of_edge], col, pairs.relation[of_edge]) == every
 
 
-@given(edges(), st.integers(1, 6), st.sampled_from([1, 2, 4]))
+@given(edges(), st.integers(1, 6), st.sampled_from([1, 2, 4]), st.sampled_from(["none", "all", "some"]))
 @few
-def test_tasks_of_rows(case, tasks, most):
+def test_tasks_of_rows(case, tasks, most, kind):
+    row, col, relation, sizes = case
+    rows, columns = relation_pairs(row, col, relation, *sizes), relation_pairs(col, row, relation, sizes[1], sizes[0], sizes[2])
+    seen = {}
+
+    def by_column(*counts):
+        seen["counts"] = [count.tolist() for count in counts]
+        number = torch.arange(counts[0].numel())
+        return {"none": number < 0, "all": number >= 0, "some": number % 3 == 1}[kind]
+
+    row_ptr, gathers, scatters = row_tasks(rows, columns, tasks, most, 3.0, by_column)
+    assert row_ptr[0] == 0 and row_ptr[-1] == sizes[0]
+    assert gathers.tasks == scatters.tasks == tasks == row_ptr.numel() - 1
+    found = {}
+    for panels, flipped in ((gathers, False), (scatters, True)):
+        assert_within(panels, most)
+        for task in range(tasks):
+            first, last = panels.panel_ptr[task:task + 2].tolist()
+            assert panels.relation[first:last].tolist() == sorted(panels.relation[first:last].tolist())
+            for panel in range(first, last):
+                slot = task * sizes[2] + panels.relation[panel].item()
+                assert {"none": False, "all": True, "some": slot % 3 == 1}[kind] is flipped
+                for pair in range(*panels.pair_ptr[panel:panel + 2].tolist()):
+                    assert panels.indptr[pair] < panels.indptr[pair + 1]
+                    for at in range(*panels.indptr[pair:pair + 2].tolist()):
+                        ends = (panels.row[pair].item(), panels.indices[at].item())
+                        ends = ends[::-1] if flipped else ends
+                        assert row_ptr[task] <= ends[0] < row_ptr[task + 1]
+                        found[panels.edge_ids[at].item()] = (*ends, panels.relation[panel].item())
+    every = triples(row, col, relation)
+    assert found == dict(enumerate(every)) and gathers.indices.numel() + scatters.indices.numel() == len(every)
+    task_of = (torch.searchsorted(row_ptr, row, right=True) - 1).tolist()
+    slots = [t * sizes[2] + r for t, (_, _, r) in zip(task_of, every)]
+    distinct = [{(s, i) for s, (i, _, _) in zip(slots, every)}, {(s, j) for s, (_, j, _) in zip(slots, every)}]
+    for slot in range(tasks * sizes[2]):
+        expected = [sum(s == slot for s, _ in pairs) for pairs in distinct] + [slots.count(slot)]
+        assert [counts[slot] for counts in seen["counts"]] == expected
+
+
+@given(edges())
+@few
+def test_pairs_of_some_relations(case):
     row, col, relation, sizes = case
     pairs = relation_pairs(row, col, relation, *sizes)
-    row_ptr, panels = row_tasks(pairs, tasks, most, 3.0)
-    assert row_ptr[0] == 0 and row_ptr[-1] == sizes[0] and panels.tasks == tasks == row_ptr.numel() - 1
-    assert_panels(panels, most, triples(row, col, relation))
-    for task in range(tasks):
-        first, last = panels.panel_ptr[task:task + 2].tolist()
-        assert panels.relation[first:last].tolist() == sorted(panels.relation[first:last].tolist())
-        rows = panels.row[panels.pair_ptr[first]:panels.pair_ptr[last]]
-        assert ((rows >= row_ptr[task]) & (rows < row_ptr[task + 1])).all()
+    chosen = torch.arange(sizes[2]) % 2 == 0
+    part = pairs.of_relations(chosen)
+    pair = torch.repeat_interleave(part.indptr.diff())
+    every = triples(row, col, relation)
+    assert sorted(part.edge_ids.tolist()) == [e for e, (_, _, r) in enumerate(every) if r % 2 == 0]
+    assert triples(part.row[pair], part.indices, part.relation[pair]) == [every[e] for e in part.edge_ids.tolist()]
 
 
 @given(edges(), st.sampled_from([1.0, 7.0, 1e9]), st.sampled_from([1, 3, 4]))
@@ -84,11 +123,16 @@ def test_tasks_of_relations(case, limit, most):
 
 
 def assert_panels(panels, most, every):
+    assert_within(panels, most)
+    relation = torch.repeat_interleave(panels.relation, panels.size)
+    assert_covers(every, panels.row, relation, panels.indptr, panels.indices, panels.edge_ids)
+
+
+def assert_within(panels, most):
+    """Sizes fit, and a panel has no node twice."""
     assert panels.size.tolist() == panels.pair_ptr.diff().tolist()
     assert panels.panel_ptr[-1] == panels.size.numel() and panels.pair_ptr[-1] == panels.row.numel()
     assert all(1 <= size <= most for size in panels.size.tolist())
-    relation = torch.repeat_interleave(panels.relation, panels.size)
-    assert_covers(every, panels.row, relation, panels.indptr, panels.indices, panels.edge_ids)
     for start, stop in zip(panels.pair_ptr.tolist(), panels.pair_ptr[1:].tolist()):
         rows = panels.row[start:stop].tolist()
         assert len(set(rows)) == len(rows)
@@ -107,6 +151,7 @@ def test_no_edges(sizes):
     none = torch.empty(0, dtype=torch.int32)
     pairs = relation_pairs(none, none, none, *sizes)
     assert pairs.count == 0 and pairs.indptr.tolist() == [0]
-    row_ptr, panels = row_tasks(pairs, 2, 4, 1.0)
-    assert panels.panel_ptr.tolist() == [0, 0, 0] and row_ptr[-1] == sizes[0]
+    back = relation_pairs(none, none, none, sizes[1], sizes[0], sizes[2])
+    row_ptr, *both = row_tasks(pairs, back, 2, 4, 1.0, lambda rows, columns, edges: columns < rows)
+    assert all(panels.panel_ptr.tolist() == [0, 0, 0] for panels in both) and row_ptr[-1] == sizes[0]
     assert relation_tasks(pairs, 5.0, 4, 1.0)[1].tasks == 0

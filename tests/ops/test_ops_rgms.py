@@ -114,11 +114,38 @@ def test_every_order_is_the_same_operator(name, features, order):
 
 
 def test_the_planner_orders_by_pairs():
-    """Few sources, many edges each: their products are worth storing. Few rows: the sums are multiplied."""
-    wide, narrow = (planner.RelationCounts(10**5, 10**6, 10**6, 10**3), planner.RelationCounts(10**3, 10**6, 10**3, 10**6))
-    assert planner.order_of(wide, 64, 64, 1, 4) == "transform"
-    assert planner.order_of(narrow, 64, 64, 1, 4) == "fused"
-    assert planner.sum_by_columns(wide, 64, 64) and not planner.sum_by_columns(narrow, 64, 64)
+    """Few sources, many edges each: a product for each source. Few rows: their sums are multiplied."""
+    wide, narrow = (10**6, 10**3, 10**6), (10**3, 10**6, 10**6)
+    assert planner.by_column(*wide, 64, 64, 1, 4) and not planner.by_column(*narrow, 64, 64, 1, 4)
+    assert planner.sum_by_columns(*wide, 64, 64) and not planner.sum_by_columns(*narrow, 64, 64)
+
+
+def two_kinds(seed=0):
+    """Relation 0 leads from few sources to many destinations, relation 1 back, relation 2 has no edges."""
+    generator = torch.Generator().manual_seed(seed)
+    many, few = (torch.randint(0, n, (400,), generator=generator) for n in (90, 3))
+    return torch.cat([few, many]), torch.cat([many, few]), torch.arange(2).repeat_interleave(400), (90, 90), 3
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_each_relation_has_its_own_order(tasks, reduce, monkeypatch):
+    monkeypatch.setattr(rgms_kernels, "row_task_count", lambda *_: tasks)
+    arrays = two_kinds()
+    rel, exact = make(arrays), operands(arrays, (64, 16, 1), "flat")
+    check(arrays, lambda x, w, a: gsb.rgms(rel, x, w, a, reduce), exact, torch.float32, reduce, roundings=2)
+    kept = [value for key, value in rel.side(False)._derived.items() if key[0] == "rows" and len(key) == 4]
+    (_, gathers, scatters), = kept
+    assert set(gathers.relation.tolist()) == {1} and set(scatters.relation.tolist()) == {0}
+    assert gathers.tasks == scatters.tasks == tasks
+
+
+def test_nothing_of_size_pairs_is_stored(monkeypatch):
+    """Neither kernels that store products nor such a tensor."""
+    for name in ("_grouped", "_summed"):
+        monkeypatch.setattr(rgms_kernels, name, lambda *_: pytest.fail("products are stored"))
+    arrays = two_kinds()
+    check(arrays, lambda x, w, a: gsb.rgms(make(arrays), x, w, a, "mean"), operands(arrays, (5, 7, 1), "flat"), torch.float64, "mean")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=case_name)

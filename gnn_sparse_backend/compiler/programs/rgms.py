@@ -2,11 +2,13 @@
 
     Y[i] = sum over relations r and edges e of r into i of A[e] * X[j(e)] W[r]
 
-A *pair* is a row i with a relation r of some edge into it. All edges of a pair share the matrix, so their rows of X are
-summed before the product; a *panel* is a few pairs of one relation, whose sums fill a buffer that stays in the first
-level cache. Nothing of the size of the edges or the pairs times a width is stored. Two programs are closed under
-differentiation: the product above, and the sum of outer products W[r] = sum over pairs of (sum of A[e] * X[j(e)])^T G[i].
-Both are derivatives of one form that is linear in A, X, W and G.
+A *pair* is a node with a relation r of some edge at it, on either side. All edges of a row's pair share the matrix, so
+their rows of X are summed before the product; all edges of a column's pair share the product, so it is made once, and
+added to their rows. A *panel* is a few pairs of one relation, whose sums or products fill a buffer that stays in the
+first-level cache. Nothing of the size of the edges or the pairs times a width is stored. The programs are closed under
+differentiation: the product (``gather`` by row pairs, ``scatter`` by column pairs), the sum of outer products W[r] = sum
+over pairs of (sum of A[e] * X[j(e)])^T G[i], and the dots of each edge, A[e] = <X[j(e)] W[r], G[i(e)]>. All are derivatives
+of one form that is linear in A, X, W and G.
 
 Matrices are block-diagonal with `blocks` blocks on the diagonal, 1 for a full matrix.
 """
@@ -56,10 +58,11 @@ class RgmsSpec:
 
 
 class _Pairs:
-    """The axes of either program: tasks, panels of a task, pairs of a panel, edges of a pair.
+    """The axes of all programs: tasks, panels of a task, pairs of a panel, edges of a pair.
 
     Parameters, in order: num_tasks, num_panels, pairs, cols, nnz, ..., panel_ptr, pair_ptr, indptr, indices, Count,
-    Row, [A], X. Count is the number of pairs of a panel, Row what row a pair belongs to.
+    Row, [A]. Count is the number of pairs of a panel, Row the node that a pair belongs to; indices have the nodes at the
+    other end of its edges, of which there are cols.
     """
 
     def __init__(self, p: ProgramBuilder, spec: RgmsSpec, *more: str):
@@ -74,11 +77,51 @@ class _Pairs:
         self.FI, self.FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
         self.WI, self.WO = p.dense_fixed("WI", spec.wide_in), p.dense_fixed("WO", spec.wide_out)
         self.panel_rows = p.dense_fixed("PM", spec.panel)
-        self.pieces = tiles_of(p, spec.wide_in, min(spec.piece, spec.wide_in), "SVU")
         self.Count = p.buffer("Count", (self.T, self.P), index)
         self.Row = p.buffer("Row", (self.T, self.P, self.M), index)
         self.A = p.buffer("A", (self.T, self.P, self.M, self.J), self.accumulator) if spec.weighted else None
-        self.X = p.buffer("X", (p.dense_fixed("N", cols), self.WI), spec.dtype, strided=True)
+        self.cols = cols
+
+    def gathered(self) -> None:
+        """Declare X with a row for each edge's other end."""
+        p, spec = self.p, self.spec
+        self.pieces = tiles_of(p, spec.wide_in, min(spec.piece, spec.wide_in), "SVU")
+        self.X = p.buffer("X", (p.dense_fixed("N", self.cols), self.WI), spec.dtype, strided=True)
+
+    def relations(self) -> None:
+        """Declare the relation of each panel, and the matrices, tile by tile (``rgms_gather``)."""
+        p, spec = self.p, self.spec
+        self.Relation = p.buffer("Relation", (self.T, self.P), spec.index_dtype)
+        tiled = p.dense_fixed("WT", spec.in_features * spec.out_features)
+        self.W = p.buffer("W", (p.dense_fixed("R", self.sizes[0]), self.D, tiled), spec.dtype)
+        self.tiles = tiles_of(p, spec.out_features, spec.tile, "KQL")
+        self.B = p.dense_fixed("B", -(-spec.panel // spec.rows))
+
+    def multiply(self, t, panel, left, keep) -> None:
+        """The products of a panel's pairs by the matrix of its relation, a block of accumulators at a time.
+
+        left(m, f): feature f of the left operand of pair m. keep(suffix, axis, column, at, sums) says what becomes of the
+        block: sums[n] are the columns from `column` on, over `axis`, of the product of pair at[n].
+        """
+        p, spec = self.p, self.spec
+        last = self.Count[t, panel] - 1
+        with p.iterate("diagonal", (self.D,), "S", ("d",)) as (d,):
+            for suffix, axis, first in each_tile(p, self.tiles, "tiles"):
+                with p.iterate(f"blocks{suffix}", (self.B,), "S", ("b",)) as (b,):
+                    p.where(b * spec.rows <= last)
+                    # past the end of a panel the last pair is repeated: all of the block is read before any of it
+                    # is stored, so that copies store alike
+                    at = [minimum(b * spec.rows + m, last) for m in range(spec.rows)]
+                    sums = [p.local(f"Sum{suffix}{m}", (axis,), self.accumulator) for m in range(spec.rows)]
+                    with p.iterate(f"sum{suffix}", (self.FI, axis), "RS", ("i", "k")) as (i, k):
+                        with p.init():
+                            for total in sums:
+                                total[k] = 0.0
+                        place = first * spec.in_features + i * axis.length + k
+                        value = cast(self.accumulator, self.W[self.Relation[t, panel], d, place])
+                        for total, m in zip(sums, at):
+                            total[k] = total[k] + left(m, d * spec.in_features + i) * value
+                    keep(suffix, axis, d * spec.out_features + first, at, sums)
 
     def local_panel(self, name: str, features: Axis) -> BufferHandle:
         """A row of features for each pair of a panel."""
@@ -101,7 +144,7 @@ class _Pairs:
                 also(m)
 
 
-def rgms_product(spec: RgmsSpec) -> Program:
+def rgms_gather(spec: RgmsSpec) -> Program:
     """Y[i] = the sum over the pairs (i, r) of (sum over the pair's edges of A[e] * X[j(e)]) W[r].
 
     Parameters: (num_tasks, num_panels, pairs, cols, nnz, relations, rows, panel_ptr, pair_ptr, indptr, indices,
@@ -110,51 +153,102 @@ def rgms_product(spec: RgmsSpec) -> Program:
     on the diagonal the first `tile` columns, as rows of this width, then the next ones; the last tile may be narrower.
     Whole matrices would put the rows of a tile so far apart that they compete for the same places of the cache.
     """
-    p = ProgramBuilder("rgms_product")
+    p = ProgramBuilder("rgms_gather")
     w = _Pairs(p, spec, "relations", "rows")
-    relations, rows = w.sizes
+    rows = w.sizes[1]
+    w.gathered()
     I = p.dense_variable("I", w.T, (rows, rows), "row_ptr", spec.index_dtype)
     First = p.buffer("First", (w.T,), spec.index_dtype)
-    Relation = p.buffer("Relation", (w.T, w.P), spec.index_dtype)
-    tiled = p.dense_fixed("WT", spec.in_features * spec.out_features)
-    W = p.buffer("W", (p.dense_fixed("R", relations), w.D, tiled), spec.dtype)
+    w.relations()
     Y = p.buffer("Y", (p.dense_fixed("NY", rows), w.WO), w.accumulator)
-    tiles = tiles_of(p, spec.out_features, spec.tile, "KQL")
-    B = p.dense_fixed("B", -(-spec.panel // spec.rows))
     with p.iterate("tasks", (w.T,), "S", ("t",)) as (t,):
         Sums = w.local_panel("Sums", w.WI)
         with p.iterate("clear", (I,), "S", ("i0",)) as (i,):
             with p.iterate("clear_blocks", (w.D,), "S", ("d0",)) as (d,):
-                for suffix, axis, first in each_tile(p, tiles, "clear_tiles"):
+                for suffix, axis, first in each_tile(p, w.tiles, "clear_tiles"):
                     with p.iterate(f"zero{suffix}", (axis,), "S", ("z",)) as (z,):
                         Y[First[t] + i, d * spec.out_features + first + z] = 0.0
         with p.iterate("panels", (w.P,), "R", ("panel",)) as (panel,):
+
+            def keep(suffix, axis, column, at, sums) -> None:
+                # read last, so that products do not wait for it
+                with p.iterate(f"before{suffix}", (axis,), "S", ("k0",)) as (k,):
+                    for total, m in zip(sums, at):
+                        total[k] = total[k] + Y[w.Row[t, panel, m], column + k]
+                with p.iterate(f"after{suffix}", (axis,), "S", ("k1",)) as (k,):
+                    for total, m in zip(sums, at):
+                        Y[w.Row[t, panel, m], column + k] = total[k]
+
             w.gather(Sums, t, panel)
-            last = w.Count[t, panel] - 1
-            with p.iterate("diagonal", (w.D,), "S", ("d",)) as (d,):
-                for suffix, axis, first in each_tile(p, tiles, "tiles"):
-                    column = d * spec.out_features + first
-                    with p.iterate(f"blocks{suffix}", (B,), "S", ("b",)) as (b,):
-                        p.where(b * spec.rows <= last)
-                        # past the end of a panel the last pair is repeated: all of the block is read before any of it
-                        # is stored, so that copies store alike; read last, so that products do not wait for it
-                        at = [minimum(b * spec.rows + m, last) for m in range(spec.rows)]
-                        sums = [p.local(f"Sum{suffix}{m}", (axis,), w.accumulator) for m in range(spec.rows)]
-                        with p.iterate(f"sum{suffix}", (w.FI, axis), "RS", ("i", "k")) as (i, k):
-                            with p.init():
-                                for total in sums:
-                                    total[k] = 0.0
-                            place = first * spec.in_features + i * axis.length + k
-                            value = cast(w.accumulator, W[Relation[t, panel], d, place])
-                            for total, m in zip(sums, at):
-                                total[k] = total[k] + Sums[m, d * spec.in_features + i] * value
-                        with p.iterate(f"before{suffix}", (axis,), "S", ("k0",)) as (k,):
-                            for total, m in zip(sums, at):
-                                total[k] = total[k] + Y[w.Row[t, panel, m], column + k]
-                        with p.iterate(f"after{suffix}", (axis,), "S", ("k1",)) as (k,):
-                            for total, m in zip(sums, at):
-                                Y[w.Row[t, panel, m], column + k] = total[k]
+            w.multiply(t, panel, lambda m, f: Sums[m, f], keep)
     return p.finish()
+
+
+def rgms_scatter(spec: RgmsSpec) -> Program:
+    """Y[i(e)] += A[e] * (X[j] W[r]) for all edges e of all pairs (j, r), each of whose products is made once in a task.
+
+    Parameters: (num_tasks, num_panels, pairs, rows, nnz, relations, cols, panel_ptr, pair_ptr, indptr, indices, Count, Row,
+    [A], X, Relation, W, Y). Tasks add to rows of their own; indices are rows of Y, Row rows of X. Y has the accumulation
+    type; matrices as in ``rgms_gather``.
+    """
+    p = ProgramBuilder("rgms_scatter")
+    w = _Pairs(p, spec, "relations", "far")
+    X = p.buffer("X", (p.dense_fixed("N", w.sizes[1]), w.WI), spec.dtype, strided=True)
+    w.relations()
+    Y = p.buffer("Y", (p.dense_fixed("NY", w.cols), w.WO), w.accumulator)
+    added = tiles_of(p, spec.wide_out, min(spec.piece, spec.wide_out), "OCE")
+    with p.iterate("tasks", (w.T,), "S", ("t",)) as (t,):
+        Products = w.local_panel("Products", w.WO)
+        with p.iterate("panels", (w.P,), "R", ("panel",)) as (panel,):
+            w.multiply(t, panel, lambda m, f: cast(w.accumulator, X[w.Row[t, panel, m], f]), _kept(p, Products))
+            with p.iterate("scatter", (w.M,), "R", ("m",)) as (m,):
+                with p.iterate("edges", (w.J,), "R", ("j",)) as (j,):
+                    for suffix, axis, first in each_tile(p, added, "pieces"):
+                        with p.iterate(f"add{suffix}", (axis,), "S", ("o",)) as (o,):
+                            value = Products[m, first + o]
+                            Y[j, first + o] = Y[j, first + o] + (value if w.A is None else w.A[t, panel, m, j] * value)
+    return p.finish()
+
+
+def rgms_dot(spec: RgmsSpec) -> Program:
+    """C[number of e] = <G[i] W[r], X[j(e)]> for all edges e of all pairs (i, r), each of whose products is made once.
+
+    Parameters: (num_tasks, num_panels, pairs, cols, nnz, relations, far, numbers, panel_ptr, pair_ptr, indptr, indices,
+    Count, Row, Number, X, G, Relation, W, C). Row are rows of G, of the width that X has beside W; indices are rows of X;
+    C (numbers, 1) has the accumulation type; matrices as in ``rgms_gather``.
+    """
+    p = ProgramBuilder("rgms_dot")
+    w = _Pairs(p, spec, "relations", "far", "numbers")
+    Number = p.buffer("Number", (w.T, w.P, w.M, w.J), spec.index_dtype)
+    X = p.buffer("X", (p.dense_fixed("N", w.cols), w.WO), spec.dtype, strided=True)
+    G = p.buffer("G", (p.dense_fixed("NG", w.sizes[1]), w.WI), spec.dtype, strided=True)
+    w.relations()
+    C = p.buffer("C", (p.dense_fixed("NE", w.sizes[2]), p.dense_fixed("One", 1)), w.accumulator)
+    terms = p.dense_fixed("VD", spec.wide_out)
+    with p.iterate("tasks", (w.T,), "S", ("t",)) as (t,):
+        Products = w.local_panel("Products", w.WO)
+        with p.iterate("panels", (w.P,), "R", ("panel",)) as (panel,):
+            w.multiply(t, panel, lambda m, f: cast(w.accumulator, G[w.Row[t, panel, m], f]), _kept(p, Products))
+            with p.iterate("pairs_of_panel", (w.M,), "R", ("m",)) as (m,):
+                with p.iterate("edges", (w.J,), "R", ("j",)) as (j,):
+                    Dot = p.local("Dot", (), w.accumulator)
+                    with p.iterate("dot", (terms,), "R", ("v",)) as (v,):
+                        with p.init():
+                            Dot[()] = 0.0
+                        Dot[()] = Dot[()] + Products[m, v] * cast(w.accumulator, X[j, v])
+                    C[Number[t, panel, m, j], 0] = Dot[()]
+    return p.finish()
+
+
+def _kept(p: ProgramBuilder, Products: BufferHandle):
+    """What becomes of a block of accumulators: rows of a panel."""
+
+    def keep(suffix, axis, column, at, sums) -> None:
+        with p.iterate(f"after{suffix}", (axis,), "S", ("k1",)) as (k,):
+            for total, m in zip(sums, at):
+                Products[m, column + k] = total[k]
+
+    return keep
 
 
 def rgms_sum(spec: RgmsSpec) -> Program:
@@ -166,6 +260,7 @@ def rgms_sum(spec: RgmsSpec) -> Program:
     p = ProgramBuilder("rgms_sum")
     w = _Pairs(p, spec, "slots", "rows")
     slots, rows = w.sizes
+    w.gathered()
     Slot = p.buffer("Slot", (w.T,), spec.index_dtype)
     G = p.buffer("G", (p.dense_fixed("NG", rows), w.WO), spec.dtype, strided=True)
     W = p.buffer("W", (p.dense_fixed("R", slots), w.D, w.FI, w.FO), w.accumulator)
@@ -203,4 +298,4 @@ def rgms_sum(spec: RgmsSpec) -> Program:
     return p.finish()
 
 
-__all__ = ["RgmsSpec", "rgms_product", "rgms_sum"]
+__all__ = ["RgmsSpec", "rgms_dot", "rgms_gather", "rgms_scatter", "rgms_sum"]

@@ -14,6 +14,7 @@ from torch_geometric.nn.conv import FastRGCNConv, RGCNConv
 from ...ops.checks import FLOATING, plain_tensor
 from ...ops.graph import Graph
 from ...ops.immutable import once
+from ...ops.operands import autocasts
 from ...ops.rel_graph import RelGraph
 from ...ops.rgms import rgms
 from ...ops.spmm import spmm
@@ -45,9 +46,15 @@ def fused_forward(original, kind: type):
             _note_heuristic(self)
         else:
             self.fuse = False
-        if self.root is not None:
-            out = out + (ends @ self.root if ends.is_floating_point() else self.root[ends])
-        return out if self.bias is None else out + self.bias
+        root, bias = self.root, self.bias
+        # in place where types agree: nobody else has the sums, and no gradient needs them
+        if root is not None and ends.dtype is root.dtype is out.dtype and not autocasts(ends):
+            out = out.addmm_(ends, root)
+        elif root is not None:
+            out = out + (ends @ root if ends.is_floating_point() else root[ends])
+        if bias is None:
+            return out
+        return out.add_(bias) if bias.dtype is out.dtype else out + bias
 
     return scriptable_method(forward, original)
 
