@@ -16,4 +16,6 @@ The public names are those of ``gnn_sparse_backend`` itself; the modules here ar
     library.py      the two operators in torch.library (torch.compile, fake tensors, subclasses)
     layout.py       strides and alignment that kernels accept
     kernels.py      the boundary to compiled kernels
+    devices.py      which kernels an operator runs on: those for the device of its operands
+    cuda_*.py       what is particular to a GPU: plans, two passes, relational products
 """

@@ -1,20 +1,25 @@
 """Stage I to stage I: each transformation takes a program and returns a new one, or refuses with its reason."""
 
+from .compact import compact_parameters
 from .decompose import FormatRewriteRule, decompose_format, remove_copies, split_copies
 from .fuse import sparse_fuse
 from .group import group_axis
 from .hoist import hoist_axis
 from .lanes import reduce_in_lanes
 from .reorder import sparse_reorder
+from .share import share_axis, share_sum
 from .tile import tile_axis
 
 __all__ = [
     "FormatRewriteRule",
+    "compact_parameters",
     "decompose_format",
     "group_axis",
     "hoist_axis",
     "reduce_in_lanes",
     "remove_copies",
+    "share_axis",
+    "share_sum",
     "sparse_fuse",
     "sparse_reorder",
     "split_copies",
