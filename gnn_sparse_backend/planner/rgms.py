@@ -52,7 +52,7 @@ PIECE_VECTORS = 8
 FETCH_COST = 1.0
 # The same for adding to one byte of a row of the result, which is read and written.
 ADD_COST = 2.0
-# How much cheaper than the row pairs' the column pairs' order must be, and sums by basis than matrices made.
+# How much cheaper than the row pairs' the column pairs' order must be, and sums by basis than matrices made (not measured).
 MARGIN = 0.9
 # Parts that the pairs of all relations are cut into for a sum of outer products: alike for any number of threads.
 PARTS = 64
