@@ -3,8 +3,8 @@
 Rules, each with the measurement behind it in docs/performance.md:
 
 - One thread where the work is less than a parallel region costs; else groups of rows of equal cost, taken dynamically.
-- Gathers run ahead where what a neighbourhood gathers from exceeds half of a core's own caches. Of rows narrower than a
-  cache line the processor has enough under way by itself, unless they come from memory.
+- Gathers run ahead where the dense operand exceeds half of a core's own caches, near each other or not. Of rows narrower
+  than a cache line the processor has enough under way by itself, unless they come from memory.
 - Lanes where features are few and rows are long. Short rows are independent chains of additions already: the processor
   has several of them under way.
 - Column partitions where each row of the dense operand is gathered many times, by rows that lie too far apart for a cache
@@ -49,17 +49,17 @@ def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, thre
     longest_part = part_length(nnz, longest)
     return Plan(
         group_count(nnz, rows, features, threads),
-        prefetch_distance(row, (reach or cols) * row),
+        prefetch_distance(row, cols * row),
         reduction="parallel" if features <= NARROW and nnz >= LANES_PAY * rows else "sequential",
         partitions=1 if reach is None or longest_part else partition_count(rows, nnz, reach * row),
         longest_part=longest_part,
     )
 
 
-def prefetch_distance(row: int, nearby: int) -> int:
-    """How far gathers of rows of so many bytes run ahead; 0 where they do not. nearby: bytes that a neighbourhood gathers from."""
+def prefetch_distance(row: int, table: int) -> int:
+    """How far gathers of rows of so many bytes run ahead; 0 where they do not. table: bytes of the dense operand."""
     cache = private_cache_bytes() if row >= LINE else last_level_cache_bytes()
-    return distance(row, BYTES_AHEAD) if nearby > cache // 2 else 0
+    return distance(row, BYTES_AHEAD) if table > cache // 2 else 0
 
 
 def partition_count(rows: int, nnz: int, table: int) -> int:

@@ -96,4 +96,5 @@ def test_gathers_run_as_many_bytes_ahead(cache):
     widths = 1, 32, 128, 512, 4096
     assert [sddmm.plan_sddmm(50_000, 50_000, 10**6, f, 4, 2).prefetch for f in widths] == [0, 16, 16, 4, 2]
     assert [planned(50_000, 10**6, f, reach=None).prefetch for f in widths] == [0, 16, 16, 8, 2]
-    assert [planned(50_000, 10**6, f, reach=2_000).prefetch for f in widths] == [0, 0, 16, 8, 2], "neighbours stay in the cache"
+    assert [planned(50_000, 10**6, f, reach=2_000).prefetch for f in widths] == [0, 16, 16, 8, 2], "near each other or not"
+    assert [planned(2_000, 10**6, f, reach=None).prefetch for f in widths] == [0, 0, 16, 8, 2], "all of it stays in the cache"
