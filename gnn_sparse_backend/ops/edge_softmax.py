@@ -101,7 +101,9 @@ def run(graph, operands: tuple[Tensor, ...], gradient: bool, product: bool) -> T
     if edges == 0 or width == 0:
         return x.new_empty(x.shape)
     numbers = graph.edge_ids
-    arch = devices.arch_of(x.device)
+    arch = graph.plans.get("arch")
+    if arch is None:
+        arch = graph.plans["arch"] = devices.arch_of(x.device)
     groups = 1 if arch else group_count(edges, graph.shape[0], width, torch.get_num_threads())
     key = (edge_softmax_kernel, x.dtype, width, gradient, product, groups > 1, arch)
     kernel = graph.plans.get(key)
