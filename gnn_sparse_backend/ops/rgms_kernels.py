@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..compiler.programs.rgms import RgmsSpec
 from ..formats.relational import Panels
-from ..planner.rgms import (ORDERS, RelationCounts, by_column, column_tile_of, cost_per_pair, panel_pairs, part_limit, rgms_kernel,
-                            row_task_count, sum_by_columns)
+from ..planner.rgms import (ORDERS, RelationCounts, by_column, column_tile_of, cost_per_pair, is_small, panel_pairs, part_limit,
+                            rgms_kernel, row_task_count, sum_by_columns)
 from . import devices
 from .cuda_rgms import order_on_gpu, run_pair_products
 from .form import form
@@ -77,10 +77,11 @@ def run_sum(rel: RelGraph, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, 
         return x.new_zeros((rel.num_relations, blocks, in_features, out_features))
     if devices.arch_of(x.device):
         return _outer_of_sums(rel, rel.side(transposed), x, g, blocks, a, mean)
-    by_rows, by_columns = rel.split(transposed, sum_by_columns, x.shape[1], g.shape[1])
-    found = [] if by_rows is None else [_outer(rel, by_rows, x, g, blocks, a, mean)]
+    small = is_small(_counts(rel, transposed), x.shape[1], g.shape[1])
+    by_rows, by_columns = rel.split(transposed, _never if small else sum_by_columns, x.shape[1], g.shape[1])
+    found = [] if by_rows is None else [_outer(rel, by_rows, x, g, blocks, a, mean, not small)]
     if by_columns is not None:
-        found.append(_outer(rel, by_columns, g, x, blocks, a, mean).transpose(2, 3))
+        found.append(_outer(rel, by_columns, g, x, blocks, a, mean, True).transpose(2, 3))
     # each has zeros where the other has sums
     return found[0] if len(found) == 1 else found[0].add_(found[1])
 
@@ -95,7 +96,8 @@ def run_dot(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transpos
         return found * rel.mean_scale(wide) if mean else found
     out = x.new_empty((rel.num_edges, 1), dtype=wide)
     # the products of the fewer pairs; the other end is gathered
-    by_rows, by_columns = rel.split(transposed, _fewer_columns)
+    small = is_small(_counts(rel, transposed), x.shape[1], g.shape[1])
+    by_rows, by_columns = rel.split(transposed, _never if small else _fewer_columns)
     if by_rows is not None:
         _dots(rel, by_rows, g, w.transpose(2, 3), x, out)
     if by_columns is not None:
@@ -118,6 +120,7 @@ def _product(rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: T
     counts = _counts(rel, transposed)
     tasks = row_task_count(counts, relations, blocks * in_features, blocks * out_features)
     widths = in_features, out_features, blocks, x.itemsize
+    order = order or ("gather" if tasks == 1 else None)
     choose = {"gather": _never, "scatter": _always, None: lambda *counted: by_column(*counted, *widths)}[order]
     # the panels depend on what is chosen alone, which widths may share, and prepared panels are large
     key = ("rows", tasks, most, order or widths)
@@ -126,21 +129,27 @@ def _product(rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: T
     x, w = kernel_ready(x), kernel_ready(_tiled(w, tile).contiguous())
     out = empty(x if x.dtype is wide else x.new_empty(0, dtype=wide), counts.rows, blocks * out_features)
     side, parallel = rel.side(transposed), tasks > 1 and torch.get_num_threads() > 1
-    shape = (in_features, out_features, blocks, most)
+    described = (in_features, out_features, blocks, most, mean or a is not None, x.dtype, row_ptr.dtype, parallel)
+    if order is None:
+        _entry("scatter", *described)  # another graph may want it: no later batch is to wait for a compiler
     weight = _position_weight(rel, side, (*key, "gathers"), gathers, a, mean, wide)
-    entry = _entry("gather", *shape, weight is not None, x.dtype, row_ptr.dtype, parallel)
-    entry(*_sizes(gathers, x.shape[0]), relations, counts.rows, *_arrays(gathers), row_ptr, gathers.size, gathers.row,
-          *_given(weight), x, row_ptr[:-1], gathers.relation, w, out)
+    _entry("gather", *described)(
+        *_sizes(gathers, x.shape[0]), relations, counts.rows, *_arrays(gathers), row_ptr, gathers.size, gathers.row,
+        *_given(weight), x, row_ptr[:-1], gathers.relation, w, out)
     if scatters.row.numel():
         weight = _position_weight(rel, side, (*key, "scatters"), scatters, a, mean, wide)
-        entry = _entry("scatter", *shape, weight is not None, x.dtype, row_ptr.dtype, parallel)
-        entry(*_sizes(scatters, counts.rows), relations, x.shape[0], *_arrays(scatters), scatters.size, scatters.row,
-              *_given(weight), x, scatters.relation, w, out)
+        _entry("scatter", *described)(
+            *_sizes(scatters, counts.rows), relations, x.shape[0], *_arrays(scatters), scatters.size, scatters.row,
+            *_given(weight), x, scatters.relation, w, out)
     return out.to(x.dtype)
 
 
-def _outer(rel: RelGraph, part: RelationSplit, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool) -> Tensor:
-    """The sums of the relations of a part, zeros for the others; x is added up over the pairs of the part, the rows of g."""
+def _outer(rel: RelGraph, part: RelationSplit, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool,
+           either: bool) -> Tensor:
+    """The sums of the relations of a part, zeros for the others; x is added up over the pairs of the part, the rows of g.
+
+    either: on another graph the pairs of the other end may be wanted.
+    """
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
     wide, relations = wide_type(x.dtype), rel.num_relations
     # of each pair two rows are kept
@@ -156,10 +165,12 @@ def _outer(rel: RelGraph, part: RelationSplit, x: Tensor, g: Tensor, blocks: int
     out = x.new_empty((relations + more.numel(), blocks, in_features, out_features), dtype=wide)
     if panels.tasks - more.numel() < relations:
         out[:relations].zero_()
-    parallel = panels.tasks > 1 and torch.get_num_threads() > 1
-    entry = _entry("sum", in_features, out_features, blocks, most, weight is not None, x.dtype, panels.row.dtype, parallel)
-    entry(*_sizes(panels, x.shape[0]), out.shape[0], g.shape[0], *_arrays(panels), panels.size, panels.row,
-          *_given(weight), x, slot, g, out)
+    described = (blocks, most, weight is not None, x.dtype, panels.row.dtype, panels.tasks > 1 and torch.get_num_threads() > 1)
+    if either and in_features != out_features:
+        _entry("sum", out_features, in_features, *described)  # as above
+    _entry("sum", in_features, out_features, *described)(
+        *_sizes(panels, x.shape[0]), out.shape[0], g.shape[0], *_arrays(panels), panels.size, panels.row,
+        *_given(weight), x, slot, g, out)
     if more.numel():
         out[:relations].index_add_(0, more, out[relations:])
         out = out[:relations].clone()

@@ -99,12 +99,18 @@ def panel_pairs(features: int, itemsize: int) -> int:
     return max(BLOCK_ROWS, min(LONGEST_PANEL, fit))
 
 
+def is_small(counts: RelationCounts, wide_in: int, wide_out: int) -> bool:
+    """Whether one thread is fastest. Then all goes by row pairs: small graphs are sampled batches, alike but for a few
+    edges, and are to run on the same kernels.
+    """
+    return counts.row_pairs * wide_in * wide_out + counts.edges * wide_in < SERIAL_WORK
+
+
 def row_task_count(counts: RelationCounts, relations: int, wide_in: int, wide_out: int) -> int:
     """Tasks of a product from rows of ``wide_in`` to rows of ``wide_out`` features, alike for any number of threads: the
     order of additions depends on them.
     """
-    work = counts.row_pairs * wide_in * wide_out + counts.edges * wide_in
-    if work < SERIAL_WORK:
+    if is_small(counts, wide_in, wide_out):
         return 1
     wanted = max(FEWEST_TASKS, -(-counts.rows * wide_out * 4 // ROW_BYTES))
     # a panel that a task cuts off is half empty: at least four full blocks of a relation for each cut
