@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 
 from ..compiler.programs.aggregate import AggregateSpec
-from ..compiler.programs.message import arg
-from ..compiler.programs.operands import ACCUMULATOR, Operand
 from ..formats.pieces import Piece
 from ..formats.row_parts import split_rows
 from ..planner.cuda_kernels import aggregate_kernel
@@ -56,14 +54,8 @@ class TwoPasses:
 
     def __init__(self, spec: AggregateSpec, plan: CudaPlan):
         self.spec, self.longest, self.balance = spec, plan.longest_part, plan.balance
-        summed = spec.reduce in ("sum", "mean")
-        kept = ACCUMULATOR[spec.dtype] if summed else spec.dtype
-        first = replace(spec, dtype=kept, reduce="sum" if summed else spec.reduce, empty=False)
-        second = AggregateSpec(
-            arg(0), (Operand("column", (spec.features,), kept),), (spec.features,), spec.dtype, spec.index_dtype,
-            reduce=spec.reduce, propagate=spec.propagate, empty=spec.empty, first=spec.first,
-        )  # fmt: skip
-        self.kept = getattr(torch, kept)
+        first, second = spec.in_parts()
+        self.kept = getattr(torch, first.dtype)
         self.widths = [operand.width for operand in spec.operands]
         self.first = aggregate_kernel(first, replace(plan, longest_part=0)).entry
         self.second = aggregate_kernel(second, plan_cuda(plan.arch)).entry

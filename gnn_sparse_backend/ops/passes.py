@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 
 from ..compiler.programs.aggregate import AggregateSpec
-from ..compiler.programs.message import arg
-from ..compiler.programs.operands import ACCUMULATOR, Operand
 from ..formats.pieces import Piece, Rows, column_partitions, row_parts
 from ..planner.kernels import aggregate_kernel
 from ..planner.plan import Plan
@@ -44,13 +42,7 @@ def _partitions(graph, plan: Plan, spec: AggregateSpec, places, operands, edge_i
 
 def _parts_of_rows(graph, plan: Plan, spec: AggregateSpec, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
     """Results of parts of long rows are kept in the type of sums, and reduced like messages."""
-    summed = spec.reduce in ("sum", "mean")
-    kept = ACCUMULATOR[spec.dtype] if summed else spec.dtype
-    first = replace(spec, dtype=kept, reduce="sum" if summed else spec.reduce, empty=False)
-    second = AggregateSpec(
-        arg(0), (Operand("column", (spec.features,), kept),), (spec.features,), spec.dtype, spec.index_dtype,
-        reduce=spec.reduce, propagate=spec.propagate, empty=spec.empty, first=spec.first,
-    )  # fmt: skip
+    first, second = spec.in_parts()
     threads = torch.get_num_threads()
     for rows in parts_of(graph, plan.longest_part):
         count = rows.piece.shape[0]
@@ -62,7 +54,7 @@ def _parts_of_rows(graph, plan: Plan, spec: AggregateSpec, places, operands, edg
         if rows.sums is None:
             _run(rows.piece, own, spec, places, of_rows, edge_ids, degrees, result)
             continue
-        parts = torch.empty((count, spec.features), dtype=getattr(torch, kept), device=out.device)
+        parts = torch.empty((count, spec.features), dtype=getattr(torch, first.dtype), device=out.device)
         _run(rows.piece, own, first, places, of_rows, edge_ids, None, parts)
         _run(rows.sums, Plan(1), second, ("column",), [parts], None, degrees, result)
 

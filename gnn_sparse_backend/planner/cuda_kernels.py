@@ -13,7 +13,6 @@ from ..compiler.programs.attention import AttentionSpec, attention
 from ..compiler.programs.attention_gradient import attention_gradient
 from ..compiler.programs.edge_map import EdgeMapSpec, edge_map
 from ..compiler.programs.edge_softmax import EdgeSoftmaxSpec, edge_softmax, edge_softmax_gradient
-from ..compiler.programs.operands import ACCUMULATOR
 from ..compiler.programs.sums import Output, SumsSpec, sums
 from ..compiler.schedule.cuda_teams import CudaTeams
 from ..compiler.target import cuda_target

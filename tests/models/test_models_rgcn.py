@@ -14,15 +14,7 @@ from models.train import Config, disagreement, train
 
 FRAMEWORKS = {"dgl": "dgl", "pyg": "torch_geometric"}
 SIZES = {"nodes": 400, "edges": 3000, "seed": 0}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors: more threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,7 @@ from models.train import Config, Run, disagreement, train
 
 FRAMEWORKS = ["dgl", "pyg"]
 MODULES = {"dgl": "dgl", "pyg": "torch_geometric"}
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Small tensors: more threads only wait for each other, and sums keep one order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

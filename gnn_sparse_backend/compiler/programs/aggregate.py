@@ -8,14 +8,14 @@ whatever the degrees are. Results are accumulated in local buffers of at least f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ..coordinate.axes import StageIError
 from ..coordinate.builder import ProgramBuilder
 from ..coordinate.expr import Expr, as_expr, cast, differ, either, equal, maximum, number, select
 from ..coordinate.program import Program
-from .message import Message, lower
+from .message import Message, arg, lower
 from .operands import ACCUMULATOR, Edges, Operand, feature_index
 
 
@@ -69,6 +69,20 @@ class AggregateSpec:
     def degrees(self) -> bool:
         """Whether the kernel wants the number of edges of each row."""
         return self.reduce == "mean" or self.empty
+
+    def in_parts(self) -> tuple[AggregateSpec, AggregateSpec]:
+        """This aggregation as two: over the edges of each part of a row, and over the results of the parts of each row.
+
+        Results of parts are kept in the type of sums, and reduced like messages.
+        """
+        summed = self.reduce in ("sum", "mean")
+        kept = ACCUMULATOR[self.dtype] if summed else self.dtype
+        first = replace(self, dtype=kept, reduce="sum" if summed else self.reduce, empty=False)
+        second = AggregateSpec(
+            arg(0), (Operand("column", (self.features,), kept),), (self.features,), self.dtype, self.index_dtype,
+            reduce=self.reduce, propagate=self.propagate, empty=self.empty, first=self.first,
+        )  # fmt: skip
+        return first, second
 
 
 def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tvm
-import tvm_ffi
 from tvm import s_tir, tirx
 
 from ...coordinate.axes import StageIError
@@ -11,6 +10,7 @@ from ...coordinate.program import Iteration
 from ...position.function import PositionFunction
 from .lanes import refuses
 from .loops import bound_loop, rewrite_loop
+from .nodes import blocks, int64, sequence, substitute
 
 
 def sum_across_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) -> PositionFunction:
@@ -48,7 +48,7 @@ class _Across:
         self.loop, self.lanes = loop, lanes
         self.block = loop.body.block
         self.at = self.block.iter_vars[0].var
-        self.sums = [self._sum(b, widths[b.name_hint]) for b in _blocks(self.block.body) if b.name_hint in widths]
+        self.sums = [self._sum(b, widths[b.name_hint]) for b in blocks(self.block.body) if b.name_hint in widths]
         if len(self.sums) != len(widths):
             raise StageIError(f"sum_across_lanes: block {self.block.name_hint!r} has not the form of its iteration")
 
@@ -57,9 +57,9 @@ class _Across:
         if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
             raise StageIError(f"sum_across_lanes: block {block.name_hint!r} is not one addition")
         name, dtype = store.buffer.name, store.buffer.ty.dtype
-        partial = tirx.decl_buffer([_int(self.lanes), _int(width)], dtype, name=f"{name}_lanes", scope="local", layout=None)
+        partial = tirx.decl_buffer([int64(self.lanes), int64(width)], dtype, name=f"{name}_lanes", scope="local", layout=None)
         # one for each feature: TVM takes two reductions into one buffer for none
-        totals = [tirx.decl_buffer([_int(1)], dtype, name=f"{name}_total_{k}", scope="local", layout=None)
+        totals = [tirx.decl_buffer([int64(1)], dtype, name=f"{name}_total_{k}", scope="local", layout=None)
                   for k in range(width)]  # fmt: skip
         return block.iter_vars[0].var, store, partial, totals, width
 
@@ -80,25 +80,25 @@ class _Across:
         turn = tirx.Var("turn", "int64")
 
         def body(lane):
-            element = turn * _int(self.lanes) + lane
+            element = turn * int64(self.lanes) + lane
             terms = [_unrolled(one[4], lambda k, one=one: self._term(one, element, lane, k)) for one in self.sums]
-            return tirx.IfThenElse(element < self.loop.extent, _sequence(terms), None)
+            return tirx.IfThenElse(element < self.loop.extent, sequence(terms), None)
 
-        count = tirx.floordiv(self.loop.extent + _int(self.lanes - 1), _int(self.lanes))
-        return tirx.For(turn, _int(0), count, tirx.ForKind.SERIAL, self._threads(body))
+        count = tirx.floordiv(self.loop.extent + int64(self.lanes - 1), int64(self.lanes))
+        return tirx.For(turn, int64(0), count, tirx.ForKind.SERIAL, self._threads(body))
 
     def _term(self, one, element, lane, k):
         feature, store, partial, _, _ = one
-        term = _substitute(store.value.b, {self.at: element, feature: k})
+        term = substitute(store.value.b, {self.at: element, feature: k})
         return tirx.BufferStore(partial, tirx.Add(partial[lane, k], term), [lane, k])
 
     def _across(self, one):
         _, store, partial, totals, width = one
 
         def reduction(k):
-            total, first = totals[k.value], _int(0)
+            total, first = totals[k.value], int64(0)
             def block(lane):
-                v = tirx.IterVar(tvm.ir.Range(_int(0), _int(self.lanes)), tirx.Var("vl", "int64"), tirx.IterVar.CommReduce)
+                v = tirx.IterVar(tvm.ir.Range(int64(0), int64(self.lanes)), tirx.Var("vl", "int64"), tirx.IterVar.CommReduce)
                 zero = tirx.BufferStore(total, tirx.FloatImm(str(store.buffer.ty.dtype), 0.0), [first])
                 body = tirx.BufferStore(total, tirx.Add(total[first], partial[v.var, k]), [first])
                 reads = [tirx.BufferRegion(partial, [_point(v.var), _point(k)])]
@@ -108,47 +108,29 @@ class _Across:
 
             return self._threads(block)
 
-        return _sequence([reduction(_int(k)) for k in range(width)])
+        return sequence([reduction(int64(k)) for k in range(width)])
 
     def _add(self, one):
         feature, store, _, totals, width = one
 
         def add(k):
-            indices = [_substitute(i, {feature: k}) for i in store.indices]
-            total = tirx.Add(_substitute(store.value.a, {feature: k}), totals[k.value][_int(0)])
+            indices = [substitute(i, {feature: k}) for i in store.indices]
+            total = tirx.Add(substitute(store.value.a, {feature: k}), totals[k.value][int64(0)])
             return tirx.BufferStore(store.buffer, total, indices)
 
         return _unrolled(width, add)
 
     def _threads(self, body):
         lane = tirx.Var("lane", "int64")
-        return bound_loop(lane, _int(self.lanes), body(lane), "threadIdx.x")
-
-
-def _int(value: int):
-    return tirx.IntImm("int64", value)
+        return bound_loop(lane, int64(self.lanes), body(lane), "threadIdx.x")
 
 
 def _point(at):
-    return tvm.ir.Range.from_min_extent(at, _int(1))
+    return tvm.ir.Range.from_min_extent(at, int64(1))
 
 
 def _unrolled(width: int, statement):
-    return _sequence([statement(_int(k)) for k in range(width)])
-
-
-def _sequence(statements):
-    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
-
-
-def _substitute(node, values: dict):
-    return tvm_ffi.structural_mutate(node, [(tvm.ir.Var, lambda var, mutator: values.get(var, var))])
-
-
-def _blocks(body) -> list:
-    found: list = []
-    tvm_ffi.structural_walk(body, (s_tir.SBlock, found.append), order="post")
-    return found
+    return sequence([statement(int64(k)) for k in range(width)])
 
 
 __all__ = ["sum_across_lanes"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tvm
-import tvm_ffi
 from tvm import s_tir, tirx
 
 from ...coordinate.axes import StageIError
@@ -11,6 +9,7 @@ from ...coordinate.expr import FLOATS, Binary, Load, walk
 from ...coordinate.program import Iteration, Program, Store
 from ...position.function import PositionFunction
 from .loops import rewrite_loop
+from .nodes import blocks, int64, sequence, substitute
 
 
 def sum_in_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) -> PositionFunction:
@@ -80,9 +79,9 @@ class _Lanes:
         self.loop, self.lanes, self.widths = loop, lanes, widths
         self.block = loop.body.block
         self.at = self.block.iter_vars[0].var
-        self.rest = tirx.floormod(loop.extent, _int(lanes))
+        self.rest = tirx.floormod(loop.extent, int64(lanes))
         # for each inner iteration: its variable, its store, and its partial sums
-        self.sums = [self._sum(block) for block in _blocks(self.block.body) if block.name_hint in widths]
+        self.sums = [self._sum(block) for block in blocks(self.block.body) if block.name_hint in widths]
         if len(self.sums) != len(widths):
             raise StageIError(f"sum_in_lanes: block {self.block.name_hint!r} has not the form of its iteration")
 
@@ -92,13 +91,13 @@ class _Lanes:
             raise StageIError(f"sum_in_lanes: block {block.name_hint!r} is not one addition")
         width = self.widths[block.name_hint]
         partial = tirx.decl_buffer(
-            [_int(self.lanes * width)], store.buffer.ty.dtype, name=f"{store.buffer.name}_lanes", layout=None
+            [int64(self.lanes * width)], store.buffer.ty.dtype, name=f"{store.buffer.name}_lanes", layout=None
         )
         return block.iter_vars[0].var, store, partial, width
 
     def statement(self):
         full = tirx.SeqStmt([*map(self._zero, self.sums), self._rounds(), *(s for one in self.sums for s in self._tree(one))])
-        lanes = tirx.IfThenElse(self.loop.extent >= _int(self.lanes), full, None)
+        lanes = tirx.IfThenElse(self.loop.extent >= int64(self.lanes), full, None)
         block = s_tir.SBlock(
             [], [], [], f"{self.block.name_hint}_lanes", tirx.SeqStmt([lanes, self._remainder()]), None,
             [partial for _, _, partial, _ in self.sums],
@@ -112,19 +111,19 @@ class _Lanes:
 
     def _rounds(self):
         turn, lane = tirx.Var("turn", "int64"), tirx.Var("lane", "int64")
-        element = turn * _int(self.lanes) + lane
-        body = [_substitute(s, {self.at: element}) for s in _hints(self.block.body)]
+        element = turn * int64(self.lanes) + lane
+        body = [substitute(s, {self.at: element}) for s in _hints(self.block.body)]
         for one in self.sums:
             body.append(self._add(one, element, lane))
-        unrolled = _for(lane, _int(self.lanes), tirx.ForKind.UNROLLED, _sequence(body))
-        return _for(turn, tirx.floordiv(self.loop.extent, _int(self.lanes)), tirx.ForKind.SERIAL, unrolled)
+        unrolled = _for(lane, int64(self.lanes), tirx.ForKind.UNROLLED, sequence(body))
+        return _for(turn, tirx.floordiv(self.loop.extent, int64(self.lanes)), tirx.ForKind.SERIAL, unrolled)
 
     def _add(self, one, element, lane):
         feature, store, partial, width = one
 
         def add(k):
-            place = lane * _int(width) + k
-            term = _substitute(store.value.b, {self.at: element, feature: k})
+            place = lane * int64(width) + k
+            term = substitute(store.value.b, {self.at: element, feature: k})
             return tirx.BufferStore(partial, tirx.Add(partial[place], term), [place])
 
         return _vector(width, add)
@@ -133,50 +132,32 @@ class _Lanes:
         feature, store, partial, width = one
         half = self.lanes // 2
         while half:
-            far = _int(half * width)
+            far = int64(half * width)
             yield _vector(half * width, lambda i: tirx.BufferStore(partial, tirx.Add(partial[i], partial[far + i]), [i]))
             half //= 2
         load = store.value.a
         yield _vector(width, lambda k: tirx.BufferStore(
-            store.buffer, tirx.Add(_substitute(load, {feature: k}), partial[k]),
-            [_substitute(i, {feature: k}) for i in store.indices]))
+            store.buffer, tirx.Add(substitute(load, {feature: k}), partial[k]),
+            [substitute(i, {feature: k}) for i in store.indices]))
 
     def _remainder(self):
         loop, realize = self.loop, self.loop.body
         first = loop.extent - self.rest
-        values = [_substitute(v, {loop.loop_var: first + loop.loop_var}) for v in realize.iter_values]
+        values = [substitute(v, {loop.loop_var: first + loop.loop_var}) for v in realize.iter_values]
         body = s_tir.SBlockRealize(values, realize.predicate, realize.block)
         return _for(loop.loop_var, self.rest, tirx.ForKind.SERIAL, body)
 
 
-def _int(value: int):
-    return tirx.IntImm("int64", value)
-
-
 def _for(var, extent, kind, body):
-    return tirx.For(var, _int(0), extent, kind, body)
+    return tirx.For(var, int64(0), extent, kind, body)
 
 
 def _vector(width: int, store):
     """store(k) for every k below `width`, at once."""
     if width == 1:
-        return store(_int(0))
+        return store(int64(0))
     var = tirx.Var("k", "int64")
-    return _for(var, _int(width), tirx.ForKind.VECTORIZED, store(var))
-
-
-def _sequence(statements):
-    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
-
-
-def _substitute(node, values: dict):
-    return tvm_ffi.structural_mutate(node, [(tvm.ir.Var, lambda var, mutator: values.get(var, var))])
-
-
-def _blocks(body) -> list:
-    found: list = []
-    tvm_ffi.structural_walk(body, (s_tir.SBlock, found.append), order="post")
-    return found
+    return _for(var, int64(width), tirx.ForKind.VECTORIZED, store(var))
 
 
 def _hints(body) -> list:
