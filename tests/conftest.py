@@ -65,6 +65,16 @@ def gsb_data() -> Path:
 
 
 @pytest.fixture
+def set_threads():
+    """``torch.set_num_threads``, whose effect ends with the test."""
+    import torch
+
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def poisoned_memory():
     """Memory that torch hands out uninitialised holds NaN, so that an output never written to shows."""
     import torch

@@ -17,14 +17,12 @@ from ..compiler.programs.operands import Operand, collapse
 from ..compiler.programs.sums import Output, SumsSpec
 from ..planner import cuda_kernels
 from ..planner.attention import plan_sums, sums_kernel
-from ..planner.cuda_plan import CudaPlan
-from . import devices
 from .attention_kernels import AttentionForm, call_of, run_attention_gradient
-from .cuda_plans import cuda_plan_of
 from .kernels import type_name
 from .memory import empty
 from .message_autograd import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
 from .message_kernels import broadcast_features, feature_shapes, kernel_arguments, run_aggregate, run_edge_map
+from .plans import entry_of, new_plan
 
 # Features of sums that one pass keeps at most: beyond it accumulators crowd each other out of the registers.
 TOGETHER = 512
@@ -109,19 +107,10 @@ def _run_sums(plan: _Plan, graph, operands: list[Tensor]) -> list[Tensor]:
     threads = torch.get_num_threads()
     how = graph.plans.get((spec, threads))
     if how is None:
-        arch = devices.arch_of(graph.device)
-        if arch:
-            how = cuda_plan_of(graph, arch, 0, whole=True)
-        else:
-            how = plan_sums(*graph.shape, graph.num_edges, spec, threads)
-        graph.plans[spec, threads] = how
+        how = new_plan(graph, (spec, threads), lambda: plan_sums(*graph.shape, graph.num_edges, spec, threads), 0, whole=True)
     kernel = plan.kernels.get(how)
     if kernel is None:
-        if type(how) is CudaPlan:
-            kernel = cuda_kernels.sums_kernel(spec, how).entry
-        else:
-            kernel = sums_kernel(spec, how.groups > 1, how.prefetch).entry
-        plan.kernels[how] = kernel
+        kernel = plan.kernels[how] = entry_of(how, sums_kernel, cuda_kernels.sums_kernel, spec)
     places, widths = [x.at for x in spec.operands], [x.width for x in spec.operands]
     kernel(*kernel_arguments(graph, how.groups, places, widths, operands, graph.edge_ids, how.balance), *out)
     return out

@@ -14,14 +14,12 @@ from ..compiler.programs.operands import Operand, collapse
 from ..compiler.programs.sums import Output
 from ..planner import cuda_kernels
 from ..planner.attention import attention_gradient_kernel, attention_kernel, plan_attention
-from ..planner.cuda_plan import CudaPlan
 from ..planner.plan import Plan
-from . import devices
-from .cuda_plans import cuda_plan_of
 from .form import Form, form
 from .kernels import type_name
 from .memory import empty
 from .message_kernels import broadcast_features, call_key, feature_shapes, flat, kernel_arguments
+from .plans import entry_of, new_plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,11 +103,7 @@ def run_attention(of: AttentionForm, graph, operands) -> tuple[Tensor, Tensor, T
         plan = _plan(graph, call.spec)
         kernel = call.kernels.get(plan)
         if kernel is None:
-            if type(plan) is CudaPlan:
-                kernel = cuda_kernels.attention_kernel(call.spec, plan).entry
-            else:
-                kernel = attention_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
-            call.kernels[plan] = kernel
+            kernel = call.kernels[plan] = entry_of(plan, attention_kernel, cuda_kernels.attention_kernel, call.spec)
         kernel(*kernel_arguments(graph, plan.groups, of.places, call.widths, operands, edge_ids, plan.balance),
                flat(out, rows, call.spec.features), maximum, inverse)
     return out, maximum, inverse
@@ -133,10 +127,7 @@ def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Te
         plan = _plan(graph, call.spec)
         kernel = call.kernels.get(("gradient", outputs, plan))
         if kernel is None:
-            if type(plan) is CudaPlan:
-                kernel = cuda_kernels.attention_gradient_kernel(call.spec, outputs, plan).entry
-            else:
-                kernel = attention_gradient_kernel(call.spec, outputs, plan.groups > 1, plan.prefetch).entry
+            kernel = entry_of(plan, attention_gradient_kernel, cuda_kernels.attention_gradient_kernel, call.spec, outputs)
             call.kernels["gradient", outputs, plan] = kernel
         features, heads = call.spec.features, call.spec.scores
         widths = (*call.widths, features, heads, heads, features)
@@ -151,12 +142,8 @@ def _plan(graph, spec: AttentionSpec) -> Plan:
     threads = torch.get_num_threads()
     plan = graph.plans.get((spec, threads))
     if plan is None:
-        arch = devices.arch_of(graph.device)
-        if arch:
-            plan = cuda_plan_of(graph, arch, spec.features, whole=True)
-        else:
-            plan = plan_attention(*graph.shape, graph.num_edges, spec, threads)
-        graph.plans[spec, threads] = plan
+        plan = new_plan(graph, (spec, threads), lambda: plan_attention(*graph.shape, graph.num_edges, spec, threads),
+                        spec.features, whole=True)
     return plan
 
 

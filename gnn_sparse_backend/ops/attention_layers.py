@@ -63,8 +63,9 @@ def attention(graph: Graph, query: Tensor, key: Tensor, value: Tensor, scale: fl
         raise ValueError(f"{name}: scale must be a number or None, got {scale!r}")
     names, operands = ("query", "key", "value"), (query, key, value)
     query, key, value, edge_weight = _one_type(name, graph, names, ("row", "column", "column"), operands, edge_weight)
-    score = (query, key, torch.full((), scale, dtype=torch.float64 if query.dtype is torch.float64 else torch.float32, device=query.device))
-    return _attend(name, graph, _DOT, score, value, edge_weight, True)
+    wide = torch.float64 if query.dtype is torch.float64 else torch.float32
+    score = torch.full((), scale, dtype=wide, device=query.device)
+    return _attend(name, graph, _DOT, (query, key, score), value, edge_weight, True)
 
 
 def gat_attention(graph: Graph, dst_scores: Tensor, src_scores: Tensor, value: Tensor, negative_slope: float = 0.2, *,

@@ -23,6 +23,7 @@ from .form import Form
 from .kernels import aggregation_plan, edge_map_plan, kernel_arguments, type_name
 from .memory import empty
 from .passes import run_passes
+from .plans import entry_of
 
 _NEUTRAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf")}
 
@@ -101,11 +102,7 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
     arguments = kernel_arguments(structure, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance)
     kernel = call.kernels.get(plan)
     if kernel is None:
-        if type(plan) is CudaPlan:
-            kernel = cuda_kernels.edge_map_kernel(call.spec, plan).entry
-        else:
-            kernel = edge_map_kernel(call.spec, plan.groups > 1, plan.prefetch).entry
-        call.kernels[plan] = kernel
+        kernel = call.kernels[plan] = entry_of(plan, edge_map_kernel, cuda_kernels.edge_map_kernel, call.spec)
     out = empty(first, edges, *call.dims)
     kernel(*arguments, flat(out, edges, call.features))
     return out

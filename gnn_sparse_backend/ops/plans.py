@@ -1,12 +1,13 @@
 """The plan of an aggregation on a graph: asked of the planner once, and kept with the graph."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
 from ..planner.choose import plan_for
+from ..planner.cuda_plan import CudaPlan
 from ..planner.plan import Plan
 from ..planner.problem import Problem, longest_row, reach_of
 from ..planner.spmm import LONG_ROW, PARTS
@@ -26,14 +27,24 @@ def plan_of(graph, kind: str, features: int, itemsize: int) -> Plan:
     key = (kind, features, itemsize, torch.get_num_threads())
     plan = graph.plans.get(key)
     if plan is None:
-        arch = devices.arch_of(graph.device)
-        if arch:
-            plan = cuda_plan_of(graph, arch, features, GPU_KINDS.get(kind.partition(":")[0], ""))
-        else:
-            problem = problem_of(graph, kind, features, itemsize)
-            plan = plan_for(problem, lambda: structure_fingerprint(graph))
-        graph.plans[key] = plan
+        def on_cpu() -> Plan:
+            return plan_for(problem_of(graph, kind, features, itemsize), lambda: structure_fingerprint(graph))
+
+        plan = new_plan(graph, key, on_cpu, features, GPU_KINDS.get(kind.partition(":")[0], ""))
     return plan
+
+
+def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, kind: str = "", whole: bool = False):
+    """The plan that a graph keeps under ``key`` from now on: by ``on_cpu``, or for its GPU (the rest, as of ``cuda_plan_of``)."""
+    arch = devices.arch_of(graph.device)
+    plan = graph.plans[key] = cuda_plan_of(graph, arch, features, kind, whole) if arch else on_cpu()
+    return plan
+
+
+def entry_of(plan: Plan | CudaPlan, on_cpu: Callable, on_gpu: Callable, *specs):
+    """The entry of the kernel that a plan of one pass runs. on_cpu, on_gpu: make the kernel of what ``specs`` describe."""
+    kernel = on_gpu(*specs, plan) if type(plan) is CudaPlan else on_cpu(*specs, plan.groups > 1, plan.prefetch)
+    return kernel.entry
 
 
 @contextmanager

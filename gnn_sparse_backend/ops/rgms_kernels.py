@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ..compiler.programs.rgms import RgmsSpec
 from ..formats.relational import Panels
-from ..planner.rgms import (ORDERS, RelationCounts, by_column, column_tile_of, cost_per_pair, is_small, panel_pairs, part_limit,
-                            rgms_kernel, row_task_count, sum_by_columns)
+from ..planner.rgms import (ORDERS, RelationCounts, by_column, column_tile_of, cost_per_pair, is_near_limit, is_small, panel_pairs,
+                            part_limit, rgms_kernel, row_task_count, sum_by_columns)
 from . import devices
 from .cuda_rgms import order_on_gpu, run_pair_products
 from .form import form
@@ -79,9 +79,11 @@ def run_sum(rel: RelGraph, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, 
         return _outer_of_sums(rel, rel.side(transposed), x, g, blocks, a, mean)
     small = is_small(_counts(rel, transposed), x.shape[1], g.shape[1])
     by_rows, by_columns = rel.split(transposed, _never if small else sum_by_columns, x.shape[1], g.shape[1])
-    found = [] if by_rows is None else [_outer(rel, by_rows, x, g, blocks, a, mean, not small)]
+    near = is_near_limit(_counts(rel, transposed), x.shape[1], g.shape[1])
+    others = _either_way(near, not small, ("sum", in_features, out_features), ("sum", out_features, in_features))
+    found = [] if by_rows is None else [_outer(rel, by_rows, x, g, blocks, a, mean, others)]
     if by_columns is not None:
-        found.append(_outer(rel, by_columns, g, x, blocks, a, mean, True).transpose(2, 3))
+        found.append(_outer(rel, by_columns, g, x, blocks, a, mean, others).transpose(2, 3))
     # each has zeros where the other has sums
     return found[0] if len(found) == 1 else found[0].add_(found[1])
 
@@ -97,11 +99,13 @@ def run_dot(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transpos
     out = x.new_empty((rel.num_edges, 1), dtype=wide)
     # the products of the fewer pairs; the other end is gathered
     small = is_small(_counts(rel, transposed), x.shape[1], g.shape[1])
+    near = is_near_limit(_counts(rel, transposed), x.shape[1], g.shape[1])
+    others = _either_way(near, not small, ("dot", w.shape[3], w.shape[2]), ("dot", w.shape[2], w.shape[3]))
     by_rows, by_columns = rel.split(transposed, _never if small else _fewer_columns)
     if by_rows is not None:
-        _dots(rel, by_rows, g, w.transpose(2, 3), x, out)
+        _dots(rel, by_rows, g, w.transpose(2, 3), x, out, others)
     if by_columns is not None:
-        _dots(rel, by_columns, x, w, g, out)
+        _dots(rel, by_columns, x, w, g, out, others)
     out = out.flatten()
     return out.mul_(rel.mean_scale(wide)) if mean else out
 
@@ -120,7 +124,11 @@ def _product(rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: T
     counts = _counts(rel, transposed)
     tasks = row_task_count(counts, relations, blocks * in_features, blocks * out_features)
     widths = in_features, out_features, blocks, x.itemsize
-    order = order or ("gather" if tasks == 1 else None)
+    others = ()
+    if order is None:
+        near = is_near_limit(counts, blocks * in_features, blocks * out_features)
+        others = _either_way(near, tasks > 1, ("gather", in_features, out_features), ("scatter", in_features, out_features))
+        order = "gather" if tasks == 1 else None
     choose = {"gather": _never, "scatter": _always, None: lambda *counted: by_column(*counted, *widths)}[order]
     # the panels depend on what is chosen alone, which widths may share, and prepared panels are large
     key = ("rows", tasks, most, order or widths)
@@ -129,27 +137,22 @@ def _product(rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: T
     x, w = kernel_ready(x), kernel_ready(_tiled(w, tile).contiguous())
     out = empty(x if x.dtype is wide else x.new_empty(0, dtype=wide), counts.rows, blocks * out_features)
     side, parallel = rel.side(transposed), tasks > 1 and torch.get_num_threads() > 1
-    described = (in_features, out_features, blocks, most, mean or a is not None, x.dtype, row_ptr.dtype, parallel)
-    if order is None:
-        _entry("scatter", *described)  # another graph may want it: no later batch is to wait for a compiler
+    described = (in_features, out_features, blocks, most, mean or a is not None, x.dtype, row_ptr.dtype)
     weight = _position_weight(rel, side, (*key, "gathers"), gathers, a, mean, wide)
-    _entry("gather", *described)(
+    _entry("gather", *described, parallel, others)(
         *_sizes(gathers, x.shape[0]), relations, counts.rows, *_arrays(gathers), row_ptr, gathers.size, gathers.row,
         *_given(weight), x, row_ptr[:-1], gathers.relation, w, out)
     if scatters.row.numel():
         weight = _position_weight(rel, side, (*key, "scatters"), scatters, a, mean, wide)
-        _entry("scatter", *described)(
+        _entry("scatter", *described, parallel, others)(
             *_sizes(scatters, counts.rows), relations, x.shape[0], *_arrays(scatters), scatters.size, scatters.row,
             *_given(weight), x, scatters.relation, w, out)
     return out.to(x.dtype)
 
 
 def _outer(rel: RelGraph, part: RelationSplit, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool,
-           either: bool) -> Tensor:
-    """The sums of the relations of a part, zeros for the others; x is added up over the pairs of the part, the rows of g.
-
-    either: on another graph the pairs of the other end may be wanted.
-    """
+           others: tuple) -> Tensor:
+    """The sums of the relations of a part, zeros for the others; x is added up over the pairs of the part, the rows of g."""
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
     wide, relations = wide_type(x.dtype), rel.num_relations
     # of each pair two rows are kept
@@ -165,10 +168,8 @@ def _outer(rel: RelGraph, part: RelationSplit, x: Tensor, g: Tensor, blocks: int
     out = x.new_empty((relations + more.numel(), blocks, in_features, out_features), dtype=wide)
     if panels.tasks - more.numel() < relations:
         out[:relations].zero_()
-    described = (blocks, most, weight is not None, x.dtype, panels.row.dtype, panels.tasks > 1 and torch.get_num_threads() > 1)
-    if either and in_features != out_features:
-        _entry("sum", out_features, in_features, *described)  # as above
-    _entry("sum", in_features, out_features, *described)(
+    parallel = panels.tasks > 1 and torch.get_num_threads() > 1
+    _entry("sum", in_features, out_features, blocks, most, weight is not None, x.dtype, panels.row.dtype, parallel, others)(
         *_sizes(panels, x.shape[0]), out.shape[0], g.shape[0], *_arrays(panels), panels.size, panels.row,
         *_given(weight), x, slot, g, out)
     if more.numel():
@@ -177,7 +178,7 @@ def _outer(rel: RelGraph, part: RelationSplit, x: Tensor, g: Tensor, blocks: int
     return out.to(x.dtype)
 
 
-def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, out: Tensor) -> None:
+def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, out: Tensor, others: tuple) -> None:
     """Fill out[e] for the edges of a part, with a product of g's row for each of its pairs."""
     relations, blocks, in_features, out_features = w.shape
     most = panel_pairs(x.shape[1], out.itemsize)
@@ -186,7 +187,7 @@ def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, o
     tile = column_tile_of(out_features, type_name(x.dtype))
     x, g, w = kernel_ready(x), kernel_ready(g), kernel_ready(_tiled(w, tile).contiguous())
     parallel = panels.tasks > 1 and torch.get_num_threads() > 1
-    entry = _entry("dot", in_features, out_features, blocks, most, False, x.dtype, panels.row.dtype, parallel)
+    entry = _entry("dot", in_features, out_features, blocks, most, False, x.dtype, panels.row.dtype, parallel, others)
     entry(*_sizes(panels, x.shape[0]), relations, g.shape[0], out.shape[0], *_arrays(panels), panels.size, panels.row,
           panels.edge_ids, x, g, panels.relation, w, out)
 
@@ -282,10 +283,25 @@ def _position_weight(rel: RelGraph, owner: Derived, key, panels: Panels, a: Tens
     return a if scale is None else a.mul_(scale)
 
 
-def _entry(make: str, in_features: int, out_features: int, blocks: int, panel: int, weighted: bool, dtype, index, parallel):
-    key = (make, in_features, out_features, blocks, panel, weighted, dtype, index, parallel)
-    entry = _entries.get(key)
+def _either_way(near: bool, large: bool, by_rows: tuple, by_columns: tuple) -> tuple[tuple, ...]:
+    """What another graph may want of an operator where this one goes one way: no later batch is to wait for a compiler.
+
+    by_rows, by_columns: (program, F_in, F_out) for either kind of pairs. The result: those of another side of the limit.
+    """
+    several = torch.get_num_threads() > 1
+    if near:
+        return (*by_rows, several), (*by_rows, False), (*by_columns, several)
+    return ((*by_columns, several),) if large else ()
+
+
+def _entry(make: str, in_features: int, out_features: int, blocks: int, panel: int, weighted: bool, dtype, index, parallel,
+           others: tuple[tuple, ...]):
+    """The kernel's entry; with the first of a kind come ``others``: its like for other (program, F_in, F_out, parallel)."""
+    described = blocks, panel, weighted, dtype, index
+    entry = _entries.get((make, in_features, out_features, *described, parallel))
     if entry is None:
-        spec = RgmsSpec(in_features, out_features, blocks, panel, 0, 0, 0, weighted, type_name(dtype), type_name(index))
-        entry = _entries[key] = rgms_kernel(make, spec, parallel).entry
+        for make, in_features, out_features, parallel in (*others, (make, in_features, out_features, parallel)):
+            spec = RgmsSpec(in_features, out_features, blocks, panel, 0, 0, 0, weighted, type_name(dtype), type_name(index))
+            entry = rgms_kernel(make, spec, parallel).entry
+            _entries[make, in_features, out_features, *described, parallel] = entry
     return entry

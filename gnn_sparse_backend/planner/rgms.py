@@ -54,6 +54,8 @@ FETCH_COST = 1.0
 ADD_COST = 2.0
 # How much cheaper than the row pairs' the column pairs' order must be, and sums by basis than matrices made (not measured).
 MARGIN = 0.9
+# Sampled batches may differ in work by this factor: kernels for either side of a limit that is so near are made at once.
+NEAR = 8
 # Parts that the pairs of all relations are cut into for a sum of outer products: alike for any number of threads.
 PARTS = 64
 
@@ -103,7 +105,17 @@ def is_small(counts: RelationCounts, wide_in: int, wide_out: int) -> bool:
     """Whether one thread is fastest. Then all goes by row pairs: small graphs are sampled batches, alike but for a few
     edges, and are to run on the same kernels.
     """
-    return counts.row_pairs * wide_in * wide_out + counts.edges * wide_in < SERIAL_WORK
+    return _work(counts, wide_in, wide_out) < SERIAL_WORK
+
+
+def is_near_limit(counts: RelationCounts, wide_in: int, wide_out: int) -> bool:
+    """Whether ``is_small`` may answer otherwise for the next batch of this kind."""
+    return SERIAL_WORK < NEAR * _work(counts, wide_in, wide_out) < NEAR * NEAR * SERIAL_WORK
+
+
+def _work(counts: RelationCounts, wide_in: int, wide_out: int) -> int:
+    """Multiply-adds by row pairs."""
+    return counts.row_pairs * wide_in * wide_out + counts.edges * wide_in
 
 
 def row_task_count(counts: RelationCounts, relations: int, wide_in: int, wide_out: int) -> int:

@@ -2,13 +2,9 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 
 @pytest.fixture
-def one_thread():
+def one_thread(set_threads):
     """Small tensors: more threads only wait for each other, and sums keep one order."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    set_threads(1)

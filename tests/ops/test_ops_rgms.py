@@ -4,6 +4,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.compiler.kernels import stats
 from gnn_sparse_backend.ops import build, rgms_kernels
 from gnn_sparse_backend.ops.rgms_library import structure
 from gnn_sparse_backend.planner import rgms as planner
@@ -138,6 +139,26 @@ def test_each_relation_has_its_own_order(tasks, reduce, monkeypatch):
     (_, gathers, scatters), = kept
     assert set(gathers.relation.tolist()) == {1} and set(scatters.relation.tolist()) == {0}
     assert gathers.tasks == scatters.tasks == tasks
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_batches_at_the_limit_of_one_thread_compile_once(weighted, first):
+    """Widths that nothing else here uses; the sums of one graph go by one thread, those of the other by several."""
+    generator = torch.Generator().manual_seed(0)
+    rels = [make((torch.randint(0, 200, (edges,), generator=generator), torch.randint(0, 400, (edges,), generator=generator),
+                  torch.randint(0, 4, (edges,), generator=generator), (400, 200), 4)) for edges in (300, 1600)]
+    features = 8 + first, 10 + weighted
+    assert [planner.is_small(rel.counts, *features) for rel in rels] == [True, False]
+
+    def step(rel):
+        given = [y.float().requires_grad_() for y in (values(1, 200, features[0]), values(2, 4, *features), values(3, rel.num_edges))]
+        gsb.rgms(rel, *given[:2 + weighted]).sum().backward()
+
+    step(rels[first])
+    before = stats()
+    step(rels[1 - first])
+    assert (stats().compiles, stats().disk_loads) == (before.compiles, before.disk_loads)
 
 
 def test_nothing_of_size_pairs_is_stored(monkeypatch):

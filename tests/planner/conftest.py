@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-import torch
 
 from gnn_sparse_backend import Graph
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
@@ -17,11 +16,8 @@ def plans(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+def two_threads(set_threads):
+    set_threads(2)
 
 
 @pytest.fixture

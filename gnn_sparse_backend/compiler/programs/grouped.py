@@ -54,7 +54,7 @@ def grouped_product(spec: GroupedSpec) -> Program:
     G = p.dense_fixed("G", num_groups)
     P = p.dense_variable("P", G, (panels, panels), "group_ptr", spec.index_dtype)
     Start, Stop, Relation = (p.buffer(name, (G, P), spec.index_dtype) for name in ("Start", "Stop", "Relation"))
-    rows = _row_indices(p, spec, positions, ("RowsA", "RowsC"))
+    rows = row_indices(p, spec, positions, ("RowsA", "RowsC"))
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype, strided=True)
     W = p.buffer("W", (p.dense_fixed("R", relations), FI, FO), spec.dtype)
@@ -70,10 +70,10 @@ def grouped_product(spec: GroupedSpec) -> Program:
                         total[k] = 0.0
                 w = cast(accumulator, W[Relation[g, panel], i, first + k])
                 for total, position in zip(sums, at):
-                    total[k] = total[k] + cast(accumulator, A[_row(rows[0], position), i]) * w
+                    total[k] = total[k] + cast(accumulator, A[row_at(rows[0], position), i]) * w
             with p.iterate(f"out{name}", (axis,), "S", ("f",)) as (f,):
                 for total, position in zip(sums, at):
-                    C[_row(rows[1], position), first + f] = cast(spec.dtype, total[f])
+                    C[row_at(rows[1], position), first + f] = cast(spec.dtype, total[f])
     return p.finish()
 
 
@@ -94,7 +94,7 @@ def grouped_sum(spec: GroupedSpec) -> Program:
     U = p.dense_variable("U", T, (units, units), "group_ptr", spec.index_dtype)
     N = p.dense_variable("N", U, (work, work), "work_ptr", spec.index_dtype)
     Start, Block, Relation = (p.buffer(name, (T, U), spec.index_dtype) for name in ("Start", "Block", "Relation"))
-    rows = _row_indices(p, spec, positions, ("RowsA", "RowsG"))
+    rows = row_indices(p, spec, positions, ("RowsA", "RowsG"))
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype, strided=True)
     G = p.buffer("G", (p.dense_fixed("NG", rows_g), FO), spec.dtype, strided=True)
@@ -111,22 +111,23 @@ def grouped_sum(spec: GroupedSpec) -> Program:
                     total[b] = W[relation, i, first + b]
             with p.iterate(f"sum{name}", (N, axis), "RS", ("n", "k")) as (n, k):
                 position = Start[t, u] + n
-                value = cast(accumulator, G[_row(rows[1], position), first + k])
+                value = cast(accumulator, G[row_at(rows[1], position), first + k])
                 for total, i in zip(sums, at):
-                    total[k] = total[k] + cast(accumulator, A[_row(rows[0], position), i]) * value
+                    total[k] = total[k] + cast(accumulator, A[row_at(rows[0], position), i]) * value
             with p.iterate(f"after{name}", (axis,), "S", ("f",)) as (f,):
                 for total, i in zip(sums, at):
                     W[relation, i, first + f] = total[f]
     return p.finish()
 
 
-def _row_indices(p: ProgramBuilder, spec: GroupedSpec, positions, names) -> list[BufferHandle | None]:
+def row_indices(p: ProgramBuilder, spec, positions, names) -> list[BufferHandle | None]:
+    """What row a position is in each of two operands, or None where it is that row itself; spec: with ``gathered``."""
     axis = p.dense_fixed("Z", positions) if positions is not None else None
     return [p.buffer(name, (axis,), spec.index_dtype) if gathered else None for name, gathered in zip(names, spec.gathered)]
 
 
-def _row(rows: BufferHandle | None, position: Expr) -> Expr:
+def row_at(rows: BufferHandle | None, position: Expr) -> Expr:
     return position if rows is None else rows[position]
 
 
-__all__ = ["GroupedSpec", "grouped_product", "grouped_sum"]
+__all__ = ["GroupedSpec", "grouped_product", "grouped_sum", "row_at", "row_indices"]

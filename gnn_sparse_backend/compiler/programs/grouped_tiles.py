@@ -22,6 +22,7 @@ from ..coordinate.axes import StageIError
 from ..coordinate.builder import ProgramBuilder
 from ..coordinate.expr import cast, minimum
 from ..coordinate.program import Program
+from .grouped import row_at, row_indices
 
 ROWS, COLUMNS, LANES = 16, 8, 32
 SIDE_BY_SIDE = {"float16": 2, "bfloat16": 2, "float32": 1}
@@ -128,9 +129,7 @@ def grouped_tiles(spec: TilesSpec) -> Program:
     G = p.dense_fixed("G", num_groups)
     P = p.dense_variable("P", G, (panels, panels), "group_ptr", spec.index_dtype)
     Start, Stop, Relation = (p.buffer(name, (G, P), spec.index_dtype) for name in ("Start", "Stop", "Relation"))
-    Z = p.dense_fixed("Z", positions) if positions is not None else None
-    rows = [p.buffer(name, (Z,), spec.index_dtype) if gathered else None
-            for name, gathered in zip(("RowsA", "RowsC"), spec.gathered)]
+    rows = row_indices(p, spec, positions, ("RowsA", "RowsC"))
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype)
     W = p.buffer("W", (p.dense_fixed("NW", relations), FO, FI), spec.dtype)
@@ -139,8 +138,7 @@ def grouped_tiles(spec: TilesSpec) -> Program:
     with p.iterate("panels", (G, P), "SS") as (g, panel):
 
         def row(which: int, at):
-            position = minimum(Start[g, panel] + at, Stop[g, panel] - 1)
-            return position if rows[which] is None else rows[which][position]
+            return row_at(rows[which], minimum(Start[g, panel] + at, Stop[g, panel] - 1))
 
         def store(at, column, value) -> None:
             C[row(1, at), column] = value

@@ -29,7 +29,11 @@ def reduce_in_lanes(program: Program, iteration_name: str, lanes: int) -> Progra
     and body each store to one and the same element, the body adding to it.
     """
     it = program.iteration(iteration_name)
-    _check(program, it, lanes)
+    where = f"reduce_in_lanes: iteration {it.name!r}"
+    check_sum(where, program, it)
+    length = it.axes[0].length
+    if lanes < 1 or lanes & (lanes - 1) or lanes > length:
+        raise StageIError(f"{where}: {lanes} lanes are not a power of two of at most {length}, the axis's length")
     rewriter = _Lanes(it, lanes)
 
     def visit(found: Iteration):
@@ -46,15 +50,13 @@ def reduce_in_lanes(program: Program, iteration_name: str, lanes: int) -> Progra
     return done
 
 
-def _check(program: Program, it: Iteration, lanes: int) -> None:
-    where = f"reduce_in_lanes: iteration {it.name!r}"
+def check_sum(where: str, program: Program, it: Iteration) -> None:
+    """Raise StageIError, which begins with ``where``, unless the iteration is a sum over a static axis that can be parted."""
     axis = it.axes[0]
     if it in program.iterations:
         raise StageIError(f"{where} is not nested in another, so its lanes would live nowhere")
     if len(it.axes) != 1 or it.kinds != "R" or axis.kind != "dense_fixed" or not isinstance(axis.length, int):
         raise StageIError(f"{where} is not over one static dense reduction axis")
-    if lanes < 1 or lanes & (lanes - 1) or lanes > axis.length:
-        raise StageIError(f"{where}: {lanes} lanes are not a power of two of at most {axis.length}, the axis's length")
     if len(it.init) != 1 or len(it.body) != 1 or not isinstance(it.body[0], Store):
         raise StageIError(f"{where} must have one initial store and one store in its body")
     store, value = it.body[0], it.body[0].value

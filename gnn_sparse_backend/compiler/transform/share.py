@@ -20,6 +20,7 @@ from ..coordinate.axes import Axis, StageIError, dense_fixed
 from ..coordinate.expr import Binary, Const, Expr, Load, Var, children, rebuild, rewrite, walk
 from ..coordinate.program import Buffer, Iteration, Program, Store, map_iterations, walk_iterations
 from ..coordinate.validate import validate
+from .lanes import check_sum
 
 
 def share_axis(program: Program, axis_name: str, lanes: int, part: int = 1, exchanged: tuple[str, ...] = ()) -> Program:
@@ -199,7 +200,7 @@ def share_sum(program: Program, iteration_name: str, lanes: int, part: int = 1) 
     condition, that starts one element from zero and adds terms to it which do not depend on it.
     """
     it = program.iteration(iteration_name)
-    _check_sum(program, it)
+    check_sum(f"share_sum: iteration {it.name!r}", program, it)
     store, dtype = it.body[0], it.body[0].buffer.dtype
     old = it.variables[0]
     axis = it.axes[0]
@@ -255,25 +256,6 @@ def share_sum(program: Program, iteration_name: str, lanes: int, part: int = 1) 
     done = done.with_provenance(f"share_sum({iteration_name}, {lanes}, {part})")
     validate(done)
     return done
-
-
-def _check_sum(program: Program, it: Iteration) -> None:
-    where = f"share_sum: iteration {it.name!r}"
-    axis = it.axes[0]
-    if it in program.iterations:
-        raise StageIError(f"{where} is not nested in another, so what lanes add up would live nowhere")
-    if len(it.axes) != 1 or it.kinds != "R" or axis.kind != "dense_fixed" or not isinstance(axis.length, int):
-        raise StageIError(f"{where} is not over one static dense reduction axis")
-    if len(it.init) != 1 or len(it.body) != 1 or not isinstance(it.body[0], Store) or it.where is not None or it.locals:
-        raise StageIError(f"{where} does more than start one element and add to it")
-    store, value, start = it.body[0], it.body[0].value, it.init[0]
-    target = Load(store.buffer, store.indices)
-    if (start.buffer, start.indices) != (store.buffer, store.indices) or start.value != Const(0.0, store.buffer.dtype):
-        raise StageIError(f"{where} does not start the element that it adds to from zero")
-    if not isinstance(value, Binary) or value.op != "+" or value.a != target:
-        raise StageIError(f"{where} does not add to {store.buffer.name!r} in the form X = X + term")
-    if any(isinstance(e, Load) and e.buffer == store.buffer for e in walk(value.b)):
-        raise StageIError(f"{where} adds a term that depends on {store.buffer.name!r} itself")
 
 
 __all__ = ["Split", "share_axis", "share_sum"]

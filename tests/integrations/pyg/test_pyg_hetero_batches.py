@@ -6,7 +6,6 @@ import torch_geometric.nn as gnn
 from torch_geometric.data import HeteroData
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.compiler.kernels import stats
 from gnn_sparse_backend.integrations.pyg import graphs
 from gnn_sparse_backend.integrations.pyg.graphs import GraphStore
 from gnn_sparse_backend.integrations.pyg.host import GRAPHS
@@ -76,11 +75,7 @@ def test_many_batches(make, batches_then, monkeypatch):
         F.cross_entropy(output(batch), labels[numbers(batch)]).backward()
 
     with gsb.enabled("pyg"):
-        for _ in range(30):
-            step()
-        before = stats()
         check_steady(step, then=batches_then)
-        assert (stats().compiles, stats().disk_loads) == (before.compiles, before.disk_loads)
         assert 0 < GRAPHS.nbytes < 64 << 20
     assert set(calls()) == {"rgms"} and isinstance(calls()["rgms"], int)
 
