@@ -12,7 +12,7 @@ the one change that cannot be seen; PyTorch's own autograd has the same blind sp
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -49,6 +49,16 @@ class Handles:
             entry = _Entry(self._entries, owner, state)
             self._entries[id(owner)] = entry
         entry.values[key] = value
+
+    def once(self, owner: Any, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The value for `owner` and `key`, made at first; each time for an inference tensor, whose changes nobody can see."""
+        lasting = not (isinstance(owner, torch.Tensor) and owner.is_inference())
+        found = self.get(owner, key) if lasting else None
+        if found is None:
+            found = make()
+            if lasting:
+                self.put(owner, found, key)
+        return found
 
     def clear(self) -> None:
         """Forget everything."""

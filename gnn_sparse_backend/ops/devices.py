@@ -5,6 +5,7 @@ import functools
 
 import torch
 
+from ..compiler.target import BuildError
 from ..compiler.target.cuda_runtime import require_cuda
 
 
@@ -25,6 +26,22 @@ def check_kernels(operator: str, device: torch.device) -> None:
     arch_of(device)
 
 
+def why_not(device: torch.device) -> str | None:
+    """Why there are no kernels for a device, in one of a few fixed texts; None where there are. Reads nothing of the device."""
+    return None if device.type == "cpu" else _why_not(device)
+
+
+@functools.lru_cache(maxsize=None)
+def _why_not(device: torch.device) -> str | None:
+    try:
+        check_kernels("kernels", device)
+    except BuildError:
+        return "CUDA kernels lack something here, see gsb doctor"
+    except ValueError:
+        return f"device {device.type}"
+    return None
+
+
 @functools.lru_cache(maxsize=None)
 def _cuda_arch(device: torch.device) -> str:
     require_cuda()
@@ -32,4 +49,4 @@ def _cuda_arch(device: torch.device) -> str:
     return f"sm_{major}{minor}"
 
 
-__all__ = ["arch_of", "check_kernels"]
+__all__ = ["arch_of", "check_kernels", "why_not"]

@@ -28,7 +28,7 @@ class Parts:
     def joined(self) -> tuple[Tensor, Tensor, list[int]]:
         """(sources, destinations, edges of each relation), the nodes counted across their types."""
         first_source, first_destination = _offsets(self.source_types), _offsets(self.destination_types)
-        empty = torch.empty(0, dtype=torch.int64)
+        empty = torch.empty(0, dtype=torch.int64, device=self.edges[0][1].device if self.edges else None)
         sources = [u.long() + first_source[kind] for kind, u, _, _ in self.edges]
         destinations = [v.long() + first_destination[kind] for _, _, kind, v in self.edges]
         return torch.cat([empty, *sources]), torch.cat([empty, *destinations]), [u.numel() for u in sources]

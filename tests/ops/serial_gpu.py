@@ -5,6 +5,7 @@ What is replaced is the boundary alone: what architecture a device has, and how 
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import pytest
 
@@ -35,3 +36,10 @@ def serial_gpu(monkeypatch):
     monkeypatch.setattr(devices, "arch_of", lambda device: ARCH)
     monkeypatch.setattr(cuda_kernels, "build", build)
     return LAUNCHED
+
+
+@pytest.fixture(autouse=True)
+def everything_on_the_serial_gpu(request):
+    """With GSB_SERIAL_GPU=1 every test of a folder whose ``conftest.py`` has this takes the way to a GPU."""
+    if os.environ.get("GSB_SERIAL_GPU") == "1":
+        request.getfixturevalue("serial_gpu")

@@ -83,6 +83,7 @@ def deactivate() -> None:
     structure.forget_all()
     lazy_edges.forget_all()
     segments.forget_all()
+    typed_linear.forget_all()
 
 
 def _replace(name: str, make: Callable) -> None:

@@ -98,7 +98,7 @@ def _relations(gidx, op: str, lhs, rhs, places, lhs_target: str, rhs_target: str
         if reason is not None:
             return reason
         graph = graph_of(gidx, number)
-        if not graph.indices.is_cpu:
+        if graph.device != operands[0].device:
             return "graph on another device"
         for x, place in zip(operands, places):
             if x.shape[0] != (graph.num_edges if place == "edge" else graph.shape[place == "column"]):

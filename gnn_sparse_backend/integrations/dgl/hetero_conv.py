@@ -193,7 +193,7 @@ def _scale_of(rel: RelGraph, norms: tuple[str, ...], dtype: torch.dtype) -> Tens
 
     def make() -> Tensor:
         with torch.inference_mode(False):
-            powers = torch.tensor([_POWERS[norm] for norm in norms], dtype=torch.float64)[rel.relation.long()]
+            powers = torch.tensor([_POWERS[norm] for norm in norms], dtype=torch.float64).to(rel.device)[rel.relation.long()]
             scale = _degree(rel, True) ** powers[:, 0] * _degree(rel, False) ** powers[:, 1]
             return scale.to(dtype)
 

@@ -32,7 +32,8 @@ class GraphEnd(End):
         graph = self.graph
         nodes = graph.indices
         if self.side == 0:
-            nodes = torch.arange(self.size, dtype=nodes.dtype).repeat_interleave(graph.in_degrees)
+            rows = torch.arange(self.size, dtype=nodes.dtype, device=nodes.device)
+            nodes = rows.repeat_interleave(graph.in_degrees, output_size=self.count)
         return nodes if graph.edge_ids is None else nodes.new_empty(self.count).index_copy_(0, graph.edge_ids.long(), nodes)
 
 

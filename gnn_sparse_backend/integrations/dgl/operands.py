@@ -6,6 +6,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from ...ops import devices
 from ...ops.checks import FLOATING
 from ...ops.operands import is_plain
 
@@ -23,15 +24,15 @@ def refuse(x: Tensor | None, y: Tensor | None = None) -> str | None:
         return "missing, subclass or traced tensor"
     if x.dtype not in FLOATING:
         return f"dtype {str(x.dtype).removeprefix('torch.')}"
-    if not x.is_cpu:
-        return f"device {x.device.type}"
+    if not x.is_cpu and (reason := devices.why_not(x.device)) is not None:
+        return reason
     if x.layout is not torch.strided:
         return "sparse layout"
     if x.dim() == 0 or 0 in x.shape[1:]:
         return "no features"
     if y is None:
         return None
-    if y.dtype is not x.dtype or not y.is_cpu:
+    if y.dtype is not x.dtype or y.device != x.device:
         return "operands of two types or devices"
     if y.layout is not torch.strided:
         return "sparse layout"

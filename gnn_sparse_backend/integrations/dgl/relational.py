@@ -67,7 +67,7 @@ def _sums(layer, g, rfunc, afunc) -> Tensor | str:
         norm = computed(norm, "rgms")
         if refuse(norm) is not None or norm.dtype is not h.dtype or norm.shape != (g.num_edges(), 1):
             return "norm is not one number per edge of the features' type"
-    if type(types) is not Tensor or types.dtype not in _INDEX or types.dim() != 1 or not types.is_cpu:
+    if type(types) is not Tensor or types.dtype not in _INDEX or types.dim() != 1 or types.device != h.device:
         return "the edge types are no vector of integers"
     if g.num_edges() == 0:
         return "no edges"

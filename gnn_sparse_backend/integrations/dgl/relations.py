@@ -4,6 +4,7 @@ from __future__ import annotations
 import weakref
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ...ops.rel_graph import RelGraph
@@ -32,7 +33,7 @@ class _Known:
 def typed_edges(g, edge_type: Tensor, num_relations: int) -> RelGraph | None:
     """The edges of a graph of one edge type with their relations, (E,) integers in its edge order; None if it has several.
 
-    A tensor seen before, unchanged since, is known by identity; another is compared.
+    A tensor seen before, unchanged since, is known by identity; another is compared, for which a GPU is waited for.
 
     Raises:
         ValueError: a relation is out of range, or the tensor does not have one entry for each edge.
@@ -45,8 +46,7 @@ def typed_edges(g, edge_type: Tensor, num_relations: int) -> RelGraph | None:
         if one.is_seen(edge_type):
             return one.graph
     for one in known:
-        if one.copy.dtype is edge_type.dtype and one.copy.shape == edge_type.shape \
-                and np.array_equal(one.copy.numpy(), edge_type.numpy()):
+        if one.copy.dtype is edge_type.dtype and one.copy.shape == edge_type.shape and _equal(one.copy, edge_type):
             one.seen(edge_type)
             return one.graph
     source, destination, _ = g._graph.edges(0, "eid")
@@ -70,6 +70,11 @@ def edges_of_types(g, numbers: tuple[int, ...]) -> RelGraph:
                       {destination: g.num_dst_nodes(destination) for _, _, destination in names}, tuple(names), edges)
         found = structures.relations.setdefault((side, numbers), RelGraph._of_parts(parts, None, None))
     return found
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    # on the CPU 8 times as fast as torch.equal
+    return np.array_equal(one.numpy(), other.numpy()) if one.is_cpu else torch.equal(one, other)
 
 
 def _state(tensor: Tensor) -> tuple:

@@ -119,7 +119,7 @@ def _checked(gidx, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> tuple
     graph = only_graph_of(gidx)
     if graph is None:
         return "several edge types"
-    if not graph.indices.is_cpu:
+    if graph.device != operands[0].device:
         return "graph on another device"
     of = form_of(op, lhs_target, rhs_target)
     for x, place in zip(operands, of.places):

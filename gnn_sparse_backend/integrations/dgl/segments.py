@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ...ops.checks import read
 from ...ops.grouped import gather_mm as grouped_mm
 from ...ops.segment import run_segment_reduce
 from ...ops.segments import Segments
@@ -20,7 +21,7 @@ from .lazy_edges import computed
 from .operands import refuse
 
 _INDEX = (torch.int32, torch.int64)
-_segments = Handles()  # the rows of each relation, by the tensor that says which relation a row belongs to
+_segments = Handles()  # the rows of each relation, by the tensor that says which relation a row belongs to, or of lengths
 
 
 def make_reduce(original: Callable) -> Callable:
@@ -51,12 +52,13 @@ def make_segment_mm(original: Callable) -> Callable:
 
     def segment_mm(A, B, seglen_A):
         A = computed(A, "segment_mm")
-        reason = _why_not_mm(A, B) or _why_not_lengths(A, B, seglen_A)
-        if reason is not None:
-            fallback("dgl", "segment_mm", reason)
+        reason = _why_not_mm(A, B)
+        segments = _segments_of_lengths(A, B, seglen_A) if reason is None else reason
+        if type(segments) is str:
+            fallback("dgl", "segment_mm", segments)
             return original(A, B, seglen_A)
         ours("dgl", "segment_mm")
-        return grouped_mm(A, B, Segments.from_lengths(seglen_A))
+        return grouped_mm(A, B, segments)
 
     return segment_mm
 
@@ -84,17 +86,24 @@ def forget_all() -> None:
 
 
 def _segments_of(a: Tensor, b: Tensor, index) -> Segments | str:
-    if not _is_index(index) or index.shape[0] != a.shape[0]:
+    if not _is_index(index) or index.device != a.device or index.shape[0] != a.shape[0]:
         return "the index is not one integer per row"
     relations = b.shape[0]
-    found = _segments.get(index, relations)
-    if found is None:
-        try:
-            found = Segments.from_index(index, relations)
-        except ValueError:
-            return "an index is out of range"
-        _segments.put(index, found, relations)
-    return found
+    try:
+        return _segments.once(index, relations, lambda: Segments.from_index(index, relations))
+    except ValueError:
+        return "an index is out of range"
+
+
+def _segments_of_lengths(a: Tensor, b: Tensor, lengths) -> Segments | str:
+    """lengths: on the device of the rows, or, as DGL wants them for a GPU, on the CPU."""
+    if not _is_index(lengths) or not lengths.is_cpu and lengths.device != a.device or lengths.shape[0] != b.shape[0]:
+        return "the lengths are not one integer per matrix"
+    rows, device = a.shape[0], a.device
+    try:
+        return _segments.once(lengths, (rows, device), lambda: Segments.from_lengths(lengths.to(device), rows))
+    except ValueError:
+        return "the lengths do not sum to the number of rows"
 
 
 def _why_not_reduce(op: str, feat, offsets) -> str | None:
@@ -103,9 +112,11 @@ def _why_not_reduce(op: str, feat, offsets) -> str | None:
     reason = refuse(feat)
     if reason is not None:
         return reason
-    if not _is_index(offsets) or not offsets.numel():
+    if not _is_index(offsets) or offsets.device != feat.device or not offsets.numel():
         return "the offsets are no vector of integers"
-    if int(offsets[0]) != 0 or int(offsets[-1]) != feat.shape[0] or bool((offsets[1:] < offsets[:-1]).any()):
+    # DGL makes offsets at every readout, so a GPU is waited for at each
+    first, last, falling = read(offsets[0], offsets[-1], (offsets[1:] < offsets[:-1]).any())
+    if first != 0 or last != feat.shape[0] or falling:
         return "the lengths do not sum to the number of rows"
     return None
 
@@ -116,20 +127,12 @@ def _why_not_mm(a, b) -> str | None:
     reason = refuse(a) or refuse(b)
     if reason is not None:
         return reason
-    if a.dtype is not b.dtype:
+    if a.dtype is not b.dtype or a.device != b.device:
         return "operands of two types or devices"
     if a.dim() != 2 or b.dim() != 3 or a.shape[1] != b.shape[1]:
         return "the shapes do not fit"
     return "no rows" if 0 in (a.shape[0], b.shape[0]) else None
 
 
-def _why_not_lengths(a: Tensor, b: Tensor, lengths) -> str | None:
-    if not _is_index(lengths) or lengths.shape[0] != b.shape[0]:
-        return "the lengths are not one integer per matrix"
-    if int(lengths.min()) < 0 or int(lengths.sum()) != a.shape[0]:
-        return "the lengths do not sum to the number of rows"
-    return None
-
-
 def _is_index(x) -> bool:
-    return type(x) is Tensor and x.dtype in _INDEX and x.dim() == 1 and x.is_cpu
+    return type(x) is Tensor and x.dtype in _INDEX and x.dim() == 1

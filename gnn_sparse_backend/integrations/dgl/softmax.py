@@ -97,6 +97,6 @@ def graph_for(gidx, x: Tensor, y: Tensor | None = None):
     graph = only_graph_of(gidx)
     if graph is None:
         return "several edge types"
-    if not graph.indices.is_cpu:
+    if graph.device != x.device:
         return "graph on another device"
     return "number of rows" if x.shape[0] != graph.num_edges else graph

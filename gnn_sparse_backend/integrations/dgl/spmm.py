@@ -113,7 +113,7 @@ def _checked(gidx, op: str, u: Tensor | None, e: Tensor | None) -> tuple | str:
     graph = only_graph_of(gidx)
     if graph is None:
         return "several edge types"
-    if not graph.indices.is_cpu:
+    if graph.device != (e if op == "copy_rhs" else u).device:
         return "graph on another device"
     if op != "copy_rhs" and u.shape[0] != graph.shape[1] or op != "copy_lhs" and e.shape[0] != graph.num_edges:
         return "number of rows"
@@ -155,13 +155,13 @@ def _extreme(gidx, op: str, reduce: str, graph, operands: tuple[Tensor, ...]) ->
 
 
 def ties(operands: tuple[Tensor, ...]) -> str:
-    """Which of equal messages DGL's CPU kernels choose: measured, it depends on the kernel that they take.
+    """Which of equal messages DGL's kernels choose: measured on the CPU, where it depends on the kernel that they take.
 
     Just-in-time code (libxsmm: float32 and bfloat16, features of one shape, on processors with AVX-512) takes the last,
-    all other kernels the first.
+    all other kernels, and those for CUDA, the first.
     """
     first = operands[0]
-    if not is_libxsmm_enabled():
+    if not first.is_cpu or not is_libxsmm_enabled():
         return "first"
     if len(operands) == 2 and (first.shape[1:] or (1,)) != (operands[1].shape[1:] or (1,)):
         return "first"

@@ -11,12 +11,21 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ...ops.checks import check_range
 from ...ops.grouped import gather_mm
 from ...ops.segments import Segments
 from ..counters import fallback, ours
+from ..handles import Handles
 from ..lazy import transformed
 from .lazy_edges import computed
 from .operands import refuse
+
+_segments = Handles()  # the blocks of each type, by the tensor that says which type a row has
+
+
+def forget_all() -> None:
+    """Drop what is kept for types of rows."""
+    _segments.clear()
 
 
 def make_forward(original: Callable) -> Callable:
@@ -44,12 +53,19 @@ def _blocks(layer, x, x_type) -> Tensor | str:
         return reason
     if x.dim() != 2 or x.shape[1] != layer.in_size or not len(x):
         return "the shapes do not fit"
-    if type(x_type) is not Tensor or x_type.dtype not in (torch.int32, torch.int64) or x_type.shape != x.shape[:1]:
+    if type(x_type) is not Tensor or x_type.dtype not in (torch.int32, torch.int64) or x_type.shape != x.shape[:1] \
+            or x_type.device != x.device:
         return "the index is not one integer per row"
-    blocks = layer.num_bases
-    if int(x_type.min()) < 0 or int(x_type.max()) >= layer.num_types:
+    blocks, types = layer.num_bases, layer.num_types
+
+    def make() -> Segments:
+        check_range("x_type", x_type, types, "types")
+        block = (x_type.long() * blocks).unsqueeze(1) + torch.arange(blocks, device=x_type.device)
+        return Segments.from_index(block.flatten(), types * blocks)
+
+    try:
+        segments = _segments.once(x_type, (types, blocks), make)
+    except ValueError:
         return "an index is out of range"
-    block = (x_type.long() * blocks).unsqueeze(1) + torch.arange(blocks)
-    segments = Segments.from_index(block.flatten(), layer.num_types * blocks)
     weight = weight.reshape(-1, layer.submat_in, layer.submat_out)
     return gather_mm(x.reshape(-1, layer.submat_in), weight, segments).view(-1, layer.out_size)

@@ -32,7 +32,7 @@ With a graph object instead of index tensors an end is the graph and a side of i
         def fallback(self, reason): ...
 
 Ordinary tensors (E, ...) that a lazy one is combined with are in the order of ``Graph``'s edges, the user's. What is
-gathered must be a dense floating tensor of a type with kernels, on the CPU, with features, and nothing may be tracing or
+gathered must be a dense floating tensor of a type with kernels, on a device with kernels, with features, and nothing may be tracing or
 transforming the operations: ``why_not`` says.
 
     terms.py        the messages that lazy tensors stand for, each made once

@@ -120,9 +120,9 @@ def _operand(recipe: Pointwise, other) -> Pointwise | None:
     """``other`` as a message of its own beside ``recipe``, of the type that the result has; None if it cannot be one."""
     kind, shape, dtype = type(other), recipe.shape, recipe.dtype
     if kind in _SCALARS:
-        return _message(recipe, number(other, dtype), SCALAR, (), dtype)
-    if kind is not Tensor and kind is not Parameter or not other.is_cpu or other.layout is not torch.strided \
-            or other.is_complex():
+        return _message(recipe, number(other, dtype, recipe.device), SCALAR, (), dtype)
+    if kind is not Tensor and kind is not Parameter or other.device != recipe.device \
+            or other.layout is not torch.strided or other.is_complex():
         return None
     given, rank = tuple(other.shape), len(shape)
     if 0 in given[1:]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from ...ops import devices
 from ...ops.form import form
 from ...ops.message_autograd import aggregate, edge_map
 from .ends import End, Host, NoGraph
@@ -42,6 +43,11 @@ class Recipe:
         self.mode = mode()
         self.computed = self.base = None
         self.used = False
+
+    @property
+    def device(self) -> torch.device:
+        """Where the operands are."""
+        return self.operands[0].device
 
     def settled(self) -> Tensor | None:
         """The tensor if it has been computed, or that which this is a view of."""
@@ -269,7 +275,13 @@ def _number(value: float, sign: float, dtype: torch.dtype) -> Tensor:
         return torch.full((), value, dtype=dtype)
 
 
-def number(value: float, dtype: torch.dtype) -> Tensor:
-    """A number of the user's program, in the type that messages of ``dtype`` are computed in."""
-    value = float(value)
-    return _number(value, math.copysign(1.0, value), torch.float64 if dtype is torch.float64 else torch.float32)
+def number(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A number of the user's program, in the type that messages of ``dtype`` are computed in.
+
+    On a GPU it is filled in anew by a launch: one that is kept would have to be waited for on other streams, and what is
+    first filled in during the capture of a CUDA graph holds nothing before the graph is replayed.
+    """
+    value, wide = float(value), torch.float64 if dtype is torch.float64 else torch.float32
+    if devices.arch_of(device):
+        return torch.full((), value, dtype=wide, device=device)
+    return _number(value, math.copysign(1.0, value), wide)

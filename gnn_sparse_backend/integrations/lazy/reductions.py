@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from ...ops import devices
 from ...ops.checks import FLOATING
 from ...ops.message_autograd import aggregate
 from .ends import End
@@ -81,8 +82,8 @@ def why_not(x) -> str | None:
         return reason
     if x.dtype not in FLOATING:
         return f"the features are {x.dtype}"
-    if not x.is_cpu:
-        return f"the features are on {x.device.type}"
+    if not x.is_cpu and (reason := devices.why_not(x.device)) is not None:
+        return reason
     if x.layout is not torch.strided:
         return f"the features have layout {x.layout}"
     if x.dim() == 0 or 0 in x.shape[1:]:

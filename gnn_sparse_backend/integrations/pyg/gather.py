@@ -25,8 +25,8 @@ def lazy_gather(original):
     def _index_select_safe(self, src: Tensor, index: Tensor) -> Tensor:
         plain = plain_index(index)
         reason = why_not(src)
-        if reason is None and plain is None:
-            reason = "the edge index is not an ordinary int64 CPU tensor"
+        if reason is None and (plain is None or plain.device != src.device):
+            reason = "the edge index is not an ordinary int64 tensor beside the features"
         dim = self.node_dim
         if reason is None and not -src.dim() <= dim < src.dim():
             reason = "there is no such dimension of nodes"
@@ -45,10 +45,10 @@ def lazy_gather(original):
 
 
 def plain_index(index) -> Tensor | None:
-    """``index`` as an ordinary (E,) int64 tensor on the CPU; None if it is not one."""
+    """``index`` as an ordinary (E,) int64 tensor; None if it is not one."""
     if type(index) is Index:
         index = index._data
-    if type(index) is Tensor and index.dtype is torch.int64 and index.dim() == 1 and index.is_cpu:
+    if type(index) is Tensor and index.dtype is torch.int64 and index.dim() == 1:
         return index
     return None
 

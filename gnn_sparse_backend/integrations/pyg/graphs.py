@@ -16,6 +16,10 @@ alone (a reduction of edge features) is served by any graph that has this index 
 A mini-batch's index is never seen again once its tensor is gone, a layer's fresh one is. So of the contents that were found
 in no second tensor yet, and whose tensor is gone, only the last ``TRANSIENT`` are kept.
 
+On a GPU the first and the third step would make the host wait for it, so provenance alone counts there, and no copy is kept:
+what belongs to an index lives as long as its tensor. A tensor that is made anew at every call, by the user or by a layer,
+has a graph built at every call: a sort, and two waits.
+
 A pointer or a hash alone is never believed. What PyTorch's version counter does not see (writes through ``.data``,
 through a NumPy array that shares the memory, or from another process) is noticed only if it reaches a sampled entry;
 after such a write call ``gnn_sparse_backend.integrations.pyg.forget()``.
@@ -33,6 +37,7 @@ import psutil
 import torch
 from torch import Tensor
 
+from ...ops import devices
 from ...ops.graph import Graph
 from ...ops.rel_graph import RelGraph
 
@@ -68,7 +73,7 @@ class _Sighting:
 class _Index:
     """One content of an index tensor, and the graphs that have it as their first index.
 
-    copy: the content; None if it is too large to keep. graphs: by kind, other indices and shape. ends: for a number of
+    copy: the content; None if it is too large to keep, or on a GPU. graphs: by kind, other indices and shape. ends: for a number of
     nodes, a graph that has this index as an end, and whether as its rows. derived: by second index and computation,
     tensors that were computed from both, and their versions then. partners: indices that this one shares graphs or
     tensors with.
@@ -90,8 +95,8 @@ class GraphStore:
     """Graphs by the content of their index tensors, least recently used out first.
 
     What takes up to ``capacity`` bytes (structures, their transposes, and the copies for comparison) is kept; no tensor
-    of the user is. An index too large for ``capacity`` has no copy, is known by provenance only, and goes with its graphs
-    when its tensors do. Safe to use from several threads.
+    of the user is. An index too large for ``capacity``, or on a GPU, has no copy, is known by provenance only, and goes with its
+    graphs when its tensors do. Safe to use from several threads.
     """
 
     def __init__(self, capacity: int | None = None):
@@ -117,7 +122,7 @@ class GraphStore:
             self._nbytes = 0
 
     def find(self, kind: str, first: Tensor, second: Tensor, shape: tuple[int, int], owner: Tensor | None = None) -> Graph:
-        """The graph of two index tensors on the CPU.
+        """The graph of two index tensors, on their device.
 
         Args:
             kind: ``"coo"``: destination and source of every edge; ``"csr"``: indptr and indices, rows the destinations;
@@ -145,7 +150,7 @@ class GraphStore:
 
     def find_relations(self, source: Tensor, destination: Tensor, relation: Tensor, shape: tuple[int, int],
                        num_relations: int) -> RelGraph:
-        """The graph of three index tensors on the CPU, (edges,) each, as ``RelGraph.from_triples`` takes them.
+        """The graph of three index tensors, (edges,) each, as ``RelGraph.from_triples`` takes them.
 
         Raises as it does.
         """
@@ -181,29 +186,31 @@ class GraphStore:
             value = compute()
         kept = tuple(_INPUT if x is edge_index else x for x in value)
         with self._lock:
-            if one.copy is not None and self._knows(one) and self._knows(other):
-                nbytes = 0 if found is not None else sum(x.nbytes for x in kept if type(x) is Tensor)
+            if self._knows(one) and self._knows(other) and (one.copy is not None or _may_outlive(edge_index, kept)):
                 one.derived[other, key] = kept, _versions(kept)
                 _pair(one, other)
-                one.nbytes += nbytes
-                self._nbytes += nbytes
-                self._make_room()
+                if found is None and one.copy is not None:
+                    self._count(one, sum(x.nbytes for x in kept if type(x) is Tensor))
         return value
 
     def _index(self, index: Tensor, owner: Tensor | None) -> _Index:
         """The content of ``index``, which becomes the most recently used. The lock is held."""
         length = index.numel()
-        whole = length <= WHOLE
-        values = index.numpy()
-        sample = values if whole else values[::-(-length // SAMPLES)]
-        key = (length, index.dtype, sample.tobytes())
+        on_gpu = bool(devices.arch_of(index.device))
+        whole = length <= WHOLE and not on_gpu
+        if on_gpu:
+            key = (length, index.dtype, (index.device, index.data_ptr(), index.stride()))
+        else:
+            values = index.numpy()
+            sample = values if whole else values[::-(-length // SAMPLES)]
+            key = (length, index.dtype, sample.tobytes())
         same_sample = self._indices.get(key)
         if same_sample is not None:
             self._indices.move_to_end(key)
             if whole:
                 return same_sample[0]
         elif whole:
-            return self._new(key, index)
+            return self._new(key, index, True)
         state = None
         if not index.is_inference():
             if owner is None:
@@ -213,20 +220,22 @@ class GraphStore:
                 for sighting in known.sightings:
                     if sighting.state == state and sighting.owner() is owner:
                         return known
+        if on_gpu and state is None:
+            return _Index(key, None)  # it will not be known again
         for known in same_sample or ():
             if known.copy is not None and np.array_equal(values, known.copy.numpy()):  # 8 times as fast as torch.equal
                 self._transient.pop(known, None)
                 break
         else:
-            known = self._new(key, index)
+            known = self._new(key, index, not on_gpu)
         if state is not None:
             when_gone = None if known.copy is not None else self._forgetter(known)
             known.sightings = [_Sighting(owner, state, when_gone), *known.sightings[:_SIGHTINGS - 1]]
         return known
 
-    def _new(self, key: tuple, index: Tensor) -> _Index:
+    def _new(self, key: tuple, index: Tensor, copied: bool) -> _Index:
         # a graph and its transpose take about four numbers per edge beside the copy
-        fits = index.numel() <= WHOLE or 3 * index.nbytes <= self.capacity
+        fits = copied and (index.numel() <= WHOLE or 3 * index.nbytes <= self.capacity)
         with torch.inference_mode(False):
             known = _Index(key, index.clone() if fits else None)
         same_sample = self._indices.setdefault(key, [])
@@ -273,11 +282,14 @@ class GraphStore:
             for other in indices[1:]:
                 _pair(one, other)
             if one.copy is not None:
-                nbytes = _bytes_of(graph)
-                one.nbytes += nbytes
-                self._nbytes += nbytes
-            self._make_room()
+                self._count(one, _bytes_of(graph))
         return graph
+
+    def _count(self, index: _Index, nbytes: int) -> None:
+        """Count what is kept with an index. The lock is held."""
+        index.nbytes += nbytes
+        self._nbytes += nbytes
+        self._make_room()
 
     def _make_room(self) -> None:
         while self._nbytes > self.capacity:
@@ -332,6 +344,14 @@ def _bytes_of(graph: Graph | RelGraph) -> int:
     return 2 * graph.indices.element_size() * (2 * graph.num_edges + sum(graph.shape))
 
 
+def _may_outlive(edge_index: Tensor, kept: tuple) -> bool:
+    """Whether none of what is kept would keep the edge index alive, as a view of it does: on a GPU alone, where nothing else
+    bounds what is kept."""
+    memory = edge_index.untyped_storage().data_ptr()
+    return bool(devices.arch_of(edge_index.device)) and all(
+        x.untyped_storage().data_ptr() != memory for x in kept if type(x) is Tensor)
+
+
 def _versions(tensors: tuple) -> tuple:
     return tuple(x._version if type(x) is Tensor else None for x in tensors)
 
@@ -340,7 +360,7 @@ def _build(kind: str, first: Tensor, second: Tensor, shape: tuple[int, int]) -> 
     if kind == "coo":
         return Graph.from_coo(first, second, shape)
     if kind == "segments":
-        return Graph.from_csr(first, torch.arange(shape[1]), shape)
+        return Graph.from_csr(first, torch.arange(shape[1], device=first.device), shape)
     if kind == "csr":
         return Graph.from_csr(first, second, shape)
     return Graph.from_csr(first, second, shape[::-1]).transpose()

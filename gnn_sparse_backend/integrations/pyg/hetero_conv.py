@@ -21,7 +21,8 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.conv import GraphConv, SAGEConv
 from torch_geometric.nn.dense.linear import Linear
 
-from ...ops.checks import FLOATING
+from ...ops import devices
+from ...ops.checks import FLOATING, read
 from ...ops.rel_graph import RelGraph
 from ...ops.rel_sources import Parts
 from ...ops.rgms import rgms
@@ -69,7 +70,7 @@ def fused_forward(original: Callable) -> Callable:
         relations = None if given is None else _relations(self, *given)
         if relations is None:
             return original(self, *args_dict, **kwargs_dict)
-        reason = relations if type(relations) is str else transformed() or _why_not(self)
+        reason = relations if type(relations) is str else transformed() or _why_not(self, relations[0].edge_index.device)
         if reason is not None:
             fallback("pyg", "rgms", reason)
             return original(self, *args_dict, **kwargs_dict)
@@ -118,35 +119,40 @@ def _relations(conv, x: dict, edges: dict, weights: dict) -> list[_Relation] | s
             return None
         found.append(_Relation(name, _REDUCES.get(type(layer.aggr_module)), index, weight, neighbours, own))
     alike = {(each.reduce, each.neighbours.weight.shape, each.neighbours.weight.dtype) for each in found}
+    if len({y.device for each in found for y in (each.neighbours.weight, each.edge_index)}) > 1:
+        return None
     return found if len(alike) == 1 and found[0].reduce is not None else None
 
 
 def _are_edges(index) -> bool:
     return (type(index) is Tensor and index.dtype in (torch.int32, torch.int64) and index.layout is torch.strided
-            and index.dim() == 2 and index.shape[0] == 2 and index.is_cpu)
+            and index.dim() == 2 and index.shape[0] == 2)
 
 
 def _are_numbers(tensors: list) -> bool:
-    """Dense tensors of one floating type on the CPU, none of them empty in its features."""
-    return all(type(y) in (Tensor, Parameter) and y.dtype in FLOATING and y.dtype is tensors[0].dtype and y.is_cpu
-               and y.layout is torch.strided and y.dim() > 0 and 0 not in y.shape[1:] for y in tensors)
+    """Dense tensors of one floating type on one device, none of them empty in its features."""
+    return all(type(y) in (Tensor, Parameter) and y.dtype in FLOATING and y.dtype is tensors[0].dtype
+               and y.device == tensors[0].device and y.layout is torch.strided and y.dim() > 0 and 0 not in y.shape[1:] for y in tensors)
 
 
-def _why_not(conv) -> str | None:
+def _why_not(conv, device: torch.device) -> str | None:
     for layer in conv.convs.values():
         kind = _KINDS[type(layer)]
         linear = [each for each in (kind.neighbours(layer), kind.own(layer)) if each is not None]
         if any(type(each) is not Linear for each in linear) or has_hooks(layer) or is_rerouted(layer) \
                 or not is_untouched(layer, layer.aggr_module, *linear):
             return _TOUCHED
-    return None
+    return devices.why_not(device)
 
 
 class _Known:
-    """A graph and the other edge indices that it was made of, all held weakly, and their states."""
+    """A graph and the other edge indices that it was made of, held weakly, and their states.
+
+    graph: held by the store where that has copies of its indices to find it by, and else by this.
+    """
 
     def __init__(self, graph: RelGraph, indices: list[Tensor]):
-        self.graph = weakref.ref(graph)
+        self.graph = (lambda: graph) if devices.arch_of(graph.device) else weakref.ref(graph)
         self.others = [(weakref.ref(index), index._version) for index in indices[1:]]
 
     def are(self, indices: list[Tensor]) -> bool:
@@ -173,7 +179,7 @@ def _graph_of(relations: list[_Relation], x: dict) -> RelGraph | None:
         return None
     edges = [(name[0], index[0], name[2], index[1]) for name, index in zip(names, indices)]
     source, destination, counts = Parts(sources, destinations, names, edges).joined()
-    relation = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    relation = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts)).to(source.device)
     shape = (sum(destinations.values()), sum(sources.values()))
     rel = GRAPHS.find_relations(source, destination, relation, shape, len(counts))
     if lasting:
@@ -182,8 +188,10 @@ def _graph_of(relations: list[_Relation], x: dict) -> RelGraph | None:
 
 
 def _in_range(index: Tensor, sources: int, destinations: int) -> bool:
-    return index.shape[1] == 0 or (int(index.min()) >= 0 and int(index[0].max()) < sources
-                                   and int(index[1].max()) < destinations)
+    if index.shape[1] == 0:
+        return True
+    least, last_source, last_destination = read(index.min(), index[0].max(), index[1].max())
+    return least >= 0 and last_source < sources and last_destination < destinations
 
 
 def _sums(conv, relations: list[_Relation], rel: RelGraph, features: dict) -> dict[str, Tensor]:

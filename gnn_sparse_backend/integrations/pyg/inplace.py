@@ -26,13 +26,13 @@ def _index_add(inplace: bool):
 
 def _may_add(out, dim, src) -> bool:
     return (type(src) is LazyTensor and type(out) is Tensor and dim in (0, -out.dim())
-            and out.shape[1:] == src.shape[1:] and out.dtype is src.dtype and out.is_cpu)
+            and out.shape[1:] == src.shape[1:] and out.dtype is src.dtype and out.device == src.device)
 
 
 def _add(out: Tensor, index: Tensor, src: LazyTensor, inplace: bool):
     index = plain_index(index)
     try:
-        sums = None if index is None else reduced(src, IndexEnd(index, out.shape[0]), "sum")
+        sums = None if index is None or index.device != out.device else reduced(src, IndexEnd(index, out.shape[0]), "sum")
     except NoGraph:
         return NotImplemented
     if sums is None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.edge_index import EdgeIndex
 
+from ...ops import devices
 from ...ops.checks import FLOATING
 from ...ops.form import form
 from ...ops.message_kernels import run_aggregate
@@ -93,8 +94,8 @@ def _why_not_product(other, values, reduce: str) -> str | None:
         return "the features are not a dense matrix"
     if other.dtype not in FLOATING:
         return f"the features are {other.dtype}"
-    if other.device.type != "cpu":
-        return f"the features are on {other.device.type}"
+    if not other.is_cpu and (reason := devices.why_not(other.device)) is not None:
+        return reason
     if other.shape[1] == 0:
         return "the features have width 0"
     return transformed()
@@ -105,7 +106,7 @@ def _why_not_matrix(src, other) -> str | None:
         return f"the matrix is a {type(src).__name__}"
     if src.layout not in _LAYOUTS or src.dim() != 2:
         return f"the matrix has layout {src.layout}"
-    if src.device.type != "cpu" or not isinstance(other, Tensor) or src.dtype is not other.dtype:
+    if not isinstance(other, Tensor) or src.device != other.device or src.dtype is not other.dtype:
         return "the matrix differs from the features in type or device"
     if src.dense_dim() or src.layout is torch.sparse_coo and not src.is_coalesced():
         return "the matrix is not coalesced or its entries are not numbers"
@@ -119,8 +120,8 @@ def _why_not_edge_index(edges, other, value, other_value, transpose: bool) -> st
         return "the product of two sparse matrices"
     if not (edges.is_sorted_by_col if transpose else edges.is_sorted_by_row):
         return "the edge index is not sorted for this product"
-    if edges.device.type != "cpu":
-        return f"the edge index is on {edges.device.type}"
+    if edges.device != other.device:
+        return "the edge index and the features are on two devices"
     if other.dim() != 2 or other.shape[0] != edges.get_sparse_size(0 if transpose else 1):
         return "the shapes of the edge index and the features do not fit"
     if value is not None and (type(value) not in (Tensor, Parameter) or value.shape != edges.shape[1:]

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.nn.conv import FastRGCNConv, RGCNConv
 
+from ...ops import devices
 from ...ops.checks import FLOATING, plain_tensor
 from ...ops.graph import Graph
 from ...ops.immutable import once
@@ -74,9 +75,9 @@ def _sums(layer, kind: type, x, edge_index, edge_type):
     sources, ends = x if isinstance(x, tuple) else (x, None)
     embedded = sources is None
     if embedded:
-        sources = torch.arange(layer.in_channels_l)
+        sources = torch.arange(layer.in_channels_l, device=layer.weight.device)
     ends = sources if not isinstance(x, tuple) else ends
-    reason = _why_not_features(layer, sources) or _why_not_features(layer, ends)
+    reason = _why_not_features(layer, sources, edge_index) or _why_not_features(layer, ends, edge_index)
     if reason is not None:
         return reason
     if sources.is_floating_point() is not ends.is_floating_point():
@@ -121,9 +122,9 @@ def _why_not_layer(layer, kind: type) -> str | None:
     if is_rerouted(layer):
         return "the layer is explained, decomposed or runs against its edges"
     for parameter in (layer.weight, layer.comp):
-        if parameter is not None and (type(parameter) not in (Tensor, Parameter) or not parameter.is_cpu
-                                      or parameter.dtype not in FLOATING):
-            return "the weights are no dense numbers on the CPU"
+        if parameter is not None and (type(parameter) not in (Tensor, Parameter) or parameter.dtype not in FLOATING
+                                      or parameter.device != layer.weight.device):
+            return "the weights are no dense numbers on one device"
     return None
 
 
@@ -134,16 +135,16 @@ def _why_not_edges(edge_index, edge_type) -> str | None:
         return "the edge types are no integers"
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_type.shape != edge_index.shape[1:]:
         return "the edge types are not one per edge"
-    if not edge_index.is_cpu or not edge_type.is_cpu:
-        return f"the edge index is on {edge_index.device.type}"
-    return None
+    if edge_index.device != edge_type.device:
+        return "the edge types are not beside the edge index"
+    return None if edge_index.is_cpu else devices.why_not(edge_index.device)
 
 
-def _why_not_features(layer, x) -> str | None:
+def _why_not_features(layer, x, edge_index) -> str | None:
     if type(x) not in (Tensor, Parameter):
         return f"the features are a {type(x).__name__}"
-    if not x.is_cpu or x.layout is not torch.strided:
-        return "the features are not dense, or not on the CPU"
+    if x.device != edge_index.device or layer.weight.device != x.device or x.layout is not torch.strided:
+        return "the features are not dense, or not on the device of the edges and the weights"
     if x.is_floating_point():
         return None if x.dim() == 2 and x.dtype is layer.weight.dtype else "the features are no matrix of the weights' type"
     if x.dtype not in (torch.int32, torch.int64) or x.dim() != 1:

@@ -62,7 +62,7 @@ def fused_segment(original):
         if torch.compiler.is_compiling():
             return original(src, ptr, reduce)
         src = materialise(src, "its segments are reduced")
-        reason = why_not(src) or _why_not_pointers(ptr) or _why_not_segment(reduce)
+        reason = why_not(src) or _why_not_pointers(src, ptr) or _why_not_segment(reduce)
         if reason is None:
             try:
                 graph = segments(ptr, src.shape[0])
@@ -88,7 +88,7 @@ def fused_softmax(original):
         if torch.compiler.is_compiling():
             return original(src, index, ptr, num_nodes, dim)
         if index is None and ptr is not None:
-            reason = _why_not_values(src, dim) or _why_not_pointers(ptr)
+            reason = _why_not_values(src, dim) or _why_not_pointers(src, ptr)
         else:
             reason = _why_not(src, index, dim, num_nodes)
         if reason is None:
@@ -153,7 +153,7 @@ def _why_not(src, index, dim, size) -> str | None:
     if reason is not None:
         return reason
     index = plain_index(index)
-    if index is None or index.shape[0] != src.shape[dim]:
+    if index is None or index.shape[0] != src.shape[dim] or index.device != src.device:
         return "the index is not one int64 per edge"
     if size is not None and type(size) is not int:
         return "the number of nodes is not an int"
@@ -170,8 +170,9 @@ def _why_not_values(src, dim) -> str | None:
     return None
 
 
-def _why_not_pointers(ptr) -> str | None:
-    return None if plain_index(ptr) is not None else "the pointers are not a vector of int64"
+def _why_not_pointers(src, ptr) -> str | None:
+    ptr = plain_index(ptr)
+    return None if ptr is not None and ptr.device == src.device else "the pointers are not a vector of int64"
 
 
 def _why_not_reduce(src, reduce) -> str | None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from ...ops import devices
 from ...ops.checks import FLOATING
 from ...ops.grouped import gather_mm
 from ...ops.segments import Segments
@@ -46,14 +47,16 @@ def forget_all() -> None:
 
 def _why_not(layer, x, types) -> str | None:
     for y in (x, layer.weight, layer.bias):
-        if y is not None and (type(y) not in (Tensor, Parameter) or y.dtype not in FLOATING or not y.is_cpu
+        if y is not None and (type(y) not in (Tensor, Parameter) or y.dtype not in FLOATING or y.device != x.device
                               or y.layout is not torch.strided):
-            return "the features or weights are no dense numbers on the CPU"
+            return "the features or weights are no dense numbers on one device"
+    if not x.is_cpu and (reason := devices.why_not(x.device)) is not None:
+        return reason
     if x.dtype is not layer.weight.dtype:
         return "operands of two types or devices"
     if x.dim() != 2 or x.shape[1] != layer.weight.shape[1]:
         return "the shapes do not fit"
-    if type(types) is not Tensor or types.dtype not in (torch.int32, torch.int64) or not types.is_cpu \
+    if type(types) is not Tensor or types.dtype not in (torch.int32, torch.int64) or types.device != x.device \
             or types.shape != x.shape[:1]:
         return "the types are not one integer per row"
     return "no rows" if len(x) == 0 else None
@@ -61,13 +64,8 @@ def _why_not(layer, x, types) -> str | None:
 
 def _segments_of(types: Tensor, count: int, promised: bool) -> Segments | str:
     """promised: the user says that types are sorted, and PyG takes that for granted."""
-    lasting = not types.is_inference()
-    found = _segments.get(types, count) if lasting else None
-    if found is None:
-        try:
-            found = Segments.from_index(types, count)
-        except ValueError:
-            return "a type is out of range"
-        if lasting:
-            _segments.put(types, found, count)
+    try:
+        found = _segments.once(types, count, lambda: Segments.from_index(types, count))
+    except ValueError:
+        return "a type is out of range"
     return "the types are not sorted, as promised" if promised and found.order is not None else found
