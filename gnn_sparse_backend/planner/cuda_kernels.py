@@ -19,7 +19,7 @@ from ..compiler.target import cuda_target
 from ..compiler.transform.compact import compact_parameters
 from ..compiler.transform.share import share_axis, share_sum
 from ..compiler.transform.tile import tile_axis
-from .cuda_plan import CudaPlan, passes, shares, teams
+from .cuda_plan import CudaPlan, passes, shares, stretches, teams
 from .kernels import supports as not_supported
 from .plan import Plan
 
@@ -51,7 +51,8 @@ def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", tuple((width,) for width in widths))
     for number in range(len(widths)):
         program = share_axis(program, f"K_{number}", of.lanes, of.part)
-    return build(program, CudaTeams(of.lanes, teams(of.lanes)), plan.arch)
+    cached = stretches(plan, of.lanes, *(f"edges_tile_{number}" for number in range(len(widths))))
+    return build(program, CudaTeams(of.lanes, teams(of.lanes), cached=cached), plan.arch)
 
 
 @functools.lru_cache(maxsize=None)

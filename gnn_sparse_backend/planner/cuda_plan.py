@@ -9,6 +9,10 @@ Rules, none of which has been measured on a GPU yet:
   2020, turned round), and 32 at most: of a wider row each lane has several vectors.
 - Rows of few features and enough non-zeros are summed by lanes that walk along the non-zeros side by side (parallel
   reduction, ibid., section 3.1): a whole warp, or an eighth of one where rows are shorter than that.
+- What an edge takes to know (its column, number, weight) is loaded by a lane for the whole team, a stretch of edges at a
+  time (coalesced row caching: GE-SpMM, section 4.1), where rows fill a stretch on average. All lanes loading the same index
+  is one sector of memory for each edge and a wait before each gather; a stretch is loaded in one go, and its gathers
+  have their addresses at hand. In shorter rows most lanes of the only stretch would load nothing new.
 - Messages of few features go to lanes edge by edge: what is stored of neighbouring edges lies side by side.
 - Sums over a width (SDDMM, scores of attention) are shared out the same way and added up by shuffles.
 """
@@ -33,6 +37,8 @@ PART = 512
 # Widest row whose sums go over non-zeros in lanes, and the mean non-zeros of a row from which that pays.
 NARROW = 4
 LANES_PAY = 8
+# Narrowest team that loads edges in stretches: fewer lanes would hardly have fewer loads.
+STRETCH = 8
 # Widest message of an edge that one lane computes by itself.
 FEW = 16
 
@@ -43,16 +49,18 @@ class CudaPlan(Plan):
 
     Every row is a team's work, so groups do not depend on the graph, and graphs of all sizes share their plans and kernels.
     arch: its compute architecture, "sm_90". lanes: that share the non-zeros of a row, 0 where they share its features.
+    cached: the lanes that share features load edges for each other.
     """
 
     groups: int = 1
     balance: str = "teams"
     arch: str = ""
     lanes: int = 0
+    cached: bool = False
 
     def __post_init__(self):
         super().__post_init__()
-        object.__setattr__(self, "_hash", hash((self._hash, self.arch, self.lanes)))
+        object.__setattr__(self, "_hash", hash((self._hash, self.arch, self.lanes, self.cached)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -66,7 +74,7 @@ def plan_cuda(arch: str, rows: int = 0, nnz: int = 0, features: int = 0, longest
     """
     mean = nnz // max(rows, 1)
     if features < 1 or features > {"sum": NARROW, "map": FEW}.get(kind, 0) or mean < LANES_PAY:
-        return CudaPlan(longest_part=longest_part, arch=arch)
+        return CudaPlan(longest_part=longest_part, arch=arch, cached=mean >= WARP)
     reduction = "parallel" if kind == "sum" else "sequential"
     return CudaPlan(
         reduction=reduction, longest_part=longest_part, arch=arch, lanes=WARP if mean >= WARP else LANES_PAY)
@@ -103,9 +111,14 @@ def passes(width: int, of: Shares) -> tuple[int, ...]:
     return (most,) * full + ((rest,) if rest else ())
 
 
+def stretches(plan: CudaPlan, lanes: int, *iterations: str) -> tuple[str, ...]:
+    """Those of the iterations over edges that a team of so many lanes goes through in stretches: all or none."""
+    return iterations if plan.cached and lanes >= STRETCH else ()
+
+
 def teams(lanes: int) -> int:
     """Teams of a block."""
     return max(1, BLOCK // lanes)
 
 
-__all__ = ["LONG_ROW", "CudaPlan", "Shares", "part_length", "passes", "plan_cuda", "shares", "teams"]
+__all__ = ["LONG_ROW", "CudaPlan", "Shares", "part_length", "passes", "plan_cuda", "shares", "stretches", "teams"]

@@ -44,10 +44,10 @@ ARCHITECTURES = ("sm_80", "sm_90")
 needs_nvcc = pytest.mark.skipif(nvcc_path() is None, reason="no nvcc on this machine")
 
 
-def _aggregate(width, dtype="float32", lanes=0, **more):
+def _aggregate(width, dtype="float32", lanes=0, cached=False, **more):
     operands = (Operand("column", (width,), dtype), Operand("edge", (1,), dtype))
     spec = AggregateSpec(parse("mul(x1, x0)"), operands, (width,), dtype, **more)
-    plan = {"reduction": "parallel" if lanes else "sequential", "lanes": lanes}
+    plan = {"reduction": "parallel" if lanes else "sequential", "lanes": lanes, "cached": cached}
     return lambda arch: cuda_kernels.aggregate_kernel(spec, CudaPlan(arch=arch, **plan))
 
 
@@ -85,6 +85,10 @@ KERNELS = {
     "spmm_2_across_lanes": _aggregate(2, lanes=32),
     "spmm_64_bfloat16": _aggregate(64, "bfloat16"),
     "max_64_with_its_edges": _aggregate(64, reduce="max", chosen=("number",), numbered=True),
+    "spmm_128_cached": _aggregate(128, cached=True),
+    "mean_602_cached": _aggregate(602, cached=True, reduce="mean", numbered=True),
+    "max_64_bfloat16_cached": _aggregate(64, "bfloat16", cached=True, reduce="max", chosen=("number",), numbered=True),
+    "spmm_64_float16_cached": _aggregate(64, "float16", cached=True),
     "sddmm_heads_bfloat16": lambda arch: cuda_kernels.edge_map_kernel(_edge_map(), CudaPlan(arch=arch)),
     "sddmm_3_side_by_side": lambda arch: cuda_kernels.edge_map_kernel(_narrow(), CudaPlan(arch=arch, lanes=32)),
     "edge_softmax": lambda arch: cuda_kernels.edge_softmax_kernel(EdgeSoftmaxSpec(8), False, arch),
@@ -131,7 +135,7 @@ def test_threads_exchange_by_shuffles_alone(name):
     assert "blockIdx.x" in kernel
     for word in ("__shared__", "__syncthreads", "atomicAdd("):
         assert word not in kernel
-    assert ("__shfl_" in kernel) == (name in SHUFFLES)
+    assert ("__shfl_" in kernel) == (name in SHUFFLES or name.endswith("_cached"))
 
 
 def test_sums_of_pairs_are_complete_before_they_are_multiplied():
@@ -151,6 +155,30 @@ def test_sums_of_pairs_are_complete_before_they_are_multiplied():
 ])  # fmt: skip
 def test_rows_are_loaded_in_vectors(name, load):
     assert load in source_of(name, "sm_80")
+
+
+@pytest.mark.parametrize("name", sorted(name for name in KERNELS if name.endswith("_cached")))
+def test_edges_are_loaded_once_for_a_team(name):
+    """Indices, numbers and weights of a stretch in one load of each, whose address is the lane's own, into a register; what
+    is read of an edge is that register of its lane, under no condition but loops that all lanes of the team go through.
+    """
+    kernel = source_of(name, "sm_80").split('extern "C"')[-1]
+    lines = kernel.splitlines()
+    for array in ("indices_ptr[", "E_ptr[", "X1_ptr["):
+        loads = [line for line in lines if array in line]
+        assert loads or array == "E_ptr["
+        assert all(re.match(r" *\w+_row_ptr\[0\] = ", line) and "threadIdx.x" in line.partition(array)[2] for line in loads)
+    handed_on = [n for n, line in enumerate(lines) if "__shfl_sync(" in line]
+    assert handed_on and all(re.match(r" *\w+_one_ptr\[0\] = __shfl_sync\(", lines[n]) for n in handed_on)
+    for n in handed_on:
+        depth = len(lines[n]) - len(lines[n].lstrip())
+        around = []
+        for line in reversed(lines[:n]):
+            indent = len(line) - len(line.lstrip())
+            if line.strip() and indent < depth and line.rstrip().endswith("{"):
+                around.append(line.split("(")[0].strip())
+                depth = indent
+        assert around[:-1] == ["for"] * 3 + ["if"], around  # elements, stretches, rows; then whether there is a row at all
 
 
 @needs_nvcc

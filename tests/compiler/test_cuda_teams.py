@@ -19,6 +19,7 @@ from gnn_sparse_backend.compiler.programs.message import parse
 from gnn_sparse_backend.compiler.programs.operands import Operand
 from gnn_sparse_backend.compiler.schedule.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.schedule.primitives.across import sum_across_lanes
+from gnn_sparse_backend.compiler.schedule.primitives.cache_row import cache_row
 from gnn_sparse_backend.compiler.schedule.primitives.side_by_side import visit_side_by_side
 from gnn_sparse_backend.compiler.transform.compact import compact_parameters
 from gnn_sparse_backend.compiler.transform.share import share_axis, share_sum
@@ -40,7 +41,7 @@ def check(program, scheduled, schedule, output: str) -> None:
     """The program shared out, and its serial loops, against the program as it was; outputs are poisoned before."""
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        arguments = complete(program, rng, {"num_groups": 2, "n": 5})
+        arguments = complete(program, rng, {"num_groups": 2, "n": 5, "num_edges": 3})
         arguments[output] = np.full_like(arguments[output], np.nan)
         want = interpret(program, arguments)[output]
         np.testing.assert_allclose(interpret(scheduled, arguments)[output], want, rtol=0, atol=1e-12)
@@ -64,6 +65,72 @@ def test_non_zeros_shared_out():
 
 def test_edges_side_by_side():
     check(sddmm(3), sddmm(3), CudaTeams(2, 2, side_by_side=("edges",)), "O")
+
+
+def weighted(features: int, **more):
+    operands = (Operand("column", (features,), "float32"), Operand("edge", (1,), "float32"))
+    spec = AggregateSpec(parse("mul(x0, x1)"), operands, (features,), **more)
+    return tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((features,),))
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+@pytest.mark.parametrize("numbered", [False, True])
+@pytest.mark.parametrize("features, lanes", [(8, 4), (6, 2), (3, 2)])
+def test_edges_cached_in_stretches(features, lanes, numbered, reduce):
+    """Rows of no stretch, of one that is not full, of several; lanes without a feature of their own load edges all the same."""
+    program = weighted(features, numbered=numbered, reduce=reduce)
+    check(program, share_axis(program, "K_0", lanes, 2), CudaTeams(lanes, 2, cached=("edges_tile_0",)), "C")
+
+
+def cached(program, lanes: int, name: str = "edges_tile_0", **more) -> str:
+    return stage3(program, CudaTeams(lanes, 2, cached=(name,), **more)).script()
+
+
+def test_what_is_cached_of_an_edge():
+    """Its column, and its weight with the number that leads there; not the row of features, which is loaded by its lanes."""
+    text = cached(share_axis(weighted(8, numbered=True), "K_0", 4, 2), 4, shuffles=False)
+    fetched = [line.strip() for line in text.splitlines() if "_row[lane] = " in line]
+    assert [line.partition("[")[0] for line in fetched] == ["indices_0_row", "X1_1_row"]
+    assert all("T.min(stretch * T.int64(4) + lane," in line for line in fetched) and "E[" in fetched[1]
+    used = text.partition("_one[T.int64(0)] = ")[2].partition("edges_0")[2].splitlines()
+    assert not any(word in line for line in used for word in ("T.Cast(\"int64\", indices[", "X1[")
+                   if "T.reads" not in line)  # fmt: skip
+
+
+def test_a_shuffle_names_the_threads_of_its_team():
+    """Teams of one warp are at different elements, and wait for nobody else."""
+    assert "T.tvm_warp_shuffle(T.uint32(4294967295), " in cached(share_axis(weighted(64), "K_0", 32, 2), 32)
+    narrow = cached(share_axis(weighted(8), "K_0", 4, 2), 4)
+    assert re.search(r'T.uint32\(15\) << T.Cast\("uint32", g_thread \* T.int64\(4\) % T.int64\(32\)\),', narrow)
+
+
+def test_what_a_condition_guards_is_loaded_under_it():
+    """Behind the end of a row that is padded, the number of an edge leads nowhere."""
+    p = ProgramBuilder("padded")
+    m, n, z = p.sizes("m", "n", "z")
+    I, N, Z, K = p.dense_fixed("I", m), p.dense_fixed("N", n), p.dense_fixed("Z", z), p.dense_fixed("K", 8)
+    J = p.sparse_fixed("J", I, (n, 6), "slots", sorted=False, unique=False, padded=True)
+    E, W = p.buffer("E", (I, J), "int32"), p.buffer("W", (Z,), "float32")
+    X, C = p.buffer("X", (N, K), "float32"), p.buffer("C", (I, K), "float32")
+    with p.iterate("rows", (I,), "S") as (i,):
+        S = p.local("S", (K,), "float32")
+        with p.iterate("zero", (K,), "S", ("k0",)) as (k,):
+            S[k] = 0.0
+        with p.iterate("edges", (J,), "R") as (j,):
+            with p.iterate("add", (K,), "S") as (k,):
+                S[k] = S[k] + W[E[i, j]] * X[j, k]
+        with p.iterate("out", (K,), "S", ("k1",)) as (k,):
+            C[i, k] = S[k]
+    program = share_axis(p.finish(), "K", 4, 2)
+    rng = np.random.default_rng(0)
+    slots = np.array([0, 2, 1, 1, -1, -1, 2, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1])
+    arguments = {"m": 3, "n": 4, "z": 5, "slots": slots, "E": np.where(slots < 0, -1, np.arange(18) % 5),
+                 "W": rng.standard_normal(5), "X": rng.standard_normal((4, 8)), "C": np.full((3, 8), np.nan)}
+    arguments["X"][3] = np.inf
+    want = interpret(program, arguments)["C"]
+    assert np.isfinite(want).all()
+    schedule = CudaTeams(4, 2, cached=("edges",))
+    np.testing.assert_allclose(run_loops(stage3(program, schedule, serial=True), arguments)["C"], want, rtol=0, atol=1e-12)
 
 
 def test_what_share_axis_does():
@@ -103,7 +170,9 @@ def test_buffers_that_lanes_read_of_each_other_stay_whole():
     (lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 4), "is not over one spatial axis"),
     (lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_zero_0"), 4), "stores to 'Total_0', which outlives"),
     (lambda: stage3(spmm(8, continues=True), CudaTeams(4, 2)), "all lanes would store to 'C' in iteration 'out_0'"),
-], ids=range(9))  # fmt: skip
+    (lambda: cache_row(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 3), "3 lanes are not a power of two"),
+    (lambda: cache_row(lower(spmm(2)), spmm(2).iteration("rows"), 4), "is not nested in another"),
+], ids=range(11))  # fmt: skip
 def test_refusals(make, words):
     with pytest.raises(StageIError, match=re.escape(words)):
         make()

@@ -85,6 +85,35 @@ def test_rows_of_few_features_are_summed_across_lanes(width, mean, serial_gpu):
     torch.testing.assert_close(gsb.sddmm(graph, u, x), dots, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("width", [12, 200])
+@pytest.mark.parametrize("op", ["sum", "weighted mean", "max with its edges"])
+def test_edges_of_long_rows_are_loaded_in_stretches(op, width, serial_gpu):
+    """Rows of no stretch of 32 edges, of one that is not full, of exactly one, of several; edges in an order of their own."""
+    lengths = torch.tensor([0, 5, WARP, 3 * WARP + 7, 2 * WARP])
+    order = torch.randperm(int(lengths.sum()), generator=torch.Generator().manual_seed(0))
+    row = torch.repeat_interleave(torch.arange(5), lengths)[order]
+    col = torch.arange(row.numel()) % 11
+    graph = gsb.Graph.from_coo(row, col, (5, 11))
+    assert plan_cuda("", 5, graph.num_edges, width).cached and not plan_cuda("", 5, 5 * WARP - 1, width).cached
+    x, weight = torch.randn(11, width, dtype=torch.float64), torch.randn(row.numel(), dtype=torch.float64)
+    if op == "max with its edges":
+        out, edges = run_aggregate(form("x0", ("column",), "max"), graph, [x], ("number",), -1)
+        for r in range(1, 5):
+            own = x[col].masked_fill((row != r)[:, None], float("-inf"))
+            torch.testing.assert_close(out[r], own.amax(0), rtol=0, atol=0)
+            assert own.gather(0, edges[r : r + 1].long()).eq(out[r]).all() and row[edges[r].long()].eq(r).all()
+        assert edges[0].eq(-1).all()
+        return
+    terms = x[col] if op == "sum" else weight[:, None] * x[col]
+    expected = torch.zeros(5, width, dtype=torch.float64).index_add(0, row, terms)
+    if op == "sum":
+        found = gsb.spmm(graph, x)
+    else:
+        found = gsb.gspmm(graph, "mul", "mean", u=x, e=weight[:, None])
+        expected /= lengths.clamp(min=1)[:, None]
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
 def test_long_rows_are_cut_into_parts(reduce, serial_gpu):
     edges = LONG_ROW + PART + 3

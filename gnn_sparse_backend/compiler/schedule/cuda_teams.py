@@ -19,6 +19,7 @@ from ..position.function import PositionFunction
 from .cpu import decompose_reductions
 from .primitives.across import sum_across_lanes
 from .primitives.bind import bind_teams
+from .primitives.cache_row import cache_row
 from .primitives.loops import bind_loop, set_loop_kind
 from .primitives.mma import multiply_fragments
 from .primitives.side_by_side import visit_side_by_side
@@ -34,21 +35,27 @@ class CudaTeams:
     """lanes: threads of a team, a power of two of at most 32. teams: of a block.
 
     Axes called ``<axis>_lane`` have as many elements as there are lanes. Those called ``<axis>_part`` become vectors, and
-    those called ``<axis>_turn`` are unrolled, so that what a lane keeps of a shared axis stays in registers.
+    those called ``<axis>_turn`` are unrolled, so that what a lane keeps of a shared axis stays in registers. ``<axis>_warp``
+    has an element for each warp of a block of one element, and ``<axis>_grid`` is a second dimension of the grid.
     across: reductions over a run-time number of elements that the lanes share (`primitives.across`).
     side_by_side: spatial iterations over a run-time number of elements, of which each lane has its own.
+    cached: iterations over a run-time number of elements, of which each lane loads what it takes to know one for all lanes
+        (`primitives.cache_row`).
     shared: local buffers through which the lanes of a team pass values on; then a block has one team.
     mma: iterations that are one instruction of the Tensor Cores each (`primitives.mma`).
     fuse: all iterations share one launch (`loops.horizontal`).
+    shuffles: what is cached is handed on by shuffles; without them by loops, which run anywhere.
     """
 
     lanes: int = WARP
     teams: int = 4
     across: tuple[str, ...] = ()
     side_by_side: tuple[str, ...] = ()
+    cached: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     mma: tuple[str, ...] = ()
     fuse: bool = False
+    shuffles: bool = True
 
     def prepare(self, program: Program) -> Program:
         """What the schedule wants done in coordinate space: nothing, the planner has shared the axes out."""
@@ -56,7 +63,7 @@ class CudaTeams:
 
     def without_instructions(self) -> CudaTeams:
         """The same with loops in the place of instructions that only a GPU has."""
-        return replace(self, mma=())
+        return replace(self, mma=(), shuffles=False)
 
     def apply(self, stage2: PositionFunction) -> PositionFunction:
         """Raises StageIError where all lanes would add to a parameter, one on top of the other."""
@@ -69,6 +76,10 @@ class CudaTeams:
                     stage2 = bind_loop(stage2, it.name, "threadIdx.x", level)
                     if kind == "R":
                         among_lanes.add(it.name)
+                elif axis.name.endswith("_warp"):
+                    stage2 = bind_loop(stage2, it.name, "threadIdx.y", level)
+                elif axis.name.endswith("_grid"):
+                    stage2 = bind_loop(stage2, it.name, "blockIdx.y", level)
                 elif axis.name.endswith("_part"):
                     stage2 = set_loop_kind(stage2, it.name, tirx.ForKind.VECTORIZED, level)
                 elif axis.name.endswith("_turn"):
@@ -84,6 +95,8 @@ class CudaTeams:
             stage2 = visit_side_by_side(stage2, stage2.program.iteration(name), self.lanes)
         for name in self.across:
             stage2 = sum_across_lanes(stage2, stage2.program.iteration(name), self.lanes)
+        for name in self.cached:
+            stage2 = cache_row(stage2, stage2.program.iteration(name), self.lanes, self.shuffles)
         for name in self.mma:
             stage2 = multiply_fragments(stage2, stage2.program.iteration(name))
         count = len(among_lanes) + sum(len(stage2.program.iteration(name).body) for name in self.across)
