@@ -10,7 +10,7 @@ from torch import Tensor
 from ..compiler.programs.grouped import GroupedSpec
 from ..planner import cuda_grouped
 from ..planner.cuda_grouped import tiles_kernel
-from ..planner.grouped import SUM_BLOCK, product_kernel, sum_kernel
+from ..planner.grouped import SUM_BLOCK, product_kernel, sum_kernel, takes_twos
 from . import devices
 from .form import form
 from .graph import Graph
@@ -37,12 +37,18 @@ def run_grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None =
         return _run_on_gpu(segments, a, b, at, arch)
     block, (groups, panels, *arrays) = segments.panels(in_features * out_features, torch.get_num_threads())
     rows = (segments.rows_of(at), segments.order)
+    b = by_twos(b) if takes_twos(in_features, type_name(a.dtype)) else b
     a, b = kernel_ready(a), kernel_ready(b).contiguous()
     out = empty(a, count, out_features)
     sizes = [groups, panels, segments.num_segments, a.shape[0], count]
     entry = _entry(product_kernel, in_features, out_features, block, rows, a.dtype, arrays, sizes, groups > 1)
     entry(*sizes, *arrays, a, b, out)
     return out
+
+
+def by_twos(w: Tensor) -> Tensor:
+    """(..., F_in, F_out) as (..., F_in / 2, 2 * F_out): rows 2 i and 2 i + 1 side by side, column by column."""
+    return w.unflatten(-2, (-1, 2)).transpose(-2, -1).flatten(-2)
 
 
 def _run_on_gpu(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None, arch: str) -> Tensor:
@@ -100,7 +106,8 @@ def _entry(make, in_features: int, out_features: int, block: int, rows, dtype, a
     key = (make, in_features, out_features, block, gathered, dtype, arrays[0].dtype, parallel, arch)
     entry = _entries.get(key)
     if entry is None:
-        spec = GroupedSpec(in_features, out_features, block, 0, gathered, type_name(dtype), type_name(arrays[0].dtype))
+        twos = make is product_kernel and not arch and takes_twos(in_features, type_name(dtype))
+        spec = GroupedSpec(in_features, out_features, block, 0, gathered, type_name(dtype), type_name(arrays[0].dtype), twos)
         kernel = _CUDA_KERNELS[make](spec, arch) if arch else make(spec, parallel)
         entry = _entries[key] = kernel.entry
     return entry

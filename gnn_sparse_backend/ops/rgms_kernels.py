@@ -14,13 +14,14 @@ from torch import Tensor
 
 from ..compiler.programs.rgms import RgmsSpec
 from ..formats.relational import Panels
-from ..planner.rgms import (ORDERS, RelationCounts, by_column, column_tile_of, cost_per_pair, is_near_limit, is_small, panel_pairs,
-                            part_limit, rgms_kernel, row_task_count, sum_by_columns)
+from ..planner.grouped import takes_twos
+from ..planner.rgms import (ORDERS, RelationCounts, by_column, column_tile_of, cost_per_pair, is_near_limit, is_small, is_tiled,
+                            panel_pairs, part_limit, rgms_kernel, row_task_count, sum_by_columns)
 from . import devices
 from .cuda_rgms import order_on_gpu, run_pair_products
 from .form import form
 from .graph import Graph
-from .grouped_kernels import run_grouped_mm, run_grouped_sum
+from .grouped_kernels import by_twos, run_grouped_mm, run_grouped_sum
 from .kernels import type_name
 from .layout import kernel_ready
 from .memory import empty
@@ -133,20 +134,24 @@ def _product(rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: T
     # the panels depend on what is chosen alone, which widths may share, and prepared panels are large
     key = ("rows", tasks, most, order or widths)
     row_ptr, gathers, scatters = rel.row_tasks(transposed, key, tasks, most, cost_per_pair(*widths[:2], x.itemsize), choose)
-    tile = column_tile_of(out_features, type_name(x.dtype))
-    x, w = kernel_ready(x), kernel_ready(_tiled(w, tile).contiguous())
+    x = kernel_ready(x)
+    twos = _by_twos("scatter", in_features, x.dtype)
+    layouts = {by for by, panels in ((False, gathers), (twos, scatters)) if panels.row.numel()}
+    matrices = {by: _matrices(w, by) for by in layouts}
+    # a kernel without panels reads none: any will do
+    matrices.setdefault(False, next(iter(matrices.values())))
     out = empty(x if x.dtype is wide else x.new_empty(0, dtype=wide), counts.rows, blocks * out_features)
     side, parallel = rel.side(transposed), tasks > 1 and torch.get_num_threads() > 1
     described = (in_features, out_features, blocks, most, mean or a is not None, x.dtype, row_ptr.dtype)
     weight = _position_weight(rel, side, (*key, "gathers"), gathers, a, mean, wide)
     _entry("gather", *described, parallel, others)(
         *_sizes(gathers, x.shape[0]), relations, counts.rows, *_arrays(gathers), row_ptr, gathers.size, gathers.row,
-        *_given(weight), x, row_ptr[:-1], gathers.relation, w, out)
+        *_given(weight), x, row_ptr[:-1], gathers.relation, matrices[False], out)
     if scatters.row.numel():
         weight = _position_weight(rel, side, (*key, "scatters"), scatters, a, mean, wide)
         _entry("scatter", *described, parallel, others)(
             *_sizes(scatters, counts.rows), relations, x.shape[0], *_arrays(scatters), scatters.size, scatters.row,
-            *_given(weight), x, scatters.relation, w, out)
+            *_given(weight), x, scatters.relation, matrices[twos], out)
     return out.to(x.dtype)
 
 
@@ -184,12 +189,11 @@ def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, o
     most = panel_pairs(x.shape[1], out.itemsize)
     cost = cost_per_pair(in_features, out_features, x.itemsize)
     _, panels = part.relation_tasks(part_limit(rel.num_edges, part.pairs.count, cost), most, cost)
-    tile = column_tile_of(out_features, type_name(x.dtype))
-    x, g, w = kernel_ready(x), kernel_ready(g), kernel_ready(_tiled(w, tile).contiguous())
+    x, g = kernel_ready(x), kernel_ready(g)
     parallel = panels.tasks > 1 and torch.get_num_threads() > 1
     entry = _entry("dot", in_features, out_features, blocks, most, False, x.dtype, panels.row.dtype, parallel, others)
     entry(*_sizes(panels, x.shape[0]), relations, g.shape[0], out.shape[0], *_arrays(panels), panels.size, panels.row,
-          panels.edge_ids, x, g, panels.relation, w, out)
+          panels.edge_ids, x, g, panels.relation, _matrices(w, _by_twos("dot", in_features, x.dtype)), out)
 
 
 def _dots_of_products(rel: RelGraph, side: Side, other: Side, x: Tensor, w: Tensor, g: Tensor) -> Tensor:
@@ -242,13 +246,32 @@ def _slots(relation: Tensor, relations: int) -> tuple[Tensor, Tensor]:
     return torch.where(again, later, relation.long()).to(relation.dtype), relation[again].long()
 
 
+def _matrices(w: Tensor, twos: bool) -> Tensor:
+    """(relations, blocks, F_in * F_out): the matrices as programs want them, with two rows side by side where ``twos``."""
+    in_features, out_features = w.shape[2:]
+    tile = column_tile_of(out_features, type_name(w.dtype))
+    if twos:
+        w = _tiled(by_twos(w), 2 * tile)
+    elif is_tiled(in_features, out_features, type_name(w.dtype)):
+        w = _tiled(w, tile)
+    return kernel_ready(w.flatten(2).contiguous())
+
+
+def _by_twos(make: str, in_features: int, dtype: torch.dtype) -> bool:
+    """Whether features are multiplied two at a time: those that are stored. Sums are not rounded for it."""
+    return make in ("scatter", "dot") and takes_twos(in_features, type_name(dtype))
+
+
 def _tiled(w: Tensor, tile: int) -> Tensor:
     """(relations, blocks, F_in * F_out): the columns of each matrix in tiles, rows of one tile after the other."""
-    whole = w.shape[3] // tile * tile
-    if w.shape[3] <= tile:
+    relations, blocks, rows, columns = w.shape
+    if columns <= tile:
         return w.flatten(2)
-    tiles = w[..., :whole].unflatten(3, (-1, tile)).transpose(2, 3).flatten(2)
-    return tiles if whole == w.shape[3] else torch.cat([tiles, w[..., whole:].flatten(2)], 2)
+    tiled, whole = empty(w, relations, blocks, rows * columns), columns // tile * tile
+    tiles, rest = tiled.split([rows * whole, rows * (columns - whole)], 2)
+    tiles.view(relations, blocks, -1, rows, tile).copy_(w[..., :whole].unflatten(3, (-1, tile)).transpose(2, 3))
+    rest.view(relations, blocks, rows, columns - whole).copy_(w[..., whole:])
+    return tiled
 
 
 def _grouped(side: Side, x: Tensor, w: Tensor, at: Tensor | None = None) -> Tensor:
@@ -301,7 +324,8 @@ def _entry(make: str, in_features: int, out_features: int, blocks: int, panel: i
     entry = _entries.get((make, in_features, out_features, *described, parallel))
     if entry is None:
         for make, in_features, out_features, parallel in (*others, (make, in_features, out_features, parallel)):
-            spec = RgmsSpec(in_features, out_features, blocks, panel, 0, 0, 0, weighted, type_name(dtype), type_name(index))
+            spec = RgmsSpec(in_features, out_features, blocks, panel, 0, 0, 0, weighted, type_name(dtype), type_name(index),
+                            twos=_by_twos(make, in_features, dtype))
             entry = rgms_kernel(make, spec, parallel).entry
             _entries[make, in_features, out_features, *described, parallel] = entry
     return entry

@@ -4,6 +4,7 @@ Rules, each with the measurement behind it in docs/performance.md:
 
 - Accumulators are four rows by up to four vectors: half of 32 registers, the rest for what is loaded. Two vectors
   where there are 16 registers.
+- bfloat16 features two at a time where the CPU has an instruction for it (not measured).
 - Panels of fewer rows where relations are so short that filling up the last panel would cost more than it saves.
 - One thread where the work is less than a parallel region costs.
 """
@@ -14,9 +15,11 @@ import functools
 from dataclasses import replace
 
 from ..compiler.compile import compile_program
+from ..compiler.coordinate.program import Program, walk_iterations
 from ..compiler.kernels.kernel import Kernel
 from ..compiler.programs.grouped import GroupedSpec, grouped_product, grouped_sum
 from ..compiler.programs.operands import ACCUMULATOR
+from ..compiler.programs.tiles import STEP
 from ..compiler.schedule.cpu import CpuSchedule
 from ..compiler.target import Target, host_target
 from ..compiler.transform.tile import tile_axis
@@ -27,6 +30,8 @@ _BYTES = {"float64": 8, "float32": 4}
 PANEL_COST = {4: 1.0, 2: 1.3, 1: 1.8}
 # Rows of a matrix that a sum accumulates at a time.
 SUM_BLOCK = 4
+# Lanes of the narrowest vector that multiplies features two at a time.
+NARROWEST = 4
 # A chunk of rows that all blocks of a sum read should stay in the first-level cache.
 CHUNK_BYTES = 32 << 10
 SHORTEST_CHUNK, LONGEST_CHUNK = 32, 1024
@@ -63,13 +68,28 @@ def sum_kernel(spec: GroupedSpec, parallel: bool) -> Kernel:
 
 def _kernel(make, spec: GroupedSpec, parallel: bool) -> Kernel:
     target = host_target()
+    return compile_program(*scheduled(make, spec, parallel, target), target)
+
+
+def scheduled(make, spec: GroupedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
+    """The program that `make` gives with the tile of this CPU, and its schedule."""
     lanes = max(1, target.vector_bytes // _BYTES[ACCUMULATOR[spec.dtype]])
     spec = replace(spec, tile=column_tile(spec.out_features, lanes, target))
     program = make(spec)
     for axis in program.axes:
         if axis.name in ("K", "L"):
-            program = tile_axis(program, axis.name, (_vectors(axis.length, lanes),))
-    return compile_program(program, CpuSchedule(parallel=parallel), target)
+            program = tile_axis(program, axis.name, (vectors(axis.length, lanes, spec.twos),))
+    return program, CpuSchedule(parallel=parallel, twos=twos_of(program))
+
+
+def takes_twos(in_features: int, dtype: str, target: Target | None = None) -> bool:
+    """Whether the CPU, this one by default, multiplies rows of so many features two at a time (``vdpbf16ps``)."""
+    return dtype == "bfloat16" and in_features % 2 == 0 and (target or host_target()).has_avx512_bf16
+
+
+def twos_of(program: Program) -> tuple[str, ...]:
+    """The iterations of a program that take features two at a time."""
+    return tuple(it.name for it in walk_iterations(program.iterations) if it.axes and it.axes[-1].name == STEP)
 
 
 def column_tile(features: int, lanes: int, target: Target) -> int:
@@ -79,6 +99,12 @@ def column_tile(features: int, lanes: int, target: Target) -> int:
     return -(-features // (passes * lanes)) * lanes
 
 
-def _vectors(width: int, lanes: int) -> tuple[int, ...]:
-    full, rest = divmod(width, lanes)
-    return (lanes,) * full + ((rest,) if rest else ())
+def vectors(width: int, lanes: int, whole: bool = False) -> tuple[int, ...]:
+    """Columns of the vectors of a row of accumulators. whole: what is left is vectors of half the width, and so on, as
+    long as an instruction has their width."""
+    found = []
+    while width and lanes:
+        full, width = divmod(width, lanes)
+        found += [lanes] * full
+        lanes = lanes // 2 if whole and lanes > NARROWEST else 0
+    return (*found, width) if width else tuple(found)

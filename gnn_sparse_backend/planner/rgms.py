@@ -20,6 +20,7 @@ import functools
 from dataclasses import dataclass, replace
 
 from ..compiler.compile import compile_program
+from ..compiler.coordinate.program import Program
 from ..compiler.kernels.kernel import Kernel
 from ..compiler.programs.operands import ACCUMULATOR
 from ..compiler.programs.rgms import RgmsSpec, rgms_dot, rgms_gather, rgms_scatter, rgms_sum
@@ -27,18 +28,22 @@ from ..compiler.schedule.cpu import CpuSchedule, Prefetch
 from ..compiler.target import Target, host_target
 from ..compiler.transform.lanes import reduce_in_lanes
 from ..compiler.transform.tile import tile_axis
-from .grouped import column_tile
+from .grouped import column_tile, twos_of, vectors
 from .spmm import SERIAL_WORK
 from .tiling import sum_lanes
 
 ORDERS = ("gather", "scatter", "transform", "aggregate")
 
 _BYTES = {"float64": 8, "float32": 4}
+_STORED = _BYTES | {"float16": 2, "bfloat16": 2}
 # Rows of the block of accumulators.
 BLOCK_ROWS = 4
 # Bytes of the sums of a panel, and pairs of one at most: they stay in the first-level cache beside a tile of the matrix.
 PANEL_BYTES = 8 << 10
 LONGEST_PANEL = 16
+# Bytes of a block on the diagonal of a matrix up to which it is read as it is, and no copy is made: half of a first-level
+# cache, where the rows of a tile find place however far apart they are (not measured).
+WHOLE_BYTES = 16 << 10
 # Edges that the gathers of a panel run ahead: sums of a pair are short, so rows of the next pairs are on their way too.
 GATHER_AHEAD = 16
 # Bytes of the rows that a task adds to: they stay near while the relations take turns. The fewer tasks, the fewer products
@@ -146,6 +151,11 @@ def column_tile_of(out_features: int, dtype: str) -> int:
     return column_tile(out_features, _lanes(dtype, target), target)
 
 
+def is_tiled(in_features: int, out_features: int, dtype: str) -> bool:
+    """Whether programs want matrices with blocks of this size on the diagonal tile by tile."""
+    return in_features * out_features * _STORED[dtype] > WHOLE_BYTES
+
+
 def _lanes(dtype: str, target: Target) -> int:
     return max(1, target.vector_bytes // _BYTES[ACCUMULATOR[dtype]])
 
@@ -154,19 +164,25 @@ def _lanes(dtype: str, target: Target) -> int:
 def rgms_kernel(make: str, spec: RgmsSpec, parallel: bool, prefetch: int = GATHER_AHEAD) -> Kernel:
     """The kernel of a program of ``PROGRAMS``; the tiles are chosen here. prefetch: edges that gathers run ahead, 0 for none."""
     target = host_target()
+    return compile_program(*scheduled(make, spec, parallel, prefetch, target), target)
+
+
+def scheduled(make: str, spec: RgmsSpec, parallel: bool, prefetch: int, target: Target) -> tuple[Program, CpuSchedule]:
+    """The program with the tiles of this CPU, and its schedule."""
     lanes = _lanes(spec.dtype, target)
-    spec = replace(spec, tile=column_tile_of(spec.out_features, spec.dtype), rows=BLOCK_ROWS, piece=PIECE_VECTORS * lanes)
+    tile = column_tile(spec.out_features, lanes, target)
+    tiled = spec.twos or is_tiled(spec.in_features, spec.out_features, spec.dtype)
+    spec = replace(spec, tile=tile, rows=BLOCK_ROWS, piece=PIECE_VECTORS * lanes, tiled=tiled)
     build, (iteration, buffer, width) = PROGRAMS[make]
     program = build(spec)
     if make == "dot":
         program = reduce_in_lanes(program, "dot", sum_lanes(spec.wide_out, _BYTES[ACCUMULATOR[spec.dtype]], target))
     for axis in program.axes:
         if axis.name in _COLUMNS:
-            full, rest = divmod(axis.length, lanes)
-            program = tile_axis(program, axis.name, ((lanes,) * full + ((rest,) if rest else ()),))
+            program = tile_axis(program, axis.name, (vectors(axis.length, lanes, spec.twos and axis.name in "KL"),))
     # the first pass over the edges of a pair fetches whole rows for edges further on, of whatever pair
     ahead = (Prefetch(iteration, buffer, 0, getattr(spec, width), prefetch),) if prefetch else ()
-    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead), target)
+    return program, CpuSchedule(parallel=parallel, prefetch=ahead, twos=twos_of(program))
 
 
 PROGRAMS = {"gather": (rgms_gather, ("edges_tile_0", "X", "wide_in")), "scatter": (rgms_scatter, ("edges", "Y", "wide_out")),

@@ -97,7 +97,7 @@ class _Checker:
         if buffer not in self.scope:
             self.problems.append(f"buffer {buffer.name!r} is used where it is not visible")
         for index in indices:
-            if str(index.ty.dtype) != "int64":
+            if str(index.ty.dtype).partition("x")[0] != "int64":  # a vector of indices is one, too
                 self.problems.append(f"buffer {buffer.name!r} is indexed by {index} of type {index.ty.dtype}, not int64")
 
     def _var(self, var, mutator):

@@ -18,7 +18,7 @@ from ..coordinate.builder import BufferHandle, ProgramBuilder
 from ..coordinate.expr import Expr, as_expr, cast, minimum
 from ..coordinate.program import Program
 from .operands import ACCUMULATOR
-from .tiles import each_tile, tiles_of
+from .tiles import STEP, check_twos, each_term, each_tile, tiles_of
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class GroupedSpec:
     block: rows of the block of accumulators. tile: its columns.
     gathered: for each of the two operands, whether its rows are named by an index array.
     dtype: of values; a sum is in its accumulator. index_dtype: of all index arrays.
+    twos: a product takes two features of A at a time, and W has them side by side (``grouped_product``); F_in is even.
     """
 
     in_features: int
@@ -38,6 +39,7 @@ class GroupedSpec:
     gathered: tuple[bool, bool] = (False, False)
     dtype: str = "float32"
     index_dtype: str = "int32"
+    twos: bool = False
 
 
 def grouped_product(spec: GroupedSpec) -> Program:
@@ -46,7 +48,11 @@ def grouped_product(spec: GroupedSpec) -> Program:
     Parameters: (num_groups, num_panels, relations, rows_a, rows_c, [positions], group_ptr, Start, Stop, Relation,
     [RowsA], [RowsC], A, W, C). A panel is up to `block` positions Start .. Stop - 1 of one relation; panels come in
     groups, which are independent. Position p is row p, or row RowsA[p] of A and row RowsC[p] of C.
+
+    W is (relations, F_in, F_out); by twos (relations, F_in / 2, 2 F_out), element [r, i, 2 k + q] for that of row 2 i + q and
+    column k, so that the two rows that an instruction takes together are neighbours (`schedule.primitives.twos`).
     """
+    check_twos("grouped_product", spec)
     accumulator = ACCUMULATOR[spec.dtype]
     p = ProgramBuilder("grouped_product")
     num_groups, panels, relations, rows_a, rows_c = p.sizes("num_groups", "num_panels", "relations", "rows_a", "rows_c")
@@ -57,20 +63,24 @@ def grouped_product(spec: GroupedSpec) -> Program:
     rows = row_indices(p, spec, positions, ("RowsA", "RowsC"))
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype, strided=True)
-    W = p.buffer("W", (p.dense_fixed("R", relations), FI, FO), spec.dtype)
+    steps, step = FI, None
+    if spec.twos:
+        steps, step = p.dense_fixed("FP", spec.in_features // 2), p.dense_fixed(STEP, 2)
+    columns = p.dense_fixed("FQ", 2 * spec.out_features) if spec.twos else FO
+    W = p.buffer("W", (p.dense_fixed("R", relations), steps, columns), spec.dtype)
     C = p.buffer("C", (p.dense_fixed("NC", rows_c), FO), spec.dtype)
     tiles = tiles_of(p, spec.out_features, spec.tile, "KQL")
     with p.iterate("panels", (G, P), "SS") as (g, panel):
         at = [minimum(Start[g, panel] + m, Stop[g, panel] - 1) for m in range(spec.block)]
         for name, axis, first in each_tile(p, tiles, "tiles"):
             sums = [p.local(f"Sum{name}{m}", (axis,), accumulator) for m in range(spec.block)]
-            with p.iterate(f"sum{name}", (FI, axis), "RS", ("i", "k")) as (i, k):
+            with each_term(p, f"sum{name}", steps, step, axis) as (i, feature, k, place):
                 with p.init():
                     for total in sums:
                         total[k] = 0.0
-                w = cast(accumulator, W[Relation[g, panel], i, first + k])
+                w = cast(accumulator, W[Relation[g, panel], i, place(first + k)])
                 for total, position in zip(sums, at):
-                    total[k] = total[k] + cast(accumulator, A[row_at(rows[0], position), i]) * w
+                    total[k] = total[k] + cast(accumulator, A[row_at(rows[0], position), feature]) * w
             with p.iterate(f"out{name}", (axis,), "S", ("f",)) as (f,):
                 for total, position in zip(sums, at):
                     C[row_at(rows[1], position), first + f] = cast(spec.dtype, total[f])

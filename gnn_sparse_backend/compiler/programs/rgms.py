@@ -22,7 +22,7 @@ from ..coordinate.builder import BufferHandle, ProgramBuilder
 from ..coordinate.expr import as_expr, cast, minimum
 from ..coordinate.program import Program
 from .operands import ACCUMULATOR
-from .tiles import each_tile, tiles_of
+from .tiles import STEP, check_twos, each_term, each_tile, tiles_of
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class RgmsSpec:
     blocks: blocks on the diagonal. panel: pairs of a panel at most.
     rows: of the block of accumulators, by a tile of ``tile`` columns. piece: columns that a sum over edges holds at a time.
     weighted: there is a number A for each edge. dtype: of X, W, G; the result and A have its accumulation type.
+    tiled: matrices come tile by tile (``rgms_gather``).
+    twos: products of rows as they are stored (``scatter``, ``dot``) take two features at a time; F_in is even.
     """
 
     in_features: int
@@ -45,6 +47,8 @@ class RgmsSpec:
     weighted: bool = False
     dtype: str = "float32"
     index_dtype: str = "int32"
+    tiled: bool = True
+    twos: bool = False
 
     @property
     def wide_in(self) -> int:
@@ -89,13 +93,17 @@ class _Pairs:
         self.X = p.buffer("X", (p.dense_fixed("N", self.cols), self.WI), spec.dtype, strided=True)
 
     def relations(self) -> None:
-        """Declare the relation of each panel, and the matrices, tile by tile (``rgms_gather``)."""
+        """Declare the relation of each panel, and the matrices (``rgms_gather``)."""
         p, spec = self.p, self.spec
         self.Relation = p.buffer("Relation", (self.T, self.P), spec.index_dtype)
-        tiled = p.dense_fixed("WT", spec.in_features * spec.out_features)
-        self.W = p.buffer("W", (p.dense_fixed("R", self.sizes[0]), self.D, tiled), spec.dtype)
+        elements = p.dense_fixed("WT", spec.in_features * spec.out_features)
+        self.W = p.buffer("W", (p.dense_fixed("R", self.sizes[0]), self.D, elements), spec.dtype)
         self.tiles = tiles_of(p, spec.out_features, spec.tile, "KQL")
         self.B = p.dense_fixed("B", -(-spec.panel // spec.rows))
+        self.steps, self.step = self.FI, None
+        if spec.twos:
+            check_twos("rgms", spec)
+            self.steps, self.step = p.dense_fixed("FP", spec.in_features // 2), p.dense_fixed(STEP, 2)
 
     def multiply(self, t, panel, left, keep) -> None:
         """The products of a panel's pairs by the matrix of its relation, a block of accumulators at a time.
@@ -113,14 +121,17 @@ class _Pairs:
                     # is stored, so that copies store alike
                     at = [minimum(b * spec.rows + m, last) for m in range(spec.rows)]
                     sums = [p.local(f"Sum{suffix}{m}", (axis,), self.accumulator) for m in range(spec.rows)]
-                    with p.iterate(f"sum{suffix}", (self.FI, axis), "RS", ("i", "k")) as (i, k):
+                    with each_term(p, f"sum{suffix}", self.steps, self.step, axis) as (i, feature, k, place):
                         with p.init():
                             for total in sums:
                                 total[k] = 0.0
-                        place = first * spec.in_features + i * axis.length + k
-                        value = cast(self.accumulator, self.W[self.Relation[t, panel], d, place])
+                        if spec.tiled:
+                            element = first * spec.in_features + place(i * axis.length + k)
+                        else:
+                            element = place(i * spec.out_features + first + k)
+                        value = cast(self.accumulator, self.W[self.Relation[t, panel], d, element])
                         for total, m in zip(sums, at):
-                            total[k] = total[k] + left(m, d * spec.in_features + i) * value
+                            total[k] = total[k] + left(m, d * spec.in_features + feature) * value
                     keep(suffix, axis, d * spec.out_features + first, at, sums)
 
     def local_panel(self, name: str, features: Axis) -> BufferHandle:
@@ -149,9 +160,9 @@ def rgms_gather(spec: RgmsSpec) -> Program:
 
     Parameters: (num_tasks, num_panels, pairs, cols, nnz, relations, rows, panel_ptr, pair_ptr, indptr, indices,
     row_ptr, Count, Row, [A], X, First, Relation, W, Y). Task t has the rows First[t], First[t] + 1, ..., so many as
-    row_ptr says, and the pairs of these rows; Y has the accumulation type. The matrices come tile by tile: of each block
-    on the diagonal the first `tile` columns, as rows of this width, then the next ones; the last tile may be narrower.
-    Whole matrices would put the rows of a tile so far apart that they compete for the same places of the cache.
+    row_ptr says, and the pairs of these rows; Y has the accumulation type. Tiled matrices are, of each block on the
+    diagonal, the first `tile` columns, as rows of this width, then the next ones; the last tile may be narrower. The rows of
+    a tile of a large matrix would be so far apart otherwise that they compete for the same places of the cache.
     """
     p = ProgramBuilder("rgms_gather")
     w = _Pairs(p, spec, "relations", "rows")
@@ -189,7 +200,7 @@ def rgms_scatter(spec: RgmsSpec) -> Program:
 
     Parameters: (num_tasks, num_panels, pairs, rows, nnz, relations, cols, panel_ptr, pair_ptr, indptr, indices, Count, Row,
     [A], X, Relation, W, Y). Tasks add to rows of their own; indices are rows of Y, Row rows of X. Y has the accumulation
-    type; matrices as in ``rgms_gather``.
+    type; matrices as in ``rgms_gather``, by twos with rows 2 i and 2 i + 1 of a tile side by side, column by column.
     """
     p = ProgramBuilder("rgms_scatter")
     w = _Pairs(p, spec, "relations", "far")
@@ -215,7 +226,7 @@ def rgms_dot(spec: RgmsSpec) -> Program:
 
     Parameters: (num_tasks, num_panels, pairs, cols, nnz, relations, far, numbers, panel_ptr, pair_ptr, indptr, indices,
     Count, Row, Number, X, G, Relation, W, C). Row are rows of G, of the width that X has beside W; indices are rows of X;
-    C (numbers, 1) has the accumulation type; matrices as in ``rgms_gather``.
+    C (numbers, 1) has the accumulation type; matrices as in ``rgms_scatter``.
     """
     p = ProgramBuilder("rgms_dot")
     w = _Pairs(p, spec, "relations", "far", "numbers")

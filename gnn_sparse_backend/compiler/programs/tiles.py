@@ -6,12 +6,15 @@ the narrower last tile are written out again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from ..coordinate.axes import Axis
+from ..coordinate.axes import Axis, StageIError
 from ..coordinate.builder import ProgramBuilder
 from ..coordinate.expr import Expr, as_expr
 
+STEP = "TW"
+"""Name of the axis of the features that a product takes at a time."""
 Tiles = list[tuple[str, Axis, "Axis | None"]]
 
 
@@ -41,4 +44,27 @@ def each_tile(p: ProgramBuilder, tiles: Tiles, name: str) -> Iterator[tuple[str,
         first = as_expr(several.length * axis.length)
 
 
-__all__ = ["Tiles", "each_tile", "tiles_of"]
+@contextmanager
+def each_term(p: ProgramBuilder, name: str, steps: Axis, step: Axis | None,
+              columns: Axis) -> Iterator[tuple[Expr, Expr, Expr, Callable[[Expr], Expr]]]:
+    """An iteration `name` over the terms of a product and its columns: (step, feature of the left operand, column, place).
+
+    With an axis `step` of several features, each of the `steps` takes so many of them, and place(column) is where the feature's
+    element stands among those of the step, column by column; without, a step is a feature, and a place is a column.
+    """
+    if step is None:
+        with p.iterate(name, (steps, columns), "RS", ("i", "k")) as (i, k):
+            yield i, i, k, lambda column: column
+    else:
+        width = step.length
+        with p.iterate(name, (steps, step, columns), "RRS", ("i", "q", "k")) as (i, q, k):
+            yield i, i * width + q, k, lambda column: column * width + q
+
+
+def check_twos(program: str, spec) -> None:
+    """Raise StageIError where `spec` wants features two at a time and a row has an odd number of them."""
+    if spec.twos and spec.in_features % 2:
+        raise StageIError(f"{program}: {spec.in_features} features do not come two at a time")
+
+
+__all__ = ["STEP", "Tiles", "check_twos", "each_term", "each_tile", "tiles_of"]

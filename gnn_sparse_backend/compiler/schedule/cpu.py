@@ -14,6 +14,7 @@ from .primitives import parallelize, vectorize
 from .primitives.lanes import sum_in_lanes
 from .primitives.prefetch import prefetch_gather
 from .primitives.stack import locals_on_stack
+from .primitives.twos import multiply_twos
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class CpuSchedule:
     fuse: all iterations share one outermost loop (`loops.horizontal`).
     prefetch: gathers to run ahead of.
     lanes: (iteration, lanes): reductions over a run-time number of elements to be summed in so many lanes.
+    twos: reductions that end in one over two terms, to be multiplied together (`primitives.twos`).
     """
 
     parallel: bool = True
@@ -42,6 +44,7 @@ class CpuSchedule:
     fuse: bool = False
     prefetch: tuple[Prefetch, ...] = ()
     lanes: tuple[tuple[str, int], ...] = ()
+    twos: tuple[str, ...] = ()
 
     def prepare(self, program: Program) -> Program:
         """What the schedule wants done in coordinate space: nothing."""
@@ -63,6 +66,8 @@ class CpuSchedule:
         stage2 = decompose_reductions(stage2)
         for name, lanes in self.lanes:
             stage2 = sum_in_lanes(stage2, stage2.program.iteration(name), lanes)
+        for name in self.twos:
+            stage2 = multiply_twos(stage2, stage2.program.iteration(name))
         stage2 = locals_on_stack(stage2)
         return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))
 

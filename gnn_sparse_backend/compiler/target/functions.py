@@ -6,7 +6,9 @@ a formula that gives 0 where the argument is small. CUDA has these functions, an
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable
 
 import tvm
 import tvm_ffi
@@ -14,6 +16,7 @@ from tvm import tirx
 from tvm.tirx import compilation_pipeline
 
 from .formulas import FUNCTIONS, TYPES, llvm_function
+from .twos import function_name, lanes_of, llvm_text
 
 CPU_PIPELINE = "gnn_sparse_backend_cpu"
 
@@ -31,16 +34,20 @@ compilation_pipeline.register_tir_pipeline(CPU_PIPELINE, _cpu_pipeline)
 
 
 def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A lowered function in which exp, log, tanh and sigmoid are calls of functions whose text it carries.
+    """A lowered function in which exp, log, tanh and sigmoid are calls of functions whose text it carries; it carries that of
+    the functions of `twos` as well.
 
         y[T.ramp(0, 1, 64)] = T.exp(x[T.ramp(0, 1, 64)])
         ->  y[T.ramp(0, 1, 64)] = T.call_pure_extern("float32x64", "gsb_exp_float32x64", x[T.ramp(0, 1, 64)])
     """
     texts: dict[str, str] = {}
+    features = _features(function)
 
     def visit(call, mutator):
         call = mutator.default_mutate(call)
         name = getattr(call.op, "name", "").rpartition(".")[2]
+        if name == "call_pure_extern":
+            _import_twos(call, features, texts)
         return _call(name, call.args[0], texts) if name in FUNCTIONS else call
 
     body = tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, visit)])
@@ -49,6 +56,22 @@ def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     text = tvm.ir.StringImm("\n".join(texts.values()))
     body = tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", text, body)
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
+
+
+def _import_twos(call, features: Callable[[], frozenset[str]], texts: dict[str, str]) -> None:
+    lanes = lanes_of(str(call.args[0].value))
+    if lanes is not None:
+        texts[function_name(lanes)] = llvm_text(lanes, features())
+
+
+def _features(function: tirx.PrimFunc) -> Callable[[], frozenset[str]]:
+    """What gives, in LLVM's spelling, the features of the CPU that the function is compiled for."""
+
+    @functools.cache
+    def features() -> frozenset[str]:
+        return frozenset(map(str, tvm.get_global_func("target.llvm_get_cpu_features")(function.attrs["target"])))
+
+    return features
 
 
 def _call(function: str, argument, texts: dict[str, str]):
