@@ -1,11 +1,13 @@
-"""The boundary to the kernel of relational products on Tensor Cores: forward only, operands already validated."""
+"""The boundary to the kernels of relational products and their gradients on Tensor Cores: forward only, operands already validated."""
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
 from ..compiler.programs.rgms_tiles import RgmsTilesSpec
-from ..planner.cuda_rgms import ROWS, order_of, panel_rows, tiles_kernel
+from ..planner.cuda_rgms import (EDGES_OF_PAIR, ROWS, order_of, panel_rows, sum_tiles_kernel, sums_by_columns,
+                                 tiles_kernel)
+from .cuda_outer import OuterSums
 from .kernels import type_name
 from .layout import compact
 from .memory import empty
@@ -48,4 +50,31 @@ def run_pair_products(side, x: Tensor, w: Tensor, weight: Tensor | None, arch: s
     return out
 
 
-__all__ = ["order_on_gpu", "run_pair_products"]
+def sum_by_columns_on_gpu(rel, transposed: bool, in_features: int, out_features: int) -> bool:
+    """Whether a sum of outer products on the edges of ``rel`` goes by the pairs of their other end."""
+    pairs = [rel.side(end).pairs.count for end in (transposed, not transposed)]
+    return sums_by_columns(rel.num_edges, *pairs, in_features, out_features)
+
+
+def run_pair_sums(side, x: Tensor, g: Tensor, weight: Tensor | None, arch: str) -> Tensor:
+    """(relations, F_in, F_out) float32: for each relation the sum over its pairs of the outer product of the sum of
+    weight[e] * x[j(e)] over the edges of the pair, and the row of g of the pair. weight: (E,) float32, by edge."""
+    pairs = side.pairs
+    in_features, out_features = x.shape[1], g.shape[1]
+    sums = OuterSums(side.segments, in_features, out_features, x.dtype, EDGES_OF_PAIR)
+    tasks = sums.tasks
+    pair_ptr = side.once(("pair chunks", *sums.key), lambda: torch.cat([tasks.start, tasks.stop[-1:]]))
+    types = type_name(x.dtype), type_name(pairs.indptr.dtype)
+    key = ("sum", in_features, out_features, weight is not None, *types, arch)
+    entry = _entries.get(key)
+    if entry is None:
+        entry = _entries[key] = sum_tiles_kernel(*key[1:]).entry
+    x, g = compact(x), compact(g)
+    out = sums.results(x.device)
+    at_edges = () if weight is None else (weight.index_select(0, pairs.edge_ids).contiguous(),)
+    entry(tasks.tasks, tasks.chunks, sums.slots, pairs.count, x.shape[0], pairs.indices.numel(), g.shape[0], tasks.task_ptr,
+          pair_ptr, pairs.indptr, pairs.indices, tasks.slot, tasks.start, tasks.stop, pairs.row, *at_edges, x, g, out)
+    return sums.total(out)
+
+
+__all__ = ["order_on_gpu", "run_pair_products", "run_pair_sums", "sum_by_columns_on_gpu"]

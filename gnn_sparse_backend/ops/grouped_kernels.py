@@ -9,9 +9,10 @@ from torch import Tensor
 
 from ..compiler.programs.grouped import GroupedSpec
 from ..planner import cuda_grouped
-from ..planner.cuda_grouped import tiles_kernel
+from ..planner.cuda_grouped import sum_tiles_kernel, tiles_kernel
 from ..planner.grouped import SUM_BLOCK, product_kernel, sum_kernel, takes_twos
 from . import devices
+from .cuda_outer import OuterSums, on_tensor_cores, takes_sum
 from .form import form
 from .graph import Graph
 from .kernels import type_name
@@ -22,7 +23,7 @@ from .segments import Segments
 
 _entries: dict = {}
 _CUDA_KERNELS = {product_kernel: cuda_grouped.product_kernel, sum_kernel: cuda_grouped.sum_kernel,
-                 tiles_kernel: tiles_kernel}
+                 tiles_kernel: tiles_kernel, sum_tiles_kernel: sum_tiles_kernel}
 _ROWS = form("x0", ("edge",), "sum")
 
 
@@ -55,8 +56,7 @@ def _run_on_gpu(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None, arc
     """The same: on Tensor Cores where they take matrices of this shape and type."""
     _, in_features, out_features = b.shape
     count = segments.num_rows
-    tiled = a.dtype is not torch.float32 or torch.get_float32_matmul_precision() != "highest"
-    tiles = cuda_grouped.tiles(in_features, out_features, type_name(a.dtype), arch) if tiled else 0
+    tiles = cuda_grouped.tiles(in_features, out_features, type_name(a.dtype), arch) if on_tensor_cores(a.dtype) else 0
     block = cuda_grouped.ROWS * tiles if tiles else cuda_grouped.BLOCK_ROWS
     groups, panels, *arrays = segments.panels_apart(block)
     rows = (segments.rows_of(at), segments.order)
@@ -73,11 +73,12 @@ def run_grouped_sum(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None 
     """``out[s] = sum over the rows n of segment s of the outer product of a[at[n]] and g[n]``: (segments, F_in, F_out)."""
     in_features, out_features = a.shape[1], g.shape[1]
     shape = (segments.num_segments, in_features, out_features)
-    wide = torch.float64 if a.dtype == torch.float64 else torch.float32
-    out = a.new_zeros(shape, dtype=wide)
-    if segments.num_rows == 0 or out.numel() == 0:
-        return out.to(a.dtype)
+    if segments.num_rows == 0 or 0 in shape:
+        return a.new_zeros(shape)
     arch = devices.arch_of(a.device)
+    if arch and takes_sum(in_features, out_features, a.dtype, arch):
+        return _sum_in_tiles(segments, a, g, at, arch)
+    out = a.new_zeros(shape, dtype=torch.float64 if a.dtype == torch.float64 else torch.float32)
     groups, units, work, *arrays = segments.units(in_features, out_features, a.itemsize, torch.get_num_threads(), bool(arch))
     rows = (segments.rows_of(at), segments.order)
     ready = compact if arch else kernel_ready
@@ -87,6 +88,20 @@ def run_grouped_sum(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None 
     entry = _entry(sum_kernel, in_features, out_features, block, rows, a.dtype, arrays, sizes, groups > 1, arch)
     entry(*sizes, *arrays, a, g, out)
     return out.to(a.dtype)
+
+
+def _sum_in_tiles(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None, arch: str) -> Tensor:
+    """The same on Tensor Cores."""
+    in_features, out_features = a.shape[1], g.shape[1]
+    sums = OuterSums(segments, in_features, out_features, a.dtype)
+    tasks = sums.tasks
+    a, g = compact(a), compact(g)
+    out = sums.results(a.device)
+    sizes, arrays = [tasks.tasks, tasks.chunks, sums.slots, a.shape[0], g.shape[0]], [tasks.task_ptr, tasks.slot, tasks.start, tasks.stop]
+    rows = (segments.rows_of(at), segments.order)
+    entry = _entry(sum_tiles_kernel, in_features, out_features, 0, rows, a.dtype, arrays, sizes, True, arch)
+    entry(*sizes, *arrays, a, g, out)
+    return sums.total(out).to(a.dtype)
 
 
 def run_scatter_rows(x: Tensor, at: Tensor, rows: int) -> Tensor:

@@ -18,7 +18,8 @@ from ..planner.grouped import takes_twos
 from ..planner.rgms import (ORDERS, RelationCounts, by_column, column_tile_of, cost_per_pair, is_near_limit, is_small, is_tiled,
                             panel_pairs, part_limit, rgms_kernel, row_task_count, sum_by_columns)
 from . import devices
-from .cuda_rgms import order_on_gpu, run_pair_products
+from .cuda_outer import takes_sum
+from .cuda_rgms import order_on_gpu, run_pair_products, run_pair_sums, sum_by_columns_on_gpu
 from .form import form
 from .graph import Graph
 from .grouped_kernels import by_twos, run_grouped_mm, run_grouped_sum
@@ -77,7 +78,7 @@ def run_sum(rel: RelGraph, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, 
     if rel.num_edges == 0 or in_features == 0 or out_features == 0:
         return x.new_zeros((rel.num_relations, blocks, in_features, out_features))
     if devices.arch_of(x.device):
-        return _outer_of_sums(rel, rel.side(transposed), x, g, blocks, a, mean)
+        return _outer_of_sums(rel, transposed, x, g, blocks, a, mean)
     small = is_small(_counts(rel, transposed), x.shape[1], g.shape[1])
     by_rows, by_columns = rel.split(transposed, _never if small else sum_by_columns, x.shape[1], g.shape[1])
     near = is_near_limit(_counts(rel, transposed), x.shape[1], g.shape[1])
@@ -230,9 +231,16 @@ def _always(row_pairs: Tensor, *_) -> Tensor:
     return torch.ones_like(row_pairs, dtype=torch.bool)
 
 
-def _outer_of_sums(rel: RelGraph, side: Side, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool) -> Tensor:
-    """The same from sums of x over the edges of all pairs, which are stored."""
-    sums = _summed(side.edges_of_pairs, x, _edge_weight(rel, a, mean, wide_type(x.dtype)))
+def _outer_of_sums(rel: RelGraph, transposed: bool, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool) -> Tensor:
+    """The same: on Tensor Cores, else from sums of x over the edges of all pairs, which are stored."""
+    arch, weight, side = devices.arch_of(x.device), _edge_weight(rel, a, mean, wide_type(x.dtype)), rel.side(transposed)
+    if blocks == 1 and takes_sum(x.shape[1], g.shape[1], x.dtype, arch):
+        if sum_by_columns_on_gpu(rel, transposed, x.shape[1], g.shape[1]):
+            found = run_pair_sums(rel.side(not transposed), g, x, weight, arch).transpose(1, 2)
+        else:
+            found = run_pair_sums(side, x, g, weight, arch)
+        return found.unsqueeze(1).to(x.dtype)
+    sums = _summed(side.edges_of_pairs, x, weight)
     parts = [run_grouped_sum(side.segments, of_g, of_x.contiguous(), side.pairs.row)
              for of_x, of_g in zip(sums.chunk(blocks, 1), g.chunk(blocks, 1))]
     return torch.stack(parts, 1).transpose(2, 3)

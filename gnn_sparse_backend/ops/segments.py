@@ -4,6 +4,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..formats.outer_tasks import OuterTasks, outer_tasks
 from ..formats.row_groups import balanced_row_groups
 from ..planner.grouped import PANEL_COST, SUM_BLOCK, chunk_rows, panel_rows, parts
 from .build import compress, index_dtype
@@ -84,6 +85,14 @@ class Segments:
         blocks = -(-in_features // min(SUM_BLOCK, in_features))
         chunk = chunk_rows(out_features, itemsize)
         return once(self._kept, ("units", groups, blocks, chunk), lambda: self._make_units(groups, blocks, chunk))
+
+    def outer_tasks(self, chunk: int, longest: int) -> OuterTasks:
+        """``formats.outer_tasks`` of these segments."""
+        return self.once(("outer", chunk, longest), lambda: outer_tasks(self.offsets, chunk, longest))
+
+    def once(self, key: tuple, make):
+        """What is derived from the segments, made at its first use."""
+        return once(self._kept, key, make)
 
     def _make_panels(self, groups: int, rows: int | None = None) -> tuple[int, list]:
         lengths = self.offsets.diff().long()

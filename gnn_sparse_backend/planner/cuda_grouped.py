@@ -2,17 +2,23 @@
 
 A lane keeps, of each row of the block, the columns that it stores together, so that the matrix is read in vectors by the
 lanes of a team and the other operand once for all of them.
+
+On Tensor Cores a product is a team's work too, and a sum of outer products that of a block of up to four warps
+(`sum_shape`, `sum_length`). None of the rules has been measured on a GPU yet.
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from itertools import product
 
+from ..compiler.coordinate.program import Program
 from ..compiler.kernels.kernel import Kernel
 from ..compiler.programs.grouped import GroupedSpec, grouped_product, grouped_sum
-from ..compiler.programs.grouped_tiles import LANES, ROWS, TilesSpec, grouped_tiles, refuses
+from ..compiler.programs.grouped_tiles import COLUMNS, LANES, ROWS, SIDE_BY_SIDE, TilesSpec, grouped_tiles, refuses
 from ..compiler.programs.operands import ACCUMULATOR
+from ..compiler.programs.outer_tiles import SHARED, OuterSpec, chunk_of, grouped_sum_tiles
 from ..compiler.schedule.cuda_teams import CudaTeams
 from ..compiler.transform.compact import compact_parameters
 from ..compiler.transform.share import share_axis
@@ -30,15 +36,63 @@ HELD = 64
 # The first architecture with mma.m16n8k16, bfloat16 and tf32.
 FIRST_ARCH = 80
 MOST_TILES = 2
+# Warps of a block that sums outer products, and tiles that each of them accumulates, of 4 registers a lane.
+WARPS = 4
+ACCUMULATED = 16
+# The part of the elements of tiles that have to be elements of a matrix. Below, a lane for each costs no more.
+LEAST_FILL = 1 / 4
+# Tasks of a sum that keep every multiprocessor busy, and bytes gathered for each byte of a partial result.
+TASKS = 4096
+GATHERED_PER_RESULT = 4
 
 
 def tiles(in_features: int, out_features: int, dtype: str, arch: str) -> int:
     """Tiles of 16 rows of a panel on Tensor Cores; 0 where they do not take such matrices, or are too old for it."""
-    version = arch.removeprefix("sm_").rstrip("af")
-    if refuses(in_features, out_features, dtype) or version.isdecimal() and int(version) < FIRST_ARCH:
+    if refuses(in_features, out_features, dtype) or not has_instructions(arch):
         return 0
     held = ROWS * in_features * STORED[dtype] // (4 * LANES)  # registers for a tile
     return min(MOST_TILES, HELD // held)
+
+
+def has_instructions(arch: str) -> bool:
+    """Whether an architecture has the instructions of fragments."""
+    version = arch.removeprefix("sm_").rstrip("af")
+    return not version.isdecimal() or int(version) >= FIRST_ARCH
+
+
+@functools.lru_cache(maxsize=None)
+def sum_shape(in_features: int, out_features: int, left: int = 1) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(warps, tiles) of a block that sums outer products, as of an `OuterSpec`.
+
+    Of the blocks that fit: where fewest elements are loaded, then where fewest are computed for nothing, then most warps, and
+    fewest loads from shared memory. left: rows that are loaded for one of Left.
+    """
+    def cost(shape) -> tuple:
+        (down, across), (rows, columns) = shape
+        high, wide = -(-in_features // (ROWS * rows * down)), -(-out_features // (COLUMNS * columns * across))
+        computed = high * wide * ROWS * rows * down * COLUMNS * columns * across
+        return (left * in_features * wide + out_features * high, computed, -down * across, rows * columns, 2 * rows + columns, shape)
+
+    sizes = (1, 2, 4, 8)
+    shapes = [((d, a), (r, c)) for d, a, r, c in product(sizes, repeat=4) if d * a <= WARPS and r * c <= ACCUMULATED and r < 8]
+    return min(shapes, key=cost)
+
+
+def sums_in_tiles(in_features: int, out_features: int, dtype: str, arch: str) -> bool:
+    """Whether outer products of rows of such widths are summed on Tensor Cores: any that fill their tiles somewhat."""
+    if dtype not in SIDE_BY_SIDE or not has_instructions(arch):
+        return False
+    whole = -(-in_features // ROWS) * ROWS * -(-out_features // COLUMNS) * COLUMNS
+    return in_features * out_features >= LEAST_FILL * whole
+
+
+def sum_length(positions: int, in_features: int, out_features: int, dtype: str, left: int = 1) -> int:
+    """Positions of a task at most, a power of two: no more than keeps a GPU busy, no fewer than pay for a partial result."""
+    (warps, held) = sum_shape(in_features, out_features, left)
+    blocks = -(-in_features // (ROWS * held[0] * warps[0])) * -(-out_features // (COLUMNS * held[1] * warps[1]))
+    pays = GATHERED_PER_RESULT * 8 * in_features * out_features // ((in_features + out_features) * STORED[dtype])
+    wanted = max(chunk_of(dtype), pays, positions * blocks // TASKS)
+    return 1 << (wanted - 1).bit_length()
 
 
 @functools.lru_cache(maxsize=None)
@@ -61,6 +115,25 @@ def tiles_kernel(spec: GroupedSpec, arch: str) -> Kernel:
     return cuda_kernels.build(program, CudaTeams(LANES, teams(LANES), mma=("mma",)), arch)
 
 
+@functools.lru_cache(maxsize=None)
+def sum_tiles_kernel(spec: GroupedSpec, arch: str) -> Kernel:
+    """The kernel of a grouped sum on Tensor Cores; the block of accumulators is chosen here."""
+    found = outer_spec(spec.in_features, spec.out_features, spec.dtype, spec.index_dtype)
+    return build_outer(grouped_sum_tiles(replace(found, gathered=spec.gathered)), arch)
+
+
+def outer_spec(in_features: int, out_features: int, dtype: str, index_dtype: str, left: int = 1) -> OuterSpec:
+    """What is static in a sum of outer products of rows of such widths."""
+    parts = tuple(shares(width, STORED[dtype]).part for width in (in_features, out_features))
+    return OuterSpec(in_features, out_features, *sum_shape(in_features, out_features, left), parts, dtype=dtype,
+                     index_dtype=index_dtype)
+
+
+def build_outer(program: Program, arch: str) -> Kernel:
+    """The kernel of a program of ``outer_tiles``: a block for each task and block of its matrix."""
+    return cuda_kernels.build(program, CudaTeams(LANES, 1, shared=SHARED, mma=("mma",)), arch)
+
+
 def _kernel(make, spec: GroupedSpec, arch: str, itemsize: int) -> Kernel:
     spec = replace(spec, tile=min(TILE, spec.out_features))
     program = compact_parameters(make(spec))
@@ -71,4 +144,7 @@ def _kernel(make, spec: GroupedSpec, arch: str, itemsize: int) -> Kernel:
     return cuda_kernels.build(program, CudaTeams(lanes, teams(lanes)), arch)
 
 
-__all__ = ["BLOCK_ROWS", "ROWS", "product_kernel", "sum_kernel", "tiles", "tiles_kernel"]
+__all__ = [
+    "BLOCK_ROWS", "ROWS", "build_outer", "outer_spec", "product_kernel", "sum_kernel", "sum_length", "sum_shape",
+    "sum_tiles_kernel", "sums_in_tiles", "tiles", "tiles_kernel",
+]  # fmt: skip

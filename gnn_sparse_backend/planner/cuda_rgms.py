@@ -6,20 +6,26 @@ Two orders of one product, with P distinct (row, relation) pairs and Q distinct 
   added up by rows. Where Tensor Cores take matrices of the shape and type.
 - ``transform``: the rows of X of all column pairs are multiplied, and gathered over the edges: Q products stored.
 
-The one that moves fewer rows is taken; Tensor Cores do the arithmetic while rows are on their way. Not measured yet.
+The one that moves fewer rows is taken; Tensor Cores do the arithmetic while rows are on their way.
+
+The sum of outer products adds up, over the edges of the pairs of one end, the rows of the other end, and multiplies them by
+the rows of the pairs, in one kernel: by the pairs of the end where that loads fewer elements (`sums_by_columns`).
+None of it has been measured yet.
 """
 
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 from ..compiler.kernels.kernel import Kernel
 from ..compiler.programs.grouped_tiles import LANES, ROWS
+from ..compiler.programs.outer_tiles import rgms_sum_tiles
 from ..compiler.programs.rgms_tiles import SHARED, RgmsTilesSpec, rgms_tiles
 from ..compiler.schedule.cuda_teams import CudaTeams
 from ..compiler.transform.share import share_axis
 from . import cuda_kernels
-from .cuda_grouped import tiles
+from .cuda_grouped import build_outer, outer_spec, tiles
 from .cuda_kernels import STORED
 from .cuda_plan import shares
 
@@ -49,4 +55,21 @@ def tiles_kernel(spec: RgmsTilesSpec, arch: str) -> Kernel:
     return cuda_kernels.build(program, CudaTeams(LANES, 1, shared=(SHARED,), mma=("mma",)), arch)
 
 
-__all__ = ["ROWS", "order_of", "panel_rows", "tiles_kernel"]
+# Edges of a pair that the shape of the blocks of a sum is chosen for: one binary serves all graphs.
+EDGES_OF_PAIR = 2
+
+
+def sums_by_columns(edges: int, row_pairs: int, column_pairs: int, in_features: int, out_features: int) -> bool:
+    """Whether the sum of outer products goes by (column, relation) pairs."""
+    return edges * out_features + column_pairs * in_features < edges * in_features + row_pairs * out_features
+
+
+@functools.lru_cache(maxsize=None)
+def sum_tiles_kernel(in_features: int, out_features: int, weighted: bool, dtype: str, index_dtype: str, arch: str) -> Kernel:
+    """The kernel of the sum of outer products of sums over the edges of pairs, and of rows of the pairs."""
+    spec = outer_spec(in_features, out_features, dtype, index_dtype, EDGES_OF_PAIR)
+    part = min(spec.parts[0], max(1, spec.block[0] // LANES))  # all lanes load before any loads twice
+    return build_outer(rgms_sum_tiles(replace(spec, parts=(part, spec.parts[1]), weighted=weighted)), arch)
+
+
+__all__ = ["EDGES_OF_PAIR", "ROWS", "order_of", "panel_rows", "sum_tiles_kernel", "sums_by_columns", "tiles_kernel"]

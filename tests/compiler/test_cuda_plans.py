@@ -30,6 +30,8 @@ from gnn_sparse_backend.compiler.programs.grouped import GroupedSpec
 from gnn_sparse_backend.compiler.programs.grouped_tiles import TilesSpec, grouped_tiles
 from gnn_sparse_backend.compiler.programs.message import parse
 from gnn_sparse_backend.compiler.programs.operands import Operand
+from gnn_sparse_backend.compiler.programs.outer_tiles import SHARED as SHARED_ROWS
+from gnn_sparse_backend.compiler.programs.outer_tiles import OuterSpec, chunk_of, grouped_sum_tiles
 from gnn_sparse_backend.compiler.programs.rgms_tiles import RgmsTilesSpec
 from gnn_sparse_backend.compiler.programs.sums import Output, SumsSpec
 from gnn_sparse_backend.compiler.schedule.cuda_teams import CudaTeams
@@ -99,8 +101,15 @@ KERNELS = {
     "grouped_sum": lambda arch: cuda_grouped.sum_kernel(GroupedSpec(64, 64, 4, 0, (True, False)), arch),
     "tiles_float16": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 32, 0, (True, False), "float16"), arch),
     "tiles_tf32": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 16, 0, (True, False), "float32"), arch),
+    "outer_float16": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(64, 64, 0, 0, (True, False), "float16"), arch),
+    "outer_bfloat16": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(128, 130, 0, 0, (True, True), "bfloat16"), arch),
+    "outer_tf32": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(16, 40, 0, 0, (False, False), "float32"), arch),
+    "rgms_outer_float16": lambda arch: cuda_rgms.sum_tiles_kernel(64, 64, True, "float16", "int32", arch),
+    "rgms_outer_tf32": lambda arch: cuda_rgms.sum_tiles_kernel(100, 128, False, "float32", "int64", arch),
     "rgms_float16": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(64, 64, 2, True, "float16"), arch),
 }
+# Bytes of shared memory at most: rows of sums, and chunks of positions.
+SHARED = {"rgms_float16": 8 << 10, **{name: 16 << 10 for name in KERNELS if "outer" in name}}
 SHUFFLES = ("sddmm_heads_bfloat16", "attention", "attention_gradient", "attention_gradient_heads", "spmm_2_across_lanes")
 # Bytes: what ptxas puts aside by its own choice, far below the 255 registers that a thread may have. The scores of eight
 # heads, and what belongs to them, are kept by every lane.
@@ -129,7 +138,7 @@ def source_of(name: str, arch: str) -> str:
         return texts[0]
 
 
-@pytest.mark.parametrize("name", sorted(set(KERNELS) - {"rgms_float16"}))
+@pytest.mark.parametrize("name", sorted(set(KERNELS) - set(SHARED)))
 def test_threads_exchange_by_shuffles_alone(name):
     kernel = source_of(name, "sm_80").split('extern "C"')[-1]
     assert "blockIdx.x" in kernel
@@ -150,8 +159,23 @@ def test_sums_of_pairs_are_complete_before_they_are_multiplied():
     assert "threadIdx.y" not in kernel  # a team is a block
 
 
+@pytest.mark.parametrize("name", [name for name in KERNELS if "outer" in name])
+def test_chunks_are_complete_before_they_are_multiplied(name):
+    """Two barriers in the loop over chunks, which all threads of a block meet: before a chunk is stored, and before it is loaded."""
+    kernel = source_of(name, "sm_80").split('extern "C"')[-1]
+    body = kernel[kernel.index("for (int64_t c = "):]
+    assert kernel.count("__syncthreads();") == body.count("__syncthreads();") == 2
+    before, stored, loaded = body.split("__syncthreads();")
+    for text in (before, before + stored):
+        assert text.count("{") - text.count("}") == 1  # in the loop over chunks, and under nothing else
+    for side in ("Left_ptr", "Right_ptr"):
+        assert side not in before and side in stored and side in loaded
+    assert "atomicAdd(" not in kernel and "mma.sync" not in stored
+
+
 @pytest.mark.parametrize("name, load", [
     ("spmm_128", "float4*)(X0_ptr"), ("spmm_602", "float2*)(X0_ptr"), ("tiles_float16", "half2*)(A_ptr"),
+    ("outer_float16", "half4*)(A_ptr"), ("outer_tf32", "float4*)(G_ptr"), ("rgms_outer_float16", "half2*)(X_ptr"),
 ])  # fmt: skip
 def test_rows_are_loaded_in_vectors(name, load):
     assert load in source_of(name, "sm_80")
@@ -189,14 +213,15 @@ def test_machine_code_without_spills(name, arch):
     assert binary.code
     for kernel in binary.statistics:
         assert max(kernel.spill_stores, kernel.spill_loads) <= SPILLED.get(name, 0), kernel
-        assert kernel.shared <= (8 << 10 if name == "rgms_float16" else 0), kernel
+        assert kernel.shared <= SHARED.get(name, 0), kernel
         assert kernel.registers <= 128, kernel  # four blocks of 128 threads on every multiprocessor
 
 
 @needs_nvcc
 @pytest.mark.parametrize("name, instruction", [
     ("rgms_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("tiles_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
-    ("tiles_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"),
+    ("tiles_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"), ("outer_bfloat16", "m16n8k16.row.col.f32.bf16.bf16.f32"),
+    ("rgms_outer_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("rgms_outer_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"),
 ])  # fmt: skip
 def test_products_use_tensor_cores(name, instruction):
     ptx = compile_cuda(source_of(name, "sm_80"), "sm_80", "ptx").code.decode()
@@ -258,6 +283,28 @@ def test_fragments_give_the_product(dtype, run):
     np.testing.assert_allclose(run(subject, arguments)["C"], a[rows] @ w[1].T, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("widths, run", [((1, 7), interpret), ((15, 1), run_loops)])
+def test_fragments_give_the_sum_of_outer_products(widths, run):
+    """The same of a sum, of any widths: two chunks of which one is not full, beside rows of others that are NaN."""
+    program = grouped_sum_tiles(OuterSpec(*widths, gathered=(True, False), dtype="float32"))
+    chunk = chunk_of("float32")
+    rng = np.random.default_rng(0)
+    count, start = chunk + 3, 2
+    a, g = rng.integers(-4, 5, (9, widths[0])) / 4, np.full((start + count + 5, widths[1]), np.nan)
+    g[start:start + count] = rng.integers(-4, 5, (count, widths[1])) / 4
+    rows = rng.integers(0, 9, len(g))
+    arguments = {
+        "num_tasks": 1, "num_chunks": 2, "slots": 2, "rows_a": 9, "rows_g": len(g), "positions": len(g),
+        "task_ptr": np.array([0, 2]), "Slot": np.array([1]), "Start": np.array([start, start + chunk]),
+        "Stop": np.array([start + chunk, start + count]), "RowsA": rows, "A": a, "G": g, "W": np.full((2, *widths), np.nan),
+    }  # fmt: skip
+    schedule = CudaTeams(32, 1, shared=SHARED_ROWS, mma=("mma",))
+    found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["W"]
+    here = slice(start, start + count)
+    np.testing.assert_allclose(found[1], a[rows[here]].T @ g[here], rtol=0, atol=1e-12)
+    assert np.isnan(found[0]).all()
+
+
 def test_only_what_an_instruction_computes_is_replaced():
     program = grouped_tiles(TilesSpec(16, 8))
     stage2 = lower(program)
@@ -268,5 +315,9 @@ def test_only_what_an_instruction_computes_is_replaced():
 def test_shapes_that_are_no_whole_tiles_are_refused():
     with pytest.raises(StageIError, match=re.escape("(20, 8) are not whole tiles of (16, 8)")):
         grouped_tiles(TilesSpec(20, 8))
+    with pytest.raises(StageIError, match="grouped_sum_tiles: parts of 4 do not divide rows of 18 features"):
+        grouped_sum_tiles(OuterSpec(18, 8, parts=(4, 4)))
+    with pytest.raises(StageIError, match="grouped_sum_tiles: Tensor Cores do not multiply float64 here"):
+        grouped_sum_tiles(OuterSpec(16, 8, dtype="float64"))
     assert cuda_grouped.tiles(64, 64, "float64", "sm_90") == 0 and cuda_grouped.tiles(4096, 64, "float16", "sm_90") == 0
     assert cuda_grouped.tiles(64, 64, "float16", "sm_90a") == 2 and cuda_grouped.tiles(64, 64, "float16", "sm_75") == 0

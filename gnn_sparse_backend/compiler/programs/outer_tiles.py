@@ -1,0 +1,312 @@
+"""Sums of outer products on Tensor Cores: the gradient of the matrices of relations.
+
+    W[s] = sum over the positions n of a task of Left[n]^T Right[n]
+
+The sum goes over positions, so positions are the inner dimension of the instructions, whose fragments hold a few neighbouring
+positions of one feature. Rows in memory hold neighbouring features. So a block of a few warps leaves a chunk of positions in
+shared memory, row by row as they are loaded, and each lane takes its elements from there (group = lane // 4, t = lane % 4, q
+elements side by side; ``grouped_tiles`` has the layouts):
+
+    A  16 x 8q   Left transposed: register r, element e: feature group + 8 (r % 2), position 4q (r // 2) + q t + e
+    B  8q x 8    Right:           register r, element e: position 4q r + q t + e, feature group
+    C  16 x 8    of W:            register r: row group + 8 (r // 2), column 2 t + r % 2
+
+Rows in shared memory have 8 elements more than they need: the lanes of a warp, 4 (pairs of) positions by 8 features, then
+read from different banks, whether elements have 16 or 32 bits.
+
+What a chunk lacks of positions, and rows of features, is zero on both sides, so that an Inf or NaN of anybody else's is not
+met. A task has positions of one matrix only, and a matrix may have several tasks, whose results are added up afterwards in
+their order: nothing is atomic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..coordinate.axes import StageIError
+from ..coordinate.builder import ProgramBuilder
+from ..coordinate.expr import Expr, both, cast, equal
+from ..coordinate.program import Program
+from .grouped import row_at, row_indices
+from .grouped_tiles import COLUMNS, LANES, ROWS, SIDE_BY_SIDE
+
+SHARED = ("Left", "Right")
+# Elements between rows in shared memory beside those of a row, and instructions along the positions of a chunk.
+PAD = 8
+STEPS = 2
+
+
+@dataclass(frozen=True)
+class OuterSpec:
+    """What is static in a sum of outer products.
+
+    in_features, out_features: of Left and Right, which are the rows and columns of W; any widths.
+    warps: of a block, along rows and columns of W. tiles: of 16 rows and of 8 columns that a warp accumulates.
+    parts: neighbouring elements of Left and Right that a lane loads together, which divide their widths; powers of two.
+    gathered: for Left and Right, whether their rows are named by an index array. weighted: a number A for each edge, in
+    float32 (`rgms_sum_tiles`).
+    dtype: float16, bfloat16, or float32, of which Tensor Cores take ten bits of the fraction (tf32). index_dtype: of all
+    index arrays.
+    """
+
+    in_features: int
+    out_features: int
+    warps: tuple[int, int] = (1, 1)
+    tiles: tuple[int, int] = (1, 1)
+    parts: tuple[int, int] = (1, 1)
+    gathered: tuple[bool, bool] = (False, False)
+    weighted: bool = False
+    dtype: str = "float16"
+    index_dtype: str = "int32"
+
+    @property
+    def chunk(self) -> int:
+        """Positions of a chunk at most."""
+        return chunk_of(self.dtype)
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """Rows and columns of W that a block of warps accumulates."""
+        return ROWS * self.tiles[0] * self.warps[0], COLUMNS * self.tiles[1] * self.warps[1]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Such blocks that W is cut into."""
+        return -(-self.in_features // self.block[0]), -(-self.out_features // self.block[1])
+
+
+def chunk_of(dtype: str) -> int:
+    """Positions of a chunk at most, which are loaded together."""
+    return STEPS * 8 * SIDE_BY_SIDE[dtype]
+
+
+class _Outer:
+    """Writes the parts of a program that load, multiply and store; inside an iteration over tasks and blocks of W."""
+
+    def __init__(self, p: ProgramBuilder, spec: OuterSpec):
+        self.p, self.spec, self.q = p, spec, SIDE_BY_SIDE[spec.dtype]
+        self.count = spec.warps[0] * spec.warps[1]
+        self.warp, self.lane = p.dense_fixed("V_warp", self.count), p.dense_fixed("W_lane", LANES)
+        self.rows, self.columns = p.dense_fixed("M_turn", spec.tiles[0]), p.dense_fixed("N_turn", spec.tiles[1])
+        self.step = p.dense_fixed("S_turn", STEPS)
+        self.four, self.half, self.side = (p.dense_fixed(f"{n}_turn", e) for n, e in (("R", 4), ("H", 2), ("E", self.q)))
+        self.out = p.dense_fixed("O_part" if spec.out_features % 2 == 0 else "O_turn", 2)
+        self.extents = tuple(p.dense_fixed(name, extent) for name, extent in zip("MNK", (ROWS, COLUMNS, 8 * self.q)))
+        self.kept = [p.dense_fixed(name + "_kept", spec.chunk * (width + PAD)) for name, width in zip(SHARED, spec.block)]
+        self.widths = (spec.in_features, spec.out_features)
+        # a chunk of rows, element by element, shared out to all lanes
+        self.turns, self.part = [], []
+        for name, width, part in zip("XY", spec.block, spec.parts):
+            self.turns.append(p.dense_fixed(name + "_turn", -(-spec.chunk * width // (self.count * LANES * part))))
+            self.part.append(p.dense_fixed(name + "_part", part))
+
+    def start(self, tile: Expr) -> None:
+        """Of block `tile` of W."""
+        across = self.spec.grid[1]
+        self.first = (tile // across * self.spec.block[0], tile % across * self.spec.block[1])
+        self.chunks = [self.p.local(name, (axis,), self.spec.dtype) for name, axis in zip(SHARED, self.kept)]
+        self.total = self.p.local("CF", (self.lane, self.warp, self.columns, self.rows, self.four), "float32")
+        axes = (self.warp, self.columns, self.rows, self.four, self.lane)
+        with self.p.iterate("clear", axes, "SSSSS", ("wz", "nz", "mz", "rz", "lz")) as (w, n, m, r, lane):
+            self.total[lane, w, n, m, r] = 0.0
+
+    def load(self, which: int, count: Expr, element) -> None:
+        """Leave `count` rows in shared memory. element(row, column): of the row of a chunk."""
+        p, name = self.p, SHARED[which].lower()
+        axes = (self.turns[which], self.warp, self.lane, self.part[which])
+        held = p.local(f"Held_{name}", (self.lane, self.warp, *axes[::3]), self.spec.dtype)
+        with p.iterate(f"blank_{name}", axes, "SSSS", _names("b", which)) as (turn, w, lane, e):
+            held[lane, w, turn, e] = 0.0
+        with p.iterate(f"fetch_{name}", axes, "SSSS", _names("f", which)) as (turn, w, lane, e):
+            row, column = self._place(which, turn, w, lane)
+            there = row < count
+            p.where(there if self._whole(which) else both(there, self.first[which] + column < self.widths[which]))
+            held[lane, w, turn, e] = element(row, self.first[which] + column + e)
+        with p.iterate(f"keep_{name}", axes, "SSSS", _names("k", which)) as (turn, w, lane, e):
+            row, column = self._place(which, turn, w, lane)
+            self._inside(which, row)
+            self.chunks[which][row * self.stride(which) + column + e] = held[lane, w, turn, e]
+
+    def blank(self, which: int, count: Expr) -> None:
+        """Zeros in the place of the rows from `count` on."""
+        p, axes = self.p, (self.turns[which], self.warp, self.lane, self.part[which])
+        with p.iterate(f"blank_{SHARED[which].lower()}", axes, "SSSS", _names("b", which)) as (turn, w, lane, e):
+            row, column = self._place(which, turn, w, lane)
+            self._inside(which, row, row >= count)
+            self.chunks[which][row * self.stride(which) + column + e] = 0.0
+
+    def stride(self, which: int) -> int:
+        """Elements from row to row in shared memory."""
+        return self.spec.block[which] + PAD
+
+    def multiply(self) -> None:
+        """Add the products of what lies in shared memory."""
+        p, spec, q, (left, right) = self.p, self.spec, self.q, self.chunks
+        across = spec.warps[1]
+        with p.iterate("warps", (self.warp,), "S", ("wm",)) as (w,):
+            row, column = w // across * (ROWS * spec.tiles[0]), w % across * (COLUMNS * spec.tiles[1])
+            with p.iterate("steps", (self.step,), "R", ("s",)) as (s,):
+                AF = p.local("AF", (self.lane, self.rows, self.four, self.side), spec.dtype)
+                axes = (self.rows, self.four, self.side, self.lane)
+                with p.iterate("load_a", axes, "SSSS", ("ma", "ra", "ea", "la")) as (m, r, e, lane):
+                    position = s * (8 * q) + (r // 2) * (4 * q) + lane % 4 * q + e
+                    AF[lane, m, r, e] = left[position * self.stride(0) + row + m * ROWS + lane // 4 + r % 2 * 8]
+                with p.iterate("across", (self.columns,), "S", ("n_turn",)) as (n_turn,):
+                    BF = p.local("BF", (self.lane, self.half, self.side), spec.dtype)
+                    with p.iterate("load_b", (self.half, self.side, self.lane), "SSS", ("rb", "eb", "lb")) as (r, e, lane):
+                        position = s * (8 * q) + r * (4 * q) + lane % 4 * q + e
+                        BF[lane, r, e] = right[position * self.stride(1) + column + n_turn * COLUMNS + lane // 4]
+                    with p.iterate("down", (self.rows,), "S", ("m_turn",)) as (m_turn,):
+                        with p.iterate("mma", self.extents, "SSR", ("m", "n", "k")) as (m, n, k):
+                            a = AF[(m % 8) * 4 + k % (4 * q) // q, m_turn, m // 8 + 2 * (k // (4 * q)), k % q]
+                            b = BF[n * 4 + k % (4 * q) // q, k // (4 * q), k % q]
+                            at = ((m % 8) * 4 + n // 2, w, n_turn, m_turn, (m // 8) * 2 + n % 2)
+                            self.total[at] = self.total[at] + cast("float32", a) * cast("float32", b)
+
+    def store(self, put) -> None:
+        """put(row, column, value): where an element of W goes."""
+        p, spec = self.p, self.spec
+        axes = (self.warp, self.rows, self.columns, self.half, self.lane, self.out)
+        with p.iterate("store", axes, "SSSSSS", ("wo", "mo", "no", "ho", "lo", "eo")) as (w, m, n, h, lane, e):
+            row = self.first[0] + (w // spec.warps[1] * spec.tiles[0] + m) * ROWS + lane // 4 + h * 8
+            column = self.first[1] + (w % spec.warps[1] * spec.tiles[1] + n) * COLUMNS + lane % 4 * 2
+            last = column if spec.out_features % 2 == 0 else column + e
+            checks = [c for whole, c in ((self._whole(0), row < spec.in_features), (self._whole(1), last < spec.out_features))
+                      if not whole]
+            if checks:
+                p.where(checks[0] if len(checks) == 1 else both(*checks))
+            put(row, column + e, self.total[lane, w, n, m, h * 2 + e])
+
+    def _place(self, which: int, turn, w, lane) -> tuple[Expr, Expr]:
+        """(row of the chunk, column of the block) of the first element that a lane has in a turn."""
+        part = self.spec.parts[which]
+        element = ((turn * self.count + w) * LANES + lane) * part
+        return element // self.spec.block[which], element % self.spec.block[which]
+
+    def _inside(self, which: int, row: Expr, condition: Expr | None = None) -> None:
+        """Only for rows of the chunk, where the last turn has more."""
+        exact = self.turns[which].length * self.count * LANES * self.spec.parts[which] == self.spec.chunk * self.spec.block[which]
+        checks = [c for c in (condition, None if exact else row < self.spec.chunk) if c is not None]
+        if checks:
+            self.p.where(checks[0] if len(checks) == 1 else both(*checks))
+
+    def _whole(self, which: int) -> bool:
+        return self.widths[which] % self.spec.block[which] == 0
+
+
+def grouped_sum_tiles(spec: OuterSpec) -> Program:
+    """W[slot] = the sum of A[n]^T G[n] over the positions n of each task, in float32.
+
+    Parameters: (num_tasks, num_chunks, slots, rows_a, rows_g, [positions], task_ptr, Slot, Start, Stop, [RowsA], [RowsG], A, G,
+    W). Chunks task_ptr[t], ... of task t have positions Start .. Stop - 1, `spec.chunk` at most, each; positions are as of
+    `grouped.grouped_sum`. W is (slots, F_in, F_out), of which a task fills Slot[t].
+    """
+    _check("grouped_sum_tiles", spec)
+    p = ProgramBuilder("grouped_sum_tiles")
+    tasks, chunks, slots, rows_a, rows_g = p.sizes("num_tasks", "num_chunks", "slots", "rows_a", "rows_g")
+    positions = p.size("positions") if any(spec.gathered) else None
+    outer = _Outer(p, spec)
+    T, B = p.dense_fixed("T", tasks), p.dense_fixed("B_grid", spec.grid[0] * spec.grid[1])
+    C = p.dense_variable("C", T, (chunks, chunks), "task_ptr", spec.index_dtype)
+    Slot = p.buffer("Slot", (T,), spec.index_dtype)
+    Start, Stop = (p.buffer(name, (T, C), spec.index_dtype) for name in ("Start", "Stop"))
+    rows = row_indices(p, spec, positions, ("RowsA", "RowsG"))
+    FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
+    A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype)
+    G = p.buffer("G", (p.dense_fixed("NG", rows_g), FO), spec.dtype)
+    W = p.buffer("W", (p.dense_fixed("NW", slots), FI, FO), "float32")
+    with p.iterate("tasks", (T, B), "SS", ("t", "b")) as (t, b):
+        outer.start(b)
+        with p.iterate("chunks", (C,), "R", ("c",)) as (c,):
+            count = Stop[t, c] - Start[t, c]
+            outer.load(0, count, lambda row, column: A[row_at(rows[0], Start[t, c] + row), column])
+            outer.load(1, count, lambda row, column: G[row_at(rows[1], Start[t, c] + row), column])
+            outer.multiply()
+
+        def put(row, column, value) -> None:
+            W[Slot[t], row, column] = value
+
+        outer.store(put)
+    return p.finish()
+
+
+def rgms_sum_tiles(spec: OuterSpec) -> Program:
+    """W[slot] = the sum over the pairs p of each task of (sum over the edges e of p of A[e] * X[j(e)])^T G[Row[p]].
+
+    Parameters: (num_tasks, num_chunks, slots, pairs, cols, nnz, rows, task_ptr, pair_ptr, indptr, indices, Slot, Start, Stop,
+    Row, [A], X, G, W), where chunks have the pairs from pair_ptr on, which is Start again. The warps of a block take the
+    pairs of a chunk in turns, the lanes of a warp the features of a row; sums are in float32, and rounded where they lie in
+    shared memory.
+    """
+    _check("rgms_sum_tiles", spec)
+    p = ProgramBuilder("rgms_sum_tiles")
+    tasks, chunks, slots, pairs, cols, nnz, rows = p.sizes("num_tasks", "num_chunks", "slots", "pairs", "cols", "nnz", "rows")
+    outer = _Outer(p, spec)
+    T, B = p.dense_fixed("T", tasks), p.dense_fixed("B_grid", spec.grid[0] * spec.grid[1])
+    C = p.dense_variable("C", T, (chunks, chunks), "task_ptr", spec.index_dtype)
+    I = p.dense_variable("I", C, (pairs, pairs), "pair_ptr", spec.index_dtype)
+    J = p.sparse_variable("J", I, (cols, nnz), ("indptr", "indices"), spec.index_dtype, sorted=False, unique=False)
+    Slot = p.buffer("Slot", (T,), spec.index_dtype)
+    Start, Stop = (p.buffer(name, (T, C), spec.index_dtype) for name in ("Start", "Stop"))
+    Row = p.buffer("Row", (p.dense_fixed("Z", pairs),), spec.index_dtype)
+    FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
+    A = p.buffer("A", (T, C, I, J), "float32") if spec.weighted else None
+    X = p.buffer("X", (p.dense_fixed("NX", cols), FI), spec.dtype)
+    G = p.buffer("G", (p.dense_fixed("NG", rows), FO), spec.dtype)
+    W = p.buffer("W", (p.dense_fixed("NW", slots), FI, FO), "float32")
+    width, part = spec.block[0], spec.parts[0]
+    turn = p.dense_fixed("F_turn", -(-width // (LANES * part)))
+    with p.iterate("tasks", (T, B), "SS", ("t", "b")) as (t, b):
+        outer.start(b)
+        axes = (turn, outer.lane, outer.part[0])
+
+        def visit(name: str):
+            return p.iterate(name, axes, "SSS", tuple(f"{name}_{n}" for n in "tle"))
+
+        with p.iterate("chunks", (C,), "R", ("c",)) as (c,):
+            count = Stop[t, c] - Start[t, c]
+            outer.load(1, count, lambda row, column: G[Row[Start[t, c] + row], column])
+            outer.blank(0, count)
+            with p.iterate("gather", (outer.warp,), "S", ("w",)) as (w,), p.iterate("each", (I,), "S", ("i",)) as (i,):
+                if outer.count > 1:
+                    p.where(equal(i % outer.count, w))
+                Edge = p.local("Edge", (outer.lane, turn, outer.part[0]), "float32")
+                with visit("zero") as (s, lane, e):
+                    Edge[lane, s, e] = 0.0
+                with p.iterate("edges", (J,), "R", ("j",)) as (j,):
+                    with visit("add") as (s, lane, e):
+                        first = (s * LANES + lane) * part
+                        checks = [] if turn.length * LANES * part == width else [first < width]
+                        if spec.in_features % width:
+                            checks.append(outer.first[0] + first < spec.in_features)
+                        if checks:
+                            p.where(checks[0] if len(checks) == 1 else both(*checks))
+                        value = cast("float32", X[j, outer.first[0] + first + e])
+                        Edge[lane, s, e] = Edge[lane, s, e] + (value if A is None else A[t, c, i, j] * value)
+                with visit("put") as (s, lane, e):
+                    first = (s * LANES + lane) * part
+                    if turn.length * LANES * part != width:
+                        p.where(first < width)
+                    outer.chunks[0][i * outer.stride(0) + first + e] = cast(spec.dtype, Edge[lane, s, e])
+            outer.multiply()
+
+        def put(row, column, value) -> None:
+            W[Slot[t], row, column] = value
+
+        outer.store(put)
+    return p.finish()
+
+
+def _names(stage: str, which: int) -> tuple[str, ...]:
+    return tuple(f"{name}_{stage}{'ab'[which]}" for name in ("turn", "warp", "lane", "part"))
+
+
+def _check(program: str, spec: OuterSpec) -> None:
+    if spec.dtype not in SIDE_BY_SIDE:
+        raise StageIError(f"{program}: Tensor Cores do not multiply {spec.dtype} here")
+    for width, part in zip((spec.in_features, spec.out_features), spec.parts):
+        if width < 1 or width % part or COLUMNS % part:
+            raise StageIError(f"{program}: parts of {part} do not divide rows of {width} features and tiles of {COLUMNS}")
+
+
+__all__ = ["SHARED", "OuterSpec", "chunk_of", "grouped_sum_tiles", "rgms_sum_tiles"]

@@ -1,0 +1,64 @@
+"""Sums of outer products on Tensor Cores: forward only, operands already validated.
+
+Tasks of bounded length, whose partial results a second pass adds up in their order: the same bits at every run.
+"""
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..compiler.programs.outer_tiles import chunk_of
+from ..formats.outer_tasks import OuterTasks
+from ..planner.cuda_grouped import sum_length, sums_in_tiles
+from .form import form
+from .graph import Graph
+from .kernels import type_name
+from .message_kernels import run_aggregate
+from .segments import Segments
+
+_COPY = form("x0", ("column",), "sum")
+
+
+def on_tensor_cores(dtype: torch.dtype) -> bool:
+    """Whether numbers of a type may be cut to what Tensor Cores take of them."""
+    return dtype is not torch.float32 or torch.get_float32_matmul_precision() != "highest"
+
+
+def takes_sum(in_features: int, out_features: int, dtype: torch.dtype, arch: str) -> bool:
+    """Whether the sum of such outer products goes to Tensor Cores."""
+    return on_tensor_cores(dtype) and sums_in_tiles(in_features, out_features, type_name(dtype), arch)
+
+
+class OuterSums:
+    """The tasks of a sum over segments, and where their results go."""
+
+    def __init__(self, segments: Segments, in_features: int, out_features: int, dtype: torch.dtype, left: int = 1):
+        self.segments, self.shape = segments, (segments.num_segments, in_features, out_features)
+        name = type_name(dtype)
+        self.key = chunk_of(name), sum_length(segments.num_rows, in_features, out_features, name, left)
+        self.tasks: OuterTasks = segments.outer_tasks(*self.key)
+
+    @property
+    def slots(self) -> int:
+        """Matrices that the kernel writes to."""
+        return self.shape[0] if self.tasks.segment_ptr is None else self.tasks.tasks
+
+    def results(self, device: torch.device) -> Tensor:
+        """(slots, F_in, F_out) float32 for what the kernel leaves; segments of no rows are zero."""
+        make = torch.zeros if self.tasks.segment_ptr is None else torch.empty
+        return make((self.slots, *self.shape[1:]), dtype=torch.float32, device=device)
+
+    def total(self, results: Tensor) -> Tensor:
+        """(segments, F_in, F_out): the results of each segment added up."""
+        if self.tasks.segment_ptr is None:
+            return results
+        rows, tasks, segments = self.shape[1], self.tasks, self.segments
+
+        def make() -> Graph:
+            indptr, indices = tasks.rows_of_parts(rows)
+            return Graph.from_csr(indptr, indices, (self.shape[0] * rows, tasks.tasks * rows), trusted=True)
+
+        return run_aggregate(_COPY, segments.once(("rows of parts", *self.key, rows), make), [results.flatten(0, 1)]).view(self.shape)
+
+
+__all__ = ["OuterSums", "on_tensor_cores", "takes_sum"]
