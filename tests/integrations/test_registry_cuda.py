@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.compiler.target import BuildError
 from gnn_sparse_backend.integrations import reset_status
 from gnn_sparse_backend.ops import devices
 
@@ -174,3 +175,63 @@ def without_reading(call: Callable, monkeypatch):
     found = SYNCHRONISING & {event.name for event in profile.events()}
     assert not found, found
     return result
+
+
+@pytest.fixture
+def store():
+    pytest.importorskip("torch_geometric")
+    from gnn_sparse_backend.integrations.pyg.graphs import GraphStore
+
+    return GraphStore(10**7)
+
+
+def find(store, index: Tensor) -> gsb.Graph:
+    return store.find("coo", index[1], index[0], (NODES, NODES))
+
+
+def test_pygs_graphs_are_known_by_their_tensors(store, serial_gpu):
+    """Content is not looked at: a copy is another graph, and what was written to is noticed."""
+    index = edge_index()
+    graph = find(store, index)
+    assert find(store, index) is graph and find(store, index.clone()) is not graph
+    index[0, 3] = (index[0, 3] + 1) % NODES
+    changed = find(store, index)
+    assert changed is not graph and changed.same_structure(gsb.Graph.from_edge_index(index, (NODES, NODES)))
+
+
+def test_pygs_graphs_go_with_their_tensors(store, serial_gpu):
+    index = edge_index()
+    kept, = store.derived(index, ("loops",), lambda: (torch.cat([index, index.flip(0)], 1),))
+    assert store.derived(index, ("loops",), lambda: None)[0] is kept
+    assert find(store, kept) is find(store, kept)
+    store.derived(index, ("a view",), lambda: (index[:, 1:],))  # would keep the tensor alive
+    find(store, index)
+    assert len(store) == 2 and store.nbytes == 0
+    del index, kept
+    assert len(store) == 0 and not store._indices
+
+
+def test_a_tensor_whose_changes_nobody_sees_is_not_kept(store, serial_gpu):
+    with torch.inference_mode():
+        index = edge_index()
+        graph = find(store, index)
+        index[0, 3] = (index[0, 3] + 1) % NODES
+        assert not find(store, index).same_structure(graph) and len(store) == 0
+
+
+def test_devices_without_kernels_are_left_to_the_framework(monkeypatch):
+    def lacking():
+        raise BuildError("CUDA", "libcuda.so.1 is not on this machine")
+
+    monkeypatch.setattr(devices, "require_cuda", lacking)
+    devices._why_not.cache_clear()
+    devices._cuda_arch.cache_clear()
+    try:
+        assert devices.why_not(torch.device("cpu")) is None
+        assert devices.why_not(torch.device("xpu:0")) == "device xpu"
+        assert devices.why_not(torch.device("cuda:0")) == "CUDA kernels lack something here, see gsb doctor"
+        monkeypatch.setattr(devices, "_cuda_arch", lambda device: "sm_90")
+        devices._why_not.cache_clear()
+        assert devices.why_not(torch.device("cuda:0")) is None
+    finally:
+        devices._why_not.cache_clear()

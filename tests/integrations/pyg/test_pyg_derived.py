@@ -123,3 +123,17 @@ def test_the_store_keeps_no_more_than_its_capacity(monkeypatch):
             edge_index = torch.randint(0, NODES, (2, 2000), generator=torch.Generator().manual_seed(seed))
             gcn_conv.gcn_norm(edge_index, None, NODES, dtype=torch.float64)
             assert 0 < GRAPHS.nbytes <= 300_000
+
+
+@pytest.mark.parametrize("call", [
+    lambda e, w: gcn_conv.gcn_norm(e, w, NODES), lambda e, w: gat_conv.remove_self_loops(e, w),
+    lambda e, w: gat_conv.add_self_loops(e, w, fill_value=2.0, num_nodes=NODES)], ids=["norm", "remove", "add"])
+def test_the_index_beside_edge_values_is_that_of_the_first_call(call):
+    """So its graph is known without a look at its content, which depends on no value."""
+    edge_index = large()
+    one, other = (torch.rand(2000, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    expected = [call(edge_index, values) for values in (one, other)]
+    with gsb.enabled("pyg"):
+        found = [call(edge_index, values) for values in (one, other)]
+    assert found[0][0] is found[1][0]
+    assert all(same(a, b) for a, b in zip(found, expected))
