@@ -9,7 +9,7 @@ from torch import Tensor
 from .checks import as_index_vector
 from .sources import edge_index_arrays
 
-__all__ = ["Parts", "dgl_parts", "edge_index_arrays", "pyg_parts"]
+__all__ = ["Parts", "dgl_parts", "edge_index_arrays", "offsets", "pyg_parts"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Parts:
 
     def joined(self) -> tuple[Tensor, Tensor, list[int]]:
         """(sources, destinations, edges of each relation), the nodes counted across their types."""
-        first_source, first_destination = _offsets(self.source_types), _offsets(self.destination_types)
+        first_source, first_destination = offsets(self.source_types), offsets(self.destination_types)
         empty = torch.empty(0, dtype=torch.int64, device=self.edges[0][1].device if self.edges else None)
         sources = [u.long() + first_source[kind] for kind, u, _, _ in self.edges]
         destinations = [v.long() + first_destination[kind] for _, _, kind, v in self.edges]
@@ -67,7 +67,8 @@ def pyg_parts(data) -> Parts:
     return Parts(sizes, dict(sizes), tuple(data.edge_types), edges)
 
 
-def _offsets(sizes: dict[str, int]) -> dict[str, int]:
+def offsets(sizes: dict[str, int]) -> dict[str, int]:
+    """By type the number of its first node, where nodes of all types stand one type after the other."""
     first, found = 0, {}
     for kind, count in sizes.items():
         found[kind] = first

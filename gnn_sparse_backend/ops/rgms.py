@@ -14,6 +14,7 @@ from .operands import autocasts, check_dense, is_plain, refuse_forward_mode
 from .rel_graph import RelGraph
 from .rgms_kernels import wide_type
 from .rgms_library import structure
+from .rgms_widths import matrices_by_relation, sum_by_shape
 
 _REDUCE = ("sum", "mean")
 
@@ -28,10 +29,11 @@ def rgms(rel_graph: RelGraph, x, weight, edge_weight=None, reduce: str = "sum"):
     Args:
         rel_graph: structure of shape (n_dst, n_src) with R relations.
         x: (n_src, F_in) in float32, float64, bfloat16 or float16; or, for a graph with node types, a dict from every source
-            type to its (nodes, F_in).
+            type to its (nodes, F_in), where F_in may differ from type to type if ``weight`` is a dict.
         weight: (R, F_in, F_out); (R, B, F_in / B, F_out / B), blocks of block-diagonal matrices; or a pair (comp, bases) of
             (R, B) and (B, F_in, F_out), whose relation r has the matrix ``sum over b of comp[r, b] * bases[b]``, which is
-            not made where x is cheaper to sum for each basis. Same type as ``x``.
+            not made where x is cheaper to sum for each basis; or, for a graph whose relations have names, a dict from every
+            relation to its matrix, (F_in of its source type, F_out), or the blocks of its diagonal. Same type as ``x``.
         edge_weight: None for ones, or (E,) or (E, 1) numbers in the user's edge order, of the type of ``x``; or a dict from
             names of relations (``rel_graph.relations``) to those of their edges, all of them.
         reduce: ``"sum"``; or ``"mean"``, which divides what each relation sends to a destination by the number of its
@@ -53,11 +55,22 @@ def rgms(rel_graph: RelGraph, x, weight, edge_weight=None, reduce: str = "sum"):
                         "RelGraph.from_triples, from_graph, from_edge_index, from_dgl or from_pyg")
     check_choice("rgms", "reduce", reduce, _REDUCE)
     by_type = isinstance(x, Mapping)
-    if by_type:
-        x = _joined("x", x, rel_graph.source_types, "source type")
     if isinstance(edge_weight, Mapping):
         names = None if rel_graph.edge_counts is None else dict(zip(rel_graph.relations, rel_graph.edge_counts))
         edge_weight = _joined("edge_weight", edge_weight, names, "relation")
+    if isinstance(weight, Mapping):
+        matrices = matrices_by_relation(weight, rel_graph)
+        if by_type and _of_several_widths(x, matrices, rel_graph):
+            if edge_weight is not None:
+                check_dense("rgms", "edge_weight", edge_weight)
+                _check_edges(edge_weight, rel_graph)
+            return sum_by_shape(lambda *given: rgms(*given, reduce), rel_graph, x, matrices, edge_weight)
+        if len({w.shape for w in matrices}) > 1:
+            raise ValueError("rgms: matrices of several shapes need x as a dict by source type, got "
+                             f"{type(x).__name__}")
+        weight = torch.stack(matrices)
+    if by_type:
+        x = _joined("x", x, rel_graph.source_types, "source type")
     basis = isinstance(weight, (tuple, list))
     operands = {"x": x, **({"comp": weight[0], "bases": weight[1]} if basis and len(weight) == 2 else {"weight": weight})}
     if edge_weight is not None:
@@ -73,7 +86,13 @@ def rgms(rel_graph: RelGraph, x, weight, edge_weight=None, reduce: str = "sum"):
         out = _product(rel_graph, x, _blocks(weights[0], x, rel_graph), a, mean)
     if not by_type:
         return out
-    return dict(zip(rel_graph.destination_types, out.split(list(rel_graph.destination_types.values()))))
+    counts = rel_graph.destination_types
+    return dict(zip(counts, (out,) if len(counts) == 1 else out.split(list(counts.values()))))
+
+
+def _of_several_widths(x: Mapping, matrices: list[Tensor], rel: RelGraph) -> bool:
+    _check_entries("x", x, rel.source_types, "source type")
+    return len({w.shape for w in matrices}) > 1 or len({y.shape[1:] for y in x.values()}) > 1
 
 
 def _product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: bool) -> Tensor:
@@ -122,7 +141,12 @@ def _check_rows(x: Tensor, a: Tensor | None, rel: RelGraph) -> None:
     if x.dim() != 2 or x.shape[0] != rel.shape[1]:
         raise ValueError(f"rgms: x must have shape (n_src, F_in) with n_src = {rel.shape[1]}, one row per source of the "
                          f"graph, got {tuple(x.shape)}")
-    if a is not None and tuple(a.shape) not in ((rel.num_edges,), (rel.num_edges, 1)):
+    if a is not None:
+        _check_edges(a, rel)
+
+
+def _check_edges(a: Tensor, rel: RelGraph) -> None:
+    if tuple(a.shape) not in ((rel.num_edges,), (rel.num_edges, 1)):
         raise ValueError(f"rgms: edge_weight must have shape ({rel.num_edges},) or ({rel.num_edges}, 1), one per edge of the "
                          f"graph, got {tuple(a.shape)}")
 
@@ -146,8 +170,8 @@ def _one_type(operands: dict, rel: RelGraph) -> list[Tensor]:
     return found
 
 
-def _joined(name: str, given: Mapping, counts: dict | None, what: str) -> Tensor:
-    """One tensor of those by node type or relation, each with as many rows as ``counts`` says."""
+def _check_entries(name: str, given: Mapping, counts: dict | None, what: str) -> None:
+    """Raise ValueError unless there is a tensor for each node type or relation, with as many rows as ``counts`` says."""
     if counts is None:
         raise ValueError(f"rgms: {name} is a dict, but the nodes and edges of this graph have no types: give a tensor")
     missing, more = [k for k in counts if k not in given], [k for k in given if k not in counts]
@@ -158,8 +182,14 @@ def _joined(name: str, given: Mapping, counts: dict | None, what: str) -> Tensor
         if not isinstance(given[key], Tensor) or given[key].dim() == 0 or given[key].shape[0] != count:
             shape = tuple(given[key].shape) if isinstance(given[key], Tensor) else type(given[key]).__name__
             raise ValueError(f"rgms: {name}[{key!r}] must be a tensor with {count} rows, got {shape}")
+
+
+def _joined(name: str, given: Mapping, counts: dict | None, what: str) -> Tensor:
+    """One tensor of those by node type or relation."""
+    _check_entries(name, given, counts, what)
     parts = [given[key] for key in counts]
     if len({part.shape[1:] for part in parts}) > 1:
         raise ValueError(f"rgms: {name} must have as many features for every {what}, got "
-                         + ", ".join(f"{tuple(part.shape)} for {key!r}" for key, part in zip(counts, parts)))
+                         + ", ".join(f"{tuple(part.shape)} for {key!r}" for key, part in zip(counts, parts))
+                         + ("; with other widths, give weight as a dict from relations" if name == "x" else ""))
     return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else torch.empty(0, 0)

@@ -90,11 +90,71 @@ def test_refuses(case):
         gsb.rgms(rel, x, w, a)
 
 
-def test_features_of_several_widths_are_refused():
+def test_features_of_several_widths_want_a_matrix_for_each_relation():
     rel, (x, w, _) = from_pyg(), operands()
     x["shop"] = values(1, 3, 5)
-    with pytest.raises(ValueError, match=r"as many features for every source type, got .*\(3, 5\) for 'shop'"):
+    with pytest.raises(ValueError, match=r"as many features for every source type, got .*\(3, 5\) for 'shop', .* give weight as a dict"):
         gsb.rgms(rel, x, w)
+
+
+WIDTHS = {"item": 6, "shop": 3, "user": 6}
+
+
+def operands_of_widths(widths=WIDTHS):
+    x, _, a = operands()
+    x = {kind: values(seed, count, widths[kind]).requires_grad_() for seed, (kind, count) in enumerate(COUNTS.items())}
+    return x, {name: values(20 + n, widths[name[0]], 4).requires_grad_() for n, name in enumerate(EDGES)}, a
+
+
+@pytest.mark.parametrize("reduce, weighted", [("sum", True), ("mean", False)])
+@pytest.mark.parametrize("widths", [WIDTHS, dict.fromkeys(COUNTS, 6)], ids=["several", "one"])
+def test_widths_by_node_type(widths, reduce, weighted):
+    rel, (x, w, a) = from_pyg(), operands_of_widths(widths)
+    found = gsb.rgms(rel, x, w, a if weighted else None, reduce)
+    right = {kind: torch.zeros(count, 4, dtype=torch.float64) for kind, count in COUNTS.items()}
+    for name in EDGES:  # the matrices of the others are zeros
+        alone = torch.stack([w[name] if other == name else torch.zeros_like(w[name]) for other in rel.relations])
+        for kind, y in oracle(rel, {k: y if k == name[0] else values(0, COUNTS[k], widths[name[0]]) for k, y in x.items()}, alone,
+                              a if weighted else None, reduce == "mean").items():
+            right[kind] = right[kind] + y
+    assert found.keys() == right.keys()
+    leaves = [*x.values(), *w.values(), *(a.values() if weighted else ())]
+    for kind in right:
+        torch.testing.assert_close(found[kind], right[kind])
+    gradients = [torch.autograd.grad(sum(y.sin().sum() for y in each.values()), leaves, allow_unused=True)
+                 for each in (found, right)]
+    for one, other in zip(*gradients):
+        torch.testing.assert_close(torch.zeros(()) if one is None else one, torch.zeros(()) if other is None else other)
+
+
+LIKES, SELLS = ("user", "likes", "item"), ("shop", "sells", "item")
+BAD_WIDTHS = {
+    "missing": (lambda x, w: w.pop(LIKES), ValueError, "weight must have an entry for every relation.*'likes'.* is missing"),
+    "unknown": (lambda x, w: w.update(moon=values(1, 2, 3)), ValueError, "'moon' is none"),
+    "no tensor": (lambda x, w: w.update({LIKES: 3}), TypeError, "must be a tensor, got int"),
+    "vector": (lambda x, w: w.update({LIKES: values(1, 6)}), ValueError, r"must have shape \(F_in, F_out\) .* got \(6,\)"),
+    "F_in": (lambda x, w: w.update({LIKES: values(1, 5, 4)}), ValueError, r"shape \(5, 4\) takes 5 features, but x\['user'\] has 6"),
+    "F_out": (lambda x, w: w.update({SELLS: values(1, 3, 2)}), ValueError, "one F_out, got 2, 4"),
+    "types": (lambda x, w: w.update({LIKES: values(1, 6, 4).float()}), TypeError, "of one type, got torch.float32, torch.float64"),
+    "rows": (lambda x, w: x.update(shop=values(1, 2, 3)), ValueError, r"x\['shop'\] must be a tensor with 3 rows"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_WIDTHS)
+def test_refuses_matrices_by_relation(case):
+    change, error, words = BAD_WIDTHS[case]
+    rel, (x, w, _) = from_pyg(), operands_of_widths()
+    change(x, w)
+    with pytest.raises(error, match=words):
+        gsb.rgms(rel, x, w)
+
+
+def test_refuses_matrices_by_names_that_there_are_none_of():
+    rel, (x, w, _) = gsb.RelGraph.from_triples(*[torch.tensor([0])] * 3, (1, 1)), operands_of_widths()
+    with pytest.raises(ValueError, match="the relations of this graph have no names"):
+        gsb.rgms(rel, x["shop"], w)
+    with pytest.raises(ValueError, match="need x as a dict by source type, got Tensor"):
+        gsb.rgms(from_pyg(), values(1, 12, 6), w)
 
 
 def arrays(relations, edges=400, nodes=30, hub=0):

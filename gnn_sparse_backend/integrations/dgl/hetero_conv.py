@@ -129,37 +129,37 @@ def _why_not_operands(relations: list[_Relation], g, sources, destinations) -> s
     reason = refuse(x, first)
     if reason is not None:
         return reason
-    shape = (*x.shape[1:], *first.shape[1:])
     for relation in relations:
         source, _, destination = relation.name
         y, edges = sources[source], g.num_edges(relation.name)
         for operand in (y, destinations[destination], relation.weight, relation.edge_weight, relation.layer.bias):
             if operand is not None and (reason := refuse(x, operand)) is not None:
                 return reason
-        if x.dim() != 2 or y.shape != (g.num_src_nodes(source), x.shape[1]) or relation.weight.shape != shape:
-            return "the layers have several widths"
+        if y.dim() != 2 or len(y) != g.num_src_nodes(source) or relation.weight.dim() != 2 or len(relation.weight) != y.shape[1]:
+            return "the features do not fit the layers"
+        if relation.weight.shape[1:] != first.shape[1:]:
+            return "the layers' results have several widths"
         if relation.edge_weight is not None and tuple(relation.edge_weight.shape) not in ((edges,), (edges, 1)):
             return "edge weights are not one number per edge"
     return None
 
 
 def _sums(conv, relations: list[_Relation], rel: RelGraph, sources) -> dict[str, Tensor]:
-    joined = [sources[kind] for kind in rel.source_types]
-    x = joined[0] if len(joined) == 1 else torch.cat(joined)
+    x = {kind: sources[kind] for kind in rel.source_types}
+    like = next(iter(x.values()))
     norms = tuple(relation.layer._norm for relation in relations)
     mean = set(norms) == {"right"}
-    numbers = [None if mean else _scale_of(rel, norms, x.dtype), _given(relations, rel, x)]
+    numbers = [None if mean else _scale_of(rel, norms, like.dtype), _given(relations, rel, like)]
     numbers = [number for number in numbers if number is not None]
-    weight = torch.stack([relation.weight for relation in relations])
-    out = rgms(rel, x, weight, functools.reduce(torch.mul, numbers) if numbers else None, "mean" if mean else "sum")
-    found, first, divides = {}, 0, _reduce_of(conv) == "mean"
-    for kind, count in rel.destination_types.items():
+    weight = {relation.name: relation.weight for relation in relations}
+    sums = rgms(rel, x, weight, functools.reduce(torch.mul, numbers) if numbers else None, "mean" if mean else "sum")
+    found, divides = {}, _reduce_of(conv) == "mean"
+    for kind, part in sums.items():
         layers = [relation.layer for relation in relations if relation.name[2] == kind]
-        part = _ended(out[first:first + count], layers, x.dtype)
+        part = _ended(part, layers, like.dtype)
         part = part / len(layers) if divides and len(layers) > 1 else part
         # in eager mode the user may write to a result, which must not be another's memory
-        found[kind] = part.clone() if part._base is out and part.shape != out.shape else part
-        first += count
+        found[kind] = part.clone() if part._base is not None else part
     return found
 
 

@@ -193,12 +193,18 @@ def test_falls_back(case):
     assert counted(convs(make))["rgms"] == (0, {reason: 1})
 
 
-def test_several_widths_fall_back():
-    inputs = [normal(count, 3 + seed, seed=seed) for seed, count in enumerate(COUNTS.values())]
-    widths = dict(zip(COUNTS, (3, 4, 5)))
+@pytest.mark.parametrize("norm, bias", [("right", True), ("both", False)])
+def test_features_of_several_widths(norm, bias):
+    widths = dict(zip(COUNTS, (3, 5, 3)))
+    inputs = [normal(count, widths[kind], seed=seed) for seed, (kind, count) in enumerate(COUNTS.items())]
     sources = {name: source for source, name, _ in RELATIONS}
-    conv = convs(lambda name: dglnn.GraphConv(widths[sources[name]], 5))
-    assert agree(Flat(conv, hetero()), *inputs)["rgms"] == (0, {"the layers have several widths": 1})
+    conv = convs(lambda name: dglnn.GraphConv(widths[sources[name]], 5, norm, bias=bias))
+    assert agree(Flat(conv, hetero()), *inputs) == OURS
+
+
+def test_results_of_several_widths_fall_back():
+    conv = convs(lambda name: dglnn.GraphConv(6, 4 if name in ("likes", "sells", "like") else 5))
+    assert counted(conv)["rgms"] == (0, {"the layers' results have several widths": 1})
 
 
 def test_hooks_for_all_modules_are_called():
