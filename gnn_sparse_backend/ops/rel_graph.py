@@ -184,19 +184,8 @@ class RelGraph(Immutable):
 
     def of_relations(self, numbers: tuple[int, ...]) -> RelGraph:
         """The edges of some relations of a graph with node types, relation by relation, between the types at their ends, which
-        keep their order. Made once."""
-
-        def make() -> RelGraph:
-            names = tuple(self.relations[number] for number in numbers)
-            sources, destinations = ({kind: count for kind, count in types.items() if kind in {name[end] for name in names}}
-                                     for types, end in ((self.source_types, 0), (self.destination_types, 2)))
-            by_relation = [ends.split(list(self.edge_counts)) for ends in (self.source, self.destination)]
-            first = [rel_sources.offsets(types) for types in (self.source_types, self.destination_types)]
-            edges = [(name[0], by_relation[0][number] - first[0][name[0]], name[2], by_relation[1][number] - first[1][name[2]])
-                     for number, name in zip(numbers, names)]
-            return RelGraph._of_parts(rel_sources.Parts(sources, destinations, names, edges), None, len(names))
-
-        return once(self._derived, ("relations", numbers), make)
+        keep their order. Made once, and not while a program is traced: that is a graph break."""
+        return once(self._derived, ("relations", numbers), lambda: _relations_of(self, numbers))
 
     def mean_scale(self, dtype: torch.dtype) -> Tensor:
         """(E,) for each edge 1 / the number of edges of its relation into its destination."""
@@ -300,6 +289,18 @@ def _key(source: Tensor, destination: Tensor, relation: Tensor, shape, num_relat
 def find_live(source, destination, relation, num_sources: int, num_destinations: int, num_relations: int) -> RelGraph | None:
     """The live graph that owns these arrays."""
     return _live.get(_key(source, destination, relation, (num_destinations, num_sources), num_relations))
+
+
+@torch.compiler.disable
+def _relations_of(rel: RelGraph, numbers: tuple[int, ...]) -> RelGraph:
+    names = tuple(rel.relations[number] for number in numbers)
+    sources, destinations = ({kind: count for kind, count in types.items() if kind in {name[end] for name in names}}
+                             for types, end in ((rel.source_types, 0), (rel.destination_types, 2)))
+    by_relation = [ends.split(list(rel.edge_counts)) for ends in (rel.source, rel.destination)]
+    first = [rel_sources.offsets(types) for types in (rel.source_types, rel.destination_types)]
+    edges = [(name[0], by_relation[0][number] - first[0][name[0]], name[2], by_relation[1][number] - first[1][name[2]])
+             for number, name in zip(numbers, names)]
+    return RelGraph._of_parts(rel_sources.Parts(sources, destinations, names, edges), None, len(names))
 
 
 def _relation_count(relation: Tensor, num_relations) -> int:

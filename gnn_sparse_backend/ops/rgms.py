@@ -44,7 +44,8 @@ def rgms(rel_graph: RelGraph, x, weight, edge_weight=None, reduce: str = "sum"):
         (n_dst, F_out), contiguous, in the type of ``x``; if ``x`` is a dict, a dict from every destination type. Sums are
         accumulated in at least float32. The bits are the same at every run and for any number of threads. Gradients of any
         order flow to x, weight and edge_weight. Under autocast the operands are cast to its type, as those of products of
-        matrices are. Works under ``torch.compile`` without a graph break.
+        matrices are. Works under ``torch.compile`` without a graph break; on node types of several widths once a graph has
+        seen a call.
 
     Raises:
         TypeError: an operand is not a dense floating tensor, or types differ.

@@ -127,6 +127,15 @@ def test_widths_by_node_type(widths, reduce, weighted):
         torch.testing.assert_close(torch.zeros(()) if one is None else one, torch.zeros(()) if other is None else other)
 
 
+def test_widths_by_node_type_compiled():
+    torch._dynamo.reset()
+    rel, (x, w, _) = from_pyg(), operands_of_widths()
+    layer = lambda x, w: sum(y.sin().sum() for y in gsb.rgms(rel, x, w).values())
+    for whole in (False, True):  # the first call derives the graphs of each width
+        found = torch.compile(layer, fullgraph=whole, backend="aot_eager")(x, w)
+        torch.testing.assert_close(found, layer(x, w))
+
+
 LIKES, SELLS = ("user", "likes", "item"), ("shop", "sells", "item")
 BAD_WIDTHS = {
     "missing": (lambda x, w: w.pop(LIKES), ValueError, "weight must have an entry for every relation.*'likes'.* is missing"),
