@@ -8,17 +8,20 @@ before anything is timed; the four take turns in one process. Peak memory is mea
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from benchmarks import (attention_report, cells, cli, contenders, graphs, machine, memory, reasons, report, roofline,
-                        summary)
+import torch
+
+from benchmarks import (attention_report, cells, cli, contenders, gpu, gpu_steps, graphs, machine, memory, reasons, report,
+                        roofline, summary)
 from benchmarks.budget import Budget, weight
 from benchmarks.graphs import ONE_EDGE, BenchmarkGraph
 from benchmarks.layer_work import attention_work
 from benchmarks.layers import LayerStep, disagreement
 from benchmarks.reasons import Evidence
-from benchmarks.turns import in_turns
+from benchmarks.turns import Switched, in_turns
 
 LAYERS = ("gat", "gatv2", "transformer")
 GRAPHS = ("wordnet", "debian", "power-law")
@@ -210,8 +213,30 @@ def summarise(measured: Sequence[dict], frameworks: Sequence[str]) -> dict:
     }
 
 
+def cells_on_gpu(options: argparse.Namespace, names: Sequence[str], console) -> Iterator[gpu_steps.Cell]:
+    """The cells of ``--device cuda``; the graphs are loaded where there is one."""
+    for name in options.graphs:
+        found = graphs.load_available([name], options.seed, console)[0] if torch.cuda.is_available() else [None]
+        for graph, kind, number in itertools.product(found, options.layers, options.heads):
+            shape = {"features": options.features, "heads": number, "width": options.width // number, "seed": options.seed}
+            yield cell_on_gpu(name, graph, kind, shape, names)
+
+
+def cell_on_gpu(name: str, graph: BenchmarkGraph | None, kind: str, shape: Mapping[str, int], names: Sequence[str]) -> gpu_steps.Cell:
+    results: tuple[str, ...] = ()
+
+    def make(contender: str, device: torch.device) -> Switched:
+        nonlocal results
+        step = LayerStep(contenders.framework_of(contender), kind, graph, **shape, device=device)
+        results = step.results
+        return Switched(step.step, contenders.context_of(contender))
+
+    return gpu_steps.Cell({"graph": name, "layer": kind, "heads": shape["heads"]}, tuple(names), make,
+                          lambda answer, expected: disagreement(results, answer, expected))
+
+
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = cli.parser(__doc__.splitlines()[0], budget=900.0)
+    parser = cli.parser(__doc__.splitlines()[0], budget=900.0, parents=[gpu.device_parser()])
     parser.add_argument("--graphs", nargs="+", choices=tuple(graphs.RECIPES), help=f"by default {' '.join(GRAPHS)}")
     parser.add_argument("--layers", nargs="+", choices=LAYERS, default=list(LAYERS))
     parser.add_argument("--heads", nargs="+", type=cli.positive_int, help=f"by default {' '.join(map(str, HEADS))}")
@@ -235,6 +260,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(argv)
     console = cli.start(options)
     frameworks = cli.installed(options.frameworks, console)
+    if options.device == "cuda":
+        names = contenders.names(frameworks)
+        return gpu_steps.main("attention_layers", "training step of a layer, float32", cells_on_gpu(options, names, console),
+                              names, ("graph", "layer", "heads"), options.out, console)
     selected, skipped = graphs.load_available(options.graphs, options.seed, console)
     if not selected or not frameworks:
         console.print("[red]nothing to run[/]")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
@@ -16,8 +17,9 @@ import torch
 from rich.console import Console
 
 import gnn_sparse_backend as gsb
-from benchmarks import cells, cli, machine, reasons, report, roofline, summary
+from benchmarks import cells, cli, contenders, gpu, gpu_steps, machine, reasons, report, roofline, summary
 from benchmarks.layer_work import sage_work
+from benchmarks.layers import disagreement
 from benchmarks.reasons import Evidence
 from benchmarks.turns import Switched, in_turns
 from benchmarks.work import Pattern
@@ -41,10 +43,11 @@ class Training:
     """
 
     def __init__(self, framework: str, dataset: data.Dataset, *, hidden: int, layers: int, dropout: float, seed: int,
-                 backend: bool, reuse: bool = False) -> None:
+                 backend: bool, reuse: bool = False, device: torch.device | str = "cpu") -> None:
         module = importlib.import_module(f"models.sage_{framework}")
         torch.manual_seed(seed)
-        self._model = module.SAGE(dataset.features.shape[1], hidden, dataset.num_classes, layers, dropout)
+        self._model = module.SAGE(dataset.features.shape[1], hidden, dataset.num_classes, layers, dropout).to(device)
+        dataset = moved(dataset, device)
         self._graph = module.graph_of(dataset)
         self._dataset = dataset
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=0.01)
@@ -54,14 +57,18 @@ class Training:
         self._framework, self._backend, self._reuse = framework, backend, reuse
         self.losses: list[float] = []
 
-    def epoch(self) -> None:
-        torch.manual_seed(self._seed + len(self.losses))
+    def step(self) -> tuple[torch.Tensor]:
+        """One step; the loss stays where it is, so that nobody waits for it."""
         self._optimizer.zero_grad()
         logits = self._model(self._graph, self._dataset.features)
         loss = torch.nn.functional.cross_entropy(logits[self._train], self._labels)
         loss.backward()
         self._optimizer.step()
-        self.losses.append(loss.item())
+        return (loss.detach(),)
+
+    def epoch(self) -> None:
+        torch.manual_seed(self._seed + len(self.losses))
+        self.losses.append(self.step()[0].item())
 
     @contextmanager
     def switched(self) -> Iterator[None]:
@@ -72,6 +79,12 @@ class Training:
                 yield
         finally:
             gsb.reuse_memory(False)
+
+
+def moved(dataset: data.Dataset, device: torch.device | str) -> data.Dataset:
+    """The same on a device."""
+    given = {field.name: getattr(dataset, field.name) for field in dataclasses.fields(dataset)}
+    return dataclasses.replace(dataset, **{name: x.to(device) for name, x in given.items() if isinstance(x, torch.Tensor)})
 
 
 def without_edges(dataset: data.Dataset) -> data.Dataset:
@@ -162,8 +175,25 @@ def panels(results: dict) -> dict:
     return found
 
 
+def cells_on_gpu(options: argparse.Namespace, frameworks: Sequence[str], dataset: data.Dataset) -> Iterator[gpu_steps.Cell]:
+    """The cells of ``--device cuda``: whole steps; what is compared is the first loss, of the same dropout masks."""
+    for framework, layers in itertools.product(frameworks, options.layers):
+        yield cell_on_gpu(framework, layers, options, dataset)
+
+
+def cell_on_gpu(framework: str, layers: int, options: argparse.Namespace, dataset: data.Dataset) -> gpu_steps.Cell:
+    def make(contender: str, device: torch.device) -> Switched:
+        training = Training(framework, dataset, hidden=options.hidden, layers=layers, dropout=options.dropout,
+                            seed=options.seed, backend=contender != framework, device=device)
+        torch.manual_seed(options.seed)  # the same dropout masks for all
+        return Switched(training.step, contenders.context_of(contender))
+
+    return gpu_steps.Cell({"layers": layers}, tuple(contenders.names([framework])), make,
+                          lambda answer, expected: disagreement(("loss",), answer, expected))
+
+
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = cli.parser(__doc__.splitlines()[0], budget=120.0)
+    parser = cli.parser(__doc__.splitlines()[0], budget=120.0, parents=[gpu.device_parser()])
     parser.add_argument("--frameworks", nargs="+", choices=tuple(cli.FRAMEWORKS), default=list(cli.FRAMEWORKS))
     parser.add_argument("--layers", nargs="+", type=int, default=[2, 3])
     parser.add_argument("--hidden", type=int, default=128)
@@ -185,6 +215,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print("[red]nothing to run[/]")
         return 1
     dataset = data.load("generated", "", nodes=options.nodes, edges=options.edges, seed=options.seed)
+    if options.device == "cuda":
+        return gpu_steps.main("graphsage", "GraphSAGE training step", cells_on_gpu(options, installed, dataset),
+                              contenders.names(installed), ("layers",), options.out, console)
     pattern = pattern_of(dataset)
     description = machine.describe(options.threads)
     limits = roofline.measure(options.threads)

@@ -69,14 +69,14 @@ class LayerStep:
     same (attention layers alone). Otherwise the layer is as its framework makes it by default.
 
     The graph is as its framework makes it by default, too: int64 indices; PyG's edges sorted by destination.
-    x: (nodes, features) and the cotangent (nodes, heads * width) are float32, normal, from the seed.
+    x: (nodes, features) and the cotangent (nodes, heads * width) are float32, normal, from the seed. All is on ``device``.
     """
 
     def __init__(self, framework: str, kind: str, graph: BenchmarkGraph, *, features: int, heads: int, width: int,
-                 plain: bool = True, seed: int = 0) -> None:
+                 plain: bool = True, seed: int = 0, device: torch.device | str = "cpu") -> None:
         torch.manual_seed(seed)
         make = {"dgl": _dgl_layer, "pyg": _pyg_layer}[framework]
-        self._module = make(kind, features, heads, width, plain)
+        self._module = make(kind, features, heads, width, plain).to(device)
         parameters = dict(self._module.named_parameters())
         if plain:
             roles = _ROLES[framework, kind]
@@ -85,14 +85,14 @@ class LayerStep:
             _fill(parameters, roles, seed)
         generator = torch.Generator().manual_seed(seed)
         nodes = graph.shape[0]
-        self._x = torch.randn(nodes, features, generator=generator).requires_grad_()
-        self._cotangent = torch.randn(nodes, heads * width, generator=generator)
+        self._x = torch.randn(nodes, features, generator=generator).to(device).requires_grad_()
+        self._cotangent = torch.randn(nodes, heads * width, generator=generator).to(device)
         self._forward: Callable[[], Tensor] = self._bind(framework, graph)
         self._leaves = (self._x, *parameters.values())
         self.results = ("y", "dx", *(f"d {name}" for name in parameters))
 
     def _bind(self, framework: str, graph: BenchmarkGraph) -> Callable[[], Tensor]:
-        module, x, edges = self._module, self._x, torch.from_numpy(graph.edge_index)
+        module, x, edges = self._module, self._x, torch.from_numpy(graph.edge_index).to(self._x.device)
         if framework == "pyg":
             return lambda: module(x, edges)
         import dgl

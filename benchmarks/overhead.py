@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from benchmarks import cells, cli, contenders, machine, reasons, report, roofline, summary
+import torch
+
+from benchmarks import cells, cli, contenders, gpu, gpu_steps, machine, reasons, report, roofline, summary
 from benchmarks.budget import Budget
 from benchmarks.generators import power_law
 from benchmarks.graphs import ONE_EDGE, BenchmarkGraph
 from benchmarks.layer_work import attention_work, gcn_work, sage_work
 from benchmarks.layers import LayerStep, disagreement
 from benchmarks.reasons import Evidence
-from benchmarks.turns import in_turns
+from benchmarks.turns import Switched, in_turns
 from benchmarks.work import Work
 
 LAYERS = ("sage", "gcn", "gat")
@@ -43,10 +45,10 @@ def layer_work(framework: str, kind: str, graph: BenchmarkGraph, hidden: int, ba
     return attention_work(kind, framework, graph.pattern, hidden, HEADS[kind], hidden // HEADS[kind], backward=backward)
 
 
-def make_step(framework: str, kind: str, graph: BenchmarkGraph, hidden: int, seed: int) -> LayerStep:
+def make_step(framework: str, kind: str, graph: BenchmarkGraph, hidden: int, seed: int, device="cpu") -> LayerStep:
     heads = HEADS[kind]
     return LayerStep(framework, kind, graph, features=hidden, heads=heads, width=hidden // heads, plain=False,
-                     seed=seed)
+                     seed=seed, device=device)
 
 
 def measure_cell(framework: str, kind: str, graph: BenchmarkGraph, hidden: int, mode: str, limits: roofline.Roofline,
@@ -127,8 +129,28 @@ def _microseconds(timing: dict | None) -> str:
     return f"{timing['median'] * 1e6:.0f} ({timing['lower'] * 1e6:.0f} to {timing['upper'] * 1e6:.0f})"
 
 
+def cells_on_gpu(options: argparse.Namespace, graph: BenchmarkGraph, frameworks: Sequence[str]) -> Iterator[gpu_steps.Cell]:
+    """The cells of ``--device cuda``."""
+    for place in itertools.product(frameworks, options.layers, options.hidden, MODES):
+        yield cell_on_gpu(*place, graph, options.seed)
+
+
+def cell_on_gpu(framework: str, kind: str, hidden: int, mode: str, graph: BenchmarkGraph, seed: int) -> gpu_steps.Cell:
+    results: tuple[str, ...] = ()
+
+    def make(contender: str, device: torch.device) -> Switched:
+        nonlocal results
+        step = make_step(framework, kind, graph, hidden, seed, device)
+        results = step.results
+        method = getattr(step, MODES[mode][0])
+        return Switched(lambda: _results(method()), contenders.context_of(contender))
+
+    return gpu_steps.Cell({"layer": kind, "hidden": hidden, "mode": mode}, tuple(contenders.names([framework])), make,
+                          lambda answer, expected: disagreement(results, answer, expected))
+
+
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = cli.parser(__doc__.splitlines()[0], budget=120.0)
+    parser = cli.parser(__doc__.splitlines()[0], budget=120.0, parents=[gpu.device_parser()])
     parser.add_argument("--frameworks", nargs="+", choices=tuple(cli.FRAMEWORKS), default=list(cli.FRAMEWORKS))
     parser.add_argument("--layers", nargs="+", choices=LAYERS, default=list(LAYERS))
     parser.add_argument("--hidden", nargs="+", type=cli.positive_int, default=list(HIDDEN))
@@ -153,6 +175,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print("[red]nothing to run[/]")
         return 1
     graph = small_graph(options.nodes, options.edges, options.seed)
+    if options.device == "cuda":
+        return gpu_steps.main("overhead", f"a layer on {options.nodes:,} nodes and {options.edges:,} edges",
+                              cells_on_gpu(options, graph, frameworks), contenders.names(frameworks), ("layer", "hidden", "mode"),
+                              options.out, console)
     with report.progress(console, len(frameworks) * len(options.layers) * len(options.hidden) * len(MODES)) as begin:
         results = run(graph, frameworks, options.layers, options.hidden, budget=options.budget, threads=options.threads,
                       seed=options.seed, begin=begin)

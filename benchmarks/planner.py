@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks import cli, graphs, machine, merging, report
+from benchmarks import cli, gpu, gpu_plans, graphs, machine, merging, report
 from benchmarks.budget import Budget
 from gnn_sparse_backend import Graph
 from gnn_sparse_backend.ops.calibration import calibrate
@@ -212,7 +212,7 @@ def draw(results: Mapping, path: Path) -> Path:
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = cli.parser(__doc__.split("\n")[0], budget=600)
+    parser = cli.parser(__doc__.split("\n")[0], budget=600, parents=[gpu.device_parser()])
     parser.add_argument("--graphs", nargs="*", default=list(graphs.DEFAULT), choices=list(graphs.RECIPES), metavar="GRAPH")
     parser.add_argument("--widths", nargs="+", type=cli.positive_int, default=list(WIDTHS), metavar="F")
     parser.add_argument("--edges", nargs="*", type=cli.positive_int, default=[10**k for k in range(4, 9)], metavar="E",
@@ -229,6 +229,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run, print the tables, write ``planner.json`` and ``planner.png``."""
     options = arguments(argv)
     console = cli.start(options)
+    if options.device == "cuda":
+        return gpu_plans.main(options, console)
     total = 1 + len(options.graphs) * len(OPS) * len(options.widths) + len(options.edges)
     path = options.out / "planner.json"
     with report.progress(console, total) as begin:

@@ -9,11 +9,15 @@ says who does not fit. Beside each cell stands what the orders of one product co
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from benchmarks import cells, cli, machine, reasons, report, rgcn_memory, rgcn_orders, rgcn_report, roofline, summary
+import torch
+
+from benchmarks import (cells, cli, gpu, gpu_steps, machine, reasons, report, rgcn_memory, rgcn_orders, rgcn_report, roofline,
+                        summary)
 from benchmarks.budget import Budget, weight
 from benchmarks.contenders import BACKEND
 from benchmarks.layers import disagreement
@@ -197,8 +201,27 @@ def summarise(measured: Sequence[dict]) -> dict:
         "worst_regret": max(regrets.values(), default=None)}
 
 
+def cells_on_gpu(options: argparse.Namespace, names: Sequence[str], console) -> Iterable[gpu_steps.Cell]:
+    """The cells of ``--device cuda``; the graphs are loaded where there is one."""
+    for name in options.graphs:
+        graph = next(iter(load_available([name], options.seed))) if torch.cuda.is_available() else None
+        if isinstance(graph, tuple):
+            console.print(f"[yellow]{name} skipped:[/] {graph[1]}")
+            continue
+        for features, mode in itertools.product(options.features, MODES):
+            yield cell_on_gpu(name, graph, features, mode, names, options.seed)
+
+
+def cell_on_gpu(name: str, graph: RelationalGraph | None, features: int, mode: str, names: Sequence[str],
+                seed: int) -> gpu_steps.Cell:
+    def make(contender: str, device: torch.device) -> Switched:
+        return Switched(getattr(Network(contender, graph, features, seed, device), mode), context_of(contender))
+
+    return gpu_steps.Cell({"graph": name, "F": features, "mode": mode}, tuple(names), make, _mismatch)
+
+
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = cli.parser(__doc__.splitlines()[0], budget=1200.0)
+    parser = cli.parser(__doc__.splitlines()[0], budget=1200.0, parents=[gpu.device_parser()])
     parser.add_argument("--graphs", nargs="+", choices=tuple(RECIPES), help="by default all")
     parser.add_argument("--features", nargs="+", type=cli.positive_int, metavar="F", help=f"by default {FEATURES}")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), metavar="NAME",
@@ -219,6 +242,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = cli.start(options)
     frameworks = cli.installed(cli.FRAMEWORKS, console)
     names = [name for name in options.contenders if framework_of(name) in frameworks]
+    if options.device == "cuda":
+        names = sorted(names, key=lambda name: name.endswith(BACKEND))
+        return gpu_steps.main("rgcn", "relational network, float32", cells_on_gpu(options, names, console), names,
+                              ("graph", "F", "mode"), options.out, console)
     skipped: dict[str, str] = {}
     shares = Budget(options.budget, {(name, width): weight(RECIPES[name].edges, 4 * width)
                                      for name in options.graphs for width in options.features})

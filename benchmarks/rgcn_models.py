@@ -55,16 +55,17 @@ class Network:
 
     results = ("y", "dx", *(f"d{name}{layer + 1}" for layer in range(LAYERS) for name in ("W", "W0", "b")))
 
-    def __init__(self, contender: str, graph: RelationalGraph, features: int, seed: int = 0) -> None:
+    def __init__(self, contender: str, graph: RelationalGraph, features: int, seed: int = 0,
+                 device: torch.device | str = "cpu") -> None:
         peer = contender.removesuffix(BACKEND)
-        values = parameters(graph.num_relations, features, seed)
+        values = [tuple(x.to(device) for x in layer) for layer in parameters(graph.num_relations, features, seed)]
         make = {"dgl": _rel_graph_conv, "dgl-presorted": _rel_graph_conv, "dgl-hetero": _hetero, "pyg": _rgcn_conv,
                 "pyg-fast": _rgcn_conv}[peer]
-        structure = _structure(peer, graph)
+        structure = _structure(peer, graph, device)
         self._layers = [make(peer, *values[layer], structure) for layer in range(LAYERS)]
         generator = torch.Generator().manual_seed(seed + 1)
-        self._x = torch.randn(graph.nodes, features, generator=generator).requires_grad_()
-        self._cotangent = torch.randn(graph.nodes, features, generator=generator)
+        self._x = torch.randn(graph.nodes, features, generator=generator).to(device).requires_grad_()
+        self._cotangent = torch.randn(graph.nodes, features, generator=generator).to(device)
         self._weights = [layer[1] for layer in self._layers]
 
     def forward(self) -> Tensor:
@@ -88,16 +89,16 @@ class Network:
         return tuple(results)
 
 
-def _structure(peer: str, graph: RelationalGraph):
+def _structure(peer: str, graph: RelationalGraph, device: torch.device | str):
     """The graph as the framework's users hold it: int64, edges by relation."""
-    source, destination, relation = (torch.from_numpy(a) for a in (graph.source, graph.destination, graph.relation))
+    source, destination, relation = (torch.from_numpy(a).to(device) for a in (graph.source, graph.destination, graph.relation))
     if framework_of(peer) == "pyg":
         return torch.stack((source, destination)), relation
     import dgl
 
     if peer != "dgl-hetero":
         structure = dgl.graph((source, destination), num_nodes=graph.nodes)
-        return structure, relation, torch.from_numpy(graph.norm)
+        return structure, relation, torch.from_numpy(graph.norm).to(device)
     bounds = np.searchsorted(graph.relation, np.arange(graph.num_relations + 1)).tolist()
     return dgl.heterograph({("n", str(r), "n"): (source[a:b], destination[a:b]) for r, (a, b) in enumerate(zip(bounds, bounds[1:]))},
                            num_nodes_dict={"n": graph.nodes})
@@ -109,7 +110,7 @@ def _rel_graph_conv(peer: str, w: Tensor, loop: Tensor, bias: Tensor, structure)
     from dgl.nn import RelGraphConv
 
     graph, relation, norm = structure
-    layer = RelGraphConv(w.shape[1], w.shape[2], w.shape[0])
+    layer = RelGraphConv(w.shape[1], w.shape[2], w.shape[0]).to(w.device)
     weights = layer.linear_r.W, layer.loop_weight, layer.h_bias
     _fill(weights, (w, loop, bias))
     sorted_ = peer == "dgl-presorted"
@@ -121,7 +122,7 @@ def _hetero(peer: str, w: Tensor, loop: Tensor, bias: Tensor, structure):
 
     layers = {str(r): GraphConv(w.shape[1], w.shape[2], norm="right", bias=False, allow_zero_in_degree=True)
               for r in range(len(w))}
-    layer = HeteroGraphConv(layers, aggregate="sum")
+    layer = HeteroGraphConv(layers, aggregate="sum").to(w.device)
     weights = [each.weight for each in layers.values()]
     _fill(weights, w)
     loop, bias = nn.Parameter(loop.clone()), nn.Parameter(bias.clone())
@@ -131,7 +132,7 @@ def _hetero(peer: str, w: Tensor, loop: Tensor, bias: Tensor, structure):
 def _rgcn_conv(peer: str, w: Tensor, loop: Tensor, bias: Tensor, structure):
     from torch_geometric.nn import FastRGCNConv, RGCNConv
 
-    layer = (FastRGCNConv if peer == "pyg-fast" else RGCNConv)(w.shape[1], w.shape[2], w.shape[0])
+    layer = (FastRGCNConv if peer == "pyg-fast" else RGCNConv)(w.shape[1], w.shape[2], w.shape[0]).to(w.device)
     weights = layer.weight, layer.root, layer.bias
     _fill(weights, (w, loop, bias))
     return lambda x: layer(x, *structure), ([weights[0]], *weights[1:])

@@ -1,26 +1,33 @@
-"""What each order of a relational product costs, and how good the planner's choice is."""
+"""What each order of a relational product costs, and how good the planner's choice is: ``python -m benchmarks.rgcn_orders``.
+
+Run by itself it prints one product's orders for each graph and width, and with ``--bases`` the two ways of a product whose
+matrices are combinations of bases: x summed for each basis, or the matrices made. ``python -m benchmarks.rgcn`` measures the
+first beside its networks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
+from collections.abc import Callable, Sequence
 
 import torch
 
 import gnn_sparse_backend as gsb
-from benchmarks.rgcn_graphs import RelationalGraph
+from benchmarks import cli, machine
+from benchmarks.rgcn_graphs import RECIPES, RelationalGraph, load_available
 from benchmarks.timing import Rules, interleaved
+from gnn_sparse_backend.ops.rgms import product_of_matrices_made, sums_by_basis
 from gnn_sparse_backend.ops.rgms_library import structure
+from gnn_sparse_backend.planner import rgms as planner
 from gnn_sparse_backend.planner.rgms import ORDERS
 
 PLANNED = "planned"
+BY_BASIS = {"sums by basis": sums_by_basis, "matrices made": product_of_matrices_made}
 
 
 def order_calls(graph: RelationalGraph, features: int, seed: int) -> dict[str, Callable]:
     """``{order: call}`` of one product with means; ``planned`` is the planner's own choice."""
-    rel = gsb.RelGraph.from_triples(*(torch.from_numpy(a) for a in (graph.source, graph.destination, graph.relation)),
-                                    (graph.nodes, graph.nodes), graph.num_relations)
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(graph.nodes, features, generator=generator)
+    rel, x, generator = _problem(graph, features, seed)
     w = torch.randn(graph.num_relations, 1, features, features, generator=generator) / features ** 0.5
 
     def call(order: str) -> Callable:
@@ -30,11 +37,66 @@ def order_calls(graph: RelationalGraph, features: int, seed: int) -> dict[str, C
     return {PLANNED: call("")} | {order: call(order) for order in ORDERS}
 
 
-def measure(graph: RelationalGraph, features: int, budget: float, seed: int = 0) -> dict:
-    """``{"seconds": {order: median}, "regret": planned over the best, minus one}``."""
+def basis_calls(graph: RelationalGraph, features: int, bases: int, seed: int) -> dict[str, Callable]:
+    """``{way: call}`` of one product with means whose matrices are combinations of so many bases."""
+    rel, x, generator = _problem(graph, features, seed)
+    comp = torch.randn(graph.num_relations, bases, generator=generator)
+    matrices = torch.randn(bases, features, features, generator=generator) / features ** 0.5
+    ways = {way: lambda run=run: run(rel, x, comp, matrices, None, True) for way, run in BY_BASIS.items()}
+    return {PLANNED: lambda: gsb.rgms(rel, x, (comp, matrices), reduce="mean")} | ways
+
+
+def _problem(graph: RelationalGraph, features: int, seed: int) -> tuple[gsb.RelGraph, torch.Tensor, torch.Generator]:
+    rel = gsb.RelGraph.from_triples(*(torch.from_numpy(a) for a in (graph.source, graph.destination, graph.relation)),
+                                    (graph.nodes, graph.nodes), graph.num_relations)
+    generator = torch.Generator().manual_seed(seed)
+    return rel, torch.randn(graph.nodes, features, generator=generator), generator
+
+
+def measure(graph: RelationalGraph, features: int, budget: float, seed: int = 0, bases: int = 0) -> dict:
+    """``{"seconds": {order: median}, "regret": planned over the best, minus one}``; with ``bases``, of the ways of bases."""
+    calls = basis_calls(graph, features, bases, seed) if bases else order_calls(graph, features, seed)
     with torch.no_grad():
         # every order stays in the race: each is a result
-        rules = Rules(budget_s=budget, min_rounds=3, hopeless=1e9, slow=1e9)
-        timed = interleaved(order_calls(graph, features, seed), rules)
+        timed = interleaved(calls, Rules(budget_s=budget, min_rounds=3, hopeless=1e9, slow=1e9))
     seconds = {order: timing.median for order, timing in timed.items()}
     return {"seconds": seconds, "regret": seconds[PLANNED] / min(seconds.values()) - 1}
+
+
+def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = cli.parser(__doc__.splitlines()[0], budget=300.0)
+    parser.add_argument("--graphs", nargs="+", choices=tuple(RECIPES), default=["aifb", "mutag", "wordnet", "bgs"])
+    parser.add_argument("--features", nargs="+", type=cli.positive_int, default=[16, 32, 64, 128], metavar="F")
+    parser.add_argument("--bases", nargs="+", type=cli.positive_int, default=[], metavar="B", help="numbers of bases, in turn")
+    parser.add_argument("--whole-bytes", type=int, metavar="N", default=planner.WHOLE_BYTES,
+                        help="matrices of more bytes are copied tile by tile; 0 copies all")
+    options = parser.parse_args(argv)
+    if options.quick:
+        options.graphs, options.features, options.budget = ["aifb"], [32], min(options.budget, 10.0)
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, print a line for each case, write ``rgcn_orders.json``. 1 if nothing ran, else 0."""
+    options = arguments(argv)
+    console = cli.start(options)
+    planner.WHOLE_BYTES = options.whole_bytes
+    cases = [(width, bases) for width in options.features for bases in options.bases or [0]]
+    share, found = options.budget / (len(options.graphs) * len(cases)), []
+    for graph in load_available(options.graphs, options.seed):
+        if not isinstance(graph, RelationalGraph):
+            console.print(f"[yellow]{graph[0]} skipped:[/] {graph[1]}")
+            continue
+        for width, bases in cases:
+            cell = {"graph": graph.name, "features": width, "bases": bases, **measure(graph, width, share, options.seed, bases)}
+            found.append(cell)
+            times = ", ".join(f"{order} {1e3 * seconds:.3g} ms" for order, seconds in cell["seconds"].items())
+            several = f", {bases} bases" if bases else ""
+            console.print(f"{graph.name}, F = {width}{several}: {times}; regret {cell['regret']:.0%}", highlight=False)
+    machine.write_json(options.out / "rgcn_orders.json",
+                       {"machine": machine.describe(options.threads), "whole_bytes": options.whole_bytes, "cells": found})
+    return 0 if found else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
