@@ -111,15 +111,24 @@ def _by_basis(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor |
     _, in_features, out_features = bases.shape
     # a traced program knows nothing of the structure's content
     if is_plain(x, comp, bases, a) and basis_first(rel.counts, relations, count, in_features, out_features):
-        number = comp.index_select(0, rel.relation)
-        scale = rel.mean_scale(wide_type(x.dtype)) if mean else None
-        for factor in (a, scale):
-            number = number if factor is None else number * factor.unsqueeze(1)
-        parts = [("u", x.unsqueeze(1)), ("e", number.to(x.dtype).unsqueeze(2))]
-        summed = aggregate(rel.graph(), "mul(x0, x1)", parts)
-        return summed.flatten(1) @ bases.flatten(0, 1)
-    w = (comp @ bases.flatten(1)).unflatten(1, (1, in_features, out_features))
-    return _product(rel, x, w, a, mean)
+        return sums_by_basis(rel, x, comp, bases, a, mean)
+    return product_of_matrices_made(rel, x, comp, bases, a, mean)
+
+
+def sums_by_basis(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, mean: bool) -> Tensor:
+    """The operator with bases by a sum of x for each basis: an aggregation of rows as wide as all bases together."""
+    number = comp.index_select(0, rel.relation)
+    scale = rel.mean_scale(wide_type(x.dtype)) if mean else None
+    for factor in (a, scale):
+        number = number if factor is None else number * factor.unsqueeze(1)
+    parts = [("u", x.unsqueeze(1)), ("e", number.to(x.dtype).unsqueeze(2))]
+    summed = aggregate(rel.graph(), "mul(x0, x1)", parts)
+    return summed.flatten(1) @ bases.flatten(0, 1)
+
+
+def product_of_matrices_made(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, mean: bool) -> Tensor:
+    """The same by the matrices of all relations."""
+    return _product(rel, x, (comp @ bases.flatten(1)).unflatten(1, (1, *bases.shape[1:])), a, mean)
 
 
 def _blocks(weight: Tensor, x: Tensor, rel: RelGraph) -> Tensor:
