@@ -12,7 +12,7 @@ from .coordinate.program import Program
 from .flatten import flatten
 from .kernels.default import get_kernel
 from .kernels.kernel import Kernel
-from .loops.horizontal import fuse_horizontally
+from .loops.horizontal import fuse_grids, fuse_horizontally
 from .lower import lower
 from .position.validate import validate_position
 from .schedule.cpu import CpuSchedule
@@ -38,6 +38,8 @@ def stage3(program: Program, schedule: Schedule, serial: bool = False):
         stage2 = serialise(stage2)
     validate_position(stage2)
     function = flatten(stage2)
+    if isinstance(schedule, CudaTeams) and schedule.fuse:
+        return fuse_grids(function, program, schedule.apart)
     return fuse_horizontally(function, program) if schedule.fuse else function
 
 

@@ -1,5 +1,7 @@
 """Operators on a GPU in two passes: over the parts of rows, each a team's work, and over the results of the parts.
 
+Or in buckets of rows of equal length, where the plan wants them.
+
 Nothing is added atomically: parts and their order depend on the structure alone, and so does every bit of a result.
 """
 from __future__ import annotations
@@ -14,6 +16,7 @@ from ..formats.pieces import Piece
 from ..formats.row_parts import split_rows
 from ..planner.cuda_kernels import aggregate_kernel
 from ..planner.cuda_plan import CudaPlan, plan_cuda
+from .cuda_buckets import InBuckets
 from .immutable import once
 from .kernels import kernel_arguments
 
@@ -53,6 +56,9 @@ class TwoPasses:
     """An aggregation over parts of rows, whose results are kept in the type of sums, and then reduced like messages."""
 
     def __init__(self, spec: AggregateSpec, plan: CudaPlan):
+        self.buckets = InBuckets(spec, plan) if plan.buckets else None
+        if plan.buckets:
+            return
         self.spec, self.longest, self.balance = spec, plan.longest_part, plan.balance
         first, second = spec.in_parts()
         self.kept = getattr(torch, first.dtype)
@@ -62,6 +68,9 @@ class TwoPasses:
 
     def run(self, graph, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
         """Fill ``out``, (rows, features)."""
+        if self.buckets is not None:
+            self.buckets.run(graph, places, operands, edge_ids, out)
+            return
         parts = parts_of(graph, self.longest)
         features = self.spec.features
         results = torch.empty((parts.whole.shape[0], features), dtype=self.kept, device=out.device)

@@ -4,7 +4,7 @@ So a CUDA graph is captured after one call outside of the capture, which also co
 """
 from __future__ import annotations
 
-from ..planner.cuda_plan import LONG_ROW, CudaPlan, part_length, plan_cuda
+from ..planner.cuda_plan import LONG_ROW, CudaPlan, plan_cuda
 from .immutable import once
 
 
@@ -14,7 +14,7 @@ def cuda_plan_of(graph, arch: str, features: int, kind: str = "", whole: bool = 
     kind: as of ``plan_cuda``. whole: rows must not be cut.
     """
     longest = 0 if whole or graph.num_edges < LONG_ROW else once(graph.plans, "longest row on a GPU", lambda: _longest(graph))
-    return plan_cuda(arch, graph.shape[0], graph.num_edges, features, part_length(longest), kind)
+    return plan_cuda(arch, graph.shape[0], graph.num_edges, features, longest, kind)
 
 
 def _longest(graph) -> int:

@@ -61,7 +61,12 @@ def kernel_arguments(graph, groups: int, places, widths, operands, edge_ids: Ten
     arguments += arrays
     if edge_ids is not None:
         arguments.append(edge_ids)
-    teams = balance == "teams"
+    return arguments + operand_arguments(places, widths, operands, balance == "teams")
+
+
+def operand_arguments(places, widths, operands, teams: bool) -> list:
+    """The operands as kernels take them: (rows, columns or edges, width), or (width,). teams: for kernels of teams, compact."""
+    arguments = []
     for x, place, width in zip(operands, places, widths):
         if place == "number":
             continue

@@ -16,10 +16,11 @@ from ..compiler.programs.edge_softmax import EdgeSoftmaxSpec, edge_softmax, edge
 from ..compiler.programs.sums import Output, SumsSpec, sums
 from ..compiler.schedule.cuda_teams import CudaTeams
 from ..compiler.target import cuda_target
+from ..compiler.transform.buckets import bucket_rows
 from ..compiler.transform.compact import compact_parameters
 from ..compiler.transform.share import share_axis, share_sum
 from ..compiler.transform.tile import tile_axis
-from .cuda_plan import CudaPlan, passes, shares, stretches, teams
+from .cuda_plan import STRETCH, CudaPlan, bucket_widths, passes, shares, stretches, teams
 from .kernels import supports as not_supported
 from .plan import Plan
 
@@ -34,9 +35,11 @@ def build(program: Program, schedule: CudaTeams, arch: str) -> Kernel:
 def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
     """The plan without what the aggregation does not support of it."""
     if plan.longest_part and not_supported(Plan(plan.groups, longest_part=plan.longest_part), spec):
-        plan = replace(plan, longest_part=0)
+        plan = replace(plan, longest_part=0, buckets=False)
     if plan.reduction == "parallel" and spec.reduce not in ("sum", "mean"):
         plan = replace(plan, reduction="sequential", lanes=0)
+    if plan.buckets and spec.reduce not in ("sum", "mean"):
+        plan = replace(plan, buckets=False)
     return plan
 
 
@@ -46,13 +49,32 @@ def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     if plan.reduction == "parallel":
         program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((spec.features,),))
         return build(program, CudaTeams(plan.lanes, teams(plan.lanes), across=("edges_tile_0",)), plan.arch)
+    program, lanes, loops = _features_shared(spec)
+    return build(program, CudaTeams(lanes, teams(lanes), cached=stretches(plan, lanes, *loops)), plan.arch)
+
+
+@functools.lru_cache(maxsize=None)
+def bucket_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
+    """The kernel of an aggregation over rows in buckets of 1 to ``plan.longest_part`` slots, in one launch, the widest first.
+
+    Parameters: (m, n, [num_edges], count, ..., indices, ..., Rows, [E], ..., [D], X0, X1, ..., C), where those of a bucket come
+    from the widest on (`compiler.transform.buckets`).
+    """
+    program, lanes, loops = _features_shared(spec)
+    widths = bucket_widths(plan.longest_part)
+    cached = [f"{loop}_w{width}" for width in widths if width >= STRETCH for loop in loops]
+    schedule = CudaTeams(lanes, teams(lanes), cached=stretches(plan, lanes, *cached), fuse=True, apart=("C",))
+    return build(bucket_rows(program, "J", widths), schedule, plan.arch)
+
+
+def _features_shared(spec: AggregateSpec) -> tuple[Program, int, tuple[str, ...]]:
+    """(program, lanes, loops over edges) of an aggregation whose features are shared out to the lanes of a team."""
     of = shares(spec.features, STORED[spec.dtype])
     widths = passes(spec.features, of)
     program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", tuple((width,) for width in widths))
     for number in range(len(widths)):
         program = share_axis(program, f"K_{number}", of.lanes, of.part)
-    cached = stretches(plan, of.lanes, *(f"edges_tile_{number}" for number in range(len(widths))))
-    return build(program, CudaTeams(of.lanes, teams(of.lanes), cached=cached), plan.arch)
+    return program, of.lanes, tuple(f"edges_tile_{number}" for number in range(len(widths)))
 
 
 @functools.lru_cache(maxsize=None)
@@ -123,6 +145,6 @@ def _attention(program: Program, spec: AttentionSpec, terms: dict[str, int]) -> 
 
 
 __all__ = [
-    "aggregate_kernel", "attention_gradient_kernel", "attention_kernel", "build", "edge_map_kernel", "edge_softmax_kernel",
+    "aggregate_kernel", "attention_gradient_kernel", "attention_kernel", "bucket_kernel", "build", "edge_map_kernel", "edge_softmax_kernel",
     "sums_kernel", "supported",
 ]  # fmt: skip

@@ -9,6 +9,11 @@ Rules, none of which has been measured on a GPU yet:
   2020, turned round), and 32 at most: of a wider row each lane has several vectors.
 - Rows of few features and enough non-zeros are summed by lanes that walk along the non-zeros side by side (parallel
   reduction, ibid., section 3.1): a whole warp, or an eighth of one where rows are shorter than that.
+- Sums and means over the edges of a large graph whose longest row is many times the mean go by hyb(c, k) (SparseTIR,
+  section 4.2.1): rows in buckets of ELL rows of 1 to 512 slots, longer ones in parts, all buckets in one launch, the widest
+  first. All teams of a block then finish together, and loops of known length are unrolled; elsewhere a block waits for the
+  longest of its rows. The buckets take up to 20 bytes an edge and a sort to make, once: that is for graphs that stay, and a
+  million edges are no mini-batch. There is one column partition: a GPU's last-level cache is wide and runs rows in no order.
 - What an edge takes to know (its column, number, weight) is loaded by a lane for the whole team, a stretch of edges at a
   time (coalesced row caching: GE-SpMM, section 4.1), where rows fill a stretch on average. All lanes loading the same index
   is one sector of memory for each edge and a wait before each gather; a stretch is loaded in one go, and its gathers
@@ -29,6 +34,9 @@ BLOCK = 128
 # Bytes of a vector load, and elements of one at most: TVM has no longer vectors of float32.
 VECTOR_BYTES = 16
 LONGEST_VECTOR = 4
+# Non-zeros of a graph that is worth putting into buckets, and how many times the mean its longest row is.
+BUCKETS_PAY = 1 << 20
+SKEWED = 8
 # Features that a lane accumulates in one pass over the edges at most: what leaves room for occupancy.
 MOST_ACCUMULATORS = 32
 # A row of more non-zeros is cut into parts of so many, each a task of its own.
@@ -50,6 +58,8 @@ class CudaPlan(Plan):
     Every row is a team's work, so groups do not depend on the graph, and graphs of all sizes share their plans and kernels.
     arch: its compute architecture, "sm_90". lanes: that share the non-zeros of a row, 0 where they share its features.
     cached: the lanes that share features load edges for each other.
+    buckets: rows of at most ``longest_part`` non-zeros, a power of two, and the parts of longer ones lie in buckets of ELL rows of
+        equal length: hyb(c, k), with c in ``partitions`` and 2**k in ``longest_part``.
     """
 
     groups: int = 1
@@ -57,23 +67,30 @@ class CudaPlan(Plan):
     arch: str = ""
     lanes: int = 0
     cached: bool = False
+    buckets: bool = False
 
     def __post_init__(self):
         super().__post_init__()
-        object.__setattr__(self, "_hash", hash((self._hash, self.arch, self.lanes, self.cached)))
+        if self.buckets and (self.longest_part < 1 or self.longest_part & (self.longest_part - 1)):
+            raise ValueError(f"the widest bucket has a power of two of slots, not longest_part = {self.longest_part}")
+        object.__setattr__(self, "_hash", hash((self._hash, self.arch, self.lanes, self.cached, self.buckets)))
 
     def __hash__(self) -> int:
         return self._hash
 
 
-def plan_cuda(arch: str, rows: int = 0, nnz: int = 0, features: int = 0, longest_part: int = 0, kind: str = "") -> CudaPlan:
+def plan_cuda(arch: str, rows: int = 0, nnz: int = 0, features: int = 0, longest: int = 0, kind: str = "") -> CudaPlan:
     """The plan of an operator on a graph of so many rows, each of which is a team's work.
 
-    longest_part: as in a plan. kind: "sum" of ``features`` over the edges of a row, or "map" of so many at each edge, whose
-    edges may be shared out to lanes; "" where they may not.
+    longest: non-zeros of the longest row; 0 where rows are not to be cut, or are known to be short. kind: "sum" of
+    ``features`` over the edges of a row, or "map" of so many at each edge, whose edges may be shared out to lanes; "" where
+    they may not.
     """
     mean = nnz // max(rows, 1)
+    longest_part = part_length(longest)
     if features < 1 or features > {"sum": NARROW, "map": FEW}.get(kind, 0) or mean < LANES_PAY:
+        if kind == "sum" and features > NARROW and nnz >= BUCKETS_PAY and longest >= SKEWED * max(mean, 1):
+            return CudaPlan(longest_part=PART, arch=arch, cached=True, buckets=True)
         return CudaPlan(longest_part=longest_part, arch=arch, cached=mean >= WARP)
     reduction = "parallel" if kind == "sum" else "sequential"
     return CudaPlan(
@@ -83,6 +100,11 @@ def plan_cuda(arch: str, rows: int = 0, nnz: int = 0, features: int = 0, longest
 def part_length(longest: int) -> int:
     """How long the parts of rows are, where the longest row has so many non-zeros; 0 where no row is worth cutting."""
     return PART if longest > LONG_ROW else 0
+
+
+def bucket_widths(widest: int) -> tuple[int, ...]:
+    """Slots of the rows of each bucket, in the order of the launch: heavy rows first, so that none begins when the rest is done."""
+    return tuple(1 << exponent for exponent in reversed(range(widest.bit_length())))
 
 
 @dataclass(frozen=True)
@@ -121,4 +143,4 @@ def teams(lanes: int) -> int:
     return max(1, BLOCK // lanes)
 
 
-__all__ = ["LONG_ROW", "CudaPlan", "Shares", "part_length", "passes", "plan_cuda", "shares", "stretches", "teams"]
+__all__ = ["LONG_ROW", "CudaPlan", "Shares", "bucket_widths", "part_length", "passes", "plan_cuda", "shares", "stretches", "teams"]

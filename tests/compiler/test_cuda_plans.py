@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,7 +41,7 @@ from gnn_sparse_backend.compiler.target import BuildError, build_jit, build_shar
 from gnn_sparse_backend.compiler.target.cuda import compile_cuda, cuda_source, nvcc_path
 from gnn_sparse_backend.compiler.target.cuda_library import build_cuda_shared, check_lane_reductions
 from gnn_sparse_backend.planner import cuda_grouped, cuda_kernels, cuda_rgms
-from gnn_sparse_backend.planner.cuda_plan import CudaPlan
+from gnn_sparse_backend.planner.cuda_plan import BUCKETS_PAY, CudaPlan, plan_cuda
 
 ARCHITECTURES = ("sm_80", "sm_90")
 needs_nvcc = pytest.mark.skipif(nvcc_path() is None, reason="no nvcc on this machine")
@@ -51,6 +52,13 @@ def _aggregate(width, dtype="float32", lanes=0, cached=False, **more):
     spec = AggregateSpec(parse("mul(x1, x0)"), operands, (width,), dtype, **more)
     plan = {"reduction": "parallel" if lanes else "sequential", "lanes": lanes, "cached": cached}
     return lambda arch: cuda_kernels.aggregate_kernel(spec, CudaPlan(arch=arch, **plan))
+
+
+def _buckets(width):
+    operands = (Operand("column", (width,), "float32"), Operand("edge", (1,), "float32"))
+    spec = AggregateSpec(parse("mul(x1, x0)"), operands, (width,), numbered=True)
+    plan = plan_cuda("", 1000, BUCKETS_PAY, width, 1 << 20, "sum")
+    return lambda arch: cuda_kernels.bucket_kernel(spec, replace(plan, arch=arch))
 
 
 def _dot_attention(dtype="float32"):
@@ -90,7 +98,7 @@ KERNELS = {
     "spmm_128_cached": _aggregate(128, cached=True),
     "mean_602_cached": _aggregate(602, cached=True, reduce="mean", numbered=True),
     "max_64_bfloat16_cached": _aggregate(64, "bfloat16", cached=True, reduce="max", chosen=("number",), numbered=True),
-    "spmm_64_float16_cached": _aggregate(64, "float16", cached=True),
+    "buckets_of_512": _buckets(128),
     "sddmm_heads_bfloat16": lambda arch: cuda_kernels.edge_map_kernel(_edge_map(), CudaPlan(arch=arch)),
     "sddmm_3_side_by_side": lambda arch: cuda_kernels.edge_map_kernel(_narrow(), CudaPlan(arch=arch, lanes=32)),
     "edge_softmax": lambda arch: cuda_kernels.edge_softmax_kernel(EdgeSoftmaxSpec(8), False, arch),
@@ -144,7 +152,7 @@ def test_threads_exchange_by_shuffles_alone(name):
     assert "blockIdx.x" in kernel
     for word in ("__shared__", "__syncthreads", "atomicAdd("):
         assert word not in kernel
-    assert ("__shfl_" in kernel) == (name in SHUFFLES or name.endswith("_cached"))
+    assert ("__shfl_" in kernel) == (name in SHUFFLES or name.endswith("_cached") or name.startswith("buckets"))
 
 
 def test_sums_of_pairs_are_complete_before_they_are_multiplied():
@@ -203,6 +211,18 @@ def test_edges_are_loaded_once_for_a_team(name):
                 around.append(line.split("(")[0].strip())
                 depth = indent
         assert around[:-1] == ["for"] * 3 + ["if"], around  # elements, stretches, rows; then whether there is a row at all
+
+
+def test_buckets_are_one_launch_of_loops_of_known_length():
+    text = source_of("buckets_of_512", "sm_80")
+    assert set(re.findall(r"__global__ void __launch_bounds__\(128\) (\w+)\(", text)) == {"aggregate_kernel"}
+    assert "indptr" not in text
+    kernel = text.split('extern "C"')[-1]
+    loops = re.findall(r"for \(\w+ (\w+) = [^;]+; \w+ < ([^;]+);", kernel)
+    assert all(re.fullmatch(r"\d+|\(int64_t\)\d+", end) for _, end in loops)
+    slots = {name: int(end.removeprefix("(int64_t)")) for name, end in loops if name.startswith("j_w")}
+    # teams of 32 lanes load up to 32 slots at once; a bucket row of one slot has no loop
+    assert slots == {f"j_w{2**e}": min(2**e, 32) for e in range(1, 10)}
 
 
 @needs_nvcc

@@ -8,12 +8,15 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.target import BuildError, cuda_runtime
-from gnn_sparse_backend.ops import build, checks, devices
+from gnn_sparse_backend.ops import build, checks, cuda_buckets, devices
 from gnn_sparse_backend.ops.form import form
 from gnn_sparse_backend.ops.message_kernels import run_aggregate
+from gnn_sparse_backend.ops.plans import planned
 from gnn_sparse_backend.ops.tunable import tasks_of
-from gnn_sparse_backend.planner.cuda_plan import LANES_PAY, LONG_ROW, PART, WARP, plan_cuda, shares
+from gnn_sparse_backend.planner import cuda_plan
+from gnn_sparse_backend.planner.cuda_plan import LANES_PAY, LONG_ROW, PART, WARP, CudaPlan, plan_cuda, shares
 from tests.ops.operators import OPERATORS, step
+from tests.ops.serial_gpu import ARCH
 
 ROUNDING = {torch.float64: 1e-11, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 8e-2}
 
@@ -112,6 +115,56 @@ def test_edges_of_long_rows_are_loaded_in_stretches(op, width, serial_gpu):
         found = gsb.gspmm(graph, "mul", "mean", u=x, e=weight[:, None])
         expected /= lengths.clamp(min=1)[:, None]
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("op, dtype, longest, partitions", [
+    ("sum", torch.float64, 4, 1), ("weighted mean", torch.float64, 32, 1), ("weighted mean", torch.bfloat16, 4, 3),
+    ("of both ends", torch.float64, 4, 1),
+], ids=["parts", "whole rows", "column partitions", "operands at rows"])  # fmt: skip
+def test_rows_in_buckets(op, dtype, longest, partitions, serial_gpu):
+    """Rows of no edges, of one, of powers of two and of more; edges in an order of their own; an infinity that no edge leads to."""
+    lengths = torch.tensor([0, 1, 2, 3, 8, 9, 31, 32, 0, 4])
+    order = torch.randperm(int(lengths.sum()), generator=torch.Generator().manual_seed(0))
+    row, col = torch.repeat_interleave(torch.arange(10), lengths)[order], (torch.arange(int(lengths.sum())) * 5 % 11)[order]
+    graph = gsb.Graph.from_coo(row, col, (10, 12))
+    torch.manual_seed(0)
+    x, y, w = torch.randn(12, 24).to(dtype), torch.randn(10, 24).to(dtype), torch.randn(row.numel(), 1).to(dtype)
+    x[11] = float("inf")
+    message, places, operands, terms = {
+        "sum": ("x0", ("column",), [x], x[col].double()),
+        "of both ends": ("mul(x0, x1)", ("row", "column"), [y, x], y[row].double() * x[col].double()),
+    }.get(op, ("mul(x0, x1)", ("column", "edge"), [x, w], x[col].double() * w.double()))
+    of = form(message, places, "mean" if "mean" in op else "sum")
+    expected = torch.zeros(10, 24, dtype=torch.float64).index_add(0, row, terms)
+    if "mean" in op:
+        expected /= lengths.clamp(min=1)[:, None]
+    plan = CudaPlan(longest_part=longest, arch=ARCH, cached=True, buckets=True, partitions=partitions)
+    with planned(graph, of.kind, 24, x.itemsize, plan):
+        found = run_aggregate(of, graph, operands)
+        assert found.dtype == dtype
+        torch.testing.assert_close(found.double(), expected, rtol=ROUNDING[dtype], atol=ROUNDING[dtype] / 10)
+        assert serial_gpu == ["aggregate"] * (1 if longest == 32 else 2)
+        assert torch.equal(found, run_aggregate(of, graph, operands))
+
+
+def test_skewed_graphs_go_by_buckets(monkeypatch, serial_gpu):
+    """A graph of so many edges, its backward too; the format is made once, and waits for the GPU there alone."""
+    monkeypatch.setattr(cuda_plan, "BUCKETS_PAY", LONG_ROW)
+    monkeypatch.setattr(cuda_plan, "PART", 4)
+    made = []
+    monkeypatch.setattr(cuda_buckets, "_buckets", lambda *args, make=cuda_buckets._buckets: made.append(args) or make(*args))
+    row = torch.cat([torch.zeros(1000, dtype=torch.int64), torch.arange(1500)])
+    graph = gsb.Graph.from_coo(row, torch.arange(2500) % 300, (1500, 300))
+    x = torch.randn(300, 8, dtype=torch.float64, requires_grad=True)
+    expected = torch.zeros(1500, 8, dtype=torch.float64).index_add(0, row, x[torch.arange(2500) % 300])
+    for _ in range(2):
+        found = gsb.spmm(graph, x)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert len(made) == 1 and serial_gpu == ["aggregate"] * 4  # buckets, and parts of the one long row, each time
+    assert plan_cuda("", 1500, 2500, 8, 1001, "sum").buckets
+    for other in (plan_cuda("", 1500, 2500, 8, 7, "sum"), plan_cuda("", 1500, LONG_ROW - 1, 8, 1001, "sum"),
+                  plan_cuda("", 1500, 2500, 8, 1001), plan_cuda("", 1500, 2500, 2, 1001, "sum")):
+        assert not other.buckets
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max"])

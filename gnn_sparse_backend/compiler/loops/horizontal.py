@@ -7,6 +7,12 @@
 
 (SparseTIR, section 3.4.2, fuses grids side by side; here the sub-kernels share one axis of tasks, which write disjoint rows,
 so a task runs its slice of every sub-kernel in turn, and no addition needs to be atomic.)
+
+Where sub-kernels have no axis in common their grids lie side by side, as there:
+
+    for b in blocks(3): bucket_1(b)                   for b in blocks(3 + 5):
+    for b in blocks(5): bucket_2(b)            ->         if b < 3: bucket_1(b)
+                                                          else: bucket_2(b - 3)
 """
 
 from __future__ import annotations
@@ -52,18 +58,62 @@ def fuse_horizontally(function, program: Program):
     reason = refuses(program)
     if reason:
         raise StageIError(f"fuse_horizontally: {reason}")
-    root = function.body.block
-    loops = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
-    if len(loops) != len(program.iterations) or not all(isinstance(loop, tirx.For) for loop in loops):
-        raise StageIError("fuse_horizontally: the function is not one loop per iteration")
+    loops = _loops(function, program, "fuse_horizontally")
     head = loops[0]
     for loop in loops:
         if _binding(loop) != _binding(head) or _binding(loop) == (tirx.ForKind.SERIAL, ""):
             raise StageIError("fuse_horizontally: the loops are not all parallel, or not all bound to blocks")
     bodies = [head.body] + [_replace(loop.body, loop.loop_var, head.loop_var) for loop in loops[1:]]
     merged = tirx.For(head.loop_var, head.min, head.extent, head.kind, tirx.SeqStmt(bodies), head.thread_binding)
+    return _with_body(function, merged)
+
+
+def fuse_grids(function, program: Program, apart: tuple[str, ...] = ()):
+    """Put the grids of all top-level iterations of a scheduled stage III function side by side in one launch.
+
+    apart: parameters that several iterations store to, at elements which index arrays of the caller's keep apart.
+    Preconditions, refused with a StageIError: all outermost loops are over the blocks of a GPU, or serial as the interpreters want
+    them; no iteration stores to what another one touches, but for ``apart``, which nothing may load.
+    """
+    if len(program.iterations) == 1:
+        return function
+    for it in program.iterations:
+        written = {store.buffer for store in _stores(it)}
+        for other in program.iterations:
+            met = sorted(b.name for b in written & _touched(other) if b.name not in apart) if other is not it else []
+            met += sorted({e.buffer.name for e in _loads(other) if e.buffer in written and e.buffer.name in apart})
+            if met:
+                raise StageIError(f"fuse_grids: iteration {it.name!r} stores to {met[0]!r}, and so may {other.name!r} or read it")
+    loops = _loops(function, program, "fuse_grids")
+    head = loops[0]
+    if any(_binding(loop) != _binding(head) for loop in loops) or _binding(head)[1] not in ("", "blockIdx.x"):
+        raise StageIError("fuse_grids: the loops are not all bound to blocks")
+    starts, total = [None], head.extent
+    for loop in loops[1:]:
+        starts.append(total)
+        total = total + loop.extent
+    body = None
+    for loop, start in reversed(list(zip(loops, starts))):
+        own = _replace(loop.body, loop.loop_var, head.loop_var if start is None else head.loop_var - start)
+        end = loop.extent if start is None else start + loop.extent
+        body = own if body is None else tirx.IfThenElse(head.loop_var < end, own, body)
+    return _with_body(function, tirx.For(head.loop_var, head.min, total, head.kind, body, head.thread_binding))
+
+
+def _loops(function, program: Program, what: str) -> list:
+    """The outermost loops of a function, one for each iteration."""
+    root = function.body.block
+    loops = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
+    if len(loops) != len(program.iterations) or not all(isinstance(loop, tirx.For) for loop in loops):
+        raise StageIError(f"{what}: the function is not one loop per iteration")
+    return loops
+
+
+def _with_body(function, body):
+    """The function with another statement in its root block."""
+    root = function.body.block
     block = s_tir.SBlock(
-        root.iter_vars, root.reads, root.writes, root.name_hint, merged, root.init, root.alloc_buffers,
+        root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init, root.alloc_buffers,
         root.match_buffers, root.annotations,
     )  # fmt: skip
     body = s_tir.SBlockRealize(function.body.iter_values, function.body.predicate, block)
@@ -83,14 +133,18 @@ def _stores(it: Iteration):
         yield from (*each.init, *(s for s in each.body if isinstance(s, Store)))
 
 
-def _accesses(it: Iteration):
+def _loads(it: Iteration):
     for store in _stores(it):
-        yield Load(store.buffer, store.indices)
         for root in (*store.indices, store.value):
             yield from (e for e in walk(root) if isinstance(e, Load))
     for each in walk_iterations((it,)):
         if each.where is not None:
             yield from (e for e in walk(each.where) if isinstance(e, Load))
+
+
+def _accesses(it: Iteration):
+    yield from (Load(store.buffer, store.indices) for store in _stores(it))
+    yield from _loads(it)
 
 
 def _touched(it: Iteration):

@@ -43,7 +43,8 @@ class CudaTeams:
         (`primitives.cache_row`).
     shared: local buffers through which the lanes of a team pass values on; then a block has one team.
     mma: iterations that are one instruction of the Tensor Cores each (`primitives.mma`).
-    fuse: all iterations share one launch (`loops.horizontal`).
+    fuse: the grids of all iterations lie side by side in one launch, and store apart to the parameters ``apart``
+        (`loops.horizontal.fuse_grids`).
     shuffles: what is cached is handed on by shuffles; without them by loops, which run anywhere.
     """
 
@@ -55,6 +56,7 @@ class CudaTeams:
     shared: tuple[str, ...] = ()
     mma: tuple[str, ...] = ()
     fuse: bool = False
+    apart: tuple[str, ...] = ()
     shuffles: bool = True
 
     def prepare(self, program: Program) -> Program:

@@ -90,7 +90,7 @@ def decompose_format(program: Program, rules: list[FormatRewriteRule], *, copies
         iterations=tuple(iterations),
     ).with_provenance(f"decompose_format({', '.join(rule.name for rule in rules)})")
     validate(done)
-    return done if copies else _prune(done)
+    return done if copies else prune(done)
 
 
 def _once(*groups):
@@ -105,8 +105,8 @@ def split_copies(program: Program) -> tuple[Program | None, Program]:
     """
     copies = tuple(takewhile(_is_copy, program.iterations))
     rest = program.iterations[len(copies) :]
-    first = _prune(replace(program, name=f"{program.name}_copy", iterations=copies)) if copies else None
-    return first, _prune(replace(program, iterations=rest))
+    first = prune(replace(program, name=f"{program.name}_copy", iterations=copies)) if copies else None
+    return first, prune(replace(program, iterations=rest))
 
 
 def remove_copies(program: Program) -> Program:
@@ -119,7 +119,7 @@ def _is_copy(it: Iteration) -> bool:
     return isinstance(store, Store) and it.name == f"{COPY}_{store.buffer.name}"
 
 
-def _prune(program: Program) -> Program:
+def prune(program: Program) -> Program:
     """Drop buffers that no iteration touches, then axes and sizes that nothing stands on."""
     used: set[Buffer] = set()
     axes: set[Axis] = set()
@@ -283,4 +283,4 @@ def _zeros(buffer: Buffer, start: int) -> tuple[Expr, ...]:
     return tuple(Const(0, "int64") for _ in buffer.axes[start:])
 
 
-__all__ = ["FormatRewriteRule", "decompose_format", "remove_copies", "split_copies"]
+__all__ = ["FormatRewriteRule", "decompose_format", "prune", "remove_copies", "split_copies"]
