@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 import os
 import platform
 import threading
@@ -10,6 +11,7 @@ import threading
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _DEFAULT_TRIM_THRESHOLD, _DEFAULT_MMAP_MAX = 128 << 10, 65536
 _KEEP = (1 << 31) - 1
+_HUGE = 2 << 20
 
 
 _lock = threading.Lock()
@@ -45,6 +47,19 @@ def reuse_while_enabled(held: bool) -> None:
     with _lock:
         _held = held
         _settle()
+
+
+def reusing() -> bool:
+    """Whether the C library keeps freed memory now."""
+    return _reusing
+
+
+def advise_huge_pages(address: int, nbytes: int) -> None:
+    """Ask for huge pages in a stretch of memory: a hint, which a system may ignore."""
+    libc = _glibc()
+    first, last = -(-address // _HUGE) * _HUGE, (address + nbytes) // _HUGE * _HUGE
+    if libc is not None and hasattr(mmap, "MADV_HUGEPAGE") and first < last:
+        libc.madvise(first, last - first, mmap.MADV_HUGEPAGE)
 
 
 def _settle() -> bool:
@@ -84,4 +99,5 @@ def _glibc() -> ctypes.CDLL | None:
     libc = ctypes.CDLL(None)
     libc.mallopt.argtypes, libc.mallopt.restype = (ctypes.c_int, ctypes.c_int), ctypes.c_int
     libc.malloc_trim.argtypes, libc.malloc_trim.restype = (ctypes.c_size_t,), ctypes.c_int
+    libc.madvise.argtypes, libc.madvise.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
     return libc

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..compiler.kernels.fork import own_locks
+from .allocator import advise_huge_pages, reusing
 
 _HUGE = 2 << 20
 # Below this a tensor has few pages, and malloc reuses them.
@@ -98,13 +99,18 @@ POOL = Pool(_limit())
 def empty(like: Tensor, *shape: int) -> Tensor:
     """An uninitialised, contiguous tensor of the type and device of ``like``; a large one from the pool.
 
-    It is never a view: autograd lets nobody write to a view that an operator returns.
+    Where the C library keeps freed memory (``gsb.reuse_memory``) it comes from there, so that the framework's own tensors and
+    results take each other's place. It is never a view: autograd lets nobody write to a view that an operator returns.
     """
     nbytes = like.element_size()
     for length in shape:
         nbytes *= length
     if nbytes < _WORTHWHILE or like.device.type != "cpu" or not POOL.limit or os.name != "posix":
         return like.new_empty(shape)
+    if reusing():
+        out = like.new_empty(shape)
+        advise_huge_pages(out.data_ptr(), nbytes)
+        return out
     count = nbytes // like.element_size()
     flat = torch.frombuffer(POOL.lease(nbytes), dtype=like.dtype, count=count)
     return torch.ops.aten._unsafe_view.default(flat, shape)

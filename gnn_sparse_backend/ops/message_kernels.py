@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+import torch
 from torch import Tensor
 
 from ..compiler.programs.aggregate import AggregateSpec
@@ -16,7 +17,7 @@ from ..compiler.programs.edge_map import EdgeMapSpec
 from ..compiler.programs.operands import Operand, collapse
 from ..planner import cuda_kernels
 from ..planner.cuda_plan import CudaPlan
-from ..planner.kernels import aggregate_kernel, edge_map_kernel, supported
+from ..planner.kernels import aggregate_kernel, edge_map_kernel, in_words, supported
 from ..planner.plan import Plan
 from .cuda_passes import TwoPasses, parts_of
 from .form import Form
@@ -30,13 +31,17 @@ _NEUTRAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf")}
 
 @dataclass(slots=True)
 class _Call:
-    """What is known of a call from its shapes and types. kernels: by how it runs."""
+    """What is known of a call from its shapes and types.
+
+    kernels: by how it runs. words: which of the operands, counted from the last, can be given as words of two features.
+    """
 
     widths: tuple[int, ...]
     dims: tuple[int, ...]
     features: int
     spec: AggregateSpec | EdgeMapSpec
     kernels: dict
+    words: tuple[int, ...] = ()
 
 
 def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tuple[str, ...] = (), nobody: int = 0):
@@ -69,12 +74,17 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
         run_passes(graph, kernel, call.spec, form.places, operands, edge_ids, flat(out, rows, call.features))
         return out
     arguments = kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance)
+    out = empty(first, rows, *call.dims)
+    results = [flat(out, rows, call.features), *(flat(empty(graph.indices, rows, *call.dims), rows, call.features) for _ in chosen)]
+    if call.words and type(plan) is Plan and _as_words(arguments, call.words):
+        results = [results[0].view(torch.uint32)]
+        kernel = call.kernels.get(("words", plan))
+        if kernel is None:
+            kernel = call.kernels["words", plan] = _kernel(in_words(call.spec), plan)
     if call.spec.degrees:
         arguments.insert(7 if edge_ids is None else 9, graph.in_degrees)  # after the structure
-    out = empty(first, rows, *call.dims)
-    kept = [empty(graph.indices, rows, *call.dims) for _ in chosen]
-    kernel(*arguments, *[flat(a, rows, call.features) for a in (out, *kept)])
-    return [out, *kept] if chosen else out
+    kernel(*arguments, *results)
+    return [out, *(kept.view(out.shape) for kept in results[1:])] if chosen else out
 
 
 def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tuple[bool, ...] = ()) -> Tensor:
@@ -117,6 +127,15 @@ def _kernel(spec: AggregateSpec, plan: Plan):
     if plan.partitions > 1 or plan.longest_part:
         return plan
     return aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction).entry
+
+
+def _as_words(arguments: list, which: tuple[int, ...]) -> bool:
+    """Put words of two features in the place of so many operands; False where one lies between two words."""
+    if any(arguments[at].data_ptr() % 4 for at in which):
+        return False
+    for at in which:
+        arguments[at] = arguments[at].view(torch.uint32)
+    return True
 
 
 def flat(out: Tensor, count: int, features: int) -> Tensor:
@@ -180,7 +199,10 @@ def _prepare_aggregate(form: Form, graph, operands, numbered: bool, chosen, nobo
     spec = AggregateSpec(form.message, described, merged, described[0].dtype, type_name(graph.indices.dtype), numbered,
                          form.reduce, chosen, nobody, choice and form.ties == "even", choice and form.ties == "even",
                          choice and form.ties == "first")
-    return _Call(tuple(o.width for o in described), dims, prod(dims), spec, {})
+    given = [which for which, operand in enumerate(described) if operand.at != "number"]
+    words = in_words(spec)
+    packed = () if words is None else tuple(given.index(which) - len(given) for which in words.packed)
+    return _Call(tuple(o.width for o in described), dims, prod(dims), spec, {}, packed)
 
 
 def _prepare_edge_map(form: Form, graph, operands, numbered: bool, reduced) -> _Call:

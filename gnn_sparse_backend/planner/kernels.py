@@ -18,6 +18,8 @@ from .plan import Plan
 from .tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, row_lanes, sum_lanes
 
 _BYTES = {"float64": 8, "float32": 4}
+# Features of a row of bfloat16 from which two are taken at a time.
+SHORTEST_WORDS = 16
 
 
 @functools.lru_cache(maxsize=None)
@@ -29,16 +31,18 @@ def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, red
     """
     target = host_target()
     # a choice is kept beside the value, in 64 bits
-    itemsize = _BYTES[ACCUMULATOR[spec.dtype]] + 8 * len(spec.chosen)
+    halves = 2 if spec.words else 1
+    width = spec.features // halves
+    itemsize = _BYTES[ACCUMULATOR[spec.dtype]] * halves + 8 * len(spec.chosen)
     gathered = [f"X{number}" for number, x in enumerate(spec.operands)
                 if x.at == "column" and x.width == spec.features] if prefetch else []
     if spec.staged:
         # one pass over the edges, so that what is staged is loaded once
         chunk = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
-        tiles = (chunks_of_runs(spec.features, _run(spec), chunk),)
-        ahead = [Prefetch("edges", buffer, 0, spec.features, prefetch) for buffer in gathered]
+        tiles = (chunks_of_runs(width, _run(spec) // halves, chunk),)
+        ahead = [Prefetch("edges", buffer, 0, width, prefetch) for buffer in gathered]
     else:
-        tiles = register_tiles(spec.features, itemsize, target)
+        tiles = register_tiles(width, itemsize, target)
         ahead = []
         first = 0
         for number, tile in enumerate(tiles):
@@ -49,6 +53,11 @@ def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, red
         lanes = (("edges_tile_0", row_lanes(spec.features, itemsize, target)),)
     schedule = CpuSchedule(parallel=parallel, prefetch=tuple(ahead), lanes=lanes)
     return compile_program(tile_axis(aggregate(spec), "K", tiles), schedule, target)
+
+
+def in_words(spec: AggregateSpec) -> AggregateSpec | None:
+    """The aggregation on words of two features, where that is possible and rows are long enough for it to pay."""
+    return replace(spec, words=True) if spec.fits_words and spec.features >= SHORTEST_WORDS else None
 
 
 def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:

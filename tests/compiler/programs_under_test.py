@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -95,6 +95,26 @@ def _aggregation(message: str, *operands, **spec):
         return tile_axis(aggregate(found), "K", ((4, 2, 3),) if found.staged else ((4, 2), (3,)))
 
     return make
+
+
+def _words(message: str, *operands, **spec):
+    def make(index_dtype):
+        compact = tuple(replace(operand, strided=False, dtype="float32" if operand.at == "edge" else "bfloat16")
+                        for operand in _operands("bfloat16", *operands))
+        found = AggregateSpec(parse(message), compact, (3, 4), "bfloat16", index_dtype, words=True, **spec)
+        return tile_axis(aggregate(found), "K", ((4, 2),))
+
+    return make
+
+
+def _halves(found, rng):
+    """Words of two small whole numbers, whose sums are exact, and each divisor of a mean a power of two."""
+    for name in ("X0", "X1"):
+        if name in found and found[name].dtype == np.uint32:
+            pairs = (rng.integers(-8, 9, (*found[name].shape, 2)) / 4).astype(np.float32).view(np.uint32) >> 16
+            found[name] = pairs[..., 0] + pairs[..., 1] * np.uint32(65536)
+    if "D" in found:
+        found["D"][:] = 2 ** rng.integers(0, 3, found["D"].shape)
 
 
 def _edge_map(message: str, dims, reduced, *operands, lanes: int = 0, **spec):
@@ -202,6 +222,12 @@ CASES |= {
     "aggregate_copy": _grouped_case(_aggregation("x0", _WIDE), "C"),
     "aggregate_weighted_mean": _grouped_case(
         _aggregation("mul(x0, x1)", _WIDE, ("edge", 1, 1), reduce="mean"), "C", fix=lambda f, r: _degrees(f)
+    ),
+    "aggregate_words": _grouped_case(
+        _words("mul(mul(x0, x1), x2)", ("column", 3, 4), ("row", 3, 4), ("edge", 3, 1), reduce="mean"), "C", fix=lambda f, r: _halves(f, r)
+    ),
+    "aggregate_max_of_words": _grouped_case(
+        _words("x0", ("column", 3, 4), reduce="max", empty=True), "C", fix=lambda f, r: _halves(f, r)
     ),
     "aggregate_heads": _grouped_case(_aggregation("mul(x0, x1)", _WIDE, _HEADS), "C"),
     "aggregate_inner_weights": _grouped_case(_aggregation("mul(x0, x1)", _WIDE, ("edge", 1, 3)), "C"),

@@ -20,6 +20,9 @@ COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 LOGICAL = ("and", "or")
 FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "abs")
 PREDICATES = ("is_nan",)
+# A word of 32 bits holds two neighbouring bfloat16 numbers: each as a float32, and the bits (0 to 65,535) of one, rounded.
+HALVES = ("low_half", "high_half")
+BITS = ("bfloat16_bits",)
 
 
 class Expr:
@@ -134,6 +137,9 @@ class Binary(Expr):
         return "bool" if self.op in COMPARISONS + LOGICAL else self.a.dtype
 
 
+_RESULTS = {**dict.fromkeys(PREDICATES, "bool"), **dict.fromkeys(HALVES, "float32"), **dict.fromkeys(BITS, "int64")}
+
+
 @dataclass(frozen=True)
 class Call(Expr):
     function: str
@@ -141,7 +147,7 @@ class Call(Expr):
 
     @property
     def dtype(self) -> str:
-        return "bool" if self.function in PREDICATES else self.argument.dtype
+        return _RESULTS.get(self.function, self.argument.dtype)
 
 
 @dataclass(frozen=True)
@@ -281,11 +287,15 @@ def cast(dtype: str, value) -> Expr:
 
 
 def call(function: str, argument) -> Expr:
-    if function not in FUNCTIONS + PREDICATES:
-        raise StageIError(f"unknown function {function!r}; there are {', '.join(FUNCTIONS + PREDICATES)}")
-    argument = as_expr(argument, "float32")
-    if argument.dtype not in FLOATS:
-        raise StageIError(f"{function} wants a floating-point argument, not {argument.dtype}")
+    known = (*FUNCTIONS, *PREDICATES, *HALVES, *BITS)
+    if function not in known:
+        raise StageIError(f"unknown function {function!r}; there are {', '.join(known)}")
+    argument = as_expr(argument, "int64" if function in HALVES else "float32")
+    if function in HALVES:
+        if argument.dtype not in INTEGERS:
+            raise StageIError(f"{function} wants a word of 32 bits, not {argument.dtype}")
+    elif argument.dtype not in (("float32",) if function in BITS else FLOATS):
+        raise StageIError(f"{function} wants a {'float32' if function in BITS else 'floating-point'} argument, not {argument.dtype}")
     return Call(function, argument)
 
 

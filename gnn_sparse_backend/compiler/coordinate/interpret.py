@@ -37,7 +37,18 @@ _CALLS = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "abs": abs,
     "is_nan": np.isnan,
+    "low_half": lambda word: np.float64(np.array(word % 65536 * 65536, np.uint32).view(np.float32)),
+    "high_half": lambda word: np.float64(np.array(word // 65536 * 65536, np.uint32).view(np.float32)),
+    "bfloat16_bits": lambda x: _bfloat16_bits(x),
 }
+
+
+def _bfloat16_bits(x) -> int:
+    """Of the two that x lies between the nearer one, or that with an even last digit."""
+    below, exact = divmod(int(np.array(x, np.float32).view(np.uint32)), 65536)
+    if np.isnan(x):
+        return below | 64
+    return below + (exact > 32768 or (exact == 32768 and below % 2 == 1))
 
 
 def interpret(program: Program, arguments: dict[str, object]) -> dict[str, np.ndarray]:

@@ -14,8 +14,9 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from .. import bits
 from ..coordinate.axes import Axis, StageIError
-from ..coordinate.expr import FLOATS, Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var, walk
+from ..coordinate.expr import FLOATS, HALVES, Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var, walk
 from ..coordinate.layout import elements, offset
 from ..coordinate.program import Buffer
 from .scope import INDEX, Scope, both, index
@@ -59,6 +60,9 @@ _CALLS = {
     "abs": tirx.abs,
     # TVM has no isnan of bfloat16
     "is_nan": lambda x: tirx.isnan(x.astype("float32") if str(x.ty.dtype) == "bfloat16" else x),
+    "low_half": bits.low_half,
+    "high_half": bits.high_half,
+    "bfloat16_bits": lambda x: bits.bfloat16_bits(x).astype("int64"),
 }
 
 
@@ -139,7 +143,7 @@ def _harmless(expr: Select, scope: Scope) -> bool:
         decided = []  # not all of the condition is evaluated
     for side in (expr.then, expr.otherwise):
         for e in walk(side):
-            if isinstance(e, (Call, Present)):
+            if isinstance(e, Present) or isinstance(e, Call) and e.function not in HALVES:
                 return False
             if isinstance(e, Binary) and e.op in ("//", "%") and not isinstance(e.b, Const):
                 return False

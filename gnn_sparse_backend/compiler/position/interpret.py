@@ -43,6 +43,13 @@ _CALLS = {
     "abs": abs,
     "isnan": np.isnan,
 }
+# on non-negative integers
+_BITWISE = {
+    "LShift": lambda a, b: a << b,
+    "RShift": lambda a, b: a >> b,
+    "BitwiseAnd": lambda a, b: a & b,
+    "BitwiseOr": lambda a, b: a | b,
+}
 
 
 def run_position(stage2: PositionFunction, arguments: dict[str, object]) -> dict[str, np.ndarray]:
@@ -145,6 +152,9 @@ class _Machine:
         kind = type(expr).__name__
         if kind in _BINARY:
             return _BINARY[kind](self._value(expr.a), self._value(expr.b))
+        if kind in _BITWISE:
+            found = _BITWISE[kind](int(self._value(expr.a)), int(self._value(expr.b)))
+            return int(np.int64(found).astype(str(expr.ty.dtype)))
         match kind:
             case "IntImm":
                 return int(expr.value)
@@ -173,6 +183,10 @@ class _Machine:
         if name == "if_then_else":
             condition, then, otherwise = expr.args
             return self._value(then if self._value(condition) else otherwise)
+        if name == "reinterpret":
+            (arg,) = expr.args
+            found = np.array(self._value(arg)).astype(str(arg.ty.dtype)).view(str(expr.ty.dtype))
+            return np.float64(found) if str(expr.ty.dtype) in FLOATS else int(found)
         if name not in _CALLS:
             raise TypeError(f"cannot evaluate a call of {name}: {expr}")
         return _CALLS[name](self._value(expr.args[0]))

@@ -13,7 +13,7 @@ from math import prod
 
 from ..coordinate.axes import StageIError
 from ..coordinate.builder import ProgramBuilder
-from ..coordinate.expr import Expr, as_expr, cast, differ, either, equal, maximum, number, select
+from ..coordinate.expr import HALVES, Expr, as_expr, call, cast, differ, either, equal, maximum, number, select
 from ..coordinate.program import Program
 from .message import Message, arg, lower
 from .operands import ACCUMULATOR, Edges, Operand, feature_index
@@ -35,6 +35,8 @@ class AggregateSpec:
     first: of equal messages the first is chosen. The neutral element is then no choice.
     continues: reduce on from what the result holds, which a pass over other edges of the same rows has left. Nothing is
         chosen then, and the type of the result must be that of its sums.
+    words: the result, and the operands in `packed`, are given as words of two neighbouring bfloat16 features each. A vector of
+        words becomes two of float32 by a shift and a mask, which takes fewer instructions than widening each number by itself.
     """
 
     message: Message
@@ -50,6 +52,25 @@ class AggregateSpec:
     empty: bool = False
     first: bool = False
     continues: bool = False
+    words: bool = False
+
+    def __post_init__(self):
+        if self.words and not self.fits_words:
+            raise StageIError(f"aggregate: words of two bfloat16 features are for even rows of them, of sums, means, and maxima whose "
+                              f"edges nobody asks for, in one pass; this is {replace(self, words=False)}")
+
+    @property
+    def packed(self) -> tuple[int, ...]:
+        """Operands with all features of the message."""
+        return tuple(which for which, operand in enumerate(self.operands) if operand.at != "number" and operand.width == self.features)
+
+    @property
+    def fits_words(self) -> bool:
+        """Whether it can run on words of two features."""
+        if self.dtype != "bfloat16" or self.dims[-1] % 2 or self.chosen or self.continues or not self.packed:
+            return False
+        return all(operand.dtype == "bfloat16" and operand.at != "all" and not (operand.strided and operand.at != "edge")
+                   if which in self.packed else operand.dims[-1] == 1 for which, operand in enumerate(self.operands))
 
     @property
     def features(self) -> int:
@@ -92,34 +113,47 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
     [Column]); X is the buffer of an operand.
     """
     accumulator = ACCUMULATOR[spec.dtype]
+    halves = len(HALVES) if spec.words else 1
     if spec.continues and (spec.chosen or spec.reduce in ("sum", "mean") and accumulator != spec.dtype):
         raise StageIError(f"aggregate: passes that continue each other would round sums to {spec.dtype}, or lose choices")
     p = ProgramBuilder("aggregate")
     edges = Edges(p, spec.index_dtype, spec.numbered)
     G, I, J = edges.G, edges.I, edges.J
-    K = edges.features(spec.features, "K")
+    K = edges.features(spec.features // halves, "K")
     if spec.degrees:
         D = p.buffer("D", (G, I), spec.index_dtype)
-    X = [edges.buffer(f"X{which}", operand) for which, operand in enumerate(spec.operands)]
-    C = p.buffer("C", (G, I, K), spec.dtype)
+    given = list(spec.operands)
+    if spec.words:
+        for which in spec.packed:
+            given[which] = replace(given[which], dims=(spec.features // halves,), dtype="uint32")
+    X = [edges.buffer(f"X{which}", operand) for which, operand in enumerate(given)]
+    C = p.buffer("C", (G, I, K), "uint32" if spec.words else spec.dtype)
     copied = spec.message.op == "arg" and spec.operands[spec.message.parts[0]].dtype == spec.dtype
     kept = {what: p.buffer(what.capitalize(), (G, I, K), spec.index_dtype) for what in spec.chosen}
 
     def load(which: int, g, i, j, feature: Expr) -> Expr:
-        return edges.load(X[which], spec.operands[which], g, i, j, feature, accumulator)
+        return edges.load(X[which], given[which], g, i, j, feature, accumulator)
 
     def reset(g, i, k) -> None:
-        Total[k] = cast(accumulator, C[g, i, k]) if spec.continues else _neutral(spec.reduce, accumulator)
+        for Total in totals:
+            Total[k] = cast(accumulator, C[g, i, k]) if spec.continues else _neutral(spec.reduce, accumulator)
         for buffer in at.values():
             buffer[k] = as_expr(spec.nobody)
 
     def add(g, i, j, k, staged) -> None:
         """Reduce the message of an edge; ``staged`` holds the operands that were loaded beforehand."""
-        features = [feature_index(k, spec.dims, operand.dims) for operand in spec.operands]
-        term = lower(spec.message, [
-            staged[which][feature] if which in staged else load(which, g, i, j, feature)
-            for which, feature in enumerate(features)
-        ], spec.dtype, accumulator)  # fmt: skip
+        for half, Total in enumerate(totals):
+            reduce(g, i, j, k, half, Total, staged)
+
+    def reduce(g, i, j, k, half: int, Total, staged) -> None:
+        values = []
+        for which, operand in enumerate(spec.operands):
+            if spec.words and which in spec.packed:
+                values.append(call(HALVES[half], load(which, g, i, j, k)))
+                continue
+            feature = feature_index(k * halves + half if spec.words else k, spec.dims, operand.dims)
+            values.append(staged[which][feature] if which in staged else load(which, g, i, j, feature))
+        term = lower(spec.message, values, spec.dtype, accumulator)
         if spec.reduce in ("sum", "mean"):
             Total[k] = Total[k] + term
             return
@@ -135,7 +169,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
         Total[k] = select(better, term, Total[k])
 
     with p.iterate("rows", (G, I), "SS") as (g, i):
-        Total = p.local("Total", (K,), accumulator)
+        totals = [p.local(name, (K,), accumulator) for name in (("Low", "High") if spec.words else ("Total",))]
         at = {what: p.local(f"At{what.capitalize()}", (K,), "int64") for what in spec.chosen}
         if not (stage and spec.staged):
             with p.iterate("edges", (J, K), "RS") as (j, k):
@@ -155,12 +189,16 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
                 with p.iterate("add", (K,), "S") as (k,):
                     add(g, i, j, k, staged)
         with p.iterate("out", (K,), "S", ("f",)) as (f,):
-            total = Total[f]
+            results = [Total[f] for Total in totals]
             if spec.reduce == "mean":
-                total = total / maximum(cast(accumulator, D[g, i]), 1.0)
+                results = [total / maximum(cast(accumulator, D[g, i]), 1.0) for total in results]
             elif spec.empty:
-                total = select(equal(D[g, i], as_expr(0)), number(0.0, accumulator), total)
-            C[g, i, f] = cast(spec.dtype, total)
+                results = [select(equal(D[g, i], as_expr(0)), number(0.0, accumulator), total) for total in results]
+            if spec.words:
+                low, high = (call("bfloat16_bits", total) for total in results)
+                C[g, i, f] = low + high * 65536
+            else:
+                C[g, i, f] = cast(spec.dtype, results[0])
             for what, buffer in kept.items():
                 buffer[g, i, f] = at[what][f]
     return p.finish()

@@ -20,6 +20,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from .. import bits
+
 _NARROW = ("float16", "bfloat16")
 _WIDE = ("float32", "float64")
 
@@ -132,17 +134,7 @@ def _rounding(cast, mutator):
     inner = cast.value
     if not isinstance(inner, tirx.Cast) or str(inner.ty.dtype) != "bfloat16" or str(inner.value.ty.dtype) not in _WIDE:
         return cast
-    x = inner.value.astype("float32")
-    bits = tirx.reinterpret("uint32", x)
-
-    def integer(value: int):
-        return tirx.IntImm("uint32", value)
-
-    # to the nearest, ties to even: half of what is cut off is added, and a little less where the last digit is even
-    last = tirx.bitwise_and(tirx.shift_right(bits, integer(16)), integer(1))
-    kept = tirx.bitwise_and(bits + integer(0x7FFF) + last, integer(0xFFFF0000))
-    quiet = tirx.bitwise_or(bits, integer(0x400000))  # the sum could carry a NaN over to infinity or zero
-    return tirx.reinterpret("float32", tirx.Select(_nan_bits(bits), quiet, kept)).astype(str(cast.ty.dtype))
+    return tirx.reinterpret("float32", bits.rounded(inner.value.astype("float32"))).astype(str(cast.ty.dtype))
 
 
 def _is_nan(call, mutator):
@@ -153,13 +145,7 @@ def _is_nan(call, mutator):
     (x,) = call.args
     if str(x.ty.dtype) in _NARROW:
         x = x.astype("float32")
-    return _nan_bits(tirx.reinterpret(str(x.ty.dtype).replace("float", "uint"), x))
-
-
-def _nan_bits(bits):
-    kind = str(bits.ty.dtype)
-    magnitude, infinity = {"uint32": (0x7FFFFFFF, 0x7F800000), "uint64": (0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000)}[kind]
-    return tirx.bitwise_and(bits, tirx.IntImm(kind, magnitude)) > tirx.IntImm(kind, infinity)
+    return bits.is_nan(tirx.reinterpret(str(x.ty.dtype).replace("float", "uint"), x))
 
 
 def _negated(condition):

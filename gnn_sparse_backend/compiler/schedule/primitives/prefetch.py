@@ -13,7 +13,7 @@ from ...coordinate.program import Iteration
 from ...position.function import PositionFunction
 
 LINE_BYTES = 64
-_ITEM_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4}
+_ITEM_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "uint32": 4}
 
 
 def prefetch_gather(stage2: PositionFunction, iteration: Iteration, buffer: str, first: int, count: int, distance: int) -> PositionFunction:
