@@ -14,14 +14,10 @@ from .form import form
 from .graph import Graph
 from .kernels import type_name
 from .message_kernels import run_aggregate
+from .precision import on_tensor_cores
 from .segments import Segments
 
 _COPY = form("x0", ("column",), "sum")
-
-
-def on_tensor_cores(dtype: torch.dtype) -> bool:
-    """Whether numbers of a type may be cut to what Tensor Cores take of them."""
-    return dtype is not torch.float32 or torch.get_float32_matmul_precision() != "highest"
 
 
 def takes_sum(in_features: int, out_features: int, dtype: torch.dtype, arch: str) -> bool:
@@ -61,4 +57,4 @@ class OuterSums:
         return run_aggregate(_COPY, segments.once(("rows of parts", *self.key, rows), make), [results.flatten(0, 1)]).view(self.shape)
 
 
-__all__ = ["OuterSums", "on_tensor_cores", "takes_sum"]
+__all__ = ["OuterSums", "takes_sum"]

@@ -11,6 +11,7 @@ from .cuda_outer import OuterSums
 from .kernels import type_name
 from .layout import compact
 from .memory import empty
+from .precision import on_tensor_cores
 
 _entries: dict = {}
 
@@ -20,7 +21,7 @@ def order_on_gpu(rel, transposed: bool, x: Tensor, w: Tensor, arch: str) -> str:
     _, blocks, in_features, out_features = w.shape
     if blocks > 1:
         return "transform"
-    full = torch.get_float32_matmul_precision() == "highest"
+    full = not on_tensor_cores(x.dtype)
     pairs = [rel.side(end).pairs.count for end in (transposed, not transposed)]
     return order_of(rel.num_edges, *pairs, in_features, out_features, type_name(x.dtype), arch, full)
 

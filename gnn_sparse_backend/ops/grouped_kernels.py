@@ -12,13 +12,14 @@ from ..planner import cuda_grouped
 from ..planner.cuda_grouped import sum_tiles_kernel, tiles_kernel
 from ..planner.grouped import SUM_BLOCK, product_kernel, sum_kernel, takes_twos
 from . import devices
-from .cuda_outer import OuterSums, on_tensor_cores, takes_sum
+from .cuda_outer import OuterSums, takes_sum
 from .form import form
 from .graph import Graph
 from .kernels import type_name
 from .layout import compact, kernel_ready
 from .memory import empty
 from .message_kernels import run_aggregate
+from .precision import on_tensor_cores
 from .segments import Segments
 
 _entries: dict = {}

@@ -19,6 +19,7 @@ from ..planner import cuda_kernels
 from ..planner.cuda_plan import CudaPlan
 from ..planner.kernels import aggregate_kernel, edge_map_kernel, in_words, supported
 from ..planner.plan import Plan
+from .cuda_bsr import run_blocks
 from .cuda_passes import TwoPasses, parts_of
 from .form import Form
 from .kernels import aggregation_plan, edge_map_plan, kernel_arguments, type_name
@@ -62,6 +63,8 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
         out = first.new_full((rows, *call.dims), value)
         return [out, *(graph.indices.new_full(out.shape, nobody) for _ in chosen)] if chosen else out
     plan = aggregation_plan(graph, call.features, first.itemsize, form.kind)
+    if type(plan) is CudaPlan and (found := run_blocks(form, graph, operands, plan.arch)) is not None:
+        return found
     kernel = call.kernels.get(plan)
     if kernel is None:
         kernel = call.kernels[plan] = _kernel(call.spec, plan)

@@ -32,8 +32,8 @@ from .cuda_plan import shares
 
 def order_of(edges: int, row_pairs: int, column_pairs: int, in_features: int, out_features: int, dtype: str, arch: str,
              full: bool) -> str:
-    """The order of a product. full: numbers of 32 bits are not to be cut to what Tensor Cores take of them."""
-    if full and dtype == "float32" or not tiles(in_features, out_features, dtype, arch):
+    """The order of a product. full: numbers are not to be cut to what Tensor Cores take of them."""
+    if full or not tiles(in_features, out_features, dtype, arch):
         return "transform"
     # stored rows are written and read again
     fused = edges * in_features + 3 * row_pairs * out_features

@@ -25,6 +25,7 @@ from gnn_sparse_backend.compiler.lower import lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops
 from gnn_sparse_backend.compiler.programs.aggregate import AggregateSpec
 from gnn_sparse_backend.compiler.programs.attention import AttentionSpec, Attribute
+from gnn_sparse_backend.compiler.programs.bsr_tiles import BsrTilesSpec, block_of, bsr_tiles
 from gnn_sparse_backend.compiler.programs.edge_map import EdgeMapSpec
 from gnn_sparse_backend.compiler.programs.edge_softmax import EdgeSoftmaxSpec
 from gnn_sparse_backend.compiler.programs.grouped import GroupedSpec
@@ -40,7 +41,7 @@ from gnn_sparse_backend.compiler.schedule.primitives.mma import multiply_fragmen
 from gnn_sparse_backend.compiler.target import BuildError, build_jit, build_shared, cuda_target
 from gnn_sparse_backend.compiler.target.cuda import compile_cuda, cuda_source, nvcc_path
 from gnn_sparse_backend.compiler.target.cuda_library import build_cuda_shared, check_lane_reductions
-from gnn_sparse_backend.planner import cuda_grouped, cuda_kernels, cuda_rgms
+from gnn_sparse_backend.planner import cuda_bsr, cuda_grouped, cuda_kernels, cuda_rgms
 from gnn_sparse_backend.planner.cuda_plan import BUCKETS_PAY, CudaPlan, plan_cuda
 
 ARCHITECTURES = ("sm_80", "sm_90")
@@ -109,15 +110,16 @@ KERNELS = {
     "grouped_sum": lambda arch: cuda_grouped.sum_kernel(GroupedSpec(64, 64, 4, 0, (True, False)), arch),
     "tiles_float16": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 32, 0, (True, False), "float16"), arch),
     "tiles_tf32": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 16, 0, (True, False), "float32"), arch),
-    "outer_float16": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(64, 64, 0, 0, (True, False), "float16"), arch),
     "outer_bfloat16": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(128, 130, 0, 0, (True, True), "bfloat16"), arch),
     "outer_tf32": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(16, 40, 0, 0, (False, False), "float32"), arch),
     "rgms_outer_float16": lambda arch: cuda_rgms.sum_tiles_kernel(64, 64, True, "float16", "int32", arch),
-    "rgms_outer_tf32": lambda arch: cuda_rgms.sum_tiles_kernel(100, 128, False, "float32", "int64", arch),
+    "bsr_bfloat16": lambda arch: cuda_bsr.bsr_kernel(602, True, "bfloat16", "int32", arch),
+    "bsr_tf32": lambda arch: cuda_bsr.bsr_kernel(37, False, "float32", "int64", arch),
     "rgms_float16": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(64, 64, 2, True, "float16"), arch),
 }
-# Bytes of shared memory at most: rows of sums, and chunks of positions.
-SHARED = {"rgms_float16": 8 << 10, **{name: 16 << 10 for name in KERNELS if "outer" in name}}
+# Bytes of shared memory at most: rows of sums, chunks of positions, and rows that a block of a matrix meets.
+CHUNKS = {name: 8 << 10 if "bsr" in name else 16 << 10 for name in KERNELS if "outer" in name or "bsr" in name}
+SHARED = {"rgms_float16": 8 << 10, **CHUNKS}
 SHUFFLES = ("sddmm_heads_bfloat16", "attention", "attention_gradient", "attention_gradient_heads", "spmm_2_across_lanes")
 # Bytes: what ptxas puts aside by its own choice, far below the 255 registers that a thread may have. The scores of eight
 # heads, and what belongs to them, are kept by every lane.
@@ -138,7 +140,7 @@ def source_of(name: str, arch: str) -> str:
 
         patch.setattr(cuda_kernels, "build", build)
         # not kept: what is built here is no kernel
-        for module in (cuda_kernels, cuda_grouped, cuda_rgms):
+        for module in (cuda_kernels, cuda_grouped, cuda_rgms, cuda_bsr):
             for name_of, function in list(vars(module).items()):
                 if hasattr(function, "__wrapped__"):
                     patch.setattr(module, name_of, function.__wrapped__)
@@ -167,23 +169,23 @@ def test_sums_of_pairs_are_complete_before_they_are_multiplied():
     assert "threadIdx.y" not in kernel  # a team is a block
 
 
-@pytest.mark.parametrize("name", [name for name in KERNELS if "outer" in name])
+@pytest.mark.parametrize("name", CHUNKS)
 def test_chunks_are_complete_before_they_are_multiplied(name):
     """Two barriers in the loop over chunks, which all threads of a block meet: before a chunk is stored, and before it is loaded."""
     kernel = source_of(name, "sm_80").split('extern "C"')[-1]
-    body = kernel[kernel.index("for (int64_t c = "):]
+    body = kernel[kernel.index("for (int64_t jo = " if "bsr" in name else "for (int64_t c = "):]
     assert kernel.count("__syncthreads();") == body.count("__syncthreads();") == 2
     before, stored, loaded = body.split("__syncthreads();")
     for text in (before, before + stored):
         assert text.count("{") - text.count("}") == 1  # in the loop over chunks, and under nothing else
-    for side in ("Left_ptr", "Right_ptr"):
+    for side in ("Rows_ptr",) if "bsr" in name else ("Left_ptr", "Right_ptr"):
         assert side not in before and side in stored and side in loaded
     assert "atomicAdd(" not in kernel and "mma.sync" not in stored
 
 
 @pytest.mark.parametrize("name, load", [
     ("spmm_128", "float4*)(X0_ptr"), ("spmm_602", "float2*)(X0_ptr"), ("tiles_float16", "half2*)(A_ptr"),
-    ("outer_float16", "half4*)(A_ptr"), ("outer_tf32", "float4*)(G_ptr"), ("rgms_outer_float16", "half2*)(X_ptr"),
+    ("outer_tf32", "float4*)(A_ptr"), ("rgms_outer_float16", "half2*)(X_ptr"), ("rgms_outer_float16", "half4*)(G_ptr"),
 ])  # fmt: skip
 def test_rows_are_loaded_in_vectors(name, load):
     assert load in source_of(name, "sm_80")
@@ -241,7 +243,7 @@ def test_machine_code_without_spills(name, arch):
 @pytest.mark.parametrize("name, instruction", [
     ("rgms_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("tiles_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
     ("tiles_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"), ("outer_bfloat16", "m16n8k16.row.col.f32.bf16.bf16.f32"),
-    ("rgms_outer_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("rgms_outer_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"),
+    ("bsr_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"), ("rgms_outer_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
 ])  # fmt: skip
 def test_products_use_tensor_cores(name, instruction):
     ptx = compile_cuda(source_of(name, "sm_80"), "sm_80", "ptx").code.decode()
@@ -323,6 +325,31 @@ def test_fragments_give_the_sum_of_outer_products(widths, run):
     here = slice(start, start + count)
     np.testing.assert_allclose(found[1], a[rows[here]].T @ g[here], rtol=0, atol=1e-12)
     assert np.isnan(found[0]).all()
+
+
+@pytest.mark.parametrize("run", [interpret, run_loops])
+def test_fragments_give_the_product_of_blocks(run):
+    """Rows and columns that the last blocks lack, a block row of none, and what a row of a block must not meet."""
+    program = bsr_tiles(BsrTilesSpec(3, dtype="float32"))
+    rng = np.random.default_rng(0)
+    rows, cols, (height, depth) = 35, 13, block_of("float32")
+    mask = rng.random((rows, cols)) < 0.3
+    mask[16:32] = mask[:16, 8:] = mask[32:, :8] = False  # blocks (0, 0) and (2, 1) alone
+    mask[:4, 2] = True, False, True, False
+    dense, x = np.where(mask, rng.integers(-4, 5, (rows, cols)) / 4, 0.0), rng.integers(-4, 5, (cols, 3)) / 4
+    x[2, 1] = np.inf
+    padded, there = np.zeros((48, 16)), np.zeros((48, 16), np.uint8)
+    padded[:rows, :cols], there[:rows, :cols] = dense, mask
+    arguments = {
+        "block_rows": 3, "block_cols": 2, "blocks": 2, "rows": rows, "cols": cols, "indptr": np.array([0, 1, 1, 2]),
+        "indices": np.array([0, 1]), "A": np.stack([padded[:16, :8], padded[32:, 8:]]), "X": x, "Y": np.full((rows, 3), -1.0),
+        "Mask": np.stack([there[:16, :8], there[32:, 8:]]),
+    }  # fmt: skip
+    schedule = CudaTeams(32, 1, shared=("Rows",), mma=("mma",))
+    found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["Y"]
+    expected = np.stack([sum((dense[i, j] * x[j] for j in np.flatnonzero(mask[i])), np.zeros(3)) for i in range(rows)])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    assert np.isfinite(found[1]).all() and not np.isfinite(found).all()
 
 
 def test_only_what_an_instruction_computes_is_replaced():

@@ -11,9 +11,6 @@ elements side by side; ``grouped_tiles`` has the layouts):
     B  8q x 8    Right:           register r, element e: position 4q r + q t + e, feature group
     C  16 x 8    of W:            register r: row group + 8 (r // 2), column 2 t + r % 2
 
-Rows in shared memory have 8 elements more than they need: the lanes of a warp, 4 (pairs of) positions by 8 features, then
-read from different banks, whether elements have 16 or 32 bits.
-
 What a chunk lacks of positions, and rows of features, is zero on both sides, so that an Inf or NaN of anybody else's is not
 met. A task has positions of one matrix only, and a matrix may have several tasks, whose results are added up afterwards in
 their order: nothing is atomic.
@@ -29,10 +26,10 @@ from ..coordinate.expr import Expr, both, cast, equal
 from ..coordinate.program import Program
 from .grouped import row_at, row_indices
 from .grouped_tiles import COLUMNS, LANES, ROWS, SIDE_BY_SIDE
+from .shared_rows import SharedRows
 
 SHARED = ("Left", "Right")
-# Elements between rows in shared memory beside those of a row, and instructions along the positions of a chunk.
-PAD = 8
+# Instructions along the positions of a chunk.
 STEPS = 2
 
 
@@ -92,56 +89,25 @@ class _Outer:
         self.four, self.half, self.side = (p.dense_fixed(f"{n}_turn", e) for n, e in (("R", 4), ("H", 2), ("E", self.q)))
         self.out = p.dense_fixed("O_part" if spec.out_features % 2 == 0 else "O_turn", 2)
         self.extents = tuple(p.dense_fixed(name, extent) for name, extent in zip("MNK", (ROWS, COLUMNS, 8 * self.q)))
-        self.kept = [p.dense_fixed(name + "_kept", spec.chunk * (width + PAD)) for name, width in zip(SHARED, spec.block)]
-        self.widths = (spec.in_features, spec.out_features)
-        # a chunk of rows, element by element, shared out to all lanes
-        self.turns, self.part = [], []
-        for name, width, part in zip("XY", spec.block, spec.parts):
-            self.turns.append(p.dense_fixed(name + "_turn", -(-spec.chunk * width // (self.count * LANES * part))))
-            self.part.append(p.dense_fixed(name + "_part", part))
+        widths = spec.in_features, spec.out_features
+        self.left, self.right = (
+            SharedRows(p, name, letter, spec.chunk, width, total, part, self.warp, self.lane, spec.dtype)
+            for name, letter, width, total, part in zip(SHARED, "XY", spec.block, widths, spec.parts)
+        )
 
     def start(self, tile: Expr) -> None:
         """Of block `tile` of W."""
         across = self.spec.grid[1]
-        self.first = (tile // across * self.spec.block[0], tile % across * self.spec.block[1])
-        self.chunks = [self.p.local(name, (axis,), self.spec.dtype) for name, axis in zip(SHARED, self.kept)]
+        self.left.start(tile // across * self.spec.block[0])
+        self.right.start(tile % across * self.spec.block[1])
         self.total = self.p.local("CF", (self.lane, self.warp, self.columns, self.rows, self.four), "float32")
         axes = (self.warp, self.columns, self.rows, self.four, self.lane)
         with self.p.iterate("clear", axes, "SSSSS", ("wz", "nz", "mz", "rz", "lz")) as (w, n, m, r, lane):
             self.total[lane, w, n, m, r] = 0.0
 
-    def load(self, which: int, count: Expr, element) -> None:
-        """Leave `count` rows in shared memory. element(row, column): of the row of a chunk."""
-        p, name = self.p, SHARED[which].lower()
-        axes = (self.turns[which], self.warp, self.lane, self.part[which])
-        held = p.local(f"Held_{name}", (self.lane, self.warp, *axes[::3]), self.spec.dtype)
-        with p.iterate(f"blank_{name}", axes, "SSSS", _names("b", which)) as (turn, w, lane, e):
-            held[lane, w, turn, e] = 0.0
-        with p.iterate(f"fetch_{name}", axes, "SSSS", _names("f", which)) as (turn, w, lane, e):
-            row, column = self._place(which, turn, w, lane)
-            there = row < count
-            p.where(there if self._whole(which) else both(there, self.first[which] + column < self.widths[which]))
-            held[lane, w, turn, e] = element(row, self.first[which] + column + e)
-        with p.iterate(f"keep_{name}", axes, "SSSS", _names("k", which)) as (turn, w, lane, e):
-            row, column = self._place(which, turn, w, lane)
-            self._inside(which, row)
-            self.chunks[which][row * self.stride(which) + column + e] = held[lane, w, turn, e]
-
-    def blank(self, which: int, count: Expr) -> None:
-        """Zeros in the place of the rows from `count` on."""
-        p, axes = self.p, (self.turns[which], self.warp, self.lane, self.part[which])
-        with p.iterate(f"blank_{SHARED[which].lower()}", axes, "SSSS", _names("b", which)) as (turn, w, lane, e):
-            row, column = self._place(which, turn, w, lane)
-            self._inside(which, row, row >= count)
-            self.chunks[which][row * self.stride(which) + column + e] = 0.0
-
-    def stride(self, which: int) -> int:
-        """Elements from row to row in shared memory."""
-        return self.spec.block[which] + PAD
-
     def multiply(self) -> None:
         """Add the products of what lies in shared memory."""
-        p, spec, q, (left, right) = self.p, self.spec, self.q, self.chunks
+        p, spec, q = self.p, self.spec, self.q
         across = spec.warps[1]
         with p.iterate("warps", (self.warp,), "S", ("wm",)) as (w,):
             row, column = w // across * (ROWS * spec.tiles[0]), w % across * (COLUMNS * spec.tiles[1])
@@ -150,12 +116,12 @@ class _Outer:
                 axes = (self.rows, self.four, self.side, self.lane)
                 with p.iterate("load_a", axes, "SSSS", ("ma", "ra", "ea", "la")) as (m, r, e, lane):
                     position = s * (8 * q) + (r // 2) * (4 * q) + lane % 4 * q + e
-                    AF[lane, m, r, e] = left[position * self.stride(0) + row + m * ROWS + lane // 4 + r % 2 * 8]
+                    AF[lane, m, r, e] = self.left[position, row + m * ROWS + lane // 4 + r % 2 * 8]
                 with p.iterate("across", (self.columns,), "S", ("n_turn",)) as (n_turn,):
                     BF = p.local("BF", (self.lane, self.half, self.side), spec.dtype)
                     with p.iterate("load_b", (self.half, self.side, self.lane), "SSS", ("rb", "eb", "lb")) as (r, e, lane):
                         position = s * (8 * q) + r * (4 * q) + lane % 4 * q + e
-                        BF[lane, r, e] = right[position * self.stride(1) + column + n_turn * COLUMNS + lane // 4]
+                        BF[lane, r, e] = self.right[position, column + n_turn * COLUMNS + lane // 4]
                     with p.iterate("down", (self.rows,), "S", ("m_turn",)) as (m_turn,):
                         with p.iterate("mma", self.extents, "SSR", ("m", "n", "k")) as (m, n, k):
                             a = AF[(m % 8) * 4 + k % (4 * q) // q, m_turn, m // 8 + 2 * (k // (4 * q)), k % q]
@@ -168,30 +134,14 @@ class _Outer:
         p, spec = self.p, self.spec
         axes = (self.warp, self.rows, self.columns, self.half, self.lane, self.out)
         with p.iterate("store", axes, "SSSSSS", ("wo", "mo", "no", "ho", "lo", "eo")) as (w, m, n, h, lane, e):
-            row = self.first[0] + (w // spec.warps[1] * spec.tiles[0] + m) * ROWS + lane // 4 + h * 8
-            column = self.first[1] + (w % spec.warps[1] * spec.tiles[1] + n) * COLUMNS + lane % 4 * 2
+            row = self.left.first + (w // spec.warps[1] * spec.tiles[0] + m) * ROWS + lane // 4 + h * 8
+            column = self.right.first + (w % spec.warps[1] * spec.tiles[1] + n) * COLUMNS + lane % 4 * 2
             last = column if spec.out_features % 2 == 0 else column + e
-            checks = [c for whole, c in ((self._whole(0), row < spec.in_features), (self._whole(1), last < spec.out_features))
-                      if not whole]
+            checks = [] if self.left.whole else [row < spec.in_features]
+            checks += [] if self.right.whole else [last < spec.out_features]
             if checks:
                 p.where(checks[0] if len(checks) == 1 else both(*checks))
             put(row, column + e, self.total[lane, w, n, m, h * 2 + e])
-
-    def _place(self, which: int, turn, w, lane) -> tuple[Expr, Expr]:
-        """(row of the chunk, column of the block) of the first element that a lane has in a turn."""
-        part = self.spec.parts[which]
-        element = ((turn * self.count + w) * LANES + lane) * part
-        return element // self.spec.block[which], element % self.spec.block[which]
-
-    def _inside(self, which: int, row: Expr, condition: Expr | None = None) -> None:
-        """Only for rows of the chunk, where the last turn has more."""
-        exact = self.turns[which].length * self.count * LANES * self.spec.parts[which] == self.spec.chunk * self.spec.block[which]
-        checks = [c for c in (condition, None if exact else row < self.spec.chunk) if c is not None]
-        if checks:
-            self.p.where(checks[0] if len(checks) == 1 else both(*checks))
-
-    def _whole(self, which: int) -> bool:
-        return self.widths[which] % self.spec.block[which] == 0
 
 
 def grouped_sum_tiles(spec: OuterSpec) -> Program:
@@ -219,8 +169,8 @@ def grouped_sum_tiles(spec: OuterSpec) -> Program:
         outer.start(b)
         with p.iterate("chunks", (C,), "R", ("c",)) as (c,):
             count = Stop[t, c] - Start[t, c]
-            outer.load(0, count, lambda row, column: A[row_at(rows[0], Start[t, c] + row), column])
-            outer.load(1, count, lambda row, column: G[row_at(rows[1], Start[t, c] + row), column])
+            outer.left.load(count, lambda row, column: A[row_at(rows[0], Start[t, c] + row), column])
+            outer.right.load(count, lambda row, column: G[row_at(rows[1], Start[t, c] + row), column])
             outer.multiply()
 
         def put(row, column, value) -> None:
@@ -258,36 +208,36 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
     turn = p.dense_fixed("F_turn", -(-width // (LANES * part)))
     with p.iterate("tasks", (T, B), "SS", ("t", "b")) as (t, b):
         outer.start(b)
-        axes = (turn, outer.lane, outer.part[0])
+        axes = (turn, outer.lane, outer.left.part)
 
         def visit(name: str):
             return p.iterate(name, axes, "SSS", tuple(f"{name}_{n}" for n in "tle"))
 
         with p.iterate("chunks", (C,), "R", ("c",)) as (c,):
             count = Stop[t, c] - Start[t, c]
-            outer.load(1, count, lambda row, column: G[Row[Start[t, c] + row], column])
-            outer.blank(0, count)
+            outer.right.load(count, lambda row, column: G[Row[Start[t, c] + row], column])
+            outer.left.blank(count)
             with p.iterate("gather", (outer.warp,), "S", ("w",)) as (w,), p.iterate("each", (I,), "S", ("i",)) as (i,):
                 if outer.count > 1:
                     p.where(equal(i % outer.count, w))
-                Edge = p.local("Edge", (outer.lane, turn, outer.part[0]), "float32")
+                Edge = p.local("Edge", (outer.lane, turn, outer.left.part), "float32")
                 with visit("zero") as (s, lane, e):
                     Edge[lane, s, e] = 0.0
                 with p.iterate("edges", (J,), "R", ("j",)) as (j,):
                     with visit("add") as (s, lane, e):
                         first = (s * LANES + lane) * part
                         checks = [] if turn.length * LANES * part == width else [first < width]
-                        if spec.in_features % width:
-                            checks.append(outer.first[0] + first < spec.in_features)
+                        if not outer.left.whole:
+                            checks.append(outer.left.first + first < spec.in_features)
                         if checks:
                             p.where(checks[0] if len(checks) == 1 else both(*checks))
-                        value = cast("float32", X[j, outer.first[0] + first + e])
+                        value = cast("float32", X[j, outer.left.first + first + e])
                         Edge[lane, s, e] = Edge[lane, s, e] + (value if A is None else A[t, c, i, j] * value)
                 with visit("put") as (s, lane, e):
                     first = (s * LANES + lane) * part
                     if turn.length * LANES * part != width:
                         p.where(first < width)
-                    outer.chunks[0][i * outer.stride(0) + first + e] = cast(spec.dtype, Edge[lane, s, e])
+                    outer.left[i, first + e] = cast(spec.dtype, Edge[lane, s, e])
             outer.multiply()
 
         def put(row, column, value) -> None:
@@ -295,10 +245,6 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
 
         outer.store(put)
     return p.finish()
-
-
-def _names(stage: str, which: int) -> tuple[str, ...]:
-    return tuple(f"{name}_{stage}{'ab'[which]}" for name in ("turn", "warp", "lane", "part"))
 
 
 def _check(program: str, spec: OuterSpec) -> None:

@@ -1,0 +1,84 @@
+"""Rows of features that a block of warps leaves in shared memory, to be read as fragments of a transposed matrix.
+
+Rows in memory hold neighbouring features; a fragment of ``mma`` holds neighbouring rows of one feature where the product sums over
+rows. Rows in shared memory have 8 elements more than they need: the lanes of a warp, 4 (pairs of) rows by 8 features, then
+read from different banks, whether elements have 16 or 32 bits.
+"""
+
+from __future__ import annotations
+
+from ..coordinate.axes import Axis
+from ..coordinate.builder import ProgramBuilder
+from ..coordinate.expr import Expr, both
+from .grouped_tiles import LANES
+
+PAD = 8
+
+
+class SharedRows:
+    """A window of so many rows by so many features, elements of which go to the lanes of all warps in turns.
+
+    name: of the local buffer, which the schedule puts into shared memory. letter: of the names of the axes. total: features of
+    a row, of which the last window may have fewer than `width`. part: neighbouring features that a lane loads together, which
+    divides both.
+    """
+
+    def __init__(self, p: ProgramBuilder, name: str, letter: str, rows: int, width: int, total: int, part: int,
+                 warp: Axis, lane: Axis, dtype: str):  # fmt: skip
+        self.p, self.name, self.rows, self.width, self.total, self.size = p, name, rows, width, total, part
+        self.warp, self.lane, self.dtype = warp, lane, dtype
+        self.stride = width + PAD
+        self.whole = total % width == 0
+        at_once = warp.length * LANES * part
+        self.exact = rows * width % at_once == 0
+        self.kept = p.dense_fixed(f"{name}_kept", rows * self.stride)
+        self.turn = p.dense_fixed(f"{letter}_turn", -(-rows * width // at_once))
+        self.part = p.dense_fixed(f"{letter}_part", part)
+
+    def start(self, first: Expr) -> None:
+        """Inside the iteration for which the rows are kept. first: feature of the window."""
+        self.first = first
+        self.buffer = self.p.local(self.name, (self.kept,), self.dtype)
+
+    def __getitem__(self, at) -> Expr:
+        """The element (row, feature) of the window."""
+        return self.buffer[at[0] * self.stride + at[1]]
+
+    def __setitem__(self, at, value) -> None:
+        self.buffer[at[0] * self.stride + at[1]] = value
+
+    def load(self, count: Expr, element) -> None:
+        """Leave `count` rows in shared memory, and zeros behind them. element(row, feature): of row of the window."""
+        p, name = self.p, self.name.lower()
+        held = p.local(f"Held_{name}", (self.lane, self.warp, self.turn, self.part), self.dtype)
+        with self._visit("blank") as (turn, w, lane, e):
+            held[lane, w, turn, e] = 0.0
+        with self._visit("fetch") as (turn, w, lane, e):
+            row, feature = self._place(turn, w, lane)
+            there = row < count
+            p.where(there if self.whole else both(there, self.first + feature < self.total))
+            held[lane, w, turn, e] = element(row, self.first + feature + e)
+        with self._visit("keep") as (turn, w, lane, e):
+            row, feature = self._place(turn, w, lane)
+            if not self.exact:
+                p.where(row < self.rows)
+            self[row, feature + e] = held[lane, w, turn, e]
+
+    def blank(self, count: Expr) -> None:
+        """Zeros in the place of the rows from `count` on."""
+        with self._visit("blank") as (turn, w, lane, e):
+            row, feature = self._place(turn, w, lane)
+            self.p.where(row >= count if self.exact else both(row >= count, row < self.rows))
+            self[row, feature + e] = 0.0
+
+    def _visit(self, what: str):
+        names = tuple(f"{n}_{what}_{self.name.lower()}" for n in "twlp")
+        return self.p.iterate(f"{what}_{self.name.lower()}", (self.turn, self.warp, self.lane, self.part), "SSSS", names)
+
+    def _place(self, turn, w, lane) -> tuple[Expr, Expr]:
+        """(row, feature) in the window of the first element that a lane has in a turn."""
+        element = ((turn * self.warp.length + w) * LANES + lane) * self.size
+        return element // self.width, element % self.width
+
+
+__all__ = ["SharedRows"]

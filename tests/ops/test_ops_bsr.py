@@ -1,0 +1,119 @@
+"""SpMM on locally dense graphs by blocks on Tensor Cores, serially, against dense products in float64."""
+from __future__ import annotations
+
+import pytest
+import torch
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.ops.cuda_bsr import blocks_of, run_blocks
+from gnn_sparse_backend.ops.form import form
+from gnn_sparse_backend.planner import cuda_bsr
+
+
+@pytest.fixture(autouse=True)
+def every_size(monkeypatch):
+    """Graphs of few edges count as large; tf32 is allowed."""
+    monkeypatch.setattr(cuda_bsr, "LEAST_EDGES", 1)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def quarters(*shape, dtype, seed=0):
+    return (torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)) / 4).to(dtype)
+
+
+def local_graph(twice: bool = False) -> tuple[gsb.Graph, torch.Tensor, torch.Tensor]:
+    """37 x 43: two dense pieces, at the borders of the matrix too, whose edges come in any order; (graph, row, column)."""
+    dense = torch.zeros(37, 43, dtype=torch.bool)
+    dense[3:15, 5:14] = dense[33:, 38:] = dense[20, 2:7] = True
+    row, col = dense.nonzero().T
+    order = torch.randperm(row.numel(), generator=torch.Generator().manual_seed(1))
+    row, col = row[order], col[order]
+    if twice:
+        row, col = torch.cat([row, row[:9]]), torch.cat([col, col[:9]])
+    return gsb.Graph.from_coo(row, col, (37, 43)), row, col
+
+
+@pytest.mark.parametrize("dtype, width, weighted, reduce", [
+    (torch.float16, 8, False, "mean"), (torch.bfloat16, 37, True, "sum"), (torch.float32, 76, True, "sum"),
+], ids=str)  # fmt: skip
+def test_products_and_their_gradients(dtype, width, weighted, reduce, serial_gpu):
+    graph, row, col = local_graph()
+    x, g = quarters(43, width, dtype=dtype).requires_grad_(), quarters(37, width, dtype=dtype, seed=1)
+    weight = quarters(row.numel(), dtype=dtype, seed=2).requires_grad_() if weighted else None
+    values = torch.ones(row.numel(), dtype=torch.float64) if weight is None else weight.detach().double()
+    dense = torch.zeros(37, 43, dtype=torch.float64).index_put((row, col), values)
+    if reduce == "mean":
+        dense = dense / torch.bincount(row, minlength=37).clamp(min=1)[:, None]
+    out = gsb.spmm(graph, x, weight, reduce)
+    assert serial_gpu == ["bsr_tiles"]
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(out.double(), dense @ x.double(), rtol=eps, atol=0 if reduce == "sum" else eps)
+    if dtype is torch.bfloat16:
+        found = torch.autograd.grad(out, (x, weight), g)
+        torch.testing.assert_close(found[0].double(), dense.T @ g.double(), rtol=eps, atol=0)
+        torch.testing.assert_close(found[1].double(), (g.double()[row] * x.detach().double()[col]).sum(1), rtol=eps, atol=0)
+        assert serial_gpu.count("bsr_tiles") == 2
+
+
+def test_infinities_stay_with_their_edges(serial_gpu, monkeypatch):
+    """A row of a block without an edge to a column that its neighbours have does not meet what is there."""
+    row, col = torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0, 1, 1, 2, 3])
+    graph = gsb.Graph.from_coo(row, col, (3, 4))
+    monkeypatch.setattr(cuda_bsr, "MOST_STORED", 1000)
+    x = torch.ones(4, 9, dtype=torch.float16)
+    x[0, 1], x[2, 1], x[3, 8] = float("inf"), float("nan"), float("-inf")
+    out = gsb.spmm(graph, x)
+    assert serial_gpu == ["bsr_tiles"]
+    expected = torch.tensor([2.0, 2.0, 1.0]).half()[:, None].repeat(1, 9)
+    expected[0, 1], expected[1, 1], expected[2, 8] = float("inf"), float("nan"), float("-inf")
+    torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_what_blocks_are_not_for(monkeypatch):
+    """Graphs whose blocks are empty for the most part, few edges, narrow rows, full precision, other sums and types, old GPUs."""
+    thin = gsb.Graph.from_coo(torch.arange(64), torch.arange(64) * 7 % 64, (64, 64))
+    graph, row, _ = local_graph()
+    x, wide = torch.ones(43, 16), torch.ones(64, 16)
+    copy, largest = form("x0", ("column",), "sum"), form("x0", ("column",), "max", "last")
+    assert blocks_of(graph, (16, 8)) is not None and blocks_of(thin, (16, 8)) is None
+    refused = [(copy, thin, wide, "sm_90"), (copy, graph, x[:, :4], "sm_90"), (copy, graph, x.double(), "sm_90"),
+               (copy, graph, x, "sm_75"), (largest, graph, x, "sm_90"),
+               (form("x0", ("edge",), "sum"), graph, torch.ones(row.numel(), 16), "sm_90")]  # fmt: skip
+    for of, on, operand, arch in refused:
+        assert run_blocks(of, on, [operand], arch) is None
+    product = form("mul(x0, x1)", ("column", "edge"), "sum")
+    assert run_blocks(product, graph, [x, torch.ones(row.numel(), 16)], "sm_90") is None  # a weight for each feature
+    torch.set_float32_matmul_precision("highest")
+    assert run_blocks(copy, graph, [x], "sm_90") is None
+    torch.set_float32_matmul_precision("high")
+    monkeypatch.setattr(cuda_bsr, "LEAST_EDGES", row.numel() + 1)
+    assert run_blocks(copy, graph, [x], "sm_90") is None
+
+
+def test_edges_that_repeat(serial_gpu):
+    """Are counted; their weights would be added in no order, so that they go to the kernels that know one."""
+    graph, row, col = local_graph(twice=True)
+    x = quarters(43, 8, dtype=torch.float16)
+    dense = torch.zeros(37, 43, dtype=torch.float64).index_put((row, col), torch.ones(row.numel(), dtype=torch.float64), accumulate=True)
+    torch.testing.assert_close(gsb.spmm(graph, x).double(), dense @ x.double(), rtol=1e-3, atol=0)
+    assert serial_gpu == ["bsr_tiles"]
+    gsb.spmm(graph, x, torch.ones(row.numel(), dtype=torch.float16))
+    assert serial_gpu.count("bsr_tiles") == 1
+
+
+def test_a_call_on_a_known_graph_reads_nothing_back(serial_gpu, monkeypatch):
+    graph, row, _ = local_graph()
+    x, weight = quarters(43, 8, dtype=torch.float16), quarters(row.numel(), dtype=torch.float16)
+    expected = gsb.spmm(graph, x, weight)
+
+    def refuse(*_):
+        raise AssertionError("a value was read back")
+
+    with monkeypatch.context() as patch:
+        for name in ("item", "__bool__", "__int__", "__index__", "__float__", "tolist", "nonzero", "cpu", "numpy"):
+            patch.setattr(torch.Tensor, name, refuse)
+        found = gsb.spmm(graph, x, weight)
+    assert torch.equal(found, expected)
