@@ -1,7 +1,8 @@
 """The kernels of the default plans for a GPU: machine code for both architectures, without a GPU.
 
 Threads of a team exchange values by shuffles alone, and teams share nothing: so the source has no shared memory, no barrier
-and no atomic operation, and there is nothing to race for.
+and no atomic operation, and there is nothing to race for. On Tensor Cores rows go through shared memory: there are barriers, which
+are counted.
 """
 
 from __future__ import annotations
