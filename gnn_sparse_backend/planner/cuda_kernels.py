@@ -18,6 +18,7 @@ from ..compiler.schedule.cuda_teams import CudaTeams
 from ..compiler.target import cuda_target
 from ..compiler.transform.buckets import bucket_rows
 from ..compiler.transform.compact import compact_parameters
+from ..compiler.transform.hold import hold_loads
 from ..compiler.transform.share import share_axis, share_sum
 from ..compiler.transform.tile import tile_axis
 from .cuda_plan import STRETCH, CudaPlan, bucket_widths, passes, shares, stretches, teams
@@ -73,7 +74,7 @@ def _features_shared(spec: AggregateSpec) -> tuple[Program, int, tuple[str, ...]
     widths = passes(spec.features, of)
     program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", tuple((width,) for width in widths))
     for number in range(len(widths)):
-        program = share_axis(program, f"K_{number}", of.lanes, of.part)
+        program = share_axis(hold_loads(program, f"K_{number}"), f"K_{number}", of.lanes, of.part)
     return program, of.lanes, tuple(f"edges_tile_{number}" for number in range(len(widths)))
 
 

@@ -123,8 +123,8 @@ CHUNKS = {name: 8 << 10 if "bsr" in name else 16 << 10 for name in KERNELS if "o
 SHARED = {"rgms_float16": 8 << 10, **CHUNKS}
 SHUFFLES = ("sddmm_heads_bfloat16", "attention", "attention_gradient", "attention_gradient_heads", "spmm_2_across_lanes")
 # Bytes: what ptxas puts aside by its own choice, far below the 255 registers that a thread may have. The scores of eight
-# heads, and what belongs to them, are kept by every lane.
-SPILLED = {"attention_gradient_heads": 16}
+# heads, and what belongs to them, are kept by every lane; sm_90 keeps the maximum to 40 registers.
+SPILLED = {"attention_gradient_heads": 16, "max_64_bfloat16_cached": 20}
 
 
 @functools.lru_cache(maxsize=None)

@@ -10,6 +10,7 @@ import pytest
 from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.coordinate.axes import StageIError
 from gnn_sparse_backend.compiler.coordinate.builder import ProgramBuilder
+from gnn_sparse_backend.compiler.coordinate.expr import select
 from gnn_sparse_backend.compiler.coordinate.interpret import interpret
 from gnn_sparse_backend.compiler.lower import lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops
@@ -22,6 +23,7 @@ from gnn_sparse_backend.compiler.schedule.primitives.across import sum_across_la
 from gnn_sparse_backend.compiler.schedule.primitives.cache_row import cache_row
 from gnn_sparse_backend.compiler.schedule.primitives.side_by_side import visit_side_by_side
 from gnn_sparse_backend.compiler.transform.compact import compact_parameters
+from gnn_sparse_backend.compiler.transform.hold import hold_loads
 from gnn_sparse_backend.compiler.transform.share import share_axis, share_sum
 from gnn_sparse_backend.compiler.transform.tile import tile_axis
 from tests.compiler.structures import complete
@@ -131,6 +133,28 @@ def test_what_a_condition_guards_is_loaded_under_it():
     assert np.isfinite(want).all()
     schedule = CudaTeams(4, 2, cached=("edges",))
     np.testing.assert_allclose(run_loops(stage3(program, schedule, serial=True), arguments)["C"], want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("reduce, more", [("max", {"chosen": ("column",)}), ("min", {"propagate": True, "empty": True})])
+def test_loads_before_they_are_compared(reduce, more):
+    program = weighted(6, reduce=reduce, **more)
+    held = share_axis(hold_loads(program, "K_0"), "K_0", 4, 2)
+    check(program, held, CudaTeams(4, 2, cached=("edges_tile_0",)), "C")
+    text = held.script()
+    assert text.count("X0[j, ") == 1 and "X0_held_edges_0[k_lane, k_part]" in text
+    assert "X1_held" not in text  # the same for all features
+
+
+def test_what_is_not_loaded_in_any_case_is_not_held():
+    p = ProgramBuilder("choice")
+    m, n = p.sizes("m", "n")
+    I, N, K = p.dense_fixed("I", m), p.dense_fixed("N", n), p.dense_fixed("K", 4)
+    At, X, Y = p.buffer("At", (I,), "int32"), p.buffer("X", (N, K), "float32"), p.buffer("Y", (I, K), "float32")
+    with p.iterate("rows", (I,), "R") as (i,):
+        with p.iterate("add", (K,), "S") as (k,):
+            Y[i, k] = select(At[i] < 0, 0.0, X[At[i], k])
+    assert "held" not in hold_loads(p.finish(), "K").script()
+    assert "held" not in hold_loads(weighted(6), "K_0").script()  # a sum chooses nothing
 
 
 def test_what_share_axis_does():
