@@ -5,7 +5,6 @@ Sums of the features of sources, and of their products with a number for each ed
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -25,19 +24,6 @@ _COPY, _PRODUCTS = parse("x0"), (parse("mul(x0, x1)"), parse("mul(x1, x0)"))
 _entries: dict = {}
 
 
-@dataclass(frozen=True, eq=False)
-class Blocks:
-    """The blocks of a graph.
-
-    counts: (blocks, 16, columns) edges of each slot, float32. edges: the number of the edge in each slot, -1 for none; None where
-    edges share a slot, whose weights would be added up in any order.
-    """
-
-    bsr: BsrFormat
-    counts: Tensor
-    edges: Tensor | None
-
-
 def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Tensor | None:
     """The aggregation on Tensor Cores; None where it is none of these, or the graph is not dense enough."""
     roles = _roles(of)
@@ -49,14 +35,11 @@ def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Ten
         return None
     if weight is not None and (weight.dtype != x.dtype or weight.numel() != graph.num_edges or weight.dim() > x.dim()):
         return None
-    blocks = blocks_of(graph, block_of(type_name(x.dtype)))
-    if blocks is None or weight is not None and blocks.edges is None:
+    bsr = blocks_of(graph, block_of(type_name(x.dtype)))
+    values = None if bsr is None else _values(graph, bsr, x.dtype, weight)
+    if values is None:
         return None
-    bsr, mean = blocks.bsr, of.reduce == "mean"
-    if weight is None:
-        values = once(graph.plans, ("blocks on a GPU", bsr.block, x.dtype), lambda: blocks.counts.to(x.dtype))
-    else:
-        values = pad_by_position(weight.reshape(-1), blocks.edges)
+    mean = of.reduce == "mean"
     key = (features, mean, type_name(x.dtype), type_name(bsr.index_dtype), arch)
     entry = _entries.get(key)
     if entry is None:
@@ -69,23 +52,39 @@ def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Ten
     return out
 
 
-def blocks_of(graph, block: tuple[int, int]) -> Blocks | None:
+def blocks_of(graph, block: tuple[int, int]) -> BsrFormat | None:
     """The blocks of a graph, None where they store too much; found out at the first use, which waits for the GPU."""
-    return once(graph.plans, ("blocks on a GPU", block), lambda: (_blocks(graph, block),))[0]
+
+    def make() -> BsrFormat | None:
+        try:
+            return BsrFormat.from_csr(graph.indptr, graph.indices, graph.shape, block, max_slots=most_slots(graph.num_edges), check=False)
+        except ValueError:  # they would store more than that
+            return None
+
+    return once(graph.plans, ("blocks on a GPU", block), lambda: (make(),))[0]
 
 
-def _blocks(graph, block: tuple[int, int]) -> Blocks | None:
-    try:
-        bsr = BsrFormat.from_csr(graph.indptr, graph.indices, graph.shape, block, max_slots=most_slots(graph.num_edges), check=False)
-    except ValueError:  # they would store more than that
+def _values(graph, bsr: BsrFormat, dtype: torch.dtype, weight: Tensor | None) -> Tensor | None:
+    """What the blocks store, (blocks, 16, columns): numbers of edges, or their weights. None where a slot has more edges than the
+    type counts, or several, whose weights would be added up in any order."""
+    key = ("values on a GPU", bsr.block, dtype if weight is None else None)
+    found = once(graph.plans, key, lambda: (_counts(bsr, dtype) if weight is None else _edge_of_slot(graph, bsr),))[0]
+    return found if weight is None or found is None else pad_by_position(weight.reshape(-1), found)
+
+
+def _counts(bsr: BsrFormat, dtype: torch.dtype) -> Tensor | None:
+    counts = bsr.pad_values(torch.ones(bsr.nnz, device=bsr.device))
+    return None if float(counts.max()) * torch.finfo(dtype).eps > 2 else counts.to(dtype)
+
+
+def _edge_of_slot(graph, bsr: BsrFormat) -> Tensor | None:
+    """The number of the edge in each slot, -1 for none."""
+    if bsr.num_duplicates:
         return None
-    counts = bsr.pad_values(torch.ones(bsr.nnz, device=graph.indices.device))
-    edges = None
-    if not bsr.num_duplicates:
-        edges = bsr.value_position
-        if graph.edge_ids is not None:
-            edges = torch.where(edges < 0, edges, graph.edge_ids[edges.clamp(min=0).long()].to(edges.dtype))
-    return Blocks(bsr, counts, edges)
+    position = bsr.value_position
+    if graph.edge_ids is None:
+        return position
+    return torch.where(position < 0, position, graph.edge_ids[position.clamp(min=0).long()].to(position.dtype))
 
 
 @functools.lru_cache(maxsize=None)
@@ -100,4 +99,4 @@ def _roles(of: Form) -> tuple[int, int | None] | None:
     return None
 
 
-__all__ = ["Blocks", "blocks_of", "run_blocks"]
+__all__ = ["blocks_of", "run_blocks"]

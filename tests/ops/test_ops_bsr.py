@@ -100,8 +100,11 @@ def test_edges_that_repeat(serial_gpu):
     dense = torch.zeros(37, 43, dtype=torch.float64).index_put((row, col), torch.ones(row.numel(), dtype=torch.float64), accumulate=True)
     torch.testing.assert_close(gsb.spmm(graph, x).double(), dense @ x.double(), rtol=1e-3, atol=0)
     assert serial_gpu == ["bsr_tiles"]
-    gsb.spmm(graph, x, torch.ones(row.numel(), dtype=torch.float16))
-    assert serial_gpu.count("bsr_tiles") == 1
+    copy, product = form("x0", ("column",), "sum"), form("mul(x0, x1)", ("column", "edge"), "sum")
+    assert run_blocks(product, graph, [x, torch.ones(row.numel(), 1, dtype=torch.float16)], "serial") is None
+    for edges, taken in ((256, True), (257, False)):  # bfloat16 counts to 256
+        many = gsb.Graph.from_coo(*torch.zeros(2, edges, dtype=torch.int64), (1, 1))
+        assert (run_blocks(copy, many, [quarters(1, 8, dtype=torch.bfloat16)], "serial") is not None) == taken
 
 
 def test_a_call_on_a_known_graph_reads_nothing_back(serial_gpu, monkeypatch):
