@@ -115,16 +115,22 @@ class HybFormat(SparseFormat):
         check_slots(c * n_rows, nnz, max_slots, f"hyb({c}, {k}) on {n_rows} rows, which counts c * n_rows row pieces, and")
 
         order, lengths = _split_columns(indptr, indices, shape, c)
-        piece, start, length = split_rows(lengths, 2**k)
-        partition = torch.div(piece, max(n_rows, 1), rounding_mode="floor")
         # Exact in integers: widths[b - 1] < length <= widths[b].
         widths = [2**b for b in range(k + 1)]
-        bucket = partition * (k + 1) + torch.bucketize(length, torch.tensor(widths, device=indptr.device))
-        row_counts = torch.bincount(bucket, minlength=c * (k + 1))
-        edge_counts = torch.zeros_like(row_counts).index_add_(0, bucket, length)
-        parts_of_row = ((lengths + (2**k - 1)) >> k).reshape(c, n_rows).sum(0)
-        facts = torch.cat([row_counts, edge_counts, parts_of_row.gt(1).any().reshape(1).long()]).tolist()
+        steps = torch.tensor(widths, device=indptr.device)
+        # The sizes of all buckets, before anything of theirs is made: this is where a GPU is waited for, once.
+        full, rest = lengths >> k, lengths & (2**k - 1)
+        first = torch.arange(c, device=indptr.device).repeat_interleave(n_rows, output_size=c * n_rows) * (k + 1)
+        of_rest = first + torch.bucketize(rest, steps)
+        row_counts, edge_counts = (
+            full.new_zeros(c * (k + 1)).index_add_(0, of_rest, each_rest).index_add_(0, first + k, each_full)
+            for each_rest, each_full in ((rest.gt(0).long(), full), (rest, full << k)))
+        repeated = (full + rest.gt(0)).reshape(c, n_rows).sum(0).gt(1).any()
+        facts = torch.cat([row_counts, edge_counts, repeated.reshape(1).long()]).tolist()
         row_counts, edge_counts, repeated = facts[:c * (k + 1)], facts[c * (k + 1):-1], facts[-1]
+        piece, start, length = split_rows(lengths, 2**k, sum(row_counts))
+        partition = torch.div(piece, max(n_rows, 1), rounding_mode="floor")
+        bucket = partition * (k + 1) + torch.bucketize(length, steps)
 
         num_slots = sum(count * width for count, width in zip(row_counts, widths * c))
         check_slots(num_slots, nnz, max_slots, f"hyb({c}, {k})")
@@ -222,7 +228,7 @@ def _split_columns(indptr, indices, shape, c):
     partition = torch.div(indices, max(-(-n_cols // c), 1), rounding_mode="floor")
     order = torch.sort(partition, stable=True).indices
     piece = partition.long() * n_rows + row_of_position(indptr, indices.numel())
-    return order, torch.bincount(piece, minlength=c * n_rows)
+    return order, piece.new_zeros(c * n_rows).index_add_(0, piece, torch.ones_like(piece))
 
 
 def _bucket_positions(start, length, width, positions):

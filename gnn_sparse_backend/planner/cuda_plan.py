@@ -4,9 +4,9 @@ Rules, none of which has been measured on a GPU yet:
 
 - A team of lanes of one warp works on a row. The hardware takes rows as it gets through them, so that rows need no groups
   of equal cost; a row that is a task of its own is cut into parts (`longest_part`), whose results a second pass adds up.
-- Features go to lanes in vectors of 16 bytes where the width divides (vector loads; Huang et al., section 4.2). Teams are
-  as many lanes as that takes, so that a warp has several narrow rows under way (GE-SpMM's coarsening, Huang et al., SC
-  2020, turned round), and 32 at most: of a wider row each lane has several vectors.
+- Features go to lanes in vectors of 16 bytes (8 of 16-bit types) where the width divides (vector loads; Huang et al.,
+  section 4.2). Teams are as many lanes as that takes, so that a warp has several narrow rows under way (GE-SpMM's coarsening,
+  Huang et al., SC 2020, turned round), and 32 at most: of a wider row each lane has several vectors.
 - Rows of few features and enough non-zeros are summed by lanes that walk along the non-zeros side by side (parallel
   reduction, ibid., section 3.1): a whole warp, or an eighth of one where rows are shorter than that.
 - Sums and means over the edges of a large graph whose longest row is many times the mean go by hyb(c, k) (SparseTIR,

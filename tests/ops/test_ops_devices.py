@@ -153,13 +153,23 @@ def test_skewed_graphs_go_by_buckets(monkeypatch, serial_gpu):
     monkeypatch.setattr(cuda_plan, "PART", 4)
     made = []
     monkeypatch.setattr(cuda_buckets, "_buckets", lambda *args, make=cuda_buckets._buckets: made.append(args) or make(*args))
+
+    def sized(*args, repeat=torch.repeat_interleave, **more):
+        assert more.get("output_size") is not None  # or it would wait for the sum
+        return repeat(*args, **more)
+
     row = torch.cat([torch.zeros(1000, dtype=torch.int64), torch.arange(1500)])
     graph = gsb.Graph.from_coo(row, torch.arange(2500) % 300, (1500, 300))
     x = torch.randn(300, 8, dtype=torch.float64, requires_grad=True)
     expected = torch.zeros(1500, 8, dtype=torch.float64).index_add(0, row, x[torch.arange(2500) % 300])
+    waits = []
+    monkeypatch.setattr(torch, "repeat_interleave", sized)
+    monkeypatch.setattr(torch, "bincount", None)
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda x, tolist=torch.Tensor.tolist: waits.append(len(x)) or tolist(x))
     for _ in range(2):
         found = gsb.spmm(graph, x)
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert waits == [2 * 3 + 1]  # rows and edges of three buckets, and whether all rows are whole
     assert len(made) == 1 and serial_gpu == ["aggregate"] * 4  # buckets, and parts of the one long row, each time
     assert plan_cuda("", 1500, 2500, 8, 1001, "sum").buckets
     for other in (plan_cuda("", 1500, 2500, 8, 7, "sum"), plan_cuda("", 1500, LONG_ROW - 1, 8, 1001, "sum"),
