@@ -47,8 +47,9 @@ def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Ten
     rows, cols = graph.shape
     out = empty(x, rows, *x.shape[1:])
     degrees = (graph.in_degrees.to(bsr.index_dtype),) if mean else ()
-    entry(bsr.indptr.numel() - 1, -(-cols // bsr.block[1]), bsr.num_blocks, rows, cols, bsr.indptr, bsr.indices, compact(values),
-          bsr.mask.view(torch.uint8), *degrees, compact(x).view(cols, features), out.view(rows, features))
+    sizes = bsr.indptr.numel() - 1, -(-cols // bsr.block[1]), bsr.num_blocks, rows, cols
+    entry(*sizes, bsr.indptr, bsr.indices, compact(values), bsr.mask.view(torch.uint8), *degrees,
+          compact(x).view(cols, features), out.view(rows, features))
     return out
 
 
@@ -56,8 +57,9 @@ def blocks_of(graph, block: tuple[int, int]) -> BsrFormat | None:
     """The blocks of a graph, None where they store too much; found out at the first use, which waits for the GPU."""
 
     def make() -> BsrFormat | None:
+        most = most_slots(graph.num_edges)
         try:
-            return BsrFormat.from_csr(graph.indptr, graph.indices, graph.shape, block, max_slots=most_slots(graph.num_edges), check=False)
+            return BsrFormat.from_csr(graph.indptr, graph.indices, graph.shape, block, max_slots=most, check=False)
         except ValueError:  # they would store more than that
             return None
 
@@ -65,8 +67,8 @@ def blocks_of(graph, block: tuple[int, int]) -> BsrFormat | None:
 
 
 def _values(graph, bsr: BsrFormat, dtype: torch.dtype, weight: Tensor | None) -> Tensor | None:
-    """What the blocks store, (blocks, 16, columns): numbers of edges, or their weights. None where a slot has more edges than the
-    type counts, or several, whose weights would be added up in any order."""
+    """What the blocks store, (blocks, 16, columns): numbers of edges, or their weights. None where a slot has more edges than
+    the type counts, or several, whose weights would be added up in any order."""
     key = ("values on a GPU", bsr.block, dtype if weight is None else None)
     found = once(graph.plans, key, lambda: (_counts(bsr, dtype) if weight is None else _edge_of_slot(graph, bsr),))[0]
     return found if weight is None or found is None else pad_by_position(weight.reshape(-1), found)

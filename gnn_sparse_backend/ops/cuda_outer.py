@@ -54,7 +54,8 @@ class OuterSums:
             indptr, indices = tasks.rows_of_parts(rows)
             return Graph.from_csr(indptr, indices, (self.shape[0] * rows, tasks.tasks * rows), trusted=True)
 
-        return run_aggregate(_COPY, segments.once(("rows of parts", *self.key, rows), make), [results.flatten(0, 1)]).view(self.shape)
+        graph = segments.once(("rows of parts", *self.key, rows), make)
+        return run_aggregate(_COPY, graph, [results.flatten(0, 1)]).view(self.shape)
 
 
 __all__ = ["OuterSums", "takes_sum"]

@@ -98,7 +98,8 @@ def _sum_in_tiles(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None, a
     tasks = sums.tasks
     a, g = compact(a), compact(g)
     out = sums.results(a.device)
-    sizes, arrays = [tasks.tasks, tasks.chunks, sums.slots, a.shape[0], g.shape[0]], [tasks.task_ptr, tasks.slot, tasks.start, tasks.stop]
+    sizes = [tasks.tasks, tasks.chunks, sums.slots, a.shape[0], g.shape[0]]
+    arrays = [tasks.task_ptr, tasks.slot, tasks.start, tasks.stop]
     rows = (segments.rows_of(at), segments.order)
     entry = _entry(sum_tiles_kernel, in_features, out_features, 0, rows, a.dtype, arrays, sizes, True, arch)
     entry(*sizes, *arrays, a, g, out)

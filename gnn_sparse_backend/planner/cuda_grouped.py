@@ -71,10 +71,12 @@ def sum_shape(in_features: int, out_features: int, left: int = 1) -> tuple[tuple
         (down, across), (rows, columns) = shape
         high, wide = -(-in_features // (ROWS * rows * down)), -(-out_features // (COLUMNS * columns * across))
         computed = high * wide * ROWS * rows * down * COLUMNS * columns * across
-        return (left * in_features * wide + out_features * high, computed, -down * across, rows * columns, 2 * rows + columns, shape)
+        loaded = left * in_features * wide + out_features * high
+        return loaded, computed, -down * across, rows * columns, 2 * rows + columns, shape
 
     sizes = (1, 2, 4, 8)
-    shapes = [((d, a), (r, c)) for d, a, r, c in product(sizes, repeat=4) if d * a <= WARPS and r * c <= ACCUMULATED and r < 8]
+    shapes = [((d, a), (r, c)) for d, a, r, c in product(sizes, repeat=4)
+              if d * a <= WARPS and r * c <= ACCUMULATED and r < 8]  # fmt: skip
     return min(shapes, key=cost)
 
 
@@ -88,7 +90,7 @@ def sums_in_tiles(in_features: int, out_features: int, dtype: str, arch: str) ->
 
 def sum_length(positions: int, in_features: int, out_features: int, dtype: str, left: int = 1) -> int:
     """Positions of a task at most, a power of two: no more than keeps a GPU busy, no fewer than pay for a partial result."""
-    (warps, held) = sum_shape(in_features, out_features, left)
+    warps, held = sum_shape(in_features, out_features, left)
     blocks = -(-in_features // (ROWS * held[0] * warps[0])) * -(-out_features // (COLUMNS * held[1] * warps[1]))
     pays = GATHERED_PER_RESULT * 8 * in_features * out_features // ((in_features + out_features) * STORED[dtype])
     wanted = max(chunk_of(dtype), pays, positions * blocks // TASKS)

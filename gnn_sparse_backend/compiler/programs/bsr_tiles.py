@@ -59,7 +59,8 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
     if spec.dtype not in SIDE_BY_SIDE:
         raise StageIError(f"bsr_tiles: Tensor Cores do not multiply {spec.dtype} here")
     if spec.features < 1 or spec.features % spec.part or COLUMNS % spec.part:
-        raise StageIError(f"bsr_tiles: parts of {spec.part} do not divide rows of {spec.features} features and tiles of {COLUMNS}")
+        raise StageIError(f"bsr_tiles: parts of {spec.part} do not divide rows of {spec.features} features and tiles of "
+                          f"{COLUMNS}")  # fmt: skip
     q, (height, depth) = SIDE_BY_SIDE[spec.dtype], block_of(spec.dtype)
     p = ProgramBuilder("bsr_tiles")
     block_rows, block_cols, blocks, rows, cols = p.sizes("block_rows", "block_cols", "blocks", "rows", "cols")
@@ -72,7 +73,8 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
     Degrees = p.buffer("Degrees", (NY,), spec.index_dtype) if spec.mean else None
     X = p.buffer("X", (p.dense_fixed("NX", cols), F), spec.dtype)
     Y = p.buffer("Y", (NY, F), spec.dtype)
-    warp, lane_axis, columns = p.dense_fixed("V_warp", spec.warps), p.dense_fixed("W_lane", LANES), p.dense_fixed("N_turn", spec.tiles)
+    warp, lane_axis = p.dense_fixed("V_warp", spec.warps), p.dense_fixed("W_lane", LANES)
+    columns = p.dense_fixed("N_turn", spec.tiles)
     four, half, pair, side = (p.dense_fixed(*x) for x in (("R_turn", 4), ("H_turn", 2), ("Q_part", q), ("E_turn", q)))
     out = p.dense_fixed("O_part" if spec.features % 2 == 0 else "O_turn", 2)
     again = p.dense_fixed("Again", 4 * spec.tiles)
@@ -113,7 +115,8 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
                 total = total / cast("float32", maximum(cast("int64", Degrees[at]), 1))
             Y[at, feature] = cast(spec.dtype, total)
 
-        with p.iterate("store", (warp, columns, half, lane_axis, out), "SSSSS", ("wo", "no", "ho", "lo", "eo")) as (w, n, h, lane, e):
+        axes = (warp, columns, half, lane_axis, out)
+        with p.iterate("store", axes, "SSSSS", ("wo", "no", "ho", "lo", "eo")) as (w, n, h, lane, e):
             row, feature = place(w, n, h, lane)
             p.where(there(row, feature if spec.features % 2 == 0 else feature + e))
             put(row, feature + e, CF[lane, w, n, h * 2 + e])

@@ -147,8 +147,8 @@ class _Outer:
 def grouped_sum_tiles(spec: OuterSpec) -> Program:
     """W[slot] = the sum of A[n]^T G[n] over the positions n of each task, in float32.
 
-    Parameters: (num_tasks, num_chunks, slots, rows_a, rows_g, [positions], task_ptr, Slot, Start, Stop, [RowsA], [RowsG], A, G,
-    W). Chunks task_ptr[t], ... of task t have positions Start .. Stop - 1, `spec.chunk` at most, each; positions are as of
+    Parameters: (num_tasks, num_chunks, slots, rows_a, rows_g, [positions], task_ptr, Slot, Start, Stop, [RowsA], [RowsG],
+    A, G, W). Chunks task_ptr[t], ... of task t have positions Start .. Stop - 1, `spec.chunk` at most, each; positions are as of
     `grouped.grouped_sum`. W is (slots, F_in, F_out), of which a task fills Slot[t].
     """
     _check("grouped_sum_tiles", spec)
@@ -183,14 +183,15 @@ def grouped_sum_tiles(spec: OuterSpec) -> Program:
 def rgms_sum_tiles(spec: OuterSpec) -> Program:
     """W[slot] = the sum over the pairs p of each task of (sum over the edges e of p of A[e] * X[j(e)])^T G[Row[p]].
 
-    Parameters: (num_tasks, num_chunks, slots, pairs, cols, nnz, rows, task_ptr, pair_ptr, indptr, indices, Slot, Start, Stop,
-    Row, [A], X, G, W), where chunks have the pairs from pair_ptr on, which is Start again. The warps of a block take the
+    Parameters: (num_tasks, num_chunks, slots, pairs, cols, nnz, rows, task_ptr, pair_ptr, indptr, indices, Slot, Start,
+    Stop, Row, [A], X, G, W), where chunks have the pairs from pair_ptr on, which is Start again. The warps of a block take the
     pairs of a chunk in turns, the lanes of a warp the features of a row; sums are in float32, and rounded where they lie in
     shared memory.
     """
     _check("rgms_sum_tiles", spec)
     p = ProgramBuilder("rgms_sum_tiles")
-    tasks, chunks, slots, pairs, cols, nnz, rows = p.sizes("num_tasks", "num_chunks", "slots", "pairs", "cols", "nnz", "rows")
+    tasks, chunks, slots, pairs, cols, nnz, rows = p.sizes(
+        "num_tasks", "num_chunks", "slots", "pairs", "cols", "nnz", "rows")  # fmt: skip
     outer = _Outer(p, spec)
     T, B = p.dense_fixed("T", tasks), p.dense_fixed("B_grid", spec.grid[0] * spec.grid[1])
     C = p.dense_variable("C", T, (chunks, chunks), "task_ptr", spec.index_dtype)

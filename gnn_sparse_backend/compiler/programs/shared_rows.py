@@ -1,7 +1,7 @@
 """Rows of features that a block of warps leaves in shared memory, to be read as fragments of a transposed matrix.
 
-Rows in memory hold neighbouring features; a fragment of ``mma`` holds neighbouring rows of one feature where the product sums over
-rows. Rows in shared memory have 8 elements more than they need: the lanes of a warp, 4 (pairs of) rows by 8 features, then
+Rows in memory hold neighbouring features; a fragment of ``mma`` holds neighbouring rows of one feature where the product
+sums over rows. Rows in shared memory have 8 elements more than they need: the lanes of a warp, 4 (pairs of) rows by 8 features, then
 read from different banks, whether elements have 16 or 32 bits.
 """
 
@@ -18,9 +18,9 @@ PAD = 8
 class SharedRows:
     """A window of so many rows by so many features, elements of which go to the lanes of all warps in turns.
 
-    name: of the local buffer, which the schedule puts into shared memory. letter: of the names of the axes. total: features of
-    a row, of which the last window may have fewer than `width`. part: neighbouring features that a lane loads together, which
-    divides both.
+    name: of the local buffer, which the schedule puts into shared memory. letter: of the names of the axes. total: features
+    of a row, of which the last window may have fewer than `width`. part: neighbouring features that a lane loads together,
+    which divides both.
     """
 
     def __init__(self, p: ProgramBuilder, name: str, letter: str, rows: int, width: int, total: int, part: int,
