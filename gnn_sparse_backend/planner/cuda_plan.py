@@ -12,7 +12,7 @@ Rules, none of which has been measured on a GPU yet:
 - Sums and means over the edges of a large graph whose longest row is many times the mean go by hyb(c, k) (SparseTIR,
   section 4.2.1): rows in buckets of ELL rows of 1 to 512 slots, longer ones in parts, all buckets in one launch, the widest
   first. All teams of a block then finish together, and loops of known length are unrolled; elsewhere a block waits for the
-  longest of its rows. The buckets take up to 20 bytes an edge and a sort to make, once: that is for graphs that stay, and a
+  longest of its rows. The buckets take up to 24 bytes an edge and a sort to make, once: that is for graphs that stay, and a
   million edges are no mini-batch. There is one column partition: a GPU's last-level cache is wide and runs rows in no order.
 - What an edge takes to know (its column, number, weight) is loaded by a lane for the whole team, a stretch of edges at a
   time (coalesced row caching: GE-SpMM, section 4.1), where rows fill a stretch on average. All lanes loading the same index
