@@ -34,7 +34,7 @@ _NEUTRAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf")}
 class _Call:
     """What is known of a call from its shapes and types.
 
-    kernels: by how it runs. words: which of the operands, counted from the last, can be given as words of two features.
+    kernels: by how it runs, on words of two features ``of_words``. words: which of the operands can be given so.
     """
 
     widths: tuple[int, ...]
@@ -42,6 +42,7 @@ class _Call:
     features: int
     spec: AggregateSpec | EdgeMapSpec
     kernels: dict
+    of_words: dict
     words: tuple[int, ...] = ()
 
 
@@ -65,9 +66,11 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
     plan = aggregation_plan(graph, call.features, first.itemsize, form.kind)
     if type(plan) is CudaPlan and (found := run_blocks(form, graph, operands, plan.arch)) is not None:
         return found
-    kernel = call.kernels.get(plan)
+    words = bool(call.words) and type(plan) is Plan and not any(operands[which].data_ptr() % 4 for which in call.words)
+    kernels = call.of_words if words else call.kernels
+    kernel = kernels.get(plan)
     if kernel is None:
-        kernel = call.kernels[plan] = _kernel(call.spec, plan)
+        kernel = kernels[plan] = _kernel(in_words(call.spec) if words else call.spec, plan)
     if type(kernel) is TwoPasses:
         out = empty(first, rows, *call.dims)
         kernel.run(graph, form.places, operands, edge_ids, flat(out, rows, call.features))
@@ -79,11 +82,11 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
     arguments = kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance)
     out = empty(first, rows, *call.dims)
     results = [flat(out, rows, call.features), *(flat(empty(graph.indices, rows, *call.dims), rows, call.features) for _ in chosen)]
-    if call.words and type(plan) is Plan and _as_words(arguments, call.words):
+    if words:
         results = [results[0].view(torch.uint32)]
-        kernel = call.kernels.get(("words", plan))
-        if kernel is None:
-            kernel = call.kernels["words", plan] = _kernel(in_words(call.spec), plan)
+        for which in call.words:
+            at = which - len(operands)  # they come last
+            arguments[at] = arguments[at].view(torch.uint32)
     if call.spec.degrees:
         arguments.insert(7 if edge_ids is None else 9, graph.in_degrees)  # after the structure
     kernel(*arguments, *results)
@@ -130,15 +133,6 @@ def _kernel(spec: AggregateSpec, plan: Plan):
     if plan.partitions > 1 or plan.longest_part:
         return plan
     return aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction).entry
-
-
-def _as_words(arguments: list, which: tuple[int, ...]) -> bool:
-    """Put words of two features in the place of so many operands; False where one lies between two words."""
-    if any(arguments[at].data_ptr() % 4 for at in which):
-        return False
-    for at in which:
-        arguments[at] = arguments[at].view(torch.uint32)
-    return True
 
 
 def flat(out: Tensor, count: int, features: int) -> Tensor:
@@ -202,14 +196,12 @@ def _prepare_aggregate(form: Form, graph, operands, numbered: bool, chosen, nobo
     spec = AggregateSpec(form.message, described, merged, described[0].dtype, type_name(graph.indices.dtype), numbered,
                          form.reduce, chosen, nobody, choice and form.ties == "even", choice and form.ties == "even",
                          choice and form.ties == "first")
-    given = [which for which, operand in enumerate(described) if operand.at != "number"]
     words = in_words(spec)
-    packed = () if words is None else tuple(given.index(which) - len(given) for which in words.packed)
-    return _Call(tuple(o.width for o in described), dims, prod(dims), spec, {}, packed)
+    return _Call(tuple(o.width for o in described), dims, prod(dims), spec, {}, {}, words.packed if words else ())
 
 
 def _prepare_edge_map(form: Form, graph, operands, numbered: bool, reduced) -> _Call:
     _, kept, merged, kept_merged, described = _collapsed(form, operands, reduced)
     gone = tuple(k == 1 and e != 1 for e, k in zip(merged, kept_merged))
     spec = EdgeMapSpec(form.message, described, merged, gone, described[0].dtype, type_name(graph.indices.dtype), numbered)
-    return _Call(tuple(o.width for o in described), kept, prod(kept), spec, {})
+    return _Call(tuple(o.width for o in described), kept, prod(kept), spec, {}, {})

@@ -69,6 +69,8 @@ class AggregateSpec:
         """Whether it can run on words of two features."""
         if self.dtype != "bfloat16" or self.dims[-1] % 2 or self.chosen or self.continues or not self.packed:
             return False
+        if any(operand.at == "number" for operand in self.operands):
+            return False
         return all(operand.dtype == "bfloat16" and operand.at != "all" and not (operand.strided and operand.at != "edge")
                    if which in self.packed else operand.dims[-1] == 1 for which, operand in enumerate(self.operands))
 
