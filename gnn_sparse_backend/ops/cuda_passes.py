@@ -66,8 +66,8 @@ class TwoPasses:
         self.first = aggregate_kernel(first, replace(plan, longest_part=0)).entry
         self.second = aggregate_kernel(second, plan_cuda(plan.arch)).entry
 
-    def run(self, graph, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
-        """Fill ``out``, (rows, features)."""
+    def run(self, graph, places, operands, edge_ids: Tensor | None, out: Tensor, degrees: Tensor | None = None) -> None:
+        """Fill ``out``, (rows, features). degrees: what a mean divides by, where it is not the degrees of the graph."""
         if self.buckets is not None:
             self.buckets.run(graph, places, operands, edge_ids, out)
             return
@@ -78,7 +78,7 @@ class TwoPasses:
         self.first(*kernel_arguments(parts.whole, 1, places, self.widths, of_parts, edge_ids, self.balance), results)
         arguments = kernel_arguments(parts.sums, 1, ("column",), [features], [results], None, self.balance)
         if self.spec.degrees:
-            arguments.insert(7, graph.in_degrees)
+            arguments.insert(7, graph.in_degrees if degrees is None else degrees)
         self.second(*arguments, out)
 
 

@@ -21,6 +21,7 @@ from ..planner.kernels import aggregate_kernel, edge_map_kernel, in_words, suppo
 from ..planner.plan import Plan
 from .cuda_bsr import run_blocks
 from .cuda_passes import TwoPasses, parts_of
+from .cuda_segments import InSegments
 from .form import Form
 from .kernels import aggregation_plan, edge_map_plan, kernel_arguments, type_name
 from .memory import empty
@@ -71,7 +72,7 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
     kernel = kernels.get(plan)
     if kernel is None:
         kernel = kernels[plan] = _kernel(in_words(call.spec) if words else call.spec, plan)
-    if type(kernel) is TwoPasses:
+    if type(kernel) in (TwoPasses, InSegments):
         out = empty(first, rows, *call.dims)
         kernel.run(graph, form.places, operands, edge_ids, flat(out, rows, call.features))
         return out
@@ -128,6 +129,8 @@ def _kernel(spec: AggregateSpec, plan: Plan):
     """The entry of the kernel that a plan runs, or a plan of several passes; what the aggregation does not support is left out."""
     if type(plan) is CudaPlan:
         plan = cuda_kernels.supported(plan, spec)
+        if plan.segments:
+            return InSegments(spec, plan)
         return TwoPasses(spec, plan) if plan.longest_part else cuda_kernels.aggregate_kernel(spec, plan).entry
     plan = supported(plan, spec)
     if plan.partitions > 1 or plan.longest_part:

@@ -21,7 +21,7 @@ from ..compiler.transform.compact import compact_parameters
 from ..compiler.transform.hold import hold_loads
 from ..compiler.transform.share import share_axis, share_sum
 from ..compiler.transform.tile import tile_axis
-from .cuda_plan import STRETCH, CudaPlan, bucket_widths, passes, shares, stretches, teams
+from .cuda_plan import STRETCH, WARP, CudaPlan, bucket_widths, passes, shares, stretches, teams
 from .kernels import supports as not_supported
 from .plan import Plan
 
@@ -35,12 +35,12 @@ def build(program: Program, schedule: CudaTeams, arch: str) -> Kernel:
 
 def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
     """The plan without what the aggregation does not support of it."""
-    if plan.longest_part and not_supported(Plan(plan.groups, longest_part=plan.longest_part), spec):
-        plan = replace(plan, longest_part=0, buckets=False)
+    if (plan.longest_part or plan.segments) and not_supported(Plan(plan.groups, longest_part=plan.longest_part or WARP), spec):
+        plan = replace(plan, longest_part=0, buckets=False, segments=False)
     if plan.reduction == "parallel" and spec.reduce not in ("sum", "mean"):
         plan = replace(plan, reduction="sequential", lanes=0)
-    if plan.buckets and spec.reduce not in ("sum", "mean"):
-        plan = replace(plan, buckets=False)
+    if (plan.buckets or plan.segments) and spec.reduce not in ("sum", "mean"):
+        plan = replace(plan, buckets=False, segments=False)
     return plan
 
 
@@ -66,6 +66,16 @@ def bucket_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     cached = [f"{loop}_w{width}" for width in widths if width >= STRETCH for loop in loops]
     schedule = CudaTeams(lanes, teams(lanes), cached=stretches(plan, lanes, *cached), fuse=True, apart=("C",))
     return build(bucket_rows(program, "J", widths), schedule, plan.arch)
+
+
+@functools.lru_cache(maxsize=None)
+def segment_kernel(spec: AggregateSpec, arch: str) -> Kernel:
+    """The kernel of an aggregation over rows in groups of 1 to 32 non-zeros, none of them empty: a lane for each non-zero.
+
+    spec: of a sum or a mean. Parameters are those of `programs.aggregate.aggregate`.
+    """
+    program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((spec.features,),))
+    return build(program, CudaTeams(WARP, teams(WARP), segmented=("edges_tile_0",)), arch)
 
 
 def _features_shared(spec: AggregateSpec) -> tuple[Program, int, tuple[str, ...]]:
@@ -146,6 +156,6 @@ def _attention(program: Program, spec: AttentionSpec, terms: dict[str, int]) -> 
 
 
 __all__ = [
-    "aggregate_kernel", "attention_gradient_kernel", "attention_kernel", "bucket_kernel", "build", "edge_map_kernel", "edge_softmax_kernel",
-    "sums_kernel", "supported",
+    "aggregate_kernel", "attention_gradient_kernel", "attention_kernel", "bucket_kernel", "build", "edge_map_kernel",
+    "edge_softmax_kernel", "segment_kernel", "sums_kernel", "supported",
 ]  # fmt: skip

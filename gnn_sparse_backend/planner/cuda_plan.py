@@ -9,7 +9,12 @@ Rules, none of which has been measured on a GPU yet:
   Huang et al., SC 2020, turned round), and 32 at most: of a wider row each lane has several vectors.
 - Rows of few features and enough non-zeros are summed by lanes that walk along the non-zeros side by side (parallel
   reduction, ibid., section 3.1): a whole warp, or an eighth of one where rows are shorter than that.
-- Sums and means over the edges of a large graph whose longest row is many times the mean go by hyb(c, k) (SparseTIR,
+- Where the longest row of a large graph is many times the mean, and the mean row does not fill a warp, such sums go by chunks
+  of 32 consecutive non-zeros, a warp each, a lane for each non-zero whatever its row, added up by row in a segmented scan
+  (non-zero-balanced parallel reduction, ibid., sections 3.1 and 3.2): most rows are then far shorter than the mean, and
+  would leave most lanes of their team idle. A second pass adds up what chunks cut, 8 lanes a row, since a row of 256
+  non-zeros has 8 or 9 pieces. Rows that fill a warp go as above: cutting them would gain nothing for its second pass.
+- Sums and means of wider rows over the edges of a large graph whose longest row is many times the mean go by hyb(c, k) (SparseTIR,
   section 4.2.1): rows in buckets of ELL rows of 1 to 512 slots, longer ones in parts, all buckets in one launch, the widest
   first. All teams of a block then finish together, and loops of known length are unrolled; elsewhere a block waits for the
   longest of its rows. The buckets take up to 24 bytes an edge and a sort to make, once: that is for graphs that stay, and a
@@ -34,7 +39,7 @@ BLOCK = 128
 # Bytes of a vector load, and elements of one at most: TVM has no longer vectors of float32.
 VECTOR_BYTES = 16
 LONGEST_VECTOR = 4
-# Non-zeros of a graph that is worth putting into buckets, and how many times the mean its longest row is.
+# Non-zeros of a graph that is worth putting into buckets or chunks, and how many times the mean its longest row is.
 BUCKETS_PAY = 1 << 20
 SKEWED = 8
 # Features that a lane accumulates in one pass over the edges at most: what leaves room for occupancy.
@@ -58,6 +63,8 @@ class CudaPlan(Plan):
     Every row is a team's work, so groups do not depend on the graph, and graphs of all sizes share their plans and kernels.
     arch: its compute architecture, "sm_90". lanes: that share the non-zeros of a row, 0 where they share its features.
     cached: the lanes that share features load edges for each other.
+    segments: sums go by chunks of 32 non-zeros, whatever rows they belong to; the rest of the plan is that of the second pass, over
+        the pieces of each row.
     buckets: rows of at most ``longest_part`` non-zeros, a power of two, and the parts of longer ones lie in buckets of ELL rows of
         equal length: hyb(c, k), with c in ``partitions`` and 2**k in ``longest_part``.
     """
@@ -68,12 +75,13 @@ class CudaPlan(Plan):
     lanes: int = 0
     cached: bool = False
     buckets: bool = False
+    segments: bool = False
 
     def __post_init__(self):
         super().__post_init__()
         if self.buckets and (self.longest_part < 1 or self.longest_part & (self.longest_part - 1)):
             raise ValueError(f"the widest bucket has a power of two of slots, not longest_part = {self.longest_part}")
-        object.__setattr__(self, "_hash", hash((self._hash, self.arch, self.lanes, self.cached, self.buckets)))
+        object.__setattr__(self, "_hash", hash((self._hash, self.arch, self.lanes, self.cached, self.buckets, self.segments)))
 
     def __hash__(self) -> int:
         return self._hash
@@ -88,8 +96,11 @@ def plan_cuda(arch: str, rows: int = 0, nnz: int = 0, features: int = 0, longest
     """
     mean = nnz // max(rows, 1)
     longest_part = part_length(longest)
+    skewed = kind == "sum" and nnz >= BUCKETS_PAY and longest >= SKEWED * max(mean, 1)
+    if skewed and 1 <= features <= NARROW and mean < WARP:
+        return CudaPlan(reduction="parallel", longest_part=part_length(longest // WARP), arch=arch, lanes=LANES_PAY, segments=True)
     if features < 1 or features > {"sum": NARROW, "map": FEW}.get(kind, 0) or mean < LANES_PAY:
-        if kind == "sum" and features > NARROW and nnz >= BUCKETS_PAY and longest >= SKEWED * max(mean, 1):
+        if skewed and features > NARROW:
             return CudaPlan(longest_part=PART, arch=arch, cached=True, buckets=True)
         return CudaPlan(longest_part=longest_part, arch=arch, cached=mean >= WARP)
     reduction = "parallel" if kind == "sum" else "sequential"

@@ -56,6 +56,12 @@ def _aggregate(width, dtype="float32", lanes=0, cached=False, **more):
     return lambda arch: cuda_kernels.aggregate_kernel(spec, CudaPlan(arch=arch, **plan))
 
 
+def _segments(width, **more):
+    operands = (Operand("column", (width,), "bfloat16"), Operand("edge", (1,), "bfloat16"), Operand("row", (width,), "bfloat16"))
+    spec = AggregateSpec(parse("mul(mul(x1, x0), x2)"), operands, (width,), "bfloat16", numbered=True, **more)
+    return lambda arch: cuda_kernels.segment_kernel(spec.in_parts()[0], arch)
+
+
 def _buckets(width):
     operands = (Operand("column", (width,), "float32"), Operand("edge", (1,), "float32"))
     spec = AggregateSpec(parse("mul(x1, x0)"), operands, (width,), numbered=True)
@@ -101,6 +107,7 @@ KERNELS = {
     "mean_602_cached": _aggregate(602, cached=True, reduce="mean", numbered=True),
     "max_64_bfloat16_cached": _aggregate(64, "bfloat16", cached=True, reduce="max", chosen=("number",), numbered=True),
     "buckets_of_512": _buckets(128),
+    "mean_3_segments": _segments(3, reduce="mean"),
     "sddmm_heads_bfloat16": lambda arch: cuda_kernels.edge_map_kernel(_edge_map(), CudaPlan(arch=arch)),
     "sddmm_3_side_by_side": lambda arch: cuda_kernels.edge_map_kernel(_narrow(), CudaPlan(arch=arch, lanes=32)),
     "edge_softmax": lambda arch: cuda_kernels.edge_softmax_kernel(EdgeSoftmaxSpec(8), False, arch),
@@ -121,7 +128,8 @@ KERNELS = {
 # Bytes of shared memory at most: rows of sums, chunks of positions, and rows that a block of a matrix meets.
 CHUNKS = {name: 8 << 10 if "bsr" in name else 16 << 10 for name in KERNELS if "outer" in name or "bsr" in name}
 SHARED = {"rgms_float16": 8 << 10, **CHUNKS}
-SHUFFLES = ("sddmm_heads_bfloat16", "attention", "attention_gradient", "attention_gradient_heads", "spmm_2_across_lanes")
+SHUFFLES = ("sddmm_heads_bfloat16", "attention", "attention_gradient", "attention_gradient_heads", "spmm_2_across_lanes",
+            "mean_3_segments")
 # Bytes: what ptxas puts aside by its own choice, far below the 255 registers that a thread may have. The scores of eight
 # heads, and what belongs to them, are kept by every lane; sm_90 keeps the maximum to 40 registers.
 SPILLED = {"attention_gradient_heads": 16, "max_64_bfloat16_cached": 20}

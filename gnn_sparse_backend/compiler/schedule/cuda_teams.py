@@ -22,6 +22,7 @@ from .primitives.bind import bind_teams
 from .primitives.cache_row import cache_row
 from .primitives.loops import bind_loop, set_loop_kind
 from .primitives.mma import multiply_fragments
+from .primitives.segments import scan_segments
 from .primitives.side_by_side import visit_side_by_side
 from .primitives.stack import in_shared_memory
 
@@ -41,11 +42,13 @@ class CudaTeams:
     side_by_side: spatial iterations over a run-time number of elements, of which each lane has its own.
     cached: iterations over a run-time number of elements, of which each lane loads what it takes to know one for all lanes
         (`primitives.cache_row`).
+    segmented: reductions over the non-zeros of rows in groups of at most 32 of them, which are one scan for the group
+        (`primitives.segments`).
     shared: local buffers through which the lanes of a team pass values on; then a block has one team.
     mma: iterations that are one instruction of the Tensor Cores each (`primitives.mma`).
     fuse: the grids of all iterations lie side by side in one launch, and store apart to the parameters ``apart``
         (`loops.horizontal.fuse_grids`).
-    shuffles: what is cached is handed on by shuffles; without them by loops, which run anywhere.
+    shuffles: what is cached or scanned is handed on by shuffles; without them by loops, which run anywhere.
     """
 
     lanes: int = WARP
@@ -53,6 +56,7 @@ class CudaTeams:
     across: tuple[str, ...] = ()
     side_by_side: tuple[str, ...] = ()
     cached: tuple[str, ...] = ()
+    segmented: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     mma: tuple[str, ...] = ()
     fuse: bool = False
@@ -99,6 +103,8 @@ class CudaTeams:
             stage2 = sum_across_lanes(stage2, stage2.program.iteration(name), self.lanes)
         for name in self.cached:
             stage2 = cache_row(stage2, stage2.program.iteration(name), self.lanes, self.shuffles)
+        for name in self.segmented:
+            stage2 = scan_segments(stage2, stage2.program.iteration(name), self.lanes, self.shuffles)
         for name in self.mma:
             stage2 = multiply_fragments(stage2, stage2.program.iteration(name))
         count = len(among_lanes) + sum(len(stage2.program.iteration(name).body) for name in self.across)

@@ -1,0 +1,85 @@
+"""Aggregations of few features on a GPU over chunks of 32 non-zeros, each a warp's work, whatever rows they belong to.
+
+The program is that of rows in groups: a row is a piece of a row, a group a chunk. Its schedule adds a chunk up by one segmented
+scan (`compiler.schedule.primitives.segments`). A second pass adds up the pieces of each row: nothing is added atomically, and
+results are the same bits at every run.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..compiler.programs.aggregate import AggregateSpec
+from ..formats.chunks import chunk_rows
+from ..formats.pieces import Piece
+from ..planner.cuda_kernels import aggregate_kernel, segment_kernel
+from ..planner.cuda_plan import WARP, CudaPlan
+from .cuda_passes import TwoPasses
+from .immutable import once
+from .kernels import kernel_arguments, operand_arguments
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """The rows of a graph, cut where chunks end (`formats.chunks`).
+
+    chunk_ptr: (chunks + 1,). starts: (pieces + 1,). row_of_piece: (pieces,). sums: (rows, pieces), which adds the pieces of a
+        row up.
+    """
+
+    chunk_ptr: Tensor
+    starts: Tensor
+    row_of_piece: Tensor
+    sums: Piece
+
+
+def segments_of(graph) -> Segments:
+    """Made at the first use, where it waits once for the GPU, for the number of pieces; kept with the graph."""
+    return once(graph.plans, "segments on a GPU", lambda: _segments(graph))
+
+
+def _segments(graph) -> Segments:
+    rows = graph.shape[0]
+    chunk_ptr, starts, row_of_piece = chunk_rows(graph.indptr, graph.num_edges, WARP)
+    numbers = torch.arange(rows + 1, dtype=starts.dtype, device=starts.device)
+    first = torch.searchsorted(row_of_piece, numbers).to(starts.dtype)
+    order = torch.arange(row_of_piece.numel(), dtype=starts.dtype, device=starts.device)
+    return Segments(chunk_ptr, starts, row_of_piece, Piece((rows, order.numel()), first, order, None))
+
+
+class InSegments:
+    """An aggregation over pieces of rows, whose results are kept in the type of sums, and then added up."""
+
+    def __init__(self, spec: AggregateSpec, plan: CudaPlan):
+        first, second = spec.in_parts()
+        self.spec, self.balance = spec, plan.balance
+        self.kept = getattr(torch, first.dtype)
+        self.widths = [operand.width for operand in spec.operands]
+        self.first = segment_kernel(first, plan.arch).entry
+        plan = replace(plan, segments=False)
+        self.second = TwoPasses(second, plan) if plan.longest_part else aggregate_kernel(second, plan).entry
+
+    def run(self, graph, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
+        """Fill ``out``, (rows, features)."""
+        segments = segments_of(graph)
+        pieces, features = segments.row_of_piece.numel(), out.shape[1]
+        results = out.new_empty((pieces, features), dtype=self.kept)
+        of_pieces = [x.index_select(0, segments.row_of_piece) if place == "row" else x for x, place in zip(operands, places)]
+        sizes = [segments.chunk_ptr.numel() - 1, pieces, graph.shape[1], graph.num_edges]
+        arrays = [segments.chunk_ptr, segments.starts, graph.indices]
+        if edge_ids is not None:
+            sizes += ([x.shape[0] for x, place in zip(operands, places) if place == "edge"] or [graph.num_edges])[:1]
+            arrays.append(edge_ids)
+        self.first(*sizes, *arrays, *operand_arguments(places, self.widths, of_pieces, True), results)
+        if type(self.second) is TwoPasses:
+            self.second.run(segments.sums, ("column",), [results], None, out, graph.in_degrees if self.spec.degrees else None)
+            return
+        arguments = kernel_arguments(segments.sums, 1, ("column",), [features], [results], None, self.balance)
+        if self.spec.degrees:
+            arguments.insert(7, graph.in_degrees)
+        self.second(*arguments, out)
+
+
+__all__ = ["InSegments", "Segments", "segments_of"]
