@@ -37,7 +37,7 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "scatter.any: the reduction is 'any'": "the last written entry wins: no reduction",
     },
     "own layer, int32 index, cast by a hook": {
-        "propagate: the edge index is not an ordinary int64 CPU tensor": "the hook changes what the reduction sees alone"},
+        "propagate: the edge index is not an ordinary int64 tensor beside the features": "the hook changes what the reduction sees alone"},
     "torch.func.grad": {f"{operator}: a torch.func transform is active": TRANSFORMED
                         for operator in ("propagate", "scatter.sum")},
     "torch.func.vmap": {f"{operator}: a torch.func transform is active": TRANSFORMED

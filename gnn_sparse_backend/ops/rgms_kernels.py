@@ -33,6 +33,7 @@ _COPY = form("x0", ("column",), "sum")
 _WEIGHTED = form("mul(x1, x0)", ("column", "edge"), "sum")
 _DOT = form("mul(x0, x1)", ("row", "column"))
 _entries: dict = {}
+_at_hand: set = set()
 
 
 def wide_type(dtype: torch.dtype) -> torch.dtype:
@@ -327,10 +328,11 @@ def _either_way(near: bool, large: bool, by_rows: tuple, by_columns: tuple) -> t
 
 def _entry(make: str, in_features: int, out_features: int, blocks: int, panel: int, weighted: bool, dtype, index, parallel,
            others: tuple[tuple, ...]):
-    """The kernel's entry; with the first of a kind come ``others``: its like for other (program, F_in, F_out, parallel)."""
+    """The kernel's entry; with it come ``others``: its like for other (program, F_in, F_out, parallel)."""
     described = blocks, panel, weighted, dtype, index
     entry = _entries.get((make, in_features, out_features, *described, parallel))
-    if entry is None:
+    if entry is None or others and (described, others) not in _at_hand:
+        _at_hand.add((described, others))
         for make, in_features, out_features, parallel in (*others, (make, in_features, out_features, parallel)):
             spec = RgmsSpec(in_features, out_features, blocks, panel, 0, 0, 0, weighted, type_name(dtype), type_name(index),
                             twos=_by_twos(make, in_features, dtype))

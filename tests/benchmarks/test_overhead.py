@@ -23,7 +23,7 @@ def test_the_command_writes_a_report(framework, layers, command, tmp_path, capsy
         assert cell["speedup"] == pytest.approx(medians[framework] / medians[framework + "+gsb"])
         evidence = cell["evidence"]
         assert evidence["overhead"] > 0 and evidence["ours"] + sum(evidence["fallbacks"].values()) > 0
-    assert len(report["summary"]["worst"]) == 5 and all(cell["reason"] for cell in report["summary"]["worst"])
+    assert len(report["summary"]["worst"]) == min(5, len(report["cells"])) and all(cell["reason"] for cell in report["summary"]["worst"])
     assert "one edge" in capsys.readouterr().out
 
 

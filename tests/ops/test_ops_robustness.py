@@ -155,6 +155,8 @@ def test_workers_forked_after_use(graph):
 
 
 _INTERRUPTED = """
+import faulthandler
+faulthandler.dump_traceback_later(150, exit=True)  # where a call hangs, it says where
 import os, signal, sys, threading, time
 import torch
 sys.path.insert(0, {folder!r})

@@ -64,7 +64,7 @@ def of_types():
     return hetero(sampled(edges(), 20, (5, 5), 0)), output, lambda data: data["t0"].number
 
 
-@pytest.mark.parametrize("make, batches_then", [(of_edges, 300), (of_types, 50)])
+@pytest.mark.parametrize("make, batches_then", [(of_edges, 200), (of_types, 50)])
 def test_many_batches(make, batches_then, monkeypatch):
     monkeypatch.setattr(graphs, "MOST", 60)  # small contents are kept until there are so many: three for each batch
     draw, output, numbers = make()
