@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.sym import Analyzer
