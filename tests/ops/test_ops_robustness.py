@@ -163,6 +163,8 @@ sys.path.insert(0, {folder!r})
 import gnn_sparse_backend as gsb
 from operators import OPERATORS, step
 
+# a shell that starts the tests in the background has it ignored, which children inherit
+signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(2)
 names = ["spmm_weighted_mean", "gspmm_mul_max", "gat_attention", "edge_softmax"]
 graph = gsb.Graph.from_coo(torch.randint(0, 10000, (100000,)), torch.randint(0, 10000, (100000,)), (10000, 10000))
