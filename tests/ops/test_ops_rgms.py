@@ -141,8 +141,7 @@ def test_each_relation_has_its_own_order(tasks, reduce, monkeypatch):
     assert gathers.tasks == scatters.tasks == tasks
 
 
-@pytest.mark.parametrize("first", [0, 1])
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted, first", [(False, 0), (True, 1)])
 def test_batches_at_the_limit_of_one_thread_compile_once(weighted, first):
     """Widths that nothing else here uses; the sums of one graph go by one thread, those of the other by several."""
     generator = torch.Generator().manual_seed(0)
