@@ -11,7 +11,7 @@ import threading
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _DEFAULT_TRIM_THRESHOLD, _DEFAULT_MMAP_MAX = 128 << 10, 65536
 _KEEP = (1 << 31) - 1
-_HUGE = 2 << 20
+HUGE_PAGE = 2 << 20
 
 
 _lock = threading.Lock()
@@ -57,7 +57,7 @@ def reusing() -> bool:
 def advise_huge_pages(address: int, nbytes: int) -> None:
     """Ask for huge pages in a stretch of memory: a hint, which a system may ignore."""
     libc = _glibc()
-    first, last = -(-address // _HUGE) * _HUGE, (address + nbytes) // _HUGE * _HUGE
+    first, last = -(-address // HUGE_PAGE) * HUGE_PAGE, (address + nbytes) // HUGE_PAGE * HUGE_PAGE
     if libc is not None and hasattr(mmap, "MADV_HUGEPAGE") and first < last:
         libc.madvise(first, last - first, mmap.MADV_HUGEPAGE)
 

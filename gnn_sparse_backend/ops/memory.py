@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from ..compiler.kernels.fork import own_locks
-from .allocator import advise_huge_pages, reusing
+from .allocator import HUGE_PAGE, advise_huge_pages, reusing
 
-_HUGE = 2 << 20
 # Below this a tensor has few pages, and malloc reuses them.
 _WORTHWHILE = 4 << 20
 # A block may be this much larger than what is asked of it.
@@ -47,7 +46,7 @@ class Pool:
 
     def lease(self, nbytes: int):
         """A writable buffer of at least ``nbytes``, which comes back by itself when nothing refers to it any more."""
-        wanted = -(-nbytes // _HUGE) * _HUGE
+        wanted = -(-nbytes // HUGE_PAGE) * HUGE_PAGE
         size, block = self._take(wanted) or self._make(wanted)
         view = memoryview(block)
         weakref.finalize(view, self._give_back, size, block).atexit = False

@@ -80,9 +80,10 @@ def run_sum(rel: RelGraph, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, 
         return x.new_zeros((rel.num_relations, blocks, in_features, out_features))
     if devices.arch_of(x.device):
         return _outer_of_sums(rel, transposed, x, g, blocks, a, mean)
-    small = is_small(_counts(rel, transposed), x.shape[1], g.shape[1])
+    counts = _counts(rel, transposed)
+    small = is_small(counts, x.shape[1], g.shape[1])
     by_rows, by_columns = rel.split(transposed, _never if small else sum_by_columns, x.shape[1], g.shape[1])
-    near = is_near_limit(_counts(rel, transposed), x.shape[1], g.shape[1])
+    near = is_near_limit(counts, x.shape[1], g.shape[1])
     others = _either_way(near, not small, ("sum", in_features, out_features), ("sum", out_features, in_features))
     found = [] if by_rows is None else [_outer(rel, by_rows, x, g, blocks, a, mean, others)]
     if by_columns is not None:
@@ -101,8 +102,9 @@ def run_dot(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transpos
         return found * rel.mean_scale(wide) if mean else found
     out = x.new_empty((rel.num_edges, 1), dtype=wide)
     # the products of the fewer pairs; the other end is gathered
-    small = is_small(_counts(rel, transposed), x.shape[1], g.shape[1])
-    near = is_near_limit(_counts(rel, transposed), x.shape[1], g.shape[1])
+    counts = _counts(rel, transposed)
+    small = is_small(counts, x.shape[1], g.shape[1])
+    near = is_near_limit(counts, x.shape[1], g.shape[1])
     others = _either_way(near, not small, ("dot", w.shape[3], w.shape[2]), ("dot", w.shape[2], w.shape[3]))
     by_rows, by_columns = rel.split(transposed, _never if small else _fewer_columns)
     if by_rows is not None:
