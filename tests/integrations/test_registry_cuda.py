@@ -23,15 +23,6 @@ SYNCHRONISING = {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", 
 READING = ("item", "tolist", "numpy", "cpu", "nonzero", "__bool__", "__int__", "__float__", "__index__")
 
 
-@pytest.fixture(autouse=True)
-def switched_off():
-    gsb.disable()
-    reset_status()
-    yield
-    gsb.disable()
-    reset_status()
-
-
 def edge_index() -> Tensor:
     """Edges in no order; the last node has none."""
     return torch.randint(0, NODES - 1, (2, EDGES), generator=torch.Generator().manual_seed(7))

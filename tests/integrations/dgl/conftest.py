@@ -1,19 +1,7 @@
-"""Every test starts and ends with the backend off and the counts at zero."""
+"""Tests of this folder need DGL."""
 import pytest
 
-import gnn_sparse_backend as gsb
-from gnn_sparse_backend.integrations import reset_status
-
 pytest.importorskip("dgl")
-
-
-@pytest.fixture(autouse=True)
-def switched_off():
-    gsb.disable()
-    reset_status()
-    yield
-    gsb.disable()
-    reset_status()
 
 
 @pytest.fixture(params=["random", "skewed", "duplicates", "self_loops", "long_row", "one_edge"])
