@@ -14,10 +14,10 @@ from torch import Tensor
 
 from ..compiler.programs.aggregate import AggregateSpec
 from ..compiler.programs.edge_map import EdgeMapSpec
-from ..compiler.programs.operands import Operand, collapse
+from ..compiler.programs.operands import ACCUMULATOR, Operand, collapse
 from ..planner import cuda_kernels
 from ..planner.cuda_plan import CudaPlan
-from ..planner.kernels import aggregate_kernel, edge_map_kernel, in_words, supported
+from ..planner.kernels import WIDENED_PAYS, aggregate_kernel, edge_map_kernel, in_words, supported, widened
 from ..planner.plan import Plan
 from .cuda_bsr import run_blocks
 from .cuda_passes import TwoPasses, parts_of
@@ -27,6 +27,7 @@ from .kernels import aggregation_plan, edge_map_plan, kernel_arguments, type_nam
 from .memory import empty
 from .passes import run_passes
 from .plans import entry_of
+from .scattered import Scattered
 
 _NEUTRAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf")}
 
@@ -36,6 +37,7 @@ class _Call:
     """What is known of a call from its shapes and types.
 
     kernels: by how it runs, on words of two features ``of_words``. words: which of the operands can be given so.
+    widened: the same call with the operands at the columns in the type of sums.
     """
 
     widths: tuple[int, ...]
@@ -45,6 +47,7 @@ class _Call:
     kernels: dict
     of_words: dict
     words: tuple[int, ...] = ()
+    widened: _Call | None = None
 
 
 def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tuple[str, ...] = (), nobody: int = 0):
@@ -67,12 +70,17 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
     plan = aggregation_plan(graph, call.features, first.itemsize, form.kind)
     if type(plan) is CudaPlan and (found := run_blocks(form, graph, operands, plan.arch)) is not None:
         return found
+    if call.widened is not None and type(plan) is Plan and graph.num_edges >= WIDENED_PAYS * graph.shape[1]:
+        call = call.widened
+        wide = ACCUMULATOR[call.spec.dtype]
+        operands = [x.to(getattr(torch, wide)) if known.at == "column" and known.dtype == wide else x
+                    for x, known in zip(operands, call.spec.operands)]
     words = bool(call.words) and type(plan) is Plan and not any(operands[which].data_ptr() % 4 for which in call.words)
     kernels = call.of_words if words else call.kernels
     kernel = kernels.get(plan)
     if kernel is None:
         kernel = kernels[plan] = _kernel(in_words(call.spec) if words else call.spec, plan)
-    if type(kernel) in (TwoPasses, InSegments):
+    if type(kernel) in (Scattered, TwoPasses, InSegments):
         out = empty(first, rows, *call.dims)
         kernel.run(graph, form.places, operands, edge_ids, flat(out, rows, call.features))
         return out
@@ -135,6 +143,8 @@ def _kernel(spec: AggregateSpec, plan: Plan):
     plan = supported(plan, spec)
     if plan.partitions > 1 or plan.longest_part:
         return plan
+    if plan.reduction == "scattered":
+        return Scattered(spec, plan)
     return aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction).entry
 
 
@@ -199,8 +209,9 @@ def _prepare_aggregate(form: Form, graph, operands, numbered: bool, chosen, nobo
     spec = AggregateSpec(form.message, described, merged, described[0].dtype, type_name(graph.indices.dtype), numbered,
                          form.reduce, chosen, nobody, choice and form.ties == "even", choice and form.ties == "even",
                          choice and form.ties == "first")
-    words = in_words(spec)
-    return _Call(tuple(o.width for o in described), dims, prod(dims), spec, {}, {}, words.packed if words else ())
+    words, wide = in_words(spec), widened(spec)
+    known = tuple(o.width for o in described), dims, prod(dims)
+    return _Call(*known, spec, {}, {}, words.packed if words else (), None if wide is None else _Call(*known, wide, {}, {}))
 
 
 def _prepare_edge_map(form: Form, graph, operands, numbered: bool, reduced) -> _Call:

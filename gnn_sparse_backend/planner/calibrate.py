@@ -31,7 +31,7 @@ class Probe:
 
 
 def probes(threads: int) -> tuple[Probe, ...]:
-    """What to measure: ten kernels on structures inside a core's cache, inside the last level, and beyond both.
+    """What to measure: eleven kernels on structures inside a core's cache, inside the last level, and beyond both.
 
     With several threads each problem is there twice, on one thread and on all.
     """
@@ -47,7 +47,7 @@ def probes(threads: int) -> tuple[Probe, ...]:
     for degree in (8, 64):
         add(1000, 400, degree, 128)
     for degree in (4, 200):
-        for reduction in ("sequential", "parallel"):
+        for reduction in ("sequential", "parallel", "scattered"):
             add(2000, 1000, degree, 1, groups=(1,), reduction=reduction)
     for distance in (0, 8):
         add(20_000, 60_000, 10, 16, prefetch=distance)

@@ -23,15 +23,18 @@ def rule_plan(problem: Problem) -> Plan:
     reduce, gathered, _ = operands_of_kind(problem.kind)
     if reduce == "map":
         return plan_sddmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads)
-    return plan_spmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads,
+    plan = plan_spmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads,
                      problem.longest, problem.reach if gathered else None)
+    if reduce not in ("sum", "mean") or plan.reduction == "scattered" and problem.itemsize < 4:
+        return replace(plan, reduction="sequential")
+    return plan
 
 
 def candidates(problem: Problem) -> tuple[Plan, ...]:
     """Plans that the cost model can tell apart, the rules' own first, without repetition.
 
     - One thread or groups of rows, where the work is near the limit of either.
-    - Reduction in lanes for narrow rows of sums.
+    - Reduction in lanes, and one after the other, for narrow rows of sums.
     - Column partitions, where a neighbourhood's rows exceed the last-level cache and each is gathered many times.
     - Long rows whole, where the rules cut them.
 
@@ -49,9 +52,10 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
         elif first.groups == 1 and work > SERIAL_WORK // _EITHER_WAY:
             found[replace(first, groups=min(problem.threads, max(problem.rows, 1)))] = None
     if reduce in ("sum", "mean") and problem.features <= NARROW:
+        others = {"sequential", "parallel", first.reduction}
         for plan in list(found):
-            other = "parallel" if plan.reduction == "sequential" else "sequential"
-            found[replace(plan, reduction=other)] = None
+            for reduction in sorted(others - {plan.reduction}, reverse=True):
+                found[replace(plan, reduction=reduction)] = None
     if first.partitions > 1:
         for partitions in (1, first.partitions // 2):
             found[replace(first, partitions=partitions)] = None

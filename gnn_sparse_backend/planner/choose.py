@@ -78,6 +78,8 @@ def describe(plan: Plan) -> str:
         words.append(f"{plan.prefetch} ahead")
     if plan.reduction == "parallel":
         words.append("in lanes")
+    elif plan.reduction == "scattered":
+        words.append("scattered")
     if plan.partitions > 1:
         words.append(f"{plan.partitions} partitions")
     if plan.longest_part:

@@ -36,6 +36,7 @@ DEFAULT_UNITS: Mapping[str, float] = {
     "vector": 4e-10,
     "chain": 4.2e-10,
     "fold": 4e-10,
+    "scatter": 1.6e-9,
     "near": 1.3e-9,
     "near_ahead": 1.3e-9,
     "far": 1.1e-8,
@@ -48,7 +49,7 @@ DEFAULT_UNITS: Mapping[str, float] = {
 """
 start: a parallel region. group: a row group handed to a thread. row: a row and the loop around it. edge: a non-zero and its
 index. vector: a vector of features added. chain: an addition that waits for the one before. fold: a lane added at the end
-of a row. near: a cache line from the last level. far: the first line of a row from memory. next: a further line of it.
+of a row. scatter: an addition in memory, to the row of a non-zero. near: a cache line from the last level. far: the first line of a row from memory. next: a further line of it.
 near_ahead, far_ahead, next_ahead: the same where it was prefetched. ahead: an instruction to prefetch a line. stream: a byte
 that is read or written in order.
 """
@@ -86,7 +87,7 @@ def counts(problem: Problem, plan: Plan) -> dict[str, float]:
     """How many of each unit the busiest thread meets."""
     c = _common(problem)
     share = 1 / min(problem.threads, plan.groups)
-    parallel, partitions = plan.reduction == "parallel", plan.partitions
+    parallel, scattered, partitions = plan.reduction == "parallel", plan.reduction == "scattered", plan.partitions
     near, far = c.misses if partitions == 1 else _misses(problem, partitions)
     ahead = "_ahead" if plan.prefetch else ""
     gathers = dict.fromkeys(_GATHERS, 0.0)
@@ -96,10 +97,11 @@ def counts(problem: Problem, plan: Plan) -> dict[str, float]:
     return {
         "start": float(partitions) if plan.groups > 1 else 0.0,
         "group": plan.groups * partitions * share,
-        "row": problem.rows * share * c.passes * partitions,
+        "row": 0.0 if scattered else problem.rows * share * c.passes * partitions,
         "edge": problem.nnz * share * c.passes,
         "vector": problem.nnz * share * c.vectors * c.operands,
-        "chain": problem.nnz * share * c.waiting / (c.lanes if parallel else 1),
+        "chain": 0.0 if scattered else problem.nnz * share * c.waiting / (c.lanes if parallel else 1),
+        "scatter": problem.nnz * share if scattered else 0.0,
         "fold": problem.rows * share * (c.lanes - 1) * c.vectors if parallel else 0.0,
         **gathers,
         "ahead": problem.nnz * share * c.lines if plan.prefetch else 0.0,

@@ -10,6 +10,8 @@ from ..compiler.kernels.kernel import Kernel
 from ..compiler.programs.aggregate import AggregateSpec, aggregate
 from ..compiler.programs.edge_map import EdgeMapSpec, edge_map
 from ..compiler.programs.operands import ACCUMULATOR
+from ..compiler.programs.scattered import refuses as refuses_scattered
+from ..compiler.programs.scattered import scattered
 from ..compiler.schedule.cpu import CpuSchedule, Prefetch
 from ..compiler.target import host_target
 from ..compiler.transform.lanes import reduce_in_lanes
@@ -20,6 +22,8 @@ from .tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, row_lan
 _BYTES = {"float64": 8, "float32": 4}
 # Features of a row of bfloat16 from which two are taken at a time.
 SHORTEST_WORDS = 16
+# Edges for each column from which shorter rows of half types are better widened once than at every edge.
+WIDENED_PAYS = 4
 
 
 @functools.lru_cache(maxsize=None)
@@ -36,6 +40,9 @@ def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, red
     itemsize = _BYTES[ACCUMULATOR[spec.dtype]] * halves + 8 * len(spec.chosen)
     gathered = [f"X{number}" for number, x in enumerate(spec.operands)
                 if x.at == "column" and x.width == spec.features] if prefetch else []
+    if reduction == "scattered":
+        ahead = [Prefetch("edges", buffer, 0, width, prefetch) for buffer in gathered]
+        return compile_program(scattered(spec), CpuSchedule(parallel=parallel, prefetch=tuple(ahead)), target)
     if spec.staged:
         # one pass over the edges, so that what is staged is loaded once
         chunk = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
@@ -60,6 +67,17 @@ def in_words(spec: AggregateSpec) -> AggregateSpec | None:
     return replace(spec, words=True) if spec.fits_words and spec.features >= SHORTEST_WORDS else None
 
 
+def widened(spec: AggregateSpec) -> AggregateSpec | None:
+    """The same sum of operands at the columns that are given in the type of sums, where rows are too short for vectors: widening a
+    number takes as many instructions as adding it. None where nothing is to be widened; bits are the same.
+    """
+    wide = ACCUMULATOR[spec.dtype]
+    if wide == spec.dtype or spec.reduce not in ("sum", "mean") or spec.features >= SHORTEST_WORDS:
+        return None
+    operands = tuple(replace(x, dtype=wide) if x.at == "column" and x.dtype == spec.dtype else x for x in spec.operands)
+    return None if operands == spec.operands else replace(spec, operands=operands)
+
+
 def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
     """Why an operator cannot run by a plan, or None where it can."""
     several = plan.partitions > 1 or plan.longest_part
@@ -67,6 +85,13 @@ def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
         if several or plan.reduction != "sequential":
             return "an edge map reduces over no edges: groups, balance and prefetch are all it has to plan"
         return None
+    if plan.reduction == "scattered":
+        if several:
+            return "what is added up where it lies goes in one pass"
+        if (reason := refuses_scattered(spec)) is not None:
+            return reason
+        if spec.staged:
+            return "what is added up where it lies does not go with weights of heads, which are kept in registers"
     if plan.partitions > 1 and plan.longest_part:
         return "rows are cut into parts, or columns into partitions, not both"
     summed = spec.reduce in ("sum", "mean")
@@ -93,6 +118,8 @@ def supported(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> Plan:
     kept = {name: value for name, value in wanted.items() if supports(replace(plain, **{name: value}), spec) is None}
     if kept.get("longest_part"):
         kept["partitions"] = 1
+    if kept.get("reduction") == "scattered" and (kept.get("longest_part") or kept.get("partitions", 1) > 1):
+        kept["reduction"] = "sequential"
     return replace(plain, **kept)
 
 

@@ -7,6 +7,8 @@ Rules, each with the measurement behind it in docs/performance.md:
   than a cache line the processor has enough under way by itself, unless they come from memory.
 - Lanes where features are few and rows are long. Short rows are independent chains of additions already: the processor
   has several of them under way.
+- Scattered sums where features are few and rows have a handful of non-zeros, where the end of each row is mispredicted. A row with
+  a good part of all non-zeros is one chain of additions in memory, twice as slow as in a register: not with such rows.
 - Column partitions where each row of the dense operand is gathered many times, by rows that lie too far apart for a cache
   to keep it: as many as make the slice of a partition fit a share of the last-level cache, but not so many that the
   pieces of a row are as short as the loop around them.
@@ -28,6 +30,11 @@ LINE, BYTES_AHEAD = 64, 16 << 10
 # Widest row of features whose sums are cut into lanes, and the mean non-zeros of a row from which that pays.
 NARROW = 8
 LANES_PAY = 128
+# Most non-zeros of a mean row whose sums are scattered, and fewest of a graph: the row of each non-zero is kept for it.
+SCATTERED_PAYS = 6
+FEWEST_SCATTERED = 1 << 15
+# Where one row has an eighth of all non-zeros sums are not scattered.
+LONGEST_SCATTERED = 8
 # The last-level cache holds so many slices of partitions; a row keeps so many non-zeros in each on average.
 SLICES = 8
 PIECE = 6
@@ -47,11 +54,17 @@ def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, thre
     """
     row = features * itemsize
     longest_part = part_length(nnz, longest)
+    partitions = 1 if reach is None or longest_part else partition_count(rows, nnz, reach * row)
+    reduction = "sequential"
+    if features <= NARROW and nnz >= LANES_PAY * rows:
+        reduction = "parallel"
+    elif features <= NARROW and not longest_part and partitions == 1 and pays_scattered(rows, nnz, longest):
+        reduction = "scattered"
     return Plan(
         group_count(nnz, rows, features, threads),
         prefetch_distance(row, cols * row),
-        reduction="parallel" if features <= NARROW and nnz >= LANES_PAY * rows else "sequential",
-        partitions=1 if reach is None or longest_part else partition_count(rows, nnz, reach * row),
+        reduction=reduction,
+        partitions=partitions,
         longest_part=longest_part,
     )
 
@@ -72,6 +85,11 @@ def partition_count(rows: int, nnz: int, table: int) -> int:
     if slices < 2 or pieces < 4:
         return 1
     return min(1 << (slices - 1).bit_length(), 1 << (pieces.bit_length() - 1))
+
+
+def pays_scattered(rows: int, nnz: int, longest: int) -> bool:
+    """Whether rows are so short that the ends of most of them cost more than additions in memory. longest: as in `plan_spmm`."""
+    return FEWEST_SCATTERED <= nnz <= SCATTERED_PAYS * rows and longest * LONGEST_SCATTERED <= nnz
 
 
 def part_length(nnz: int, longest: int) -> int:

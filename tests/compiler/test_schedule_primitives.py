@@ -15,7 +15,7 @@ from gnn_sparse_backend.compiler.schedule.primitives.parallelize import parallel
 from gnn_sparse_backend.compiler.schedule.primitives.prefetch import prefetch_gather
 from gnn_sparse_backend.compiler.schedule.primitives.vectorize import vectorize_spatial
 from gnn_sparse_backend.compiler.transform import sparse_fuse, tile_axis
-from tests.compiler.programs_under_test import small_aggregation
+from tests.compiler.message_programs import small_aggregation
 
 
 def loops(stage2) -> list[str]:

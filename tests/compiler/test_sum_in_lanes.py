@@ -19,7 +19,7 @@ from gnn_sparse_backend.compiler.schedule.cpu import CpuSchedule
 from gnn_sparse_backend.compiler.schedule.primitives.lanes import sum_in_lanes
 from gnn_sparse_backend.compiler.transform import tile_axis
 from tests.compiler.golden.golden_text import check_golden, tvm_text
-from tests.compiler.programs_under_test import small_aggregation
+from tests.compiler.message_programs import small_aggregation
 from tests.compiler.structures import complete
 
 

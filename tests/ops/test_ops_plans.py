@@ -17,6 +17,7 @@ from operators import OPERATORS, step
 
 FIELDS = {
     "lanes": {"reduction": "parallel", "prefetch": 3},
+    "scattered": {"reduction": "scattered", "prefetch": 3},
     "partitions": {"partitions": 3},
     "parts": {"longest_part": 5},
     "lanes_in_partitions": {"reduction": "parallel", "partitions": 45},
@@ -124,6 +125,26 @@ def test_what_is_not_finite_stays_in_its_rows(plan, width, value, monkeypatch):
     for reduce in ("sum", "mean", "max"):
         out = gsb.spmm(edges.graph, x, reduce=reduce)
         assert torch.equal(~out.isfinite(), touched[:, None].expand(13, width))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [1, 4])
+def test_scattered_sums_have_the_bits_of_rows_one_after_the_other(width, dtype, monkeypatch):
+    """By the rules, and then not; a graph in an order of its own, with empty rows and a hub."""
+    generator = torch.Generator().manual_seed(0)
+    row, col = torch.randint(0, 20_000, (2, 50_000), generator=generator)
+    row[:500] = 7
+    graph = gsb.Graph.from_coo(row, col, (20_000, 20_000))
+    x, weight = torch.randn(20_000, width, dtype=dtype), torch.randn(50_000, dtype=dtype)
+    calls = [lambda: gsb.spmm(graph, x), lambda: gsb.spmm(graph, x, weight), lambda: gsb.spmm(graph, x, weight, reduce="mean")]
+    assert kernels.aggregation_plan(graph, width, x.itemsize).reduction == "scattered"
+    scattered = [call() for call in calls]
+    force(monkeypatch, reduction="sequential")
+    graph.plans.clear()
+    for found, call in zip(scattered, calls):
+        assert torch.equal(found, call())
+    expected = torch.zeros(20_000, width, dtype=torch.float64).index_add(0, row, weight[:, None].double() * x[col].double())
+    torch.testing.assert_close(scattered[1].double(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_one_row_with_all_edges_is_cut():

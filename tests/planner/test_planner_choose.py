@@ -19,8 +19,9 @@ from gnn_sparse_backend.planner.problem import Problem, longest_row, reach_of
 SMALL = Problem("sum:column", 900, 800, 6000, 64, 4, 2, 800)
 LARGE = Problem("sum:column", 200_000, 200_000, 2_000_000, 32, 4, 2, 200_000)
 NARROW = Problem("sum:column", 20_000, 20_000, 2_000_000, 1, 4, 2, 20_000)
+SHORT = Problem("sum:column", 100_000, 100_000, 300_000, 1, 4, 2, 100_000)
 DENSE = Problem("sum:column", 400_000, 400_000, 100_000_000, 64, 4, 2, 400_000)
-EVERY = (SMALL, LARGE, NARROW, DENSE, Problem("max:column,edge", 1, 1, 1, 1, 2, 1, 1),
+EVERY = (SMALL, LARGE, NARROW, SHORT, DENSE, Problem("max:column,edge", 1, 1, 1, 1, 2, 1, 1),
          Problem("sum:edge", 10, 0, 0, 8, 4, 4, 0), replace(LARGE, longest=500_000))
 
 
@@ -35,6 +36,7 @@ def test_candidates_begin_with_the_rules_and_do_not_repeat(problem):
 
 def test_what_is_worth_trying():
     assert {plan.reduction for plan in candidates(NARROW)} == {"sequential", "parallel"}
+    assert {plan.reduction for plan in candidates(SHORT)} == {"scattered", "sequential", "parallel"}
     assert {plan.reduction for plan in candidates(LARGE)} == {"sequential"}
     assert {plan.prefetch for plan in trials(LARGE)} == {0, 8, 16, 32}
     assert {plan.prefetch for plan in trials(SMALL)} == {0}

@@ -9,11 +9,14 @@ from gnn_sparse_backend.compiler.programs.edge_map import EdgeMapSpec
 from gnn_sparse_backend.compiler.programs.message import parse
 from gnn_sparse_backend.compiler.programs.operands import Operand
 from gnn_sparse_backend.planner import sddmm, spmm
+from gnn_sparse_backend.planner.candidates import rule_plan
 from gnn_sparse_backend.planner.kernels import supported, supports
 from gnn_sparse_backend.planner.plan import Plan
+from gnn_sparse_backend.planner.problem import Problem
 from gnn_sparse_backend.planner.spmm import plan_spmm
 
 LANES, PARTITIONS, PARTS = Plan(4, reduction="parallel"), Plan(4, partitions=2), Plan(4, longest_part=9)
+SCATTERED = Plan(4, reduction="scattered")
 
 
 def aggregation(width=1, dtype="float32", message="x0", **spec):
@@ -28,6 +31,10 @@ DOT = EdgeMapSpec(parse("mul(x0, x1)"), (Operand("row", (4,), "float32"), Operan
     (LANES, aggregation(reduce="max"), "for sums and means, not for max"),
     (LANES, HEADS, "weights of heads"),
     (LANES, aggregation(512), "512 features are chains enough"),
+    (SCATTERED, aggregation(reduce="max"), "sums and means, not a max"),
+    (SCATTERED, aggregation(dtype="bfloat16"), "rounded to bfloat16 after each edge"),
+    (SCATTERED, HEADS, "weights of heads"),
+    (replace(SCATTERED, longest_part=9), aggregation(), "in one pass"),
     (PARTITIONS, aggregation(reduce="max", chosen=("number",), numbered=True), "found in one pass"),
     (PARTITIONS, aggregation(dtype="bfloat16"), "rounded to bfloat16"),
     (PARTITIONS, DOT, "reduces over no edges"),
@@ -40,6 +47,7 @@ def test_what_is_refused(plan, spec, reason):
 
 
 @pytest.mark.parametrize("plan, spec", [
+    (SCATTERED, aggregation()), (replace(SCATTERED, prefetch=4, balance="rows"), aggregation(8, "float64", reduce="mean")),
     (LANES, aggregation()), (LANES, aggregation(8, "bfloat16", reduce="mean")), (PARTITIONS, HEADS),
     (PARTITIONS, aggregation(dtype="bfloat16", reduce="max")), (PARTS, aggregation(dtype="bfloat16")),
     (Plan(4, prefetch=8), DOT), (replace(LANES, partitions=3, prefetch=4, balance="rows"), aggregation(2)),
@@ -77,6 +85,17 @@ def test_lanes_where_rows_are_long_and_narrow():
     assert planned(rows=10_000, features=1).reduction == "parallel"
     assert planned(rows=10_000, features=16).reduction == "sequential"
     assert planned(features=1).reduction == "sequential"
+
+
+def test_scattered_sums_where_rows_are_short_and_narrow():
+    assert [planned(nnz=700_000, features=f).reduction for f in (1, 4, 8, 9)] == ["scattered"] * 3 + ["sequential"]
+    assert planned(nnz=2_000_000, features=1).reduction == "sequential"  # rows of more than a handful
+    assert planned(rows=9_000, nnz=30_000, features=1).reduction == "sequential"  # too few to keep a row for each
+    assert planned(nnz=700_000, features=1, longest=100_000).reduction == "sequential"  # most of a thread's work is one chain
+    wide = Problem("sum:column", 233_000, 233_000, 700_000, 1, 4, 2, 233_000)
+    assert rule_plan(wide).reduction == "scattered"
+    assert rule_plan(replace(wide, kind="max:column")).reduction == "sequential"
+    assert rule_plan(replace(wide, itemsize=2)).reduction == "sequential"
 
 
 def test_parts_where_one_row_is_more_than_a_share():

@@ -46,20 +46,31 @@ class Edges:
     Parameters, in order: num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E].
     numbered: edge arrays are in another order than the non-zeros; E gives the number of each non-zero. They may also
     be longer than the non-zeros: a graph may be a part of the one that they were made for.
+    flat: the non-zeros of a group are one sequence (COO). indptr has the offsets of groups; Row, declared by `declare_rows`, the
+    row of each non-zero, a place on axis M.
     """
 
-    def __init__(self, p: ProgramBuilder, index_dtype: str, numbered: bool):
-        self.p, self.numbered = p, numbered
+    def __init__(self, p: ProgramBuilder, index_dtype: str, numbered: bool, flat: bool = False):
+        self.p, self.numbered, self.flat = p, numbered, flat
         self.num_groups, self.m, self.n, self.nnz = p.sizes("num_groups", "m", "n", "nnz")
         self.G = p.dense_fixed("G", self.num_groups)
         self.I = p.dense_variable("I", self.G, (self.m, self.m), "group_ptr", index_dtype)
-        self.J = p.sparse_variable("J", self.I, (self.n, self.nnz), ("indptr", "indices"), index_dtype,
+        self.J = p.sparse_variable("J", self.G if flat else self.I, (self.n, self.nnz), ("indptr", "indices"), index_dtype,
                                    sorted=False, unique=False)  # fmt: skip
         self.N = p.dense_fixed("N", self.n)
+        self._tree = (self.G, self.I, self.J)
+        if flat:
+            self._tree = (self.G, self.J)
+            self.M = p.dense_fixed("M", self.m)
         if numbered:
             self.Z = p.dense_fixed("Z", p.size("num_edges"))
-            self.E = p.buffer("E", (self.G, self.I, self.J), index_dtype)
+            self.E = p.buffer("E", self._tree, index_dtype)
         self._features: dict[int, Axis] = {}
+
+    def declare_rows(self) -> BufferHandle:
+        """The row of each non-zero, where these are flat."""
+        self.Row = self.p.buffer("Row", self._tree, self.I.index_dtype)
+        return self.Row
 
     def features(self, width: int, name: str | None = None) -> Axis:
         """The axis of a feature vector of this width."""
@@ -70,8 +81,8 @@ class Edges:
     def axes(self, at: str) -> tuple[Axis, ...]:
         """Axes of an array with one entry for each row, column or edge."""
         if at == "edge":
-            return (self.Z,) if self.numbered else (self.G, self.I, self.J)
-        return {"row": (self.G, self.I), "column": (self.N,), "all": ()}[at]
+            return (self.Z,) if self.numbered else self._tree
+        return {"row": (self.M,) if self.flat else (self.G, self.I), "column": (self.N,), "all": ()}[at]
 
     def buffer(self, name: str, operand: Operand) -> BufferHandle | None:
         """The parameter of an operand; row and column features may be row-strided."""
@@ -81,15 +92,18 @@ class Edges:
         return self.p.buffer(name, axes, operand.dtype, strided=operand.strided and operand.at in ("row", "column"))
 
     def at(self, place: str, g, i, j) -> tuple:
-        """Indices into ``axes(place)`` of the edge that the iterators g, i, j visit."""
+        """Indices into ``axes(place)`` of the edge that the iterators g, i, j visit; flat, there is no i."""
+        here = (g, j) if self.flat else (g, i, j)
         if place == "edge":
-            return (self.E[g, i, j],) if self.numbered else (g, i, j)
-        return {"row": (g, i), "column": (j,), "all": ()}[place]
+            return (self.E[here],) if self.numbered else here
+        if place == "row":
+            return (self.Row[here],) if self.flat else (g, i)
+        return (j,) if place == "column" else ()
 
     def load(self, handle: BufferHandle | None, operand: Operand, g, i, j, feature: Expr, accumulator: str) -> Expr:
         """The operand at an edge, in the type to compute in; whole numbers stay as they are."""
         if operand.at == "number":
-            return self.E[g, i, j]
+            return self.E[(g, j) if self.flat else (g, i, j)]
         value = handle[(*self.at(operand.at, g, i, j), feature)]
         return cast(accumulator, value) if operand.dtype in ACCUMULATOR else value
 

@@ -7,7 +7,7 @@ from gnn_sparse_backend.compiler.lower.auxiliary import Auxiliary, auxiliary_buf
 from gnn_sparse_backend.compiler.lower.nest import Loop, plan_nest
 from gnn_sparse_backend.compiler.programs import formats, products, reductions, relational
 from gnn_sparse_backend.compiler.transform import decompose_format, group_axis, sparse_fuse, sparse_reorder
-from tests.compiler.programs_under_test import small_aggregation
+from tests.compiler.message_programs import small_aggregation
 
 
 def planned(program, iteration):

@@ -1,0 +1,49 @@
+"""Sums of a few features over short rows, whose kernel goes by the row of each non-zero instead of by rows."""
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..compiler.programs.aggregate import AggregateSpec
+from ..formats.structure import row_of_position
+from ..planner.kernels import aggregate_kernel
+from ..planner.plan import Plan
+from .immutable import once
+from .kernels import operand_arguments, structure_arguments
+
+
+class Scattered:
+    """An aggregation by a plan of scattered sums."""
+
+    def __init__(self, spec: AggregateSpec, plan: Plan):
+        self.plan, self.degrees = plan, spec.degrees
+        self.widths = [operand.width for operand in spec.operands]
+        self.entry = aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction).entry
+
+    def run(self, graph, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
+        """Fill ``out``, (rows, features)."""
+        sizes, arrays, of_rows = flat_structure(graph, self.plan.groups, self.plan.balance)
+        arguments = list(sizes)
+        if edge_ids is not None:
+            arguments += ([x.shape[0] for x, place in zip(operands, places) if place == "edge"] or [graph.num_edges])[:1]
+        arguments += arrays
+        if edge_ids is not None:
+            arguments.append(edge_ids)
+        if self.degrees:
+            arguments.append(graph.in_degrees)
+        self.entry(*arguments, *of_rows, *operand_arguments(places, self.widths, operands, False), out)
+
+
+def flat_structure(graph, groups: int, balance: str) -> tuple:
+    """(sizes, index arrays, (row of each non-zero, first row of each group)) of a graph in so many groups of rows, made at the
+    first use and kept with it: an index for each non-zero.
+    """
+    return once(graph.plans, ("flat", groups, balance), lambda: _flat(graph, groups, balance))
+
+
+def _flat(graph, groups: int, balance: str) -> tuple:
+    sizes, (group_ptr, indptr, indices) = structure_arguments(graph, groups, balance)
+    rows = once(graph.plans, "row of each non-zero", lambda: row_of_position(indptr, graph.num_edges))
+    return sizes, (group_ptr, indptr[group_ptr.long()], indices), (rows, group_ptr[:-1].contiguous())
+
+
+__all__ = ["Scattered", "flat_structure"]
