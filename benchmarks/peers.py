@@ -17,6 +17,12 @@ DENSE_GRADIENT_LIMIT = 1 << 30
 """Bytes up to which torch CSR's weight gradient, which passes through a dense (n_dst, n_src) matrix, is run at all."""
 
 
+def want_messages(problem: Problem) -> None:
+    """Raises CannotDo where the messages of all edges, gathered and multiplied, do not fit; gradients keep both and make as many again."""
+    x = problem.x
+    want_memory("its messages", x.element_size() * x.shape[1] * problem.graph.num_edges * (4 if problem.mode.backward else 2))
+
+
 class TorchContender(Contender):
     """A contender whose forward is differentiable by torch."""
 
@@ -170,8 +176,7 @@ class PyGScatter(TorchContender):
         x, weight = problem.x, problem.weight
         scatter, rows, columns, num_rows = self._scatter, self._rows, self._columns, self._num_rows
         reduce = problem.mode.reduce
-        # gathered and multiplied; torch's gradients keep both and make as many again
-        want_memory("its messages", x.element_size() * x.shape[1] * len(rows) * (4 if problem.mode.backward else 2))
+        want_messages(problem)
 
         def aggregate():
             messages = x.index_select(0, columns)
@@ -197,6 +202,8 @@ class PyGEdgeIndex(TorchContender):
         matrix, x, weight, reduce = self._matrix, problem.x, problem.weight, problem.mode.reduce
         if weight is None and x.dtype is not torch.float32:
             raise CannotDo(f"its ones are float32, which it does not multiply by {x.dtype}")
+        if problem.mode.backward and (weight is not None or reduce == "max"):
+            want_messages(problem)  # it gathers and scatters then
         return lambda: matrix.matmul(x, weight, reduce=reduce)
 
 
