@@ -1,28 +1,24 @@
 """A GraphSAGE training epoch with and without the backend: ``python -m benchmarks.graphsage``.
 
-Whole steps (forward, loss, backward, Adam) on a generated graph, under DGL and PyG. The two variants take turns of
-a few epochs in one process, so a backend whose threads disturb the framework's shows it here.
+Whole steps (forward, loss, backward, Adam) on a generated graph, under DGL and PyG, on the full graph and on neighbour-sampled
+batches. The two variants take turns of a few epochs in one process, so a backend whose threads disturb the framework's shows it here.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import importlib
 import itertools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+import statistics
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from rich.console import Console
 
-import gnn_sparse_backend as gsb
 from benchmarks import cells, cli, contenders, gpu, gpu_steps, machine, reasons, report, roofline, summary
-from benchmarks.layer_work import sage_work
+from benchmarks.graphsage_training import SampledTraining, Training, one_edge, without_edges
 from benchmarks.layers import disagreement
 from benchmarks.reasons import Evidence
 from benchmarks.turns import Switched, in_turns
-from benchmarks.work import Pattern
 from models import data
 
 # name: (our backend, gsb.reuse_memory())
@@ -36,81 +32,22 @@ OURS = tuple(name for name, (backend, _) in VARIANTS.items() if backend)
 EPOCHS_PER_TURN = 4
 
 
-class Training:
-    """Full-batch training of one model; ``epoch()`` is one step, and keeps its loss in ``losses``.
-
-    The random state is set at each epoch, so that both variants draw the same dropout masks.
-    """
-
-    def __init__(self, framework: str, dataset: data.Dataset, *, hidden: int, layers: int, dropout: float, seed: int,
-                 backend: bool, reuse: bool = False, device: torch.device | str = "cpu") -> None:
-        module = importlib.import_module(f"models.sage_{framework}")
-        torch.manual_seed(seed)
-        self._model = module.SAGE(dataset.features.shape[1], hidden, dataset.num_classes, layers, dropout).to(device)
-        dataset = moved(dataset, device)
-        self._graph = module.graph_of(dataset)
-        self._dataset = dataset
-        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=0.01)
-        self._train = dataset.train.nonzero().squeeze(1)
-        self._labels = dataset.labels[self._train]
-        self._seed = seed
-        self._framework, self._backend, self._reuse = framework, backend, reuse
-        self.losses: list[float] = []
-
-    def step(self) -> tuple[torch.Tensor]:
-        """One step; the loss stays where it is, so that nobody waits for it."""
-        self._optimizer.zero_grad()
-        logits = self._model(self._graph, self._dataset.features)
-        loss = torch.nn.functional.cross_entropy(logits[self._train], self._labels)
-        loss.backward()
-        self._optimizer.step()
-        return (loss.detach(),)
-
-    def epoch(self) -> None:
-        torch.manual_seed(self._seed + len(self.losses))
-        self.losses.append(self.step()[0].item())
-
-    @contextmanager
-    def switched(self) -> Iterator[None]:
-        """The variant's switches, for the epochs inside."""
-        gsb.reuse_memory(self._reuse)
-        try:
-            with gsb.enabled(self._framework) if self._backend else nullcontext():
-                yield
-        finally:
-            gsb.reuse_memory(False)
-
-
-def moved(dataset: data.Dataset, device: torch.device | str) -> data.Dataset:
-    """The same on a device."""
-    given = {field.name: getattr(dataset, field.name) for field in dataclasses.fields(dataset)}
-    return dataclasses.replace(dataset, **{name: x.to(device) for name, x in given.items() if isinstance(x, torch.Tensor)})
-
-
-def without_edges(dataset: data.Dataset) -> data.Dataset:
-    """The same nodes alone."""
-    return dataclasses.replace(dataset, edge_index=dataset.edge_index[:, :0])
-
-
-def one_edge(dataset: data.Dataset) -> data.Dataset:
-    """Two nodes and an edge, with as many features and classes."""
-    everything, nothing = torch.ones(2, dtype=torch.bool), torch.zeros(2, dtype=torch.bool)
-    return data.Dataset("one edge", "", torch.tensor([[0], [1]]), dataset.features[:2],
-                        torch.tensor([0, dataset.num_classes - 1]), everything, nothing, nothing)
-
-
-def measure(framework: str, dataset: data.Dataset, pattern: Pattern, *, hidden: int, layers: int, dropout: float,
-            seed: int, limits: roofline.Roofline, budget: float) -> dict:
+def measure(framework: str, layers: int, dataset: data.Dataset, options: argparse.Namespace, *, limits: roofline.Roofline,
+            budget: float, sampled: bool) -> dict:
     """One framework and depth, as plain values, times in seconds.
 
     ``ratio`` is the framework over the backend; ``ratio_reused`` compares the two with ``gsb.reuse_memory()``,
     ``ratio_all`` the backend with it to the plain framework. ``loss_difference`` is the largest relative difference
-    of the variants' losses over their first five epochs.
+    of the variants' losses over their first five epochs; None where these cannot be repeated. ``sampling``: median seconds of an epoch's sampling, 0 on the full graph.
     """
+    settings = {"hidden": options.hidden, "dropout": options.dropout, "seed": options.seed}
+
     def training(name: str, on: data.Dataset) -> Training:
         backend, reuse = VARIANTS[name]
-        return Training(framework, on, hidden=hidden, layers=layers, dropout=dropout, seed=seed, backend=backend,
-                        reuse=reuse)
+        if sampled:
+            return SampledTraining(framework, on, fanouts=options.fanouts, batch_size=options.batch_size, batches=options.batches,
+                                   backend=backend, reuse=reuse, **settings)
+        return Training(framework, on, layers=layers, backend=backend, reuse=reuse, **settings)
 
     def switched(trained: Training) -> Switched:
         return Switched(trained.epoch, trained.switched)
@@ -119,25 +56,28 @@ def measure(framework: str, dataset: data.Dataset, pattern: Pattern, *, hidden: 
     first = {name: switched(variant).first()[1] for name, variant in variants.items()}
     calls = {name: switched(variant) for name, variant in variants.items()}
     # an epoch of ours without edges and on one: what the message passing cannot change
-    parts = {(name, part): switched(training(name, make(dataset)))
-             for name in OURS for part, make in (("rest", without_edges), ("overhead", one_edge))}
+    makers: dict[str, Callable] = {} if sampled else {"rest": without_edges, "overhead": one_edge}
+    parts = {(name, part): switched(training(name, make(dataset))) for name in OURS for part, make in makers.items()}
     with variants[OURS[0]].switched():
         _, ours, fallbacks = reasons.count_calls(framework, variants[OURS[0]].epoch)
     timed = in_turns(calls | parts, budget_s=budget, turn_s=0.0, calls=EPOCHS_PER_TURN)
     timings = {name: timed[name].timing.to_dict() | {"first_epoch": first[name], "opening": timed[name].opening}
                for name in VARIANTS}
     median = {name: turns.timing.median for name, turns in timed.items()}
-    evidence = {name: Evidence(median[name, "overhead"], median[name, "rest"], ours, fallbacks) for name in OURS}
-    widths = [dataset.features.shape[1]] + [hidden] * (layers - 1) + [dataset.num_classes]
-    work = sage_work(framework, pattern, widths, backward=True, input_gradient=False)
-    rated = cells.rate(f"{framework}, {layers} layers", timings, OURS, limits, work, evidence=evidence)
+    sampling = {name: statistics.median(variants[name].sampling) if sampled else 0.0 for name in VARIANTS}
+    evidence = {name: Evidence(median.get((name, "overhead")), median.get((name, "rest")), ours, fallbacks) for name in OURS}
+    rated = cells.rate(f"{framework}, {layers} layers" + (", sampled" if sampled else ""), timings, OURS, limits,
+                       {name: variants[name].work() for name in OURS}, evidence=evidence)
     pairs = list(zip(*(variant.losses for variant in variants.values())))[:5]
     return {
-        "framework": framework, "layers": layers, "hidden": hidden, **rated,
+        "framework": framework, "layers": layers, "hidden": options.hidden,
+        "batches": "sampled " + "-".join(map(str, options.fanouts)) if sampled else "full graph", **rated,
         "ratio": median["framework"] / median["backend"],
         "ratio_reused": median["framework, reused memory"] / median["backend, reused memory"],
         "ratio_all": median["framework"] / median["backend, reused memory"],
-        "loss_difference": max(abs(a - b) / abs(a) for a, *others in pairs for b in others),
+        "loss_difference": max(abs(a - b) / abs(a) for a, *others in pairs for b in others)
+        if variants[OURS[0]].repeats else None,
+        "sampling": statistics.median(sampling.values()),
     }
 
 
@@ -150,14 +90,15 @@ def show(results: dict, console: Console) -> None:
     report.print_head(results, console)
     console.print(results["dataset"])
     table = report.table("GraphSAGE training epoch, whole step, medians in ms (quartiles)", ("framework",),
-                         ("layers", *VARIANTS, "loss difference"))
+                         ("layers", "batches", *VARIANTS, "of it sampling", "loss difference"))
     ratios = report.table("How many times faster", ("framework",),
-                          ("layers", *RATIOS.values(), *report.ROOFLINE_HEADINGS))
+                          ("layers", "batches", *RATIOS.values(), *report.ROOFLINE_HEADINGS))
     for cell in results["cells"]:
         epochs = [f"{t['median'] * 1e3:.0f} ({t['lower'] * 1e3:.0f} to {t['upper'] * 1e3:.0f})"
                   for t in (cell["timings"][name] for name in VARIANTS)]
-        table.add_row(cell["framework"], str(cell["layers"]), *epochs, f"{cell['loss_difference']:.1e}")
-        ratios.add_row(cell["framework"], str(cell["layers"]), *(report.ratio(cell[key]) for key in RATIOS),
+        table.add_row(cell["framework"], str(cell["layers"]), cell["batches"], *epochs, f"{cell['sampling'] * 1e3:.0f}",
+                      "–" if cell["loss_difference"] is None else f"{cell['loss_difference']:.1e}")
+        ratios.add_row(cell["framework"], str(cell["layers"]), cell["batches"], *(report.ratio(cell[key]) for key in RATIOS),
                        *report.roofline_columns(cell))
     console.print(ratios)
     console.print(table)
@@ -166,9 +107,11 @@ def show(results: dict, console: Console) -> None:
 
 
 def panels(results: dict) -> dict:
-    """A panel per framework, a line per ratio, over the number of layers."""
+    """A panel per framework, a line per ratio, over the number of layers, on the full graph."""
     found: dict = {}
     for cell in results["cells"]:
+        if cell["batches"] != "full graph":
+            continue
         lines = found.setdefault(cell["framework"], {})
         for key, label in RATIOS.items():
             lines.setdefault(label, []).append((cell["layers"], cell[key]))
@@ -200,6 +143,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dropout", type=float, default=0.5)
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--edges", type=int, default=1_000_000)
+    parser.add_argument("--batches", type=int, default=10, help="sampled batches of an epoch; 0 for the full graph alone")
+    parser.add_argument("--batch-size", type=int, default=1024, help="training nodes of a sampled batch")
+    parser.add_argument("--fanouts", nargs="+", type=int, default=[10, 10], help="sampled neighbours of a node, by layer")
     options = parser.parse_args(argv)
     if options.quick:
         options.layers, options.budget = options.layers[:1], min(options.budget, 30.0)
@@ -218,28 +164,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.device == "cuda":
         return gpu_steps.main("graphsage", "GraphSAGE training step", cells_on_gpu(options, installed, dataset),
                               contenders.names(installed), ("layers",), options.out, console)
-    pattern = pattern_of(dataset)
     description = machine.describe(options.threads)
     limits = roofline.measure(options.threads)
-    places = [(framework, layers) for framework in installed for layers in options.layers]
+    places = [(framework, layers, False) for framework in installed for layers in options.layers]
+    if options.batches:
+        places += [(framework, len(options.fanouts), True) for framework in installed]
     measured = []
     with report.progress(console, len(places)) as begin:
-        for framework, layers in places:
-            begin(f"{framework}, {layers} layers")
-            measured.append(measure(framework, dataset, pattern, hidden=options.hidden, layers=layers,
-                                    dropout=options.dropout, seed=options.seed, limits=limits,
-                                    budget=options.budget / len(places)))
+        for framework, layers, sampled in places:
+            begin(f"{framework}, {layers} layers" + (", sampled" if sampled else ""))
+            measured.append(measure(framework, layers, dataset, options, limits=limits, budget=options.budget / len(places),
+                                    sampled=sampled))
     results = {"machine": description, "roofline": limits.to_dict(), "dataset": str(dataset), "cells": measured,
                "summary": summary.summarise(measured, ("framework", "layers"))}
     show(results, console)
     report.finish(results, panels(results), "graphsage", "layers", options.out, console)
     return 0
-
-
-def pattern_of(dataset: data.Dataset) -> Pattern:
-    sources, destinations = dataset.edge_index
-    nodes = dataset.num_nodes
-    return Pattern(nodes, nodes, dataset.num_edges, len(destinations.unique()), len(sources.unique()))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import dgl
 import torch
 from dgl.nn import SAGEConv
@@ -19,10 +21,12 @@ class SAGE(nn.Module):
         self.layers = nn.ModuleList(SAGEConv(i, o, "mean") for i, o in zip(widths, widths[1:]))
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, graph: dgl.DGLGraph, x: Tensor) -> Tensor:
-        for layer in self.layers[:-1]:
+    def forward(self, graph: dgl.DGLGraph | Sequence, x: Tensor) -> Tensor:
+        """graph: one for all layers, or a block for each."""
+        graphs = [graph] * len(self.layers) if isinstance(graph, dgl.DGLGraph) else graph
+        for layer, graph in zip(self.layers[:-1], graphs):
             x = self.dropout(torch.relu(layer(graph, x)))
-        return self.layers[-1](graph, x)
+        return self.layers[-1](graphs[-1], x)
 
 
 def model_of(dataset: Dataset, config) -> SAGE:

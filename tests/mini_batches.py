@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gnn_sparse_backend.compiler.kernels import stats
+from models.neighbours import NeighbourSampler
 
 NODES, EDGES, WIDTH, CLASSES = 4000, 60_000, 16, 5
 
@@ -25,32 +26,11 @@ def features() -> Tensor:
 
 
 def sampled(edge_index: Tensor, seeds: int, fanouts: tuple[int, ...], seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Without end ``(nodes, edge_index of these)`` as PyG's NeighborLoader gives them: seeds first, edges by rounds.
-
-    (PyG's own needs a compiled library beside it.) Up to a fan-out of random in-edges of every node of a round.
-    """
+    """Without end ``(nodes, edge_index of these)`` around so many seeds."""
     generator = torch.Generator().manual_seed(seed)
-    order = edge_index[1].argsort(stable=True)
-    source = edge_index[0][order]
-    indptr = torch.searchsorted(edge_index[1][order].contiguous(), torch.arange(NODES + 1))
+    sampler = NeighbourSampler(edge_index, NODES)
     while True:
-        nodes = torch.randperm(NODES, generator=generator)[:seeds]
-        place = torch.full((NODES,), -1)
-        place[nodes] = torch.arange(len(nodes))
-        frontier, found = nodes, []
-        for fanout in fanouts:
-            degree = (indptr[frontier + 1] - indptr[frontier]).clamp(max=10_000)
-            chosen = torch.rand(len(frontier), fanout, generator=generator)
-            slots = (chosen * degree.unsqueeze(1)).long()
-            real = (torch.arange(fanout) < degree.unsqueeze(1)).flatten()
-            neighbours = source[(indptr[frontier].unsqueeze(1) + slots).flatten().clamp(max=EDGES - 1)][real]
-            targets = frontier.repeat_interleave(fanout)[real]
-            fresh = neighbours[place[neighbours] < 0].unique()
-            place[fresh] = torch.arange(len(nodes), len(nodes) + len(fresh))
-            nodes = torch.cat([nodes, fresh])
-            found.append(torch.stack([place[neighbours], place[targets]]))
-            frontier = fresh
-        yield nodes, torch.cat(found, 1)
+        yield sampler.sample(torch.randperm(NODES, generator=generator)[:seeds], fanouts, generator)
 
 
 def check_steady(step: Callable[[], object], first: int = 30, then: int = 1000) -> None:

@@ -23,8 +23,10 @@ from .plan import Plan
 
 # Below this many multiply-adds a parallel region costs more than it saves (about 10 microseconds of one core).
 SERIAL_WORK = 1 << 16
-# Groups per thread: enough that a slow core, or one heavy row, does not leave the others waiting.
+# Groups per thread: enough that a slow core, or one heavy row, does not leave the others waiting. A smaller one than so many
+# multiply-adds costs more than that saves.
 GROUPS_PER_THREAD = 16
+LEAST_GROUP = 1 << 13
 # Bytes of a cache line, and to fetch ahead: half of a first-level cache.
 LINE, BYTES_AHEAD = 64, 16 << 10
 # Widest row of features whose sums are cut into lanes, and the mean non-zeros of a row from which that pays.
@@ -99,8 +101,9 @@ def part_length(nnz: int, longest: int) -> int:
 
 
 def group_count(nnz: int, rows: int, width: int, threads: int) -> int:
-    """Row groups of equal cost for a parallel loop over them; 1 where one thread is fastest."""
+    """Row groups of equal cost for a parallel loop over them, as many for each thread; 1 where one thread is fastest."""
     work = nnz * width + rows
     if threads < 2 or work < SERIAL_WORK:
         return 1
-    return min(GROUPS_PER_THREAD * threads, max(threads, work // (SERIAL_WORK // 2)), max(rows, 1))
+    shares = min(GROUPS_PER_THREAD, max(1, -(-work // (LEAST_GROUP * threads))))
+    return min(shares * threads, max(rows, 1))
