@@ -52,7 +52,7 @@ def _list(kernels, plans) -> int:
     for record in records:
         problem = record.problem
         size = f"{problem.rows:,} x {problem.cols:,}, {problem.nnz:,}"
-        use = "yes" if plans.usable(record) else "another machine" if record.machine != plans.machine else "another version"
+        use = "another version" if dict(record.versions) != plans.versions else "yes" if plans.usable(record) else record.machine
         table.add_row(record.fingerprint[:8], size, problem.kind, f"{problem.features} x {problem.itemsize} B",
                       str(problem.threads), describe(record.best), f"{record.seconds[0][1] * 1e6:,.1f}", use)
     console.print(table)

@@ -5,7 +5,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .files import FORMATS, FileError, features_argument, load_graph, set_threads
+from .files import FORMATS, FileError, features_argument, load_graph, on_device, set_threads
 
 
 def add(commands) -> None:
@@ -23,13 +23,14 @@ def add(commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """1 where there is nothing to explain, otherwise 0."""
+    from ..compiler.target import BuildError
     from ..ops.explain import explain_graph
 
     set_threads(options.threads)
     try:
-        graph = load_graph(options.file)
+        graph = on_device(load_graph(options.file), options.device)
         explanation = explain_graph(graph, options.op, options.features, dtype=options.dtype, backward=options.backward)
-    except (FileError, ValueError) as error:
+    except (FileError, ValueError, BuildError) as error:
         print(f"gsb explain: {error}", file=sys.stderr)
         return 1
     print(explanation, end="")

@@ -36,6 +36,7 @@ def features_argument(command: argparse.ArgumentParser, several: bool) -> None:
                          metavar="F", help="width of the rows that are reduced (default: 64)")
     command.add_argument("--dtype", default="float32", help="float32 (default), float64, bfloat16 or float16")
     command.add_argument("--threads", type=positive, help="threads of the kernels (default: PyTorch's)")
+    command.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the kernels run (default: cpu)")
 
 
 def positive(text: str) -> int:
@@ -43,6 +44,19 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
     return int(text)
+
+
+def on_device(graph, device: str):
+    """The graph on the CPU, or on the current GPU. Raises ValueError where there is no GPU."""
+    if device == "cpu":
+        return graph
+    import torch
+
+    if torch.cuda.is_available():
+        return graph.to("cuda")
+    why = "is built without CUDA" if torch.version.cuda is None else f"is built for CUDA {torch.version.cuda} and finds no GPU"
+    raise ValueError(f"--device cuda: there is no GPU here: PyTorch {torch.__version__} {why}; `gsb doctor` lists what there is, and "
+                     "--device cpu needs none of it")
 
 
 def set_threads(count: int | None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from .files import FORMATS, FileError, features_argument, load_graph, set_threads
+from .files import FORMATS, FileError, features_argument, load_graph, on_device, set_threads
 
 
 def add(commands) -> None:
@@ -27,18 +27,22 @@ def add(commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """1 where there is no graph to tune, 130 after Ctrl-C, otherwise 0."""
+    from ..compiler.target import BuildError
     from ..ops.calibration import calibrate
+    from ..ops.cuda_calibration import calibrate_gpu
+    from ..ops.cuda_plans import gpu_of
     from ..ops.precompile import precompile_graphs, seconds_of
 
     set_threads(options.threads)
     try:
-        graphs = [(path.name, load_graph(path)) for path in options.files]
+        graphs = [(path.name, on_device(load_graph(path), options.device)) for path in options.files]
         seconds_of(options.budget)
         if options.again:
-            calibrate()
+            device = graphs[0][1].device
+            calibrate_gpu(device) if gpu_of(device) else calibrate()
         report = precompile_graphs(graphs, options.features, options.ops, options.budget, dtype=options.dtype,
                                    backward=not options.forward, again=options.again, progress=sys.stderr.isatty())
-    except (FileError, ValueError) as error:
+    except (FileError, ValueError, BuildError) as error:
         print(f"gsb tune: {error}", file=sys.stderr)
         return 1
     Console().print(report.table())

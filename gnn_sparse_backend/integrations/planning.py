@@ -20,6 +20,12 @@ def precompile(data, features: int | Iterable[int] = 64, ops: str | Iterable[str
     processes of this machine, then run by the measured plans. A plan decides the order of additions, so the last bits of
     results may change when a graph is tuned; after that they are the same at every run.
 
+    On a GPU the kernels of a step are compiled, the formats that its plans want are made (the transpose, rows in parts, buckets or
+    chunks, blocks), and each operator and its gradients run once. What waits for the GPU happens here: lengths of rows, sizes of
+    formats, and times, which are taken between events on the stream. Calls on the same ``gsb.Graph`` then compile nothing and
+    read nothing back, so that a step can be captured in a CUDA graph. Graphs that a framework's layers make of the same edges find
+    kernels and plans, and make formats at their first step. Plans are kept under the GPU's own name.
+
     Args:
         data: a ``gsb.Graph``, a DGL graph or block, a PyG ``Data``, ``HeteroData``, ``EdgeIndex`` or edge_index, a SciPy
             sparse matrix, a sparse torch tensor, or a dataset or iterable of these. Matrices are ``[destination, source]``.
@@ -36,7 +42,8 @@ def precompile(data, features: int | Iterable[int] = 64, ops: str | Iterable[str
         a report that prints as a table.
 
     Raises:
-        TypeError: there is no graph in ``data``. ValueError: an operator, a width, a type or a budget is none.
+        TypeError: there is no graph in ``data``. ValueError: an operator, a width, a type or a budget is none, or there are no kernels
+            for the device. BuildError: what CUDA lacks here, or a kernel that does not compile.
     """
     return precompile_graphs(graphs_of(data), features, ops, budget, dtype=dtype, backward=backward, again=again,
                              progress=progress)
@@ -44,6 +51,9 @@ def precompile(data, features: int | Iterable[int] = 64, ops: str | Iterable[str
 
 def explain(graph, op: str = "sum", features: int = 64, *, dtype="float32", backward: bool = False) -> Explanation:
     """Which plan an operator runs by on a graph, and why. Nothing is compiled and nothing is measured.
+
+    On a GPU: the rules that fired, and what a simple model of bytes, launches and balance expects of the candidates. It waits for the
+    lengths of rows and for the blocks of graphs that may be dense enough.
 
         print(gsb.explain(graph, "weighted_sum", 128))
 

@@ -1,24 +1,57 @@
 """Plans of operators on a GPU. A graph is planned at its first call, which may wait for the GPU once; later calls never do.
 
-So a CUDA graph is captured after one call outside of the capture, which also compiles.
+So a CUDA graph is captured after one call outside of the capture, which also compiles; or after `precompile`.
 """
 from __future__ import annotations
 
+import functools
+
+import torch
+
 from ..planner.cuda_plan import LONG_ROW, CudaPlan, plan_cuda
+from ..planner.gpu import Gpu, describe_gpu
+from ..planner.problem import CudaProblem
+from . import devices
 from .immutable import once
 
 
+def gpu_of(device: torch.device) -> Gpu | None:
+    """What the planner knows of a GPU; None for a CPU. Raises as `devices.check_kernels` where its kernels lack something."""
+    arch = devices.arch_of(device)
+    return _gpu(device, arch) if arch else None
+
+
+@functools.lru_cache(maxsize=None)
+def _gpu(device: torch.device, arch: str) -> Gpu:
+    found = torch.cuda.get_device_properties(device)
+
+    def known(name: str) -> int:
+        return int(getattr(found, name, 0))  # which depends on the version of PyTorch
+
+    return describe_gpu(found.name, arch, found.multi_processor_count, known("L2_cache_size"), known("clock_rate"),
+                        known("memory_clock_rate"), known("memory_bus_width"))
+
+
 def cuda_plan_of(graph, arch: str, features: int, kind: str = "", whole: bool = False) -> CudaPlan:
-    """The plan of an operator over the edges of a graph.
+    """The plan of an operator over the edges of a graph by rules alone.
 
     kind: as of ``plan_cuda``. whole: rows must not be cut.
     """
-    longest = 0 if whole or graph.num_edges < LONG_ROW else once(graph.plans, "longest row on a GPU", lambda: _longest(graph))
-    return plan_cuda(arch, graph.shape[0], graph.num_edges, features, longest, kind)
+    return plan_cuda(arch, graph.shape[0], graph.num_edges, features, 0 if whole else longest_of(graph), kind)
+
+
+def cuda_problem_of(graph, gpu: Gpu, kind: str, features: int, itemsize: int) -> CudaProblem:
+    """What the planner is told of an aggregation or an edge map on this graph."""
+    return CudaProblem(kind, *graph.shape, graph.num_edges, features, itemsize, 1, 0, longest_of(graph), gpu.arch, gpu.cache)
+
+
+def longest_of(graph) -> int:
+    """Non-zeros of the longest row, 0 where all are short; looked at once, which waits for the GPU."""
+    return 0 if graph.num_edges < LONG_ROW else once(graph.plans, "longest row on a GPU", lambda: _longest(graph))
 
 
 def _longest(graph) -> int:
     return int(graph.indptr.diff().max())  # waits for the GPU
 
 
-__all__ = ["cuda_plan_of"]
+__all__ = ["cuda_plan_of", "cuda_problem_of", "gpu_of", "longest_of"]

@@ -9,12 +9,11 @@ from rich.table import Table
 
 from ..planner.choose import Choice, choose, describe
 from ..planner.cost import compulsory_bytes
-from ..planner.database import database
-from ..planner.machine import machine_name
 from ..planner.plan import Plan
-from ..planner.problem import Problem
+from ..planner.problem import CudaProblem, Problem
+from .cuda_plans import gpu_of
 from .graph import Graph
-from .plans import structure_fingerprint
+from .plans import database_of, structure_fingerprint
 from .report import render
 from .statistics import GraphStatistics
 from .tunable import check_dtype, check_features, check_op, tasks_of
@@ -27,7 +26,8 @@ class Explanation:
 
     op: the operator's name. problem: what the planner is told. statistics: of the rows. choice: the plan, its reasons, and
     the other candidates with their predicted and measured seconds. bound: seconds that the bytes which any plan
-    moves take at least, at the machine's rate of ordered reads and writes. degrees: (rows,) non-zeros of each row.
+    moves take at least, at the machine's rate of ordered reads and writes. machine: what all that is of, in words. degrees:
+    (rows,) non-zeros of each row.
     """
 
     op: str
@@ -36,11 +36,18 @@ class Explanation:
     statistics: GraphStatistics
     choice: Choice
     bound: float
+    machine: str
     degrees: np.ndarray = field(repr=False, compare=False)
 
     @property
     def plan(self) -> Plan:
         return self.choice.plan
+
+    @property
+    def threads(self) -> str:
+        """What runs the kernels, in words."""
+        p = self.problem
+        return f"a GPU of {p.arch}" if type(p) is CudaProblem else f"{p.threads} threads"
 
     def candidates(self) -> list[tuple[Plan, float | None, float | None]]:
         """(plan, predicted seconds, measured seconds) of every plan that was predicted or measured, best known first."""
@@ -53,7 +60,7 @@ class Explanation:
         """Draw the degrees in their buckets, and the candidates against the roofline, as a PNG. Returns the path."""
         from ..planner.plot import draw
 
-        title = f"{self.op}, {self.problem.features} features, {self.dtype}, {self.problem.threads} threads"
+        title = f"{self.op}, {self.problem.features} features, {self.dtype}, {self.threads}"
         return draw(Path(path), title, self.degrees, self.candidates(), self.plan, self.bound)
 
     def __str__(self) -> str:
@@ -61,7 +68,7 @@ class Explanation:
         quantiles = ", ".join(f"{share} %: {degree}" for share, degree in zip((50, 90, 99), s.degree_quantiles))
         lines = [
             f"{self.op} of {p.features} features ({self.dtype}) on {p.rows:,} x {p.cols:,} with {p.nnz:,} edges, "
-            f"{p.threads} threads",
+            f"{self.threads}",
             f"plan: {describe(self.plan)}",
             f"source: {self.choice.source}",
             *(f"  {reason}" for reason in self.choice.reasons),
@@ -71,7 +78,7 @@ class Explanation:
             f"gathers: {p.row_bytes:,} bytes a row, {p.table_bytes / 1e6:,.1f} MB in all"
             + (f"; neighbouring edges spread over {p.reach:,} of {p.cols:,} columns" if p.reach else ""),
             f"bytes at least: {compulsory_bytes(p) / 1e6:,.1f} MB, {self.bound * 1e6:,.1f} µs",
-            f"machine: {machine_name()}",
+            f"machine: {self.machine}",
             "",
         ]
         table = Table(title="candidates", title_justify="left")
@@ -87,15 +94,20 @@ class Explanation:
 
 def explain_graph(graph: Graph, op: str = "sum", features: int = 64, *, dtype="float32",
                   backward: bool = False) -> Explanation:
-    """``gsb.explain`` on a ``Graph``."""
+    """``gsb.explain`` on a ``Graph``. On a GPU it waits for the sizes that rules look at, and makes blocks where they may pay."""
     if not isinstance(features, int):
         raise ValueError(f"features must be one positive whole number, got {features!r}")
     task = tasks_of(graph, (check_op(op),), check_features(features), check_dtype(dtype), backward)[-1]
     problem = problem_of_task(task)
-    choice = choose(problem, lambda: structure_fingerprint(task.graph))
-    bound = compulsory_bytes(problem) * database().units["stream"] / problem.threads
-    return Explanation(task.name, str(task.dtype).removeprefix("torch."), problem, task.graph.statistics, choice, bound,
-                       task.graph.in_degrees.numpy())
+    known, gpu = database_of(graph.device), gpu_of(graph.device)
+    choice = choose(problem, lambda: structure_fingerprint(task.graph), known)
+    bound = compulsory_bytes(problem) * known.units["stream"] / problem.threads
+    machine = known.machine
+    if gpu is not None:
+        source = "measured" if known.calibrated else gpu.source
+        machine += f"; memory moves {1e-9 / known.units['stream']:,.0f} GB a second ({source})"
+    return Explanation(task.name, str(task.dtype).removeprefix("torch."), problem, task.graph.statistics, choice, bound, machine,
+                       task.graph.in_degrees.cpu().numpy())
 
 
 def _micro(seconds: float | None) -> str:

@@ -6,7 +6,7 @@ accumulation type.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
@@ -68,7 +68,7 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
         out = first.new_full((rows, *call.dims), value)
         return [out, *(graph.indices.new_full(out.shape, nobody) for _ in chosen)] if chosen else out
     plan = aggregation_plan(graph, call.features, first.itemsize, form.kind)
-    if type(plan) is CudaPlan and (found := run_blocks(form, graph, operands, plan.arch)) is not None:
+    if type(plan) is CudaPlan and plan.blocks and (found := run_blocks(form, graph, operands, plan.arch)) is not None:
         return found
     if call.widened is not None and type(plan) is Plan and graph.num_edges >= WIDENED_PAYS * graph.shape[1]:
         call = call.widened
@@ -136,7 +136,7 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
 def _kernel(spec: AggregateSpec, plan: Plan):
     """The entry of the kernel that a plan runs, or a plan of several passes; what the aggregation does not support is left out."""
     if type(plan) is CudaPlan:
-        plan = cuda_kernels.supported(plan, spec)
+        plan = cuda_kernels.supported(replace(plan, blocks=False), spec)
         if plan.segments:
             return InSegments(spec, plan)
         return TwoPasses(spec, plan) if plan.longest_part else cuda_kernels.aggregate_kernel(spec, plan).entry

@@ -7,19 +7,19 @@ from contextlib import contextmanager
 import torch
 
 from ..planner.choose import plan_for
+from ..planner.cuda_cost import default_units
 from ..planner.cuda_plan import CudaPlan
+from ..planner.database import PlanDatabase, database
 from ..planner.plan import Plan
 from ..planner.problem import Problem, longest_row, reach_of
 from ..planner.spmm import LONG_ROW, PARTS
 from . import devices
-from .cuda_plans import cuda_plan_of
+from .cuda_plans import cuda_plan_of, cuda_problem_of, gpu_of
 from .fingerprint import fingerprint
 from .immutable import once
 
 # Edges from which a tenth of a millisecond is nothing beside a call, and columns are looked at.
 SAMPLED = 1_000_000
-# What a kind of operator is to a GPU, by its first word.
-GPU_KINDS = {"sum": "sum", "mean": "sum", "map": "map"}
 
 
 def plan_of(graph, kind: str, features: int, itemsize: int) -> Plan:
@@ -27,15 +27,21 @@ def plan_of(graph, kind: str, features: int, itemsize: int) -> Plan:
     key = (kind, features, itemsize, torch.get_num_threads())
     plan = graph.plans.get(key)
     if plan is None:
-        def on_cpu() -> Plan:
-            return plan_for(problem_of(graph, kind, features, itemsize), lambda: structure_fingerprint(graph))
-
-        plan = new_plan(graph, key, on_cpu, features, GPU_KINDS.get(kind.partition(":")[0], ""))
+        problem = problem_of(graph, kind, features, itemsize)
+        plan = plan_for(problem, lambda: structure_fingerprint(graph), database_of(graph.device))
+        graph.plans[key] = plan
     return plan
 
 
+def database_of(device: torch.device) -> PlanDatabase:
+    """What was measured on a device: of the CPU, or of a GPU of its name."""
+    gpu = gpu_of(device)
+    return database() if gpu is None else database().on(gpu.machine, default_units(gpu))
+
+
 def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, kind: str = "", whole: bool = False):
-    """The plan that a graph keeps under ``key`` from now on: by ``on_cpu``, or for its GPU (the rest, as of ``cuda_plan_of``)."""
+    """The plan that a graph keeps under ``key`` from now on, by rules alone: by ``on_cpu``, or for its GPU (the rest, as of
+    ``cuda_plan_of``)."""
     arch = devices.arch_of(graph.device)
     plan = graph.plans[key] = cuda_plan_of(graph, arch, features, kind, whole) if arch else on_cpu()
     return plan
@@ -70,12 +76,15 @@ def forget_plans(graph) -> None:
 
 def problem_of(graph, kind: str, features: int, itemsize: int) -> Problem:
     """What the planner is told of an aggregation on this graph."""
+    gpu = gpu_of(graph.device)
+    if gpu is not None:
+        return cuda_problem_of(graph, gpu, kind, features, itemsize)
     rows, cols = graph.shape
     reach = 0
-    if graph.num_edges >= SAMPLED and graph.device.type == "cpu":
+    if graph.num_edges >= SAMPLED:
         reach = once(graph.plans, "reach", lambda: reach_of(graph.indices.numpy(), cols))
     longest = 0
-    if graph.num_edges >= LONG_ROW and graph.device.type == "cpu":
+    if graph.num_edges >= LONG_ROW:
         longest = once(graph.plans, "longest row", lambda: longest_row(graph.indptr.numpy(), PARTS // 2))
     return Problem(kind, rows, cols, graph.num_edges, features, itemsize, torch.get_num_threads(), reach, longest)
 

@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..planner.candidates import trials
-from ..planner.database import database
 from .calibration import calibrate
+from .cuda_calibration import calibrate_gpu
+from .cuda_plans import gpu_of
 from .graph import Graph
-from .plans import forget_plans, structure_fingerprint
+from .plans import database_of, forget_plans, problem_of, structure_fingerprint
 from .report import Report, Row
 from .tunable import Task, check_dtype, check_features, check_op, tasks_of
 from .tune import compile_plans, problem_of_task, time_plans
@@ -30,16 +31,21 @@ def precompile_graphs(graphs: Iterable[tuple[str, Graph]], features=64, ops: Ite
     ops = tuple(check_op(op) for op in ((ops,) if isinstance(ops, str) else ops))
     widths, dtype = check_features(features), check_dtype(dtype)
     deadline = time.perf_counter() + seconds_of(budget)
-    tasks, names = [], {}
+    tasks, names, steps = [], {}, []
     for name, graph in graphs:
-        for task in tasks_of(graph, ops, widths, dtype, backward):
-            key = (structure_fingerprint(task.graph), task.kind, task.features, task.dtype)
-            if graph.num_edges and key not in names:  # graphs of one structure have one plan
-                names[key] = name
+        if not graph.num_edges:
+            continue
+        own = tasks_of(graph, ops, widths, dtype, backward)
+        steps += own if gpu_of(graph.device) else ()
+        for task in own:
+            if _key(task) not in names:  # graphs of one structure have one plan
+                names[_key(task)] = name
                 tasks.append((name, task))
     report = Report([], list(dict.fromkeys(name for name, _ in tasks)))
     try:
-        _measure(tasks, deadline, again, progress, report)
+        with _without_formats_that_lost(steps):
+            _measure(tasks, deadline, again, progress, report)
+        _settle(steps, {_key(task): row for (_, task), row in zip(tasks, report.rows)}, backward)
     except KeyboardInterrupt:
         report.interrupted = True
     for name, task in tasks[len(report.rows):]:
@@ -62,12 +68,13 @@ def seconds_of(budget: str | float) -> float:
 
 
 def _measure(tasks: list[tuple[str, Task]], deadline: float, again: bool, progress: bool, report: Report) -> None:
-    known = database()
     wanted = [task for _, task in tasks if again or _known(task) is None]
     with _bar(progress, len(tasks)) as say:
-        if wanted and not known.calibrated and deadline - time.perf_counter() > _CALIBRATION_SECONDS:
-            say("measuring this machine", 0)
-            calibrate()
+        for device in dict.fromkeys(task.graph.device for task in wanted):
+            known = database_of(device)
+            if not known.calibrated and deadline - time.perf_counter() > _CALIBRATION_SECONDS:
+                say(f"measuring {known.machine}" if gpu_of(device) else "measuring this machine", 0)
+                calibrate_gpu(device) if gpu_of(device) else calibrate()
         left = len(wanted)
         for name, task in tasks:
             say(f"{name}: {task.name}, {task.features} features", 0)
@@ -78,6 +85,7 @@ def _measure(tasks: list[tuple[str, Task]], deadline: float, again: bool, progre
 
 def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row:
     """Measure one task in its share of what is left of the budget, and keep what was found."""
+    known = database_of(task.graph.device)
     row = Row(name, task.name, task.features, str(task.dtype).removeprefix("torch."), "known")
     record = None if again else _known(task)
     now = time.perf_counter()
@@ -90,7 +98,7 @@ def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row
         plans = trials(problem)
         now = time.perf_counter()
         seconds = time_plans(task, plans, now + (deadline - now) / max(1, left))
-        record = database().add(problem, structure_fingerprint(task.graph), seconds)
+        record = known.add(problem, structure_fingerprint(task.graph), seconds)
         forget_plans(task.graph)
         row.state = "measured" if len(seconds) == len(plans) else f"measured {len(seconds)} of {len(plans)}"
         row.rules = seconds[plans[0]]
@@ -98,11 +106,44 @@ def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row
     return row
 
 
+@contextmanager
+def _without_formats_that_lost(tasks: list[Task]) -> Iterator[None]:
+    """Let go in the end of the formats that graphs on a GPU have got meanwhile: those of plans that lost are not wanted again."""
+    before = {id(task.graph.plans): (task.graph.plans, set(task.graph.plans)) for task in tasks}
+    try:
+        yield
+    finally:
+        for plans, kept in before.values():
+            for key in plans.keys() - kept:
+                plans.pop(key, None)
+
+
+def _settle(tasks: list[Task], rows: dict[tuple, Row], backward: bool) -> None:
+    """Make the user's own calls on a GPU, those with a plan of their own, so that the next ones compile nothing, make no
+    format and wait for nothing.
+    """
+    for number, task in enumerate(tasks):
+        if task.direction == "backward" or rows[_key(task)].plan is None:
+            continue
+        gradient = tasks[number + 1] if backward and task.form.reduce is not None else task
+        for each in (task, gradient):
+            forget_plans(each.graph)  # another graph of the same structure may have been measured
+        task.step(backward and rows[_key(gradient)].plan is not None)
+
+
+def _key(task: Task) -> tuple:
+    """What a plan depends on."""
+    return structure_fingerprint(task.graph), task.graph.device, task.kind, task.features, task.dtype
+
+
 def _known(task: Task):
     """The record of a task, if all its candidates have been measured."""
-    problem = problem_of_task(task)
-    record = database().find(problem, lambda: structure_fingerprint(task.graph))
-    return record if record and {plan for plan, _ in record.seconds}.issuperset(trials(problem)) else None
+    graph = task.graph
+    problem = problem_of(graph, task.kind, task.features, task.dtype.itemsize)
+    record = database_of(graph.device).find(problem, lambda: structure_fingerprint(graph))
+    if record is None:
+        return None
+    return record if {plan for plan, _ in record.seconds}.issuperset(trials(problem_of_task(task))) else None
 
 
 @contextmanager

@@ -1,16 +1,26 @@
 """Times plans of one task on the graph at hand, in turns, until the time is over or one is clearly the fastest."""
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 
 import torch
 
+from ..compiler.target import BuildError
 from ..planner.candidates import trials
+from ..planner.cuda_candidates import may_fill_blocks
+from ..planner.cuda_plan import CudaPlan
 from ..planner.plan import Plan
+from ..planner.problem import CudaProblem, Problem
+from .cuda_bsr import block_of, blocks_of
 from .graph import Graph
+from .kernels import type_name
 from .plans import planned, problem_of
+from .precision import on_tensor_cores
+from .timers import Timer, timer_of
 from .tunable import Task
 
 # A sample repeats a short call until it lasts about this long.
@@ -21,36 +31,48 @@ MOST_ROUNDS, FEWEST_ROUNDS = 25, 3
 HOPELESS = 1.3
 
 
-def problem_of_task(task: Task):
-    return problem_of(task.graph, task.kind, task.features, task.dtype.itemsize)
+def problem_of_task(task: Task) -> Problem:
+    """What the planner is told. On a GPU that takes a look at the blocks of the graph, where they may pay: it makes them."""
+    problem = problem_of(task.graph, task.kind, task.features, task.dtype.itemsize)
+    if type(problem) is not CudaProblem or not may_fill_blocks(problem) or not on_tensor_cores(task.dtype):
+        return problem
+    stored = blocks_of(task.graph, block_of(type_name(task.dtype)))
+    if stored is None or (stored.num_duplicates and task.form.reads_edges):  # weights of one slot have no order
+        return problem
+    return replace(problem, slots=stored.num_slots)
 
 
 def time_plans(task: Task, plans: Iterable[Plan], deadline: float, clock: Callable[[], float] = time.perf_counter,
-               rounds: int = MOST_ROUNDS) -> dict[Plan, float]:
+               rounds: int = MOST_ROUNDS, timer: Timer | None = None) -> dict[Plan, float]:
     """Seconds of a call by plan, in the order given; those plans alone that could be started before the deadline, the first
     one always. Of a plan's samples the least counts, for a disturbance only adds.
 
     All plans have a turn in each of at most so many rounds, so that a disturbance falls on all of them; the first round comes
-    after each has run twice, and is never cut short.
-    KeyboardInterrupt goes through.
+    after each has run twice, and is never cut short. timer: takes the time, by default that of the device, by `clock` on a CPU.
+    A plan but the first whose kernels do not compile, or that takes more memory than there is, is left out. KeyboardInterrupt
+    goes through.
     """
     run = task.runner()
+    timer = timer_of(task.graph.device, clock) if timer is None else timer
     samples: dict[Plan, list[float]] = {}
     calls: dict[Plan, int] = {}
     active = list(plans)
 
     def sample(plan: Plan, count: int) -> float:
         with planned(task.graph, task.kind, task.features, task.dtype.itemsize, plan):
-            begin = clock()
-            for _ in range(count):
-                run()
-            return (clock() - begin) / count
+            return timer(run, count)
 
     for plan in list(active):
         if calls and clock() >= deadline:
             active.remove(plan)
             continue
-        sample(plan, 1)  # may compile, and touches memory for the first time
+        try:
+            sample(plan, 1)  # may compile, make formats, and touches memory for the first time
+        except (BuildError, torch.cuda.OutOfMemoryError):
+            if not calls:
+                raise
+            active.remove(plan)
+            continue
         calls[plan] = max(1, min(1000, int(SAMPLE_SECONDS / max(sample(plan, 1), 1e-9))))
         samples[plan] = []
     for turn in range(rounds):
@@ -72,7 +94,8 @@ def compile_plans(tasks: Iterable[Task], deadline: float, done: Callable[[], Non
                   clock: Callable[[], float] = time.perf_counter) -> None:
     """Compile what the candidates of the tasks run, several at a time; stops starting more at the deadline.
 
-    A kernel knows nothing of the size of a graph: one edge is enough to have it compiled.
+    A kernel knows nothing of the size of a graph: one edge is enough to have it compiled, or on a GPU a row that is cut if
+    rows of the graph are. Blocks on Tensor Cores are compiled when they first run.
     """
     wanted = {}
     for task in tasks:
@@ -80,16 +103,20 @@ def compile_plans(tasks: Iterable[Task], deadline: float, done: Callable[[], Non
             continue
         problem = problem_of_task(task)
         for plan in trials(problem):
-            static = plan.groups > 1, plan.prefetch, plan.reduction
-            wanted.setdefault((task.op, task.direction, task.features, task.dtype, static), (task, plan))
+            static, edges = (plan.groups > 1, plan.prefetch, plan.reduction), 1
+            if type(plan) is CudaPlan:
+                static = plan = replace(plan, blocks=False)
+                edges = max(1, min(plan.longest_part + 1, problem.longest))
+            wanted.setdefault((task.op, task.direction, task.features, task.dtype, static), (task, plan, edges))
 
-    def compile_one(task: Task, plan: Plan) -> None:
+    def compile_one(task: Task, plan: Plan, edges: int) -> None:
         if clock() >= deadline:
             return
-        edge = Graph.from_coo(torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64), (1, 1))
-        small = Task(task.op, task.direction, edge, task.features, task.dtype)
-        with planned(edge, task.kind, task.features, task.dtype.itemsize, plan):
-            small.runner()()
+        ends = torch.zeros(edges, dtype=torch.int64, device=task.graph.device)
+        row = Graph.from_coo(ends, ends, (1, 1))
+        small = Task(task.op, task.direction, row, task.features, task.dtype)
+        with planned(row, task.kind, task.features, task.dtype.itemsize, plan), contextlib.suppress(BuildError):
+            small.runner()()  # what does not compile is met again where it is timed
         done()
 
     with ThreadPoolExecutor(max_workers=max(1, torch.get_num_threads()), thread_name_prefix="gsb-compile") as pool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from . import cuda_candidates
 from .ahead import distance
 from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
-from .problem import Problem, operands_of_kind
+from .problem import CudaProblem, Problem, operands_of_kind
 from .sddmm import plan_sddmm
 from .spmm import BYTES_AHEAD, GROUPS_PER_THREAD, NARROW, SERIAL_WORK, plan_spmm
 
@@ -20,6 +21,8 @@ _MOST_PARTITIONS = 8
 
 def rule_plan(problem: Problem) -> Plan:
     """The plan of the rules alone."""
+    if type(problem) is CudaProblem:
+        return cuda_candidates.rule_plan(problem)
     reduce, gathered, _ = operands_of_kind(problem.kind)
     if reduce == "map":
         return plan_sddmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads)
@@ -38,8 +41,10 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
     - Column partitions, where a neighbourhood's rows exceed the last-level cache and each is gathered many times.
     - Long rows whole, where the rules cut them.
 
-    Of an edge map the rules' plan alone: the model's constants are those of sums.
+    Of an edge map the rules' plan alone: the model's constants are those of sums. On a GPU those of `cuda_candidates`.
     """
+    if type(problem) is CudaProblem:
+        return cuda_candidates.candidates(problem)
     first = rule_plan(problem)
     found = {first: None}
     reduce, gathered, _ = operands_of_kind(problem.kind)
@@ -74,6 +79,8 @@ def trials(problem: Problem) -> tuple[Plan, ...]:
     equally many rows.
     """
     found = dict.fromkeys(candidates(problem))
+    if type(problem) is CudaProblem:
+        return tuple(found)
     if operands_of_kind(problem.kind)[1] and problem.table_bytes > private_cache_bytes():
         far = distance(problem.row_bytes, BYTES_AHEAD)
         for plan in list(found):

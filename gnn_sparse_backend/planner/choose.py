@@ -6,11 +6,13 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from . import cuda_cost, cuda_reasons
 from .candidates import candidates, rule_plan
 from .cost import Cost, predict, predicted_seconds
+from .cuda_plan import CudaPlan
 from .database import PlanDatabase, database
 from .plan import Plan
-from .problem import Problem
+from .problem import CudaProblem, Problem
 
 # The model has to expect so much less than the rules' plan takes.
 MARGIN = 0.95
@@ -33,20 +35,26 @@ class Choice:
     measured: tuple[tuple[Plan, float], ...] = ()
 
 
-def plan_for(problem: Problem, fingerprint: Callable[[], str]) -> Plan:
+def plan_for(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase | None = None) -> Plan:
     """The plan of ``choose``, in microseconds where a problem about as large was seen before."""
-    known = database()
+    known = database() if known is None else known
     record = known.find(problem, fingerprint)
-    return _from_model(problem.rounded(), _Units(known)) if record is None else record.best
+    if record is not None:
+        return record.best
+    return rule_plan(problem) if type(problem) is CudaProblem else _from_model(problem.rounded(), _Units(known))
 
 
-def choose(problem: Problem, fingerprint: Callable[[], str]) -> Choice:
+def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase | None = None) -> Choice:
     """The plan with its reasons. ``fingerprint()``: of the structure (32 hex digits); called only where it may be known.
 
     Nothing is measured. The model compares sizes rounded to four significant bits, so that its plan is the same for
-    problems about as large.
+    problems about as large. On a GPU the model chooses nothing: rules do, where nothing was measured.
+
+    known: the database of the machine that the problem is for; of this CPU by default.
     """
-    known = database()
+    known = database() if known is None else known
+    if type(problem) is CudaProblem:
+        return _choose_on_gpu(problem, fingerprint, known)
     units = _Units(known)
     rounded = problem.rounded()
     predicted = tuple((plan, predict(rounded, plan, units.values)) for plan in candidates(rounded))
@@ -69,8 +77,21 @@ def choose(problem: Problem, fingerprint: Callable[[], str]) -> Choice:
     return Choice(plan, source, (*reasons, f"The constants of the cost model are {constants}."), predicted)
 
 
+def _choose_on_gpu(problem: CudaProblem, fingerprint: Callable[[], str], known: PlanDatabase) -> Choice:
+    predicted = tuple((plan, cuda_cost.predict(problem, plan, known.units)) for plan in candidates(problem))
+    record = known.find(problem, fingerprint)
+    if record is not None:
+        return Choice(record.best, "measured", _reasons_measured(record, predicted), predicted, record.seconds)
+    plan = predicted[0][0]
+    how = "are measured on this GPU" if known.calibrated else "follow from the properties of the device; `gsb tune` measures them"
+    constants = f"The predictions are those of a simple model, which chooses nothing. The bandwidths that it takes {how}."
+    return Choice(plan, "rules", (*cuda_reasons.reasons(problem, plan), constants), predicted)
+
+
 def describe(plan: Plan) -> str:
     """A plan in a few words."""
+    if type(plan) is CudaPlan:
+        return cuda_reasons.words(plan)
     words = ["1 thread" if plan.groups == 1 else f"{plan.groups} groups"]
     if plan.balance == "rows" and plan.groups > 1:
         words[0] += " of equal rows"

@@ -31,12 +31,12 @@ _HELD, _HELD_BY_ROWS = 0.25, 0.5
 DEFAULT_UNITS: Mapping[str, float] = {
     "start": 5e-6,
     "group": 4e-7,
-    "row": 5e-9,
+    "row": 1.4e-8,
     "edge": 1e-10,
     "vector": 4e-10,
     "chain": 4.2e-10,
     "fold": 4e-10,
-    "scatter": 1.6e-9,
+    "scatter": 2.4e-9,
     "near": 1.3e-9,
     "near_ahead": 1.3e-9,
     "far": 1.1e-8,
@@ -49,7 +49,8 @@ DEFAULT_UNITS: Mapping[str, float] = {
 """
 start: a parallel region. group: a row group handed to a thread. row: a row and the loop around it. edge: a non-zero and its
 index. vector: a vector of features added. chain: an addition that waits for the one before. fold: a lane added at the end
-of a row. scatter: an addition in memory, to the row of a non-zero. near: a cache line from the last level. far: the first line of a row from memory. next: a further line of it.
+of a row. scatter: an addition in memory, to the row of a non-zero. near: a cache line from the last level. far: the first line
+of a row from memory. next: a further line of it.
 near_ahead, far_ahead, next_ahead: the same where it was prefetched. ahead: an instruction to prefetch a line. stream: a byte
 that is read or written in order.
 """
@@ -114,7 +115,7 @@ def compulsory_bytes(problem: Problem) -> float:
     reduce, gathered, at_edges = operands_of_kind(problem.kind)
     structure = 4.0 * (problem.rows + 1 + problem.nnz)
     # an edge map reads a row where an aggregation writes one, and writes a value for each edge at least
-    values = (gathered * _touched(problem) + problem.rows) * problem.row_bytes
+    values = (gathered * touched(problem) + problem.rows) * problem.row_bytes
     written = problem.nnz * problem.itemsize if reduce == "map" else 0
     return structure + values + at_edges * problem.nnz * problem.itemsize + written
 
@@ -153,7 +154,7 @@ def _common(problem: Problem) -> _Common:
                    max(1, _CHAINS // vectors), _misses(problem, 1), streamed, 0.2 + 0.8 * _outside(problem))
 
 
-def _touched(problem: Problem) -> float:
+def touched(problem: Problem) -> float:
     """Distinct columns, were the non-zeros drawn independently."""
     return problem.cols * -math.expm1(-problem.nnz / problem.cols) if problem.cols else 0.0
 
@@ -169,7 +170,7 @@ def _misses(problem: Problem, partitions: int) -> tuple[float, float]:
     nearby = problem.nearby_bytes / partitions
     if not gathered or not nearby:
         return 0.0, 0.0
-    first = _touched(problem)
+    first = touched(problem)
     again = max(0.0, problem.nnz - first)
     far = _outside(problem) * (first + again * max(0.0, 1 - _HELD_BY_ROWS * last_level_cache_bytes() / nearby))
     private, held = 0.0, _HELD_BY_ROWS * private_cache_bytes()

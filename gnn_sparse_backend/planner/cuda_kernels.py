@@ -50,7 +50,7 @@ def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     if plan.reduction == "parallel":
         program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((spec.features,),))
         return build(program, CudaTeams(plan.lanes, teams(plan.lanes), across=("edges_tile_0",)), plan.arch)
-    program, lanes, loops = _features_shared(spec)
+    program, lanes, loops = _features_shared(spec, plan.team)
     return build(program, CudaTeams(lanes, teams(lanes), cached=stretches(plan, lanes, *loops)), plan.arch)
 
 
@@ -61,7 +61,7 @@ def bucket_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     Parameters: (m, n, [num_edges], count, ..., indices, ..., Rows, [E], ..., [D], X0, X1, ..., C), where those of a bucket come
     from the widest on (`compiler.transform.buckets`).
     """
-    program, lanes, loops = _features_shared(spec)
+    program, lanes, loops = _features_shared(spec, plan.team)
     widths = bucket_widths(plan.longest_part)
     cached = [f"{loop}_w{width}" for width in widths if width >= STRETCH for loop in loops]
     schedule = CudaTeams(lanes, teams(lanes), cached=stretches(plan, lanes, *cached), fuse=True, apart=("C",))
@@ -78,9 +78,9 @@ def segment_kernel(spec: AggregateSpec, arch: str) -> Kernel:
     return build(program, CudaTeams(WARP, teams(WARP), segmented=("edges_tile_0",)), arch)
 
 
-def _features_shared(spec: AggregateSpec) -> tuple[Program, int, tuple[str, ...]]:
+def _features_shared(spec: AggregateSpec, team: int) -> tuple[Program, int, tuple[str, ...]]:
     """(program, lanes, loops over edges) of an aggregation whose features are shared out to the lanes of a team."""
-    of = shares(spec.features, STORED[spec.dtype])
+    of = shares(spec.features, STORED[spec.dtype], team or WARP)
     widths = passes(spec.features, of)
     program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", tuple((width,) for width in widths))
     for number in range(len(widths)):

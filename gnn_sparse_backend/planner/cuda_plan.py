@@ -62,26 +62,35 @@ class CudaPlan(Plan):
 
     Every row is a team's work, so groups do not depend on the graph, and graphs of all sizes share their plans and kernels.
     arch: its compute architecture, "sm_90". lanes: that share the non-zeros of a row, 0 where they share its features.
+    team: lanes that share the features of a row at most, 0 for a warp: with fewer, each has several vectors (coarsening).
     cached: the lanes that share features load edges for each other.
     segments: sums go by chunks of 32 non-zeros, whatever rows they belong to; the rest of the plan is that of the second pass, over
         the pieces of each row.
     buckets: rows of at most ``longest_part`` non-zeros, a power of two, and the parts of longer ones lie in buckets of ELL rows of
         equal length: hyb(c, k), with c in ``partitions`` and 2**k in ``longest_part``.
+    blocks: sums go by blocks on Tensor Cores where the graph fills them and their type may be cut (`cuda_bsr`); the rest of the
+        plan is for where it does not.
     """
 
     groups: int = 1
     balance: str = "teams"
     arch: str = ""
     lanes: int = 0
+    team: int = 0
     cached: bool = False
     buckets: bool = False
     segments: bool = False
+    blocks: bool = False
 
     def __post_init__(self):
         super().__post_init__()
         if self.buckets and (self.longest_part < 1 or self.longest_part & (self.longest_part - 1)):
             raise ValueError(f"the widest bucket has a power of two of slots, not longest_part = {self.longest_part}")
-        object.__setattr__(self, "_hash", hash((self._hash, self.arch, self.lanes, self.cached, self.buckets, self.segments)))
+        for lanes in (self.lanes, self.team):
+            if lanes & (lanes - 1) or lanes > WARP:
+                raise ValueError(f"a team has 1, 2, 4, 8, 16 or {WARP} lanes, not {lanes}")
+        object.__setattr__(self, "_hash", hash((self._hash, self.arch, self.lanes, self.team, self.cached, self.buckets,
+                                                self.segments, self.blocks)))
 
     def __hash__(self) -> int:
         return self._hash

@@ -49,14 +49,17 @@ class PlanDatabase:
 
     path: ``cache_dir()/plans.json`` by default. lock_timeout: seconds to wait for another process that writes.
     machine, versions: what records must have to be used; of this process by default.
+    defaults: the constants of the machine's cost model where they were not measured; ``DEFAULT_UNITS`` by default.
     """
 
     def __init__(self, path: Path | None = None, *, lock_timeout: float = 10.0, machine: str | None = None,
-                 versions: Mapping[str, str] | None = None):
+                 versions: Mapping[str, str] | None = None, defaults: Mapping[str, float] = DEFAULT_UNITS):
         self.path = cache_dir() / FILE_NAME if path is None else path
         self.lock_timeout = lock_timeout
         self.machine = machine_name() if machine is None else machine
         self.versions = dict(toolchain() if versions is None else versions)
+        self.defaults = defaults
+        self._others: dict[str, PlanDatabase] = {}  # of other machines, by name
         self._records: dict[tuple, Record] | None = None  # those of this machine and these versions
         self._sizes: set[tuple[int, int, int]] = set()
         self._units: dict[str, float] | None = None
@@ -64,6 +67,15 @@ class PlanDatabase:
 
     def make_locks(self) -> None:
         self._lock = threading.RLock()
+
+    def on(self, machine: str, defaults: Mapping[str, float]) -> PlanDatabase:
+        """What the same file holds of another machine, such as a GPU of this one."""
+        found = self._others.get(machine)
+        if found is None:
+            with self._lock:
+                found = self._others.setdefault(machine, PlanDatabase(
+                    self.path, lock_timeout=self.lock_timeout, machine=machine, versions=self.versions, defaults=defaults))
+        return found
 
     def find(self, problem: Problem, fingerprint: Callable[[], str]) -> Record | None:
         """What was measured for this problem on the structure of this fingerprint.
@@ -93,15 +105,15 @@ class PlanDatabase:
 
     @property
     def units(self) -> Mapping[str, float]:
-        """The constants of the cost model on this machine: measured, else ``DEFAULT_UNITS``."""
+        """The constants of the cost model on this machine: measured, else the defaults."""
         if self._records is None:
             self._read_once()
-        return DEFAULT_UNITS if self._units is None else self._units
+        return self.defaults if self._units is None else self._units
 
     @property
     def calibrated(self) -> bool:
         """Whether ``units`` were measured on this machine."""
-        return self.units is not DEFAULT_UNITS
+        return self.units is not self.defaults
 
     def set_units(self, units: Mapping[str, float]) -> None:
         """Keep the measured constants of this machine."""
@@ -131,6 +143,7 @@ class PlanDatabase:
             with self._held():
                 self.path.unlink(missing_ok=True)
             self._records, self._sizes, self._units = {}, set(), None
+            self._others.clear()
             return removed
 
     def _read_once(self) -> None:

@@ -61,6 +61,19 @@ class Problem:
         return replace(self, threads=threads)
 
 
+@dataclass(frozen=True, slots=True)
+class CudaProblem(Problem):
+    """The same for a GPU, whose ``threads`` are 1 whatever the process has, and whose ``reach`` is not looked at.
+
+    arch: its compute architecture, "sm_90". cache: bytes of its second-level cache.
+    slots: elements that the blocks of the structure store on Tensor Cores; 0 where it does not fill them, or nobody looked.
+    """
+
+    arch: str = ""
+    cache: int = 1
+    slots: int = 0
+
+
 @functools.lru_cache(maxsize=None)
 def operands_of_kind(kind: str) -> tuple[str, int, int]:
     """(reduction, operands at the column, operands at the edge) of a problem's kind."""

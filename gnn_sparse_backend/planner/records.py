@@ -6,18 +6,26 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
+from . import cuda_cost
 from .cost import DEFAULT_UNITS
+from .cuda_plan import CudaPlan
 from .plan import Plan
-from .problem import Problem
+from .problem import CudaProblem, Problem
 
-_CHOICES = {"balance": ("nonzeros", "rows"), "reduction": ("sequential", "parallel")}
+_CHOICES = {
+    Plan: {"balance": ("nonzeros", "rows"), "reduction": ("sequential", "parallel", "scattered")},
+    CudaPlan: {"balance": ("teams",), "reduction": ("sequential", "parallel")},
+}
+# Texts, and what is yes or no; the other fields of plans and problems are counts.
+_TEXTS, _FLAGS = ("kind", "arch"), ("cached", "buckets", "segments", "blocks")
 
 
 @dataclass(frozen=True)
 class Record:
     """The measured plans of a problem on one structure.
 
-    machine: ``machine.machine_name``. versions: of what decides the code of kernels. fingerprint: of the structure.
+    machine: ``machine.machine_name``, or ``gpu.Gpu.machine``. versions: of what decides the code of kernels. fingerprint: of the
+    structure.
     seconds: pairs of a plan and the seconds of a call, fastest first. created: when, in UTC.
     """
 
@@ -84,26 +92,39 @@ def key_of(problem: Problem, fingerprint: str) -> tuple:
 
 
 def units_from_json(content: object) -> dict[str, float]:
-    """Units of the cost model. Raises ValueError that says what is wrong with ``content``."""
-    content = _fields("the units of a machine", content, set(DEFAULT_UNITS))
+    """Units of the cost model of a CPU or a GPU. Raises ValueError that says what is wrong with ``content``."""
+    names = cuda_cost.UNITS if isinstance(content, dict) and "launch" in content else DEFAULT_UNITS
+    content = _fields("the units of a machine", content, set(names))
     return {name: _positive(name, value, zero=True) for name, value in content.items()}
 
 
 def _problem(content: object) -> Problem:
-    content = _fields("its problem", content, {field.name for field in fields(Problem)})
+    of = _class_of(content, Problem, CudaProblem)
+    content = _fields("its problem", content, {field.name for field in fields(of)})
     for name, value in content.items():
-        _text(name, value) if name == "kind" else _count(name, value, 0)
-    return Problem(**content)
+        _text(name, value) if name in _TEXTS else _count(name, value, 0)
+    return of(**content)
 
 
 def _plan(content: object) -> Plan:
-    content = _fields("a plan", content, {field.name for field in fields(Plan)})
+    of = _class_of(content, Plan, CudaPlan)
+    content = _fields("a plan", content, {field.name for field in fields(of)})
+    choices = _CHOICES[of]
     for name, value in content.items():
-        if name not in _CHOICES:
+        if name in _TEXTS:
+            _text(name, value)
+        elif name in _FLAGS:
+            _flag(name, value)
+        elif name not in choices:
             _count(name, value, 1 if name in ("groups", "partitions") else 0)
-        elif value not in _CHOICES[name]:
-            raise ValueError(f"the {name} of a plan is {value!r:.80}, not one of {', '.join(_CHOICES[name])}")
-    return Plan(**content)
+        elif value not in choices[name]:
+            raise ValueError(f"the {name} of a plan is {value!r:.80}, not one of {', '.join(choices[name])}")
+    return of(**content)
+
+
+def _class_of(content: object, on_cpu: type, on_gpu: type) -> type:
+    """What was written: that of a GPU names its architecture."""
+    return on_gpu if isinstance(content, dict) and "arch" in content else on_cpu
 
 
 def _fields(what: str, content: object, expected: set[str]) -> dict:
@@ -117,6 +138,11 @@ def _fields(what: str, content: object, expected: set[str]) -> dict:
 def _text(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise ValueError(f"its {name} is {value!r:.80}, not text")
+
+
+def _flag(name: str, value: object) -> None:
+    if type(value) is not bool:
+        raise ValueError(f"its {name} is {value!r:.80}, not true or false")
 
 
 def _count(name: str, value: object, least: int) -> None:

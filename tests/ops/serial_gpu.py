@@ -1,6 +1,6 @@
 """A stand-in for a GPU: operators plan and dispatch as for CUDA, and kernels are those scheduled for CUDA, run serially.
 
-What is replaced is the boundary alone: what architecture a device has, and how a scheduled program becomes code.
+What is replaced is the boundary alone: what architecture a device has, what its driver tells, and how a scheduled program becomes code.
 """
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import os
 import pytest
 
 from gnn_sparse_backend.compiler.compile import compile_program
-from gnn_sparse_backend.ops import devices
+from gnn_sparse_backend.ops import cuda_plans, devices
 from gnn_sparse_backend.planner import cuda_kernels
+from gnn_sparse_backend.planner.gpu import Gpu
 
 ARCH = "serial"
+GPU = Gpu("a stand-in", ARCH, cache=1 << 16)
 LAUNCHED: list[str] = []
 """Names of the programs whose kernels ran since the test began; kernels are kept from test to test."""
 
@@ -34,6 +36,7 @@ def serial_gpu(monkeypatch):
     """Tensors of the CPU take the way of tensors on a GPU. Gives the names of what is launched meanwhile."""
     LAUNCHED.clear()
     monkeypatch.setattr(devices, "arch_of", lambda device: ARCH)
+    monkeypatch.setattr(cuda_plans, "_gpu", lambda device, arch: GPU)
     monkeypatch.setattr(cuda_kernels, "build", build)
     return LAUNCHED
 

@@ -4,6 +4,7 @@ import pytest
 from gnn_sparse_backend import Graph
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
 from gnn_sparse_backend.planner.database import PlanDatabase, database
+from tests.ops.serial_gpu import serial_gpu  # noqa: F401
 
 
 @pytest.fixture

@@ -1,0 +1,326 @@
+"""gsb.precompile, gsb.explain and the tuner for a GPU, without one: schedules for CUDA run serially behind the very dispatch."""
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend import cli
+from gnn_sparse_backend.compiler.target import BuildError
+from gnn_sparse_backend.ops import cuda_calibration, timers, tune
+from gnn_sparse_backend.ops.plans import database_of, plan_of, planned, problem_of, structure_fingerprint
+from gnn_sparse_backend.ops.tunable import Task
+from gnn_sparse_backend.ops.tune import problem_of_task, time_plans
+from gnn_sparse_backend.planner import cuda_bsr, cuda_kernels, cuda_plan
+from gnn_sparse_backend.planner.candidates import candidates, rule_plan, trials
+from gnn_sparse_backend.planner.choose import choose, describe
+from gnn_sparse_backend.planner.cost import compulsory_bytes
+from gnn_sparse_backend.planner.cuda_cost import UNITS, counts, default_units, predict
+from gnn_sparse_backend.planner.cuda_plan import LONG_ROW, CudaPlan
+from gnn_sparse_backend.planner.cuda_reasons import reasons
+from gnn_sparse_backend.planner.database import PlanDatabase, PlanDatabaseWarning
+from gnn_sparse_backend.planner.gpu import Gpu, describe_gpu
+from gnn_sparse_backend.planner.problem import CudaProblem
+from tests.ops.serial_gpu import ARCH, GPU
+
+CPU = torch.device("cpu")
+LARGE = CudaProblem("sum:column", 100_000, 100_000, 2_000_000, 64, 4, 1, 0, 900, "sm_90", 50 << 20)
+
+
+def skewed(square: bool = False) -> gsb.Graph:
+    """Rows of one non-zero and one of 1,000; as many edges as rules look at. square: its own transpose."""
+    row = torch.cat([torch.zeros(1000, dtype=torch.int64), torch.arange(1500)])
+    col = torch.arange(2500) % 300
+    if not square:
+        return gsb.Graph.from_coo(row, col, (1500, 300))
+    edges = torch.unique(torch.cat([row * 1500 + col, col * 1500 + row]))
+    return gsb.Graph.from_coo(edges // 1500, edges % 1500, (1500, 1500))
+
+
+@pytest.fixture
+def rules_of_large_graphs(monkeypatch):
+    """Graphs of few edges count as large."""
+    monkeypatch.setattr(cuda_plan, "BUCKETS_PAY", LONG_ROW)
+
+
+@pytest.fixture
+def builds(serial_gpu, monkeypatch):
+    """The names of the programs that are compiled meanwhile."""
+    found = []
+
+    def counted(program, *rest, build=cuda_kernels.build):
+        found.append(program.name)
+        return build(program, *rest)
+
+    monkeypatch.setattr(cuda_kernels, "build", counted)
+    return found
+
+
+def favour(monkeypatch, wanted):
+    """A timer that runs what it times, and finds plans of which ``wanted(plan)`` is true ten times as fast as the others."""
+    def timer_of(device, clock=None):
+        def timed(run, count):
+            run()
+            return 1e-5 if wanted(current[0]) else 1e-4
+        return timed
+
+    current = [None]
+
+    def spy(graph, kind, features, itemsize, plan, planned=planned):
+        current[0] = plan
+        return planned(graph, kind, features, itemsize, plan)
+
+    monkeypatch.setattr(tune, "planned", spy)
+    monkeypatch.setattr(tune, "timer_of", timer_of)
+
+
+def refuse(*_):
+    raise AssertionError("a value was read back")
+
+
+@pytest.mark.usefixtures("plans", "rules_of_large_graphs")
+@pytest.mark.parametrize("op, square, width", [
+    ("weighted_mean", False, 13), ("sum", True, 3), ("max", False, 9), ("dot", False, 11),
+])  # fmt: skip
+def test_after_precompile_a_step_compiles_makes_and_waits_for_nothing(op, square, width, builds, monkeypatch):
+    graph = skewed(square)
+    report = gsb.precompile(graph, width, (op,), "60s", progress=False)
+    assert report.complete and builds
+    builds.clear()
+    sides = graph, graph.transpose()
+    kept = [set(side.plans) for side in sides]
+    x = torch.randn(graph.shape[1], width, requires_grad=True)
+    other = torch.rand(*(graph.shape[0], width) if op == "dot" else (graph.num_edges,), requires_grad=True)
+    with monkeypatch.context() as patch:
+        for name in ("item", "__bool__", "__int__", "__index__", "__float__", "tolist", "nonzero", "cpu", "numpy"):
+            patch.setattr(torch.Tensor, name, refuse)
+        if op == "dot":
+            out = gsb.sddmm(graph, other, x)
+        else:
+            out = gsb.spmm(graph, x, other if op.startswith("weighted") else None, op.removeprefix("weighted_"))
+        out.backward(torch.ones_like(out))
+    assert builds == [] and [set(side.plans) for side in sides] == kept
+    assert report.graphs == [report.rows[0].graph] and [row.op for row in report.rows][0] == op
+
+
+def test_the_next_process_finds_what_was_fastest(plans, serial_gpu, rules_of_large_graphs, monkeypatch):
+    """And it runs by that, although the rules say otherwise; formats of other plans are not kept."""
+    graph = skewed()
+    favour(monkeypatch, lambda plan: plan.buckets and plan.longest_part == 64)
+    report = gsb.precompile(graph, 8, "mean", "60s", backward=False, progress=False)
+    (row,) = report.rows
+    assert row.state == "measured" and row.plan.longest_part == 64 and row.seconds == pytest.approx(1e-5)
+    assert row.rules == pytest.approx(1e-4) and "buckets of up to 64" in str(report)
+    problem = problem_of(graph, "mean:column", 8, 4)
+    assert row.plans == len(trials(problem)) >= 4 and rule_plan(problem).longest_part == 512
+    assert [key[1] for key in graph.plans if isinstance(key, tuple) and key[0] == "buckets on a GPU"] == [64]
+    assert ("parts on a GPU", 512) not in graph.plans
+
+    later = PlanDatabase(plans.path).on(GPU.machine, default_units(GPU))
+    assert later.find(problem, lambda: structure_fingerprint(graph)).best == row.plan and later.verify() == []
+    assert PlanDatabase(plans.path).find(problem, lambda: structure_fingerprint(graph)) is None, "the CPU's own are others"
+    again = skewed()
+    serial_gpu.clear()
+    x = torch.randn(300, 8)
+    found = gsb.spmm(again, x, reduce="mean")
+    assert plan_of(again, "mean:column", 8, 4) == row.plan
+    ends = torch.repeat_interleave(torch.arange(1500), graph.in_degrees.long())
+    expected = torch.zeros(1500, 8).index_add(0, ends, x[graph.indices.long()]) / graph.in_degrees.clamp(min=1)[:, None]
+    torch.testing.assert_close(found, expected)
+    known = gsb.precompile(again, 8, "mean", "60s", backward=False, progress=False)
+    assert [each.state for each in known.rows] == ["known"]
+
+
+def test_a_recorded_plan_runs(plans, serial_gpu):
+    """Small graphs go in one launch by the rules, and in two where that was the fastest."""
+    graph = skewed()
+    problem = problem_of(graph, "sum:column", 6, 4)
+    buckets, parts = CudaPlan(longest_part=4, arch=ARCH, buckets=True), CudaPlan(longest_part=16, arch=ARCH)
+    for plan, launches in ((rule_plan(problem), 1), (buckets, 2), (parts, 2)):
+        other = skewed()
+        database_of(CPU).add(problem, structure_fingerprint(graph), {plan: 1e-6})
+        serial_gpu.clear()
+        found = gsb.spmm(other, torch.ones(300, 6))
+        assert serial_gpu == ["aggregate"] * launches and torch.equal(found[:, 0], graph.in_degrees.float())
+
+
+@pytest.mark.parametrize("kind, width", [("sum", 2), ("sum", 12), ("max", 40), ("dot", 5)])
+def test_every_candidate_computes_the_same(kind, width, plans, serial_gpu, rules_of_large_graphs):
+    graph = skewed()
+    task = Task(kind, "forward", graph, width, torch.float64)
+    problem = problem_of_task(task)
+    found = trials(problem)
+    assert found[0] == rule_plan(problem) and len(set(found)) == len(found) and 2 <= len(found) <= 8
+    run, results = task.runner(), []
+    for plan in found:
+        with planned(graph, task.kind, width, 8, plan):
+            results.append(run())
+    for other in results[1:]:
+        torch.testing.assert_close(other, results[0], rtol=1e-12, atol=1e-12)
+
+
+def test_blocks_that_lose_do_not_run(plans, serial_gpu, monkeypatch):
+    monkeypatch.setattr(cuda_bsr, "LEAST_EDGES", 1)
+    row, col = (torch.ones(16, 24).nonzero() + torch.tensor([3, 5])).T
+    graphs = [gsb.Graph.from_coo(row, col, (40, 30)) for _ in range(2)]
+    x = torch.ones(30, 8, dtype=torch.float16)
+    text = " ".join(str(gsb.explain(graphs[0], "sum", 8, dtype="float16")).split())
+    assert "Tensor Cores multiply them" in text and "plan: blocks on Tensor Cores, or features to lanes" in text
+    assert gsb.spmm(graphs[0], x)[3, 0] == 24 and any("tiles" in name for name in serial_gpu)
+    favour(monkeypatch, lambda plan: not plan.blocks)
+    report = gsb.precompile(graphs[1], 8, budget="60s", dtype="float16", progress=False)
+    assert report.complete and not report.rows[0].plan.blocks and report.rows[0].plans >= 2
+    serial_gpu.clear()
+    assert gsb.spmm(graphs[1], x)[3, 0] == 24 and serial_gpu == ["aggregate"]
+    assert not any(isinstance(key, tuple) and key[0] == "blocks on a GPU" for key in graphs[1].plans)
+    precise = gsb.explain(graphs[0], "sum", 8)
+    assert "Not by blocks on Tensor Cores" in str(precise) and precise.problem.slots == 0
+
+
+def test_explain_has_the_rules_and_both_times(plans, serial_gpu, rules_of_large_graphs):
+    graph = skewed()
+    explanation = gsb.explain(graph, "weighted_sum", 16)
+    text = " ".join(str(explanation).split())
+    for part in ("a GPU of serial", "plan: buckets of up to 512, edges in stretches", "source: rules",
+                 "longest row has 1,001 non-zeros", "a simple model, which chooses nothing", "* buckets of up to 512",
+                 "machine: a stand-in, serial, 1 multiprocessors", "500 GB a second (a guess)"):
+        assert part in text, part
+    assert explanation.plan == plan_of(graph, "sum:column,edge", 16, 4)
+    assert {plan for plan, _, _ in explanation.candidates()} == set(candidates(explanation.problem))
+    assert all(predicted > 0 and measured is None for _, predicted, measured in explanation.candidates())
+    database_of(CPU).add(explanation.problem, structure_fingerprint(graph), {CudaPlan(arch=ARCH): 5e-6, explanation.plan: 7e-6})
+    text = " ".join(str(gsb.explain(graph, "weighted_sum", 16)).split())
+    for part in ("source: measured", "* features to lanes", "7.0", "The rules' plan (buckets"):
+        assert part in text, part
+    assert gsb.explain(graph, "weighted_sum", 16, backward=True).choice.source == "rules"
+
+
+@pytest.mark.parametrize("fields, said", [
+    ({"features": 4, "rows": 300_000}, "chunks of 32 consecutive non-zeros"),
+    ({}, "rows lie in buckets of equal length of up to 512 slots"),
+    ({"features": 2, "longest": 100}, "8 lanes share the non-zeros of a row"),
+    ({"kind": "map:column,row", "features": 16, "rows": 10_000}, "32 lanes share the non-zeros of a row"),
+    ({"nnz": 1_000_000, "longest": 5000}, "cut into parts of 512, which a second pass adds up"),
+    ({"nnz": 1_000_000}, "1,000,000 edges are fewer than 1,048,576"),
+    ({"longest": 150}, "less than 8 times the mean of 20.0"),
+    ({"longest": 150, "features": 8}, "2 lanes share the 8 features of a row, 4 neighbouring ones at a time; several rows"),
+    ({"rows": 10_000}, "a lane loads each edge of a stretch of 32 for all"),
+    ({"kind": "max:column"}, "fewer than 32: each lane loads the edges by itself"),
+    ({"slots": 8_000_000}, "store 4.0 elements for each non-zero"),
+])  # fmt: skip
+def test_the_rules_that_fired_are_said(fields, said):
+    problem = replace(LARGE, **fields)
+    assert said in " ".join(reasons(problem, rule_plan(problem)))
+
+
+def test_costs_by_hand():
+    units = default_units(describe_gpu("H", "sm_90", 132, 50 << 20, 1_980_000, 2_619_000, 5120))
+    assert 1 / units["stream"] == pytest.approx(3.35e12, rel=0.01)
+    plain, cached = CudaPlan(arch="sm_90"), CudaPlan(arch="sm_90", cached=True)
+    large = replace(LARGE, cols=10_000_000)  # which no cache holds
+    moved = counts(large, plain)
+    assert moved["near"] + moved["far"] == pytest.approx(2_000_000 * 256, rel=1e-9) and moved["far"] > 0.9 * moved["near"]
+    assert moved["stream"] == 4 * (100_001 + 2_000_000) + 100_000 * 256 and moved["turn"] == 900
+    small = replace(LARGE, rows=100, cols=100, nnz=1000)
+    assert counts(small, plain)["far"] < 0.01 * counts(small, plain)["near"]
+    costs = {plan: predict(LARGE, plan, units) for plan in candidates(LARGE)}
+    for plan, cost in costs.items():
+        assert set(cost.terms) <= set(UNITS) and cost.seconds > 0, describe(plan)
+    assert predict(LARGE, cached, units).terms["turn"] < predict(LARGE, plain, units).terms["turn"]
+    buckets = CudaPlan(longest_part=64, arch="sm_90", cached=True, buckets=True)
+    assert predict(LARGE, buckets, units).terms["turn"] < predict(LARGE, cached, units).terms["turn"]
+    in_blocks = counts(replace(large, slots=4_000_000), CudaPlan(arch="sm_90", blocks=True))
+    assert in_blocks["near"] + in_blocks["far"] == pytest.approx(250_000 * 256)
+    assert compulsory_bytes(LARGE) * units["stream"] < min(cost.seconds for cost in costs.values())
+
+
+def test_records_of_a_gpu_are_checked(plans):
+    problem, plan = replace(LARGE, slots=3), CudaPlan(arch="sm_90", lanes=8, reduction="parallel")
+    on = plans.on("H, sm_90", default_units(GPU))
+    on.add(problem, "f", {plan: 2e-6, CudaPlan(arch="sm_90", blocks=True): 1e-6})
+    on.set_units(dict.fromkeys(UNITS, 1e-9))
+    again = PlanDatabase(plans.path)
+    assert again.verify() == [] and again.units == plans.units
+    assert again.on("H, sm_90", {}).units["near"] == 1e-9 and again.on("H, sm_90", {}).calibrated
+    assert choose(LARGE, lambda: "f", again.on("H, sm_90", {})).plan.blocks
+    assert dict(again.records()[0].seconds)[plan] == 2e-6
+    for field, value in (("lanes", 3), ("cached", 1), ("arch", 90), ("balance", "rows"), ("reduction", "scattered")):
+        content = json.loads(plans.path.read_text())
+        content["records"][0]["seconds"][1]["plan"][field] = value
+        other = PlanDatabase(plans.path.with_name(f"{field}.json"))
+        other.path.write_text(json.dumps(content))
+        assert len(other.verify()) == 1 and str(value) in other.verify()[0], field
+        with pytest.warns(PlanDatabaseWarning, match="record 0"):
+            assert other.on("H, sm_90", {}).find(LARGE, lambda: "f") is None
+
+
+def test_a_candidate_that_fails_is_left_out(plans, graph, monkeypatch):
+    first, second = CudaPlan(arch="a"), CudaPlan(arch="b")
+
+    def failing(wanted):
+        def timer(run, count):
+            if plan_of(graph, "sum:column", 8, 4) == wanted:
+                raise BuildError("aggregate", "no")
+            return 1e-3
+        return timer
+
+    monkeypatch.setattr(Task, "runner", lambda self: None)
+    task = Task("sum", "forward", graph, 8, torch.float32)
+    assert time_plans(task, [first, second], 1e9, timer=failing(second)) == {first: 1e-3}
+    with pytest.raises(BuildError):
+        time_plans(task, [first, second], 1e9, timer=failing(first))
+
+
+def test_events_take_the_time_of_a_gpu(monkeypatch):
+    log = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            log.append("event")
+
+        def synchronize(self):
+            log.append("wait")
+
+        def elapsed_time(self, end):
+            return 6.0  # milliseconds
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: torch.no_grad())
+    assert timers.timer_of(torch.device("cuda:1"))(lambda: log.append("call"), 3) == pytest.approx(2e-3)
+    assert log == ["event", *["call"] * 3, "event", "wait"]
+
+
+def test_bandwidths_are_measured_by_copies(plans, serial_gpu):
+    taken = []
+
+    def timer(run, count):
+        run()
+        taken.append(count)
+        return 1e-3 if len(taken) <= 5 else 1e-6
+    units = cuda_calibration.calibrate_gpu(CPU, timer)
+    assert units["stream"] == units["far"] == pytest.approx(1e-3 / (2 * 8 * GPU.cache))
+    assert units["launch"] == default_units(GPU)["launch"]
+    assert units["near"] == pytest.approx(1e-6 / (2 * GPU.cache / 8)) and database_of(CPU).calibrated
+    assert "(measured)" in str(gsb.explain(skewed(), features=8)) and not plans.units.keys() & {"launch"}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_commands_say_so(tmp_path, capsys):
+    np.savez(tmp_path / "g.npz", indptr=[0, 1], indices=[0])
+    for command in ("tune", "explain"):
+        assert cli.main([command, str(tmp_path / "g.npz"), "--device", "cuda"]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"gsb {command}: --device cuda: there is no GPU here") and "gsb doctor" in error
+
+
+def test_the_name_of_a_gpu_and_what_is_guessed():
+    assert Gpu("H200", "sm_90", 132, 50 << 20).machine == "H200, sm_90, 132 multiprocessors, cache 51200K"
+    assert describe_gpu("A100", "sm_80", 108).source == "guessed from sm_80"
+    assert describe_gpu("X", "sm_130", 1).bandwidth > 0
