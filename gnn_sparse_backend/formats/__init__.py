@@ -1,7 +1,7 @@
 """Sparse formats, each inferred from a CSR structure with vectorised torch code on the structure's own device.
 
 A format holds the coordinates of one matrix and the maps that lay edge values out for it (`SparseFormat`).
-Padding never reads an operand: a padded slot of ELL and hyb has the coordinate -1, and BSR and DIA carry a
+Padding never reads an operand: a padded slot of ELL and hyb has the coordinate -1, and BSR, SR-BCRS and DIA carry a
 mask. Index types are those of the input, widened from int32 to int64 where an offset would not fit.
 """
 
@@ -14,6 +14,7 @@ from .dia import DiaFormat
 from .ell import EllFormat
 from .hyb import HybBucket, HybFormat
 from .row_groups import balanced_row_groups, equal_row_groups
+from .sr_bcrs import SrBcrsFormat
 
 __all__ = ["BsrFormat", "CooFormat", "CscFormat", "CsrFormat", "DiaFormat", "EllFormat", "HybBucket", "HybFormat",
-           "SparseFormat", "balanced_row_groups", "equal_row_groups"]
+           "SparseFormat", "SrBcrsFormat", "balanced_row_groups", "equal_row_groups"]

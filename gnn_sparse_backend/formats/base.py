@@ -31,7 +31,7 @@ class SparseFormat:
     def padding(self):
         """Padded slots per edge, ``num_slots / nnz - 1``; without edges, 0.0 if nothing is stored and else inf.
 
-        A format that merges repeated coordinates (BSR, DIA) can get below 0.
+        A format that merges repeated coordinates (BSR, SR-BCRS, DIA) can get below 0.
         """
         if self.nnz:
             return self.num_slots / self.nnz - 1
@@ -65,7 +65,7 @@ class SparseFormat:
 
 
 class SlotMapped(SparseFormat):
-    """Base of the formats with dense pieces (BSR, DIA): edges at the same coordinate share one slot.
+    """Base of the formats with dense pieces (BSR, SR-BCRS, DIA): edges at the same coordinate share one slot.
 
     Subclasses have the fields ``mask`` (bool, True where at least one edge is stored) and ``slots``
     ((nnz,), flat slot of each CSR position).

@@ -50,7 +50,7 @@ class BsrFormat(SlotMapped):
             ValueError: a block size under 1, more than 2**63 - 1 blocks in the grid, or the limit on slots is passed.
         """
         indptr, indices, shape = check_csr(indptr, indices, shape, check=check)
-        br, bc = _block_shape(block)
+        br, bc = block_shape(block)
         n_block_rows, n_block_cols = -(-shape[0] // br), -(-shape[1] // bc)
         if n_block_rows * n_block_cols > 2**63 - 1:
             raise ValueError(f"a grid of {n_block_rows} x {n_block_cols} blocks cannot be numbered in 64 bits; "
@@ -84,18 +84,26 @@ class BsrFormat(SlotMapped):
 
     def to_coo(self):
         """(row, col, position), each (nnz,), in CSR order."""
-        br, bc = self.block
-        slots = self.slots.long()
-        block_id = torch.div(slots, br * bc, rounding_mode="floor")
-        block_row = row_of_position(self.indptr, self.num_blocks, torch.int64).index_select(0, block_id)
-        block_col = self.indices.long().index_select(0, block_id)
-        rows = block_row * br + torch.div(slots, bc, rounding_mode="floor") % br
-        cols = block_col * bc + slots % bc
+        block_id, rows, place = places_of_slots(self.indptr, self.num_blocks, self.block, self.slots)
+        cols = self.indices.long().index_select(0, block_id) * self.block[1] + place
         position = torch.arange(self.nnz, dtype=self.index_dtype, device=self.device)
         return rows.to(self.index_dtype), cols.to(self.index_dtype), position
 
 
-def _block_shape(block):
+def places_of_slots(indptr, num_blocks, block, slots):
+    """(block, row of the matrix, column in the block) of flat slots ``(b * br + i) * bc + j``, in int64.
+
+    indptr: offsets of the block rows among ``num_blocks`` blocks of (br, bc).
+    """
+    br, bc = block
+    slots = slots.long()
+    block_id = torch.div(slots, br * bc, rounding_mode="floor")
+    block_row = row_of_position(indptr, num_blocks, torch.int64).index_select(0, block_id)
+    return block_id, block_row * br + torch.div(slots, bc, rounding_mode="floor") % br, slots % bc
+
+
+def block_shape(block):
+    """``block``, an integer b or a pair, as (br, bc); TypeError or ValueError quoting it otherwise."""
     pair = tuple(block) if isinstance(block, (tuple, list)) else (block, block)
     if len(pair) != 2:
         raise ValueError(f"block must be an integer or a pair (br, bc), got {block!r}")

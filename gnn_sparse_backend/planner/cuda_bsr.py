@@ -1,12 +1,16 @@
-"""The plan of sums and means over locally dense graphs on a GPU: BSR, multiplied by Tensor Cores.
+"""The plan of sums and means over locally dense graphs on a GPU: BSR or SR-BCRS, multiplied by Tensor Cores.
 
-A row of the graph costs a gather for each of its non-zeros; a block of 16 rows in BSR one for each column of its blocks, which
-all of its rows share. Half of the gathers and less, then, where a block of 16 columns holds 32 non-zeros, an eighth of what it
-stores. Rules, not measured on a GPU yet:
+A row of the graph costs a gather for each of its non-zeros. Sixteen rows in blocks cost one for each column of their blocks, which
+all of them share: with s stored elements for each non-zero, s / 16 gathers for one. What else is read is the elements, 16 for each
+column, and where columns are. Rules, not measured on a GPU yet:
 
-- stored elements over non-zeros are 8 at most (`MOST_STORED`; it bounds the memory as well);
-- the graph has a million edges, since the blocks take a sort of them, once: that is for graphs that stay;
-- rows have 8 features, a tile, or more.
+- The graph has a million edges (`LEAST_EDGES`), since blocks take a sort of them, once: that is for graphs that stay.
+- Rows have 8 features, a tile, or more.
+- s is 8 at most (`MOST_STORED`): half of the gathers and less. It bounds the memory as well. Else CSR.
+- SR-BCRS stores the columns that the rows of a tile have, BSR also those between them, so SR-BCRS never stores more. But BSR
+  reads an index for each block and SR-BCRS one for each column, before it can load the column's row; and the rows that a block of
+  BSR meets are one stretch of memory. An index is 4 bytes beside 16 elements and 16 to 512 bytes of a row. So BSR is taken where
+  it stores a ninth more at most (`LEAST_SAVED`), as where neighbours are numbered one after the other.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from .cuda_plan import shares
 
 LEAST_EDGES = 1 << 20
 MOST_STORED = 8
+# Of what BSR stores, the part that SR-BCRS has to save to be taken.
+LEAST_SAVED = 1 / 10
 # Warps of a block, and tiles of 8 features of each, at most.
 WARPS = 4
 TILES = 4
@@ -39,14 +45,19 @@ def most_slots(edges: int) -> int:
     return MOST_STORED * edges
 
 
+def most_in_bsr(edges: int, listed: int) -> int:
+    """Elements that BSR may store to be taken, where SR-BCRS stores so many."""
+    return min(most_slots(edges), int(listed / (1 - LEAST_SAVED)))
+
+
 @functools.lru_cache(maxsize=None)
-def bsr_kernel(features: int, mean: bool, dtype: str, index_dtype: str, arch: str) -> Kernel:
-    """The kernel of a product of blocks of `block_of(dtype)`."""
+def bsr_kernel(features: int, mean: bool, dtype: str, index_dtype: str, arch: str, listed: bool = False) -> Kernel:
+    """The kernel of a product of blocks of `block_of(dtype)`. listed: of SR-BCRS."""
     wide = -(-features // COLUMNS)
     warps = 1 << min(WARPS.bit_length() - 1, (wide - 1).bit_length())
     tiles = 1 << min(TILES.bit_length() - 1, (-(-wide // warps) - 1).bit_length())
-    spec = BsrTilesSpec(features, warps, tiles, shares(features, STORED[dtype]).part, mean, dtype, index_dtype)
+    spec = BsrTilesSpec(features, warps, tiles, shares(features, STORED[dtype]).part, mean, listed, dtype, index_dtype)
     return cuda_kernels.build(bsr_tiles(spec), CudaTeams(LANES, 1, shared=(SHARED,), mma=("mma",)), arch)
 
 
-__all__ = ["block_of", "bsr_kernel", "may_pay", "most_slots"]
+__all__ = ["block_of", "bsr_kernel", "may_pay", "most_in_bsr", "most_slots"]

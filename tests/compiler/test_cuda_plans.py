@@ -123,10 +123,12 @@ KERNELS = {
     "rgms_outer_float16": lambda arch: cuda_rgms.sum_tiles_kernel(64, 64, True, "float16", "int32", arch),
     "bsr_bfloat16": lambda arch: cuda_bsr.bsr_kernel(602, True, "bfloat16", "int32", arch),
     "bsr_tf32": lambda arch: cuda_bsr.bsr_kernel(37, False, "float32", "int64", arch),
+    "sr_bcrs_float16": lambda arch: cuda_bsr.bsr_kernel(128, False, "float16", "int32", arch, True),
     "rgms_float16": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(64, 64, 2, True, "float16"), arch),
 }
 # Bytes of shared memory at most: rows of sums, chunks of positions, and rows that a block of a matrix meets.
-CHUNKS = {name: 8 << 10 if "bsr" in name else 16 << 10 for name in KERNELS if "outer" in name or "bsr" in name}
+BLOCKS = [name for name in KERNELS if name.startswith(("bsr", "sr_bcrs"))]
+CHUNKS = {name: 8 << 10 if name in BLOCKS else 16 << 10 for name in KERNELS if "outer" in name or name in BLOCKS}
 SHARED = {"rgms_float16": 8 << 10, **CHUNKS}
 SHUFFLES = ("sddmm_heads_bfloat16", "attention", "attention_gradient", "attention_gradient_heads", "spmm_2_across_lanes",
             "mean_3_segments")
@@ -182,12 +184,12 @@ def test_sums_of_pairs_are_complete_before_they_are_multiplied():
 def test_chunks_are_complete_before_they_are_multiplied(name):
     """Two barriers in the loop over chunks, which all threads of a block meet: before a chunk is stored, and before it is loaded."""
     kernel = source_of(name, "sm_80").split('extern "C"')[-1]
-    body = kernel[kernel.index("for (int64_t jo = " if "bsr" in name else "for (int64_t c = "):]
+    body = kernel[kernel.index("for (int64_t jo = " if name in BLOCKS else "for (int64_t c = "):]
     assert kernel.count("__syncthreads();") == body.count("__syncthreads();") == 2
     before, stored, loaded = body.split("__syncthreads();")
     for text in (before, before + stored):
         assert text.count("{") - text.count("}") == 1  # in the loop over chunks, and under nothing else
-    for side in ("Rows_ptr",) if "bsr" in name else ("Left_ptr", "Right_ptr"):
+    for side in ("Rows_ptr",) if name in BLOCKS else ("Left_ptr", "Right_ptr"):
         assert side not in before and side in stored and side in loaded
     assert "atomicAdd(" not in kernel and "mma.sync" not in stored
 
@@ -195,6 +197,7 @@ def test_chunks_are_complete_before_they_are_multiplied(name):
 @pytest.mark.parametrize("name, load", [
     ("spmm_128", "float4*)(X0_ptr"), ("spmm_602", "float2*)(X0_ptr"), ("tiles_float16", "half2*)(A_ptr"),
     ("outer_tf32", "float4*)(A_ptr"), ("rgms_outer_float16", "half2*)(X_ptr"), ("rgms_outer_float16", "half4*)(G_ptr"),
+    ("sr_bcrs_float16", "half4*)(X_ptr"),
 ])  # fmt: skip
 def test_rows_are_loaded_in_vectors(name, load):
     assert load in source_of(name, "sm_80")
@@ -253,6 +256,7 @@ def test_machine_code_without_spills(name, arch):
     ("rgms_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("tiles_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
     ("tiles_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"), ("outer_bfloat16", "m16n8k16.row.col.f32.bf16.bf16.f32"),
     ("bsr_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"), ("rgms_outer_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
+    ("sr_bcrs_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
 ])  # fmt: skip
 def test_products_use_tensor_cores(name, instruction):
     ptx = compile_cuda(source_of(name, "sm_80"), "sm_80", "ptx").code.decode()
@@ -337,9 +341,10 @@ def test_fragments_give_the_sum_of_outer_products(widths, run):
 
 
 @pytest.mark.parametrize("run", [interpret, run_loops])
-def test_fragments_give_the_product_of_blocks(run):
+@pytest.mark.parametrize("listed", [False, True], ids=["BSR", "SR-BCRS"])
+def test_fragments_give_the_product_of_blocks(listed, run):
     """Rows and columns that the last blocks lack, a block row of none, and what a row of a block must not meet."""
-    program = bsr_tiles(BsrTilesSpec(3, dtype="float32"))
+    program = bsr_tiles(BsrTilesSpec(3, listed=listed, dtype="float32"))
     rng = np.random.default_rng(0)
     rows, cols, (height, depth) = 35, 13, block_of("float32")
     mask = rng.random((rows, cols)) < 0.3
@@ -349,10 +354,17 @@ def test_fragments_give_the_product_of_blocks(run):
     x[2, 1] = np.inf
     padded, there = np.zeros((48, 16)), np.zeros((48, 16), np.uint8)
     padded[:rows, :cols], there[:rows, :cols] = dense, mask
+    columns = np.stack([np.arange(8), np.arange(8, 16)])  # of each block, 13 and on for what the matrix lacks
+    if listed:
+        touched = [np.flatnonzero(mask[:16].any(0)), np.flatnonzero(mask[32:].any(0))]
+        columns = np.stack([np.append(some, np.full(8 - len(some), 13)) for some in touched])
+        arrays = {"Columns": np.where(columns < cols, columns, -1)}
+    else:
+        arrays = {"block_cols": 2, "indices": np.array([0, 1])}
     arguments = {
-        "block_rows": 3, "block_cols": 2, "blocks": 2, "rows": rows, "cols": cols, "indptr": np.array([0, 1, 1, 2]),
-        "indices": np.array([0, 1]), "A": np.stack([padded[:16, :8], padded[32:, 8:]]), "X": x, "Y": np.full((rows, 3), -1.0),
-        "Mask": np.stack([there[:16, :8], there[32:, 8:]]),
+        "block_rows": 3, "blocks": 2, "rows": rows, "cols": cols, "indptr": np.array([0, 1, 1, 2]), **arrays,
+        "A": np.stack([padded[:16, columns[0]], padded[32:, columns[1]]]), "X": x, "Y": np.full((rows, 3), -1.0),
+        "Mask": np.stack([there[:16, columns[0]], there[32:, columns[1]]]),
     }  # fmt: skip
     schedule = CudaTeams(32, 1, shared=("Rows",), mma=("mma",))
     found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["Y"]

@@ -8,7 +8,8 @@ import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from gnn_sparse_backend.formats import BsrFormat, CooFormat, CscFormat, CsrFormat, DiaFormat, EllFormat, HybFormat
+from gnn_sparse_backend.formats import (BsrFormat, CooFormat, CscFormat, CsrFormat, DiaFormat, EllFormat, HybFormat,
+                                        SrBcrsFormat)
 
 # Each test runs on a dozen formats; torch's first calls take longer than any deadline.
 few = settings(max_examples=20, deadline=None)
@@ -65,6 +66,8 @@ BUILDERS = {
     "ell-wide": lambda *csr: EllFormat.from_csr(*csr, width=12),
     "bsr-2": lambda *csr: BsrFormat.from_csr(*csr, 2),
     "bsr-3x4": lambda *csr: BsrFormat.from_csr(*csr, (3, 4)),
+    "sr-bcrs-2x3": lambda *csr: SrBcrsFormat.from_csr(*csr, (2, 3)),
+    "sr-bcrs-4x1": lambda *csr: SrBcrsFormat.from_csr(*csr, (4, 1)),
     "dia": DiaFormat.from_csr,
     "hyb-default": HybFormat.from_csr,
     "hyb-1-2": lambda *csr: HybFormat.from_csr(*csr, c=1, k=2),
@@ -72,7 +75,7 @@ BUILDERS = {
     "hyb-2-0": lambda *csr: HybFormat.from_csr(*csr, c=2, k=0),
 }
 
-MERGING = ("bsr-2", "bsr-3x4", "dia")
+MERGING = ("bsr-2", "bsr-3x4", "sr-bcrs-2x3", "sr-bcrs-4x1", "dia")
 
 
 def index_arrays(fmt):
@@ -114,6 +117,11 @@ def slots_by_definition(fmt, padded):
             for b in range(fmt.indptr[block_row], fmt.indptr[block_row + 1]):
                 for i, j in zip(*np.nonzero(fmt.mask[b].numpy())):
                     yield (block_row * fmt.block[0] + i, int(fmt.indices[b]) * fmt.block[1] + j, float(padded[b, i, j]))
+    elif isinstance(fmt, SrBcrsFormat):
+        for tile in range(fmt.indptr.numel() - 1):
+            for b in range(fmt.indptr[tile], fmt.indptr[tile + 1]):
+                for i, j in zip(*np.nonzero(fmt.mask[b].numpy())):
+                    yield tile * fmt.block[0] + i, int(fmt.indices[b, j]), float(padded[b, i, j])
     elif isinstance(fmt, DiaFormat):
         for d, i in zip(*np.nonzero(fmt.mask.numpy())):
             yield i, i + int(fmt.offsets[d]), float(padded[d, i])

@@ -152,6 +152,7 @@ def test_indices_widen_where_int32_would_overflow(name, s, limit):
 @pytest.mark.parametrize("threshold, name, rows, n_cols", [
     (10, "ell", ((0, 1), (), (), (), (), (2,)), 3),
     (10, "bsr-3x4", ((0,), (), (), (), (), (), (8,)), 9),
+    (10, "sr-bcrs-2x3", ((0, 8), (), (4,), ()), 9),
     (10, "dia", ((0, 1), (), (), (0,)), 3),
     (20, "hyb-1-2", ((0, 1, 2),) * 5 + ((3,),), 4),
     (10, "hyb-1-2", ((0, 1, 2), (0, 1, 2), (1, 2)), 4),

@@ -1,4 +1,4 @@
-"""ELL, BSR and DIA: their own parameters, layouts and refusals."""
+"""ELL, BSR, SR-BCRS and DIA: their own parameters, layouts and refusals."""
 
 import math
 
@@ -8,7 +8,7 @@ from format_structures import many, structures
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnn_sparse_backend.formats import BsrFormat, CscFormat, DiaFormat, EllFormat
+from gnn_sparse_backend.formats import BsrFormat, CscFormat, DiaFormat, EllFormat, SrBcrsFormat
 
 
 @many
@@ -66,6 +66,24 @@ def test_bsr_stores_the_touched_blocks_in_order(s, br, bc):
 
 
 @many
+@given(s=structures(), height=st.integers(1, 5), group=st.integers(1, 4))
+def test_sr_bcrs_stores_the_touched_columns_of_each_tile_in_order(s, height, group):
+    fmt = SrBcrsFormat.from_csr(*s.csr, (height, group))
+    tiles = math.ceil(s.shape[0] / height)
+    touched = [sorted({col for row, col, _ in s.triples() if row // height == tile}) for tile in range(tiles)]
+    expected = [cols + [-1] * (-len(cols) % group) for cols in touched]
+    starts = fmt.indptr.tolist()
+    assert len(starts) == tiles + 1
+    assert [fmt.indices[starts[i]:starts[i + 1]].flatten().tolist() for i in range(tiles)] == expected
+    assert fmt.mask.shape == (fmt.num_groups, height, group) and fmt.num_groups == sum(map(len, expected)) // group
+    # a vector has an edge unless it fills a group up, which has none
+    assert torch.equal(fmt.mask.any(1), fmt.indices >= 0)
+    cells = {(row, col) for row, col, _ in s.triples()}
+    assert int(fmt.mask.sum()) == len(cells) and fmt.num_duplicates == s.nnz - len(cells)
+    assert fmt.num_groups <= BsrFormat.from_csr(*s.csr, (height, group)).num_blocks
+
+
+@many
 @given(s=structures())
 def test_dia_stores_the_touched_diagonals_in_order(s):
     fmt = DiaFormat.from_csr(*s.csr)
@@ -76,7 +94,8 @@ def test_dia_stores_the_touched_diagonals_in_order(s):
         assert fmt.padding == len(diagonals) * s.shape[0] / s.nnz - 1
 
 
-@pytest.mark.parametrize("build", [lambda *csr: BsrFormat.from_csr(*csr, 2), DiaFormat.from_csr], ids=["bsr", "dia"])
+@pytest.mark.parametrize("build", [lambda *csr: BsrFormat.from_csr(*csr, 2), lambda *csr: SrBcrsFormat.from_csr(*csr, 2),
+                                   DiaFormat.from_csr], ids=["bsr", "sr-bcrs", "dia"])
 def test_repeated_coordinates_share_a_slot(build):
     fmt = build(torch.tensor([0, 3, 4]), torch.tensor([1, 0, 1, 0]), (2, 2))
     assert fmt.num_duplicates == 1
@@ -98,9 +117,17 @@ def test_bsr_refuses_bad_blocks(block, error, words):
         BsrFormat.from_csr(torch.tensor([0, 1]), torch.tensor([0]), (1, 1), block)
 
 
-def test_bsr_refuses_a_grid_that_64_bits_cannot_number():
+@pytest.mark.parametrize("build", [BsrFormat.from_csr, SrBcrsFormat.from_csr], ids=["bsr", "sr-bcrs"])
+def test_a_grid_that_64_bits_cannot_number_is_refused(build):
     with pytest.raises(ValueError, match="cannot be numbered in 64 bits"):
-        BsrFormat.from_csr(torch.tensor([0, 0, 1]), torch.tensor([0]), (2, 2**62), 1)
+        build(torch.tensor([0, 0, 1]), torch.tensor([0]), (2, 2**62), 1)
+
+
+def test_sr_bcrs_refuses_more_slots_than_it_may_store():
+    csr = torch.tensor([0, 1, 1, 3]), torch.tensor([4, 0, 2]), (3, 5)
+    with pytest.raises(ValueError, match="SR-BCRS with 2 groups of 2 x 4 would store 16 slots for 3 non-zeros, more than the limit of 15"):
+        SrBcrsFormat.from_csr(*csr, (2, 4), max_slots=15)
+    assert SrBcrsFormat.from_csr(*csr, (2, 4), max_slots=16).indices.tolist() == [[4, -1, -1, -1], [0, 2, -1, -1]]
 
 
 def test_bsr_on_a_grid_of_more_than_2_to_the_31_blocks():

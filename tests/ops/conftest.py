@@ -1,2 +1,16 @@
 """With GSB_SERIAL_GPU=1 all operators take the way to a GPU, and its kernels run serially on the CPU (`serial_gpu`)."""
+from __future__ import annotations
+
+import pytest
+import torch
+
 from tests.ops.serial_gpu import everything_on_the_serial_gpu, serial_gpu  # noqa: F401
+
+
+@pytest.fixture
+def matmul_precision():
+    """PyTorch allows tf32; a test may set another precision."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision(before)

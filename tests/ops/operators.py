@@ -12,6 +12,11 @@ import gnn_sparse_backend as gsb
 HEADS, WIDTH = 3, 5
 
 
+def quarters(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
+    """Multiples of 1/4 from -3/4 to 3/4, whose products are exact in every type, and whose sums are in float32."""
+    return (torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)) / 4).to(dtype)
+
+
 @dataclass(frozen=True)
 class Operator:
     """operands: graph to fresh random tensors, all differentiable. run: graph and operands to the result."""

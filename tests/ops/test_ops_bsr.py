@@ -5,30 +5,32 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.formats import BsrFormat, SrBcrsFormat
 from gnn_sparse_backend.ops.cuda_bsr import blocks_of, run_blocks
 from gnn_sparse_backend.ops.form import form
 from gnn_sparse_backend.planner import cuda_bsr
+from tests.ops.operators import quarters
+
+
+pytestmark = pytest.mark.usefixtures("matmul_precision")
 
 
 @pytest.fixture(autouse=True)
 def every_size(monkeypatch):
-    """Graphs of few edges count as large; tf32 is allowed."""
+    """Graphs of few edges count as large."""
     monkeypatch.setattr(cuda_bsr, "LEAST_EDGES", 1)
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    yield
-    torch.set_float32_matmul_precision(before)
 
 
-def quarters(*shape, dtype, seed=0):
-    return (torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)) / 4).to(dtype)
+def local_graph(twice: bool = False, apart: bool = False) -> tuple[gsb.Graph, torch.Tensor, torch.Tensor]:
+    """37 x 43: three dense pieces, at the borders of the matrix too, whose edges come in any order; (graph, row, column).
 
-
-def local_graph(twice: bool = False) -> tuple[gsb.Graph, torch.Tensor, torch.Tensor]:
-    """37 x 43: two dense pieces, at the borders of the matrix too, whose edges come in any order; (graph, row, column)."""
+    apart: columns that were neighbours are none any more, so that BSR would store too much.
+    """
     dense = torch.zeros(37, 43, dtype=torch.bool)
-    dense[3:15, 5:14] = dense[33:, 38:] = dense[20, 2:7] = True
+    dense[3:15, 5:14] = dense[34:, 40:] = dense[20, 8:13] = True
     row, col = dense.nonzero().T
+    if apart:
+        col = col * 7 % 43
     order = torch.randperm(row.numel(), generator=torch.Generator().manual_seed(1))
     row, col = row[order], col[order]
     if twice:
@@ -36,11 +38,12 @@ def local_graph(twice: bool = False) -> tuple[gsb.Graph, torch.Tensor, torch.Ten
     return gsb.Graph.from_coo(row, col, (37, 43)), row, col
 
 
-@pytest.mark.parametrize("dtype, width, weighted, reduce", [
-    (torch.float16, 8, False, "mean"), (torch.bfloat16, 37, True, "sum"), (torch.float32, 76, True, "sum"),
+@pytest.mark.parametrize("dtype, width, weighted, reduce, apart", [
+    (torch.float16, 8, False, "mean", False), (torch.bfloat16, 37, True, "sum", False), (torch.float32, 76, True, "sum", False),
+    (torch.float16, 24, True, "mean", True), (torch.bfloat16, 76, True, "sum", True), (torch.float32, 37, False, "sum", True),
 ], ids=str)  # fmt: skip
-def test_products_and_their_gradients(dtype, width, weighted, reduce, serial_gpu):
-    graph, row, col = local_graph()
+def test_products_and_their_gradients(dtype, width, weighted, reduce, apart, serial_gpu):
+    graph, row, col = local_graph(apart=apart)
     x, g = quarters(43, width, dtype=dtype).requires_grad_(), quarters(37, width, dtype=dtype, seed=1)
     weight = quarters(row.numel(), dtype=dtype, seed=2).requires_grad_() if weighted else None
     values = torch.ones(row.numel(), dtype=torch.float64) if weight is None else weight.detach().double()
@@ -48,28 +51,42 @@ def test_products_and_their_gradients(dtype, width, weighted, reduce, serial_gpu
     if reduce == "mean":
         dense = dense / torch.bincount(row, minlength=37).clamp(min=1)[:, None]
     out = gsb.spmm(graph, x, weight, reduce)
-    assert serial_gpu == ["bsr_tiles"]
+    assert serial_gpu == ["sr_bcrs_tiles" if apart else "bsr_tiles"]
     eps = torch.finfo(dtype).eps
     torch.testing.assert_close(out.double(), dense @ x.double(), rtol=eps, atol=0 if reduce == "sum" else eps)
     if dtype is torch.bfloat16:
         found = torch.autograd.grad(out, (x, weight), g)
         torch.testing.assert_close(found[0].double(), dense.T @ g.double(), rtol=eps, atol=0)
         torch.testing.assert_close(found[1].double(), (g.double()[row] * x.detach().double()[col]).sum(1), rtol=eps, atol=0)
-        assert serial_gpu.count("bsr_tiles") == 2
+        # the rows of the transposed graph have columns apart either way
+        assert "sr_bcrs_tiles" in serial_gpu[1:] and "bsr_tiles" not in serial_gpu[1:]
 
 
-def test_infinities_stay_with_their_edges(serial_gpu, monkeypatch):
-    """A row of a block without an edge to a column that its neighbours have does not meet what is there."""
-    row, col = torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0, 1, 1, 2, 3])
-    graph = gsb.Graph.from_coo(row, col, (3, 4))
+@pytest.mark.parametrize("apart", [1, 20], ids=["BSR", "SR-BCRS"])
+def test_infinities_stay_with_their_edges(apart, serial_gpu, monkeypatch):
+    """A row of a block without an edge to a column that its neighbours have does not meet what is there, nor what is in columns
+    that no row has."""
+    row, col = torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0, 1, 1, 2, 3]) * apart
+    graph = gsb.Graph.from_coo(row, col, (3, 3 * apart + 2))
     monkeypatch.setattr(cuda_bsr, "MOST_STORED", 1000)
-    x = torch.ones(4, 9, dtype=torch.float16)
-    x[0, 1], x[2, 1], x[3, 8] = float("inf"), float("nan"), float("-inf")
+    x = torch.full((3 * apart + 2, 9), float("nan"), dtype=torch.float16)
+    x[col] = 1.0
+    x[0, 1], x[2 * apart, 1], x[3 * apart, 8] = float("inf"), float("nan"), float("-inf")
     out = gsb.spmm(graph, x)
-    assert serial_gpu == ["bsr_tiles"]
+    assert serial_gpu == ["bsr_tiles" if apart == 1 else "sr_bcrs_tiles"]
     expected = torch.tensor([2.0, 2.0, 1.0]).half()[:, None].repeat(1, 9)
     expected[0, 1], expected[1, 1], expected[2, 8] = float("inf"), float("nan"), float("-inf")
     torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("block", [(16, 8), (16, 16)])
+def test_the_format_that_stores_less_is_taken(block):
+    """BSR where the columns of a tile are neighbours, SR-BCRS where they lie apart, neither where few rows share them."""
+    assert type(blocks_of(local_graph()[0], block)) is BsrFormat
+    assert type(blocks_of(local_graph(apart=True)[0], block)) is SrBcrsFormat
+    assert blocks_of(gsb.Graph.from_coo(torch.arange(64), torch.arange(64) * 7 % 64, (64, 64)), block) is None
+    # a ninth more is stored for what reading indices costs
+    assert cuda_bsr.most_in_bsr(1000, 900) == 1000 and cuda_bsr.most_in_bsr(100, 790) == 800
 
 
 def test_what_blocks_are_not_for(monkeypatch):
@@ -78,7 +95,6 @@ def test_what_blocks_are_not_for(monkeypatch):
     graph, row, _ = local_graph()
     x, wide = torch.ones(43, 16), torch.ones(64, 16)
     copy, largest = form("x0", ("column",), "sum"), form("x0", ("column",), "max", "last")
-    assert blocks_of(graph, (16, 8)) is not None and blocks_of(thin, (16, 8)) is None
     refused = [(copy, thin, wide, "sm_90"), (copy, graph, x[:, :4], "sm_90"), (copy, graph, x.double(), "sm_90"),
                (copy, graph, x, "sm_75"), (largest, graph, x, "sm_90"),
                (form("x0", ("edge",), "sum"), graph, torch.ones(row.numel(), 16), "sm_90")]  # fmt: skip

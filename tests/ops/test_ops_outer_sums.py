@@ -13,18 +13,10 @@ from gnn_sparse_backend.ops.cuda_outer import takes_sum
 from gnn_sparse_backend.ops.grouped_kernels import run_grouped_sum
 from gnn_sparse_backend.planner.cuda_grouped import sum_length, sum_shape, sums_in_tiles
 from gnn_sparse_backend.planner.cuda_rgms import sums_by_columns
+from tests.ops.operators import quarters
 
 
-@pytest.fixture(autouse=True)
-def matmul_precision():
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    yield
-    torch.set_float32_matmul_precision(before)
-
-
-def quarters(*shape, dtype, seed=0):
-    return (torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)) / 4).to(dtype)
+pytestmark = pytest.mark.usefixtures("matmul_precision")
 
 
 def near(found, exact):

@@ -1,10 +1,11 @@
-"""Products of a matrix in BSR on Tensor Cores: tiles of stored elements, zeros between them, times rows of X.
+"""Products of a matrix in BSR or SR-BCRS on Tensor Cores: tiles of stored elements, zeros between them, times rows of X.
 
-    Y[i] = sum over the blocks of the block row of i, and their columns j, of A[i, j] * X[j]
+    Y[i] = sum over the blocks of the tile of 16 rows of i, and their columns j, of A[i, j] * X[j]
 
 A block of warps takes 16 rows and some features. For each block of the matrix, 16 rows by the columns of one instruction, the
 rows of X that it meets go through shared memory (`shared_rows`), its elements straight to the fragment of the lane that holds
-them (``grouped_tiles`` has the layouts), and each warp multiplies its own features.
+them (``grouped_tiles`` has the layouts), and each warp multiplies its own features. The two formats differ in which columns a
+block has: neighbours, known by the number of the block (BSR), or any, each named by an array (SR-BCRS), where a block may lack some.
 
 0 * Inf is NaN, and a row may have nothing in a column that its neighbours have: where an element of the result comes out NaN,
 which is the only trace that such a product leaves, the lane that holds it adds up the elements of its row anew, those alone
@@ -29,13 +30,14 @@ SHARED = "Rows"
 class BsrTilesSpec:
     """What is static. features: of a row of X. warps: of a block, each with `tiles` of 8 features. part: neighbouring
     features that a lane loads together, which divides ``features``, a power of two. mean: divide by the Degrees of the rows.
-    dtype, index_dtype: as of an `OuterSpec`."""
+    listed: the columns of a block are named one by one (SR-BCRS). dtype, index_dtype: as of an `OuterSpec`."""
 
     features: int
     warps: int = 1
     tiles: int = 1
     part: int = 1
     mean: bool = False
+    listed: bool = False
     dtype: str = "float16"
     index_dtype: str = "int32"
 
@@ -54,7 +56,9 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
     """The program, accumulating in float32.
 
     Parameters: (block_rows, block_cols, blocks, rows, cols, indptr, indices, A, Mask, [Degrees], X, Y), as of a `BsrFormat` with blocks of
-    `block_of(dtype)`. A and Mask (uint8) are (blocks, 16, columns of a block).
+    `block_of(dtype)`; or, where columns are listed, (block_rows, blocks, rows, cols, indptr, Columns, A, Mask, [Degrees], X, Y), as of an
+    `SrBcrsFormat`, whose Columns are (blocks, columns of a block), -1 for none. A and Mask (uint8) are (blocks, 16, columns of a
+    block).
     """
     if spec.dtype not in SIDE_BY_SIDE:
         raise StageIError(f"bsr_tiles: Tensor Cores do not multiply {spec.dtype} here")
@@ -62,11 +66,17 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
         raise StageIError(f"bsr_tiles: parts of {spec.part} do not divide rows of {spec.features} features and tiles of "
                           f"{COLUMNS}")  # fmt: skip
     q, (height, depth) = SIDE_BY_SIDE[spec.dtype], block_of(spec.dtype)
-    p = ProgramBuilder("bsr_tiles")
-    block_rows, block_cols, blocks, rows, cols = p.sizes("block_rows", "block_cols", "blocks", "rows", "cols")
+    p = ProgramBuilder("sr_bcrs_tiles" if spec.listed else "bsr_tiles")
+    block_rows = p.size("block_rows")
+    block_cols = None if spec.listed else p.size("block_cols")
+    blocks, rows, cols = p.sizes("blocks", "rows", "cols")
     IO, B = p.dense_fixed("IO", block_rows), p.dense_fixed("B_grid", -(-spec.features // spec.width))
-    JO = p.sparse_variable("JO", IO, (block_cols, blocks), ("indptr", "indices"), spec.index_dtype)
     II, JI, F = p.dense_fixed("II", height), p.dense_fixed("JI", depth), p.dense_fixed("F", spec.features)
+    if spec.listed:
+        JO = p.dense_variable("JO", IO, (blocks, blocks), "indptr", spec.index_dtype)
+        Columns = p.buffer("Columns", (IO, JO, JI), spec.index_dtype)
+    else:
+        JO = p.sparse_variable("JO", IO, (block_cols, blocks), ("indptr", "indices"), spec.index_dtype)
     A = p.buffer("A", (IO, JO, II, JI), spec.dtype)
     Mask = p.buffer("Mask", (IO, JO, II, JI), "uint8")
     NY = p.dense_fixed("NY", rows)
@@ -81,6 +91,14 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
     extents = tuple(p.dense_fixed(name, extent) for name, extent in zip("MNK", (ROWS, COLUMNS, depth)))
     window = SharedRows(p, SHARED, "X", depth, spec.width, spec.features, spec.part, warp, lane_axis, spec.dtype)
 
+    def column(io, jo, at):
+        """The column of the matrix that is column `at` of a block."""
+        return Columns[io, jo, at] if spec.listed else jo * depth + at
+
+    def present(io, jo, at):
+        """Whether the matrix has it."""
+        return column(io, jo, at) >= 0 if spec.listed else column(io, jo, at) < number(cols)
+
     with p.iterate("tasks", (IO, B), "SS", ("io", "b")) as (io, b):
         window.start(b * spec.width)
         CF = p.local("CF", (lane_axis, warp, columns, four), "float32")
@@ -90,7 +108,7 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
             AF = p.local("AF", (lane_axis, four, pair), spec.dtype)
             with p.iterate("load_a", (four, lane_axis, pair), "SSS", ("ra", "la", "qa")) as (r, lane, e):
                 AF[lane, r, e] = A[io, jo, lane // 4 + r % 2 * 8, (r // 2) * (4 * q) + lane % 4 * q + e]
-            window.load(number(cols) - jo * depth, lambda row, feature: X[jo * depth + row, feature])
+            window.load(lambda at: present(io, jo, at), lambda at, feature: X[column(io, jo, at), feature])
             with p.iterate("warps", (warp,), "S", ("w",)) as (w,), p.iterate("across", (columns,), "S", ("nt",)) as (nt,):
                 BF = p.local("BF", (lane_axis, half, side), spec.dtype)
                 with p.iterate("load_b", (half, side, lane_axis), "SSS", ("rb", "eb", "lb")) as (r, e, lane):
@@ -134,7 +152,7 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
             Exact[()] = 0.0
             with p.iterate("stored", (JO, JI), "RR", ("jr", "kr")) as (jo, k):
                 p.where(differ(Mask[io, jo, row, k], 0))
-                Exact[()] = Exact[()] + cast("float32", A[io, jo, row, k]) * cast("float32", X[jo * depth + k, feature])
+                Exact[()] = Exact[()] + cast("float32", A[io, jo, row, k]) * cast("float32", X[column(io, jo, k), feature])
             put(row, feature, Exact[()])
     return p.finish()
 

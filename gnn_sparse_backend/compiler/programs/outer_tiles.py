@@ -169,8 +169,8 @@ def grouped_sum_tiles(spec: OuterSpec) -> Program:
         outer.start(b)
         with p.iterate("chunks", (C,), "R", ("c",)) as (c,):
             count = Stop[t, c] - Start[t, c]
-            outer.left.load(count, lambda row, column: A[row_at(rows[0], Start[t, c] + row), column])
-            outer.right.load(count, lambda row, column: G[row_at(rows[1], Start[t, c] + row), column])
+            outer.left.load(lambda row: row < count, lambda row, column: A[row_at(rows[0], Start[t, c] + row), column])
+            outer.right.load(lambda row: row < count, lambda row, column: G[row_at(rows[1], Start[t, c] + row), column])
             outer.multiply()
 
         def put(row, column, value) -> None:
@@ -216,7 +216,7 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
 
         with p.iterate("chunks", (C,), "R", ("c",)) as (c,):
             count = Stop[t, c] - Start[t, c]
-            outer.right.load(count, lambda row, column: G[Row[Start[t, c] + row], column])
+            outer.right.load(lambda row: row < count, lambda row, column: G[Row[Start[t, c] + row], column])
             outer.left.blank(count)
             with p.iterate("gather", (outer.warp,), "S", ("w",)) as (w,), p.iterate("each", (I,), "S", ("i",)) as (i,):
                 if outer.count > 1:

@@ -47,15 +47,18 @@ class SharedRows:
     def __setitem__(self, at, value) -> None:
         self.buffer[at[0] * self.stride + at[1]] = value
 
-    def load(self, count: Expr, element) -> None:
-        """Leave `count` rows in shared memory, and zeros behind them. element(row, feature): of row of the window."""
+    def load(self, present, element) -> None:
+        """Leave the rows for which ``present(row)`` holds in shared memory, and zeros in the place of the others.
+
+        element(row, feature): of a row of the window that is present.
+        """
         p, name = self.p, self.name.lower()
         held = p.local(f"Held_{name}", (self.lane, self.warp, self.turn, self.part), self.dtype)
         with self._visit("blank") as (turn, w, lane, e):
             held[lane, w, turn, e] = 0.0
         with self._visit("fetch") as (turn, w, lane, e):
             row, feature = self._place(turn, w, lane)
-            there = row < count
+            there = present(row)
             p.where(there if self.whole else both(there, self.first + feature < self.total))
             held[lane, w, turn, e] = element(row, self.first + feature + e)
         with self._visit("keep") as (turn, w, lane, e):
