@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .cuda_plan import FEW, LANES_PAY, NARROW, PART, STRETCH, WARP, CudaPlan, part_length, plan_cuda, shares
+from . import cuda_plan
+from .cuda_plan import FEW, LANES_PAY, NARROW, STRETCH, WARP, CudaPlan, part_length, plan_cuda, shares
 from .problem import CudaProblem, operands_of_kind
 
 # What an operator is to the rules, by its reduction.
@@ -12,8 +13,9 @@ KINDS = {"sum": "sum", "mean": "sum", "map": "map"}
 # Sums that products of blocks are; and a type of so many bytes, for the rules the same as any other.
 _IN_BLOCKS = frozenset(f"{reduce}:{places}" for reduce in ("sum", "mean") for places in ("column", "column,edge"))
 _TYPES = {2: "float16", 4: "float32"}
-# Widest bucket beside that of the rules, and how many times the mean the longest row is for buckets and chunks to be tried.
-_NARROW_BUCKETS = 64
+# By how much narrower buckets are tried than those of the rules, and how many times the mean the longest row is for buckets and
+# chunks to be tried.
+_NARROWER = 8
 _IRREGULAR = 2
 
 
@@ -57,14 +59,14 @@ def candidates(problem: CudaProblem) -> tuple[CudaPlan, ...]:
             others.append(CudaPlan(reduction=reduction, longest_part=pieces, arch=problem.arch, lanes=LANES_PAY, segments=True))
     elif kind == "sum" and problem.longest >= _IRREGULAR * max(mean, 1):
         others += [CudaPlan(longest_part=widest, arch=problem.arch, cached=True, buckets=True)
-                   for widest in (PART, _NARROW_BUCKETS)]  # fmt: skip
+                   for widest in (cuda_plan.PART, cuda_plan.PART // _NARROWER)]  # fmt: skip
     lanes = shares(problem.features, problem.itemsize).lanes
     if kind != "map" and lanes >= STRETCH:
         others.append(replace(plain, cached=not plain.cached))
     if kind != "map" and lanes > STRETCH:
         others.append(replace(plain, team=lanes // 2))
-    if part or problem.longest > PART:
-        others.append(replace(plain, longest_part=0 if part else PART))
+    if part or problem.longest > cuda_plan.PART:
+        others.append(replace(plain, longest_part=0 if part else cuda_plan.PART))
     found = dict.fromkeys((first, *others))
     if first.blocks and not problem.slots:
         found.pop(without)  # which runs as the first does

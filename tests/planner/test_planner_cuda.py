@@ -43,8 +43,9 @@ def skewed(square: bool = False) -> gsb.Graph:
 
 @pytest.fixture
 def rules_of_large_graphs(monkeypatch):
-    """Graphs of few edges count as large."""
+    """Graphs of few edges count as large, and parts of rows are short, so that there are few buckets to compile."""
     monkeypatch.setattr(cuda_plan, "BUCKETS_PAY", LONG_ROW)
+    monkeypatch.setattr(cuda_plan, "PART", 16)
 
 
 @pytest.fixture
@@ -110,15 +111,15 @@ def test_after_precompile_a_step_compiles_makes_and_waits_for_nothing(op, square
 def test_the_next_process_finds_what_was_fastest(plans, serial_gpu, rules_of_large_graphs, monkeypatch):
     """And it runs by that, although the rules say otherwise; formats of other plans are not kept."""
     graph = skewed()
-    favour(monkeypatch, lambda plan: plan.buckets and plan.longest_part == 64)
+    favour(monkeypatch, lambda plan: plan.buckets and plan.longest_part == 2)
     report = gsb.precompile(graph, 8, "mean", "60s", backward=False, progress=False)
     (row,) = report.rows
-    assert row.state == "measured" and row.plan.longest_part == 64 and row.seconds == pytest.approx(1e-5)
-    assert row.rules == pytest.approx(1e-4) and "buckets of up to 64" in str(report)
+    assert row.state == "measured" and row.plan.longest_part == 2 and row.seconds == pytest.approx(1e-5)
+    assert row.rules == pytest.approx(1e-4) and "buckets of up to 2" in str(report)
     problem = problem_of(graph, "mean:column", 8, 4)
-    assert row.plans == len(trials(problem)) >= 4 and rule_plan(problem).longest_part == 512
-    assert [key[1] for key in graph.plans if isinstance(key, tuple) and key[0] == "buckets on a GPU"] == [64]
-    assert ("parts on a GPU", 512) not in graph.plans
+    assert row.plans == len(trials(problem)) >= 4 and rule_plan(problem).longest_part == 16
+    assert [key[1] for key in graph.plans if isinstance(key, tuple) and key[0] == "buckets on a GPU"] == [2]
+    assert ("parts on a GPU", 16) not in graph.plans
 
     later = PlanDatabase(plans.path).on(GPU.machine, default_units(GPU))
     assert later.find(problem, lambda: structure_fingerprint(graph)).best == row.plan and later.verify() == []
@@ -185,8 +186,8 @@ def test_explain_has_the_rules_and_both_times(plans, serial_gpu, rules_of_large_
     graph = skewed()
     explanation = gsb.explain(graph, "weighted_sum", 16)
     text = " ".join(str(explanation).split())
-    for part in ("a GPU of serial", "plan: buckets of up to 512, edges in stretches", "source: rules",
-                 "longest row has 1,001 non-zeros", "a simple model, which chooses nothing", "* buckets of up to 512",
+    for part in ("a GPU of serial", "plan: buckets of up to 16, edges in stretches", "source: rules",
+                 "longest row has 1,001 non-zeros", "a simple model, which chooses nothing", "* buckets of up to 16",
                  "machine: a stand-in, serial, 1 multiprocessors", "500 GB a second (a guess)"):
         assert part in text, part
     assert explanation.plan == plan_of(graph, "sum:column,edge", 16, 4)
