@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
-from benchmarks import (cells, cli, gpu, gpu_steps, machine, reasons, report, rgcn_memory, rgcn_orders, rgcn_report, roofline,
-                        summary)
+from benchmarks import (cells, cli, gpu, gpu_steps, machine, merging, reasons, report, rgcn_memory, rgcn_orders, rgcn_report,
+                        roofline, summary)
 from benchmarks.budget import Budget, weight
 from benchmarks.contenders import BACKEND
 from benchmarks.layers import disagreement
@@ -157,8 +157,9 @@ def overheads(names: Iterable[str], seed: int) -> dict[str, dict[str, float]]:
 def run(selected: Iterable[RelationalGraph], features: Sequence[int], names: Sequence[str], *, shares: Budget, threads: int,
         longest: float, seed: int = 0, limits: roofline.Roofline | None = None,
         begin: Callable[[str], None] = lambda cell: None,
-        done: Callable[[dict, dict], None] = lambda cell, so_far: None) -> dict:
-    """Measure every cell; return the report as plain values, times in seconds, memory in bytes.
+        done: Callable[[dict, dict], None] = lambda cell, so_far: None, before: dict | None = None) -> dict:
+    """Measure every cell; return the report as plain values, times in seconds, memory in bytes. before: an earlier report, whose
+    other cells are kept.
 
     shares: of the time, by (name of the graph, width). longest: seconds of a call beyond which a contender is too slow for
     the larger widths. ``done`` is called at each cell's end with the cell and the report so far.
@@ -169,8 +170,10 @@ def run(selected: Iterable[RelationalGraph], features: Sequence[int], names: Seq
     described, measured = [], []
 
     def so_far() -> dict:
-        return {"machine": description, "roofline": limits.to_dict(), "contenders": list(names), "graphs": list(described),
-                "per_call": overhead, "cells": list(measured), "summary": summarise(measured)}
+        merged = merging.merge(before, {
+            "machine": description, "roofline": limits.to_dict(), "contenders": {name: framework_of(name) for name in names},
+            "graphs": list(described), "per_call": overhead, "cells": list(measured)})
+        return merged | {"summary": summarise(merged["cells"])}
 
     for graph in selected:
         described.append(graph.describe())
@@ -228,6 +231,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
                         help="by default all: %(choices)s")
     parser.add_argument("--longest", type=float, default=20.0, metavar="SECONDS",
                         help="a contender whose call takes longer is left out at larger widths")
+    cli.add_append(parser)
     options = parser.parse_args(argv)
     options.graphs = options.graphs or (["aifb"] if options.quick else list(RECIPES))
     options.features = options.features or ([32] if options.quick else list(FEATURES))
@@ -247,6 +251,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return gpu_steps.main("rgcn", "relational network, float32", cells_on_gpu(options, names, console), names,
                               ("graph", "F", "mode"), options.out, console)
     skipped: dict[str, str] = {}
+    path = options.out / "rgcn.json"
+    before = merging.read(path) if options.append else None
     shares = Budget(options.budget, {(name, width): weight(RECIPES[name].edges, 4 * width)
                                      for name in options.graphs for width in options.features})
 
@@ -264,12 +270,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def done(cell: dict, so_far: dict) -> None:
         # a long run that is stopped leaves what it has measured
-        machine.write_json(options.out / "rgcn.json", so_far)
+        machine.write_json(path, so_far)
         console.print(rgcn_report.line(cell), highlight=False)
 
     with report.progress(console, len(options.graphs) * (1 + len(options.features))) as begin:
         results = run(one_at_a_time(), options.features, names, shares=shares, threads=options.threads,
-                      longest=options.longest, seed=options.seed, begin=begin, done=done)
+                      longest=options.longest, seed=options.seed, begin=begin, done=done, before=before)
     if not results["cells"]:
         console.print("[red]nothing to run[/]")
         return 1

@@ -57,9 +57,9 @@ def _memory(graph: dict, cells: list[dict], names: list[str]) -> Table:
     table = report.table(f"{graph['name']} - peak memory beyond what is resident before and the results, in MiB (in brackets: "
                          "what the first call leaves resident)", ("mode",), ("F", *names, "ratio"))
     for cell in cells:
-        entries = (cell["memory"][name] for name in names)
+        entries = (cell["memory"].get(name, {}) for name in names)
         table.add_row(cell["mode"], str(cell["features"]),
-                      *(report.MISSING if "error" in entry else f"{entry['step'] / 2**20:.1f} ({entry['held'] / 2**20:.0f})"
+                      *(f"{entry['step'] / 2**20:.1f} ({entry['held'] / 2**20:.0f})" if "step" in entry else report.MISSING
                         for entry in entries), report.ratio(cell["memory_ratio"]))
     return table
 

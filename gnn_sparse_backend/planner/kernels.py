@@ -68,14 +68,14 @@ def in_words(spec: AggregateSpec) -> AggregateSpec | None:
 
 
 def widened(spec: AggregateSpec) -> AggregateSpec | None:
-    """The same sum of operands at the columns that are given in the type of sums, where rows are too short for vectors: widening a
-    number takes as many instructions as adding it. None where nothing is to be widened; bits are the same.
+    """The same aggregation of operands at the columns that are given in the type of sums, where rows are too short for words: widening
+    a number takes as many instructions as adding it. None where nothing is to be widened; bits are the same.
     """
     wide = ACCUMULATOR[spec.dtype]
-    if wide == spec.dtype or spec.reduce not in ("sum", "mean") or spec.features >= SHORTEST_WORDS:
+    if wide == spec.dtype or spec.features >= SHORTEST_WORDS:
         return None
     operands = tuple(replace(x, dtype=wide) if x.at == "column" and x.dtype == spec.dtype else x for x in spec.operands)
-    return None if operands == spec.operands else replace(spec, operands=operands)
+    return None if operands == spec.operands else replace(spec, operands=operands, widened=True)
 
 
 def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:

@@ -35,6 +35,7 @@ class AggregateSpec:
     first: of equal messages the first is chosen. The neutral element is then no choice.
     continues: reduce on from what the result holds, which a pass over other edges of the same rows has left. Nothing is
         chosen then, and the type of the result must be that of its sums.
+    widened: operands at the columns hold values of the type of the result, but are given in that of its sums.
     words: the result, and the operands in `packed`, are given as words of two neighbouring bfloat16 features each. A vector of
         words becomes two of float32 by a shift and a mask, which takes fewer instructions than widening each number by itself.
     """
@@ -52,6 +53,7 @@ class AggregateSpec:
     empty: bool = False
     first: bool = False
     continues: bool = False
+    widened: bool = False
     words: bool = False
 
     def __post_init__(self):
@@ -130,7 +132,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
             given[which] = replace(given[which], dims=(spec.features // halves,), dtype="uint32")
     X = [edges.buffer(f"X{which}", operand) for which, operand in enumerate(given)]
     C = p.buffer("C", (G, I, K), "uint32" if spec.words else spec.dtype)
-    copied = spec.message.op == "arg" and spec.operands[spec.message.parts[0]].dtype == spec.dtype
+    copied = spec.message.op == "arg" and given[spec.message.parts[0]].dtype in (spec.dtype, accumulator if spec.widened else "")
     kept = {what: p.buffer(what.capitalize(), (G, I, K), spec.index_dtype) for what in spec.chosen}
 
     def load(which: int, g, i, j, feature: Expr) -> Expr:
