@@ -36,7 +36,7 @@ def may_fill_blocks(problem: CudaProblem) -> bool:
 
 
 def candidates(problem: CudaProblem) -> tuple[CudaPlan, ...]:
-    """Plans to compare, the rules' own first, without repetition.
+    """Plans to compare, without repetition, the rules' own first, with ``blocks`` only if the graph fills them.
 
     - Blocks on Tensor Cores or not, where the graph fills them (``problem.slots``).
     - Sums of few features: to lanes, along the non-zeros by 8 lanes or 32, by chunks where rows differ in length.
@@ -45,12 +45,11 @@ def candidates(problem: CudaProblem) -> tuple[CudaPlan, ...]:
     - Half as many lanes for a row, each with twice as many features.
     - Long rows in parts, or whole.
     """
-    first = rule_plan(problem)
+    first = replace(rule_plan(problem), blocks=problem.slots > 0)
     kind = KINDS.get(operands_of_kind(problem.kind)[0], "")
     part, mean = part_length(problem.longest), problem.nnz // max(problem.rows, 1)
     plain = CudaPlan(longest_part=part, arch=problem.arch, cached=mean >= WARP)
-    without = replace(first, blocks=False)
-    others = [without, plain]
+    others = [replace(first, blocks=False), plain]
     if problem.features <= {"sum": NARROW, "map": FEW}.get(kind, 0):
         reduction = "parallel" if kind == "sum" else "sequential"
         others += [replace(plain, cached=False, reduction=reduction, lanes=lanes) for lanes in (LANES_PAY, WARP)]
@@ -67,10 +66,7 @@ def candidates(problem: CudaProblem) -> tuple[CudaPlan, ...]:
         others.append(replace(plain, team=lanes // 2))
     if part or problem.longest > cuda_plan.PART:
         others.append(replace(plain, longest_part=0 if part else cuda_plan.PART))
-    found = dict.fromkeys((first, *others))
-    if first.blocks and not problem.slots:
-        found.pop(without)  # which runs as the first does
-    return tuple(found)
+    return tuple(dict.fromkeys((first, *others)))
 
 
 __all__ = ["KINDS", "candidates", "may_fill_blocks", "rule_plan"]

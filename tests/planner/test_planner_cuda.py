@@ -179,7 +179,7 @@ def test_blocks_that_lose_do_not_run(plans, serial_gpu, monkeypatch):
     assert gsb.spmm(graphs[1], x)[3, 0] == 24 and serial_gpu == ["aggregate"]
     assert not any(isinstance(key, tuple) and key[0] == "blocks on a GPU" for key in graphs[1].plans)
     precise = gsb.explain(graphs[0], "sum", 8)
-    assert "Not by blocks on Tensor Cores" in str(precise) and precise.problem.slots == 0
+    assert "Not by blocks on Tensor Cores" in str(precise) and not precise.plan.blocks and precise.problem.slots == 0
 
 
 def test_explain_has_the_rules_and_both_times(plans, serial_gpu, rules_of_large_graphs):
