@@ -42,14 +42,14 @@ def sum_by_shape(operator: Callable, rel: RelGraph, x: Mapping, matrices: list[T
 
     operator(rel, x, w, a): of relations of one shape, where x and the result are by node type. Each runs on a graph of its
     own relations and the types at their ends (``RelGraph.of_relations``), so nothing is padded.
+
+    Raises ValueError where a matrix does not fit its source type, or two do not agree on the width of a destination type.
     """
     for name, w in zip(rel.relations, matrices):
         wanted, found = w.shape[0] * (w.shape[1] if w.dim() == 3 else 1), x[name[0]].shape[-1]
         if found != wanted:
             raise ValueError(f"rgms: weight[{name!r}] of shape {tuple(w.shape)} takes {wanted} features, but x[{name[0]!r}] has {found}")
-    widths = {w.shape[-1] * (w.shape[0] if w.dim() == 3 else 1) for w in matrices}
-    if len(widths) > 1:
-        raise ValueError(f"rgms: the matrices of weight must have one F_out, got {', '.join(map(str, sorted(widths)))}")
+    widths = _widths_of_results(rel, matrices)
     shapes: dict[torch.Size, list[int]] = {}
     for number, w in enumerate(matrices):
         shapes.setdefault(w.shape, []).append(number)
@@ -62,5 +62,19 @@ def sum_by_shape(operator: Callable, rel: RelGraph, x: Mapping, matrices: list[T
         for kind, y in found.items():
             sums[kind] = y if sums[kind] is None else sums[kind] + y
     like = next(y for y in sums.values() if y is not None)
-    return {kind: like.new_zeros(count, like.shape[1]) if sums[kind] is None else sums[kind]
+    return {kind: like.new_zeros(count, widths[kind]) if sums[kind] is None else sums[kind]
             for kind, count in rel.destination_types.items()}
+
+
+def _widths_of_results(rel: RelGraph, matrices: list[Tensor]) -> dict[str, int]:
+    """F_out of every destination type: that of the relations into it; where there are none, that of all relations."""
+    into: dict[str, set[int]] = {kind: set() for kind in rel.destination_types}
+    for (_, _, kind), w in zip(rel.relations, matrices):
+        into[kind].add(w.shape[-1] * (w.shape[0] if w.dim() == 3 else 1))
+    anywhere = set().union(*into.values())
+    for kind, own in into.items():
+        if len(own or anywhere) > 1:
+            widths = ", ".join(map(str, sorted(own or anywhere)))
+            raise ValueError(f"rgms: the matrices of weight must have one F_out for all relations into {kind!r}, got {widths}" if own else
+                             f"rgms: no relation into {kind!r} says its F_out, and others have {widths}: leave the type out of the graph")
+    return {kind: max(own or anywhere) for kind, own in into.items()}

@@ -100,10 +100,12 @@ def test_features_of_several_widths_want_a_matrix_for_each_relation():
 WIDTHS = {"item": 6, "shop": 3, "user": 6}
 
 
-def operands_of_widths(widths=WIDTHS):
+def operands_of_widths(widths=WIDTHS, results=4):
+    """results: the width of every type's, or one for each."""
     x, _, a = operands()
     x = {kind: values(seed, count, widths[kind]).requires_grad_() for seed, (kind, count) in enumerate(COUNTS.items())}
-    return x, {name: values(20 + n, widths[name[0]], 4).requires_grad_() for n, name in enumerate(EDGES)}, a
+    results = dict.fromkeys(COUNTS, results) if isinstance(results, int) else results
+    return x, {name: values(20 + n, widths[name[0]], results[name[2]]).requires_grad_() for n, name in enumerate(EDGES)}, a
 
 
 @pytest.mark.parametrize("reduce, weighted", [("sum", True), ("mean", False)])
@@ -127,6 +129,20 @@ def test_widths_by_node_type(widths, reduce, weighted):
         torch.testing.assert_close(torch.zeros(()) if one is None else one, torch.zeros(()) if other is None else other)
 
 
+def test_results_of_several_widths():
+    """Of items and users; nothing says which width shops have, which no relation goes into."""
+    rel, (x, w, _) = from_pyg(), operands_of_widths(results={"item": 4, "user": 2})
+    with pytest.raises(ValueError, match="no relation into 'shop' says its F_out, and others have 2, 4"):
+        gsb.rgms(rel, x, w)
+    found = gsb.rgms(rel.of_relations(tuple(range(len(EDGES)))), x, w)
+    right = {kind: torch.zeros(COUNTS[kind], width, dtype=torch.float64) for kind, width in (("item", 4), ("user", 2))}
+    for name, (u, v) in typed_edges().items():
+        right[name[2]] = right[name[2]].index_add(0, v, x[name[0]][u] @ w[name])
+    assert found.keys() == right.keys()
+    for kind in right:
+        torch.testing.assert_close(found[kind], right[kind])
+
+
 def test_widths_by_node_type_compiled():
     torch._dynamo.reset()
     rel, (x, w, _) = from_pyg(), operands_of_widths()
@@ -143,7 +159,7 @@ BAD_WIDTHS = {
     "no tensor": (lambda x, w: w.update({LIKES: 3}), TypeError, "must be a tensor, got int"),
     "vector": (lambda x, w: w.update({LIKES: values(1, 6)}), ValueError, r"must have shape \(F_in, F_out\) .* got \(6,\)"),
     "F_in": (lambda x, w: w.update({LIKES: values(1, 5, 4)}), ValueError, r"shape \(5, 4\) takes 5 features, but x\['user'\] has 6"),
-    "F_out": (lambda x, w: w.update({SELLS: values(1, 3, 2)}), ValueError, "one F_out, got 2, 4"),
+    "F_out": (lambda x, w: w.update({SELLS: values(1, 3, 2)}), ValueError, "one F_out for all relations into 'item', got 2, 4"),
     "types": (lambda x, w: w.update({LIKES: values(1, 6, 4).float()}), TypeError, "of one type, got torch.float32, torch.float64"),
     "rows": (lambda x, w: x.update(shop=values(1, 2, 3)), ValueError, r"x\['shop'\] must be a tensor with 3 rows"),
 }

@@ -126,6 +126,7 @@ def _why_not_operands(relations: list[_Relation], g, sources, destinations) -> s
     if not relations:
         return "no relation has features"
     x, first = sources[relations[0].name[0]], relations[0].weight
+    widths: dict[str, int] = {}
     reason = refuse(x, first)
     if reason is not None:
         return reason
@@ -137,8 +138,8 @@ def _why_not_operands(relations: list[_Relation], g, sources, destinations) -> s
                 return reason
         if y.dim() != 2 or len(y) != g.num_src_nodes(source) or relation.weight.dim() != 2 or len(relation.weight) != y.shape[1]:
             return "the features do not fit the layers"
-        if relation.weight.shape[1:] != first.shape[1:]:
-            return "the layers' results have several widths"
+        if widths.setdefault(destination, relation.weight.shape[1]) != relation.weight.shape[1]:  # an error in DGL
+            return "results of several widths for one node type"
         if relation.edge_weight is not None and tuple(relation.edge_weight.shape) not in ((edges,), (edges, 1)):
             return "edge weights are not one number per edge"
     return None

@@ -40,6 +40,7 @@ from torch import Tensor
 from ...ops import devices
 from ...ops.graph import Graph
 from ...ops.rel_graph import RelGraph
+from ...ops.rel_sources import Parts
 
 WHOLE = 512
 SAMPLES = 64
@@ -154,13 +155,23 @@ class GraphStore:
 
         Raises as it does.
         """
+        return self._relations((destination, source, relation), (shape, num_relations),
+                               lambda: RelGraph.from_triples(source, destination, relation, shape, num_relations))
+
+    def find_parts(self, parts: Parts) -> RelGraph:
+        """The graph of edges between nodes of several types, whose relations have names. Raises as ``find_relations``."""
+        source, destination, counts = parts.joined()
+        relation = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts)).to(source.device)
+        names = (parts.relations, tuple(parts.source_types.items()), tuple(parts.destination_types.items()))
+        return self._relations((destination, source, relation), names, lambda: RelGraph._of_parts(parts, None, None))
+
+    def _relations(self, tensors: tuple[Tensor, ...], key: tuple, make: Callable[[], RelGraph]) -> RelGraph:
+        """The graph of destinations, sources and relations that ``key`` tells from others of the same."""
         with self._lock:
-            indices = tuple(self._index(index, None) for index in (destination, source, relation))
-            key = ("relations", *indices[1:], shape, num_relations)
+            indices = tuple(self._index(index, None) for index in tensors)
+            key = ("relations", *indices[1:], *key)
             found = indices[0].graphs.get(key)
-        if found is not None:
-            return found
-        return self._keep(indices, key, lambda: RelGraph.from_triples(source, destination, relation, shape, num_relations))
+        return self._keep(indices, key, make) if found is None else found
 
     def find_end(self, index: Tensor, size: int) -> Graph:
         """A graph whose edges go into rows ``index``, of which there are ``size``. Raises as ``find``."""

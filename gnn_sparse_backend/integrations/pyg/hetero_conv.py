@@ -2,15 +2,17 @@
 
 PyG calls a layer for each edge type: a sum or mean of neighbours, a product, a product of the destination's own features,
 and the results are stacked and added. What the neighbours send is relational gather-matmul-scatter. The matrices for a
-destination's own features are added up first: one product for each node type instead of one for each edge type.
+destination's own features are added up first: one product for each node type instead of one for each edge type. Where node
+types have features of several widths, the relations of each shape of matrix are one product (``ops.rgms_widths``).
 
-Layers of other kinds, of several widths, or on sparse matrices are called one by one, as PyG does.
+Layers of other kinds, or on sparse matrices, are called one by one, as PyG does; so are lazy ones until they know their width.
 """
 from __future__ import annotations
 
 import functools
 import weakref
 from collections.abc import Callable
+from types import NoneType
 from typing import NamedTuple
 
 import torch
@@ -54,6 +56,7 @@ class _Relation(NamedTuple):
     """An edge type that takes part. own: the product of the destination's features; None without."""
 
     name: tuple[str, str, str]
+    layer: Module
     reduce: str | None
     edge_index: Tensor
     edge_weight: Tensor | None
@@ -70,7 +73,7 @@ def fused_forward(original: Callable) -> Callable:
         relations = None if given is None else _relations(self, *given)
         if relations is None:
             return original(self, *args_dict, **kwargs_dict)
-        reason = relations if type(relations) is str else transformed() or _why_not(self, relations[0].edge_index.device)
+        reason = relations if type(relations) is str else transformed() or _why_not(relations)
         if reason is not None:
             fallback("pyg", "rgms", reason)
             return original(self, *args_dict, **kwargs_dict)
@@ -98,30 +101,42 @@ def _relations(conv, x: dict, edges: dict, weights: dict) -> list[_Relation] | s
         return None
     found = []
     for name, layer in conv.convs.items():
-        kind = _KINDS.get(type(layer))
-        if kind is None:
-            return _TOUCHED if isinstance(layer, tuple(_KINDS)) else None
-        if type(layer) is SAGEConv and (layer.project or layer.normalize):
-            return None
         if name not in edges:
             continue
-        neighbours, own = kind.neighbours(layer), kind.own(layer)
-        index, weight = edges[name], weights.get(name)
-        if not _are_edges(index) or name[0] not in x or name[2] not in x or weight is not None and not kind.weighted:
-            return None
-        numbers = [x[name[0]], x[name[2]], neighbours.weight, neighbours.bias, own and own.weight, own and own.bias,
-                   weight]
-        if not _are_numbers([y for y in numbers if y is not None]):
-            return None
-        if weight is not None and weight.shape != index.shape[1:]:
-            return None
-        if x[name[0]].dim() != 2 or x[name[2]].dim() != 2 or x[name[0]].shape[1] != neighbours.weight.shape[1]:
-            return None
-        found.append(_Relation(name, _REDUCES.get(type(layer.aggr_module)), index, weight, neighbours, own))
-    alike = {(each.reduce, each.neighbours.weight.shape, each.neighbours.weight.dtype) for each in found}
-    if len({y.device for each in found for y in (each.neighbours.weight, each.edge_index)}) > 1:
+        if type(layer) not in _KINDS:
+            return _TOUCHED if isinstance(layer, tuple(_KINDS)) else None
+        relation = _relation(name, layer, x, edges[name], weights.get(name))
+        if type(relation) is not _Relation:
+            return relation
+        found.append(relation)
+    alike = {(each.reduce, each.neighbours.weight.dtype, each.neighbours.weight.device, each.edge_index.device) for each in found}
+    results = {(each.name[2], len(each.neighbours.weight)) for each in found}
+    if len(alike) != 1 or len(results) != len({kind for kind, _ in results}):  # a result of several widths is an error in PyG
         return None
-    return found if len(alike) == 1 and found[0].reduce is not None else None
+    first = found[0]
+    return found if first.reduce is not None and first.neighbours.weight.device == first.edge_index.device else None
+
+
+def _relation(name: tuple[str, str, str], layer, x: dict, index, weight) -> _Relation | str | None:
+    """What a layer does to an edge type; why not, or None if that is not the operator, or an error in PyG."""
+    kind = _KINDS[type(layer)]
+    if type(layer) is SAGEConv and (layer.project or layer.normalize):
+        return None
+    neighbours, own = kind.neighbours(layer), kind.own(layer)
+    if type(neighbours) is not Linear or type(own) not in (Linear, NoneType):
+        return _TOUCHED
+    if not _are_edges(index) or name[0] not in x or name[2] not in x or weight is not None and not kind.weighted:
+        return None
+    source, destination = x[name[0]], x[name[2]]
+    numbers = [source, destination, neighbours.weight, neighbours.bias, own and own.weight, own and own.bias, weight]
+    if not _are_numbers([y for y in numbers if y is not None]):
+        return None
+    if weight is not None and weight.shape != index.shape[1:]:
+        return None
+    if source.dim() != 2 or destination.dim() != 2 or source.shape[1] != neighbours.weight.shape[1] \
+            or own is not None and own.weight.shape != (len(neighbours.weight), destination.shape[1]):
+        return None
+    return _Relation(name, layer, _REDUCES.get(type(layer.aggr_module)), index, weight, neighbours, own)
 
 
 def _are_edges(index) -> bool:
@@ -135,14 +150,12 @@ def _are_numbers(tensors: list) -> bool:
                and y.device == tensors[0].device and y.layout is torch.strided and y.dim() > 0 and 0 not in y.shape[1:] for y in tensors)
 
 
-def _why_not(conv, device: torch.device) -> str | None:
-    for layer in conv.convs.values():
-        kind = _KINDS[type(layer)]
-        linear = [each for each in (kind.neighbours(layer), kind.own(layer)) if each is not None]
-        if any(type(each) is not Linear for each in linear) or has_hooks(layer) or is_rerouted(layer) \
-                or not is_untouched(layer, layer.aggr_module, *linear):
+def _why_not(relations: list[_Relation]) -> str | None:
+    for relation in relations:
+        layer, linear = relation.layer, [each for each in (relation.neighbours, relation.own) if each is not None]
+        if has_hooks(layer) or is_rerouted(layer) or not is_untouched(layer, layer.aggr_module, *linear):
             return _TOUCHED
-    return devices.why_not(device)
+    return devices.why_not(relations[0].edge_index.device)
 
 
 class _Known:
@@ -178,10 +191,7 @@ def _graph_of(relations: list[_Relation], x: dict) -> RelGraph | None:
     if not all(_in_range(index, sources[name[0]], destinations[name[2]]) for name, index in zip(names, indices)):
         return None
     edges = [(name[0], index[0], name[2], index[1]) for name, index in zip(names, indices)]
-    source, destination, counts = Parts(sources, destinations, names, edges).joined()
-    relation = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts)).to(source.device)
-    shape = (sum(destinations.values()), sum(sources.values()))
-    rel = GRAPHS.find_relations(source, destination, relation, shape, len(counts))
+    rel = GRAPHS.find_parts(Parts(sources, destinations, names, edges))
     if lasting:
         _seen.put(indices[0], _Known(rel, indices), key)
     return rel
@@ -195,22 +205,19 @@ def _in_range(index: Tensor, sources: int, destinations: int) -> bool:
 
 
 def _sums(conv, relations: list[_Relation], rel: RelGraph, features: dict) -> dict[str, Tensor]:
-    joined = [features[kind] for kind in dict.fromkeys(relation.name[0] for relation in relations)]
-    x = joined[0] if len(joined) == 1 else torch.cat(joined)
-    weights = None
+    x = {kind: features[kind] for kind in rel.source_types}
+    like, weights = next(iter(x.values())), None
     if any(relation.edge_weight is not None for relation in relations):
-        weights = torch.cat([x.new_ones(each.edge_index.shape[1]) if each.edge_weight is None else each.edge_weight
+        weights = torch.cat([like.new_ones(each.edge_index.shape[1]) if each.edge_weight is None else each.edge_weight
                              for each in relations])
-    matrices = torch.stack([relation.neighbours.weight.t() for relation in relations])
-    out = rgms(rel, x, matrices, weights, relations[0].reduce)
-    found, first = {}, 0
-    for kind in dict.fromkeys(relation.name[2] for relation in relations):
+    matrices = {relation.name: relation.neighbours.weight.t() for relation in relations}
+    found = {}
+    for kind, sums in rgms(rel, x, matrices, weights, relations[0].reduce).items():
         of_kind = [relation for relation in relations if relation.name[2] == kind]
-        part = _with_own(out[first:first + len(features[kind])], features[kind], of_kind)
+        part = _with_own(sums, features[kind], of_kind)
         part = part / len(of_kind) if conv.aggr == "mean" and len(of_kind) > 1 else part
         # the user may write to a result, which must not be another's memory
-        found[kind] = part.clone() if part._base is out and part.shape != out.shape else part
-        first += len(features[kind])
+        found[kind] = part.clone() if part._base is not None else part
     return found
 
 

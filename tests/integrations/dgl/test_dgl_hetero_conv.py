@@ -202,9 +202,11 @@ def test_features_of_several_widths(norm, bias):
     assert agree(Flat(conv, hetero()), *inputs) == OURS
 
 
-def test_results_of_several_widths_fall_back():
-    conv = convs(lambda name: dglnn.GraphConv(6, 4 if name in ("likes", "sells", "like") else 5))
-    assert counted(conv)["rgms"] == (0, {"the layers' results have several widths": 1})
+def test_results_of_several_widths():
+    """Of items and of users."""
+    assert counted(convs(lambda name: dglnn.GraphConv(6, 4 if name in ("likes", "sells", "like") else 5))) == OURS
+    with gsb.enabled("dgl"), pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
+        convs(lambda name: dglnn.GraphConv(6, 4 if name == "likes" else 5))(hetero(), dict(zip(COUNTS, features())))
 
 
 def test_hooks_for_all_modules_are_called():

@@ -1,28 +1,23 @@
 """``HeteroConv`` of ``SAGEConv`` or ``GraphConv`` layers with the backend and without: one operator, the same results."""
 import pytest
 import torch
-from pyg_pair import check_pair, features
+from pyg_hetero import COUNTS, RELATIONS, Flat, edges, inputs
+from pyg_pair import calls, check_pair
+from torch.nn.parameter import is_lazy
 from torch_geometric import nn as gnn
 from torch_geometric.explain import Explainer, GNNExplainer
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.integrations import reset_status
 from gnn_sparse_backend.integrations.pyg import hetero_conv
 from gnn_sparse_backend.integrations.pyg.host import GRAPHS
+from gnn_sparse_backend.ops.rel_graph import RelGraph
 
 OURS = {"rgms": 1}
-COUNTS = {"user": 7, "item": 9, "shop": 4}
-RELATIONS = {("user", "likes", "item"): 600, ("user", "knows", "user"): 25, ("shop", "sells", "item"): 12,
-             ("item", "liked by", "user"): 30, ("item", "like", "item"): 0}
 LAYERS = {"sage mean": lambda a, b: gnn.SAGEConv(a, b), "sage sum": lambda a, b: gnn.SAGEConv(a, b, "sum"),
           "sage add": lambda a, b: gnn.SAGEConv(a, b, "add"), "sage bare": lambda a, b: gnn.SAGEConv(a, b, root_weight=False, bias=False),
           "sage biased": lambda a, b: gnn.SAGEConv(a, b, root_weight=False),
           "graph add": lambda a, b: gnn.GraphConv(a, b), "graph mean": lambda a, b: gnn.GraphConv(a, b, "mean", bias=False)}
-
-
-def edges():
-    generator = torch.Generator().manual_seed(3)
-    return {name: torch.stack([torch.randint(0, COUNTS[name[end]], (count,), generator=generator) for end in (0, 2)])
-            for name, count in RELATIONS.items()}
 
 
 def edge_weights():
@@ -30,26 +25,9 @@ def edge_weights():
             for name, count in RELATIONS.items() if count != 12}
 
 
-class Flat(torch.nn.Module):
-    """A layer as a function of the features of each type: outputs in one tensor."""
-
-    def __init__(self, conv, call=None, given=None):
-        super().__init__()
-        self.conv, self.call, self.given = conv, call, edges() if given is None else given
-
-    def forward(self, *inputs):
-        x = dict(zip(COUNTS, inputs))
-        out = self.conv(x, self.given) if self.call is None else self.call(self.conv, x, self.given, inputs[len(COUNTS):])
-        return torch.cat([out[kind].flatten() for kind in sorted(out)])
-
-
 def convs(make=LAYERS["sage mean"], aggr="sum", names=RELATIONS):
     torch.manual_seed(0)
     return gnn.HeteroConv({name: make(6, 5) for name in names}, aggr).double()
-
-
-def inputs():
-    return [features(6, nodes=count, seed=seed) for seed, count in enumerate(COUNTS.values())]
 
 
 def counted(conv, *more, **options):
@@ -107,13 +85,89 @@ def test_other_layers_go_one_by_one(make):
     assert "rgms" not in counted(convs(make))
 
 
-def test_layers_that_learn_their_width():
+WIDTHS = {"user": 3, "item": 6, "shop": 3}
+ONE, TWO = {"user": 5, "item": 5}, {"user": 5, "item": 2}
+
+
+def of_widths(make, aggr="sum", results=ONE, names=RELATIONS):
     torch.manual_seed(0)
-    conv = gnn.HeteroConv({name: gnn.SAGEConv((-1, -1), 5) for name in RELATIONS}).double()
-    x = dict(zip(COUNTS, inputs()))
+    return gnn.HeteroConv({(a, name, b): make((WIDTHS[a], WIDTHS[b]), results[b]) for a, name, b in names}, aggr).double()
+
+
+@pytest.mark.parametrize("kind, aggr, results", [("sage mean", "sum", ONE), ("sage mean", "mean", TWO), ("sage bare", "mean", ONE),
+                                                 ("sage biased", "sum", ONE), ("graph add", "mean", ONE), ("graph mean", "sum", ONE)])
+def test_node_types_of_several_widths(kind, aggr, results):
+    """Where results are of two widths, the relation without edges has a shape of its own."""
+    assert check_pair(Flat(of_widths(LAYERS[kind], aggr, results)), *inputs(WIDTHS)) == OURS
+
+
+def test_several_widths_and_edge_weights():
+    weights = edge_weights()
+    call = lambda conv, x, given, more: conv(x, given, edge_weight_dict=dict(zip(weights, more)))
+    assert check_pair(Flat(of_widths(LAYERS["graph add"]), call), *inputs(WIDTHS), *weights.values()) == OURS
+
+
+@pytest.mark.parametrize("gone, kinds", [(("sells",), ("user", "item")), (("likes", "liked by", "like", "sells"), ("user",)),
+                                         (("like",), ("user", "item", "shop"))], ids=["shops", "items", "a relation"])
+def test_several_widths_and_types_that_are_missing(gone, kinds):
+    given = {name: index for name, index in edges().items() if name[1] not in gone}
+    call = lambda conv, x, given, more: conv({kind: x[kind] for kind in kinds}, given)
+    assert check_pair(Flat(of_widths(LAYERS["sage mean"]), call, given), *inputs(WIDTHS)) == OURS
+
+
+def test_widths_that_do_not_fit_are_an_error_as_before():
+    x = dict(zip(COUNTS, inputs({**WIDTHS, "shop": 4})))
+    with gsb.enabled("pyg"), pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        of_widths(LAYERS["sage mean"])(x, edges())
+    two = iter((4, 5, 3, 5, 5))  # into items 4, 3 and 5
+    torch.manual_seed(0)
+    conv = gnn.HeteroConv({(a, name, b): gnn.SAGEConv((WIDTHS[a], WIDTHS[b]), next(two)) for a, name, b in RELATIONS}).double()
+    with gsb.enabled("pyg"), pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
+        conv(dict(zip(COUNTS, inputs(WIDTHS))), edges())
+
+
+@pytest.mark.parametrize("kind", ["sage bare", "sage mean"])
+def test_results_of_several_widths_may_be_written_to(kind):
+    conv, x = of_widths(LAYERS[kind]), dict(zip(COUNTS, inputs(WIDTHS)))
     with gsb.enabled("pyg"):
-        conv(x, edges())
-    assert counted(conv) == OURS
+        out = conv(x, edges())
+        kept = (out["item"] * out["item"]).sum()
+        out["user"].relu_()
+        (kept + out["user"].sum()).backward()
+    assert all(y.grad is not None for y in x.values())
+
+
+def test_the_graphs_of_each_width_are_found_again(monkeypatch):
+    conv, x, given = of_widths(LAYERS["sage mean"]), dict(zip(COUNTS, inputs(WIDTHS))), edges()
+    made = []
+    original = RelGraph._of_parts.__func__
+    monkeypatch.setattr(RelGraph, "_of_parts", classmethod(lambda cls, *given: made.append(1) or original(cls, *given)))
+    with gsb.enabled("pyg"):
+        for _ in range(3):
+            conv(x, given)
+        conv(x, {name: index.clone() for name, index in given.items()})
+        assert len(made) == 1 + 2  # the whole, and for matrices (3, 5) and (6, 5)
+
+
+@pytest.mark.parametrize("make", [lambda a, b: gnn.SAGEConv((-1, -1), b), lambda a, b: gnn.GraphConv(-1, b)], ids=["sage", "graph"])
+@pytest.mark.parametrize("widths", [dict.fromkeys(COUNTS, 6), WIDTHS], ids=["one", "several"])
+def test_layers_that_learn_their_widths(make, widths):
+    """From the first call on; a layer that was never called still does not know its own."""
+    conv, x = of_widths(make), dict(zip(COUNTS, inputs(widths)))
+    given = {name: index for name, index in edges().items() if name[1] != "like"}
+    reset_status()
+    with gsb.enabled("pyg"):
+        conv(x, given)
+    assert "rgms" not in calls()
+    unknown = [name for name, layer in conv.convs.items() if any(map(is_lazy, layer.parameters()))]
+    assert unknown == [("item", "like", "item")]
+    reset_status()
+    with gsb.enabled("pyg"):
+        found = conv(x, given)
+    assert calls() == OURS
+    torch.testing.assert_close(found, conv(x, given))
+    conv(x, edges())
+    assert check_pair(Flat(conv), *inputs(widths)) == OURS
 
 
 class Own(gnn.SAGEConv):
@@ -267,60 +321,3 @@ def test_compiled_models_agree():
         found = torch.compile(lambda x: conv(x, given), backend="eager")(x)
     for kind in expected:
         torch.testing.assert_close(found[kind], expected[kind])
-
-
-def types(rows, count, in_order=False):
-    found = torch.randint(0, count, (rows,), generator=torch.Generator().manual_seed(2))
-    return found.sort().values if in_order else found
-
-
-@pytest.mark.parametrize("options", [{}, {"bias": False}, {"is_sorted": True}], ids=str)
-@pytest.mark.parametrize("count", [1, 3, 40])
-def test_typed_linear(count, options):
-    torch.manual_seed(0)
-    layer = gnn.HeteroLinear(6, 5, count, **options).double()
-    assert check_pair(layer, features(6, nodes=50), types(50, count, "is_sorted" in options)) == {"gather_mm": 1}
-
-
-def test_typed_linear_that_is_promised_order_and_gets_none():
-    torch.manual_seed(0)
-    layer, x, kinds = gnn.HeteroLinear(6, 5, 3, is_sorted=True).double(), features(6, nodes=50), types(50, 3)
-    with gsb.enabled("pyg"):
-        layer(x, kinds)
-    assert gsb.status().to_dict()["calls"]["pyg"]["gather_mm"]["fallbacks"] == {"the types are not sorted, as promised": 1}
-
-
-def test_typed_linear_notices_changed_types_and_keeps_the_type_of_its_features():
-    torch.manual_seed(0)
-    layer, x, kinds = gnn.HeteroLinear(6, 5, 3), features(6, nodes=50, dtype=torch.float32), types(50, 3)
-    with gsb.enabled("pyg"):
-        layer(x, kinds)
-        kinds[::2] = 0
-        found = layer(x, kinds)
-    torch.testing.assert_close(found, layer(x, kinds))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        expected = layer(x, kinds)
-        with gsb.enabled("pyg"):
-            found = layer(x, kinds)
-    assert found.dtype == expected.dtype
-    torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
-
-
-def test_typed_linear_in_torchscript():
-    torch.manual_seed(0)
-    layer, x, kinds = gnn.HeteroLinear(6, 5, 3), features(6, nodes=50, dtype=torch.float32).detach(), types(50, 3)
-    expected = layer(x, kinds)
-    with gsb.enabled("pyg"):
-        torch.testing.assert_close(torch.jit.script(layer)(x, kinds), expected)
-
-
-def test_layers_with_typed_linears():
-    torch.manual_seed(0)
-    graph = torch.randint(0, 23, (2, 90), generator=torch.Generator().manual_seed(7))
-    heat = gnn.HEATConv(6, 8, 3, 4, 5, 2, 6, heads=2).double()
-    attributes = features(2, nodes=90, seed=5)
-    counts = check_pair(heat, features(6), graph, types(23, 3), types(90, 4), attributes)
-    assert counts["gather_mm"] == 1
-    hgt = gnn.HGTConv(6, 8, (list(COUNTS), list(RELATIONS)), heads=2).double()
-    call = lambda conv, x, given, more: {kind: y for kind, y in conv(x, given).items() if y is not None}
-    assert check_pair(Flat(hgt, call), *inputs())["gather_mm"] == 2
