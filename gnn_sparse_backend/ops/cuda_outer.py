@@ -26,12 +26,13 @@ def takes_sum(in_features: int, out_features: int, dtype: torch.dtype, arch: str
 
 
 class OuterSums:
-    """The tasks of a sum over segments, and where their results go."""
+    """The tasks of a sum over segments, and where their results go. blocks: on the diagonal of a result, of F_in x F_out each."""
 
-    def __init__(self, segments: Segments, in_features: int, out_features: int, dtype: torch.dtype, left: int = 1):
-        self.segments, self.shape = segments, (segments.num_segments, in_features, out_features)
+    def __init__(self, segments: Segments, in_features: int, out_features: int, dtype: torch.dtype, left: int = 1,
+                 blocks: int = 1):
+        self.segments, self.shape = segments, (segments.num_segments, blocks * in_features, out_features)
         name = type_name(dtype)
-        self.key = chunk_of(name), sum_length(segments.num_rows, in_features, out_features, name, left)
+        self.key = chunk_of(name), sum_length(segments.num_rows, in_features, out_features, name, left, blocks)
         self.tasks: OuterTasks = segments.outer_tasks(*self.key)
 
     @property
@@ -40,12 +41,12 @@ class OuterSums:
         return self.shape[0] if self.tasks.segment_ptr is None else self.tasks.tasks
 
     def results(self, device: torch.device) -> Tensor:
-        """(slots, F_in, F_out) float32 for what the kernel leaves; segments of no rows are zero."""
+        """(slots, blocks * F_in, F_out) float32 for what the kernel leaves; segments of no rows are zero."""
         make = torch.zeros if self.tasks.segment_ptr is None else torch.empty
         return make((self.slots, *self.shape[1:]), dtype=torch.float32, device=device)
 
     def total(self, results: Tensor) -> Tensor:
-        """(segments, F_in, F_out): the results of each segment added up."""
+        """(segments, blocks * F_in, F_out): the results of each segment added up."""
         if self.tasks.segment_ptr is None:
             return results
         rows, tasks, segments = self.shape[1], self.tasks, self.segments

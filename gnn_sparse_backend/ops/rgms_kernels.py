@@ -60,7 +60,7 @@ def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: boo
         return _product(rel, transposed, order, x, w, a, mean)
     weight = _edge_weight(rel, a, mean, wide_type(x.dtype))
     if order == "tiles":
-        return _summed(side.pairs_of_rows, run_pair_products(side, x, w[:, 0], weight, arch), None)
+        return _summed(side.pairs_of_rows, run_pair_products(side, x, w, weight, arch), None)
     if order == "transform":
         other = rel.side(not transposed)
         products = _grouped(other, x, w, other.pairs.row)
@@ -237,12 +237,10 @@ def _always(row_pairs: Tensor, *_) -> Tensor:
 def _outer_of_sums(rel: RelGraph, transposed: bool, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool) -> Tensor:
     """The same: on Tensor Cores, else from sums of x over the edges of all pairs, which are stored."""
     arch, weight, side = devices.arch_of(x.device), _edge_weight(rel, a, mean, wide_type(x.dtype)), rel.side(transposed)
-    if blocks == 1 and takes_sum(x.shape[1], g.shape[1], x.dtype, arch):
+    if takes_sum(x.shape[1] // blocks, g.shape[1] // blocks, x.dtype, arch):
         if sum_by_columns_on_gpu(rel, transposed, x.shape[1], g.shape[1]):
-            found = run_pair_sums(rel.side(not transposed), g, x, weight, arch).transpose(1, 2)
-        else:
-            found = run_pair_sums(side, x, g, weight, arch)
-        return found.unsqueeze(1).to(x.dtype)
+            return run_pair_sums(rel.side(not transposed), g, x, blocks, weight, arch).transpose(2, 3).to(x.dtype)
+        return run_pair_sums(side, x, g, blocks, weight, arch).to(x.dtype)
     sums = _summed(side.edges_of_pairs, x, weight)
     parts = [run_grouped_sum(side.segments, of_g, of_x.contiguous(), side.pairs.row)
              for of_x, of_g in zip(sums.chunk(blocks, 1), g.chunk(blocks, 1))]

@@ -46,11 +46,14 @@ TASKS = 4096
 GATHERED_PER_RESULT = 4
 
 
-def tiles(in_features: int, out_features: int, dtype: str, arch: str) -> int:
-    """Tiles of 16 rows of a panel on Tensor Cores; 0 where they do not take such matrices, or are too old for it."""
+def tiles(in_features: int, out_features: int, dtype: str, arch: str, blocks: int = 1) -> int:
+    """Tiles of 16 rows of a panel on Tensor Cores; 0 where they do not take such matrices, or are too old for it.
+
+    blocks: on the diagonal of a matrix, whose sums are all kept until the last is multiplied.
+    """
     if refuses(in_features, out_features, dtype) or not has_instructions(arch):
         return 0
-    held = ROWS * in_features * STORED[dtype] // (4 * LANES)  # registers for a tile
+    held = ROWS * blocks * in_features * STORED[dtype] // (4 * LANES)  # registers for a tile
     return min(MOST_TILES, HELD // held)
 
 
@@ -88,10 +91,13 @@ def sums_in_tiles(in_features: int, out_features: int, dtype: str, arch: str) ->
     return in_features * out_features >= LEAST_FILL * whole
 
 
-def sum_length(positions: int, in_features: int, out_features: int, dtype: str, left: int = 1) -> int:
-    """Positions of a task at most, a power of two: no more than keeps a GPU busy, no fewer than pay for a partial result."""
+def sum_length(positions: int, in_features: int, out_features: int, dtype: str, left: int = 1, diagonal: int = 1) -> int:
+    """Positions of a task at most, a power of two: no more than keeps a GPU busy, no fewer than pay for a partial result.
+
+    diagonal: blocks of these features on the diagonal of a matrix, which are summed side by side.
+    """
     warps, held = sum_shape(in_features, out_features, left)
-    blocks = -(-in_features // (ROWS * held[0] * warps[0])) * -(-out_features // (COLUMNS * held[1] * warps[1]))
+    blocks = diagonal * -(-in_features // (ROWS * held[0] * warps[0])) * -(-out_features // (COLUMNS * held[1] * warps[1]))
     pays = GATHERED_PER_RESULT * 8 * in_features * out_features // ((in_features + out_features) * STORED[dtype])
     wanted = max(chunk_of(dtype), pays, positions * blocks // TASKS)
     return 1 << (wanted - 1).bit_length()

@@ -31,9 +31,10 @@ from .cuda_plan import shares
 
 
 def order_of(edges: int, row_pairs: int, column_pairs: int, in_features: int, out_features: int, dtype: str, arch: str,
-             full: bool) -> str:
-    """The order of a product. full: numbers are not to be cut to what Tensor Cores take of them."""
-    if full or not tiles(in_features, out_features, dtype, arch):
+             full: bool, blocks: int = 1) -> str:
+    """The order of a product. full: numbers are not to be cut to what Tensor Cores take of them. blocks: on the diagonal of the
+    matrices, of in_features x out_features each."""
+    if full or not tiles(in_features, out_features, dtype, arch, blocks):
         return "transform"
     # stored rows are written and read again
     fused = edges * in_features + 3 * row_pairs * out_features
@@ -41,16 +42,16 @@ def order_of(edges: int, row_pairs: int, column_pairs: int, in_features: int, ou
     return "tiles" if fused <= transform else "transform"
 
 
-def panel_rows(in_features: int, out_features: int, dtype: str, arch: str) -> int:
+def panel_rows(in_features: int, out_features: int, dtype: str, arch: str, blocks: int = 1) -> int:
     """Pairs of a panel at most."""
-    return ROWS * tiles(in_features, out_features, dtype, arch)
+    return ROWS * tiles(in_features, out_features, dtype, arch, blocks)
 
 
 @functools.lru_cache(maxsize=None)
 def tiles_kernel(spec: RgmsTilesSpec, arch: str) -> Kernel:
     """The kernel of sums of pairs and their products: a block of one team for each panel."""
-    part = shares(spec.in_features, STORED[spec.dtype]).part
-    part = min(part, max(1, spec.in_features // LANES))  # all lanes load before any loads twice
+    features = spec.blocks * spec.in_features
+    part = min(shares(features, STORED[spec.dtype]).part, max(1, features // LANES))  # all lanes load before any loads twice
     program = share_axis(rgms_tiles(spec), "FI", LANES, part, exchanged=(SHARED,))
     return cuda_kernels.build(program, CudaTeams(LANES, 1, shared=(SHARED,), mma=("mma",)), arch)
 
@@ -65,11 +66,15 @@ def sums_by_columns(edges: int, row_pairs: int, column_pairs: int, in_features: 
 
 
 @functools.lru_cache(maxsize=None)
-def sum_tiles_kernel(in_features: int, out_features: int, weighted: bool, dtype: str, index_dtype: str, arch: str) -> Kernel:
-    """The kernel of the sum of outer products of sums over the edges of pairs, and of rows of the pairs."""
+def sum_tiles_kernel(in_features: int, out_features: int, weighted: bool, dtype: str, index_dtype: str, arch: str,
+                     blocks: int = 1) -> Kernel:
+    """The kernel of the sum of outer products of sums over the edges of pairs, and of rows of the pairs.
+
+    blocks: on the diagonal of the matrices, of in_features x out_features each.
+    """
     spec = outer_spec(in_features, out_features, dtype, index_dtype, EDGES_OF_PAIR)
     part = min(spec.parts[0], max(1, spec.block[0] // LANES))  # all lanes load before any loads twice
-    return build_outer(rgms_sum_tiles(replace(spec, parts=(part, spec.parts[1]), weighted=weighted)), arch)
+    return build_outer(rgms_sum_tiles(replace(spec, parts=(part, spec.parts[1]), weighted=weighted, blocks=blocks)), arch)
 
 
 __all__ = ["EDGES_OF_PAIR", "ROWS", "order_of", "panel_rows", "sum_tiles_kernel", "sums_by_columns", "tiles_kernel"]

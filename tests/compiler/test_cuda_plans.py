@@ -121,15 +121,17 @@ KERNELS = {
     "outer_bfloat16": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(128, 130, 0, 0, (True, True), "bfloat16"), arch),
     "outer_tf32": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(16, 40, 0, 0, (False, False), "float32"), arch),
     "rgms_outer_float16": lambda arch: cuda_rgms.sum_tiles_kernel(64, 64, True, "float16", "int32", arch),
+    "rgms_outer_blocks": lambda arch: cuda_rgms.sum_tiles_kernel(32, 32, True, "bfloat16", "int32", arch, 4),
     "bsr_bfloat16": lambda arch: cuda_bsr.bsr_kernel(602, True, "bfloat16", "int32", arch),
     "bsr_tf32": lambda arch: cuda_bsr.bsr_kernel(37, False, "float32", "int64", arch),
     "sr_bcrs_float16": lambda arch: cuda_bsr.bsr_kernel(128, False, "float16", "int32", arch, True),
-    "rgms_float16": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(64, 64, 2, True, "float16"), arch),
+    "rgms_float16": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(64, 64, 2, True, 1, "float16"), arch),
+    "rgms_blocks": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(16, 16, 2, True, 8, "bfloat16"), arch),
 }
 # Bytes of shared memory at most: rows of sums, chunks of positions, and rows that a block of a matrix meets.
 BLOCKS = [name for name in KERNELS if name.startswith(("bsr", "sr_bcrs"))]
 CHUNKS = {name: 8 << 10 if name in BLOCKS else 16 << 10 for name in KERNELS if "outer" in name or name in BLOCKS}
-SHARED = {"rgms_float16": 8 << 10, **CHUNKS}
+SHARED = {"rgms_float16": 8 << 10, "rgms_blocks": 9 << 10, **CHUNKS}
 SHUFFLES = ("sddmm_heads_bfloat16", "attention", "attention_gradient", "attention_gradient_heads", "spmm_2_across_lanes",
             "mean_3_segments")
 # Bytes: what ptxas puts aside by its own choice, far below the 255 registers that a thread may have. The scores of eight

@@ -342,25 +342,27 @@ def test_full_precision_stays_full_precision(serial_gpu, matmul_precision):
     assert serial_gpu == ["grouped_product"]
 
 
-@pytest.mark.parametrize("dtype, reduce", [(torch.float16, "mean"), (torch.bfloat16, "sum"), (torch.float32, "sum")],
-                         ids=lambda t: str(t).removeprefix("torch."))
-def test_rgms_in_fragments(dtype, reduce, serial_gpu, matmul_precision):
-    """Sums of more pairs than a panel holds, of one, and of none, multiplied where they are gathered, and added up by rows."""
+@pytest.mark.parametrize("dtype, reduce, blocks", [
+    (torch.float16, "mean", 1), (torch.bfloat16, "sum", 1), (torch.float32, "sum", 1), (torch.bfloat16, "mean", 3),
+], ids=lambda t: str(t).removeprefix("torch."))  # fmt: skip
+def test_rgms_in_fragments(dtype, reduce, blocks, serial_gpu, matmul_precision):
+    """Sums of more pairs than a panel holds, of one, and of none, multiplied where they are gathered, and added up by rows; by
+    matrices with blocks on their diagonals too."""
     generator = torch.Generator().manual_seed(3)
     relation = torch.cat([torch.zeros(150), torch.full((1,), 2.0), torch.full((60,), 3.0)]).long()
     source = torch.randperm(300, generator=generator)[:211]
     destination = torch.cat([torch.arange(150) % 75, torch.tensor([80]), torch.randint(0, 90, (60,), generator=generator)])
     rel = gsb.RelGraph.from_triples(source, destination, relation, (90, 300), 4)
-    x, w = torch.randn(300, 16, generator=generator), torch.randn(4, 16, 24, generator=generator)
+    x, w = torch.randn(300, blocks * 16, generator=generator), torch.randn(4, blocks, 16, 24, generator=generator)
     x, w = x.to(dtype).requires_grad_(), w.to(dtype).requires_grad_()
     out = gsb.rgms(rel, x, w, reduce=reduce)
-    assert "rgms_tiles" in serial_gpu
+    assert "rgms_tiles" in serial_gpu and "grouped_tiles" not in serial_gpu
     exact_x, exact_w = (t.detach().double().requires_grad_() for t in (x, w))
-    terms = torch.einsum("ef,efk->ek", exact_x[source], exact_w[relation])
+    terms = torch.einsum("edf,edfk->edk", exact_x[source].unflatten(1, (blocks, 16)), exact_w[relation]).flatten(1)
     if reduce == "mean":
         key = relation * 90 + destination
         terms = terms / torch.bincount(key)[key][:, None]
-    exact = torch.zeros(90, 24, dtype=torch.float64).index_add(0, destination, terms)
+    exact = torch.zeros(90, blocks * 24, dtype=torch.float64).index_add(0, destination, terms)
     bound = 16 * torch.finfo(dtype).eps
     torch.testing.assert_close(out.double(), exact, rtol=bound, atol=bound)
     for a, b in zip(torch.autograd.grad(out.double().sum(), (x, w)), torch.autograd.grad(exact.sum(), (exact_x, exact_w))):

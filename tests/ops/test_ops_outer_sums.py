@@ -48,10 +48,11 @@ def test_what_is_not_there_is_not_met(serial_gpu):
     assert found[0].eq(20).all() and found[1].isnan().all()
 
 
-@pytest.mark.parametrize("dtype, reduce, by_columns", [
-    (torch.float16, "mean", False), (torch.bfloat16, "sum", True)], ids=str)  # fmt: skip
-def test_gradients_of_relations(dtype, reduce, by_columns, serial_gpu):
-    """Rows of several edges, relations without edges, more pairs than a chunk holds, and than a task does."""
+@pytest.mark.parametrize("dtype, reduce, by_columns, blocks", [
+    (torch.float16, "mean", False, 1), (torch.bfloat16, "sum", True, 1), (torch.bfloat16, "mean", True, 3), (torch.float32, "sum", False, 2),
+], ids=str)  # fmt: skip
+def test_gradients_of_relations(dtype, reduce, by_columns, blocks, serial_gpu):
+    """Rows of several edges, relations without edges, more pairs than a chunk holds, and than a task does; blocks on the diagonal."""
     generator = torch.Generator().manual_seed(3)
     relation = torch.cat([torch.zeros(300), torch.full((1,), 2.0), torch.full((60,), 3.0)]).long()
     ends = (torch.randint(0, 90, (361,), generator=generator), torch.arange(361) % 240)  # of few pairs, of many
@@ -59,19 +60,38 @@ def test_gradients_of_relations(dtype, reduce, by_columns, serial_gpu):
     sizes = (90, 240) if by_columns else (240, 90)
     rel = gsb.RelGraph.from_triples(source, destination, relation, sizes[::-1], 5)
     widths = (17, 24) if by_columns else (24, 17)
-    assert sums_by_columns(361, rel.side(False).pairs.count, rel.side(True).pairs.count, *widths) == by_columns
-    x, w = quarters(sizes[0], widths[0], dtype=dtype), torch.zeros(5, *widths, dtype=dtype, requires_grad=True)
-    g, weight = quarters(sizes[1], widths[1], dtype=dtype, seed=1), quarters(361, dtype=dtype, seed=2)
+    wide = [blocks * width for width in widths]
+    assert sums_by_columns(361, rel.side(False).pairs.count, rel.side(True).pairs.count, *wide) == by_columns
+    x = quarters(sizes[0], wide[0], dtype=dtype)
+    w = torch.zeros(5, *widths, dtype=dtype) if blocks == 1 else torch.zeros(5, blocks, *widths, dtype=dtype)
+    g, weight = quarters(sizes[1], wide[1], dtype=dtype, seed=1), quarters(361, dtype=dtype, seed=2)
     scale = weight.double()
     if reduce == "mean":
         key = relation * sizes[1] + destination
         scale = scale / torch.bincount(key)[key]
-    (found,) = torch.autograd.grad(gsb.rgms(rel, x, w, weight, reduce), w, g)
+    (found,) = torch.autograd.grad(gsb.rgms(rel, x, w.requires_grad_(), weight, reduce), w, g)
     assert "rgms_sum_tiles" in serial_gpu and "grouped_sum" not in serial_gpu
-    terms = torch.einsum("e,ef,ek->efk", scale, x.double()[source], g.double()[destination])
-    exact = torch.zeros(5, *widths, dtype=torch.float64).index_add(0, relation, terms)
+    ends = (y.double().unflatten(1, (blocks, -1)) for y in (x[source], g[destination]))
+    terms = torch.einsum("e,edf,edk->edfk", scale, *ends)
+    exact = torch.zeros(5, blocks, *widths, dtype=torch.float64).index_add(0, relation, terms).view(w.shape)
     eps = torch.finfo(dtype).eps  # sums of a pair are rounded before they are multiplied
     torch.testing.assert_close(found.double(), exact, rtol=4 * eps, atol=8 * eps)
+
+
+def test_blocks_on_the_diagonal_are_apart(serial_gpu):
+    """What is infinite in the features of a block stays with it, and blocks too small for Tensor Cores store their sums."""
+    rel = gsb.RelGraph.from_triples(torch.arange(20), torch.arange(20) % 7, torch.arange(20) % 2, (7, 20))
+    x, g = torch.ones(20, 48, dtype=torch.float16), torch.ones(7, 24, dtype=torch.float16)
+    x[:, 16:32] = float("inf")
+    g[:, 16:] = float("nan")
+    w = torch.ones(2, 3, 16, 8, dtype=torch.float16, requires_grad=True)
+    (found,) = torch.autograd.grad(gsb.rgms(rel, x, w), w, g)
+    assert "rgms_sum_tiles" in serial_gpu
+    assert found[:, 0].eq(10).all() and found[:, 1].isinf().all() and found[:, 2].isnan().all()
+    del serial_gpu[:]
+    w = torch.ones(2, 24, 2, 1, dtype=torch.float16, requires_grad=True)
+    (found,) = torch.autograd.grad(gsb.rgms(rel, torch.ones_like(x), w), w, torch.ones_like(g))
+    assert "rgms_sum_tiles" not in serial_gpu and found.eq(10).all()
 
 
 def test_full_precision_and_thin_matrices_stay_on_ordinary_kernels():

@@ -40,8 +40,9 @@ class OuterSpec:
     in_features, out_features: of Left and Right, which are the rows and columns of W; any widths.
     warps: of a block, along rows and columns of W. tiles: of 16 rows and of 8 columns that a warp accumulates.
     parts: neighbouring elements of Left and Right that a lane loads together, which divide their widths; powers of two.
-    gathered: for Left and Right, whether their rows are named by an index array. weighted: a number A for each edge, in
-    float32 (`rgms_sum_tiles`).
+    gathered: for Left and Right, whether their rows are named by an index array (`grouped_sum_tiles`). weighted: a number A for
+    each edge, in float32; blocks: on the diagonal of W, which is zero elsewhere, of in_features x out_features each
+    (`rgms_sum_tiles`).
     dtype: float16, bfloat16, or float32, of which Tensor Cores take ten bits of the fraction (tf32). index_dtype: of all
     index arrays.
     """
@@ -53,6 +54,7 @@ class OuterSpec:
     parts: tuple[int, int] = (1, 1)
     gathered: tuple[bool, bool] = (False, False)
     weighted: bool = False
+    blocks: int = 1
     dtype: str = "float16"
     index_dtype: str = "int32"
 
@@ -68,7 +70,7 @@ class OuterSpec:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Such blocks that W is cut into."""
+        """Such blocks that W, or a block on its diagonal, is cut into."""
         return -(-self.in_features // self.block[0]), -(-self.out_features // self.block[1])
 
 
@@ -181,19 +183,21 @@ def grouped_sum_tiles(spec: OuterSpec) -> Program:
 
 
 def rgms_sum_tiles(spec: OuterSpec) -> Program:
-    """W[slot] = the sum over the pairs p of each task of (sum over the edges e of p of A[e] * X[j(e)])^T G[Row[p]].
+    """W[slot, d] = the sum over the pairs p of each task of (sum over the edges e of p of A[e] * X[j(e), d])^T G[Row[p], d].
 
     Parameters: (num_tasks, num_chunks, slots, pairs, cols, nnz, rows, task_ptr, pair_ptr, indptr, indices, Slot, Start,
-    Stop, Row, [A], X, G, W), where chunks have the pairs from pair_ptr on, which is Start again. The warps of a block take the
-    pairs of a chunk in turns, the lanes of a warp the features of a row; sums are in float32, and rounded where they lie in
-    shared memory.
+    Stop, Row, [A], X, G, W), where chunks have the pairs from pair_ptr on, which is Start again. X is (cols, blocks, F_in), G
+    (rows, blocks, F_out) and W (slots, blocks, F_in, F_out): each block d on the diagonal of W is a sum of its own, of its own
+    features, by warps of its own. The warps of a block take the pairs of a chunk in turns, the lanes of a warp the features of a
+    row; sums are in float32, and rounded where they lie in shared memory.
     """
     _check("rgms_sum_tiles", spec)
     p = ProgramBuilder("rgms_sum_tiles")
     tasks, chunks, slots, pairs, cols, nnz, rows = p.sizes(
         "num_tasks", "num_chunks", "slots", "pairs", "cols", "nnz", "rows")  # fmt: skip
     outer = _Outer(p, spec)
-    T, B = p.dense_fixed("T", tasks), p.dense_fixed("B_grid", spec.grid[0] * spec.grid[1])
+    of_block = spec.grid[0] * spec.grid[1]
+    T, B, D = p.dense_fixed("T", tasks), p.dense_fixed("B_grid", spec.blocks * of_block), p.dense_fixed("D", spec.blocks)
     C = p.dense_variable("C", T, (chunks, chunks), "task_ptr", spec.index_dtype)
     I = p.dense_variable("I", C, (pairs, pairs), "pair_ptr", spec.index_dtype)
     J = p.sparse_variable("J", I, (cols, nnz), ("indptr", "indices"), spec.index_dtype, sorted=False, unique=False)
@@ -202,13 +206,14 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
     Row = p.buffer("Row", (p.dense_fixed("Z", pairs),), spec.index_dtype)
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (T, C, I, J), "float32") if spec.weighted else None
-    X = p.buffer("X", (p.dense_fixed("NX", cols), FI), spec.dtype)
-    G = p.buffer("G", (p.dense_fixed("NG", rows), FO), spec.dtype)
-    W = p.buffer("W", (p.dense_fixed("NW", slots), FI, FO), "float32")
+    X = p.buffer("X", (p.dense_fixed("NX", cols), D, FI), spec.dtype)
+    G = p.buffer("G", (p.dense_fixed("NG", rows), D, FO), spec.dtype)
+    W = p.buffer("W", (p.dense_fixed("NW", slots), D, FI, FO), "float32")
     width, part = spec.block[0], spec.parts[0]
     turn = p.dense_fixed("F_turn", -(-width // (LANES * part)))
     with p.iterate("tasks", (T, B), "SS", ("t", "b")) as (t, b):
-        outer.start(b)
+        d = b // of_block
+        outer.start(b % of_block)
         axes = (turn, outer.lane, outer.left.part)
 
         def visit(name: str):
@@ -216,7 +221,7 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
 
         with p.iterate("chunks", (C,), "R", ("c",)) as (c,):
             count = Stop[t, c] - Start[t, c]
-            outer.right.load(lambda row: row < count, lambda row, column: G[Row[Start[t, c] + row], column])
+            outer.right.load(lambda row: row < count, lambda row, column: G[Row[Start[t, c] + row], d, column])
             outer.left.blank(count)
             with p.iterate("gather", (outer.warp,), "S", ("w",)) as (w,), p.iterate("each", (I,), "S", ("i",)) as (i,):
                 if outer.count > 1:
@@ -232,7 +237,7 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
                             checks.append(outer.left.first + first < spec.in_features)
                         if checks:
                             p.where(checks[0] if len(checks) == 1 else both(*checks))
-                        value = cast("float32", X[j, outer.left.first + first + e])
+                        value = cast("float32", X[j, d, outer.left.first + first + e])
                         Edge[lane, s, e] = Edge[lane, s, e] + (value if A is None else A[t, c, i, j] * value)
                 with visit("put") as (s, lane, e):
                     first = (s * LANES + lane) * part
@@ -242,7 +247,7 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
             outer.multiply()
 
         def put(row, column, value) -> None:
-            W[Slot[t], row, column] = value
+            W[Slot[t], d, row, column] = value
 
         outer.store(put)
     return p.finish()

@@ -26,12 +26,14 @@ _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 @dataclass(frozen=True)
 class RgmsTilesSpec:
-    """What is static. weighted: there is a number A for each edge, in float32; the rest as in a `TilesSpec`."""
+    """What is static. weighted: there is a number A for each edge, in float32. blocks: on the diagonal of W, which is zero elsewhere,
+    of in_features x out_features each; the rest as in a `TilesSpec`."""
 
     in_features: int
     out_features: int
     tiles: int = 1
     weighted: bool = False
+    blocks: int = 1
     dtype: str = "float16"
     index_dtype: str = "int32"
 
@@ -40,25 +42,26 @@ def rgms_tiles(spec: RgmsTilesSpec) -> Program:
     """The program.
 
     Parameters: (num_panels, pairs, cols, nnz, relations, pair_ptr, indptr, indices, Count, Relation, [A], X, W, O). Panel t has
-    the Count[t] pairs from pair_ptr[t] on, all of Relation[t]; W is (relations, F_out, F_in), O (pairs, F_out). Every pair has
-    edges.
+    the Count[t] pairs from pair_ptr[t] on, all of Relation[t]; X is (cols, blocks * F_in), W (relations, blocks, F_out, F_in), O
+    (pairs, blocks, F_out). Every pair has edges.
     """
     reason = refuses(spec.in_features, spec.out_features, spec.dtype)
     if reason:
         raise StageIError(f"rgms_tiles: {reason}")
     tiles = TilesSpec(spec.in_features, spec.out_features, spec.tiles, (False, False), spec.dtype, spec.index_dtype)
-    stride = spec.in_features + PAD_BYTES // _BYTES[spec.dtype]
+    stride = spec.blocks * spec.in_features + PAD_BYTES // _BYTES[spec.dtype]
     p = ProgramBuilder("rgms_tiles")
     panels, pairs, cols, nnz, relations = p.sizes("num_panels", "pairs", "cols", "nnz", "relations")
     T = p.dense_fixed("T", panels)
     I = p.dense_variable("I", T, (pairs, pairs), "pair_ptr", spec.index_dtype)
     J = p.sparse_variable("J", I, (cols, nnz), ("indptr", "indices"), spec.index_dtype, sorted=False, unique=False)
     Count, Relation = (p.buffer(name, (T,), spec.index_dtype) for name in ("Count", "Relation"))
-    FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
+    FI, D = p.dense_fixed("FI", spec.blocks * spec.in_features), p.dense_fixed("D", spec.blocks)
+    FB, FO = p.dense_fixed("FB", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (T, I, J), "float32") if spec.weighted else None
     X = p.buffer("X", (p.dense_fixed("NX", cols), FI), spec.dtype)
-    W = p.buffer("W", (p.dense_fixed("NW", relations), FO, FI), spec.dtype)
-    O = p.buffer("O", (T, I, FO), spec.dtype)
+    W = p.buffer("W", (p.dense_fixed("NW", relations), D, FO, FB), spec.dtype)
+    O = p.buffer("O", (T, I, D, FO), spec.dtype)
     kept = p.dense_fixed("Kept", tiles.rows * stride)
     fragments = Fragments(p, tiles)
     with p.iterate("panels", (T,), "S", ("t",)) as (t,):
@@ -74,11 +77,13 @@ def rgms_tiles(spec: RgmsTilesSpec) -> Program:
             with p.iterate("keep", (FI,), "S", ("fk",)) as (f,):
                 Sums[i * stride + f] = cast(spec.dtype, Edge[f])
 
-        def store(row, column, value) -> None:
-            O[t, row, column] = value
+        with p.iterate("blocks", (D,), "S", ("d",)) as (d,):
 
-        fragments.product(lambda row, column: Sums[row * stride + column],
-                          lambda column, place: W[Relation[t], column, place], store, lambda row: row < Count[t])
+            def store(row, column, value) -> None:
+                O[t, row, d, column] = value
+
+            fragments.product(lambda row, column: Sums[row * stride + d * spec.in_features + column],
+                              lambda column, place: W[Relation[t], d, column, place], store, lambda row: row < Count[t])
     return p.finish()
 
 
