@@ -55,6 +55,13 @@ def _hyb(index_dtype):
     return remove_copies(decompose_format(program, rules))
 
 
+def _rgms_hyb(index_dtype):
+    """3-D hyb: the rows of each relation in buckets (SparseTIR, section 4.4)."""
+    program = relational.rgms_heterogeneous(3, 2, index_dtype=index_dtype)
+    rules = [formats.hyb_bucket_rule(program, 2**k, name=f"w{2**k}", tasks="R", index_dtype=index_dtype) for k in range(3)]
+    return decompose_format(program, rules, copies=False)
+
+
 def _decomposed_sizes(rng):
     mb, nb = int(rng.integers(1, 4)), int(rng.integers(1, 4))
     m = 2 * mb
@@ -112,6 +119,7 @@ CASES: dict[str, Case] = {
     ),
     "csr_to_bsr": Case(lambda t: formats.csr_to_bsr(2, index_dtype=t), _bsr_sizes, ("B",)),
     "spmm_in_bsr_and_ell": Case(_decomposed, _decomposed_sizes, ("C", "A_bsr", "A_ell")),
+    "rgms_in_hyb": Case(_rgms_hyb, lambda rng: _mn(rng, relations=3), ("Y",)),
     "spmm_in_hyb": Case(_hyb, _hyb_sizes, ("C",), _hyb_rows),
 }
 
