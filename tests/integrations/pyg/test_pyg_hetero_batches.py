@@ -9,6 +9,7 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations.pyg import graphs
 from gnn_sparse_backend.integrations.pyg.graphs import GraphStore
 from gnn_sparse_backend.integrations.pyg.host import GRAPHS
+from gnn_sparse_backend.ops.rel_sources import Parts
 from mini_batches import CLASSES, NODES, WIDTH, check_steady, edges, features, sampled
 from pyg_pair import calls
 
@@ -23,15 +24,15 @@ def with_types(draw):
         yield nodes, edge_index, (nodes[edge_index[0]] * 7 + nodes[edge_index[1]]) % RELATIONS
 
 
-def hetero(draw):
-    """Batches as ``HeteroData``: the type of a node is its number modulo 3, its features those of its number."""
+def hetero(draw, widths=(WIDTH,) * KINDS):
+    """Batches as ``HeteroData``: the type of a node is its number modulo 3, its features the first of those of its number."""
     x = features()
     for nodes, edge_index in draw:
         data, kind, place = HeteroData(), nodes % KINDS, torch.empty_like(nodes)
         for number in range(KINDS):
             mine = (kind == number).nonzero().flatten()
             place[mine] = torch.arange(len(mine))
-            data[f"t{number}"].x, data[f"t{number}"].number = x[nodes[mine]], nodes[mine]
+            data[f"t{number}"].x, data[f"t{number}"].number = x[nodes[mine], :widths[number]], nodes[mine]
         for (a, b), name in NAMES.items():
             chosen = (kind[edge_index[0]] == a) & (kind[edge_index[1]] == b)
             data[name].edge_index = place[edge_index[:, chosen]]
@@ -50,10 +51,10 @@ def of_edges():
     return with_types(sampled(edges(), 20, (5, 5), 0)), output, lambda batch: batch[0]
 
 
-def of_types():
+def of_types(widths=(WIDTH,) * KINDS, hidden=(8,) * KINDS):
     torch.manual_seed(0)
-    layers = torch.nn.ModuleList(gnn.HeteroConv({name: gnn.SAGEConv(a, b) for name in NAMES.values()})
-                                 for a, b in ((WIDTH, 8), (8, CLASSES)))
+    layers = torch.nn.ModuleList(gnn.HeteroConv({name: gnn.SAGEConv((of[a], of[b]), out[b]) for (a, b), name in NAMES.items()})
+                                 for of, out in ((widths, hidden), (hidden, (CLASSES,) * KINDS)))
 
     def output(data):
         h = data.x_dict
@@ -61,10 +62,14 @@ def of_types():
             h = layer(h, data.edge_index_dict)
         return h["t0"]
 
-    return hetero(sampled(edges(), 20, (5, 5), 0)), output, lambda data: data["t0"].number
+    return hetero(sampled(edges(), 20, (5, 5), 0), widths), output, lambda data: data["t0"].number
 
 
-@pytest.mark.parametrize("make, batches_then", [(of_edges, 200), (of_types, 50)])
+def of_widths():
+    return of_types((16, 5, 16), (8, 8, 6))
+
+
+@pytest.mark.parametrize("make, batches_then", [(of_edges, 200), (of_types, 30), (of_widths, 30)])
 def test_many_batches(make, batches_then, monkeypatch):
     monkeypatch.setattr(graphs, "MOST", 60)  # small contents are kept until there are so many: three for each batch
     draw, output, numbers = make()
@@ -80,7 +85,7 @@ def test_many_batches(make, batches_then, monkeypatch):
     assert set(calls()) == {"rgms"} and isinstance(calls()["rgms"], int)
 
 
-@pytest.mark.parametrize("make", [of_edges, of_types])
+@pytest.mark.parametrize("make", [of_edges, of_widths])
 def test_batches_are_right(make):
     draw, output, _ = make()
     for _, batch in zip(range(20), draw):
@@ -118,6 +123,20 @@ def test_what_is_charged_for_a_graph_is_what_it_takes(relations, width, reduce, 
     gsb.rgms(rel, x, w, a, reduce).sum().backward()
     taken = derived_bytes(rel, set())
     assert 0.3 * graphs._bytes_of(rel) < taken < 1.05 * graphs._bytes_of(rel)
+
+
+@pytest.mark.parametrize("widths", [(16, 16, 16), (16, 5, 16)], ids=str)
+def test_what_is_charged_for_a_graph_of_types_is_what_it_takes(widths):
+    counts = {f"t{number}": len(range(number, NODES, KINDS)) for number in range(KINDS)}
+    source, destination = edges()
+    chosen = [(source % KINDS == a) & (destination % KINDS == b) for a, b in NAMES]
+    parts = Parts(counts, counts, tuple(NAMES.values()), [
+        (name[0], source[mask] // KINDS, name[2], destination[mask] // KINDS) for name, mask in zip(NAMES.values(), chosen)])
+    rel = GraphStore(1 << 30).find_parts(parts)
+    x = {kind: torch.randn(count, width, requires_grad=True) for (kind, count), width in zip(counts.items(), widths)}
+    w = {name: torch.randn(widths[a], 8, requires_grad=True) for (a, _), name in NAMES.items()}
+    sum(y.sum() for y in gsb.rgms(rel, x, w, reduce="mean").values()).backward()
+    assert 0.3 * graphs._bytes_of(rel) < derived_bytes(rel, set()) < 1.05 * graphs._bytes_of(rel)
 
 
 def test_graphs_with_relations_count_against_the_capacity(monkeypatch):
