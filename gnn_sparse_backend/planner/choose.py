@@ -126,6 +126,8 @@ class _Units:
 @functools.lru_cache(maxsize=4096)
 def _from_model(problem: Problem, units: _Units) -> Plan:
     plans = candidates(problem)
+    if len(plans) == 1:
+        return plans[0]
     if len(set(map(_order, plans))) > 1:
         order = _order(_best(problem.on(1), candidates(problem.on(1)), units))
         rules = replace(plans[0], **dict(zip(_DECIDES_ORDER, order)))
