@@ -1,7 +1,7 @@
 """How good the rules for a GPU are: ``python -m benchmarks.planner --device cuda``.
 
-A sum and a weighted sum on every graph and width: the time of the plan that the rules choose, and of its neighbours, each of
-which differs from it in one thing: rows in parts or not, edges loaded in stretches or not, the lanes that share a row, buckets.
+A sum and a weighted sum on every graph and width: the time of the plan that the rules choose, and of the other candidates of the
+planner.
 Regret is chosen over best, minus one. The cache is flushed before each call; every answer is checked against float64.
 """
 
@@ -9,50 +9,36 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import torch
 from rich.console import Console
 
 from benchmarks import gpu, graphs, machine, report
 from benchmarks.gpu import NOT_MEASURED
-from gnn_sparse_backend.ops.form import Form, form
 from gnn_sparse_backend.ops.graph import Graph
 from gnn_sparse_backend.ops.message_kernels import run_aggregate
-from gnn_sparse_backend.ops.plans import plan_of, planned
-from gnn_sparse_backend.planner.cuda_plan import LANES_PAY, NARROW, PART, WARP, CudaPlan
+from gnn_sparse_backend.ops.plans import planned
+from gnn_sparse_backend.ops.tunable import Task
+from gnn_sparse_backend.ops.tune import problem_of_task
+from gnn_sparse_backend.planner.candidates import trials
+from gnn_sparse_backend.planner.choose import describe
+from gnn_sparse_backend.planner.plan import Plan
 
-FORMS = {"sum": form("x0", ("column",), "sum"), "weighted_sum": form("mul(x1, x0)", ("column", "edge"), "sum")}
-
-
-def neighbours(plan: CudaPlan, features: int) -> list[CudaPlan]:
-    """The plan, and those that differ from it in one thing."""
-    others = [replace(plan, longest_part=0 if plan.longest_part else PART, buckets=False), replace(plan, cached=not plan.cached)]
-    if features <= NARROW:
-        others += [replace(plan, reduction="parallel", lanes=lanes, buckets=False) for lanes in (LANES_PAY, WARP)]
-        others.append(replace(plan, reduction="sequential", lanes=0))
-    else:
-        others.append(replace(plan, longest_part=PART, buckets=not plan.buckets))
-    return list(dict.fromkeys([plan, *others]))
+OPERATORS = "sum", "weighted_sum"
 
 
-def words(plan: CudaPlan) -> str:
-    """A plan as tables have it."""
-    said = [f"{plan.lanes} lanes along edges" if plan.lanes else "features to lanes"]
-    said += ["edges in stretches"] * plan.cached + ["buckets"] * plan.buckets
-    return ", ".join(said + [f"parts of {plan.longest_part}"] * bool(plan.longest_part and not plan.buckets))
-
-
-def measure(graph: Graph, of: Form, width: int, seed: int, seconds=gpu.seconds) -> dict:
+def measure(graph: Graph, op: str, width: int, seed: int, seconds=gpu.seconds) -> dict:
     """Seconds by plan, the chosen one, the best, and the regret; words for a plan that fails. seconds: as ``gpu.seconds``."""
     generator = torch.Generator().manual_seed(seed)
-    device = graph.device
+    device, task = graph.device, Task(op, "forward", graph, width, torch.float32)
+    of = task.form
     x = torch.randn(graph.shape[1], width, generator=generator).to(device)
     operands = [x, torch.rand(graph.num_edges, 1, generator=generator).to(device)][:len(of.places)]
     exact = run_aggregate(of, graph, [each.double() for each in operands])
-    chosen = plan_of(graph, of.kind, width, x.itemsize)
-    taken: dict[CudaPlan, float | str] = {}
-    for plan in neighbours(chosen, width):
+    plans = trials(problem_of_task(task))
+    chosen = plans[0]
+    taken: dict[Plan, float | str] = {}
+    for plan in plans:
         with planned(graph, of.kind, width, x.itemsize, plan):
             try:
                 right = gpu.right(run_aggregate(of, graph, operands), exact)
@@ -62,8 +48,8 @@ def measure(graph: Graph, of: Form, width: int, seed: int, seconds=gpu.seconds) 
     measured = {plan: each for plan, each in taken.items() if not isinstance(each, str)}
     best = min(measured, key=measured.get, default=None)
     regret = measured[chosen] / measured[best] - 1 if chosen in measured else None
-    return {"chosen": words(chosen), "best": best and words(best), "regret": regret,
-            "seconds": {words(plan): each for plan, each in taken.items()}}
+    return {"chosen": describe(chosen), "best": best and describe(best), "regret": regret,
+            "seconds": {describe(plan): each for plan, each in taken.items()}}
 
 
 def cells(options: argparse.Namespace, console: Console) -> Iterator[dict]:
@@ -73,9 +59,9 @@ def cells(options: argparse.Namespace, console: Console) -> Iterator[dict]:
         found = graphs.load_available([name], options.seed, console)[0] if device else [None]
         for loaded in found:
             graph = loaded and Graph.from_csr(*(torch.from_numpy(a).to(device) for a in (loaded.indptr, loaded.indices)), loaded.shape)
-            for op, of in FORMS.items():
+            for op in OPERATORS:
                 for width in options.widths:
-                    had = NOT_MEASURED if graph is None else measure(graph, of, width, options.seed)
+                    had = NOT_MEASURED if graph is None else measure(graph, op, width, options.seed)
                     yield {"graph": name, "op": op, "width": width, "result": had}
 
 

@@ -35,7 +35,7 @@ def test_no_layer_is_measured_without_a_gpu(name, command, tmp_path, capsys):
 def test_no_plan_is_measured_without_a_gpu(command, tmp_path):
     assert command(planner.main, "--device", "cuda", "--graphs", "cora", "--widths", "4", "64") == 0
     found = json.loads((tmp_path / "planner_cuda.json").read_text())["cells"]
-    assert [(cell["op"], cell["width"]) for cell in found] == [(op, width) for op in gpu_plans.FORMS for width in (4, 64)]
+    assert [(cell["op"], cell["width"]) for cell in found] == [(op, width) for op in gpu_plans.OPERATORS for width in (4, 64)]
     assert {cell["result"] for cell in found} == {"not measured"}
 
 
@@ -81,10 +81,10 @@ def test_wrong_and_refused_answers_are_said(monkeypatch):
     assert found["dgl+gsb"].startswith("wrong: y is off")
 
 
-@pytest.mark.parametrize("width", [2, 8])
-def test_neighbours_of_a_plan_compute_the_same(width, serial_gpu):  # noqa: F811
+@pytest.mark.parametrize("width", [2, 64])
+def test_candidates_compute_the_same(width, serial_gpu):  # noqa: F811
     graph = gpu_plans.Graph.from_edge_index(torch.randint(0, 9, (2, 120), generator=torch.Generator().manual_seed(0)), (9, 9))
     clock = iter(range(1, 100))
-    found = gpu_plans.measure(graph, gpu_plans.FORMS["weighted_sum"], width, 0, lambda call, device, flush: float(next(clock)))
+    found = gpu_plans.measure(graph, "weighted_sum", width, 0, lambda call, device, flush: float(next(clock)))
     assert len(found["seconds"]) >= 3 and not any(isinstance(taken, str) for taken in found["seconds"].values()), found
     assert found["best"] == found["chosen"] and found["regret"] == 0
