@@ -24,7 +24,7 @@ def precompile(data, features: int | Iterable[int] = 64, ops: str | Iterable[str
     chunks, blocks), and each operator and its gradients run once. What waits for the GPU happens here: lengths of rows, sizes of
     formats, and times, which are taken between events on the stream. Calls on the same ``gsb.Graph`` then compile nothing and
     read nothing back, so that a step can be captured in a CUDA graph. Graphs that a framework's layers make of the same edges find
-    kernels and plans, and make formats at their first step. Plans are kept under the GPU's own name.
+    the plans, and make their formats at the first step. Plans are kept under the GPU's own name.
 
     Args:
         data: a ``gsb.Graph``, a DGL graph or block, a PyG ``Data``, ``HeteroData``, ``EdgeIndex`` or edge_index, a SciPy

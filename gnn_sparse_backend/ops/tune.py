@@ -37,7 +37,7 @@ def problem_of_task(task: Task) -> Problem:
     if type(problem) is not CudaProblem or not may_fill_blocks(problem) or not on_tensor_cores(task.dtype):
         return problem
     stored = blocks_of(task.graph, block_of(type_name(task.dtype)))
-    if stored is None or (stored.num_duplicates and task.form.reads_edges):  # weights of one slot have no order
+    if stored is None or (stored.num_duplicates and len(task.form.places) > 1):  # the numbers of one slot have no order
         return problem
     return replace(problem, slots=stored.num_slots)
 
