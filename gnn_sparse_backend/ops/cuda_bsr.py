@@ -1,6 +1,7 @@
 """Sums and means over locally dense graphs on a GPU, from blocks that are made once for a graph.
 
-Sums of the features of sources, and of their products with a number for each edge: SpMM, and its gradient by the features.
+Sums of the features of sources, times any numbers of the edges and sources: SpMM with and without weights, of one head or of several,
+and its gradient by the features, that of a mean too.
 """
 from __future__ import annotations
 
@@ -9,10 +10,9 @@ import functools
 import torch
 from torch import Tensor
 
-from ..compiler.programs.message import parse
+from ..compiler.programs.message import Message
 from ..formats.bsr import BsrFormat
 from ..formats.sr_bcrs import SrBcrsFormat
-from ..formats.values import pad_by_position
 from ..planner.cuda_bsr import block_of, bsr_kernel, may_pay, most_in_bsr, most_slots
 from .form import Form
 from .immutable import once
@@ -21,27 +21,29 @@ from .layout import compact
 from .memory import empty
 from .precision import on_tensor_cores
 
-_COPY, _PRODUCTS = parse("x0"), (parse("mul(x0, x1)"), parse("mul(x1, x0)"))
 _entries: dict = {}
 
 
 def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Tensor | None:
     """The aggregation on Tensor Cores; None where it is none of these, or the graph is not dense enough."""
-    roles = _roles(of)
-    if roles is None:
+    which = _features_of(of, operands)
+    if which is None:
         return None
-    x, weight = operands[roles[0]], None if roles[1] is None else operands[roles[1]]
-    features = x[0].numel() if x.dim() > 1 and x.shape[0] else 0
-    if not may_pay(graph.num_edges, features, type_name(x.dtype), arch) or not on_tensor_cores(x.dtype):
+    x, numbers = operands[which], [(of.places[n], y) for n, y in enumerate(operands) if n != which]
+    heads = _heads(x, [y for _, y in numbers])
+    if not heads or operands[0].dtype is not x.dtype or not on_tensor_cores(x.dtype):
         return None
-    if weight is not None and (weight.dtype != x.dtype or weight.numel() != graph.num_edges or weight.dim() > x.dim()):
+    if any(place == "edge" and y.shape[0] != graph.num_edges for place, y in numbers):
+        return None
+    features = x.shape[1:].numel() // heads
+    if not may_pay(graph.num_edges, features, type_name(x.dtype), arch, bool(numbers)):
         return None
     stored = blocks_of(graph, block_of(type_name(x.dtype)))
-    values = None if stored is None else _values(graph, stored, x.dtype, weight)
+    values = None if stored is None else _values(graph, stored, x.dtype, heads, numbers)
     if values is None:
         return None
     mean, listed = of.reduce == "mean", type(stored) is SrBcrsFormat
-    key = (features, mean, type_name(x.dtype), type_name(stored.index_dtype), arch, listed)
+    key = (features, mean, type_name(x.dtype), type_name(stored.index_dtype), arch, listed, heads)
     entry = _entries.get(key)
     if entry is None:
         entry = _entries[key] = bsr_kernel(*key).entry
@@ -49,8 +51,8 @@ def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Ten
     out = empty(x, rows, *x.shape[1:])
     degrees = (graph.in_degrees.to(stored.index_dtype),) if mean else ()
     across = () if listed else (-(-cols // stored.block[1]),)
-    entry(stored.indptr.numel() - 1, *across, stored.mask.shape[0], rows, cols, stored.indptr, stored.indices, compact(values),
-          stored.mask.view(torch.uint8), *degrees, compact(x).view(cols, features), out.view(rows, features))
+    entry(stored.indptr.numel() - 1, *across, stored.mask.shape[0], rows, cols, stored.indptr, stored.indices, values,
+          stored.mask.view(torch.uint8), *degrees, compact(x).view(cols, heads, features), out.view(rows, heads, features))
     return out
 
 
@@ -75,39 +77,74 @@ def _limited(make, graph, block: tuple[int, int], most: int) -> BsrFormat | SrBc
         return None
 
 
-def _values(graph, stored: BsrFormat | SrBcrsFormat, dtype: torch.dtype, weight: Tensor | None) -> Tensor | None:
-    """What the blocks store, (blocks, 16, columns): numbers of edges, or their weights. None where a slot has more edges than
-    the type counts, or several, whose weights would be added up in any order."""
-    key = ("values on a GPU", stored.block, dtype if weight is None else None)
-    found = once(graph.plans, key, lambda: (_counts(stored, dtype) if weight is None else _edge_of_slot(graph, stored),))[0]
-    return found if weight is None or found is None else pad_by_position(weight.reshape(-1), found)
+def _values(graph, stored: BsrFormat | SrBcrsFormat, dtype: torch.dtype, heads: int, numbers: list) -> Tensor | None:
+    """What the blocks store, (heads, blocks, 16, columns): numbers of edges, or the products of their numbers. None where a slot has
+    more edges than the type counts, or several, whose numbers would be added up in any order."""
+    if not numbers:
+        key = ("counts on a GPU", stored.block, dtype)
+        return once(graph.plans, key, lambda: (_counts(stored, dtype),))[0]
+    places = once(graph.plans, ("edges of slots on a GPU", stored.block), lambda: (_position_of_slot(stored),))[0]
+    if places is None:
+        return None
+    product = None
+    for place, y in numbers:
+        at = graph.indices if place == "column" else graph.edge_ids
+        y = y.reshape(y.shape[0], -1)
+        y = y if at is None else y.index_select(0, at)
+        product = y if product is None else product * y
+    product = product.to(dtype).expand(-1, heads)
+    laid = [torch.cat([y, y.new_zeros(1)]).index_select(0, places) for y in product.unbind(1)]
+    return (laid[0] if heads == 1 else torch.stack(laid)).view(heads, *stored.mask.shape)
 
 
 def _counts(stored: BsrFormat | SrBcrsFormat, dtype: torch.dtype) -> Tensor | None:
     counts = stored.pad_values(torch.ones(stored.nnz, device=stored.device))
-    return None if float(counts.max()) * torch.finfo(dtype).eps > 2 else counts.to(dtype)
+    return None if float(counts.max()) * torch.finfo(dtype).eps > 2 else counts.to(dtype).unsqueeze(0)
 
 
-def _edge_of_slot(graph, stored: BsrFormat | SrBcrsFormat) -> Tensor | None:
-    """The number of the edge in each slot, -1 for none."""
+def _position_of_slot(stored: BsrFormat | SrBcrsFormat) -> Tensor | None:
+    """The position of the edge in each slot, one past the last for none. None where edges share a slot."""
     if stored.num_duplicates:
         return None
-    position = stored.value_position
-    if graph.edge_ids is None:
-        return position
-    return torch.where(position < 0, position, graph.edge_ids[position.clamp(min=0).long()].to(position.dtype))
+    position = stored.value_position.flatten()
+    return torch.where(position < 0, stored.nnz, position)
 
 
 @functools.lru_cache(maxsize=None)
-def _roles(of: Form) -> tuple[int, int | None] | None:
-    """(operand of the features, operand of the weights) where the form is such a sum."""
-    if of.reduce not in ("sum", "mean"):
+def _is_product(of: Form) -> bool:
+    """Whether the form sums products of operands of columns and edges, each of which occurs once."""
+    factors, parts = [], [of.message]
+    while parts:
+        part: Message = parts.pop()
+        if part.op == "mul":
+            parts += part.parts
+        elif part.op == "arg":
+            factors += part.parts
+        else:
+            return False
+    return (of.reduce in ("sum", "mean") and sorted(factors) == list(range(len(of.places)))
+            and "column" in of.places and set(of.places) <= {"column", "edge"})
+
+
+def _features_of(of: Form, operands: list[Tensor | None]) -> int | None:
+    """The operand of the features where the form is such a sum: that of columns with the most of them."""
+    if not _is_product(of):
         return None
-    if of.message == _COPY and of.places == ("column",):
-        return 0, None
-    if of.message in _PRODUCTS and set(of.places) == {"column", "edge"}:
-        return of.places.index("column"), of.places.index("edge")
-    return None
+    return max((n for n, place in enumerate(of.places) if place == "column"), key=lambda n: operands[n].shape[1:].numel())
+
+
+def _heads(x: Tensor, numbers: list[Tensor]) -> int:
+    """Heads that have numbers of their own, 1 where all have the same; 0 where the numbers are none of a whole head."""
+    heads = 1
+    for y in numbers:
+        if y.dim() > x.dim() or y.dtype not in (x.dtype, torch.float32):
+            return 0
+        if y.shape[1:].numel() == 1:
+            continue
+        if x.dim() != 3 or y.shape[1:] != (x.shape[1], 1):
+            return 0
+        heads = x.shape[1]
+    return heads
 
 
 __all__ = ["blocks_of", "run_blocks"]

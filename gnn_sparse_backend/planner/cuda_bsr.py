@@ -5,7 +5,8 @@ all of them share: with s stored elements for each non-zero, s / 16 gathers for 
 column, and where columns are. Rules, not measured on a GPU yet:
 
 - The graph has a million edges (`LEAST_EDGES`), since blocks take a sort of them, once: that is for graphs that stay.
-- Rows have 8 features, a tile, or more.
+- Rows have 8 features, a tile, or more. Where non-zeros have numbers, rows have 32 or more for each of them (`LEAST_WEIGHTED`): the
+  numbers are laid out in blocks at every call, which moves 8 s bytes for each non-zero of 16 bits.
 - s is 8 at most (`MOST_STORED`): half of the gathers and less. It bounds the memory as well. Else CSR.
 - SR-BCRS stores the columns that the rows of a tile have, BSR also those between them, so SR-BCRS never stores more. But BSR
   reads an index for each block and SR-BCRS one for each column, before it can load the column's row; and the rows that a block of
@@ -27,6 +28,7 @@ from .cuda_kernels import STORED
 from .cuda_plan import shares
 
 LEAST_EDGES = 1 << 20
+LEAST_WEIGHTED = 32
 MOST_STORED = 8
 # Of what BSR stores, the part that SR-BCRS has to save to be taken.
 LEAST_SAVED = 1 / 10
@@ -35,9 +37,11 @@ WARPS = 4
 TILES = 4
 
 
-def may_pay(edges: int, features: int, dtype: str, arch: str) -> bool:
-    """Whether it is worth looking at the blocks of a graph."""
-    return edges >= LEAST_EDGES and features >= COLUMNS and dtype in SIDE_BY_SIDE and has_instructions(arch)
+def may_pay(edges: int, features: int, dtype: str, arch: str, weighted: bool = False) -> bool:
+    """Whether it is worth looking at the blocks of a graph. features: of a row, and of one head where there are several.
+    weighted: non-zeros have numbers."""
+    least = LEAST_WEIGHTED if weighted else COLUMNS
+    return edges >= LEAST_EDGES and features >= least and dtype in SIDE_BY_SIDE and has_instructions(arch)
 
 
 def most_slots(edges: int) -> int:
@@ -51,12 +55,14 @@ def most_in_bsr(edges: int, listed: int) -> int:
 
 
 @functools.lru_cache(maxsize=None)
-def bsr_kernel(features: int, mean: bool, dtype: str, index_dtype: str, arch: str, listed: bool = False) -> Kernel:
-    """The kernel of a product of blocks of `block_of(dtype)`. listed: of SR-BCRS."""
+def bsr_kernel(features: int, mean: bool, dtype: str, index_dtype: str, arch: str, listed: bool = False,
+               heads: int = 1) -> Kernel:
+    """The kernel of a product of blocks of `block_of(dtype)`. listed: of SR-BCRS. heads: with elements of their own."""
     wide = -(-features // COLUMNS)
     warps = 1 << min(WARPS.bit_length() - 1, (wide - 1).bit_length())
     tiles = 1 << min(TILES.bit_length() - 1, (-(-wide // warps) - 1).bit_length())
-    spec = BsrTilesSpec(features, warps, tiles, shares(features, STORED[dtype]).part, mean, listed, dtype, index_dtype)
+    part = shares(features, STORED[dtype]).part
+    spec = BsrTilesSpec(features, warps, tiles, part, mean, listed, heads, dtype, index_dtype)
     return cuda_kernels.build(bsr_tiles(spec), CudaTeams(LANES, 1, shared=(SHARED,), mma=("mma",)), arch)
 
 

@@ -10,8 +10,10 @@ from .problem import CudaProblem, operands_of_kind
 
 # What an operator is to the rules, by its reduction.
 KINDS = {"sum": "sum", "mean": "sum", "map": "map"}
-# Sums that products of blocks are; and a type of so many bytes, for the rules the same as any other.
-_IN_BLOCKS = frozenset(f"{reduce}:{places}" for reduce in ("sum", "mean") for places in ("column", "column,edge"))
+# Sums that products of blocks are, of features of columns, times numbers of edges and of columns (the gradient of a mean); and a
+# type of so many bytes, for the rules the same as any other.
+_IN_BLOCKS = frozenset(f"{reduce}:{places}" for reduce in ("sum", "mean")
+                       for places in ("column", "column,column", "column,edge", "column,column,edge"))
 _TYPES = {2: "float16", 4: "float32"}
 # By how much narrower buckets are tried than those of the rules, and how many times the mean the longest row is for buckets and
 # chunks to be tried.
@@ -32,7 +34,7 @@ def may_fill_blocks(problem: CudaProblem) -> bool:
         return False
     from .cuda_bsr import may_pay  # with the compiler, which a look at a database goes without
 
-    return may_pay(problem.nnz, problem.features, _TYPES[problem.itemsize], problem.arch)
+    return may_pay(problem.nnz, problem.features, _TYPES[problem.itemsize], problem.arch, "," in problem.kind)
 
 
 def candidates(problem: CudaProblem) -> tuple[CudaPlan, ...]:

@@ -124,7 +124,7 @@ KERNELS = {
     "rgms_outer_blocks": lambda arch: cuda_rgms.sum_tiles_kernel(32, 32, True, "bfloat16", "int32", arch, 4),
     "bsr_bfloat16": lambda arch: cuda_bsr.bsr_kernel(602, True, "bfloat16", "int32", arch),
     "bsr_tf32": lambda arch: cuda_bsr.bsr_kernel(37, False, "float32", "int64", arch),
-    "sr_bcrs_float16": lambda arch: cuda_bsr.bsr_kernel(128, False, "float16", "int32", arch, True),
+    "sr_bcrs_float16": lambda arch: cuda_bsr.bsr_kernel(32, False, "float16", "int32", arch, True, 4),
     "rgms_float16": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(64, 64, 2, True, 1, "float16"), arch),
     "rgms_blocks": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(16, 16, 2, True, 8, "bfloat16"), arch),
 }
@@ -365,11 +365,11 @@ def test_fragments_give_the_product_of_blocks(listed, run):
         arrays = {"block_cols": 2, "indices": np.array([0, 1])}
     arguments = {
         "block_rows": 3, "blocks": 2, "rows": rows, "cols": cols, "indptr": np.array([0, 1, 1, 2]), **arrays,
-        "A": np.stack([padded[:16, columns[0]], padded[32:, columns[1]]]), "X": x, "Y": np.full((rows, 3), -1.0),
+        "A": np.stack([padded[:16, columns[0]], padded[32:, columns[1]]])[None], "X": x[:, None], "Y": np.full((rows, 1, 3), -1.0),
         "Mask": np.stack([there[:16, columns[0]], there[32:, columns[1]]]),
     }  # fmt: skip
     schedule = CudaTeams(32, 1, shared=("Rows",), mma=("mma",))
-    found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["Y"]
+    found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["Y"][:, 0]
     expected = np.stack([sum((dense[i, j] * x[j] for j in np.flatnonzero(mask[i])), np.zeros(3)) for i in range(rows)])
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
     assert np.isfinite(found[1]).all() and not np.isfinite(found).all()

@@ -40,7 +40,7 @@ def local_graph(twice: bool = False, apart: bool = False) -> tuple[gsb.Graph, to
 
 @pytest.mark.parametrize("dtype, width, weighted, reduce, apart", [
     (torch.float16, 8, False, "mean", False), (torch.bfloat16, 37, True, "sum", False), (torch.float32, 76, True, "sum", False),
-    (torch.float16, 24, True, "mean", True), (torch.bfloat16, 76, True, "sum", True), (torch.float32, 37, False, "sum", True),
+    (torch.float16, 40, True, "mean", True), (torch.bfloat16, 76, True, "sum", True), (torch.float32, 37, False, "sum", True),
 ], ids=str)  # fmt: skip
 def test_products_and_their_gradients(dtype, width, weighted, reduce, apart, serial_gpu):
     graph, row, col = local_graph(apart=apart)
@@ -60,6 +60,28 @@ def test_products_and_their_gradients(dtype, width, weighted, reduce, apart, ser
         torch.testing.assert_close(found[1].double(), (g.double()[row] * x.detach().double()[col]).sum(1), rtol=eps, atol=0)
         # the rows of the transposed graph have columns apart either way
         assert "sr_bcrs_tiles" in serial_gpu[1:] and "bsr_tiles" not in serial_gpu[1:]
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["BSR", "SR-BCRS"])
+def test_numbers_of_heads(apart, serial_gpu):
+    """And the gradient of a mean of them by the features, whose edges have the number of their row beside their own."""
+    graph, row, col = local_graph(apart=apart)
+    dtype, heads, width = torch.bfloat16, 3, 34
+    x, weight = quarters(43, heads, width, dtype=dtype).requires_grad_(), quarters(row.numel(), heads, dtype=dtype, seed=2)
+    g = quarters(37, heads, width, dtype=dtype, seed=1)
+    degree = torch.bincount(row, minlength=37).clamp(min=1)
+    dense = torch.zeros(heads, 37, 43, dtype=torch.float64).index_put((torch.arange(heads)[:, None], row, col), weight.double().T)
+    out = gsb.spmm(graph, x, weight)
+    torch.testing.assert_close(out.double(), torch.einsum("hij,jhf->ihf", dense, x.double()), rtol=torch.finfo(dtype).eps, atol=0)
+    out = gsb.spmm(graph, x, weight, "mean")
+    assert set(serial_gpu) == {"sr_bcrs_tiles" if apart else "bsr_tiles"}
+    del serial_gpu[:]
+    (found,) = torch.autograd.grad(out, x, g)
+    assert serial_gpu == ["sr_bcrs_tiles"]
+    exact = torch.einsum("hij,ihf->jhf", dense / degree[:, None], g.double())
+    # numbers are rounded once more, that of a row times that of an edge
+    bound = torch.einsum("hij,ihf->jhf", dense.abs() / degree[:, None], g.double().abs())
+    assert ((found.double() - exact).abs() <= 0.51 * torch.finfo(dtype).eps * (bound + exact.abs())).all()
 
 
 @pytest.mark.parametrize("apart", [1, 20], ids=["BSR", "SR-BCRS"])
@@ -93,7 +115,7 @@ def test_what_blocks_are_not_for(monkeypatch):
     """Graphs whose blocks are empty for the most part, few edges, narrow rows, full precision, other sums and types, old GPUs."""
     thin = gsb.Graph.from_coo(torch.arange(64), torch.arange(64) * 7 % 64, (64, 64))
     graph, row, _ = local_graph()
-    x, wide = torch.ones(43, 16), torch.ones(64, 16)
+    x, wide = torch.ones(43, 16), torch.ones(64, 48)
     copy, largest = form("x0", ("column",), "sum"), form("x0", ("column",), "max", "last")
     refused = [(copy, thin, wide, "sm_90"), (copy, graph, x[:, :4], "sm_90"), (copy, graph, x.double(), "sm_90"),
                (copy, graph, x, "sm_75"), (largest, graph, x, "sm_90"),
@@ -101,7 +123,9 @@ def test_what_blocks_are_not_for(monkeypatch):
     for of, on, operand, arch in refused:
         assert run_blocks(of, on, [operand], arch) is None
     product = form("mul(x0, x1)", ("column", "edge"), "sum")
-    assert run_blocks(product, graph, [x, torch.ones(row.numel(), 16)], "sm_90") is None  # a weight for each feature
+    assert run_blocks(product, graph, [wide[:43], torch.ones(row.numel(), 48)], "sm_90") is None  # a weight for each feature
+    assert run_blocks(product, graph, [x, torch.ones(row.numel(), 1)], "sm_90") is None  # few features for each number
+    assert run_blocks(form("add(x0, x1)", ("column", "edge"), "sum"), graph, [wide[:43], torch.ones(row.numel(), 1)], "sm_90") is None
     torch.set_float32_matmul_precision("highest")
     assert run_blocks(copy, graph, [x], "sm_90") is None
     torch.set_float32_matmul_precision("high")
@@ -117,6 +141,7 @@ def test_edges_that_repeat(serial_gpu):
     torch.testing.assert_close(gsb.spmm(graph, x).double(), dense @ x.double(), rtol=1e-3, atol=0)
     assert serial_gpu == ["bsr_tiles"]
     copy, product = form("x0", ("column",), "sum"), form("mul(x0, x1)", ("column", "edge"), "sum")
+    x = quarters(43, 32, dtype=torch.float16)
     assert run_blocks(product, graph, [x, torch.ones(row.numel(), 1, dtype=torch.float16)], "serial") is None
     for edges, taken in ((256, True), (257, False)):  # bfloat16 counts to 256
         many = gsb.Graph.from_coo(*torch.zeros(2, edges, dtype=torch.int64), (1, 1))
@@ -125,7 +150,7 @@ def test_edges_that_repeat(serial_gpu):
 
 def test_a_call_on_a_known_graph_reads_nothing_back(serial_gpu, monkeypatch):
     graph, row, _ = local_graph()
-    x, weight = quarters(43, 8, dtype=torch.float16), quarters(row.numel(), dtype=torch.float16)
+    x, weight = quarters(43, 32, dtype=torch.float16), quarters(row.numel(), dtype=torch.float16)
     expected = gsb.spmm(graph, x, weight)
 
     def refuse(*_):

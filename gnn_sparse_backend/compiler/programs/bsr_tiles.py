@@ -28,9 +28,9 @@ SHARED = "Rows"
 
 @dataclass(frozen=True)
 class BsrTilesSpec:
-    """What is static. features: of a row of X. warps: of a block, each with `tiles` of 8 features. part: neighbouring
-    features that a lane loads together, which divides ``features``, a power of two. mean: divide by the Degrees of the rows.
-    listed: the columns of a block are named one by one (SR-BCRS). dtype, index_dtype: as of an `OuterSpec`."""
+    """What is static. features: of a row of X, for each of `heads`, which have elements of their own. warps: of a block, each with
+    `tiles` of 8 features. part: neighbouring features that a lane loads together, which divides ``features``, a power of two.
+    mean: divide by the Degrees of the rows. listed: the columns of a block are named one by one (SR-BCRS). dtype, index_dtype: as of an `OuterSpec`."""
 
     features: int
     warps: int = 1
@@ -38,6 +38,7 @@ class BsrTilesSpec:
     part: int = 1
     mean: bool = False
     listed: bool = False
+    heads: int = 1
     dtype: str = "float16"
     index_dtype: str = "int32"
 
@@ -57,8 +58,8 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
 
     Parameters: (block_rows, block_cols, blocks, rows, cols, indptr, indices, A, Mask, [Degrees], X, Y), as of a `BsrFormat` with blocks of
     `block_of(dtype)`; or, where columns are listed, (block_rows, blocks, rows, cols, indptr, Columns, A, Mask, [Degrees], X, Y), as of an
-    `SrBcrsFormat`, whose Columns are (blocks, columns of a block), -1 for none. A and Mask (uint8) are (blocks, 16, columns of a
-    block).
+    `SrBcrsFormat`, whose Columns are (blocks, columns of a block), -1 for none. A is (heads, blocks, 16, columns of a block), Mask
+    (uint8) the same of one head, X (cols, heads, features), Y (rows, heads, features).
     """
     if spec.dtype not in SIDE_BY_SIDE:
         raise StageIError(f"bsr_tiles: Tensor Cores do not multiply {spec.dtype} here")
@@ -70,19 +71,20 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
     block_rows = p.size("block_rows")
     block_cols = None if spec.listed else p.size("block_cols")
     blocks, rows, cols = p.sizes("blocks", "rows", "cols")
-    IO, B = p.dense_fixed("IO", block_rows), p.dense_fixed("B_grid", -(-spec.features // spec.width))
+    across = -(-spec.features // spec.width)
+    IO, B, H = p.dense_fixed("IO", block_rows), p.dense_fixed("B_grid", spec.heads * across), p.dense_fixed("H", spec.heads)
     II, JI, F = p.dense_fixed("II", height), p.dense_fixed("JI", depth), p.dense_fixed("F", spec.features)
     if spec.listed:
         JO = p.dense_variable("JO", IO, (blocks, blocks), "indptr", spec.index_dtype)
         Columns = p.buffer("Columns", (IO, JO, JI), spec.index_dtype)
     else:
         JO = p.sparse_variable("JO", IO, (block_cols, blocks), ("indptr", "indices"), spec.index_dtype)
-    A = p.buffer("A", (IO, JO, II, JI), spec.dtype)
+    A = p.buffer("A", (H, IO, JO, II, JI), spec.dtype)
     Mask = p.buffer("Mask", (IO, JO, II, JI), "uint8")
     NY = p.dense_fixed("NY", rows)
     Degrees = p.buffer("Degrees", (NY,), spec.index_dtype) if spec.mean else None
-    X = p.buffer("X", (p.dense_fixed("NX", cols), F), spec.dtype)
-    Y = p.buffer("Y", (NY, F), spec.dtype)
+    X = p.buffer("X", (p.dense_fixed("NX", cols), H, F), spec.dtype)
+    Y = p.buffer("Y", (NY, H, F), spec.dtype)
     warp, lane_axis = p.dense_fixed("V_warp", spec.warps), p.dense_fixed("W_lane", LANES)
     columns = p.dense_fixed("N_turn", spec.tiles)
     four, half, pair, side = (p.dense_fixed(*x) for x in (("R_turn", 4), ("H_turn", 2), ("Q_part", q), ("E_turn", q)))
@@ -100,15 +102,16 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
         return column(io, jo, at) >= 0 if spec.listed else column(io, jo, at) < number(cols)
 
     with p.iterate("tasks", (IO, B), "SS", ("io", "b")) as (io, b):
-        window.start(b * spec.width)
+        head = b // across
+        window.start(b % across * spec.width)
         CF = p.local("CF", (lane_axis, warp, columns, four), "float32")
         with p.iterate("clear", (warp, columns, four, lane_axis), "SSSS", ("wz", "nz", "rz", "lz")) as (w, n, r, lane):
             CF[lane, w, n, r] = 0.0
         with p.iterate("tiles", (JO,), "R", ("jo",)) as (jo,):
             AF = p.local("AF", (lane_axis, four, pair), spec.dtype)
             with p.iterate("load_a", (four, lane_axis, pair), "SSS", ("ra", "la", "qa")) as (r, lane, e):
-                AF[lane, r, e] = A[io, jo, lane // 4 + r % 2 * 8, (r // 2) * (4 * q) + lane % 4 * q + e]
-            window.load(lambda at: present(io, jo, at), lambda at, feature: X[column(io, jo, at), feature])
+                AF[lane, r, e] = A[head, io, jo, lane // 4 + r % 2 * 8, (r // 2) * (4 * q) + lane % 4 * q + e]
+            window.load(lambda at: present(io, jo, at), lambda at, feature: X[column(io, jo, at), head, feature])
             with p.iterate("warps", (warp,), "S", ("w",)) as (w,), p.iterate("across", (columns,), "S", ("nt",)) as (nt,):
                 BF = p.local("BF", (lane_axis, half, side), spec.dtype)
                 with p.iterate("load_b", (half, side, lane_axis), "SSS", ("rb", "eb", "lb")) as (r, e, lane):
@@ -131,7 +134,7 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
             at = io * height + row
             if spec.mean:
                 total = total / cast("float32", maximum(cast("int64", Degrees[at]), 1))
-            Y[at, feature] = cast(spec.dtype, total)
+            Y[at, head, feature] = cast(spec.dtype, total)
 
         axes = (warp, columns, half, lane_axis, out)
         with p.iterate("store", axes, "SSSSS", ("wo", "no", "ho", "lo", "eo")) as (w, n, h, lane, e):
@@ -152,7 +155,8 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
             Exact[()] = 0.0
             with p.iterate("stored", (JO, JI), "RR", ("jr", "kr")) as (jo, k):
                 p.where(differ(Mask[io, jo, row, k], 0))
-                Exact[()] = Exact[()] + cast("float32", A[io, jo, row, k]) * cast("float32", X[column(io, jo, k), feature])
+                x = X[column(io, jo, k), head, feature]
+                Exact[()] = Exact[()] + cast("float32", A[head, io, jo, row, k]) * cast("float32", x)
             put(row, feature, Exact[()])
     return p.finish()
 
