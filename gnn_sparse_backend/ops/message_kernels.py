@@ -127,7 +127,8 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
     arguments = kernel_arguments(structure, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance)
     kernel = call.kernels.get(plan)
     if kernel is None:
-        kernel = call.kernels[plan] = entry_of(plan, edge_map_kernel, cuda_kernels.edge_map_kernel, call.spec)
+        spec = _compact(call.spec) if type(plan) is CudaPlan else call.spec
+        kernel = call.kernels[plan] = entry_of(plan, edge_map_kernel, cuda_kernels.edge_map_kernel, spec)
     out = empty(first, edges, *call.dims)
     kernel(*arguments, flat(out, edges, call.features))
     return out
@@ -136,6 +137,7 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
 def _kernel(spec: AggregateSpec, plan: Plan):
     """The entry of the kernel that a plan runs, or a plan of several passes; what the aggregation does not support is left out."""
     if type(plan) is CudaPlan:
+        spec = _compact(spec)
         plan = cuda_kernels.supported(replace(plan, blocks=False), spec)
         if plan.segments:
             return InSegments(spec, plan)
@@ -146,6 +148,11 @@ def _kernel(spec: AggregateSpec, plan: Plan):
     if plan.reduction == "scattered":
         return Scattered(spec, plan)
     return aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction).entry
+
+
+def _compact(spec):
+    """The same without strides: what kernels of teams are given has none (`operand_arguments`), so that one serves all."""
+    return replace(spec, operands=tuple(replace(operand, strided=False) for operand in spec.operands))
 
 
 def flat(out: Tensor, count: int, features: int) -> Tensor:

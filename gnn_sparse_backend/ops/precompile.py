@@ -35,21 +35,30 @@ def precompile_graphs(graphs: Iterable[tuple[str, Graph]], features=64, ops: Ite
     for name, graph in graphs:
         if not graph.num_edges:
             continue
-        own = tasks_of(graph, ops, widths, dtype, backward)
-        steps += own if gpu_of(graph.device) else ()
-        for task in own:
+        for task in tasks_of(graph, ops, widths, dtype, backward):
+            if gpu_of(graph.device):
+                steps += [[]] if task.direction == "forward" else []
+                steps[-1].append(task)
             if _key(task) not in names:  # graphs of one structure have one plan
                 names[_key(task)] = name
                 tasks.append((name, task))
-    report = Report([], list(dict.fromkeys(name for name, _ in tasks)))
+    report, ready = Report([], list(dict.fromkeys(name for name, _ in tasks))), []
     try:
         with _without_formats_that_lost(steps):
+            _make_ready(steps, deadline, backward, ready)
             _measure(tasks, deadline, again, progress, report)
-        _settle(steps, {_key(task): row for (_, task), row in zip(tasks, report.rows)}, backward)
+        planned = {_key(task) for (_, task), row in zip(tasks, report.rows) if row.plan is not None}
+        for step in steps:
+            if step in ready or all(_key(task) in planned for task in step):
+                _run(step, backward)
     except KeyboardInterrupt:
         report.interrupted = True
     for name, task in tasks[len(report.rows):]:
         report.rows.append(Row(name, task.name, task.features, str(dtype).removeprefix("torch."), "not reached"))
+    compiled = {_key(task) for step in ready for task in step}
+    for (_, task), row in zip(tasks, report.rows):
+        if row.state == "not reached" and _key(task) in compiled:
+            row.state = "compiled"
     return report
 
 
@@ -106,29 +115,36 @@ def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row
     return row
 
 
+def _make_ready(steps: list[list[Task]], deadline: float, backward: bool, ready: list) -> None:
+    """Compile what steps on a GPU run by the plans they have now, several at a time, and run each once; those that were in time
+    are added to ``ready``.
+    """
+    compile_plans([task for step in steps for task in step], deadline, plans=lambda problem: trials(problem)[:1])
+    for step in steps:
+        if time.perf_counter() < deadline:
+            _run(step, backward)
+            ready.append(step)
+
+
+def _run(step: list[Task], backward: bool) -> None:
+    """Make the user's own call, and its gradients, by the plans that are known now: the next one compiles nothing, makes no format
+    and waits for nothing.
+    """
+    for task in step:
+        forget_plans(task.graph)  # another graph of the same structure may have been measured
+    step[0].step(backward)
+
+
 @contextmanager
-def _without_formats_that_lost(tasks: list[Task]) -> Iterator[None]:
+def _without_formats_that_lost(steps: list[list[Task]]) -> Iterator[None]:
     """Let go in the end of the formats that graphs on a GPU have got meanwhile: those of plans that lost are not wanted again."""
-    before = {id(task.graph.plans): (task.graph.plans, set(task.graph.plans)) for task in tasks}
+    before = {id(task.graph.plans): (task.graph.plans, set(task.graph.plans)) for step in steps for task in step}
     try:
         yield
     finally:
         for plans, kept in before.values():
             for key in plans.keys() - kept:
                 plans.pop(key, None)
-
-
-def _settle(tasks: list[Task], rows: dict[tuple, Row], backward: bool) -> None:
-    """Make the user's own calls on a GPU, those with a plan of their own, so that the next ones compile nothing, make no
-    format and wait for nothing.
-    """
-    for number, task in enumerate(tasks):
-        if task.direction == "backward" or rows[_key(task)].plan is None:
-            continue
-        gradient = tasks[number + 1] if backward and task.form.reduce is not None else task
-        for each in (task, gradient):
-            forget_plans(each.graph)  # another graph of the same structure may have been measured
-        task.step(backward and rows[_key(gradient)].plan is not None)
 
 
 def _key(task: Task) -> tuple:

@@ -17,7 +17,8 @@ WIDTH = 140
 class Row:
     """One operator on one graph.
 
-    state: ``measured``; ``measured 3 of 5`` plans, where the budget ended; ``known`` from before; ``not reached``.
+    state: ``measured``; ``measured 3 of 5`` plans, where the budget ended; ``known`` from before; ``compiled``, and to
+    run by rules (on a GPU), or ``not reached``, where it ended before.
     plan: the fastest, None where none is known. seconds: of a call by it. rules: of a call by the rules' plan, where it
     was measured now. plans: how many were measured.
     """

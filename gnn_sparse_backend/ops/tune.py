@@ -91,8 +91,10 @@ def time_plans(task: Task, plans: Iterable[Plan], deadline: float, clock: Callab
 
 
 def compile_plans(tasks: Iterable[Task], deadline: float, done: Callable[[], None] = lambda: None,
-                  clock: Callable[[], float] = time.perf_counter) -> None:
+                  clock: Callable[[], float] = time.perf_counter,
+                  plans: Callable[[Problem], Iterable[Plan]] = trials) -> None:
     """Compile what the candidates of the tasks run, several at a time; stops starting more at the deadline.
+    plans: the candidates of a problem.
 
     A kernel knows nothing of the size of a graph: one edge is enough to have it compiled, or on a GPU a row that is cut if
     rows of the graph are. Blocks on Tensor Cores are compiled when they first run.
@@ -102,7 +104,7 @@ def compile_plans(tasks: Iterable[Task], deadline: float, done: Callable[[], Non
         if task.graph.indices.dtype != torch.int32:
             continue
         problem = problem_of_task(task)
-        for plan in trials(problem):
+        for plan in plans(problem):
             static, edges = (plan.groups > 1, plan.prefetch, plan.reduction), 1
             if type(plan) is CudaPlan:
                 static = plan = replace(plan, blocks=False)

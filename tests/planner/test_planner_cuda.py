@@ -136,6 +136,19 @@ def test_the_next_process_finds_what_was_fastest(plans, serial_gpu, rules_of_lar
     assert [each.state for each in known.rows] == ["known"]
 
 
+def test_a_short_budget_compiles_what_the_rules_say(plans, builds, monkeypatch):
+    """Steps come before measurements; without any time there are neither."""
+    graph, width = skewed(), 15
+    assert {row.state for row in gsb.precompile(graph, width, budget=0, progress=False).rows} == {"not reached"} and not builds
+    monkeypatch.setattr("gnn_sparse_backend.ops.precompile._measure", lambda *_: None)
+    report = gsb.precompile(graph, width, budget="60s", progress=False)
+    assert {row.state for row in report.rows} == {"compiled"} and not report.complete and builds
+    builds.clear()
+    x = torch.ones(300, width, requires_grad=True)
+    gsb.spmm(graph, x).sum().backward()
+    assert builds == [] and x.grad[0, 0] == graph.transpose().in_degrees[0]
+
+
 def test_a_recorded_plan_runs(plans, serial_gpu):
     """Small graphs go in one launch by the rules, and in two where that was the fastest."""
     graph = skewed()
