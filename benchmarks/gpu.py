@@ -1,62 +1,38 @@
 """SpMM and SDDMM on a GPU: ``python -m benchmarks.spmm --device cuda``, ``python -m benchmarks.sddmm --device cuda``.
 
-Forward passes against PyTorch's own: cuSPARSE behind CSR tensors, which are made beforehand, and the gather, multiply and
-scatter of dense operators. Times are medians of single calls between two events on the stream, once with the second-level
-cache as the call before has left it, and once with other data written over it. Every answer is checked against float64.
-Where there is no GPU the tables say so in every cell.
+Forward passes against PyTorch's own CSR (cuSPARSE), CuPy's, PyG's, Triton's block-sparse product, and the gather, multiply and
+scatter of dense operators (``gpu_peers``). Times are medians of single calls between two events on the stream, once with the
+second-level cache as the call before has left it, and once with other data written over it. Every answer is checked against
+float64. Beside them the best peer's time over ours, and which share of the GPU's measured bandwidth the bytes of a row per
+edge are. Where there is no GPU the tables say so in every cell.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from rich.console import Console
 
-from benchmarks import cli, graphs, machine, report
+from benchmarks import cli, graphs, machine, report, summary
+from benchmarks.gpu_peers import OURS, PEERS, REDUCTIONS, Problem
 from benchmarks.graphs import BenchmarkGraph
+from benchmarks.suite import CannotDo
+from benchmarks.work import sddmm_work, spmm_work
 
-OURS = "gnn_sparse_backend"
 NOT_MEASURED = "not measured"
 WIDTHS = {"spmm": (1, 4, 32, 64, 128, 256, 512), "sddmm": (32, 64, 128, 256, 512)}
-PEERS = {"spmm": (OURS, "torch CSR", "gather and scatter"), "sddmm": (OURS, "torch sampled_addmm", "gather and multiply")}
+MODES = {"spmm": REDUCTIONS, "sddmm": ("dot",)}
+DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
 SAMPLES = 30
 FLUSHED_BYTES = 256 << 20  # more than any second-level cache
+COPIED_BYTES = 1 << 30
 
 Call = Callable[[], torch.Tensor]
-
-
-def contenders(operator: str, graph: BenchmarkGraph, width: int, device: torch.device,
-               seed: int) -> tuple[dict[str, Call], torch.Tensor]:
-    """({name: a call of one pass}, the answer in float64)."""
-    import gnn_sparse_backend as gsb
-
-    generator = torch.Generator().manual_seed(seed)
-    rows, columns = graph.shape
-    x, u = (torch.randn(n, width, generator=generator).to(device) for n in (columns, rows))
-    weight = (torch.rand(graph.num_edges, generator=generator) + 0.5).to(device)
-    indptr, indices = (torch.from_numpy(a).to(device) for a in (graph.indptr, graph.indices))
-    source, destination = torch.from_numpy(graph.edge_index).to(device)
-    ours = gsb.Graph.from_csr(indptr, indices, graph.shape)
-    matrix = torch.sparse_csr_tensor(indptr, indices, weight, size=graph.shape)
-    if operator == "spmm":
-        terms = weight.double()[:, None] * x.double()[source]
-        exact = terms.new_zeros(rows, width).index_add_(0, destination, terms)
-        return {
-            OURS: lambda: gsb.spmm(ours, x, weight),
-            "torch CSR": lambda: matrix @ x,
-            "gather and scatter": lambda: x.new_zeros(rows, width).index_add_(0, destination, weight[:, None] * x[source]),
-        }, exact
-    pattern = torch.sparse_csr_tensor(indptr, indices, torch.zeros_like(weight), size=graph.shape)
-    exact = (u.double()[destination] * x.double()[source]).sum(1)
-    return {
-        OURS: lambda: gsb.sddmm(ours, u, x),
-        "torch sampled_addmm": lambda: torch.sparse.sampled_addmm(pattern, u, x.T, beta=0.0).values(),
-        "gather and multiply": lambda: (u[destination] * x[source]).sum(1),
-    }, exact
 
 
 def seconds(call: Call, device: torch.device, flush: bool) -> float:
@@ -75,26 +51,61 @@ def seconds(call: Call, device: torch.device, flush: bool) -> float:
     return statistics.median(found)
 
 
+def bandwidth(device: torch.device) -> float:
+    """Bytes a second that a copy in memory reads and writes."""
+    source = torch.zeros(COPIED_BYTES, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2 * COPIED_BYTES / seconds(lambda: target.copy_(source), device, False)
+
+
 def right(answer: torch.Tensor, exact: torch.Tensor) -> bool:
-    return bool((answer.double() - exact).abs().max() <= 1e-4 * (1 + exact.abs().max())) if exact.numel() else True
+    """Within a ten-thousandth of the largest entry, of half types within four of their roundings."""
+    share = max(1e-4, 4 * torch.finfo(answer.dtype).eps) if answer.is_floating_point() else 1e-4
+    return bool((answer.double() - exact).abs().max() <= share * (1 + exact.abs().max())) if exact.numel() else True
 
 
-def cells(operator: str, names: Sequence[str], widths: Sequence[int], device: torch.device | None, seed: int,
-          console: Console) -> Iterator[dict]:
-    """A cell for every graph and width; ``times`` are of each contender: (warm, flushed), or words."""
+def measure(operator: str, problem: Problem, device: torch.device, rate: float) -> dict:
+    """``times``: of each contender (cache warm, flushed), or words. ``ratio``: the best peer's time over ours, of both. ``share``:
+    of the bandwidth ``rate``, of both.
+    """
+    exact = problem.spmm_exact() if operator == "spmm" else problem.sddmm_exact()
+    times: dict[str, tuple | str] = {}
+    for name, make in PEERS[operator].items():
+        try:
+            call = make(problem)
+            ok = right(call(), exact)
+            times[name] = (seconds(call, device, False), seconds(call, device, True)) if ok else "wrong"
+        except CannotDo as reason:
+            times[name] = str(reason)
+        except Exception as error:  # a peer's failure is a result, and must not cost the others theirs
+            times[name] = f"refused: {(str(error) or type(error).__name__).splitlines()[0]}"
+    pattern, width, itemsize = problem.graph.pattern, problem.x.shape[1], problem.x.element_size()
+    work = (spmm_work(pattern, width, weighted=problem.reduce == "sum", itemsize=itemsize) if operator == "spmm"
+            else sddmm_work(pattern, width, itemsize))
+    return {"times": times, **rated(times, work.gather, rate)}
+
+
+def rated(times: Mapping[str, tuple | str], moved: int, rate: float) -> dict:
+    """``ratio`` and ``share`` as of ``measure``; None where we, or all peers, have no time."""
+    known = {name: found for name, found in times.items() if not isinstance(found, str)}
+    mine = known.pop(OURS, None)
+    if mine is None:
+        return {"ratio": None, "share": None}
+    best = [min(found[which] for found in known.values()) / mine[which] for which in (0, 1)] if known else None
+    return {"ratio": best, "share": [moved / rate / taken for taken in mine]}
+
+
+def cells(operator: str, names: Sequence[str], widths: Sequence[int], modes: Sequence[str], dtype: str,
+          device: torch.device | None, seed: int, console: Console) -> Iterator[dict]:
+    """A cell for every graph, mode and width, as of ``measure``, or ``not measured`` in it."""
+    rate = bandwidth(device) if device is not None and device.type == "cuda" else float("nan")
     for name in names:
-        found = graphs.load_available([name], seed, console)[0] if device else []
-        for width in widths:
-            times: dict[str, tuple | str] = dict.fromkeys(PEERS[operator], NOT_MEASURED)
+        found: list[BenchmarkGraph] = graphs.load_available([name], seed, console)[0] if device else []
+        for mode, width in itertools.product(modes, widths):
+            had = {"times": dict.fromkeys(PEERS[operator], NOT_MEASURED), "ratio": None, "share": None}
             for graph in found:
-                calls, exact = contenders(operator, graph, width, device, seed)
-                for peer, call in calls.items():
-                    try:
-                        ok = right(call(), exact)
-                        times[peer] = (seconds(call, device, False), seconds(call, device, True)) if ok else "wrong"
-                    except (RuntimeError, NotImplementedError) as error:
-                        times[peer] = f"refused: {str(error).splitlines()[0]}"
-            yield {"graph": name, "features": width, "times": times}
+                had = measure(operator, Problem.of(graph, mode, width, DTYPES[dtype], device, seed), device, rate)
+            yield {"graph": name, "mode": mode, "features": width, "dtype": dtype, **had}
 
 
 def main(operator: str, argv: Sequence[str] | None = None) -> int:
@@ -103,22 +114,32 @@ def main(operator: str, argv: Sequence[str] | None = None) -> int:
     console = cli.start(options)
     device = torch.device("cuda") if torch.cuda.is_available() else None
     where = torch.cuda.get_device_name(device) if device else f"no GPU at hand: {NOT_MEASURED}"
-    title = f"{operator} on CUDA, forward, float32, ms: cache warm / flushed ({where})"
-    table = report.table(title, ["graph"], ["F", *PEERS[operator]])
-    done = []
-    for cell in cells(operator, options.graphs, options.features, device, options.seed, console):
+    title = f"{operator} on CUDA, forward, {options.dtype}, ms: cache warm / flushed ({where})"
+    table = report.table(title, ("graph", "mode"), ("F", *PEERS[operator], "ratio", "of bandwidth"))
+    done: list[dict] = []
+    for cell in cells(operator, options.graphs, options.features, options.modes, options.dtype, device, options.seed, console):
         done.append(cell)
         shown = [t if isinstance(t, str) else " / ".join(report.milliseconds(s) for s in t) for t in cell["times"].values()]
-        table.add_row(cell["graph"], str(cell["features"]), *shown)
+        both = ["" if cell[key] is None else " / ".join(text(each) for each in cell[key])
+                for key, text in (("ratio", report.ratio), ("share", report.percent))]
+        table.add_row(cell["graph"], cell["mode"], str(cell["features"]), *shown, *both)
+        machine.write_json(options.out / f"{operator}_cuda.json", {"device": where, "cells": done})
     console.print(table)
-    machine.write_json(options.out / f"{operator}_cuda.json", {"device": where, "cells": done})
+    for which, cache in enumerate(("cache warm", "cache flushed")):
+        ratios = [cell["ratio"][which] for cell in done if cell["ratio"]]
+        if ratios:
+            console.print(f"best peer over ours, {cache}: geometric mean {report.ratio(summary.mean_or_none(ratios))}, least "
+                          f"{report.ratio(min(ratios))}")
     return 1 if any(cell["times"][OURS] == "wrong" for cell in done) else 0
 
 
 def _arguments(operator: str, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = cli.parser(__doc__.splitlines()[0], budget=600)
-    parser.add_argument("--graphs", nargs="+", choices=tuple(graphs.RECIPES), default=list(graphs.DEFAULT), metavar="NAME")
+    parser.add_argument("--graphs", nargs="+", choices=tuple(graphs.RECIPES), default=[*graphs.DEFAULT, "community"], metavar="NAME")
     parser.add_argument("--features", nargs="+", type=cli.positive_int, default=list(WIDTHS[operator]), metavar="F")
+    parser.add_argument("--modes", nargs="+", choices=MODES[operator], default=list(MODES[operator]), metavar="MODE",
+                        help="by default all: %(choices)s; sums have weights")
+    parser.add_argument("--dtype", choices=tuple(DTYPES), default="float32")
     options = parser.parse_args(argv)
     options.out = Path(options.out)
     return options

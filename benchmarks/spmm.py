@@ -36,10 +36,13 @@ HALF_SUITE = _suite("spmm_bfloat16", HALF_MODES, half_contenders)
 def main(argv: Sequence[str] | None = None) -> int:
     """See ``suite.main``."""
     parser = gpu.device_parser()
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of all values")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32",
+                        help="of all values; float16 on a GPU alone")
     chosen, rest = parser.parse_known_args(argv)
     if chosen.device == "cuda":
-        return gpu.main("spmm", rest)
+        return gpu.main("spmm", [*rest, "--dtype", chosen.dtype])
+    if chosen.dtype == "float16":
+        parser.error("--dtype float16 is measured with --device cuda alone: give bfloat16 on a CPU")
     return suite.main(HALF_SUITE if chosen.dtype == "bfloat16" else SUITE, rest, parents=[parser])
 
 
