@@ -45,7 +45,8 @@ def precompile_graphs(graphs: Iterable[tuple[str, Graph]], features=64, ops: Ite
     report, ready = Report([], list(dict.fromkeys(name for name, _ in tasks))), []
     try:
         with _without_formats_that_lost(steps):
-            _make_ready(steps, deadline, backward, ready)
+            if steps:
+                _make_ready(steps, deadline, backward, ready)
             _measure(tasks, deadline, again, progress, report)
         planned = {_key(task) for (_, task), row in zip(tasks, report.rows) if row.plan is not None}
         for step in steps:
