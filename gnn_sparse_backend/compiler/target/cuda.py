@@ -20,6 +20,8 @@ import tvm_ffi
 from .cpu import host_target
 from .description import Target
 from .errors import BuildError
+from .ptxas import PtxasStatistics, parse_ptxas
+from .spills import with_more_room
 
 FORMATS = ("ptx", "cubin")
 COMPILERS = ("nvcc", "nvrtc")
@@ -31,19 +33,6 @@ _callback_lock = threading.Lock()
 # ptxas by itself spills a register or two of some kernels where that lets one more block run beside the others: hardly so at level 10,
 # which is also TVM's.
 _COMMON_FLAGS = ("-std=c++17", "--ptxas-options=-v", "--ptxas-options=--register-usage-level=10")
-
-
-@dataclass(frozen=True)
-class PtxasStatistics:
-    """What ptxas reports of one kernel: registers per thread; bytes per thread of stack and of spilled stores and loads; bytes
-    of static shared memory per block."""
-
-    kernel: str
-    registers: int
-    spill_stores: int = 0
-    spill_loads: int = 0
-    stack: int = 0
-    shared: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,7 +124,7 @@ def default_compiler() -> str:
 
 
 def compile_cuda(source: str, arch: str, format: str = "cubin", compiler: str = "nvcc") -> CudaBinary:
-    """Compile CUDA source for one architecture, without fast-math.
+    """Compile CUDA source for one architecture, without fast-math; again with more registers where a kernel spills (`spills`).
 
     Parameters
     ----------
@@ -156,31 +145,14 @@ def compile_cuda(source: str, arch: str, format: str = "cubin", compiler: str = 
     if compiler not in COMPILERS:
         raise ValueError(f"compiler {compiler!r} is unknown; use one of {', '.join(COMPILERS)}")
     kernel = ", ".join(dict.fromkeys(re.findall(r"__global__[^;{]*?(\w+)\s*\((?!\d)", source))) or "?"
-    code, log = (_nvcc if compiler == "nvcc" else _nvrtc)(source, arch, format, kernel)
-    return CudaBinary(code, format, arch, parse_ptxas(log))
-
-
-def parse_ptxas(log: str) -> tuple[PtxasStatistics, ...]:
-    """Statistics from the output of ``ptxas -v``, one entry per kernel, in its order."""
-    found = []
-    for section in re.split(r"Compiling entry function '", log)[1:]:
-        name = section.partition("'")[0]
-
-        def number(pattern: str, text: str = section) -> int:
-            match = re.search(pattern, text)
-            return int(match.group(1)) if match else 0
-
-        found.append(
-            PtxasStatistics(
-                name,
-                registers=number(r"Used (\d+) registers"),
-                spill_stores=number(r"(\d+) bytes spill stores"),
-                spill_loads=number(r"(\d+) bytes spill loads"),
-                stack=number(r"(\d+) bytes stack frame"),
-                shared=number(r"(\d+) bytes smem"),
-            )
-        )
-    return tuple(found)
+    once = _nvcc if compiler == "nvcc" else _nvrtc
+    while True:
+        code, log = once(source, arch, format, kernel)
+        statistics = parse_ptxas(log)
+        eased = with_more_room(source, statistics)
+        if eased is None:
+            return CudaBinary(code, format, arch, statistics)
+        source = eased
 
 
 def _nvcc(source: str, arch: str, format: str, kernel: str) -> tuple[bytes, str]:

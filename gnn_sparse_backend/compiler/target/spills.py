@@ -1,0 +1,55 @@
+"""Room for kernels whose registers the compiler has put aside in memory.
+
+ptxas chooses by itself how many blocks of a kernel a multiprocessor should have room for, and spills a few registers where that
+lets one more run. Our loops touch every register for each non-zero or so, and would pay for that each time. Of a kernel that spills, the
+source therefore asks for one block fewer, which leaves more registers to each, and is compiled again. To ask so of all kernels would
+be no good: ptxas takes all the registers that it is offered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from .ptxas import PtxasStatistics
+
+# Of a multiprocessor, from sm_80 on: registers, the step in which a thread gets them, and blocks at most.
+REGISTERS = 65536
+STEP = 8
+MOST_BLOCKS = 32
+# Threads of a multiprocessor that have to have room, whatever a kernel spills: 128 registers each.
+LEAST_THREADS = 512
+
+
+def with_more_room(source: str, statistics: Iterable[PtxasStatistics]) -> str | None:
+    """CUDA source in which every kernel that spilled asks for fewer blocks side by side; None where there is none, or no room.
+
+        __launch_bounds__(128) kernel(   ->   __launch_bounds__(128, 6) kernel(       where 72 registers left room for 7
+    """
+    changed = source
+    for kernel in statistics:
+        if kernel.spill_stores or kernel.spill_loads:
+            bounds = re.compile(rf"__launch_bounds__\((\d+)(?:, \d+)?\) {re.escape(kernel.kernel)}\(")
+            changed = bounds.sub(lambda found: _eased(found, kernel), changed)
+    return None if changed == source else changed
+
+
+def _eased(bounds: re.Match, kernel: PtxasStatistics) -> str:
+    threads = int(bounds[1])
+    blocks = _blocks(threads, kernel.registers) - 1
+    while blocks > 0 and _registers(threads, blocks) <= kernel.registers:
+        blocks -= 1
+    return bounds[0] if blocks * threads < LEAST_THREADS else f"__launch_bounds__({threads}, {blocks}) {kernel.kernel}("
+
+
+def _blocks(threads: int, registers: int) -> int:
+    """Blocks that there is room for."""
+    return min(MOST_BLOCKS, REGISTERS // (threads * -(-registers // STEP) * STEP))
+
+
+def _registers(threads: int, blocks: int) -> int:
+    """Registers of a thread where so many blocks have room."""
+    return REGISTERS // (threads * blocks) // STEP * STEP
+
+
+__all__ = ["with_more_room"]
