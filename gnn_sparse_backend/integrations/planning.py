@@ -20,11 +20,12 @@ def precompile(data, features: int | Iterable[int] = 64, ops: str | Iterable[str
     processes of this machine, then run by the measured plans. A plan decides the order of additions, so the last bits of
     results may change when a graph is tuned; after that they are the same at every run.
 
-    On a GPU the kernels of a step are compiled, the formats that its plans want are made (the transpose, rows in parts, buckets or
-    chunks, blocks), and each operator and its gradients run once. What waits for the GPU happens here: lengths of rows, sizes of
-    formats, and times, which are taken between events on the stream. Calls on the same ``gsb.Graph`` then compile nothing and
-    read nothing back, so that a step can be captured in a CUDA graph. Graphs that a framework's layers make of the same edges find
-    the plans, and make their formats at the first step. Plans are kept under the GPU's own name.
+    On a GPU the kernels of a step are compiled first, the formats that its plans want made (the transpose, rows in parts, buckets
+    or chunks, blocks), and each operator and its gradients run once, before anything is measured. What waits for the GPU
+    happens here: lengths of rows, sizes of formats, and times, which are taken between events on the stream. Calls on the same
+    ``gsb.Graph`` then compile nothing and read nothing back, so that a step can be captured in a CUDA graph. Graphs that a
+    framework's layers make of the same edges find kernels and plans, and make formats at their first step. Plans are kept under
+    the GPU's own name.
 
     Args:
         data: a ``gsb.Graph``, a DGL graph or block, a PyG ``Data``, ``HeteroData``, ``EdgeIndex`` or edge_index, a SciPy

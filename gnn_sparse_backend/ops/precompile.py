@@ -46,7 +46,7 @@ def precompile_graphs(graphs: Iterable[tuple[str, Graph]], features=64, ops: Ite
     try:
         with _without_formats_that_lost(steps):
             if steps:
-                _make_ready(steps, deadline, backward, ready)
+                _make_ready(steps, deadline, backward, progress, ready)
             _measure(tasks, deadline, again, progress, report)
         planned = {_key(task) for (_, task), row in zip(tasks, report.rows) if row.plan is not None}
         for step in steps:
@@ -116,15 +116,18 @@ def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row
     return row
 
 
-def _make_ready(steps: list[list[Task]], deadline: float, backward: bool, ready: list) -> None:
+def _make_ready(steps: list[list[Task]], deadline: float, backward: bool, progress: bool, ready: list) -> None:
     """Compile what steps on a GPU run by the plans they have now, several at a time, and run each once; those that were in time
     are added to ``ready``.
     """
-    compile_plans([task for step in steps for task in step], deadline, plans=lambda problem: trials(problem)[:1])
-    for step in steps:
-        if time.perf_counter() < deadline:
-            _run(step, backward)
-            ready.append(step)
+    with _bar(progress, len(steps)) as say:
+        say("compiling", 0)
+        compile_plans([task for step in steps for task in step], deadline, plans=lambda problem: trials(problem)[:1])
+        for step in steps:
+            if time.perf_counter() < deadline:
+                _run(step, backward)
+                ready.append(step)
+            say("compiling", 1)
 
 
 def _run(step: list[Task], backward: bool) -> None:
