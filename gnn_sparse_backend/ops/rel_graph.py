@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..formats.relational import Panels, RelationPairs, relation_pairs, relation_tasks, row_tasks
+from ..formats.structure import index_type
 from ..planner.rgms import RelationCounts
 from . import rel_sources
 from .build import expand, index_dtype
@@ -258,6 +259,13 @@ class Side(Derived):
         """Pairs by relation."""
         return self.once("segments", lambda: Segments(self.pairs.relation_ptr.to(self.pairs.row.dtype), None, self.pairs.count))
 
+    def blocks(self, count: int) -> tuple[Segments, Tensor]:
+        """(segments, rows) of pairs in so many blocks of features: row p * count + d of the segments is block d of pair p, which
+        belongs to segment r * count + d of relation r, and stands in rows[p * count + d] of the nodes' blocks."""
+        if count == 1:
+            return self.segments, self.pairs.row
+        return self.once(("blocks", count), lambda: _blocks_of(self.pairs, count))
+
     @property
     def edges_of_pairs(self) -> Graph:
         """Rows are pairs, columns those of the edges."""
@@ -301,6 +309,20 @@ def _relations_of(rel: RelGraph, numbers: tuple[int, ...]) -> RelGraph:
     edges = [(name[0], by_relation[0][number] - first[0][name[0]], name[2], by_relation[1][number] - first[1][name[2]])
              for number, name in zip(numbers, names)]
     return RelGraph._of_parts(rel_sources.Parts(sources, destinations, names, edges), None, len(names))
+
+
+def _blocks_of(pairs: RelationPairs, count: int) -> tuple[Segments, Tensor]:
+    ptr, relation = pairs.relation_ptr, pairs.relation.long()
+    lengths, block = ptr.diff(), torch.arange(count, device=relation.device)
+    pair = torch.arange(pairs.count, device=relation.device)
+    # by relation, then by block, then by pair
+    position = (ptr[relation] * (count - 1) + pair).unsqueeze(1) + lengths[relation].unsqueeze(1) * block
+    order = torch.empty_like(position.flatten())
+    order[position.flatten()] = torch.arange(order.numel(), device=relation.device)
+    offsets = torch.cat([lengths.new_zeros(1), lengths.repeat_interleave(count).cumsum(0)])
+    rows = (pairs.row.long() * count).unsqueeze(1) + block
+    dtype = index_type(pairs.row.dtype, order.numel(), pairs.num_rows * count, pairs.num_relations * count)
+    return Segments(offsets.to(dtype), order.to(dtype), order.numel()), rows.flatten().to(dtype)
 
 
 def _relation_count(relation: Tensor, num_relations) -> int:

@@ -63,7 +63,7 @@ def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: boo
         return _summed(side.pairs_of_rows, run_pair_products(side, x, w, weight, arch), None)
     if order == "transform":
         other = rel.side(not transposed)
-        products = _grouped(other, x, w, other.pairs.row)
+        products = _grouped(other, x, w, True)
         graph = side.once("pairs_of_edges", lambda: Graph.from_coo(
             side.arrays[0], other.pair_of_edge, (rows, other.pairs.count)))
         return _summed(graph, products, weight)
@@ -203,9 +203,9 @@ def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, o
 def _dots_of_products(rel: RelGraph, side: Side, other: Side, x: Tensor, w: Tensor, g: Tensor) -> Tensor:
     """The dots from the products of the fewer pairs, which are stored; the other end is gathered."""
     if side.pairs.count <= other.pairs.count:
-        found = run_edge_map(_DOT, side.edges_of_pairs, [_grouped(side, g, w.transpose(2, 3), side.pairs.row), x], (True,))
+        found = run_edge_map(_DOT, side.edges_of_pairs, [_grouped(side, g, w.transpose(2, 3), True), x], (True,))
     else:
-        found = run_edge_map(_DOT, other.edges_of_pairs, [_grouped(other, x, w, other.pairs.row), g], (True,))
+        found = run_edge_map(_DOT, other.edges_of_pairs, [_grouped(other, x, w, True), g], (True,))
     return found.flatten().to(wide_type(x.dtype))
 
 
@@ -242,9 +242,9 @@ def _outer_of_sums(rel: RelGraph, transposed: bool, x: Tensor, g: Tensor, blocks
             return run_pair_sums(rel.side(not transposed), g, x, blocks, weight, arch).transpose(2, 3).to(x.dtype)
         return run_pair_sums(side, x, g, blocks, weight, arch).to(x.dtype)
     sums = _summed(side.edges_of_pairs, x, weight)
-    parts = [run_grouped_sum(side.segments, of_g, of_x.contiguous(), side.pairs.row)
-             for of_x, of_g in zip(sums.chunk(blocks, 1), g.chunk(blocks, 1))]
-    return torch.stack(parts, 1).transpose(2, 3)
+    segments, rows = side.blocks(blocks)
+    found = run_grouped_sum(segments, g.reshape(-1, g.shape[1] // blocks), sums.view(-1, x.shape[1] // blocks), rows)
+    return found.unflatten(0, (-1, blocks)).transpose(2, 3)
 
 
 def _slots(relation: Tensor, relations: int) -> tuple[Tensor, Tensor]:
@@ -283,11 +283,13 @@ def _tiled(w: Tensor, tile: int) -> Tensor:
     return tiled
 
 
-def _grouped(side: Side, x: Tensor, w: Tensor, at: Tensor | None = None) -> Tensor:
-    """The rows of x, or those that ``at`` names, one for each pair of the side, times the matrix of its relation."""
-    _, blocks, in_features, _ = w.shape
-    parts = [run_grouped_mm(side.segments, x[:, d * in_features:(d + 1) * in_features], w[:, d], at) for d in range(blocks)]
-    return parts[0] if blocks == 1 else torch.cat(parts, 1)
+def _grouped(side: Side, x: Tensor, w: Tensor, of_rows: bool = False) -> Tensor:
+    """The rows of x, one for each pair of the side, or where ``of_rows`` those of the pairs' nodes, times the matrix of the pair's
+    relation: (pairs, blocks * F_out). A block on the diagonal is as a relation of its own."""
+    _, blocks, in_features, out_features = w.shape
+    segments, rows = side.blocks(blocks)
+    out = run_grouped_mm(segments, x.reshape(-1, in_features), w.flatten(0, 1), rows if of_rows else None)
+    return out.view(-1, blocks * out_features)
 
 
 def _summed(graph: Graph, x: Tensor, weight: Tensor | None) -> Tensor:

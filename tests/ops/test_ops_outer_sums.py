@@ -92,6 +92,7 @@ def test_blocks_on_the_diagonal_are_apart(serial_gpu):
     w = torch.ones(2, 24, 2, 1, dtype=torch.float16, requires_grad=True)
     (found,) = torch.autograd.grad(gsb.rgms(rel, torch.ones_like(x), w), w, torch.ones_like(g))
     assert "rgms_sum_tiles" not in serial_gpu and found.eq(10).all()
+    assert serial_gpu.count("grouped_product") == serial_gpu.count("grouped_sum") == 1  # all blocks in one launch
 
 
 def test_full_precision_and_thin_matrices_stay_on_ordinary_kernels():
