@@ -19,12 +19,15 @@ from ..compiler.target import cuda_target
 from ..compiler.transform.buckets import bucket_rows
 from ..compiler.transform.compact import compact_parameters
 from ..compiler.transform.hold import hold_loads
+from ..compiler.transform.pick import pick_entries
 from ..compiler.transform.share import share_axis, share_sum
 from ..compiler.transform.tile import tile_axis
 from .cuda_plan import STRETCH, WARP, CudaPlan, bucket_widths, passes, shares, stretches, teams
 from .kernels import supports as not_supported
 from .plan import Plan
 
+# Heads whose scores a lane picks its own from by comparisons: as many instructions as going to memory takes time, about.
+MOST_PICKED = 16
 STORED = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -152,7 +155,8 @@ def _attention(program: Program, spec: AttentionSpec, terms: dict[str, int]) -> 
     for name, count in terms.items():
         if count > 1:
             program = share_sum(program, name, lanes, shares(count, itemsize).part)
-    return _share(program, "K", spec.features, wide, lanes), lanes
+    program = _share(program, "K", spec.features, wide, lanes)
+    return pick_entries(program, "H") if 1 < spec.scores < spec.features and spec.scores <= MOST_PICKED else program, lanes
 
 
 __all__ = [

@@ -113,6 +113,7 @@ KERNELS = {
     "sddmm_3_side_by_side": lambda arch: cuda_kernels.edge_map_kernel(_narrow(), CudaPlan(arch=arch, lanes=32)),
     "edge_softmax": lambda arch: cuda_kernels.edge_softmax_kernel(EdgeSoftmaxSpec(8), False, arch),
     "attention": lambda arch: cuda_kernels.attention_kernel(_dot_attention(), CudaPlan(arch=arch)),
+    "attention_heads": lambda arch: cuda_kernels.attention_kernel(_gat(), CudaPlan(arch=arch)),
     "attention_gradient": lambda arch: cuda_kernels.attention_gradient_kernel(_dot_attention(), (), CudaPlan(arch=arch)),
     "attention_gradient_heads": lambda arch: cuda_kernels.attention_gradient_kernel(_gat(), (), CudaPlan(arch=arch)),
     "sums": lambda arch: cuda_kernels.sums_kernel(_sums(), CudaPlan(arch=arch)),
@@ -247,6 +248,7 @@ def test_machine_code_without_spills(name, arch):
     assert binary.code
     for kernel in binary.statistics:
         assert kernel.spill_stores == kernel.spill_loads == 0, kernel
+        assert kernel.stack == 0, kernel  # local arrays are registers
         assert kernel.shared <= SHARED.get(name, 0), kernel
         assert kernel.registers <= 128, kernel  # four blocks of 128 threads on every multiprocessor
 
