@@ -123,7 +123,6 @@ KERNELS = {
     "outer_bfloat16": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(128, 130, 0, 0, (True, True), "bfloat16"), arch),
     "outer_tf32": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(16, 40, 0, 0, (False, False), "float32"), arch),
     "rgms_outer_float16": lambda arch: cuda_rgms.sum_tiles_kernel(64, 64, True, "float16", "int32", arch),
-    "rgms_outer_blocks": lambda arch: cuda_rgms.sum_tiles_kernel(32, 32, True, "bfloat16", "int32", arch, 4),
     "bsr_bfloat16": lambda arch: cuda_bsr.bsr_kernel(602, True, "bfloat16", "int32", arch),
     "bsr_tf32": lambda arch: cuda_bsr.bsr_kernel(37, False, "float32", "int64", arch),
     "sr_bcrs_float16": lambda arch: cuda_bsr.bsr_kernel(32, False, "float16", "int32", arch, True, 4),

@@ -49,8 +49,7 @@ def test_what_is_not_there_is_not_met(serial_gpu):
 
 
 @pytest.mark.parametrize("dtype, reduce, by_columns, blocks", [
-    (torch.float16, "mean", False, 1), (torch.bfloat16, "sum", True, 1), (torch.bfloat16, "mean", True, 3), (torch.float32, "sum", False, 2),
-], ids=str)  # fmt: skip
+    (torch.float16, "mean", False, 1), (torch.bfloat16, "sum", True, 3)], ids=str)  # fmt: skip
 def test_gradients_of_relations(dtype, reduce, by_columns, blocks, serial_gpu):
     """Rows of several edges, relations without edges, more pairs than a chunk holds, and than a task does; blocks on the diagonal."""
     generator = torch.Generator().manual_seed(3)
