@@ -2,8 +2,8 @@
 
 ptxas chooses by itself how many blocks of a kernel a multiprocessor should have room for, and spills a few registers where that
 lets one more run. Our loops touch every register for each non-zero or so, and would pay for that each time. Of a kernel that spills, the
-source therefore asks for one block fewer, which leaves more registers to each, and is compiled again. To ask so of all kernels would
-be no good: ptxas takes all the registers that it is offered.
+source therefore asks for one block fewer, which leaves more registers to each thread, and is compiled again. It is not asked of others:
+offered 128 registers, they take up to twice what they take by themselves.
 """
 
 from __future__ import annotations
