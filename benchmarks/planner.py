@@ -58,7 +58,8 @@ def measure_cell(graph: Graph, name: str, op: str, width: int, budget: float) ->
     seconds = time_plans(task, plans, begin + budget / 2)
     fastest = min(seconds.values())
     finalists = [plan for plan in seconds if plan == choice.plan or seconds[plan] <= _CLOSE * fastest]
-    seconds |= time_plans(task, finalists, begin + budget, rounds=_ROUNDS)
+    again = time_plans(task, finalists, begin + budget, rounds=_ROUNDS)
+    seconds |= {plan: min(seconds[plan], taken) for plan, taken in again.items()}
     best = min(finalists, key=seconds.get)
     predicted = {plan: cost.seconds for plan, cost in choice.predicted}
     return {

@@ -8,6 +8,22 @@ import numpy as np
 import pytest
 
 
+# Tests of whole layers and models, folder by folder.
+_FRAMEWORKS = {"integrations", "models"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Layers and models on one thread where test processes run side by side: at each small operator of a framework they would
+    wait for each other's threads, for several times as long as it takes. Kernels on several threads are tested in tests/ops.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        import torch
+
+        item.session.threads = getattr(item.session, "threads", torch.get_num_threads())
+        torch.set_num_threads(1 if _FRAMEWORKS & set(item.path.parts) else item.session.threads)
+
+
 def _random(seed: int, rows: int, cols: int, edges: int):
     rng = np.random.default_rng(seed)
     return rng.integers(0, rows, edges), rng.integers(0, cols, edges), (rows, cols)

@@ -7,8 +7,8 @@ Rules, each with the measurement behind it in docs/performance.md:
   than a cache line the processor has enough under way by itself, unless they come from memory.
 - Lanes where features are few and rows are long. Short rows are independent chains of additions already: the processor
   has several of them under way.
-- Scattered sums where features are few and rows have a handful of non-zeros, where the end of each row is mispredicted. A row with
-  a good part of all non-zeros is one chain of additions in memory, twice as slow as in a register: not with such rows.
+- Scattered sums where features are few and rows have a handful of non-zeros, where the end of each row is mispredicted. A long row is
+  one chain of additions in memory, twice as slow as in a register: not where such rows have a good part of the non-zeros.
 - Column partitions where each row of the dense operand is gathered many times, by rows that lie too far apart for a cache
   to keep it: as many as make the slice of a partition fit a share of the last-level cache, but not so many that the
   pieces of a row are as short as the loop around them.
@@ -35,8 +35,8 @@ LANES_PAY = 128
 # Most non-zeros of a mean row whose sums are scattered, and fewest of a graph: the row of each non-zero is kept for it.
 SCATTERED_PAYS = 6
 FEWEST_SCATTERED = 1 << 15
-# Where one row has an eighth of all non-zeros sums are not scattered.
-LONGEST_SCATTERED = 8
+# Where one row has a 32nd of all non-zeros, there are others, and sums are not scattered.
+LONGEST_SCATTERED = 32
 # The last-level cache holds so many slices of partitions; a row keeps so many non-zeros in each on average.
 SLICES = 8
 PIECE = 6

@@ -14,41 +14,43 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import memory
 
 
-def faults(body: str) -> int:
-    """Minor page faults of a fresh process while it runs ``body``."""
+def faults(body: str) -> list[int]:
+    """What a fresh process prints while it runs ``body``: minor page faults."""
     script = "import resource, torch, gnn_sparse_backend as gsb\nfrom gnn_sparse_backend.ops import memory\n"
     script += "def minor(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
-    script += textwrap.dedent(body)
+    script += textwrap.dedent(LOOP) + textwrap.dedent(body)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+    return [int(line) for line in done.stdout.split()]
 
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="page faults are counted on Linux")
 
+# a tensor of 64 MB has 16,384 pages of 4 KiB
 LOOP = """
-    {setting}
-    for _ in range(20):
-        torch.empty(1 << 24).fill_(1)
-    start = minor()
-    for _ in range(5):
-        torch.empty(1 << 24).fill_(1)
-    print(minor() - start)
+    def loop():
+        for _ in range(20):
+            torch.empty(1 << 24).fill_(1)
+        start = minor()
+        for _ in range(5):
+            torch.empty(1 << 24).fill_(1)
+        print(minor() - start)
 """
+USED_AGAIN, FRESH = 1000, 5 * 1000
 
 
 @linux
 def test_freed_memory_is_used_again():
     if not gsb.reuse_memory(False):
         pytest.skip("another C library")
-    assert faults(LOOP.format(setting="gsb.reuse_memory()")) < 1000
+    kept, returned = faults("gsb.reuse_memory(); loop(); gsb.reuse_memory(False); loop()")
+    assert kept < USED_AGAIN and returned > FRESH
     # while a framework is enabled, unless the user says otherwise
-    assert faults(LOOP.format(setting="gsb.enable('pyg')")) < 1000
-    assert faults(LOOP.format(setting="gsb.enable('pyg'); gsb.disable()")) > 5 * 1000
-    assert faults(LOOP.format(setting="gsb.reuse_memory(False); gsb.enable('pyg')")) > 5 * 1000
-    assert faults(LOOP.format(setting="gsb.reuse_memory(); gsb.enable('pyg'); gsb.disable()")) < 1000
-    # a tensor of 64 MB has 16,384 pages of 4 KiB
-    assert faults(LOOP.format(setting="gsb.reuse_memory(); gsb.reuse_memory(False)")) > 5 * 1000
+    enabled, disabled = faults("gsb.enable('pyg'); loop(); gsb.disable(); loop()")
+    assert enabled < USED_AGAIN and disabled > FRESH
+    declined, wanted = faults("gsb.reuse_memory(False); gsb.enable('pyg'); loop(); gsb.disable(); gsb.reuse_memory(); "
+                              "gsb.enable('pyg'); gsb.disable(); loop()")
+    assert declined > FRESH and wanted < USED_AGAIN
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 5), (1 << 20, 2), (1 << 19, 7)])
