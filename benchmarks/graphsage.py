@@ -138,7 +138,7 @@ def cell_on_gpu(framework: str, layers: int, options: argparse.Namespace, datase
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.parser(__doc__.splitlines()[0], budget=120.0, parents=[gpu.device_parser()])
     parser.add_argument("--frameworks", nargs="+", choices=tuple(cli.FRAMEWORKS), default=list(cli.FRAMEWORKS))
-    parser.add_argument("--layers", nargs="+", type=int, default=[2, 3])
+    parser.add_argument("--layers", nargs="*", type=cli.positive_int, default=[2, 3], help="of the models on the full graph")
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--dropout", type=float, default=0.5)
     parser.add_argument("--nodes", type=int, default=100_000)
@@ -147,6 +147,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=1024, help="training nodes of a sampled batch")
     parser.add_argument("--fanouts", nargs="+", type=int, default=[10, 10], help="sampled neighbours of a node, by layer")
     options = parser.parse_args(argv)
+    if not options.layers and not options.batches:
+        parser.error("--layers without a number and --batches 0 leave nothing to measure")
     if options.quick:
         options.layers, options.budget = options.layers[:1], min(options.budget, 30.0)
     return options
@@ -175,8 +177,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             begin(f"{framework}, {layers} layers" + (", sampled" if sampled else ""))
             measured.append(measure(framework, layers, dataset, options, limits=limits, budget=options.budget / len(places),
                                     sampled=sampled))
-    results = {"machine": description, "roofline": limits.to_dict(), "dataset": str(dataset), "cells": measured,
-               "summary": summary.summarise(measured, ("framework", "layers"))}
+            results = {"machine": description, "roofline": limits.to_dict(), "dataset": str(dataset), "cells": measured,
+                       "summary": summary.summarise(measured, ("framework", "layers"))}
+            # a long run that is stopped leaves what it has measured
+            machine.write_json(options.out / "graphsage.json", results)
     show(results, console)
     report.finish(results, panels(results), "graphsage", "layers", options.out, console)
     return 0
