@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+import gnn_sparse_backend as gsb
 from benchmarks.graphs import BenchmarkGraph
 from benchmarks.suite import CannotDo
 from gnn_sparse_backend import Graph
@@ -91,7 +92,7 @@ def sums_alone(problem: Problem) -> None:
 
 def our_spmm(problem: Problem) -> Call:
     weight = problem.weight if problem.reduce == "sum" else None
-    return lambda: _gsb().spmm(problem.ours, problem.x, weight, reduce=problem.reduce)
+    return lambda: gsb.spmm(problem.ours, problem.x, weight, reduce=problem.reduce)
 
 
 def torch_csr(problem: Problem) -> Call:
@@ -162,7 +163,7 @@ def triton_blocks(problem: Problem) -> Call:
 
 
 def our_sddmm(problem: Problem) -> Call:
-    return lambda: _gsb().sddmm(problem.ours, problem.u, problem.x)
+    return lambda: gsb.sddmm(problem.ours, problem.u, problem.x)
 
 
 def torch_sampled(problem: Problem) -> Call:
@@ -173,12 +174,6 @@ def torch_sampled(problem: Problem) -> Call:
 def gather_and_multiply(problem: Problem) -> Call:
     source, destination = problem.edges
     return lambda: (problem.u[destination] * problem.x[source]).sum(1)
-
-
-def _gsb():
-    import gnn_sparse_backend
-
-    return gnn_sparse_backend
 
 
 # Our own first. Each makes the call of one pass, or raises CannotDo.

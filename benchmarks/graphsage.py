@@ -67,7 +67,7 @@ def measure(framework: str, layers: int, dataset: data.Dataset, options: argpars
     sampling = {name: statistics.median(variants[name].sampling) if sampled else 0.0 for name in VARIANTS}
     evidence = {name: Evidence(median.get((name, "overhead")), median.get((name, "rest")), ours, fallbacks) for name in OURS}
     rated = cells.rate(f"{framework}, {layers} layers" + (", sampled" if sampled else ""), timings, OURS, limits,
-                       {name: variants[name].work() for name in OURS}, evidence=evidence)
+                       variants[OURS[0]].work(), evidence=evidence)
     pairs = list(zip(*(variant.losses for variant in variants.values())))[:5]
     return {
         "framework": framework, "layers": layers, "hidden": options.hidden,

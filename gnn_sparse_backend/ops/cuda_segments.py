@@ -18,7 +18,7 @@ from ..planner.cuda_kernels import aggregate_kernel, segment_kernel
 from ..planner.cuda_plan import WARP, CudaPlan
 from .cuda_passes import TwoPasses
 from .immutable import once
-from .kernels import kernel_arguments, operand_arguments
+from .kernels import kernel_arguments, structured_arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,12 +67,9 @@ class InSegments:
         pieces, features = segments.row_of_piece.numel(), out.shape[1]
         results = out.new_empty((pieces, features), dtype=self.kept)
         of_pieces = [x.index_select(0, segments.row_of_piece) if place == "row" else x for x, place in zip(operands, places)]
-        sizes = [segments.chunk_ptr.numel() - 1, pieces, graph.shape[1], graph.num_edges]
-        arrays = [segments.chunk_ptr, segments.starts, graph.indices]
-        if edge_ids is not None:
-            sizes += ([x.shape[0] for x, place in zip(operands, places) if place == "edge"] or [graph.num_edges])[:1]
-            arrays.append(edge_ids)
-        self.first(*sizes, *arrays, *operand_arguments(places, self.widths, of_pieces, True), results)
+        sizes = segments.chunk_ptr.numel() - 1, pieces, graph.shape[1], graph.num_edges
+        arrays = segments.chunk_ptr, segments.starts, graph.indices
+        self.first(*structured_arguments(sizes, arrays, places, self.widths, of_pieces, edge_ids, True), results)
         if type(self.second) is TwoPasses:
             self.second.run(segments.sums, ("column",), [results], None, out, graph.in_degrees if self.spec.degrees else None)
             return

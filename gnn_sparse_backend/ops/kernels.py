@@ -50,10 +50,14 @@ def structure_arguments(graph, groups: int, balance: str = "nonzeros"):
 def kernel_arguments(graph, groups: int, places, widths, operands, edge_ids: Tensor | None,
                      balance: str = "nonzeros") -> list:
     """What every kernel over edges is called with: the structure in so many row groups, then the operands."""
-    sizes, arrays = structure_arguments(graph, groups, balance)
+    return structured_arguments(*structure_arguments(graph, groups, balance), places, widths, operands, edge_ids, balance == "teams")
+
+
+def structured_arguments(sizes, arrays, places, widths, operands, edge_ids: Tensor | None, teams: bool) -> list:
+    """The same on a structure that is known: its sizes, the number of its non-zeros last, and its index arrays."""
     arguments = [*sizes]
     if edge_ids is not None:
-        longest = graph.num_edges
+        longest = sizes[-1]
         for x, place in zip(operands, places):
             if place == "edge":
                 longest = x.shape[0]
@@ -61,7 +65,7 @@ def kernel_arguments(graph, groups: int, places, widths, operands, edge_ids: Ten
     arguments += arrays
     if edge_ids is not None:
         arguments.append(edge_ids)
-    return arguments + operand_arguments(places, widths, operands, balance == "teams")
+    return arguments + operand_arguments(places, widths, operands, teams)
 
 
 def operand_arguments(places, widths, operands, teams: bool) -> list:

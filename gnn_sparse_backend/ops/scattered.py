@@ -8,7 +8,7 @@ from ..formats.structure import row_of_position
 from ..planner.kernels import aggregate_kernel
 from ..planner.plan import Plan
 from .immutable import once
-from .kernels import operand_arguments, structure_arguments
+from .kernels import structure_arguments, structured_arguments
 
 
 class Scattered:
@@ -22,15 +22,10 @@ class Scattered:
     def run(self, graph, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
         """Fill ``out``, (rows, features)."""
         sizes, arrays, of_rows = flat_structure(graph, self.plan.groups, self.plan.balance)
-        arguments = list(sizes)
-        if edge_ids is not None:
-            arguments += ([x.shape[0] for x, place in zip(operands, places) if place == "edge"] or [graph.num_edges])[:1]
-        arguments += arrays
-        if edge_ids is not None:
-            arguments.append(edge_ids)
-        if self.degrees:
-            arguments.append(graph.in_degrees)
-        self.entry(*arguments, *of_rows, *operand_arguments(places, self.widths, operands, False), out)
+        arguments = structured_arguments(sizes, arrays, places, self.widths, operands, edge_ids, False)
+        after = 7 if edge_ids is None else 9  # the structure
+        arguments[after:after] = (graph.in_degrees, *of_rows) if self.degrees else of_rows
+        self.entry(*arguments, out)
 
 
 def flat_structure(graph, groups: int, balance: str) -> tuple:
