@@ -75,6 +75,11 @@ class SlotMapped(SparseFormat):
     slots: torch.Tensor
 
     @property
+    def nnz(self):
+        """Number of edges, repeated coordinates counted."""
+        return self.slots.numel()
+
+    @property
     def num_slots(self):
         """Stored positions, the size of ``mask``."""
         return self.mask.numel()

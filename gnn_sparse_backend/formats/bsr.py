@@ -73,11 +73,6 @@ class BsrFormat(SlotMapped):
         return cls(shape, (br, bc), block_indptr, block_indices, slot_mask(slots, (n_blocks, br, bc)), slots)
 
     @property
-    def nnz(self):
-        """Number of edges, repeated coordinates counted."""
-        return self.slots.numel()
-
-    @property
     def num_blocks(self):
         """Stored blocks."""
         return self.indices.numel()

@@ -71,11 +71,6 @@ class DiaFormat(SlotMapped):
         return cls(shape, (numbers - (n_rows - 1)).to(dtype), slot_mask(slots, (n_diagonals, n_rows)), slots)
 
     @property
-    def nnz(self):
-        """Number of edges, repeated coordinates counted."""
-        return self.slots.numel()
-
-    @property
     def num_diagonals(self):
         """Stored diagonals."""
         return self.offsets.numel()

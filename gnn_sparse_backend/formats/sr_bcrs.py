@@ -83,11 +83,6 @@ class SrBcrsFormat(SlotMapped):
         return cls(shape, (height, group), group_ptr.to(dtype), columns.view(n_groups, group), mask, slots)
 
     @property
-    def nnz(self):
-        """Number of edges, repeated coordinates counted."""
-        return self.slots.numel()
-
-    @property
     def num_groups(self):
         """Stored groups of vectors."""
         return self.indices.shape[0]

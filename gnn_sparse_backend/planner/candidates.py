@@ -26,11 +26,8 @@ def rule_plan(problem: Problem) -> Plan:
     reduce, gathered, _ = operands_of_kind(problem.kind)
     if reduce == "map":
         return plan_sddmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads)
-    plan = plan_spmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads,
-                     problem.longest, problem.reach if gathered else None)
-    if reduce not in ("sum", "mean") or plan.reduction == "scattered" and problem.itemsize < 4:
-        return replace(plan, reduction="sequential")
-    return plan
+    return plan_spmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads,
+                     problem.longest, problem.reach if gathered else None, reduce in ("sum", "mean"))
 
 
 def candidates(problem: Problem) -> tuple[Plan, ...]:

@@ -48,20 +48,22 @@ UNBALANCED = PARTS // 16
 
 
 def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, threads: int, longest: int = 0,
-              reach: int | None = None) -> Plan:
+              reach: int | None = None, summed: bool = True) -> Plan:
     """The plan for a sparse matrix (rows, cols) with nnz non-zeros times a dense one (cols, features).
 
     itemsize: bytes of a value. longest: non-zeros of the longest row; 0 where it is not known, and rows stay whole.
     reach: columns that the non-zeros of a neighbourhood spread over; None where it is not known, and columns stay whole.
+    summed: it is a sum or a mean; lanes and scattered sums are for these alone, scattered ones not for half types.
     """
     row = features * itemsize
     longest_part = part_length(nnz, longest)
     partitions = 1 if reach is None or longest_part else partition_count(rows, nnz, reach * row)
     reduction = "sequential"
-    if features <= NARROW and nnz >= LANES_PAY * rows:
-        reduction = "parallel"
-    elif features <= NARROW and not longest_part and partitions == 1 and pays_scattered(rows, nnz, longest):
-        reduction = "scattered"
+    if summed and features <= NARROW:
+        if nnz >= LANES_PAY * rows:
+            reduction = "parallel"
+        elif itemsize >= 4 and not longest_part and partitions == 1 and pays_scattered(rows, nnz, longest):
+            reduction = "scattered"
     return Plan(
         group_count(nnz, rows, features, threads),
         prefetch_distance(row, cols * row),
