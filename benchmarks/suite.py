@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -25,6 +25,8 @@ from benchmarks.work import Work
 SMALL_GRAPH_EDGES = 20_000
 LONG_CALL_S = 3.0
 """A contender whose first call takes longer, and hopelessly longer than the fastest's, is not called again."""
+BEATEN = 3.0
+"""Nor is a peer called for more features once its calls take longer and so many times as long as another peer's."""
 MEMORY_SHARE = 0.6
 """Of the memory that is free; what needs more is not tried."""
 
@@ -81,14 +83,17 @@ def want_memory(what: str, needed: int) -> None:
 
 
 def measure_cell(suite: Suite, problem, running: Iterable[Contender], limits: roofline.Roofline, rules: Rules,
-                 overhead: float | None = None) -> dict:
+                 overhead: float | None = None, left_out: Mapping[str, str] = {}) -> dict:
     """One cell: answers checked, then times. ``unable`` and ``wrong`` name the contenders without one, and why.
 
-    overhead: the seconds that our call takes on a graph of one edge.
+    overhead: the seconds that our call takes on a graph of one edge. left_out: the contenders that are not called, and why.
     """
     graph, mode, width = problem.graph, problem.mode, problem.width
     calls, first_call, unable, wrong = {}, {}, {}, {}
     for contender in running:
+        if contender.name in left_out:
+            unable[contender.name] = left_out[contender.name]
+            continue
         try:
             # with a gradient, the cotangent is as large as the first result
             want_memory("the results", (2 if mode.backward else 1) * problem.result_bytes)
@@ -115,6 +120,19 @@ def measure_cell(suite: Suite, problem, running: Iterable[Contender], limits: ro
                        suite.work(graph.pattern, width, mode), wrong=wrong, evidence=Evidence(overhead=overhead))
     return rated | {"graph": graph.name, "edges": graph.num_edges, "mode": mode.name, "features": width,
                     "unable": unable}
+
+
+def beaten(measured: Iterable[dict], graph: str, mode: str, width: int) -> dict[str, str]:
+    """The peers that need not be called, and why: with fewer features their calls were long, and much longer than a peer's."""
+    found = {}
+    for cell in measured:
+        if (cell["graph"], cell["mode"]) != (graph, mode) or cell["features"] >= width:
+            continue
+        peers = {name: timing["median"] for name, timing in cell["timings"].items() if not name.startswith(summary.OURS)}
+        best = min(peers.values(), default=0.0)
+        found |= {name: f"not called: {median:.0f} s a call at F = {cell['features']}, {median / best:.0f} times the best peer's"
+                  for name, median in peers.items() if median > max(LONG_CALL_S, BEATEN * best)}
+    return found
 
 
 def per_call_cost(suite: Suite, running: Sequence[Contender], width: int, rules: Rules) -> dict[str, dict[str, float]]:
@@ -170,13 +188,15 @@ def run(suite: Suite, selected: Iterable[BenchmarkGraph], features: Sequence[int
             start = time.perf_counter()
             contender.prepare(graph)
             preparation[graph.name][contender.name] = time.perf_counter() - start
-        for width in features:
+        for width in sorted(features):
             operands = suite.operands(graph, width, seed)
             for mode in suite.modes:
                 begin(f"{graph.name}, F = {width}, {mode.name}")
                 share = Rules(budget_s=shares.take((graph.name, width, mode)))
                 problem = suite.problem(graph, mode, operands)
-                measured.append(measure_cell(suite, problem, running, limits, share, per_call[mode.name].get(summary.OURS)))
+                known = [*(before or {}).get("cells", ()), *measured]
+                measured.append(measure_cell(suite, problem, running, limits, share, per_call[mode.name].get(summary.OURS),
+                                             beaten(known, graph.name, mode.name, width)))
                 done(measured[-1], so_far())
     return so_far()
 

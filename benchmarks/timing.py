@@ -58,7 +58,8 @@ class Timing:
 class Rules:
     """When to stop, and when a contender that cannot be the fastest any more stops costing time.
 
-    budget_s: seconds for all contenders together; passed only to reach ``min_rounds``.
+    budget_s: seconds for all contenders together; passed only to reach ``min_rounds``, of which a contender has ``long_rounds``
+        alone once its calls take more than ``long_s``.
     precision: stop early once the median of every contender still running is known to this relative uncertainty.
     sample_s: a sample repeats a call until it lasts about this long, so that the clock's resolution does not matter.
     settle_s: calls shorter than this are preceded by one untimed call of the same contender. It brings back the
@@ -69,6 +70,8 @@ class Rules:
 
     budget_s: float = 2.0
     min_rounds: int = 5
+    long_rounds: int = 3
+    long_s: float = 1.0
     max_rounds: int = 300
     precision: float = 0.01
     sample_s: float = 1e-3
@@ -77,10 +80,16 @@ class Rules:
     slow: float = 3.0
 
     def __post_init__(self) -> None:
+        if self.long_rounds < 1:
+            raise ValueError(f"need at least one round of long calls, got long_rounds {self.long_rounds}")
         if self.min_rounds < 1 or self.max_rounds < self.min_rounds:
             raise ValueError(f"need 1 <= min_rounds <= max_rounds, got {self.min_rounds} and {self.max_rounds}")
         if self.hopeless < 1 or self.slow < 1:
             raise ValueError(f"hopeless and slow are ratios of at least 1, got {self.hopeless} and {self.slow}")
+
+    def least(self, samples: list[float]) -> int:
+        """How many samples a contender has at least, by the seconds of those that it has."""
+        return min(self.min_rounds, self.long_rounds) if min(samples) > self.long_s else self.min_rounds
 
 
 def interleaved(contenders: Mapping[str, Callable[[], object]], rules: Rules = Rules(), *, warm: bool = True,
@@ -111,7 +120,7 @@ def interleaved(contenders: Mapping[str, Callable[[], object]], rules: Rules = R
                 if samples[name][-1] < rules.settle_s:
                     call()
                 samples[name].append(_sample(call, calls[name], clock))
-            if min(len(samples[name]) for name in active) < rules.min_rounds:
+            if any(len(samples[name]) < rules.least(samples[name]) for name in active):
                 continue
             active = _without_slower(active, samples, rules.slow)
             if clock() - start >= rules.budget_s:

@@ -133,6 +133,23 @@ def test_a_peer_that_takes_long_is_called_once(tiny, limits, monkeypatch):
     assert slower == "gsb" or cell["timings"]["scipy"]["samples"] == 1
 
 
+def test_a_peer_that_was_beaten_is_not_called_for_more_features(tiny, limits, monkeypatch):
+    monkeypatch.setattr(suite, "LONG_CALL_S", 3.0)
+    before = {"graph": "tiny", "mode": MODES[0].name, "features": 4,
+              "timings": {name: {"median": median} for name, median in
+                          {"gsb": 0.1, "dgl": 5.0, "scipy": 14.0, "pyg": 16.0, "edge-index": 2.9}.items()}}
+    found = suite.beaten([before], "tiny", MODES[0].name, 8)
+    assert found == {"scipy": "not called: 14 s a call at F = 4, 5 times the best peer's",
+                     "pyg": "not called: 16 s a call at F = 4, 6 times the best peer's"}
+    for elsewhere in (("tiny", MODES[0].name, 4), ("tiny", MODES[1].name, 8), ("other", MODES[0].name, 8)):
+        assert suite.beaten([before], *elsewhere) == {}
+    running = [*contenders()[:1], SciPy()]
+    running[0].prepare(tiny)  # the other one is not even bound
+    problem = Problem.of(tiny, MODES[0], Operands.random(tiny, 8))
+    cell = suite.measure_cell(spmm.SUITE, problem, running, limits, HASTY, left_out=found)
+    assert list(cell["timings"]) == ["gsb"] and cell["unable"] == {"scipy": found["scipy"]}
+
+
 def test_what_a_library_cannot_do_is_said(tiny, limits, monkeypatch):
     weighted = Problem.of(tiny, Mode(weighted=True, backward=True), Operands.random(tiny, 4))
     running = [SciPy(), TorchCSR(torch.int32)]

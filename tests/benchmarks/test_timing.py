@@ -53,6 +53,17 @@ def test_short_calls_are_averaged_over_a_sample():
     assert timing.calls == 100 and timing.median == pytest.approx(1e-4)
 
 
+def test_long_calls_need_fewer_samples():
+    machine = FakeMachine(a=[1.5])
+    rules = Rules(budget_s=1e-9, min_rounds=5, long_rounds=3, long_s=1.0)
+    assert interleaved(machine.contenders(), rules, clock=machine.clock)["a"].samples == 3
+    machine = FakeMachine(a=[1.5], b=[0.5])
+    timings = interleaved(machine.contenders(), rules, clock=machine.clock)
+    assert timings["b"].samples == 5, "one that is shorter keeps its own number"
+    with pytest.raises(ValueError, match="long_rounds 0"):
+        Rules(long_rounds=0)
+
+
 def test_the_hopeless_leave_early_and_the_close_stay():
     machine = FakeMachine(fast=[1.0, 1.5] * 20, close=[1.2, 1.7] * 20, slow=[5.0], hopeless=[50.0])
     rules = Rules(budget_s=1000.0, precision=1e-6, min_rounds=5, max_rounds=12)
