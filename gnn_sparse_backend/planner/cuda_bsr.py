@@ -21,6 +21,7 @@ import functools
 from ..compiler.kernels.kernel import Kernel
 from ..compiler.programs.bsr_tiles import SHARED, BsrTilesSpec, block_of, bsr_tiles
 from ..compiler.programs.grouped_tiles import COLUMNS, LANES, SIDE_BY_SIDE
+from ..compiler.programs.windows import instructions
 from ..compiler.schedule.cuda_teams import CudaTeams
 from . import cuda_kernels
 from .cuda_grouped import has_instructions
@@ -35,6 +36,9 @@ LEAST_SAVED = 1 / 10
 # Warps of a block, and tiles of 8 features of each, at most.
 WARPS = 4
 TILES = 4
+# Blocks are loaded while the one before is multiplied: a lane holds 8 registers or fewer of it, beside 16 accumulators, so
+# that the kernels have room for about as many warps as without, and each of them has loads under way all the time.
+PIPELINED = True
 
 
 def may_pay(edges: int, features: int, dtype: str, arch: str, weighted: bool = False) -> bool:
@@ -62,8 +66,8 @@ def bsr_kernel(features: int, mean: bool, dtype: str, index_dtype: str, arch: st
     warps = 1 << min(WARPS.bit_length() - 1, (wide - 1).bit_length())
     tiles = 1 << min(TILES.bit_length() - 1, (-(-wide // warps) - 1).bit_length())
     part = shares(features, STORED[dtype]).part
-    spec = BsrTilesSpec(features, warps, tiles, part, mean, listed, heads, dtype, index_dtype)
-    return cuda_kernels.build(bsr_tiles(spec), CudaTeams(LANES, 1, shared=(SHARED,), mma=("mma",)), arch)
+    spec = BsrTilesSpec(features, warps, tiles, part, mean, listed, heads, PIPELINED, dtype, index_dtype)
+    return cuda_kernels.build(bsr_tiles(spec), CudaTeams(LANES, 1, shared=(SHARED,), mma=instructions(PIPELINED)), arch)
 
 
 __all__ = ["block_of", "bsr_kernel", "may_pay", "most_in_bsr", "most_slots"]

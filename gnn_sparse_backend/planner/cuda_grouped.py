@@ -19,6 +19,7 @@ from ..compiler.programs.grouped import GroupedSpec, grouped_product, grouped_su
 from ..compiler.programs.grouped_tiles import COLUMNS, LANES, ROWS, SIDE_BY_SIDE, TilesSpec, grouped_tiles, refuses
 from ..compiler.programs.operands import ACCUMULATOR
 from ..compiler.programs.outer_tiles import SHARED, OuterSpec, chunk_of, grouped_sum_tiles
+from ..compiler.programs.windows import instructions
 from ..compiler.schedule.cuda_teams import CudaTeams
 from ..compiler.transform.compact import compact_parameters
 from ..compiler.transform.share import share_axis
@@ -41,6 +42,8 @@ WARPS = 4
 ACCUMULATED = 16
 # The part of the elements of tiles that have to be elements of a matrix. Below, a lane for each costs no more.
 LEAST_FILL = 1 / 4
+# Registers of a lane, by bytes of an element, that its accumulators and its part of the next chunk may take.
+HELD_AHEAD = {2: 64, 4: 96}
 # Tasks of a sum that keep every multiprocessor busy, and bytes gathered for each byte of a partial result.
 TASKS = 4096
 GATHERED_PER_RESULT = 4
@@ -103,6 +106,19 @@ def sum_length(positions: int, in_features: int, out_features: int, dtype: str, 
     return 1 << (wanted - 1).bit_length()
 
 
+def pipelines(spec: OuterSpec) -> bool:
+    """Whether chunks are loaded while the one before is multiplied: where registers are left for it.
+
+    A block would otherwise wait for every chunk, with only other blocks to fill the time. What is loaded ahead stays in registers
+    during the product, beside the accumulators. The limits (`HELD_AHEAD`) keep kernels at 128 registers, which is four blocks of
+    four warps on a multiprocessor, as they have without; beyond them 16-bit kernels take up to 168. Fragments of 16-bit elements are put
+    together from two loads a register, which takes registers as well, so their limit is lower.
+    """
+    itemsize, lanes = STORED[spec.dtype], LANES * spec.warps[0] * spec.warps[1]
+    loaded = spec.chunk * sum(spec.block) * itemsize // (4 * lanes)
+    return 4 * spec.tiles[0] * spec.tiles[1] + loaded <= HELD_AHEAD[itemsize]
+
+
 @functools.lru_cache(maxsize=None)
 def product_kernel(spec: GroupedSpec, arch: str) -> Kernel:
     """The kernel of a grouped product; the tile is chosen here."""
@@ -127,7 +143,8 @@ def tiles_kernel(spec: GroupedSpec, arch: str) -> Kernel:
 def sum_tiles_kernel(spec: GroupedSpec, arch: str) -> Kernel:
     """The kernel of a grouped sum on Tensor Cores; the block of accumulators is chosen here."""
     found = outer_spec(spec.in_features, spec.out_features, spec.dtype, spec.index_dtype)
-    return build_outer(grouped_sum_tiles(replace(found, gathered=spec.gathered)), arch)
+    found = replace(found, gathered=spec.gathered, pipelined=pipelines(found))
+    return build_outer(grouped_sum_tiles(found), arch, found.pipelined)
 
 
 def outer_spec(in_features: int, out_features: int, dtype: str, index_dtype: str, left: int = 1) -> OuterSpec:
@@ -137,9 +154,9 @@ def outer_spec(in_features: int, out_features: int, dtype: str, index_dtype: str
                      index_dtype=index_dtype)
 
 
-def build_outer(program: Program, arch: str) -> Kernel:
-    """The kernel of a program of ``outer_tiles``: a block for each task and block of its matrix."""
-    return cuda_kernels.build(program, CudaTeams(LANES, 1, shared=SHARED, mma=("mma",)), arch)
+def build_outer(program: Program, arch: str, pipelined: bool = False) -> Kernel:
+    """The kernel of a program of ``outer_tiles``: a block for each task and block of its matrix. pipelined: as of its spec."""
+    return cuda_kernels.build(program, CudaTeams(LANES, 1, shared=SHARED, mma=instructions(pipelined)), arch)
 
 
 def _kernel(make, spec: GroupedSpec, arch: str, itemsize: int) -> Kernel:
@@ -153,6 +170,6 @@ def _kernel(make, spec: GroupedSpec, arch: str, itemsize: int) -> Kernel:
 
 
 __all__ = [
-    "BLOCK_ROWS", "ROWS", "build_outer", "outer_spec", "product_kernel", "sum_kernel", "sum_length", "sum_shape",
+    "BLOCK_ROWS", "ROWS", "build_outer", "outer_spec", "pipelines", "product_kernel", "sum_kernel", "sum_length", "sum_shape",
     "sum_tiles_kernel", "sums_in_tiles", "tiles", "tiles_kernel",
 ]  # fmt: skip

@@ -37,6 +37,7 @@ from gnn_sparse_backend.compiler.programs.outer_tiles import SHARED as SHARED_RO
 from gnn_sparse_backend.compiler.programs.outer_tiles import OuterSpec, chunk_of, grouped_sum_tiles
 from gnn_sparse_backend.compiler.programs.rgms_tiles import RgmsTilesSpec
 from gnn_sparse_backend.compiler.programs.sums import Output, SumsSpec
+from gnn_sparse_backend.compiler.programs.windows import instructions
 from gnn_sparse_backend.compiler.schedule.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.schedule.primitives.mma import multiply_fragments
 from gnn_sparse_backend.compiler.target import BuildError, build_jit, build_shared, cuda_target
@@ -133,6 +134,8 @@ KERNELS = {
 BLOCKS = [name for name in KERNELS if name.startswith(("bsr", "sr_bcrs"))]
 CHUNKS = {name: 8 << 10 if name in BLOCKS else 16 << 10 for name in KERNELS if "outer" in name or name in BLOCKS}
 SHARED = {"rgms_float16": 8 << 10, "rgms_blocks": 9 << 10, **CHUNKS}
+# Products of a chunk while the next is loaded.
+PIPELINED = ["outer_tf32", *BLOCKS]
 SHUFFLES = ("sddmm_heads_bfloat16", "attention", "attention_gradient", "attention_gradient_heads", "spmm_2_across_lanes",
             "mean_3_segments")
 
@@ -180,18 +183,37 @@ def test_sums_of_pairs_are_complete_before_they_are_multiplied():
     assert "threadIdx.y" not in kernel  # a team is a block
 
 
-@pytest.mark.parametrize("name", CHUNKS)
+@pytest.mark.parametrize("name", [name for name in CHUNKS if name not in PIPELINED])
 def test_chunks_are_complete_before_they_are_multiplied(name):
     """Two barriers in the loop over chunks, which all threads of a block meet: before a chunk is stored, and before it is loaded."""
     kernel = source_of(name, "sm_80").split('extern "C"')[-1]
-    body = kernel[kernel.index("for (int64_t jo = " if name in BLOCKS else "for (int64_t c = "):]
+    body = kernel[kernel.index("for (int64_t c = "):]
     assert kernel.count("__syncthreads();") == body.count("__syncthreads();") == 2
     before, stored, loaded = body.split("__syncthreads();")
     for text in (before, before + stored):
         assert text.count("{") - text.count("}") == 1  # in the loop over chunks, and under nothing else
-    for side in ("Rows_ptr",) if name in BLOCKS else ("Left_ptr", "Right_ptr"):
+    for side in ("Left_ptr", "Right_ptr"):
         assert side not in before and side in stored and side in loaded
     assert "atomicAdd(" not in kernel and "mma.sync" not in stored
+
+
+@pytest.mark.parametrize("name", PIPELINED)
+def test_chunks_are_on_their_way_while_those_before_are_multiplied(name):
+    """In the loop a chunk is loaded into registers, the one before is multiplied, and the chunk is stored to shared memory, with
+    a barrier after each of the first two, which all threads of a block meet; one more is before the last product.
+    """
+    kernel = source_of(name, "sm_80").split('extern "C"')[-1]
+    loop = kernel.index("for (int64_t jo = " if name in BLOCKS else "for (int64_t c = ")
+    blank, body = kernel[:loop], kernel[loop:]
+    fetched, multiplied, kept, last = body.split("__syncthreads();")
+    depths = [text.count("{") - text.count("}") for text in (fetched, fetched + multiplied, fetched + multiplied + kept)]
+    assert depths == [1, 1, 0]  # in the loop over chunks, and under nothing else; after it
+    for side in ("Rows_ptr",) if name in BLOCKS else ("Left_ptr", "Right_ptr"):
+        assert side not in fetched and all(side in text for text in (blank, multiplied, kept, last))
+    for array in ("A_ptr", "X_ptr") if name in BLOCKS else ("A_ptr", "G_ptr"):
+        assert re.search(rf"Held_.* = .*\b{array}\b", fetched) and not re.search(rf"\b{array}\b", multiplied + kept)
+    assert "mma.sync" not in blank + fetched + kept and multiplied.count("mma.sync") == last.count("mma.sync") > 0
+    assert "atomicAdd(" not in kernel
 
 
 @pytest.mark.parametrize("name, load", [
@@ -264,6 +286,18 @@ def test_products_use_tensor_cores(name, instruction):
     assert f"mma.sync.aligned.{instruction}" in ptx
 
 
+@needs_nvcc
+@pytest.mark.parametrize("name", ["outer_tf32", "sr_bcrs_float16"])
+def test_the_compiler_leaves_loads_ahead_of_products(name):
+    """In PTX: a loop that loads from global memory, then multiplies, then stores to shared memory what it has loaded."""
+    ptx = compile_cuda(source_of(name, "sm_80"), "sm_80", "ptx").code.decode()
+    fetched, multiplied, kept, _ = ptx.split("bar.sync")
+    (start,) = {label for label in re.findall(r"\bbra\S*\s+(\$\w+);", kept) if f"\n{label}:" in fetched}
+    assert "ld.global" in fetched.partition(f"\n{start}:")[2] and "mma.sync" not in fetched
+    assert "mma.sync" in multiplied and "ld.shared" in multiplied and "ld.global" not in multiplied + kept
+    assert "st.shared" in kept and "st.shared" not in multiplied
+
+
 def test_a_cuda_kernel_is_kept_as_one_file(tmp_path):
     """With the host's code and the source, which a machine with a GPU compiles when it loads the file."""
     from gnn_sparse_backend.compiler.programs.aggregate import aggregate
@@ -319,22 +353,27 @@ def test_fragments_give_the_product(dtype, run):
     np.testing.assert_allclose(run(subject, arguments)["C"], a[rows] @ w[1].T, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("widths, run", [((1, 7), interpret), ((15, 1), run_loops)])
-def test_fragments_give_the_sum_of_outer_products(widths, run):
-    """The same of a sum, of any widths: two chunks of which one is not full, beside rows of others that are NaN."""
-    program = grouped_sum_tiles(OuterSpec(*widths, gathered=(True, False), dtype="float32"))
-    chunk = chunk_of("float32")
+@pytest.mark.parametrize("widths, chunks, run, dtype, pipelined", [
+    ((1, 7), 2, interpret, "float32", False), ((15, 1), 2, run_loops, "float32", False),
+    ((1, 7), 2, interpret, "float32", True), ((15, 1), 2, run_loops, "float32", True),
+    ((16, 8), 1, run_loops, "bfloat16", True), ((3, 2), 0, run_loops, "float16", True),
+])  # fmt: skip
+def test_fragments_give_the_sum_of_outer_products(widths, chunks, run, dtype, pipelined):
+    """The same of a sum, of any widths: chunks of which the last is not full, or none, beside rows of others that are NaN."""
+    program = grouped_sum_tiles(OuterSpec(*widths, gathered=(True, False), pipelined=pipelined, dtype=dtype))
+    chunk = chunk_of(dtype)
     rng = np.random.default_rng(0)
-    count, start = chunk + 3, 2
+    count, start = max(0, (chunks - 1) * chunk + 3), 2
     a, g = rng.integers(-4, 5, (9, widths[0])) / 4, np.full((start + count + 5, widths[1]), np.nan)
     g[start:start + count] = rng.integers(-4, 5, (count, widths[1])) / 4
     rows = rng.integers(0, 9, len(g))
     arguments = {
-        "num_tasks": 1, "num_chunks": 2, "slots": 2, "rows_a": 9, "rows_g": len(g), "positions": len(g),
-        "task_ptr": np.array([0, 2]), "Slot": np.array([1]), "Start": np.array([start, start + chunk]),
-        "Stop": np.array([start + chunk, start + count]), "RowsA": rows, "A": a, "G": g, "W": np.full((2, *widths), np.nan),
+        "num_tasks": 1, "num_chunks": chunks, "slots": 2, "rows_a": 9, "rows_g": len(g), "positions": len(g),
+        "task_ptr": np.array([0, chunks]), "Slot": np.array([1]), "Start": start + chunk * np.arange(chunks),
+        "Stop": np.minimum(start + chunk * np.arange(1, chunks + 1), start + count), "RowsA": rows, "A": a, "G": g,
+        "W": np.full((2, *widths), np.nan),
     }  # fmt: skip
-    schedule = CudaTeams(32, 1, shared=SHARED_ROWS, mma=("mma",))
+    schedule = CudaTeams(32, 1, shared=SHARED_ROWS, mma=instructions(pipelined))
     found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["W"]
     here = slice(start, start + count)
     np.testing.assert_allclose(found[1], a[rows[here]].T @ g[here], rtol=0, atol=1e-12)
@@ -342,34 +381,38 @@ def test_fragments_give_the_sum_of_outer_products(widths, run):
 
 
 @pytest.mark.parametrize("run", [interpret, run_loops])
-@pytest.mark.parametrize("listed", [False, True], ids=["BSR", "SR-BCRS"])
-def test_fragments_give_the_product_of_blocks(listed, run):
-    """Rows and columns that the last blocks lack, a block row of none, and what a row of a block must not meet."""
-    program = bsr_tiles(BsrTilesSpec(3, listed=listed, dtype="float32"))
+@pytest.mark.parametrize("listed, part, pipelined", [(False, 1, True), (True, 4, True), (True, 1, False)])
+def test_fragments_give_the_product_of_blocks(listed, part, pipelined, run):
+    """Rows and columns that the last blocks lack, a block row of none, what a row of a block must not meet, and a block
+    that has fewer elements than lanes could load at once: nothing past its end is looked at.
+    """
+    width = 4 if part == 4 else 3
+    program = bsr_tiles(BsrTilesSpec(width, part=part, listed=listed, pipelined=pipelined, dtype="float32"))
     rng = np.random.default_rng(0)
     rows, cols, (height, depth) = 35, 13, block_of("float32")
     mask = rng.random((rows, cols)) < 0.3
-    mask[16:32] = mask[:16, 8:] = mask[32:, :8] = False  # blocks (0, 0) and (2, 1) alone
-    mask[:4, 2] = True, False, True, False
-    dense, x = np.where(mask, rng.integers(-4, 5, (rows, cols)) / 4, 0.0), rng.integers(-4, 5, (cols, 3)) / 4
+    mask[16:32] = mask[:16, 8:] = False  # blocks (0, 0), (2, 0) and (2, 1) alone
+    mask[:4, 2], mask[32, ::2] = (True, False, True, False), True
+    dense, x = np.where(mask, rng.integers(-4, 5, (rows, cols)) / 4, 0.0), rng.integers(-4, 5, (cols, width)) / 4
     x[2, 1] = np.inf
     padded, there = np.zeros((48, 16)), np.zeros((48, 16), np.uint8)
     padded[:rows, :cols], there[:rows, :cols] = dense, mask
-    columns = np.stack([np.arange(8), np.arange(8, 16)])  # of each block, 13 and on for what the matrix lacks
+    columns = np.arange(16).reshape(2, 8)[[0, 0, 1]]  # of each block, 13 and on for what the matrix lacks
     if listed:
         touched = [np.flatnonzero(mask[:16].any(0)), np.flatnonzero(mask[32:].any(0))]
-        columns = np.stack([np.append(some, np.full(8 - len(some), 13)) for some in touched])
+        columns = np.concatenate([np.append(some, np.full(-len(some) % 8, 13)) for some in touched]).reshape(3, 8)
         arrays = {"Columns": np.where(columns < cols, columns, -1)}
     else:
-        arrays = {"block_cols": 2, "indices": np.array([0, 1])}
+        arrays = {"block_cols": 2, "indices": np.array([0, 0, 1])}
+    at = np.array([0, 32, 32])[:, None, None] + np.arange(16)[:, None], columns[:, None]
     arguments = {
-        "block_rows": 3, "blocks": 2, "rows": rows, "cols": cols, "indptr": np.array([0, 1, 1, 2]), **arrays,
-        "A": np.stack([padded[:16, columns[0]], padded[32:, columns[1]]])[None], "X": x[:, None], "Y": np.full((rows, 1, 3), -1.0),
-        "Mask": np.stack([there[:16, columns[0]], there[32:, columns[1]]]),
+        "block_rows": 3, "blocks": 3, "rows": rows, "cols": cols, "indptr": np.array([0, 1, 1, 3]), **arrays,
+        "A": padded[at][None], "X": x[:, None], "Y": np.full((rows, 1, width), -1.0), "Mask": there[at],
     }  # fmt: skip
-    schedule = CudaTeams(32, 1, shared=("Rows",), mma=("mma",))
+    schedule = CudaTeams(32, 1, shared=("Rows",), mma=instructions(pipelined))
     found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["Y"][:, 0]
-    expected = np.stack([sum((dense[i, j] * x[j] for j in np.flatnonzero(mask[i])), np.zeros(3)) for i in range(rows)])
+    with np.errstate(invalid="ignore"):  # 0 * Inf, where the matrix stores a zero
+        expected = np.stack([sum((dense[i, j] * x[j] for j in np.flatnonzero(mask[i])), np.zeros(width)) for i in range(rows)])
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
     assert np.isfinite(found[1]).all() and not np.isfinite(found).all()
 

@@ -22,6 +22,7 @@ from ..coordinate.expr import both, cast, differ, is_nan, maximum, number
 from ..coordinate.program import Program
 from .grouped_tiles import COLUMNS, LANES, ROWS, SIDE_BY_SIDE
 from .shared_rows import SharedRows
+from .windows import each_window
 
 SHARED = "Rows"
 
@@ -30,7 +31,8 @@ SHARED = "Rows"
 class BsrTilesSpec:
     """What is static. features: of a row of X, for each of `heads`, which have elements of their own. warps: of a block, each with
     `tiles` of 8 features. part: neighbouring features that a lane loads together, which divides ``features``, a power of two.
-    mean: divide by the Degrees of the rows. listed: the columns of a block are named one by one (SR-BCRS). dtype, index_dtype: as of an `OuterSpec`."""
+    mean: divide by the Degrees of the rows. listed: the columns of a block are named one by one (SR-BCRS).
+    pipelined: a block is loaded while the one before is multiplied (``windows``). dtype, index_dtype: as of an `OuterSpec`."""
 
     features: int
     warps: int = 1
@@ -39,6 +41,7 @@ class BsrTilesSpec:
     mean: bool = False
     listed: bool = False
     heads: int = 1
+    pipelined: bool = False
     dtype: str = "float16"
     index_dtype: str = "int32"
 
@@ -107,20 +110,42 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
         CF = p.local("CF", (lane_axis, warp, columns, four), "float32")
         with p.iterate("clear", (warp, columns, four, lane_axis), "SSSS", ("wz", "nz", "rz", "lz")) as (w, n, r, lane):
             CF[lane, w, n, r] = 0.0
-        with p.iterate("tiles", (JO,), "R", ("jo",)) as (jo,):
-            AF = p.local("AF", (lane_axis, four, pair), spec.dtype)
-            with p.iterate("load_a", (four, lane_axis, pair), "SSS", ("ra", "la", "qa")) as (r, lane, e):
-                AF[lane, r, e] = A[head, io, jo, lane // 4 + r % 2 * 8, (r // 2) * (4 * q) + lane % 4 * q + e]
-            window.load(lambda at: present(io, jo, at), lambda at, feature: X[column(io, jo, at), head, feature])
-            with p.iterate("warps", (warp,), "S", ("w",)) as (w,), p.iterate("across", (columns,), "S", ("nt",)) as (nt,):
-                BF = p.local("BF", (lane_axis, half, side), spec.dtype)
-                with p.iterate("load_b", (half, side, lane_axis), "SSS", ("rb", "eb", "lb")) as (r, e, lane):
-                    BF[lane, r, e] = window[r * (4 * q) + lane % 4 * q + e, (w * spec.tiles + nt) * COLUMNS + lane // 4]
-                with p.iterate("mma", extents, "SSR", ("m", "n", "k")) as (m, n, k):
-                    a = AF[(m % 8) * 4 + k % (4 * q) // q, m // 8 + 2 * (k // (4 * q)), k % q]
-                    x = BF[n * 4 + k % (4 * q) // q, k // (4 * q), k % q]
-                    at = ((m % 8) * 4 + n // 2, w, nt, (m // 8) * 2 + n % 2)
-                    CF[at] = CF[at] + cast("float32", a) * cast("float32", x)
+        AF = p.local("AF", (lane_axis, four, pair), spec.dtype)
+
+        def visit(name):
+            return p.iterate(name, (four, lane_axis, pair), "SSS", tuple(f"{v}_{name}" for v in "rlq"))
+
+        def blank() -> None:
+            window.blank()
+            with visit("blank_a") as (r, lane, e):
+                AF[lane, r, e] = 0.0
+
+        def fetch(jo):
+            held_a = p.local("Held_a", (lane_axis, four, pair), spec.dtype)
+            with visit("fetch_a") as (r, lane, e):
+                held_a[lane, r, e] = A[head, io, jo, lane // 4 + r % 2 * 8, (r // 2) * (4 * q) + lane % 4 * q + e]
+            held = window.fetch(lambda at: present(io, jo, at), lambda at, feature: X[column(io, jo, at), head, feature])
+
+            def keep() -> None:
+                window.keep(held)
+                with visit("keep_a") as (r, lane, e):
+                    AF[lane, r, e] = held_a[lane, r, e]
+
+            return keep
+
+        def multiply(suffix: str) -> None:
+            with p.iterate("warps" + suffix, (warp,), "S", ("w",)) as (w,):
+                with p.iterate("across" + suffix, (columns,), "S", ("nt",)) as (nt,):
+                    BF = p.local("BF" + suffix, (lane_axis, half, side), spec.dtype)
+                    with p.iterate("load_b" + suffix, (half, side, lane_axis), "SSS", ("rb", "eb", "lb")) as (r, e, lane):
+                        BF[lane, r, e] = window[r * (4 * q) + lane % 4 * q + e, (w * spec.tiles + nt) * COLUMNS + lane // 4]
+                    with p.iterate("mma" + suffix, extents, "SSR", ("m", "n", "k")) as (m, n, k):
+                        a = AF[(m % 8) * 4 + k % (4 * q) // q, m // 8 + 2 * (k // (4 * q)), k % q]
+                        x = BF[n * 4 + k % (4 * q) // q, k // (4 * q), k % q]
+                        at = ((m % 8) * 4 + n // 2, w, nt, (m // 8) * 2 + n % 2)
+                        CF[at] = CF[at] + cast("float32", a) * cast("float32", x)
+
+        each_window(p, "tiles", JO, "jo", fetch, multiply, blank if spec.pipelined else None)
 
         def place(w, n, h, lane):
             """(row in the block, feature) of an even element of a fragment."""

@@ -27,6 +27,7 @@ from ..coordinate.program import Program
 from .grouped import row_at, row_indices
 from .grouped_tiles import COLUMNS, LANES, ROWS, SIDE_BY_SIDE
 from .shared_rows import SharedRows
+from .windows import each_window
 
 SHARED = ("Left", "Right")
 # Instructions along the positions of a chunk.
@@ -42,7 +43,7 @@ class OuterSpec:
     parts: neighbouring elements of Left and Right that a lane loads together, which divide their widths; powers of two.
     gathered: for Left and Right, whether their rows are named by an index array (`grouped_sum_tiles`). weighted: a number A for
     each edge, in float32; blocks: on the diagonal of W, which is zero elsewhere, of in_features x out_features each
-    (`rgms_sum_tiles`).
+    (`rgms_sum_tiles`). pipelined: a chunk is loaded while the one before is multiplied (`grouped_sum_tiles`, ``windows``).
     dtype: float16, bfloat16, or float32, of which Tensor Cores take ten bits of the fraction (tf32). index_dtype: of all
     index arrays.
     """
@@ -55,6 +56,7 @@ class OuterSpec:
     gathered: tuple[bool, bool] = (False, False)
     weighted: bool = False
     blocks: int = 1
+    pipelined: bool = False
     dtype: str = "float16"
     index_dtype: str = "int32"
 
@@ -107,29 +109,35 @@ class _Outer:
         with self.p.iterate("clear", axes, "SSSSS", ("wz", "nz", "mz", "rz", "lz")) as (w, n, m, r, lane):
             self.total[lane, w, n, m, r] = 0.0
 
-    def multiply(self) -> None:
-        """Add the products of what lies in shared memory."""
+    def multiply(self, suffix: str = "") -> None:
+        """Add the products of what lies in shared memory. suffix: of the names of its iterations and buffers."""
         p, spec, q = self.p, self.spec, self.q
         across = spec.warps[1]
-        with p.iterate("warps", (self.warp,), "S", ("wm",)) as (w,):
+        with p.iterate("warps" + suffix, (self.warp,), "S", ("wm",)) as (w,):
             row, column = w // across * (ROWS * spec.tiles[0]), w % across * (COLUMNS * spec.tiles[1])
-            with p.iterate("steps", (self.step,), "R", ("s",)) as (s,):
-                AF = p.local("AF", (self.lane, self.rows, self.four, self.side), spec.dtype)
+            with p.iterate("steps" + suffix, (self.step,), "R", ("s",)) as (s,):
+                AF = p.local("AF" + suffix, (self.lane, self.rows, self.four, self.side), spec.dtype)
                 axes = (self.rows, self.four, self.side, self.lane)
-                with p.iterate("load_a", axes, "SSSS", ("ma", "ra", "ea", "la")) as (m, r, e, lane):
+                with p.iterate("load_a" + suffix, axes, "SSSS", ("ma", "ra", "ea", "la")) as (m, r, e, lane):
                     position = s * (8 * q) + (r // 2) * (4 * q) + lane % 4 * q + e
                     AF[lane, m, r, e] = self.left[position, row + m * ROWS + lane // 4 + r % 2 * 8]
-                with p.iterate("across", (self.columns,), "S", ("n_turn",)) as (n_turn,):
-                    BF = p.local("BF", (self.lane, self.half, self.side), spec.dtype)
-                    with p.iterate("load_b", (self.half, self.side, self.lane), "SSS", ("rb", "eb", "lb")) as (r, e, lane):
+                with p.iterate("across" + suffix, (self.columns,), "S", ("n_turn",)) as (n_turn,):
+                    BF = p.local("BF" + suffix, (self.lane, self.half, self.side), spec.dtype)
+                    axes = (self.half, self.side, self.lane)
+                    with p.iterate("load_b" + suffix, axes, "SSS", ("rb", "eb", "lb")) as (r, e, lane):
                         position = s * (8 * q) + r * (4 * q) + lane % 4 * q + e
                         BF[lane, r, e] = self.right[position, column + n_turn * COLUMNS + lane // 4]
-                    with p.iterate("down", (self.rows,), "S", ("m_turn",)) as (m_turn,):
-                        with p.iterate("mma", self.extents, "SSR", ("m", "n", "k")) as (m, n, k):
+                    with p.iterate("down" + suffix, (self.rows,), "S", ("m_turn",)) as (m_turn,):
+                        with p.iterate("mma" + suffix, self.extents, "SSR", ("m", "n", "k")) as (m, n, k):
                             a = AF[(m % 8) * 4 + k % (4 * q) // q, m_turn, m // 8 + 2 * (k // (4 * q)), k % q]
                             b = BF[n * 4 + k % (4 * q) // q, k // (4 * q), k % q]
                             at = ((m % 8) * 4 + n // 2, w, n_turn, m_turn, (m // 8) * 2 + n % 2)
                             self.total[at] = self.total[at] + cast("float32", a) * cast("float32", b)
+
+    def blank(self) -> None:
+        """Zeros in shared memory."""
+        self.left.blank()
+        self.right.blank()
 
     def store(self, put) -> None:
         """put(row, column, value): where an element of W goes."""
@@ -169,11 +177,16 @@ def grouped_sum_tiles(spec: OuterSpec) -> Program:
     W = p.buffer("W", (p.dense_fixed("NW", slots), FI, FO), "float32")
     with p.iterate("tasks", (T, B), "SS", ("t", "b")) as (t, b):
         outer.start(b)
-        with p.iterate("chunks", (C,), "R", ("c",)) as (c,):
-            count = Stop[t, c] - Start[t, c]
-            outer.left.load(lambda row: row < count, lambda row, column: A[row_at(rows[0], Start[t, c] + row), column])
-            outer.right.load(lambda row: row < count, lambda row, column: G[row_at(rows[1], Start[t, c] + row), column])
-            outer.multiply()
+
+        def fetch(c):
+            def here(row):
+                return row < Stop[t, c] - Start[t, c]
+
+            left = outer.left.fetch(here, lambda row, column: A[row_at(rows[0], Start[t, c] + row), column])
+            right = outer.right.fetch(here, lambda row, column: G[row_at(rows[1], Start[t, c] + row), column])
+            return lambda: (outer.left.keep(left), outer.right.keep(right))
+
+        each_window(p, "chunks", C, "c", fetch, outer.multiply, outer.blank if spec.pipelined else None)
 
         def put(row, column, value) -> None:
             W[Slot[t], row, column] = value

@@ -7,8 +7,10 @@ read from different banks, whether elements have 16 or 32 bits.
 
 from __future__ import annotations
 
+import functools
+
 from ..coordinate.axes import Axis
-from ..coordinate.builder import ProgramBuilder
+from ..coordinate.builder import BufferHandle, ProgramBuilder
 from ..coordinate.expr import Expr, both
 from .grouped_tiles import LANES
 
@@ -48,30 +50,43 @@ class SharedRows:
         self.buffer[at[0] * self.stride + at[1]] = value
 
     def load(self, present, element) -> None:
-        """Leave the rows for which ``present(row)`` holds in shared memory, and zeros in the place of the others.
+        """`fetch` and `keep` at once."""
+        self.keep(self.fetch(present, element))
 
-        element(row, feature): of a row of the window that is present.
+    def fetch(self, present, element) -> BufferHandle:
+        """The rows for which ``present(row)`` holds, and zeros in the place of the others, in registers, for `keep`.
+
+        element(row, feature): of a row of the window that is present. What comes between `fetch` and `keep` is done while
+        the rows are on their way.
         """
         p, name = self.p, self.name.lower()
         held = p.local(f"Held_{name}", (self.lane, self.warp, self.turn, self.part), self.dtype)
-        with self._visit("blank") as (turn, w, lane, e):
+        with self._visit("lack") as (turn, w, lane, e):
             held[lane, w, turn, e] = 0.0
         with self._visit("fetch") as (turn, w, lane, e):
             row, feature = self._place(turn, w, lane)
-            there = present(row)
-            p.where(there if self.whole else both(there, self.first + feature < self.total))
+            checks = [] if self.exact else [row < self.rows]
+            checks += [present(row)] if self.whole else [present(row), self.first + feature < self.total]
+            p.where(functools.reduce(both, checks))
             held[lane, w, turn, e] = element(row, self.first + feature + e)
+        return held
+
+    def keep(self, held: BufferHandle) -> None:
+        """Leave in shared memory what was fetched."""
         with self._visit("keep") as (turn, w, lane, e):
             row, feature = self._place(turn, w, lane)
             if not self.exact:
-                p.where(row < self.rows)
+                self.p.where(row < self.rows)
             self[row, feature + e] = held[lane, w, turn, e]
 
-    def blank(self, count: Expr) -> None:
-        """Zeros in the place of the rows from `count` on."""
+    def blank(self, count: Expr | None = None) -> None:
+        """Zeros in the place of the rows from `count` on, or of all."""
         with self._visit("blank") as (turn, w, lane, e):
             row, feature = self._place(turn, w, lane)
-            self.p.where(row >= count if self.exact else both(row >= count, row < self.rows))
+            checks = [] if count is None else [row >= count]
+            checks += [] if self.exact else [row < self.rows]
+            if checks:
+                self.p.where(functools.reduce(both, checks))
             self[row, feature + e] = 0.0
 
     def _visit(self, what: str):
