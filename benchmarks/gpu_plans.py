@@ -39,7 +39,7 @@ def measure(graph: Graph, op: str, width: int, seed: int, seconds=gpu.seconds) -
     chosen = plans[0]
     taken: dict[Plan, float | str] = {}
     for plan in plans:
-        with planned(graph, of.kind, width, x.itemsize, plan):
+        with planned(graph, of.kind, width, x.dtype, plan):
             try:
                 right = gpu.right(run_aggregate(of, graph, operands), exact)
                 taken[plan] = seconds(lambda: run_aggregate(of, graph, operands), device, True) if right else "wrong"

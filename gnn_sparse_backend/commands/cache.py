@@ -53,7 +53,7 @@ def _list(kernels, plans) -> int:
         problem = record.problem
         size = f"{problem.rows:,} x {problem.cols:,}, {problem.nnz:,}"
         use = "another version" if dict(record.versions) != plans.versions else "yes" if plans.usable(record) else record.machine
-        table.add_row(record.fingerprint[:8], size, problem.kind, f"{problem.features} x {problem.itemsize} B",
+        table.add_row(record.fingerprint[:8], size, problem.kind, f"{problem.features} of {problem.dtype}",
                       str(problem.threads), describe(record.best), f"{record.seconds[0][1] * 1e6:,.1f}", use)
     console.print(table)
     console.print(f"constants of the cost model: {'measured on this machine' if plans.calibrated else 'defaults'}")

@@ -40,9 +40,9 @@ def cuda_plan_of(graph, arch: str, features: int, kind: str = "", whole: bool = 
     return plan_cuda(arch, graph.shape[0], graph.num_edges, features, 0 if whole else longest_of(graph), kind)
 
 
-def cuda_problem_of(graph, gpu: Gpu, kind: str, features: int, itemsize: int) -> CudaProblem:
+def cuda_problem_of(graph, gpu: Gpu, kind: str, features: int, dtype: str) -> CudaProblem:
     """What the planner is told of an aggregation or an edge map on this graph."""
-    return CudaProblem(kind, *graph.shape, graph.num_edges, features, itemsize, 1, 0, longest_of(graph), gpu.arch, gpu.cache)
+    return CudaProblem(kind, *graph.shape, graph.num_edges, features, dtype, 1, 0, longest_of(graph), gpu.arch, gpu.cache)
 
 
 def longest_of(graph) -> int:

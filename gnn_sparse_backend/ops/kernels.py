@@ -17,14 +17,14 @@ type_name = {dtype: str(dtype).removeprefix("torch.") for dtype in
 """The compiler's name of a torch type."""
 
 
-def aggregation_plan(graph, features: int, itemsize: int, kind: str = "sum:column") -> Plan:
+def aggregation_plan(graph, features: int, dtype: torch.dtype, kind: str = "sum:column") -> Plan:
     """The plan of an aggregation of so many features, kept with the graph; ``kind`` is that of its form."""
-    return plan_of(graph, kind, features, itemsize)
+    return plan_of(graph, kind, features, dtype)
 
 
-def edge_map_plan(graph, features: int, itemsize: int, kind: str = "map:column,row") -> Plan:
+def edge_map_plan(graph, features: int, dtype: torch.dtype, kind: str = "map:column,row") -> Plan:
     """The plan of an edge map of so many features before they are summed, kept with the graph; ``kind`` is that of its form."""
-    return plan_of(graph, kind, features, itemsize)
+    return plan_of(graph, kind, features, dtype)
 
 
 def structure_arguments(graph, groups: int, balance: str = "nonzeros"):

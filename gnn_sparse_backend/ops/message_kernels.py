@@ -67,7 +67,7 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
         value = 0.0 if form.ties == "even" else _NEUTRAL[form.reduce]
         out = first.new_full((rows, *call.dims), value)
         return [out, *(graph.indices.new_full(out.shape, nobody) for _ in chosen)] if chosen else out
-    plan = aggregation_plan(graph, call.features, first.itemsize, form.kind)
+    plan = aggregation_plan(graph, call.features, first.dtype, form.kind)
     if type(plan) is CudaPlan and plan.blocks and (found := run_blocks(form, graph, operands, plan.arch)) is not None:
         return found
     if call.widened is not None and type(plan) is Plan and graph.num_edges >= WIDENED_PAYS * graph.shape[1]:
@@ -119,7 +119,7 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
     first = operands[0]
     if edges == 0 or call.features == 0 or call.spec.terms == 0:
         return first.new_zeros((edges, *call.dims))
-    plan = edge_map_plan(graph, call.features * call.spec.terms, first.itemsize, form.kind)
+    plan = edge_map_plan(graph, call.features * call.spec.terms, first.dtype, form.kind)
     structure = graph
     if plan.longest_part:  # on a GPU; edges are the same in parts of rows
         parts = parts_of(graph, plan.longest_part)

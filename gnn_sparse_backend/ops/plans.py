@@ -22,12 +22,12 @@ from .immutable import once
 SAMPLED = 1_000_000
 
 
-def plan_of(graph, kind: str, features: int, itemsize: int) -> Plan:
-    """The plan of an aggregation of so many features of so many bytes; ``kind`` is that of its form."""
-    key = (kind, features, itemsize, torch.get_num_threads())
+def plan_of(graph, kind: str, features: int, dtype: torch.dtype) -> Plan:
+    """The plan of an aggregation of so many features of a type; ``kind`` is that of its form."""
+    key = (kind, features, dtype, torch.get_num_threads())
     plan = graph.plans.get(key)
     if plan is None:
-        problem = problem_of(graph, kind, features, itemsize)
+        problem = problem_of(graph, kind, features, dtype)
         plan = plan_for(problem, lambda: structure_fingerprint(graph), database_of(graph.device))
         graph.plans[key] = plan
     return plan
@@ -54,9 +54,9 @@ def entry_of(plan: Plan | CudaPlan, on_cpu: Callable, on_gpu: Callable, *specs):
 
 
 @contextmanager
-def planned(graph, kind: str, features: int, itemsize: int, plan: Plan) -> Iterator[None]:
+def planned(graph, kind: str, features: int, dtype: torch.dtype, plan: Plan) -> Iterator[None]:
     """Inside the block the aggregation runs on this graph by ``plan``."""
-    key = (kind, features, itemsize, torch.get_num_threads())
+    key = (kind, features, dtype, torch.get_num_threads())
     before = graph.plans.get(key)
     graph.plans[key] = plan
     try:
@@ -74,11 +74,12 @@ def forget_plans(graph) -> None:
         graph.plans.pop(key, None)
 
 
-def problem_of(graph, kind: str, features: int, itemsize: int) -> Problem:
+def problem_of(graph, kind: str, features: int, dtype: torch.dtype) -> Problem:
     """What the planner is told of an aggregation on this graph."""
+    name = str(dtype).removeprefix("torch.")
     gpu = gpu_of(graph.device)
     if gpu is not None:
-        return cuda_problem_of(graph, gpu, kind, features, itemsize)
+        return cuda_problem_of(graph, gpu, kind, features, name)
     rows, cols = graph.shape
     reach = 0
     if graph.num_edges >= SAMPLED:
@@ -86,7 +87,7 @@ def problem_of(graph, kind: str, features: int, itemsize: int) -> Problem:
     longest = 0
     if graph.num_edges >= LONG_ROW:
         longest = once(graph.plans, "longest row", lambda: longest_row(graph.indptr.numpy(), PARTS // 2))
-    return Problem(kind, rows, cols, graph.num_edges, features, itemsize, torch.get_num_threads(), reach, longest)
+    return Problem(kind, rows, cols, graph.num_edges, features, name, torch.get_num_threads(), reach, longest)
 
 
 def structure_fingerprint(graph) -> str:

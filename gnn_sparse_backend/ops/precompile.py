@@ -159,7 +159,7 @@ def _key(task: Task) -> tuple:
 def _known(task: Task):
     """The record of a task, if all its candidates have been measured."""
     graph = task.graph
-    problem = problem_of(graph, task.kind, task.features, task.dtype.itemsize)
+    problem = problem_of(graph, task.kind, task.features, task.dtype)
     record = database_of(graph.device).find(problem, lambda: structure_fingerprint(graph))
     if record is None:
         return None

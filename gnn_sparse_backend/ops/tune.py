@@ -33,7 +33,7 @@ HOPELESS = 1.3
 
 def problem_of_task(task: Task) -> Problem:
     """What the planner is told. On a GPU that takes a look at the blocks of the graph, where they may pay: it makes them."""
-    problem = problem_of(task.graph, task.kind, task.features, task.dtype.itemsize)
+    problem = problem_of(task.graph, task.kind, task.features, task.dtype)
     if type(problem) is not CudaProblem or not may_fill_blocks(problem) or not on_tensor_cores(task.dtype):
         return problem
     stored = blocks_of(task.graph, block_of(type_name(task.dtype)))
@@ -59,7 +59,7 @@ def time_plans(task: Task, plans: Iterable[Plan], deadline: float, clock: Callab
     active = list(plans)
 
     def sample(plan: Plan, count: int) -> float:
-        with planned(task.graph, task.kind, task.features, task.dtype.itemsize, plan):
+        with planned(task.graph, task.kind, task.features, task.dtype, plan):
             return timer(run, count)
 
     for plan in list(active):
@@ -117,7 +117,7 @@ def compile_plans(tasks: Iterable[Task], deadline: float, done: Callable[[], Non
         ends = torch.zeros(edges, dtype=torch.int64, device=task.graph.device)
         row = Graph.from_coo(ends, ends, (1, 1))
         small = Task(task.op, task.direction, row, task.features, task.dtype)
-        with planned(row, task.kind, task.features, task.dtype.itemsize, plan), contextlib.suppress(BuildError):
+        with planned(row, task.kind, task.features, task.dtype, plan), contextlib.suppress(BuildError):
             small.runner()()  # what does not compile is met again where it is timed
         done()
 

@@ -39,7 +39,7 @@ def probes(threads: int) -> tuple[Probe, ...]:
     found = []
 
     def add(rows: int, cols: int, degree: int, features: int, groups=several, **fields) -> None:
-        problem = Problem("sum:column", rows, cols, rows * degree, features, 4, threads, cols)
+        problem = Problem("sum:column", rows, cols, rows * degree, features, "float32", threads, cols)
         found.extend(Probe(problem, Plan(each, **fields)) for each in groups)
 
     for degree, rows in ((8, 1000), (64, 1000), (1, 20_000)):

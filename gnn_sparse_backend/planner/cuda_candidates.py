@@ -10,11 +10,9 @@ from .problem import CudaProblem, operands_of_kind
 
 # What an operator is to the rules, by its reduction.
 KINDS = {"sum": "sum", "mean": "sum", "map": "map"}
-# Sums that products of blocks are, of features of columns, times numbers of edges and of columns (the gradient of a mean); and a
-# type of so many bytes, for the rules the same as any other.
+# Sums that products of blocks are, of features of columns, times numbers of edges and of columns (the gradient of a mean).
 _IN_BLOCKS = frozenset(f"{reduce}:{places}" for reduce in ("sum", "mean")
                        for places in ("column", "column,column", "column,edge", "column,column,edge"))
-_TYPES = {2: "float16", 4: "float32"}
 # By how much narrower buckets are tried than those of the rules, and how many times the mean the longest row is for buckets and
 # chunks to be tried.
 _NARROWER = 8
@@ -30,11 +28,11 @@ def rule_plan(problem: CudaProblem) -> CudaPlan:
 
 def may_fill_blocks(problem: CudaProblem) -> bool:
     """Whether the operator goes by blocks on Tensor Cores if the graph fills them."""
-    if problem.kind not in _IN_BLOCKS or problem.itemsize not in _TYPES:
+    if problem.kind not in _IN_BLOCKS:
         return False
     from .cuda_bsr import may_pay  # with the compiler, which a look at a database goes without
 
-    return may_pay(problem.nnz, problem.features, _TYPES[problem.itemsize], problem.arch, "," in problem.kind)
+    return may_pay(problem.nnz, problem.features, problem.dtype, problem.arch, "," in problem.kind)
 
 
 def candidates(problem: CudaProblem) -> tuple[CudaPlan, ...]:

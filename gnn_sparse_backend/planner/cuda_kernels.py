@@ -25,10 +25,10 @@ from ..compiler.transform.tile import tile_axis
 from .cuda_plan import STRETCH, WARP, CudaPlan, bucket_widths, passes, shares, stretches, teams
 from .kernels import supports as not_supported
 from .plan import Plan
+from .problem import STORED
 
 # Heads whose scores a lane picks its own from by comparisons: as many instructions as going to memory takes time, about.
 MOST_PICKED = 16
-STORED = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
 def build(program: Program, schedule: CudaTeams, arch: str) -> Kernel:

@@ -1,6 +1,6 @@
 """Measured plans and the constants of the cost model, kept in one JSON file for the processes of a user.
 
-    cache_dir()/plans.json        {"format": 2, "machines": {name: {...}}, "records": [...]}
+    cache_dir()/plans.json        {"format": 3, "machines": {name: {...}}, "records": [...]}
     cache_dir()/plans.json.lock   held by the process that writes
 
 A process reads the file once, when it first asks. Writing is reading again, merging and renaming a new file into place,
@@ -32,10 +32,12 @@ from .cost import DEFAULT_UNITS
 from .machine import machine_name
 from .plan import Plan
 from .problem import Problem
-from .records import Record, key_of, units_from_json
+from .records import Record, key_of, of_format_2, units_from_json
 
 FILE_NAME = "plans.json"
-FORMAT = 2
+FORMAT = 3
+# Formats that are read, and what makes their records those of this one.
+_READ: Mapping[int, Callable[[object], object]] = {FORMAT: lambda record: record, 2: of_format_2}
 # Beyond so many the oldest records are dropped.
 MOST_RECORDS = 20_000
 
@@ -170,11 +172,12 @@ class PlanDatabase:
         except (OSError, ValueError) as error:
             report(f"{self.path} cannot be read: {error}")
             return {}, []
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            found = content.get("format") if isinstance(content, dict) else content
+        found = content.get("format") if isinstance(content, dict) else content
+        current = _READ.get(found) if type(found) is int else None
+        if current is None:
             report(f"{self.path} has format {found!r:.80}; this version reads format {FORMAT}")
             return {}, []
-        machines, records = {}, []
+        machines, records, wrong = {}, [], {}
         listed = content.get("machines"), content.get("records")
         for name, units in listed[0].items() if isinstance(listed[0], dict) else ():
             try:
@@ -183,9 +186,12 @@ class PlanDatabase:
                 report(f"{self.path}: machine {name!r}: {error}")
         for number, record in enumerate(listed[1] if isinstance(listed[1], list) else ()):
             try:
-                records.append(Record.from_json(record))
+                records.append(Record.from_json(current(record)))
             except ValueError as error:
-                report(f"{self.path}: record {number}: {error}")
+                wrong.setdefault(str(error), []).append(number)
+        for error, numbers in wrong.items():
+            others = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
+            report(f"{self.path}: record {numbers[0]}{others}: {error}")
         return machines, records
 
     def _write(self, new: list[Record], units: dict[str, float] | None) -> None:

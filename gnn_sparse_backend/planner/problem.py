@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+# Bytes of a value of each type that kernels take.
+STORED = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 # Windows of so many consecutive non-zeros are looked at, at two places of a structure.
 WINDOW = 512
 # Fewer repeated columns in a window than this say nothing.
@@ -20,7 +22,7 @@ class Problem:
 
     kind: the reduction (or ``map``), and where each operand stands, as ``"sum:column,edge"``.
     rows, cols, nnz: of the matrix. features: of a row of the result, of an edge map before any are summed.
-    itemsize: bytes of a value. threads: that the kernel may use.
+    dtype: of the values, such as "float32"; types of the same size have kernels of their own. threads: that the kernel may use.
     reach: columns that the non-zeros of a neighbourhood spread over (``reach_of``), at most ``cols``; 0 if not looked at.
     longest: non-zeros of the longest row, where it is long enough to matter (``longest_row``), else 0.
     """
@@ -30,10 +32,15 @@ class Problem:
     cols: int
     nnz: int
     features: int
-    itemsize: int
+    dtype: str
     threads: int
     reach: int = 0
     longest: int = 0
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a value."""
+        return STORED[self.dtype]
 
     @property
     def row_bytes(self) -> int:
@@ -55,7 +62,7 @@ class Problem:
         as large share what was worked out for one.
         """
         return Problem(self.kind, _rounded(self.rows), _rounded(self.cols), _rounded(self.nnz), self.features,
-                       self.itemsize, self.threads, _rounded(self.reach, 2), _rounded(self.longest, 2))
+                       self.dtype, self.threads, _rounded(self.reach, 2), _rounded(self.longest, 2))
 
     def on(self, threads: int) -> Problem:
         return replace(self, threads=threads)
@@ -67,11 +74,14 @@ class CudaProblem(Problem):
 
     arch: its compute architecture, "sm_90". cache: bytes of its second-level cache.
     slots: elements that the blocks of the structure store on Tensor Cores; 0 where it does not fill them, or nobody looked.
+    in_bsr, in_sr_bcrs: elements that either format of blocks would store; 0 where they were not counted.
     """
 
     arch: str = ""
     cache: int = 1
     slots: int = 0
+    in_bsr: int = 0
+    in_sr_bcrs: int = 0
 
 
 @functools.lru_cache(maxsize=None)

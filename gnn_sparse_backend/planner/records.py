@@ -10,14 +10,14 @@ from . import cuda_cost
 from .cost import DEFAULT_UNITS
 from .cuda_plan import CudaPlan
 from .plan import Plan
-from .problem import CudaProblem, Problem
+from .problem import STORED, CudaProblem, Problem
 
 _CHOICES = {
     Plan: {"balance": ("nonzeros", "rows"), "reduction": ("sequential", "parallel", "scattered")},
     CudaPlan: {"balance": ("teams",), "reduction": ("sequential", "parallel")},
 }
 # Texts, and what is yes or no; the other fields of plans and problems are counts.
-_TEXTS, _FLAGS = ("kind", "arch"), ("cached", "buckets", "segments", "blocks")
+_TEXTS, _FLAGS = ("kind", "dtype", "arch"), ("cached", "buckets", "segments", "blocks")
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,23 @@ class Record:
 
 def key_of(problem: Problem, fingerprint: str) -> tuple:
     """What a record is found by: the sizes, the reach and the longest row follow from the structure of the fingerprint."""
-    return fingerprint, problem.kind, problem.features, problem.itemsize, problem.threads
+    return fingerprint, problem.kind, problem.features, problem.dtype, problem.threads
+
+
+def of_format_2(content: object) -> object:
+    """A record of format 2, which had the bytes of a value in the place of its type, as ``Record.from_json`` takes it.
+
+    Raises ValueError for one of two bytes: what float16 and bfloat16 took was kept under the same key.
+    """
+    problem = content.get("problem") if isinstance(content, dict) else None
+    if not isinstance(problem, dict) or "itemsize" not in problem:
+        return content  # which is damaged; the check of all records says how
+    types = [dtype for dtype, size in STORED.items() if size == problem["itemsize"]]
+    if len(types) != 1:
+        raise ValueError(f"it is of format 2 and does not say of which type of {problem['itemsize']!r:.80} bytes it is; measure again")
+    counted = {"in_bsr": 0, "in_sr_bcrs": 0} if "arch" in problem else {}
+    return {**content, "problem": {**{name: value for name, value in problem.items() if name != "itemsize"},
+                                   "dtype": types[0], **counted}}
 
 
 def units_from_json(content: object) -> dict[str, float]:
@@ -103,6 +119,8 @@ def _problem(content: object) -> Problem:
     content = _fields("its problem", content, {field.name for field in fields(of)})
     for name, value in content.items():
         _text(name, value) if name in _TEXTS else _count(name, value, 0)
+    if content["dtype"] not in STORED:
+        raise ValueError(f"its dtype is {content['dtype']!r:.80}, not one of {', '.join(STORED)}")
     return of(**content)
 
 

@@ -52,7 +52,7 @@ def test_sums_over_chunks(lengths, message, reduce, width, dtype, serial_gpu):
     expected = torch.zeros(rows, width, dtype=torch.float64).index_add(0, row, terms)
     if reduce == "mean":
         expected /= torch.tensor(LENGTHS[lengths]).clamp(min=1)[:, None]
-    with planned(graph, of.kind, width, x.itemsize, CudaPlan(segments=True, **SECOND)):
+    with planned(graph, of.kind, width, x.dtype, CudaPlan(segments=True, **SECOND)):
         found = run_aggregate(of, graph, [x, w, y][:count])
         again = run_aggregate(of, graph, [x, w, y][:count])
     assert found.dtype == dtype and torch.equal(found, again)
@@ -65,7 +65,7 @@ def test_pieces_of_a_very_long_row_are_cut_into_parts(serial_gpu):
     x = torch.randn(12, 2, dtype=torch.float64)
     expected = torch.stack([x[col[row == r]].mean(0) for r in range(3)])
     of = form("x0", ("column",), "mean")
-    with planned(graph, of.kind, 2, 8, CudaPlan(segments=True, longest_part=PART, **SECOND)):
+    with planned(graph, of.kind, 2, torch.float64, CudaPlan(segments=True, longest_part=PART, **SECOND)):
         torch.testing.assert_close(run_aggregate(of, graph, [x]), expected, rtol=0, atol=1e-12)
     assert serial_gpu == ["aggregate"] * 3
 
@@ -76,7 +76,7 @@ def test_what_is_not_cut_into_chunks(message, reduce, dtype, serial_gpu):
     graph, row, col = graph_of(LENGTHS["odd"])
     x = (torch.randint(-8, 9, (12, 2)) / 4).to(dtype)
     of = form(message, ("column",), reduce)
-    with planned(graph, of.kind, 2, x.itemsize, CudaPlan(segments=True, **SECOND)):
+    with planned(graph, of.kind, 2, x.dtype, CudaPlan(segments=True, **SECOND)):
         found = run_aggregate(of, graph, [x])
     own = x[col[row == 6]].double()
     assert serial_gpu == ["aggregate"] and torch.equal(found[6].double(), own.amax(0) if reduce == "max" else own.sum(0))

@@ -139,7 +139,7 @@ def test_rows_in_buckets(op, dtype, longest, partitions, serial_gpu):
     if "mean" in op:
         expected /= lengths.clamp(min=1)[:, None]
     plan = CudaPlan(longest_part=longest, arch=ARCH, cached=True, buckets=True, partitions=partitions)
-    with planned(graph, of.kind, 24, x.itemsize, plan):
+    with planned(graph, of.kind, 24, x.dtype, plan):
         found = run_aggregate(of, graph, operands)
         assert found.dtype == dtype
         torch.testing.assert_close(found.double(), expected, rtol=ROUNDING[dtype], atol=ROUNDING[dtype] / 10)

@@ -137,7 +137,7 @@ def test_scattered_sums_have_the_bits_of_rows_one_after_the_other(width, dtype, 
     graph = gsb.Graph.from_coo(row, col, (20_000, 20_000))
     x, weight = torch.randn(20_000, width, dtype=dtype), torch.randn(50_000, dtype=dtype)
     calls = [lambda: gsb.spmm(graph, x), lambda: gsb.spmm(graph, x, weight), lambda: gsb.spmm(graph, x, weight, reduce="mean")]
-    assert kernels.aggregation_plan(graph, width, x.itemsize).reduction == "scattered"
+    assert kernels.aggregation_plan(graph, width, x.dtype).reduction == "scattered"
     scattered = [call() for call in calls]
     force(monkeypatch, reduction="sequential")
     graph.plans.clear()
@@ -152,7 +152,7 @@ def test_one_row_with_all_edges_is_cut():
     count = 200_000
     columns = torch.randint(0, 1000, (count,), generator=torch.Generator().manual_seed(0))
     graph = gsb.Graph.from_coo(torch.full((count,), 1), columns, (3, 1000))
-    assert 0 < kernels.aggregation_plan(graph, 16, 8).longest_part <= count // 64
+    assert 0 < kernels.aggregation_plan(graph, 16, torch.float64).longest_part <= count // 64
     x = torch.randn(1000, 16, dtype=torch.float64)
     expected = torch.zeros(3, 16, dtype=torch.float64).index_add(0, torch.ones(count, dtype=torch.long), x[columns])
     torch.testing.assert_close(gsb.spmm(graph, x), expected)

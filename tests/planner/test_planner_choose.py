@@ -16,13 +16,13 @@ from gnn_sparse_backend.planner.cost import DEFAULT_UNITS, compulsory_bytes, cou
 from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.planner.problem import Problem, longest_row, reach_of
 
-SMALL = Problem("sum:column", 900, 800, 6000, 64, 4, 2, 800)
-LARGE = Problem("sum:column", 200_000, 200_000, 2_000_000, 32, 4, 2, 200_000)
-NARROW = Problem("sum:column", 20_000, 20_000, 2_000_000, 1, 4, 2, 20_000)
-SHORT = Problem("sum:column", 100_000, 100_000, 300_000, 1, 4, 2, 100_000)
-DENSE = Problem("sum:column", 400_000, 400_000, 100_000_000, 64, 4, 2, 400_000)
-EVERY = (SMALL, LARGE, NARROW, SHORT, DENSE, Problem("max:column,edge", 1, 1, 1, 1, 2, 1, 1),
-         Problem("sum:edge", 10, 0, 0, 8, 4, 4, 0), replace(LARGE, longest=500_000))
+SMALL = Problem("sum:column", 900, 800, 6000, 64, "float32", 2, 800)
+LARGE = Problem("sum:column", 200_000, 200_000, 2_000_000, 32, "float32", 2, 200_000)
+NARROW = Problem("sum:column", 20_000, 20_000, 2_000_000, 1, "float32", 2, 20_000)
+SHORT = Problem("sum:column", 100_000, 100_000, 300_000, 1, "float32", 2, 100_000)
+DENSE = Problem("sum:column", 400_000, 400_000, 100_000_000, 64, "float32", 2, 400_000)
+EVERY = (SMALL, LARGE, NARROW, SHORT, DENSE, Problem("max:column,edge", 1, 1, 1, 1, "float16", 1, 1),
+         Problem("sum:edge", 10, 0, 0, 8, "float32", 4, 0), replace(LARGE, longest=500_000))
 
 
 @pytest.mark.parametrize("problem", EVERY)
@@ -64,7 +64,7 @@ def test_costs_grow_with_the_problem():
 
 def test_compulsory_bytes_by_hand():
     # every column needed, and twice as many edges would need no more
-    dense = Problem("sum:column,edge", 10, 5, 5000, 16, 4, 1, 5)
+    dense = Problem("sum:column,edge", 10, 5, 5000, 16, "float32", 1, 5)
     assert compulsory_bytes(dense) == pytest.approx(4 * (11 + 5000) + 64 * (5 + 10) + 4 * 5000)
 
 
@@ -130,7 +130,7 @@ def test_choosing_is_cheap_and_runs_nothing(plans, two_threads, monkeypatch):
         indptr = torch.arange(0, 400_001, 4, dtype=torch.int32)
         graph = gsb.Graph.from_csr(indptr, indices, (100_000, nodes), trusted=True)
         begin = time.thread_time()
-        plan_of(graph, "sum:column", 128, 4)
+        plan_of(graph, "sum:column", 128, torch.float32)
         taken.append(time.thread_time() - begin)
     assert np.quantile(taken, 0.25) < 250e-6  # well below 100 on an idle core
 
@@ -141,11 +141,11 @@ def test_a_graph_asks_once_and_any_edge_order_has_its_plan(plans, two_threads):
     numbered = gsb.Graph.from_csr(indptr, indices, (3, 3), edge_ids=torch.tensor([3, 1, 2, 0]))
     other = gsb.Graph.from_csr(indptr, indices.flip(0), (3, 3))
     assert structure_fingerprint(numbered) == structure_fingerprint(graph) != structure_fingerprint(other)
-    plan = plan_of(graph, "sum:column", 16, 4)
-    assert plan_of(graph, "sum:column", 16, 4) is plan
-    plans.add(problem_of(graph, "sum:column", 16, 4), structure_fingerprint(graph), {Plan(3): 1e-6})
-    assert plan_of(graph, "sum:column", 16, 4) is plan, "kept with the graph"
-    assert plan_of(numbered, "sum:column", 16, 4) == Plan(3)
+    plan = plan_of(graph, "sum:column", 16, torch.float32)
+    assert plan_of(graph, "sum:column", 16, torch.float32) is plan
+    plans.add(problem_of(graph, "sum:column", 16, torch.float32), structure_fingerprint(graph), {Plan(3): 1e-6})
+    assert plan_of(graph, "sum:column", 16, torch.float32) is plan, "kept with the graph"
+    assert plan_of(numbered, "sum:column", 16, torch.float32) == Plan(3)
 
 
 def test_calibration_recovers_the_constants_it_was_given():

@@ -28,7 +28,7 @@ from gnn_sparse_backend.planner.problem import CudaProblem
 from tests.ops.serial_gpu import ARCH, GPU
 
 CPU = torch.device("cpu")
-LARGE = CudaProblem("sum:column", 100_000, 100_000, 2_000_000, 64, 4, 1, 0, 900, "sm_90", 50 << 20)
+LARGE = CudaProblem("sum:column", 100_000, 100_000, 2_000_000, 64, "float32", 1, 0, 900, "sm_90", 50 << 20)
 
 
 def skewed(square: bool = False) -> gsb.Graph:
@@ -71,9 +71,9 @@ def favour(monkeypatch, wanted):
 
     current = [None]
 
-    def spy(graph, kind, features, itemsize, plan, planned=planned):
+    def spy(graph, kind, features, dtype, plan, planned=planned):
         current[0] = plan
-        return planned(graph, kind, features, itemsize, plan)
+        return planned(graph, kind, features, dtype, plan)
 
     monkeypatch.setattr(tune, "planned", spy)
     monkeypatch.setattr(tune, "timer_of", timer_of)
@@ -116,7 +116,7 @@ def test_the_next_process_finds_what_was_fastest(plans, serial_gpu, rules_of_lar
     (row,) = report.rows
     assert row.state == "measured" and row.plan.longest_part == 2 and row.seconds == pytest.approx(1e-5)
     assert row.rules == pytest.approx(1e-4) and "buckets of up to 2" in str(report)
-    problem = problem_of(graph, "mean:column", 8, 4)
+    problem = problem_of(graph, "mean:column", 8, torch.float32)
     assert row.plans == len(trials(problem)) >= 4 and rule_plan(problem).longest_part == 16
     assert [key[1] for key in graph.plans if isinstance(key, tuple) and key[0] == "buckets on a GPU"] == [2]
     assert ("parts on a GPU", 16) not in graph.plans
@@ -128,12 +128,25 @@ def test_the_next_process_finds_what_was_fastest(plans, serial_gpu, rules_of_lar
     serial_gpu.clear()
     x = torch.randn(300, 8)
     found = gsb.spmm(again, x, reduce="mean")
-    assert plan_of(again, "mean:column", 8, 4) == row.plan
+    assert plan_of(again, "mean:column", 8, torch.float32) == row.plan
     ends = torch.repeat_interleave(torch.arange(1500), graph.in_degrees.long())
     expected = torch.zeros(1500, 8).index_add(0, ends, x[graph.indices.long()]) / graph.in_degrees.clamp(min=1)[:, None]
     torch.testing.assert_close(found, expected)
     known = gsb.precompile(again, 8, "mean", "60s", backward=False, progress=False)
     assert [each.state for each in known.rows] == ["known"]
+
+
+@pytest.mark.parametrize("gpu", [False, True], ids=["CPU", "GPU"])
+def test_what_one_half_type_took_is_not_said_of_the_other(gpu, plans, request):
+    if gpu:
+        request.getfixturevalue("serial_gpu")
+    problem = problem_of(skewed(), "sum:column", 8, torch.float16)
+    measured = replace(rule_plan(problem), longest_part=7)
+    assert isinstance(measured, CudaPlan) == gpu
+    database_of(CPU).add(problem, structure_fingerprint(skewed()), {measured: 1e-6})
+    for dtype in (torch.float16, torch.bfloat16):
+        found = plan_of(skewed(), "sum:column", 8, dtype), gsb.explain(skewed(), "sum", 8, dtype=dtype).plan
+        assert (found == (measured, measured)) == (dtype is torch.float16) and found[0] == found[1]
 
 
 def test_a_short_budget_compiles_what_the_rules_say(plans, builds, monkeypatch):
@@ -152,7 +165,7 @@ def test_a_short_budget_compiles_what_the_rules_say(plans, builds, monkeypatch):
 def test_a_recorded_plan_runs(plans, serial_gpu):
     """Small graphs go in one launch by the rules, and in two where that was the fastest."""
     graph = skewed()
-    problem = problem_of(graph, "sum:column", 6, 4)
+    problem = problem_of(graph, "sum:column", 6, torch.float32)
     buckets, parts = CudaPlan(longest_part=4, arch=ARCH, buckets=True), CudaPlan(longest_part=16, arch=ARCH)
     for plan, launches in ((rule_plan(problem), 1), (buckets, 2), (parts, 2)):
         other = skewed()
@@ -183,7 +196,7 @@ def test_every_candidate_computes_the_same(kind, width, long):
         expected = torch.zeros(graph.shape[0], width, dtype=torch.float64)
         expected.scatter_reduce_(0, row[:, None].expand_as(sources), sources, {"max": "amax"}.get(kind, kind), include_self=False)
     for plan in found:
-        with planned(graph, task.kind, width, 8, plan):
+        with planned(graph, task.kind, width, torch.float64, plan):
             torch.testing.assert_close(run(), expected, rtol=1e-12, atol=1e-12, msg=lambda text, plan=plan: f"{plan}: {text}")
 
 
@@ -213,7 +226,7 @@ def test_explain_has_the_rules_and_both_times(plans, serial_gpu, rules_of_large_
                  "longest row has 1,001 non-zeros", "a simple model, which chooses nothing", "* buckets of up to 16",
                  "machine: a stand-in, serial, 1 multiprocessors", "500 GB a second (a guess)"):
         assert part in text, part
-    assert explanation.plan == plan_of(graph, "sum:column,edge", 16, 4)
+    assert explanation.plan == plan_of(graph, "sum:column,edge", 16, torch.float32)
     assert {plan for plan, _, _ in explanation.candidates()} == set(candidates(explanation.problem))
     assert all(predicted > 0 and measured is None for _, predicted, measured in explanation.candidates())
     database_of(CPU).add(explanation.problem, structure_fingerprint(graph), {CudaPlan(arch=ARCH): 5e-6, explanation.plan: 7e-6})
@@ -287,7 +300,7 @@ def test_a_candidate_that_fails_is_left_out(plans, graph, monkeypatch):
 
     def failing(wanted):
         def timer(run, count):
-            if plan_of(graph, "sum:column", 8, 4) == wanted:
+            if plan_of(graph, "sum:column", 8, torch.float32) == wanted:
                 raise BuildError("aggregate", "no")
             return 1e-3
         return timer

@@ -10,11 +10,12 @@ from dataclasses import replace
 import pytest
 
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
+from gnn_sparse_backend.planner.cuda_plan import CudaPlan
 from gnn_sparse_backend.planner.database import PlanDatabase, PlanDatabaseWarning
 from gnn_sparse_backend.planner.plan import Plan
-from gnn_sparse_backend.planner.problem import Problem
+from gnn_sparse_backend.planner.problem import STORED, CudaProblem, Problem
 
-PROBLEM = Problem("sum:column", 100, 90, 1000, 64, 4, 2, 90)
+PROBLEM = Problem("sum:column", 100, 90, 1000, 64, "float32", 2, 90)
 SECONDS = {Plan(32): 3e-5, Plan(1): 2e-5, Plan(32, 8, "rows", "parallel", 2, 500): 4e-5}
 
 
@@ -40,7 +41,7 @@ def test_the_next_process_finds_what_this_one_measured(path):
 
 
 @pytest.mark.parametrize("field, value", [
-    ("kind", "max:column"), ("features", 32), ("itemsize", 2), ("threads", 1), ("nnz", 1001), ("rows", 99), ("cols", 91)])
+    ("kind", "max:column"), ("features", 32), ("dtype", "float64"), ("dtype", "bfloat16"), ("threads", 1), ("nnz", 1001), ("rows", 99), ("cols", 91)])
 def test_another_problem_has_no_record(path, field, value):
     database = open_(path)
     database.add(PROBLEM, "f", SECONDS)
@@ -115,6 +116,45 @@ def test_a_corrupt_file_is_reported_and_rebuilt(path, text):
     assert find(open_(path)).best == Plan(1)
 
 
+def as_format_2(path):
+    """Rewrite the file as versions did that kept the bytes of a value in place of its type."""
+    content = json.loads(path.read_text())
+    content["format"] = 2
+    for record in content["records"]:
+        problem = record["problem"]
+        problem["itemsize"] = STORED[problem.pop("dtype")]
+        for name in ("in_bsr", "in_sr_bcrs"):
+            problem.pop(name, None)
+    path.write_text(json.dumps(content))
+
+
+def test_half_types_have_records_of_their_own(path):
+    database = open_(path)
+    for number, dtype in enumerate(STORED, 1):
+        database.add(replace(PROBLEM, dtype=dtype), "f", {Plan(number): 1e-6})
+    again = open_(path)
+    assert [find(again, replace(PROBLEM, dtype=dtype)).best for dtype in STORED] == [Plan(1), Plan(2), Plan(3), Plan(4)]
+
+
+def test_records_of_the_format_before_this_one(path):
+    """Those of types of four and eight bytes are of one type and stay; the others are left out, in one warning."""
+    gpu = CudaProblem("sum:column", 100, 90, 1000, 64, "float32", 1, arch="sm_90", cache=7, slots=3)
+    database = open_(path)
+    for dtype in STORED:
+        database.add(replace(PROBLEM, dtype=dtype), "f", SECONDS)
+    database.on("a GPU", {}).add(gpu, "f", {CudaPlan(arch="sm_90"): 1e-6})
+    database.set_units({**DEFAULT_UNITS, "edge": 7e-9})
+    as_format_2(path)
+    again = open_(path)
+    with pytest.warns(PlanDatabaseWarning, match="record 2 and 1 more: .* of 2 bytes .* measure again") as warned:
+        assert [find(again, replace(PROBLEM, dtype=dtype)) is not None for dtype in STORED] == [True, True, False, False]
+    assert len(warned) == 1 and dict(find(again).seconds) == SECONDS and again.units["edge"] == 7e-9
+    again.add(replace(PROBLEM, dtype="float16"), "f", {Plan(5): 1e-6})
+    later = open_(path)
+    assert later.verify() == [] and len(later.records()) == 4 and later.on("a GPU", {}).find(gpu, lambda: "f") is not None
+    assert find(later, replace(PROBLEM, dtype="float16")).best == Plan(5) and find(later, replace(PROBLEM, dtype="bfloat16")) is None
+
+
 def _damage(record, name):
     if name == "no plan":
         record["seconds"] = []
@@ -128,13 +168,15 @@ def _damage(record, name):
         record["seconds"][0]["plan"]["groups"] = 0
     elif name == "plan balance":
         record["seconds"][0]["plan"]["balance"] = "luck"
+    elif name == "dtype":
+        record["problem"]["dtype"] = "float8"
     elif name == "text":
         record["problem"]["features"] = "64"
     elif name == "missing":
         del record["fingerprint"]
 
 
-@pytest.mark.parametrize("name", ["no plan", "unsorted", "negative", "plan field", "plan groups", "plan balance", "text",
+@pytest.mark.parametrize("name", ["no plan", "unsorted", "negative", "plan field", "plan groups", "plan balance", "dtype", "text",
                                   "missing"])
 def test_one_damaged_record_is_left_out(path, name):
     database = open_(path)

@@ -33,7 +33,7 @@ def fake_task(monkeypatch, graph, clock):
     task = Task("sum", "forward", graph, 64, torch.float32)
 
     def run():
-        clock.now += clock.cost[plan_of(graph, task.kind, 64, 4)]
+        clock.now += clock.cost[plan_of(graph, task.kind, 64, torch.float32)]
     monkeypatch.setattr(Task, "runner", lambda self: run)
     return task
 
@@ -45,12 +45,12 @@ def test_the_next_call_and_the_next_process_run_by_what_was_fastest(plans, graph
     assert report.complete and [row.op for row in report.rows] == ["sum", "sum backward", "dot"]
     forward, backward, dot = report.rows
     assert forward.state == backward.state == dot.state == "measured"
-    assert dot.plans == len(trials(problem_of(graph, "map:column,row", 32, 4)))
-    assert forward.seconds <= forward.rules and forward.plans == len(trials(problem_of(graph, "sum:column", 32, 4)))
-    assert plan_of(graph, "sum:column", 32, 4) == forward.plan
+    assert dot.plans == len(trials(problem_of(graph, "map:column,row", 32, torch.float32)))
+    assert forward.seconds <= forward.rules and forward.plans == len(trials(problem_of(graph, "sum:column", 32, torch.float32)))
+    assert plan_of(graph, "sum:column", 32, torch.float32) == forward.plan
     torch.testing.assert_close(gsb.spmm(graph, x), expected)
     later = PlanDatabase(plans.path)
-    problem = problem_of(graph.transpose(), "sum:column", 32, 4)
+    problem = problem_of(graph.transpose(), "sum:column", 32, torch.float32)
     assert later.find(problem, lambda: structure_fingerprint(graph.transpose())).best == backward.plan
 
 
@@ -115,9 +115,9 @@ def test_every_operator_runs_what_training_runs(op, plans, graph, monkeypatch):
     """The plans that are measured are those that a training step then looks up."""
     looked_up = set()
 
-    def spy(g, kind, features, itemsize):
-        looked_up.add((g is graph, kind, features, itemsize))
-        return plan_of(g, kind, features, itemsize)
+    def spy(g, kind, features, dtype):
+        looked_up.add((g is graph, kind, features, dtype))
+        return plan_of(g, kind, features, dtype)
     monkeypatch.setattr("gnn_sparse_backend.ops.kernels.plan_of", spy)
     tasks = tasks_of(graph, (op,), (16,), torch.float32, True)
     for task in tasks:
@@ -131,7 +131,7 @@ def test_every_operator_runs_what_training_runs(op, plans, graph, monkeypatch):
         gsb.spmm(graph, x, weight, op.removeprefix("weighted_")).sum().backward()
     else:
         gsb.spmm(graph, x, reduce=op).sum().backward()
-    wanted = {(task.graph is graph, task.kind, 16, 4) for task in tasks}
+    wanted = {(task.graph is graph, task.kind, 16, torch.float32) for task in tasks}
     assert wanted <= looked_up
 
 

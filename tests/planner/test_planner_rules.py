@@ -92,10 +92,10 @@ def test_scattered_sums_where_rows_are_short_and_narrow():
     assert planned(nnz=2_000_000, features=1).reduction == "sequential"  # rows of more than a handful
     assert planned(rows=9_000, nnz=30_000, features=1).reduction == "sequential"  # too few to keep a row for each
     assert planned(nnz=700_000, features=1, longest=100_000).reduction == "sequential"  # most of a thread's work is one chain
-    wide = Problem("sum:column", 233_000, 233_000, 700_000, 1, 4, 2, 233_000)
+    wide = Problem("sum:column", 233_000, 233_000, 700_000, 1, "float32", 2, 233_000)
     assert rule_plan(wide).reduction == "scattered"
     assert rule_plan(replace(wide, kind="max:column")).reduction == "sequential"
-    assert rule_plan(replace(wide, itemsize=2)).reduction == "sequential"
+    assert rule_plan(replace(wide, dtype="bfloat16")).reduction == "sequential"
 
 
 def test_parts_where_one_row_is_more_than_a_share():
