@@ -83,17 +83,16 @@ def _values(graph, stored: BsrFormat | SrBcrsFormat, dtype: torch.dtype, heads: 
     if not numbers:
         key = ("counts on a GPU", stored.block, dtype)
         return once(graph.plans, key, lambda: (_counts(stored, dtype),))[0]
-    places = once(graph.plans, ("edges of slots on a GPU", stored.block), lambda: (_position_of_slot(stored),))[0]
-    if places is None:
+    numbers = [(place, y.reshape(y.shape[0], -1)) for place, y in numbers]
+    place, product = numbers[0] if len(numbers) == 1 else ("position", None)
+    entries = _entries_of_slots(graph, stored, place)
+    if entries is None:
         return None
-    product = None
-    for place, y in numbers:
-        at = graph.indices if place == "column" else graph.edge_ids
-        y = y.reshape(y.shape[0], -1)
-        y = y if at is None else y.index_select(0, at)
-        product = y if product is None else product * y
+    if product is None:
+        in_order = [y if at is None else y.index_select(0, at) for at, y in ((_numbers(graph, place), y) for place, y in numbers)]
+        product = functools.reduce(torch.mul, in_order)
     product = product.to(dtype).expand(-1, heads)
-    laid = [torch.cat([y, y.new_zeros(1)]).index_select(0, places) for y in product.unbind(1)]
+    laid = [torch.cat([y, y.new_zeros(1)]).index_select(0, entries) for y in product.unbind(1)]
     return (laid[0] if heads == 1 else torch.stack(laid)).view(heads, *stored.mask.shape)
 
 
@@ -102,12 +101,25 @@ def _counts(stored: BsrFormat | SrBcrsFormat, dtype: torch.dtype) -> Tensor | No
     return None if float(counts.max()) * torch.finfo(dtype).eps > 2 else counts.to(dtype).unsqueeze(0)
 
 
-def _position_of_slot(stored: BsrFormat | SrBcrsFormat) -> Tensor | None:
-    """The position of the edge in each slot, one past the last for none. None where edges share a slot."""
-    if stored.num_duplicates:
-        return None
-    position = stored.value_position.flatten()
-    return torch.where(position < 0, stored.nnz, position)
+def _numbers(graph, place: str) -> Tensor | None:
+    """The entry of an operand at each CSR position, None where that is the position itself. place: of the operand, or "position"."""
+    return {"edge": graph.edge_ids, "column": graph.indices, "position": None}[place]
+
+
+def _entries_of_slots(graph, stored: BsrFormat | SrBcrsFormat, place: str) -> Tensor | None:
+    """(slots,) the entry of an operand in each slot, one past its last for none; None where edges share a slot. What is kept is the
+    places alone, for the operand may change between calls."""
+
+    def make() -> Tensor | None:
+        if stored.num_duplicates:
+            return None
+        position, numbers = stored.value_position.flatten(), _numbers(graph, place)
+        entry = position if numbers is None else numbers.index_select(0, position.clamp(min=0))
+        return torch.where(position < 0, graph.shape[1] if place == "column" else graph.num_edges, entry)
+
+    if _numbers(graph, place) is None:
+        place = "position"
+    return once(graph.plans, ("entries of slots on a GPU", stored.block, place), lambda: (make(),))[0]
 
 
 @functools.lru_cache(maxsize=None)

@@ -158,3 +158,27 @@ def test_a_call_on_a_known_graph_reads_nothing_back(serial_gpu, monkeypatch):
             patch.setattr(torch.Tensor, name, refuse)
         found = gsb.spmm(graph, x, weight)
     assert torch.equal(found, expected)
+
+
+def test_numbers_may_change_from_call_to_call(serial_gpu):
+    """In place too, behind autograd's back: what is kept with the graph is where they go, in whatever order edges are numbered."""
+    graph, row, col = local_graph()
+    assert graph.edge_ids is not None
+    x, weight = quarters(43, 32, dtype=torch.float16), quarters(row.numel(), dtype=torch.float16, seed=2)
+    first = gsb.spmm(graph, x, weight)
+    weight.data.mul_(-2)
+    assert torch.equal(gsb.spmm(graph, x, weight), -2 * first) and first.count_nonzero() > 100
+    dense = torch.zeros(37, 43, dtype=torch.float64).index_put((row, col), weight.double())
+    torch.testing.assert_close(-2 * first.double(), dense @ x.double(), rtol=1e-3, atol=0)
+
+
+def test_the_gradient_of_a_mean_has_numbers_at_rows_alone(serial_gpu):
+    graph, row, col = local_graph()
+    x, g = quarters(43, 32, dtype=torch.bfloat16).requires_grad_(), quarters(37, 32, dtype=torch.bfloat16, seed=1)
+    (found,) = torch.autograd.grad(gsb.spmm(graph, x, reduce="mean"), x, g)
+    assert serial_gpu == ["bsr_tiles", "sr_bcrs_tiles"]
+    degree = torch.bincount(row, minlength=37).clamp(min=1)
+    dense = torch.zeros(37, 43, dtype=torch.float64).index_put((row, col), 1 / degree[row].double())
+    exact, bound = dense.T @ g.double(), dense.T @ g.double().abs()
+    eps = torch.finfo(torch.bfloat16).eps  # of the result, and of the number of each row
+    assert ((found.double() - exact).abs() <= 0.51 * eps * (bound + exact.abs())).all()
