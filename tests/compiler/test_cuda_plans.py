@@ -26,7 +26,7 @@ from gnn_sparse_backend.compiler.lower import lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops
 from gnn_sparse_backend.compiler.programs.aggregate import AggregateSpec
 from gnn_sparse_backend.compiler.programs.attention import AttentionSpec, Attribute
-from gnn_sparse_backend.compiler.programs.bsr_tiles import BsrTilesSpec, block_of, bsr_tiles
+from gnn_sparse_backend.compiler.programs.bsr_tiles import BsrTilesSpec, bsr_tiles
 from gnn_sparse_backend.compiler.programs.edge_map import EdgeMapSpec
 from gnn_sparse_backend.compiler.programs.edge_softmax import EdgeSoftmaxSpec
 from gnn_sparse_backend.compiler.programs.grouped import GroupedSpec
@@ -389,7 +389,7 @@ def test_fragments_give_the_product_of_blocks(listed, part, pipelined, run):
     width = 4 if part == 4 else 3
     program = bsr_tiles(BsrTilesSpec(width, part=part, listed=listed, pipelined=pipelined, dtype="float32"))
     rng = np.random.default_rng(0)
-    rows, cols, (height, depth) = 35, 13, block_of("float32")
+    rows, cols = 35, 13
     mask = rng.random((rows, cols)) < 0.3
     mask[16:32] = mask[:16, 8:] = False  # blocks (0, 0), (2, 0) and (2, 1) alone
     mask[:4, 2], mask[32, ::2] = (True, False, True, False), True
