@@ -6,6 +6,7 @@ and its gradient by the features, that of a mean too.
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from ..compiler.programs.message import Message
 from ..formats.bsr import BsrFormat
 from ..formats.sr_bcrs import SrBcrsFormat
+from ..formats.structure import SlotLimitError
 from ..planner.cuda_bsr import block_of, bsr_kernel, may_pay, most_in_bsr, most_slots
 from .form import Form
 from .immutable import once
@@ -22,6 +24,19 @@ from .memory import empty
 from .precision import on_tensor_cores
 
 _entries: dict = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """What blocks make of a graph.
+
+    stored: the graph in the format that the planner takes, None where both store too much. in_sr_bcrs, in_bsr: elements that each
+    stores, or would store; 0 where that was not counted.
+    """
+
+    stored: BsrFormat | SrBcrsFormat | None
+    in_sr_bcrs: int
+    in_bsr: int
 
 
 def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Tensor | None:
@@ -38,7 +53,7 @@ def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Ten
     features = x.shape[1:].numel() // heads
     if not may_pay(graph.num_edges, features, type_name(x.dtype), arch, bool(numbers)):
         return None
-    stored = blocks_of(graph, block_of(type_name(x.dtype)))
+    stored = blocks_of(graph, block_of(type_name(x.dtype))).stored
     values = None if stored is None else _values(graph, stored, x.dtype, heads, numbers)
     if values is None:
         return None
@@ -56,25 +71,28 @@ def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Ten
     return out
 
 
-def blocks_of(graph, block: tuple[int, int]) -> BsrFormat | SrBcrsFormat | None:
-    """The blocks of a graph in the format that the planner takes, None where both store too much; found out at the first use,
-    which waits for the GPU."""
+def blocks_of(graph, block: tuple[int, int]) -> Blocks:
+    """The blocks of a graph; found out at the first use, which waits for the GPU."""
 
-    def make() -> BsrFormat | SrBcrsFormat | None:
-        listed = _limited(SrBcrsFormat, graph, block, most_slots(graph.num_edges))
+    def make() -> Blocks:
+        listed, in_sr_bcrs = _limited(SrBcrsFormat, graph, block, most_slots(graph.num_edges))
         if listed is None:  # BSR would store no less
-            return None
-        return _limited(BsrFormat, graph, block, most_in_bsr(graph.num_edges, listed.num_slots)) or listed
+            return Blocks(None, in_sr_bcrs, 0)
+        whole, in_bsr = _limited(BsrFormat, graph, block, most_in_bsr(graph.num_edges, in_sr_bcrs))
+        return Blocks(whole or listed, in_sr_bcrs, in_bsr)
 
-    return once(graph.plans, ("blocks on a GPU", block), lambda: (make(),))[0]
+    return once(graph.plans, ("blocks on a GPU", block), make)
 
 
-def _limited(make, graph, block: tuple[int, int], most: int) -> BsrFormat | SrBcrsFormat | None:
-    """The graph in a format, None where it would store more than ``most`` elements."""
+def _limited(make, graph, block: tuple[int, int], most: int) -> tuple[BsrFormat | SrBcrsFormat | None, int]:
+    """The graph in a format, None where it would store more than ``most`` elements; and how many it stores, or would."""
     try:
-        return make.from_csr(graph.indptr, graph.indices, graph.shape, block, max_slots=most, check=False)
-    except ValueError:
-        return None
+        stored = make.from_csr(graph.indptr, graph.indices, graph.shape, block, max_slots=most, check=False)
+    except SlotLimitError as error:
+        return None, error.num_slots
+    except ValueError:  # there are more places for blocks than can be numbered
+        return None, 0
+    return stored, stored.num_slots
 
 
 def _values(graph, stored: BsrFormat | SrBcrsFormat, dtype: torch.dtype, heads: int, numbers: list) -> Tensor | None:

@@ -5,12 +5,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
+from ..planner import cost, cuda_cost
 from ..planner.choose import Choice, choose, describe
 from ..planner.cost import compulsory_bytes
 from ..planner.plan import Plan
 from ..planner.problem import CudaProblem, Problem
+from ..planner.reasons import size
 from .cuda_plans import gpu_of
 from .graph import Graph
 from .plans import database_of, structure_fingerprint
@@ -18,6 +22,9 @@ from .report import render
 from .statistics import GraphStatistics
 from .tunable import check_dtype, check_features, check_op, tasks_of
 from .tune import problem_of_task
+
+# What follows a source that is none of measurements.
+_HOW_TO_MEASURE = " (nothing was measured on this structure: gsb.precompile or `gsb tune` would do that)"
 
 
 @dataclass(frozen=True)
@@ -64,32 +71,43 @@ class Explanation:
         return draw(Path(path), title, self.degrees, self.candidates(), self.plan, self.bound)
 
     def __str__(self) -> str:
+        reasons = (Padding(Text(reason), (0, 0, 0, 2)) for reason in self.choice.reasons)
+        return render(self._plan_in_words(), *reasons, "", self._facts(), "", self._table(), self._legend())
+
+    def _plan_in_words(self) -> str:
+        p, how = self.problem, "" if self.choice.source == "measured" else _HOW_TO_MEASURE
+        return (f"{self.op} of {p.features} features ({self.dtype}) on {p.rows:,} x {p.cols:,} with {p.nnz:,} edges, {self.threads}\n"
+                f"plan: {describe(self.plan)}\n"
+                f"source: {self.choice.source}{how}")
+
+    def _facts(self) -> str:
         s, p = self.statistics, self.problem
-        quantiles = ", ".join(f"{share} %: {degree}" for share, degree in zip((50, 90, 99), s.degree_quantiles))
-        lines = [
-            f"{self.op} of {p.features} features ({self.dtype}) on {p.rows:,} x {p.cols:,} with {p.nnz:,} edges, "
-            f"{self.threads}",
-            f"plan: {describe(self.plan)}",
-            f"source: {self.choice.source}",
-            *(f"  {reason}" for reason in self.choice.reasons),
-            "",
-            f"structure: degrees {s.min_degree} to {s.max_degree}, mean {s.mean_degree:.2f} (standard deviation "
-            f"{s.std_degree:.2f}), {quantiles}; Gini {s.gini:.2f}; {s.empty_rows:,} rows without edges",
-            f"gathers: {p.row_bytes:,} bytes a row, {p.table_bytes / 1e6:,.1f} MB in all"
-            + (f"; neighbouring edges spread over {p.reach:,} of {p.cols:,} columns" if p.reach else ""),
-            f"bytes at least: {compulsory_bytes(p) / 1e6:,.1f} MB, {self.bound * 1e6:,.1f} µs",
-            f"machine: {self.machine}",
-            "",
-        ]
-        table = Table(title="candidates", title_justify="left")
-        for heading in ("plan", "predicted, µs", "measured, µs", "largest predicted terms, µs"):
+        quantiles = ", ".join(f"{share} at most {degree}" for share, degree in zip(("half of the rows have", "90%", "99%"), s.degree_quantiles))
+        reach = f"; neighbouring edges reach over about {p.reach:,} of {p.cols:,} columns" if p.reach else ""
+        return (f"structure: degrees {s.min_degree} to {s.max_degree}, mean {s.mean_degree:.2f} (standard deviation "
+                f"{s.std_degree:.2f}); {quantiles}; Gini {s.gini:.2f}; {s.empty_rows:,} rows without edges\n"
+                f"gathered rows: {size(p.row_bytes)} each, {size(p.table_bytes)} in all{reach}\n"
+                f"lower bound: {_micro(self.bound)} µs, to move {size(compulsory_bytes(p))} once and in order\n"
+                f"machine: {self.machine}")
+
+    def _table(self) -> Table:
+        rows, costs = self.candidates(), dict(self.choice.predicted)
+        table = Table(title="candidates (* is the plan)", title_justify="left")
+        some_measured = any(measured is not None for _, _, measured in rows)
+        for heading in ("plan", "predicted, µs", *["measured, µs"] * some_measured, "largest predicted terms, µs"):
             table.add_column(heading, justify="right" if heading.endswith("d, µs") else "left")
-        costs = dict(self.choice.predicted)
-        for plan, predicted, measured in self.candidates():
+        for plan, predicted, measured in rows:
             terms = costs[plan].largest() if plan in costs else ()
-            table.add_row(("* " if plan == self.plan else "  ") + describe(plan), _micro(predicted), _micro(measured),
+            times = [_micro(predicted), *[_micro(measured)] * some_measured]
+            table.add_row(("* " if plan == self.plan else "  ") + describe(plan), *times,
                           ", ".join(f"{name} {_micro(seconds)}" for name, seconds in terms))
-        return render("\n".join(lines), table)
+        return table
+
+    def _legend(self) -> str:
+        """What the terms in the table are."""
+        met = {name for _, predicted in self.choice.predicted for name, _ in predicted.largest()}
+        meanings = cuda_cost.MEANINGS if type(self.problem) is CudaProblem else cost.MEANINGS
+        return "what the terms count: " + "; ".join(f"{name}: {words}" for name, words in meanings.items() if name in met)
 
 
 def explain_graph(graph: Graph, op: str = "sum", features: int = 64, *, dtype="float32",
@@ -111,4 +129,7 @@ def explain_graph(graph: Graph, op: str = "sum", features: int = 64, *, dtype="f
 
 
 def _micro(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds * 1e6:,.1f}"
+    """Microseconds, to two digits at least."""
+    if seconds is None:
+        return ""
+    return f"{seconds * 1e6:,.1f}" if seconds >= 1e-6 else f"{seconds * 1e6:.2g}"

@@ -36,10 +36,11 @@ def problem_of_task(task: Task) -> Problem:
     problem = problem_of(task.graph, task.kind, task.features, task.dtype)
     if type(problem) is not CudaProblem or not may_fill_blocks(problem) or not on_tensor_cores(task.dtype):
         return problem
-    stored = blocks_of(task.graph, block_of(type_name(task.dtype)))
+    blocks = blocks_of(task.graph, block_of(type_name(task.dtype)))
+    counted, stored = replace(problem, in_bsr=blocks.in_bsr, in_sr_bcrs=blocks.in_sr_bcrs), blocks.stored
     if stored is None or (stored.num_duplicates and len(task.form.places) > 1):  # the numbers of one slot have no order
-        return problem
-    return replace(problem, slots=stored.num_slots)
+        return counted
+    return replace(counted, slots=stored.num_slots)
 
 
 def time_plans(task: Task, plans: Iterable[Plan], deadline: float, clock: Callable[[], float] = time.perf_counter,

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from . import cuda_cost, cuda_reasons
+from . import cuda_cost, cuda_reasons, reasons
 from .candidates import candidates, rule_plan
 from .cost import Cost, predict, predicted_seconds
 from .cuda_plan import CudaPlan
@@ -64,27 +64,30 @@ def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase
     plan = _from_model(rounded, units)
     first, others = predicted[0], predicted[1:]
     if plan == first[0]:
-        reasons = ["This is the plan of the rules. " + (
-            f"The cost model expects {_duration(first[1].seconds)} of it and "
-            f"{_duration(min(cost.seconds for _, cost in others))} of the best other plan; to be preferred, a plan has to "
-            f"promise {1 - MARGIN:.0%} less." if others else "No other plan is worth trying.")]
+        why = [*reasons.reasons(rounded, plan), (
+            f"The cost model expects {_duration(first[1].seconds)} of this, the plan of the rules, and "
+            f"{_duration(min(cost.seconds for _, cost in others))} of the best other; to be preferred, that would have to promise "
+            f"{1 - MARGIN:.0%} less." if others else "This is the plan of the rules, and no other is worth a comparison.")]
     else:
         cost = predict(rounded, plan, units.values)
-        reasons = [f"The cost model expects {_duration(cost.seconds)}, and {_duration(first[1].seconds)} of the rules' "
-                   f"plan ({describe(first[0])}): {_difference(first[1], cost)}."]
+        why = [f"The cost model expects {_duration(cost.seconds)}, and {_duration(first[1].seconds)} of the rules' plan "
+               f"({describe(first[0])}): {_difference(first[1], cost)}."]
     source = "rules" if plan == first[0] else "model"
     constants = "measured on this machine" if known.calibrated else "defaults (`gsb tune` measures this machine's)"
-    return Choice(plan, source, (*reasons, f"The constants of the cost model are {constants}."), predicted)
+    return Choice(plan, source, (*why, f"The constants of the cost model are {constants}."), predicted)
 
 
 def _choose_on_gpu(problem: CudaProblem, fingerprint: Callable[[], str], known: PlanDatabase) -> Choice:
     predicted = tuple((plan, cuda_cost.predict(problem, plan, known.units)) for plan in candidates(problem))
     record = known.find(problem, fingerprint)
     if record is not None:
-        return Choice(record.best, "measured", _reasons_measured(record, predicted), predicted, record.seconds)
+        why = _reasons_measured(record, predicted)
+        if record.best.blocks:
+            why = *why, cuda_reasons.on_blocks(problem)
+        return Choice(record.best, "measured", why, predicted, record.seconds)
     plan = predicted[0][0]
     how = "are measured on this GPU" if known.calibrated else "follow from the properties of the device; `gsb tune` measures them"
-    constants = f"The predictions are those of a simple model, which chooses nothing. The bandwidths that it takes {how}."
+    constants = f"The predictions below are those of a simple model, which chooses nothing. The bandwidths that it takes {how}."
     return Choice(plan, "rules", (*cuda_reasons.reasons(problem, plan), constants), predicted)
 
 

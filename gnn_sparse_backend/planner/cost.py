@@ -26,7 +26,7 @@ _CHAINS = 8
 # operand can count on: indices, results and what is fetched ahead pass through it too, and others share the last level.
 _HELD, _HELD_BY_ROWS = 0.25, 0.5
 
-# Seconds for one of each, where this machine has not been measured (two cores of an AMD EPYC of 2021, between two runs of
+# Seconds for one of each of ``MEANINGS``, where this machine has not been measured (two cores of an AMD EPYC of 2021, between two runs of
 # ``calibrate``).
 DEFAULT_UNITS: Mapping[str, float] = {
     "start": 5e-6,
@@ -46,14 +46,23 @@ DEFAULT_UNITS: Mapping[str, float] = {
     "ahead": 4.2e-10,
     "stream": 2.2e-11,
 }
-"""
-start: a parallel region. group: a row group handed to a thread. row: a row and the loop around it. edge: a non-zero and its
-index. vector: a vector of features added. chain: an addition that waits for the one before. fold: a lane added at the end
-of a row. scatter: an addition in memory, to the row of a non-zero. near: a cache line from the last level. far: the first line
-of a row from memory. next: a further line of it.
-near_ahead, far_ahead, next_ahead: the same where it was prefetched. ahead: an instruction to prefetch a line. stream: a byte
-that is read or written in order.
-"""
+_OF_ROWS = {"near": "a cache line of a row from the last-level cache", "far": "the first line of a row from memory",
+            "next": "a further line of such a row"}
+MEANINGS: Mapping[str, str] = {
+    "start": "a parallel region begins",
+    "group": "a row group is handed to a thread",
+    "row": "a row, and the loop around it",
+    "edge": "a non-zero, and its index",
+    "vector": "a vector of features is added",
+    "chain": "an addition waits for the one before",
+    "fold": "a lane is added at the end of a row",
+    "scatter": "an addition in memory, to the row of a non-zero",
+    **_OF_ROWS,
+    **{f"{name}_ahead": f"{words}, fetched ahead" for name, words in _OF_ROWS.items()},
+    "ahead": "an instruction that fetches a line ahead",
+    "stream": "a byte is read or written in order",
+}
+"""What one of each unit is, for people."""
 
 
 _GATHERS = ("near", "far", "next", "near_ahead", "far_ahead", "next_ahead")

@@ -45,8 +45,22 @@ PIPELINED = True
 def may_pay(edges: int, features: int, dtype: str, arch: str, weighted: bool = False) -> bool:
     """Whether it is worth looking at the blocks of a graph. features: of a row, and of one head where there are several.
     weighted: non-zeros have numbers."""
+    return not refusal(edges, features, dtype, arch, weighted)
+
+
+def refusal(edges: int, features: int, dtype: str, arch: str, weighted: bool = False) -> str:
+    """Why not, in words; "" where it is worth it. Arguments as of `may_pay`."""
     least = LEAST_WEIGHTED if weighted else COLUMNS
-    return edges >= LEAST_EDGES and features >= least and dtype in SIDE_BY_SIDE and has_instructions(arch)
+    if dtype not in SIDE_BY_SIDE:
+        return f"they take {', '.join(SIDE_BY_SIDE)}, not {dtype}"
+    if not has_instructions(arch):
+        return f"{arch} has not got their instructions"
+    if edges < LEAST_EDGES:
+        return f"{edges:,} edges are fewer than {LEAST_EDGES:,}, from which on it pays to sort them into blocks"
+    if features < least:
+        return f"{features} features are fewer than {least}, " + (
+            "from which on it pays to lay out numbers in blocks" if weighted else "the width of a tile")
+    return ""
 
 
 def most_slots(edges: int) -> int:
@@ -71,4 +85,4 @@ def bsr_kernel(features: int, mean: bool, dtype: str, index_dtype: str, arch: st
     return cuda_kernels.build(bsr_tiles(spec), CudaTeams(LANES, 1, shared=(SHARED,), mma=instructions(PIPELINED)), arch)
 
 
-__all__ = ["block_of", "bsr_kernel", "may_pay", "most_in_bsr", "most_slots"]
+__all__ = ["block_of", "bsr_kernel", "may_pay", "most_in_bsr", "most_slots", "refusal"]

@@ -11,8 +11,8 @@ from .problem import CudaProblem, operands_of_kind
 # What an operator is to the rules, by its reduction.
 KINDS = {"sum": "sum", "mean": "sum", "map": "map"}
 # Sums that products of blocks are, of features of columns, times numbers of edges and of columns (the gradient of a mean).
-_IN_BLOCKS = frozenset(f"{reduce}:{places}" for reduce in ("sum", "mean")
-                       for places in ("column", "column,column", "column,edge", "column,column,edge"))
+IN_BLOCKS = frozenset(f"{reduce}:{places}" for reduce in ("sum", "mean")
+                      for places in ("column", "column,column", "column,edge", "column,column,edge"))
 # By how much narrower buckets are tried than those of the rules, and how many times the mean the longest row is for buckets and
 # chunks to be tried.
 _NARROWER = 8
@@ -28,11 +28,14 @@ def rule_plan(problem: CudaProblem) -> CudaPlan:
 
 def may_fill_blocks(problem: CudaProblem) -> bool:
     """Whether the operator goes by blocks on Tensor Cores if the graph fills them."""
-    if problem.kind not in _IN_BLOCKS:
-        return False
-    from .cuda_bsr import may_pay  # with the compiler, which a look at a database goes without
+    return problem.kind in IN_BLOCKS and not refusal_of_blocks(problem)
 
-    return may_pay(problem.nnz, problem.features, problem.dtype, problem.arch, "," in problem.kind)
+
+def refusal_of_blocks(problem: CudaProblem) -> str:
+    """Why an operator of ``IN_BLOCKS`` does not go by blocks, whatever the graph makes of them, in words; "" where it may."""
+    from .cuda_bsr import refusal  # with the compiler, which a look at a database goes without
+
+    return refusal(problem.nnz, problem.features, problem.dtype, problem.arch, "," in problem.kind)
 
 
 def candidates(problem: CudaProblem) -> tuple[CudaPlan, ...]:
@@ -69,4 +72,4 @@ def candidates(problem: CudaProblem) -> tuple[CudaPlan, ...]:
     return tuple(dict.fromkeys((first, *others)))
 
 
-__all__ = ["KINDS", "candidates", "may_fill_blocks", "rule_plan"]
+__all__ = ["IN_BLOCKS", "KINDS", "candidates", "may_fill_blocks", "refusal_of_blocks", "rule_plan"]

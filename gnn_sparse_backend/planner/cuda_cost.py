@@ -26,11 +26,16 @@ _INSTRUCTIONS, _LANES, _NEARER = 6, 128, 2.5
 _UNDER_WAY, _SHUFFLES = 4, 5
 _LAUNCH, _TURN = 3e-6, 6e-7
 
-UNITS = ("launch", "stream", "near", "far", "step", "turn")
-"""
-launch: a kernel. stream: a byte read or written in order. near: a byte of a gathered row, from the second-level cache. far: the
-same from memory. step: what a lane does for an edge. turn: an edge of the longest task, which waits for its row.
-"""
+MEANINGS: Mapping[str, str] = {
+    "launch": "a kernel starts",
+    "stream": "a byte is read or written in order",
+    "near": "a byte of a gathered row, from the second-level cache",
+    "far": "a byte of a gathered row, from memory",
+    "step": "what a lane does for an edge",
+    "turn": "an edge of the longest task, which waits for its row",
+}
+"""What one of each unit is, for people."""
+UNITS = tuple(MEANINGS)
 
 
 @functools.lru_cache(maxsize=None)
@@ -108,4 +113,4 @@ def _kept(parts: float, features: int) -> float:
     return 8.0 * parts * features
 
 
-__all__ = ["UNITS", "counts", "default_units", "predict"]
+__all__ = ["MEANINGS", "UNITS", "counts", "default_units", "predict"]

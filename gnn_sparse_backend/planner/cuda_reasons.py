@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .cuda_candidates import KINDS, may_fill_blocks
+from .cuda_candidates import IN_BLOCKS, KINDS, refusal_of_blocks
 from .cuda_plan import BUCKETS_PAY, FEW, LANES_PAY, LONG_ROW, NARROW, SKEWED, STRETCH, WARP, CudaPlan, shares
 from .problem import CudaProblem, operands_of_kind
 
@@ -19,8 +19,8 @@ def words(plan: CudaPlan) -> str:
     else:
         said = [f"{plan.lanes} lanes along edges" if plan.lanes else f"features to {f'at most {plan.team} ' if plan.team else ''}lanes"]
     said += ["edges in stretches"] * plan.cached
-    said += [f"rows in parts of {plan.longest_part}"] * bool(plan.longest_part and not plan.buckets)
-    return ", or ".join(["blocks on Tensor Cores"] * plan.blocks + [", ".join(said)])
+    said += [f"{'pieces' if plan.segments else 'rows'} in parts of {plan.longest_part}"] * bool(plan.longest_part and not plan.buckets)
+    return ", else ".join(["blocks on Tensor Cores"] * plan.blocks + [", ".join(said)])
 
 
 def reasons(problem: CudaProblem, plan: CudaPlan) -> Iterator[str]:
@@ -28,9 +28,9 @@ def reasons(problem: CudaProblem, plan: CudaPlan) -> Iterator[str]:
     mean = problem.nnz / max(problem.rows, 1)
     kind = KINDS.get(operands_of_kind(problem.kind)[0], "")
     of = shares(problem.features, problem.itemsize)
-    yield "On a GPU the plan follows rules, until plans have been measured."
-    if may_fill_blocks(problem):
-        yield _on_blocks(problem)
+    if plan.blocks:
+        yield on_blocks(problem)
+        yield "The rest is for calls that blocks do not take: weights that differ by feature, or full precision of float32."
     if plan.segments:
         yield (f"{_skewed(problem, mean)}, and a row of {mean:.1f} does not fill a warp: sums of at most {NARROW} features go by "
                f"chunks of {WARP} consecutive non-zeros, whatever rows they belong to, so that all warps do the same work.")
@@ -51,9 +51,14 @@ def reasons(problem: CudaProblem, plan: CudaPlan) -> Iterator[str]:
         else:
             who = f"fewer than {WARP}: each lane loads the edges by itself"
         yield f"Rows have {mean:.1f} non-zeros on average, {who}." if not plan.buckets else _IN_BUCKETS
-    if plan.longest_part and not plan.buckets:
+    if plan.longest_part and plan.segments:
+        yield (f"The longest row has a piece in each of {problem.longest // WARP:,} chunks or more, more than {LONG_ROW:,}: the pieces of "
+               f"such rows are added up in parts of {plan.longest_part}, and these by a third pass.")
+    elif plan.longest_part and not plan.buckets:
         yield (f"The longest row has {problem.longest:,} non-zeros, more than {LONG_ROW:,}: long rows are cut into parts of "
                f"{plan.longest_part}" + ("." if kind == "map" else ", which a second pass adds up."))
+    if problem.kind in IN_BLOCKS and not plan.blocks:
+        yield on_blocks(problem)
 
 
 _IN_BUCKETS = f"In buckets of {STRETCH} slots and more a lane loads each edge of a stretch of {WARP} for all."
@@ -72,14 +77,41 @@ def _neither_buckets_nor_chunks(problem: CudaProblem, mean: float) -> Iterator[s
                "neither buckets nor chunks.")
 
 
-def _on_blocks(problem: CudaProblem) -> str:
-    from .cuda_bsr import MOST_STORED  # with the compiler, which a look at a database goes without
+def on_blocks(problem: CudaProblem) -> str:
+    """Whether an operator of ``IN_BLOCKS`` goes by blocks on Tensor Cores, in which format, and why."""
+    from .cuda_bsr import LEAST_SAVED, MOST_STORED, block_of  # with the compiler, which a look at a database goes without
 
-    if problem.slots:
-        return (f"Its blocks store {problem.slots / max(problem.nnz, 1):.1f} elements for each non-zero, at most {MOST_STORED}: "
-                "Tensor Cores multiply them. What follows is for where they may not.")
-    return (f"Not by blocks on Tensor Cores: they would store more than {MOST_STORED} elements for each non-zero, or PyTorch "
-            "does not allow them for this type (torch.set_float32_matmul_precision).")
+    refused = refusal_of_blocks(problem) or ("" if problem.slots else _unfilled(problem))
+    if refused:
+        return f"Not by blocks on Tensor Cores: {refused}."
+    rows, columns = block_of(problem.dtype)
+    stored, saved = problem.slots / problem.nnz, 1 - problem.in_sr_bcrs / problem.in_bsr
+    if problem.slots == problem.in_bsr:
+        name = "BSR"
+        why = (f"SR-BCRS, without the columns of a block that none of its {rows} rows has, would save {saved:.1%} of them. It would "
+               f"have to save more than {LEAST_SAVED:.0%}, for it reads an index for each column.")
+    else:
+        name = "SR-BCRS"
+        why = f"BSR, with the columns between those that {rows} rows have, would store {problem.in_bsr / problem.nnz:.1f} for each"
+        why += (f", of which SR-BCRS saves {saved:.1%}: more than {LEAST_SAVED:.0%}, which pays for an index for each column."
+                if saved > LEAST_SAVED else f", more than {MOST_STORED}.")
+    return (f"Tensor Cores multiply blocks of {rows} x {columns} in the format {name}. It stores {problem.slots:,} elements, of which "
+            f"{1 / stored:.1%} are non-zeros: {stored:.1f} for each non-zero, {MOST_STORED} at most. {why}")
 
 
-__all__ = ["reasons", "words"]
+def _unfilled(problem: CudaProblem) -> str:
+    """Why the blocks of a graph are not taken, of an operator that looks at them."""
+    from .cuda_bsr import MOST_STORED, most_slots
+
+    if problem.in_sr_bcrs > most_slots(problem.nnz):
+        return (f"SR-BCRS would store {problem.in_sr_bcrs / problem.nnz:.1f} elements for each non-zero, more than {MOST_STORED}, and "
+                "BSR never stores fewer")
+    if problem.in_sr_bcrs:
+        return "edges repeat, and the weights of those that share an element would be added up in no fixed order"
+    if problem.dtype == "float32":
+        return ("they take ten bits of the fraction of a float32, and PyTorch is set to use them all; "
+                "torch.set_float32_matmul_precision('high') allows it")
+    return "it was not counted what they would store"
+
+
+__all__ = ["on_blocks", "reasons", "words"]

@@ -74,7 +74,8 @@ class CudaProblem(Problem):
 
     arch: its compute architecture, "sm_90". cache: bytes of its second-level cache.
     slots: elements that the blocks of the structure store on Tensor Cores; 0 where it does not fill them, or nobody looked.
-    in_bsr, in_sr_bcrs: elements that either format of blocks would store; 0 where they were not counted.
+    in_bsr, in_sr_bcrs: elements that either format of blocks stores, or would store; 0 where that was not counted. ``slots`` is
+        the first where BSR is taken, else the second.
     """
 
     arch: str = ""

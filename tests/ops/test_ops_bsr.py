@@ -98,12 +98,18 @@ def test_infinities_stay_with_their_edges(apart, serial_gpu, monkeypatch):
     torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("block", [(16, 8), (16, 16)])
-def test_the_format_that_stores_less_is_taken(block):
-    """BSR where the columns of a tile are neighbours, SR-BCRS where they lie apart, neither where few rows share them."""
-    assert type(blocks_of(local_graph()[0], block)) is BsrFormat
-    assert type(blocks_of(local_graph(apart=True)[0], block)) is SrBcrsFormat
-    assert blocks_of(gsb.Graph.from_coo(torch.arange(64), torch.arange(64) * 7 % 64, (64, 64)), block) is None
+@pytest.mark.parametrize("block, near, apart, thin", [((16, 8), 512, 1792, 1024), ((16, 16), 768, 2048, 1024)])
+def test_the_format_that_stores_less_is_taken(block, near, apart, thin):
+    """BSR where the columns of a tile are neighbours, SR-BCRS where they lie apart, neither where few rows share them; and both are
+    counted."""
+    def found(graph):
+        blocks = blocks_of(graph, block)
+        assert blocks_of(graph, block) is blocks
+        return type(blocks.stored), blocks.in_sr_bcrs, blocks.in_bsr
+
+    assert found(local_graph()[0]) == (BsrFormat, near, near)
+    assert found(local_graph(apart=True)[0]) == (SrBcrsFormat, near, apart)
+    assert found(gsb.Graph.from_coo(torch.arange(64), torch.arange(64) * 7 % 64, (64, 64))) == (type(None), thin, 0)
     # a ninth more is stored for what reading indices costs
     assert cuda_bsr.most_in_bsr(1000, 900) == 1000 and cuda_bsr.most_in_bsr(100, 790) == 800
 

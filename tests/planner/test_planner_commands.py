@@ -83,7 +83,7 @@ def test_explain_gives_plan_candidates_and_reason(plans, graph):
     explanation = gsb.explain(graph, "weighted_sum", 128)
     text = str(explanation)
     for part in ("weighted_sum of 128 features (float32) on 900 x 800 with 6,000 edges, 2 threads", "source: rules",
-                 "plan of the rules", "degrees 0 to", "Gini", "candidates", "predicted", "512 bytes a row",
+                 "plan of the rules", "degrees 0 to", "Gini", "candidates", "predicted", "512 bytes each",
                  "measured on this machine"):
         assert part in text, part
     assert explanation.plan == explanation.candidates()[0][0] or explanation.choice.source == "rules"

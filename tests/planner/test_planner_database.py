@@ -41,7 +41,8 @@ def test_the_next_process_finds_what_this_one_measured(path):
 
 
 @pytest.mark.parametrize("field, value", [
-    ("kind", "max:column"), ("features", 32), ("dtype", "float64"), ("dtype", "bfloat16"), ("threads", 1), ("nnz", 1001), ("rows", 99), ("cols", 91)])
+    ("kind", "max:column"), ("features", 32), ("dtype", "float64"), ("dtype", "bfloat16"), ("threads", 1), ("nnz", 1001),
+    ("rows", 99), ("cols", 91)])
 def test_another_problem_has_no_record(path, field, value):
     database = open_(path)
     database.add(PROBLEM, "f", SECONDS)

@@ -1,0 +1,75 @@
+"""Why a plan for a CPU is what it is: the rules of `spmm` and `sddmm` that fired, with their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .machine import last_level_cache_bytes, private_cache_bytes
+from .plan import Plan
+from .problem import Problem, operands_of_kind
+from .spmm import LANES_PAY, LINE, NARROW, SCATTERED_PAYS, SERIAL_WORK, SLICES
+
+
+def reasons(problem: Problem, plan: Plan) -> Iterator[str]:
+    """Sentences on ``plan``, which is that of the rules for the problem. Sizes are said to two digits: a problem that was rounded
+    for the rules will do.
+    """
+    reduce, gathered, _ = operands_of_kind(problem.kind)
+    mean = problem.nnz / max(problem.rows, 1)
+    yield _sharing(problem, plan)
+    if gathered:
+        yield _ahead(problem, plan, reduce == "map")
+    if plan.reduction != "sequential":
+        long = f"{mean:.1f}" if mean < 10 else about(round(mean))
+        narrow = f"{problem.features} features are at most {NARROW}, and rows have about {long} non-zeros on average, "
+        yield narrow + (
+            f"{LANES_PAY} or more: a vector takes non-zeros of a row side by side (in lanes)." if plan.reduction == "parallel" else
+            f"{SCATTERED_PAYS} at most: each is added to its row in memory (scattered), so that no loop ends after so few.")
+    if plan.partitions > 1:
+        yield (f"Neighbouring rows gather from about {size(problem.nearby_bytes, 2)}, more than 1/{SLICES} of the last-level cache "
+               f"({size(last_level_cache_bytes())}): columns are cut into {plan.partitions} partitions, which are gone through "
+               "one after the other, so that what is gathered again is still there.")
+    if plan.longest_part:
+        yield (f"The longest row has about {about(problem.longest)} of about {about(problem.nnz)} non-zeros: long rows are cut into "
+               f"parts of {plan.longest_part:,}, which a second pass adds up, so that no thread is left alone with one.")
+
+
+def _sharing(problem: Problem, plan: Plan) -> str:
+    work = problem.nnz * problem.features + problem.rows
+    if plan.groups > 1:
+        return (f"About {about(work)} multiply-adds are {SERIAL_WORK:,} or more: the {problem.threads} threads share them, in "
+                f"{plan.groups} groups of rows that cost about the same; whoever is done takes the next.")
+    if problem.threads < 2:
+        return "PyTorch has one thread here (torch.set_num_threads): it takes all rows."
+    if work < SERIAL_WORK:
+        return (f"About {about(work)} multiply-adds are fewer than {SERIAL_WORK:,}, from which on other threads save more than starting "
+                "them costs.")
+    return "There is one row, which one thread takes."
+
+
+def _ahead(problem: Problem, plan: Plan, edge_map: bool) -> str:
+    row = problem.row_bytes
+    table = f"The rows that edges gather have {row:,} bytes, about {size(problem.table_bytes, 2)} in all, "
+    if edge_map:
+        cache = f"a core's own cache ({size(private_cache_bytes())})"
+    elif row >= LINE:
+        cache = f"half of a core's own cache ({size(private_cache_bytes())})"
+    else:  # several are in a line, and the processor has enough of them under way by itself
+        cache = f"half of the last-level cache ({size(last_level_cache_bytes())}), what counts for rows of less than {LINE} bytes"
+    if plan.prefetch:
+        return f"{table}more than {cache}: they are fetched {plan.prefetch} edges ahead."
+    return f"{table}no more than {cache}: nothing is fetched ahead."
+
+
+def about(count: int) -> str:
+    """A count to two digits."""
+    return f"{round(count, min(0, 2 - len(str(count)))):,}"
+
+
+def size(count: float, digits: int = 3) -> str:
+    """A number of bytes, to so many digits, with its unit."""
+    unit, scale = next(((unit, scale) for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= scale), ("bytes", 1))
+    return f"{float(f'{count / scale:.{digits}g}'):,g} {unit}"
+
+
+__all__ = ["about", "reasons", "size"]

@@ -1,0 +1,77 @@
+"""What `gsb.explain` says of a plan on a CPU: the rules that fired, with their numbers, in words that a table's terms are among."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.planner import cost, cuda_cost, reasons, sddmm, spmm
+from gnn_sparse_backend.planner.candidates import rule_plan
+from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
+from gnn_sparse_backend.planner.problem import Problem
+from gnn_sparse_backend.planner.reasons import about, size
+
+LARGE = Problem("sum:column", 233_000, 233_000, 23_000_000, 64, "float32", 2, 5_000)
+
+
+@pytest.fixture
+def caches(monkeypatch):
+    for module in (spmm, sddmm, reasons):
+        monkeypatch.setattr(module, "private_cache_bytes", lambda: 512 << 10)
+    for module in (spmm, reasons):
+        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 32 << 20)
+
+
+@pytest.mark.parametrize("fields, said", [
+    ({}, "About 1,500,000,000 multiply-adds are 65,536 or more: the 2 threads share them, in 32 groups of rows"),
+    ({"threads": 1}, "PyTorch has one thread here (torch.set_num_threads): it takes all rows."),
+    ({"rows": 90, "nnz": 1000}, "About 64,000 multiply-adds are fewer than 65,536, from which on other threads save more"),
+    ({"rows": 1}, "There is one row, which one thread takes."),
+    ({}, "have 256 bytes, about 60 MB in all, more than half of a core's own cache (524 kB): they are fetched 16 edges ahead."),
+    ({"cols": 1000}, "about 260 kB in all, no more than half of a core's own cache (524 kB): nothing is fetched ahead."),
+    ({"features": 4}, "about 3.7 MB in all, no more than half of the last-level cache (33.6 MB), what counts for rows of less than 64"),
+    ({"kind": "map:column,row", "cols": 1500}, "about 380 kB in all, no more than a core's own cache (524 kB): nothing"),
+    ({"rows": 10_000, "features": 4}, "4 features are at most 8, and rows have about 2,300 non-zeros on average, 128 or more"),
+    ({"nnz": 700_000, "features": 4}, "about 3.0 non-zeros on average, 6 at most: each is added to its row in memory (scattered)"),
+    ({"reach": 233_000}, "gather from about 60 MB, more than 1/8 of the last-level cache (33.6 MB): columns are cut into 16 partitions"),
+    ({"longest": 2_000_000}, "about 2,000,000 of about 23,000,000 non-zeros: long rows are cut into parts of 359,375"),
+])  # fmt: skip
+def test_the_rules_that_fired_are_said(fields, said, caches):
+    problem = replace(LARGE, **fields)
+    assert said in " ".join(reasons.reasons(problem, rule_plan(problem)))
+
+
+def test_what_did_not_fire_is_not_said(caches):
+    text = " ".join(reasons.reasons(LARGE, rule_plan(LARGE)))
+    assert not re.search("lanes|scattered|partitions|parts", text)
+    assert "fetched" not in " ".join(reasons.reasons(replace(LARGE, kind="sum:edge"), rule_plan(LARGE)))
+
+
+@pytest.mark.parametrize("count, said", [(0, "0"), (17, "17"), (149, "150"), (65_536, "66,000"), (128_000_123, "130,000,000")])
+def test_about(count, said):
+    assert about(count) == said
+
+
+@pytest.mark.parametrize("count, said", [
+    (0, "0 bytes"), (999, "999 bytes"), (25_600, "25.6 kB"), (999_600, "1,000 kB"), (51.2e6, "51.2 MB"), (7.127e12, "7,130 GB")])
+def test_sizes(count, said):
+    assert size(count) == said
+
+
+@pytest.mark.parametrize("gpu", [False, True], ids=["CPU", "GPU"])
+def test_every_term_of_the_table_is_told(gpu, plans, graph, request):
+    if gpu:
+        request.getfixturevalue("serial_gpu")
+    assert set(cost.MEANINGS) == set(DEFAULT_UNITS)
+    text = str(gsb.explain(graph, "sum", 4))
+    table, legend = text[text.index("candidates"):].rsplit("what the terms count: ", 1)
+    cells = [line.split("│")[3] for line in table.splitlines() if "│" in line]
+    found = set(re.findall("[a-z_]+", " ".join(cells)))
+    told = {part.split(":")[0] for part in " ".join(legend.split()).split("; ")}
+    assert found == told and len(told) >= 3 and told <= set(cuda_cost.MEANINGS if gpu else cost.MEANINGS)
+
+
+def test_nothing_that_was_not_measured_takes_a_column(plans, graph):
+    text = str(gsb.explain(graph, "sum", 4))
+    assert "measured, µs" not in text and "nothing was measured on this structure: gsb.precompile" in text
