@@ -221,6 +221,18 @@ def test_blocks_that_lose_do_not_run(plans, serial_gpu, monkeypatch):
     assert not precise.plan.blocks and precise.problem.slots == 0
 
 
+def test_the_format_of_measured_blocks_is_said(plans, serial_gpu, monkeypatch):
+    monkeypatch.setattr(cuda_bsr, "LEAST_EDGES", 1)
+    row, col = torch.ones(32, 24).nonzero().T
+    graph = gsb.Graph.from_coo(row, col * 40, (32, 1000))
+    found = gsb.explain(graph, "sum", 8, dtype="bfloat16").problem
+    assert (found.slots, found.in_sr_bcrs, found.in_bsr) == (1024, 1024, 2 * 24 * 256)
+    database_of(CPU).add(found, structure_fingerprint(graph), {CudaPlan(arch=ARCH, blocks=True): 1e-6, CudaPlan(arch=ARCH): 2e-6})
+    text = " ".join(str(gsb.explain(graph, "sum", 8, dtype="bfloat16")).split())
+    assert "source: measured It was the fastest" in text and "nothing was measured" not in text
+    assert "format SR-BCRS. It stores 1,024 elements, of which 75.0% are non-zeros" in text and "would store 16.0 for each" in text
+
+
 def test_explain_has_the_rules_and_both_times(plans, serial_gpu, rules_of_large_graphs):
     graph = skewed()
     explanation = gsb.explain(graph, "weighted_sum", 16)
