@@ -120,18 +120,19 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
             with visit("blank_a") as (r, lane, e):
                 AF[lane, r, e] = 0.0
 
-        def fetch(jo):
-            held_a = p.local("Held_a", (lane_axis, four, pair), spec.dtype)
+        def elements(jo):
+            held = p.local("Held_a", (lane_axis, four, pair), spec.dtype)
             with visit("fetch_a") as (r, lane, e):
-                held_a[lane, r, e] = A[head, io, jo, lane // 4 + r % 2 * 8, (r // 2) * (4 * q) + lane % 4 * q + e]
-            held = window.fetch(lambda at: present(io, jo, at), lambda at, feature: X[column(io, jo, at), head, feature])
+                held[lane, r, e] = A[head, io, jo, lane // 4 + r % 2 * 8, (r // 2) * (4 * q) + lane % 4 * q + e]
 
             def keep() -> None:
-                window.keep(held)
                 with visit("keep_a") as (r, lane, e):
-                    AF[lane, r, e] = held_a[lane, r, e]
+                    AF[lane, r, e] = held[lane, r, e]
 
             return keep
+
+        def met(jo):
+            return window.fetch(lambda at: present(io, jo, at), lambda at, feature: X[column(io, jo, at), head, feature])
 
         def multiply(suffix: str) -> None:
             with p.iterate("warps" + suffix, (warp,), "S", ("w",)) as (w,):
@@ -145,7 +146,7 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
                         at = ((m % 8) * 4 + n // 2, w, nt, (m // 8) * 2 + n % 2)
                         CF[at] = CF[at] + cast("float32", a) * cast("float32", x)
 
-        each_window(p, "tiles", JO, "jo", fetch, multiply, blank if spec.pipelined else None)
+        each_window(p, "tiles", JO, "jo", (elements, met), multiply, blank if spec.pipelined else None)
 
         def place(w, n, h, lane):
             """(row in the block, feature) of an even element of a fragment."""

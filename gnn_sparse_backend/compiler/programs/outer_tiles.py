@@ -178,15 +178,16 @@ def grouped_sum_tiles(spec: OuterSpec) -> Program:
     with p.iterate("tasks", (T, B), "SS", ("t", "b")) as (t, b):
         outer.start(b)
 
-        def fetch(c):
-            def here(row):
-                return row < Stop[t, c] - Start[t, c]
+        def here(c):
+            return lambda row: row < Stop[t, c] - Start[t, c]
 
-            left = outer.left.fetch(here, lambda row, column: A[row_at(rows[0], Start[t, c] + row), column])
-            right = outer.right.fetch(here, lambda row, column: G[row_at(rows[1], Start[t, c] + row), column])
-            return lambda: (outer.left.keep(left), outer.right.keep(right))
+        def left(c):
+            return outer.left.fetch(here(c), lambda row, column: A[row_at(rows[0], Start[t, c] + row), column])
 
-        each_window(p, "chunks", C, "c", fetch, outer.multiply, outer.blank if spec.pipelined else None)
+        def right(c):
+            return outer.right.fetch(here(c), lambda row, column: G[row_at(rows[1], Start[t, c] + row), column])
+
+        each_window(p, "chunks", C, "c", (left, right), outer.multiply, outer.blank if spec.pipelined else None)
 
         def put(row, column, value) -> None:
             W[Slot[t], row, column] = value

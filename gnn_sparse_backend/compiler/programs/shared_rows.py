@@ -8,9 +8,10 @@ read from different banks, whether elements have 16 or 32 bits.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 from ..coordinate.axes import Axis
-from ..coordinate.builder import BufferHandle, ProgramBuilder
+from ..coordinate.builder import ProgramBuilder
 from ..coordinate.expr import Expr, both
 from .grouped_tiles import LANES
 
@@ -50,14 +51,14 @@ class SharedRows:
         self.buffer[at[0] * self.stride + at[1]] = value
 
     def load(self, present, element) -> None:
-        """`fetch` and `keep` at once."""
-        self.keep(self.fetch(present, element))
+        """`fetch` what is kept at once."""
+        self.fetch(present, element)()
 
-    def fetch(self, present, element) -> BufferHandle:
-        """The rows for which ``present(row)`` holds, and zeros in the place of the others, in registers, for `keep`.
+    def fetch(self, present, element) -> Callable[[], None]:
+        """The rows for which ``present(row)`` holds, and zeros in the place of the others, in registers, and the function that writes
+        what leaves them in shared memory.
 
-        element(row, feature): of a row of the window that is present. What comes between `fetch` and `keep` is done while
-        the rows are on their way.
+        element(row, feature): of a row of the window that is present. What comes between is done while the rows are on their way.
         """
         p, name = self.p, self.name.lower()
         held = p.local(f"Held_{name}", (self.lane, self.warp, self.turn, self.part), self.dtype)
@@ -69,15 +70,15 @@ class SharedRows:
             checks += [present(row)] if self.whole else [present(row), self.first + feature < self.total]
             p.where(functools.reduce(both, checks))
             held[lane, w, turn, e] = element(row, self.first + feature + e)
-        return held
 
-    def keep(self, held: BufferHandle) -> None:
-        """Leave in shared memory what was fetched."""
-        with self._visit("keep") as (turn, w, lane, e):
-            row, feature = self._place(turn, w, lane)
-            if not self.exact:
-                self.p.where(row < self.rows)
-            self[row, feature + e] = held[lane, w, turn, e]
+        def keep() -> None:
+            with self._visit("keep") as (turn, w, lane, e):
+                row, feature = self._place(turn, w, lane)
+                if not self.exact:
+                    p.where(row < self.rows)
+                self[row, feature + e] = held[lane, w, turn, e]
+
+        return keep
 
     def blank(self, count: Expr | None = None) -> None:
         """Zeros in the place of the rows from `count` on, or of all."""

@@ -3,10 +3,10 @@
     plain                                   pipelined
                                             zeros in shared memory
     for each window:                        for each window:
-        fetch it into registers                 fetch it into registers
-        keep it in shared memory                multiply the window before, which is in shared memory
-        multiply it                             keep it in shared memory
-                                            multiply the last window
+        for each of its parts:                  fetch all of it into registers
+            fetch it into registers             multiply the window before, which is in shared memory
+            keep it in shared memory            keep it in shared memory
+        multiply them                       multiply the last window
 
 Pipelined, a window is on its way from global memory while the one before is multiplied. This is the loop of the double-buffered
 products of matrices (CUTLASS, "Efficient GEMM in CUDA", software pipelining), turned by a step: there the window ahead is fetched,
@@ -17,7 +17,7 @@ nothing, while that window is on its way; of no window at all, the same zeros ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..coordinate.axes import Axis
 from ..coordinate.builder import ProgramBuilder
@@ -25,22 +25,26 @@ from ..coordinate.builder import ProgramBuilder
 LAST = "_last"
 
 
-def each_window(p: ProgramBuilder, name: str, axis: Axis, variable: str, fetch: Callable, multiply: Callable,
+def each_window(p: ProgramBuilder, name: str, axis: Axis, variable: str, parts: Sequence[Callable], multiply: Callable,
                 blank: Callable[[], None] | None = None) -> None:  # fmt: skip
     """Write the iteration `name` over the windows of `axis`, pipelined where there is a `blank`.
 
-    fetch(w): writes what fetches window w, and returns the function that writes what keeps it. multiply(suffix): writes the product
-    of what is kept, its iterations and buffers named with the suffix: it is written twice. blank(): writes zeros in the place of what is kept.
+    parts: functions fetch(w), which write what fetches a part of window w and return the function that writes what keeps it.
+    multiply(suffix): writes the product of what is kept, its iterations and buffers named with the suffix: it is written twice.
+    blank(): writes zeros in the place of what is kept.
     """
     if blank is not None:
         blank()
     with p.iterate(name, (axis,), "R", (variable,)) as (at,):
-        keep = fetch(at)
-        if blank is not None:
-            multiply("")
-        keep()
         if blank is None:
+            for fetch in parts:
+                fetch(at)()
             multiply("")
+        else:
+            keeps = [fetch(at) for fetch in parts]
+            multiply("")
+            for keep in keeps:
+                keep()
     if blank is not None:
         multiply(LAST)
 
