@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..planner import cost, cuda_cost
+from ..planner import cost, cuda_cost, cuda_reasons, reasons
 from ..planner.choose import Choice, choose, describe
 from ..planner.cost import compulsory_bytes
 from ..planner.plan import Plan
@@ -71,8 +71,8 @@ class Explanation:
         return draw(Path(path), title, self.degrees, self.candidates(), self.plan, self.bound)
 
     def __str__(self) -> str:
-        reasons = (Padding(Text(reason), (0, 0, 0, 2)) for reason in self.choice.reasons)
-        return render(self._plan_in_words(), *reasons, "", self._facts(), "", self._table(), self._legend())
+        why = (Padding(Text(reason), (0, 0, 0, 2)) for reason in self.choice.reasons)
+        return render(self._plan_in_words(), *why, "", self._facts(), "", self._table(), self._legend())
 
     def _plan_in_words(self) -> str:
         p, how = self.problem, "" if self.choice.source == "measured" else _HOW_TO_MEASURE
@@ -104,10 +104,14 @@ class Explanation:
         return table
 
     def _legend(self) -> str:
-        """What the terms in the table are."""
+        """What the words and the terms in the table stand for."""
+        words, terms = (cuda_reasons.WORDS, cuda_cost.MEANINGS) if type(self.problem) is CudaProblem else (reasons.WORDS, cost.MEANINGS)
+        plans = " ".join(describe(plan) for plan, _, _ in self.candidates())
         met = {name for _, predicted in self.choice.predicted for name, _ in predicted.largest()}
-        meanings = cuda_cost.MEANINGS if type(self.problem) is CudaProblem else cost.MEANINGS
-        return "what the terms count: " + "; ".join(f"{name}: {words}" for name, words in meanings.items() if name in met)
+        lines = {"what plans say": {word: meaning for word, meaning in words.items() if word in plans},
+                 "what the terms count": {name: meaning for name, meaning in terms.items() if name in met}}
+        return "\n".join(f"{heading}: " + "; ".join(f"{name}: {meaning}" for name, meaning in said.items())
+                         for heading, said in lines.items() if said)
 
 
 def explain_graph(graph: Graph, op: str = "sum", features: int = 64, *, dtype="float32",

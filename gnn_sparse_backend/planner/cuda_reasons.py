@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from .cuda_candidates import IN_BLOCKS, KINDS, refusal_of_blocks
 from .cuda_plan import BUCKETS_PAY, FEW, LANES_PAY, LONG_ROW, NARROW, SKEWED, STRETCH, WARP, CudaPlan, shares
 from .problem import CudaProblem, operands_of_kind
+
+WORDS: Mapping[str, str] = {
+    "blocks on Tensor Cores": "the matrix lies in dense blocks",
+    "features to": "lanes of a warp, as many as are said at most, share the features of a row",
+    "along edges": "so many lanes share the non-zeros of a row",
+    "edges in stretches": "a lane loads each edge for its whole team",
+    "buckets": "rows of like length lie together, filled up to the same number of slots",
+    "chunks": "consecutive non-zeros, whatever rows they belong to, are a warp's work",
+    "in parts": "longer rows are cut, and another pass adds their parts up",
+}
+"""What the words of `words` stand for."""
 
 
 def words(plan: CudaPlan) -> str:
@@ -114,4 +125,4 @@ def _unfilled(problem: CudaProblem) -> str:
     return "it was not counted what they would store"
 
 
-__all__ = ["on_blocks", "reasons", "words"]
+__all__ = ["WORDS", "on_blocks", "reasons", "words"]

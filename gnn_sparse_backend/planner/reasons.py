@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
 from .problem import Problem, operands_of_kind
 from .spmm import LANES_PAY, LINE, NARROW, SCATTERED_PAYS, SERIAL_WORK, SLICES
+
+WORDS: Mapping[str, str] = {
+    "groups": "of rows of about equal cost, which threads take one after the other",
+    "equal rows": "of as many rows each, whatever they cost",
+    "ahead": "so many edges before they are needed, gathered rows are fetched",
+    "in lanes": "a vector takes non-zeros of a row side by side",
+    "scattered": "each non-zero is added to its row in memory",
+    "partitions": "of the columns, gone through one after the other",
+    "in parts": "longer rows are cut, and a second pass adds their parts up",
+}
+"""What the words of `choose.describe` stand for."""
 
 
 def reasons(problem: Problem, plan: Plan) -> Iterator[str]:
@@ -72,4 +83,4 @@ def size(count: float, digits: int = 3) -> str:
     return f"{float(f'{count / scale:.{digits}g}'):,g} {unit}"
 
 
-__all__ = ["about", "reasons", "size"]
+__all__ = ["WORDS", "about", "reasons", "size"]

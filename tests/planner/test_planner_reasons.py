@@ -6,9 +6,12 @@ from dataclasses import replace
 import pytest
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.planner import cost, cuda_cost, reasons, sddmm, spmm
+from gnn_sparse_backend.planner import cost, cuda_cost, cuda_reasons, reasons, sddmm, spmm
 from gnn_sparse_backend.planner.candidates import rule_plan
+from gnn_sparse_backend.planner.choose import describe
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
+from gnn_sparse_backend.planner.cuda_plan import CudaPlan
+from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.planner.problem import Problem
 from gnn_sparse_backend.planner.reasons import about, size
 
@@ -70,6 +73,20 @@ def test_every_term_of_the_table_is_told(gpu, plans, graph, request):
     found = set(re.findall("[a-z_]+", " ".join(cells)))
     told = {part.split(":")[0] for part in " ".join(legend.split()).split("; ")}
     assert found == told and len(told) >= 3 and told <= set(cuda_cost.MEANINGS if gpu else cost.MEANINGS)
+
+
+CPU_PLANS = Plan(4, 8, "rows", "parallel"), Plan(4, 8, "nonzeros", "scattered", 2), Plan(4, longest_part=9)
+GPU_PLANS = (CudaPlan(blocks=True), CudaPlan(lanes=8, longest_part=9), CudaPlan(team=8, cached=True), CudaPlan(buckets=True, longest_part=4),
+             CudaPlan(segments=True))
+
+
+@pytest.mark.parametrize("words, plans", [(reasons.WORDS, CPU_PLANS), (cuda_reasons.WORDS, GPU_PLANS)], ids=["CPU", "GPU"])
+def test_the_words_of_plans_are_those_that_are_told(words, plans):
+    said = [describe(plan) for plan in plans]
+    for word in words:
+        assert any(word in text for text in said) and not all(word in text for text in said) or word == "groups", word
+    for text in said:
+        assert all(any(word in part for word in words) for part in re.split(", (?:else )?", text)), text
 
 
 def test_nothing_that_was_not_measured_takes_a_column(plans, graph):
