@@ -17,9 +17,10 @@ from gnn_sparse_backend.compiler.position.interpret import run_loops, run_positi
 from gnn_sparse_backend.compiler.schedule.cpu import CpuSchedule, decompose_reductions
 from tests.compiler.programs_under_test import CASES
 from tests.compiler.structures import seeds
+from tests.covering import covering
 
 UNSCHEDULED = CpuSchedule(parallel=False, vectorize=False)
-few = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NAMES = sorted(CASES)
 
 
@@ -68,9 +69,8 @@ def test_stage_three_means_what_stage_two_means(name, seed):
     compare(run_loops(flatten(stage2), arguments), want, CASES[name].outputs, 0)
 
 
-@pytest.mark.parametrize("index_dtype", ["int32", "int64"])
-@pytest.mark.parametrize("schedule", [UNSCHEDULED, CpuSchedule()], ids=["unscheduled", "scheduled"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name, schedule, index_dtype", covering({
+    "name": NAMES, "schedule": [UNSCHEDULED, CpuSchedule()], "index_dtype": ["int32", "int64"]}))
 @given(seed=seeds)
 @few
 def test_machine_code_means_what_stage_one_means(name, schedule, index_dtype, seed):

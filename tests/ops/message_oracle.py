@@ -1,12 +1,9 @@
-"""Messages over edges in plain torch float64, structures and layouts to try them on, and covering arrays of cases.
+"""Messages over edges in plain torch float64, and structures and layouts to try them on.
 
 Values are small multiples of a power of two, so that messages, and sums of thousands of them, are exact in the
 accumulation type of every storage type: what a kernel may differ by is what rounding its result costs.
 """
 from __future__ import annotations
-
-import itertools
-import random as pyrandom
 
 import numpy as np
 import torch
@@ -174,27 +171,6 @@ def assert_close_to(actual: torch.Tensor, expected: torch.Tensor, magnitude: tor
     right = ((actual - expected).abs() <= bound) | (actual == expected)  # the same infinity
     assert right.all(), f"{int((~right).sum())} of {right.numel()} are wrong, first {actual[~right][0]}, " \
                         f"expected {expected[~right][0]}"
-
-
-def covering(factors: dict[str, list], seed: int = 0) -> list[tuple]:
-    """Cases in which every value of each factor meets every value of every other, by greedy choice among random cases."""
-    rng = pyrandom.Random(seed)
-    names = list(factors)
-    wanted = {(a, x, b, y) for a, b in itertools.combinations(range(len(names)), 2)
-              for x in range(len(factors[names[a]])) for y in range(len(factors[names[b]]))}
-    cases = []
-    while wanted:
-        best, most = None, set()
-        a0, x0, b0, y0 = min(wanted)
-        for _ in range(40):
-            case = [rng.randrange(len(factors[name])) for name in names]
-            case[a0], case[b0] = x0, y0
-            met = {(a, case[a], b, case[b]) for a, b in itertools.combinations(range(len(names)), 2)} & wanted
-            if len(met) > len(most):
-                best, most = case, met
-        wanted -= most
-        cases.append(tuple(factors[name][at] for name, at in zip(names, best)))
-    return cases
 
 
 def case_name(value) -> str:

@@ -5,7 +5,8 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import build
-from message_oracle import DTYPES, LAYOUTS, assert_close_to, case_name, covering, values
+from message_oracle import DTYPES, LAYOUTS, assert_close_to, case_name, values
+from tests.covering import covering
 
 LENGTHS = {"mixed": [5, 0, 3, 17, 1, 0], "ones": [1] * 9, "long": [0, 700, 3, 1300], "one": [37], "pairs": [2, 3, 2, 2, 3]}
 FEATURES = [(1, 1), (3, 4), (7, 70), (64, 16), (20, 130)]

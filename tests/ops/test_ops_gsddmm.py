@@ -5,8 +5,9 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import build
-from message_oracle import (DTYPES, EMPTY, LAYOUTS, MESSAGES, STRUCTURES, assert_close_to, case_name, covering, from_coo,
+from message_oracle import (DTYPES, EMPTY, LAYOUTS, MESSAGES, STRUCTURES, assert_close_to, case_name, from_coo,
                             messages, values)
+from tests.covering import covering
 
 OPS = ["copy_lhs", "copy_rhs", "add", "sub", "mul", "div", "dot"]
 TARGETS = ["uv", "vu", "ue", "ev", "uu", "ee"]

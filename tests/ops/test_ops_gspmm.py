@@ -5,8 +5,9 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import build
-from message_oracle import (DTYPES, EMPTY, LAYOUTS, MESSAGES, STRUCTURES, assert_close_to, case_name, covering, from_coo,
+from message_oracle import (DTYPES, EMPTY, LAYOUTS, MESSAGES, STRUCTURES, assert_close_to, case_name, from_coo,
                             messages, reduced, values)
+from tests.covering import covering
 
 OPS = ["copy_u", "copy_e", "add", "sub", "mul", "div"]
 REDUCTIONS = [("sum", "even"), ("mean", "even"), ("max", "even"), ("max", "last"), ("max", "first"), ("min", "even"),
@@ -170,7 +171,7 @@ def test_any_message_over_all_places():
         torch.testing.assert_close(torch.autograd.grad(actual, operands, cotangent), wanted)
 
 
-@pytest.mark.parametrize("reduce, ties", REDUCTIONS[:4])
+@pytest.mark.parametrize("reduce, ties", [("mean", "even"), ("max", "last")])
 def test_operator_of_torch_library(reduce, ties):
     graph = STRUCTURES["own_order"]().graph
     u, e = distinct(0, 31, 2, 3), distinct(1, 70, 2, 1)

@@ -24,7 +24,7 @@ def printed(body: str) -> list[int]:
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="page faults are counted on Linux")
 
-# faults() prints the minor page faults of five tensors of 64 MB, each of 16,384 pages; left() the bytes more than at the start
+# faults() prints the minor page faults of two tensors of 64 MB, each of 16,384 pages; left() the bytes more than at the start
 HELPERS = """
     import resource, psutil, torch, gnn_sparse_backend as gsb
 
@@ -33,9 +33,9 @@ HELPERS = """
             torch.empty(1 << 24).fill_(1)
 
     def faults():
-        loop(20)
+        loop(6)
         start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        loop(5)
+        loop(2)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start)
 
     def left():
@@ -46,7 +46,7 @@ HELPERS = """
     gsb.disable()
     start = psutil.Process().memory_info().rss
 """
-USED_AGAIN, FRESH, GIVEN_BACK = 1000, 5 * 1000, 32 << 20
+USED_AGAIN, FRESH, GIVEN_BACK = 500, 2 * 1000, 32 << 20
 
 
 @linux

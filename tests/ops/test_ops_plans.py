@@ -11,9 +11,10 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import build, kernels, plans
 from gnn_sparse_backend.planner.choose import plan_for
 from gnn_sparse_backend.planner.plan import Plan
-from message_oracle import (DTYPES, EMPTY, MESSAGES, STRUCTURES, assert_close_to, case_name, covering, from_coo, messages,
+from message_oracle import (DTYPES, EMPTY, MESSAGES, STRUCTURES, assert_close_to, case_name, from_coo, messages,
                             reduced, values)
 from operators import OPERATORS, step
+from tests.covering import covering
 
 FIELDS = {
     "lanes": {"reduction": "parallel", "prefetch": 3},

@@ -8,12 +8,13 @@ from gnn_sparse_backend.compiler.kernels import stats
 from gnn_sparse_backend.ops import build, rgms_kernels
 from gnn_sparse_backend.ops.rgms_library import structure
 from gnn_sparse_backend.planner import rgms as planner
-from message_oracle import DTYPES, LAYOUTS, assert_close_to, case_name, covering, values
+from message_oracle import DTYPES, LAYOUTS, assert_close_to, case_name, values
+from tests.covering import covering
 
 # name: sources, destinations, relations, edges
 SIZES = {"mixed": (9, 11, 4, 120), "one_relation": (7, 5, 1, 60), "many_relations": (12, 8, 1000, 90), "sparse": (40, 50, 3, 30),
          "few_sources": (2, 60, 3, 200), "few_rows": (60, 2, 3, 200), "one_edge": (1, 1, 2, 1)}
-FEATURES = [(1, 1, 1), (7, 70, 1), (8, 24, 4), (150, 3, 1)]
+FEATURES = [(1, 1, 1), (7, 70, 1), (8, 24, 4)]
 WEIGHTS = ["none", "flat", "column"]
 
 
@@ -168,10 +169,10 @@ def test_nothing_of_size_pairs_is_stored(monkeypatch):
     check(arrays, lambda x, w, a: gsb.rgms(make(arrays), x, w, a, "mean"), operands(arrays, (5, 7, 1), "flat"), torch.float64, "mean")
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=case_name)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=case_name)
 def test_hub(dtype, poisoned_memory):
     arrays = hub()
-    check(arrays, lambda x, w: gsb.rgms(make(arrays), x, w), operands(arrays, (6, 5, 1)), dtype)
+    check(arrays, lambda x, w: gsb.rgms(make(arrays), x, w), operands(arrays, (150, 3, 1)), dtype)
 
 
 @pytest.mark.parametrize("by_basis", [False, True])
@@ -208,7 +209,7 @@ def test_gradcheck(reduce, blocks):
     inputs = [y.requires_grad_() for y in operands(small, (2, 4, blocks), "flat")]
     function = lambda x, w, a: gsb.rgms(rel, x, w, a, reduce)
     assert gradcheck(function, inputs)
-    assert gradgradcheck(function, inputs)
+    assert gradgradcheck(function, inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("features", [(4, 6, 2)], ids=str)

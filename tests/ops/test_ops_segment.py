@@ -8,7 +8,8 @@ from torch.autograd import gradcheck, gradgradcheck
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import build
 from gnn_sparse_backend.ops.segment import run_segment_reduce
-from message_oracle import DTYPES, LAYOUTS, assert_close_to, case_name, covering, reduced, values
+from message_oracle import DTYPES, LAYOUTS, assert_close_to, case_name, reduced, values
+from tests.covering import covering
 
 LENGTHS = {"mixed": [5, 0, 3, 17, 1, 0], "ones": [1] * 9, "long": [0, 20_000, 3], "one": [37]}
 REDUCTIONS = [("sum", "even"), ("mean", "even"), ("max", "even"), ("max", "first"), ("max", "last"), ("min", "even"),

@@ -7,6 +7,7 @@ import torch
 import gnn_sparse_backend as gsb
 from dgl_oracle import agree, calls, multigraph, normal
 from test_dgl_layers import OnGraph
+from tests.covering import covering
 
 OURS = {"rgms": (1, {})}
 KINDS = torch.arange(40) % 3
@@ -23,11 +24,10 @@ def counted(conv, graph, kinds, *inputs, **options):
     return agree(OnGraph(conv, graph, call), *inputs)
 
 
-@pytest.mark.parametrize("norm", [False, True])
-@pytest.mark.parametrize("options", [{}, {"layer_norm": True, "activation": torch.relu}, {"self_loop": False, "bias": False}],
-                         ids=["plain", "layer norm", "bare"])
-@pytest.mark.parametrize("regularizer", [None, "basis", "bdd"])
-@pytest.mark.parametrize("idtype", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("regularizer, options, norm, idtype", covering({
+    "regularizer": [None, "basis", "bdd"],
+    "options": [{}, {"layer_norm": True, "activation": torch.relu}, {"self_loop": False, "bias": False}],
+    "norm": [False, True], "idtype": [torch.int32, torch.int64]}))
 def test_layer(regularizer, options, norm, idtype):
     inputs = [normal(9, 6), *([normal(40, 1, seed=2)] if norm else [])]
     conv = layer(6, 12, 3, regularizer, 2, **options)

@@ -15,7 +15,8 @@ from models import coverage, zoo_dgl, zoo_dgl_conv, zoo_dgl_explain, zoo_dgl_nn
 from models.coverage import compare, exceptions, run_case, run_pair, shortfall
 
 CASES = {case.name: case for case in zoo_dgl.CASES}
-RUNS = [(name, dtype) for name, case in CASES.items() for dtype in case.dtypes]
+# Cases take turns at the types, which are for the operators' own tests.
+RUNS = [(name, case.dtypes[at % len(case.dtypes)]) for at, (name, case) in enumerate(CASES.items())]
 SMOOTH = [name for name, case in CASES.items() if torch.float64 in case.dtypes and "forward alone" not in case.note]
 SEED = 0
 

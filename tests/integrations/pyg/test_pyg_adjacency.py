@@ -10,6 +10,7 @@ from torch_geometric import nn as gnn
 from torch_geometric.utils import spmm
 
 import gnn_sparse_backend as gsb
+from tests.covering import covering
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*Sparse"), pytest.mark.filterwarnings("ignore:.*sparse")]
 LAYOUTS = ("csr", "csc", "coo")
@@ -23,9 +24,8 @@ def adjacency(layout: str, shape=(NODES, NODES), dtype=torch.float64, edge_index
     return {"csr": matrix.to_sparse_csr, "csc": matrix.to_sparse_csc, "coo": lambda: matrix}[layout]()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("reduce", ["sum", "add", "mean"])
-@pytest.mark.parametrize("shape", [(NODES, NODES), (9, NODES), (NODES, 4)])
+@pytest.mark.parametrize("layout, reduce, shape", covering({
+    "layout": list(LAYOUTS), "reduce": ["sum", "add", "mean"], "shape": [(NODES, NODES), (9, NODES), (NODES, 4)]}))
 def test_spmm(layout, reduce, shape):
     matrix, x = adjacency(layout, shape), features(6, nodes=shape[1])
     counts = check_pair(lambda x: spmm(matrix, x, reduce), x)

@@ -6,6 +6,7 @@ from torch import nn
 from torch_geometric import nn as gnn
 
 import gnn_sparse_backend as gsb
+from tests.covering import covering
 
 
 def weights(edge_index, dtype=torch.float64):
@@ -33,10 +34,9 @@ def test_graph_conv_weights(name, aggr):
     assert counts == {"mul.mean" if aggr == "mean" else "mul.sum": 1}
 
 
-@pytest.mark.parametrize("name", EDGES)
-@pytest.mark.parametrize("options", [{}, {"improved": True}, {"add_self_loops": False}, {"cached": True},
-                                     {"normalize": False}, {"aggr": "mean"}], ids=str)
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name, options, weighted", covering({
+    "name": list(EDGES), "options": [{}, {"improved": True}, {"add_self_loops": False}, {"cached": True}, {"normalize": False},
+                                     {"aggr": "mean"}], "weighted": [False, True]}), ids=str)
 def test_gcn(name, options, weighted):
     edge_index = edges(name)
     # A cached layer keeps the normalised weights, whose history a second backward pass would need.

@@ -34,16 +34,16 @@ def heads(x_j):
     return x_j.view(-1, 2, 3)
 
 
-@pytest.mark.parametrize("aggr", ["sum", "mean"])
-@pytest.mark.parametrize("function, shape, counted", [
-    (lambda x_j, w: x_j, None, "copy"),
-    (lambda x_j, w: w * x_j, (1,), "mul"),
-    (lambda x_j, w: x_j * w, (1,), "mul"),
-    (lambda x_j, w: w.view(-1, 1) * x_j, (), "mul"),
-    (lambda x_j, w: x_j * w[:, None], (), "mul"),
-    (lambda x_j, w: torch.mul(w.unsqueeze(-1), x_j), (), "mul"),
-    (lambda x_j, w: x_j.mul(w), (1,), "mul"),
-    (lambda x_j, w: torch.multiply(x_j, other=w), (1,), "mul"),
+@pytest.mark.parametrize("function, shape, counted, aggr", [
+    (lambda x_j, w: x_j, None, "copy", "sum"),
+    (lambda x_j, w: x_j, None, "copy", "mean"),
+    (lambda x_j, w: w * x_j, (1,), "mul", "sum"),
+    (lambda x_j, w: x_j * w, (1,), "mul", "mean"),
+    (lambda x_j, w: w.view(-1, 1) * x_j, (), "mul", "sum"),
+    (lambda x_j, w: x_j * w[:, None], (), "mul", "mean"),
+    (lambda x_j, w: torch.mul(w.unsqueeze(-1), x_j), (), "mul", "sum"),
+    (lambda x_j, w: x_j.mul(w), (1,), "mul", "mean"),
+    (lambda x_j, w: torch.multiply(x_j, other=w), (1,), "mul", "sum"),
 ])
 def test_products(function, shape, counted, aggr):
     w = None if shape is None else weight(*shape)

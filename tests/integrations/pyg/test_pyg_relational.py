@@ -5,6 +5,7 @@ from pyg_pair import EDGES, NODES, check_pair, edges, features
 from torch_geometric import nn as gnn
 
 import gnn_sparse_backend as gsb
+from tests.covering import covering
 
 OURS = {"rgms": 1}
 KINDS = [gnn.RGCNConv, gnn.FastRGCNConv]
@@ -20,10 +21,8 @@ def made(layer):
     return layer().double()
 
 
-@pytest.mark.parametrize("name", EDGES)
-@pytest.mark.parametrize("aggr", ["mean", "add", "sum"])
-@pytest.mark.parametrize("options", [{}, {"num_bases": 2}, {"num_blocks": 2}], ids=["plain", "bases", "blocks"])
-@each_kind
+@pytest.mark.parametrize("kind, options, aggr, name", covering({
+    "kind": KINDS, "options": [{}, {"num_bases": 2}, {"num_blocks": 2}], "aggr": ["mean", "add", "sum"], "name": list(EDGES)}))
 def test_layer(kind, options, aggr, name):
     edge_index = edges(name)
     layer = made(lambda: kind(6, 4, 3, aggr=aggr, **options))
