@@ -122,6 +122,7 @@ KERNELS = {
     "tiles_float16": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 32, 0, (True, False), "float16"), arch),
     "tiles_tf32": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 16, 0, (True, False), "float32"), arch),
     "outer_bfloat16": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(128, 130, 0, 0, (True, True), "bfloat16"), arch),
+    "outer_float16": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(128, 128, 0, 0, (True, True), "float16"), arch),
     "outer_tf32": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(16, 40, 0, 0, (False, False), "float32"), arch),
     "rgms_outer_float16": lambda arch: cuda_rgms.sum_tiles_kernel(64, 64, True, "float16", "int32", arch),
     "bsr_bfloat16": lambda arch: cuda_bsr.bsr_kernel(602, True, "bfloat16", "int32", arch),

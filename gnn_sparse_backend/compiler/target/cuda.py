@@ -21,7 +21,7 @@ from .cpu import host_target
 from .description import Target
 from .errors import BuildError
 from .ptxas import PtxasStatistics, parse_ptxas
-from .spills import with_more_room
+from .spills import spilled_bytes, with_more_room
 
 FORMATS = ("ptx", "cubin")
 COMPILERS = ("nvcc", "nvrtc")
@@ -31,8 +31,9 @@ _callback_lock = threading.Lock()
 
 # No fast-math: it flushes denormals to zero and approximates division and square root. TVM's own compile callback turns it on.
 # ptxas by itself spills a register or two of some kernels where that lets one more block run beside the others: hardly so at level 10,
-# which is also TVM's.
-_COMMON_FLAGS = ("-std=c++17", "--ptxas-options=-v", "--ptxas-options=--register-usage-level=10")
+# which is also TVM's. What spills at level 10 where no block is left to go without is tried at ptxas' own, 5, whose optimisations take
+# fewer registers.
+REGISTER_LEVELS = (10, 5)
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ def default_compiler() -> str:
 
 
 def compile_cuda(source: str, arch: str, format: str = "cubin", compiler: str = "nvcc") -> CudaBinary:
-    """Compile CUDA source for one architecture, without fast-math; again with more registers where a kernel spills (`spills`).
+    """Compile CUDA source for one architecture, without fast-math; again with more registers where a kernel spills (`spills`), and
+    where that is not enough with fewer optimisations that take them; of both, what spills less.
 
     Parameters
     ----------
@@ -146,16 +148,26 @@ def compile_cuda(source: str, arch: str, format: str = "cubin", compiler: str = 
         raise ValueError(f"compiler {compiler!r} is unknown; use one of {', '.join(COMPILERS)}")
     kernel = ", ".join(dict.fromkeys(re.findall(r"__global__[^;{]*?(\w+)\s*\((?!\d)", source))) or "?"
     once = _nvcc if compiler == "nvcc" else _nvrtc
-    while True:
-        code, log = once(source, arch, format, kernel)
-        statistics = parse_ptxas(log)
-        eased = with_more_room(source, statistics)
-        if eased is None:
-            return CudaBinary(code, format, arch, statistics)
-        source = eased
+    binaries = []
+    for level in REGISTER_LEVELS:
+        eased: str | None = source
+        while eased is not None:
+            source = eased
+            code, log = once(source, arch, format, kernel, level)
+            statistics = parse_ptxas(log)
+            eased = with_more_room(source, statistics)
+        binaries.append(CudaBinary(code, format, arch, statistics))
+        if not spilled_bytes(statistics):
+            break
+    return min(binaries, key=lambda binary: spilled_bytes(binary.statistics))
 
 
-def _nvcc(source: str, arch: str, format: str, kernel: str) -> tuple[bytes, str]:
+def _flags(level: int) -> tuple[str, ...]:
+    """What nvcc and NVRTC are both given."""
+    return "-std=c++17", "--ptxas-options=-v", f"--ptxas-options=--register-usage-level={level}"
+
+
+def _nvcc(source: str, arch: str, format: str, kernel: str, level: int) -> tuple[bytes, str]:
     nvcc = nvcc_path()
     if nvcc is None:
         raise BuildError(kernel, "no nvcc on PATH, in $CUDA_HOME or in /usr/local/cuda; install the CUDA toolkit, or use compiler='nvrtc'", source)
@@ -163,7 +175,7 @@ def _nvcc(source: str, arch: str, format: str, kernel: str) -> tuple[bytes, str]
         text, binary = Path(scratch, "kernel.cu"), Path(scratch, f"kernel.{format}")
         text.write_text(source)
         done = subprocess.run(
-            [nvcc, f"--{format}", "-O3", f"-arch={arch}", *_COMMON_FLAGS, "--expt-relaxed-constexpr", "-diag-suppress=177", str(text), "-o", str(binary)],
+            [nvcc, f"--{format}", "-O3", f"-arch={arch}", *_flags(level), "--expt-relaxed-constexpr", "-diag-suppress=177", str(text), "-o", str(binary)],
             capture_output=True,
             text=True,
         )
@@ -173,7 +185,7 @@ def _nvcc(source: str, arch: str, format: str, kernel: str) -> tuple[bytes, str]
         return binary.read_bytes(), log
 
 
-def _nvrtc(source: str, arch: str, format: str, kernel: str) -> tuple[bytes, str]:
+def _nvrtc(source: str, arch: str, format: str, kernel: str, level: int) -> tuple[bytes, str]:
     if not nvrtc_available():
         raise BuildError(kernel, "NVRTC is not installed: pip install 'gnn-sparse-backend[cuda]' (cuda-bindings, nvidia-cuda-nvrtc)", source)
     from cuda.bindings import nvrtc
@@ -198,7 +210,7 @@ def _nvrtc(source: str, arch: str, format: str, kernel: str) -> tuple[bytes, str
         raise BuildError(kernel, f"NVRTC cannot be loaded: {error}; pip install nvidia-cuda-nvrtc", source) from error
     try:
         virtual = arch if format == "cubin" else arch.replace("sm_", "compute_")
-        options = [f"-arch={virtual}", *_COMMON_FLAGS, "-default-device", *(f"-I{folder}" for folder in _include_folders())]
+        options = [f"-arch={virtual}", *_flags(level), "-default-device", *(f"-I{folder}" for folder in _include_folders())]
         check(nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options]), "compiling")
         if format == "cubin":
             return text_of(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN), log_of()

@@ -3,7 +3,8 @@
 ptxas chooses by itself how many blocks of a kernel a multiprocessor should have room for, and spills a few registers where that
 lets one more run. Our loops touch every register for each non-zero or so, and would pay for that each time. Of a kernel that spills, the
 source therefore asks for one block fewer, which leaves more registers to each thread, and is compiled again. It is not asked of others:
-offered 128 registers, they take up to twice what they take by themselves.
+offered 128 registers, they take up to twice what they take by themselves. A kernel that spills with the least number of threads is left to
+`compile_cuda`, which has ptxas leave out optimisations that take registers.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ MOST_BLOCKS = 32
 LEAST_THREADS = 512
 
 
+def spilled_bytes(statistics: Iterable[PtxasStatistics]) -> int:
+    """Bytes that a thread of each kernel stores and loads for want of registers, of all kernels."""
+    return sum(kernel.spill_stores + kernel.spill_loads for kernel in statistics)
+
+
 def with_more_room(source: str, statistics: Iterable[PtxasStatistics]) -> str | None:
     """CUDA source in which every kernel that spilled asks for fewer blocks side by side; None where there is none, or no room.
 
@@ -28,7 +34,7 @@ def with_more_room(source: str, statistics: Iterable[PtxasStatistics]) -> str | 
     """
     changed = source
     for kernel in statistics:
-        if kernel.spill_stores or kernel.spill_loads:
+        if spilled_bytes([kernel]):
             bounds = re.compile(rf"__launch_bounds__\((\d+)(?:, \d+)?\) {re.escape(kernel.kernel)}\(")
             changed = bounds.sub(lambda found: _eased(found, kernel), changed)
     return None if changed == source else changed
@@ -52,4 +58,4 @@ def _registers(threads: int, blocks: int) -> int:
     return REGISTERS // (threads * blocks) // STEP * STEP
 
 
-__all__ = ["with_more_room"]
+__all__ = ["spilled_bytes", "with_more_room"]

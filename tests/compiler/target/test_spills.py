@@ -48,7 +48,8 @@ def test_compiling_goes_on_until_nothing_spills(monkeypatch):
             "(128, 9)": "Used 51 registers"}
     seen = []
 
-    def nvcc(source, arch, format, kernel):
+    def nvcc(source, arch, format, kernel, level):
+        assert level == 10
         bounds = next(text for text in logs if f"__launch_bounds__{text} one(" in source)
         seen.append(bounds)
         return bounds.encode(), f"Compiling entry function 'one' for 'sm_90'\nUsed {logs[bounds].removeprefix('Used ')}"
@@ -57,3 +58,20 @@ def test_compiling_goes_on_until_nothing_spills(monkeypatch):
     binary = cuda.compile_cuda(SOURCE, "sm_90")
     assert seen == list(logs) and binary.code == b"(128, 9)"
     assert binary.statistics == (PtxasStatistics("one", 51),)
+
+
+@pytest.mark.parametrize("spilled_then, chosen", [(0, 5), (4, 5), (8, 10), (12, 10)])
+def test_where_no_room_is_left_ptxas_optimises_less(spilled_then, chosen, monkeypatch):
+    """Four blocks of 128 threads have 128 registers each. What spills less is kept, and the first of equals."""
+    seen = []
+
+    def nvcc(source, arch, format, kernel, level):
+        assert source == SOURCE
+        seen.append(level)
+        spills = {10: 8, 5: spilled_then}[level]
+        return str(level).encode(), f"Compiling entry function 'one' for 'sm_80'\n{spills} bytes spill stores\nUsed 128 registers"
+
+    monkeypatch.setattr(cuda, "_nvcc", nvcc)
+    binary = cuda.compile_cuda(SOURCE, "sm_80")
+    assert seen == [10, 5] and binary.code == str(chosen).encode()
+    assert binary.statistics[0].spill_stores == min(8, spilled_then)
