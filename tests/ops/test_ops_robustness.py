@@ -1,4 +1,5 @@
 """Every operator under threads, forks and interrupts, on empty structures, and bit for bit at every run."""
+import functools
 import subprocess
 import sys
 import threading
@@ -56,12 +57,17 @@ def test_the_same_bits_at_every_run(graph, name):
 KEEPS_ITS_RESULT = ("max", "min", "edge_softmax")
 
 
+@functools.cache
+def large_graph():
+    generator = torch.Generator().manual_seed(0)
+    return gsb.Graph.from_coo(*torch.randint(0, 200_000, (2, 300_000), generator=generator), (200_000, 200_000))
+
+
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_results_may_be_written_to(graph, name, size):
     if size == "large":
-        generator = torch.Generator().manual_seed(0)
-        graph = gsb.Graph.from_coo(*torch.randint(0, 200_000, (2, 300_000), generator=generator), (200_000, 200_000))
+        graph = large_graph()
     operands = drawn(name, graph)
     out = OPERATORS[name].run(graph, *operands)
     cotangent = torch.randn_like(out)
