@@ -95,6 +95,9 @@ def _cpu() -> list[Finding]:
     ]
     if target.disabled:
         findings.append(Finding(group, "hidden features", OK, f"not used, the system does not report them: {' '.join(target.disabled)}"))
+    if target.enabled:
+        text = f"used, the system reports them though LLVM takes the processor for {target.cpu}: {' '.join(target.enabled)}"
+        findings.append(Finding(group, "unexpected features", OK, text))
     linker = next((command[0] for command in LINKERS if shutil.which(command[0])), None)
     if linker:
         findings.append(Finding(group, "linker", OK, str(shutil.which(linker))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 
 import tvm
@@ -10,7 +11,7 @@ import tvm
 from .description import Target
 
 # The kernel's names, in /proc/cpuinfo, of the vector features that LLVM spells on the right. A hypervisor may hide any of them
-# from a processor that is otherwise recognised by its family and model.
+# from a processor that is otherwise recognised by its family and model, or give a processor that has them an older model's number.
 _CPUINFO_TO_LLVM = {
     "ssse3": "ssse3", "sse4_1": "sse4.1", "sse4_2": "sse4.2", "popcnt": "popcnt", "movbe": "movbe",
     "avx": "avx", "avx2": "avx2", "fma": "fma", "f16c": "f16c", "bmi1": "bmi", "bmi2": "bmi2", "abm": "lzcnt",
@@ -24,31 +25,37 @@ _CPUINFO_TO_LLVM = {
 
 @functools.lru_cache(maxsize=None)
 def host_target() -> Target:
-    """The CPU of this process: LLVM's name for it, with the features that both LLVM and the operating system report.
+    """The CPU of this process: LLVM's name for it, with the features that the operating system reports.
 
     Returns
     -------
     Target of kind "llvm". Found once per process.
     """
-    cpu = str(tvm.get_global_func("target.llvm_get_system_cpu")())
-    triple = str(tvm.get_global_func("target.llvm_get_system_triple")())
-    hidden = missing_features(_features(cpu, triple, ()), _cpuinfo_flags())
-    return Target("llvm", cpu, triple, features=_features(cpu, triple, hidden), disabled=hidden)
+    named = Target(
+        "llvm",
+        str(tvm.get_global_func("target.llvm_get_system_cpu")()),
+        str(tvm.get_global_func("target.llvm_get_system_triple")()),
+    )
+    hidden, unexpected = feature_differences(_features(named), _cpuinfo_flags())
+    corrected = replace(named, disabled=hidden, enabled=unexpected)
+    return replace(corrected, features=_features(corrected))
 
 
-def missing_features(assumed: tuple[str, ...], flags: frozenset[str]) -> tuple[str, ...]:
-    """Features LLVM assumes (its names) that the operating system does not report (``flags``, the kernel's names), sorted.
+def feature_differences(assumed: tuple[str, ...], flags: frozenset[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Where LLVM (``assumed``, its names) and the operating system (``flags``, the kernel's names) disagree about the processor.
 
-    An empty ``flags`` means that the operating system says nothing, and nothing is missing then.
+    Returns two sorted tuples of LLVM's names: what LLVM assumes and the system does not report, and what the system reports and
+    LLVM does not assume. Both are empty where ``flags`` is: the operating system says nothing.
     """
     if not flags:
-        return ()
-    return tuple(sorted(llvm for kernel, llvm in _CPUINFO_TO_LLVM.items() if llvm in assumed and kernel not in flags))
+        return (), ()
+    hidden = sorted(llvm for kernel, llvm in _CPUINFO_TO_LLVM.items() if llvm in assumed and kernel not in flags)
+    unexpected = sorted(llvm for kernel, llvm in _CPUINFO_TO_LLVM.items() if llvm not in assumed and kernel in flags)
+    return tuple(hidden), tuple(unexpected)
 
 
-def _features(cpu: str, triple: str, disabled: tuple[str, ...]) -> tuple[str, ...]:
-    found = tvm.get_global_func("target.llvm_get_cpu_features")(Target("llvm", cpu, triple, disabled=disabled).to_tvm())
-    return tuple(sorted(str(name) for name in found))
+def _features(target: Target) -> tuple[str, ...]:
+    return tuple(sorted(map(str, tvm.get_global_func("target.llvm_get_cpu_features")(target.to_tvm()))))
 
 
 def _cpuinfo_flags() -> frozenset[str]:

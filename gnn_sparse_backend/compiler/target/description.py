@@ -23,6 +23,8 @@ class Target:
     features : the processor's features in LLVM's spelling ("avx512f"), sorted.
     disabled : features that LLVM takes for granted on such a processor and that this machine lacks (hidden by a
         hypervisor, say). Code for them would die of an illegal instruction.
+    enabled : features that LLVM does not expect of such a processor and that this machine has (a hypervisor may give a
+        new processor the model number of an old one).
     arch : compute architecture of the GPU, for example "sm_90"; empty when the kind is "llvm".
     """
 
@@ -31,6 +33,7 @@ class Target:
     triple: str
     features: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
+    enabled: tuple[str, ...] = ()
     arch: str = ""
 
     def __post_init__(self) -> None:
@@ -42,7 +45,7 @@ class Target:
     @property
     def key(self) -> str:
         """A short text that differs wherever the generated code may differ; fit for a file name."""
-        content = "\n".join([self.cpu, self.triple, ",".join(self.features), ",".join(self.disabled)])
+        content = "\n".join([self.cpu, self.triple, *(",".join(names) for names in (self.features, self.disabled, self.enabled))])
         host = f"{self.cpu}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
         return f"{self.kind}-{self.arch}-{host}" if self.arch else f"{self.kind}-{host}"
 
@@ -74,8 +77,8 @@ class Target:
 @functools.lru_cache(maxsize=None)
 def _tvm_target(target: Target) -> tvm.target.Target:
     host: dict[str, object] = {"kind": "llvm", "mcpu": target.cpu, "mtriple": target.triple}
-    if target.disabled:
-        host["mattr"] = [f"-{name}" for name in target.disabled]
+    if target.disabled or target.enabled:
+        host["mattr"] = [*(f"-{name}" for name in target.disabled), *(f"+{name}" for name in target.enabled)]
     if not target.is_cuda:
         return tvm.target.Target(host)
     return tvm.target.Target({"kind": "cuda", "arch": target.arch}, host=host)

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from gnn_sparse_backend.compiler.target import Target, cuda_target, host_target
-from gnn_sparse_backend.compiler.target.cpu import _cpuinfo_flags, missing_features
+from gnn_sparse_backend.compiler.target.cpu import _cpuinfo_flags, _features, feature_differences
 
 
 def test_host_is_this_machine():
@@ -33,6 +33,7 @@ def test_key_differs_where_the_code_may_differ():
         dataclasses.replace(host, cpu="x86-64"),
         dataclasses.replace(host, features=host.features[1:]),
         dataclasses.replace(host, disabled=("avx512f",)),
+        dataclasses.replace(host, enabled=("avx512f",)),
         dataclasses.replace(host, triple="aarch64-linux-gnu"),
         cuda_target("sm_80"),
         cuda_target("sm_90"),
@@ -42,19 +43,26 @@ def test_key_differs_where_the_code_may_differ():
     assert all("/" not in target.key and " " not in target.key for target in variants)
 
 
-def test_features_hidden_by_a_hypervisor_are_disabled():
+@pytest.mark.parametrize("flags, hidden, unexpected", [
+    ({"avx", "avx2"}, ("avx512bf16", "avx512f"), ()),
+    ({"avx", "avx2", "avx512f", "avx512_bf16"}, (), ()),
+    ({"avx", "avx2", "avx512f", "avx512_bf16", "gfni", "avx512_fp16", "xtopology"}, (), ("avx512fp16", "gfni")),
+    ({"avx", "avx2", "avx512f", "avx_vnni"}, ("avx512bf16",), ("avxvnni",)),
+    ((), (), ()),
+])
+def test_the_operating_system_corrects_what_llvm_assumes(flags, hidden, unexpected):
     assumed = ("avx", "avx2", "avx512bf16", "avx512f", "prfchw")
-    assert missing_features(assumed, frozenset({"avx", "avx2"})) == ("avx512bf16", "avx512f")
-    assert missing_features(assumed, frozenset({"avx", "avx2", "avx512f", "avx512_bf16"})) == ()
-    assert missing_features(assumed, frozenset()) == ()
+    assert feature_differences(assumed, frozenset(flags)) == (hidden, unexpected)
 
 
-def test_disabled_features_reach_the_code_generator():
+def test_corrected_features_reach_the_code_generator():
     host = host_target()
     if not host.triple.startswith("x86_64"):
         pytest.skip("the feature names are x86's")
-    target = Target("llvm", "skylake-avx512", host.triple, disabled=("avx512f",))
-    assert [str(flag) for flag in target.to_tvm().attrs["mattr"]] == ["-avx512f"]
+    target = Target("llvm", "skylake-avx512", host.triple, disabled=("avx512cd",), enabled=("avx512bf16",))
+    assert [str(flag) for flag in target.to_tvm().attrs["mattr"]] == ["-avx512cd", "+avx512bf16"]
+    features = set(_features(target))
+    assert "avx512f" in features and "avx512bf16" in features and "avx512cd" not in features
 
 
 def test_bad_descriptions_are_refused():
