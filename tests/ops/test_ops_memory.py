@@ -22,9 +22,7 @@ def printed(body: str) -> list[int]:
     return [int(line) for line in done.stdout.split()]
 
 
-linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="page faults are counted on Linux")
-
-# faults() prints the minor page faults of two tensors of 64 MB, each of 16,384 pages; left() the bytes more than at the start
+# faults() prints the minor page faults of 16 tensors of 64 MB, each of 16,384 pages; left() the bytes more than at the start
 HELPERS = """
     import resource, psutil, torch, gnn_sparse_backend as gsb
 
@@ -35,7 +33,7 @@ HELPERS = """
     def faults():
         loop(6)
         start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        loop(2)
+        loop(16)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - start)
 
     def left():
@@ -46,27 +44,33 @@ HELPERS = """
     gsb.disable()
     start = psutil.Process().memory_info().rss
 """
-USED_AGAIN, FRESH, GIVEN_BACK = 500, 2 * 1000, 32 << 20
+GIVEN_BACK = 32 << 20
 
 
-@linux
-def test_freed_memory_is_used_again():
+def much_fewer(again: int, fresh: int) -> bool:
+    """A small piece cut from the memory that waits makes the heap grow by one tensor, now and then."""
+    return again < fresh / 4
+
+
+@pytest.fixture
+def glibc():
+    if not sys.platform.startswith("linux"):
+        pytest.skip("page faults are counted on Linux")
     if not gsb.reuse_memory(False):
         pytest.skip("another C library")
-    fresh, again, left = printed("faults(); gsb.reuse_memory(); faults(); gsb.reuse_memory(False); left()")
-    assert fresh > FRESH and again < USED_AGAIN and left < GIVEN_BACK
 
 
-@linux
-def test_freed_memory_is_used_again_while_a_framework_is_enabled():
-    if not gsb.reuse_memory(False):
-        pytest.skip("another C library")
-    fresh, again, left = printed("faults(); gsb.enable('pyg'); faults(); gsb.disable(); left()")
-    assert fresh > FRESH and again < USED_AGAIN and left < GIVEN_BACK
-    # unless the user says otherwise
+@pytest.mark.parametrize("on, off", [("gsb.reuse_memory()", "gsb.reuse_memory(False)"), ("gsb.enable('pyg')", "gsb.disable()")],
+                         ids=["asked for", "while a framework is enabled"])
+def test_freed_memory_is_used_again(on, off, glibc):
+    fresh, again, left = printed(f"faults(); {on}; faults(); {off}; left()")
+    assert much_fewer(again, fresh) and left < GIVEN_BACK
+
+
+def test_what_the_user_says_goes_before_what_a_framework_asks_for(glibc):
     declined, wanted = printed("gsb.reuse_memory(False); gsb.enable('pyg'); faults(); gsb.disable(); gsb.reuse_memory(); "
                                "gsb.enable('pyg'); gsb.disable(); faults()")
-    assert declined > FRESH and wanted < USED_AGAIN
+    assert much_fewer(wanted, declined)
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 5), (1 << 20, 2), (1 << 19, 7)])
