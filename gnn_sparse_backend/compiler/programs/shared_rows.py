@@ -66,16 +66,13 @@ class SharedRows:
             held[lane, w, turn, e] = 0.0
         with self._visit("fetch") as (turn, w, lane, e):
             row, feature = self._place(turn, w, lane)
-            checks = [] if self.exact else [row < self.rows]
-            checks += [present(row)] if self.whole else [present(row), self.first + feature < self.total]
-            p.where(functools.reduce(both, checks))
+            self._where(row, present(row), *(() if self.whole else (self.first + feature < self.total,)))
             held[lane, w, turn, e] = element(row, self.first + feature + e)
 
         def keep() -> None:
             with self._visit("keep") as (turn, w, lane, e):
                 row, feature = self._place(turn, w, lane)
-                if not self.exact:
-                    p.where(row < self.rows)
+                self._where(row)
                 self[row, feature + e] = held[lane, w, turn, e]
 
         return keep
@@ -84,15 +81,18 @@ class SharedRows:
         """Zeros in the place of the rows from `count` on, or of all."""
         with self._visit("blank") as (turn, w, lane, e):
             row, feature = self._place(turn, w, lane)
-            checks = [] if count is None else [row >= count]
-            checks += [] if self.exact else [row < self.rows]
-            if checks:
-                self.p.where(functools.reduce(both, checks))
+            self._where(row, *(() if count is None else (row >= count,)))
             self[row, feature + e] = 0.0
 
     def _visit(self, what: str):
         names = tuple(f"{n}_{what}_{self.name.lower()}" for n in "twlp")
         return self.p.iterate(f"{what}_{self.name.lower()}", (self.turn, self.warp, self.lane, self.part), "SSSS", names)
+
+    def _where(self, row: Expr, *conditions: Expr) -> None:
+        """Restrict a visit to what meets the conditions, of rows of the window: the last turn may be for more."""
+        conditions = conditions if self.exact else (row < self.rows, *conditions)
+        if conditions:
+            self.p.where(functools.reduce(both, conditions))
 
     def _place(self, turn, w, lane) -> tuple[Expr, Expr]:
         """(row, feature) in the window of the first element that a lane has in a turn."""

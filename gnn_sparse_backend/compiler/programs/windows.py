@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from ..coordinate.axes import Axis
 from ..coordinate.builder import ProgramBuilder
 
-LAST = "_last"
+_LAST = "_last"
 
 
 def each_window(p: ProgramBuilder, name: str, axis: Axis, variable: str, parts: Sequence[Callable], multiply: Callable,
@@ -46,12 +46,12 @@ def each_window(p: ProgramBuilder, name: str, axis: Axis, variable: str, parts: 
             for keep in keeps:
                 keep()
     if blank is not None:
-        multiply(LAST)
+        multiply(_LAST)
 
 
 def instructions(pipelined: bool) -> tuple[str, ...]:
     """The iterations that are one instruction of Tensor Cores each, where a product has one called "mma"."""
-    return ("mma", "mma" + LAST) if pipelined else ("mma",)
+    return ("mma", "mma" + _LAST) if pipelined else ("mma",)
 
 
-__all__ = ["LAST", "each_window", "instructions"]
+__all__ = ["each_window", "instructions"]
