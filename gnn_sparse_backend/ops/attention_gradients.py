@@ -18,11 +18,11 @@ from ..compiler.programs.sums import Output, SumsSpec
 from ..planner import cuda_kernels
 from ..planner.attention import plan_sums, sums_kernel
 from .attention_kernels import AttentionForm, call_of, run_attention_gradient
-from .kernels import type_name
 from .memory import empty
 from .message_autograd import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
 from .message_kernels import broadcast_features, feature_shapes, kernel_arguments, run_aggregate, run_edge_map
 from .plans import entry_of, new_plan
+from .type_names import type_name
 
 # Features of sums that one pass keeps at most: beyond it accumulators crowd each other out of the registers.
 TOGETHER = 512

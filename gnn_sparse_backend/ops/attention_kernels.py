@@ -16,10 +16,10 @@ from ..planner import cuda_kernels
 from ..planner.attention import attention_gradient_kernel, attention_kernel, plan_attention
 from ..planner.plan import Plan
 from .form import Form, form
-from .kernels import type_name
 from .memory import empty
 from .message_kernels import broadcast_features, call_key, feature_shapes, flat, kernel_arguments
 from .plans import entry_of, new_plan
+from .type_names import type_name
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,10 @@ from ..formats.structure import SlotLimitError
 from ..planner.cuda_bsr import block_of, bsr_kernel, may_pay, most_in_bsr, most_slots
 from .form import Form
 from .immutable import once
-from .kernels import type_name
 from .layout import compact
 from .memory import empty
 from .precision import on_tensor_cores
+from .type_names import type_name
 
 _entries: dict = {}
 

@@ -104,9 +104,9 @@ class InBuckets:
     def run(self, graph, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
         """Fill ``out``, (rows, features)."""
         buckets = buckets_of(graph, self.plan.longest_part, self.plan.partitions)
+        degrees = (graph.in_degrees,) if self.spec.degrees else ()
         if buckets.sums is None:
             out.zero_()  # a row without edges is in no bucket
-            degrees = [graph.in_degrees] if self.spec.degrees else []
             self.whole(*self._arguments(graph, buckets, out.shape[0], places, operands, edge_ids), *degrees,
                        *operand_arguments(places, self.widths, operands, True), out)
             return
@@ -114,10 +114,7 @@ class InBuckets:
         of_parts = [x.index_select(0, buckets.row_of_part) if place == "row" else x for x, place in zip(operands, places)]
         self.first(*self._arguments(graph, buckets, results.shape[0], places, operands, edge_ids),
                    *operand_arguments(places, self.widths, of_parts, True), results)
-        arguments = kernel_arguments(buckets.sums, 1, ("column",), [out.shape[1]], [results], None, self.plan.balance)
-        if self.spec.degrees:
-            arguments.insert(7, graph.in_degrees)
-        self.second(*arguments, out)
+        self.second(*kernel_arguments(buckets.sums, 1, ("column",), [out.shape[1]], [results], None, self.plan.balance, degrees), out)
 
     def _arguments(self, graph, buckets: Buckets, rows: int, places, operands, edge_ids: Tensor | None) -> list:
         """Sizes and arrays of the structure; ``rows`` of the result."""

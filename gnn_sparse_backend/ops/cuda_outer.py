@@ -12,10 +12,10 @@ from ..formats.outer_tasks import OuterTasks
 from ..planner.cuda_grouped import sum_length, sums_in_tiles
 from .form import form
 from .graph import Graph
-from .kernels import type_name
 from .message_kernels import run_aggregate
 from .precision import on_tensor_cores
 from .segments import Segments
+from .type_names import type_name
 
 _COPY = form("x0", ("column",), "sum")
 

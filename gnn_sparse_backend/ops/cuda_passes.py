@@ -76,10 +76,8 @@ class TwoPasses:
         results = torch.empty((parts.whole.shape[0], features), dtype=self.kept, device=out.device)
         of_parts = parts.operands(places, operands)
         self.first(*kernel_arguments(parts.whole, 1, places, self.widths, of_parts, edge_ids, self.balance), results)
-        arguments = kernel_arguments(parts.sums, 1, ("column",), [features], [results], None, self.balance)
-        if self.spec.degrees:
-            arguments.insert(7, graph.in_degrees if degrees is None else degrees)
-        self.second(*arguments, out)
+        of_rows = (graph.in_degrees if degrees is None else degrees,) if self.spec.degrees else ()
+        self.second(*kernel_arguments(parts.sums, 1, ("column",), [features], [results], None, self.balance, of_rows), out)
 
 
 __all__ = ["Parts", "TwoPasses", "parts_of"]

@@ -8,10 +8,10 @@ from ..compiler.programs.rgms_tiles import RgmsTilesSpec
 from ..planner.cuda_rgms import (EDGES_OF_PAIR, ROWS, order_of, panel_rows, sum_tiles_kernel, sums_by_columns,
                                  tiles_kernel)
 from .cuda_outer import OuterSums
-from .kernels import type_name
 from .layout import compact
 from .memory import empty
 from .precision import on_tensor_cores
+from .type_names import type_name
 
 _entries: dict = {}
 

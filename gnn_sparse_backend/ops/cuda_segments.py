@@ -73,10 +73,8 @@ class InSegments:
         if type(self.second) is TwoPasses:
             self.second.run(segments.sums, ("column",), [results], None, out, graph.in_degrees if self.spec.degrees else None)
             return
-        arguments = kernel_arguments(segments.sums, 1, ("column",), [features], [results], None, self.balance)
-        if self.spec.degrees:
-            arguments.insert(7, graph.in_degrees)
-        self.second(*arguments, out)
+        degrees = (graph.in_degrees,) if self.spec.degrees else ()
+        self.second(*kernel_arguments(segments.sums, 1, ("column",), [features], [results], None, self.balance, degrees), out)
 
 
 __all__ = ["InSegments", "Segments", "segments_of"]

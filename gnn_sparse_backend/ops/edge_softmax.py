@@ -14,13 +14,14 @@ from ..planner.spmm import group_count
 from . import devices
 from .form import form
 from .graph import Graph
-from .kernels import structure_arguments, type_name
+from .kernels import structure_arguments
 from .layout import compact, kernel_ready
 from .memory import empty
 from .message_autograd import aggregate, edge_map
 from .message_checks import check_choice
 from .message_kernels import flat
 from .operands import check_dense, check_graph, check_kernels_for, check_rows, is_plain, refuse_forward_mode
+from .type_names import type_name
 
 _ROW_SUM = form("mul(x0, x1)", ("edge", "edge"), "sum")
 _GRADIENT = form("mul(x0, sub(x1, x2))", ("edge", "edge", "row"))

@@ -22,6 +22,7 @@ from .report import render
 from .statistics import GraphStatistics
 from .tunable import check_dtype, check_features, check_op, tasks_of
 from .tune import problem_of_task
+from .type_names import type_name
 
 # What follows a source that is none of measurements.
 _HOW_TO_MEASURE = " (nothing was measured on this structure: gsb.precompile or `gsb tune` would do that)"
@@ -128,7 +129,7 @@ def explain_graph(graph: Graph, op: str = "sum", features: int = 64, *, dtype="f
     if gpu is not None:
         source = "measured" if known.calibrated else gpu.source
         machine += f"; memory moves {1e-9 / known.units['stream']:,.0f} GB a second ({source})"
-    return Explanation(task.name, str(task.dtype).removeprefix("torch."), problem, task.graph.statistics, choice, bound, machine,
+    return Explanation(task.name, type_name(task.dtype), problem, task.graph.statistics, choice, bound, machine,
                        task.graph.in_degrees.cpu().numpy())
 
 

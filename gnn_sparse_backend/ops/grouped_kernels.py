@@ -15,12 +15,12 @@ from . import devices
 from .cuda_outer import OuterSums, takes_sum
 from .form import form
 from .graph import Graph
-from .kernels import type_name
 from .layout import compact, kernel_ready
 from .memory import empty
 from .message_kernels import run_aggregate
 from .precision import on_tensor_cores
 from .segments import Segments
+from .type_names import type_name
 
 _entries: dict = {}
 _CUDA_KERNELS = {product_kernel: cuda_grouped.product_kernel, sum_kernel: cuda_grouped.sum_kernel,

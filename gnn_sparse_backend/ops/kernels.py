@@ -12,10 +12,6 @@ from .plans import plan_of
 # A row costs its output and the loop around it beside its edges.
 ROW_COST = 2.0
 
-type_name = {dtype: str(dtype).removeprefix("torch.") for dtype in
-             (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)}.__getitem__
-"""The compiler's name of a torch type."""
-
 
 def aggregation_plan(graph, features: int, dtype: torch.dtype, kind: str = "sum:column") -> Plan:
     """The plan of an aggregation of so many features, kept with the graph; ``kind`` is that of its form."""
@@ -48,12 +44,16 @@ def structure_arguments(graph, groups: int, balance: str = "nonzeros"):
 
 
 def kernel_arguments(graph, groups: int, places, widths, operands, edge_ids: Tensor | None,
-                     balance: str = "nonzeros") -> list:
-    """What every kernel over edges is called with: the structure in so many row groups, then the operands."""
-    return structured_arguments(*structure_arguments(graph, groups, balance), places, widths, operands, edge_ids, balance == "teams")
+                     balance: str = "nonzeros", of_rows=()) -> list:
+    """What every kernel over edges is called with: the structure in so many row groups, then the operands.
+
+    of_rows: further arrays of the structure, such as the in-degrees of a mean.
+    """
+    return structured_arguments(*structure_arguments(graph, groups, balance), places, widths, operands, edge_ids, balance == "teams",
+                                of_rows)
 
 
-def structured_arguments(sizes, arrays, places, widths, operands, edge_ids: Tensor | None, teams: bool) -> list:
+def structured_arguments(sizes, arrays, places, widths, operands, edge_ids: Tensor | None, teams: bool, of_rows=()) -> list:
     """The same on a structure that is known: its sizes, the number of its non-zeros last, and its index arrays."""
     arguments = [*sizes]
     if edge_ids is not None:
@@ -65,6 +65,7 @@ def structured_arguments(sizes, arrays, places, widths, operands, edge_ids: Tens
     arguments += arrays
     if edge_ids is not None:
         arguments.append(edge_ids)
+    arguments += of_rows
     return arguments + operand_arguments(places, widths, operands, teams)
 
 

@@ -23,11 +23,12 @@ from .cuda_bsr import run_blocks
 from .cuda_passes import TwoPasses, parts_of
 from .cuda_segments import InSegments
 from .form import Form
-from .kernels import aggregation_plan, edge_map_plan, kernel_arguments, type_name
+from .kernels import aggregation_plan, edge_map_plan, kernel_arguments
 from .memory import empty
 from .passes import run_passes
 from .plans import entry_of
 from .scattered import Scattered
+from .type_names import type_name
 
 _NEUTRAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf")}
 
@@ -88,7 +89,8 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
         out = empty(first, rows, *call.dims)
         run_passes(graph, kernel, call.spec, form.places, operands, edge_ids, flat(out, rows, call.features))
         return out
-    arguments = kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance)
+    degrees = (graph.in_degrees,) if call.spec.degrees else ()
+    arguments = kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance, degrees)
     out = empty(first, rows, *call.dims)
     results = [flat(out, rows, call.features), *(flat(empty(graph.indices, rows, *call.dims), rows, call.features) for _ in chosen)]
     if words:
@@ -96,8 +98,6 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
         for which in call.words:
             at = which - len(operands)  # they come last
             arguments[at] = arguments[at].view(torch.uint32)
-    if call.spec.degrees:
-        arguments.insert(7 if edge_ids is None else 9, graph.in_degrees)  # after the structure
     kernel(*arguments, *results)
     return [out, *(kept.view(out.shape) for kept in results[1:])] if chosen else out
 

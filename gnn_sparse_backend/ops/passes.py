@@ -63,9 +63,7 @@ def _run(piece: Piece, plan: Plan, spec: AggregateSpec, places, operands, number
          out: Tensor) -> None:
     """Fill ``out`` with the aggregation over a piece. degrees: (rows of the piece,) of the whole rows, where needed."""
     widths = [operand.width for operand in spec.operands]
-    arguments = kernel_arguments(piece, plan.groups, places, widths, operands, numbers, plan.balance)
-    if spec.degrees:
-        arguments.insert(7 if numbers is None else 9, degrees)
+    arguments = kernel_arguments(piece, plan.groups, places, widths, operands, numbers, plan.balance, (degrees,) if spec.degrees else ())
     aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction).entry(*arguments, out)
 
 

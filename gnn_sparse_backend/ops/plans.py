@@ -17,6 +17,7 @@ from . import devices
 from .cuda_plans import cuda_plan_of, cuda_problem_of, gpu_of
 from .fingerprint import fingerprint
 from .immutable import once
+from .type_names import type_name
 
 # Edges from which a tenth of a millisecond is nothing beside a call, and columns are looked at.
 SAMPLED = 1_000_000
@@ -76,7 +77,7 @@ def forget_plans(graph) -> None:
 
 def problem_of(graph, kind: str, features: int, dtype: torch.dtype) -> Problem:
     """What the planner is told of an aggregation on this graph."""
-    name = str(dtype).removeprefix("torch.")
+    name = type_name(dtype)
     gpu = gpu_of(graph.device)
     if gpu is not None:
         return cuda_problem_of(graph, gpu, kind, features, name)

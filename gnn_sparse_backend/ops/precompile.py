@@ -19,6 +19,7 @@ from .plans import database_of, forget_plans, problem_of, structure_fingerprint
 from .report import Report, Row
 from .tunable import Task, check_dtype, check_features, check_op, tasks_of
 from .tune import compile_plans, problem_of_task, time_plans
+from .type_names import type_name
 
 # Measuring the machine takes a second or two; compiling for one operator may take so much of what is left.
 _CALIBRATION_SECONDS, _COMPILE_SHARE = 4.0, 0.5
@@ -55,7 +56,7 @@ def precompile_graphs(graphs: Iterable[tuple[str, Graph]], features=64, ops: Ite
     except KeyboardInterrupt:
         report.interrupted = True
     for name, task in tasks[len(report.rows):]:
-        report.rows.append(Row(name, task.name, task.features, str(dtype).removeprefix("torch."), "not reached"))
+        report.rows.append(Row(name, task.name, task.features, type_name(dtype), "not reached"))
     compiled = {_key(task) for step in ready for task in step}
     for (_, task), row in zip(tasks, report.rows):
         if row.state == "not reached" and _key(task) in compiled:
@@ -96,7 +97,7 @@ def _measure(tasks: list[tuple[str, Task]], deadline: float, again: bool, progre
 def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row:
     """Measure one task in its share of what is left of the budget, and keep what was found."""
     known = database_of(task.graph.device)
-    row = Row(name, task.name, task.features, str(task.dtype).removeprefix("torch."), "known")
+    row = Row(name, task.name, task.features, type_name(task.dtype), "known")
     record = None if again else _known(task)
     now = time.perf_counter()
     if record is None and now >= deadline:

@@ -23,11 +23,11 @@ from .cuda_rgms import order_on_gpu, run_pair_products, run_pair_sums, sum_by_co
 from .form import form
 from .graph import Graph
 from .grouped_kernels import by_twos, run_grouped_mm, run_grouped_sum
-from .kernels import type_name
 from .layout import kernel_ready
 from .memory import empty
 from .message_kernels import run_aggregate, run_edge_map
 from .rel_graph import Derived, RelGraph, RelationSplit, Side
+from .type_names import type_name
 
 _COPY = form("x0", ("column",), "sum")
 _WEIGHTED = form("mul(x1, x0)", ("column", "edge"), "sum")

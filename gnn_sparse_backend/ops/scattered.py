@@ -22,10 +22,8 @@ class Scattered:
     def run(self, graph, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
         """Fill ``out``, (rows, features)."""
         sizes, arrays, of_rows = flat_structure(graph, self.plan.groups, self.plan.balance)
-        arguments = structured_arguments(sizes, arrays, places, self.widths, operands, edge_ids, False)
-        after = 7 if edge_ids is None else 9  # the structure
-        arguments[after:after] = (graph.in_degrees, *of_rows) if self.degrees else of_rows
-        self.entry(*arguments, out)
+        of_rows = (graph.in_degrees, *of_rows) if self.degrees else of_rows
+        self.entry(*structured_arguments(sizes, arrays, places, self.widths, operands, edge_ids, False, of_rows), out)
 
 
 def flat_structure(graph, groups: int, balance: str) -> tuple:

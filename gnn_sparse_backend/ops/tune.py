@@ -17,11 +17,11 @@ from ..planner.plan import Plan
 from ..planner.problem import CudaProblem, Problem
 from .cuda_bsr import block_of, blocks_of
 from .graph import Graph
-from .kernels import type_name
 from .plans import planned, problem_of
 from .precision import on_tensor_cores
 from .timers import Timer, timer_of
 from .tunable import Task
+from .type_names import type_name
 
 # A sample repeats a short call until it lasts about this long.
 SAMPLE_SECONDS = 2e-4
