@@ -12,7 +12,8 @@ class Kernel:
 
     Call it with tensors (anything with DLPack: torch tensors, NumPy arrays) and Python ints in the order of the
     program's parameters. Outputs are parameters too and are written in place; nothing is returned. The machine code
-    checks arity, types, ranks and shapes; **it does not check index values**, which the caller guarantees.
+    checks arity, types and ranks (TypeError), shapes and strides (ValueError); **it does not check index values**, which the
+    caller guarantees.
 
     ``entry`` is the bare TVM function, for a caller that counts nanoseconds: ``kernel(...)`` is ``kernel.entry(...)``.
 

@@ -20,9 +20,9 @@ from . import threads
 from .cuda import cuda_source, cuda_target, own_compile_callback
 from .description import Target
 from .errors import BuildError
-from .functions import CPU_PIPELINE
 from .ieee import keep_ieee
 from .launcher import slot_function
+from .pipeline import CPU_PIPELINE
 
 
 @dataclass(frozen=True)

@@ -13,24 +13,9 @@ from collections.abc import Callable
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.tirx import compilation_pipeline
 
 from .formulas import FUNCTIONS, TYPES, llvm_function
 from .twos import function_name, lanes_of, llvm_text
-
-CPU_PIPELINE = "gnn_sparse_backend_cpu"
-
-
-def _cpu_pipeline():
-    """TVM's passes, and `call_vector_functions` behind the one that makes vectors: it works by their width."""
-    lower, finish_host, finish_device = compilation_pipeline.get_tir_pipeline("default")
-    vector_functions = tirx.transform.prim_func_pass(
-        lambda function, module, context: call_vector_functions(function), opt_level=0, name="gsb.call_vector_functions"
-    )
-    return lower, lambda: tvm.ir.transform.Sequential([vector_functions, finish_host()]), finish_device
-
-
-compilation_pipeline.register_tir_pipeline(CPU_PIPELINE, _cpu_pipeline)
 
 
 def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
