@@ -13,37 +13,51 @@ import tvm_ffi
 from tvm import ir, tirx
 
 _TABLE = "gsb.parameters"
+_COMPACT, _ANY = -1, -2
 
 
 def describe_parameters(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function with an attribute that says, as a row of integers for each parameter, what an argument must be.
 
-    An integer is [-1]. A tensor is [ndim, dtype, then position, factor, offset for each dimension]: dtype as DLPack packs it,
-    and the length of a dimension is factor times the integer argument at that position, plus offset.
+    An integer is [-1]. A tensor is [ndim, dtype, then position, factor, offset, stride for each dimension]: dtype as DLPack packs
+    it, the length of a dimension is factor times the integer argument at that position, plus offset, and its stride is a
+    number of elements, or `_COMPACT`, or `_ANY`.
 
-    A function with another kind of parameter, or another kind of length, keeps TVM's own checks.
+    A function with another kind of parameter, length or stride keeps TVM's own checks.
     """
     positions = {variable: at for at, variable in enumerate(function.params)}
-    rows: list[str] = []
+    rows: list[list[int] | None] = []
+    free: list[ir.Var] = []
     for parameter in function.params:
-        row = _row(parameter.ty, positions)
-        if row is None:
-            return function
-        rows.append(" ".join(map(str, row)))
-    return function.with_attr(_TABLE, "\n".join(rows))
+        rows.append(_row(parameter.ty, positions, free))
+    if None in rows or len({*free, *positions}) < len(free) + len(positions):  # two strides that must be the same
+        return function
+    return function.with_attr(_TABLE, "\n".join(" ".join(map(str, row)) for row in rows))
 
 
-def _row(kind: ir.Type, positions: Mapping[ir.Var, int]) -> list[int] | None:
+def _row(kind: ir.Type, positions: Mapping[ir.Var, int], free: list[ir.Var]) -> list[int] | None:
+    """``free`` is given the variables that take on whatever a stride is."""
     if isinstance(kind, ir.PrimType):
         return [-1] if str(kind.dtype).startswith("int") else None
-    if not hasattr(kind, "shape"):
-        return None
-    lengths = [_linear(length, positions) for length in kind.shape]
-    if None in lengths:
+    if not isinstance(kind, tirx.BufferType) or not isinstance(kind.elem_offset, (tirx.IntImm, type(None))):
         return None
     dtype = tvm.DataType(str(kind.dtype))
-    packed = dtype.type_code | dtype.bits << 8 | dtype.lanes << 16
-    return [len(lengths), packed, *(number for length in lengths for number in length)]
+    row = [len(kind.shape), dtype.type_code | dtype.bits << 8 | dtype.lanes << 16]
+    for length, stride in zip(kind.shape, list(kind.strides) or [None] * len(kind.shape), strict=True):
+        numbers = _linear(length, positions)
+        if numbers is None:
+            return None
+        row += numbers
+        if stride is None:
+            row.append(_COMPACT)
+        elif isinstance(stride, tirx.IntImm):
+            row.append(int(stride))
+        elif isinstance(stride, ir.Var):
+            free.append(stride)
+            row.append(_ANY)
+        else:
+            return None
+    return row
 
 
 def _linear(length: ir.Expr, positions: Mapping[ir.Var, int]) -> tuple[int, int, int] | None:
@@ -87,7 +101,7 @@ def check_by_table(function: tirx.PrimFunc) -> tirx.PrimFunc:
             statements.append(_check("ValueError", _is_not(misfit, count + at), message, signature))
     body = tirx.SeqStmt([*statements, _without_checks(function.body)])
     table = ", ".join(f"i64 {number}" for row in rows for number in row)
-    text = ir.StringImm(_TEXT.format(name=name, size=sum(map(len, rows)), count=count, table=table))
+    text = ir.StringImm(_TEXT.format(name=name, size=sum(map(len, rows)), count=count, table=table, compact=_COMPACT, any=_ANY))
     body = tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", text, body)
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
@@ -125,7 +139,7 @@ def _without_checks(body: tirx.Stmt) -> tirx.Stmt:
 # args points to TVMFFIAny: {type index, padding, value}. Type indices: 1 int, 2 bool, 7 DLTensor*, 70 tensor object, in which the
 # DLTensor stands 24 bytes in. DLTensor: data 0, device type 8, ndim 16, dtype 20, shape 24, strides 32, byte offset 40.
 # The result is -1, or the position of the first argument of a wrong type, or, plus the number of arguments, of a wrong shape.
-# Strides of no elements, or along a length of 1, may be anything; otherwise the tensor is compact.
+# Strides of no elements, or along a length of 1, may be anything; no strides at all are those of a compact tensor.
 _TEXT = """
 @{name}_table = internal unnamed_addr constant [{size} x i64] [{table}]
 
@@ -200,19 +214,19 @@ header:
   %fits.2 = and i1 %dtype.fits, %offset.fits
   %fits.3 = and i1 %fits.1, %fits.2
   %lengths.row = getelementptr i64, ptr %row, i32 2
-  %after.tensor = getelementptr {{ i64, i64, i64 }}, ptr %lengths.row, i64 %ndim
+  %after.tensor = getelementptr {{ i64, i64, i64, i64 }}, ptr %lengths.row, i64 %ndim
   br i1 %fits.3, label %dimension, label %misfit
 
 dimension:
-  %left = phi i64 [ %ndim, %header ], [ %d, %compared ]
-  %size = phi i64 [ 1, %header ], [ %size.next, %compared ]
-  %compact = phi i1 [ true, %header ], [ %compact.next, %compared ]
+  %left = phi i64 [ %ndim, %header ], [ %d, %compare ]
+  %size = phi i64 [ 1, %header ], [ %size.next, %compare ]
+  %along = phi i1 [ true, %header ], [ %along.next, %compare ]
   %any.left = icmp sgt i64 %left, 0
   br i1 %any.left, label %length, label %whole
 
 length:
   %d = sub i64 %left, 1
-  %position.p = getelementptr {{ i64, i64, i64 }}, ptr %lengths.row, i64 %d
+  %position.p = getelementptr {{ i64, i64, i64, i64 }}, ptr %lengths.row, i64 %d
   %factor.p = getelementptr i64, ptr %position.p, i32 1
   %plus.p = getelementptr i64, ptr %position.p, i32 2
   %position = load i64, ptr %position.p
@@ -230,26 +244,32 @@ length:
 
 stride:
   %implied = icmp eq ptr %strides, null
-  br i1 %implied, label %compared, label %compare
+  br i1 %implied, label %compare, label %explicit
+
+explicit:
+  %stride.p = getelementptr i64, ptr %strides, i64 %d
+  %stride.given = load i64, ptr %stride.p
+  br label %compare
 
 compare:
-  %stride.p = getelementptr i64, ptr %strides, i64 %d
-  %step = load i64, ptr %stride.p
-  %step.fits = icmp eq i64 %step, %size
+  %step = phi i64 [ %size, %stride ], [ %stride.given, %explicit ]
+  %stride.row = getelementptr i64, ptr %position.p, i32 3
+  %stride.wanted = load i64, ptr %stride.row
+  %is.compact = icmp eq i64 %stride.wanted, {compact}
+  %exact = select i1 %is.compact, i64 %size, i64 %stride.wanted
+  %step.fits = icmp eq i64 %step, %exact
+  %step.free = icmp eq i64 %stride.wanted, {any}
   %alone = icmp eq i64 %given, 1
-  %step.free = or i1 %step.fits, %alone
-  %still = and i1 %compact, %step.free
-  br label %compared
-
-compared:
-  %compact.next = phi i1 [ %compact, %stride ], [ %still, %compare ]
+  %free = or i1 %step.free, %alone
+  %this = or i1 %step.fits, %free
+  %along.next = and i1 %along, %this
   %size.next = mul i64 %size, %given
   br label %dimension
 
 whole:
   %empty = icmp eq i64 %size, 0
   %data.some = icmp ne ptr %data, null
-  %usable = and i1 %compact, %data.some
+  %usable = and i1 %along, %data.some
   %whole.fits = or i1 %empty, %usable
   br i1 %whole.fits, label %fits, label %misshaped
 

@@ -6,6 +6,7 @@ import torch
 from tvm.script import tirx as T
 
 from gnn_sparse_backend.compiler.target import build_jit, host_target
+from gnn_sparse_backend.compiler.target.argument_checks import describe_parameters
 
 
 @T.prim_func(s_tir=True)
@@ -114,3 +115,25 @@ def test_lengths_that_no_table_describes_keep_their_checks():
     assert bool((out == 1).all())
     with pytest.raises(ValueError, match="Invalid out.shape.* expected m \\* n|out.shape"):
         compiled(2, 4, out)
+
+
+@T.prim_func(s_tir=True)
+def fill_rows(m: T.int64, x_handle: T.handle):
+    stride = T.int64()
+    x = T.match_buffer(x_handle, (m, T.int64(4)), "float32", strides=(stride, T.int64(1)), align=4)
+    for i, j in T.grid(m, T.int64(4)):
+        with T.sblock("fill_rows"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            x[vi, vj] = T.float32(1)
+
+
+def test_rows_with_a_stride_of_their_own():
+    assert "gsb.parameters" in describe_parameters(fill_rows).attrs
+    compiled = build_jit(fill_rows, host_target())["fill_rows"]
+    for x in (torch.zeros(3, 4), torch.zeros(3, 6)[:, 1:5], torch.zeros(1, 4).expand(3, 4), torch.zeros(0, 4), torch.zeros(6, 4)[::2]):
+        compiled(x.shape[0], x)
+        assert bool((x == 1).all())
+    for x in (torch.zeros(4, 3).T, torch.zeros(3, 8)[:, ::2], torch.zeros(2, 4), torch.zeros(3, 5)):
+        with pytest.raises(ValueError, match="shape or strides of argument #1"):
+            compiled(3, x)
+        assert not bool(x.any())
