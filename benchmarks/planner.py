@@ -203,7 +203,9 @@ def draw(results: Mapping, path: Path) -> Path:
     edges = [row["edges"] for row in results["growth"]]
     for what, label in (("seconds", "measured"), ("predicted_seconds", "predicted")):
         right.plot(edges, [row[what] / row["edges"] * 1e9 for row in results["growth"]], marker="o", label=label)
-    right.set(xscale="log", yscale="log", xlabel="edges", ylabel="nanoseconds an edge", title="growth of the cost, 32 features")
+    right.set(xlabel="edges", ylabel="nanoseconds an edge", title="growth of the cost, 32 features")
+    if edges:
+        right.set(xscale="log", yscale="log")
     right.legend()
     for panel in (left, right):
         panel.grid(alpha=0.3)

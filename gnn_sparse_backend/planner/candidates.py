@@ -59,8 +59,7 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
             for reduction in sorted(others - {plan.reduction}, reverse=True):
                 found[replace(plan, reduction=reduction)] = None
     if first.partitions > 1:
-        for partitions in (1, first.partitions // 2):
-            found[replace(first, partitions=partitions)] = None
+        found[replace(first, partitions=1)] = None
     elif gathered and problem.reach and problem.nearby_bytes > last_level_cache_bytes():
         partitions = 2
         while partitions <= _MOST_PARTITIONS and problem.nnz > _REUSED_PER_PARTITION * problem.cols * partitions:
@@ -72,18 +71,21 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
 
 
 def trials(problem: Problem) -> tuple[Plan, ...]:
-    """``candidates``, and plans that only measuring tells from them: gathers that run ahead or not, more groups, and groups of
-    equally many rows.
+    """``candidates``, and plans that only measuring tells from them: half as many column partitions and twice as many, gathers that
+    run ahead or not, more groups, and groups of equally many rows.
     """
     found = dict.fromkeys(candidates(problem))
     if type(problem) is CudaProblem:
         return tuple(found)
+    first = next(iter(found))
+    if first.partitions > 1:
+        for partitions in (first.partitions // 2, 2 * first.partitions):
+            found[replace(first, partitions=partitions)] = None
     if operands_of_kind(problem.kind)[1] and problem.table_bytes > private_cache_bytes():
         far = distance(problem.row_bytes, BYTES_AHEAD)
         for plan in list(found):
             for ahead in (0, far // 2, far, 2 * far) if plan.partitions == 1 else (0, far):
                 found[replace(plan, prefetch=ahead)] = None
-    first = next(iter(found))
     if first.groups > 1:
         found[replace(first, balance="rows")] = None
         most = min(GROUPS_PER_THREAD * problem.threads, max(problem.rows, 1))

@@ -4,7 +4,7 @@ Rules, each with the measurement behind it in docs/performance.md:
 
 - Accumulators are four rows by up to four vectors: half of 32 registers, the rest for what is loaded. Two vectors
   where there are 16 registers.
-- bfloat16 features two at a time where the CPU has an instruction for it (not measured).
+- bfloat16 features two at a time where the CPU has an instruction for it that is worth more than widening them.
 - Panels of fewer rows where relations are so short that filling up the last panel would cost more than it saves.
 - One thread where the work is less than a parallel region costs.
 """
@@ -32,6 +32,9 @@ PANEL_COST = {4: 1.0, 2: 1.3, 1: 1.8}
 SUM_BLOCK = 4
 # Lanes of the narrowest vector that multiplies features two at a time.
 NARROWEST = 4
+# LLVM's names of processors that start as many products of twos as multiply-adds of float32: AMD's from Zen 4 on, by their
+# manuals. Intel's start half as many (measured on a Xeon), and features widened first are faster.
+FAST_TWOS = ("znver4", "znver5")
 # A chunk of rows that all blocks of a sum read should stay in the first-level cache.
 CHUNK_BYTES = 32 << 10
 SHORTEST_CHUNK, LONGEST_CHUNK = 32, 1024
@@ -83,8 +86,9 @@ def scheduled(make, spec: GroupedSpec, parallel: bool, target: Target) -> tuple[
 
 
 def takes_twos(in_features: int, dtype: str, target: Target | None = None) -> bool:
-    """Whether the CPU, this one by default, multiplies rows of so many features two at a time (``vdpbf16ps``)."""
-    return dtype == "bfloat16" and in_features % 2 == 0 and (target or host_target()).has_avx512_bf16
+    """Whether products on the CPU, this one by default, take rows of so many features two at a time (``vdpbf16ps``)."""
+    target = target or host_target()
+    return dtype == "bfloat16" and in_features % 2 == 0 and target.has_avx512_bf16 and target.cpu.startswith(FAST_TWOS)
 
 
 def twos_of(program: Program) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ Rules, each with the measurement behind it in docs/performance.md:
 - Scattered sums where features are few and rows have a handful of non-zeros, where the end of each row is mispredicted. A long row is
   one chain of additions in memory, twice as slow as in a register: not where such rows have a good part of the non-zeros.
 - Column partitions where each row of the dense operand is gathered many times, by rows that lie too far apart for a cache
-  to keep it: as many as make the slice of a partition fit a share of the last-level cache, but not so many that the
-  pieces of a row are as short as the loop around them.
+  to keep it: as many as make the slice of a partition fit a share of the last-level cache, or of a core's own where the last
+  level is a whole socket's, but not so many that the pieces of a row are as short as the loop around them.
 - Long rows in parts where one of them would keep a thread busy that has sixteen beside it.
 """
 
@@ -37,8 +37,10 @@ SCATTERED_PAYS = 6
 FEWEST_SCATTERED = 1 << 15
 # Where one row has a 32nd of all non-zeros, there are others, and sums are not scattered.
 LONGEST_SCATTERED = 32
-# The last-level cache holds so many slices of partitions; a row keeps so many non-zeros in each on average.
+# The last-level cache holds so many slices of partitions; a row keeps so many non-zeros in each on average. A larger last level is
+# a whole socket's, far from its cores and shared with others: there a slice is half of the second level.
 SLICES = 8
+SOCKET = 128 << 20
 PIECE = 6
 MOST_PARTITIONS = 64
 # A row with fewer non-zeros is never cut. Where one holds a sixteenth of all, parts are a 64th.
@@ -58,6 +60,7 @@ def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, thre
     row = features * itemsize
     longest_part = part_length(nnz, longest)
     partitions = 1 if reach is None or longest_part else partition_count(rows, nnz, reach * row)
+    kept = partitions > 1 and cols * row <= partitions * private_cache_bytes()
     reduction = "sequential"
     if summed and features <= NARROW:
         if nnz >= LANES_PAY * rows:
@@ -66,7 +69,7 @@ def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, thre
             reduction = "scattered"
     return Plan(
         group_count(nnz, rows, features, threads),
-        prefetch_distance(row, cols * row),
+        0 if kept else prefetch_distance(row, cols * row),
         reduction=reduction,
         partitions=partitions,
         longest_part=longest_part,
@@ -84,11 +87,17 @@ def partition_count(rows: int, nnz: int, table: int) -> int:
 
     table: bytes of the dense operand that are gathered from in a neighbourhood.
     """
-    slices = -(-table * SLICES // last_level_cache_bytes())
+    slices = -(-table // slice_bytes())
     pieces = min(nnz // (PIECE * max(rows, 1)), MOST_PARTITIONS)
     if slices < 2 or pieces < 4:
         return 1
     return min(1 << (slices - 1).bit_length(), 1 << (pieces.bit_length() - 1))
+
+
+def slice_bytes() -> int:
+    """Bytes of the dense operand that a partition is to gather from at most."""
+    last = last_level_cache_bytes()
+    return private_cache_bytes() // 2 if last > SOCKET else last // SLICES
 
 
 def pays_scattered(rows: int, nnz: int, longest: int) -> bool:

@@ -1,7 +1,7 @@
 """bfloat16 features two at a time: what is computed, on any CPU, and the code for CPUs that have an instruction for it.
 
-That code is compiled and read here, not run. What it computes is checked by running the same calls with the functions' other
-text, which says in ordinary instructions what the instruction does.
+That code is compiled and read here. What it computes is checked by running the same calls: by the instruction where this machine
+has it, else by the functions' other text, which says in ordinary instructions what the instruction does.
 """
 
 from __future__ import annotations
@@ -37,15 +37,31 @@ def target_of(cpu: str) -> Target:
     return dataclasses.replace(host_target(), cpu=cpu, features=FEATURES[cpu], disabled=())
 
 
+def has_twos(dtype: str, target: Target) -> bool:
+    return dtype == "bfloat16" and target.has_avx512_bf16
+
+
 def grouped_of(out_features: int, dtype: str, target: Target):
-    twos = grouped.takes_twos(64, dtype, target)
+    twos = has_twos(dtype, target)
     spec = GroupedSpec(64, out_features, 4, 0, (True, True), dtype, twos=twos)
     return grouped.scheduled(grouped_product, spec, True, target)
 
 
 def rgms_of(make: str, dtype: str, target: Target):
-    twos = make != "gather" and grouped.takes_twos(64, dtype, target)
+    twos = make != "gather" and has_twos(dtype, target)
     return rgms.scheduled(make, RgmsSpec(64, 64, 1, 16, 0, 0, 0, True, dtype, twos=twos), True, 16, target)
+
+
+@pytest.mark.parametrize("features, dtype, cpu, taken", [
+    (64, "bfloat16", "znver4", True),
+    (63, "bfloat16", "znver4", False),
+    (64, "float16", "znver4", False),
+    (64, "float32", "znver4", False),
+    (64, "bfloat16", "sapphirerapids", False),
+    (64, "bfloat16", "skylake-avx512", False),
+])
+def test_where_plans_take_two_at_a_time(features, dtype, cpu, taken):
+    assert grouped.takes_twos(features, dtype, target_of(cpu)) == taken
 
 
 @functools.cache

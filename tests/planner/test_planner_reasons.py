@@ -45,6 +45,16 @@ def test_the_rules_that_fired_are_said(fields, said, caches):
     assert said in " ".join(reasons.reasons(problem, rule_plan(problem)))
 
 
+def test_slices_of_a_socket_s_machine_are_said(monkeypatch):
+    for module in (spmm, reasons):
+        monkeypatch.setattr(module, "private_cache_bytes", lambda: 2 << 20)
+        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 480 << 20)
+    problem = replace(LARGE, features=32, reach=233_000)
+    text = " ".join(reasons.reasons(problem, rule_plan(problem)))
+    assert "more than half of a core's own cache (2.1 MB; the last level, 503 MB, is a whole socket's): columns are cut into 16 partitions" in text
+    assert "no more than a core's own cache (2.1 MB) in each partition: nothing is fetched ahead" in text
+
+
 def test_what_did_not_fire_is_not_said(caches):
     text = " ".join(reasons.reasons(LARGE, rule_plan(LARGE)))
     assert not re.search("lanes|scattered|partitions|parts", text)

@@ -81,6 +81,14 @@ def test_partitions_where_a_far_operand_is_gathered_often(cache):
     assert planned(reach=None).partitions == 1
 
 
+def test_slices_are_half_of_a_core_s_own_cache_where_the_last_level_is_a_socket_s(monkeypatch):
+    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: 480 << 20)
+    monkeypatch.setattr(spmm, "private_cache_bytes", lambda: 2 << 20)
+    plans = [planned(nnz=114_000_000, features=f) for f in (1, 4, 32, 64, 128, 512)]
+    assert [plan.partitions for plan in plans] == [1, 4, 32, 64, 64, 64]
+    assert [plan.prefetch for plan in plans] == [0, 0, 0, 0, 0, 8]  # 64 slices of 512 features do not fit
+
+
 def test_lanes_where_rows_are_long_and_narrow():
     assert planned(rows=10_000, features=1).reduction == "parallel"
     assert planned(rows=10_000, features=16).reduction == "sequential"
