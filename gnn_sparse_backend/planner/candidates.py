@@ -23,11 +23,11 @@ def rule_plan(problem: Problem) -> Plan:
     """The plan of the rules alone."""
     if type(problem) is CudaProblem:
         return cuda_candidates.rule_plan(problem)
-    reduce, gathered, _ = operands_of_kind(problem.kind)
+    reduce, gathered, edges = operands_of_kind(problem.kind)
     if reduce == "map":
         return plan_sddmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads)
     return plan_spmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads,
-                     problem.longest, problem.reach if gathered else None, reduce in ("sum", "mean"))
+                     problem.longest, problem.reach if gathered else None, reduce in ("sum", "mean"), edges > 0)
 
 
 def candidates(problem: Problem) -> tuple[Plan, ...]:

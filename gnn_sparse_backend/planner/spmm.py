@@ -41,6 +41,8 @@ LONGEST_SCATTERED = 32
 # a whole socket's, far from its cores and shared with others: there a slice is half of the second level.
 SLICES = 8
 SOCKET = 128 << 20
+# Where slices are so small, an operand at the edges, read out of order, costs more than fewer of them save.
+FEWEST_WITH_EDGES = 17
 PIECE = 6
 MOST_PARTITIONS = 64
 # A row with fewer non-zeros is never cut. Where one holds a sixteenth of all, parts are a 64th.
@@ -50,16 +52,17 @@ UNBALANCED = PARTS // 16
 
 
 def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, threads: int, longest: int = 0,
-              reach: int | None = None, summed: bool = True) -> Plan:
+              reach: int | None = None, summed: bool = True, edges: bool = False) -> Plan:
     """The plan for a sparse matrix (rows, cols) with nnz non-zeros times a dense one (cols, features).
 
     itemsize: bytes of a value. longest: non-zeros of the longest row; 0 where it is not known, and rows stay whole.
     reach: columns that the non-zeros of a neighbourhood spread over; None where it is not known, and columns stay whole.
     summed: it is a sum or a mean; lanes and scattered sums are for these alone, scattered ones not for half types.
+    edges: there is an operand at the edges, which partitions do not read in order.
     """
     row = features * itemsize
     longest_part = part_length(nnz, longest)
-    partitions = 1 if reach is None or longest_part else partition_count(rows, nnz, reach * row)
+    partitions = 1 if reach is None or longest_part else partition_count(rows, nnz, reach * row, edges)
     kept = partitions > 1 and cols * row <= partitions * private_cache_bytes()
     reduction = "sequential"
     if summed and features <= NARROW:
@@ -82,14 +85,15 @@ def prefetch_distance(row: int, table: int) -> int:
     return distance(row, BYTES_AHEAD) if table > cache // 2 else 0
 
 
-def partition_count(rows: int, nnz: int, table: int) -> int:
+def partition_count(rows: int, nnz: int, table: int, edges: bool = False) -> int:
     """Column partitions, a power of two; 1 where they do not pay.
 
-    table: bytes of the dense operand that are gathered from in a neighbourhood.
+    table: bytes of the dense operand that are gathered from in a neighbourhood. edges: as in `plan_spmm`.
     """
     slices = -(-table // slice_bytes())
     pieces = min(nnz // (PIECE * max(rows, 1)), MOST_PARTITIONS)
-    if slices < 2 or pieces < 4:
+    fewest = FEWEST_WITH_EDGES if edges and last_level_cache_bytes() > SOCKET else 2
+    if slices < fewest or pieces < 4:
         return 1
     return min(1 << (slices - 1).bit_length(), 1 << (pieces.bit_length() - 1))
 

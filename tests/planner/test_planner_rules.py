@@ -70,8 +70,8 @@ def cache(monkeypatch):
         monkeypatch.setattr(module, "private_cache_bytes", lambda: 512 << 10)
 
 
-def planned(rows=233_000, nnz=23_000_000, features=32, threads=2, longest=0, reach=233_000):
-    return plan_spmm(rows, rows, nnz, features, 4, threads, longest, reach)
+def planned(rows=233_000, nnz=23_000_000, features=32, threads=2, longest=0, reach=233_000, edges=False):
+    return plan_spmm(rows, rows, nnz, features, 4, threads, longest, reach, edges=edges)
 
 
 def test_partitions_where_a_far_operand_is_gathered_often(cache):
@@ -79,6 +79,7 @@ def test_partitions_where_a_far_operand_is_gathered_often(cache):
     assert planned(nnz=3_000_000).partitions == 1  # short rows
     assert planned(reach=5_000).partitions == 1  # neighbours share columns
     assert planned(reach=None).partitions == 1
+    assert planned(edges=True).partitions == 8
 
 
 def test_slices_are_half_of_a_core_s_own_cache_where_the_last_level_is_a_socket_s(monkeypatch):
@@ -87,6 +88,7 @@ def test_slices_are_half_of_a_core_s_own_cache_where_the_last_level_is_a_socket_
     plans = [planned(nnz=114_000_000, features=f) for f in (1, 4, 32, 64, 128, 512)]
     assert [plan.partitions for plan in plans] == [1, 4, 32, 64, 64, 64]
     assert [plan.prefetch for plan in plans] == [0, 0, 0, 0, 0, 8]  # 64 slices of 512 features do not fit
+    assert [planned(nnz=114_000_000, features=f, edges=True).partitions for f in (4, 16, 32, 128)] == [1, 1, 32, 64]
 
 
 def test_lanes_where_rows_are_long_and_narrow():
