@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import multiprocessing
 import os
+import signal
+import threading
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,10 +38,19 @@ def add_append(parser: argparse.ArgumentParser) -> None:
 
 
 def start(options: argparse.Namespace) -> Console:
-    """Set the threads, hide the libraries' warnings, and give a console for the report."""
+    """Set the threads, hide the libraries' warnings, and give a console for the report. A signal to stop ends the processes that
+    were started as well: one left behind would disturb whatever is measured next."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _stop)
     set_threads(options.threads)
     quiet_libraries()
     return Console()
+
+
+def _stop(number: int, frame) -> None:
+    for child in multiprocessing.active_children():
+        child.kill()
+    raise SystemExit(128 + number)
 
 
 def installed(names: Iterable[str], console: Console) -> list[str]:
