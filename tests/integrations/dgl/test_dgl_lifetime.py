@@ -181,8 +181,9 @@ def test_two_threads_with_one_graph_and_with_their_own():
 
 
 def test_training_takes_the_same_path_with_and_without():
-    graph = dgl.add_self_loop(dgl.rand_graph(40, 160))
-    x, target = normal(40, 6), torch.randint(3, (40,), generator=torch.Generator().manual_seed(2))
+    generator = torch.Generator().manual_seed(2)
+    graph = dgl.add_self_loop(dgl.graph(tuple(torch.randint(40, (2, 160), generator=generator)), num_nodes=40))
+    x, target = normal(40, 6), torch.randint(3, (40,), generator=generator)
 
     def losses():
         torch.manual_seed(0)
