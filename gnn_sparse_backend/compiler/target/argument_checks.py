@@ -12,6 +12,8 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
+from .importing import importing
+
 _TABLE = "gsb.parameters"
 _COMPACT, _ANY = -1, -2
 
@@ -30,7 +32,7 @@ def describe_parameters(function: tirx.PrimFunc) -> tirx.PrimFunc:
     free: list[ir.Var] = []
     for parameter in function.params:
         rows.append(_row(parameter.ty, positions, free))
-    if None in rows or len({*free, *positions}) < len(free) + len(positions):  # two strides that must be the same
+    if None in rows or len({*free, *positions}) < len(free) + len(positions):  # a stride that is another one, or an argument
         return function
     return function.with_attr(_TABLE, "\n".join(" ".join(map(str, row)) for row in rows))
 
@@ -84,7 +86,7 @@ def check_by_table(function: tirx.PrimFunc) -> tirx.PrimFunc:
         return function
     rows = [list(map(int, row.split())) for row in str(function.attrs[_TABLE]).splitlines()]
     count = len(rows)
-    signature = _signature(function)
+    body, signature = _without_checks(function.body)
     _, arguments, given, _ = function.params
     name = f"gsb_misfit_{function.attrs['global_symbol']}"
     misfit = ir.Var("misfit", "int32")
@@ -99,11 +101,9 @@ def check_by_table(function: tirx.PrimFunc) -> tirx.PrimFunc:
         if is_tensor:
             message = f"Mismatched shape or strides of argument #{at}"
             statements.append(_check("ValueError", _is_not(misfit, count + at), message, signature))
-    body = tirx.SeqStmt([*statements, _without_checks(function.body)])
     table = ", ".join(f"i64 {number}" for row in rows for number in row)
-    text = ir.StringImm(_TEXT.format(name=name, size=sum(map(len, rows)), count=count, table=table, compact=_COMPACT, any=_ANY))
-    body = tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", text, body)
-    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
+    text = _TEXT.format(name=name, size=sum(map(len, rows)), count=count, table=table, compact=_COMPACT, any=_ANY)
+    return importing(function, tirx.SeqStmt([*statements, body]), text)
 
 
 def _is_not(misfit: ir.Var, code: int) -> ir.Expr:
@@ -118,26 +118,23 @@ def _check(kind: str, condition: ir.Expr, message: str, signature: str) -> tirx.
     return tirx.AssertStmt(condition, ir.StringImm(kind), [ir.StringImm(part) for part in parts])
 
 
-def _message(check: tirx.AssertStmt) -> str:
-    return "".join(str(part.value) for part in check.message_parts)
+def _without_checks(body: tirx.Stmt) -> tuple[tirx.Stmt, str]:
+    """The body without TVM's checks, and what they all call the function: "f(n: int64, x: Tensor([n], float32))"."""
+    nothing, messages = tirx.Evaluate(tirx.IntImm("int32", 0)), []
 
+    def visit(check: tirx.AssertStmt, mutator) -> tirx.Stmt:
+        message = "".join(str(part.value) for part in check.message_parts)
+        if _CALLING not in message:
+            return check
+        messages.append(message)
+        return nothing
 
-def _signature(function: tirx.PrimFunc) -> str:
-    """ "f(n: int64, x: Tensor([n], float32))", as TVM's messages say it."""
-    messages: list[str] = []
-    tvm_ffi.structural_walk(function.body, (tirx.AssertStmt, lambda check: messages.append(_message(check))), order="pre")
-    first = next(message for message in messages if _CALLING in message)
-    return first.partition("`")[2].partition("`")[0]
-
-
-def _without_checks(body: tirx.Stmt) -> tirx.Stmt:
-    nothing = tirx.Evaluate(tirx.IntImm("int32", 0))
-    visit = (tirx.AssertStmt, lambda check, mutator: nothing if _CALLING in _message(check) else check)
-    return tvm_ffi.structural_mutate(body, [visit])
+    body = tvm_ffi.structural_mutate(body, [(tirx.AssertStmt, visit)])
+    return body, messages[0].partition("`")[2].partition("`")[0]
 
 
 # args points to TVMFFIAny: {type index, padding, value}. Type indices: 1 int, 2 bool, 7 DLTensor*, 70 tensor object, in which the
-# DLTensor stands 24 bytes in. DLTensor: data 0, device type 8, ndim 16, dtype 20, shape 24, strides 32, byte offset 40.
+# DLTensor stands 24 bytes in. DLTensor: data 0, device type 8 (1 is the CPU), ndim 16, dtype 20, shape 24, strides 32, byte offset 40.
 # The result is -1, or the position of the first argument of a wrong type, or, plus the number of arguments, of a wrong shape.
 # Strides of no elements, or along a length of 1, may be anything; no strides at all are those of a compact tensor.
 _TEXT = """

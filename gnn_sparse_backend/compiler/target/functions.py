@@ -15,6 +15,7 @@ import tvm_ffi
 from tvm import tirx
 
 from .formulas import FUNCTIONS, TYPES, llvm_function
+from .importing import importing
 from .twos import function_name, lanes_of, llvm_text
 
 
@@ -38,9 +39,7 @@ def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     body = tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, visit)])
     if not texts:
         return function
-    text = tvm.ir.StringImm("\n".join(texts.values()))
-    body = tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", text, body)
-    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
+    return importing(function, body, "\n".join(texts.values()))
 
 
 def _import_twos(call, features: Callable[[], frozenset[str]], texts: dict[str, str]) -> None:
