@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
 from .problem import Problem, operands_of_kind
-from .spmm import LANES_PAY, LINE, NARROW, SCATTERED_PAYS, SERIAL_WORK, SLICES, SOCKET
+from .spmm import LANES_PAY, LINE, NARROW, SCATTERED_PAYS, SERIAL_WORK, SLICES, last_level_is_far, slices_stay
 
 WORDS: Mapping[str, str] = {
     "groups": "of rows of about equal cost, which threads take one after the other",
@@ -37,8 +37,8 @@ def reasons(problem: Problem, plan: Plan) -> Iterator[str]:
             f"{LANES_PAY} or more: a vector takes non-zeros of a row side by side (in lanes)." if plan.reduction == "parallel" else
             f"{SCATTERED_PAYS} at most: each is added to its row in memory (scattered), so that no loop ends after so few.")
     if plan.partitions > 1:
-        yield (f"Neighbouring rows gather from about {size(problem.nearby_bytes, 2)}, more than {_slice()}: columns are cut into {plan.partitions} partitions, which are gone through "
-               "one after the other, so that what is gathered again is still there.")
+        yield (f"Neighbouring rows gather from about {size(problem.nearby_bytes, 2)}, more than {_slice()}: columns are cut into "
+               f"{plan.partitions} partitions, which are gone through one after the other, so that what is gathered again is still there.")
     if plan.longest_part:
         yield (f"The longest row has about {about(problem.longest)} of about {about(problem.nnz)} non-zeros: long rows are cut into "
                f"parts of {plan.longest_part:,}, which a second pass adds up, so that no thread is left alone with one.")
@@ -68,16 +68,16 @@ def _ahead(problem: Problem, plan: Plan, edge_map: bool) -> str:
         cache = f"half of the last-level cache ({size(last_level_cache_bytes())}), what counts for rows of less than {LINE} bytes"
     if plan.prefetch:
         return f"{table}more than {cache}: they are fetched {plan.prefetch} edges ahead."
-    if plan.partitions > 1:
+    if slices_stay(problem.table_bytes, plan.partitions):
         cache = f"a core's own cache ({size(private_cache_bytes())}) in each partition"
     return f"{table}no more than {cache}: nothing is fetched ahead."
 
 
 def _slice() -> str:
-    last = last_level_cache_bytes()
-    if last <= SOCKET:
-        return f"1/{SLICES} of the last-level cache ({size(last)})"
-    return f"half of a core's own cache ({size(private_cache_bytes())}; the last level, {size(last)}, is a whole socket's)"
+    last = size(last_level_cache_bytes())
+    if last_level_is_far():
+        return f"half of a core's own cache ({size(private_cache_bytes())}; the last level, {last}, is a whole socket's)"
+    return f"1/{SLICES} of the last-level cache ({last})"
 
 
 def about(count: int) -> str:

@@ -63,7 +63,6 @@ def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, thre
     row = features * itemsize
     longest_part = part_length(nnz, longest)
     partitions = 1 if reach is None or longest_part else partition_count(rows, nnz, reach * row, edges)
-    kept = partitions > 1 and cols * row <= partitions * private_cache_bytes()
     reduction = "sequential"
     if summed and features <= NARROW:
         if nnz >= LANES_PAY * rows:
@@ -72,7 +71,7 @@ def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, thre
             reduction = "scattered"
     return Plan(
         group_count(nnz, rows, features, threads),
-        0 if kept else prefetch_distance(row, cols * row),
+        0 if slices_stay(cols * row, partitions) else prefetch_distance(row, cols * row),
         reduction=reduction,
         partitions=partitions,
         longest_part=longest_part,
@@ -92,7 +91,7 @@ def partition_count(rows: int, nnz: int, table: int, edges: bool = False) -> int
     """
     slices = -(-table // slice_bytes())
     pieces = min(nnz // (PIECE * max(rows, 1)), MOST_PARTITIONS)
-    fewest = FEWEST_WITH_EDGES if edges and last_level_cache_bytes() > SOCKET else 2
+    fewest = FEWEST_WITH_EDGES if edges and last_level_is_far() else 2
     if slices < fewest or pieces < 4:
         return 1
     return min(1 << (slices - 1).bit_length(), 1 << (pieces.bit_length() - 1))
@@ -100,8 +99,17 @@ def partition_count(rows: int, nnz: int, table: int, edges: bool = False) -> int
 
 def slice_bytes() -> int:
     """Bytes of the dense operand that a partition is to gather from at most."""
-    last = last_level_cache_bytes()
-    return private_cache_bytes() // 2 if last > SOCKET else last // SLICES
+    return private_cache_bytes() // 2 if last_level_is_far() else last_level_cache_bytes() // SLICES
+
+
+def last_level_is_far() -> bool:
+    """Whether the last-level cache is a whole socket's."""
+    return last_level_cache_bytes() > SOCKET
+
+
+def slices_stay(table: int, partitions: int) -> bool:
+    """Whether columns are cut, and a core's own cache keeps what a partition gathers from. table: bytes of the dense operand."""
+    return partitions > 1 and table <= partitions * private_cache_bytes()
 
 
 def pays_scattered(rows: int, nnz: int, longest: int) -> bool:

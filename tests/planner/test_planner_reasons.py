@@ -38,6 +38,7 @@ def caches(monkeypatch):
     ({"rows": 10_000, "features": 4}, "4 features are at most 8, and rows have about 2,300 non-zeros on average, 128 or more"),
     ({"nnz": 700_000, "features": 4}, "about 3.0 non-zeros on average, 6 at most: each is added to its row in memory (scattered)"),
     ({"reach": 233_000}, "gather from about 60 MB, more than 1/8 of the last-level cache (33.6 MB): columns are cut into 16 partitions"),
+    ({"reach": 233_000, "features": 8}, "about 7.5 MB in all, no more than half of the last-level cache (33.6 MB), what counts"),
     ({"longest": 2_000_000}, "about 2,000,000 of about 23,000,000 non-zeros: long rows are cut into parts of 359,375"),
 ])  # fmt: skip
 def test_the_rules_that_fired_are_said(fields, said, caches):
