@@ -107,7 +107,7 @@ def test_workers_are_those_of_torch(compiled):
     torch.ones(1_000_000).add_(1)
     before = set(os.listdir("/proc/self/task"))
     threads_used(compiled(record_thread))
-    assert set(os.listdir("/proc/self/task")) == before
+    assert set(os.listdir("/proc/self/task")) <= before, "one may still be leaving: a thread that was joined is listed a little longer"
 
 
 def test_inside_a_parallel_region_a_kernel_runs_in_place(compiled):
