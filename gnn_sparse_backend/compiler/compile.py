@@ -21,6 +21,7 @@ from .schedule.cuda_teams import CudaTeams
 from .schedule.serial import serialise
 from .target import Target, build_shared, host_target
 from .target.cuda_library import build_cuda_shared, cuda_key
+from .target.interrupts import interrupts_held
 
 Schedule = CpuSchedule | CudaSchedule | CudaTeams
 
@@ -54,9 +55,10 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
     target = target or host_target()
 
     def build(folder: Path):
-        function = stage3(program, schedule, serial)
-        (folder / "stage3.py").write_text(function.script(), encoding="utf-8")
-        return (build_cuda_shared if target.is_cuda else build_shared)(function, target, folder)
+        with interrupts_held():
+            function = stage3(program, schedule, serial)
+            (folder / "stage3.py").write_text(function.script(), encoding="utf-8")
+            return (build_cuda_shared if target.is_cuda else build_shared)(function, target, folder)
 
     plan = f"{schedule!r}, serial" if serial else repr(schedule)
     key = cuda_key(target) if target.is_cuda else target
