@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from gnn_sparse_backend.compiler.programs.aggregate import AggregateSpec, aggregate
+from gnn_sparse_backend.compiler.programs.choices import ChoicesSpec, choices
 from gnn_sparse_backend.compiler.programs.edge_map import EdgeMapSpec, edge_map
 from gnn_sparse_backend.compiler.programs.message import parse
 from gnn_sparse_backend.compiler.programs.operands import Operand
 from gnn_sparse_backend.compiler.programs.scattered import scattered
 from gnn_sparse_backend.compiler.transform import reduce_in_lanes, tile_axis
-from tests.compiler.program_case import Case
+from tests.compiler.program_case import Adding, Case
 
 
 def _operands(dtype: str, *described) -> tuple[Operand, ...]:
@@ -71,11 +72,12 @@ def _scattered(message: str, *operands, **spec):
     return make
 
 
-def _grouped_case(make, *outputs, fix=lambda found, rng: None):
-    def sizes(rng):
-        return {"num_groups": int(rng.integers(1, 4)), "n": int(rng.integers(1, 7)), "num_edges": 9}
+def _grouped_sizes(rng):
+    return {"num_groups": int(rng.integers(1, 4)), "n": int(rng.integers(1, 7)), "num_edges": 9}
 
-    return Case(make, sizes, outputs, fix)
+
+def _grouped_case(make, *outputs, fix=lambda found, rng: None):
+    return Case(make, _grouped_sizes, outputs, fix)
 
 
 _WIDE, _HEADS = ("column", 3, 3), ("edge", 3, 1)
@@ -107,9 +109,30 @@ CASES: dict[str, Case] = {
     "aggregate_min_empty": _grouped_case(
         _aggregation("x0", _WIDE, reduce="min", propagate=True, empty=True), "C", fix=lambda f, r: _degrees(f)
     ),
+    "aggregate_mapped": _grouped_case(
+        _aggregation("mul(sub(x0, x2), x1)", _WIDE, ("edge", 1, 1), ("row", 3, 3), reduce="mean", numbered=True, mapped=True), "C",
+        fix=lambda f, r: (_edges(f, r, "X1"), _mapped(f, r)),
+    ),
+    "aggregate_mapped_choices": _grouped_case(
+        _aggregation("x0", _WIDE, reduce="max", propagate=True, empty=True, chosen=("column",), mapped=True), "C", "Column",
+        fix=lambda f, r: _mapped(f, r),
+    ),
     "aggregate_chosen": _grouped_case(
         _aggregation("chosen(x0, x1, x2)", _WIDE, ("number", 1, 1), ("row numbers", 3, 3), numbered=True), "C",
         fix=lambda f, r: _chosen(f, r),
+    ),
+    "aggregate_min_unique": _grouped_case(
+        _aggregation("x0", _WIDE, reduce="min", propagate=True, chosen=("unique",), nobody=-1), "C", "Unique",
+        fix=lambda f, r: f.update(X0=np.sign(f["X0"])),
+    ),
+    "aggregate_max_goes_on": Adding(
+        _aggregation("x0", _WIDE, reduce="max", propagate=True, chosen=("unique",), continues=True), _grouped_sizes, ("C", "Unique"),
+        lambda f, r: f.update(X0=np.sign(f["X0"]), C=np.sign(f["C"])),
+    ),
+    "choices": Adding(
+        lambda index_dtype: choices(ChoicesSpec(7, 3, index_dtype=index_dtype)),
+        lambda rng: {"m": int(rng.integers(0, 7)), "n": int(rng.integers(1, 7))}, ("G",),
+        lambda f, r: f.update(At=r.integers(-2, f["n"], f["At"].shape).astype(f["At"].dtype)),
     ),
     "scattered_copy": _grouped_case(_scattered("x0", ("column", 3)), "C", fix=lambda f, r: _flat(f, r)),
     "scattered_number": _grouped_case(_scattered("x0", ("column", 1)), "C", fix=lambda f, r: _flat(f, r)),
@@ -139,6 +162,13 @@ def _chosen(found, rng):
     """For each feature of each row the number of some edge."""
     _edges(found, rng)
     found["X2"] = rng.integers(0, max(1, found["nnz"]), found["X2"].shape)
+
+
+def _mapped(found, rng):
+    """Every row stands for another."""
+    found["Row"] = rng.permutation(found["m"]).astype(found["Row"].dtype)
+    found["D"] = np.empty_like(found["D"])
+    found["D"][found["Row"]] = np.diff(found["indptr"])
 
 
 def _degrees(found):

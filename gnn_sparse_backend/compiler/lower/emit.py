@@ -165,9 +165,7 @@ def _init(iteration: Iteration, bound: list[Axis], loops: list[Loop], scope: Sco
 
 def _store(store: Store, scope: Scope) -> None:
     positions, found = compress(store.buffer, store.indices, scope)
-    stored = value(store.value, scope)
-    if str(stored.ty.dtype) != store.buffer.dtype:
-        stored = stored.astype(store.buffer.dtype)
+    stored = _narrowed(value(store.value, scope), store.buffer.dtype)
     if found is None:
         T.buffer_store(scope.buffers[store.buffer.name], stored, positions)
         return
@@ -175,3 +173,14 @@ def _store(store: Store, scope: Scope) -> None:
         T.buffer_store(scope.buffers[store.buffer.name], stored, positions)
 
 
+def _narrowed(stored, dtype: str):
+    """``stored`` in the type of its buffer. What is only chosen among is chosen in that type: vectors of 64-bit numbers that end up
+    in 32 bits would take twice the registers, and LLVM gives some of them to scalar code.
+    """
+    if str(stored.ty.dtype) == dtype:
+        return stored
+    if isinstance(stored, tirx.Select):
+        return tirx.Select(stored.condition, _narrowed(stored.true_value, dtype), _narrowed(stored.false_value, dtype))
+    if isinstance(stored, tirx.Cast) and str(stored.value.ty.dtype) == dtype:
+        return stored.value
+    return stored.astype(dtype)

@@ -11,7 +11,7 @@ from ..coordinate.program import Program, walk_iterations
 from ..lower.nest import block_name, plan_nest
 from ..position.function import PositionFunction
 from .primitives import parallelize, vectorize
-from .primitives.lanes import sum_in_lanes
+from .primitives.lanes import fold_in_lanes
 from .primitives.prefetch import prefetch_gather
 from .primitives.stack import locals_on_stack
 from .primitives.twos import multiply_twos
@@ -35,7 +35,7 @@ class CpuSchedule:
     vectorize: a spatial iteration over one static dense axis runs as a vector loop.
     fuse: all iterations share one outermost loop (`loops.horizontal`).
     prefetch: gathers to run ahead of.
-    lanes: (iteration, lanes): reductions over a run-time number of elements to be summed in so many lanes.
+    lanes: (iteration, lanes): reductions over a run-time number of elements to be folded in so many lanes.
     twos: reductions that end in one over two terms, to be multiplied together (`primitives.twos`).
     """
 
@@ -65,7 +65,7 @@ class CpuSchedule:
         # last: these part the loops above a block from the block
         stage2 = decompose_reductions(stage2)
         for name, lanes in self.lanes:
-            stage2 = sum_in_lanes(stage2, stage2.program.iteration(name), lanes)
+            stage2 = fold_in_lanes(stage2, stage2.program.iteration(name), lanes)
         for name in self.twos:
             stage2 = multiply_twos(stage2, stage2.program.iteration(name))
         stage2 = locals_on_stack(stage2)
