@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .row_groups import balanced_row_groups
-from .structure import index_type
+from .structure import index_type, positions_of_rows
 
 
 @dataclass(frozen=True)
@@ -157,10 +157,7 @@ def relation_tasks(pairs: RelationPairs, limit: float, most: int, cost_per_pair:
 
 def _taken(pairs: RelationPairs, order: Tensor) -> RelationPairs:
     """Some pairs, in another order, with their edges."""
-    lengths = pairs.indptr.diff()[order]
-    indptr = torch.cat([lengths.new_zeros(1), lengths.cumsum(0, dtype=lengths.dtype)])
-    shift = torch.repeat_interleave(pairs.indptr[:-1][order] - indptr[:-1], lengths)
-    at = torch.arange(shift.numel(), dtype=shift.dtype, device=shift.device) + shift
+    indptr, at = positions_of_rows(pairs.indptr, order)
     return RelationPairs(pairs.num_rows, pairs.num_cols, pairs.num_relations, pairs.row[order], pairs.relation[order],
                          indptr, pairs.indices.index_select(0, at), pairs.edge_ids.index_select(0, at))
 

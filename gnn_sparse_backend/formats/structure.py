@@ -99,6 +99,14 @@ def row_of_position(indptr, nnz, dtype=None):
     return torch.repeat_interleave(rows, indptr.diff(), output_size=nnz)
 
 
+def positions_of_rows(indptr, rows):
+    """(indptr of these rows one after the other, CSR position of each of their non-zeros), in the type of ``indptr``."""
+    lengths = indptr.diff()[rows]
+    taken = torch.cat([lengths.new_zeros(1), lengths.cumsum(0, dtype=lengths.dtype)])
+    positions = torch.repeat_interleave(indptr[:-1][rows] - taken[:-1], lengths)
+    return taken, positions + torch.arange(positions.numel(), dtype=indptr.dtype, device=indptr.device)
+
+
 def check_integer(name, value, minimum=1):
     """``value`` as an int of at least ``minimum``; TypeError or ValueError quoting it otherwise."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):

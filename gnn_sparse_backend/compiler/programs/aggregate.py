@@ -18,6 +18,9 @@ from ..coordinate.program import Program
 from .message import Message, arg, lower
 from .operands import ACCUMULATOR, Edges, Operand, feature_index
 
+SEVERAL = -2
+"""Stands for the column where several messages were the result."""
+
 
 @dataclass(frozen=True)
 class AggregateSpec:
@@ -28,13 +31,15 @@ class AggregateSpec:
     numbered: edge arrays are in the order that E gives.
     reduce: ``sum``, ``mean``, ``max`` or ``min``.
     chosen: with max and min, what else to store of the edge that was chosen: ``number``, ``column``.
-        Of equal messages the last in the order of the non-zeros is chosen, or the first.
+        Of equal messages the last in the order of the non-zeros is chosen, or the first. ``unique``, alone: the column if one
+        message alone was the result, and `SEVERAL` if several were, or NaN.
     nobody: what is stored of a row without a choice.
     propagate: with max and min, a NaN among the messages is the result; otherwise NaN is never chosen.
     empty: with max and min, the result of a row without edges is 0; otherwise it is the neutral element.
     first: of equal messages the first is chosen. The neutral element is then no choice.
-    continues: reduce on from what the result holds, which a pass over other edges of the same rows has left. Nothing is
-        chosen then, and the type of the result must be that of its sums.
+    continues: reduce on from what the result and the choices hold, which a pass over other edges of the same rows has left. The
+        type of a sum must be that of the result.
+    mapped: the rows of the structure are in an order of their own, and Row has the row of each.
     widened: operands at the columns hold values of the type of the result, but are given in that of its sums.
     words: the result, and the operands in `packed`, are given as words of two neighbouring bfloat16 features each. A vector of
         words becomes two of float32 by a shift and a mask, which takes fewer instructions than widening each number by itself.
@@ -53,10 +58,13 @@ class AggregateSpec:
     empty: bool = False
     first: bool = False
     continues: bool = False
+    mapped: bool = False
     widened: bool = False
     words: bool = False
 
     def __post_init__(self):
+        if "unique" in self.chosen and len(self.chosen) > 1:
+            raise StageIError(f"aggregate: of equal messages nobody is chosen, so that ``unique`` goes alone; got {self.chosen}")
         if self.words and not self.fits_words:
             raise StageIError(f"aggregate: words of two bfloat16 features are for even rows of them, of sums, means, and maxima whose "
                               f"edges nobody asks for, in one pass; this is {replace(self, words=False)}")
@@ -113,36 +121,41 @@ class AggregateSpec:
 def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
     """The program. stage: load the operands in `staged` once for each edge.
 
-    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], [D], X0, X1, ..., C, [Number],
+    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], [D], [Row], X0, X1, ..., C, [Number],
     [Column]); X is the buffer of an operand.
     """
     accumulator = ACCUMULATOR[spec.dtype]
     halves = len(HALVES) if spec.words else 1
-    if spec.continues and (spec.chosen or spec.reduce in ("sum", "mean") and accumulator != spec.dtype):
-        raise StageIError(f"aggregate: passes that continue each other would round sums to {spec.dtype}, or lose choices")
+    if spec.continues and spec.reduce in ("sum", "mean") and accumulator != spec.dtype:
+        raise StageIError(f"aggregate: passes that continue each other would round sums to {spec.dtype}")
     p = ProgramBuilder("aggregate")
-    edges = Edges(p, spec.index_dtype, spec.numbered)
+    edges = Edges(p, spec.index_dtype, spec.numbered, mapped=spec.mapped)
     G, I, J = edges.G, edges.I, edges.J
     K = edges.features(spec.features // halves, "K")
     if spec.degrees:
-        D = p.buffer("D", (G, I), spec.index_dtype)
+        D = p.buffer("D", edges.axes("row"), spec.index_dtype)
+    if spec.mapped:
+        edges.declare_rows()
     given = list(spec.operands)
     if spec.words:
         for which in spec.packed:
             given[which] = replace(given[which], dims=(spec.features // halves,), dtype="uint32")
     X = [edges.buffer(f"X{which}", operand) for which, operand in enumerate(given)]
-    C = p.buffer("C", (G, I, K), "uint32" if spec.words else spec.dtype)
+    C = p.buffer("C", (*edges.axes("row"), K), "uint32" if spec.words else spec.dtype)
     copied = spec.message.op == "arg" and given[spec.message.parts[0]].dtype in (spec.dtype, accumulator if spec.widened else "")
-    kept = {what: p.buffer(what.capitalize(), (G, I, K), spec.index_dtype) for what in spec.chosen}
+    kept = {what: p.buffer(what.capitalize(), (*edges.axes("row"), K), spec.index_dtype) for what in spec.chosen}
+
+    def row(g, i) -> tuple:
+        return edges.at("row", g, i, None)
 
     def load(which: int, g, i, j, feature: Expr) -> Expr:
         return edges.load(X[which], given[which], g, i, j, feature, accumulator)
 
     def reset(g, i, k) -> None:
         for Total in totals:
-            Total[k] = cast(accumulator, C[g, i, k]) if spec.continues else _neutral(spec.reduce, accumulator)
-        for buffer in at.values():
-            buffer[k] = as_expr(spec.nobody)
+            Total[k] = cast(accumulator, C[(*row(g, i), k)]) if spec.continues else _neutral(spec.reduce, accumulator)
+        for what, buffer in at.items():
+            buffer[k] = kept[what][(*row(g, i), k)] if spec.continues else as_expr(spec.nobody)
 
     def add(g, i, j, k, staged) -> None:
         """Reduce the message of an edge; ``staged`` holds the operands that were loaded beforehand."""
@@ -167,6 +180,12 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
         if not at:
             Total[k] = _extreme(spec, Total[k], term)
             return
+        if "unique" in at:
+            # neither better nor worse is equal, or NaN
+            stays = select(_beats(spec, term, Total[k]), at["unique"][k], as_expr(SEVERAL))
+            at["unique"][k] = select(_beats(spec, Total[k], term), j, stays)
+            Total[k] = _extreme(spec, Total[k], term)
+            return
         better = _better(spec, Total[k], term)
         for what, buffer in at.items():
             buffer[k] = select(better, j if what == "column" else edges.E[g, i, j], buffer[k])
@@ -174,7 +193,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
 
     with p.iterate("rows", (G, I), "SS") as (g, i):
         totals = [p.local(name, (K,), accumulator) for name in (("Low", "High") if spec.words else ("Total",))]
-        at = {what: p.local(f"At{what.capitalize()}", (K,), "int64") for what in spec.chosen}
+        at = {what: p.local(f"At{what.capitalize()}", (K,), spec.index_dtype) for what in spec.chosen}
         if not (stage and spec.staged):
             with p.iterate("edges", (J, K), "RS") as (j, k):
                 with p.init():
@@ -195,16 +214,16 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
         with p.iterate("out", (K,), "S", ("f",)) as (f,):
             results = [Total[f] for Total in totals]
             if spec.reduce == "mean":
-                results = [total / maximum(cast(accumulator, D[g, i]), 1.0) for total in results]
+                results = [total / maximum(cast(accumulator, D[row(g, i)]), 1.0) for total in results]
             elif spec.empty:
-                results = [select(equal(D[g, i], as_expr(0)), number(0.0, accumulator), total) for total in results]
+                results = [select(equal(D[row(g, i)], as_expr(0)), number(0.0, accumulator), total) for total in results]
             if spec.words:
                 low, high = (call("bfloat16_bits", total) for total in results)
-                C[g, i, f] = low + high * 65536
+                C[(*row(g, i), f)] = low + high * 65536
             else:
-                C[g, i, f] = cast(spec.dtype, results[0])
+                C[(*row(g, i), f)] = cast(spec.dtype, results[0])
             for what, buffer in kept.items():
-                buffer[g, i, f] = at[what][f]
+                buffer[(*row(g, i), f)] = at[what][f]
     return p.finish()
 
 
@@ -216,18 +235,22 @@ def _extreme(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:
     """The better of the two alone, in fewer instructions than it takes to know which one it was: a processor's maximum, and
     a NaN of its own where ``term`` is one.
     """
-    value = select(term > best if spec.reduce == "max" else term < best, term, best)
+    value = select(_beats(spec, best, term), term, best)
     if not spec.propagate:
         return value
     infinity = number(float("inf"), best.dtype)
     return select(differ(term, term), infinity - infinity, value)
 
 
+def _beats(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:
+    return term > best if spec.reduce == "max" else term < best
+
+
 def _better(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:
     """Whether ``term`` takes the place of ``best``."""
     # a comparison with NaN never holds
     if spec.first:
-        better = term > best if spec.reduce == "max" else term < best
+        better = _beats(spec, best, term)
     else:
         better = term >= best if spec.reduce == "max" else term <= best
     if not spec.propagate:
@@ -235,4 +258,4 @@ def _better(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:
     return either(better, differ(term, term))
 
 
-__all__ = ["AggregateSpec", "aggregate"]
+__all__ = ["SEVERAL", "AggregateSpec", "aggregate"]

@@ -48,19 +48,19 @@ class Edges:
     be longer than the non-zeros: a graph may be a part of the one that they were made for.
     flat: the non-zeros of a group are one sequence (COO). indptr has the offsets of groups; Row, declared by `declare_rows`, the
     row of each non-zero, a place on axis M.
+    mapped: the rows of the structure are in another order than those of arrays; Row has the row of each.
     """
 
-    def __init__(self, p: ProgramBuilder, index_dtype: str, numbered: bool, flat: bool = False):
-        self.p, self.numbered, self.flat = p, numbered, flat
+    def __init__(self, p: ProgramBuilder, index_dtype: str, numbered: bool, flat: bool = False, mapped: bool = False):
+        self.p, self.numbered, self.flat, self.mapped = p, numbered, flat, mapped
         self.num_groups, self.m, self.n, self.nnz = p.sizes("num_groups", "m", "n", "nnz")
         self.G = p.dense_fixed("G", self.num_groups)
         self.I = p.dense_variable("I", self.G, (self.m, self.m), "group_ptr", index_dtype)
         self.J = p.sparse_variable("J", self.G if flat else self.I, (self.n, self.nnz), ("indptr", "indices"), index_dtype,
                                    sorted=False, unique=False)  # fmt: skip
         self.N = p.dense_fixed("N", self.n)
-        self._tree = (self.G, self.I, self.J)
-        if flat:
-            self._tree = (self.G, self.J)
+        self._tree = (self.G, self.J) if flat else (self.G, self.I, self.J)
+        if flat or mapped:
             self.M = p.dense_fixed("M", self.m)
         if numbered:
             self.Z = p.dense_fixed("Z", p.size("num_edges"))
@@ -68,8 +68,8 @@ class Edges:
         self._features: dict[int, Axis] = {}
 
     def declare_rows(self) -> BufferHandle:
-        """The row of each non-zero, where these are flat."""
-        self.Row = self.p.buffer("Row", self._tree, self.I.index_dtype)
+        """The row of each non-zero, where these are flat, or of each row of the structure, where it is mapped."""
+        self.Row = self.p.buffer("Row", self._tree if self.flat else (self.G, self.I), self.I.index_dtype)
         return self.Row
 
     def features(self, width: int, name: str | None = None) -> Axis:
@@ -82,7 +82,7 @@ class Edges:
         """Axes of an array with one entry for each row, column or edge."""
         if at == "edge":
             return (self.Z,) if self.numbered else self._tree
-        return {"row": (self.M,) if self.flat else (self.G, self.I), "column": (self.N,), "all": ()}[at]
+        return {"row": (self.M,) if self.flat or self.mapped else (self.G, self.I), "column": (self.N,), "all": ()}[at]
 
     def buffer(self, name: str, operand: Operand) -> BufferHandle | None:
         """The parameter of an operand; row and column features may be row-strided."""
@@ -97,7 +97,7 @@ class Edges:
         if place == "edge":
             return (self.E[here],) if self.numbered else here
         if place == "row":
-            return (self.Row[here],) if self.flat else (g, i)
+            return (self.Row[here],) if self.flat else (self.Row[g, i],) if self.mapped else (g, i)
         return (j,) if place == "column" else ()
 
     def load(self, handle: BufferHandle | None, operand: Operand, g, i, j, feature: Expr, accumulator: str) -> Expr:
