@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from .choices import copied_gradient, even_gradient, kept_choice
 from .form import Form, ties_count
 from .message_kernels import broadcast_features, feature_shapes, run_aggregate, run_edge_map
 from .structure import inverse_in_degrees
@@ -36,19 +37,23 @@ class Aggregate(Function):
     @staticmethod
     def forward(ctx, form, graph, *operands):
         _describe(ctx, form, graph, operands)
-        kept = result = None
-        if form.ties in ("last", "first"):
-            out, kept = run_aggregate(form, graph, operands, ("number",), -1)
-        else:
+        ctx.choice = kept_choice(form, graph, operands)
+        kept = None
+        if ctx.choice is None:
             out = run_aggregate(form, graph, operands)
-            result = out if form.ties == "even" else None
-        _save(ctx, form, operands, ctx.needs_input_grad[2:], kept, result)
+        else:
+            out, kept = run_aggregate(form, graph, operands, (ctx.choice,), -1)
+        _save(ctx, form, operands, ctx.needs_input_grad[2:], kept, out if form.ties == "even" else None)
         return out
 
     @staticmethod
     def backward(ctx, grad):
         form, graph = ctx.form, ctx.graph
         kept, result, *operands = ctx.saved_tensors
+        if ctx.choice == "column":
+            return None, None, copied_gradient(kept, grad, graph.shape[1])
+        if ctx.choice == "unique" and (found := even_gradient(graph, kept, *operands, result, grad)) is not None:
+            return None, None, found
         if result is not None:
             counted, sources = ties_count(form)
             count = run_aggregate(counted, graph, [result if s == "result" else operands[s] for s in sources])

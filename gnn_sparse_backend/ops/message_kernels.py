@@ -17,7 +17,7 @@ from ..compiler.programs.edge_map import EdgeMapSpec
 from ..compiler.programs.operands import ACCUMULATOR, Operand, collapse
 from ..planner import cuda_kernels
 from ..planner.cuda_plan import CudaPlan
-from ..planner.kernels import WIDENED_PAYS, aggregate_kernel, edge_map_kernel, in_words, supported, widened
+from ..planner.kernels import WIDENED_PAYS, edge_map_kernel, in_words, supported, widened
 from ..planner.plan import Plan
 from .cuda_bsr import run_blocks
 from .cuda_passes import TwoPasses, parts_of
@@ -27,7 +27,9 @@ from .kernels import aggregation_plan, edge_map_plan, kernel_arguments
 from .memory import empty
 from .passes import run_passes
 from .plans import entry_of
+from .row_order import OnePass, order_of
 from .scattered import Scattered
+from .structure import columns_ascend
 from .type_names import type_name
 
 _NEUTRAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf")}
@@ -54,7 +56,7 @@ class _Call:
 def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tuple[str, ...] = (), nobody: int = 0):
     """The aggregation over the edges into each row: (rows, ...), with the broadcast features of the operands.
 
-    chosen: with max and min, also ``number`` or ``column`` of the chosen edges, in the index type; then a list.
+    chosen: with max and min, also ``number``, ``column`` or ``unique`` of the chosen edges, in the index type; then a list.
     nobody: what stands there where no message was chosen.
     """
     edge_ids = _edge_ids(graph, form, "number" in chosen)
@@ -76,30 +78,43 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
         wide = ACCUMULATOR[call.spec.dtype]
         operands = [x.to(getattr(torch, wide)) if known.at == "column" and known.dtype == wide else x
                     for x, known in zip(operands, call.spec.operands)]
+    if chosen and type(plan) is Plan and plan.partitions > 1 and "unique" not in chosen and not columns_ascend(graph._csr):
+        plan = replace(plan, partitions=1)  # "the last" is in the order of the non-zeros
     words = bool(call.words) and type(plan) is Plan and not any(operands[which].data_ptr() % 4 for which in call.words)
     kernels = call.of_words if words else call.kernels
     kernel = kernels.get(plan)
     if kernel is None:
         kernel = kernels[plan] = _kernel(in_words(call.spec) if words else call.spec, plan)
+    if type(kernel) is Scattered and order_of(graph, call.features, "edge" in form.places) is not None:
+        kernel = kernel.in_order
     if type(kernel) in (Scattered, TwoPasses, InSegments):
         out = empty(first, rows, *call.dims)
         kernel.run(graph, form.places, operands, edge_ids, flat(out, rows, call.features))
         return out
     if type(kernel) is Plan:  # of several passes
-        out = empty(first, rows, *call.dims)
-        run_passes(graph, kernel, call.spec, form.places, operands, edge_ids, flat(out, rows, call.features))
-        return out
-    degrees = (graph.in_degrees,) if call.spec.degrees else ()
-    arguments = kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance, degrees)
-    out = empty(first, rows, *call.dims)
-    results = [flat(out, rows, call.features), *(flat(empty(graph.indices, rows, *call.dims), rows, call.features) for _ in chosen)]
+        results = _results(graph, call, first, chosen)
+        run_passes(graph, kernel, call.spec, form.places, operands, edge_ids, [flat(x, rows, call.features) for x in results])
+        return results if chosen else results[0]
+    if type(kernel) is OnePass:
+        kernel, arguments = kernel.bind(graph, form.places, operands, edge_ids)
+    else:
+        degrees = (graph.in_degrees,) if call.spec.degrees else ()
+        arguments = kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance, degrees)
+    results = _results(graph, call, first, chosen)
+    flattened = [flat(x, rows, call.features) for x in results]
     if words:
-        results = [results[0].view(torch.uint32)]
+        flattened = [flattened[0].view(torch.uint32)]
         for which in call.words:
             at = which - len(operands)  # they come last
             arguments[at] = arguments[at].view(torch.uint32)
-    kernel(*arguments, *results)
-    return [out, *(kept.view(out.shape) for kept in results[1:])] if chosen else out
+    kernel(*arguments, *flattened)
+    return results if chosen else results[0]
+
+
+def _results(graph, call: _Call, first: Tensor, chosen) -> list[Tensor]:
+    """Room for the result, and for what is stored of the chosen edges."""
+    shape = (graph.shape[0], *call.dims)
+    return [empty(first, *shape), *(empty(graph.indices, *shape) for _ in chosen)]
 
 
 def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tuple[bool, ...] = ()) -> Tensor:
@@ -146,8 +161,9 @@ def _kernel(spec: AggregateSpec, plan: Plan):
     if plan.partitions > 1 or plan.longest_part:
         return plan
     if plan.reduction == "scattered":
-        return Scattered(spec, plan)
-    return aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction).entry
+        # in order the ends of rows cost less than additions in memory; bits are the same
+        return Scattered(spec, plan, OnePass(spec, replace(plan, reduction="sequential")))
+    return OnePass(spec, plan)
 
 
 def _compact(spec):

@@ -18,16 +18,18 @@ from .immutable import once
 from .kernels import kernel_arguments
 
 
-def run_passes(graph, plan: Plan, spec: AggregateSpec, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
-    """Fill ``out``, (rows, features), by a plan of several passes that supports the aggregation."""
+def run_passes(graph, plan: Plan, spec: AggregateSpec, places, operands, edge_ids: Tensor | None, results: list[Tensor]) -> None:
+    """Fill the result, (rows, features), and what is stored of the chosen edges, by a plan of several passes that supports the
+    aggregation.
+    """
     if plan.longest_part:
-        _parts_of_rows(graph, plan, spec, places, operands, edge_ids, out)
+        _parts_of_rows(graph, plan, spec, places, operands, edge_ids, *results)
     else:
-        _partitions(graph, plan, spec, places, operands, edge_ids, out)
+        _partitions(graph, plan, spec, places, operands, edge_ids, results)
 
 
-def _partitions(graph, plan: Plan, spec: AggregateSpec, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
-    """Every pass goes on from what the one before has left in ``out``; the last one divides a mean."""
+def _partitions(graph, plan: Plan, spec: AggregateSpec, places, operands, edge_ids: Tensor | None, results: list[Tensor]) -> None:
+    """Every pass goes on from what the one before has left in the results; the last one divides a mean."""
     pieces = pieces_of(graph, plan.partitions)
     numbered = edge_ids is not None or "edge" in places
     for turn, piece in enumerate(pieces):
@@ -37,7 +39,7 @@ def _partitions(graph, plan: Plan, spec: AggregateSpec, places, operands, edge_i
             reduce="sum" if spec.reduce == "mean" and not last else spec.reduce,
         )
         numbers = piece.edge_numbers(graph.edge_numbers) if numbered else None
-        _run(piece, plan, each, places, operands, numbers, graph.in_degrees if each.degrees else None, out)
+        _run(piece, plan, each, places, operands, numbers, graph.in_degrees if each.degrees else None, *results)
 
 
 def _parts_of_rows(graph, plan: Plan, spec: AggregateSpec, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
@@ -60,11 +62,11 @@ def _parts_of_rows(graph, plan: Plan, spec: AggregateSpec, places, operands, edg
 
 
 def _run(piece: Piece, plan: Plan, spec: AggregateSpec, places, operands, numbers: Tensor | None, degrees: Tensor | None,
-         out: Tensor) -> None:
-    """Fill ``out`` with the aggregation over a piece. degrees: (rows of the piece,) of the whole rows, where needed."""
+         *results: Tensor) -> None:
+    """Fill the results with the aggregation over a piece. degrees: (rows of the piece,) of the whole rows, where needed."""
     widths = [operand.width for operand in spec.operands]
     arguments = kernel_arguments(piece, plan.groups, places, widths, operands, numbers, plan.balance, (degrees,) if spec.degrees else ())
-    aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction).entry(*arguments, out)
+    aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction).entry(*arguments, *results)
 
 
 def pieces_of(graph, partitions: int) -> tuple[Piece, ...]:

@@ -84,7 +84,7 @@ def problem_of(graph, kind: str, features: int, dtype: torch.dtype) -> Problem:
     rows, cols = graph.shape
     reach = 0
     if graph.num_edges >= SAMPLED:
-        reach = once(graph.plans, "reach", lambda: reach_of(graph.indices.numpy(), cols))
+        reach = once(graph.plans, "reach", lambda: reach_of(graph.indices.numpy(), rows, cols))
     longest = 0
     if graph.num_edges >= LONG_ROW:
         longest = once(graph.plans, "longest row", lambda: longest_row(graph.indptr.numpy(), PARTS // 2))

@@ -17,6 +17,7 @@ from .cuda_plans import gpu_of
 from .graph import Graph
 from .plans import database_of, forget_plans, problem_of, structure_fingerprint
 from .report import Report, Row
+from .row_order import expect_use
 from .tunable import Task, check_dtype, check_features, check_op, tasks_of
 from .tune import compile_plans, problem_of_task, time_plans
 from .type_names import type_name
@@ -37,6 +38,7 @@ def precompile_graphs(graphs: Iterable[tuple[str, Graph]], features=64, ops: Ite
         if not graph.num_edges:
             continue
         for task in tasks_of(graph, ops, widths, dtype, backward):
+            expect_use(task.graph)
             if gpu_of(graph.device):
                 steps += [[]] if task.direction == "forward" else []
                 steps[-1].append(task)

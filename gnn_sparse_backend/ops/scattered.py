@@ -12,10 +12,10 @@ from .kernels import structure_arguments, structured_arguments
 
 
 class Scattered:
-    """An aggregation by a plan of scattered sums."""
+    """An aggregation by a plan of scattered sums. in_order: what takes its place on rows in the order of their lengths."""
 
-    def __init__(self, spec: AggregateSpec, plan: Plan):
-        self.plan, self.degrees = plan, spec.degrees
+    def __init__(self, spec: AggregateSpec, plan: Plan, in_order):
+        self.plan, self.degrees, self.in_order = plan, spec.degrees, in_order
         self.widths = [operand.width for operand in spec.operands]
         self.entry = aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction).entry
 

@@ -98,6 +98,18 @@ def in_degrees(csr: Csr) -> Tensor:
     return csr.indptr.diff()
 
 
+def columns_ascend(csr: Csr) -> bool:
+    """Whether the columns of each row are in order, so that passes over ranges of columns keep that of the non-zeros."""
+    return csr.derived("columns_ascend", _columns_ascend)
+
+
+def _columns_ascend(csr: Csr) -> bool:
+    falls = csr.indices[1:] < csr.indices[:-1]
+    starts = csr.indptr[1:-1].long() - 1
+    falls[starts[(starts >= 0) & (starts < falls.numel())]] = False
+    return not bool(falls.any())
+
+
 def inverse_in_degrees(csr: Csr, dtype: torch.dtype) -> Tensor:
     return csr.derived(("inverse_in_degrees", dtype),
                        lambda c: c.indptr.diff().clamp(min=1).to(dtype).reciprocal())

@@ -10,7 +10,7 @@ from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
 from .problem import CudaProblem, Problem, operands_of_kind
 from .sddmm import plan_sddmm
-from .spmm import BYTES_AHEAD, GROUPS_PER_THREAD, NARROW, SERIAL_WORK, plan_spmm
+from .spmm import BYTES_AHEAD, GROUPS_PER_THREAD, NARROW, SERIAL_WORK, fits_lanes, plan_spmm
 
 # A parallel loop may pay from a quarter of the rules' limit on, and one thread up to four times it.
 _EITHER_WAY = 4
@@ -34,7 +34,6 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
     """Plans that the cost model can tell apart, the rules' own first, without repetition.
 
     - One thread or groups of rows, where the work is near the limit of either.
-    - Reduction in lanes, and one after the other, for narrow rows of sums.
     - Column partitions, where a neighbourhood's rows exceed the last-level cache and each is gathered many times.
     - Long rows whole, where the rules cut them.
 
@@ -53,11 +52,6 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
             found[replace(first, groups=1)] = None
         elif first.groups == 1 and work > SERIAL_WORK // _EITHER_WAY:
             found[replace(first, groups=min(problem.threads, max(problem.rows, 1)))] = None
-    if reduce in ("sum", "mean") and problem.features <= NARROW:
-        others = {"sequential", "parallel", first.reduction}
-        for plan in list(found):
-            for reduction in sorted(others - {plan.reduction}, reverse=True):
-                found[replace(plan, reduction=reduction)] = None
     if first.partitions > 1:
         found[replace(first, partitions=1)] = None
     elif gathered and problem.reach and problem.nearby_bytes > last_level_cache_bytes():
@@ -71,17 +65,25 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
 
 
 def trials(problem: Problem) -> tuple[Plan, ...]:
-    """``candidates``, and plans that only measuring tells from them: half as many column partitions and twice as many, gathers that
-    run ahead or not, more groups, and groups of equally many rows.
+    """``candidates``, and plans that only measuring tells from them: narrow rows in lanes or one non-zero after the other, half as many
+    column partitions and twice as many, gathers that run ahead or not, more groups, and groups of equally many rows.
     """
     found = dict.fromkeys(candidates(problem))
     if type(problem) is CudaProblem:
         return tuple(found)
     first = next(iter(found))
+    reduce, gathered, _ = operands_of_kind(problem.kind)
+    if problem.features <= NARROW and reduce != "map":
+        others = {"sequential", first.reduction}
+        if fits_lanes(problem.features, reduce in ("sum", "mean")):
+            others.add("parallel")
+        for plan in list(found):
+            for reduction in sorted(others - {plan.reduction}, reverse=True):
+                found[replace(plan, reduction=reduction)] = None
     if first.partitions > 1:
         for partitions in (first.partitions // 2, 2 * first.partitions):
             found[replace(first, partitions=partitions)] = None
-    if operands_of_kind(problem.kind)[1] and problem.table_bytes > private_cache_bytes():
+    if gathered and problem.table_bytes > private_cache_bytes():
         far = distance(problem.row_bytes, BYTES_AHEAD)
         for plan in list(found):
             for ahead in (0, far // 2, far, 2 * far) if plan.partitions == 1 else (0, far):

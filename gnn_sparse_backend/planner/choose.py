@@ -16,8 +16,9 @@ from .problem import CudaProblem, Problem
 
 # The model has to expect so much less than the rules' plan takes.
 MARGIN = 0.95
-# The order of additions must be the same for any number of threads: it is chosen as for one.
-_DECIDES_ORDER = ("reduction", "partitions", "longest_part")
+# The order of additions must be the same for any number of threads: it is chosen as for one. (The reduction, which decides it too, is
+# that of the rules, which do not look at threads for it.)
+_DECIDES_ORDER = ("partitions", "longest_part")
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ def _best(problem: Problem, plans: Sequence[Plan], units: _Units) -> Plan:
 
 
 def _order(plan: Plan) -> tuple:
-    return plan.reduction, plan.partitions, plan.longest_part
+    return plan.partitions, plan.longest_part
 
 
 def _reasons_measured(record, predicted) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..compiler.compile import compile_program
 from ..compiler.kernels.kernel import Kernel
 from ..compiler.programs.aggregate import AggregateSpec, aggregate
+from ..compiler.programs.choices import ChoicesSpec, choices
 from ..compiler.programs.edge_map import EdgeMapSpec, edge_map
 from ..compiler.programs.operands import ACCUMULATOR
 from ..compiler.programs.scattered import refuses as refuses_scattered
@@ -17,9 +18,10 @@ from ..compiler.target import host_target
 from ..compiler.transform.lanes import reduce_in_lanes
 from ..compiler.transform.tile import tile_axis
 from .plan import Plan
+from .spmm import LINE
 from .tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, row_lanes, sum_lanes
 
-_BYTES = {"float64": 8, "float32": 4}
+_BYTES = {"float64": 8, "float32": 4, "int64": 8, "int32": 4}
 # Features of a row of bfloat16 from which two are taken at a time.
 SHORTEST_WORDS = 16
 # Edges for each column from which shorter rows of half types are better widened once than at every edge.
@@ -34,10 +36,10 @@ def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, red
     reduction: as in a plan that `supports` the aggregation.
     """
     target = host_target()
-    # a choice is kept beside the value, in 64 bits
+    # a choice is kept beside the value
     halves = 2 if spec.words else 1
     width = spec.features // halves
-    itemsize = _BYTES[ACCUMULATOR[spec.dtype]] * halves + 8 * len(spec.chosen)
+    itemsize = _BYTES[ACCUMULATOR[spec.dtype]] * halves + _BYTES[spec.index_dtype] * len(spec.chosen)
     gathered = [f"X{number}" for number, x in enumerate(spec.operands)
                 if x.at == "column" and x.width == spec.features] if prefetch else []
     if reduction == "scattered":
@@ -96,14 +98,14 @@ def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
         return "rows are cut into parts, or columns into partitions, not both"
     summed = spec.reduce in ("sum", "mean")
     if plan.reduction == "parallel":
-        if not summed:
-            return f"reduction in lanes is for sums and means, not for {spec.reduce}"
+        if spec.chosen and not (spec.chosen == ("unique",) and spec.propagate):
+            return "in lanes nobody knows which of equal messages came last"
         if spec.staged:
             return "reduction in lanes does not go with weights of heads, which are kept in registers"
         if row_lanes(spec.features, _BYTES[ACCUMULATOR[spec.dtype]], host_target()) < 2:
             return f"{spec.features} features are chains enough without lanes"
-    if several and spec.chosen:
-        return "the edges that a maximum chose are found in one pass"
+    if plan.longest_part and spec.chosen:
+        return "the edges that a maximum chose are found in whole rows"
     if plan.partitions > 1 and summed and ACCUMULATOR[spec.dtype] != spec.dtype:
         return f"sums of column partitions would be rounded to {spec.dtype} after each"
     if plan.longest_part and "stored" in str(spec.message) and ACCUMULATOR[spec.dtype] != spec.dtype:
@@ -145,3 +147,13 @@ def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Ker
     ahead = tuple(Prefetch("edges", f"X{number}", 0, x.width, prefetch) for number, x in enumerate(spec.operands)
                   if prefetch and x.at == "column" and x.dtype in ACCUMULATOR)
     return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead), target)
+
+
+@functools.lru_cache(maxsize=None)
+def choices_kernel(features: int, dtype: str, index_dtype: str, parallel: bool) -> Kernel:
+    """The kernel that adds what flows back through choices. Threads share blocks of features, of a cache line each: of smaller
+    ones they would write to the same lines.
+    """
+    block = min(features, LINE // _BYTES[ACCUMULATOR[dtype]])
+    program = choices(ChoicesSpec(features, block, dtype, index_dtype))
+    return compile_program(program, CpuSchedule(parallel=parallel and features > block), host_target())

@@ -13,7 +13,7 @@ class Plan:
     prefetch: how many non-zeros the gathers look ahead, 0 for none.
     balance: what the groups hold equally much of: "nonzeros" or "rows" (Huang et al., section 3.2).
     reduction: "sequential": a vector of features walks along the non-zeros of a row; "parallel": a vector of non-zeros
-        is summed for each feature (ibid., section 3.1); "scattered": one loop over all non-zeros of a group, each of which
+        is reduced for each feature (ibid., section 3.1); "scattered": one loop over all non-zeros of a group, each of which
         adds to its row of the result.
     partitions: column partitions, each of which is gone through for all rows before the next (hyb's c).
     longest_part: rows of more non-zeros are cut into parts of so many, whose results are reduced in a second pass, so

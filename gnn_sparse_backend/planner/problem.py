@@ -12,6 +12,8 @@ import numpy as np
 STORED = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 # Windows of so many consecutive non-zeros are looked at, at two places of a structure.
 WINDOW = 512
+# Rows that a window must hold to say how much neighbours share.
+ROWS_IN_WINDOW = 4
 # Fewer repeated columns in a window than this say nothing.
 _FEWEST_EQUAL = 4
 
@@ -93,17 +95,18 @@ def operands_of_kind(kind: str) -> tuple[str, int, int]:
     return reduce, where.count("column"), where.count("edge")
 
 
-def reach_of(indices: np.ndarray, cols: int) -> int:
+def reach_of(indices: np.ndarray, rows: int, cols: int) -> int:
     """How many columns consecutive non-zeros spread over, in effect.
 
     Of so many columns, drawn uniformly, two windows of ``WINDOW`` non-zeros would have as many distinct ones as they have
     (about 20 microseconds; the birthday problem). Communities and hubs make it smaller than ``cols``, and both make
-    gathers hit caches.
+    gathers hit caches. All of them where a window holds fewer than ``ROWS_IN_WINDOW`` rows: what it meets twice are hubs then, and
+    nothing is known of what neighbouring rows share.
 
-    indices: (nnz,) columns in the order in which a kernel visits them.
+    indices: (nnz,) columns in the order in which a kernel visits them. rows: that have them.
     """
     nnz = len(indices)
-    if nnz < 2 * WINDOW:
+    if nnz < 2 * WINDOW or nnz * ROWS_IN_WINDOW > rows * WINDOW:
         return cols
     starts = nnz // 4, nnz - nnz // 4 - WINDOW
     distinct = sum(len(set(indices[at:at + WINDOW].tolist())) for at in starts) / 2

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
 from .problem import Problem, operands_of_kind
-from .spmm import LANES_PAY, LINE, NARROW, SCATTERED_PAYS, SERIAL_WORK, SLICES, last_level_is_far, slices_stay
+from .spmm import (NARROW, ORDER_WINDOW, SCATTERED_PAYS, SERIAL_WORK, SLICES, USED_AGAIN, lanes_pay, last_level_is_far, pays_in_order,
+                   shortest_ahead, slices_stay)
 
 WORDS: Mapping[str, str] = {
     "groups": "of rows of about equal cost, which threads take one after the other",
@@ -29,19 +30,30 @@ def reasons(problem: Problem, plan: Plan) -> Iterator[str]:
     mean = problem.nnz / max(problem.rows, 1)
     yield _sharing(problem, plan)
     if gathered:
-        yield _ahead(problem, plan, reduce == "map")
+        yield _ahead(problem, plan, reduce)
     if plan.reduction != "sequential":
         long = f"{mean:.1f}" if mean < 10 else about(round(mean))
         narrow = f"{problem.features} features are at most {NARROW}, and rows have about {long} non-zeros on average, "
         yield narrow + (
-            f"{LANES_PAY} or more: a vector takes non-zeros of a row side by side (in lanes)." if plan.reduction == "parallel" else
+            f"{lanes_pay(problem.features)} or more: a vector takes non-zeros of a row side by side (in lanes)." if plan.reduction == "parallel" else
             f"{SCATTERED_PAYS} at most: each is added to its row in memory (scattered), so that no loop ends after so few.")
     if plan.partitions > 1:
         yield (f"Neighbouring rows gather from about {size(problem.nearby_bytes, 2)}, more than {_slice()}: columns are cut into "
                f"{plan.partitions} partitions, which are gone through one after the other, so that what is gathered again is still there.")
+    elif in_order(problem, plan):
+        yield (f"{problem.features} features are few, and rows have about {mean:.1f} non-zeros on average: from the call number "
+               f"{USED_AGAIN} on this structure rows are taken in the order of their lengths, {ORDER_WINDOW:,} at a time, so that "
+               "their ends are where the processor expects them.")
     if plan.longest_part:
         yield (f"The longest row has about {about(problem.longest)} of about {about(problem.nnz)} non-zeros: long rows are cut into "
                f"parts of {plan.longest_part:,}, which a second pass adds up, so that no thread is left alone with one.")
+
+
+def in_order(problem: Problem, plan: Plan) -> bool:
+    """Whether rows are taken in the order of their lengths once the structure is used again and again."""
+    reduce, _, at_edges = operands_of_kind(problem.kind)
+    one_pass = plan.partitions == 1 and not plan.longest_part
+    return reduce != "map" and one_pass and pays_in_order(problem.rows, problem.nnz, problem.features, at_edges > 0)
 
 
 def _sharing(problem: Problem, plan: Plan) -> str:
@@ -57,15 +69,16 @@ def _sharing(problem: Problem, plan: Plan) -> str:
     return "There is one row, which one thread takes."
 
 
-def _ahead(problem: Problem, plan: Plan, edge_map: bool) -> str:
+def _ahead(problem: Problem, plan: Plan, reduce: str) -> str:
     row = problem.row_bytes
     table = f"The rows that edges gather have {row:,} bytes, about {size(problem.table_bytes, 2)} in all, "
-    if edge_map:
+    shortest = shortest_ahead(reduce in ("sum", "mean"))
+    if reduce == "map":
         cache = f"a core's own cache ({size(private_cache_bytes())})"
-    elif row >= LINE:
+    elif row >= shortest:
         cache = f"half of a core's own cache ({size(private_cache_bytes())})"
-    else:  # several are in a line, and the processor has enough of them under way by itself
-        cache = f"half of the last-level cache ({size(last_level_cache_bytes())}), what counts for rows of less than {LINE} bytes"
+    else:  # the processor has enough of them under way by itself
+        cache = f"half of the last-level cache ({size(last_level_cache_bytes())}), what counts for rows of less than {shortest} bytes"
     if plan.prefetch:
         return f"{table}more than {cache}: they are fetched {plan.prefetch} edges ahead."
     if slices_stay(problem.table_bytes, plan.partitions):

@@ -4,14 +4,17 @@ Rules, each with the measurement behind it in docs/performance.md:
 
 - One thread where the work is less than a parallel region costs; else groups of rows of equal cost, taken dynamically.
 - Gathers run ahead where the dense operand exceeds half of a core's own caches, near each other or not. Of rows narrower
-  than a cache line the processor has enough under way by itself, unless they come from memory.
-- Lanes where features are few and rows are long. Short rows are independent chains of additions already: the processor
-  has several of them under way.
+  than a cache line the processor has enough under way by itself, unless they come from memory; where the last level is a whole
+  socket's, cores look further ahead, and sums of rows of two lines are as well off.
+- Lanes where features are few, in whole vectors, and rows are long. Short rows are independent chains of additions already: the
+  processor has several of them under way.
 - Scattered sums where features are few and rows have a handful of non-zeros, where the end of each row is mispredicted. A long row is
   one chain of additions in memory, twice as slow as in a register: not where such rows have a good part of the non-zeros.
 - Column partitions where each row of the dense operand is gathered many times, by rows that lie too far apart for a cache
   to keep it: as many as make the slice of a partition fit a share of the last-level cache, or of a core's own where the last
   level is a whole socket's, but not so many that the pieces of a row are as short as the loop around them.
+- Rows in the order of their lengths, within windows, where they have a few features and at most some tens of non-zeros: the end of
+  each is then where the processor expects it. A structure that is used once is left as it is.
 - Long rows in parts where one of them would keep a thread busy that has sixteen beside it.
 """
 
@@ -29,9 +32,13 @@ GROUPS_PER_THREAD = 16
 LEAST_GROUP = 1 << 13
 # Bytes of a cache line, and to fetch ahead: half of a first-level cache.
 LINE, BYTES_AHEAD = 64, 16 << 10
-# Widest row of features whose sums are cut into lanes, and the mean non-zeros of a row from which that pays.
+# Bytes from which rows of sums are fetched ahead where the last-level cache is a whole socket's. Maxima are slower, and gain.
+FAR_ROW = 3 * LINE
+# Widest row of features that is narrow. Widths whose sums are cut into lanes, and whose maxima are: code for vectors of other widths
+# takes twice as long. The mean non-zeros of a row from which that pays, and with one feature, where the lanes are the vector.
 NARROW = 8
-LANES_PAY = 128
+SUMMED_IN_LANES, CHOSEN_IN_LANES = (1, 2, 4, 8), (1, 4, 8)
+LANES_PAY, LANES_PAY_ALONE = 128, 24
 # Most non-zeros of a mean row whose sums are scattered, and fewest of a graph: the row of each non-zero is kept for it.
 SCATTERED_PAYS = 6
 FEWEST_SCATTERED = 1 << 15
@@ -45,6 +52,12 @@ SOCKET = 128 << 20
 FEWEST_WITH_EDGES = 17
 PIECE = 6
 MOST_PARTITIONS = 64
+# Consecutive rows that are put in the order of their lengths, and calls on a structure from which that is done. Non-zeros from which it
+# pays, most of a mean row, and features of the widest; the last two where an operand at the edges is then read by the numbers of the
+# edges, out of order, and these do not stay in a core's own cache.
+ORDER_WINDOW, USED_AGAIN = 2048, 8
+FEWEST_ORDERED, ORDERED_PAYS, WIDEST_ORDERED = 1 << 15, 64, 16
+ORDERED_WITH_EDGES, WIDEST_WITH_EDGES, NUMBER_BYTES = 8, 2, 4
 # A row with fewer non-zeros is never cut. Where one holds a sixteenth of all, parts are a 64th.
 LONG_ROW = 1 << 14
 PARTS = 64
@@ -57,31 +70,46 @@ def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, thre
 
     itemsize: bytes of a value. longest: non-zeros of the longest row; 0 where it is not known, and rows stay whole.
     reach: columns that the non-zeros of a neighbourhood spread over; None where it is not known, and columns stay whole.
-    summed: it is a sum or a mean; lanes and scattered sums are for these alone, scattered ones not for half types.
+    summed: it is a sum or a mean; scattered sums are for these alone, and not for half types.
     edges: there is an operand at the edges, which partitions do not read in order.
     """
     row = features * itemsize
     longest_part = part_length(nnz, longest)
     partitions = 1 if reach is None or longest_part else partition_count(rows, nnz, reach * row, edges)
     reduction = "sequential"
-    if summed and features <= NARROW:
-        if nnz >= LANES_PAY * rows:
-            reduction = "parallel"
-        elif itemsize >= 4 and not longest_part and partitions == 1 and pays_scattered(rows, nnz, longest):
-            reduction = "scattered"
+    if fits_lanes(features, summed) and nnz >= lanes_pay(features) * rows:
+        reduction = "parallel"
+    elif (summed and features <= NARROW and itemsize >= 4 and not longest_part and partitions == 1
+          and pays_scattered(rows, nnz, longest)):
+        reduction = "scattered"
     return Plan(
         group_count(nnz, rows, features, threads),
-        0 if slices_stay(cols * row, partitions) else prefetch_distance(row, cols * row),
+        0 if slices_stay(cols * row, partitions) else prefetch_distance(row, cols * row, summed),
         reduction=reduction,
         partitions=partitions,
         longest_part=longest_part,
     )
 
 
-def prefetch_distance(row: int, table: int) -> int:
+def fits_lanes(features: int, summed: bool) -> bool:
+    """Whether rows of so many features may be taken in lanes. summed: as in `plan_spmm`."""
+    return features in (SUMMED_IN_LANES if summed else CHOSEN_IN_LANES)
+
+
+def lanes_pay(features: int) -> int:
+    """Mean non-zeros of a row from which lanes pay."""
+    return LANES_PAY_ALONE if features == 1 else LANES_PAY
+
+
+def prefetch_distance(row: int, table: int, summed: bool) -> int:
     """How far gathers of rows of so many bytes run ahead; 0 where they do not. table: bytes of the dense operand."""
-    cache = private_cache_bytes() if row >= LINE else last_level_cache_bytes()
+    cache = private_cache_bytes() if row >= shortest_ahead(summed) else last_level_cache_bytes()
     return distance(row, BYTES_AHEAD) if table > cache // 2 else 0
+
+
+def shortest_ahead(summed: bool) -> int:
+    """Bytes of the shortest rows that are fetched ahead though the last-level cache may hold them."""
+    return FAR_ROW if summed and last_level_is_far() else LINE
 
 
 def partition_count(rows: int, nnz: int, table: int, edges: bool = False) -> int:
@@ -121,6 +149,15 @@ def part_length(nnz: int, longest: int) -> int:
     """How long the parts of long rows are; 0 where no row is worth cutting. The same for any number of threads."""
     share = nnz // PARTS
     return max(share, LONG_ROW // PARTS) if longest >= LONG_ROW and longest > UNBALANCED * share else 0
+
+
+def pays_in_order(rows: int, nnz: int, features: int, edges: bool) -> bool:
+    """Whether the ends of rows cost enough that rows are better taken in the order of their lengths. edges: as in `plan_spmm`."""
+    longest, widest = ORDERED_PAYS, WIDEST_ORDERED
+    if edges and NUMBER_BYTES * nnz > private_cache_bytes():
+        # instead of additions in memory, or of rows as they stand
+        longest, widest = ORDERED_WITH_EDGES, NARROW if nnz <= SCATTERED_PAYS * rows else WIDEST_WITH_EDGES
+    return FEWEST_ORDERED <= nnz <= longest * rows and features <= widest
 
 
 def group_count(nnz: int, rows: int, width: int, threads: int) -> int:

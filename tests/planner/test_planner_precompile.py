@@ -54,6 +54,15 @@ def test_the_next_call_and_the_next_process_run_by_what_was_fastest(plans, graph
     assert later.find(problem, lambda: structure_fingerprint(graph.transpose())).best == backward.plan
 
 
+def test_rows_are_in_order_at_once(plans):
+    """As they are from the eighth call on, where nothing was precompiled."""
+    rng = np.random.default_rng(0)
+    graph = gsb.Graph.from_coo(rng.integers(0, 5000, 40_000), rng.integers(0, 3000, 40_000), (5000, 3000))
+    gsb.precompile(graph, features=4, ops=("sum",), budget="2s", backward=False, progress=False)
+    gsb.spmm(graph, torch.ones(3000, 4), reduce="max")
+    assert "rows by length" in graph.plans
+
+
 def test_what_is_known_is_not_measured_again(plans, graph):
     first = gsb.precompile(graph, 32, budget="5s", progress=False)
     begin = time.perf_counter()

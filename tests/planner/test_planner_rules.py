@@ -28,14 +28,15 @@ DOT = EdgeMapSpec(parse("mul(x0, x1)"), (Operand("row", (4,), "float32"), Operan
 
 
 @pytest.mark.parametrize("plan, spec, reason", [
-    (LANES, aggregation(reduce="max"), "for sums and means, not for max"),
+    (LANES, aggregation(reduce="max", chosen=("number",), numbered=True), "which of equal messages came last"),
+    (LANES, aggregation(reduce="max", chosen=("unique",)), "which of equal messages came last"),
     (LANES, HEADS, "weights of heads"),
     (LANES, aggregation(512), "512 features are chains enough"),
     (SCATTERED, aggregation(reduce="max"), "sums and means, not a max"),
     (SCATTERED, aggregation(dtype="bfloat16"), "rounded to bfloat16 after each edge"),
     (SCATTERED, HEADS, "weights of heads"),
     (replace(SCATTERED, longest_part=9), aggregation(), "in one pass"),
-    (PARTITIONS, aggregation(reduce="max", chosen=("number",), numbered=True), "found in one pass"),
+    (PARTS, aggregation(reduce="max", chosen=("number",), numbered=True), "found in whole rows"),
     (PARTITIONS, aggregation(dtype="bfloat16"), "rounded to bfloat16"),
     (PARTITIONS, DOT, "reduces over no edges"),
     (PARTS, aggregation(dtype="float16", message="stored(x0)"), "not stored in float16"),
@@ -48,8 +49,9 @@ def test_what_is_refused(plan, spec, reason):
 
 @pytest.mark.parametrize("plan, spec", [
     (SCATTERED, aggregation()), (replace(SCATTERED, prefetch=4, balance="rows"), aggregation(8, "float64", reduce="mean")),
-    (LANES, aggregation()), (LANES, aggregation(8, "bfloat16", reduce="mean")), (PARTITIONS, HEADS),
-    (PARTITIONS, aggregation(dtype="bfloat16", reduce="max")), (PARTS, aggregation(dtype="bfloat16")),
+    (LANES, aggregation()), (LANES, aggregation(8, "bfloat16", reduce="mean")), (LANES, aggregation(reduce="max")),
+    (LANES, aggregation(reduce="min", chosen=("unique",), propagate=True)), (PARTITIONS, HEADS),
+    (PARTITIONS, aggregation(dtype="bfloat16", reduce="max")), (PARTITIONS, aggregation(reduce="max", chosen=("unique",))), (PARTS, aggregation(dtype="bfloat16")),
     (Plan(4, prefetch=8), DOT), (replace(LANES, partitions=3, prefetch=4, balance="rows"), aggregation(2)),
 ])
 def test_what_is_supported_stays(plan, spec):
@@ -60,7 +62,7 @@ def test_what_is_supported_stays(plan, spec):
 def test_only_what_is_refused_is_given_up():
     plan = Plan(4, 8, "rows", "parallel", partitions=2)
     assert supported(plan, aggregation(dtype="bfloat16")) == replace(plan, partitions=1)
-    assert supported(plan, aggregation(reduce="max")) == replace(plan, reduction="sequential")
+    assert supported(plan, aggregation(reduce="max", chosen=("column",))) == replace(plan, reduction="sequential")
 
 
 @pytest.fixture
@@ -91,10 +93,26 @@ def test_slices_are_half_of_a_core_s_own_cache_where_the_last_level_is_a_socket_
     assert [planned(nnz=114_000_000, features=f, edges=True).partitions for f in (4, 16, 32, 128)] == [1, 1, 32, 64]
 
 
+@pytest.mark.parametrize("summed, shortest", [(True, 48), (False, 16)])
+def test_short_rows_are_left_to_the_processor_where_the_last_level_is_a_socket_s(monkeypatch, summed, shortest):
+    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: 480 << 20)
+    monkeypatch.setattr(spmm, "private_cache_bytes", lambda: 2 << 20)
+    for features in (shortest - 1, shortest):
+        plan = plan_spmm(233_000, 233_000, 700_000, features, 4, 2, summed=summed)
+        assert bool(plan.prefetch) == (features == shortest)
+    # unless they come from memory
+    assert plan_spmm(10**7, 10**7, 10**8, shortest - 1, 4, 2, summed=summed).prefetch
+
+
 def test_lanes_where_rows_are_long_and_narrow():
-    assert planned(rows=10_000, features=1).reduction == "parallel"
-    assert planned(rows=10_000, features=16).reduction == "sequential"
-    assert planned(features=1).reduction == "sequential"
+    def lanes(mean, summed=True):
+        plans = {features: plan_spmm(10_000, 10_000, 10_000 * mean, features, 4, 2, summed=summed) for features in range(1, 17)}
+        return [features for features, plan in plans.items() if plan.reduction == "parallel"]
+
+    # in whole vectors; the neighbours of one feature are a vector themselves
+    assert (lanes(128), lanes(128, summed=False)) == ([1, 2, 4, 8], [1, 4, 8])
+    assert lanes(127) == lanes(24) == lanes(24, summed=False) == [1]
+    assert lanes(23) == []
 
 
 def test_scattered_sums_where_rows_are_short_and_narrow():
