@@ -2,8 +2,9 @@
 
 ``_gspmm`` is below DGL's autograd, and everything comes by there: gradients of DGL's own formulas too. Sums and means are
 taken over already at ``gspmm``, above DGL's autograd: the gradient of a broadcast operand is then summed where it is
-computed, and not from a tensor of one broadcast feature per edge. For maxima DGL's formula, which scatters one value per
-chosen edge, is the better one.
+computed, and not from a tensor of one broadcast feature per edge. So are maxima of the sources' features on the CPU, where one
+value per chosen edge is scattered by a kernel of ours or, where rows are short, gathered. For other maxima DGL's formula, which
+scatters, is the better one.
 """
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from dgl import is_libxsmm_enabled
 from dgl._sparse_ops import _gspmm as dgl_kernel
 from torch import Tensor
 
-from ...ops.form import form
+from ...ops.choices import copied_gradient, kept_choice
+from ...ops.form import Form, form
 from ...ops.message_autograd import aggregate
 from ...ops.message_kernels import run_aggregate
 from ..counters import fallback, ours
@@ -39,7 +41,7 @@ MESSAGES = {
 TOTALS = {(op, reduce): form(*message, reduce) for op, message in MESSAGES.items() for reduce in ("sum", "mean")}
 EXTREMES = {(op, reduce, ties): form(*message, reduce, ties) for op, message in MESSAGES.items()
              for reduce in ("max", "min") for ties in ("first", "last")}
-_COUNTED = {"sum": "gspmm", "mean": "gspmm_mean"}
+_COUNTED = {"sum": "gspmm", "mean": "gspmm_mean", "max": "gspmm", "min": "gspmm"}
 
 
 def make_forward(original: Callable) -> Callable:
@@ -61,7 +63,7 @@ def make_forward(original: Callable) -> Callable:
 
 
 def make(original: Callable) -> Callable:
-    """``dgl.ops.gspmm``: sums and means with gradients; the rest goes to ``original``, and on to ``_gspmm``."""
+    """``dgl.ops.gspmm``: sums, means and maxima of the source with gradients; the rest goes to ``original``, and on to ``_gspmm``."""
 
     def gspmm(g, op, reduce_op, lhs_data, rhs_data):
         if type(rhs_data) is LazyTensor:
@@ -69,14 +71,16 @@ def make(original: Callable) -> Callable:
             if result is not None:
                 return result
         lhs_data, rhs_data = computed(lhs_data, "gspmm"), computed(rhs_data, "gspmm")
-        found = TOTALS.get((op, reduce_op))
+        copied = op == "copy_lhs" and reduce_op in ("max", "min")
         # under autocast DGL converts operands first
-        if found is not None and not torch.is_autocast_enabled():
+        if (copied or (op, reduce_op) in TOTALS) and not torch.is_autocast_enabled():
             checked = _checked(g._graph, op, lhs_data, rhs_data)
-            if type(checked) is tuple:
+            if type(checked) is tuple and (not copied or _copies(checked[0])):
                 ours("dgl", _COUNTED[reduce_op])
                 graph, operands = checked
-                return aggregate(found, graph, *operands)
+                if not copied:
+                    return aggregate(TOTALS[op, reduce_op], graph, *operands)
+                return _copied(EXTREMES[op, reduce_op, ties(operands)], graph, *operands)
         return original(g, op, reduce_op, lhs_data, rhs_data)
 
     gspmm.__doc__ = original.__doc__
@@ -96,6 +100,41 @@ def _fused(g, op: str, reduce_op: str, u: Tensor | None, e: LazyTensor) -> Tenso
         return None
     message = combined(graph, op, (u, "column"), (e, "edge"))
     return None if message is None else reduce(graph, message, reduce_op, ties((u, e)))
+
+
+def _copies(graph) -> bool:
+    """Whether `_copied` is for this graph: on the CPU, and with edges, since without them DGL's maxima are zero."""
+    return graph.num_edges > 0 and graph.device.type == "cpu"
+
+
+def _copied(of: Form, graph, x: Tensor) -> Tensor:
+    """The maximum or minimum of the sources' features."""
+    if torch.is_grad_enabled() and x.requires_grad:
+        return CopiedExtreme.apply(of, graph, x)
+    return run_aggregate(of, graph, [x])
+
+
+class CopiedExtreme(torch.autograd.Function):
+    """DGL's gradient: what comes back to a number that was taken from nobody goes to source 0, as DGL's arrays have it."""
+
+    @staticmethod
+    def forward(ctx, of, graph, x):
+        ctx.of, ctx.graph, ctx.choice = of, graph, kept_choice(of, graph, [x])
+        out, kept = run_aggregate(of, graph, [x], (ctx.choice,), 0 if ctx.choice == "column" else -1)
+        ctx.save_for_backward(kept)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        kept, = ctx.saved_tensors
+        if ctx.choice == "column":
+            return None, None, copied_gradient(kept, grad, ctx.graph.shape[1])
+        gradient = ctx.of.gradient(0)
+        given = {"cotangent": grad, "number": None, "chosen": kept}
+        out = aggregate(gradient.form, ctx.graph.transpose(), *(given[source] for source in gradient.sources))
+        if int(kept.min()) < 0:
+            out = out.index_add(0, kept.new_zeros(1), grad.masked_fill(kept >= 0, 0).sum(0, keepdim=True))
+        return None, None, out
 
 
 def _checked(gidx, op: str, u: Tensor | None, e: Tensor | None) -> tuple | str:

@@ -120,6 +120,26 @@ def test_maxima_and_their_gradients(graph, reduce, dtype):
     assert agree(lambda x, w: getattr(dgl.ops, f"u_add_e_{reduce}")(graph, x, w), x, w[:, :1]) == ONLY_OURS_SUM
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("edges, features", [(60, (2,)), (60, (7,)), (600, (2, 1)), (600, (7,)), (600, (3, 20))])
+def test_maxima_whichever_way_their_gradient_goes(edges, features, dtype):
+    """Few edges and many, narrow and wide; some destinations without edges, or with sources alone that are NaN throughout."""
+    ends = torch.randint(20, (2, edges), generator=torch.Generator().manual_seed(3))
+    ends[0][ends[0] < 3] = 3
+    ends[1][ends[0] == 4] = 5
+    graph = homogeneous(*ends.tolist(), (20, 20))
+    x = normal(20, *features, dtype=dtype).round()
+    x[5] = float("nan")
+
+    def gradient(x):
+        y = dgl.ops.copy_u_max(graph, x).clamp(-9, 9)
+        return torch.autograd.grad((y ** 2).sum(), x, create_graph=True)[0]
+
+    assert agree(lambda x: dgl.ops.copy_u_max(graph, x), x) == ONLY_OURS_SUM
+    assert agree(lambda x: dgl.ops.copy_u_min(graph, x), x) == ONLY_OURS_SUM
+    agree(gradient, x)
+
+
 @pytest.mark.parametrize("view", [
     lambda x: x.t().contiguous().t(),
     lambda x: torch.cat([x, x, x], dim=1)[:, x.shape[1]:2 * x.shape[1]],
