@@ -52,7 +52,7 @@ class BenchmarkGraph:
     @cached_property
     def wide_indices(self) -> np.ndarray:
         """(E,) ``indices`` in int64, for all contenders that want them so."""
-        return self.indices.astype(np.int64)
+        return self.edge_index[0]
 
     @cached_property
     def ones(self) -> np.ndarray:
@@ -68,7 +68,9 @@ class BenchmarkGraph:
     @cached_property
     def edge_index(self) -> np.ndarray:
         """(2, edges) int64, sorted by destination: sources, then destinations."""
-        return np.stack((self.indices.astype(np.int64), np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))))
+        found = np.empty((2, self.num_edges), np.int64)
+        found[0], found[1] = self.indices, np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
+        return found
 
     def without_edges(self) -> BenchmarkGraph:
         """The same nodes alone."""

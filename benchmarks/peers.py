@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 
-import numpy as np
 import scipy.sparse
 import torch
 
@@ -15,6 +14,8 @@ from benchmarks.summary import OURS
 
 DENSE_GRADIENT_LIMIT = 1 << 30
 """Bytes up to which torch CSR's weight gradient, which passes through a dense (n_dst, n_src) matrix, is run at all."""
+TRANSPOSED_BYTES = 48
+"""For each non-zero, while torch transposes a CSR matrix: indices of both formats, a permutation, values."""
 
 
 def want_messages(problem: Problem) -> None:
@@ -131,6 +132,8 @@ class TorchCSR(TorchContender):
             if 4 * self._shape[0] * self._shape[1] > DENSE_GRADIENT_LIMIT:
                 raise CannotDo("the weight gradient passes through a dense matrix of rows x columns")
             return lambda: self.product(self._matrix(weight), x, reduce)
+        if problem.mode.backward:
+            want_memory("the transpose that its gradient makes", TRANSPOSED_BYTES * problem.graph.num_edges)
         matrix = self.matrix(reduce) if weight is None else self._matrix(weight)
         return lambda: self.product(matrix, x, reduce)
 
@@ -168,8 +171,7 @@ class PyGScatter(TorchContender):
         from torch_geometric.utils import scatter
 
         self._scatter = scatter
-        self._rows = torch.from_numpy(np.repeat(np.arange(graph.shape[0]), np.diff(graph.indptr)))
-        self._columns = torch.from_numpy(graph.wide_indices)
+        self._columns, self._rows = torch.from_numpy(graph.edge_index)
         self._num_rows = graph.shape[0]
 
     def forward(self, problem):
@@ -212,9 +214,8 @@ class SciPy(Contender):
     note = "csr_matrix @ x; one thread only; no gradients; ones or inverse degrees as values"
 
     def prepare(self, graph):
-        self._matrix, self._mean = (
-            scipy.sparse.csr_matrix((values, graph.indices, graph.indptr), shape=graph.shape, copy=True)
-            for values in (graph.ones, graph.mean_weights))
+        self._matrix = scipy.sparse.csr_matrix((graph.ones, graph.indices, graph.indptr), shape=graph.shape, copy=True)
+        self._mean = scipy.sparse.csr_matrix((graph.mean_weights, self._matrix.indices, self._matrix.indptr), shape=graph.shape)
 
     def bind(self, problem):
         if problem.mode.backward:

@@ -34,6 +34,8 @@ FEATURES = (16, 32, 64, 128)
 CONTENDERS = (*PEERS, *(peer + BACKEND for peer in PEERS if peer != "dgl-presorted"))
 # a contender so many times slower than the fastest keeps the one sample it has
 HOPELESS = 3.0
+# seconds of a call from which one sample is enough: what disturbs it for a moment is lost in it
+LONG_CALL = 5.0
 # of a cell's time, for the orders of the product
 ORDERS_SHARE = 0.2
 
@@ -75,12 +77,14 @@ def _mismatch(answer: tuple, expected: tuple) -> str | None:
 
 
 def timed(calls: Mapping[str, Switched], first: Mapping[str, float], budget: float) -> dict[str, dict]:
-    """``{contender: timing}``: those that are far behind keep one sample, for seconds are dear."""
+    """``{contender: timing}``: those that are far behind, and those that take many seconds, keep one sample. first: seconds of the
+    first calls."""
     begin = time.perf_counter()
     samples = {}
     for name, call in calls.items():
         with call.context():
-            call.call()
+            if first[name] < LONG_CALL:
+                call.call()
             start = time.perf_counter()
             call.call()
             samples[name] = time.perf_counter() - start
@@ -92,9 +96,10 @@ def timed(calls: Mapping[str, Switched], first: Mapping[str, float], budget: flo
     if peers:
         nearest = min(peers, key=samples.__getitem__)
         fit[nearest] = calls[nearest]
+    fit = {name: call for name, call in fit.items() if samples[name] < LONG_CALL}
     left = max(0.0, budget - (time.perf_counter() - begin))
-    slow = max(samples[name] for name in fit) > 0.3
-    turns = in_turns(fit, budget_s=left, turn_s=0.02, calls=2 if slow else 3, min_turns=2)
+    slowest = max((samples[name] for name in fit), default=0.0)
+    turns = in_turns(fit, budget_s=left, turn_s=0.02, calls=1 if slowest > 1 else 2 if slowest > 0.3 else 3, min_turns=2)
     found = {}
     for name in calls:
         timing = turns[name].timing if name in turns else Timing.of([samples[name]])

@@ -29,6 +29,8 @@ BEATEN = 3.0
 """Nor is a peer called for more features once its calls take longer and so many times as long as another peer's."""
 MEMORY_SHARE = 0.6
 """Of the memory that is free; what needs more is not tried."""
+STRUCTURES_SHARE = 0.6
+"""Of all memory, for what is taken before calls begin: contenders that would prepare after that are left out."""
 
 Call = Callable[[], tuple]
 
@@ -183,8 +185,12 @@ def run(suite: Suite, selected: Iterable[BenchmarkGraph], features: Sequence[int
 
     for graph in selected:
         described.append(graph.describe())
-        preparation[graph.name] = {}
+        preparation[graph.name], crowded = {}, {}
         for contender in running:
+            memory = psutil.virtual_memory()
+            if memory.available < (1 - STRUCTURES_SHARE) * memory.total:
+                crowded[contender.name] = f"not prepared: the structures before it left {memory.available / 2**30:.1f} GiB for all calls"
+                continue
             start = time.perf_counter()
             contender.prepare(graph)
             preparation[graph.name][contender.name] = time.perf_counter() - start
@@ -196,7 +202,7 @@ def run(suite: Suite, selected: Iterable[BenchmarkGraph], features: Sequence[int
                 problem = suite.problem(graph, mode, operands)
                 known = [*(before or {}).get("cells", ()), *measured]
                 measured.append(measure_cell(suite, problem, running, limits, share, per_call[mode.name].get(summary.OURS),
-                                             beaten(known, graph.name, mode.name, width)))
+                                             beaten(known, graph.name, mode.name, width) | crowded))
                 done(measured[-1], so_far())
     return so_far()
 

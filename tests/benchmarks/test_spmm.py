@@ -1,6 +1,8 @@
 """The SpMM benchmark end to end on tiny graphs: a full report, honest about what is wrong or impossible."""
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from rich.console import Console
 from benchmarks import graphs, spmm, suite, summary
 from benchmarks.generators import power_law
 from benchmarks.graphs import BenchmarkGraph
-from benchmarks.peers import SciPy, TorchCSR, contenders, half_contenders
+from benchmarks.peers import Ours, SciPy, TorchCSR, contenders, half_contenders
 from benchmarks.problem import MODES, Mode, Operands, Problem
 from benchmarks.timing import Rules
 from operator_suites import check_a_wrong_answer_is_noticed, check_all_agree
@@ -160,6 +162,19 @@ def test_what_a_library_cannot_do_is_said(tiny, limits, monkeypatch):
     cell = suite.measure_cell(spmm.SUITE, weighted, running, limits, HASTY)
     assert cell["timings"] == {} and cell["speedup"] is None and cell["roofline_gather"] is None
     assert "gradient" in cell["unable"]["scipy"] and "dense" in cell["unable"]["torch-i32"]
+
+
+def test_contenders_that_would_leave_no_memory_for_calls_are_left_out(tiny, limits, monkeypatch):
+    taken = []
+    monkeypatch.setattr(Ours, "prepare", lambda self, graph, own=Ours.prepare: taken.append(own(self, graph)))
+    memory = lambda: SimpleNamespace(total=100 << 30, available=(39 if taken else 50) << 30)  # noqa: E731
+    monkeypatch.setattr(suite.psutil, "virtual_memory", memory)
+    monkeypatch.setattr(suite, "per_call_cost", lambda *_: {MODES[0].name: {}})
+    three = replace(spmm.SUITE, contenders=lambda: [*contenders()[:1], SciPy(), TorchCSR(torch.int32)], modes=MODES[:1])
+    shares = SimpleNamespace(take=lambda cell: 0.1)
+    report = suite.run(three, [tiny], [4], shares=shares, threads=1, limits=limits, rules=HASTY)
+    assert list(report["preparation"]["tiny"]) == ["gsb"]
+    assert set(report["cells"][0]["unable"]) == {"scipy", "torch-i32"} and "left 39.0 GiB" in report["cells"][0]["unable"]["scipy"]
 
 
 def test_summary_splits_small_and_large_cells():
