@@ -8,13 +8,12 @@ With A the weighted adjacency matrix, S its sampling pattern and D the diagonal 
 """
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from .form import Form, form
+from .means import divided_first, inverse_degrees
 from .message_autograd import aggregate, edge_map
 from .message_kernels import run_aggregate, run_edge_map
-from .structure import inverse_in_degrees
 
 _COPY = {mean: form("x0", ("column",), "mean" if mean else "sum") for mean in (False, True)}
 _WEIGHTED = {mean: form("mul(x1, x0)", ("column", "edge"), "mean" if mean else "sum") for mean in (False, True)}
@@ -54,19 +53,17 @@ def apply_sddmm(graph, u: Tensor, v: Tensor, mean: bool) -> Tensor:
 def _product(graph, x: Tensor, weight: Tensor | None, mean: bool, transposed: bool) -> tuple[Form, object, tuple]:
     if weight is not None and x.dim() == 3:
         weight = weight.unsqueeze(2)
+    if mean and transposed and (divided := divided_first(graph, x)) is not None:
+        x, mean = divided, False
     if not (mean and transposed):
         graph = graph.transpose() if transposed else graph
         return (_COPY[mean], graph, (x,)) if weight is None else (_WEIGHTED[mean], graph, (x, weight))
-    scale = _scale(graph, x)
+    scale = inverse_degrees(graph, x.dtype, x.dim())
     if weight is None:
         return _SCALED, graph.transpose(), (x, scale)
     return _WEIGHTED_SCALED, graph.transpose(), (x, weight, scale)
 
 
 def _dot(graph, u: Tensor, v: Tensor, mean: bool) -> tuple[Form, tuple]:
-    return (_SCALED_DOT, (u, v, _scale(graph, u))) if mean else (_DOT, (u, v))
+    return (_SCALED_DOT, (u, v, inverse_degrees(graph, u.dtype, u.dim()))) if mean else (_DOT, (u, v))
 
-
-def _scale(graph, x: Tensor) -> Tensor:
-    scale = inverse_in_degrees(graph._csr, torch.float64 if x.dtype == torch.float64 else torch.float32)
-    return scale.view(-1, *(1,) * (x.dim() - 1))

@@ -72,6 +72,11 @@ def form(message: Message | str, places: tuple[str, ...], reduce: str | None = N
     return Form(message, places, reduce, ties)
 
 
+def as_sum(of: Form) -> Form:
+    """The form that adds the messages of ``of``."""
+    return form(of.message, of.places, "sum", of.ties)
+
+
 @functools.lru_cache(maxsize=None)
 def _gradient(of: Form, operand: int) -> Gradient | None:
     count = len(of.places)

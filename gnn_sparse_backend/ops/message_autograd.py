@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .choices import copied_gradient, even_gradient, kept_choice
-from .form import Form, ties_count
+from .form import Form, as_sum, ties_count
+from .means import divided_first, inverse_degrees
 from .message_kernels import broadcast_features, feature_shapes, run_aggregate, run_edge_map
-from .structure import inverse_in_degrees
 
 
 def aggregate(form: Form, graph, *operands: Tensor) -> Tensor:
@@ -59,8 +59,10 @@ class Aggregate(Function):
             count = run_aggregate(counted, graph, [result if s == "result" else operands[s] for s in sources])
             # rows without edges: nobody reads their share, but its derivative would be NaN
             grad = grad / count.masked_fill_((graph.in_degrees == 0).view(-1, *(1,) * (count.dim() - 1)), 1)
+        if form.reduce == "mean" and (divided := divided_first(graph, grad)) is not None:
+            form, grad = as_sum(form), divided
         extra = {"cotangent": grad, "chosen": kept, "result": result, "number": None}
-        return None, None, *_gradients(ctx, operands, extra, ctx.needs_input_grad[2:])
+        return None, None, *_gradients(ctx, form, operands, extra, ctx.needs_input_grad[2:])
 
 
 class EdgeMap(Function):
@@ -72,7 +74,7 @@ class EdgeMap(Function):
 
     @staticmethod
     def backward(ctx, grad):
-        gradients = _gradients(ctx, ctx.saved_tensors, {"cotangent": grad}, ctx.needs_input_grad[3:])
+        gradients = _gradients(ctx, ctx.form, ctx.saved_tensors, {"cotangent": grad}, ctx.needs_input_grad[3:])
         return None, None, None, *gradients
 
 
@@ -107,9 +109,9 @@ class GradientPlan:
     plain: bool
 
 
-def _gradients(ctx, operands, extra: dict, needed) -> list[Tensor | None]:
+def _gradients(ctx, form: Form, operands, extra: dict, needed) -> list[Tensor | None]:
     """The gradient of each operand that needs one; ``operands`` holds what was saved of them."""
-    form, graph, shapes = ctx.form, ctx.graph, ctx.shapes
+    graph, shapes = ctx.graph, ctx.shapes
     found: list[Tensor | None] = []
     for number, wanted in enumerate(needed):
         if not wanted:
@@ -126,8 +128,7 @@ def _gradients(ctx, operands, extra: dict, needed) -> list[Tensor | None]:
             found.append(extra["cotangent"].new_zeros(shape, dtype=dtype))
             continue
         if "scale" in plan.sources and "scale" not in extra:
-            wide = torch.float64 if dtype is torch.float64 else torch.float32
-            extra["scale"] = inverse_in_degrees(graph._csr, wide).unsqueeze(1)
+            extra["scale"] = inverse_degrees(graph, dtype)
         parts = [operands[s] if type(s) is int else extra[s] for s in plan.sources]
         found.append(_gradient(plan, graph, shape, form.places[number], parts))
     return found
