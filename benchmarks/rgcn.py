@@ -129,6 +129,7 @@ def measure_cells(graph: RelationalGraph, features: int, names: Sequence[str], p
     for mode, share in zip(MODES, (0.4, 0.6)):
         calls = {name: Switched(getattr(network, mode), context_of(name)) for name, network in networks.items()
                  if name in first[mode] and name not in wrong[mode]}
+        chosen = {product: times for product, times in orders.items() if mode == "step" or product == rgcn_orders.FORWARD}
         timings = timed(calls, first[mode], (1 - ORDERS_SHARE) * share * budget)
         dense = in_turns({"rest": Switched(getattr(rest, mode))}, budget_s=0.0)["rest"].timing.median
         told = {name: Evidence(overhead[mode].get(name), dense, had.ours, had.fallbacks)
@@ -137,7 +138,8 @@ def measure_cells(graph: RelationalGraph, features: int, names: Sequence[str], p
                            network_work(graph, features, backward=mode == "step"), wrong=wrong[mode],
                            evidence={name: told.get(name, Evidence()) for name in ours})
         found.append({"graph": graph.name, "edges": graph.num_edges, "features": features, "mode": mode, **rated,
-                      "unable": unable[mode], "orders": orders, **memory_ratio(peaks[mode], ours)})
+                      "unable": unable[mode], "orders": {"seconds": chosen, "regret": rgcn_orders.regret(chosen)},
+                      **memory_ratio(peaks[mode], ours)})
     return found
 
 
@@ -203,10 +205,9 @@ def summarise(measured: Sequence[dict]) -> dict:
         modes[mode] = {key: {"mean": summary.mean_or_none(cell[key] for cell in chosen),
                              "least": min((cell[key] for cell in chosen if cell[key] is not None), default=None)}
                        for key in ("speedup", "memory_ratio")}
-    regrets = {cell["graph"] + str(cell["features"]): cell["orders"]["regret"] for cell in measured}
+    regrets = [cell["orders"]["regret"] for cell in measured]
     return summary.summarise(measured, ("mode", "graph", "features")) | {
-        "modes": modes, "regret": statistics.fmean(regrets.values()) if regrets else None,
-        "worst_regret": max(regrets.values(), default=None)}
+        "modes": modes, "regret": statistics.fmean(regrets) if regrets else None, "worst_regret": max(regrets, default=None)}
 
 
 def cells_on_gpu(options: argparse.Namespace, names: Sequence[str], console) -> Iterable[gpu_steps.Cell]:

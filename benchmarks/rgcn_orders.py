@@ -1,14 +1,14 @@
 """What each order of a relational product costs, and how good the planner's choice is: ``python -m benchmarks.rgcn_orders``.
 
-Run by itself it prints one product's orders for each graph and width, and with ``--bases`` the two ways of a product whose
-matrices are combinations of bases: x summed for each basis, or the matrices made. ``python -m benchmarks.rgcn`` measures the
-first beside its networks.
+Run by itself it prints, for each graph and width, the orders of one product and of its gradients, and with ``--bases`` the two ways of
+a product whose matrices are combinations of bases: x summed for each basis, or the matrices made. ``python -m benchmarks.rgcn``
+measures the first beside its networks.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -17,33 +17,42 @@ from benchmarks import cli, machine
 from benchmarks.rgcn_graphs import RECIPES, RelationalGraph, load_available
 from benchmarks.timing import Rules, interleaved
 from gnn_sparse_backend.ops.rgms import product_of_matrices_made, sums_by_basis
+from gnn_sparse_backend.ops.rgms_kernels import run_sum
 from gnn_sparse_backend.ops.rgms_library import structure
 from gnn_sparse_backend.planner import rgms as planner
 from gnn_sparse_backend.planner.rgms import ORDERS
 
-PLANNED = "planned"
+PLANNED, FORWARD = "planned", "product"
 BY_BASIS = {"sums by basis": sums_by_basis, "matrices made": product_of_matrices_made}
 
 
-def order_calls(graph: RelationalGraph, features: int, seed: int) -> dict[str, Callable]:
-    """``{order: call}`` of one product with means; ``planned`` is the planner's own choice."""
+def order_calls(graph: RelationalGraph, features: int, seed: int) -> dict[str, dict[str, Callable]]:
+    """``{product: {order: call}}`` of one product with means and of its gradients; ``planned`` is the planner's own choice."""
     rel, x, generator = _problem(graph, features, seed)
     w = torch.randn(graph.num_relations, 1, features, features, generator=generator) / features ** 0.5
+    cotangent = torch.randn(graph.nodes, features, generator=generator)
 
-    def call(order: str) -> Callable:
+    def product(order: str, transposed: bool = False) -> Callable:
+        operand, matrices = (cotangent, w.transpose(2, 3)) if transposed else (x, w)
         # the graph has to live: what an operator gets are its arrays alone
-        return lambda: torch.ops.gsb.rgms_product(*structure(rel), x, w, None, True, False, order)
+        return lambda: torch.ops.gsb.rgms_product(*structure(rel), operand, matrices, None, True, transposed, order)
 
-    return {PLANNED: call("")} | {order: call(order) for order in ORDERS}
+    def sums(by: str | None) -> Callable:
+        return lambda: run_sum(rel, x, cotangent, 1, None, True, False, by)
+
+    orders = {PLANNED: ""} | {order: order for order in ORDERS}
+    return {FORWARD: {name: product(order) for name, order in orders.items()},
+            "gradient of x": {name: product(order, True) for name, order in orders.items()},
+            "gradient of W": {PLANNED: sums(None), "rows": sums("rows"), "columns": sums("columns")}}
 
 
-def basis_calls(graph: RelationalGraph, features: int, bases: int, seed: int) -> dict[str, Callable]:
-    """``{way: call}`` of one product with means whose matrices are combinations of so many bases."""
+def basis_calls(graph: RelationalGraph, features: int, bases: int, seed: int) -> dict[str, dict[str, Callable]]:
+    """``{product: {way: call}}`` of one product with means whose matrices are combinations of so many bases."""
     rel, x, generator = _problem(graph, features, seed)
     comp = torch.randn(graph.num_relations, bases, generator=generator)
     matrices = torch.randn(bases, features, features, generator=generator) / features ** 0.5
     ways = {way: lambda run=run: run(rel, x, comp, matrices, None, True) for way, run in BY_BASIS.items()}
-    return {PLANNED: lambda: gsb.rgms(rel, x, (comp, matrices), reduce="mean")} | ways
+    return {FORWARD: {PLANNED: lambda: gsb.rgms(rel, x, (comp, matrices), reduce="mean")} | ways}
 
 
 def _problem(graph: RelationalGraph, features: int, seed: int) -> tuple[gsb.RelGraph, torch.Tensor, torch.Generator]:
@@ -53,14 +62,21 @@ def _problem(graph: RelationalGraph, features: int, seed: int) -> tuple[gsb.RelG
     return rel, torch.randn(graph.nodes, features, generator=generator), generator
 
 
-def measure(graph: RelationalGraph, features: int, budget: float, seed: int = 0, bases: int = 0) -> dict:
-    """``{"seconds": {order: median}, "regret": planned over the best, minus one}``; with ``bases``, of the ways of bases."""
+def measure(graph: RelationalGraph, features: int, budget: float, seed: int = 0, bases: int = 0) -> dict[str, dict[str, float]]:
+    """``{product: {order: median seconds}}``; with ``bases``, of the ways of bases."""
     calls = basis_calls(graph, features, bases, seed) if bases else order_calls(graph, features, seed)
+    found = {}
     with torch.no_grad():
-        # every order stays in the race: each is a result
-        timed = interleaved(calls, Rules(budget_s=budget, min_rounds=3, hopeless=1e9, slow=1e9))
-    seconds = {order: timing.median for order, timing in timed.items()}
-    return {"seconds": seconds, "regret": seconds[PLANNED] / min(seconds.values()) - 1}
+        for product, orders in calls.items():
+            # every order stays in the race: each is a result
+            timed = interleaved(orders, Rules(budget_s=budget / len(calls), min_rounds=3, hopeless=1e9, slow=1e9))
+            found[product] = {order: timing.median for order, timing in timed.items()}
+    return found
+
+
+def regret(products: Mapping[str, Mapping[str, float]]) -> float:
+    """What the products took as planned over what they took by the best order of each, minus one."""
+    return sum(seconds[PLANNED] for seconds in products.values()) / sum(min(seconds.values()) for seconds in products.values()) - 1
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -88,11 +104,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             console.print(f"[yellow]{graph[0]} skipped:[/] {graph[1]}")
             continue
         for width, bases in cases:
-            cell = {"graph": graph.name, "features": width, "bases": bases, **measure(graph, width, share, options.seed, bases)}
-            found.append(cell)
-            times = ", ".join(f"{order} {1e3 * seconds:.3g} ms" for order, seconds in cell["seconds"].items())
             several = f", {bases} bases" if bases else ""
-            console.print(f"{graph.name}, F = {width}{several}: {times}; regret {cell['regret']:.0%}", highlight=False)
+            for product, seconds in measure(graph, width, share, options.seed, bases).items():
+                cell = {"graph": graph.name, "features": width, "bases": bases, "product": product, "seconds": seconds,
+                        "regret": regret({product: seconds})}
+                found.append(cell)
+                times = ", ".join(f"{order} {1e3 * taken:.3g} ms" for order, taken in seconds.items())
+                console.print(f"{graph.name}, F = {width}{several}, {product}: {times}; regret {cell['regret']:.0%}", highlight=False)
     machine.write_json(options.out / "rgcn_orders.json",
                        {"machine": machine.describe(options.threads), "whole_bytes": options.whole_bytes, "cells": found})
     return 0 if found else 1

@@ -9,6 +9,7 @@ from benchmarks import report
 from benchmarks.contenders import BACKEND
 from benchmarks.reasons import duration
 from benchmarks.rgcn_models import NOTES
+from benchmarks.rgcn_orders import regret
 
 
 def line(cell: dict) -> str:
@@ -79,11 +80,14 @@ def _first(graph: dict, cells: list[dict], names: list[str]) -> Table:
 
 
 def _orders(graph: dict, cells: list[dict]) -> Table:
-    """One product of a layer, by the order of its operations."""
-    by_width = {cell["features"]: cell["orders"] for cell in cells}
-    orders = list(dict.fromkeys(order for found in by_width.values() for order in found["seconds"]))
-    table = report.table(f"{graph['name']} - one product by the order of its operations, in ms", (), ("F", *orders, "regret"))
+    """One product of a layer and its gradients, by the order of operations."""
+    # a step has the product as well
+    by_width = {cell["features"]: cell["orders"]["seconds"] for cell in cells if cell["mode"] == "step"}
+    orders = list(dict.fromkeys(order for found in by_width.values() for times in found.values() for order in times))
+    table = report.table(f"{graph['name']} - one product and its gradients by the order of operations, in ms", (),
+                         ("F", "of", *orders, "regret"))
     for width, found in by_width.items():
-        table.add_row(str(width), *(report.milliseconds(found["seconds"][order]) for order in orders),
-                      report.percent(found["regret"]))
+        for product, times in found.items():
+            table.add_row(str(width), product, *(report.milliseconds(times[order]) if order in times else "" for order in orders),
+                          report.percent(regret({product: times})))
     return table

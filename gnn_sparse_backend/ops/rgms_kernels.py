@@ -72,9 +72,14 @@ def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: boo
     raise ValueError(f"order must be one of {ORDERS}, got {order!r}")
 
 
-def run_sum(rel: RelGraph, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool, transposed: bool) -> Tensor:
+def run_sum(rel: RelGraph, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool, transposed: bool,
+            by: str | None = None) -> Tensor:
     """``W[r]`` = the blocks on the diagonal of the sum over edges e of r of a[e] * outer(x[j(e)], g[i(e)]):
-    (relations, blocks, F_in, F_out)."""
+    (relations, blocks, F_in, F_out).
+
+    by: whether x is added up over the pairs of "rows" with relations, or g over those of "columns"; the planner's choice for each relation if
+    None. A GPU's is its own.
+    """
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
     if rel.num_edges == 0 or in_features == 0 or out_features == 0:
         return x.new_zeros((rel.num_relations, blocks, in_features, out_features))
@@ -82,7 +87,8 @@ def run_sum(rel: RelGraph, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, 
         return _outer_of_sums(rel, transposed, x, g, blocks, a, mean)
     counts = _counts(rel, transposed)
     small = is_small(counts, x.shape[1], g.shape[1])
-    by_rows, by_columns = rel.split(transposed, _never if small else sum_by_columns, x.shape[1], g.shape[1])
+    choose = {"rows": _never, "columns": _always, None: _never if small else sum_by_columns}[by]
+    by_rows, by_columns = rel.split(transposed, choose, x.shape[1], g.shape[1])
     near = is_near_limit(counts, x.shape[1], g.shape[1])
     others = _either_way(near, not small, ("sum", in_features, out_features), ("sum", out_features, in_features))
     found = [] if by_rows is None else [_outer(rel, by_rows, x, g, blocks, a, mean, others)]

@@ -54,11 +54,15 @@ def test_the_command_writes_a_full_report(frameworks, command, tmp_path, monkeyp
         assert cell["unable"] == {"pyg-fast": "does not fit the memory"}
         assert cell["speedup"] == pytest.approx(min(medians["dgl"], medians["pyg"]) / min(medians["dgl+gsb"], medians["pyg+gsb"]))
         assert cell["memory_ratio"] == 6.0
-        assert set(cell["orders"]["seconds"]) == {"planned", *rgcn_orders.ORDERS}
+        by_product = {product: set(seconds) for product, seconds in cell["orders"]["seconds"].items()}
+        expected = {"product": {"planned", *rgcn_orders.ORDERS}}
+        if cell["mode"] == "step":
+            expected |= {"gradient of x": expected["product"], "gradient of W": {"planned", "rows", "columns"}}
+        assert by_product == expected
         assert cell["orders"]["regret"] >= 0 and cell["reason"] and cell["roofline_compulsory"] > 0
         assert cell["evidence"]["ours"] > 0 and not cell["evidence"]["fallbacks"]
     printed = capsys.readouterr().out
-    assert "does not fit the memory" in printed and report["summary"]["worst"][0]["where"] in printed
+    assert "gradient of W" in printed and "does not fit the memory" in printed and report["summary"]["worst"][0]["where"] in printed
     assert report["summary"]["modes"]["step"]["memory_ratio"]["mean"] == pytest.approx(6.0)
     command(rgcn.main, "--quick", "--budget", "0.1", "--features", "4", "--contenders", "dgl", "dgl+gsb", "--append")
     report = json.loads((tmp_path / "rgcn.json").read_text())
@@ -150,11 +154,22 @@ def test_defaults_are_all_graphs_and_contenders():
     assert set(rgcn_models.PEERS) < set(options.contenders)
 
 
+def test_every_order_has_the_same_answer(tiny):
+    for product, calls in rgcn_orders.order_calls(tiny, 8, 0).items():
+        planned, *others = [call() for call in calls.values()]
+        assert len(others) >= 2 and all(torch.allclose(y, planned, atol=1e-4) for y in others), product
+
+
+def test_regret_is_of_all_products():
+    products = {"product": {"planned": 3.0, "gather": 2.0}, "gradient of x": {"planned": 1.0, "gather": 1.5}}
+    assert rgcn_orders.regret(products) == pytest.approx(4 / 3 - 1)
+
+
 def test_ways_of_bases_by_themselves(tiny, monkeypatch, tmp_path, capsys):
-    planned, *ways = [call() for call in rgcn_orders.basis_calls(tiny, 8, 2, 0).values()]
+    planned, *ways = [call() for call in rgcn_orders.basis_calls(tiny, 8, 2, 0)["product"].values()]
     assert len(ways) == 2 and all(torch.allclose(y, planned, atol=1e-4) for y in ways)
     monkeypatch.setattr(rgcn_orders, "load_available", lambda *_: [tiny, ("am", "not here")])
     monkeypatch.setattr(rgcn_orders.planner, "WHOLE_BYTES", rgcn_orders.planner.WHOLE_BYTES)
     assert rgcn_orders.main(["--graphs", "aifb", "--features", "8", "--bases", "2", "--budget", "0.1", "--out", str(tmp_path),
                              "--threads", str(torch.get_num_threads())]) == 0
-    assert "2 bases: planned" in capsys.readouterr().out and (tmp_path / "rgcn_orders.json").is_file()
+    assert "2 bases, product: planned" in capsys.readouterr().out and (tmp_path / "rgcn_orders.json").is_file()
