@@ -115,14 +115,14 @@ class Problem:
             weight = graph.mean_weights.astype(np.float64)
         else:
             weight = np.ones(graph.num_edges) if self.weight is None else self.weight.detach().double().numpy()
-        # a copy: SciPy merges parallel edges in place where it needs the canonical form
-        matrix = scipy.sparse.csr_matrix((weight, graph.indices, graph.indptr), shape=graph.shape, copy=True)
+        matrix = scipy.sparse.csr_matrix((weight, graph.indices, graph.indptr), shape=graph.shape)
         features = x.shape[1]
         columns = self._columns
-        checks = [self._product(matrix, x, columns)]
+        checks = [self._product(matrix, np.diff(graph.indptr), x, columns)]
         if self.cotangent is not None:
             cotangent = self.cotangent.float().numpy()
-            checks.append(self._product(matrix.T.tocsr(), cotangent, columns))
+            # by columns as it stands: a large transpose takes longer than the product
+            checks.append(self._product(matrix.T, np.bincount(graph.indices, minlength=graph.shape[1]), cotangent, columns))
             if self.weight is not None:
                 edges = np.unique(np.linspace(0, graph.num_edges - 1, CHECKED_EDGES).astype(int)) \
                     if graph.num_edges else np.empty(0, int)
@@ -131,10 +131,10 @@ class Problem:
                 checks.append((edges, terms.sum(1), self._allowance(np.full(len(edges), features), np.abs(terms).sum(1))))
         return checks
 
-    def _product(self, matrix: scipy.sparse.csr_matrix, dense: np.ndarray, columns: np.ndarray) -> tuple:
+    def _product(self, matrix: scipy.sparse.spmatrix, terms: np.ndarray, dense: np.ndarray, columns: np.ndarray) -> tuple:
+        """terms: of each row of the matrix, whose values are not negative."""
         part = dense[:, columns].astype(np.float64)
-        terms = np.diff(matrix.indptr)[:, None]
-        return (slice(None), columns), matrix @ part, self._allowance(terms, abs(matrix) @ np.abs(part))
+        return (slice(None), columns), matrix @ part, self._allowance(terms[:, None], matrix @ np.abs(part))
 
     @property
     def _columns(self) -> np.ndarray:
