@@ -131,19 +131,12 @@ def _counts(rel: RelGraph, transposed: bool) -> RelationCounts:
 def _product(rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: Tensor, a: Tensor | None, mean: bool) -> Tensor:
     relations, blocks, in_features, out_features = w.shape
     wide = wide_type(x.dtype)
-    most = panel_pairs(blocks * max(in_features, out_features), wide.itemsize)
     counts = _counts(rel, transposed)
-    tasks = row_task_count(counts, relations, blocks * in_features, blocks * out_features)
-    widths = in_features, out_features, blocks, x.itemsize
-    others = ()
+    most, key, (row_ptr, gathers, scatters) = tasks_of_product(rel, transposed, blocks, in_features, out_features, x.dtype, order)
+    tasks, others = gathers.tasks, ()
     if order is None:
         near = is_near_limit(counts, blocks * in_features, blocks * out_features)
         others = _either_way(near, tasks > 1, ("gather", in_features, out_features), ("scatter", in_features, out_features))
-        order = "gather" if tasks == 1 else None
-    choose = {"gather": _never, "scatter": _always, None: lambda *counted: by_column(*counted, *widths)}[order]
-    # the panels depend on what is chosen alone, which widths may share, and prepared panels are large
-    key = ("rows", tasks, most, order or widths)
-    row_ptr, gathers, scatters = rel.row_tasks(transposed, key, tasks, most, cost_per_pair(*widths[:2], x.itemsize), choose)
     x = kernel_ready(x)
     twos = _by_twos("scatter", in_features, x.dtype)
     layouts = {by for by, panels in ((False, gathers), (twos, scatters)) if panels.row.numel()}
@@ -163,6 +156,22 @@ def _product(rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: T
             *_sizes(scatters, counts.rows), relations, x.shape[0], *_arrays(scatters), scatters.size, scatters.row,
             *_given(weight), x, scatters.relation, matrices[twos], out)
     return out.to(x.dtype)
+
+
+def tasks_of_product(rel: RelGraph, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype,
+                     order: str | None = None) -> tuple[int, tuple, tuple[Tensor, Panels, Panels]]:
+    """(pairs of a panel at most, what the panels are kept under, `formats.relational.row_tasks`) of a product on the CPU."""
+    most = panel_pairs(blocks * max(in_features, out_features), wide_type(dtype).itemsize)
+    counts = _counts(rel, transposed)
+    tasks = row_task_count(counts, rel.num_relations, blocks * in_features, blocks * out_features)
+    widths = in_features, out_features, blocks, dtype.itemsize
+    if order is None and tasks == 1:
+        order = "gather"
+    choose = {"gather": _never, "scatter": _always, None: lambda *counted: by_column(*counted, *widths)}[order]
+    # the panels depend on what is chosen alone, which widths may share, and prepared panels are large
+    key = ("rows", tasks, most, order or widths)
+    cost = cost_per_pair(in_features, out_features, dtype.itemsize)
+    return most, key, rel.row_tasks(transposed, key, tasks, most, cost, choose)
 
 
 def _outer(rel: RelGraph, part: RelationSplit, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool,

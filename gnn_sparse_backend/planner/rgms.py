@@ -75,15 +75,20 @@ class RelationCounts:
     column_pairs: int
 
 
-def by_column(row_pairs, column_pairs, edges, in_features: int, out_features: int, blocks: int, itemsize: int):
-    """Whether so many pairs and edges are cheaper by column pairs: for numbers, or for arrays of numbers.
+def order_costs(row_pairs, column_pairs, edges, in_features: int, out_features: int, blocks: int, itemsize: int) -> tuple:
+    """What ``gather`` and ``scatter`` cost, in multiply-adds, for so many pairs and edges: numbers, or arrays of numbers.
 
     Features are those of one block on the diagonal.
     """
     product = in_features * out_features * blocks
     fetch, add = FETCH_COST * itemsize * in_features * blocks, ADD_COST * itemsize * out_features * blocks
-    gather = row_pairs * (product + add) + edges * fetch
-    return column_pairs * (product + fetch) + edges * add < MARGIN * gather
+    return row_pairs * (product + add) + edges * fetch, column_pairs * (product + fetch) + edges * add
+
+
+def by_column(*counts_and_widths):
+    """Whether column pairs are cheaper, by `order_costs` of the same."""
+    gather, scatter = order_costs(*counts_and_widths)
+    return scatter < MARGIN * gather
 
 
 def sum_by_columns(row_pairs, column_pairs, edges, wide_in: int, wide_out: int):
