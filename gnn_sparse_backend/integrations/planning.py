@@ -1,10 +1,12 @@
 """``gsb.precompile`` and ``gsb.explain``: for the graphs of any library."""
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..ops.explain import Explanation, explain_graph
+from ..ops.explain_relational import RelationalExplanation, explain_relational
 from ..ops.precompile import precompile_graphs
+from ..ops.rel_graph import RelGraph
 from ..ops.report import Report
 from .foreign import graphs_of
 
@@ -50,30 +52,41 @@ def precompile(data, features: int | Iterable[int] = 64, ops: str | Iterable[str
                              progress=progress)
 
 
-def explain(graph, op: str = "sum", features: int = 64, *, dtype="float32", backward: bool = False) -> Explanation:
+def explain(graph, op: str | None = None, features: int | Sequence[int] = 64, *, dtype="float32",
+            backward: bool = False) -> Explanation | RelationalExplanation:
     """Which plan an operator runs by on a graph, and why. Nothing is compiled and nothing is measured.
 
     On a GPU: the rules that fired, and what a simple model of bytes, launches and balance expects of the candidates. It waits for the
     lengths of rows and for the blocks of graphs that may be dense enough.
 
         print(gsb.explain(graph, "weighted_sum", 128))
+        print(gsb.explain(rel_graph, "rgms", (64, 16)))
 
     Args:
-        graph: as ``precompile`` takes them, with one edge type.
-        op: ``sum``, ``mean``, ``max``, ``min``, or the same after ``weighted_``.
-        features: width of a row of the result.
+        graph: as ``precompile`` takes them, with one edge type; or a ``gsb.RelGraph``.
+        op: ``sum`` (the default), ``mean``, ``max``, ``min``, the same after ``weighted_``, or ``dot``; ``rgms``, and nothing else, of a
+            ``gsb.RelGraph``.
+        features: width of a row of the result; of ``rgms`` also (features of x, features of the result).
         dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``, or torch's.
-        backward: the gradient to the features instead, which is a sum on the transpose.
+        backward: the gradient to the features instead, which is a sum, or ``rgms``, on the transpose.
 
     Returns:
         plan, statistics, candidates with predicted and measured times, and reasons; prints as text, and
-        ``.plot("plan.png")`` draws it.
+        ``.plot("plan.png")`` draws it. Of ``rgms``: for each relation its edges, its pairs, what either order of its product
+        costs, and which was chosen.
 
     Raises:
         TypeError: there is no graph. ValueError: there are several, or the operator, width or type is none that is planned.
     """
+    if isinstance(graph, RelGraph):
+        if op not in (None, "rgms"):
+            raise ValueError(f"a RelGraph has one operator to explain, 'rgms', got {op!r}: for others take rel_graph.graph()")
+        return explain_relational(graph, features, dtype=dtype, backward=backward)
+    if op == "rgms":
+        raise ValueError(f"rgms is explained of a gsb.RelGraph, got {type(graph).__name__}: make one with RelGraph.from_dgl, "
+                         "from_pyg, from_edge_index or from_triples")
     found = list(graphs_of(graph))
     if len(found) != 1:
         names = "; ".join(name for name, _ in found[:5])
         raise ValueError(f"explain takes one graph, got {len(found)}{': ' if found else ''}{names}")
-    return explain_graph(found[0][1], op, features, dtype=dtype, backward=backward)
+    return explain_graph(found[0][1], "sum" if op is None else op, features, dtype=dtype, backward=backward)

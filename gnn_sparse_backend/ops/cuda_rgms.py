@@ -16,12 +16,11 @@ from .type_names import type_name
 _entries: dict = {}
 
 
-def order_on_gpu(rel, transposed: bool, x: Tensor, w: Tensor, arch: str) -> str:
+def order_on_gpu(rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str) -> str:
     """The order of a product on the edges of ``rel``, ``tiles`` or ``transform``."""
-    _, blocks, in_features, out_features = w.shape
-    full = not on_tensor_cores(x.dtype)
+    full = not on_tensor_cores(dtype)
     pairs = [rel.side(end).pairs.count for end in (transposed, not transposed)]
-    return order_of(rel.num_edges, *pairs, in_features, out_features, type_name(x.dtype), arch, full, blocks)
+    return order_of(rel.num_edges, *pairs, in_features, out_features, type_name(dtype), arch, full, blocks)
 
 
 def run_pair_products(side, x: Tensor, w: Tensor, weight: Tensor | None, arch: str) -> Tensor:

@@ -55,7 +55,7 @@ def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: boo
         return x.new_zeros((rows, blocks * out_features))
     arch = devices.arch_of(x.device)
     if order is None and arch:
-        order = order_on_gpu(rel, transposed, x, w, arch)
+        order = order_on_gpu(rel, transposed, *w.shape[1:], x.dtype, arch)
     if order in (None, "gather", "scatter"):
         return _product(rel, transposed, order, x, w, a, mean)
     weight = _edge_weight(rel, a, mean, wide_type(x.dtype))
