@@ -10,7 +10,10 @@ from tests.ops.serial_gpu import everything_on_the_serial_gpu, serial_gpu  # noq
 @pytest.fixture
 def matmul_precision():
     """PyTorch allows tf32; a test may set another precision."""
-    before = torch.get_float32_matmul_precision()
+    matmul = torch.backends.cuda.matmul
+    newer, older = getattr(matmul, "fp32_precision", None), torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     yield
-    torch.set_float32_matmul_precision(before)
+    torch.set_float32_matmul_precision(older)
+    if newer is not None:
+        matmul.fp32_precision = newer
