@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import importlib.metadata
 import os
 import platform
 import shutil
-import subprocess
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-OK, ABSENT, BROKEN = "ok", "absent", "broken"
+from .doctor_cuda import examine_cuda
+from .findings import ABSENT, BROKEN, OK, Finding
 
 # Distribution, the module to import, and the command that installs it; the last ones are optional.
 _REQUIRED = (("apache-tvm", "tvm"), ("apache-tvm-ffi", "tvm_ffi"), ("torch", "torch"), ("numpy", "numpy"), ("scipy", "scipy"))
 _OPTIONAL = (("dgl", "dgl", "dgl"), ("torch-geometric", "torch_geometric", "pyg"))
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report. ``state``: "ok"; "absent", for something optional; "broken", for something that kernels rely on."""
-
-    group: str
-    name: str
-    state: str
-    text: str
-
-
 def examine() -> list[Finding]:
     """Look at everything; no finding raises. Takes some seconds: the frameworks are imported and one kernel is compiled."""
-    return [*_versions(), *_cpu(), *_cuda(), *_threads(), *_cache()]
+    return [*_versions(), *_cpu(), *examine_cuda(), *_threads(), *_cache()]
 
 
 def exit_code(findings: list[Finding]) -> int:
@@ -83,7 +72,7 @@ def _cpu() -> list[Finding]:
     group = "cpu"
     try:
         from .compiler.target import build_shared, host_target, load
-        from .compiler.target.build import LINKERS
+        from .compiler.target.linker import find_linker
 
         target = host_target()
     except (ImportError, AttributeError, RuntimeError) as error:
@@ -98,11 +87,11 @@ def _cpu() -> list[Finding]:
     if target.enabled:
         text = f"used, the system reports them though LLVM takes the processor for {target.cpu}: {' '.join(target.enabled)}"
         findings.append(Finding(group, "unexpected features", OK, text))
-    linker = next((command[0] for command in LINKERS if shutil.which(command[0])), None)
+    linker = find_linker()
     if linker:
-        findings.append(Finding(group, "linker", OK, str(shutil.which(linker))))
+        findings.append(Finding(group, "linker", OK, str(shutil.which(linker[0]))))
     else:
-        findings.append(Finding(group, "linker", ABSENT, "no ld, gcc or cc: kernels are kept as LLVM text, about 50 ms slower to load"))
+        findings.append(Finding(group, "linker", ABSENT, "no ld, gcc or cc: kernels, for GPUs too, are kept as LLVM text, about 50 ms slower to load"))
     try:
         with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
             _check_kernel(load(build_shared(_test_function(), target, scratch))["test"])
@@ -137,50 +126,6 @@ def _check_kernel(function) -> None:
     function(1000, a, b)
     if not np.array_equal(b.numpy(), 2 * expected):
         raise RuntimeError("the compiled kernel gives wrong numbers on this machine")
-
-
-def _cuda() -> list[Finding]:
-    group = "cuda"
-    try:
-        from .compiler.target.cuda import nvcc_path, nvrtc_available
-        from .compiler.target.cuda_runtime import DRIVER, INSTALL, RUNTIME, find_library, missing_for_cuda
-    except ImportError:
-        return []  # the cpu group has the reason
-    nvcc = nvcc_path()
-    findings = []
-    if nvcc:
-        findings.append(Finding(group, "nvcc", OK, f"{nvcc}, {_nvcc_version(nvcc)}"))
-    else:
-        findings.append(Finding(group, "nvcc", ABSENT, "not found: CUDA source is generated, not compiled"))
-    if nvrtc_available():
-        findings.append(Finding(group, "nvrtc", OK, f"cuda-bindings {_version('cuda-bindings')}"))
-    else:
-        findings.append(Finding(group, "nvrtc", ABSENT, f"not installed: {INSTALL}"))
-    for name, library, without in (("driver", DRIVER, "no GPU can be used"), ("runtime", RUNTIME, f"TVM's CUDA runtime needs it: {INSTALL}")):
-        found = find_library(library)
-        if found is None:
-            findings.append(Finding(group, name, ABSENT, f"{library} not found: {without}"))
-        else:
-            findings.append(Finding(group, name, OK, f"{library}{_driver_version(found) if name == 'driver' else ''}"))
-    missing = missing_for_cuda()
-    ready = "kernels are compiled and run" if not missing else "operands must be on the CPU; missing: " + "; ".join(missing)
-    findings.append(Finding(group, "kernels", ABSENT if missing else OK, ready))
-    return findings
-
-
-def _nvcc_version(nvcc: str) -> str:
-    try:
-        lines = subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=30).stdout.splitlines()
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"which does not run: {error}"
-    return next((line.strip() for line in lines if "release" in line), "version unknown")
-
-
-def _driver_version(driver: ctypes.CDLL) -> str:
-    version = ctypes.c_int()
-    if driver.cuDriverGetVersion(ctypes.byref(version)):
-        return ", version unknown"
-    return f", for CUDA {version.value // 1000}.{version.value % 1000 // 10}"
 
 
 def _threads() -> list[Finding]:

@@ -2,11 +2,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 import torch
 
 from ..compiler.target import BuildError
-from ..compiler.target.cuda_runtime import require_cuda
+from ..compiler.target.cuda_runtime import require_arch, require_cuda
+from ..planner import cuda_kernels
 
 
 def arch_of(device: torch.device) -> str:
@@ -44,9 +46,32 @@ def _why_not(device: torch.device) -> str | None:
 
 @functools.lru_cache(maxsize=None)
 def _cuda_arch(device: torch.device) -> str:
-    require_cuda()
+    require_cuda(f"PyTorch {torch.__version__}, built for CUDA {torch.version.cuda}" if torch.version.cuda else "")
     major, minor = torch.cuda.get_device_capability(device)
-    return f"sm_{major}{minor}"
+    arch = f"sm_{major}{minor}"
+    require_arch(arch)
+    return arch
 
 
-__all__ = ["arch_of", "check_kernels", "why_not"]
+def keep_current_device(entry: Callable) -> Callable:
+    """The entry of a kernel that leaves PyTorch's current GPU as it is, which matters where there are several.
+
+    The host's code that TVM generates makes the GPU of its tensors the current one (``__tvm_set_device``), and leaves it so.
+    """
+    if torch.cuda.device_count() < 2:
+        return entry
+
+    def launch(*arguments):
+        # outputs come last
+        device = next(x for x in reversed(arguments) if isinstance(x, torch.Tensor)).get_device()
+        if device == torch.cuda.current_device():
+            return entry(*arguments)
+        with torch.cuda.device(device):
+            return entry(*arguments)
+
+    return launch
+
+
+cuda_kernels.wrap_entries(keep_current_device)
+
+__all__ = ["arch_of", "check_kernels", "keep_current_device", "why_not"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..compiler.compile import compile_program
@@ -31,9 +32,19 @@ from .problem import STORED
 MOST_PICKED = 16
 
 
+_wrap: Callable[[Callable], Callable] | None = None
+
+
+def wrap_entries(wrap: Callable[[Callable], Callable]) -> None:
+    """From now on the entries of kernels are what ``wrap`` makes of TVM's: what a framework wants done around each launch."""
+    global _wrap
+    _wrap = wrap
+
+
 def build(program: Program, schedule: CudaTeams, arch: str) -> Kernel:
     """The kernel of a program for one architecture: where kernels for a GPU come from, all of them."""
-    return compile_program(program, schedule, cuda_target(arch))
+    kernel = compile_program(program, schedule, cuda_target(arch))
+    return kernel if _wrap is None else replace(kernel, entry=_wrap(kernel.entry))
 
 
 def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
@@ -161,5 +172,5 @@ def _attention(program: Program, spec: AttentionSpec, terms: dict[str, int]) -> 
 
 __all__ = [
     "aggregate_kernel", "attention_gradient_kernel", "attention_kernel", "bucket_kernel", "build", "edge_map_kernel",
-    "edge_softmax_kernel", "segment_kernel", "sums_kernel", "supported",
+    "edge_softmax_kernel", "segment_kernel", "sums_kernel", "supported", "wrap_entries",
 ]  # fmt: skip

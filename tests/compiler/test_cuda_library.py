@@ -1,43 +1,35 @@
-"""CUDA kernels as files: built, kept and loaded by a process that has TVM's CUDA runtime, but no GPU.
-
-The runtime loads where it finds NVIDIA's driver, so a stub of it stands in: a library of that name whose functions all answer
-that there is no device.
-"""
+"""CUDA kernels as files: built, kept, loaded and launched by a process that has TVM's CUDA runtime, but no GPU (`fake_cuda`)."""
 
 from __future__ import annotations
 
 import ctypes
-import os
-import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-import tvm
 
 from gnn_sparse_backend.compiler.target import BuildError
 from gnn_sparse_backend.compiler.target import cuda as cuda_module
-from gnn_sparse_backend.compiler.target.cuda import default_compiler, nvcc_path
-from gnn_sparse_backend.compiler.target.cuda_runtime import DRIVER, RUNTIME, find_library
-
-LIBRARY = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
-NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+from gnn_sparse_backend.compiler.target.cuda import default_compiler, nvrtc_available
+from gnn_sparse_backend.compiler.target.nvidia import find_library, nvcc_path
+from tests.compiler import fake_cuda
 
 PROGRAM = """
+import ctypes
 import sys
 import torch
+import tvm
 import gnn_sparse_backend.compiler.target.cuda as cuda
 from gnn_sparse_backend.compiler.compile import compile_program
 from gnn_sparse_backend.compiler.programs.aggregate import AggregateSpec, aggregate
 from gnn_sparse_backend.compiler.programs.message import parse
 from gnn_sparse_backend.compiler.programs.operands import Operand
 from gnn_sparse_backend.compiler.schedule.cuda_teams import CudaTeams
-from gnn_sparse_backend.compiler.target import cuda_target
+from gnn_sparse_backend.compiler.target import cuda_target, linker
 from gnn_sparse_backend.compiler.target.cuda_runtime import missing_for_cuda
+from gnn_sparse_backend.compiler.target.nvidia import DRIVER, find_library
+from gnn_sparse_backend.ops.devices import keep_current_device
 
 assert missing_for_cuda() == [], missing_for_cuda()
+linker.LINKERS = linker.LINKERS if LINKER else ()
 compiled = cuda.compile_cuda
 cuda.compile_cuda = lambda *a: (print("compiles"), compiled(*a))[1]
 program = aggregate(AggregateSpec(parse("x0"), (Operand("column", (4,), "float32"),), (4,)))
@@ -47,39 +39,48 @@ ptr, one = torch.tensor([0, 1], dtype=torch.int32), torch.ones(1, 4)
 try:
     kernel(1, 1, 1, 1, ptr, ptr, ptr[:1], one, one)
 except ValueError as error:
-    print("device_type" in str(error))
+    print("refused", "device_type" in str(error))
+
+acted = find_library(DRIVER)
+launches, current = (ctypes.c_int * 8).in_dll(acted, "fake_launches"), ctypes.c_int.in_dll(acted, "fake_current")
+on_second = [tvm.runtime.empty(x.shape, str(x.dtype).removeprefix("torch."), tvm.cuda(1)) for x in (ptr, ptr, ptr[:1], one, one)]
+current.value = 0
+kernel(1, 1, 1, 1, *on_second)
+print("launched", *launches[:2], "current", current.value)
+
+class Shown(torch.Tensor):
+    def get_device(self):
+        return 1
+
+class Device:  # as PyTorch's
+    def __init__(self, number):
+        self.number = number
+    def __enter__(self):
+        self.before, current.value = current.value, self.number
+    def __exit__(self, *error):
+        current.value = self.before
+
+torch.cuda.device_count, torch.cuda.current_device, torch.cuda.device = lambda: 2, lambda: current.value, Device
+kept = keep_current_device(lambda *arguments: kernel(1, 1, 1, 1, *on_second))
+for number in (0, 1):
+    current.value = number
+    kept(1, 1, 1, 1, one.as_subclass(Shown))
+    print("launched", *launches[:2], "current", current.value)
+torch.cuda.device_count = lambda: 1
+assert keep_current_device(kernel) is kernel
 """
 
 
-@pytest.fixture
-def stub_driver(tmp_path):
-    """A folder with a driver that has no device; skips where one cannot be made."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if not compiler or not shutil.which("nm") or find_library(RUNTIME) is None:
-        pytest.skip("a stub of the driver wants a C compiler, nm and NVIDIA's runtime library")
-    if find_library(DRIVER) is not None:
-        pytest.skip("this machine has a driver")
-    symbols = subprocess.run(["nm", "-D", "--undefined-only", LIBRARY], capture_output=True, text=True, check=True).stdout
-    names = sorted(set(re.findall(r"\bcu[A-Z]\w*", symbols)))
-    source = tmp_path / "stub.c"
-    source.write_text("\n".join(f"int {name}(void) {{ return {NO_DEVICE}; }}" for name in names))
-    subprocess.run([compiler, "-shared", "-fPIC", f"-Wl,-soname,{DRIVER}", str(source), "-o", str(tmp_path / DRIVER)], check=True)
-    return tmp_path
-
-
-@pytest.mark.skipif(nvcc_path() is None, reason="no nvcc on this machine")
-def test_a_kernel_is_compiled_once_and_found_again(stub_driver):
-    environment = {
-        **os.environ, "LD_LIBRARY_PATH": f"{stub_driver}:{os.environ.get('LD_LIBRARY_PATH', '')}",
-        "GSB_CACHE_DIR": str(stub_driver / "cache"), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-    }  # fmt: skip
-    said = []
-    for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, env=environment, cwd=Path.cwd())
-        assert done.returncode == 0, done.stderr
-        said.append(done.stdout.split())
+@pytest.mark.skipif(nvcc_path() is None and not nvrtc_available(), reason="no compiler of CUDA source on this machine")
+@pytest.mark.parametrize("linker", [True, False], ids=["linker", "no linker"])
+def test_a_kernel_is_compiled_once_found_again_and_launched(linker, tmp_path):
+    """On the GPU of its tensors, which the host's code of TVM makes the current one: what calls it from PyTorch undoes that."""
+    environment = fake_cuda.environment(fake_cuda.make(tmp_path, gpus=2))
+    said = [fake_cuda.run(PROGRAM.replace("if LINKER", f"if {linker}"), environment) for _ in range(2)]
+    launched = ["refused True", "launched 0 1 current 1", "launched 0 2 current 0", "launched 0 3 current 1"]
     # the second process loads machine code from the cache; tensors of the CPU are refused by the kernel itself
-    assert said == [["compiles", "compiled", "True", "True"], ["disk", "True", "True"]]
+    assert said == [["compiles", "compiled True", *launched], ["disk True", *launched]]
+    assert {path.suffix for path in (tmp_path / "cache").glob("*/aggregate.*")} == {".so" if linker else ".ll"}
 
 
 def test_the_compiler_can_be_chosen(monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import struct
 import subprocess
 import sys
@@ -17,11 +16,13 @@ import tvm_ffi
 from tvm import tirx
 
 from . import threads
+from .attached import add_imports
 from .cuda import cuda_source, cuda_target, own_compile_callback
 from .description import Target
 from .errors import BuildError
 from .ieee import keep_ieee
 from .launcher import slot_function
+from .linker import find_linker
 from .pipeline import CPU_PIPELINE
 
 
@@ -65,7 +66,7 @@ def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir
     names = function_names(module)
     compiled = _compile(module, target)
     out_dir = Path(out_dir)
-    linker = next((command for command in LINKERS if shutil.which(command[0])), None)
+    linker = find_linker()
     if linker is None:
         path = out_dir / f"{names[0]}.ll"
         path.write_text(compiled.inspect_source("ll"))
@@ -85,17 +86,8 @@ def generate_cuda(function: tirx.PrimFunc | tvm.IRModule, arch: str) -> str:
     return cuda_source(build_jit(function, cuda_target(arch)))
 
 
-# -Bsymbolic: the launch pointer of a module is its own even if another module is loaded with global visibility
-_LINK_FLAGS = ("-shared", "-z", "now", "-z", "noexecstack")
-LINKERS = (
-    ("ld", *_LINK_FLAGS, "-Bsymbolic"),
-    ("gcc", *_LINK_FLAGS, "-Wl,-Bsymbolic"),
-    ("cc", *_LINK_FLAGS, "-Wl,-Bsymbolic"),
-)
-
-
 def load(path: str | os.PathLike) -> LoadedModule:
-    """Load what `build_shared` wrote, with its parallel loops on the shared threads.
+    """Load what `build_shared` or `build_cuda_shared` wrote, with its parallel loops on the shared threads.
 
     The file's code runs in this process: load only files whose origin and content are known (the kernel cache compares hashes).
     Raises BuildError when the file is missing, cut short, or not a library.
@@ -107,6 +99,8 @@ def load(path: str | os.PathLike) -> LoadedModule:
         raise BuildError(str(path), "cannot be loaded: it is no complete ELF file")
     try:
         module = tvm.runtime.load_module(str(path))
+        if path.suffix == ".ll":
+            add_imports(module, path)
     except (RuntimeError, OSError, ValueError, AttributeError) as error:
         raise BuildError(str(path), f"cannot be loaded: {error}") from error
     threads.share(module)

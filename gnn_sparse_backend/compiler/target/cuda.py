@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -20,6 +18,8 @@ import tvm_ffi
 from .cpu import host_target
 from .description import Target
 from .errors import BuildError
+from .nvidia import INSTALL, include_folders, nvcc_path
+from .nvrtc import NvrtcError, missing_for_nvrtc, run_nvrtc
 from .ptxas import PtxasStatistics, parse_ptxas
 from .spills import spilled_bytes, with_more_room
 
@@ -100,24 +100,13 @@ def own_compile_callback(arch: str) -> Iterator[None]:
             tvm_ffi.register_global_func(_CALLBACK, original, override=True)
 
 
-def nvcc_path() -> str | None:
-    """The nvcc of this machine: in ``$CUDA_HOME`` or ``$CUDA_PATH``, on ``PATH``, or in /usr/local/cuda; None without one."""
-    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    for home in homes:
-        found = shutil.which("nvcc", path=os.path.join(home, "bin"))
-        if found:
-            return found
-    return shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
-
-
 def nvrtc_available() -> bool:
-    """Whether NVRTC can be used: the ``cuda-bindings`` package is installed."""
-    # find_spec of a dotted name imports its parent, which may be missing
-    return importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.bindings") is not None
+    """Whether NVRTC can be used: its library and the headers that it needs are there."""
+    return not missing_for_nvrtc()
 
 
 def default_compiler() -> str:
-    """The compiler of CUDA source: NVRTC where it is installed, which needs no toolkit, else nvcc; ``GSB_CUDA_COMPILER`` chooses."""
+    """The compiler of CUDA source: NVRTC where it and headers are installed, which needs no toolkit, else nvcc; ``GSB_CUDA_COMPILER`` chooses."""
     chosen = os.environ.get("GSB_CUDA_COMPILER") or ("nvrtc" if nvrtc_available() else "nvcc")
     if chosen not in COMPILERS:
         raise ValueError(f"GSB_CUDA_COMPILER must be one of {', '.join(COMPILERS)}, got {chosen!r}")
@@ -133,8 +122,8 @@ def compile_cuda(source: str, arch: str, format: str = "cubin", compiler: str = 
     source : CUDA C++ text.
     arch : "sm_80", "sm_90", "sm_90a", ...
     format : "cubin" (machine code, with statistics) or "ptx" (text; NVRTC ends it with a null byte).
-    compiler : "nvcc" (a toolkit on this machine, 0.6 s and more) or "nvrtc" (``pip install cuda-bindings nvidia-cuda-nvrtc``,
-        and the toolkit's headers).
+    compiler : "nvcc" (a toolkit on this machine, 0.6 s and more) or "nvrtc" (``pip install 'gnn-sparse-backend[cuda]'``
+        brings it and headers; the toolkit has both too).
 
     Raises
     ------
@@ -186,53 +175,15 @@ def _nvcc(source: str, arch: str, format: str, kernel: str, level: int) -> tuple
 
 
 def _nvrtc(source: str, arch: str, format: str, kernel: str, level: int) -> tuple[bytes, str]:
-    if not nvrtc_available():
-        raise BuildError(kernel, "NVRTC is not installed: pip install 'gnn-sparse-backend[cuda]' (cuda-bindings, nvidia-cuda-nvrtc)", source)
-    from cuda.bindings import nvrtc
-
-    def check(result: tuple, what: str) -> object:
-        if result[0] != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise BuildError(kernel, f"NVRTC: {what} failed: {result[0].name}\n{log_of()}", source)
-        return result[1] if len(result) > 1 else None
-
-    def text_of(size, fill) -> bytes:
-        buffer = b" " * int(check(size(program), "reading its output"))
-        check(fill(program, buffer), "reading its output")
-        return buffer
-
-    def log_of() -> str:
-        return text_of(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).rstrip(b"\0 ").decode(errors="replace") if program else ""
-
-    program = None
+    missing = missing_for_nvrtc()
+    if missing:
+        raise BuildError(kernel, f"NVRTC cannot be used: {'; '.join(missing)}; {INSTALL} brings all of it", source)
+    virtual = arch if format == "cubin" else arch.replace("sm_", "compute_")
+    options = [f"-arch={virtual}", *_flags(level), "-default-device", *(f"-I{folder}" for folder in include_folders())]
     try:
-        program = check(nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []), "creating the program")
-    except (RuntimeError, OSError) as error:  # cuda-bindings finds its library at the first call
-        raise BuildError(kernel, f"NVRTC cannot be loaded: {error}; pip install nvidia-cuda-nvrtc", source) from error
-    try:
-        virtual = arch if format == "cubin" else arch.replace("sm_", "compute_")
-        options = [f"-arch={virtual}", *_flags(level), "-default-device", *(f"-I{folder}" for folder in _include_folders())]
-        check(nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options]), "compiling")
-        if format == "cubin":
-            return text_of(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN), log_of()
-        return text_of(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX), log_of()
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
-
-
-def in_wheels(pattern: str) -> list[Path]:
-    """Paths in NVIDIA's wheels, which share the namespace ``nvidia``: those of CUDA 13 are below nvidia/cu13."""
-    spec = importlib.util.find_spec("nvidia")
-    roots = [] if spec is None or spec.submodule_search_locations is None else list(spec.submodule_search_locations)
-    return [path for root in roots for path in sorted(Path(root).glob(pattern))]
-
-
-def _include_folders() -> list[str]:
-    """Header folders for NVRTC, which brings none of its own: TVM's source includes <cuda/std/cstdint>. Those of the wheels of
-    CUDA 13 first, which go with the NVRTC beside them, then the toolkit's."""
-    roots = in_wheels("cu13") + [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
-    roots.append(Path("/usr/local/cuda"))
-    folders = [folder for root in roots for folder in (root / "include", root / "include" / "cccl") if folder.is_dir()]
-    return [str(folder) for folder in folders]
+        return run_nvrtc(source, options, format)
+    except NvrtcError as error:
+        raise BuildError(kernel, f"NVRTC for {arch}: {error}", source) from error
 
 
 def _check_arch(arch: str) -> None:

@@ -1,41 +1,48 @@
-"""CUDA kernels as files that the kernel cache keeps: a shared object of the host's code with the GPU's machine code inside."""
+"""CUDA kernels as files that the kernel cache keeps: the host's code with the GPU's machine code inside."""
 
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import tvm
 from tvm import tirx
 
-from .build import LINKERS, as_module, build_jit, function_names
-from .cuda import cuda_source, default_compiler, nvcc_path
+from .attached import text_with_imports
+from .build import as_module, build_jit, function_names
+from .cuda import cuda_source, default_compiler
 from .description import Target
 from .errors import BuildError
+from .linker import find_linker
+from .nvidia import nvcc_path
+from .nvrtc import nvrtc_version
 
 
 def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir: str | os.PathLike) -> Path:
-    """Compile into ``<name>.so``, which `load` accepts, and leave the CUDA source beside it as ``kernel.cu``.
+    """Compile into a file that `load` accepts, and leave the CUDA source beside it as ``kernel.cu``.
 
+    A shared object ``<name>.so``; on a machine without a linker LLVM text, ``<name>.ll``, with the GPU's code in it (`attached`).
     Where TVM's CUDA runtime is loaded the file holds machine code for the architecture of the target. Elsewhere it holds
     the source, which is then compiled when it is loaded. Raises BuildError, which names the kernel and keeps its source.
     """
     module = as_module(function)
     name = function_names(module)[0]
-    linker = next((command for command in LINKERS if shutil.which(command[0])), None)
-    if linker is None:
-        reason = "no linker (ld, gcc or cc) on PATH, which a CUDA kernel needs to be kept in a file"
-        raise BuildError(name, reason, module.script())
     compiled = build_jit(module, target).module
     source = cuda_source(compiled)
     for body in module.functions.values():
         check_lane_reductions(name, body, source)
     out_dir = Path(out_dir)
     (out_dir / "kernel.cu").write_text(source, encoding="utf-8")
+    linker = find_linker()
+    if linker is None:
+        path = out_dir / f"{name}.ll"
+        try:
+            path.write_text(text_with_imports(compiled), encoding="utf-8")
+        except ValueError as error:
+            raise BuildError(name, f"{error}; a linker (ld, gcc or cc) on PATH does without it", module.script()) from error
+        return path
     path = out_dir / f"{name}.so"
 
     def link(file: str, objects: list[str]) -> None:
@@ -67,7 +74,7 @@ def cuda_key(target: Target) -> str:
 def cuda_compiler() -> str:
     """Name and version of the compiler of CUDA source on this machine."""
     if default_compiler() == "nvrtc":
-        return f"nvrtc-{importlib.metadata.version('cuda-bindings')}"
+        return f"nvrtc-{nvrtc_version()}"
     nvcc = nvcc_path()
     if nvcc is None:
         return "source"

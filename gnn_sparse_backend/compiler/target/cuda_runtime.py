@@ -8,41 +8,61 @@ dynamic linker does not look, so it is loaded here first.
 from __future__ import annotations
 
 import ctypes
-import functools
+import os
 from pathlib import Path
 
 import tvm
 import tvm_ffi
 
-from .cuda import in_wheels, nvcc_path, nvrtc_available
+from .cuda import default_compiler
+from .driver import DriverError, driver_version, split
 from .errors import BuildError
+from .nvidia import CUDA, DRIVER, INSTALL, RUNTIME, find_library, in_wheels, nvcc_path
+from .nvrtc import missing_for_nvrtc
 
-RUNTIME = "libcudart.so.13"
-DRIVER = "libcuda.so.1"
-INSTALL = "pip install 'gnn-sparse-backend[cuda]'"
+UPDATE = f"update NVIDIA's driver to version 580 or later, which is for CUDA {CUDA}"
+# What CUDA 13's compilers still make machine code for.
+OLDEST = 75
 
 
 def missing_for_cuda() -> list[str]:
-    """What keeps CUDA kernels from being compiled and run in this process, in words, most basic first; empty for nothing."""
-    missing = []
-    if find_library(DRIVER) is None:
-        missing.append(f"{DRIVER}, NVIDIA's driver, is not on this machine; install the driver, version 580 or later")
-    if find_library(RUNTIME) is None:
-        missing.append(f"{RUNTIME}, the runtime of CUDA 13 that TVM is linked against, is not found; {INSTALL} "
-                       "brings it, beside a PyTorch for CUDA 12 too")  # fmt: skip
+    """What keeps CUDA kernels from being compiled and run in this process, in words, most basic first; empty for nothing.
+
+    Each says what is there, what is wanted, and what to do.
+    """
+    missing = [*_missing_driver(), *_missing_runtime()]
     if not missing and not load_runtime():
-        missing.append(f"TVM's own CUDA runtime does not load: {_load_error()}")
-    if not nvrtc_available() and nvcc_path() is None:
-        missing.append(f"a compiler of CUDA source is not found; {INSTALL} brings NVRTC, or put nvcc on PATH")
-    return missing
+        missing.append(f"TVM's own CUDA runtime does not load: {_load_error()}; pip install --force-reinstall apache-tvm")
+    return missing + _missing_compiler()
 
 
-def require_cuda() -> None:
-    """Raise BuildError that says all that is missing, unless nothing is."""
+def require_cuda(framework: str = "") -> None:
+    """Raise BuildError that says all that is missing, unless nothing is. framework: whose tensors they are, in words."""
     missing = missing_for_cuda()
     if missing:
+        of = f" ({framework})" if framework else ""
         advice = "`gsb doctor` lists what there is; operands on the CPU work without any of it"
-        raise BuildError("CUDA", f"{'; '.join(missing)}. {advice}")
+        raise BuildError("CUDA", f"kernels for a GPU lack something here{of}: {'; '.join(missing)}. {advice}")
+
+
+def require_arch(arch: str) -> None:
+    """Raise BuildError for a GPU that CUDA's compilers no longer make machine code for."""
+    if is_too_old(arch):
+        raise BuildError("CUDA", f"the GPU is of {arch}, and CUDA {CUDA} compiles for sm_{OLDEST} and later; move the operands "
+                                 "with .to('cpu')")  # fmt: skip
+
+
+def is_too_old(arch: str) -> bool:
+    """Whether CUDA's compilers no longer make machine code for an architecture ("sm_70")."""
+    return int(arch.removeprefix("sm_")) < OLDEST
+
+
+def runtime_version() -> tuple[int, int]:
+    """The version of NVIDIA's runtime library that is found, (13, 0). Raises OSError where there is none."""
+    version, library = ctypes.c_int(), find_library(RUNTIME)
+    if library is None or library.cudaRuntimeGetVersion(ctypes.byref(version)):
+        raise OSError(f"{RUNTIME} is not found")
+    return split(version.value)
 
 
 def load_runtime() -> bool:
@@ -56,6 +76,45 @@ def load_runtime() -> bool:
     except OSError:
         return False
     return _loaded()
+
+
+def _missing_driver() -> list[str]:
+    if find_library(DRIVER) is None:
+        return [f"{DRIVER}, NVIDIA's driver, is not on this machine; install the driver, version 580 or later"]
+    try:
+        major, minor = driver_version()
+    except DriverError as error:
+        return [f"{DRIVER} is no driver that works: {error}; install NVIDIA's driver, version 580 or later"]
+    if major < CUDA:
+        return [f"NVIDIA's driver is for CUDA {major}.{minor}, and {RUNTIME} needs one for CUDA {CUDA}.0; {UPDATE}"]
+    return []
+
+
+def _missing_runtime() -> list[str]:
+    if find_library(RUNTIME) is not None:
+        return []
+    others = sorted({path.name for path in in_wheels("*/lib/libcudart.so.*")})
+    instead = f" ({', '.join(others)} is, which does not do, and may stay)" if others else ""
+    return [f"{RUNTIME}, the runtime of CUDA {CUDA} that TVM is linked against, is not found{instead}; {INSTALL} "
+            f"brings it, beside a PyTorch for CUDA {CUDA - 1} too"]  # fmt: skip
+
+
+def _missing_compiler() -> list[str]:
+    try:
+        compiler, chosen = default_compiler(), os.environ.get("GSB_CUDA_COMPILER", "")
+    except ValueError as error:
+        return [str(error)]
+    if compiler == "nvcc" and nvcc_path() is not None:
+        return []
+    nvrtc = "; ".join(missing_for_nvrtc())
+    if chosen == "nvcc":
+        return ["GSB_CUDA_COMPILER asks for nvcc, which is not found; put it on PATH, set CUDA_HOME, or unset GSB_CUDA_COMPILER"]
+    if chosen == "nvrtc":
+        return [f"GSB_CUDA_COMPILER asks for NVRTC, which cannot be used: {nvrtc}; {INSTALL} brings all of it"] if nvrtc else []
+    if not nvrtc:
+        return []
+    return [f"a compiler of CUDA source is not found: NVRTC cannot be used, {nvrtc}, and there is no nvcc; {INSTALL} brings NVRTC and "
+            "its headers, or put nvcc on PATH"]  # fmt: skip
 
 
 def _loaded() -> bool:
@@ -74,15 +133,4 @@ def _tvm_library() -> Path:
     return Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
 
 
-@functools.lru_cache(maxsize=None)
-def find_library(name: str) -> ctypes.CDLL | None:
-    """A shared library, where the dynamic linker finds it or in one of NVIDIA's wheels; kept loaded."""
-    for path in (name, *in_wheels(f"*/lib/{name}")):
-        try:
-            return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-        except OSError:
-            continue
-    return None
-
-
-__all__ = ["DRIVER", "INSTALL", "RUNTIME", "find_library", "load_runtime", "missing_for_cuda", "require_cuda"]
+__all__ = ["is_too_old", "load_runtime", "missing_for_cuda", "require_arch", "require_cuda", "runtime_version"]

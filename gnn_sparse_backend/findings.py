@@ -1,0 +1,17 @@
+"""What a look at this machine finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OK, ABSENT, BROKEN = "ok", "absent", "broken"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. ``state``: "ok"; "absent", for something optional; "broken", for something that kernels rely on."""
+
+    group: str
+    name: str
+    state: str
+    text: str
