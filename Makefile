@@ -23,6 +23,11 @@ CONSTRAINTS := -c requirements/constraints.txt
 # DGL has wheels for these alone: Linux on x86-64, Python 3.10 and 3.11
 DGL := $(shell $(PYTHON) -c 'import sys, platform as p; print("dgl," if (sys.platform, p.machine()) == ("linux", "x86_64") and sys.version_info[:2] in ((3, 10), (3, 11)) else "")')
 
+# NVRTC and its headers, 96 MB: CUDA kernels are compiled by the tests as on a user's machine, which takes no GPU. Linux alone has wheels
+# of all. Where PyTorch is built for CUDA it says which versions; elsewhere these are pinned.
+CUDA := $(shell $(PYTHON) -c 'import sys, platform as p; print("cuda," if (sys.platform, p.machine()) in (("linux", "x86_64"), ("linux", "aarch64")) else "")')
+PINNED_CUDA = $$($(BIN)/python -c 'import torch; print("" if torch.version.cuda else "-c requirements/cuda.txt")')
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test bench clean
 
@@ -45,10 +50,10 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch goes first and alone: what is installed after it finds its requirement met and does not choose another build
-$(VENV)/.ready: pyproject.toml requirements/constraints.txt
+$(VENV)/.ready: pyproject.toml requirements/constraints.txt requirements/cuda.txt
 	@$(PYTHON) -c pass 2>/dev/null || { echo "no Python found (PYTHON=$(PYTHON)): install Python 3.10 or 3.11"; exit 1; }
 	@test -n "$(DGL)" || echo "DGL has no wheel for this Python: going on with PyG alone. For both: make clean, then PYTHON=python3.11"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install $(CONSTRAINTS) torch
-	$(PIP) install $(CONSTRAINTS) -e ".[$(DGL)pyg,demo,test]"
+	$(PIP) install $(CONSTRAINTS) $(PINNED_CUDA) -e ".[$(DGL)pyg,$(CUDA)demo,test]"
 	touch $@

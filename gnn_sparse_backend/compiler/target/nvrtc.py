@@ -19,7 +19,12 @@ class NvrtcError(RuntimeError):
 
 def missing_for_nvrtc() -> list[str]:
     """What keeps NVRTC from compiling here, in words; empty for nothing."""
-    missing = [] if find_library(NVRTC) else [f"{NVRTC} (nvidia-cuda-nvrtc) is not found"]
+    if not find_library(NVRTC):
+        missing = [f"{NVRTC} (nvidia-cuda-nvrtc) is not found"]
+    elif not find_library(_builtins()):
+        missing = [f"{_builtins()} (nvidia-cuda-nvrtc) is not found beside {NVRTC}"]
+    else:
+        missing = []
     headers = missing_headers()
     return missing + ([f"headers are not found: {', '.join(headers)}"] if headers else [])
 
@@ -29,6 +34,12 @@ def nvrtc_version() -> str:
     major, minor = ctypes.c_int(), ctypes.c_int()
     _check(_library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "asking for its version")
     return f"{major.value}.{minor.value}"
+
+
+def _builtins() -> str:
+    """The library that NVRTC loads by its name when it compiles: that of CUDA 13.0 does not look beside itself, and finds what is
+    loaded already."""
+    return f"libnvrtc-builtins.so.{nvrtc_version()}"
 
 
 def run_nvrtc(source: str, options: list[str], format: str) -> tuple[bytes, str]:

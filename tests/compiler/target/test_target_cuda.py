@@ -6,11 +6,12 @@ from target_kernels import double, exp_third_cuda
 
 from gnn_sparse_backend.compiler.target import BuildError, build_jit, compile_cuda, cuda_source, cuda_target, generate_cuda, host_target
 from gnn_sparse_backend.compiler.target import cuda as cuda_module
+from gnn_sparse_backend.compiler.target import nvrtc
 from gnn_sparse_backend.compiler.target.cuda import PtxasStatistics, nvcc_path, nvrtc_available, own_compile_callback, parse_ptxas
 
 COMPILERS = [
     pytest.param("nvcc", marks=pytest.mark.skipif(nvcc_path() is None, reason="no nvcc")),
-    pytest.param("nvrtc", marks=pytest.mark.skipif(not nvrtc_available(), reason="no cuda-bindings")),
+    pytest.param("nvrtc", marks=pytest.mark.skipif(not nvrtc_available(), reason="no NVRTC, or no headers")),
 ]
 LOG = """\
 ptxas info    : 0 bytes gmem
@@ -74,8 +75,9 @@ def test_refused_source_names_the_kernel(compiler):
 
 def test_missing_compilers_are_named(monkeypatch):
     monkeypatch.setattr(cuda_module, "nvcc_path", lambda: None)
-    monkeypatch.setattr(cuda_module, "nvrtc_available", lambda: False)
-    for compiler, advice in (("nvcc", "toolkit"), ("nvrtc", r"gnn-sparse-backend\[cuda\]")):
+    monkeypatch.setattr(nvrtc, "find_library", lambda name: None)
+    monkeypatch.setattr(nvrtc, "missing_headers", lambda: ["cuda_fp16.h (nvidia-cuda-runtime)"])
+    for compiler, advice in (("nvcc", "toolkit"), ("nvrtc", r"libnvrtc.so.13.*cuda_fp16.h \(nvidia-cuda-runtime\).*gnn-sparse-backend\[cuda\]")):
         with pytest.raises(BuildError, match=advice):
             compile_cuda("__global__ void k() {}", "sm_80", "cubin", compiler)
 
