@@ -103,3 +103,11 @@ def poisoned_memory():
     yield
     torch.use_deterministic_algorithms(before[0], warn_only=before[1])
     torch.utils.deterministic.fill_uninitialized_memory = fill
+
+
+@pytest.fixture
+def acted_machine(monkeypatch):
+    """What this machine has of CUDA, acted: `tests.acted_machine.acting`."""
+    from tests.acted_machine import acting
+
+    yield from acting(monkeypatch)

@@ -211,7 +211,7 @@ def test_a_tensor_whose_changes_nobody_sees_is_not_kept(store, serial_gpu):
 
 
 def test_devices_without_kernels_are_left_to_the_framework(monkeypatch):
-    def lacking():
+    def lacking(framework):
         raise BuildError("CUDA", "libcuda.so.1 is not on this machine")
 
     monkeypatch.setattr(devices, "require_cuda", lacking)

@@ -10,7 +10,7 @@ import tvm
 from target_kernels import double, row_sums, serial_double
 
 from gnn_sparse_backend.compiler.target import BuildError, build_jit, build_shared, cuda_target, host_target, load
-from gnn_sparse_backend.compiler.target import build as build_module
+from gnn_sparse_backend.compiler.target import linker as linker_module
 
 
 def assert_doubles(function, n=1001):
@@ -39,15 +39,15 @@ def test_unaligned_and_empty_tensors():
 
 
 def test_llvm_text_without_a_linker(tmp_path, monkeypatch):
-    monkeypatch.setattr(build_module, "LINKERS", ())
+    monkeypatch.setattr(linker_module, "LINKERS", ())
     path = build_shared(double, host_target(), tmp_path)
     assert path.suffix == ".ll"
     assert_doubles(load(path)["double"])
 
 
-@pytest.mark.parametrize("linker", build_module.LINKERS, ids=lambda linker: linker[0])
+@pytest.mark.parametrize("linker", linker_module.LINKERS, ids=lambda linker: linker[0])
 def test_each_linker(linker, tmp_path, monkeypatch):
-    monkeypatch.setattr(build_module, "LINKERS", (linker,))
+    monkeypatch.setattr(linker_module, "LINKERS", (linker,))
     path = build_shared(double, host_target(), tmp_path)
     if path.suffix != ".so":
         pytest.skip(f"no {linker[0]} on this machine")
@@ -116,7 +116,7 @@ def test_failed_build_names_the_kernel_and_keeps_its_source():
 
 
 def test_a_failed_link_is_reported(tmp_path, monkeypatch):
-    monkeypatch.setattr(build_module, "LINKERS", ((sys.executable, "-c", "import sys; sys.exit('no space left')"),))
+    monkeypatch.setattr(linker_module, "LINKERS", ((sys.executable, "-c", "import sys; sys.exit('no space left')"),))
     with pytest.raises(BuildError, match="no space left"):
         build_shared(double, host_target(), tmp_path)
 
