@@ -1,7 +1,7 @@
 """What each order of a relational product costs, and how good the planner's choice is: ``python -m benchmarks.rgcn_orders``.
 
-Run by itself it prints, for each graph and width, the orders of one product and of its gradients, and with ``--bases`` the two ways of
-a product whose matrices are combinations of bases: x summed for each basis, or the matrices made. ``python -m benchmarks.rgcn``
+Run by itself it prints, for each graph and width, the orders of one product and of its gradients, and with ``--bases`` a product
+whose matrices are combinations of bases, beside the same with the matrices of all relations at once. ``python -m benchmarks.rgcn``
 measures the first beside its networks.
 """
 
@@ -16,14 +16,12 @@ import gnn_sparse_backend as gsb
 from benchmarks import cli, machine
 from benchmarks.rgcn_graphs import RECIPES, RelationalGraph, load_available
 from benchmarks.timing import Rules, interleaved
-from gnn_sparse_backend.ops.rgms import product_of_matrices_made, sums_by_basis
 from gnn_sparse_backend.ops.rgms_kernels import run_sum
 from gnn_sparse_backend.ops.rgms_library import structure
 from gnn_sparse_backend.planner import rgms as planner
 from gnn_sparse_backend.planner.rgms import ORDERS
 
 PLANNED, FORWARD = "planned", "product"
-BY_BASIS = {"sums by basis": sums_by_basis, "matrices made": product_of_matrices_made}
 
 
 def order_calls(graph: RelationalGraph, features: int, seed: int) -> dict[str, dict[str, Callable]]:
@@ -47,12 +45,14 @@ def order_calls(graph: RelationalGraph, features: int, seed: int) -> dict[str, d
 
 
 def basis_calls(graph: RelationalGraph, features: int, bases: int, seed: int) -> dict[str, dict[str, Callable]]:
-    """``{product: {way: call}}`` of one product with means whose matrices are combinations of so many bases."""
+    """``{product: {way: call}}`` of one product with means whose matrices are combinations of so many bases: as it is, and with
+    all of them made before."""
     rel, x, generator = _problem(graph, features, seed)
     comp = torch.randn(graph.num_relations, bases, generator=generator)
     matrices = torch.randn(bases, features, features, generator=generator) / features ** 0.5
-    ways = {way: lambda run=run: run(rel, x, comp, matrices, None, True) for way, run in BY_BASIS.items()}
-    return {FORWARD: {PLANNED: lambda: gsb.rgms(rel, x, (comp, matrices), reduce="mean")} | ways}
+    made = lambda: (comp @ matrices.flatten(1)).unflatten(1, matrices.shape[1:])
+    return {FORWARD: {PLANNED: lambda: gsb.rgms(rel, x, (comp, matrices), reduce="mean"),
+                      "all matrices made": lambda: gsb.rgms(rel, x, made(), reduce="mean")}}
 
 
 def _problem(graph: RelationalGraph, features: int, seed: int) -> tuple[gsb.RelGraph, torch.Tensor, torch.Generator]:

@@ -199,10 +199,6 @@ class RelGraph(Immutable):
 
         return once(self._derived, ("scale", dtype), make)
 
-    def graph(self) -> Graph:
-        """The structure without its relations."""
-        return once(self._derived, "graph", lambda: Graph.from_coo(self.destination, self.source, self.shape))
-
     def __repr__(self):
         return (f"RelGraph({self.shape[0]} destinations, {self.shape[1]} sources, {self.num_edges} edges, "
                 f"{self.num_relations} relations, {self.device})")

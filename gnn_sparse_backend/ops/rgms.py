@@ -6,8 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ..planner.rgms import basis_first
-from .messages import aggregate
+from . import rgms_basis_library  # noqa: F401
 from .message_checks import check_choice
 from .devices import check_kernels
 from .operands import autocasts, check_dense, is_plain, refuse_forward_mode
@@ -24,17 +23,18 @@ def rgms(rel_graph: RelGraph, x, weight, edge_weight=None, reduce: str = "sum"):
 
     Relational gather-matmul-scatter (Ye et al., SparseTIR, section 4.4), the sum over relations of a relational graph
     convolution (Schlichtkrull et al., 2018, equation 2). Nothing of the size of the edges times a width is stored, in the
-    forward or the backward pass, unless multiplying each distinct (source, relation) pair once is clearly cheaper.
+    forward or the backward pass; on a GPU it may be a row for each distinct pair of a node and a relation.
 
     Args:
         rel_graph: structure of shape (n_dst, n_src) with R relations.
         x: (n_src, F_in) in float32, float64, bfloat16 or float16; or, for a graph with node types, a dict from every source
             type to its (nodes, F_in), where F_in may differ from type to type if ``weight`` is a dict.
         weight: (R, F_in, F_out); (R, B, F_in / B, F_out / B), blocks of block-diagonal matrices; or a pair (comp, bases) of
-            (R, B) and (B, F_in, F_out), whose relation r has the matrix ``sum over b of comp[r, b] * bases[b]``, which is
-            not made where x is cheaper to sum for each basis; or, for a graph whose relations have names, a dict from every
-            relation to its matrix, (F_in of its source type, F_out of its destination type), or the blocks of its diagonal.
-            Same type as ``x``.
+            (R, B) and (B, F_in, F_out), whose relation r has the matrix ``sum over b of comp[r, b] * bases[b]``. These are made
+            for so many relations at a time as fit 8 MiB, or for as many as there are bases if that is more, in the forward and
+            the backward pass, compiled or not: memory does not grow with R. Or, for a graph whose relations have names, a dict
+            from every relation to its matrix, (F_in of its source type, F_out of its destination type), or the blocks of its
+            diagonal. Same type as ``x``.
         edge_weight: None for ones, or (E,) or (E, 1) numbers in the user's edge order, of the type of ``x``; or a dict from
             names of relations (``rel_graph.relations``) to those of their edges, all of them.
         reduce: ``"sum"``; or ``"mean"``, which divides what each relation sends to a destination by the number of its
@@ -109,27 +109,9 @@ def _by_basis(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor |
         raise ValueError(f"rgms: comp must have shape (relations, bases) = ({relations}, {max(count, 0)}), got "
                          f"{tuple(comp.shape)} beside bases {tuple(bases.shape)}")
     _check_features(x, bases, bases.shape[1])
-    _, in_features, out_features = bases.shape
-    # a traced program knows nothing of the structure's content
-    if is_plain(x, comp, bases, a) and basis_first(rel.counts, relations, count, in_features, out_features):
-        return sums_by_basis(rel, x, comp, bases, a, mean)
-    return product_of_matrices_made(rel, x, comp, bases, a, mean)
-
-
-def sums_by_basis(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, mean: bool) -> Tensor:
-    """The operator with bases by a sum of x for each basis: an aggregation of rows as wide as all bases together."""
-    number = comp.index_select(0, rel.relation)
-    scale = rel.mean_scale(wide_type(x.dtype)) if mean else None
-    for factor in (a, scale):
-        number = number if factor is None else number * factor.unsqueeze(1)
-    parts = [("u", x.unsqueeze(1)), ("e", number.to(x.dtype).unsqueeze(2))]
-    summed = aggregate(rel.graph(), "mul(x0, x1)", parts)
-    return summed.flatten(1) @ bases.flatten(0, 1)
-
-
-def product_of_matrices_made(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, mean: bool) -> Tensor:
-    """The same by the matrices of all relations."""
-    return _product(rel, x, (comp @ bases.flatten(1)).unflatten(1, (1, *bases.shape[1:])), a, mean)
+    if not is_plain(x, comp, bases, a):
+        refuse_forward_mode("rgms")
+    return torch.ops.gsb.rgms_basis_product(*structure(rel), x, comp, bases, a, mean, False)
 
 
 def _blocks(weight: Tensor, x: Tensor, rel: RelGraph) -> Tensor:

@@ -42,22 +42,25 @@ def wide_type(dtype: torch.dtype) -> torch.dtype:
 
 
 def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: bool, transposed: bool,
-                order: str | None = None) -> Tensor:
+                order: str | None = None, total: Tensor | None = None) -> Tensor:
     """``Y[i] = sum over edges e into i of a[e] * x[j(e)] @ w[r(e)]``: (rows, blocks * F_out).
 
     mean: divide by the number of edges of the relation into the destination. order: of ``planner.rgms.ORDERS``, the
-    planner's choice for each relation if None.
+    planner's choice for each relation if None. total: contiguous, in the accumulation type; the product is added to it, and it
+    is the result.
     """
+    if total is not None and devices.arch_of(x.device):
+        return total.add_(run_product(rel, x, w, a, mean, transposed, order))
     side = rel.side(transposed)
     rows = side.sizes[0]
     relations, blocks, in_features, out_features = w.shape
     if rel.num_edges == 0 or w.numel() == 0:
-        return x.new_zeros((rows, blocks * out_features))
+        return x.new_zeros((rows, blocks * out_features)) if total is None else total
     arch = devices.arch_of(x.device)
     if order is None and arch:
         order = order_on_gpu(rel, transposed, *w.shape[1:], x.dtype, arch)
     if order in (None, "gather", "scatter"):
-        return _product(rel, transposed, order, x, w, a, mean)
+        return _product(rel, transposed, order, x, w, a, mean, total)
     weight = _edge_weight(rel, a, mean, wide_type(x.dtype))
     if order == "tiles":
         return _summed(side.pairs_of_rows, run_pair_products(side, x, w, weight, arch), None)
@@ -73,27 +76,28 @@ def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: boo
 
 
 def run_sum(rel: RelGraph, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool, transposed: bool,
-            by: str | None = None) -> Tensor:
+            by: str | None = None, dtype: torch.dtype | None = None) -> Tensor:
     """``W[r]`` = the blocks on the diagonal of the sum over edges e of r of a[e] * outer(x[j(e)], g[i(e)]):
     (relations, blocks, F_in, F_out).
 
-    by: whether x is added up over the pairs of "rows" with relations, or g over those of "columns"; the planner's choice for each relation if
-    None. A GPU's is its own.
+    by: whether x is added up over the pairs of "rows" with relations, or g over those of "columns"; the planner's choice for each
+    relation if None. A GPU's is its own. dtype: of the result, the type of x if None.
     """
+    dtype = x.dtype if dtype is None else dtype
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
     if rel.num_edges == 0 or in_features == 0 or out_features == 0:
-        return x.new_zeros((rel.num_relations, blocks, in_features, out_features))
+        return x.new_zeros((rel.num_relations, blocks, in_features, out_features), dtype=dtype)
     if devices.arch_of(x.device):
-        return _outer_of_sums(rel, transposed, x, g, blocks, a, mean)
+        return _outer_of_sums(rel, transposed, x, g, blocks, a, mean).to(dtype)
     counts = _counts(rel, transposed)
     small = is_small(counts, x.shape[1], g.shape[1])
     choose = {"rows": _never, "columns": _always, None: _never if small else sum_by_columns}[by]
     by_rows, by_columns = rel.split(transposed, choose, x.shape[1], g.shape[1])
     near = is_near_limit(counts, x.shape[1], g.shape[1])
     others = _either_way(near, not small, ("sum", in_features, out_features), ("sum", out_features, in_features))
-    found = [] if by_rows is None else [_outer(rel, by_rows, x, g, blocks, a, mean, others)]
+    found = [] if by_rows is None else [_outer(rel, by_rows, x, g, blocks, a, mean, others).to(dtype)]
     if by_columns is not None:
-        found.append(_outer(rel, by_columns, g, x, blocks, a, mean, others).transpose(2, 3))
+        found.append(_outer(rel, by_columns, g, x, blocks, a, mean, others).to(dtype).transpose(2, 3))
     # each has zeros where the other has sums
     return found[0] if len(found) == 1 else found[0].add_(found[1])
 
@@ -128,7 +132,8 @@ def _counts(rel: RelGraph, transposed: bool) -> RelationCounts:
     return RelationCounts(rel.shape[1], counts.edges, counts.column_pairs, counts.row_pairs)
 
 
-def _product(rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: Tensor, a: Tensor | None, mean: bool) -> Tensor:
+def _product(rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: Tensor, a: Tensor | None, mean: bool,
+             total: Tensor | None) -> Tensor:
     relations, blocks, in_features, out_features = w.shape
     wide = wide_type(x.dtype)
     counts = _counts(rel, transposed)
@@ -143,19 +148,23 @@ def _product(rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: T
     matrices = {by: _matrices(w, by) for by in layouts}
     # a kernel without panels reads none: any will do
     matrices.setdefault(False, next(iter(matrices.values())))
-    out = empty(x if x.dtype is wide else x.new_empty(0, dtype=wide), counts.rows, blocks * out_features)
+    first = row_ptr[:-1]
+    if total is None:
+        out = empty(x if x.dtype is wide else x.new_empty(0, dtype=wide), counts.rows, blocks * out_features)
+    else:  # tasks clear no rows
+        out, row_ptr = total, torch.zeros_like(row_ptr)
     side, parallel = rel.side(transposed), tasks > 1 and torch.get_num_threads() > 1
     described = (in_features, out_features, blocks, most, mean or a is not None, x.dtype, row_ptr.dtype)
     weight = _position_weight(rel, side, (*key, "gathers"), gathers, a, mean, wide)
     _entry("gather", *described, parallel, others)(
         *_sizes(gathers, x.shape[0]), relations, counts.rows, *_arrays(gathers), row_ptr, gathers.size, gathers.row,
-        *_given(weight), x, row_ptr[:-1], gathers.relation, matrices[False], out)
+        *_given(weight), x, first, gathers.relation, matrices[False], out)
     if scatters.row.numel():
         weight = _position_weight(rel, side, (*key, "scatters"), scatters, a, mean, wide)
         _entry("scatter", *described, parallel, others)(
             *_sizes(scatters, counts.rows), relations, x.shape[0], *_arrays(scatters), scatters.size, scatters.row,
             *_given(weight), x, scatters.relation, matrices[twos], out)
-    return out.to(x.dtype)
+    return out if total is not None else out.to(x.dtype)
 
 
 def tasks_of_product(rel: RelGraph, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype,
@@ -176,7 +185,8 @@ def tasks_of_product(rel: RelGraph, transposed: bool, blocks: int, in_features: 
 
 def _outer(rel: RelGraph, part: RelationSplit, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool,
            others: tuple) -> Tensor:
-    """The sums of the relations of a part, zeros for the others; x is added up over the pairs of the part, the rows of g."""
+    """The sums of the relations of a part in the accumulation type, zeros for the others; x is added up over the pairs of the
+    part, the rows of g."""
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
     wide, relations = wide_type(x.dtype), rel.num_relations
     # of each pair two rows are kept
@@ -199,7 +209,7 @@ def _outer(rel: RelGraph, part: RelationSplit, x: Tensor, g: Tensor, blocks: int
     if more.numel():
         out[:relations].index_add_(0, more, out[relations:])
         out = out[:relations].clone()
-    return out.to(x.dtype)
+    return out
 
 
 def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, out: Tensor, others: tuple) -> None:

@@ -20,14 +20,15 @@ from .operands import is_plain
 from .rel_graph import RelGraph, find_live
 from .rgms_kernels import run_dot, run_product, run_sum, wide_type
 
-_GRAPH = "Tensor source, Tensor destination, Tensor relation, SymInt num_sources, SymInt num_destinations, SymInt num_relations"
+GRAPH = "Tensor source, Tensor destination, Tensor relation, SymInt num_sources, SymInt num_destinations, SymInt num_relations"
 for _name, _operands in (("product", "Tensor x, Tensor w, Tensor? a, bool mean, bool transposed, str order"),
                          ("sum", "Tensor x, Tensor g, Tensor? a, SymInt blocks, bool mean, bool transposed"),
                          ("dot", "Tensor x, Tensor w, Tensor g, bool mean, bool transposed")):
-    torch.library.define(f"gsb::rgms_{_name}", f"({_GRAPH}, {_operands}) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+    torch.library.define(f"gsb::rgms_{_name}", f"({GRAPH}, {_operands}) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
 
 _ops = torch.ops.gsb
-_NONE = (None,) * 6
+# of a structure
+NO_GRADIENTS = (None,) * 6
 
 
 def structure(rel: RelGraph) -> tuple:
@@ -35,49 +36,55 @@ def structure(rel: RelGraph) -> tuple:
     return rel.source, rel.destination, rel.relation, rel.shape[1], rel.shape[0], rel.num_relations
 
 
-def _graph(structure: tuple) -> RelGraph:
+def graph_of(structure: tuple) -> RelGraph:
+    """The graph that these arguments stand for."""
     source, destination, relation, num_sources, num_destinations, num_relations = structure
     arrays = [plain_tensor(a) for a in (source, destination, relation)]
     return RelGraph._of_arrays(*arrays, (num_destinations, num_sources), num_relations)
 
 
-def _checked(operator: str, rel: RelGraph, transposed: bool, x=None, w=None, g=None, a=None, blocks: int = 1) -> list:
-    """The operands as plain tensors; raises ValueError where a shape or a type does not fit."""
+def checked(operator: str, rel: RelGraph, transposed: bool, fits: bool, widths: tuple[int, int], x, g, a, *weights) -> list:
+    """x, g, a and the weights as plain tensors.
+
+    Raises ValueError unless the weights are as ``fits`` says, the rows of x and g of these widths, one for each node, a of one number
+    for each edge, and the types agree. None: not among the operands.
+    """
     rows, cols = rel.shape[::-1] if transposed else rel.shape
-    if w is not None:
-        blocks, wide_in, wide_out = w.shape[1], w.shape[1] * w.shape[2], w.shape[1] * w.shape[3]
-        fits = w.shape[0] == rel.num_relations
-    else:
-        wide_in, wide_out = x.shape[1], g.shape[1]
-        fits = blocks > 0 and wide_in % blocks == 0 and wide_out % blocks == 0
-    for y, count, width in ((x, cols, wide_in), (g, rows, wide_out)):
+    for y, count, width in ((x, cols, widths[0]), (g, rows, widths[1])):
         fits = fits and (y is None or y.shape == (count, width))
-    given = [y for y in (x, w, g) if y is not None]
+    given = [y for y in (x, *weights, g) if y is not None]
     fits = fits and (a is None or a.shape == (rel.num_edges,) and a.dtype is wide_type(x.dtype))
     if not fits or any(y.dtype is not x.dtype for y in given):
         found = ", ".join(f"{tuple(y.shape)} of {y.dtype}" for y in (*given, a) if y is not None)
         raise ValueError(f"{operator}: operands {found} do not go with {rel!r} and each other")
-    return [None if y is None else plain_tensor(y) for y in (x, w, g, a)]
+    return [None if y is None else plain_tensor(y) for y in (x, g, a, *weights)]
+
+
+def _checked_matrices(operator: str, rel: RelGraph, transposed: bool, x, w, g=None, a=None) -> list:
+    widths = w.shape[1] * w.shape[2], w.shape[1] * w.shape[3]
+    return checked(operator, rel, transposed, w.shape[0] == rel.num_relations, widths, x, g, a, w)
 
 
 @torch.library.impl("gsb::rgms_product", "default")
 def _product(s, d, r, ns, nd, nr, x, w, a, mean, transposed, order):
-    rel = _graph((s, d, r, ns, nd, nr))
-    x, w, _, a = _checked("rgms_product", rel, transposed, x, w, None, a)
+    rel = graph_of((s, d, r, ns, nd, nr))
+    x, _, a, w = _checked_matrices("rgms_product", rel, transposed, x, w, None, a)
     return run_product(rel, x, w, a, mean, transposed, order or None)
 
 
 @torch.library.impl("gsb::rgms_sum", "default")
 def _sum(s, d, r, ns, nd, nr, x, g, a, blocks, mean, transposed):
-    rel = _graph((s, d, r, ns, nd, nr))
-    x, _, g, a = _checked("rgms_sum", rel, transposed, x, None, g, a, blocks)
+    rel = graph_of((s, d, r, ns, nd, nr))
+    widths = x.shape[1], g.shape[1]
+    fits = blocks > 0 and not any(width % blocks for width in widths)
+    x, g, a = checked("rgms_sum", rel, transposed, fits, widths, x, g, a)
     return run_sum(rel, x, g, blocks, a, mean, transposed).contiguous()
 
 
 @torch.library.impl("gsb::rgms_dot", "default")
 def _dot(s, d, r, ns, nd, nr, x, w, g, mean, transposed):
-    rel = _graph((s, d, r, ns, nd, nr))
-    x, w, g, _ = _checked("rgms_dot", rel, transposed, x, w, g)
+    rel = graph_of((s, d, r, ns, nd, nr))
+    x, g, _, w = _checked_matrices("rgms_dot", rel, transposed, x, w, g)
     return run_dot(rel, x, w, g, mean, transposed)
 
 
@@ -96,7 +103,8 @@ def _dot_fake(s, d, r, ns, nd, nr, x, w, g, mean, transposed):
     return x.new_empty((s.shape[0],), dtype=wide_type(x.dtype))
 
 
-def _keep(ctx, structure: tuple, *operands) -> None:
+def keep(ctx, structure: tuple, *operands) -> None:
+    """Save the arguments of an operator for its backward pass."""
     ctx.sizes = structure[3:]
     # in eager mode the graph lives until the backward pass, with what it has derived
     ctx.rel = find_live(*structure) if is_plain(*structure[:3]) else None
@@ -105,17 +113,17 @@ def _keep(ctx, structure: tuple, *operands) -> None:
 
 def _save_product(ctx, inputs, output):
     *structure, x, w, a, ctx.mean, ctx.transposed, _ = inputs
-    _keep(ctx, tuple(structure), x, w, a)
+    keep(ctx, tuple(structure), x, w, a)
 
 
 def _save_sum(ctx, inputs, output):
     *structure, x, g, a, _, ctx.mean, ctx.transposed = inputs
-    _keep(ctx, tuple(structure), x, g, a)
+    keep(ctx, tuple(structure), x, g, a)
 
 
 def _save_dot(ctx, inputs, output):
     *structure, x, w, g, ctx.mean, ctx.transposed = inputs
-    _keep(ctx, tuple(structure), x, w, g)
+    keep(ctx, tuple(structure), x, w, g)
 
 
 _DERIVATIVES = {
@@ -139,7 +147,7 @@ def _backward(operands: str, by: str, others: int):
         values = dict(zip(operands, saved)) | {by: grad}
         found = [_DERIVATIVES[name]((s, d, r, *ctx.sizes), **values, mean=ctx.mean, transposed=ctx.transposed)
                  if needed else None for name, needed in zip(operands, ctx.needs_input_grad[6:])]
-        return *_NONE, *found, *(None,) * others
+        return *NO_GRADIENTS, *found, *(None,) * others
 
     return backward
 

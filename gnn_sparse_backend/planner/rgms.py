@@ -57,8 +57,11 @@ PIECE_VECTORS = 8
 FETCH_COST = 1.0
 # The same for adding to one byte of a row of the result, which is read and written.
 ADD_COST = 2.0
-# How much cheaper than the row pairs' the column pairs' order must be, and sums by basis than matrices made (not measured).
+# How much cheaper than the row pairs' the column pairs' order must be (not measured).
 MARGIN = 0.9
+# Bytes of the matrices of relations that are made of bases at a time. Each time is a pass over the rows of the result, so it
+# is not the size of a cache; a graph of few relations goes in one.
+MATRIX_BYTES = 8 << 20
 # Sampled batches may differ in work by this factor: kernels for either side of a limit that is so near are made at once.
 NEAR = 8
 # Parts that the pairs of all relations are cut into for a sum of outer products: alike for any number of threads.
@@ -98,11 +101,10 @@ def sum_by_columns(row_pairs, column_pairs, edges, wide_in: int, wide_out: int):
     return column_pairs * (wide_in * wide_out + wide_in) + edges * wide_out < by_rows
 
 
-def basis_first(counts: RelationCounts, relations: int, bases: int, in_features: int, out_features: int) -> bool:
-    """Whether x is summed once for each basis, so that no matrix of a relation is made."""
-    made = relations * bases * in_features * out_features + counts.row_pairs * in_features * out_features
-    made += counts.edges * in_features
-    return counts.edges * bases * in_features + counts.rows * bases * in_features * out_features < MARGIN * made
+def relations_at_a_time(bases: int, in_features: int, out_features: int, itemsize: int) -> int:
+    """Relations whose matrices are made of bases at a time, in the accumulation type: they fit ``MATRIX_BYTES``, or are as many
+    as the bases, whichever is more."""
+    return max(1, bases, MATRIX_BYTES // max(1, in_features * out_features * itemsize))
 
 
 def panel_pairs(features: int, itemsize: int) -> int:

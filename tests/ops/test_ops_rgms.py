@@ -1,6 +1,7 @@
 """``gsb.rgms`` against every edge's own product, in plain torch float64."""
 import pytest
 import torch
+from allocations import largest_of_step
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
@@ -161,44 +162,31 @@ def test_batches_at_the_limit_of_one_thread_compile_once(weighted, first):
     assert (stats().compiles, stats().disk_loads) == (before.compiles, before.disk_loads)
 
 
-def test_nothing_of_size_pairs_is_stored(monkeypatch):
-    """Neither kernels that store products nor such a tensor."""
-    for name in ("_grouped", "_summed"):
-        monkeypatch.setattr(rgms_kernels, name, lambda *_: pytest.fail("products are stored"))
-    arrays = two_kinds()
-    check(arrays, lambda x, w, a: gsb.rgms(make(arrays), x, w, a, "mean"), operands(arrays, (5, 7, 1), "flat"), torch.float64, "mean")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_nothing_of_size_pairs_is_stored(compiled):
+    """Neither in the forward nor in the backward pass, nor with the structure: relations whose products are made by row pairs, by
+    column pairs and by either."""
+    torch._dynamo.reset()
+    few, many, edges, width = 4, 4_000, 12_000, 32
+    generator = torch.Generator().manual_seed(0)
+    draw = lambda nodes: torch.randint(0, nodes, (edges,), generator=generator)
+    arrays = (torch.cat([draw(few), draw(many), draw(many)]), torch.cat([draw(many), draw(few), draw(many)]),
+              torch.arange(3).repeat_interleave(edges), (many, many), 3)
+    rel = make(arrays)
+    inputs = [torch.randn(*shape, generator=generator).requires_grad_() for shape in ((many, width), (3, width, width), (3 * edges,))]
+    layer = lambda x, w, a: gsb.rgms(rel, x, w, a, "mean")
+    layer = torch.compile(layer, fullgraph=True, backend="aot_eager") if compiled else layer
+    stored = lambda x, w, a: (x[arrays[0]].unsqueeze(1) @ w[arrays[2]]).squeeze(1) * a.unsqueeze(1)
+    pairs = min(rel.side(end).pairs.count for end in (False, True))
+    # a row for each node, or a few numbers of int64 for each edge
+    assert largest_of_step(layer, inputs) <= max(4 * many * width, 2 * 8 * 3 * edges) < 4 * pairs * width / 1.5
+    assert largest_of_step(stored, inputs) >= 4 * 3 * edges * width  # which is seen
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=case_name)
 def test_hub(dtype, poisoned_memory):
     arrays = hub()
     check(arrays, lambda x, w: gsb.rgms(make(arrays), x, w), operands(arrays, (150, 3, 1)), dtype)
-
-
-@pytest.mark.parametrize("by_basis", [False, True])
-@pytest.mark.parametrize("reduce", ["sum", "mean"])
-@pytest.mark.parametrize("name", ["mixed", "many_relations", "one_edge"])
-def test_basis_decomposition(name, reduce, by_basis, monkeypatch):
-    arrays = triples(name)
-    monkeypatch.setattr("gnn_sparse_backend.ops.rgms.basis_first", lambda *_: by_basis)
-    relations, shape = arrays[4], arrays[3]
-    inputs = [values(1, shape[1], 5), values(2, relations, 3), values(3, 3, 5, 4), values(4, len(arrays[0]))]
-    inputs = [y.requires_grad_() for y in inputs]
-
-    def ours(x, comp, bases, a):
-        return gsb.rgms(make(arrays), x, (comp, bases), a, reduce)
-
-    def plain(x, comp, bases, a):
-        return oracle(arrays, x, torch.einsum("rb,bio->rio", comp, bases), a, reduce)
-
-    actual, expected = ours(*inputs), plain(*inputs)
-    torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(torch.autograd.grad(actual.sin().sum(), inputs), torch.autograd.grad(expected.sin().sum(), inputs))
-
-
-def test_few_bases_are_not_multiplied_out():
-    many = planner.RelationCounts(1000, 50_000, 40_000, 40_000)
-    assert planner.basis_first(many, 1000, 2, 64, 64) and not planner.basis_first(many, 10, 40, 64, 64)
 
 
 @pytest.mark.parametrize("reduce, blocks", [("sum", 2), ("mean", 1)])

@@ -212,28 +212,6 @@ def test_compiles_without_a_graph_break(weights, reduce, weighted, dtype):
         torch.testing.assert_close(one, other, **tolerance)
 
 
-def test_no_matrix_is_made_for_each_of_many_relations(monkeypatch):
-    """Of 1,000 relations with few bases: no tensor of the size of all matrices in the forward or the backward pass."""
-    source, destination, relation, nodes = arrays(1000)
-    rel = gsb.RelGraph.from_triples(source, destination, relation, (nodes, nodes), 1000)
-    inputs = [y.requires_grad_() for y in (values(1, nodes, 16), values(2, 1000, 2), values(3, 2, 16, 16))]
-    largest = []
-
-    class Sizes(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, function, kinds, given=(), named=None):
-            out = function(*given, **(named or {}))
-            largest.extend(y.numel() for y in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(y, torch.Tensor))
-            return out
-
-    out = gsb.rgms(rel, inputs[0], tuple(inputs[1:]))
-    gradient = torch.ones_like(out)
-    with Sizes():
-        torch.autograd.grad(out, inputs, gradient)
-    matrices = torch.einsum("rb,bio->rio", *inputs[1:])
-    torch.testing.assert_close(out, gsb.rgms(rel, inputs[0], matrices))
-    assert largest and max(largest) < matrices.numel() / 4
-
-
 @pytest.mark.parametrize("limit", [None, 0], ids=["int32", "int64"])
 def test_hub_and_thousand_relations_and_wide_indices(limit, monkeypatch):
     """A destination of 20,000 edges among unsorted types, most of which have none, in both index types."""

@@ -97,21 +97,29 @@ def _sums(layer, kind: type, x, edge_index, edge_type):
 
 
 def _embedded(layer, relations: RelGraph, numbers: Tensor | None, reduce: str) -> Tensor:
-    """The sum where a source has the row of each matrix that its number says: no product at all."""
-    weight = layer.weight
-    if layer.num_bases is not None:
-        weight = (layer.comp @ weight.flatten(1)).view(layer.num_relations, *weight.shape[1:])
-    count = weight.shape[1]
+    """The sum where a source has the row of each matrix that its number says: no product at all; with bases, one that needs no
+    matrix of a relation."""
+    weight, count = layer.weight, layer.weight.shape[1]
+    scale = relations.mean_scale(weight.dtype) if reduce == "mean" else None
+
+    def column() -> Tensor:
+        source = relations.source.long()
+        return source if numbers is None else numbers.long().index_select(0, source)
 
     def make() -> Graph:
-        column = relations.source.long()
-        column = column if numbers is None else numbers.long().index_select(0, column)
         shape = (relations.shape[0], relations.num_relations * count)
-        return Graph.from_coo(relations.destination, column + relations.relation.long() * count, shape)
+        return Graph.from_coo(relations.destination, column() + relations.relation.long() * count, shape)
 
-    graph = once(relations._derived, ("embedded", count), make) if numbers is None else make()
-    scale = relations.mean_scale(weight.dtype) if reduce == "mean" else None
-    return spmm(graph, weight.flatten(0, 1), scale)
+    def make_exchanged() -> RelGraph:
+        return RelGraph.from_triples(relations.relation, relations.destination, column(),
+                                     (relations.shape[0], relations.num_relations), count)
+
+    if layer.num_bases is None:
+        graph = once(relations._derived, ("embedded", count), make) if numbers is None else make()
+        return spmm(graph, weight.flatten(0, 1), scale)
+    # row n of the matrix of relation r is comp[r] @ weight[:, n]: relations give features, and the number says the matrix
+    exchanged = once(relations._derived, ("exchanged", count), make_exchanged) if numbers is None else make_exchanged()
+    return rgms(exchanged, layer.comp, weight.transpose(0, 1), scale)
 
 
 def _why_not_layer(layer, kind: type) -> str | None:
