@@ -6,11 +6,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from . import rgms_basis_library  # noqa: F401
 from .message_checks import check_choice
 from .devices import check_kernels
 from .operands import autocasts, check_dense, is_plain, refuse_forward_mode
 from .rel_graph import RelGraph
+from .rgms_basis_library import basis_product
 from .rgms_kernels import wide_type
 from .rgms_library import structure
 from .rgms_widths import matrices_by_relation, sum_by_shape
@@ -111,7 +111,7 @@ def _by_basis(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor |
     _check_features(x, bases, bases.shape[1])
     if not is_plain(x, comp, bases, a):
         refuse_forward_mode("rgms")
-    return torch.ops.gsb.rgms_basis_product(*structure(rel), x, comp, bases, a, mean, False)
+    return basis_product(rel, x, comp, bases, a, mean)
 
 
 def _blocks(weight: Tensor, x: Tensor, rel: RelGraph) -> Tensor:

@@ -12,7 +12,6 @@ as many rows as there are bases, and again in each task.
 """
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ..planner.rgms import relations_at_a_time

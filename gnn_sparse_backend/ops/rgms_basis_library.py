@@ -13,11 +13,12 @@ the bases.
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from .rel_graph import RelGraph
 from .rgms_basis import run_basis_dot, run_basis_product, run_basis_sums
 from .rgms_kernels import wide_type
-from .rgms_library import GRAPH, NO_GRADIENTS, checked, graph_of, keep
+from .rgms_library import GRAPH, NO_GRADIENTS, checked, graph_of, keep, structure
 
 for _name, _operands, _result in (
         ("product", "Tensor x, Tensor comp, Tensor bases, Tensor? a, bool mean, bool transposed", "Tensor"),
@@ -26,6 +27,11 @@ for _name, _operands, _result in (
     torch.library.define(f"gsb::rgms_basis_{_name}", f"({GRAPH}, {_operands}) -> {_result}", tags=torch.Tag.pt2_compliant_tag)
 
 _ops = torch.ops.gsb
+
+
+def basis_product(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, mean: bool) -> Tensor:
+    """The product by the operator, whose operands passed the checks of ``gsb.rgms``."""
+    return _ops.rgms_basis_product(*structure(rel), x, comp, bases, a, mean, False)
 
 
 def _checked(operator: str, rel: RelGraph, transposed: bool, x, comp, bases, g=None, a=None) -> list:

@@ -7,7 +7,7 @@ from allocations import largest_of_step
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops import build, rgms_kernels
+from gnn_sparse_backend.ops import build
 from gnn_sparse_backend.ops.rel_parts import relation_parts
 from gnn_sparse_backend.ops.rgms_library import structure
 from gnn_sparse_backend.planner import rgms as planner
@@ -134,7 +134,7 @@ def test_nothing_to_multiply(reduce, edges, a_relation_at_a_time):
 
 def test_what_is_not_finite_reaches_its_neighbours_alone(a_relation_at_a_time):
     arrays = triples("sparse")
-    source, destination, relation, shape, _ = arrays
+    _, destination, relation, shape, _ = arrays
     x, comp, bases = operands(arrays, weighted=False, count=1)
     comp[relation[0]] = float("nan")
     out = gsb.rgms(make(arrays), x, (comp, bases))

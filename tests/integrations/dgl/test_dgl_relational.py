@@ -8,6 +8,7 @@ import gnn_sparse_backend as gsb
 from dgl_oracle import agree, calls, multigraph, normal
 from test_dgl_layers import OnGraph
 from tests.covering import covering
+from tests.ops.allocations import recorded
 
 OURS = {"rgms": (1, {})}
 KINDS = torch.arange(40) % 3
@@ -37,6 +38,15 @@ def test_layer(regularizer, options, norm, idtype):
 @pytest.mark.parametrize("regularizer", [None, "basis"])
 def test_presorted(regularizer):
     assert counted(layer(6, 12, 5, regularizer), multigraph(9, 40), KINDS.sort().values, normal(9, 6), presorted=True) == OURS
+
+
+def test_many_relations_of_bases_want_no_matrix_each():
+    nodes, edges, relations, width = 1000, 20_000, 1000, 64
+    graph, kinds = multigraph(nodes, edges), torch.randint(0, relations, (edges,), generator=torch.Generator().manual_seed(0))
+    conv, x = layer(width, width, relations, "basis", 4).float(), normal(nodes, width).float()
+    with recorded() as found, gsb.enabled("dgl"):
+        conv(graph, x, kinds).sum().backward()
+    assert calls()["rgms"] == (1, {}) and 0 < found.largest < 4 * relations * width * width / 1.5
 
 
 def test_relations_without_edges_and_one_relation():

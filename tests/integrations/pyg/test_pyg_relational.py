@@ -6,6 +6,7 @@ from torch_geometric import nn as gnn
 
 import gnn_sparse_backend as gsb
 from tests.covering import covering
+from tests.ops.allocations import recorded
 
 OURS = {"rgms": 1}
 KINDS = [gnn.RGCNConv, gnn.FastRGCNConv]
@@ -59,6 +60,21 @@ def test_embeddings(kind, bases, given):
     numbers = torch.arange(NODES).flip(0) if given else None
     layer = made(lambda: kind(NODES, 4, 3, num_bases=bases))
     assert check_pair(layer, numbers, edge_index, types(edge_index)) == OURS
+
+
+@pytest.mark.parametrize("width", [64, None])
+def test_many_relations_of_bases_want_no_matrix_each(width):
+    """Neither with features nor with nodes that have none, for which PyG makes 244 MiB of matrices."""
+    nodes, relations = 1000, 1000
+    generator = torch.Generator().manual_seed(0)
+    edge_index = torch.randint(0, nodes, (2, 20_000), generator=generator)
+    edge_type = torch.randint(0, relations, (20_000,), generator=generator)
+    torch.manual_seed(0)
+    layer = gnn.RGCNConv(width or nodes, 64, relations, num_bases=4)
+    x = torch.randn(nodes, width, generator=generator) if width else None
+    with recorded() as found, gsb.enabled("pyg"):
+        layer(x, edge_index, edge_type).sum().backward()
+    assert 0 < found.largest < 4 * relations * 64 * 64 / 1.5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
