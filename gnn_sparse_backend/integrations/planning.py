@@ -80,7 +80,7 @@ def explain(graph, op: str | None = None, features: int | Sequence[int] = 64, *,
     """
     if isinstance(graph, RelGraph):
         if op not in (None, "rgms"):
-            raise ValueError(f"a RelGraph has one operator to explain, 'rgms', got {op!r}: for others take rel_graph.graph()")
+            raise ValueError(f"a RelGraph has one operator to explain, 'rgms', got {op!r}: for others give the graph without relations")
         return explain_relational(graph, features, dtype=dtype, backward=backward)
     if op == "rgms":
         raise ValueError(f"rgms is explained of a gsb.RelGraph, got {type(graph).__name__}: make one with RelGraph.from_dgl, "
