@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from benchmarks import (attention_report, cells, cli, contenders, gpu, gpu_steps, graphs, machine, memory, reasons, report,
-                        roofline, summary)
+from benchmarks import (attention_report, cells, cli, contenders, gpu, gpu_steps, gpu_timing, graphs, machine, memory,
+                        reasons, report, roofline, summary)
 from benchmarks.budget import Budget, weight
 from benchmarks.graphs import ONE_EDGE, BenchmarkGraph
 from benchmarks.layer_work import attention_work
@@ -216,7 +216,7 @@ def summarise(measured: Sequence[dict], frameworks: Sequence[str]) -> dict:
 def cells_on_gpu(options: argparse.Namespace, names: Sequence[str], console) -> Iterator[gpu_steps.Cell]:
     """The cells of ``--device cuda``; the graphs are loaded where there is one."""
     for name in options.graphs:
-        found = graphs.load_available([name], options.seed, console)[0] if torch.cuda.is_available() else [None]
+        found = graphs.load_available([name], options.seed, console)[0] if gpu_timing.device_and_name()[0] else [None]
         for graph, kind, number in itertools.product(found, options.layers, options.heads):
             shape = {"features": options.features, "heads": number, "width": options.width // number, "seed": options.seed}
             yield cell_on_gpu(name, graph, kind, shape, names)
@@ -231,8 +231,11 @@ def cell_on_gpu(name: str, graph: BenchmarkGraph | None, kind: str, shape: Mappi
         results = step.results
         return Switched(step.step, contenders.context_of(contender))
 
+    def work(contender: str):
+        return attention_work(kind, contenders.framework_of(contender), graph.pattern, **shape_of_work(shape))
+
     return gpu_steps.Cell({"graph": name, "layer": kind, "heads": shape["heads"]}, tuple(names), make,
-                          lambda answer, expected: disagreement(results, answer, expected))
+                          lambda answer, expected: disagreement(results, answer, expected), work)
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -262,7 +265,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     frameworks = cli.installed(options.frameworks, console)
     if options.device == "cuda":
         names = contenders.names(frameworks)
-        return gpu_steps.main("attention_layers", "training step of a layer, float32", cells_on_gpu(options, names, console),
+        return gpu_steps.main("attention_layers", "training step of a layer", cells_on_gpu(options, names, console),
                               names, ("graph", "layer", "heads"), options.out, console)
     selected, skipped = graphs.load_available(options.graphs, options.seed, console)
     if not selected or not frameworks:

@@ -11,51 +11,24 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from rich.console import Console
 
-from benchmarks import cli, graphs, machine, report, summary
+from benchmarks import cli, gpu_timing, graphs, machine, report, summary
 from benchmarks.gpu_peers import OURS, PEERS, REDUCTIONS, Problem
+from benchmarks.gpu_timing import NOT_MEASURED
 from benchmarks.graphs import BenchmarkGraph
 from benchmarks.suite import CannotDo
 from benchmarks.work import sddmm_work, spmm_work
 
-NOT_MEASURED = "not measured"
 WIDTHS = {"spmm": (1, 4, 32, 64, 128, 256, 512), "sddmm": (32, 64, 128, 256, 512)}
 MODES = {"spmm": REDUCTIONS, "sddmm": ("dot",)}
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
-SAMPLES = 30
-FLUSHED_BYTES = 256 << 20  # more than any second-level cache
-COPIED_BYTES = 1 << 30
 
 Call = Callable[[], torch.Tensor]
-
-
-def seconds(call: Call, device: torch.device, flush: bool) -> float:
-    """The median time of a call on the current stream."""
-    buffer = torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device=device) if flush else None
-    found = []
-    for _ in range(SAMPLES):
-        if buffer is not None:
-            buffer.zero_()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        call()
-        end.record()
-        end.synchronize()
-        found.append(begin.elapsed_time(end) / 1e3)
-    return statistics.median(found)
-
-
-def bandwidth(device: torch.device) -> float:
-    """Bytes a second that a copy in memory reads and writes."""
-    source = torch.zeros(COPIED_BYTES, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    return 2 * COPIED_BYTES / seconds(lambda: target.copy_(source), device, False)
 
 
 def right(answer: torch.Tensor, exact: torch.Tensor) -> bool:
@@ -74,7 +47,7 @@ def measure(operator: str, problem: Problem, device: torch.device, rate: float) 
         try:
             call = make(problem)
             ok = right(call(), exact)
-            times[name] = (seconds(call, device, False), seconds(call, device, True)) if ok else "wrong"
+            times[name] = tuple(gpu_timing.seconds(call, device, flush) for flush in (False, True)) if ok else "wrong"
         except CannotDo as reason:
             times[name] = str(reason)
         except Exception as error:  # a peer's failure is a result, and must not cost the others theirs
@@ -98,7 +71,7 @@ def rated(times: Mapping[str, tuple | str], moved: int, rate: float) -> dict:
 def cells(operator: str, names: Sequence[str], widths: Sequence[int], modes: Sequence[str], dtype: str,
           device: torch.device | None, seed: int, console: Console) -> Iterator[dict]:
     """A cell for every graph, mode and width, as of ``measure``, or ``not measured`` in it."""
-    rate = bandwidth(device) if device is not None and device.type == "cuda" else float("nan")
+    rate = gpu_timing.bandwidth(device) if device is not None and device.type == "cuda" else float("nan")
     for name in names:
         found: list[BenchmarkGraph] = graphs.load_available([name], seed, console)[0] if device else []
         for mode, width in itertools.product(modes, widths):
@@ -112,8 +85,7 @@ def main(operator: str, argv: Sequence[str] | None = None) -> int:
     """Print the table and write ``NAME_cuda.json``. 1 if an answer of ours was wrong, else 0."""
     options = _arguments(operator, argv)
     console = cli.start(options)
-    device = torch.device("cuda") if torch.cuda.is_available() else None
-    where = torch.cuda.get_device_name(device) if device else f"no GPU at hand: {NOT_MEASURED}"
+    device, where = gpu_timing.device_and_name()
     title = f"{operator} on CUDA, forward, {options.dtype}, ms: cache warm / flushed ({where})"
     table = report.table(title, ("graph", "mode"), ("F", *PEERS[operator], "ratio", "of bandwidth"))
     done: list[dict] = []

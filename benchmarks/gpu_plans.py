@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from rich.console import Console
 
-from benchmarks import gpu, graphs, machine, report
-from benchmarks.gpu import NOT_MEASURED
+from benchmarks import gpu, gpu_timing, graphs, machine, report
+from benchmarks.gpu_timing import NOT_MEASURED
 from gnn_sparse_backend.ops.graph import Graph
 from gnn_sparse_backend.ops.message_kernels import run_aggregate
 from gnn_sparse_backend.ops.plans import planned
@@ -27,8 +27,8 @@ from gnn_sparse_backend.planner.plan import Plan
 OPERATORS = "sum", "weighted_sum"
 
 
-def measure(graph: Graph, op: str, width: int, seed: int, seconds=gpu.seconds) -> dict:
-    """Seconds by plan, the chosen one, the best, and the regret; words for a plan that fails. seconds: as ``gpu.seconds``."""
+def measure(graph: Graph, op: str, width: int, seed: int, seconds=gpu_timing.seconds) -> dict:
+    """Seconds by plan, the chosen one, the best, and the regret; words for a plan that fails. seconds: as ``gpu_timing.seconds``."""
     generator = torch.Generator().manual_seed(seed)
     device, task = graph.device, Task(op, "forward", graph, width, torch.float32)
     of = task.form
@@ -54,7 +54,7 @@ def measure(graph: Graph, op: str, width: int, seed: int, seconds=gpu.seconds) -
 
 def cells(options: argparse.Namespace, console: Console) -> Iterator[dict]:
     """A cell for every graph, operator and width; where there is no GPU they say so."""
-    device = torch.device("cuda") if torch.cuda.is_available() else None
+    device, _ = gpu_timing.device_and_name()
     for name in options.graphs:
         found = graphs.load_available([name], options.seed, console)[0] if device else [None]
         for loaded in found:
@@ -67,8 +67,7 @@ def cells(options: argparse.Namespace, console: Console) -> Iterator[dict]:
 
 def main(options: argparse.Namespace, console: Console) -> int:
     """Print the table and write ``planner_cuda.json``. 1 if an answer was wrong, else 0."""
-    there = torch.cuda.is_available()
-    where = torch.cuda.get_device_name() if there else f"no GPU at hand: {NOT_MEASURED}"
+    _, where = gpu_timing.device_and_name()
     table = report.table(f"Chosen and best plan on CUDA, ms, cache flushed ({where})", ("graph", "operator"),
                          ("width", "chosen", "best", "regret", "plan", "best plan"))
     done, regrets, wrong = [], [], False

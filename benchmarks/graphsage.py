@@ -125,14 +125,18 @@ def cells_on_gpu(options: argparse.Namespace, frameworks: Sequence[str], dataset
 
 
 def cell_on_gpu(framework: str, layers: int, options: argparse.Namespace, dataset: data.Dataset) -> gpu_steps.Cell:
+    def training(contender: str, device: torch.device | str) -> Training:
+        return Training(framework, dataset, hidden=options.hidden, layers=layers, dropout=options.dropout,
+                        seed=options.seed, backend=contender != framework, device=device)
+
     def make(contender: str, device: torch.device) -> Switched:
-        training = Training(framework, dataset, hidden=options.hidden, layers=layers, dropout=options.dropout,
-                            seed=options.seed, backend=contender != framework, device=device)
+        trained = training(contender, device)
         torch.manual_seed(options.seed)  # the same dropout masks for all
-        return Switched(training.step, contenders.context_of(contender))
+        return Switched(trained.step, contenders.context_of(contender))
 
     return gpu_steps.Cell({"layers": layers}, tuple(contenders.names([framework])), make,
-                          lambda answer, expected: disagreement(("loss",), answer, expected))
+                          lambda answer, expected: disagreement(("loss",), answer, expected),
+                          lambda contender: training(contender, "cpu").work())
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:

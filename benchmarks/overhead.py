@@ -146,7 +146,8 @@ def cell_on_gpu(framework: str, kind: str, hidden: int, mode: str, graph: Benchm
         return Switched(lambda: _results(method()), contenders.context_of(contender))
 
     return gpu_steps.Cell({"layer": kind, "hidden": hidden, "mode": mode}, tuple(contenders.names([framework])), make,
-                          lambda answer, expected: disagreement(results, answer, expected))
+                          lambda answer, expected: disagreement(results, answer, expected),
+                          lambda contender: layer_work(framework, kind, graph, hidden, MODES[mode][1]))
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:

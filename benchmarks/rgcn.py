@@ -4,6 +4,9 @@ Inference and training step under DGL (RelGraphConv, edges taken as sorted and n
 FastRGCNConv), each as it is and with the backend; a step is forward, and backward from a random cotangent to x and
 parameters. Answers are compared before anything is timed. Peak memory is measured in a fresh process for each, which also
 says who does not fit. Beside each cell stands what the orders of one product cost, and the regret of the planner's choice.
+
+``--device cuda`` adds PyTorch's own gather, matrix product and scatter to them, and takes ``--dtype`` and ``--tf32``: answers are
+compared with that in float64, and times, memory and the shares of the GPU's limits are as of ``gpu_steps``.
 """
 
 from __future__ import annotations
@@ -16,14 +19,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
-from benchmarks import (cells, cli, gpu, gpu_steps, machine, merging, reasons, report, rgcn_memory, rgcn_orders, rgcn_report,
-                        roofline, summary)
+from benchmarks import (cells, cli, gpu, gpu_steps, gpu_timing, machine, merging, reasons, report, rgcn_memory, rgcn_orders,
+                        rgcn_report, roofline, summary)
 from benchmarks.budget import Budget, weight
 from benchmarks.contenders import BACKEND
 from benchmarks.layers import disagreement
 from benchmarks.reasons import Evidence
 from benchmarks.rgcn_graphs import ONE_EDGE, RECIPES, RelationalGraph, load_available
-from benchmarks.rgcn_models import PEERS, Dense, Network, context_of, framework_of, gradient_disagreement
+from benchmarks.rgcn_models import PEERS, TORCH, Dense, Network, context_of, framework_of, gradient_disagreement
 from benchmarks.rgcn_work import network_work
 from benchmarks.timing import Timing
 from benchmarks.turns import Switched, in_turns
@@ -36,6 +39,7 @@ CONTENDERS = (*PEERS, *(peer + BACKEND for peer in PEERS if peer != "dgl-presort
 HOPELESS = 3.0
 # seconds of a call from which one sample is enough: what disturbs it for a moment is lost in it
 LONG_CALL = 5.0
+TF32_ROUNDING = 2.0 ** -10
 # of a cell's time, for the orders of the product
 ORDERS_SHARE = 0.2
 
@@ -213,34 +217,60 @@ def summarise(measured: Sequence[dict]) -> dict:
 def cells_on_gpu(options: argparse.Namespace, names: Sequence[str], console) -> Iterable[gpu_steps.Cell]:
     """The cells of ``--device cuda``; the graphs are loaded where there is one."""
     for name in options.graphs:
-        graph = next(iter(load_available([name], options.seed))) if torch.cuda.is_available() else None
+        graph = next(iter(load_available([name], options.seed))) if gpu_timing.device_and_name()[0] else None
         if isinstance(graph, tuple):
             console.print(f"[yellow]{name} skipped:[/] {graph[1]}")
             continue
         for features, mode in itertools.product(options.features, MODES):
-            yield cell_on_gpu(name, graph, features, mode, names, options.seed)
+            yield cell_on_gpu(name, graph, features, mode, names, options.seed, options.dtype, options.tf32)
 
 
 def cell_on_gpu(name: str, graph: RelationalGraph | None, features: int, mode: str, names: Sequence[str],
-                seed: int) -> gpu_steps.Cell:
-    def make(contender: str, device: torch.device) -> Switched:
-        return Switched(getattr(Network(contender, graph, features, seed, device), mode), context_of(contender))
+                seed: int, dtype: str = "float32", tf32: bool = False) -> gpu_steps.Cell:
+    values = gpu.DTYPES[dtype]
 
-    return gpu_steps.Cell({"graph": name, "F": features, "mode": mode}, tuple(names), make, _mismatch)
+    def make(contender: str, device: torch.device) -> Switched:
+        return Switched(getattr(Network(contender, graph, features, seed, device, values), mode), context_of(contender))
+
+    def reference(device: torch.device) -> tuple:
+        return getattr(Network(TORCH, graph, features, seed, device, torch.float64, rounded=values), mode)()
+
+    def mismatch(answer: tuple, expected: tuple) -> str | None:
+        if values is torch.float32 and not tf32:
+            return _mismatch(answer, expected)
+        # all by their norms, outputs within a few roundings; a ReLU turns a rounding into a whole entry of a gradient now and then
+        rounding, results = TF32_ROUNDING if tf32 else torch.finfo(values).eps, Network.results
+        return (gradient_disagreement(results[:1], answer[:1], expected[:1], 4 * rounding)
+                or gradient_disagreement(results[1:], answer[1:], expected[1:], 2 * rounding ** 0.5))
+
+    return gpu_steps.Cell({"graph": name, "F": features, "mode": mode}, tuple(names), make, mismatch, lambda contender: network_work(
+        graph, features, backward=mode == "step", itemsize=values.itemsize), reference)
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.parser(__doc__.splitlines()[0], budget=1200.0, parents=[gpu.device_parser()])
     parser.add_argument("--graphs", nargs="+", choices=tuple(RECIPES), help="by default all")
     parser.add_argument("--features", nargs="+", type=cli.positive_int, metavar="F", help=f"by default {FEATURES}")
-    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS), metavar="NAME",
-                        help="by default all: %(choices)s")
+    parser.add_argument("--contenders", nargs="+", choices=(*CONTENDERS, TORCH), metavar="NAME",
+                        help=f"by default all: %(choices)s; {TORCH} on a GPU alone")
+    parser.add_argument("--dtype", choices=tuple(gpu.DTYPES), default="float32", help="of all values, with --device cuda")
+    parser.add_argument("--tf32", action="store_true", help="with --device cuda: float32 products of all contenders may run on Tensor "
+                        "Cores in TF32, as torch.set_float32_matmul_precision('high') allows")
     parser.add_argument("--longest", type=float, default=20.0, metavar="SECONDS",
                         help="a contender whose call takes longer is left out at larger widths")
     cli.add_append(parser)
     options = parser.parse_args(argv)
     options.graphs = options.graphs or (["aifb"] if options.quick else list(RECIPES))
     options.features = options.features or ([32] if options.quick else list(FEATURES))
+    there = options.device == "cuda"
+    options.contenders = options.contenders or [*CONTENDERS, *([TORCH] if there else [])]
+    if not there:
+        for given, words in ((options.dtype != "float32", f"--dtype {options.dtype}"), (options.tf32, "--tf32"),
+                             (TORCH in options.contenders, f"--contenders {TORCH}")):
+            if given:
+                parser.error(f"{words} is measured with --device cuda alone")
+    if options.tf32 and options.dtype != "float32":
+        parser.error(f"--tf32 is a way to multiply float32, not {options.dtype}: leave one of the two out")
     if options.quick:
         options.budget = min(options.budget, 20.0)
     return options
@@ -251,11 +281,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(argv)
     console = cli.start(options)
     frameworks = cli.installed(cli.FRAMEWORKS, console)
-    names = [name for name in options.contenders if framework_of(name) in frameworks]
+    names = [name for name in options.contenders if framework_of(name) in (*frameworks, TORCH)]
     if options.device == "cuda":
-        names = sorted(names, key=lambda name: name.endswith(BACKEND))
-        return gpu_steps.main("rgcn", "relational network, float32", cells_on_gpu(options, names, console), names,
-                              ("graph", "F", "mode"), options.out, console)
+        return _on_gpu(options, sorted(names, key=lambda name: name.endswith(BACKEND)), console)
     skipped: dict[str, str] = {}
     path = options.out / "rgcn.json"
     before = merging.read(path) if options.append else None
@@ -292,6 +320,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     report.finish(results, panels | {f"{mode}, peak memory": lines for mode, lines in memory_panels.items()}, "rgcn",
                   "features", options.out, console)
     return 1 if results["summary"]["wrong"] else 0
+
+
+def _on_gpu(options: argparse.Namespace, names: Sequence[str], console) -> int:
+    """As ``gpu_steps.main``; each precision has a file of its own."""
+    precision = "tf32" if options.tf32 else options.dtype
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if options.tf32 else "highest")
+    try:
+        return gpu_steps.main("rgcn" if precision == "float32" else f"rgcn_{precision}", "relational network",
+                              cells_on_gpu(options, names, console), names, ("graph", "F", "mode"), options.out, console,
+                              gpu.DTYPES[options.dtype], precision)
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 if __name__ == "__main__":

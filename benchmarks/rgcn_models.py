@@ -26,6 +26,8 @@ NOTES = {
     "pyg-fast": "PyG FastRGCNConv",
 }
 PEERS = tuple(NOTES)
+TORCH = "torch"
+"""PyTorch's own gather, matrix product and scatter, relation by relation: no framework, and a reference in float64."""
 
 
 def framework_of(contender: str) -> str:
@@ -47,7 +49,9 @@ def parameters(relations: int, features: int, seed: int) -> list[tuple[Tensor, T
 
 
 class Network:
-    """Two layers of a contender on a graph, float32. x: (nodes, F) and the cotangent (nodes, F) are normal, from the seed.
+    """Two layers of a contender on a graph. x: (nodes, F) and the cotangent (nodes, F) are normal, from the seed, as the parameters are.
+
+    dtype: of all values, which are rounded to ``rounded`` first, by default to the same.
 
     ``inference()`` and ``step()`` give tuples of tensors: the output; and the output with the gradients of x and of all
     parameters, those of the relations' matrices as one (R, F, F) for each layer. No optimiser, no loss.
@@ -56,16 +60,19 @@ class Network:
     results = ("y", "dx", *(f"d{name}{layer + 1}" for layer in range(LAYERS) for name in ("W", "W0", "b")))
 
     def __init__(self, contender: str, graph: RelationalGraph, features: int, seed: int = 0,
-                 device: torch.device | str = "cpu") -> None:
+                 device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32, rounded: torch.dtype | None = None) -> None:
+        def there(x: Tensor) -> Tensor:
+            return x.to(device, rounded or dtype).to(dtype)
+
         peer = contender.removesuffix(BACKEND)
-        values = [tuple(x.to(device) for x in layer) for layer in parameters(graph.num_relations, features, seed)]
+        values = [tuple(map(there, layer)) for layer in parameters(graph.num_relations, features, seed)]
         make = {"dgl": _rel_graph_conv, "dgl-presorted": _rel_graph_conv, "dgl-hetero": _hetero, "pyg": _rgcn_conv,
-                "pyg-fast": _rgcn_conv}[peer]
-        structure = _structure(peer, graph, device)
+                "pyg-fast": _rgcn_conv, TORCH: _gather_and_scatter}[peer]
+        structure = _structure(peer, graph, device, dtype)
         self._layers = [make(peer, *values[layer], structure) for layer in range(LAYERS)]
         generator = torch.Generator().manual_seed(seed + 1)
-        self._x = torch.randn(graph.nodes, features, generator=generator).to(device).requires_grad_()
-        self._cotangent = torch.randn(graph.nodes, features, generator=generator).to(device)
+        self._x = there(torch.randn(graph.nodes, features, generator=generator)).requires_grad_()
+        self._cotangent = there(torch.randn(graph.nodes, features, generator=generator))
         self._weights = [layer[1] for layer in self._layers]
 
     def forward(self) -> Tensor:
@@ -89,17 +96,20 @@ class Network:
         return tuple(results)
 
 
-def _structure(peer: str, graph: RelationalGraph, device: torch.device | str):
+def _structure(peer: str, graph: RelationalGraph, device: torch.device | str, dtype: torch.dtype):
     """The graph as the framework's users hold it: int64, edges by relation."""
     source, destination, relation = (torch.from_numpy(a).to(device) for a in (graph.source, graph.destination, graph.relation))
     if framework_of(peer) == "pyg":
         return torch.stack((source, destination)), relation
+    bounds = np.searchsorted(graph.relation, np.arange(graph.num_relations + 1)).tolist()
+    norm = torch.from_numpy(graph.norm).to(device, dtype)
+    if peer == TORCH:
+        return [(r, source[a:b], destination[a:b], norm[a:b]) for r, (a, b) in enumerate(zip(bounds, bounds[1:])) if a < b]
     import dgl
 
     if peer != "dgl-hetero":
         structure = dgl.graph((source, destination), num_nodes=graph.nodes)
-        return structure, relation, torch.from_numpy(graph.norm).to(device)
-    bounds = np.searchsorted(graph.relation, np.arange(graph.num_relations + 1)).tolist()
+        return structure, relation, norm
     return dgl.heterograph({("n", str(r), "n"): (source[a:b], destination[a:b]) for r, (a, b) in enumerate(zip(bounds, bounds[1:]))},
                            num_nodes_dict={"n": graph.nodes})
 
@@ -110,7 +120,7 @@ def _rel_graph_conv(peer: str, w: Tensor, loop: Tensor, bias: Tensor, structure)
     from dgl.nn import RelGraphConv
 
     graph, relation, norm = structure
-    layer = RelGraphConv(w.shape[1], w.shape[2], w.shape[0]).to(w.device)
+    layer = RelGraphConv(w.shape[1], w.shape[2], w.shape[0]).to(w.device, w.dtype)
     weights = layer.linear_r.W, layer.loop_weight, layer.h_bias
     _fill(weights, (w, loop, bias))
     sorted_ = peer == "dgl-presorted"
@@ -122,7 +132,7 @@ def _hetero(peer: str, w: Tensor, loop: Tensor, bias: Tensor, structure):
 
     layers = {str(r): GraphConv(w.shape[1], w.shape[2], norm="right", bias=False, allow_zero_in_degree=True)
               for r in range(len(w))}
-    layer = HeteroGraphConv(layers, aggregate="sum").to(w.device)
+    layer = HeteroGraphConv(layers, aggregate="sum").to(w.device, w.dtype)
     weights = [each.weight for each in layers.values()]
     _fill(weights, w)
     loop, bias = nn.Parameter(loop.clone()), nn.Parameter(bias.clone())
@@ -132,10 +142,23 @@ def _hetero(peer: str, w: Tensor, loop: Tensor, bias: Tensor, structure):
 def _rgcn_conv(peer: str, w: Tensor, loop: Tensor, bias: Tensor, structure):
     from torch_geometric.nn import FastRGCNConv, RGCNConv
 
-    layer = (FastRGCNConv if peer == "pyg-fast" else RGCNConv)(w.shape[1], w.shape[2], w.shape[0]).to(w.device)
+    layer = (FastRGCNConv if peer == "pyg-fast" else RGCNConv)(w.shape[1], w.shape[2], w.shape[0])
+    layer = layer.to(w.device, w.dtype)
     weights = layer.weight, layer.root, layer.bias
     _fill(weights, (w, loop, bias))
-    return lambda x: layer(x, *structure), ([weights[0]], *weights[1:])
+    # these layers give float32 for half types
+    return lambda x: layer(x, *structure).to(x.dtype), ([weights[0]], *weights[1:])
+
+
+def _gather_and_scatter(peer: str, w: Tensor, loop: Tensor, bias: Tensor, structure):
+    w, loop, bias = (nn.Parameter(each.clone()) for each in (w, loop, bias))
+
+    def layer(x: Tensor) -> Tensor:
+        out, matrices = torch.addmm(bias, x, loop), w.unbind()
+        for relation, source, destination, norm in structure:
+            out.index_add_(0, destination, (x[source] @ matrices[relation]) * norm)
+        return out
+    return layer, ([w], loop, bias)
 
 
 def _fill(weights, values) -> None:
@@ -170,12 +193,12 @@ def _self_loop(loop: Tensor, bias: Tensor):
 GRADIENT_TOLERANCE = 1e-3
 
 
-def gradient_disagreement(names, given, expected) -> str | None:
+def gradient_disagreement(names, given, expected, tolerance: float = GRADIENT_TOLERANCE) -> str | None:
     """How gradients differ by more than rounding; None if they do not."""
     for name, ours, theirs in zip(names, given, expected):
         if ours.shape != theirs.shape:
             return f"{name} has shape {tuple(ours.shape)} instead of {tuple(theirs.shape)}"
         distance = torch.linalg.vector_norm(ours - theirs) / torch.linalg.vector_norm(theirs)
-        if not distance <= GRADIENT_TOLERANCE:
-            return f"{name} is off by {distance:.1e} of its norm, allowed {GRADIENT_TOLERANCE:.0e}"
+        if not distance <= tolerance:
+            return f"{name} is off by {distance:.1e} of its norm, allowed {tolerance:.0e}"
     return None

@@ -13,26 +13,27 @@ from benchmarks.rgcn_models import LAYERS
 from benchmarks.work import INDEX_BYTES, NOTHING, VALUE_BYTES, Work, dense_work, streamed
 
 
-def network_work(graph: RelationalGraph, features: int, *, backward: bool) -> Work:
-    """Both layers; ``backward``: with the gradients of x and of all parameters."""
-    layer = relations_work(graph, features) + dense_work(graph.nodes, features, features, backward=backward)
+def network_work(graph: RelationalGraph, features: int, *, backward: bool, itemsize: int = VALUE_BYTES) -> Work:
+    """Both layers; ``backward``: with the gradients of x and of all parameters. itemsize: bytes of a value."""
+    relations = relations_work(graph, features, itemsize)
+    layer = relations + dense_work(graph.nodes, features, features, backward=backward, itemsize=itemsize)
     if backward:
         # the gradient of x, and the matrices' by outer products, cost what the layer does
-        layer += relations_work(graph, features) + relations_work(graph, features)
+        layer += relations + relations
     work = NOTHING
     for _ in range(LAYERS):
         work += layer
     return work
 
 
-def relations_work(graph: RelationalGraph, features: int) -> Work:
+def relations_work(graph: RelationalGraph, features: int, itemsize: int = VALUE_BYTES) -> Work:
     """The sum over the relations of one layer."""
     fewer = int(np.minimum(*graph.pairs).sum())
     sources = len(np.unique(graph.source))
     # a relation and two ends for each edge; the number of an edge's mean stands for its pair
     structure = 3 * INDEX_BYTES * graph.num_edges
-    matrices = streamed(graph.num_relations * features * features)
-    row = features * VALUE_BYTES
+    matrices = streamed(graph.num_relations * features * features, itemsize=itemsize)
+    row = features * itemsize
     once = Work(structure + sources * row, structure + graph.num_edges * row,
                 2 * fewer * features * features + 2 * graph.num_edges * features)
-    return once + matrices + streamed(graph.nodes * features)
+    return once + matrices + streamed(graph.nodes * features, itemsize=itemsize)

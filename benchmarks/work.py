@@ -100,10 +100,11 @@ def aggregation_work(pattern: Pattern, width: int, *, weighted: bool, backward: 
     return work
 
 
-def dense_work(rows: int, fan_in: int, fan_out: int, *, backward: bool, input_gradient: bool = True) -> Work:
+def dense_work(rows: int, fan_in: int, fan_out: int, *, backward: bool, input_gradient: bool = True,
+               itemsize: int = VALUE_BYTES) -> Work:
     """A linear layer on (rows, fan_in): y = x W, with ``backward`` also dW, and dx where the input needs a gradient."""
     def product(*shapes: tuple[int, int]) -> Work:
-        return streamed(sum(a * b for a, b in shapes), 2 * rows * fan_in * fan_out)
+        return streamed(sum(a * b for a, b in shapes), 2 * rows * fan_in * fan_out, itemsize)
 
     x, weight, y = (rows, fan_in), (fan_in, fan_out), (rows, fan_out)
     work = product(x, weight, y)

@@ -6,12 +6,17 @@ import json
 import pytest
 import torch
 
-from benchmarks import attention_layers, gpu_plans, gpu_steps, graphsage, layers, overhead, planner, rgcn, rgcn_graphs
+from benchmarks import (attention_layers, gpu_plans, gpu_ratings, gpu_steps, gpu_timing, graphsage, layers, overhead, planner, rgcn,
+                        rgcn_graphs, rgcn_models)
 from benchmarks.contenders import BACKEND
+from benchmarks.roofline import Roofline
 from benchmarks.turns import Switched
+from benchmarks.work import Work
 from models import data
 from tests.ops.serial_gpu import serial_gpu  # noqa: F401
 
+TIMES = {"warm": 1.0, "flushed": 2.0, "host": 0.5, "peak": 1 << 20}
+LIMITS = Roofline(0, ((1, 1e12),), 1e12, 1e12)
 STEPS = {
     "attention_layers": (attention_layers, ["--graphs", "cora", "--layers", "gat", "--heads", "2", "4"]),
     "overhead": (overhead, ["--layers", "sage", "--hidden", "16", "--nodes", "100", "--edges", "300"]),
@@ -29,6 +34,8 @@ def test_no_layer_is_measured_without_a_gpu(name, command, tmp_path, capsys):
     found = json.loads((tmp_path / f"{name}_cuda.json").read_text())
     assert "no GPU at hand" in found["device"] and "not measured" in capsys.readouterr().out
     assert found["cells"] and all(set(cell["contenders"].values()) == {"not measured"} for cell in found["cells"])
+    assert all(cell[key] is None for cell in found["cells"] for key in ("ratio", "memory_ratio", "share")) and found["roofline"] is None
+    assert {each["geometric_mean"] for each in found["summary"].values()} == {None}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -57,10 +64,125 @@ def a_cell(name: str) -> gpu_steps.Cell:
 def test_contenders_are_made_on_the_device_and_compared(name, monkeypatch):
     pytest.importorskip("torch_geometric")
     cell, device = a_cell(name), torch.device("cpu")
-    monkeypatch.setattr(gpu_steps, "times", lambda call, device: {"warm": 1.0})
-    found = gpu_steps.measure(cell, device)["contenders"]
+    monkeypatch.setattr(gpu_steps, "times", lambda call, device: dict(TIMES))
+    measured = gpu_steps.measure(cell, device, LIMITS)
+    found = measured["contenders"]
     assert tuple(found) == cell.names == ("pyg", "pyg" + BACKEND)
     assert not isinstance(found["pyg"], str) and found["pyg" + BACKEND]["ours"] > 0, found
+    assert measured["ratio"] == [1.0, 1.0] and measured["memory_ratio"] == 1.0
+    assert all(len(each) == 2 and min(each) > 0 for each in measured["share"].values())
+
+
+def test_ratios_are_of_the_best_peer_and_the_best_of_ours():
+    """Whichever framework these are of; shares are those of the fastest of ours, of the limits."""
+    times = {"dgl": {"warm": 8.0, "flushed": 9.0, "peak": 100}, "pyg": {"warm": 6.0, "flushed": 12.0, "peak": 300},
+             "dgl+gsb": {"warm": 4.0, "flushed": 2.0, "peak": 50}, "pyg+gsb": {"warm": 2.0, "flushed": 3.0, "peak": 60}}
+    ours = ("dgl+gsb", "pyg+gsb")
+    work = {"dgl+gsb": Work(100, 400, 1000), "pyg+gsb": Work(200, 500, 3000)}
+    found = gpu_ratings.rate(times, ours, work, Roofline(0, ((1, 100.0),), 1.0, 1000.0))
+    assert found["ratio"] == [6 / 2, 9 / 2] and found["memory_ratio"] == 2.0
+    assert found["share"] == {"memory": [1.0, 0.5], "gather": [2.5, 2.0], "arithmetic": [1.5, 0.5]}
+    alone = gpu_ratings.rate({name: times[name] for name in ours}, ours, work, LIMITS)
+    assert alone["ratio"] is None and alone["memory_ratio"] is None and alone["share"]
+    theirs = gpu_ratings.rate({"dgl": times["dgl"]}, ours, work, LIMITS)
+    assert theirs == gpu_ratings.NO_RATINGS
+
+
+def test_means_are_geometric_overall_and_by_label():
+    cells = [{"mode": mode, "ratio": ratio, "memory_ratio": memory}
+             for mode, ratio, memory in (("a", [1.0, 4.0], 2.0), ("a", [4.0, 4.0], None), ("b", [0.5, 1.0], 8.0), ("b", None, None))]
+    found = gpu_ratings.summarise(cells, ["mode"])
+    assert found["warm"] == {"geometric_mean": pytest.approx(2 ** (1 / 3)), "cells": 3, "least": 0.5, "least_at": {"mode": "b"},
+                             "by_mode": {"a": pytest.approx(2.0), "b": 0.5}}
+    assert found["memory"]["geometric_mean"] == pytest.approx(4.0) and found["memory"]["cells"] == 2
+
+
+def test_limits_are_measured_in_the_type_at_hand(monkeypatch):
+    types = []
+
+    def seconds(call, device, flush):
+        out = call()
+        types.append(out.dtype)
+        return 0.5
+
+    monkeypatch.setattr(gpu_timing, "seconds", seconds)
+    monkeypatch.setattr(gpu_timing, "COPIED_BYTES", 1 << 20)
+    found = gpu_ratings.limits(torch.device("cpu"), torch.bfloat16, gemm=64)
+    assert types == [torch.bfloat16, torch.uint8, torch.float32]
+    assert found.flops == 2 * 64**3 / 0.5 and found.stream == 2 * (1 << 20) / 0.5 and found.gather == 2 * (1 << 18) / 0.5
+
+
+def test_long_calls_are_taken_fewer_times():
+    assert not gpu_timing.enough([1.0] * (gpu_timing.FEWEST - 1)) and gpu_timing.enough([1.0] * gpu_timing.FEWEST)
+    assert not gpu_timing.enough([1e-3] * (gpu_timing.SAMPLES - 1)) and gpu_timing.enough([1e-3] * gpu_timing.SAMPLES)
+
+
+@pytest.fixture
+def pretended_gpu(monkeypatch):
+    """The CPU in the place of a GPU, and times that are made up: those of PyG are thrice ours."""
+    def measured(cell, name, device, expected, measure=gpu_steps._measure):
+        found = measure(cell, name, device, expected)
+        factor = 1.0 if name.endswith(BACKEND) else 3.0
+        return found if isinstance(found, str) else {key: factor * value if key in TIMES else value for key, value in found.items()}
+
+    monkeypatch.setattr(gpu_timing, "device_and_name", lambda: (torch.device("cpu"), "a stand-in"))
+    monkeypatch.setattr(gpu_ratings, "limits", lambda device, dtype: LIMITS)
+    monkeypatch.setattr(gpu_steps, "times", lambda call, device: dict(TIMES))
+    monkeypatch.setattr(gpu_steps, "_measure", measured)
+
+
+@pytest.mark.parametrize("name", ["overhead", "graphsage"])
+def test_the_table_has_ratios_shares_and_means(name, pretended_gpu, command, tmp_path, capsys):
+    pytest.importorskip("torch_geometric")
+    module, arguments = STEPS[name]
+    assert command(module.main, "--device", "cuda", "--frameworks", "pyg", *arguments) == 0
+    found, said = json.loads((tmp_path / f"{name}_cuda.json").read_text()), " ".join(capsys.readouterr().out.split())
+    assert found["device"] == "a stand-in" and all(cell["ratio"] == pytest.approx([3.0, 3.0]) for cell in found["cells"])
+    for what in ("warm", "flushed", "memory"):
+        assert found["summary"][what]["geometric_mean"] == pytest.approx(3.0)
+    assert "peak memory, best peer over ours" in said and "geometric mean 3.00, least 3.00" in said and "matrix product 1 TFLOP/s" in said
+
+
+@pytest.mark.parametrize("precision", [["--dtype", "bfloat16"], ["--tf32"]], ids=lambda given: given[-1])
+def test_relational_networks_in_every_precision(precision, pretended_gpu, command, monkeypatch, tmp_path):
+    """Every contender, PyTorch's own operators too, against float64; each precision has a file of its own."""
+    pytest.importorskip("torch_geometric")
+    triples = torch.randint(0, 40, (3, 300), generator=torch.Generator().manual_seed(0))
+    graph = rgcn_graphs.of_triples("small", "", 40, 3, triples[0].numpy(), triples[1].numpy(), (triples[2] % 3).numpy())
+    monkeypatch.setattr(rgcn, "load_available", lambda *given: [graph])
+    before = torch.get_float32_matmul_precision()
+    assert command(rgcn.main, "--device", "cuda", "--graphs", "aifb", "--features", "16", "--contenders", "pyg", "torch", "pyg+gsb",
+                   *precision) == 0
+    name = precision[-1].removeprefix("--")
+    found = json.loads((tmp_path / f"rgcn_{name}_cuda.json").read_text())
+    assert found["precision"] == name and torch.get_float32_matmul_precision() == before
+    for cell in found["cells"]:
+        assert not any(isinstance(each, str) for each in cell["contenders"].values()), cell
+        assert cell["contenders"]["pyg+gsb"]["ours"] > 0 and cell["ratio"] == pytest.approx([3.0, 3.0])
+
+
+def test_an_answer_unlike_the_reference_is_wrong(pretended_gpu, monkeypatch):
+    make = rgcn_models._gather_and_scatter
+    cell = rgcn.cell_on_gpu("small", rgcn_graphs.ONE_EDGE, 8, "step", ("pyg", "pyg" + BACKEND), 0, "bfloat16")
+    pytest.importorskip("torch_geometric")
+
+    def other(peer, w, *rest):
+        return make(peer, 1.5 * w, *rest)
+
+    monkeypatch.setattr(rgcn_models, "_gather_and_scatter", other)
+    found = gpu_steps.measure(cell, torch.device("cpu"), LIMITS)
+    assert all(each.startswith("wrong: y is off") for each in found["contenders"].values())
+
+
+@pytest.mark.parametrize("given, message", [
+    (["--tf32"], "--tf32 is measured with --device cuda alone"), (["--dtype", "float16"], "--dtype float16 is measured with"),
+    (["--contenders", "torch"], "--contenders torch is measured with"),
+    (["--device", "cuda", "--tf32", "--dtype", "bfloat16"], "a way to multiply float32, not bfloat16"),
+], ids=lambda given: "")
+def test_precisions_that_are_none_are_refused(given, message, capsys):
+    with pytest.raises(SystemExit):
+        rgcn.arguments(given)
+    assert message in capsys.readouterr().err
 
 
 def test_wrong_and_refused_answers_are_said(monkeypatch):
@@ -71,12 +193,12 @@ def test_wrong_and_refused_answers_are_said(monkeypatch):
             if answers[name] is None:
                 raise RuntimeError("no CUDA here\nat all")
             return Switched(lambda: (answers[name],))
-        return gpu_steps.Cell({}, tuple(answers), make, lambda a, b: layers.disagreement(("y",), a, b))
+        return gpu_steps.Cell({}, tuple(answers), make, lambda a, b: layers.disagreement(("y",), a, b), lambda name: Work(1, 1, 1))
 
     device = torch.device("cpu")
     found = gpu_steps.measure(cell(**{"dgl": None, "dgl+gsb": right}), device)["contenders"]
     assert found == {"dgl": "refused: no CUDA here", "dgl+gsb": "refused: the framework alone has no answer to compare with"}
-    monkeypatch.setattr(gpu_steps, "times", lambda call, device: {})
+    monkeypatch.setattr(gpu_steps, "times", lambda call, device: dict(TIMES))
     found = gpu_steps.measure(cell(**{"dgl": right, "dgl+gsb": wrong}), device)["contenders"]
     assert found["dgl+gsb"].startswith("wrong: y is off")
 
