@@ -30,12 +30,15 @@ def limits(device: torch.device, dtype: torch.dtype, gemm: int = GEMM) -> Roofli
 
     The product runs as PyTorch is set: float32 on Tensor Cores where ``torch.set_float32_matmul_precision`` allows tf32.
     """
-    a, b = (torch.randn(gemm, gemm, device=device).to(dtype) for _ in range(2))
-    out = a @ b
-    flops = 2 * gemm**3 / gpu_timing.seconds(lambda: torch.matmul(a, b, out=out), device, False)
-    del a, b, out
+    flops = _matrix_rate(device, dtype, gemm)
     copied, rate = 2 * gpu_timing.COPIED_BYTES, gpu_timing.bandwidth(device)
     return Roofline(0, ((copied, rate),), _gather_rate(device), flops)
+
+
+def _matrix_rate(device: torch.device, dtype: torch.dtype, size: int) -> float:
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    out = a @ b
+    return 2 * size**3 / gpu_timing.seconds(lambda: torch.matmul(a, b, out=out), device, False)
 
 
 def _gather_rate(device: torch.device) -> float:
@@ -106,5 +109,5 @@ def print_summary(found: Mapping, console: Console) -> None:
 def print_limits(measured: Roofline | None, dtype: str, console: Console) -> None:
     """What the shares are of."""
     if measured is not None:
-        console.print(f"measured limits: copy {measured.stream / 1e12:.2f} TB/s, gather of 512-byte rows {measured.gather / 1e12:.2f} TB/s, "
-                      f"{dtype} matrix product {measured.flops / 1e12:.0f} TFLOP/s")
+        console.print(f"measured limits: copy {measured.stream / 1e12:.2f} TB/s, gather of 512-byte rows "
+                      f"{measured.gather / 1e12:.2f} TB/s, {dtype} matrix product {measured.flops / 1e12:.0f} TFLOP/s")

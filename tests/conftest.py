@@ -8,6 +8,36 @@ import numpy as np
 import pytest
 
 
+def pytest_addoption(parser):
+    parser.addoption("--device", choices=("cpu", "cuda"), default="cpu",
+                     help="where the tests of operators and layers have their tensors (tests/on_device.py)")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "cpu_only(reason): what is tested is the CPU's; skipped with --device cuda")
+    config.addinivalue_line("markers", "moves_by_itself: the test has tensors on several devices, with --device cuda too")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--device") == "cuda":
+        from tests.on_device import missing, why_skipped
+
+        lacking = missing()
+        for item in items:
+            if (reason := why_skipped(item, lacking)) is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    if item.config.getoption("--device") != "cuda" or item.get_closest_marker("skip") is not None:
+        return (yield)
+    from tests.on_device import on_the_gpu
+
+    with on_the_gpu(item):
+        return (yield)
+
+
 # Tests of whole layers and models, folder by folder.
 _FRAMEWORKS = {"integrations", "models"}
 

@@ -10,6 +10,7 @@ from tests.ops.operators import OPERATORS, step
 from tests.ops.test_ops_devices import ROUNDING, some_graph
 
 pytestmark = [
+    pytest.mark.moves_by_itself,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
     pytest.mark.skipif(torch.cuda.is_available() and bool(missing_for_cuda()), reason="; ".join(missing_for_cuda())),
 ]

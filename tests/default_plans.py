@@ -1,0 +1,195 @@
+"""Calls of every operator, forward and backward, that lead to each of the plans which the rules for a GPU take by themselves.
+
+For tools that watch kernels run on a GPU (``tests/sanitizer.py``). Sizes are the least that the rules take each plan from.
+"""
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.planner import cuda_bsr
+from gnn_sparse_backend.planner.cuda_plan import BUCKETS_PAY, LONG_ROW, PART, WARP
+from tests.ops.operators import OPERATORS, step
+
+TYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
+
+
+@dataclass(frozen=True)
+class Case:
+    """name: in words, unlike any other's. run: makes operands on a device, calls, and goes back. tf32: float32 may be multiplied so."""
+
+    name: str
+    run: Callable[[torch.device], object]
+    tf32: bool = False
+
+    def __call__(self, device: torch.device) -> object:
+        with _precision("high" if self.tf32 else "highest"):
+            torch.manual_seed(0)
+            return self.run(device)
+
+
+@contextlib.contextmanager
+def _precision(wanted: str) -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(wanted)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _values(device: torch.device, dtype: torch.dtype, *shape: int) -> Tensor:
+    return torch.randn(shape).to(device, dtype).requires_grad_()
+
+
+def _backward(out: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(out, operands, torch.ones_like(out))
+
+
+def _of_lengths(lengths: Tensor, columns: int) -> tuple[Tensor, Tensor, tuple[int, int]]:
+    """(row, col, shape) of rows with so many non-zeros each, in no order."""
+    row = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+    order = torch.randperm(len(row), generator=torch.Generator().manual_seed(0))
+    return row[order], torch.randint(0, columns, (len(row),), generator=torch.Generator().manual_seed(1)), (len(lengths), columns)
+
+
+def _short():
+    return _of_lengths(torch.arange(200) % 7, 150)
+
+
+def _filled():
+    return _of_lengths(torch.arange(100) % 5 * WARP, 300)
+
+
+def _middle():
+    return _of_lengths(torch.arange(100) % 24, 90)
+
+
+def _hub():
+    """Rows that are cut into parts, the transpose's too."""
+    row, col, (rows, columns) = _of_lengths(torch.cat([torch.tensor([LONG_ROW + PART + 3, 0, 700]), torch.arange(60) % 5]), 70)
+    return torch.cat([row, torch.arange(3000) % rows]), torch.cat([col, torch.full((3000,), 5)]), (rows, columns)
+
+
+def _skewed():
+    """Enough edges, and a longest row of many times the mean, for buckets and for chunks of non-zeros."""
+    lengths = torch.full((BUCKETS_PAY // 8,), 8)
+    lengths[3], lengths[5:8] = 5000, 1
+    return _of_lengths(lengths, 50_000)
+
+
+def _blocks(together: int, spread: int) -> tuple[Tensor, Tensor, tuple[int, int]]:
+    """Groups of 16 rows that have the same columns, ``together`` of which stand side by side, the groups ``spread`` apart."""
+    rows, each = cuda_bsr.LEAST_EDGES // 256, 256
+    starts = torch.randint(0, rows // spread - 1, (rows // 16, each // together), generator=torch.Generator().manual_seed(2))
+    columns = (starts.sort(1).values[:, :, None] * spread + torch.arange(together)).flatten(1)
+    row = torch.arange(rows)[:, None].expand(-1, each)
+    return row.flatten(), columns.repeat_interleave(16, 0).flatten(), (rows, rows)
+
+
+@functools.lru_cache(maxsize=1)
+def _graph(structure: str, device: torch.device) -> gsb.Graph:
+    """With its formats, for the calls on it come one after the other."""
+    row, col, shape = STRUCTURES[structure]()
+    return gsb.Graph.from_coo(row.to(device), col.to(device), shape)
+
+
+STRUCTURES = {"short rows": _short, "rows of a few lanes": _middle, "filled rows": _filled, "rows in parts": _hub,
+              "a large skewed graph": _skewed, "dense blocks": lambda: _blocks(16, 16), "shared columns": lambda: _blocks(1, 1)}
+# Of sums and dot products on each structure.
+WIDTHS = {**dict.fromkeys(STRUCTURES, (1, 3, 128)), "filled rows": (1, 3, 128, 602), "a large skewed graph": (1, 3, 64), "dense blocks": (64,),
+          "shared columns": (64,)}
+
+
+def _sums(structure: str, width: int, dtype: torch.dtype, weighted: bool, reduce: str):
+    def run(device: torch.device):
+        graph = _graph(structure, device)
+        x = _values(device, dtype, graph.shape[1], width)
+        if not weighted:
+            return _backward(gsb.spmm(graph, x, reduce=reduce), x)
+        weight = _values(device, dtype, graph.num_edges)
+        return _backward(gsb.spmm(graph, x, weight, reduce), x, weight)
+    return run
+
+
+def _dots(structure: str, width: int, dtype: torch.dtype):
+    def run(device: torch.device):
+        graph = _graph(structure, device)
+        u, x = (_values(device, dtype, n, width) for n in graph.shape)
+        return _backward(gsb.sddmm(graph, u, x), u, x)
+    return run
+
+
+def _attention(name: str, dtype: torch.dtype):
+    def run(device: torch.device):
+        graph = _graph("rows in parts", device)
+        return step(name, graph, [x.detach().to(device).requires_grad_() for x in OPERATORS[name].operands(graph, dtype)])
+    return run
+
+
+def _grouped(widths: tuple[int, int], dtype: torch.dtype, gathered: bool):
+    def run(device: torch.device):
+        lengths = torch.tensor([70, 0, 300, 1, 129])
+        a, b = _values(device, dtype, 500, widths[0]), _values(device, dtype, 5, *widths)
+        if not gathered:
+            return _backward(gsb.segment_mm(a, b, lengths.to(device)), a, b)
+        index = torch.repeat_interleave(torch.arange(5), lengths)[torch.randperm(500)].to(device)
+        return _backward(gsb.gather_mm(a, b, index), a, b)
+    return run
+
+
+def _relational(widths: tuple[int, int, int], dtype: torch.dtype, weighted: bool, reduce: str):
+    def run(device: torch.device):
+        features, out, blocks = widths
+        relation = torch.cat([torch.zeros(150), torch.full((1,), 2.0), torch.full((900,), 3.0)]).long()
+        # pairs of many edges at the rows, so that sums are multiplied
+        destination = torch.cat([torch.arange(150) % 75, torch.tensor([80]), torch.randint(0, 90, (900,))])
+        source = torch.randint(0, 300, (1051,))
+        rel = gsb.RelGraph.from_triples(*(t.to(device) for t in (source, destination, relation)), (90, 300), 4)
+        x = _values(device, dtype, 300, features)
+        shape = (4, features, out) if blocks == 1 else (4, blocks, features // blocks, out // blocks)
+        w = _values(device, dtype, *shape)
+        a = _values(device, dtype, 1051) if weighted else None
+        return _backward(gsb.rgms(rel, x, w, a, reduce), *([x, w, a] if weighted else [x, w]))
+    return run
+
+
+def _every_operator(name: str, dtype: torch.dtype):
+    def run(device: torch.device):
+        graph = _graph("short rows", device)
+        return step(name, graph, [x.detach().to(device).requires_grad_() for x in OPERATORS[name].operands(graph, dtype)])
+    return run
+
+
+def cases() -> list[Case]:
+    """All of them, quick ones first."""
+    found = [Case(f"{name}, {words}", _every_operator(name, TYPES[words])) for name in OPERATORS for words in ("float32", "bfloat16")]
+    found += [Case(f"{name}, rows in parts", _attention(name, torch.float32)) for name in OPERATORS if "attention" in name]
+    for words, dtype in TYPES.items():
+        for widths in ((5, 4), (64, 64), (128, 130)):
+            for gathered in (False, True):
+                for tf32 in (False, True)[:1 + (dtype is torch.float32)]:
+                    name = f"{'gather' if gathered else 'segment'}_mm {widths[0]} to {widths[1]}, {'tf32' if tf32 else words}"
+                    found.append(Case(name, _grouped(widths, dtype, gathered), tf32))
+        for widths in ((5, 7, 1), (16, 24, 1), (64, 64, 1), (48, 72, 3)):
+            for weighted, reduce in ((False, "mean"), (True, "sum")):
+                for tf32 in (False, True)[:1 + (dtype is torch.float32)]:
+                    name = f"rgms {widths[0]} to {widths[1]} in {widths[2]}, {reduce}, {'tf32' if tf32 else words}"
+                    found.append(Case(name, _relational(widths, dtype, weighted, reduce), tf32))
+    for structure, widths in WIDTHS.items():
+        types = ("float16",) if "dense" in structure or "shared" in structure else ("float32", "bfloat16")
+        for width in widths:
+            for words in types:
+                for weighted, reduce in ((False, "sum"), (True, "mean"), (False, "max")):
+                    found.append(Case(f"{'weighted ' * weighted}{reduce} of {width} on {structure}, {words}",
+                                      _sums(structure, width, TYPES[words], weighted, reduce)))
+                found.append(Case(f"dots of {width} on {structure}, {words}", _dots(structure, width, TYPES[words])))
+        if types == ("float16",):
+            found.append(Case(f"weighted sum of 64 on {structure}, tf32", _sums(structure, 64, torch.float32, True, "sum"), tf32=True))
+    return found
