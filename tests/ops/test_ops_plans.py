@@ -16,6 +16,7 @@ from message_oracle import (DTYPES, EMPTY, MESSAGES, STRUCTURES, assert_close_to
 from operators import OPERATORS, step
 from tests.covering import covering
 
+pytestmark = pytest.mark.cpu_only("plans of the CPU")
 FIELDS = {
     "lanes": {"reduction": "parallel", "prefetch": 3},
     "scattered": {"reduction": "scattered", "prefetch": 3},
