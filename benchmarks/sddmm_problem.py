@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.graphs import BenchmarkGraph
 from benchmarks.problem import allowance
-from benchmarks.work import Pattern, Work, gathered, sddmm_work, spmm_work, streamed, structure
+from benchmarks.work import VALUE_BYTES, Pattern, Work, gathered, sddmm_work, spmm_work, streamed, structure
 
 CHECKED_EDGES = 4096
 CHECKED_ROWS = 512
@@ -37,18 +37,19 @@ class Mode:
 MODES = tuple(Mode(op, backward) for backward in (False, True) for op in ("dot", "add"))
 
 
-def work(pattern: Pattern, width: int, mode: Mode) -> Work:
-    """The least that must be done."""
+def work(pattern: Pattern, width: int, mode: Mode, itemsize: int = VALUE_BYTES) -> Work:
+    """The least that must be done. itemsize: bytes of a value."""
     if mode.op == "dot":
-        total = sddmm_work(pattern, width)
+        total = sddmm_work(pattern, width, itemsize)
         if mode.backward:
-            total += spmm_work(pattern, width, weighted=True) + spmm_work(pattern.transpose, width, weighted=True)
+            total += spmm_work(pattern, width, weighted=True, itemsize=itemsize)
+            total += spmm_work(pattern.transpose, width, weighted=True, itemsize=itemsize)
         return total
     values = pattern.nnz * width
-    total = structure(pattern) + gathered(pattern, width) + streamed(pattern.rows * width) + streamed(values, values)
+    total = structure(pattern) + gathered(pattern, width, itemsize) + streamed(pattern.rows * width + values, values, itemsize)
     if mode.backward:
         # the cotangents of the edges are read once by each of the two sums
-        total += streamed(2 * values + (pattern.rows + pattern.columns) * width, 2 * values)
+        total += streamed(2 * values + (pattern.rows + pattern.columns) * width, 2 * values, itemsize)
     return total
 
 
