@@ -131,7 +131,7 @@ def pretended_gpu(monkeypatch):
     monkeypatch.setattr(gpu_steps, "_measure", measured)
 
 
-@pytest.mark.parametrize("name", ["overhead", "graphsage"])
+@pytest.mark.parametrize("name", ["graphsage"])
 def test_the_table_has_ratios_shares_and_means(name, pretended_gpu, command, tmp_path, capsys):
     pytest.importorskip("torch_geometric")
     module, arguments = STEPS[name]
