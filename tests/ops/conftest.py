@@ -4,6 +4,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.ops.recorded_gpu import recorded_gpu  # noqa: F401
 from tests.ops.serial_gpu import everything_on_the_serial_gpu, serial_gpu  # noqa: F401
 
 

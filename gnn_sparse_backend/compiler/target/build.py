@@ -17,6 +17,7 @@ from tvm import tirx
 
 from . import threads
 from .attached import add_imports
+from .chosen import choose_apart
 from .cuda import cuda_source, cuda_target, own_compile_callback
 from .description import Target
 from .errors import BuildError
@@ -48,9 +49,9 @@ def build_jit(function: tirx.PrimFunc | tvm.IRModule, target: Target) -> LoadedM
     Raises BuildError, which names the function and keeps its text.
     """
     module = as_module(function)
-    compiled = _compile(module, target)
-    threads.share(compiled)
-    return LoadedModule(function_names(module), compiled)
+    made = compiled(module, target)
+    threads.share(made)
+    return LoadedModule(function_names(module), made)
 
 
 def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir: str | os.PathLike) -> Path:
@@ -64,17 +65,17 @@ def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir
         raise ValueError(f"build_shared makes CPU files, got target {target}; use generate_cuda and compile_cuda")
     module = as_module(function)
     names = function_names(module)
-    compiled = _compile(module, target)
+    made = compiled(module, target)
     out_dir = Path(out_dir)
     linker = find_linker()
     if linker is None:
         path = out_dir / f"{names[0]}.ll"
-        path.write_text(compiled.inspect_source("ll"))
+        path.write_text(made.inspect_source("ll"))
         return path
     path = out_dir / f"{names[0]}.so"
     with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
         object_file = os.path.join(scratch, "kernel.o")
-        compiled.write_to_file(object_file)
+        made.write_to_file(object_file)
         done = subprocess.run([*linker, object_file, "-o", str(path)], capture_output=True, text=True)
     if done.returncode:
         raise BuildError(names[0], f"{linker[0]} failed: {done.stderr.strip()}", module.script())
@@ -82,8 +83,8 @@ def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir
 
 
 def generate_cuda(function: tirx.PrimFunc | tvm.IRModule, arch: str) -> str:
-    """CUDA source of a function scheduled with thread bindings, for `compile_cuda`. Needs no GPU. Raises BuildError."""
-    return cuda_source(build_jit(function, cuda_target(arch)))
+    """CUDA source of functions scheduled with thread bindings, for `compile_cuda`. Needs no GPU. Raises BuildError."""
+    return cuda_source(compiled(as_module(function), cuda_target(arch)))
 
 
 def load(path: str | os.PathLike) -> LoadedModule:
@@ -132,8 +133,11 @@ def function_names(module: tvm.IRModule) -> tuple[str, ...]:
     return tuple(sorted(variable.name_hint for variable in module.functions))
 
 
-def _compile(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
+def compiled(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
+    """TVM's module of the functions, none of them in this process's memory yet. Raises BuildError."""
     complete = keep_ieee(module, target.is_cuda)
+    if target.is_cuda:
+        complete = choose_apart(complete)
     if any(_has_parallel_loop(function) for function in module.functions.values()):
         name, function = slot_function()
         complete = tvm.IRModule({**{str(variable.name_hint): body for variable, body in complete.functions.items()}, name: function})

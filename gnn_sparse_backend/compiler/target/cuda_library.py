@@ -11,7 +11,7 @@ import tvm
 from tvm import tirx
 
 from .attached import text_with_imports
-from .build import as_module, build_jit, function_names
+from .build import as_module, compiled, function_names
 from .cuda import cuda_source, default_compiler
 from .description import Target
 from .errors import BuildError
@@ -29,8 +29,8 @@ def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, ou
     """
     module = as_module(function)
     name = function_names(module)[0]
-    compiled = build_jit(module, target).module
-    source = cuda_source(compiled)
+    made = compiled(module, target)
+    source = cuda_source(made)
     for body in module.functions.values():
         check_lane_reductions(name, body, source)
     out_dir = Path(out_dir)
@@ -39,7 +39,7 @@ def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, ou
     if linker is None:
         path = out_dir / f"{name}.ll"
         try:
-            path.write_text(text_with_imports(compiled), encoding="utf-8")
+            path.write_text(text_with_imports(made), encoding="utf-8")
         except ValueError as error:
             raise BuildError(name, f"{error}; a linker (ld, gcc or cc) on PATH does without it", module.script()) from error
         return path
@@ -50,7 +50,7 @@ def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, ou
         if done.returncode:
             raise BuildError(name, f"{linker[0]} failed: {done.stderr.strip()}", module.script())
 
-    compiled.export_library(str(path), fcompile=link)
+    made.export_library(str(path), fcompile=link)
     return path
 
 

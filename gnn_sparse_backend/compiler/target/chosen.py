@@ -1,0 +1,98 @@
+"""What is chosen, number by number: for CUDA, where TVM's code generator has no choice between vectors.
+
+Of a choice in a vector loop TVM makes code that nvcc refuses: the condition is a vector of 16-bit integers, and is declared as a
+vector of what is chosen. So values that are chosen go to registers in an unrolled loop, and from there to memory as one vector.
+
+    for p in vectorized(4):                         for p in unroll(4):
+        C[i, p] = Select(D[i] == 0, 0, S[p])   ->       C_chosen[p] = Select(D[i] == 0, 0, S[p])
+                                                    for p in vectorized(4):
+                                                        C[i, p] = C_chosen[p]
+"""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+
+def choose_apart(module: tvm.IRModule) -> tvm.IRModule:
+    """The module without choices in vector loops. As in any vector loop, a statement is done for all elements before the next."""
+    functions = {}
+    for variable, function in module.functions.items():
+        body = tvm_ffi.structural_mutate(function.body, [(tirx.For, _visit)])
+        functions[variable] = tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
+    return tvm.IRModule(functions)
+
+
+def _visit(loop, mutator):
+    loop = mutator.default_mutate(loop)
+    if loop.kind != tirx.ForKind.VECTORIZED or not _chooses(loop.body):
+        return loop
+    stores = _stores(loop.body)
+    if stores is None:
+        return _over(loop, tirx.ForKind.UNROLLED, lambda p: _at(loop.body, {loop.loop_var: p}))
+    return _sequence([part for store in stores for part in _apart(loop, store)])
+
+
+def _apart(loop, store) -> list:
+    """The loops over one store."""
+    def values(p):
+        return _at(store, {loop.loop_var: p})
+
+    if not _chooses(store):
+        return [_over(loop, tirx.ForKind.VECTORIZED, values)]
+    if store.buffer.ty.storage_scope == "local":  # which is registers already
+        return [_over(loop, tirx.ForKind.UNROLLED, values)]
+    name = f"{store.buffer.name}_chosen"
+    chosen = tirx.decl_buffer([loop.extent], store.buffer.ty.dtype, name=name, scope="local", layout=None)
+
+    def load(p):
+        there = values(p)
+        return tirx.BufferStore(there.buffer, chosen[p - loop.min], there.indices)
+
+    both = _sequence([
+        _over(loop, tirx.ForKind.UNROLLED, lambda p: tirx.BufferStore(chosen, values(p).value, [p - loop.min])),
+        _over(loop, tirx.ForKind.VECTORIZED, load),
+    ])  # fmt: skip
+    return [s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], name, both, None, [chosen]))]
+
+
+def _over(loop, kind, body):
+    p = tirx.Var(loop.loop_var.name, str(loop.loop_var.ty.dtype))
+    return tirx.For(p, loop.min, loop.extent, kind, body(p))
+
+
+def _stores(body) -> list | None:
+    """The stores of a body, in order, of its loop variable alone; None where it holds anything else."""
+    if isinstance(body, tirx.BufferStore):
+        return [body]
+    if isinstance(body, tirx.SeqStmt):
+        found = [_stores(part) for part in body.seq]
+        return None if None in found else [store for part in found for store in part]
+    if isinstance(body, s_tir.SBlockRealize):
+        block = body.block
+        always = isinstance(body.predicate, tirx.IntImm) and body.predicate.value
+        if not always or block.alloc_buffers or block.match_buffers or block.init is not None:
+            return None
+        values = {each.var: value for each, value in zip(block.iter_vars, body.iter_values)}
+        found = _stores(block.body)
+        return None if found is None else [_at(store, values) for store in found]
+    return None
+
+
+def _chooses(body) -> bool:
+    found: list = []
+    tvm_ffi.structural_walk(body, (tirx.Select, found.append), order="post")
+    return bool(found)
+
+
+def _at(node, values: dict):
+    return tvm_ffi.structural_mutate(node, [(tvm.ir.Var, lambda var, mutator: values.get(var, var))])
+
+
+def _sequence(statements: list):
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
+
+
+__all__ = ["choose_apart"]

@@ -1,0 +1,46 @@
+"""Many CUDA kernels in one source: nvcc takes most of its time to read headers, and TVM to make the code of the host."""
+from __future__ import annotations
+
+import re
+
+import tvm
+from tvm import tirx
+
+from gnn_sparse_backend.compiler.target import PtxasStatistics, compile_cuda, generate_cuda
+from gnn_sparse_backend.compiler.target.cuda import REGISTER_LEVELS, _nvcc
+from gnn_sparse_backend.compiler.target.cuda_library import check_lane_reductions
+from gnn_sparse_backend.compiler.target.ptxas import parse_ptxas
+
+_KERNEL = 'extern "C" __global__'
+
+
+def sources(functions: dict[str, tirx.PrimFunc], arch: str = "sm_80") -> dict[str, str]:
+    """The CUDA source of each function, whose kernel is called ``<name>_kernel``; of all of them at once.
+
+    Raises BuildError where TVM makes no code, or code without the reductions among lanes that a function says it has.
+    """
+    module = tvm.IRModule({name: function.with_attr("global_symbol", name) for name, function in functions.items()})
+    head, *kernels = generate_cuda(module, arch).split(_KERNEL)
+    # nothing but types and functions of CUDA stands before them; kernels are declared, and then defined
+    defined = {re.search(r"(\w+)_kernel\(", text)[1]: text for text in kernels if "{" in text}
+    assert defined.keys() == functions.keys()
+    for name, function in functions.items():
+        check_lane_reductions(name, function, defined[name])
+    return {name: head + _KERNEL + text for name, text in defined.items()}
+
+
+def joined(texts: dict[str, str]) -> str:
+    """One source of several, as `sources` gives them."""
+    found = [text.partition(_KERNEL) for text in texts.values()]
+    return found[0][0] + "".join(_KERNEL + body for _, _, body in found)
+
+
+def machine_code(texts: dict[str, str], arch: str) -> dict[str, PtxasStatistics]:
+    """What ptxas says of each kernel, compiled as `compile_cuda` does it: those that spill by themselves, since it helps them."""
+    code, log = _nvcc(joined(texts), arch, "cubin", "all", REGISTER_LEVELS[0])
+    found = {kernel.kernel.removesuffix("_kernel"): kernel for kernel in parse_ptxas(log)}
+    assert code and found.keys() == texts.keys()
+    for name, kernel in found.items():
+        if kernel.spill_stores or kernel.spill_loads:
+            found[name] = compile_cuda(texts[name], arch).of(kernel.kernel)
+    return found

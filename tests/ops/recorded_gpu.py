@@ -1,0 +1,46 @@
+"""A stand-in for a GPU that is told every kernel and computes zeros: what the dispatch launches there, at the cost of planning alone.
+
+As with `serial_gpu` the boundary alone is replaced. Nothing is compiled: that is for tests of the code of these kernels.
+"""
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from gnn_sparse_backend.compiler.coordinate.program import Program, Store, walk_iterations
+from gnn_sparse_backend.compiler.schedule.cuda_teams import CudaTeams
+from gnn_sparse_backend.ops import cuda_plans, devices
+from gnn_sparse_backend.planner import cuda_kernels
+from gnn_sparse_backend.planner.gpu import Gpu
+
+ARCH = "recorded"
+GPU = Gpu("a stand-in", ARCH, cache=1 << 16)
+LAUNCHED: dict[tuple[str, str], tuple[Program, CudaTeams]] = {}
+"""What was launched since the test began, by text; kernels are kept from test to test."""
+
+
+def build(program: Program, schedule: CudaTeams, arch: str):
+    assert arch == ARCH, arch
+    key = program.script(), repr(schedule)
+    stored = {statement.buffer.name for it in walk_iterations(program.iterations) for statement in (*it.init, *it.body)
+              if isinstance(statement, Store)}
+    names = program.parameter_names
+
+    def launch(*arguments):
+        LAUNCHED[key] = program, schedule
+        for name, argument in zip(names, arguments, strict=True):
+            if name in stored:
+                argument.zero_()  # numbers of edges among them, which index other arrays
+
+    return SimpleNamespace(entry=launch)
+
+
+@pytest.fixture
+def recorded_gpu(monkeypatch):
+    """Tensors of the CPU take the way of tensors on a GPU, and get zeros. Gives the programs and schedules launched meanwhile."""
+    LAUNCHED.clear()
+    monkeypatch.setattr(devices, "arch_of", lambda device: ARCH)
+    monkeypatch.setattr(cuda_plans, "_gpu", lambda device, arch: GPU)
+    monkeypatch.setattr(cuda_kernels, "build", build)
+    return LAUNCHED
