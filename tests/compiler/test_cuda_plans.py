@@ -91,7 +91,7 @@ KERNELS = {
     "spmm_2_across_lanes": _aggregate(2, lanes=32),
     "spmm_64_bfloat16": _aggregate(64, "bfloat16"),
     "max_64_with_its_edges": _aggregate(64, reduce="max", chosen=("number",), numbered=True),
-    "max_64_that_equal_messages_share": _aggregate(64, "float16", reduce="max", propagate=True, empty=0.0),
+    "max_64_that_equal_messages_share": _aggregate(64, "float16", reduce="max", propagate=True, empty=True),
     "spmm_128_cached": _aggregate(128, cached=True),
     "mean_602_cached": _aggregate(602, cached=True, reduce="mean", numbered=True),
     "max_64_bfloat16_cached": _aggregate(64, "bfloat16", cached=True, reduce="max", chosen=("number",), numbered=True),
