@@ -6,6 +6,7 @@ import torch
 from scipy.sparse import _sparsetools
 from torch import Tensor
 
+from . import devices
 from .checks import read
 
 INT32_LIMIT = 2**31 - 1
@@ -39,7 +40,7 @@ def _ordered(keys: Tensor, values: Tensor, ids: Tensor | None, bound: int) -> tu
     On the CPU SciPy counts the keys, in time linear in them: up to 40 times as fast as a sort of PyTorch.
     """
     count, dtype = keys.numel(), keys.dtype
-    if keys.is_cpu:
+    if devices.on_cpu(keys.device):
         if ids is None:
             ids = torch.arange(count, dtype=dtype, device=keys.device)
         begin, *out = torch.empty(bound + 1, dtype=dtype, device=keys.device), torch.empty_like(ids), torch.empty_like(ids)
@@ -55,7 +56,7 @@ def _ordered(keys: Tensor, values: Tensor, ids: Tensor | None, bound: int) -> tu
 
 def compress(sorted_row: Tensor, num_rows: int) -> Tensor:
     """``indptr`` of sorted row numbers. On the CPU by NumPy: a mini-batch's few thousand rows are not worth waking PyTorch's threads."""
-    if sorted_row.is_cpu:
+    if devices.on_cpu(sorted_row.device):
         keys = sorted_row.numpy()
         return torch.from_numpy(keys.searchsorted(np.arange(num_rows + 1, dtype=keys.dtype)).astype(keys.dtype))
     bounds = torch.arange(num_rows + 1, dtype=sorted_row.dtype, device=sorted_row.device)

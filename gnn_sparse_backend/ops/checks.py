@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from . import devices
+
 FLOATING = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16))
 _INTEGERS = frozenset((torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64))
 
@@ -55,7 +57,7 @@ def plain_tensor(x: Tensor) -> Tensor:
 
 def read(*values: Tensor) -> list[int]:
     """The values of 0-d tensors of integers or truth values. This is where construction waits for a GPU: once, for all of them."""
-    if values[0].is_cpu:
+    if devices.on_cpu(values[0].device):
         return [int(v) for v in values]
     return torch.stack([v.to(torch.int64) for v in values]).tolist()
 

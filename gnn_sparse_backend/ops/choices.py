@@ -13,6 +13,7 @@ from ..compiler.programs.message import arg
 from ..formats.structure import positions_of_rows, row_of_position
 from ..planner.kernels import choices_kernel
 from ..planner.spmm import SERIAL_WORK
+from . import devices
 from .form import Form
 from .memory import empty
 from .type_names import type_name
@@ -29,7 +30,7 @@ def kept_choice(form: Form, graph, operands) -> str | None:
     if form.ties is None:
         return None
     copies = form.message == arg(0) and form.places == ("column",)
-    pays = copies and graph.device.type == "cpu" and graph.num_edges >= _least(operands[0]) * graph.shape[0]
+    pays = copies and devices.on_cpu(graph.device) and graph.num_edges >= _least(operands[0]) * graph.shape[0]
     if form.ties != "even":
         return "column" if pays else "number"
     # among numbers of eight bits or eleven some are nearly always equal

@@ -11,6 +11,11 @@ from ..compiler.target.cuda_runtime import require_arch, require_cuda
 from ..planner import cuda_kernels
 
 
+def on_cpu(device: torch.device) -> bool:
+    """Whether what lies on a device is in the CPU's memory, which NumPy and SciPy read and nobody waits for."""
+    return device.type == "cpu"
+
+
 def arch_of(device: torch.device) -> str:
     """The compute architecture of a GPU, "sm_90"; "" for a CPU."""
     return "" if device.type == "cpu" else _cuda_arch(device)
@@ -74,4 +79,4 @@ def keep_current_device(entry: Callable) -> Callable:
 
 cuda_kernels.wrap_entries(keep_current_device)
 
-__all__ = ["arch_of", "check_kernels", "keep_current_device", "why_not"]
+__all__ = ["arch_of", "check_kernels", "keep_current_device", "on_cpu", "why_not"]

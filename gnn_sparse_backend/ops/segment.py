@@ -5,6 +5,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from . import devices
 from .build import index_dtype
 from .form import form
 from .graph import Graph
@@ -87,7 +88,7 @@ def _graph(offsets: Tensor, rows: int, order: Tensor | None = None) -> Graph:
     """
     shape = (offsets.numel() - 1, 1)
     dtype = index_dtype(shape, rows)
-    if offsets.is_cpu:
+    if devices.on_cpu(offsets.device):
         indices = torch.from_numpy(np.zeros(rows, np.int32 if dtype == torch.int32 else np.int64))
     else:
         indices = torch.zeros(rows, dtype=dtype, device=offsets.device)

@@ -41,6 +41,7 @@ def recorded_gpu(monkeypatch):
     """Tensors of the CPU take the way of tensors on a GPU, and get zeros. Gives the programs and schedules launched meanwhile."""
     LAUNCHED.clear()
     monkeypatch.setattr(devices, "arch_of", lambda device: ARCH)
+    monkeypatch.setattr(devices, "on_cpu", lambda device: False)
     monkeypatch.setattr(cuda_plans, "_gpu", lambda device, arch: GPU)
     monkeypatch.setattr(cuda_kernels, "build", build)
     return LAUNCHED

@@ -36,6 +36,7 @@ def serial_gpu(monkeypatch):
     """Tensors of the CPU take the way of tensors on a GPU. Gives the names of what is launched meanwhile."""
     LAUNCHED.clear()
     monkeypatch.setattr(devices, "arch_of", lambda device: ARCH)
+    monkeypatch.setattr(devices, "on_cpu", lambda device: False)
     monkeypatch.setattr(cuda_plans, "_gpu", lambda device, arch: GPU)
     monkeypatch.setattr(cuda_kernels, "build", build)
     return LAUNCHED

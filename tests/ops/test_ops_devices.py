@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops import build, checks, cuda_buckets, devices
+from gnn_sparse_backend.ops import build, checks, choices, cuda_buckets, devices
 from gnn_sparse_backend.ops.form import form
 from gnn_sparse_backend.ops.message_kernels import run_aggregate
 from gnn_sparse_backend.ops.plans import planned
@@ -232,6 +232,49 @@ def test_a_call_on_a_known_graph_reads_nothing_back(serial_gpu, monkeypatch):
     for name in ("item", "__bool__", "__int__", "__index__", "__float__", "tolist", "nonzero", "cpu", "numpy"):
         monkeypatch.setattr(torch.Tensor, name, refuse)
     step("attention", graph, operands)
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64], ids=str)
+def test_structures_are_those_of_the_cpu(index, zoo, request):
+    """What NumPy and SciPy make on the CPU, PyTorch makes on a GPU: the same numbers in the same order and type, edges' included."""
+    def made():
+        found = []
+        for row, col, shape in zoo.values():
+            row, col = torch.from_numpy(row).to(index), torch.from_numpy(col).to(index)
+            for graph in (gsb.Graph.from_coo(row, col, shape), gsb.Graph.from_coo(row, col, shape).transpose()):
+                found += [graph.indptr, graph.indices, graph.edge_numbers]
+        return found
+
+    expected = made()
+    request.getfixturevalue("serial_gpu")
+    monkeypatch = request.getfixturevalue("monkeypatch")
+    with monkeypatch.context() as patch:
+        for name in ("numpy", "__array__"):
+            patch.setattr(torch.Tensor, name, None)
+        found = made()
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == b.dtype and torch.equal(a, b)
+
+
+def test_bad_structures_are_refused_in_the_same_words(request):
+    row, col = torch.tensor([0, 7]), torch.tensor([1, 1])
+    texts = []
+    for way in ("cpu", "gpu"):
+        if way == "gpu":
+            request.getfixturevalue("serial_gpu")
+        with pytest.raises(ValueError) as raised:
+            gsb.Graph.from_coo(row, col, (4, 3))
+        texts.append(str(raised.value))
+    assert texts[0] == texts[1] and "7" in texts[0]
+
+
+def test_copied_maxima_are_for_the_cpu(request):
+    """On a GPU what flows back goes by the number of an edge: threads would add to the same rows."""
+    of = form("x0", ("column",), "max", "last")
+    graph, x = some_graph(9, 12, 400), torch.ones(12, 8)
+    assert choices.kept_choice(of, graph, [x]) == "column"
+    request.getfixturevalue("serial_gpu")
+    assert choices.kept_choice(of, graph, [x]) == "number"
 
 
 def test_construction_waits_for_a_gpu_as_often_as_it_must(monkeypatch):

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...ops import devices
 from ...ops.rel_graph import RelGraph
 from ...ops.rel_sources import Parts
 from .structure import structures_of
@@ -74,7 +75,7 @@ def edges_of_types(g, numbers: tuple[int, ...]) -> RelGraph:
 
 def _equal(one: Tensor, other: Tensor) -> bool:
     # on the CPU 8 times as fast as torch.equal
-    return np.array_equal(one.numpy(), other.numpy()) if one.is_cpu else torch.equal(one, other)
+    return np.array_equal(one.numpy(), other.numpy()) if devices.on_cpu(one.device) else torch.equal(one, other)
 
 
 def _state(tensor: Tensor) -> tuple:

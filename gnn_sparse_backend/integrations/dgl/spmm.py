@@ -17,6 +17,7 @@ from dgl import is_libxsmm_enabled
 from dgl._sparse_ops import _gspmm as dgl_kernel
 from torch import Tensor
 
+from ...ops import devices
 from ...ops.choices import copied_gradient, kept_choice
 from ...ops.form import Form, form
 from ...ops.message_autograd import aggregate
@@ -104,7 +105,7 @@ def _fused(g, op: str, reduce_op: str, u: Tensor | None, e: LazyTensor) -> Tenso
 
 def _copies(graph) -> bool:
     """Whether `_copied` is for this graph: on the CPU, and with edges, since without them DGL's maxima are zero."""
-    return graph.num_edges > 0 and graph.device.type == "cpu"
+    return graph.num_edges > 0 and devices.on_cpu(graph.device)
 
 
 def _copied(of: Form, graph, x: Tensor) -> Tensor:
@@ -200,7 +201,7 @@ def ties(operands: tuple[Tensor, ...]) -> str:
     all other kernels, and those for CUDA, the first.
     """
     first = operands[0]
-    if not first.is_cpu or not is_libxsmm_enabled():
+    if not devices.on_cpu(first.device) or not is_libxsmm_enabled():
         return "first"
     if len(operands) == 2 and (first.shape[1:] or (1,)) != (operands[1].shape[1:] or (1,)):
         return "first"
