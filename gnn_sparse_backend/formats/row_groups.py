@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -27,7 +28,7 @@ def balanced_row_groups(indptr, num_groups, cost_per_row=1.0, cost_per_nnz=1.0):
     whose cost is nearest to g / num_groups of the total. With both costs 1 this is the merge path of Merrill
     and Garland (Merge-based parallel sparse matrix-vector multiplication, SC 2016), its cuts moved to row boundaries.
     No group costs more than total / num_groups plus the cost of the most expensive row; a row is never
-    split (`HybFormat` does that). Computed by NumPy, in some tens of microseconds for a mini-batch; a graph on a GPU is waited for.
+    split (`HybFormat` does that). Computed by NumPy, in some ten microseconds for a mini-batch; a graph on a GPU is waited for.
 
     Args:
         indptr: (n_rows + 1,) int32 or int64, CSR offsets; the first need not be 0.
@@ -53,12 +54,77 @@ def balanced_row_groups(indptr, num_groups, cost_per_row=1.0, cost_per_nnz=1.0):
     if not any(costs.values()):
         raise ValueError("cost_per_row and cost_per_nnz are both 0; give at least one a positive cost")
 
-    n_rows, offsets = indptr.numel() - 1, indptr.numpy(force=True)
-    prefix = np.arange(n_rows + 1) * costs["cost_per_row"] + (offsets - offsets[0]) * costs["cost_per_nnz"]
-    target = np.arange(1, num_groups) / num_groups * prefix[-1]
-    above = np.minimum(prefix.searchsorted(target), n_rows)
-    below = np.maximum(above - 1, 0)
-    group_ptr = np.zeros(num_groups + 1, offsets.dtype)
-    group_ptr[1:-1] = np.where(target - prefix[below] < prefix[above] - target, below, above)
-    group_ptr[-1] = n_rows
-    return torch.from_numpy(group_ptr).to(indptr.device)
+    return _nearest_cuts(indptr, num_groups, **costs)
+
+
+def cut_rows(indptr, num_groups, cost_per_row, cost_per_nnz):
+    """`balanced_row_groups` for callers that count microseconds. Arguments are known to be right, and costs are floats.
+
+    Up to ``EVEN_EDGES`` non-zeros groups of equal rows do as well, unless one costs ``EVEN`` times the mean: they are known beforehand.
+    """
+    if num_groups == 1 or _nearly_even(indptr.numpy(force=True), num_groups, cost_per_row, cost_per_nnz):
+        group_ptr = _even_cuts(indptr.numel() - 1, num_groups, indptr.dtype)
+        return group_ptr if indptr.is_cpu else group_ptr.to(indptr.device)
+    return _nearest_cuts(indptr, num_groups, cost_per_row, cost_per_nnz)
+
+
+def _nearest_cuts(indptr, num_groups, cost_per_row, cost_per_nnz):
+    offsets = indptr.numpy(force=True)
+    n_rows = len(offsets) - 1
+    group_ptr = np.empty(num_groups + 1, offsets.dtype)
+    group_ptr[0], group_ptr[-1] = 0, n_rows
+    # A cut is nearest to boundary r if it lies beyond r of the midpoints between neighbouring boundaries. All costs are
+    # doubled, and there are few operations: a fresh mini-batch waits for each of them.
+    if cost_per_nnz != 1.0:
+        offsets = offsets * cost_per_nnz
+    first, last = float(offsets[0]), float(offsets[-1])
+    middle = _row_middles(cost_per_row, n_rows) + offsets[1:]
+    middle += offsets[:-1]
+    cuts = _shares(num_groups) * (2.0 * (n_rows * cost_per_row + last - first))
+    if first:
+        cuts += 2.0 * first
+    group_ptr[1:-1] = middle.searchsorted(cuts, side="right")
+    group_ptr = torch.from_numpy(group_ptr)
+    return group_ptr if indptr.is_cpu else group_ptr.to(indptr.device)
+
+
+# What a graph has at most that goes in equal rows, as a mini-batch may, and how much of the mean a group of these costs at most: threads
+# take many groups each, one after the other, so that this much evens out.
+EVEN_EDGES, EVEN = 1 << 18, 1.5
+
+
+def _nearly_even(offsets, num_groups, cost_per_row, cost_per_nnz):
+    n_rows, nnz = len(offsets) - 1, int(offsets[-1]) - int(offsets[0])
+    if nnz > EVEN_EDGES or n_rows < num_groups:
+        return False
+    step = -(-n_rows // num_groups)
+    heaviest = int((offsets[step::step] - offsets[:-step:step]).max())
+    heaviest = max(heaviest, int(offsets[-1]) - int(offsets[(n_rows - 1) // step * step]))
+    return (cost_per_row * step + cost_per_nnz * heaviest) * num_groups <= EVEN * (cost_per_row * n_rows + cost_per_nnz * nnz)
+
+
+@functools.lru_cache(maxsize=1024)
+def _even_cuts(n_rows, num_groups, dtype):
+    """Groups of equally many rows, but for the last ones; nobody writes to them, so graphs share them."""
+    step = max(1, -(-n_rows // num_groups))
+    return torch.from_numpy(np.minimum(np.arange(num_groups + 1) * step, n_rows)).to(dtype)
+
+
+# Rows of a mini-batch, and more.
+_KEPT_ROWS = 1 << 16
+
+
+def _row_middles(cost, count):
+    """Twice the costs up to the middle of each row, of rows that cost this much: 1, 3, 5, ... times it."""
+    return _kept_row_middles(cost)[:count] if count <= _KEPT_ROWS else np.arange(1.0, 2 * count, 2) * cost
+
+
+@functools.lru_cache(maxsize=4)
+def _kept_row_middles(cost):
+    return np.arange(1.0, 2 * _KEPT_ROWS, 2) * cost
+
+
+@functools.lru_cache(maxsize=64)
+def _shares(num_groups):
+    """1 / num_groups, 2 / num_groups, ..., below 1."""
+    return np.arange(1, num_groups) / num_groups

@@ -4,7 +4,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..formats.row_groups import balanced_row_groups, equal_row_groups
+from ..formats.row_groups import cut_rows, equal_row_groups
 from ..planner.plan import Plan
 from .layout import compact, kernel_ready
 from .plans import plan_of
@@ -33,7 +33,7 @@ def structure_arguments(graph, groups: int, balance: str = "nonzeros"):
     if found is None:
         rows, cols = graph.shape
         if balance == "nonzeros":
-            group_ptr = balanced_row_groups(graph.indptr, groups, cost_per_row=ROW_COST)
+            group_ptr = cut_rows(graph.indptr, groups, ROW_COST, 1.0)
         else:
             if balance == "teams":
                 groups = max(rows, 1)

@@ -123,15 +123,20 @@ def reach_of(indices: np.ndarray, rows: int, cols: int) -> int:
 
 
 def longest_row(indptr: np.ndarray, parts: int) -> int:
-    """Non-zeros of the longest row, if it holds more than one in ``parts`` of all; else of some row, or 0.
+    """Non-zeros of the longest row if it holds more than one in ``parts`` of all, else 0.
 
-    Such a row covers one of ``parts`` evenly spaced non-zeros: they are looked up instead of reading every row.
+    Such a row is in a stretch of rows that holds as much: where none of some ``2 * parts`` does, as in a sampled mini-batch, that is all
+    that is looked at. Else it covers one of ``parts`` evenly spaced non-zeros, which are looked up instead of reading every row.
     """
     nnz = int(indptr[-1])
-    if not nnz:
+    step = len(indptr) // (2 * parts) + 1
+    stretches = indptr[step::step] - indptr[:-step:step]
+    if (int(stretches.max(initial=0)) * parts <= nnz
+            and (nnz - int(indptr[(len(indptr) - 1) // step * step])) * parts <= nnz):
         return 0
     ends = indptr.searchsorted(np.arange(0, nnz, max(1, nnz // parts), dtype=indptr.dtype), side="right")
-    return int((indptr[ends] - indptr[ends - 1]).max())
+    longest = int((indptr[ends] - indptr[ends - 1]).max())
+    return longest if longest * parts > nnz else 0
 
 
 def _rounded(size: int, bits: int = 4) -> int:
