@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -157,7 +158,28 @@ RECIPES: dict[str, Recipe] = {
 # Generating so many edges takes a minute and more: the graph is kept in the user's cache folder.
 KEPT_EDGES = 10_000_000
 
-DEFAULT = ("cora", "pubmed", "wordnet", "debian", "ppi", "arxiv")
+DEFAULT = ("cora", "citeseer", "pubmed", "wordnet", "debian", "ppi", "arxiv", "proteins", "reddit")
+
+# The widest rows of features by graph, where the widths of a benchmark are its own: at 256 they and their gradients would take most of
+# the memory of a machine of 16 GiB.
+WIDEST = {"reddit": 128}
+
+
+def add_arguments(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
+    """``--graphs`` and ``--without-large``; ``chosen`` gives the names."""
+    parser.add_argument("--graphs", nargs=nargs, choices=tuple(RECIPES), default=list(DEFAULT), metavar="GRAPH",
+                        help="of %(choices)s")
+    parser.add_argument("--without-large", action="store_true", help=f"leave out graphs of {KEPT_EDGES:,} edges and more")
+
+
+def chosen(options: argparse.Namespace) -> list[str]:
+    """The names of the graphs that the command line asks for."""
+    return [name for name in options.graphs if not (options.without_large and RECIPES[name].edges >= KEPT_EDGES)]
+
+
+def widths_of(name: str, widths: Iterable[int], widest: Mapping[str, int]) -> list[int]:
+    """Those of the widths that this graph is measured at."""
+    return [width for width in widths if width <= widest.get(name, width)]
 
 
 def load(name: str, seed: int = 0) -> BenchmarkGraph:

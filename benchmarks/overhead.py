@@ -2,7 +2,8 @@
 
 SAGE, GCN and GAT layers of DGL and PyG as the frameworks make them by default, on a generated graph of 3,000 nodes
 and 10,000 edges, where little of the time is in kernels. Each with and without the backend, in turns in one process,
-medians of many calls.
+medians of many calls. Before that, what a single call costs beside its kernel, on known graphs and on the fresh ones of mini-batches
+(``call_overhead``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from benchmarks import cells, cli, contenders, gpu, gpu_steps, machine, reasons, report, roofline, summary
+from benchmarks import call_overhead, cells, cli, contenders, gpu, gpu_steps, machine, reasons, report, roofline, summary
 from benchmarks.budget import Budget
 from benchmarks.generators import power_law
 from benchmarks.graphs import ONE_EDGE, BenchmarkGraph
@@ -28,6 +29,8 @@ HIDDEN = (16, 64)
 HEADS = {"sage": 1, "gcn": 1, "gat": 4}
 # name: (method of LayerStep, whether it goes back)
 MODES = {"no grad": ("inference", False), "with grad": ("forward", False), "forward+backward": ("step", True)}
+# Of the time, for single calls.
+CALLS_SHARE = 0.4
 
 
 def small_graph(nodes: int, edges: int, seed: int) -> BenchmarkGraph:
@@ -155,6 +158,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--frameworks", nargs="+", choices=tuple(cli.FRAMEWORKS), default=list(cli.FRAMEWORKS))
     parser.add_argument("--layers", nargs="+", choices=LAYERS, default=list(LAYERS))
     parser.add_argument("--hidden", nargs="+", type=cli.positive_int, default=list(HIDDEN))
+    parser.add_argument("--calls", type=cli.positive_int, default=call_overhead.BLOCKS, metavar="BLOCKS",
+                        help="sampled blocks that single calls are measured on")
     parser.add_argument("--nodes", type=cli.positive_int, default=3_000)
     parser.add_argument("--edges", type=cli.positive_int, default=10_000)
     options = parser.parse_args(argv)
@@ -180,9 +185,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return gpu_steps.main("overhead", f"a layer on {options.nodes:,} nodes and {options.edges:,} edges",
                               cells_on_gpu(options, graph, frameworks), contenders.names(frameworks), ("layer", "hidden", "mode"),
                               options.out, console)
-    with report.progress(console, len(frameworks) * len(options.layers) * len(options.hidden) * len(MODES)) as begin:
-        results = run(graph, frameworks, options.layers, options.hidden, budget=options.budget, threads=options.threads,
-                      seed=options.seed, begin=begin)
+    total = (len(frameworks) * len(options.layers) * len(options.hidden) * len(MODES)
+             + (len(call_overhead.OPS) + len(frameworks)) * len(call_overhead.FAN_OUTS))
+    with report.progress(console, total) as begin:
+        calls = call_overhead.run(frameworks, budget=CALLS_SHARE * options.budget, seed=options.seed, blocks=options.calls, begin=begin)
+        results = run(graph, frameworks, options.layers, options.hidden, budget=(1 - CALLS_SHARE) * options.budget,
+                      threads=options.threads, seed=options.seed, begin=begin) | {"calls": calls}
+    call_overhead.show(calls, console)
     show(results, console)
     lines = [cell | {"panel": f"{cell['framework']}, {cell['mode']}"} for cell in results["cells"]]
     panels = report.panels_of(lines, "panel", "layer", "hidden")

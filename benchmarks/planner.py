@@ -1,8 +1,11 @@
 """How good the planner's choices are: ``python -m benchmarks.planner``.
 
-On every graph and width, for a sum and a weighted sum: the time of the plan that is chosen without any measurement on
+On every graph and width, for a sum, a weighted sum, a mean and a maximum: the time of the plan that is chosen without any measurement on
 that graph, of the best plan (all that are worth trying are measured), and of the one kernel that is best for all cells
 together. Regret is planned over best, minus one. Then how the cost of a kernel grows with the number of edges.
+
+Rows in the order of their lengths are not searched: whether they go so is not a part of a plan (``ops/row_order.py``).
+Every plan is timed as on a graph that is used again and again.
 
 The constants of the cost model are measured first, into a database of this run; none of the user's measurements is used.
 """
@@ -10,13 +13,13 @@ The constants of the cost model are measured first, into a database of this run;
 from __future__ import annotations
 
 import argparse
-import itertools
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -33,7 +36,7 @@ from gnn_sparse_backend.planner.database import PlanDatabase, database
 from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.planner.spmm import GROUPS_PER_THREAD
 
-OPS = ("sum", "weighted_sum")
+OPS = ("sum", "weighted_sum", "mean", "max")
 WIDTHS = (1, 4, 32, 64, 128, 256, 512)
 # Kernels that one might use for everything; each is measured in every cell.
 SINGLE = (Plan(1), Plan(2), Plan(2, prefetch=8), Plan(2, reduction="parallel"))
@@ -89,11 +92,11 @@ def measure_growth(edges: int, width: int, degree: int, seed: int, budget: float
 
 
 def run(names: Sequence[str], widths: Sequence[int], edges: Sequence[int], *, budget: float, threads: int, seed: int,
-        begin: Callable[[str], None] = lambda cell: None, done: Callable[[dict], None] = lambda so_far: None,
+        widest: Mapping[str, int] = MappingProxyType({}), begin: Callable[[str], None] = lambda cell: None, done: Callable[[dict], None] = lambda so_far: None,
         before: dict | None = None) -> dict:
     """Measure everything; the report as plain values, times in seconds.
 
-    ``begin`` is called at each cell's beginning, ``done`` at its end with the report so far. before: an earlier report, whose
+    widest: of the widths, by name of the graph. ``begin`` is called at each cell's beginning, ``done`` at its end with the report so far. before: an earlier report, whose
     other cells are kept.
     """
     description = machine.describe(threads)
@@ -108,7 +111,7 @@ def run(names: Sequence[str], widths: Sequence[int], edges: Sequence[int], *, bu
             merged["growth"].sort(key=lambda row: row["edges"])
             return merged | {"summary": summarise(merged["cells"])}
 
-        places = list(itertools.product(names, OPS, widths))
+        places = [(name, op, width) for name in names for op in OPS for width in graphs.widths_of(name, widths, widest)]
         shares = Budget(budget, {**{place: _weight(place) for place in places},
                                  **{("growth", count): count ** 0.5 for count in edges}})
         for name in names:
@@ -159,14 +162,18 @@ def show(results: Mapping, console) -> None:
     if (warning := machine.busy(results["machine"])) is not None:
         console.print(f"[yellow]{warning}[/]")
     table = report.table("Planned and best plan, milliseconds a call", ("graph", "operator"),
-                         ("width", "planned", "predicted", "rules", "best", "regret", "plan", "best plan"))
+                         ("width", "planned", "predicted", "rules", "best", "single", "regret", "plan", "best plan"))
+    single = results["summary"].get("single_kernel")
     for cell in results["cells"]:
         table.add_row(cell["graph"], cell["op"], str(cell["width"]),
                       *(report.milliseconds(cell[f"{what}_seconds"])
                         for what in ("planned", "predicted", "rules", "best")),
+                      report.milliseconds(cell["single_seconds"].get(single)),
                       report.percent(cell["regret"]), cell["planned"],
                       "same" if cell["best"] == cell["planned"] else cell["best"])
     console.print(table)
+    if single is not None:
+        console.print(f"single: {single}, the one kernel that is best for all cells together")
     summary = results["summary"]
     if summary:
         console.print(f"[bold]Regret over {summary['cells']} cells: mean {report.percent(summary['mean_regret'])}, worst "
@@ -218,12 +225,16 @@ def draw(results: Mapping, path: Path) -> Path:
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = cli.parser(__doc__.split("\n")[0], budget=600, parents=[gpu.device_parser()])
-    parser.add_argument("--graphs", nargs="*", default=list(graphs.DEFAULT), choices=list(graphs.RECIPES), metavar="GRAPH")
-    parser.add_argument("--widths", nargs="+", type=cli.positive_int, default=list(WIDTHS), metavar="F")
+    graphs.add_arguments(parser, "*")
+    parser.add_argument("--widths", nargs="+", type=cli.positive_int, metavar="F",
+                        help=f"by default {' '.join(map(str, WIDTHS))}, of the largest graph up to {max(graphs.WIDEST.values())}")
     parser.add_argument("--edges", nargs="*", type=cli.positive_int, default=[10**k for k in range(4, 9)], metavar="E",
                         help="sizes of the growth")
     cli.add_append(parser)
     options = parser.parse_args(argv)
+    options.graphs = graphs.chosen(options)
+    options.widest = {} if options.widths else graphs.WIDEST
+    options.widths = options.widths or list(WIDTHS)
     if options.quick:
         options.graphs, options.widths, options.edges = ["cora", "pubmed", "wordnet"], [4, 64], [10**4, 10**5, 10**6]
         options.budget = min(options.budget, 45)
@@ -236,11 +247,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = cli.start(options)
     if options.device == "cuda":
         return gpu_plans.main(options, console)
-    total = 1 + len(options.graphs) * len(OPS) * len(options.widths) + len(options.edges)
+    total = 1 + len(OPS) * sum(len(graphs.widths_of(name, options.widths, options.widest)) for name in options.graphs) + len(options.edges)
     path = options.out / "planner.json"
     with report.progress(console, total) as begin:
         results = run(options.graphs, options.widths, options.edges, budget=options.budget, threads=options.threads,
-                      seed=options.seed, begin=begin, done=lambda so_far: machine.write_json(path, so_far),
+                      seed=options.seed, widest=options.widest, begin=begin, done=lambda so_far: machine.write_json(path, so_far),
                       before=merging.read(path) if options.append else None)
     show(results, console)
     machine.write_json(path, results)

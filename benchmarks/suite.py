@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import psutil
 
@@ -155,11 +156,12 @@ def per_call_cost(suite: Suite, running: Sequence[Contender], width: int, rules:
 
 def run(suite: Suite, selected: Iterable[BenchmarkGraph], features: Sequence[int], *, shares: Budget, threads: int,
         seed: int = 0, limits: roofline.Roofline | None = None, small: int = SMALL_GRAPH_EDGES, rules: Rules = Rules(),
+        widest: Mapping[str, int] = MappingProxyType({}),
         begin: Callable[[str], None] = lambda cell: None,
         done: Callable[[dict, dict], None] = lambda cell, so_far: None, before: dict | None = None) -> dict:
     """Measure every cell of ``selected`` x ``features`` x modes; return the report as plain values, times in seconds.
 
-    shares: of the time, by (name of the graph, width, mode). rules: of the calls on one edge. ``begin`` is called at the
+    widest: of the features, by name of the graph. shares: of the time, by (name of the graph, width, mode). rules: of the calls on one edge. ``begin`` is called at the
     beginning of each cell, ``done`` at its end with the cell and the report of all cells so far. before: an earlier report,
     whose other cells are kept.
     """
@@ -194,7 +196,7 @@ def run(suite: Suite, selected: Iterable[BenchmarkGraph], features: Sequence[int
             start = time.perf_counter()
             contender.prepare(graph)
             preparation[graph.name][contender.name] = time.perf_counter() - start
-        for width in sorted(features):
+        for width in sorted(graphs.widths_of(graph.name, features, widest)):
             operands = suite.operands(graph, width, seed)
             for mode in suite.modes:
                 begin(f"{graph.name}, F = {width}, {mode.name}")
@@ -223,14 +225,18 @@ def summarise(measured: Sequence[dict], small: int = SMALL_GRAPH_EDGES) -> dict:
 
 def arguments(suite: Suite, argv: Sequence[str] | None = None, parents=()) -> argparse.Namespace:
     parser = cli.parser(suite.description, budget=420.0, parents=parents)
-    parser.add_argument("--graphs", nargs="+", choices=tuple(graphs.RECIPES), default=list(graphs.DEFAULT))
-    parser.add_argument("--features", nargs="+", type=int, default=list(suite.features), metavar="F")
+    graphs.add_arguments(parser)
+    parser.add_argument("--features", nargs="+", type=int, metavar="F",
+                        help=f"by default {' '.join(map(str, suite.features))}, of the largest graph up to {max(graphs.WIDEST.values())}")
     parser.add_argument("--modes", nargs="+", choices=[mode.name for mode in suite.modes], metavar="MODE",
                         default=[mode.name for mode in suite.modes], help="by default all: %(choices)s")
     parser.add_argument("--profile-threshold", type=int, default=SMALL_GRAPH_EDGES, metavar="EDGES",
                         help="graphs of at most so many edges are judged by microseconds per call, not by the ratio")
     cli.add_append(parser)
     options = parser.parse_args(argv)
+    options.graphs = graphs.chosen(options)
+    options.widest = {} if options.features else graphs.WIDEST
+    options.features = options.features or list(suite.features)
     if options.quick:
         options.graphs = [name for name in options.graphs if name in ("cora", "pubmed")] or ["pubmed"]
         options.features, options.budget = [32, 128], min(options.budget, 30.0)
@@ -250,7 +256,8 @@ def main(suite: Suite, argv: Sequence[str] | None = None, parents=()) -> int:
     path = options.out / f"{suite.name}.json"
     before = merging.read(path) if options.append else None
     shares = Budget(options.budget, {(name, width, mode): weight(graphs.RECIPES[name].edges, width * (3 if mode.backward else 1))
-                                     for name in options.graphs for width in options.features for mode in suite.modes})
+                                     for name in options.graphs for width in graphs.widths_of(name, options.features, options.widest)
+                                     for mode in suite.modes})
 
     def one_at_a_time() -> Iterable[BenchmarkGraph]:
         # the largest take a good part of the memory
@@ -265,9 +272,10 @@ def main(suite: Suite, argv: Sequence[str] | None = None, parents=()) -> int:
         # a long run that is stopped leaves what it has measured
         machine.write_json(path, so_far)
 
-    with report.progress(console, len(options.graphs) * len(options.features) * len(suite.modes)) as begin:
+    total = sum(len(graphs.widths_of(name, options.features, options.widest)) for name in options.graphs) * len(suite.modes)
+    with report.progress(console, total) as begin:
         results = run(suite, one_at_a_time(), options.features, shares=shares, threads=options.threads, seed=options.seed,
-                      small=options.profile_threshold, rules=Rules(budget_s=min(2.0, options.budget / 20)), begin=begin,
+                      widest=options.widest, small=options.profile_threshold, rules=Rules(budget_s=min(2.0, options.budget / 20)), begin=begin,
                       done=done, before=before)
     if not results["cells"]:
         console.print("[red]no graph to run on[/]")

@@ -122,6 +122,12 @@ class Graph(Immutable):
         check_csr(indptr, indices, edge_ids, shape)
         return cls.from_csr(indptr, indices, shape, edge_ids, trusted=True)
 
+    @classmethod
+    def _of_one_row(cls, edges: int, like: Tensor) -> Graph:
+        """One node with so many loops, in the index type and on the device of ``like``, whatever type its size asks for."""
+        indptr, indices = torch.tensor([0, edges]).to(like), like.new_zeros(edges)
+        return _view(Pair(Csr(indptr, indices, None, (1, 1))), 0)
+
     def transpose(self) -> Graph:
         """The graph with every edge reversed. Computed once; its transpose is this graph again; edges keep their ids."""
         return _view(self._pair, 1 - self._side)

@@ -22,7 +22,7 @@ from .tunable import Task, check_dtype, check_features, check_op, tasks_of
 from .tune import compile_plans, problem_of_task, time_plans
 from .type_names import type_name
 
-# Measuring the machine takes a second or two; compiling for one operator may take so much of what is left.
+# Measuring the machine takes a second or two; compiling may take so much of what is left.
 _CALIBRATION_SECONDS, _COMPILE_SHARE = 4.0, 0.5
 
 
@@ -88,6 +88,11 @@ def _measure(tasks: list[tuple[str, Task]], deadline: float, again: bool, progre
             if not known.calibrated and deadline - time.perf_counter() > _CALIBRATION_SECONDS:
                 say(f"measuring {known.machine}" if gpu_of(device) else "measuring this machine", 0)
                 calibrate_gpu(device) if gpu_of(device) else calibrate()
+        now = time.perf_counter()
+        if wanted and now < deadline:
+            # all tasks at once, the first ones first: what is not reached is compiled where it is measured
+            say("compiling", 0)
+            compile_plans(wanted, now + _COMPILE_SHARE * (deadline - now))
         left = len(wanted)
         for name, task in tasks:
             say(f"{name}: {task.name}, {task.features} features", 0)
@@ -106,10 +111,8 @@ def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row
         row.state = "not reached"
         return row
     if record is None:
-        compile_plans([task], now + _COMPILE_SHARE * (deadline - now))
         problem = problem_of_task(task)
         plans = trials(problem)
-        now = time.perf_counter()
         seconds = time_plans(task, plans, now + (deadline - now) / max(1, left))
         record = known.add(problem, structure_fingerprint(task.graph), seconds)
         forget_plans(task.graph)

@@ -102,21 +102,19 @@ def compile_plans(tasks: Iterable[Task], deadline: float, done: Callable[[], Non
     """
     wanted = {}
     for task in tasks:
-        if task.graph.indices.dtype != torch.int32:
-            continue
         problem = problem_of_task(task)
         for plan in plans(problem):
             static, edges = (plan.groups > 1, plan.prefetch, plan.reduction), 1
             if type(plan) is CudaPlan:
                 static = plan = replace(plan, blocks=False)
                 edges = max(1, min(plan.longest_part + 1, problem.longest))
-            wanted.setdefault((task.op, task.direction, task.features, task.dtype, static), (task, plan, edges))
+            key = task.op, task.direction, task.features, task.dtype, task.graph.indices.dtype, static
+            wanted.setdefault(key, (task, plan, edges))
 
     def compile_one(task: Task, plan: Plan, edges: int) -> None:
         if clock() >= deadline:
             return
-        ends = torch.zeros(edges, dtype=torch.int64, device=task.graph.device)
-        row = Graph.from_coo(ends, ends, (1, 1))
+        row = Graph._of_one_row(edges, task.graph.indices)
         small = Task(task.op, task.direction, row, task.features, task.dtype)
         with planned(row, task.kind, task.features, task.dtype, plan), contextlib.suppress(BuildError):
             small.runner()()  # what does not compile is met again where it is timed

@@ -2,16 +2,21 @@
 
 import json
 
+import numpy as np
 import pytest
+import torch
 
-from benchmarks import cli, overhead
+import gnn_sparse_backend as gsb
+from benchmarks import call_overhead, cli, overhead
+from gnn_sparse_backend import Graph
 
 
 @pytest.mark.parametrize("framework, layers", [("dgl", ("sage", "gat")), ("pyg", ("gcn",))])
-def test_the_command_writes_a_report(framework, layers, command, tmp_path, capsys):
+def test_the_command_writes_a_report(framework, layers, command, tmp_path, capsys, monkeypatch):
     pytest.importorskip(cli.FRAMEWORKS[framework])
+    monkeypatch.setattr(call_overhead, "sampled_graph", lambda seed: overhead.small_graph(300, 3_000, seed))
     code = command(overhead.main, "--budget", "0.1", "--nodes", "100", "--edges", "300", "--frameworks", framework,
-                   "--hidden", "16", "--layers", *layers)
+                   "--calls", "2", "--hidden", "16", "--layers", *layers)
     assert code == 0
     report = json.loads((tmp_path / "overhead.json").read_text())
     assert (tmp_path / "overhead.png").read_bytes().startswith(b"\x89PNG")
@@ -24,7 +29,44 @@ def test_the_command_writes_a_report(framework, layers, command, tmp_path, capsy
         evidence = cell["evidence"]
         assert evidence["overhead"] > 0 and evidence["ours"] + sum(evidence["fallbacks"].values()) > 0
     assert len(report["summary"]["worst"]) == min(5, len(report["cells"])) and all(cell["reason"] for cell in report["summary"]["worst"])
-    assert "one edge" in capsys.readouterr().out
+    check_calls(report["calls"], framework)
+    said = capsys.readouterr().out
+    assert "one edge" in said and "What a call costs beside its kernel" in said
+
+
+def check_calls(rows, framework):
+    """A row for each call and fan-out, in which what is over the kernel is what was measured."""
+    assert [(row["fan_out"], row["call"]) for row in rows] == [
+        (fan_out, call) for fan_out in (10, 25) for call in (*(f"gsb.spmm, {op}" for op in ("sum", "weighted", "mean", "max")), framework)]
+    for row in rows:
+        assert 0 < row["kernel"] and 0 < row["calling_known"] <= row["calling_fresh"] and row["making"] > 0
+        assert row["fresh_over"] < row["fresh"] and row["known_over"] < row["known"]
+        assert ("alone_fresh" in row) == ("one_edge_fresh" in row) == (row["call"] == framework)
+
+
+def test_blocks_are_sampled_in_edges():
+    graph = overhead.small_graph(500, 8_000, 0)
+    rng = np.random.default_rng(0)
+    outer, inner = call_overhead.sample(graph, 20, (3, 5), rng)
+    seeds = np.random.default_rng(0).permutation(500)[:20]
+    assert outer.shape[0] == 20 and inner.shape[0] == outer.shape[1] <= inner.shape[1]
+    assert np.array_equal(outer.indptr.diff().numpy(), np.minimum(np.diff(graph.indptr)[seeds], 3)) and inner.indptr.diff().max() <= 5
+    for block in (outer, inner):
+        assert block.indptr[-1] == block.indices.numel() and 0 <= block.indices.min() and block.indices.max() == block.shape[1] - 1
+
+
+def test_kernels_are_recorded_and_left_out():
+    graph, x = Graph.from_coo(torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), (2, 2)), torch.tensor([[1.0], [2.0]])
+    with call_overhead.recorded() as calls:
+        assert gsb.spmm(graph, x).tolist() == [[3.0], [2.0]]
+    (entry, arguments), = calls
+    arguments[-1].zero_()
+    entry(*arguments)
+    assert arguments[-1].tolist() == [[3.0], [2.0]]
+    with call_overhead.recorded(left_out=True) as calls:
+        gsb.spmm(graph, x)
+    assert not calls
+    assert gsb.spmm(graph, x).tolist() == [[3.0], [2.0]]
 
 
 def test_hidden_must_suit_the_heads(capsys):

@@ -1,10 +1,13 @@
 """python -m benchmarks.planner: regret as defined, and a run from end to end."""
 
+import io
 import json
 
 import pytest
+from rich.console import Console
 
-from benchmarks import planner
+from benchmarks import graphs, machine, planner, sddmm, spmm
+from benchmarks.suite import arguments as arguments_of
 from gnn_sparse_backend.planner.database import database
 
 
@@ -31,16 +34,49 @@ def test_a_run(command, tmp_path, monkeypatch, capsys):
     assert database._database is before, "the user's database is back"
     report = json.loads((tmp_path / "planner.json").read_text())
     assert [(cell["graph"], cell["op"], cell["width"]) for cell in report["cells"]] == [
-        ("citeseer", "sum", 4), ("citeseer", "weighted_sum", 4)]
+        ("citeseer", op, 4) for op in ("sum", "weighted_sum", "mean", "max")]
     for cell in report["cells"]:
         assert cell["source"] in ("model", "rules") and cell["regret"] >= 0
         assert cell["best_seconds"] == min(cell["seconds"].values()) > 0
     growth, = report["growth"]
     assert growth["edges"] == 10_000 and growth["seconds"] > 0
     assert (tmp_path / "planner.png").read_bytes().startswith(b"\x89PNG")
-    assert "Regret over 2 cells" in capsys.readouterr().out
+    assert "Regret over 4 cells" in capsys.readouterr().out
     again = ("--graphs", "citeseer", "--widths", 8, "--edges", "--budget", 0.5, "--append")
     assert command(planner.main, *again) == 0
     report = json.loads((tmp_path / "planner.json").read_text())
-    assert [cell["width"] for cell in report["cells"]] == [4, 4, 8, 8] and report["growth"] == [growth]
-    assert report["summary"]["cells"] == 4
+    assert [cell["width"] for cell in report["cells"]] == [4] * 4 + [8] * 4 and report["growth"] == [growth]
+    assert report["summary"]["cells"] == 8
+
+
+def test_the_table_has_the_single_best_kernel():
+    cells = [cell(1.0, 1.0, 1.5, {"x": 2.125, "y": 1.0}) | {"predicted_seconds": 1.0},
+             cell(2.6, 2.0, 2.0, {"x": 2.375, "y": 16.0}) | {"predicted_seconds": 1.0}]
+    console = Console(record=True, width=200, file=io.StringIO())
+    planner.show({"machine": machine.describe(1), "cells": cells, "growth": [], "skipped": {}, "summary": planner.summarise(cells)}, console)
+    said = console.export_text()
+    assert "single: x, the one kernel" in said and "2125" in said and "2375" in said and "16000" not in said
+
+
+NINE = {"cora", "citeseer", "pubmed", "wordnet", "debian", "ppi", "arxiv", "proteins", "reddit"}
+
+
+def test_defaults_are_all_graphs_and_the_largest_at_fewer_features():
+    options = planner.arguments([])
+    assert set(options.graphs) == NINE and options.widths == [1, 4, 32, 64, 128, 256, 512]
+    assert planner.OPS == ("sum", "weighted_sum", "mean", "max")
+    assert graphs.widths_of("reddit", options.widths, options.widest) == [1, 4, 32, 64, 128]
+    assert all(graphs.widths_of(name, options.widths, options.widest) == options.widths for name in NINE - {"reddit"})
+    assert set(planner.arguments(["--without-large"]).graphs) == NINE - {"proteins", "reddit"}
+    asked = planner.arguments(["--graphs", "reddit", "--widths", "256"])
+    assert graphs.widths_of("reddit", asked.widths, asked.widest) == [256], "whoever asks for a width gets it"
+
+
+@pytest.mark.parametrize("suite, widths", [(spmm, [1, 4, 32, 64, 128, 256, 512]), (sddmm, [32, 64, 128, 256, 512])])
+def test_operators_are_measured_on_the_same_graphs(suite, widths):
+    options = arguments_of(suite.SUITE, [])
+    assert set(options.graphs) == NINE and options.features == widths
+    assert graphs.widths_of("reddit", options.features, options.widest) == [width for width in widths if width <= 128]
+    assert set(arguments_of(suite.SUITE, ["--without-large"]).graphs) == NINE - {"proteins", "reddit"}
+    assert arguments_of(suite.SUITE, ["--features", "256"]).widest == {}
+    assert arguments_of(suite.SUITE, ["--quick"]).graphs == ["cora", "pubmed"]
