@@ -30,6 +30,7 @@ VARIANTS = {
 }
 OURS = tuple(name for name, (backend, _) in VARIANTS.items() if backend)
 EPOCHS_PER_TURN = 4
+QUICK_BATCHES = 10
 
 
 def measure(framework: str, layers: int, dataset: data.Dataset, options: argparse.Namespace, *, limits: roofline.Roofline,
@@ -71,7 +72,7 @@ def measure(framework: str, layers: int, dataset: data.Dataset, options: argpars
     pairs = list(zip(*(variant.losses for variant in variants.values())))[:5]
     return {
         "framework": framework, "layers": layers, "hidden": options.hidden,
-        "batches": "sampled " + "-".join(map(str, options.fanouts)) if sampled else "full graph", **rated,
+        "batches": _batches(options) if sampled else "full graph", **rated,
         "ratio": median["framework"] / median["backend"],
         "ratio_reused": median["framework, reused memory"] / median["backend, reused memory"],
         "ratio_all": median["framework"] / median["backend, reused memory"],
@@ -85,11 +86,17 @@ RATIOS = {"ratio": "backend over framework", "ratio_reused": "the same, both wit
           "ratio_all": "backend with reused memory over plain framework"}
 
 
+def _batches(options: argparse.Namespace) -> str:
+    """What an epoch of sampled batches is."""
+    whole = options.batches is None or options.batches * options.batch_size >= options.nodes
+    return ("whole epoch" if whole else f"{options.batches} batches") + ", sampled " + "-".join(map(str, options.fanouts))
+
+
 def show(results: dict, console: Console) -> None:
     """The tables of epochs and ratios."""
     report.print_head(results, console)
     console.print(results["dataset"])
-    table = report.table("GraphSAGE training epoch, whole step, medians in ms (quartiles)", ("framework",),
+    table = report.table("GraphSAGE training epoch (or as many batches as it says), whole steps, medians in ms (quartiles)", ("framework",),
                          ("layers", "batches", *VARIANTS, "of it sampling", "loss difference"))
     ratios = report.table("How many times faster", ("framework",),
                           ("layers", "batches", *RATIOS.values(), *report.ROOFLINE_HEADINGS))
@@ -147,11 +154,15 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dropout", type=float, default=0.5)
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--edges", type=int, default=1_000_000)
-    parser.add_argument("--batches", type=int, default=10, help="sampled batches of an epoch; 0 for the full graph alone")
+    parser.add_argument("--batches", type=int, metavar="N",
+                        help="stop sampled epochs after N batches, which the tables then say; by default they are whole, with --quick of 10 "
+                             "batches; 0 for the full graph alone")
     parser.add_argument("--batch-size", type=int, default=1024, help="training nodes of a sampled batch")
     parser.add_argument("--fanouts", nargs="+", type=int, default=[10, 10], help="sampled neighbours of a node, by layer")
     options = parser.parse_args(argv)
-    if not options.layers and not options.batches:
+    if options.batches is None and options.quick:
+        options.batches = QUICK_BATCHES
+    if not options.layers and options.batches == 0:
         parser.error("--layers without a number and --batches 0 leave nothing to measure")
     if options.quick:
         options.layers, options.budget = options.layers[:1], min(options.budget, 30.0)
@@ -173,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     description = machine.describe(options.threads)
     limits = roofline.measure(options.threads)
     places = [(framework, layers, False) for framework in installed for layers in options.layers]
-    if options.batches:
+    if options.batches != 0:
         places += [(framework, len(options.fanouts), True) for framework in installed]
     measured = []
     with report.progress(console, len(places)) as begin:

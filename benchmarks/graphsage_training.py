@@ -80,10 +80,10 @@ class SampledTraining(Training):
     has, for each epoch, the seconds until its batches were there, which no backend changes. (DGL's sampler draws other
     neighbours at each run on several threads, whatever its seed.)
 
-    fanouts: neighbours of a node in each layer. batch_size: training nodes of a batch. batches: of an epoch, at most.
+    fanouts: neighbours of a node in each layer. batch_size: training nodes of a batch. batches: of an epoch, at most; None for all.
     """
 
-    def __init__(self, framework: str, dataset: data.Dataset, *, fanouts: Sequence[int], batch_size: int, batches: int,
+    def __init__(self, framework: str, dataset: data.Dataset, *, fanouts: Sequence[int], batch_size: int, batches: int | None,
                  **settings) -> None:
         super().__init__(framework, dataset, layers=len(fanouts), **settings)
         self.repeats = framework != "dgl"
