@@ -1,8 +1,8 @@
 """What a call costs beside its kernel, on a graph that is known and on the fresh graphs of mini-batches.
 
 For each of some sampled blocks, in rounds: the compiled kernel alone, called with the very arguments that the call gave it; a call
-on a graph just made of arrays just written; the same call again; and both calls with nothing in the place of the kernel. The order
-alternates, each of these is the least of all rounds, and a row of the table is the median over the blocks. Under a framework the call is one layer's message passing with the
+on a graph just made of arrays just written; the same call again. The order alternates. Beforehand, in rounds of their own, both calls with nothing in the place of the kernel. Each
+of these is the least of all rounds, and a row of the table is the median over the blocks. Under a framework the call is one layer's message passing with the
 backend; beside it stand the framework's own call on the same blocks without the backend, and on a block of one edge, which is
 about what the framework itself spends on calling.
 """
@@ -216,12 +216,18 @@ def measure(caller: Caller, blocks: Sequence[Block], width: int, budget: float, 
     alone = caller.backend is not nullcontext
     one_edge: dict = {}
     end = time.perf_counter() + budget
+    # by itself: threads that wait for the next kernel would be in the way
+    for turn in range(rounds):
+        for at, known in enumerate(least):
+            with caller.backend(), torch.no_grad(), recorded(left_out=True):
+                for key, value in whole(at, "calling_").items():
+                    known[key] = min(value, known.get(key, value))
+        if turn and time.perf_counter() > end - budget / 2:
+            break
     for turn in range(rounds):
         for at, known in enumerate(least):
             with caller.backend(), torch.no_grad():
                 found = {**bare(at), **whole(at)} if turn % 2 else {**whole(at), **bare(at)}
-                with recorded(left_out=True):
-                    found |= whole(at, "calling_")
             if alone:
                 with torch.no_grad():
                     found |= whole(at, "alone_")
