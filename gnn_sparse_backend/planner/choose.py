@@ -42,7 +42,7 @@ def plan_for(problem: Problem, fingerprint: Callable[[], str], known: PlanDataba
     record = known.find(problem, fingerprint)
     if record is not None:
         return record.best
-    return rule_plan(problem) if type(problem) is CudaProblem else _from_model(problem.rounded(), _Units(known))
+    return rule_plan(problem) if type(problem) is CudaProblem else _from_model(problem.rounded_sizes(), _Units(known))
 
 
 def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase | None = None) -> Choice:
@@ -62,7 +62,7 @@ def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase
     record = known.find(problem, fingerprint)
     if record is not None:
         return Choice(record.best, "measured", _reasons_measured(record, predicted), predicted, record.seconds)
-    plan = _from_model(rounded, units)
+    plan = _from_model(problem.rounded_sizes(), units)
     first, others = predicted[0], predicted[1:]
     if plan == first[0]:
         why = [*reasons.reasons(rounded, plan), (
@@ -128,7 +128,8 @@ class _Units:
 
 
 @functools.lru_cache(maxsize=4096)
-def _from_model(problem: Problem, units: _Units) -> Plan:
+def _from_model(rounded_sizes: tuple, units: _Units) -> Plan:
+    problem = Problem(*rounded_sizes)
     plans = candidates(problem)
     if len(plans) == 1:
         return plans[0]

@@ -63,8 +63,12 @@ class Problem:
         """The same with sizes to four significant bits, the longest row and the reach, an estimate, to two: problems about
         as large share what was worked out for one.
         """
-        return Problem(self.kind, _rounded(self.rows), _rounded(self.cols), _rounded(self.nnz), self.features,
-                       self.dtype, self.threads, _rounded(self.reach, 2), _rounded(self.longest, 2))
+        return Problem(*self.rounded_sizes())
+
+    def rounded_sizes(self) -> tuple:
+        """The fields of ``rounded()``, which are compared faster: a fresh mini-batch waits for it."""
+        return (self.kind, _rounded(self.rows), _rounded(self.cols), _rounded(self.nnz), self.features, self.dtype, self.threads,
+                _rounded(self.reach, 2), _rounded(self.longest, 2))
 
     def on(self, threads: int) -> Problem:
         return replace(self, threads=threads)
