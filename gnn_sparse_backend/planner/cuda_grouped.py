@@ -16,7 +16,7 @@ from itertools import product
 from ..compiler.coordinate.program import Program
 from ..compiler.kernels.kernel import Kernel
 from ..compiler.programs.grouped import GroupedSpec, grouped_product, grouped_sum
-from ..compiler.programs.grouped_tiles import COLUMNS, LANES, ROWS, SIDE_BY_SIDE, TilesSpec, grouped_tiles, refuses
+from ..compiler.programs.grouped_tiles import COLUMNS, LANES, ROWS, SIDE_BY_SIDE, TilesSpec, grouped_tiles, padded, refuses
 from ..compiler.programs.operands import ACCUMULATOR
 from ..compiler.programs.outer_tiles import SHARED, OuterSpec, chunk_of, grouped_sum_tiles
 from ..compiler.programs.windows import instructions
@@ -36,6 +36,9 @@ BLOCK_ROWS = 4
 HELD = 64
 # The first architecture with mma.m16n8k16, bfloat16 and tf32.
 FIRST_ARCH = 80
+# How many times as many multiplications a second Tensor Cores do as lanes, about (data sheets of A100 and H200), by bytes of an
+# element: where a smaller part of the tiles are elements of the matrix, they gain nothing.
+FASTER = {2: 16, 4: 8}
 MOST_TILES = 2
 # Warps of a block that sums outer products, and tiles that each of them accumulates, of 4 registers a lane.
 WARPS = 4
@@ -50,13 +53,17 @@ GATHERED_PER_RESULT = 4
 
 
 def tiles(in_features: int, out_features: int, dtype: str, arch: str, blocks: int = 1) -> int:
-    """Tiles of 16 rows of a panel on Tensor Cores; 0 where they do not take such matrices, or are too old for it.
+    """Tiles of 16 rows of a panel on Tensor Cores; 0 where they do not take such matrices, gain nothing, or are too old for it.
 
     blocks: on the diagonal of a matrix, whose sums are all kept until the last is multiplied.
     """
     if refuses(in_features, out_features, dtype) or not has_instructions(arch):
         return 0
-    held = ROWS * blocks * in_features * STORED[dtype] // (4 * LANES)  # registers for a tile
+    rows, columns = padded(in_features, out_features, dtype)
+    if in_features * out_features * FASTER[STORED[dtype]] < rows * columns:
+        return 0
+    by_pairs = SIDE_BY_SIDE[dtype] == 2 and in_features % 2 == 0  # else each element comes in a register of its own
+    held = ROWS * blocks * rows // (LANES * (2 if by_pairs else 1))  # registers for a tile
     return min(MOST_TILES, HELD // held)
 
 

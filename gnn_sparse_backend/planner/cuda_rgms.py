@@ -51,7 +51,7 @@ def panel_rows(in_features: int, out_features: int, dtype: str, arch: str, block
 def tiles_kernel(spec: RgmsTilesSpec, arch: str) -> Kernel:
     """The kernel of sums of pairs and their products: a block of one team for each panel."""
     features = spec.blocks * spec.in_features
-    part = min(shares(features, STORED[spec.dtype]).part, max(1, features // LANES))  # all lanes load before any loads twice
+    part = min(shares(features, STORED[spec.dtype]).part, _each(features))
     program = share_axis(rgms_tiles(spec), "FI", LANES, part, exchanged=(SHARED,))
     return cuda_kernels.build(program, CudaTeams(LANES, 1, shared=(SHARED,), mma=("mma",)), arch)
 
@@ -73,8 +73,13 @@ def sum_tiles_kernel(in_features: int, out_features: int, weighted: bool, dtype:
     blocks: on the diagonal of the matrices, of in_features x out_features each.
     """
     spec = outer_spec(in_features, out_features, dtype, index_dtype, EDGES_OF_PAIR)
-    part = min(spec.parts[0], max(1, spec.block[0] // LANES))  # all lanes load before any loads twice
+    part = min(spec.parts[0], _each(spec.block[0]))
     return build_outer(rgms_sum_tiles(replace(spec, parts=(part, spec.parts[1]), weighted=weighted, blocks=blocks)), arch)
+
+
+def _each(elements: int) -> int:
+    """Neighbouring elements that a lane loads at most, a power of two: all lanes load before any loads twice."""
+    return 1 << (max(1, elements // LANES).bit_length() - 1)
 
 
 __all__ = ["EDGES_OF_PAIR", "ROWS", "order_of", "panel_rows", "sum_tiles_kernel", "sums_by_columns", "tiles_kernel"]

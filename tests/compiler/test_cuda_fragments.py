@@ -127,9 +127,9 @@ def test_only_what_an_instruction_computes_is_replaced():
         multiply_fragments(stage2, program.iteration("store"))
 
 
-def test_shapes_that_are_no_whole_tiles_are_refused():
-    with pytest.raises(StageIError, match=re.escape("(20, 8) are not whole tiles of (16, 8)")):
-        grouped_tiles(TilesSpec(20, 8))
+def test_what_tiles_do_not_take_is_refused():
+    with pytest.raises(StageIError, match=re.escape("matrices of shape (16, 0) have no elements")):
+        grouped_tiles(TilesSpec(16, 0))
     with pytest.raises(StageIError, match="grouped_sum_tiles: parts of 4 do not divide rows of 18 features"):
         grouped_sum_tiles(OuterSpec(18, 8, parts=(4, 4)))
     with pytest.raises(StageIError, match="grouped_sum_tiles: Tensor Cores do not multiply float64 here"):

@@ -12,15 +12,19 @@ lane // 4, t = lane % 4, and q elements of a row side by side, 2 of 16 bits or 1
 The iteration ``mma`` says what the instruction computes, so that the program means the same without it
 (`schedule.primitives.mma` puts the instruction in its place). Each element of the gathered rows is loaded by the one lane
 that holds it, so that they need no shared memory, and stay in registers for all columns of the matrix.
+
+Matrices have any widths. Terms of a sum that its last tile lacks are zero on both sides, and not loaded, so that an Inf or NaN
+of another row is not met. Columns that B lacks are copies of its last, and not stored.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from ..coordinate.axes import StageIError
 from ..coordinate.builder import ProgramBuilder
-from ..coordinate.expr import cast, minimum
+from ..coordinate.expr import Expr, as_expr, both, cast, minimum
 from ..coordinate.program import Program
 from .grouped import row_at, row_indices
 
@@ -32,7 +36,7 @@ SIDE_BY_SIDE = {"float16": 2, "bfloat16": 2, "float32": 1}
 class TilesSpec:
     """What is static in the product.
 
-    in_features: a multiple of `step`. out_features: a multiple of 8. tiles: of 16 rows that a panel has.
+    in_features, out_features: any widths from 1 on. tiles: of 16 rows that a panel has.
     gathered: for A and for C, whether its rows are named by an index array. dtype: float16, bfloat16, or float32, of which
     Tensor Cores take ten bits of the fraction (tf32). index_dtype: of all index arrays.
     """
@@ -59,10 +63,15 @@ def refuses(in_features: int, out_features: int, dtype: str) -> str | None:
     """Why matrices of this shape and type cannot be cut into tiles, or None."""
     if dtype not in SIDE_BY_SIDE:
         return f"Tensor Cores do not multiply {dtype} here"
-    step = 8 * SIDE_BY_SIDE[dtype]
-    if in_features % step or out_features % COLUMNS or not in_features or not out_features:
-        return f"matrices of shape ({in_features}, {out_features}) are not whole tiles of ({step}, {COLUMNS})"
+    if in_features < 1 or out_features < 1:
+        return f"matrices of shape ({in_features}, {out_features}) have no elements"
     return None
+
+
+def padded(in_features: int, out_features: int, dtype: str) -> tuple[int, int]:
+    """The shape of the whole tiles that cover a matrix."""
+    step = 8 * SIDE_BY_SIDE[dtype]
+    return -(-in_features // step) * step, -(-out_features // COLUMNS) * COLUMNS
 
 
 class Fragments:
@@ -74,31 +83,46 @@ class Fragments:
 
     def __init__(self, p: ProgramBuilder, spec: TilesSpec):
         self.p, self.spec, self.q = p, spec, SIDE_BY_SIDE[spec.dtype]
-        self.lane, self.pair = p.dense_fixed("W_lane", LANES), p.dense_fixed("Q_part", self.q)
-        self.two = self.pair if self.q == 2 else p.dense_fixed("T_part", 2)
-        self.step = p.dense_fixed("S_turn", spec.in_features // spec.step)
+        covered = padded(spec.in_features, spec.out_features, spec.dtype)
+        self.whole = spec.in_features == covered[0], spec.out_features == covered[1]
+        # neighbouring elements are one vector where every row begins with a whole one
+        self.vectors = spec.in_features % self.q == 0, spec.out_features % 2 == 0
+        self.lane = p.dense_fixed("W_lane", LANES)
+        self.pair = p.dense_fixed("Q_part" if self.vectors[0] else "Q_turn", self.q)
+        self.two = p.dense_fixed("T_part" if self.vectors[1] else "T_turn", 2)
+        self.step = p.dense_fixed("S_turn", covered[0] // spec.step)
         self.tile = p.dense_fixed("M_turn", spec.tiles)
         self.four, self.half = p.dense_fixed("R_turn", 4), p.dense_fixed("H_turn", 2)
         self.extents = tuple(p.dense_fixed(name, extent) for name, extent in zip("MNK", (ROWS, COLUMNS, spec.step)))
-        self.column = p.dense_fixed("B", spec.out_features // COLUMNS)
+        self.column = p.dense_fixed("B", covered[1] // COLUMNS)
 
     def product(self, left, right, store, where=None) -> None:
         """where(row): the condition that the panel has such a row, for what is stored."""
         p, spec, q = self.p, self.spec, self.q
         AF = p.local("AF", (self.lane, self.step, self.tile, self.four, self.pair), spec.dtype)
-        with p.iterate("load_a", (self.step, self.tile, self.four, self.lane, self.pair), "SSSSS",
-                       ("sa", "ma", "ra", "la", "qa")) as (s, m, r, lane, e):  # fmt: skip
-            column = s * spec.step + (r // 2) * (4 * q) + (lane % 4) * q + e
-            AF[lane, s, m, r, e] = left(m * ROWS + lane // 4 + (r % 2) * 8, column)
+        axes = (self.step, self.tile, self.four, self.lane, self.pair)
+        if not self.whole[0]:
+            with p.iterate("lack_a", axes, "SSSSS", ("sz", "mz_a", "rz_a", "lz_a", "qz")) as (s, m, r, lane, e):
+                AF[lane, s, m, r, e] = 0.0
+        with p.iterate("load_a", axes, "SSSSS", ("sa", "ma", "ra", "la", "qa")) as (s, m, r, lane, e):
+            first = s * spec.step + (r // 2) * (4 * q) + (lane % 4) * q
+            self._where(self._inside(0, first, e))
+            AF[lane, s, m, r, e] = left(m * ROWS + lane // 4 + (r % 2) * 8, first + e)
         with p.iterate("columns", (self.column,), "S", ("b",)) as (b,):
             CF = p.local("CF", (self.lane, self.tile, self.four), "float32")
             with p.iterate("clear", (self.tile, self.four, self.lane), "SSS", ("mz", "rz", "lz")) as (m, r, lane):
                 CF[lane, m, r] = 0.0
             with p.iterate("steps", (self.step,), "R", ("s",)) as (s,):
                 BF = p.local("BF", (self.lane, self.half, self.pair), spec.dtype)
-                with p.iterate("load_b", (self.half, self.lane, self.pair), "SSS", ("rb", "lb", "qb")) as (r, lane, e):
-                    place = s * spec.step + r * (4 * q) + (lane % 4) * q + e
-                    BF[lane, r, e] = right(b * COLUMNS + lane // 4, place)
+                axes = (self.half, self.lane, self.pair)
+                if not self.whole[0]:
+                    with p.iterate("lack_b", axes, "SSS", ("rz_b", "lz_b", "qz_b")) as (r, lane, e):
+                        BF[lane, r, e] = 0.0
+                with p.iterate("load_b", axes, "SSS", ("rb", "lb", "qb")) as (r, lane, e):
+                    first, column = s * spec.step + r * (4 * q) + (lane % 4) * q, b * COLUMNS + lane // 4
+                    self._where(self._inside(0, first, e))
+                    last = column if self.whole[1] else minimum(column, as_expr(spec.out_features - 1))
+                    BF[lane, r, e] = right(last, first + e)
                 with p.iterate("tiles", (self.tile,), "S", ("mt",)) as (mt,):
                     with p.iterate("mma", self.extents, "SSR", ("m", "n", "k")) as (m, n, k):
                         a = AF[(m % 8) * 4 + (k % (4 * q)) // q, s, mt, m // 8 + 2 * (k // (4 * q)), k % q]
@@ -107,10 +131,21 @@ class Fragments:
                         CF[at] = CF[at] + cast("float32", a) * cast("float32", b_)
             with p.iterate("store", (self.tile, self.half, self.lane, self.two), "SSSS",
                            ("mo", "ho", "lo", "eo")) as (m, h, lane, e):  # fmt: skip
-                row = m * ROWS + lane // 4 + h * 8
-                if where is not None:
-                    p.where(where(row))
-                store(row, b * COLUMNS + (lane % 4) * 2 + e, cast(spec.dtype, CF[lane, m, h * 2 + e]))
+                row, first = m * ROWS + lane // 4 + h * 8, b * COLUMNS + (lane % 4) * 2
+                self._where(None if where is None else where(row), self._inside(1, first, e))
+                store(row, first + e, cast(spec.dtype, CF[lane, m, h * 2 + e]))
+
+    def _inside(self, which: int, first: Expr, e: Expr) -> Expr | None:
+        """The condition that element `e` from `first` on is below in_features (0) or out_features (1), the same for all of a
+        vector; None where it always is."""
+        if self.whole[which]:
+            return None
+        return (first if self.vectors[which] else first + e) < (self.spec.in_features, self.spec.out_features)[which]
+
+    def _where(self, *conditions: Expr | None) -> None:
+        given = [c for c in conditions if c is not None]
+        if given:
+            self.p.where(functools.reduce(both, given))
 
 
 def grouped_tiles(spec: TilesSpec) -> Program:
@@ -148,4 +183,4 @@ def grouped_tiles(spec: TilesSpec) -> Program:
     return p.finish()
 
 
-__all__ = ["COLUMNS", "LANES", "ROWS", "Fragments", "TilesSpec", "grouped_tiles", "refuses"]
+__all__ = ["COLUMNS", "LANES", "ROWS", "Fragments", "TilesSpec", "grouped_tiles", "padded", "refuses"]
