@@ -12,14 +12,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from .cost import Cost, compulsory_bytes, touched
-from .cuda_plan import WARP, CudaPlan, passes, shares
+from .cuda_plan import HELD, WARP, CudaPlan, passes, shares
 from .gpu import Gpu
 from .problem import CudaProblem, operands_of_kind
 
 # Bytes that memory gives at a time, and rows of a block on Tensor Cores.
 SECTOR, _ROWS = 32, 16
-# Share of the second-level cache that rows of the dense operand can count on.
-_HELD = 0.5
 # Instructions for an edge in a lane, lanes of a multiprocessor, and how much faster the second level is than memory.
 _INSTRUCTIONS, _LANES, _NEARER = 6, 128, 2.5
 # Gathers of a team that are under way at once where edges are loaded in stretches, or of known number; and shuffles of a scan.
@@ -61,7 +59,7 @@ def counts(problem: CudaProblem, plan: CudaPlan) -> dict[str, float]:
     cold = min(1.0, compulsory_bytes(problem) / problem.cache)
     row = -(-problem.row_bytes // SECTOR) * SECTOR
     first = min(touched(problem), work.gathers)
-    missing = max(0.0, 1 - _HELD * problem.cache / problem.table_bytes) if problem.table_bytes else 0.0
+    missing = max(0.0, 1 - HELD * problem.cache * plan.partitions / problem.table_bytes) if problem.table_bytes else 0.0
     far = cold * row * (first + (work.gathers - first) * missing) * gathered
     near = row * work.gathers * gathered - far + (1 - cold) * stream
     return {"launch": float(work.launches), "stream": cold * stream, "near": near, "far": far, "step": work.steps,
@@ -93,7 +91,7 @@ def _work(problem: CudaProblem, plan: CudaPlan, reduce: str) -> _Work:
     launches, stream, edges, under_way = 1, 0.0, float(nnz), _UNDER_WAY if plan.cached else 1
     if plan.longest_part and reduce != "map":
         apart = longest > plan.longest_part or plan.partitions > 1 or not plan.buckets
-        launches, stream = 2, _kept(rows + nnz / plan.longest_part, features) if apart else 0.0
+        launches, stream = 2, _kept(min(nnz, rows * plan.partitions) + nnz / plan.longest_part, features) if apart else 0.0
     if plan.longest_part:
         longest = min(longest, plan.longest_part)
     if plan.buckets:

@@ -50,11 +50,11 @@ def build(program: Program, schedule: CudaTeams, arch: str) -> Kernel:
 def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
     """The plan without what the aggregation does not support of it."""
     if (plan.longest_part or plan.segments) and not_supported(Plan(plan.groups, longest_part=plan.longest_part or WARP), spec):
-        plan = replace(plan, longest_part=0, buckets=False, segments=False)
+        plan = replace(plan, longest_part=0, buckets=False, segments=False, partitions=1)
     if plan.reduction == "parallel" and spec.reduce not in ("sum", "mean"):
         plan = replace(plan, reduction="sequential", lanes=0)
     if (plan.buckets or plan.segments) and spec.reduce not in ("sum", "mean"):
-        plan = replace(plan, buckets=False, segments=False)
+        plan = replace(plan, buckets=False, segments=False, partitions=1)
     return plan
 
 
@@ -72,14 +72,20 @@ def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
 def bucket_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an aggregation over rows in buckets of 1 to ``plan.longest_part`` slots, in one launch, the widest first.
 
+    A team takes 2**(k - i) rows of the bucket of 2**i slots, 2**k being the widest, so that all blocks have equally many slots
+    (compile-time balance; SparseTIR, section 4.2.1).
+
     Parameters: (m, n, [num_edges], count, ..., indices, ..., Rows, [E], ..., [D], X0, X1, ..., C), where those of a bucket come
     from the widest on (`compiler.transform.buckets`).
     """
     program, lanes, loops = _features_shared(spec, plan.team)
     widths = bucket_widths(plan.longest_part)
     cached = [f"{loop}_w{width}" for width in widths if width >= STRETCH for loop in loops]
-    schedule = CudaTeams(lanes, teams(lanes), cached=stretches(plan, lanes, *cached), fuse=True, apart=("C",))
-    return build(bucket_rows(program, "J", widths), schedule, plan.arch)
+    program = bucket_rows(program, "J", widths)
+    of_width = dict(zip(widths, program.iterations, strict=True))
+    turns = tuple((of_width[width].name, plan.longest_part // width) for width in widths if width < plan.longest_part)
+    schedule = CudaTeams(lanes, teams(lanes), turns, cached=stretches(plan, lanes, *cached), fuse=True, apart=("C",))
+    return build(program, schedule, plan.arch)
 
 
 @functools.lru_cache(maxsize=None)

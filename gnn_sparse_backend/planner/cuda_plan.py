@@ -16,9 +16,12 @@ Rules, none of which has been measured on a GPU yet:
   non-zeros has 8 or 9 pieces. Rows that fill a warp go as above: cutting them would gain nothing for its second pass.
 - Sums and means of wider rows over the edges of a large graph whose longest row is many times the mean go by hyb(c, k) (SparseTIR,
   section 4.2.1): rows in buckets of ELL rows of 1 to 512 slots, longer ones in parts, all buckets in one launch, the widest
-  first. All teams of a block then finish together, and loops of known length are unrolled; elsewhere a block waits for the
-  longest of its rows. The buckets take up to 24 bytes an edge and a sort to make, once: that is for graphs that stay, and a
-  million edges are no mini-batch. There is one column partition: a GPU's last-level cache is wide and runs rows in no order.
+  first. A team takes one row of the widest bucket, two of the next, and so on, so that all blocks have equally many slots
+  and finish together, and loops of known length are unrolled; elsewhere a block waits for the longest of its rows. The widest
+  has fewer slots where so few teams would not keep a GPU busy (`widest_bucket`). The buckets take up to 24 bytes an edge and a sort
+  to make, once: that is for graphs that stay, and a million edges are no mini-batch.
+- Where the dense operand is larger than what the last-level cache holds of it, buckets are made of column partitions, one
+  after the other: as many as save most bytes of memory, counted (`column_partitions`), two fifths at least.
 - What an edge takes to know (its column, number, weight) is loaded by a lane for the whole team, a stretch of edges at a
   time (coalesced row caching: GE-SpMM, section 4.1), where rows fill a stretch on average. All lanes loading the same index
   is one sector of memory for each edge and a wait before each gather; a stretch is loaded in one go, and its gathers
@@ -29,6 +32,7 @@ Rules, none of which has been measured on a GPU yet:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .plan import Plan
@@ -44,6 +48,14 @@ BUCKETS_PAY = 1 << 20
 SKEWED = 8
 # Features that a lane accumulates in one pass over the edges at most: what leaves room for occupancy.
 MOST_ACCUMULATORS = 32
+# Threads that a launch of buckets has at least, as far as it may: with four gathers of 16 bytes under way in each, four
+# megabytes, about what memory needs to be busy (5 TB a second, at 0.8 microseconds).
+BUSY = 1 << 16
+# Share of the last-level cache that rows of the dense operand can count on; column partitions at most, and the part of the bytes
+# of memory that they have to leave at most.
+HELD = 0.5
+MOST_PARTITIONS = 64
+LEFT = 0.6
 # A row of more non-zeros is cut into parts of so many, each a task of its own.
 LONG_ROW = 2048
 PART = 512
@@ -110,7 +122,7 @@ def plan_cuda(arch: str, rows: int = 0, nnz: int = 0, features: int = 0, longest
         return CudaPlan(reduction="parallel", longest_part=part_length(longest // WARP), arch=arch, lanes=LANES_PAY, segments=True)
     if features < 1 or features > {"sum": NARROW, "map": FEW}.get(kind, 0) or mean < LANES_PAY:
         if skewed and features > NARROW:
-            return CudaPlan(longest_part=PART, arch=arch, cached=True, buckets=True)
+            return CudaPlan(longest_part=widest_bucket(nnz, features), arch=arch, cached=True, buckets=True)
         return CudaPlan(longest_part=longest_part, arch=arch, cached=mean >= WARP)
     reduction = "parallel" if kind == "sum" else "sequential"
     return CudaPlan(
@@ -120,6 +132,35 @@ def plan_cuda(arch: str, rows: int = 0, nnz: int = 0, features: int = 0, longest
 def part_length(longest: int) -> int:
     """How long the parts of rows are, where the longest row has so many non-zeros; 0 where no row is worth cutting."""
     return PART if longest > LONG_ROW else 0
+
+
+def widest_bucket(nnz: int, features: int) -> int:
+    """Slots of the widest bucket, a power of two: 512, or fewer where a graph has not got as many slots for ``BUSY`` threads, of which
+    a team takes so many; 32 at least, because each part of a longer row is another result to add up."""
+    slots = max(WARP, nnz * shares(features, 4).lanes // BUSY)
+    return min(PART, 1 << (slots.bit_length() - 1))
+
+
+def column_partitions(rows: int, cols: int, nnz: int, row_bytes: int, result_bytes: int, cache: int) -> int:
+    """Column partitions that read and write least in memory, by counting; 1 where no other leaves ``LEFT`` of its bytes or less.
+
+    row_bytes: of a row of the dense operand. result_bytes: of the result of a part of a row. cache: of the last level.
+
+    Of the gathers from a slice of the operand those miss that the cache has no room for; buckets of one width after the other
+    meet each slice again. Non-zeros are taken to be spread evenly, so that a row has d = nnz / rows of them and
+    c (1 - exp(-d / c)) parts in c partitions, each written and read again.
+    """
+    mean = nnz / max(rows, 1)
+    buckets = len(bucket_widths(PART))
+
+    def moved(count: int) -> float:
+        missing = max(0.0, 1 - HELD * cache * count / max(cols * row_bytes, 1))
+        parts = rows * count * -math.expm1(-mean / count) if count > 1 else 0.0
+        return (nnz * missing + min(nnz, buckets * cols)) * row_bytes + 2 * parts * result_bytes
+
+    counts = [1 << exponent for exponent in range(MOST_PARTITIONS.bit_length())]
+    best = min(counts, key=moved)
+    return best if moved(best) <= LEFT * moved(1) else 1
 
 
 def bucket_widths(widest: int) -> tuple[int, ...]:
@@ -163,4 +204,7 @@ def teams(lanes: int) -> int:
     return max(1, BLOCK // lanes)
 
 
-__all__ = ["LONG_ROW", "CudaPlan", "Shares", "bucket_widths", "part_length", "passes", "plan_cuda", "shares", "stretches", "teams"]
+__all__ = [
+    "LONG_ROW", "CudaPlan", "Shares", "bucket_widths", "column_partitions", "part_length", "passes", "plan_cuda", "shares", "stretches",
+    "teams", "widest_bucket",
+]  # fmt: skip

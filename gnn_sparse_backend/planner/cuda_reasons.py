@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from .cuda_candidates import IN_BLOCKS, KINDS, refusal_of_blocks
-from .cuda_plan import BUCKETS_PAY, FEW, LANES_PAY, LONG_ROW, NARROW, SKEWED, STRETCH, WARP, CudaPlan, shares
+from .cuda_plan import BUCKETS_PAY, FEW, HELD, LANES_PAY, LONG_ROW, NARROW, SKEWED, STRETCH, WARP, CudaPlan, shares
 from .problem import CudaProblem, operands_of_kind
 
 WORDS: Mapping[str, str] = {
@@ -14,6 +14,7 @@ WORDS: Mapping[str, str] = {
     "along edges": "so many lanes share the non-zeros of a row",
     "edges in stretches": "a lane loads each edge for its whole team",
     "buckets": "rows of like length lie together, filled up to the same number of slots",
+    "partitions": "of the columns, gone through one after the other in each bucket",
     "chunks": "consecutive non-zeros, whatever rows they belong to, are a warp's work",
     "in parts": "longer rows are cut, and another pass adds their parts up",
 }
@@ -46,8 +47,14 @@ def reasons(problem: CudaProblem, plan: CudaPlan) -> Iterator[str]:
         yield (f"{_skewed(problem, mean)}, and a row of {mean:.1f} does not fill a warp: sums of at most {NARROW} features go by "
                f"chunks of {WARP} consecutive non-zeros, whatever rows they belong to, so that all warps do the same work.")
     elif plan.buckets:
-        yield (f"{_skewed(problem, mean)}: rows lie in buckets of equal length of up to {plan.longest_part} slots, so that all "
-               "teams of a block finish together.")
+        skewed = problem.longest >= SKEWED * max(int(mean), 1)
+        why = _skewed(problem, mean) if skewed else "Column partitions cut rows into short pieces"
+        yield (f"{why}: rows lie in buckets of equal length of up to {plan.longest_part} slots, as many slots in every block, so that "
+               "all teams of a block finish together.")
+        if plan.partitions > 1:
+            yield (f"The dense operand has {problem.table_bytes >> 20:,} MiB, and rows of it can count on {HELD:.0%} of a cache of "
+                   f"{problem.cache >> 20:,} MiB: columns lie in {plan.partitions} partitions, which are gone through one after the other "
+                   "in each bucket, so that what is gathered again is still there.")
     elif plan.lanes:
         yield (f"{problem.features} features are at most {NARROW if kind == 'sum' else FEW}, and rows have {mean:.1f} non-zeros on "
                f"average, {LANES_PAY} or more: {plan.lanes} lanes share the non-zeros of a row.")

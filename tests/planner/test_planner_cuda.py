@@ -254,7 +254,7 @@ def test_explain_has_the_rules_and_both_times(plans, serial_gpu, rules_of_large_
 @pytest.mark.parametrize("fields, said", [
     ({"features": 4, "rows": 300_000}, "chunks of 32 consecutive non-zeros"),
     ({"features": 4, "rows": 300_000, "longest": 70_000}, "has a piece in each of 2,187 chunks or more, more than 2,048: the pieces"),
-    ({}, "rows lie in buckets of equal length of up to 512 slots"),
+    ({}, "rows lie in buckets of equal length of up to 256 slots"),
     ({"features": 2, "longest": 100}, "8 lanes share the non-zeros of a row"),
     ({"kind": "map:column,row", "features": 16, "rows": 10_000}, "32 lanes share the non-zeros of a row"),
     ({"nnz": 1_000_000, "longest": 5000}, "cut into parts of 512, which a second pass adds up"),

@@ -88,7 +88,7 @@ def test_every_term_of_the_table_is_told(gpu, plans, graph, request):
 
 CPU_PLANS = Plan(4, 8, "rows", "parallel"), Plan(4, 8, "nonzeros", "scattered", 2), Plan(4, longest_part=9)
 GPU_PLANS = (CudaPlan(blocks=True), CudaPlan(lanes=8, longest_part=9), CudaPlan(team=8, cached=True), CudaPlan(buckets=True, longest_part=4),
-             CudaPlan(segments=True))
+             CudaPlan(buckets=True, longest_part=4, partitions=2), CudaPlan(segments=True))
 
 
 @pytest.mark.parametrize("words, plans", [(reasons.WORDS, CPU_PLANS), (cuda_reasons.WORDS, GPU_PLANS)], ids=["CPU", "GPU"])

@@ -33,7 +33,8 @@ LANE_REDUCTIONS = "gsb.lane_reductions"
 
 @dataclass(frozen=True)
 class CudaTeams:
-    """lanes: threads of a team, a power of two of at most 32. teams: of a block.
+    """lanes: threads of a team, a power of two of at most 32. teams: of a block. turns: of a top-level iteration, by name, elements
+    that a team has one after the other; one each where it is not named.
 
     Axes called ``<axis>_lane`` have as many elements as there are lanes. Those called ``<axis>_part`` become vectors, and
     those called ``<axis>_turn`` are unrolled, so that what a lane keeps of a shared axis stays in registers. ``<axis>_warp``
@@ -53,6 +54,7 @@ class CudaTeams:
 
     lanes: int = WARP
     teams: int = 4
+    turns: tuple[tuple[str, int], ...] = ()
     across: tuple[str, ...] = ()
     side_by_side: tuple[str, ...] = ()
     cached: tuple[str, ...] = ()
@@ -90,11 +92,12 @@ class CudaTeams:
                     stage2 = set_loop_kind(stage2, it.name, tirx.ForKind.VECTORIZED, level)
                 elif axis.name.endswith("_turn"):
                     stage2 = set_loop_kind(stage2, it.name, tirx.ForKind.UNROLLED, level)
+        turns = dict(self.turns)
         for it in stage2.program.iterations:
-            stage2 = bind_teams(stage2, it, self.lanes, self.teams)
+            stage2 = bind_teams(stage2, it, self.lanes, self.teams, turns.get(it.name, 1))
         if self.shared:
-            if self.teams != 1:
-                raise StageIError(f"CudaTeams: {self.teams} teams of a block would wait for each other at {self.shared}")
+            if self.teams != 1 or turns:
+                raise StageIError(f"CudaTeams: {self.teams} teams of a block, or several turns, would wait for each other at {self.shared}")
             stage2 = in_shared_memory(stage2, self.shared)
         stage2 = decompose_reductions(stage2, keep=among_lanes)
         for name in self.side_by_side:

@@ -45,10 +45,11 @@ def bind_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunc
     return rewrite_loop(stage2, block, depth - 1, lambda loop: _blocks(loop, THREADS, "threadIdx.x"))
 
 
-def bind_teams(stage2: PositionFunction, iteration: Iteration, lanes: int, teams: int) -> PositionFunction:
+def bind_teams(stage2: PositionFunction, iteration: Iteration, lanes: int, teams: int, turns: int = 1) -> PositionFunction:
     """Give every element of the outermost loop of a top-level `iteration` to a team of `lanes` threads, `teams` a block.
 
-    The threads of a team are known by threadIdx.x, to which loops inside may be bound; teams by threadIdx.y.
+    The threads of a team are known by threadIdx.x, to which loops inside may be bound; teams by threadIdx.y. turns: elements that
+    a team has, one after the other; those of the teams of a block lie side by side in each turn.
 
         for i in range(m): ...  ->  for io in blocks(ceil(m / 4)): for ii in threads_y(4): if io * 4 + ii < m: ...
 
@@ -58,25 +59,31 @@ def bind_teams(stage2: PositionFunction, iteration: Iteration, lanes: int, teams
     if reason is not None:
         raise StageIError(f"bind_teams: iteration {iteration.name!r} {reason}")
     depth = len(plan_nest(iteration).segments[0])
-    if teams == 1:  # without a condition around what may wait for the other threads of the block
+    if teams == turns == 1:  # without a condition around what may wait for the other threads of the block
         return bind_loop(stage2, block_name(iteration, 0), "blockIdx.x", depth - 1)
     return rewrite_loop(stage2, block_name(iteration, 0), depth - 1,
-                        lambda loop: _blocks(loop, teams, "threadIdx.y" if lanes > 1 else "threadIdx.x"))  # fmt: skip
+                        lambda loop: _blocks(loop, teams, "threadIdx.y" if lanes > 1 else "threadIdx.x", turns))  # fmt: skip
 
 
-def _blocks(loop, threads: int, tag: str):
-    """for i in range(m)  ->  for io in blocks(ceil(m / 128)): for ii in threads(128): if io * 128 + ii < m"""
-    count = tirx.IntImm("int64", threads)
-    outer, inner = tirx.Var(f"{loop.loop_var.name}_block", "int64"), tirx.Var(f"{loop.loop_var.name}_thread", "int64")
-    at = outer * count + inner
+def _blocks(loop, threads: int, tag: str, turns: int = 1):
+    """for i in range(m)  ->  for io in blocks(ceil(m / 128)): for ii in threads(128): if io * 128 + ii < m
+
+    With several turns: for io in blocks(...): for ii in threads(128): for it in range(turns): if (io * turns + it) * 128 + ii < m
+    """
+    name, count = loop.loop_var.name, tirx.IntImm("int64", threads)
+    outer, inner, turn = (tirx.Var(f"{name}_{what}", "int64") for what in ("block", "thread", "turn"))
+    at = (outer if turns == 1 else outer * turns + turn) * count + inner
 
     def visit(var, mutator):
         return at if var.same_as(loop.loop_var) else var
 
     body = tvm_ffi.structural_mutate(loop.body, [(tvm.ir.Var, visit)])
-    guarded = tirx.IfThenElse(at < loop.extent, body, None)
-    team = bound_loop(inner, count, guarded, tag)
-    return bound_loop(outer, tirx.floordiv(loop.extent + count - 1, count), team, "blockIdx.x")
+    each = tirx.IfThenElse(at < loop.extent, body, None)
+    if turns > 1:
+        each = tirx.For(turn, tirx.IntImm("int64", 0), tirx.IntImm("int64", turns), tirx.ForKind.SERIAL, each)
+    team = bound_loop(inner, count, each, tag)
+    of_block = tirx.IntImm("int64", threads * turns)
+    return bound_loop(outer, tirx.floordiv(loop.extent + of_block - 1, of_block), team, "blockIdx.x")
 
 
 def _thread_axis(loop) -> bool:
