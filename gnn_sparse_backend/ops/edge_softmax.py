@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ..compiler.programs.edge_softmax import EdgeSoftmaxSpec
-from ..planner import cuda_kernels
 from ..planner.attention import edge_softmax_kernel
 from ..planner.spmm import group_count
 from . import devices
+from .cuda_softmax import run_softmax
 from .form import form
 from .graph import Graph
 from .kernels import structure_arguments
@@ -105,19 +105,21 @@ def run(graph, operands: tuple[Tensor, ...], gradient: bool, product: bool) -> T
     arch = graph.plans.get("arch")
     if arch is None:
         arch = graph.plans["arch"] = devices.arch_of(x.device)
-    groups = 1 if arch else group_count(edges, graph.shape[0], width, torch.get_num_threads())
-    key = (edge_softmax_kernel, x.dtype, width, gradient, product, groups > 1, arch)
-    kernel = graph.plans.get(key)
-    if kernel is None:
-        spec = EdgeSoftmaxSpec(width, type_name(x.dtype), type_name(graph.indices.dtype), numbers is not None, product)
-        kernel = cuda_kernels.edge_softmax_kernel(spec, gradient, arch) if arch else edge_softmax_kernel(spec, gradient, groups > 1)
-        kernel = graph.plans[key] = kernel.entry
-    sizes, arrays = structure_arguments(graph, groups, "teams" if arch else "nonzeros")
-    order = () if numbers is None else (numbers,)
     # edges that the graph has not got, if it is a part of a larger one, stay zero
     out = empty(x, *x.shape) if edges == graph.num_edges else x.new_zeros(x.shape)
     ready = compact if arch else kernel_ready
     given = [ready(a).reshape(edges, width).contiguous() for a in operands]
+    if arch:
+        run_softmax(graph, given, flat(out, edges, width), gradient, product, arch)
+        return out
+    groups = group_count(edges, graph.shape[0], width, torch.get_num_threads())
+    key = (edge_softmax_kernel, x.dtype, width, gradient, product, groups > 1)
+    kernel = graph.plans.get(key)
+    if kernel is None:
+        spec = EdgeSoftmaxSpec(width, type_name(x.dtype), type_name(graph.indices.dtype), numbers is not None, product)
+        kernel = graph.plans[key] = edge_softmax_kernel(spec, gradient, groups > 1).entry
+    sizes, arrays = structure_arguments(graph, groups, "nonzeros")
+    order = () if numbers is None else (numbers,)
     kernel(*sizes, *((edges,) if order else ()), *arrays, *order, *given, flat(out, edges, width))
     return out
 

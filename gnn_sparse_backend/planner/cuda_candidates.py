@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from . import cuda_plan
-from .cuda_plan import (FEW, LANES_PAY, NARROW, STRETCH, WARP, CudaPlan, column_partitions, part_length, plan_cuda, shares,
+from .cuda_plan import (IN_LANES, LANES_PAY, NARROW, STRETCH, WARP, CudaPlan, column_partitions, part_length, plan_cuda, shares,
                         widest_bucket)
 from .problem import CudaProblem, operands_of_kind
 
 # What an operator is to the rules, by its reduction.
-KINDS = {"sum": "sum", "mean": "sum", "map": "map"}
+KINDS = {"sum": "sum", "mean": "sum", "max": "extreme", "min": "extreme", "map": "map"}
 # Sums that products of blocks are, of features of columns, times numbers of edges and of columns (the gradient of a mean).
 IN_BLOCKS = frozenset(f"{reduce}:{places}" for reduce in ("sum", "mean")
                       for places in ("column", "column,column", "column,edge", "column,column,edge"))
@@ -58,7 +58,7 @@ def candidates(problem: CudaProblem) -> tuple[CudaPlan, ...]:
     """Plans to compare, without repetition, the rules' own first, with ``blocks`` only if the graph fills them.
 
     - Blocks on Tensor Cores or not, where the graph fills them (``problem.slots``).
-    - Sums of few features: to lanes, along the non-zeros by 8 lanes or 32, by chunks where rows differ in length.
+    - Sums and maxima of few features: to lanes, along the non-zeros by 8 lanes or 32, by chunks (sums) where rows differ in length.
     - Other sums: buckets of up to 512 slots, or of 64, where the longest row is twice the mean or more; where the dense operand
       is larger than what the last-level cache holds of it, in column partitions as well: those of the rules, half and twice as many,
       or as many as make slices fit.
@@ -71,8 +71,8 @@ def candidates(problem: CudaProblem) -> tuple[CudaPlan, ...]:
     part, mean = part_length(problem.longest), problem.nnz // max(problem.rows, 1)
     plain = CudaPlan(longest_part=part, arch=problem.arch, cached=mean >= WARP)
     others = [replace(first, blocks=False), plain]
-    if problem.features <= {"sum": NARROW, "map": FEW}.get(kind, 0):
-        reduction = "parallel" if kind == "sum" else "sequential"
+    if problem.features <= IN_LANES.get(kind, 0):
+        reduction = "sequential" if kind == "map" else "parallel"
         others += [replace(plain, cached=False, reduction=reduction, lanes=lanes) for lanes in (LANES_PAY, WARP)]
         if kind == "sum" and problem.longest >= _IRREGULAR * max(mean, 1):
             pieces = part_length(problem.longest // WARP)

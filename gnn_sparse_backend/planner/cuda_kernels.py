@@ -7,13 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..compiler.compile import compile_program
-from ..compiler.coordinate.program import Program
+from ..compiler.coordinate.program import Program, walk_iterations
 from ..compiler.kernels.kernel import Kernel
 from ..compiler.programs.aggregate import AggregateSpec, aggregate
 from ..compiler.programs.attention import AttentionSpec, attention
 from ..compiler.programs.attention_gradient import attention_gradient
 from ..compiler.programs.edge_map import EdgeMapSpec, edge_map
 from ..compiler.programs.edge_softmax import EdgeSoftmaxSpec, edge_softmax, edge_softmax_gradient
+from ..compiler.programs.operands import ACCUMULATOR
+from ..compiler.programs.softmax_merge import MergeSpec, softmax_merge
 from ..compiler.programs.sums import Output, SumsSpec, sums
 from ..compiler.schedule.cuda_teams import CudaTeams
 from ..compiler.target import cuda_target
@@ -51,8 +53,8 @@ def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
     """The plan without what the aggregation does not support of it."""
     if (plan.longest_part or plan.segments) and not_supported(Plan(plan.groups, longest_part=plan.longest_part or WARP), spec):
         plan = replace(plan, longest_part=0, buckets=False, segments=False, partitions=1)
-    if plan.reduction == "parallel" and spec.reduce not in ("sum", "mean"):
-        plan = replace(plan, reduction="sequential", lanes=0)
+    if plan.reduction == "parallel" and spec.chosen and not (spec.chosen == ("unique",) and spec.propagate):
+        plan = replace(plan, reduction="sequential", lanes=0)  # in lanes nobody knows which of equal messages came last
     if (plan.buckets or plan.segments) and spec.reduce not in ("sum", "mean"):
         plan = replace(plan, buckets=False, segments=False, partitions=1)
     return plan
@@ -152,11 +154,29 @@ def sums_kernel(spec: SumsSpec, plan: CudaPlan) -> Kernel:
 
 
 @functools.lru_cache(maxsize=None)
-def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, arch: str) -> Kernel:
-    """The kernel of a softmax over edges, or of its gradient."""
+def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, arch: str, lanes: int = 0) -> Kernel:
+    """The kernel of a softmax over edges, of its gradient, or of a stage of either. lanes: that share the edges of a row; 0 where
+    they share its features."""
     program = compact_parameters(edge_softmax_gradient(spec) if gradient else edge_softmax(spec))
+    if lanes:
+        program = tile_axis(program, "K", ((spec.width,),))
+        loops = {it.name: it for it in walk_iterations(program.iterations)}
+        folded = tuple(name for name in ("max_tile_0", "sum_tile_0") if name in loops)
+        visited = tuple(name for name in ("out_tile_0",) if name in loops)
+        return build(program, CudaTeams(lanes, teams(lanes), across=folded, side_by_side=visited), arch)
     of = shares(spec.width, STORED[spec.dtype])
     return build(_share(program, "K", spec.width, of), CudaTeams(of.lanes, teams(of.lanes)), arch)
+
+
+@functools.lru_cache(maxsize=None)
+def softmax_merge_kernel(spec: MergeSpec, arch: str) -> Kernel:
+    """The kernel that makes the maxima and sums of the parts of rows those of the rows: features are shared out."""
+    width = spec.features or spec.scores
+    of = shares(width, STORED[ACCUMULATOR[spec.dtype]])
+    program = _share(compact_parameters(softmax_merge(spec)), "K", width, of)
+    if 1 < spec.scores < spec.features and spec.scores <= MOST_PICKED:
+        program = pick_entries(program, "H")
+    return build(program, CudaTeams(of.lanes, teams(of.lanes)), arch)
 
 
 def _share(program: Program, axis: str, width: int, of, lanes: int = 0) -> Program:
@@ -178,5 +198,5 @@ def _attention(program: Program, spec: AttentionSpec, terms: dict[str, int]) -> 
 
 __all__ = [
     "aggregate_kernel", "attention_gradient_kernel", "attention_kernel", "bucket_kernel", "build", "edge_map_kernel",
-    "edge_softmax_kernel", "segment_kernel", "sums_kernel", "supported", "wrap_entries",
+    "edge_softmax_kernel", "segment_kernel", "softmax_merge_kernel", "sums_kernel", "supported", "wrap_entries",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ Rules, none of which has been measured on a GPU yet:
 - Features go to lanes in vectors of 16 bytes (8 of 16-bit types) where the width divides (vector loads; Huang et al.,
   section 4.2). Teams are as many lanes as that takes, so that a warp has several narrow rows under way (GE-SpMM's coarsening,
   Huang et al., SC 2020, turned round), and 32 at most: of a wider row each lane has several vectors.
-- Rows of few features and enough non-zeros are summed by lanes that walk along the non-zeros side by side (parallel
+- Rows of few features and enough non-zeros are summed, or their maxima found, by lanes that walk along the non-zeros side by side (parallel
   reduction, ibid., section 3.1): a whole warp, or an eighth of one where rows are shorter than that.
 - Where the longest row of a large graph is many times the mean, and the mean row does not fill a warp, such sums go by chunks
   of 32 consecutive non-zeros, a warp each, a lane for each non-zero whatever its row, added up by row in a segmented scan
@@ -33,7 +33,7 @@ Rules, none of which has been measured on a GPU yet:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .plan import Plan
 
@@ -66,6 +66,8 @@ LANES_PAY = 8
 STRETCH = 8
 # Widest message of an edge that one lane computes by itself.
 FEW = 16
+# Features of an operator of each kind that go over non-zeros in lanes, at most.
+IN_LANES = {"sum": NARROW, "extreme": NARROW, "map": FEW}
 
 
 @dataclass(frozen=True)
@@ -112,21 +114,30 @@ def plan_cuda(arch: str, rows: int = 0, nnz: int = 0, features: int = 0, longest
     """The plan of an operator on a graph of so many rows, each of which is a team's work.
 
     longest: non-zeros of the longest row; 0 where rows are not to be cut, or are known to be short. kind: "sum" of
-    ``features`` over the edges of a row, or "map" of so many at each edge, whose edges may be shared out to lanes; "" where
-    they may not.
+    ``features`` over the edges of a row, "extreme" of as many maxima or minima, or "map" of so many at each edge, whose edges may be
+    shared out to lanes; "" where they may not.
     """
     mean = nnz // max(rows, 1)
     longest_part = part_length(longest)
     skewed = kind == "sum" and nnz >= BUCKETS_PAY and longest >= SKEWED * max(mean, 1)
     if skewed and 1 <= features <= NARROW and mean < WARP:
         return CudaPlan(reduction="parallel", longest_part=part_length(longest // WARP), arch=arch, lanes=LANES_PAY, segments=True)
-    if features < 1 or features > {"sum": NARROW, "map": FEW}.get(kind, 0) or mean < LANES_PAY:
+    if features < 1 or features > IN_LANES.get(kind, 0) or mean < LANES_PAY:
         if skewed and features > NARROW:
             return CudaPlan(longest_part=widest_bucket(nnz, features), arch=arch, cached=True, buckets=True)
         return CudaPlan(longest_part=longest_part, arch=arch, cached=mean >= WARP)
-    reduction = "parallel" if kind == "sum" else "sequential"
+    reduction = "sequential" if kind == "map" else "parallel"
     return CudaPlan(
         reduction=reduction, longest_part=longest_part, arch=arch, lanes=WARP if mean >= WARP else LANES_PAY)
+
+
+def plan_softmax(arch: str, rows: int, nnz: int, features: int, longest: int) -> CudaPlan:
+    """The plan of a softmax over the edges of each row, of so many features: that of maxima, but that up to ``FEW`` features go
+    over edges in lanes too where rows are long enough for their shuffles, ten for a feature, not to matter."""
+    plan = plan_cuda(arch, rows, nnz, features, longest, "extreme")
+    if not plan.lanes and features <= FEW and nnz >= 4 * WARP * max(rows, 1):
+        return replace(plan, reduction="parallel", lanes=WARP)
+    return plan
 
 
 def part_length(longest: int) -> int:
@@ -205,6 +216,6 @@ def teams(lanes: int) -> int:
 
 
 __all__ = [
-    "LONG_ROW", "CudaPlan", "Shares", "bucket_widths", "column_partitions", "part_length", "passes", "plan_cuda", "shares", "stretches",
+    "LONG_ROW", "CudaPlan", "Shares", "bucket_widths", "column_partitions", "part_length", "passes", "plan_cuda", "plan_softmax", "shares", "stretches",
     "teams", "widest_bucket",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from .cuda_candidates import IN_BLOCKS, KINDS, refusal_of_blocks
-from .cuda_plan import BUCKETS_PAY, FEW, HELD, LANES_PAY, LONG_ROW, NARROW, SKEWED, STRETCH, WARP, CudaPlan, shares
+from .cuda_plan import BUCKETS_PAY, HELD, IN_LANES, LANES_PAY, LONG_ROW, NARROW, SKEWED, STRETCH, WARP, CudaPlan, shares
 from .problem import CudaProblem, operands_of_kind
 
 WORDS: Mapping[str, str] = {
@@ -56,7 +56,7 @@ def reasons(problem: CudaProblem, plan: CudaPlan) -> Iterator[str]:
                    f"{problem.cache >> 20:,} MiB: columns lie in {plan.partitions} partitions, which are gone through one after the other "
                    "in each bucket, so that what is gathered again is still there.")
     elif plan.lanes:
-        yield (f"{problem.features} features are at most {NARROW if kind == 'sum' else FEW}, and rows have {mean:.1f} non-zeros on "
+        yield (f"{problem.features} features are at most {IN_LANES[kind]}, and rows have {mean:.1f} non-zeros on "
                f"average, {LANES_PAY} or more: {plan.lanes} lanes share the non-zeros of a row.")
     else:
         yield (f"{of.lanes} lanes share the {problem.features} features of a row, {of.part} neighbouring ones at a time"

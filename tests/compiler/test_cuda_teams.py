@@ -19,7 +19,7 @@ from gnn_sparse_backend.compiler.programs.edge_map import EdgeMapSpec, edge_map
 from gnn_sparse_backend.compiler.programs.message import parse
 from gnn_sparse_backend.compiler.programs.operands import Operand
 from gnn_sparse_backend.compiler.schedule.cuda_teams import CudaTeams
-from gnn_sparse_backend.compiler.schedule.primitives.across import sum_across_lanes
+from gnn_sparse_backend.compiler.schedule.primitives.across import fold_across_lanes
 from gnn_sparse_backend.compiler.schedule.primitives.cache_row import cache_row
 from gnn_sparse_backend.compiler.schedule.primitives.side_by_side import visit_side_by_side
 from gnn_sparse_backend.compiler.transform.compact import compact_parameters
@@ -189,7 +189,7 @@ def test_buffers_that_lanes_read_of_each_other_stay_whole():
     (lambda: share_axis(aggregate(AggregateSpec(parse("x0"), (Operand("column", (8,), "float32"),), (8,))), "K", 4),
      "iteration 'edges' does not visit axis 'K' alone"),
     (lambda: share_sum(spmm(8), "edges_tile_0", 4), "is not over one static dense reduction axis"),
-    (lambda: sum_across_lanes(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 3), "3 lanes are not a power of two"),
+    (lambda: fold_across_lanes(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 3), "3 lanes are not a power of two"),
     (lambda: stage3(share_axis(spmm(8), "K_0", 4), CudaTeams(4, 2, shared=("Total_0",))), "2 teams of a block would wait"),
     (lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 4), "is not over one spatial axis"),
     (lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_zero_0"), 4), "stores to 'Total_0', which outlives"),

@@ -17,7 +17,7 @@ from ..coordinate.expr import Load, walk
 from ..coordinate.program import Iteration, Program, Store, walk_iterations
 from ..position.function import PositionFunction
 from .cpu import decompose_reductions
-from .primitives.across import sum_across_lanes
+from .primitives.across import fold_across_lanes
 from .primitives.bind import bind_teams
 from .primitives.cache_row import cache_row
 from .primitives.loops import bind_loop, set_loop_kind
@@ -49,7 +49,7 @@ class CudaTeams:
     mma: iterations that are one instruction of the Tensor Cores each (`primitives.mma`).
     fuse: the grids of all iterations lie side by side in one launch, and store apart to the parameters ``apart``
         (`loops.horizontal.fuse_grids`).
-    shuffles: what is cached or scanned is handed on by shuffles; without them by loops, which run anywhere.
+    shuffles: what is cached, scanned or folded is handed on by shuffles; without them by loops, which run anywhere.
     """
 
     lanes: int = WARP
@@ -97,20 +97,21 @@ class CudaTeams:
             stage2 = bind_teams(stage2, it, self.lanes, self.teams, turns.get(it.name, 1))
         if self.shared:
             if self.teams != 1 or turns:
-                raise StageIError(f"CudaTeams: {self.teams} teams of a block, or several turns, would wait for each other at {self.shared}")
+                who = "several turns of a team" if turns else f"{self.teams} teams of a block"
+                raise StageIError(f"CudaTeams: {who} would wait for each other at {self.shared}")
             stage2 = in_shared_memory(stage2, self.shared)
         stage2 = decompose_reductions(stage2, keep=among_lanes)
         for name in self.side_by_side:
             stage2 = visit_side_by_side(stage2, stage2.program.iteration(name), self.lanes)
         for name in self.across:
-            stage2 = sum_across_lanes(stage2, stage2.program.iteration(name), self.lanes)
+            stage2 = fold_across_lanes(stage2, stage2.program.iteration(name), self.lanes, self.shuffles)
         for name in self.cached:
             stage2 = cache_row(stage2, stage2.program.iteration(name), self.lanes, self.shuffles)
         for name in self.segmented:
             stage2 = scan_segments(stage2, stage2.program.iteration(name), self.lanes, self.shuffles)
         for name in self.mma:
             stage2 = multiply_fragments(stage2, stage2.program.iteration(name))
-        count = len(among_lanes) + sum(len(stage2.program.iteration(name).body) for name in self.across)
+        count = len(among_lanes)
         function = stage2.function.with_attr("global_symbol", stage2.name)
         return stage2.with_function(function.with_attr(LANE_REDUCTIONS, count) if count else function)
 

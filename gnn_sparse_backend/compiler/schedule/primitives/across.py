@@ -1,136 +1,166 @@
-"""Sum the elements of a run-time number across the threads of a team: parallel reduction, for rows of few features."""
+"""Fold the elements of a run-time number across the threads of a team: parallel reduction, for rows of few features."""
 
 from __future__ import annotations
 
-import tvm
 from tvm import s_tir, tirx
+from tvm.tirx.script import builder as T
 
 from ...coordinate.axes import StageIError
 from ...coordinate.program import Iteration
 from ...position.function import PositionFunction
+from .cache_row import team_mask
+from .folded import Folded
 from .lanes import refuses
 from .loops import bound_loop, rewrite_loop
 from .nodes import blocks, int64, sequence, substitute
 
+WARP = 32
 
-def sum_across_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) -> PositionFunction:
-    """Let `lanes` threads (threadIdx.x) walk along the elements of the reduction `iteration` side by side, and add up theirs.
+
+def fold_across_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int, shuffle: bool = True) -> PositionFunction:
+    """Let `lanes` threads (threadIdx.x) walk along the elements of the reduction `iteration` side by side, and fold theirs.
 
     A row of few features keeps few threads busy; neighbouring elements of its sparse row lie side by side in memory
-    (parallel reduction: Huang et al., section 3.1). The threads' sums are added up by shuffles, in halves: the order
-    depends on the number of elements alone.
+    (parallel reduction: Huang et al., section 3.1). What the threads have becomes one in halves, and the first one's result is
+    every thread's: the order depends on the number of elements alone. Whatever `folds` knows goes as sums do: the result of
+    another thread stands where an element's term stood.
 
         for j in range(n):                        for l in threads(32): P[l] = 0
             with block("sum"):                    for turn in range(ceil(n / 32)):
                 S[0] += x[vj]              ->         for l in threads(32):
                                                           if turn * 32 + l < n: P[l] += x[turn * 32 + l]
-                                                  for l in threads(32):
-                                                      with block("sum_across"): init R = 0; R += P[vl]
+                                                  for d in (16, 8, 4, 2, 1):
+                                                      for l in threads(32): Q[l] = P[min(l + d, 31)]
+                                                      for l in threads(32): P[l] += Q[l]
+                                                  for l in threads(32): R = P[0]
                                                   S[0] += R
 
+    shuffle: Q[l] and R are read by instructions that only a GPU has, which name the threads of the team: teams of one warp have rows
+    of other lengths. Without it the loops say the same, and any interpreter runs them.
     Last of all primitives: it parts the loop from the block. Preconditions, each refused with a StageIError: lanes are a
     power of two from 2 to 32; what `lanes.refuses` names.
     """
-    where = f"sum_across_lanes: iteration {iteration.name!r}"
+    where = f"fold_across_lanes: iteration {iteration.name!r}"
     if lanes not in (2, 4, 8, 16, 32):
         raise StageIError(f"{where}: {lanes} lanes are not a power of two from 2 to 32, the threads of a warp")
     reason = refuses(stage2.program, iteration)
     if reason:
         raise StageIError(f"{where} {reason}")
-    widths = {it.name: it.axes[0].length for it in iteration.body}
-    return rewrite_loop(stage2, iteration.name, 0, lambda loop: _Across(loop, widths, lanes).statement())
+    inner = {it.name: it for it in iteration.body}
+    mask = team_mask(stage2.function, iteration.name, lanes) if shuffle else None
+    return rewrite_loop(stage2, iteration.name, 0, lambda loop: _Across(loop, inner, lanes, mask).statement())
 
 
 class _Across:
-    """The statements that take the place of the loop. widths: of the iterations in its block, by name."""
+    """The statements that take the place of the loop. inner: the iterations in its block, by name. mask: the threads of the team,
+    where they shuffle."""
 
-    def __init__(self, loop, widths: dict[str, int], lanes: int):
-        self.loop, self.lanes = loop, lanes
+    def __init__(self, loop, inner: dict[str, Iteration], lanes: int, mask):
+        self.loop, self.lanes, self.mask = loop, lanes, mask
         self.block = loop.body.block
         self.at = self.block.iter_vars[0].var
-        self.sums = [self._sum(b, widths[b.name_hint]) for b in blocks(self.block.body) if b.name_hint in widths]
-        if len(self.sums) != len(widths):
-            raise StageIError(f"sum_across_lanes: block {self.block.name_hint!r} has not the form of its iteration")
-
-    def _sum(self, block, width: int):
-        store = block.body
-        if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
-            raise StageIError(f"sum_across_lanes: block {block.name_hint!r} is not one addition")
-        name, dtype = store.buffer.name, store.buffer.ty.dtype
-        partial = tirx.decl_buffer([int64(self.lanes), int64(width)], dtype, name=f"{name}_lanes", scope="local", layout=None)
-        # one for each feature: TVM takes two reductions into one buffer for none
-        totals = [tirx.decl_buffer([int64(1)], dtype, name=f"{name}_total_{k}", scope="local", layout=None)
-                  for k in range(width)]  # fmt: skip
-        return block.iter_vars[0].var, store, partial, totals, width
+        self.parts = [_Part(block, inner[block.name_hint], lanes) for block in blocks(self.block.body) if block.name_hint in inner]
+        if len(self.parts) != len(inner):
+            raise StageIError(f"fold_across_lanes: block {self.block.name_hint!r} has not the form of its iteration")
 
     def statement(self):
-        parts = [*(self._zero(one) for one in self.sums), self._turns()]
-        for one in self.sums:
-            parts += [self._across(one), self._add(one)]
-        buffers = [buffer for _, _, partial, totals, _ in self.sums for buffer in (partial, *totals)]
-        block = s_tir.SBlock([], [], [], f"{self.block.name_hint}_lanes", tirx.SeqStmt(parts), None, buffers)
+        """What takes the place of the loop."""
+        steps = [self._threads(lambda lane: sequence([part.begin(lane) for part in self.parts])), self._turns()]
+        half = self.lanes // 2
+        while half:
+            fetch = [self._threads(lambda lane, half=half: sequence([part.fetch(lane, half, self.mask) for part in self.parts]))]
+            steps += [*fetch, self._threads(lambda lane: sequence([part.merge(lane) for part in self.parts]))]
+            half //= 2
+        steps.append(self._threads(lambda lane: sequence([part.spread(lane, self.mask) for part in self.parts])))
+        steps += [part.finish() for part in self.parts]
+        buffers = [buffer for part in self.parts for buffer in part.buffers]
+        block = s_tir.SBlock([], [], [], f"{self.block.name_hint}_lanes", tirx.SeqStmt(steps), None, buffers)
         return s_tir.SBlockRealize([], True, block)
-
-    def _zero(self, one):
-        _, store, partial, _, width = one
-        zero = tirx.FloatImm(str(store.buffer.ty.dtype), 0.0)
-        return self._threads(lambda lane: _unrolled(width, lambda k: tirx.BufferStore(partial, zero, [lane, k])))
 
     def _turns(self):
         turn = tirx.Var("turn", "int64")
 
         def body(lane):
             element = turn * int64(self.lanes) + lane
-            terms = [_unrolled(one[4], lambda k, one=one: self._term(one, element, lane, k)) for one in self.sums]
-            return tirx.IfThenElse(element < self.loop.extent, sequence(terms), None)
+            taken = sequence([substitute(part.take(lane), {self.at: element}) for part in self.parts])
+            return tirx.IfThenElse(element < self.loop.extent, taken, None)
 
         count = tirx.floordiv(self.loop.extent + int64(self.lanes - 1), int64(self.lanes))
         return tirx.For(turn, int64(0), count, tirx.ForKind.SERIAL, self._threads(body))
-
-    def _term(self, one, element, lane, k):
-        feature, store, partial, _, _ = one
-        term = substitute(store.value.b, {self.at: element, feature: k})
-        return tirx.BufferStore(partial, tirx.Add(partial[lane, k], term), [lane, k])
-
-    def _across(self, one):
-        _, store, partial, totals, width = one
-
-        def reduction(k):
-            total, first = totals[k.value], int64(0)
-            def block(lane):
-                v = tirx.IterVar(tvm.ir.Range(int64(0), int64(self.lanes)), tirx.Var("vl", "int64"), tirx.IterVar.CommReduce)
-                zero = tirx.BufferStore(total, tirx.FloatImm(str(store.buffer.ty.dtype), 0.0), [first])
-                body = tirx.BufferStore(total, tirx.Add(total[first], partial[v.var, k]), [first])
-                reads = [tirx.BufferRegion(partial, [_point(v.var), _point(k)])]
-                writes = [tirx.BufferRegion(total, [_point(first)])]
-                name = f"{self.block.name_hint}_across_{store.buffer.name}_{k.value}"
-                return s_tir.SBlockRealize([lane], True, s_tir.SBlock([v], reads, writes, name, body, zero))
-
-            return self._threads(block)
-
-        return sequence([reduction(int64(k)) for k in range(width)])
-
-    def _add(self, one):
-        feature, store, _, totals, width = one
-
-        def add(k):
-            indices = [substitute(i, {feature: k}) for i in store.indices]
-            total = tirx.Add(substitute(store.value.a, {feature: k}), totals[k.value][int64(0)])
-            return tirx.BufferStore(store.buffer, total, indices)
-
-        return _unrolled(width, add)
 
     def _threads(self, body):
         lane = tirx.Var("lane", "int64")
         return bound_loop(lane, int64(self.lanes), body(lane), "threadIdx.x")
 
 
-def _point(at):
-    return tvm.ir.Range.from_min_extent(at, int64(1))
+class _Part(Folded):
+    """One of the iterations over features. Of each result: what a lane has, what another one had, and what is left of all."""
+
+    def __init__(self, block, iteration: Iteration, lanes: int):
+        super().__init__(block, iteration, "fold_across_lanes")
+        self.lanes = lanes
+        self.own, self.other, self.total = ({buffer: tirx.decl_buffer(
+            [int64(n) for n in (*first, self.width)], buffer.ty.dtype, name=f"{buffer.name}_{what}", scope="local", layout=None)
+            for buffer in (store.buffer for store in self.stores)}
+            for what, first in (("lanes", (lanes,)), ("other", (lanes,)), ("total", ())))  # fmt: skip
+
+    @property
+    def buffers(self):
+        return [*self.own.values(), *self.other.values(), *self.total.values()]
+
+    def begin(self, lane):
+        return self._each(lambda store, k, neutral: tirx.BufferStore(
+            self.own[store.buffer], tirx.const(neutral, str(store.buffer.ty.dtype)), [lane, k]))
+
+    def take(self, lane):
+        """The element is taken into what the lane has."""
+        return self._each(lambda store, k, _: tirx.BufferStore(
+            self.own[store.buffer], substitute(self.replaced(store.value, self._mine(lane, k)), {self.feature: k}), [lane, k]))
+
+    def fetch(self, lane, distance: int, mask):
+        """What the lane so far behind has."""
+        def other(store, k, _):
+            own = self.own[store.buffer]
+            if mask is None:
+                value = own[tirx.min(lane + int64(distance), int64(self.lanes - 1)), k]
+            else:
+                value = T.tvm_warp_shuffle_down(mask, own[lane, k], *map(_int32, (distance, self.lanes, WARP)))
+            return tirx.BufferStore(self.other[store.buffer], value, [lane, k])
+
+        return self._each(other)
+
+    def merge(self, lane):
+        """What was fetched is taken into what the lane has, as an element is."""
+        return self._each(lambda store, k, _: tirx.BufferStore(
+            self.own[store.buffer], self.replaced(store.value, self._mine(lane, k), lambda b: self.other[b][lane, k]), [lane, k]))
+
+    def spread(self, lane, mask):
+        """What the first lane has, to all of them."""
+        def total(store, k, _):
+            own = self.own[store.buffer]
+            value = own[int64(0), k] if mask is None else T.tvm_warp_shuffle(
+                mask, own[lane, k], *map(_int32, (0, self.lanes, WARP)))
+            return tirx.BufferStore(self.total[store.buffer], value, [k])
+
+        return self._each(total)
+
+    def finish(self):
+        """What is left of all is taken into the result."""
+        return self._each(lambda store, k, _: tirx.BufferStore(
+            store.buffer, substitute(self.replaced(store.value, None, lambda b: self.total[b][k]), {self.feature: k}),
+            [substitute(i, {self.feature: k}) for i in store.indices]))
+
+    def _mine(self, lane, k):
+        return lambda buffer: self.own[buffer][lane, k]
+
+    def _each(self, statement):
+        """A statement for each feature of each store, in order: of (store, feature, neutral)."""
+        return sequence([statement(store, int64(k), neutral) for k in range(self.width)
+                         for store, neutral in zip(self.stores, self.neutral)])  # fmt: skip
 
 
-def _unrolled(width: int, statement):
-    return sequence([statement(int64(k)) for k in range(width)])
+def _int32(value: int):
+    return tirx.IntImm("int32", value)
 
 
-__all__ = ["sum_across_lanes"]
+__all__ = ["fold_across_lanes"]

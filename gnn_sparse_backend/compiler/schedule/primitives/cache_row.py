@@ -52,7 +52,7 @@ def cache_row(stage2: PositionFunction, iteration: Iteration, lanes: int, shuffl
         raise StageIError(f"{where} {reason}")
     stored: list = []
     tvm_ffi.structural_walk(stage2.function.body, (tirx.BufferStore, lambda store: stored.append(store.buffer)), order="post")
-    mask = _team_mask(stage2.function, iteration.name, lanes) if shuffle else None
+    mask = team_mask(stage2.function, iteration.name, lanes) if shuffle else None
     readable = {p for p in stage2.function.params if is_buffer_var(p)}.difference(stored)
 
     def change(loop):
@@ -207,7 +207,7 @@ def _threads(lane, lanes, statements):
     return bound_loop(own, lanes, substitute(sequence(statements), {lane: own}), "threadIdx.x")
 
 
-def _team_mask(function, block: str, lanes: int):
+def team_mask(function, block: str, lanes: int):
     """The bits of the threads of a team among those of its warp: teams of one warp are at different elements.
 
     Threads of a block are counted along threadIdx.x, the lanes of a team, first.
@@ -243,4 +243,4 @@ def _same(one, other) -> bool:
     return other is not None and tvm_ffi.structural_equal(one, other)
 
 
-__all__ = ["cache_row", "refuses"]
+__all__ = ["cache_row", "refuses", "team_mask"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tvm
-import tvm_ffi
 from tvm import s_tir, tirx
 
 from ...coordinate.axes import StageIError
 from ...coordinate.folds import folds
 from ...coordinate.program import Iteration, Program, Store
 from ...position.function import PositionFunction
+from .folded import Folded
 from .loops import rewrite_loop
 from .nodes import blocks, int64, sequence, substitute
 
@@ -111,24 +110,15 @@ class _Lanes:
         return _for(loop.loop_var, self.rest, tirx.ForKind.SERIAL, body)
 
 
-class _Part:
-    """One of the iterations over features: its stores, in order, and the partial results of each."""
+class _Part(Folded):
+    """One of the iterations over features, and the partial results of each of its stores."""
 
     def __init__(self, block, iteration: Iteration, lanes: int):
-        self.lanes, self.width = lanes, iteration.axes[0].length
-        self.feature = block.iter_vars[0].var
-        self.stores = list(block.body.seq) if isinstance(block.body, tirx.SeqStmt) else [block.body]
-        found = folds(iteration.body)
-        if not all(isinstance(store, tirx.BufferStore) for store in self.stores) or len(self.stores) != len(found):
-            raise StageIError(f"fold_in_lanes: block {block.name_hint!r} is not the stores of its iteration")
-        self.neutral = [fold.neutral for fold in found]
+        super().__init__(block, iteration, "fold_in_lanes")
+        self.lanes = lanes
         self.partials = {store.buffer: tirx.decl_buffer(
             [int64(lanes * self.width)], store.buffer.ty.dtype, name=f"{store.buffer.name}_lanes", layout=None)
             for store in self.stores}
-        self.terms = {store.buffer: _at(store.value, fold.path) for store, fold in zip(self.stores, found)}
-
-    def _is_result(self, value) -> bool:
-        return isinstance(value, tvm.ir.TensorLoad) and value.source in self.partials
 
     def begin(self):
         def store(buffer, neutral):
@@ -165,27 +155,10 @@ class _Part:
         """The value that is stored, with the results of place ``own`` for those of the loop, and those of ``other`` for the terms
         of the element.
         """
-        def visit(node, mutator):
-            if own is not None and self._is_result(node):
-                return self.partials[node.source][own]
-            for buffer, term in self.terms.items() if other is not None else ():
-                if tvm_ffi.structural_equal(node, term):
-                    return self.partials[buffer][other]
-            return mutator.default_mutate(node)
+        def at(place):
+            return None if place is None else lambda buffer: self.partials[buffer][place]
 
-        return tvm_ffi.structural_mutate(value, [(tvm.ir.Expr, visit)])
-
-
-def _at(value, path: tuple[str, ...]):
-    """The sub-expression at a path of names that those of stage I have."""
-    for name in path:
-        if isinstance(value, tirx.Add):
-            value = {"a": value.a, "b": value.b}[name]
-        elif isinstance(value, tirx.Select):
-            value = {"then": value.true_value, "otherwise": value.false_value}[name]
-        else:  # if_then_else
-            value = value.args[("condition", "then", "otherwise").index(name)]
-    return value
+        return self.replaced(value, at(own), at(other))
 
 
 def _for(var, extent, kind, body):

@@ -1,0 +1,56 @@
+"""The stores of an iteration over features inside a loop that folds its elements, with other things in the place of results and terms."""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from ...coordinate.axes import StageIError
+from ...coordinate.folds import folds
+from ...coordinate.program import Iteration
+
+
+class Folded:
+    """The stores, in order, of one of the iterations over features.
+
+    width, feature: of their axis. neutral: of each store, what its result is before the first element.
+    """
+
+    def __init__(self, block, iteration: Iteration, what: str):
+        self.width, self.feature = iteration.axes[0].length, block.iter_vars[0].var
+        self.stores = list(block.body.seq) if isinstance(block.body, tirx.SeqStmt) else [block.body]
+        found = folds(iteration.body)
+        if not all(isinstance(store, tirx.BufferStore) for store in self.stores) or len(self.stores) != len(found):
+            raise StageIError(f"{what}: block {block.name_hint!r} is not the stores of its iteration")
+        self.neutral = [fold.neutral for fold in found]
+        self.results = {store.buffer for store in self.stores}
+        self.terms = {store.buffer: _at(store.value, fold.path) for store, fold in zip(self.stores, found)}
+
+    def replaced(self, value, own=None, other=None):
+        """The value that is stored, with ``own(buffer)`` in the place of each result, and ``other(buffer)`` in that of what the
+        element brings to it; None for what stays."""
+        def visit(node, mutator):
+            if own is not None and isinstance(node, tvm.ir.TensorLoad) and node.source in self.results:
+                return own(node.source)
+            for buffer, term in self.terms.items() if other is not None else ():
+                if tvm_ffi.structural_equal(node, term):
+                    return other(buffer)
+            return mutator.default_mutate(node)
+
+        return tvm_ffi.structural_mutate(value, [(tvm.ir.Expr, visit)])
+
+
+def _at(value, path: tuple[str, ...]):
+    """The sub-expression at a path of names that those of stage I have."""
+    for name in path:
+        if isinstance(value, tirx.Add):
+            value = {"a": value.a, "b": value.b}[name]
+        elif isinstance(value, tirx.Select):
+            value = {"then": value.true_value, "otherwise": value.false_value}[name]
+        else:  # if_then_else
+            value = value.args[("condition", "then", "otherwise").index(name)]
+    return value
+
+
+__all__ = ["Folded"]
