@@ -17,7 +17,9 @@ from ..compiler.programs.operands import Operand, collapse
 from ..compiler.programs.sums import Output, SumsSpec
 from ..planner import cuda_kernels
 from ..planner.attention import plan_sums, sums_kernel
+from ..planner.cuda_plan import CudaPlan
 from .attention_kernels import AttentionForm, call_of, run_attention_gradient
+from .cuda_attention import SumsInParts
 from .memory import empty
 from .message_autograd import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
 from .message_kernels import broadcast_features, feature_shapes, kernel_arguments, run_aggregate, run_edge_map
@@ -107,10 +109,15 @@ def _run_sums(plan: _Plan, graph, operands: list[Tensor]) -> list[Tensor]:
     threads = torch.get_num_threads()
     how = graph.plans.get((spec, threads))
     if how is None:
-        how = new_plan(graph, (spec, threads), lambda: plan_sums(*graph.shape, graph.num_edges, spec, threads), 0, whole=True)
+        how = new_plan(graph, (spec, threads), lambda: plan_sums(*graph.shape, graph.num_edges, spec, threads), 0)
+    in_parts = type(how) is CudaPlan and how.longest_part > 0
     kernel = plan.kernels.get(how)
     if kernel is None:
-        kernel = plan.kernels[how] = entry_of(how, sums_kernel, cuda_kernels.sums_kernel, spec)
+        kernel = plan.kernels[how] = (SumsInParts(spec, how) if in_parts
+                                      else entry_of(how, sums_kernel, cuda_kernels.sums_kernel, spec))
+    if in_parts:
+        kernel.run(graph, operands, graph.edge_ids, [], out)
+        return out
     places, widths = [x.at for x in spec.operands], [x.width for x in spec.operands]
     kernel(*kernel_arguments(graph, how.groups, places, widths, operands, graph.edge_ids, how.balance), *out)
     return out

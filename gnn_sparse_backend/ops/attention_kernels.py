@@ -14,7 +14,9 @@ from ..compiler.programs.operands import Operand, collapse
 from ..compiler.programs.sums import Output
 from ..planner import cuda_kernels
 from ..planner.attention import attention_gradient_kernel, attention_kernel, plan_attention
+from ..planner.cuda_plan import CudaPlan
 from ..planner.plan import Plan
+from .cuda_attention import AttentionInParts, GradientInParts
 from .form import Form, form
 from .memory import empty
 from .message_kernels import broadcast_features, call_key, feature_shapes, flat, kernel_arguments
@@ -102,8 +104,14 @@ def run_attention(of: AttentionForm, graph, operands) -> tuple[Tensor, Tensor, T
     else:
         plan = _plan(graph, call.spec)
         kernel = call.kernels.get(plan)
+        in_parts = type(plan) is CudaPlan and plan.longest_part > 0
         if kernel is None:
-            kernel = call.kernels[plan] = entry_of(plan, attention_kernel, cuda_kernels.attention_kernel, call.spec)
+            kernel = call.kernels[plan] = (
+                AttentionInParts(call.spec, of.places, call.widths, plan) if in_parts
+                else entry_of(plan, attention_kernel, cuda_kernels.attention_kernel, call.spec))
+        if in_parts:
+            kernel(graph, operands, edge_ids, flat(out, rows, call.spec.features), maximum, inverse)
+            return out, maximum, inverse
         kernel(*kernel_arguments(graph, plan.groups, of.places, call.widths, operands, edge_ids, plan.balance),
                flat(out, rows, call.spec.features), maximum, inverse)
     return out, maximum, inverse
@@ -125,15 +133,19 @@ def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Te
             x.zero_()
     else:
         plan = _plan(graph, call.spec)
+        features, heads = call.spec.features, call.spec.scores
+        places, widths = of.places + ("row",) * 4, (*call.widths, features, heads, heads, features)
+        in_parts = type(plan) is CudaPlan and plan.longest_part > 0
         kernel = call.kernels.get(("gradient", outputs, plan))
         if kernel is None:
-            kernel = entry_of(plan, attention_gradient_kernel, cuda_kernels.attention_gradient_kernel, call.spec, outputs)
-            call.kernels["gradient", outputs, plan] = kernel
-        features, heads = call.spec.features, call.spec.scores
-        widths = (*call.widths, features, heads, heads, features)
-        leading = kernel_arguments(graph, plan.groups, of.places + ("row",) * 4, widths, (*operands, *results, grad),
-                                   graph.edge_ids, plan.balance)
-        kernel(*leading, weights, scores, *sums)
+            kernel = call.kernels["gradient", outputs, plan] = (
+                GradientInParts(call.spec, outputs, places, widths, plan) if in_parts
+                else entry_of(plan, attention_gradient_kernel, cuda_kernels.attention_gradient_kernel, call.spec, outputs))
+        given = (*operands, *results, grad)
+        if in_parts:
+            kernel.run(graph, given, graph.edge_ids, [weights, scores], sums)
+        else:
+            kernel(*kernel_arguments(graph, plan.groups, places, widths, given, graph.edge_ids, plan.balance), weights, scores, *sums)
     return weights.view(edges, *call.heads), scores.view(edges, *call.heads), sums
 
 
@@ -143,7 +155,7 @@ def _plan(graph, spec: AttentionSpec) -> Plan:
     plan = graph.plans.get((spec, threads))
     if plan is None:
         plan = new_plan(graph, (spec, threads), lambda: plan_attention(*graph.shape, graph.num_edges, spec, threads),
-                        spec.features, whole=True)
+                        spec.features)
     return plan
 
 

@@ -32,12 +32,12 @@ def _gpu(device: torch.device, arch: str) -> Gpu:
                         known("memory_clock_rate"), known("memory_bus_width"))
 
 
-def cuda_plan_of(graph, arch: str, features: int, kind: str = "", whole: bool = False) -> CudaPlan:
+def cuda_plan_of(graph, arch: str, features: int, kind: str = "") -> CudaPlan:
     """The plan of an operator over the edges of a graph by rules alone.
 
-    kind: as of ``plan_cuda``. whole: rows must not be cut.
+    kind: as of ``plan_cuda``.
     """
-    return plan_cuda(arch, graph.shape[0], graph.num_edges, features, 0 if whole else longest_of(graph), kind)
+    return plan_cuda(arch, graph.shape[0], graph.num_edges, features, longest_of(graph), kind)
 
 
 def cuda_problem_of(graph, gpu: Gpu, kind: str, features: int, dtype: str) -> CudaProblem:

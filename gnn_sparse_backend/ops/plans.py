@@ -40,11 +40,11 @@ def database_of(device: torch.device) -> PlanDatabase:
     return database() if gpu is None else database().on(gpu.machine, default_units(gpu))
 
 
-def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, kind: str = "", whole: bool = False):
+def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, kind: str = ""):
     """The plan that a graph keeps under ``key`` from now on, by rules alone: by ``on_cpu``, or for its GPU (the rest, as of
     ``cuda_plan_of``)."""
     arch = devices.arch_of(graph.device)
-    plan = graph.plans[key] = cuda_plan_of(graph, arch, features, kind, whole) if arch else on_cpu()
+    plan = graph.plans[key] = cuda_plan_of(graph, arch, features, kind) if arch else on_cpu()
     return plan
 
 

@@ -41,6 +41,7 @@ class AttentionSpec:
         dimensions, flat, are the heads.
     value: its dims are those of the result. heads: the shape of a score among them, extents or 1.
     dtype: of operands and result. index_dtype, numbered: as in an aggregation.
+    parts: rows are parts of rows, whose results are merged elsewhere (`softmax_merge`); of the forward program.
     """
 
     score: Attribute
@@ -50,6 +51,7 @@ class AttentionSpec:
     dtype: str = "float32"
     index_dtype: str = "int32"
     numbered: bool = False
+    parts: bool = False
 
     @property
     def scores(self) -> int:
@@ -135,16 +137,20 @@ def attention(spec: AttentionSpec) -> Program:
     the operands of the score, V those of the value. The weight of edge e of row i is exp(S[e] - M[i]) * R[i]: two
     numbers, because the one logarithm of a sum that could stand for both loses digits where the maximum is large.
     A row without edges is 0. A row with a score that is NaN or +inf, or of -inf alone, is NaN.
+    Of parts of rows, (..., C, M, Total), all in the accumulation type: C is the sum of exp(S - M) value, Total that of exp(S - M), both
+    0 where all scores are -inf.
     """
-    w = AttentionWriter("attention", spec)
+    w = AttentionWriter("attention_parts" if spec.parts else "attention", spec)
     p, edges, H, K, accumulator = w.p, w.edges, w.H, w.K, w.accumulator
     G, I, J = edges.G, edges.I, edges.J
-    C = p.buffer("C", (G, I, K), spec.dtype)
-    M, R = (p.buffer(name, (G, I, H), accumulator) for name in ("M", "R"))
+    C = p.buffer("C", (G, I, K), accumulator if spec.parts else spec.dtype)
+    M, R = (p.buffer(name, (G, I, H), accumulator) for name in ("M", "Total" if spec.parts else "R"))
     One = p.dense_fixed("One", 1)
     low = number(float("-inf"), accumulator)
     with p.iterate("rows", (G, I), "SS") as (g, i):
-        Max, Sum, Inverse = (p.local(name, (H,), accumulator) for name in ("Max", "Sum", "Inverse"))
+        Max, Sum = (p.local(name, (H,), accumulator) for name in ("Max", "Sum"))
+        if not spec.parts:
+            Inverse = p.local("Inverse", (H,), accumulator)
         Acc = p.local("Acc", (K,), accumulator)
         Seen = p.local("Seen", (), accumulator)
         Seen[()] = 0.0
@@ -181,11 +187,12 @@ def attention(spec: AttentionSpec) -> Program:
             with p.iterate("add", (K,), "S", ("ka",)) as (k,):
                 Acc[k] = Acc[k] + P[w.head(k)] * w.value(g, i, j, k)
         with p.iterate("inverse", (H,), "S", ("hi",)) as (h,):
-            Inverse[h] = select(Seen[()] > 0.0, 1.0 / Sum[h], number(0.0, accumulator))
+            if not spec.parts:
+                Inverse[h] = select(Seen[()] > 0.0, 1.0 / Sum[h], number(0.0, accumulator))
             M[g, i, h] = Max[h]
-            R[g, i, h] = Inverse[h]
+            R[g, i, h] = Sum[h] if spec.parts else Inverse[h]
         with p.iterate("out", (K,), "S", ("ko",)) as (k,):
-            C[g, i, k] = cast(spec.dtype, Acc[k] * Inverse[w.head(k)])
+            C[g, i, k] = Acc[k] if spec.parts else cast(spec.dtype, Acc[k] * Inverse[w.head(k)])
     return p.finish()
 
 
