@@ -170,7 +170,7 @@ def _every_operator(name: str, dtype: torch.dtype):
 def cases() -> list[Case]:
     """All of them, quick ones first."""
     found = [Case(f"{name}, {words}", _every_operator(name, TYPES[words])) for name in OPERATORS for words in ("float32", "bfloat16")]
-    found += [Case(f"{name}, rows in parts", _attention(name, torch.float32)) for name in OPERATORS if "attention" in name]
+    found += [Case(f"{name}, rows in parts", _attention(name, torch.float32)) for name in OPERATORS if "attention" in name or name == "edge_softmax"]
     for words, dtype in TYPES.items():
         for widths in ((5, 4), (64, 64), (128, 130)):
             for gathered in (False, True):

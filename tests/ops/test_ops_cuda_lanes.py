@@ -37,8 +37,8 @@ def softmax_of(scores: torch.Tensor, row: torch.Tensor, rows: int) -> torch.Tens
 
 @pytest.mark.parametrize("parts", [False, True], ids=["whole rows", "parts"])
 @pytest.mark.parametrize("dtype, heads, mean", [
-    (torch.float64, (), 10), (torch.float64, (3,), 40), (torch.float16, (1,), 40), (torch.bfloat16, (8,), 150), (torch.float32, (20,), 9),
-], ids=["one head", "three heads", "half", "eight heads of long rows", "features in lanes"])  # fmt: skip
+    (torch.float64, (), 10), (torch.float16, (3,), 40), (torch.bfloat16, (8,), 150),
+], ids=["one head", "three heads", "eight heads of long rows"])  # fmt: skip
 def test_softmax_over_edges(dtype, heads, mean, parts, request, serial_gpu):
     if parts:
         request.getfixturevalue("short_parts")
@@ -76,9 +76,8 @@ def test_infinities_and_nan_stay_in_their_rows(parts, request, serial_gpu):
     assert found[180:240, 1].isnan().all() and torch.isfinite(found[240:]).all()
 
 
-@pytest.mark.parametrize("reduce", ["max", "min"])
-@pytest.mark.parametrize("width, mean, parts", [(1, 10, False), (3, 40, False), (4, 40, True), (2, 10, True)])
-def test_maxima_of_few_features(width, mean, parts, reduce, request, serial_gpu):
+@pytest.mark.parametrize("reduce, width, mean, parts", [("max", 1, 10, False), ("min", 3, 40, False), ("max", 4, 40, True)])
+def test_maxima_of_few_features(reduce, width, mean, parts, request, serial_gpu):
     """Both directions; one NaN, which its row has as its result."""
     if parts:
         request.getfixturevalue("short_parts")
