@@ -28,6 +28,8 @@ def segment_mm(a: Tensor, b: Tensor, seglen: Tensor | Segments) -> Tensor:
         a: (N, F_in), the rows of segment 0, then those of segment 1, and so on.
         b: (S, F_in, F_out), a matrix for each segment, of the type of ``a``: float32, float64, bfloat16 or float16.
         seglen: (S,) lengths of the segments, integers that sum to N; or ``Segments``, whose rows may be in any order.
+            Lengths are checked and shared out at every call, which waits for a GPU; ``Segments`` once, so that a call can be
+            captured in a CUDA graph.
 
     Returns:
         (N, F_out), contiguous, in the type of the operands. Sums are accumulated in at least float32; the gradient of

@@ -30,6 +30,8 @@ def segment_reduce(x: Tensor, lengths: Tensor | Segments | None = None, reduce: 
     Args:
         x: (N, ...) rows in float32, float64, bfloat16 or float16, of any strides.
         lengths: (S,) lengths of the segments, integers that sum to N; or ``Segments``, whose rows may be in any order.
+            Lengths are checked and shared out at every call, which waits for a GPU; ``Segments`` once, so that a call can be
+            captured in a CUDA graph.
         reduce: ``"sum"``, ``"mean"``, ``"max"`` or ``"min"``.
         offsets: instead of lengths, (S + 1,) with segment s at rows offsets[s] .. offsets[s + 1] - 1.
         ties: who gets the gradient of equal rows under max and min, as in ``aggregate``. ``"first"`` is the rule of
