@@ -85,7 +85,8 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
     kernel = kernels.get(plan)
     if kernel is None:
         kernel = kernels[plan] = _kernel(in_words(call.spec) if words else call.spec, plan)
-    if type(kernel) is Scattered and order_of(graph, call.features, "edge" in form.places) is not None:
+    order = order_of(graph, call.features, "edge" in form.places) if type(kernel) in (Scattered, OnePass) else None
+    if order is not None and type(kernel) is Scattered:
         kernel = kernel.in_order
     if type(kernel) in (Scattered, TwoPasses, InSegments):
         out = empty(first, rows, *call.dims)
@@ -96,7 +97,7 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
         run_passes(graph, kernel, call.spec, form.places, operands, edge_ids, [flat(x, rows, call.features) for x in results])
         return results if chosen else results[0]
     if type(kernel) is OnePass:
-        kernel, arguments = kernel.bind(graph, form.places, operands, edge_ids)
+        kernel, arguments = kernel.bind(graph, form.places, operands, edge_ids, order)
     else:
         degrees = (graph.in_degrees,) if call.spec.degrees else ()
         arguments = kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance, degrees)

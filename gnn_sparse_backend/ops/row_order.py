@@ -23,11 +23,10 @@ class OnePass:
         self.widths = [operand.width for operand in spec.operands]
         self._entries: dict = {}
 
-    def bind(self, graph, places, operands, edge_ids: Tensor | None) -> tuple:
-        """(entry, arguments before the results) for a call."""
+    def bind(self, graph, places, operands, edge_ids: Tensor | None, order: tuple[Piece, Tensor] | None) -> tuple:
+        """(entry, arguments before the results) for a call. order: as `order_of` gives it."""
         spec, plan = self.spec, self.plan
         of_rows = (graph.in_degrees,) if spec.degrees else ()
-        order = order_of(graph, spec.features, "edge" in places)
         structure, numbered = graph, spec.numbered
         if order is not None:
             structure, rows = order
