@@ -95,8 +95,6 @@ class RelationalExplanation:
         if self.small:
             found = [f"all relations by gather on one thread: less than {SERIAL_WORK:,} multiply-adds, as sampled batches are, which are to run on "
                      "the same kernels"]
-        elif self.tasks == 1:
-            found = ["all relations by gather on one thread: one range of rows"]
         found.append(f"{self.tasks} ranges of rows, whose results stay near while the relations take turns; panels of up to {self.pairs_at_a_time} "
                      f"pairs ({size(self.pairs_at_a_time * max(self.in_features, self.out_features) * (8 if self.dtype == 'float64' else 4))}), "
                      "beyond which nothing is stored")
@@ -135,7 +133,7 @@ def explain_relational(rel: RelGraph, features: int | Sequence[int] = 64, *, dty
     counts = RelationCounts(side.sizes[0], rel.num_edges, side.pairs.count, other.pairs.count)
     small = is_small(counts, in_features, out_features)
     row_pairs, column_pairs = (end.pairs.relation_ptr.diff().tolist() for end in (side, other))
-    edges = torch.bincount(rel.relation.long(), minlength=rel.num_relations).tolist()
+    edges = side.pairs.indptr[side.pairs.relation_ptr].diff().tolist()
     arch = arch_of(rel.device)
     order, tasks, most, gathered = None, 1, 1, [0] * rel.num_relations
     if arch and rel.num_edges:
