@@ -126,13 +126,6 @@ def _dots(structure: str, width: int, dtype: torch.dtype):
     return run
 
 
-def _attention(name: str, dtype: torch.dtype):
-    def run(device: torch.device):
-        graph = _graph("rows in parts", device)
-        return step(name, graph, [x.detach().to(device).requires_grad_() for x in OPERATORS[name].operands(graph, dtype)])
-    return run
-
-
 def _grouped(widths: tuple[int, int], dtype: torch.dtype, gathered: bool):
     def run(device: torch.device):
         lengths = torch.tensor([70, 0, 300, 1, 129])
@@ -160,17 +153,17 @@ def _relational(widths: tuple[int, int, int], dtype: torch.dtype, weighted: bool
     return run
 
 
-def _every_operator(name: str, dtype: torch.dtype):
+def _operator(name: str, structure: str, dtype: torch.dtype):
     def run(device: torch.device):
-        graph = _graph("short rows", device)
+        graph = _graph(structure, device)
         return step(name, graph, [x.detach().to(device).requires_grad_() for x in OPERATORS[name].operands(graph, dtype)])
     return run
 
 
 def cases() -> list[Case]:
     """All of them, quick ones first."""
-    found = [Case(f"{name}, {words}", _every_operator(name, TYPES[words])) for name in OPERATORS for words in ("float32", "bfloat16")]
-    found += [Case(f"{name}, rows in parts", _attention(name, torch.float32)) for name in OPERATORS if "attention" in name or name == "edge_softmax"]
+    found = [Case(f"{name}, {words}", _operator(name, "short rows", TYPES[words])) for name in OPERATORS for words in ("float32", "bfloat16")]
+    found += [Case(f"{name}, rows in parts", _operator(name, "rows in parts", torch.float32)) for name in OPERATORS if "attention" in name or name == "edge_softmax"]
     for words, dtype in TYPES.items():
         for widths in ((5, 4), (64, 64), (128, 130)):
             for gathered in (False, True):

@@ -10,12 +10,9 @@ import pytest
 
 from gnn_sparse_backend.compiler.coordinate.program import Program, Store, walk_iterations
 from gnn_sparse_backend.compiler.schedule.cuda_teams import CudaTeams
-from gnn_sparse_backend.ops import cuda_plans, devices
-from gnn_sparse_backend.planner import cuda_kernels
-from gnn_sparse_backend.planner.gpu import Gpu
+from tests.ops.serial_gpu import stand_in
 
 ARCH = "recorded"
-GPU = Gpu("a stand-in", ARCH, cache=1 << 16)
 LAUNCHED: dict[tuple[str, str], tuple[Program, CudaTeams]] = {}
 """What was launched since the test began, by text; kernels are kept from test to test."""
 
@@ -40,8 +37,5 @@ def build(program: Program, schedule: CudaTeams, arch: str):
 def recorded_gpu(monkeypatch):
     """Tensors of the CPU take the way of tensors on a GPU, and get zeros. Gives the programs and schedules launched meanwhile."""
     LAUNCHED.clear()
-    monkeypatch.setattr(devices, "arch_of", lambda device: ARCH)
-    monkeypatch.setattr(devices, "on_cpu", lambda device: False)
-    monkeypatch.setattr(cuda_plans, "_gpu", lambda device, arch: GPU)
-    monkeypatch.setattr(cuda_kernels, "build", build)
+    stand_in(monkeypatch, ARCH, build)
     return LAUNCHED

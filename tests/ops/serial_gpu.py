@@ -11,7 +11,7 @@ import pytest
 
 from gnn_sparse_backend.compiler.compile import compile_program
 from gnn_sparse_backend.ops import cuda_plans, devices
-from gnn_sparse_backend.planner import cuda_kernels
+from gnn_sparse_backend.planner import cuda_kernels, cuda_plan
 from gnn_sparse_backend.planner.gpu import Gpu
 
 ARCH = "serial"
@@ -31,14 +31,27 @@ def build(program, schedule, arch):
     return dataclasses.replace(kernel, entry=launch)
 
 
+def stand_in(monkeypatch, arch: str, build) -> None:
+    """Let tensors of the CPU take the way of tensors on a GPU of this architecture, whose kernels ``build`` makes."""
+    monkeypatch.setattr(devices, "arch_of", lambda device: arch)
+    monkeypatch.setattr(devices, "on_cpu", lambda device: False)
+    gpu = dataclasses.replace(GPU, arch=arch)
+    monkeypatch.setattr(cuda_plans, "_gpu", lambda device, arch: gpu)
+    monkeypatch.setattr(cuda_kernels, "build", build)
+
+
+def cut_rows_short(monkeypatch, longest: int, part: int) -> None:
+    """Rows of more than ``longest`` non-zeros are cut into parts of ``part``."""
+    monkeypatch.setattr(cuda_plan, "LONG_ROW", longest)
+    monkeypatch.setattr(cuda_plans, "LONG_ROW", longest)
+    monkeypatch.setattr(cuda_plan, "PART", part)
+
+
 @pytest.fixture
 def serial_gpu(monkeypatch):
     """Tensors of the CPU take the way of tensors on a GPU. Gives the names of what is launched meanwhile."""
     LAUNCHED.clear()
-    monkeypatch.setattr(devices, "arch_of", lambda device: ARCH)
-    monkeypatch.setattr(devices, "on_cpu", lambda device: False)
-    monkeypatch.setattr(cuda_plans, "_gpu", lambda device, arch: GPU)
-    monkeypatch.setattr(cuda_kernels, "build", build)
+    stand_in(monkeypatch, ARCH, build)
     return LAUNCHED
 
 

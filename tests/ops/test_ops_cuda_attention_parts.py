@@ -5,9 +5,8 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops import cuda_plans
-from gnn_sparse_backend.planner import cuda_plan
 from tests.ops.operators import OPERATORS, step
+from tests.ops.serial_gpu import cut_rows_short
 
 ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 8e-2}
 
@@ -15,9 +14,7 @@ ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-4, torch.float16: 1e-2, torc
 @pytest.fixture
 def short_parts(monkeypatch):
     """Rows of more than 8 non-zeros are cut into parts of 4."""
-    monkeypatch.setattr(cuda_plan, "LONG_ROW", 8)
-    monkeypatch.setattr(cuda_plans, "LONG_ROW", 8)
-    monkeypatch.setattr(cuda_plan, "PART", 4)
+    cut_rows_short(monkeypatch, 8, 4)
 
 
 def hub_graph() -> gsb.Graph:

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops import cuda_plans
-from gnn_sparse_backend.planner import cuda_plan
+from tests.ops.serial_gpu import cut_rows_short
 
 ROUNDING = {torch.float64: 1e-11, torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 
@@ -14,9 +13,7 @@ ROUNDING = {torch.float64: 1e-11, torch.float32: 2e-6, torch.float16: 2e-3, torc
 @pytest.fixture
 def short_parts(monkeypatch):
     """Rows of more than 40 non-zeros are cut into parts of 16."""
-    monkeypatch.setattr(cuda_plan, "LONG_ROW", 40)
-    monkeypatch.setattr(cuda_plans, "LONG_ROW", 40)
-    monkeypatch.setattr(cuda_plan, "PART", 16)
+    cut_rows_short(monkeypatch, 40, 16)
 
 
 def hub_graph(mean: int) -> tuple[gsb.Graph, torch.Tensor]:
