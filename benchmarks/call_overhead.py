@@ -146,8 +146,7 @@ def _dgl() -> Caller:
 
     def prepare(block: Block):
         rows, columns = block.shape
-        found = dgl.create_block(("csc", (block.indptr, block.indices, block.indices[:0])), columns, rows)
-        return found
+        return dgl.create_block(("csc", (block.indptr, block.indices, block.indices[:0])), columns, rows)
 
     def call(block, x: Tensor, weight: Tensor):
         with block.local_scope():

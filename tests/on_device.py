@@ -102,7 +102,7 @@ def wants_moving(item: pytest.Item) -> bool:
 
 @contextlib.contextmanager
 def on_the_gpu(item: pytest.Item) -> Iterator[None]:
-    """A test with its tensors on the GPU. What breaks the GPU ends the session: no test after it could tell anything."""
+    """A test with its tensors on the GPU. What breaks the GPU ends the run: no test after it could tell anything."""
     with tensors_on(torch.device("cuda")) if wants_moving(item) else contextlib.nullcontext():
         yield
     try:
