@@ -40,26 +40,29 @@ HOPELESS = 3.0
 # seconds of a call from which one sample is enough: what disturbs it for a moment is lost in it
 LONG_CALL = 5.0
 TF32_ROUNDING = 2.0 ** -10
+# of a cell's time without the orders
+MODE_SHARES = {"inference": 0.4, "step": 0.6}
 # of a cell's time, for the orders of the product
 ORDERS_SHARE = 0.2
 
 
-def first_calls(names: Iterable[str], graph: RelationalGraph, features: int, seed: int) -> tuple[dict, dict, dict, dict]:
+def first_calls(names: Iterable[str], graph: RelationalGraph, features: int, seed: int,
+                modes: Sequence[str] = MODES) -> tuple[dict, dict, dict, dict]:
     """(networks, seconds of their first call by mode, what is wrong by mode, evidence by mode), all by contender.
 
     The answers must agree with the first one's, by entry for the output and by norm for the gradients.
     """
     networks: dict[str, Network] = {}
-    seconds, wrong, evidence = ({mode: {} for mode in MODES} for _ in range(3))
+    seconds, wrong, evidence = ({mode: {} for mode in modes} for _ in range(3))
     expected: dict[str, tuple] = {}
     for name in names:
         try:
             networks[name] = Network(name, graph, features, seed)
         except Exception as error:  # one contender's failure is a result, and must not cost the others theirs
-            for mode in MODES:
+            for mode in modes:
                 wrong[mode][name] = f"{type(error).__name__}: {error}"
             continue
-        for mode in MODES:
+        for mode in modes:
             with context_of(name)():
                 begin = time.perf_counter()
                 try:
@@ -114,12 +117,13 @@ def timed(calls: Mapping[str, Switched], first: Mapping[str, float], budget: flo
 
 def measure_cells(graph: RelationalGraph, features: int, names: Sequence[str], peaks: Mapping[str, Mapping[str, dict]],
                   limits: roofline.Roofline, budget: float, seed: int, overhead: Mapping[str, Mapping[str, float]]) -> list[dict]:
-    """The cells of a graph and width, one for each mode, as plain values. peaks: memory by mode and contender."""
-    unable = {mode: {name: peaks[mode][name]["error"] for name in names if "error" in peaks[mode][name]} for mode in MODES}
-    running = [name for name in names if not any(name in unable[mode] for mode in MODES)]
+    """The cells of a graph and width, one for each mode in ``peaks``, as plain values. peaks: memory by mode and contender."""
+    modes = tuple(mode for mode in MODES if mode in peaks)
+    unable = {mode: {name: peaks[mode][name]["error"] for name in names if "error" in peaks[mode][name]} for mode in modes}
+    running = [name for name in names if not any(name in unable[mode] for mode in modes)]
     # what cannot take a step may still infer
-    partly = [name for name in names if name not in running and name not in unable["inference"]]
-    networks, first, wrong, evidence = first_calls(running, graph, features, seed)
+    partly = [name for name in names if name not in running and "inference" in modes and name not in unable["inference"]]
+    networks, first, wrong, evidence = first_calls(running, graph, features, seed, modes)
     for name in partly:
         networks[name] = Network(name, graph, features, seed)
         with context_of(name)():
@@ -130,10 +134,11 @@ def measure_cells(graph: RelationalGraph, features: int, names: Sequence[str], p
     rest = Dense(graph, features)
     ours = tuple(name for name in names if name.endswith(BACKEND))
     found = []
-    for mode, share in zip(MODES, (0.4, 0.6)):
+    for mode in modes:
         calls = {name: Switched(getattr(network, mode), context_of(name)) for name, network in networks.items()
                  if name in first[mode] and name not in wrong[mode]}
         chosen = {product: times for product, times in orders.items() if mode == "step" or product == rgcn_orders.FORWARD}
+        share = MODE_SHARES[mode] / sum(MODE_SHARES[other] for other in modes)
         timings = timed(calls, first[mode], (1 - ORDERS_SHARE) * share * budget)
         dense = in_turns({"rest": Switched(getattr(rest, mode))}, budget_s=0.0)["rest"].timing.median
         told = {name: Evidence(overhead[mode].get(name), dense, had.ours, had.fallbacks)
@@ -166,7 +171,7 @@ def overheads(names: Iterable[str], seed: int) -> dict[str, dict[str, float]]:
 
 
 def run(selected: Iterable[RelationalGraph], features: Sequence[int], names: Sequence[str], *, shares: Budget, threads: int,
-        longest: float, seed: int = 0, limits: roofline.Roofline | None = None,
+        longest: float, seed: int = 0, modes: Sequence[str] = MODES, limits: roofline.Roofline | None = None,
         begin: Callable[[str], None] = lambda cell: None,
         done: Callable[[dict, dict], None] = lambda cell, so_far: None, before: dict | None = None) -> dict:
     """Measure every cell; return the report as plain values, times in seconds, memory in bytes. before: an earlier report, whose
@@ -190,11 +195,11 @@ def run(selected: Iterable[RelationalGraph], features: Sequence[int], names: Seq
         described.append(graph.describe())
         start = time.perf_counter()
         begin(f"{graph.name}, memory")
-        peaks = rgcn_memory.measure(names, graph, features, MODES, threads, longest)
+        peaks = rgcn_memory.measure(names, graph, features, modes, threads, longest)
         shares.pause(time.perf_counter() - start)
         for width in features:
             begin(f"{graph.name}, F = {width}")
-            here = {mode: peaks[width, mode] for mode in MODES}
+            here = {mode: peaks[width, mode] for mode in modes}
             for cell in measure_cells(graph, width, names, here, limits, shares.take((graph.name, width)), seed, overhead):
                 measured.append(cell)
                 done(cell, so_far())
@@ -221,7 +226,7 @@ def cells_on_gpu(options: argparse.Namespace, names: Sequence[str], console) -> 
         if isinstance(graph, tuple):
             console.print(f"[yellow]{name} skipped:[/] {graph[1]}")
             continue
-        for features, mode in itertools.product(options.features, MODES):
+        for features, mode in itertools.product(options.features, options.modes):
             yield cell_on_gpu(name, graph, features, mode, names, options.seed, options.dtype, options.tf32)
 
 
@@ -251,6 +256,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.parser(__doc__.splitlines()[0], budget=1200.0, parents=[gpu.device_parser()])
     parser.add_argument("--graphs", nargs="+", choices=tuple(RECIPES), help="by default all")
     parser.add_argument("--features", nargs="+", type=cli.positive_int, metavar="F", help=f"by default {FEATURES}")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES), help="by default both: %(choices)s")
     parser.add_argument("--contenders", nargs="+", choices=(*CONTENDERS, TORCH), metavar="NAME",
                         help=f"by default all: %(choices)s; {TORCH} on a GPU alone")
     parser.add_argument("--dtype", choices=tuple(gpu.DTYPES), default="float32", help="of all values, with --device cuda")
@@ -309,7 +315,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     with report.progress(console, len(options.graphs) * (1 + len(options.features))) as begin:
         results = run(one_at_a_time(), options.features, names, shares=shares, threads=options.threads,
-                      longest=options.longest, seed=options.seed, begin=begin, done=done, before=before)
+                      longest=options.longest, seed=options.seed, modes=options.modes, begin=begin, done=done, before=before)
     if not results["cells"]:
         console.print("[red]nothing to run[/]")
         return 1

@@ -64,9 +64,11 @@ def test_the_command_writes_a_full_report(frameworks, command, tmp_path, monkeyp
     printed = capsys.readouterr().out
     assert "gradient of W" in printed and "does not fit the memory" in printed and report["summary"]["worst"][0]["where"] in printed
     assert report["summary"]["modes"]["step"]["memory_ratio"]["mean"] == pytest.approx(6.0)
-    command(rgcn.main, "--quick", "--budget", "0.1", "--features", "4", "--contenders", "dgl", "dgl+gsb", "--append")
+    command(rgcn.main, "--quick", "--budget", "0.1", "--features", "4", "--contenders", "dgl", "dgl+gsb", "--append",
+            "--modes", "inference")
     report = json.loads((tmp_path / "rgcn.json").read_text())
-    assert [c["features"] for c in report["cells"]] == [8, 8, 4, 4] and list(report["contenders"]) == names
+    assert [(c["features"], c["mode"]) for c in report["cells"]] == [(8, "inference"), (8, "step"), (4, "inference")]
+    assert list(report["contenders"]) == names
 
 
 def test_every_peer_has_the_same_answer(frameworks, tiny):
