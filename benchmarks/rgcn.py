@@ -39,6 +39,8 @@ CONTENDERS = (*PEERS, *(peer + BACKEND for peer in PEERS if peer != "dgl-presort
 HOPELESS = 3.0
 # seconds of a call from which one sample is enough: what disturbs it for a moment is lost in it
 LONG_CALL = 5.0
+# seconds of a first call up to which a second one warms up: the memory that the backend's being switched on and off gave back
+WARMED = 20.0
 TF32_ROUNDING = 2.0 ** -10
 # of a cell's time without the orders
 MODE_SHARES = {"inference": 0.4, "step": 0.6}
@@ -84,13 +86,13 @@ def _mismatch(answer: tuple, expected: tuple) -> str | None:
 
 
 def timed(calls: Mapping[str, Switched], first: Mapping[str, float], budget: float) -> dict[str, dict]:
-    """``{contender: timing}``: those that are far behind, and those that take many seconds, keep one sample. first: seconds of the
-    first calls."""
+    """``{contender: timing}``: those that are far behind, and those that take many seconds, keep one sample; it is a warm one but
+    where a call takes very long. first: seconds of the first calls."""
     begin = time.perf_counter()
     samples = {}
     for name, call in calls.items():
         with call.context():
-            if first[name] < LONG_CALL:
+            if first[name] < WARMED:
                 call.call()
             start = time.perf_counter()
             call.call()
