@@ -2,7 +2,10 @@
 
 On every graph and width, for a sum, a weighted sum, a mean and a maximum: the time of the plan that is chosen without any measurement on
 that graph, of the best plan (all that are worth trying are measured), and of the one kernel that is best for all cells
-together. Regret is planned over best, minus one. Then how the cost of a kernel grows with the number of edges.
+together. Regret is planned over best, minus one; cells in which a plan was not measured are left out of its mean. Then how the cost of a
+kernel grows with the number of edges.
+
+Making the kernels and formats of a cell, and the first calls of its plans, does not count against the budget.
 
 Rows in the order of their lengths are not searched: whether they go so is not a part of a plan (``ops/row_order.py``).
 Every plan is timed as on a graph that is used again and again.
@@ -13,9 +16,11 @@ The constants of the cost model are measured first, into a database of this run;
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +34,7 @@ from benchmarks.budget import Budget
 from gnn_sparse_backend import Graph
 from gnn_sparse_backend.ops.calibration import calibrate
 from gnn_sparse_backend.ops.tunable import Task
-from gnn_sparse_backend.ops.tune import compile_plans, problem_of_task, time_plans
+from gnn_sparse_backend.ops.tune import FEWEST_ROUNDS, MOST_ROUNDS, compile_plans, problem_of_task, time_plans
 from gnn_sparse_backend.planner.candidates import trials
 from gnn_sparse_backend.planner.choose import choose, describe
 from gnn_sparse_backend.planner.database import PlanDatabase, database
@@ -47,23 +52,26 @@ _COMPILE_SECONDS = 120.0
 _CLOSE, _ROUNDS = 1.25, 400
 
 
-def measure_cell(graph: Graph, name: str, op: str, width: int, budget: float) -> dict:
-    """One cell as plain values, times in seconds."""
+def measure_cell(graph: Graph, name: str, op: str, width: int, budget: float, pause: Callable[[float], None] = lambda seconds: None) -> dict:
+    """One cell as plain values, times in seconds. pause: is told the seconds that went to kernels, formats and first calls."""
+    begin = time.perf_counter()
     task = Task(op, "forward", graph, width, torch.float32)
     problem = problem_of_task(task)
     choice = choose(problem, lambda: "")
     single = {_label(plan): _with_groups(plan, problem.threads) for plan in SINGLE}
     compile_plans([task], time.perf_counter() + _COMPILE_SECONDS)
     plans = dict.fromkeys((choice.plan, *trials(problem), *single.values()))
-    # a plan's first call may compile, or make a format
-    time_plans(task, plans, time.perf_counter() + _COMPILE_SECONDS, rounds=1)
+    # a plan's first call may compile, or make a format: samples of each follow, however little the budget is
+    seconds = time_plans(task, plans, time.perf_counter() + _COMPILE_SECONDS, rounds=FEWEST_ROUNDS)
+    pause(time.perf_counter() - begin)
     begin = time.perf_counter()
-    seconds = time_plans(task, plans, begin + budget / 2)
-    fastest = min(seconds.values())
-    finalists = [plan for plan in seconds if plan == choice.plan or seconds[plan] <= _CLOSE * fastest]
-    again = time_plans(task, finalists, begin + budget, rounds=_ROUNDS)
-    seconds |= {plan: min(seconds[plan], taken) for plan, taken in again.items()}
-    best = min(finalists, key=seconds.get)
+    for share, most, rounds in ((0.5, math.inf, MOST_ROUNDS), (1.0, _CLOSE, _ROUNDS)):
+        fastest = min(seconds.values())
+        close = [plan for plan in seconds if plan == choice.plan or seconds[plan] <= most * fastest]
+        # all of them to the end: a plan may be behind after few rounds because the processor does not yet expect its branches
+        again = time_plans(task, close, begin + share * budget, rounds=rounds, hopeless=math.inf)
+        seconds |= {plan: min(seconds[plan], taken) for plan, taken in again.items()}
+    best = min(seconds, key=seconds.get)
     predicted = {plan: cost.seconds for plan, cost in choice.predicted}
     return {
         "graph": name, "op": op, "width": width, "source": choice.source, "complete": len(seconds) == len(plans),
@@ -123,7 +131,7 @@ def run(names: Sequence[str], widths: Sequence[int], edges: Sequence[int], *, bu
             graph = Graph.from_csr(loaded.indptr, loaded.indices, loaded.shape, trusted=True)
             for place in (place for place in places if place[0] == name):
                 begin(", ".join(map(str, place)))
-                cells.append(measure_cell(graph, *place, shares.take(place)))
+                cells.append(measure_cell(graph, *place, shares.take(place), shares.pause))
                 done(so_far())
         for count in edges:
             begin(f"growth: {count:,} edges")
@@ -134,26 +142,41 @@ def run(names: Sequence[str], widths: Sequence[int], edges: Sequence[int], *, bu
 
 
 def summarise(cells: Sequence[Mapping]) -> dict:
-    """Regret of the plan, of the rules alone, and of the single kernel that is best over all cells, with the worst cells.
+    """Regret of the plan, of the rules alone, and of the single kernel that is best over all cells and of the best of each operator, with
+    the worst cells. Cells in which not every plan was measured are counted, and left out: their regret would look too small.
 
-    Means are arithmetic, of planned over best minus one. An empty dict without cells.
+    Means are arithmetic, of planned over best minus one; None without cells to take them of. An empty dict without any cell.
     """
     if not cells:
         return {}
-    common = set.intersection(*(set(cell["single_seconds"]) for cell in cells))
-    best = min(sorted(common), key=lambda name: sum(np.log(cell["single_seconds"][name]) for cell in cells), default=None)
-    single = [cell["single_seconds"][best] / cell["best_seconds"] - 1 for cell in cells] if best else []
-    rules = [cell["rules_seconds"] / cell["best_seconds"] - 1 for cell in cells if cell["rules_seconds"]]
-    worst = sorted(cells, key=lambda cell: -cell["regret"])[:5]
+    whole = [cell for cell in cells if cell["complete"]]
+    regrets = [cell["regret"] for cell in whole]
+    rules = [cell["rules_seconds"] / cell["best_seconds"] - 1 for cell in whole if cell["rules_seconds"]]
+    worst = sorted(whole, key=lambda cell: -cell["regret"])[:5]
     return {
-        "cells": len(cells), "mean_regret": statistics.fmean(cell["regret"] for cell in cells),
-        "worst_regret": worst[0]["regret"],
+        "cells": len(whole), "left_out": len(cells) - len(whole), "mean_regret": statistics.fmean(regrets) if regrets else None,
+        "worst_regret": max(regrets, default=None),
         "mean_regret_of_rules": statistics.fmean(rules) if rules else None,
         "worst_regret_of_rules": max(rules, default=None),
-        "single_kernel": best, "mean_regret_of_single": statistics.fmean(single) if single else None,
-        "worst_regret_of_single": max(single, default=None),
+        "single": single_best(whole),
+        "single_by_op": {op: single_best([cell for cell in whole if cell["op"] == op]) for op in dict.fromkeys(cell["op"] for cell in whole)},
         "worst": [{key: cell[key] for key in ("graph", "op", "width", "regret", "planned", "best")} for cell in worst],
     }
+
+
+def single_best(cells: Sequence[Mapping]) -> dict | None:
+    """The one kernel whose times have the least geometric mean, with the number of cells that it was compared in and its regret there.
+
+    Of the kernels that were measured in more than half of the cells, over the cells in which all of these were. None without any.
+    """
+    measured = Counter(name for cell in cells for name in cell["single_seconds"])
+    names = sorted(name for name, count in measured.items() if 2 * count > len(cells))
+    compared = [cell for cell in cells if names and all(name in cell["single_seconds"] for name in names)]
+    if not compared:
+        return None
+    best = min(names, key=lambda name: sum(np.log(cell["single_seconds"][name]) for cell in compared))
+    regrets = [cell["single_seconds"][best] / cell["best_seconds"] - 1 for cell in compared]
+    return {"kernel": best, "cells": len(compared), "mean_regret": statistics.fmean(regrets), "worst_regret": max(regrets)}
 
 
 def show(results: Mapping, console) -> None:
@@ -163,7 +186,8 @@ def show(results: Mapping, console) -> None:
         console.print(f"[yellow]{warning}[/]")
     table = report.table("Planned and best plan, milliseconds a call", ("graph", "operator"),
                          ("width", "planned", "predicted", "rules", "best", "single", "regret", "plan", "best plan"))
-    single = results["summary"].get("single_kernel")
+    summary = results["summary"]
+    single = (summary.get("single") or {}).get("kernel")
     for cell in results["cells"]:
         table.add_row(cell["graph"], cell["op"], str(cell["width"]),
                       *(report.milliseconds(cell[f"{what}_seconds"])
@@ -172,15 +196,15 @@ def show(results: Mapping, console) -> None:
                       report.percent(cell["regret"]), cell["planned"],
                       "same" if cell["best"] == cell["planned"] else cell["best"])
     console.print(table)
-    if single is not None:
-        console.print(f"single: {single}, the one kernel that is best for all cells together")
-    summary = results["summary"]
     if summary:
-        console.print(f"[bold]Regret over {summary['cells']} cells: mean {report.percent(summary['mean_regret'])}, worst "
-                      f"{report.percent(summary['worst_regret'])}[/]; rules alone: "
-                      f"{report.percent(summary['mean_regret_of_rules'])}, {report.percent(summary['worst_regret_of_rules'])}; "
-                      f"one kernel for all ({summary['single_kernel']}): {report.percent(summary['mean_regret_of_single'])}, "
-                      f"{report.percent(summary['worst_regret_of_single'])}")
+        left_out = f" ({summary['left_out']} left out, in which some plan was not measured)" if summary["left_out"] else ""
+        console.print(f"[bold]Regret over {summary['cells']} cells{left_out}: mean {_percent(summary['mean_regret'])}, worst "
+                      f"{_percent(summary['worst_regret'])}[/]; rules alone: "
+                      f"{_percent(summary['mean_regret_of_rules'])}, {_percent(summary['worst_regret_of_rules'])}")
+        found = {"all": summary["single"], **summary["single_by_op"]}
+        for of, best in ((of, best) for of, best in found.items() if best is not None):
+            console.print(f"single: {best['kernel']}, the one kernel that is best for {of} cells together ({best['cells']} compared): regret "
+                          f"mean {_percent(best['mean_regret'])}, worst {_percent(best['worst_regret'])}")
     table = report.table("Growth: a sum over 16 random neighbours", (),
                          ("edges", "width", "ms", "predicted, ms", "ns an edge", "plan"))
     for row in results["growth"]:
@@ -260,8 +284,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _label(plan: Plan) -> str:
-    """The name of a kernel that is the same in every cell."""
-    return describe(plan).replace("2 groups", "groups")
+    """The name of a kernel that is the same in every cell. Where features are many, a kernel in lanes is the one without."""
+    return describe(plan).replace("2 groups", "groups").replace("in lanes", "in lanes where features are few")
+
+
+def _percent(share: float | None) -> str:
+    return "not measured" if share is None else report.percent(share)
 
 
 def _with_groups(plan: Plan, threads: int) -> Plan:

@@ -44,12 +44,13 @@ def problem_of_task(task: Task) -> Problem:
 
 
 def time_plans(task: Task, plans: Iterable[Plan], deadline: float, clock: Callable[[], float] = time.perf_counter,
-               rounds: int = MOST_ROUNDS, timer: Timer | None = None) -> dict[Plan, float]:
+               rounds: int = MOST_ROUNDS, timer: Timer | None = None, hopeless: float = HOPELESS) -> dict[Plan, float]:
     """Seconds of a call by plan, in the order given; those plans alone that could be started before the deadline, the first
     one always. Of a plan's samples the least counts, for a disturbance only adds.
 
     All plans have a turn in each of at most so many rounds, so that a disturbance falls on all of them; the first round comes
-    after each has run twice, and is never cut short. timer: takes the time, by default that of the device, by `clock` on a CPU.
+    after each has run twice, and is never cut short. hopeless: a plan so many times as slow as the fastest has no more turns after
+    `FEWEST_ROUNDS`. timer: takes the time, by default that of the device, by `clock` on a CPU.
     A plan but the first whose kernels do not compile, or that takes more memory than there is, is left out. KeyboardInterrupt
     goes through.
     """
@@ -83,7 +84,7 @@ def time_plans(task: Task, plans: Iterable[Plan], deadline: float, clock: Callab
             samples[plan].append(sample(plan, calls[plan]))
         if turn >= FEWEST_ROUNDS:
             fastest = min(min(samples[plan]) for plan in active)
-            active = [plan for plan in active if min(samples[plan]) <= HOPELESS * fastest]
+            active = [plan for plan in active if min(samples[plan]) <= hopeless * fastest]
             if len(active) == 1:
                 break
         if clock() >= deadline:

@@ -10,7 +10,7 @@ from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
 from .problem import CudaProblem, Problem, operands_of_kind
 from .sddmm import plan_sddmm
-from .spmm import BYTES_AHEAD, GROUPS_PER_THREAD, NARROW, SERIAL_WORK, fits_lanes, plan_spmm
+from .spmm import BYTES_AHEAD, GROUPS_PER_THREAD, NARROW, SERIAL_WORK, fits_lanes, plan_spmm, work_of
 
 # A parallel loop may pay from a quarter of the rules' limit on, and one thread up to four times it.
 _EITHER_WAY = 4
@@ -33,8 +33,8 @@ def rule_plan(problem: Problem) -> Plan:
 def candidates(problem: Problem) -> tuple[Plan, ...]:
     """Plans that the cost model can tell apart, the rules' own first, without repetition.
 
-    - One thread or groups of rows, where the work is near the limit of either.
-    - Column partitions, where a neighbourhood's rows exceed the last-level cache and each is gathered many times.
+    - One thread, a group of rows for each, or the rules' groups, where the work is near the limit of either.
+    - Column partitions, where a neighbourhood's rows exceed the last-level cache, each is gathered many times, and the rules have none.
     - Long rows whole, where the rules cut them.
 
     Of an edge map the rules' plan alone: the model's constants are those of sums. On a GPU those of `cuda_candidates`.
@@ -46,15 +46,11 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
     reduce, gathered, _ = operands_of_kind(problem.kind)
     if reduce == "map":
         return tuple(found)
-    work = problem.nnz * problem.features + problem.rows
-    if problem.threads > 1:
-        if first.groups > 1 and work < _EITHER_WAY * SERIAL_WORK:
-            found[replace(first, groups=1)] = None
-        elif first.groups == 1 and work > SERIAL_WORK // _EITHER_WAY:
-            found[replace(first, groups=min(problem.threads, max(problem.rows, 1)))] = None
-    if first.partitions > 1:
-        found[replace(first, partitions=1)] = None
-    elif gathered and problem.reach and problem.nearby_bytes > last_level_cache_bytes():
+    work = work_of(problem.nnz, problem.rows, problem.features)
+    if problem.threads > 1 and SERIAL_WORK < _EITHER_WAY * work < _EITHER_WAY * _EITHER_WAY * SERIAL_WORK:
+        for groups in (1, min(problem.threads, max(problem.rows, 1))):
+            found[replace(first, groups=groups)] = None
+    if first.partitions == 1 and gathered and problem.reach and problem.nearby_bytes > last_level_cache_bytes():
         partitions = 2
         while partitions <= _MOST_PARTITIONS and problem.nnz > _REUSED_PER_PARTITION * problem.cols * partitions:
             found[replace(first, partitions=partitions, longest_part=0)] = None
@@ -66,22 +62,22 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
 
 def trials(problem: Problem) -> tuple[Plan, ...]:
     """``candidates``, and plans that only measuring tells from them: narrow rows in lanes or one non-zero after the other, half as many
-    column partitions and twice as many, gathers that run ahead or not, more groups, and groups of equally many rows.
+    column partitions as the rules', twice as many or none, gathers that run ahead or not, more groups, and groups of equally many rows.
     """
     found = dict.fromkeys(candidates(problem))
     if type(problem) is CudaProblem:
         return tuple(found)
     first = next(iter(found))
-    reduce, gathered, _ = operands_of_kind(problem.kind)
+    reduce, gathered, at_edges = operands_of_kind(problem.kind)
     if problem.features <= NARROW and reduce != "map":
         others = {"sequential", first.reduction}
-        if fits_lanes(problem.features, reduce in ("sum", "mean")):
+        if fits_lanes(problem.features, reduce in ("sum", "mean"), at_edges > 0):
             others.add("parallel")
         for plan in list(found):
             for reduction in sorted(others - {plan.reduction}, reverse=True):
                 found[replace(plan, reduction=reduction)] = None
     if first.partitions > 1:
-        for partitions in (first.partitions // 2, 2 * first.partitions):
+        for partitions in (first.partitions // 2, 2 * first.partitions, 1):
             found[replace(first, partitions=partitions)] = None
     if gathered and problem.table_bytes > private_cache_bytes():
         far = distance(problem.row_bytes, BYTES_AHEAD)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
 from .problem import Problem, operands_of_kind
-from .spmm import (NARROW, ORDER_WINDOW, SCATTERED_PAYS, SERIAL_WORK, SLICES, USED_AGAIN, lanes_pay, last_level_is_far, pays_in_order,
-                   shortest_ahead, slices_stay)
+from .spmm import (HELD_PARTS, LANES_PAY, NARROW, ORDER_WINDOW, SCATTERED_PAYS, SERIAL_WORK, SLICES, USED_AGAIN, WORK_OF_NONZERO, WORK_OF_ROW,
+                   last_level_is_far, pays_in_order, shortest_ahead, slices_stay, work_of)
 
 WORDS: Mapping[str, str] = {
     "groups": "of rows of about equal cost, which threads take one after the other",
@@ -35,7 +35,7 @@ def reasons(problem: Problem, plan: Plan) -> Iterator[str]:
         long = f"{mean:.1f}" if mean < 10 else about(round(mean))
         narrow = f"{problem.features} features are at most {NARROW}, and rows have about {long} non-zeros on average, "
         yield narrow + (
-            f"{lanes_pay(problem.features)} or more: a vector takes non-zeros of a row side by side (in lanes)." if plan.reduction == "parallel" else
+            f"{LANES_PAY} or more: a vector takes non-zeros of a row side by side (in lanes)." if plan.reduction == "parallel" else
             f"{SCATTERED_PAYS} at most: each is added to its row in memory (scattered), so that no loop ends after so few.")
     if plan.partitions > 1:
         yield (f"Neighbouring rows gather from about {size(problem.nearby_bytes, 2)}, more than {_slice()}: columns are cut into "
@@ -57,15 +57,16 @@ def in_order(problem: Problem, plan: Plan) -> bool:
 
 
 def _sharing(problem: Problem, plan: Plan) -> str:
-    work = problem.nnz * problem.features + problem.rows
+    work = work_of(problem.nnz, problem.rows, problem.features)
+    counted = (f"The work counts as about {about(work)} multiply-adds (a non-zero as {WORK_OF_NONZERO} at least, and a row as {WORK_OF_ROW} "
+               "more), ")
     if plan.groups > 1:
-        return (f"About {about(work)} multiply-adds are {SERIAL_WORK:,} or more: the {problem.threads} threads share them, in "
-                f"{plan.groups} groups of rows that cost about the same; whoever is done takes the next.")
+        return (f"{counted}{SERIAL_WORK:,} or more: the {problem.threads} threads share it, in {plan.groups} groups of rows that cost about "
+                "the same; whoever is done takes the next.")
     if problem.threads < 2:
         return "PyTorch has one thread here (torch.set_num_threads): it takes all rows."
     if work < SERIAL_WORK:
-        return (f"About {about(work)} multiply-adds are fewer than {SERIAL_WORK:,}, from which on other threads save more than starting "
-                "them costs.")
+        return f"{counted}fewer than {SERIAL_WORK:,}, from which on other threads save more than starting them costs."
     return "There is one row, which one thread takes."
 
 
@@ -78,7 +79,7 @@ def _ahead(problem: Problem, plan: Plan, reduce: str) -> str:
     elif row >= shortest:
         cache = f"half of a core's own cache ({size(private_cache_bytes())})"
     else:  # the processor has enough of them under way by itself
-        cache = f"half of the last-level cache ({size(last_level_cache_bytes())}), what counts for rows of less than {shortest} bytes"
+        cache = f"1/{HELD_PARTS} of the last-level cache ({size(last_level_cache_bytes())}), what counts for rows of less than {shortest} bytes"
     if plan.prefetch:
         return f"{table}more than {cache}: they are fetched {plan.prefetch} edges ahead."
     if slices_stay(problem.table_bytes, plan.partitions):

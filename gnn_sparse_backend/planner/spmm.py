@@ -2,12 +2,13 @@
 
 Rules, each with the measurement behind it in docs/performance.md:
 
-- One thread where the work is less than a parallel region costs; else groups of rows of equal cost, taken dynamically.
-- Gathers run ahead where the dense operand exceeds half of a core's own caches, near each other or not. Of rows narrower
-  than a cache line the processor has enough under way by itself, unless they come from memory; where the last level is a whole
-  socket's, cores look further ahead, and sums of rows of two lines are as well off.
-- Lanes where features are few, in whole vectors, and rows are long. Short rows are independent chains of additions already: the
-  processor has several of them under way.
+- One thread where the work is less than a parallel region costs; else groups of rows of equal cost, taken dynamically. Work is counted
+  as time goes: a non-zero takes an index and a vector of features, however few, and the end of a row is mispredicted.
+- Gathers run ahead where the dense operand exceeds half of a core's own caches, near each other or not. Of rows of one cache line, and
+  where they are summed of two, the processor has enough under way by itself, unless they come from memory: where the operand exceeds
+  what a call can count on of the last level, through which structure and results pass too.
+- Lanes where features are few, in whole vectors, and rows have some tens of non-zeros. Short rows are independent chains of additions
+  already: the processor has several of them under way.
 - Scattered sums where features are few and rows have a handful of non-zeros, where the end of each row is mispredicted. A long row is
   one chain of additions in memory, twice as slow as in a register: not where such rows have a good part of the non-zeros.
 - Column partitions where each row of the dense operand is gathered many times, by rows that lie too far apart for a cache
@@ -24,21 +25,25 @@ from .ahead import distance
 from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
 
-# Below this many multiply-adds a parallel region costs more than it saves (about 10 microseconds of one core).
+# Below this many multiply-adds a parallel region costs more than it saves (about 10 microseconds of one core). So many of them take as
+# long as a non-zero at least, and as the loop around a row.
 SERIAL_WORK = 1 << 16
+WORK_OF_NONZERO, WORK_OF_ROW = 8, 32
 # Groups per thread: enough that a slow core, or one heavy row, does not leave the others waiting. A smaller one than so many
 # multiply-adds costs more than that saves.
 GROUPS_PER_THREAD = 16
 LEAST_GROUP = 1 << 13
 # Bytes of a cache line, and to fetch ahead: half of a first-level cache.
 LINE, BYTES_AHEAD = 64, 16 << 10
-# Bytes from which rows of sums are fetched ahead where the last-level cache is a whole socket's. Maxima are slower, and gain.
-FAR_ROW = 3 * LINE
-# Widest row of features that is narrow. Widths whose sums are cut into lanes, and whose maxima are: code for vectors of other widths
-# takes twice as long. The mean non-zeros of a row from which that pays, and with one feature, where the lanes are the vector.
+# Bytes from which rows are fetched ahead that the last-level cache may hold, where they are summed, and where they are compared, which
+# is slower, so that the processor has fewer under way. That cache holds the shorter ones where they take so many parts of it at most.
+SHORTEST_SUMMED, SHORTEST_CHOSEN = 3 * LINE, 2 * LINE
+HELD_PARTS = 5
+# Widest row of features that is narrow. Widths that are cut into lanes, and those of sums without an operand at the edges: code for
+# vectors of other widths takes up to twice as long. The mean non-zeros of a row, or of its piece in a partition, from which that pays.
 NARROW = 8
-SUMMED_IN_LANES, CHOSEN_IN_LANES = (1, 2, 4, 8), (1, 4, 8)
-LANES_PAY, LANES_PAY_ALONE = 128, 24
+IN_LANES, SUMMED_IN_LANES = (1, 4, 8), (1, 2, 4, 8)
+LANES_PAY = 24
 # Most non-zeros of a mean row whose sums are scattered, and fewest of a graph: the row of each non-zero is kept for it.
 SCATTERED_PAYS = 6
 FEWEST_SCATTERED = 1 << 15
@@ -77,7 +82,7 @@ def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, thre
     longest_part = part_length(nnz, longest)
     partitions = 1 if reach is None or longest_part else partition_count(rows, nnz, reach * row, edges)
     reduction = "sequential"
-    if fits_lanes(features, summed) and nnz >= lanes_pay(features) * rows:
+    if fits_lanes(features, summed, edges) and nnz >= LANES_PAY * rows * partitions:
         reduction = "parallel"
     elif (summed and features <= NARROW and itemsize >= 4 and not longest_part and partitions == 1
           and pays_scattered(rows, nnz, longest)):
@@ -91,25 +96,22 @@ def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, thre
     )
 
 
-def fits_lanes(features: int, summed: bool) -> bool:
-    """Whether rows of so many features may be taken in lanes. summed: as in `plan_spmm`."""
-    return features in (SUMMED_IN_LANES if summed else CHOSEN_IN_LANES)
-
-
-def lanes_pay(features: int) -> int:
-    """Mean non-zeros of a row from which lanes pay."""
-    return LANES_PAY_ALONE if features == 1 else LANES_PAY
+def fits_lanes(features: int, summed: bool, edges: bool) -> bool:
+    """Whether rows of so many features may be taken in lanes. summed, edges: as in `plan_spmm`."""
+    return features in (SUMMED_IN_LANES if summed and not edges else IN_LANES)
 
 
 def prefetch_distance(row: int, table: int, summed: bool) -> int:
     """How far gathers of rows of so many bytes run ahead; 0 where they do not. table: bytes of the dense operand."""
-    cache = private_cache_bytes() if row >= shortest_ahead(summed) else last_level_cache_bytes()
-    return distance(row, BYTES_AHEAD) if table > cache // 2 else 0
+    held = private_cache_bytes() // 2
+    if row < shortest_ahead(summed):
+        held = max(held, last_level_cache_bytes() // HELD_PARTS)
+    return distance(row, BYTES_AHEAD) if table > held else 0
 
 
 def shortest_ahead(summed: bool) -> int:
     """Bytes of the shortest rows that are fetched ahead though the last-level cache may hold them."""
-    return FAR_ROW if summed and last_level_is_far() else LINE
+    return SHORTEST_SUMMED if summed else SHORTEST_CHOSEN
 
 
 def partition_count(rows: int, nnz: int, table: int, edges: bool = False) -> int:
@@ -160,9 +162,14 @@ def pays_in_order(rows: int, nnz: int, features: int, edges: bool) -> bool:
     return FEWEST_ORDERED <= nnz <= longest * rows and features <= widest
 
 
+def work_of(nnz: int, rows: int, width: int) -> int:
+    """What a pass over so many non-zeros of so many rows takes, in multiply-adds. width: those of a non-zero."""
+    return nnz * max(width, WORK_OF_NONZERO) + rows * WORK_OF_ROW
+
+
 def group_count(nnz: int, rows: int, width: int, threads: int) -> int:
     """Row groups of equal cost for a parallel loop over them, as many for each thread; 1 where one thread is fastest."""
-    work = nnz * width + rows
+    work = work_of(nnz, rows, width)
     if threads < 2 or work < SERIAL_WORK:
         return 1
     shares = min(GROUPS_PER_THREAD, max(1, -(-work // (LEAST_GROUP * threads))))

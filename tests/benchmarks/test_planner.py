@@ -11,9 +11,9 @@ from benchmarks.suite import arguments as arguments_of
 from gnn_sparse_backend.planner.database import database
 
 
-def cell(planned, best, rules, single):
-    return {"graph": "g", "op": "sum", "width": 4, "planned": "a", "best": "b", "planned_seconds": planned, "best_seconds": best,
-            "rules_seconds": rules, "single_seconds": single, "regret": planned / best - 1}
+def cell(planned, best, rules, single, op="sum", complete=True):
+    return {"graph": "g", "op": op, "width": 4, "planned": "a", "best": "b", "planned_seconds": planned, "best_seconds": best,
+            "rules_seconds": rules, "single_seconds": single, "regret": planned / best - 1, "complete": complete}
 
 
 def test_regret_by_hand():
@@ -21,10 +21,29 @@ def test_regret_by_hand():
     summary = planner.summarise([cell(1.0, 1.0, 1.5, {"x": 2.0, "y": 1.0}), cell(2.6, 2.0, 2.0, {"x": 2.0, "y": 16.0, "z": 2.0})])
     assert summary["mean_regret"] == pytest.approx(0.15) and summary["worst_regret"] == pytest.approx(0.3)
     assert summary["mean_regret_of_rules"] == pytest.approx(0.25) and summary["worst_regret_of_rules"] == pytest.approx(0.5)
-    assert summary["single_kernel"] == "x", "z was not measured everywhere"
-    assert summary["mean_regret_of_single"] == pytest.approx(0.5) and summary["worst_regret_of_single"] == pytest.approx(1.0)
+    assert (summary["single"]["kernel"], summary["single"]["cells"]) == ("x", 2), "z was not measured in more than half of the cells"
+    assert summary["single"]["mean_regret"] == pytest.approx(0.5) and summary["single"]["worst_regret"] == pytest.approx(1.0)
     assert [worst["regret"] for worst in summary["worst"]] == pytest.approx([0.3, 0.0])
     assert planner.summarise([]) == {}
+
+
+def test_cells_that_lack_a_plan_are_counted_and_left_out():
+    cells = [cell(1.3, 1.0, 1.5, {"x": 2.0}), cell(1.0, 1.0, 1.0, {"x": 9.0}, complete=False)]
+    summary = planner.summarise(cells)
+    assert (summary["cells"], summary["left_out"], summary["single"]["cells"]) == (1, 1, 1)
+    assert summary["mean_regret"] == pytest.approx(0.3) and summary["single"]["mean_regret"] == pytest.approx(1.0)
+    nothing = planner.summarise(cells[1:])
+    assert (nothing["cells"], nothing["left_out"], nothing["mean_regret"], nothing["single"]) == (0, 1, None, None)
+
+
+def test_the_single_kernel_of_each_operator():
+    kernels = {"x": 2.0, "y": 4.0}, {"x": 2.0, "y": 1.0}, {"x": 8.0, "y": 2.0}, {"y": 1.0}, {"x": 4.0, "y": 1.0}
+    cells = [cell(1.0, 1.0, 1.0, single, op) for single, op in zip(kernels, ("sum", "max", "max", "max", "max"))]
+    found = planner.summarise(cells)
+    # x lacks a cell: both are compared where both are
+    assert (found["single"]["kernel"], found["single"]["cells"]) == ("y", 4)
+    assert found["single"]["mean_regret"] == pytest.approx(1.0) and found["single"]["worst_regret"] == pytest.approx(3.0)
+    assert {op: (best["kernel"], best["cells"]) for op, best in found["single_by_op"].items()} == {"sum": ("x", 1), "max": ("y", 3)}
 
 
 def test_a_run(command, tmp_path, monkeypatch, capsys):
@@ -38,6 +57,7 @@ def test_a_run(command, tmp_path, monkeypatch, capsys):
     for cell in report["cells"]:
         assert cell["source"] in ("model", "rules") and cell["regret"] >= 0
         assert cell["best_seconds"] == min(cell["seconds"].values()) > 0
+        assert cell["complete"] and len(cell["single_seconds"]) == len(planner.SINGLE), "whatever the budget"
     growth, = report["growth"]
     assert growth["edges"] == 10_000 and growth["seconds"] > 0
     assert (tmp_path / "planner.png").read_bytes().startswith(b"\x89PNG")
@@ -55,7 +75,9 @@ def test_the_table_has_the_single_best_kernel():
     console = Console(record=True, width=200, file=io.StringIO())
     planner.show({"machine": machine.describe(1), "cells": cells, "growth": [], "skipped": {}, "summary": planner.summarise(cells)}, console)
     said = console.export_text()
-    assert "single: x, the one kernel" in said and "2125" in said and "2375" in said and "16000" not in said
+    assert "single: x, the one kernel that is best for all cells together (2 compared)" in said
+    assert "2125" in said and "2375" in said and "16000" not in said
+    assert "Regret over 2 cells: mean 15 %" in said
 
 
 NINE = {"cora", "citeseer", "pubmed", "wordnet", "debian", "ppi", "arxiv", "proteins", "reddit"}

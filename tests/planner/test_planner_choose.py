@@ -9,7 +9,8 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.plans import plan_of, problem_of, structure_fingerprint
-from gnn_sparse_backend.planner import calibrate
+from gnn_sparse_backend.planner import calibrate, spmm
+from gnn_sparse_backend.planner import candidates as candidates_module
 from gnn_sparse_backend.planner.candidates import candidates, rule_plan, trials
 from gnn_sparse_backend.planner.choose import choose, plan_for
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS, compulsory_bytes, counts, predict, predicted_seconds
@@ -46,6 +47,17 @@ def test_what_is_worth_trying():
     assert {plan.prefetch for plan in trials(SMALL)} == {0}
     assert max(plan.partitions for plan in candidates(DENSE)) > 1
     assert {plan.partitions for plan in candidates(LARGE)} == {1}
+
+
+def test_partitions_of_the_rules_are_not_left_to_the_model(monkeypatch):
+    for module in (candidates_module, spmm):
+        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 32 << 20)
+        monkeypatch.setattr(module, "private_cache_bytes", lambda: 512 << 10)
+    assert rule_plan(DENSE).partitions == 32
+    assert {plan.partitions for plan in candidates(DENSE)} == {32}
+    assert {plan.partitions for plan in trials(DENSE)} == {1, 16, 32, 64}
+    short = replace(DENSE, nnz=20 * DENSE.rows)  # in pieces as short as the loop around them: there the model may be right
+    assert {plan.partitions for plan in candidates(short)} == {1, 2}
 
 
 @pytest.mark.parametrize("problem", EVERY)
@@ -125,6 +137,18 @@ def test_the_model_overrules_the_rules_where_it_expects_much_less(plans):
     assert "start" in " ".join(choice.reasons)
     plans.set_units({**DEFAULT_UNITS, "start": 0.0, "group": 0.0})
     assert choose(problem, lambda: "f").plan.groups > 1
+
+
+def test_near_the_limit_the_model_has_one_thread_and_a_group_for_each(plans):
+    narrow = Problem("max:column", 3_327, 3_327, 9_104, 1, "float32", 2, 3_327)
+    assert {plan.groups for plan in candidates(narrow)} == {1, 2, rule_plan(narrow).groups} and rule_plan(narrow).groups > 2
+    tiny, large = replace(narrow, rows=300, nnz=900), replace(narrow, nnz=90_000)
+    assert {plan.groups for plan in candidates(tiny)} == {1, 2}
+    assert {plan.groups for plan in candidates(large)} == {rule_plan(large).groups}
+    assert {plan.groups for plan in candidates(narrow.on(1))} == {1}
+    # on a busy machine groups seemed to cost more than they do: still both threads
+    plans.set_units({**DEFAULT_UNITS, "start": 2e-6, "group": 1e-6, "row": 4.5e-9})
+    assert choose(narrow, lambda: "f").plan.groups == 2
 
 
 @pytest.mark.parametrize("problem", EVERY)

@@ -1,5 +1,6 @@
 """gsb.precompile: what it measures, what it keeps, and that a budget or Ctrl-C leaves the best so far."""
 
+import math
 import time
 
 import numpy as np
@@ -10,8 +11,9 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import precompile as precompile_module
 from gnn_sparse_backend.ops.plans import plan_of, problem_of, structure_fingerprint
 from gnn_sparse_backend.ops.precompile import seconds_of
+from gnn_sparse_backend.ops.timers import on_clock
 from gnn_sparse_backend.ops.tunable import OPS, Task, tasks_of
-from gnn_sparse_backend.ops.tune import time_plans
+from gnn_sparse_backend.ops.tune import FEWEST_ROUNDS, HOPELESS, time_plans
 from gnn_sparse_backend.planner.candidates import trials
 from gnn_sparse_backend.planner.database import PlanDatabase
 from gnn_sparse_backend.planner.plan import Plan
@@ -78,6 +80,20 @@ def test_the_fastest_plan_wins(graph, monkeypatch, plans):
     clock = Clock(dict(zip(plans_, (3e-3, 1e-3, 2e-3))))
     seconds = time_plans(fake_task(monkeypatch, graph, clock), plans_, 1e9, clock)
     assert seconds == pytest.approx(clock.cost)
+
+
+@pytest.mark.parametrize("hopeless, calls", [(HOPELESS, FEWEST_ROUNDS + 1), (math.inf, 20)])
+def test_a_slow_plan_has_fewer_turns_unless_it_is_asked_to_stay(graph, monkeypatch, plans, hopeless, calls):
+    plans_ = [Plan(32), Plan(1), Plan(32, 8)]
+    clock = Clock(dict(zip(plans_, (2e-3, 1e-3, 1.1e-3))))
+    task, turns = fake_task(monkeypatch, graph, clock), []
+
+    def timer(run, count):
+        turns.append(plan_of(graph, task.kind, 64, torch.float32))
+        return on_clock(clock)(run, count)
+
+    time_plans(task, plans_, 1e9, clock, rounds=20, timer=timer, hopeless=hopeless)
+    assert [turns.count(plan) - 2 for plan in plans_] == [calls, 20, 20], "beside two calls before the rounds"
 
 
 @pytest.mark.parametrize("deadline, timed", [(0.0, 1), (5e-3, 1), (7e-3, 2), (1.0, 3)])

@@ -27,18 +27,21 @@ def caches(monkeypatch):
 
 
 @pytest.mark.parametrize("fields, said", [
-    ({}, "About 1,500,000,000 multiply-adds are 65,536 or more: the 2 threads share them, in 32 groups of rows"),
+    ({}, "about 1,500,000,000 multiply-adds (a non-zero as 8 at least, and a row as 32 more), 65,536 or more: the 2 threads share it, in 32"),
     ({"threads": 1}, "PyTorch has one thread here (torch.set_num_threads): it takes all rows."),
-    ({"rows": 90, "nnz": 1000}, "About 64,000 multiply-adds are fewer than 65,536, from which on other threads save more"),
+    ({"rows": 90, "nnz": 900}, "about 60,000 multiply-adds (a non-zero as 8 at least, and a row as 32 more), fewer than 65,536, from which on"),
+    ({"rows": 1000, "nnz": 5000, "features": 1}, "counts as about 72,000 multiply-adds (a non-zero as 8 at least, and a row as 32 more)"),
     ({"rows": 1}, "There is one row, which one thread takes."),
     ({}, "have 256 bytes, about 60 MB in all, more than half of a core's own cache (524 kB): they are fetched 16 edges ahead."),
     ({"cols": 1000}, "about 260 kB in all, no more than half of a core's own cache (524 kB): nothing is fetched ahead."),
-    ({"features": 4}, "about 3.7 MB in all, no more than half of the last-level cache (33.6 MB), what counts for rows of less than 64"),
+    ({"features": 4}, "about 3.7 MB in all, no more than 1/5 of the last-level cache (33.6 MB), what counts for rows of less than 192"),
+    ({"features": 4, "kind": "max:column"}, "what counts for rows of less than 128 bytes: nothing is fetched ahead"),
+    ({"features": 32}, "about 30 MB in all, more than 1/5 of the last-level cache (33.6 MB), what counts for rows of less than 192 bytes: they"),
     ({"kind": "map:column,row", "cols": 1500}, "about 380 kB in all, no more than a core's own cache (524 kB): nothing"),
-    ({"rows": 10_000, "features": 4}, "4 features are at most 8, and rows have about 2,300 non-zeros on average, 128 or more"),
+    ({"rows": 10_000, "features": 4}, "4 features are at most 8, and rows have about 2,300 non-zeros on average, 24 or more"),
     ({"nnz": 700_000, "features": 4}, "about 3.0 non-zeros on average, 6 at most: each is added to its row in memory (scattered)"),
     ({"reach": 233_000}, "gather from about 60 MB, more than 1/8 of the last-level cache (33.6 MB): columns are cut into 16 partitions"),
-    ({"reach": 233_000, "features": 8}, "about 7.5 MB in all, no more than half of the last-level cache (33.6 MB), what counts"),
+    ({"reach": 233_000, "features": 8}, "about 7.5 MB in all, more than 1/5 of the last-level cache (33.6 MB), what counts"),
     ({"longest": 2_000_000}, "about 2,000,000 of about 23,000,000 non-zeros: long rows are cut into parts of 359,375"),
 ])  # fmt: skip
 def test_the_rules_that_fired_are_said(fields, said, caches):

@@ -13,7 +13,7 @@ from gnn_sparse_backend.planner.candidates import rule_plan
 from gnn_sparse_backend.planner.kernels import supported, supports
 from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.planner.problem import Problem
-from gnn_sparse_backend.planner.spmm import plan_spmm
+from gnn_sparse_backend.planner.spmm import group_count, plan_spmm
 
 LANES, PARTITIONS, PARTS = Plan(4, reduction="parallel"), Plan(4, partitions=2), Plan(4, longest_part=9)
 SCATTERED = Plan(4, reduction="scattered")
@@ -93,26 +93,45 @@ def test_slices_are_half_of_a_core_s_own_cache_where_the_last_level_is_a_socket_
     assert [planned(nnz=114_000_000, features=f, edges=True).partitions for f in (4, 16, 32, 128)] == [1, 1, 32, 64]
 
 
-@pytest.mark.parametrize("summed, shortest", [(True, 48), (False, 16)])
-def test_short_rows_are_left_to_the_processor_where_the_last_level_is_a_socket_s(monkeypatch, summed, shortest):
-    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: 480 << 20)
-    monkeypatch.setattr(spmm, "private_cache_bytes", lambda: 2 << 20)
-    for features in (shortest - 1, shortest):
-        plan = plan_spmm(233_000, 233_000, 700_000, features, 4, 2, summed=summed)
-        assert bool(plan.prefetch) == (features == shortest)
-    # unless they come from memory
-    assert plan_spmm(10**7, 10**7, 10**8, shortest - 1, 4, 2, summed=summed).prefetch
+@pytest.mark.parametrize("last, private", [(480 << 20, 2 << 20), (32 << 20, 512 << 10)], ids=["of a socket", "of a few cores"])
+@pytest.mark.parametrize("summed, shortest", [(True, 48), (False, 32)])
+def test_short_rows_are_left_to_the_processor_unless_they_come_from_memory(monkeypatch, summed, shortest, last, private):
+    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: last)
+    monkeypatch.setattr(spmm, "private_cache_bytes", lambda: private)
+    for features in (1, 4, 16, shortest - 1, shortest):
+        held = last // spmm.HELD_PARTS // (4 * features)  # columns whose rows the last level holds
+        for cols, from_memory in ((held, False), (held + 1, True)):
+            plan = plan_spmm(cols, cols, 3 * cols, features, 4, 2, summed=summed)
+            assert bool(plan.prefetch) == (from_memory or features == shortest), (features, from_memory)
+    # where the last level is no larger than a core's own, that counts
+    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: private)
+    cols = private // 2 // 64
+    assert [plan_spmm(cols + more, cols + more, 3 * cols, 16, 4, 2, summed=summed).prefetch for more in (0, 1)] == [0, 16]
 
 
-def test_lanes_where_rows_are_long_and_narrow():
-    def lanes(mean, summed=True):
-        plans = {features: plan_spmm(10_000, 10_000, 10_000 * mean, features, 4, 2, summed=summed) for features in range(1, 17)}
+def test_lanes_where_rows_are_long_and_narrow(cache):
+    def lanes(mean, **kind):
+        plans = {features: plan_spmm(10_000, 10_000, 10_000 * mean, features, 4, 2, **kind) for features in range(1, 17)}
         return [features for features, plan in plans.items() if plan.reduction == "parallel"]
 
-    # in whole vectors; the neighbours of one feature are a vector themselves
-    assert (lanes(128), lanes(128, summed=False)) == ([1, 2, 4, 8], [1, 4, 8])
-    assert lanes(127) == lanes(24) == lanes(24, summed=False) == [1]
-    assert lanes(23) == []
+    # in whole vectors; the neighbours of one feature are a vector themselves, and of two alone two halves of one
+    assert (lanes(24), lanes(24, edges=True), lanes(24, summed=False)) == ([1, 2, 4, 8], [1, 4, 8], [1, 4, 8])
+    assert lanes(23) == lanes(23, edges=True) == lanes(23, summed=False) == []
+    # what counts is how many non-zeros of a row a partition has
+    pieces = [planned(rows=400_000, nnz=400_000 * mean, features=8, reach=400_000) for mean in (95, 96)]
+    assert [(plan.partitions, plan.reduction) for plan in pieces] == [(4, "sequential"), (4, "parallel")]
+
+
+def test_threads_where_the_ends_of_rows_and_indices_are_work_too():
+    def groups(rows, nnz, features, threads=2):
+        return group_count(nnz, rows, features, threads)
+
+    # the sizes of CiteSeer and Cora: two threads have half of what takes one of them 20 microseconds
+    assert groups(3_327, 9_104, 1) > 1 and groups(2_708, 10_556, 1) > 1
+    assert groups(3_327, 9_104, 1) == groups(3_327, 9_104, 8) <= groups(3_327, 9_104, 9), "a vector of features is one instruction"
+    assert groups(3_000, 0, 1) > 1 == groups(30, 3_000, 1), "rows without non-zeros are gone through, and three microseconds are not shared"
+    assert groups(3_327, 9_104, 1, threads=1) == groups(1, 10**6, 64) == 1
+    assert {groups(10**5, 10**6, features) for features in (1, 64)} == {32}
 
 
 def test_scattered_sums_where_rows_are_short_and_narrow():
@@ -142,6 +161,6 @@ def test_the_order_of_additions_is_the_same_for_any_number_of_threads(rows, nnz)
 def test_gathers_run_as_many_bytes_ahead(cache):
     widths = 1, 32, 128, 512, 4096
     assert [sddmm.plan_sddmm(50_000, 50_000, 10**6, f, 4, 2).prefetch for f in widths] == [0, 16, 16, 4, 2]
-    assert [planned(50_000, 10**6, f, reach=None).prefetch for f in widths] == [0, 16, 16, 8, 2]
-    assert [planned(50_000, 10**6, f, reach=2_000).prefetch for f in widths] == [0, 16, 16, 8, 2], "near each other or not"
-    assert [planned(2_000, 10**6, f, reach=None).prefetch for f in widths] == [0, 0, 16, 8, 2], "all of it stays in the cache"
+    assert [planned(60_000, 10**6, f, reach=None).prefetch for f in widths] == [0, 16, 16, 8, 2]
+    assert [planned(60_000, 10**6, f, reach=2_000).prefetch for f in widths] == [0, 16, 16, 8, 2], "near each other or not"
+    assert [planned(500, 10**5, f, reach=None).prefetch for f in widths] == [0, 0, 0, 8, 2], "all of it stays in the cache"
