@@ -42,7 +42,8 @@ def cuda_plan_of(graph, arch: str, features: int, kind: str = "") -> CudaPlan:
 
 def cuda_problem_of(graph, gpu: Gpu, kind: str, features: int, dtype: str) -> CudaProblem:
     """What the planner is told of an aggregation or an edge map on this graph."""
-    return CudaProblem(kind, *graph.shape, graph.num_edges, features, dtype, 1, 0, longest_of(graph), gpu.arch, gpu.cache)
+    return CudaProblem(kind, *graph.shape, graph.num_edges, features, dtype, 1, longest=longest_of(graph), arch=gpu.arch,
+                       cache=gpu.cache)
 
 
 def longest_of(graph) -> int:

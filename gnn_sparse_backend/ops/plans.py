@@ -11,8 +11,8 @@ from ..planner.cuda_cost import default_units
 from ..planner.cuda_plan import CudaPlan
 from ..planner.database import PlanDatabase, database
 from ..planner.plan import Plan
-from ..planner.problem import Problem, longest_row, reach_of
-from ..planner.spmm import LONG_ROW, PARTS
+from ..planner.problem import Problem, longest_row, reach_of, typical_row
+from ..planner.spmm import LONG_ROW, NARROW, PARTS
 from . import devices
 from .cuda_plans import cuda_plan_of, cuda_problem_of, gpu_of
 from .fingerprint import fingerprint
@@ -85,10 +85,12 @@ def problem_of(graph, kind: str, features: int, dtype: torch.dtype) -> Problem:
     reach = 0
     if graph.num_edges >= SAMPLED:
         reach = once(graph.plans, "reach", lambda: reach_of(graph.indices.numpy(), rows, cols))
-    longest = 0
+    longest = typical = 0
     if graph.num_edges >= LONG_ROW:
         longest = once(graph.plans, "longest row", lambda: longest_row(graph.indptr.numpy(), PARTS // 2))
-    return Problem(kind, rows, cols, graph.num_edges, features, name, torch.get_num_threads(), reach, longest)
+        if features <= NARROW:
+            typical = once(graph.plans, "typical row", lambda: typical_row(graph.indptr.numpy()))
+    return Problem(kind, rows, cols, graph.num_edges, features, name, torch.get_num_threads(), reach, longest, typical)
 
 
 def structure_fingerprint(graph) -> str:

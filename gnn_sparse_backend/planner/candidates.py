@@ -27,7 +27,7 @@ def rule_plan(problem: Problem) -> Plan:
     if reduce == "map":
         return plan_sddmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads)
     return plan_spmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads,
-                     problem.longest, problem.reach if gathered else None, reduce in ("sum", "mean"), edges > 0)
+                     problem.longest, problem.reach if gathered else None, reduce in ("sum", "mean"), edges > 0, problem.typical)
 
 
 def candidates(problem: Problem) -> tuple[Plan, ...]:

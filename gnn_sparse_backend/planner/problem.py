@@ -16,6 +16,8 @@ WINDOW = 512
 ROWS_IN_WINDOW = 4
 # Fewer repeated columns in a window than this say nothing.
 _FEWEST_EQUAL = 4
+# Non-zeros whose rows are looked at.
+SAMPLES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Problem:
     dtype: of the values, such as "float32"; types of the same size have kernels of their own. threads: that the kernel may use.
     reach: columns that the non-zeros of a neighbourhood spread over (``reach_of``), at most ``cols``; 0 if not looked at.
     longest: non-zeros of the longest row, where it is long enough to matter (``longest_row``), else 0.
+    typical: half of all non-zeros stand in rows of so many or more (``typical_row``); 0 if not looked at.
     """
 
     kind: str
@@ -38,6 +41,7 @@ class Problem:
     threads: int
     reach: int = 0
     longest: int = 0
+    typical: int = 0
 
     @property
     def itemsize(self) -> int:
@@ -60,15 +64,15 @@ class Problem:
         return self.cols * self.row_bytes
 
     def rounded(self) -> Problem:
-        """The same with sizes to four significant bits, the longest row and the reach, an estimate, to two: problems about
-        as large share what was worked out for one.
+        """The same with sizes to four significant bits, the longest row, and the reach and the typical row, which are estimates, to
+        two: problems about as large share what was worked out for one.
         """
         return Problem(*self.rounded_sizes())
 
     def rounded_sizes(self) -> tuple:
         """The fields of ``rounded()``, which are compared faster: a fresh mini-batch waits for it."""
         return (self.kind, _rounded(self.rows), _rounded(self.cols), _rounded(self.nnz), self.features, self.dtype, self.threads,
-                _rounded(self.reach, 2), _rounded(self.longest, 2))
+                _rounded(self.reach, 2), _rounded(self.longest, 2), _rounded(self.typical, 2))
 
     def on(self, threads: int) -> Problem:
         return replace(self, threads=threads)
@@ -141,6 +145,18 @@ def longest_row(indptr: np.ndarray, parts: int) -> int:
     ends = indptr.searchsorted(np.arange(0, nnz, max(1, nnz // parts), dtype=indptr.dtype), side="right")
     longest = int((indptr[ends] - indptr[ends - 1]).max())
     return longest if longest * parts > nnz else 0
+
+
+def typical_row(indptr: np.ndarray) -> int:
+    """Non-zeros of the row of a typical non-zero: half of all stand in rows as long, or longer. By ``SAMPLES`` of them, evenly spaced.
+
+    The mean says what a typical row has; where few rows are long, nearly all of the time may be spent in them.
+    """
+    nnz = int(indptr[-1])
+    if not nnz:
+        return 0
+    ends = indptr.searchsorted((np.arange(SAMPLES) * (nnz / SAMPLES)).astype(indptr.dtype), side="right")
+    return int(np.sort(indptr[ends] - indptr[ends - 1])[SAMPLES // 2])
 
 
 def _rounded(size: int, bits: int = 4) -> int:

@@ -103,8 +103,16 @@ def of_format_2(content: object) -> object:
     if len(types) != 1:
         raise ValueError(f"it is of format 2 and does not say of which type of {problem['itemsize']!r:.80} bytes it is; measure again")
     counted = {"in_bsr": 0, "in_sr_bcrs": 0} if "arch" in problem else {}
-    return {**content, "problem": {**{name: value for name, value in problem.items() if name != "itemsize"},
-                                   "dtype": types[0], **counted}}
+    return of_format_3({**content, "problem": {**{name: value for name, value in problem.items() if name != "itemsize"},
+                                               "dtype": types[0], **counted}})
+
+
+def of_format_3(content: object) -> object:
+    """A record of format 3, whose problems had no typical row, as ``Record.from_json`` takes it."""
+    problem = content.get("problem") if isinstance(content, dict) else None
+    if not isinstance(problem, dict):
+        return content  # as above
+    return {**content, "problem": {"typical": 0, **problem}}
 
 
 def units_from_json(content: object) -> dict[str, float]:

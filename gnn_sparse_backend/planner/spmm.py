@@ -7,8 +7,8 @@ Rules, each with the measurement behind it in docs/performance.md:
 - Gathers run ahead where the dense operand exceeds half of a core's own caches, near each other or not. Of rows of one cache line, and
   where they are summed of two, the processor has enough under way by itself, unless they come from memory: where the operand exceeds
   what a call can count on of the last level, through which structure and results pass too.
-- Lanes where features are few, in whole vectors, and rows have some tens of non-zeros. Short rows are independent chains of additions
-  already: the processor has several of them under way.
+- Lanes where features are few, in whole vectors, and most non-zeros stand in rows of some tens of them. Short rows are independent
+  chains of additions already: the processor has several of them under way.
 - Scattered sums where features are few and rows have a handful of non-zeros, where the end of each row is mispredicted. A long row is
   one chain of additions in memory, twice as slow as in a register: not where such rows have a good part of the non-zeros.
 - Column partitions where each row of the dense operand is gathered many times, by rows that lie too far apart for a cache
@@ -40,7 +40,8 @@ LINE, BYTES_AHEAD = 64, 16 << 10
 SHORTEST_SUMMED, SHORTEST_CHOSEN = 3 * LINE, 2 * LINE
 HELD_PARTS = 5
 # Widest row of features that is narrow. Widths that are cut into lanes, and those of sums without an operand at the edges: code for
-# vectors of other widths takes up to twice as long. The mean non-zeros of a row, or of its piece in a partition, from which that pays.
+# vectors of other widths takes up to twice as long. The non-zeros of the row of a typical non-zero, or of its piece in a partition, from
+# which that pays.
 NARROW = 8
 IN_LANES, SUMMED_IN_LANES = (1, 4, 8), (1, 2, 4, 8)
 LANES_PAY = 24
@@ -70,23 +71,24 @@ UNBALANCED = PARTS // 16
 
 
 def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, threads: int, longest: int = 0,
-              reach: int | None = None, summed: bool = True, edges: bool = False) -> Plan:
+              reach: int | None = None, summed: bool = True, edges: bool = False, typical: int = 0) -> Plan:
     """The plan for a sparse matrix (rows, cols) with nnz non-zeros times a dense one (cols, features).
 
     itemsize: bytes of a value. longest: non-zeros of the longest row; 0 where it is not known, and rows stay whole.
     reach: columns that the non-zeros of a neighbourhood spread over; None where it is not known, and columns stay whole.
     summed: it is a sum or a mean; scattered sums are for these alone, and not for half types.
     edges: there is an operand at the edges, which partitions do not read in order.
+    typical: non-zeros of the row of a typical non-zero; 0 where it is not known, and the mean counts.
     """
     row = features * itemsize
     longest_part = part_length(nnz, longest)
     partitions = 1 if reach is None or longest_part else partition_count(rows, nnz, reach * row, edges)
     reduction = "sequential"
-    if fits_lanes(features, summed, edges) and nnz >= LANES_PAY * rows * partitions:
-        reduction = "parallel"
-    elif (summed and features <= NARROW and itemsize >= 4 and not longest_part and partitions == 1
-          and pays_scattered(rows, nnz, longest)):
+    if (summed and features <= NARROW and itemsize >= 4 and not longest_part and partitions == 1
+            and pays_scattered(rows, nnz, longest)):
         reduction = "scattered"
+    elif fits_lanes(features, summed, edges) and (typical or nnz // max(rows, 1)) >= LANES_PAY * partitions:
+        reduction = "parallel"
     return Plan(
         group_count(nnz, rows, features, threads),
         0 if slices_stay(cols * row, partitions) else prefetch_distance(row, cols * row, summed),

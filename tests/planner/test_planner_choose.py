@@ -15,7 +15,7 @@ from gnn_sparse_backend.planner.candidates import candidates, rule_plan, trials
 from gnn_sparse_backend.planner.choose import choose, plan_for
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS, compulsory_bytes, counts, predict, predicted_seconds
 from gnn_sparse_backend.planner.plan import Plan
-from gnn_sparse_backend.planner.problem import Problem, longest_row, reach_of
+from gnn_sparse_backend.planner.problem import Problem, longest_row, reach_of, typical_row
 
 SMALL = Problem("sum:column", 900, 800, 6000, 64, "float32", 2, 800)
 LARGE = Problem("sum:column", 200_000, 200_000, 2_000_000, 32, "float32", 2, 200_000)
@@ -115,6 +115,34 @@ def test_longest_row_finds_any_row_that_matters(at):
     assert longest_row(indptr, 64) == 1000
     assert longest_row(np.zeros(5, np.int32), 64) == 0
     assert longest_row(np.array([0, 3], np.int64), 64) == 3
+
+
+def test_the_typical_row_is_that_of_a_non_zero():
+    def typical(degrees, dtype=np.int32):
+        return typical_row(np.concatenate(([0], np.cumsum(degrees))).astype(dtype))
+
+    assert typical(np.full(1000, 7)) == typical(np.full(1000, 7), np.int64) == 7
+    # three quarters of the non-zeros in a tenth of the rows, wherever these are, and no other way round
+    for seed in range(5):
+        degrees = np.random.default_rng(seed).permutation(np.concatenate((np.full(9000, 1), np.full(1000, 27))))
+        assert typical(degrees) == 27
+        assert typical(np.where(degrees == 27, 4, 1)) == 1
+    assert typical([0, 0, 5, 0]) == 5 and typical([0, 0]) == 0 and typical([1]) == 1
+    # a Poisson graph's is its mean, or one more
+    assert abs(typical(np.random.default_rng(0).poisson(20, 10_000)) - 21) <= 2
+
+
+def test_lanes_follow_the_typical_row(plans, two_threads):
+    """Of two graphs with rows of seven non-zeros on average, the one whose non-zeros are mostly in long rows."""
+    rng = np.random.default_rng(0)
+    skewed = rng.permutation(np.concatenate((np.full(9000, 1), np.full(1000, 61))))
+    for degrees, lanes in ((skewed, True), (np.full(10_000, 7), False)):
+        indptr = np.concatenate(([0], degrees.cumsum()))
+        indices = rng.integers(0, 10_000, indptr[-1])
+        graph = gsb.Graph.from_csr(torch.from_numpy(indptr), torch.from_numpy(indices), (10_000, 10_000), trusted=True)
+        for kind in ("sum:column", "max:column"):
+            assert (plan_of(graph, kind, 4, torch.float32).reduction == "parallel") == lanes
+        assert problem_of(graph, "sum:column", 16, torch.float32).typical == 0, "wide rows have no lanes: nobody looks"
 
 
 def test_measured_before_model_before_rules(plans):

@@ -28,7 +28,7 @@ from gnn_sparse_backend.planner.problem import CudaProblem
 from tests.ops.serial_gpu import ARCH, GPU
 
 CPU = torch.device("cpu")
-LARGE = CudaProblem("sum:column", 100_000, 100_000, 2_000_000, 64, "float32", 1, 0, 900, "sm_90", 50 << 20)
+LARGE = CudaProblem("sum:column", 100_000, 100_000, 2_000_000, 64, "float32", 1, longest=900, arch="sm_90", cache=50 << 20)
 
 
 def skewed(square: bool = False) -> gsb.Graph:

@@ -22,7 +22,7 @@ from gnn_sparse_backend.planner.problem import CudaProblem
 from tests.compiler.cuda_code import source
 from tests.ops.serial_gpu import ARCH, GPU
 
-REDDIT = CudaProblem("sum:column", 232_965, 232_965, 114_615_892, 128, "float32", 1, 0, 21_657, "sm_90", 50 << 20)
+REDDIT = CudaProblem("sum:column", 232_965, 232_965, 114_615_892, 128, "float32", 1, longest=21_657, arch="sm_90", cache=50 << 20)
 
 
 @pytest.mark.parametrize("widest, lanes", [(64, 4)])

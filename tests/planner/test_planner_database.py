@@ -117,8 +117,18 @@ def test_a_corrupt_file_is_reported_and_rebuilt(path, text):
     assert find(open_(path)).best == Plan(1)
 
 
+def as_format_3(path):
+    """Rewrite the file as versions did that looked at no typical row."""
+    content = json.loads(path.read_text())
+    content["format"] = 3
+    for record in content["records"]:
+        del record["problem"]["typical"]
+    path.write_text(json.dumps(content))
+
+
 def as_format_2(path):
     """Rewrite the file as versions did that kept the bytes of a value in place of its type."""
+    as_format_3(path)
     content = json.loads(path.read_text())
     content["format"] = 2
     for record in content["records"]:
@@ -138,6 +148,20 @@ def test_half_types_have_records_of_their_own(path):
 
 
 def test_records_of_the_format_before_this_one(path):
+    gpu = CudaProblem("sum:column", 100, 90, 1000, 64, "float32", 1, arch="sm_90", cache=7, slots=3)
+    database = open_(path)
+    database.add(replace(PROBLEM, typical=30), "f", SECONDS)
+    database.on("a GPU", {}).add(gpu, "f", {CudaPlan(arch="sm_90"): 1e-6})
+    as_format_3(path)
+    again = open_(path)
+    assert again.verify() == [] and dict(find(again, replace(PROBLEM, typical=30)).seconds) == SECONDS, "found by what it was measured on"
+    again.add(PROBLEM, "g", SECONDS)
+    later = open_(path)
+    assert later.verify() == [] and len(later.records()) == 3 and later.on("a GPU", {}).find(gpu, lambda: "f") is not None
+    assert json.loads(path.read_text())["format"] == 4
+
+
+def test_records_of_the_format_before_that(path):
     """Those of types of four and eight bytes are of one type and stay; the others are left out, in one warning."""
     gpu = CudaProblem("sum:column", 100, 90, 1000, 64, "float32", 1, arch="sm_90", cache=7, slots=3)
     database = open_(path)

@@ -39,6 +39,7 @@ def caches(monkeypatch):
     ({"features": 32}, "about 30 MB in all, more than 1/5 of the last-level cache (33.6 MB), what counts for rows of less than 192 bytes: they"),
     ({"kind": "map:column,row", "cols": 1500}, "about 380 kB in all, no more than a core's own cache (524 kB): nothing"),
     ({"rows": 10_000, "features": 4}, "4 features are at most 8, and rows have about 2,300 non-zeros on average, 24 or more"),
+    ({"nnz": 1_700_000, "typical": 96, "features": 4}, "and half of all non-zeros are in rows of 96 and more, 24 or more: a vector takes"),
     ({"nnz": 700_000, "features": 4}, "about 3.0 non-zeros on average, 6 at most: each is added to its row in memory (scattered)"),
     ({"reach": 233_000}, "gather from about 60 MB, more than 1/8 of the last-level cache (33.6 MB): columns are cut into 16 partitions"),
     ({"reach": 233_000, "features": 8}, "about 7.5 MB in all, more than 1/5 of the last-level cache (33.6 MB), what counts"),

@@ -117,7 +117,9 @@ def test_lanes_where_rows_are_long_and_narrow(cache):
     # in whole vectors; the neighbours of one feature are a vector themselves, and of two alone two halves of one
     assert (lanes(24), lanes(24, edges=True), lanes(24, summed=False)) == ([1, 2, 4, 8], [1, 4, 8], [1, 4, 8])
     assert lanes(23) == lanes(23, edges=True) == lanes(23, summed=False) == []
-    # what counts is how many non-zeros of a row a partition has
+    # what counts is the row of a typical non-zero, where it is known: a few long rows may have most of them
+    assert (lanes(7, typical=24), lanes(7, typical=23), lanes(30, typical=23)) == ([1, 2, 4, 8], [], [])
+    # and how many non-zeros of a row a partition has
     pieces = [planned(rows=400_000, nnz=400_000 * mean, features=8, reach=400_000) for mean in (95, 96)]
     assert [(plan.partitions, plan.reduction) for plan in pieces] == [(4, "sequential"), (4, "parallel")]
 
