@@ -8,7 +8,7 @@ from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
 from .problem import Problem, operands_of_kind
 from .spmm import (HELD_PARTS, LANES_PAY, NARROW, ORDER_WINDOW, SCATTERED_PAYS, SERIAL_WORK, SLICES, USED_AGAIN, WORK_OF_NONZERO, WORK_OF_ROW,
-                   last_level_is_far, pays_in_order, shortest_ahead, slices_stay, work_of)
+                   held_bytes, last_level_is_far, pays_in_order, shortest_ahead, slices_stay, work_of)
 
 WORDS: Mapping[str, str] = {
     "groups": "of rows of about equal cost, which threads take one after the other",
@@ -78,7 +78,7 @@ def _ahead(problem: Problem, plan: Plan, reduce: str) -> str:
     shortest = shortest_ahead(reduce in ("sum", "mean"))
     if reduce == "map":
         cache = f"a core's own cache ({size(private_cache_bytes())})"
-    elif row >= shortest:
+    elif row >= shortest or held_bytes() <= private_cache_bytes() // 2:
         cache = f"half of a core's own cache ({size(private_cache_bytes())})"
     else:  # the processor has enough of them under way by itself
         cache = f"1/{HELD_PARTS} of the last-level cache ({size(last_level_cache_bytes())}), what counts for rows of less than {shortest} bytes"

@@ -36,7 +36,7 @@ LEAST_GROUP = 1 << 13
 # Bytes of a cache line, and to fetch ahead: half of a first-level cache.
 LINE, BYTES_AHEAD = 64, 16 << 10
 # Bytes from which rows are fetched ahead that the last-level cache may hold, where they are summed, and where they are compared, which
-# is slower, so that the processor has fewer under way. That cache holds the shorter ones where they take so many parts of it at most.
+# is slower, so that the processor has fewer under way. That cache holds the shorter ones where they take one of so many parts of it.
 SHORTEST_SUMMED, SHORTEST_CHOSEN = 3 * LINE, 2 * LINE
 HELD_PARTS = 5
 # Widest row of features that is narrow. Widths that are cut into lanes, and those of sums without an operand at the edges: code for
@@ -105,10 +105,13 @@ def fits_lanes(features: int, summed: bool, edges: bool) -> bool:
 
 def prefetch_distance(row: int, table: int, summed: bool) -> int:
     """How far gathers of rows of so many bytes run ahead; 0 where they do not. table: bytes of the dense operand."""
-    held = private_cache_bytes() // 2
-    if row < shortest_ahead(summed):
-        held = max(held, last_level_cache_bytes() // HELD_PARTS)
+    held = held_bytes() if row < shortest_ahead(summed) else private_cache_bytes() // 2
     return distance(row, BYTES_AHEAD) if table > held else 0
+
+
+def held_bytes() -> int:
+    """Bytes of short rows that no call has fetched ahead: of half of a core's own caches, or of what the last level holds."""
+    return max(private_cache_bytes() // 2, last_level_cache_bytes() // HELD_PARTS)
 
 
 def shortest_ahead(summed: bool) -> int:

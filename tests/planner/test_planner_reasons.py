@@ -60,6 +60,14 @@ def test_slices_of_a_socket_s_machine_are_said(monkeypatch):
     assert "no more than a core's own cache (2.1 MB) in each partition: nothing is fetched ahead" in text
 
 
+def test_half_of_a_core_s_own_cache_is_said_where_there_is_no_larger_one(monkeypatch):
+    for module in (spmm, reasons):
+        monkeypatch.setattr(module, "private_cache_bytes", lambda: 1 << 20)
+        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 1 << 20)
+    problem = replace(LARGE, features=4)
+    assert "more than half of a core's own cache (1.05 MB): they are fetched 16" in " ".join(reasons.reasons(problem, rule_plan(problem)))
+
+
 def test_what_did_not_fire_is_not_said(caches):
     text = " ".join(reasons.reasons(LARGE, rule_plan(LARGE)))
     assert not re.search("lanes|scattered|partitions|parts", text)
