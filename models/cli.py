@@ -33,6 +33,8 @@ def add_options(parser: argparse.ArgumentParser, datasets: str = DATASETS, datas
     own = "%(default)s"
     parser.add_argument("--hidden", type=int, help="width of the hidden layers (default: "
                                                    f"{own if 'hidden' in defaults else '128, for Cora 64'})")
+    parser.add_argument("--precompile", default="", metavar="TIME",
+                        help="compile and measure what the layers run in so much time, such as 30s, before the backend's training")
     parser.add_argument("--layers", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--epochs", type=int, help=f"default: {own if 'epochs' in defaults else '30, for Cora 200'}")
     parser.add_argument("--lr", type=float, default=0.01, help="default: %(default)s")
@@ -82,7 +84,7 @@ def main(args: argparse.Namespace, frameworks: list[str], name: str, model: str 
     try:
         config = Config(args.hidden if args.hidden is not None else defaults["hidden"], args.layers, args.dropout,
                         args.lr, args.weight_decay, args.epochs if args.epochs is not None else defaults["epochs"],
-                        seed=args.seed, model=model,
+                        seed=args.seed, model=model, precompile=args.precompile,
                         **{name: getattr(args, name) for name in ("bases", "batch", "fanout") if hasattr(args, name)})
         size = {"nodes": args.nodes, "edges": args.edges, "seed": args.seed}
         sets = {}

@@ -14,7 +14,9 @@ import torch.nn.functional as F
 
 import gnn_sparse_backend as gsb
 from benchmarks import memory
+from gnn_sparse_backend.ops.precompile import seconds_of
 from models.data import Dataset
+from models.prepare import prepare
 
 
 INFERENCES = 3  # the first indexes the graph again
@@ -28,6 +30,7 @@ class Config:
     leaves out: they compile kernels and index the graph, which the backend forgets when it is switched off.
     model: of the modules ``{model}_dgl`` and ``{model}_pyg``. bases: of relational models, of their matrices.
     batch: training nodes of a mini-batch, 0 for the whole graph; fanout: neighbours drawn for each node of a batch.
+    precompile: time to compile and measure in what the layers run, before the backend's training; "" for none.
     """
 
     hidden: int = 128
@@ -43,6 +46,7 @@ class Config:
     bases: int = 30
     batch: int = 0
     fanout: int = 10
+    precompile: str = ""
 
     def __post_init__(self):
         for name in ("hidden", "layers", "epochs", "bases", "fanout"):
@@ -52,6 +56,8 @@ class Config:
             raise ValueError(f"batch must be at least 1, or 0 for the whole graph, got {self.batch}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
+        if self.precompile:
+            seconds_of(self.precompile)
         if not self.lr > 0:
             raise ValueError(f"lr must be positive, got {self.lr}")
         if not 0 <= self.warmup < self.turn:
@@ -102,6 +108,8 @@ class Trainee:
         self.model = module.model_of(dataset, config)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         self.graph = module.graph_of(dataset)
+        if backend == "on" and config.precompile:
+            prepare(framework, dataset, config)
         self.batches = module.batches_of(dataset, config) if config.batch else None
         self.dataset, self.config = dataset, config
         self.run = Run(framework, backend, test_nodes=int(dataset.test.sum()))

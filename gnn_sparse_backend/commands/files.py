@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-FORMATS = (".npz with indptr and indices, or src and dst; SciPy's .npz; Matrix Market .mtx. Rows are destinations, "
-           "columns sources.")
+FORMATS = (".npz with indptr and indices, or src and dst, and etype for operators on relations; SciPy's .npz; Matrix Market .mtx. "
+           "Rows are destinations, columns sources.")
 
 
 class FileError(ValueError):
@@ -31,9 +31,27 @@ def load_graph(path: Path):
     raise FileError(f"{path} has the unknown suffix {path.suffix!r}: give {FORMATS}")
 
 
+def load_relations(path: Path):
+    """The ``RelGraph`` in a file. Raises FileError."""
+    from ..ops.rel_graph import RelGraph
+
+    if not path.is_file():
+        raise FileError(f"{path} is not a file")
+    try:
+        arrays = _arrays(path) if path.suffix == ".npz" else {}
+        missing = [name for name in ("src", "dst", "etype") if name not in arrays]
+        if missing:
+            raise FileError(f"{path} has no array {missing[0]!r}: relations are read from .npz with src, dst and etype")
+        nodes = _nodes(arrays)
+        return RelGraph.from_triples(arrays["src"], arrays["dst"], arrays["etype"], (nodes, nodes))
+    except (OSError, ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise error if isinstance(error, FileError) else FileError(f"{path} cannot be read: {error}") from None
+
+
 def features_argument(command: argparse.ArgumentParser, several: bool) -> None:
-    command.add_argument("--features", type=positive, nargs="+" if several else None, default=[64] if several else 64,
-                         metavar="F", help="width of the rows that are reduced (default: 64)")
+    more = "; 64x16 of operators with two widths, 8x16 of heads and their features, 64x16x4 of blocks or bases" if several else ""
+    command.add_argument("--features", type=width if several else positive, nargs="+" if several else None,
+                         default=[64] if several else 64, metavar="F", help=f"width of the rows that are reduced (default: 64){more}")
     command.add_argument("--dtype", default="float32", help="float32 (default), float64, bfloat16 or float16")
     command.add_argument("--threads", type=positive, help="threads of the kernels (default: PyTorch's)")
     command.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the kernels run (default: cpu)")
@@ -46,6 +64,14 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def width(text: str) -> int | tuple[int, ...]:
+    """A positive whole number from the command line, or several with an x between them."""
+    parts = text.split("x")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number, nor several with an x between them")
+    return int(text) if len(parts) == 1 else tuple(map(int, parts))
+
+
 def on_device(graph, device: str):
     """The graph on the CPU, or on the current GPU. Raises ValueError where there is no GPU."""
     if device == "cpu":
@@ -53,7 +79,10 @@ def on_device(graph, device: str):
     import torch
 
     if torch.cuda.is_available():
-        return graph.to("cuda")
+        if hasattr(graph, "to"):
+            return graph.to("cuda")
+        arrays = [a.to("cuda") for a in (graph.source, graph.destination, graph.relation)]
+        return type(graph).from_triples(*arrays, graph.shape, graph.num_relations)
     why = "is built without CUDA" if torch.version.cuda is None else f"is built for CUDA {torch.version.cuda} and finds no GPU"
     raise ValueError(f"--device cuda: there is no GPU here: PyTorch {torch.__version__} {why}; `gsb doctor` lists what there is, and "
                      "--device cpu needs none of it")
@@ -67,9 +96,7 @@ def set_threads(count: int | None) -> None:
 
 
 def _npz(path: Path):
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files if name in
-                  ("indptr", "indices", "shape", "src", "dst", "format", "label", "labels")}
+    arrays = _arrays(path)
     if "format" in arrays:
         from scipy.sparse import load_npz
 
@@ -79,10 +106,21 @@ def _npz(path: Path):
         shape = tuple(int(n) for n in arrays["shape"]) if "shape" in arrays else (rows, max(rows, columns))
         return _graph().from_csr(arrays["indptr"], arrays["indices"], shape)
     if "src" in arrays and "dst" in arrays:
-        known = [len(arrays[name]) for name in ("label", "labels") if name in arrays]
-        nodes = max([*known, *(int(arrays[end].max(initial=-1)) + 1 for end in ("src", "dst"))])
+        nodes = _nodes(arrays)
         return _graph().from_coo(arrays["dst"], arrays["src"], (nodes, nodes))
     raise FileError(f"{path} has the arrays {sorted(arrays) or 'of no graph'}: give {FORMATS}")
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files if name in
+                ("indptr", "indices", "shape", "src", "dst", "etype", "format", "label", "labels")}
+
+
+def _nodes(arrays: dict[str, np.ndarray]) -> int:
+    """How many nodes edges from src to dst, and labels, tell of."""
+    known = [len(arrays[name]) for name in ("label", "labels") if name in arrays]
+    return max([*known, *(int(arrays[end].max(initial=-1)) + 1 for end in ("src", "dst"))])
 
 
 def _sparse(matrix):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from .files import FORMATS, FileError, features_argument, load_graph, on_device, set_threads
+from .files import FORMATS, FileError, features_argument, load_graph, load_relations, on_device, set_threads
 
 
 def add(commands) -> None:
@@ -17,7 +17,8 @@ def add(commands) -> None:
                     f"processes. FILE: {FORMATS}")
     command.add_argument("files", metavar="FILE", type=Path, nargs="+")
     command.add_argument("--ops", nargs="+", default=["sum"], metavar="OP",
-                         help="sum (default), mean, max, min, weighted_sum and so on, dot")
+                         help="sum (default), mean, max, min, weighted_sum and so on, dot, edge_softmax, attention, gat_attention, "
+                              "gatv2_attention; on relations rgms, rgms_mean, rgms_blocks, rgms_bases and so on")
     command.add_argument("--budget", default="30s", help="time to spend, such as 500ms, 30s or 2m (default: 30s)")
     command.add_argument("--forward", action="store_true", help="leave the gradients out")
     command.add_argument("--again", action="store_true", help="measure again what is known, this machine included")
@@ -31,11 +32,19 @@ def run(options: argparse.Namespace) -> int:
     from ..ops.calibration import calibrate
     from ..ops.cuda_calibration import calibrate_gpu
     from ..ops.cuda_plans import gpu_of
+    from ..ops.graph import Graph
+    from ..ops.operators import kinds_of
     from ..ops.precompile import precompile_graphs, seconds_of
+    from ..ops.prepared import KINDS
+    from ..ops.rel_graph import RelGraph
 
     set_threads(options.threads)
     try:
-        graphs = [(path.name, on_device(load_graph(path), options.device)) for path in options.files]
+        load = {Graph: load_graph, RelGraph: load_relations}
+        kinds = kinds_of(options.ops, options.features)
+        if unread := [kind for kind in kinds if kind not in load]:
+            raise ValueError(f"some operator in --ops runs on {KINDS[unread[0]]}, which no file holds: give it to gsb.precompile")
+        graphs = [(path.name, on_device(load[kind](path), options.device)) for path in options.files for kind in kinds]
         seconds_of(options.budget)
         if options.again:
             device = graphs[0][1].device

@@ -4,7 +4,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from ..ops.operators import requested
 from ..ops.precompile import seconds_of
+from ..ops.prepared import settled
 from ..ops.report import Report
 from .planning import precompile
 
@@ -12,13 +14,13 @@ from .planning import precompile
 class Budgeted:
     """Precompiles each graph it is given, until ``budget`` is used up over all of them; then it does nothing.
 
-    Arguments as those of ``precompile``. reports: of the graphs so far.
+    Arguments as those of ``precompile``; names and widths are looked at when it is made. reports: of the graphs so far.
     """
 
-    def __init__(self, features: int | Iterable[int] = 64, ops: str | Iterable[str] = ("sum",), budget: str | float = "30s",
-                 **options):
-        self.features = features if isinstance(features, int) else tuple(features)
-        self.ops = ops if isinstance(ops, str) else tuple(ops)
+    def __init__(self, features=64, ops: str | Iterable[str] | None = None, budget: str | float = "30s", **options):
+        self.features = settled(features)
+        self.ops = ops if ops is None or isinstance(ops, str) else tuple(ops)
+        requested(self.ops, self.features)
         self.left = seconds_of(budget)
         self.options = {"progress": False, **options}
         self.reports: list[Report] = []

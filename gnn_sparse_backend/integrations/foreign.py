@@ -7,10 +7,14 @@ import torch
 from torch import Tensor
 
 from ..ops.graph import Graph
+from ..ops.prepared import KINDS, Structure
 from ..ops.rel_graph import RelGraph
+from ..ops.segments import Segments
 
-_ACCEPTED = ("a gsb.Graph, a DGL graph or block, a PyG Data, HeteroData, Batch, EdgeIndex or edge_index of shape "
-             "(2, edges), a SciPy sparse matrix, a sparse torch tensor, or a dataset or iterable of these")
+_ACCEPTED = ("a gsb.Graph, RelGraph or Segments, a DGL graph or block, a PyG Data, HeteroData, Batch, EdgeIndex or edge_index of shape "
+             "(2, edges), a pair (edge_index, edge_type), a SciPy sparse matrix, a sparse torch tensor, or a dataset or iterable of these")
+# Names under which DGL's graphs of one edge type keep the relations of their edges: as dgl.to_homogeneous gives it, and as users do.
+_DGL_TYPES = ("_TYPE", "etype")
 
 
 def graphs_of(data, limit: int | None = None) -> Iterator[tuple[str, Graph]]:
@@ -21,19 +25,49 @@ def graphs_of(data, limit: int | None = None) -> Iterator[tuple[str, Graph]]:
 
     Raises TypeError for what holds no graph, and ValueError for indices that are none.
     """
-    for recognise in _RECOGNISERS:
-        found = recognise(data)
-        if found is not None:
-            yield from found
-            return
-    members = _members(data)
-    if members is None:
-        raise TypeError(f"no graph in an object of type {type(data).__module__}.{type(data).__qualname__}: give {_ACCEPTED}")
-    for number, member in enumerate(members):
+    found = _graphs_in(data)
+    if found is not None:
+        yield from found
+        return
+    for number, member in enumerate(_members_or_raise(data)):
         if limit is not None and number >= limit:
             return
         for name, graph in graphs_of(member, limit):
             yield f"[{number}] {name}", graph
+
+
+def structures_of(data, kinds: Iterable[type]) -> Iterator[tuple[str, Structure]]:
+    """(name, structure) of everything in ``data`` that operators on these ``kinds`` run on: ``Graph``, ``RelGraph``, ``Segments``.
+
+    Structures of this package are given as they are, whatever the kinds. Of another library's graph: those of ``graphs_of``, and
+    its edges with their types as one ``RelGraph``.
+
+    Raises as ``graphs_of``; ValueError for a graph without edge types where a ``RelGraph`` is wanted, and for any where ``Segments`` are.
+    """
+    if isinstance(data, (Graph, RelGraph, Segments)):
+        yield _own_name(data), data
+        return
+    kinds = tuple(kinds)
+    relations = _relations_in(data) if RelGraph in kinds else None
+    graphs = _graphs_in(data) if relations is None or Graph in kinds else ()
+    if graphs is None and relations is None:
+        for number, member in enumerate(_members_or_raise(data)):
+            for name, structure in structures_of(member, kinds):
+                yield f"[{number}] {name}", structure
+        return
+    missing = Segments if Segments in kinds else RelGraph if RelGraph in kinds and relations is None else None
+    if missing is not None:
+        raise ValueError(f"some operator in ops runs on {KINDS[missing]}, which an object of type {type(data).__name__} is not"
+                         + (": it has no types of edges" if missing is RelGraph else ""))
+    if Graph in kinds:
+        yield from graphs
+    if relations is not None:
+        yield f"{relations[0]} {_own_name(relations[1])}", relations[1]
+
+
+def _graphs_in(data) -> Iterable[tuple[str, Graph]] | None:
+    """What the first recogniser that knows ``data`` finds; None where none does."""
+    return next((found for recognise in _RECOGNISERS if (found := recognise(data)) is not None), None)
 
 
 def recogniser(function: Callable) -> Callable:
@@ -54,13 +88,27 @@ def _members(data) -> Iterable | None:
     return data if hasattr(data, "__iter__") else None
 
 
+def _members_or_raise(data) -> Iterable:
+    members = _members(data)
+    if members is None:
+        raise TypeError(f"no graph in an object of type {type(data).__module__}.{type(data).__qualname__}: give {_ACCEPTED}")
+    return members
+
+
 @recogniser
 def _own(data):
     if isinstance(data, Graph):
-        return [(_size(data), data)]
-    if isinstance(data, RelGraph):
-        raise TypeError("the products of a RelGraph have no plans to choose: give the graphs of its relations")
+        return [(_own_name(data), data)]
+    if isinstance(data, (RelGraph, Segments)):
+        raise TypeError(f"expected a graph, got a gsb.{type(data).__name__}: give the graphs of its relations"
+                        if isinstance(data, RelGraph) else "expected a graph, got gsb.Segments")
     return None
+
+
+def _own_name(structure: Structure) -> str:
+    if isinstance(structure, Segments):
+        return f"{structure.num_rows:,} rows in {structure.num_segments:,} segments"
+    return _size(structure) + (f", {structure.num_relations:,} relations" if isinstance(structure, RelGraph) else "")
 
 
 @recogniser
@@ -101,8 +149,13 @@ def _edge_index(data):
 
 
 @recogniser
+def _typed_edges(data):
+    return _edge_index(data[0]) if _is_typed(data) else None
+
+
+@recogniser
 def _dgl(data):
-    if type(data).__module__.partition(".")[0] != "dgl" or not hasattr(data, "canonical_etypes"):
+    if not _is_dgl(data):
         return None
     several = len(data.canonical_etypes) > 1
 
@@ -115,7 +168,7 @@ def _dgl(data):
 
 @recogniser
 def _pyg(data):
-    if hasattr(data, "edge_types") and hasattr(data, "node_types") and hasattr(data, "edge_stores"):  # HeteroData
+    if _is_hetero(data):
         return _hetero(data)
     if not _is(data, "torch_geometric", "BaseData") or not hasattr(data, "num_nodes"):
         return None
@@ -135,6 +188,44 @@ def _hetero(data):
         yield f"PyG {'/'.join(etype)} {_size(graph)}", graph
 
 
+def _relations_in(data) -> tuple[str, RelGraph] | None:
+    """(library, edges with their types) of a graph that has types of edges; None for anything else."""
+    if _is_typed(data):
+        return "edge_index, edge_type", RelGraph.from_edge_index(*data)
+    if _is_dgl(data):
+        kinds = data.canonical_etypes
+        if len(kinds) > 1 or kinds and kinds[0][0] != kinds[0][2]:
+            return "DGL", RelGraph.from_dgl(data)
+        types = next((data.edata[name] for name in _DGL_TYPES if name in data.edata), None)
+        return None if types is None else ("DGL", RelGraph.from_dgl(data, types))
+    if _is_hetero(data):
+        untold = [etype for etype in data.edge_types if data[etype].get("edge_index") is None]
+        if untold:
+            raise ValueError(f"relations are read from edge_index, which {untold[0]} of this {type(data).__name__} has not got")
+        return "PyG", RelGraph.from_pyg(data)
+    if _is(data, "torch_geometric", "BaseData") and data.get("edge_index") is not None and data.get("edge_type") is not None:
+        return "PyG", RelGraph.from_pyg(data)
+    return None
+
+
+def _is_typed(data) -> bool:
+    """Whether it is a pair (edge_index, edge_type) of tensors."""
+    if not isinstance(data, (tuple, list)) or len(data) != 2 or not all(
+            isinstance(x, Tensor) and x.layout is torch.strided and not x.is_floating_point() for x in data):
+        return False
+    index, types = data
+    return index.dim() == 2 and types.dim() == 1 and index.shape == (2, types.numel())
+
+
+def _is_dgl(data) -> bool:
+    return type(data).__module__.partition(".")[0] == "dgl" and hasattr(data, "canonical_etypes")
+
+
+def _is_hetero(data) -> bool:
+    """Whether it is a PyG ``HeteroData``."""
+    return all(hasattr(data, name) for name in ("edge_types", "node_types", "edge_stores"))
+
+
 def _pyg_edges(edges, transpose, size) -> Graph:
     if edges is not None:
         return Graph.from_edge_index(edges, size)
@@ -149,5 +240,5 @@ def _is(data, package: str, name: str) -> bool:
     return any(c.__name__ == name and c.__module__.partition(".")[0] == package for c in type(data).__mro__)
 
 
-def _size(graph: Graph) -> str:
+def _size(graph: Graph | RelGraph) -> str:
     return f"{graph.shape[0]:,} x {graph.shape[1]:,}, {graph.num_edges:,} edges"

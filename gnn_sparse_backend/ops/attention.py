@@ -18,7 +18,7 @@ from torch.autograd import Function
 from .attention_gradients import attention_gradients
 from .attention_kernels import AttentionForm, attention_form, has_no_terms, run_attention
 from .edge_softmax import softmax_edges
-from .form import Form, form
+from .form import Form, form, in_order
 from .message_autograd import aggregate, edge_map
 from .message_kernels import broadcast_features, feature_shapes
 
@@ -48,8 +48,9 @@ def attend(graph, score_form: Form, score_operands: Sequence[Tensor], value: Ten
         -inf, or hold NaN or +inf, are NaN; a score of -inf among finite ones has weight 0.
     """
     value_form, values = (COLUMN_VALUE, (value,)) if value_form is None else (value_form, tuple(value))
+    (score_form, scores), (value_form, valued) = in_order(score_form), in_order(value_form)
     of = attention_form(score_form, value_form, reduced)
-    operands = (*score_operands, *values)
+    operands = (*[score_operands[i] for i in scores], *[values[i] for i in valued])
     if has_no_terms(of, operands):
         return _composed(of, graph, operands)
     if torch.is_grad_enabled() and any(x.requires_grad for x in operands):

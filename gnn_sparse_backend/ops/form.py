@@ -7,8 +7,9 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, field
 
-from ..compiler.programs.message import Message, arg, chosen, operands_of, parse, renumber, same, stored, vjp
+from ..compiler.programs.message import Message, arg, chosen, commuted, operands_of, parse, renumber, same, stored, vjp
 
+_PLACES = "row", "column", "edge", "all", "number"
 _SWAPPED = {"row": "column", "column": "row"}
 
 
@@ -70,6 +71,17 @@ def form(message: Message | str, places: tuple[str, ...], reduce: str | None = N
     if isinstance(message, str):
         return form(parse(message), places, reduce, ties)
     return Form(message, places, reduce, ties)
+
+
+@functools.lru_cache(maxsize=None)
+def in_order(of: Form) -> tuple[Form, tuple[int, ...]]:
+    """The same edge map with its operands in the order of ``_PLACES``, and the number that each had.
+
+    Frameworks' layers and our own, whose messages differ in the order of a sum or a product alone, so have the same kernels.
+    """
+    order = tuple(sorted(range(len(of.places)), key=lambda i: (_PLACES.index(of.places[i]), i)))
+    message = commuted(renumber(of.message, {old: new for new, old in enumerate(order)}))
+    return form(message, tuple(of.places[i] for i in order), of.reduce, of.ties), order
 
 
 def as_sum(of: Form) -> Form:

@@ -1,4 +1,4 @@
-"""Compiles and measures, ahead of the first call, what operators will run on a graph, and remembers the fastest plans."""
+"""Compiles ahead of the first call what operators will run on a structure, measures plans, and remembers the fastest."""
 from __future__ import annotations
 
 import re
@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -14,11 +15,11 @@ from ..planner.candidates import trials
 from .calibration import calibrate
 from .cuda_calibration import calibrate_gpu
 from .cuda_plans import gpu_of
-from .graph import Graph
+from .operators import OPERATORS, default_for, requested
 from .plans import database_of, forget_plans, problem_of, structure_fingerprint
+from .prepared import KINDS, Step, Structure, is_empty, settled
 from .report import Report, Row
-from .row_order import expect_use
-from .tunable import Task, check_dtype, check_features, check_op, tasks_of
+from .tunable import Task, check_dtype
 from .tune import compile_plans, problem_of_task, time_plans
 from .type_names import type_name
 
@@ -26,44 +27,55 @@ from .type_names import type_name
 _CALIBRATION_SECONDS, _COMPILE_SHARE = 4.0, 0.5
 
 
-def precompile_graphs(graphs: Iterable[tuple[str, Graph]], features=64, ops: Iterable[str] = ("sum",),
+def precompile_graphs(graphs: Iterable[tuple[str, Structure]], features=64, ops: str | Iterable[str] | None = None,
                       budget: str | float = "30s", *, dtype="float32", backward: bool = True, again: bool = False,
                       progress: bool = True) -> Report:
-    """``gsb.precompile`` on pairs of a name and a graph."""
-    ops = tuple(check_op(op) for op in ((ops,) if isinstance(ops, str) else ops))
-    widths, dtype = check_features(features), check_dtype(dtype)
+    """``gsb.precompile`` on pairs of a name and a graph, a ``RelGraph`` or ``Segments``. Each takes the operators that run on it."""
+    features = settled(features)
+    wanted, dtype = requested(ops, features), check_dtype(dtype)
     deadline = time.perf_counter() + seconds_of(budget)
-    tasks, names, steps = [], {}, []
-    for name, graph in graphs:
-        if not graph.num_edges:
-            continue
-        for task in tasks_of(graph, ops, widths, dtype, backward):
-            expect_use(task.graph)
-            if gpu_of(graph.device):
-                steps += [[]] if task.direction == "forward" else []
-                steps[-1].append(task)
-            if _key(task) not in names:  # graphs of one structure have one plan
-                names[_key(task)] = name
-                tasks.append((name, task))
-    report, ready = Report([], list(dict.fromkeys(name for name, _ in tasks))), []
+    steps, work, names, unmet = [], [], {}, set(wanted or ())
+    for name, structure in graphs:
+        widths = _of_kind(wanted, features, name, type(structure))
+        unmet.difference_update(widths)
+        for operator, width in ((o, w) for o in widths for w in widths[o] if not is_empty(structure)):
+            step = Step(name, operator, structure, width, dtype, backward)
+            steps.append(step)
+            for task in step.tasks or (step,):
+                if _key(task) not in names:  # graphs of one structure have one plan
+                    names[_key(task)] = name
+                    work.append((name, task))
+    if unmet and names:
+        operator = next(o for o in wanted if o in unmet)
+        raise ValueError(f"{operator.name} runs on {KINDS[operator.on]}, and none was given: leave it out of ops")
+    report = Report([], list(dict.fromkeys(name for name, _ in work)))
+    on_gpu = [step for step in steps if gpu_of(step.device)]
     try:
-        with _without_formats_that_lost(steps):
-            if steps:
-                _make_ready(steps, deadline, backward, progress, ready)
-            _measure(tasks, deadline, again, progress, report)
-        planned = {_key(task) for (_, task), row in zip(tasks, report.rows) if row.plan is not None}
-        for step in steps:
-            if step in ready or all(_key(task) in planned for task in step):
-                _run(step, backward)
+        with _without_formats_that_lost(on_gpu):
+            if on_gpu:
+                _make_ready(on_gpu, deadline, progress)
+            _measure(work, deadline, again, progress, report)
+        _run_again(steps, work, report)
     except KeyboardInterrupt:
         report.interrupted = True
-    for name, task in tasks[len(report.rows):]:
-        report.rows.append(Row(name, task.name, task.features, type_name(dtype), "not reached"))
-    compiled = {_key(task) for step in ready for task in step}
-    for (_, task), row in zip(tasks, report.rows):
+    for name, task in work[len(report.rows):]:
+        report.rows.append(_row(name, task, dtype))
+    compiled = {_key(task) for step in steps if step.ready for task in step.tasks or (step,)}
+    for (_, task), row in zip(work, report.rows):
         if row.state == "not reached" and _key(task) in compiled:
             row.state = "compiled"
     return report
+
+
+def _of_kind(wanted, features, name: str, kind: type) -> dict:
+    """The operators that run on structures of a kind, and their widths."""
+    if wanted is None:
+        return default_for(kind, features)
+    found = {operator: widths for operator, widths in wanted.items() if operator.on is kind}
+    if not found:
+        raise ValueError(f"{name} is {KINDS[kind]}, on which {next(iter(wanted)).name} does not run: choose from "
+                         + ", ".join(operator.name for operator in OPERATORS.values() if operator.on is kind))
+    return found
 
 
 def seconds_of(budget: str | float) -> float:
@@ -80,36 +92,41 @@ def seconds_of(budget: str | float) -> float:
     return seconds
 
 
-def _measure(tasks: list[tuple[str, Task]], deadline: float, again: bool, progress: bool, report: Report) -> None:
-    wanted = [task for _, task in tasks if again or _known(task) is None]
-    with _bar(progress, len(tasks)) as say:
+def _measure(work: list[tuple[str, Task | Step]], deadline: float, again: bool, progress: bool, report: Report) -> None:
+    wanted = [task for _, task in work if isinstance(task, Task) and (again or _known(task) is None)]
+    others = [step for _, step in work if isinstance(step, Step) and not step.ready]
+    with _bar(progress, len(work)) as say:
         for device in dict.fromkeys(task.graph.device for task in wanted):
             known = database_of(device)
             if not known.calibrated and deadline - time.perf_counter() > _CALIBRATION_SECONDS:
                 say(f"measuring {known.machine}" if gpu_of(device) else "measuring this machine", 0)
                 calibrate_gpu(device) if gpu_of(device) else calibrate()
         now = time.perf_counter()
-        if wanted and now < deadline:
-            # all tasks at once, the first ones first: what is not reached is compiled where it is measured
+        if (wanted or others) and now < deadline:
+            # all at once, the first ones first: what is not reached is compiled where it is measured
             say("compiling", 0)
-            compile_plans(wanted, now + _COMPILE_SHARE * (deadline - now))
+            compile_plans([*others, *wanted], now + (_COMPILE_SHARE if wanted else 1.0) * (deadline - now))
         left = len(wanted)
-        for name, task in tasks:
-            say(f"{name}: {task.name}, {task.features} features", 0)
-            report.rows.append(_tune(name, task, deadline, left, again))
-            left -= task in wanted
-            say(f"{name}: {task.name}, {task.features} features", 1)
+        for name, task in work:
+            say(_in_words(name, task), 0)
+            if isinstance(task, Step):
+                if not task.ready and time.perf_counter() < deadline:
+                    task.run()
+                report.rows.append(_row(name, task, task.dtype))
+            else:
+                report.rows.append(_tune(name, task, deadline, left, again))
+                left -= task in wanted
+            say(_in_words(name, task), 1)
 
 
 def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row:
     """Measure one task in its share of what is left of the budget, and keep what was found."""
-    known = database_of(task.graph.device)
-    row = Row(name, task.name, task.features, type_name(task.dtype), "known")
+    known, row = database_of(task.graph.device), _row(name, task, task.dtype)
     record = None if again else _known(task)
     now = time.perf_counter()
     if record is None and now >= deadline:
-        row.state = "not reached"
         return row
+    row.state = "known"
     if record is None:
         problem = problem_of_task(task)
         plans = trials(problem)
@@ -122,33 +139,47 @@ def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row
     return row
 
 
-def _make_ready(steps: list[list[Task]], deadline: float, backward: bool, progress: bool, ready: list) -> None:
+def _row(name: str, task: Task | Step, dtype: torch.dtype) -> Row:
+    """The row of what was not reached yet."""
+    if isinstance(task, Step):
+        return Row(name, task.words, task.width, type_name(dtype), "not reached", tuned=False)
+    return Row(name, task.name, task.features, type_name(dtype), "not reached")
+
+
+def _in_words(name: str, task: Task | Step) -> str:
+    row = _row(name, task, task.dtype)
+    return f"{name}: {row.op}, {row.features} features"
+
+
+def _make_ready(steps: list[Step], deadline: float, progress: bool) -> None:
     """Compile what steps on a GPU run by the plans they have now, several at a time, and run each once; those that were in time
-    are added to ``ready``.
+    are ready.
     """
     with _bar(progress, len(steps)) as say:
         say("compiling", 0)
-        compile_plans([task for step in steps for task in step], deadline, plans=lambda problem: trials(problem)[:1])
+        compile_plans([task for step in steps for task in step.tasks or (step,)], deadline,
+                      plans=lambda problem: trials(problem)[:1])
         for step in steps:
-            if time.perf_counter() < deadline:
-                _run(step, backward)
-                ready.append(step)
+            if not step.ready and time.perf_counter() < deadline:
+                step.run()
             say("compiling", 1)
 
 
-def _run(step: list[Task], backward: bool) -> None:
-    """Make the user's own call, and its gradients, by the plans that are known now: the next one compiles nothing, makes no format
-    and waits for nothing.
+def _run_again(steps: list[Step], work: list[tuple[str, Task | Step]], report: Report) -> None:
+    """Make the users' own calls by the plans that are known in the end: the next ones compile nothing, and on a GPU make no format
+    and wait for nothing. Those that have no plan yet, and were not made ready, are left out.
     """
-    for task in step:
-        forget_plans(task.graph)  # another graph of the same structure may have been measured
-    step[0].step(backward)
+    planned = {_key(task) for (_, task), row in zip(work, report.rows) if row.plan is not None}
+    chosen = any(step.tasks for step in steps)  # plans, by which others run too, and formats that were let go
+    for step in steps:
+        if step.ready and chosen or not step.ready and step.tasks and all(_key(task) in planned for task in step.tasks):
+            step.run()
 
 
 @contextmanager
-def _without_formats_that_lost(steps: list[list[Task]]) -> Iterator[None]:
+def _without_formats_that_lost(steps: list[Step]) -> Iterator[None]:
     """Let go in the end of the formats that graphs on a GPU have got meanwhile: those of plans that lost are not wanted again."""
-    before = {id(task.graph.plans): (task.graph.plans, set(task.graph.plans)) for step in steps for task in step}
+    before = {id(task.graph.plans): (task.graph.plans, set(task.graph.plans)) for step in steps for task in step.tasks}
     try:
         yield
     finally:
@@ -157,8 +188,10 @@ def _without_formats_that_lost(steps: list[list[Task]]) -> Iterator[None]:
                 plans.pop(key, None)
 
 
-def _key(task: Task) -> tuple:
-    """What a plan depends on."""
+def _key(task: Task | Step) -> tuple:
+    """What a plan depends on; what makes a step without one."""
+    if isinstance(task, Step):
+        return task.operator, id(task.structure), task.width, task.dtype
     return structure_fingerprint(task.graph), task.graph.device, task.kind, task.features, task.dtype
 
 

@@ -15,23 +15,29 @@ WIDTH = 140
 
 @dataclass
 class Row:
-    """One operator on one graph.
+    """One operator on one structure.
 
-    state: ``measured``; ``measured 3 of 5`` plans, where the budget ended; ``known`` from before; ``compiled``, and to
-    run by rules (on a GPU), or ``not reached``, where it ended before.
+    features: a width, as the operator has them. state: ``measured``; ``measured 3 of 5`` plans, where the budget ended; ``known``
+    from before; ``compiled``, and to run by rules; or ``not reached``, where the budget ended before.
     plan: the fastest, None where none is known. seconds: of a call by it. rules: of a call by the rules' plan, where it
-    was measured now. plans: how many were measured.
+    was measured now. plans: how many were measured. tuned: whether there are plans to choose from; where there is one alone,
+    all is done that is to do when it is compiled.
     """
 
     graph: str
     op: str
-    features: int
+    features: int | tuple[int, ...]
     dtype: str
     state: str
     plan: Plan | None = None
     seconds: float | None = None
     rules: float | None = None
     plans: int = 0
+    tuned: bool = True
+
+    @property
+    def done(self) -> bool:
+        return self.state in (("measured", "known") if self.tuned else ("compiled",))
 
 
 @dataclass
@@ -46,8 +52,8 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether every plan of every operator was measured, now or before."""
-        return not self.interrupted and all(row.state in ("measured", "known") for row in self.rows)
+        """Whether every plan of every operator was measured, now or before, and what has one plan alone is compiled."""
+        return not self.interrupted and all(row.done for row in self.rows)
 
     def table(self) -> Table:
         result = Table(title_justify="left", title="Plans" + (" (interrupted)" if self.interrupted else ""))

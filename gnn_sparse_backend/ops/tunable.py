@@ -1,9 +1,10 @@
-"""The operators that can be tuned by name, and what each runs forward and backward."""
+"""The operators whose plans are measured, by name, and what each runs forward and backward."""
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
@@ -12,8 +13,6 @@ from .devices import check_kernels
 from .form import Form, form
 from .graph import Graph
 from .message_kernels import run_aggregate, run_edge_map
-from .sddmm import sddmm
-from .spmm import spmm
 
 _COPY = ("x0", ("column",))
 _WEIGHTED = ("mul(x1, x0)", ("column", "edge"))
@@ -66,27 +65,14 @@ class Task:
             return lambda: run_edge_map(of, graph, operands, (True,))
         return lambda: run_aggregate(of, graph, operands)
 
-    def step(self, backward: bool) -> None:
-        """The user's own call on the graph of the forward pass, and the gradients of all its operands where ``backward``."""
-        graph = self.graph if self.direction == "forward" else self.graph.transpose()
-        with torch.inference_mode(False), torch.set_grad_enabled(backward):
-            operands = [x.requires_grad_(backward) for x in _operands(OPS[self.op], graph, self.features, self.dtype)]
-            if self.op == "dot":
-                out = sddmm(graph, *operands)
-            else:
-                operands[1:] = [x.squeeze(1) for x in operands[1:]]  # a number for each edge
-                out = spmm(graph, *operands, reduce=self.op.removeprefix("weighted_"))
-            if backward:
-                torch.autograd.grad(out, operands, torch.ones_like(out))
-
     def _gradient_operands(self) -> list[Tensor | None]:
         """Operands as the backward pass has them. ``graph`` is the transpose already."""
         forward = self.graph.transpose()
         rows = forward.shape[0]
         original = _operands(OPS[self.op], forward, self.features, self.dtype)
         wide = torch.float64 if self.dtype == torch.float64 else torch.float32
-        at_rows = functools.partial(_random, rows, device=forward.device)
-        extra = {"cotangent": lambda: at_rows(self.features, self.dtype), "scale": lambda: at_rows(1, wide),
+        at_rows = functools.partial(random_tensor, device=forward.device)
+        extra = {"cotangent": lambda: at_rows((rows, self.features), self.dtype), "scale": lambda: at_rows((rows, 1), wide),
                  "result": lambda: run_aggregate(OPS[self.op], forward, original), "number": lambda: None}
         return [original[source] if isinstance(source, int) else extra[source]()
                 for source in OPS[self.op].gradient(0).sources]
@@ -136,11 +122,11 @@ def check_features(features) -> tuple[int, ...]:
 
 def _operands(of: Form, graph: Graph, features: int, dtype: torch.dtype) -> list[Tensor]:
     rows = {"row": graph.shape[0], "column": graph.shape[1], "edge": graph.num_edges}
-    return [_random(rows[place], 1 if place == "edge" else features, dtype, graph.device) for place in of.places]
+    return [random_tensor((rows[place], 1 if place == "edge" else features), dtype, graph.device) for place in of.places]
 
 
-def _random(rows: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def random_tensor(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Values without subnormals, infinities or much spread; always the same, and the user's generator is left alone."""
-    generator = torch.Generator().manual_seed(0)
+    generator, count = torch.Generator().manual_seed(0), prod(shape)
     row = torch.rand(1 << 12, generator=generator).add_(0.5).to(device)
-    return row.repeat(-(-rows * width // row.numel())).narrow(0, 0, rows * width).view(rows, width).to(dtype)
+    return row.repeat(-(-count // row.numel())).narrow(0, 0, count).view(shape).to(dtype)

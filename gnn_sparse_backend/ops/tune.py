@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from .cuda_bsr import block_of, blocks_of
 from .graph import Graph
 from .plans import planned, problem_of
 from .precision import on_tensor_cores
+from .prepared import Step
 from .timers import Timer, timer_of
 from .tunable import Task
 from .type_names import type_name
@@ -29,6 +31,8 @@ SAMPLE_SECONDS = 2e-4
 MOST_ROUNDS, FEWEST_ROUNDS = 25, 3
 # A plan this much slower than the fastest needs no more samples.
 HOPELESS = 1.3
+# Bytes of the operands of steps that run side by side. One larger step runs alone.
+TOGETHER = 1 << 30
 
 
 def problem_of_task(task: Task) -> Problem:
@@ -92,17 +96,21 @@ def time_plans(task: Task, plans: Iterable[Plan], deadline: float, clock: Callab
     return {plan: min(taken) for plan, taken in samples.items()}
 
 
-def compile_plans(tasks: Iterable[Task], deadline: float, done: Callable[[], None] = lambda: None,
+def compile_plans(tasks: Iterable[Task | Step], deadline: float, done: Callable[[Task | Step], None] = lambda task: None,
                   clock: Callable[[], float] = time.perf_counter,
                   plans: Callable[[Problem], Iterable[Plan]] = trials) -> None:
-    """Compile what the candidates of the tasks run, several at a time; stops starting more at the deadline.
-    plans: the candidates of a problem.
+    """Compile what the candidates of the tasks run, and what steps run, several at a time; stops starting more at the deadline.
+    plans: the candidates of a problem. done: is told of each that was compiled.
 
     A kernel knows nothing of the size of a graph: one edge is enough to have it compiled, or on a GPU a row that is cut if
-    rows of the graph are. Blocks on Tensor Cores are compiled when they first run.
+    rows of the graph are. Blocks on Tensor Cores are compiled when they first run. Which kernels a step runs depends on its whole
+    structure, so it runs there, as many at a time as ``TOGETHER`` allows.
     """
-    wanted = {}
+    wanted, steps = {}, []
     for task in tasks:
+        if isinstance(task, Step):
+            steps.append(task)
+            continue
         problem = problem_of_task(task)
         for plan in plans(problem):
             static, edges = (plan.groups > 1, plan.prefetch, plan.reduction), 1
@@ -119,13 +127,43 @@ def compile_plans(tasks: Iterable[Task], deadline: float, done: Callable[[], Non
         small = Task(task.op, task.direction, row, task.features, task.dtype)
         with planned(row, task.kind, task.features, task.dtype, plan), contextlib.suppress(BuildError):
             small.runner()()  # what does not compile is met again where it is timed
-        done()
+        done(task)
+
+    room = _Room(TOGETHER)
+
+    def run_one(step: Step) -> None:
+        with room.of(step.size):
+            if clock() >= deadline:
+                return
+            step.run()
+        done(step)
 
     with ThreadPoolExecutor(max_workers=max(1, torch.get_num_threads()), thread_name_prefix="gsb-compile") as pool:
         try:
-            futures = [pool.submit(compile_one, *each) for each in wanted.values()]
+            futures = [pool.submit(run_one, step) for step in steps]
+            futures += [pool.submit(compile_one, *each) for each in wanted.values()]
             for future in wait(futures).done:
                 future.result()
         except BaseException:
+            deadline = float("-inf")  # of those that wait for room
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+class _Room:
+    """Bytes that threads share: each waits until what it needs is free, or all of it."""
+
+    def __init__(self, most: int):
+        self._most, self._taken, self._changed = most, 0, threading.Condition()
+
+    @contextlib.contextmanager
+    def of(self, size: int) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._taken or self._taken + size <= self._most)
+            self._taken += size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= size
+                self._changed.notify_all()

@@ -37,7 +37,7 @@ def test_graphsage_both(framework, module, label, tmp_path):
 @pytest.mark.parametrize("framework, module", [("dgl", "dgl"), ("pyg", "torch_geometric")])
 def test_rgcn_both(framework, module, tmp_path):
     pytest.importorskip(module)
-    done = run("-m", "models.rgcn", "--framework", framework, *SMALL, "--bases", "4", "--out", str(tmp_path))
+    done = run("-m", "models.rgcn", "--framework", framework, *SMALL, "--bases", "4", "--precompile", "20s", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     # every edge has an inverse
     assert "600 nodes, 10,000 edges" in done.stdout and "with and without the backend agrees" in done.stdout

@@ -9,7 +9,7 @@ import gnn_sparse_backend as gsb
 from attention_oracle import assert_close, cases, graph_of, rows_of, softmax
 from gnn_sparse_backend.ops import attention as module, build
 from gnn_sparse_backend.ops.attention import attend
-from gnn_sparse_backend.ops.form import form
+from gnn_sparse_backend.ops.form import form, in_order
 
 INF, NAN = float("inf"), float("nan")
 CASES = cases(2, 3)
@@ -48,6 +48,29 @@ def test_every_form(zoo, name):
 @pytest.mark.parametrize("name", ["gat_edges", "transformer_edges"])
 def test_every_structure(structure, name):
     assert_right(CASES[name], structure)
+
+
+@pytest.mark.parametrize("score, value", [
+    (("leaky_relu(add(x0, x1), 0.2)", ("column", "row")), ("mul(x0, x1)", ("edge", "column"))),
+    (("leaky_relu(add(x1, x0), 0.2)", ("row", "column")), ("mul(x1, x0)", ("column", "edge"))),
+])  # fmt: skip
+def test_the_order_of_sums_and_products_makes_no_kernels(zoo, score, value):
+    """As frameworks' layers write them: the same form, and so the same bits, gradients included."""
+    graph = graph_of(zoo["random"])
+    first = form("leaky_relu(add(x0, x1), 0.2)", ("row", "column")), form("mul(x0, x1)", ("column", "edge"))
+    second = form(*score), form(*value)
+    assert [in_order(of)[0] for of in second] == [in_order(of)[0] for of in first] == [*first]
+    generator = torch.Generator().manual_seed(0)
+    sizes = {"row": (graph.shape[0], 2, 1), "column": (graph.shape[1], 2, 1), "edge": (graph.num_edges, 2, 1)}
+    ends = {at: torch.randn(sizes[at], generator=generator, requires_grad=True) for at in ("row", "column")}
+    values = {"column": torch.randn(graph.shape[1], 2, 3, generator=generator, requires_grad=True),
+              "edge": torch.rand(sizes["edge"], generator=generator, requires_grad=True)}
+    found = []
+    for scored, valued in (first, second):
+        out = attend(graph, scored, [ends[at] for at in scored.places], [values[at] for at in valued.places], False, valued)
+        found.append([out, *torch.autograd.grad(out.square().sum(), [*ends.values(), *values.values()])])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
 
 
 @pytest.mark.parametrize("name, dtype", [("gat", torch.float32), ("gat", torch.float16), ("gatv2", torch.bfloat16)])

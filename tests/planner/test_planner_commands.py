@@ -179,6 +179,28 @@ def test_bad_options(cache, tmp_path, distinct, capsys):
     assert "'-3' is not a positive whole number" in capsys.readouterr().err
 
 
+def test_relations_in_a_file(cache, tmp_path, distinct, capsys):
+    path = tmp_path / "typed.npz"
+    np.savez(path, src=[0, 1, 4, 2], dst=[4, 4, 0, 1], etype=[0, 0, 1, 2])
+    assert cli.main(["tune", str(path), "--ops", "rgms", "rgms_mean", "--features", "3x5", "5", "--budget", "60s"]) == 0
+    out = capsys.readouterr().out
+    assert "(3, 5)" in out and "rgms_mean and backward" in out and out.count("compiled") == 4
+    for arguments, said in (
+            ([written(tmp_path, distinct, "csr"), "--ops", "rgms"], "has no array 'src': relations are read from .npz with src, dst and etype"),
+            ([written(tmp_path, distinct, "mtx"), "--ops", "rgms"], "has no array 'src'"),
+            ([tmp_path / "missing.npz", "--ops", "rgms"], "missing.npz is not a file"),
+            ([path, "--ops", "rgms_bases", "--features", "8x8"], "rgms_bases must be (F_in, F_out, bases)"),
+            ([path, "--ops", "sum", "segment_mm"], "gsb.Segments, which no file holds"),
+            ([path, "--ops", "gat_attention", "--features", "2x3x4"], "got (2, 3, 4)")):
+        assert cli.main(["tune", *map(str, arguments), "--budget", "1s"]) == 1
+        assert said in capsys.readouterr().err, arguments
+    np.savez(path, src=[0, 1], dst=[4, 4], etype=[0, -1])
+    assert cli.main(["tune", str(path), "--ops", "rgms"]) == 1 and "cannot be read: relation" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.main(["tune", str(path), "--features", "64y16"])
+    assert "'64y16' is not a positive whole number, nor several" in capsys.readouterr().err
+
+
 def test_the_readme_shows_commands_that_exist():
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     commands = re.findall(r"^gsb (.*?)(?: +#.*)?$", readme, re.MULTILINE)

@@ -204,6 +204,14 @@ def renumber(message: Message, numbers: dict[int, int]) -> Message:
     return Message(message.op, tuple(renumber(p, numbers) if isinstance(p, Message) else p for p in message.parts))
 
 
+def commuted(message: Message) -> Message:
+    """The message with both parts of sums and products in the order of their texts. The same bits: both commute in IEEE 754."""
+    if message.op == "arg":
+        return message
+    parts = [commuted(p) if isinstance(p, Message) else p for p in message.parts]
+    return Message(message.op, tuple(sorted(parts, key=str) if message.op in ("add", "mul") else parts))
+
+
 @functools.lru_cache(maxsize=None)
 def parse(text: str) -> Message:
     """The message that prints as ``text``. Raises ValueError that quotes what is not one."""
@@ -230,4 +238,4 @@ def _parsed(node) -> Message:
     return const(value)
 
 
-__all__ = ["Message", "arg", "chosen", "const", "leaky_relu", "lower", "operands_of", "parse", "renumber", "same", "stored", "vjp"]
+__all__ = ["Message", "arg", "chosen", "commuted", "const", "leaky_relu", "lower", "operands_of", "parse", "renumber", "same", "stored", "vjp"]
