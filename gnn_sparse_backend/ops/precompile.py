@@ -105,8 +105,9 @@ def _measure(work: list[tuple[str, Task | Step]], deadline: float, again: bool, 
         if (wanted or others) and now < deadline:
             # all at once, the first ones first: what is not reached is compiled where it is measured
             say("compiling", 0)
-            compile_plans([*others, *wanted], now + (_COMPILE_SHARE if wanted else 1.0) * (deadline - now))
-        left = len(wanted)
+            compile_plans([*others, *wanted], now + (_COMPILE_SHARE if wanted else 1.0) * (deadline - now),
+                          lambda task: say(_in_words(task.name, task), 1) if isinstance(task, Step) else None)
+        left, done = len(wanted), {step for step in others if step.ready}  # which the bar has counted
         for name, task in work:
             say(_in_words(name, task), 0)
             if isinstance(task, Step):
@@ -116,7 +117,7 @@ def _measure(work: list[tuple[str, Task | Step]], deadline: float, again: bool, 
             else:
                 report.rows.append(_tune(name, task, deadline, left, again))
                 left -= task in wanted
-            say(_in_words(name, task), 1)
+            say(_in_words(name, task), task not in done)
 
 
 def _tune(name: str, task: Task, deadline: float, left: int, again: bool) -> Row:

@@ -43,7 +43,7 @@ def test_plans_of_different_tasks_are_compiled_side_by_side(graph, plans, monkey
 
 def test_precompile_compiles_all_tasks_at_once(graph, plans, monkeypatch):
     compiled = []
-    monkeypatch.setattr(precompile_module, "compile_plans", lambda tasks, deadline: compiled.append(list(tasks)))
+    monkeypatch.setattr(precompile_module, "compile_plans", lambda tasks, *_: compiled.append(list(tasks)))
     monkeypatch.setattr(precompile_module, "time_plans", lambda task, found, deadline: {plan: 1e-3 for plan in found})
     gsb.precompile(graph, (8, 16), ("sum", "max"), "3s", progress=False)
     assert [len(tasks) for tasks in compiled] == [len(tasks_of(graph, ("sum", "max"), (8, 16), torch.float32, True))]

@@ -205,7 +205,7 @@ def test_large_steps_take_turns(structures, monkeypatch, together, most):
 
 
 def test_ctrl_c_leaves_what_was_compiled(structures, monkeypatch):
-    def interrupted(steps, deadline):
+    def interrupted(steps, *_):
         steps[0].run()
         raise KeyboardInterrupt
 
@@ -234,8 +234,13 @@ def test_the_bar_counts_them(structures, monkeypatch):
     said = []
     monkeypatch.setattr(precompile_module, "_bar", lambda shown, total: _Said(said, total))
     gsb.precompile(structures[gsb.Graph], [(2, 3), (1, 3)], "gat_attention", budget=0)
-    assert said[0] == 2 and said[1:] == [(f"{words}, {width} features", advance) for width in ((2, 3), (1, 3)) for advance in (0, 1)
-                                         for words in ("300 x 260, 8,000 edges: gat_attention and backward",)]
+    words = "300 x 260, 8,000 edges: gat_attention and backward"
+    assert said[0] == 2 and said[1:] == [(f"{words}, {width} features", advance) for width in ((2, 3), (1, 3)) for advance in (0, 1)]
+    said.clear()
+    monkeypatch.setattr(Step, "run", lambda self: setattr(self, "ready", True))
+    gsb.precompile(structures[gsb.Graph], [(2, 3), (1, 3)], "gat_attention", budget="60s")
+    assert said[1] == ("compiling", 0) and sum(advance for _, advance in said[2:]) == 2
+    assert {each for each in said[2:4]} == {(f"{words}, {width} features", 1) for width in ((2, 3), (1, 3))}, "as they are compiled"
 
 
 class _Said:
