@@ -68,7 +68,7 @@ def _cases():
 
 CASES = {f"{name} {width} {number}": (name, width, shapes, call) for number, (name, width, shapes, call) in enumerate(_cases())}
 ASKED = [(case, dtype) for case, (name, width, *_) in CASES.items()
-         for dtype in ("float32", *["bfloat16"] * (name in ("gat_attention", "rgms", "segment_mm") and width != 11))]
+         for dtype in ("float32", *["bfloat16"] * (name in ("gat_attention", "segment_mm") and width != 11))]
 
 
 def step(call, structure, operands):
@@ -109,7 +109,8 @@ def test_without_precompile_the_same_calls_compile(structures):
     assert forward.compiles + forward.disk_loads == after.compiles + after.disk_loads + 1
 
 
-@pytest.mark.parametrize("name", [name for name, operator in OPERATORS.items() if operator.form is None])
+@pytest.mark.parametrize("name", [name for name, operator in OPERATORS.items()
+                                  if operator.form is None and not name.startswith("weighted_rgms_blocks")])
 def test_every_operator_can_be_called_at_its_widths(name, structures):
     """Shapes fit the call, in the widths of the tests above. Those that are measured are called in other tests."""
     operator = OPERATORS[name]
