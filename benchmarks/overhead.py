@@ -3,7 +3,7 @@
 SAGE, GCN and GAT layers of DGL and PyG as the frameworks make them by default, on a generated graph of 3,000 nodes
 and 10,000 edges, where little of the time is in kernels. Each with and without the backend, in turns in one process,
 medians of many calls. Before that, what a single call costs beside its kernel, on known graphs and on the fresh ones of mini-batches
-(``call_overhead``).
+(``call_overhead``), and the host's share of calls on a GPU, on a stand-in for one (``host_share``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from benchmarks import call_overhead, cells, cli, contenders, gpu, gpu_steps, machine, reasons, report, roofline, summary
+from benchmarks import call_overhead, cells, cli, contenders, gpu, gpu_steps, host_share, machine, reasons, report, roofline, summary
 from benchmarks.budget import Budget
 from benchmarks.generators import power_law
 from benchmarks.graphs import ONE_EDGE, BenchmarkGraph
@@ -29,8 +29,8 @@ HIDDEN = (16, 64)
 HEADS = {"sage": 1, "gcn": 1, "gat": 4}
 # name: (method of LayerStep, whether it goes back)
 MODES = {"no grad": ("inference", False), "with grad": ("forward", False), "forward+backward": ("step", True)}
-# Of the time, for single calls.
-CALLS_SHARE = 0.4
+# Of the time, for single calls, and for those on a stand-in for a GPU.
+CALLS_SHARE, HOST_SHARE = 0.4, 0.05
 
 
 def small_graph(nodes: int, edges: int, seed: int) -> BenchmarkGraph:
@@ -189,9 +189,11 @@ def main(argv: Sequence[str] | None = None) -> int:
              + (len(call_overhead.OPS) + len(frameworks)) * len(call_overhead.FAN_OUTS))
     with report.progress(console, total) as begin:
         calls = call_overhead.run(frameworks, budget=CALLS_SHARE * options.budget, seed=options.seed, blocks=options.calls, begin=begin)
-        results = run(graph, frameworks, options.layers, options.hidden, budget=(1 - CALLS_SHARE) * options.budget,
-                      threads=options.threads, seed=options.seed, begin=begin) | {"calls": calls}
+        host = host_share.run(HOST_SHARE * options.budget)
+        results = run(graph, frameworks, options.layers, options.hidden, budget=(1 - CALLS_SHARE - HOST_SHARE) * options.budget,
+                      threads=options.threads, seed=options.seed, begin=begin) | {"calls": calls, "host": host}
     call_overhead.show(calls, console)
+    host_share.show(host, console)
     show(results, console)
     lines = [cell | {"panel": f"{cell['framework']}, {cell['mode']}"} for cell in results["cells"]]
     panels = report.panels_of(lines, "panel", "layer", "hidden")

@@ -54,22 +54,61 @@ def balanced_row_groups(indptr, num_groups, cost_per_row=1.0, cost_per_nnz=1.0):
     if not any(costs.values()):
         raise ValueError("cost_per_row and cost_per_nnz are both 0; give at least one a positive cost")
 
-    return _nearest_cuts(indptr, num_groups, **costs)
+    group_ptr = torch.from_numpy(_nearest_cuts(indptr.numpy(force=True), num_groups, **costs))
+    return group_ptr if indptr.is_cpu else group_ptr.to(indptr.device)
 
 
-def cut_rows(indptr, num_groups, cost_per_row, cost_per_nnz):
+LOOKS = 64
+"""Stretches of equally many rows that `look_at_rows` tells the non-zeros of."""
+
+
+def look_at_rows(offsets, count=LOOKS):
+    """How the non-zeros of a structure are spread over its rows, in a few microseconds whatever its size.
+
+    Args:
+        offsets: (n_rows + 1,) NumPy array, CSR offsets.
+
+    Returns:
+        (count + 1,) the offsets at which ``count`` stretches of equally many rows, to within one, begin and end.
+    """
+    return offsets.take(_equal_cuts(len(offsets) - 1, count))
+
+
+def cut_rows(offsets, num_groups, cost_per_row, cost_per_nnz, look=None):
     """`balanced_row_groups` for callers that count microseconds. Arguments are known to be right, and costs are floats.
 
     Up to ``EVEN_EDGES`` non-zeros groups of equal rows do as well, unless one costs ``EVEN`` times the mean: they are known beforehand.
+
+    offsets: as NumPy's. look: ``look()`` is `look_at_rows(offsets)`, where a caller keeps that.
     """
-    if num_groups == 1 or _nearly_even(indptr.numpy(force=True), num_groups, cost_per_row, cost_per_nnz):
-        group_ptr = _even_cuts(indptr.numel() - 1, num_groups, indptr.dtype)
-        return group_ptr if indptr.is_cpu else group_ptr.to(indptr.device)
-    return _nearest_cuts(indptr, num_groups, cost_per_row, cost_per_nnz)
+    n_rows = len(offsets) - 1
+    if num_groups == 1 or _nearly_even(offsets, num_groups, cost_per_row, cost_per_nnz, look):
+        return _equal_rows(n_rows, num_groups, offsets.dtype)
+    return torch.from_numpy(_nearest_cuts(offsets, num_groups, cost_per_row, cost_per_nnz))
 
 
-def _nearest_cuts(indptr, num_groups, cost_per_row, cost_per_nnz):
-    offsets = indptr.numpy(force=True)
+def _nearly_even(offsets, num_groups, cost_per_row, cost_per_nnz, look):
+    n_rows, nnz = len(offsets) - 1, int(offsets[-1]) - int(offsets[0])
+    if nnz > EVEN_EDGES or n_rows < num_groups:
+        return False
+    stretches, rest = divmod(LOOKS, num_groups)
+    at = look_at_rows(offsets, num_groups) if rest or look is None else look()[::stretches]
+    cost = cost_per_row * -(-n_rows // num_groups) + cost_per_nnz * heaviest(at)
+    return cost * num_groups <= EVEN * (cost_per_row * n_rows + cost_per_nnz * nnz)
+
+
+def heaviest(at):
+    """Non-zeros of the stretch of rows that has most, of those between consecutive offsets ``at``, NumPy's."""
+    # faster than a reduction of so few
+    return max((at[1:] - at[:-1]).tolist())
+
+
+# What a graph has at most that goes in equal rows, as a mini-batch may, and how much of the mean a group of these costs at most: threads
+# take many groups each, one after the other, so that this much evens out.
+EVEN_EDGES, EVEN = 1 << 18, 1.5
+
+
+def _nearest_cuts(offsets, num_groups, cost_per_row, cost_per_nnz):
     n_rows = len(offsets) - 1
     group_ptr = np.empty(num_groups + 1, offsets.dtype)
     group_ptr[0], group_ptr[-1] = 0, n_rows
@@ -84,30 +123,26 @@ def _nearest_cuts(indptr, num_groups, cost_per_row, cost_per_nnz):
     if first:
         cuts += 2.0 * first
     group_ptr[1:-1] = middle.searchsorted(cuts, side="right")
-    group_ptr = torch.from_numpy(group_ptr)
-    return group_ptr if indptr.is_cpu else group_ptr.to(indptr.device)
-
-
-# What a graph has at most that goes in equal rows, as a mini-batch may, and how much of the mean a group of these costs at most: threads
-# take many groups each, one after the other, so that this much evens out.
-EVEN_EDGES, EVEN = 1 << 18, 1.5
-
-
-def _nearly_even(offsets, num_groups, cost_per_row, cost_per_nnz):
-    n_rows, nnz = len(offsets) - 1, int(offsets[-1]) - int(offsets[0])
-    if nnz > EVEN_EDGES or n_rows < num_groups:
-        return False
-    step = -(-n_rows // num_groups)
-    heaviest = int((offsets[step::step] - offsets[:-step:step]).max())
-    heaviest = max(heaviest, int(offsets[-1]) - int(offsets[(n_rows - 1) // step * step]))
-    return (cost_per_row * step + cost_per_nnz * heaviest) * num_groups <= EVEN * (cost_per_row * n_rows + cost_per_nnz * nnz)
+    return group_ptr
 
 
 @functools.lru_cache(maxsize=1024)
-def _even_cuts(n_rows, num_groups, dtype):
-    """Groups of equally many rows, but for the last ones; nobody writes to them, so graphs share them."""
-    step = max(1, -(-n_rows // num_groups))
-    return torch.from_numpy(np.minimum(np.arange(num_groups + 1) * step, n_rows)).to(dtype)
+def _equal_rows(n_rows, num_groups, dtype):
+    """The tensor of groups of equally many rows; nobody writes to it, so that graphs share it."""
+    return torch.from_numpy(_equal_cuts(n_rows, num_groups).astype(dtype))
+
+
+@functools.lru_cache(maxsize=1024)
+def _equal_cuts(n_rows, count):
+    stretches, rest = divmod(LOOKS, count)
+    if rest or stretches == 1:
+        return _numbers(count) * n_rows // count
+    return _equal_cuts(n_rows, LOOKS)[::stretches]  # the same, and mostly at hand
+
+
+@functools.lru_cache(maxsize=64)
+def _numbers(count):
+    return np.arange(count + 1)
 
 
 # Rows of a mini-batch, and more.

@@ -60,9 +60,9 @@ def attention_form(score: Form, value: Form, reduced: bool) -> AttentionForm:
     return AttentionForm(score, value, reduced)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Call:
-    """What is known of a call from its shapes and types.
+    """What is known of a call from its shapes and types. Compared by identity: a graph keeps its plans by call.
 
     heads: feature shape of the scores. dims: that of the result. kernels: and other things that depend on no more.
     """
@@ -76,7 +76,7 @@ class Call:
 
 def has_no_terms(of: AttentionForm, operands) -> bool:
     """Whether scores are sums of nothing, which the kernels do not know."""
-    return of.reduced and broadcast_features(feature_shapes(of.score, of.take_apart(operands)[0]))[-1] == 0
+    return of.reduced and any(x.dim() > (place != "all") and x.shape[-1] == 0 for x, place in zip(operands, of.score.places))
 
 
 def result_shapes(of: AttentionForm, operands) -> tuple[tuple[int, ...], int]:
@@ -96,13 +96,13 @@ def run_attention(of: AttentionForm, graph, operands) -> tuple[Tensor, Tensor, T
     call = call_of(of, graph, operands, edge_ids is not None)
     rows = graph.shape[0]
     first = operands[len(of.score.places)]
-    wide = first.new_empty(0, dtype=torch.float64 if first.dtype is torch.float64 else torch.float32)
+    wide = torch.float64 if first.dtype is torch.float64 else torch.float32
     out = empty(first, rows, *call.dims)
-    maximum, inverse = (empty(wide, rows, call.spec.scores) for _ in range(2))
+    maximum, inverse = (empty(first, rows, call.spec.scores, dtype=wide) for _ in range(2))
     if graph.num_edges == 0 or out.numel() == 0:
         out.zero_()
     else:
-        plan = _plan(graph, call.spec)
+        plan = _plan(graph, call)
         kernel = call.kernels.get(plan)
         in_parts = type(plan) is CudaPlan and plan.longest_part > 0
         if kernel is None:
@@ -127,12 +127,12 @@ def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Te
     call = call_of(of, graph, operands, graph.edge_ids is not None)
     edges, rows = graph.num_edges, graph.shape[0]
     weights, scores = (empty(results[1], edges, call.spec.scores) for _ in range(2))
-    sums = [empty(results[1].new_empty(0, dtype=getattr(torch, o.dtype)), rows, o.features) for o in outputs]
+    sums = [empty(results[1], rows, o.features, dtype=getattr(torch, o.dtype)) for o in outputs]
     if edges == 0 or call.spec.features == 0:
         for x in (weights, scores, *sums):
             x.zero_()
     else:
-        plan = _plan(graph, call.spec)
+        plan = _plan(graph, call)
         features, heads = call.spec.features, call.spec.scores
         places, widths = of.places + ("row",) * 4, (*call.widths, features, heads, heads, features)
         in_parts = type(plan) is CudaPlan and plan.longest_part > 0
@@ -149,13 +149,12 @@ def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Te
     return weights.view(edges, *call.heads), scores.view(edges, *call.heads), sums
 
 
-def _plan(graph, spec: AttentionSpec) -> Plan:
+def _plan(graph, call: Call) -> Plan:
     """The plan, kept with the graph."""
-    threads = torch.get_num_threads()
-    plan = graph.plans.get((spec, threads))
+    key = call, torch.get_num_threads()
+    plan = graph.plans.get(key)
     if plan is None:
-        plan = new_plan(graph, (spec, threads), lambda: plan_attention(*graph.shape, graph.num_edges, spec, threads),
-                        spec.features)
+        plan = new_plan(graph, key, lambda: plan_attention(*graph.shape, graph.num_edges, call.spec, key[1]), call.spec.features)
     return plan
 
 

@@ -57,12 +57,12 @@ def attention(graph: Graph, query: Tensor, key: Tensor, value: Tensor, scale: fl
     if _check_like(name, "key", key, "key", None if len(shape) == 2 else shape[1]) != inner:
         raise ValueError(f"{name}: query and key must have the same last dimension, got {tuple(query.shape)} and "
                          f"{tuple(key.shape)}")
-    if scale is None:
-        scale = 1.0 / math.sqrt(inner)
-    elif isinstance(scale, bool) or not isinstance(scale, (int, float)):
+    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (int, float))):
         raise ValueError(f"{name}: scale must be a number or None, got {scale!r}")
     names, operands = ("query", "key", "value"), (query, key, value)
     query, key, value, edge_weight = _one_type(name, graph, names, ("row", "column", "column"), operands, edge_weight)
+    if scale is None:  # known with the width: a number of the program
+        return _attend(name, graph, _scaled_dot(inner), (query, key), value, edge_weight, True)
     wide = torch.float64 if query.dtype is torch.float64 else torch.float32
     score = torch.full((), scale, dtype=wide, device=query.device)
     return _attend(name, graph, _DOT, (query, key, score), value, edge_weight, True)
@@ -140,6 +140,11 @@ def gatv2_attention(graph: Graph, x_dst: Tensor, x_src: Tensor, att: Tensor, neg
     *score, value, edge_weight = _one_type(name, graph, names, places, (x_dst, x_src, att, value), edge_weight)
     message = f"mul(leaky_relu(add(x0, x1), {_slope(name, negative_slope)!r}), x2)"
     return _attend(name, graph, (message, places[:3]), score, value, edge_weight, True)
+
+
+def _scaled_dot(width: int) -> tuple[str, tuple[str, str]]:
+    """The score of a dot product over so many features, and its places."""
+    return f"mul(mul(x0, x1), {1.0 / math.sqrt(width)!r})", ("row", "column")
 
 
 def _slope(name: str, slope) -> float:

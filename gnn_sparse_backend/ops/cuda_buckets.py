@@ -12,6 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ..compiler.kernels.kernel import constant_argument
 from ..compiler.programs.aggregate import AggregateSpec
 from ..formats.hyb import HybFormat
 from ..formats.pieces import Piece
@@ -37,15 +38,20 @@ class Buckets:
     rows: tuple[Tensor, ...]
     row_of_part: Tensor | None
     sums: Piece | None
-    numbers: dict = field(default_factory=dict)
+    given: dict = field(default_factory=dict)
 
-    def edge_numbers(self, numbers: Tensor) -> tuple[Tensor, ...]:
-        """(count * width,) of each bucket: the entries of ``numbers``, one for each CSR position, -1 at slots that hold no edge."""
-        found = self.numbers.get("edge_numbers")
+    def arguments(self, numbers: Tensor | None) -> list:
+        """What a kernel is given of all buckets: columns, then rows, and after those of a bucket (count * width,) the entries of
+        ``numbers``, one for each CSR position, -1 at slots that hold no edge. Converted once: there are some thirty.
+        """
+        found = self.given.get(numbers is None)
         if found is None or found[0] is not numbers:
-            entries = tuple(numbers.index_select(0, at.clamp(min=0)).masked_fill_(at < 0, -1)
-                            for at in self.positions)
-            found = self.numbers["edge_numbers"] = (numbers, entries)
+            by_bucket = [[rows] for rows in self.rows]
+            if numbers is not None:
+                for own, at in zip(by_bucket, self.positions):
+                    own.append(numbers.index_select(0, at.clamp(min=0)).masked_fill_(at < 0, -1))
+            arrays = [*self.indices, *(array for own in by_bucket for array in own)]
+            found = self.given[numbers is None] = numbers, [constant_argument(array) for array in arrays]
         return found[1]
 
 
@@ -84,6 +90,8 @@ class InBuckets:
     def __init__(self, spec: AggregateSpec, plan: CudaPlan):
         numbered = any(operand.at in ("edge", "number") for operand in spec.operands)
         self.spec, self.plan = replace(spec, numbered=numbered), plan
+        self.parts, self.sums = self.spec.in_parts()
+        self.kept = getattr(torch, self.parts.dtype)
         self.widths = [operand.width for operand in spec.operands]
 
     @cached_property
@@ -94,12 +102,12 @@ class InBuckets:
     @cached_property
     def first(self):
         """Over parts of rows."""
-        return bucket_kernel(self.spec.in_parts()[0], self.plan).entry
+        return bucket_kernel(self.parts, self.plan).entry
 
     @cached_property
     def second(self):
         """Over the results of the parts of each row."""
-        return aggregate_kernel(self.spec.in_parts()[1], plan_cuda(self.plan.arch)).entry
+        return aggregate_kernel(self.sums, plan_cuda(self.plan.arch)).entry
 
     def run(self, graph, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
         """Fill ``out``, (rows, features)."""
@@ -110,7 +118,7 @@ class InBuckets:
             self.whole(*self._arguments(graph, buckets, out.shape[0], places, operands, edge_ids), *degrees,
                        *operand_arguments(places, self.widths, operands, True), out)
             return
-        results = out.new_empty((buckets.row_of_part.numel(), out.shape[1]), dtype=getattr(torch, self.spec.in_parts()[0].dtype))
+        results = out.new_empty((buckets.row_of_part.numel(), out.shape[1]), dtype=self.kept)
         of_parts = [x.index_select(0, buckets.row_of_part) if place == "row" else x for x, place in zip(operands, places)]
         self.first(*self._arguments(graph, buckets, results.shape[0], places, operands, edge_ids),
                    *operand_arguments(places, self.widths, of_parts, True), results)
@@ -119,11 +127,10 @@ class InBuckets:
     def _arguments(self, graph, buckets: Buckets, rows: int, places, operands, edge_ids: Tensor | None) -> list:
         """Sizes and arrays of the structure; ``rows`` of the result."""
         edges = [x.shape[0] for x, place in zip(operands, places) if place == "edge"][:1]
-        by_bucket = buckets.rows
+        numbers = None
         if self.spec.numbered:
-            numbers = buckets.edge_numbers(graph.edge_numbers if edge_ids is None else edge_ids)
-            by_bucket = [array for pair in zip(buckets.rows, numbers) for array in pair]
-        return [rows, buckets.shape[1], *edges, *buckets.counts, *buckets.indices, *by_bucket]
+            numbers = graph.edge_numbers if edge_ids is None else edge_ids
+        return [rows, buckets.shape[1], *edges, *buckets.counts, *buckets.arguments(numbers)]
 
 
 __all__ = ["Buckets", "InBuckets", "buckets_of"]

@@ -8,6 +8,7 @@ from ..formats.row_groups import cut_rows, equal_row_groups
 from ..planner.plan import Plan
 from .layout import compact, kernel_ready
 from .plans import plan_of
+from .structure import look_of, offsets_of
 
 # A row costs its output and the loop around it beside its edges.
 ROW_COST = 2.0
@@ -33,7 +34,7 @@ def structure_arguments(graph, groups: int, balance: str = "nonzeros"):
     if found is None:
         rows, cols = graph.shape
         if balance == "nonzeros":
-            group_ptr = cut_rows(graph.indptr, groups, ROW_COST, 1.0)
+            group_ptr = cut_rows(offsets_of(graph), groups, ROW_COST, 1.0, lambda: look_of(graph))
         else:
             if balance == "teams":
                 groups = max(rows, 1)

@@ -95,23 +95,25 @@ def _limit() -> int:
 POOL = Pool(_limit())
 
 
-def empty(like: Tensor, *shape: int) -> Tensor:
-    """An uninitialised, contiguous tensor of the type and device of ``like``; a large one from the pool.
+def empty(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+    """An uninitialised, contiguous tensor on the device and of the type of ``like``, or of ``dtype``; a large one from the pool.
 
     Where the C library keeps freed memory (``gsb.reuse_memory``) it comes from there, so that the framework's own tensors and
     results take each other's place. It is never a view: autograd lets nobody write to a view that an operator returns.
     """
-    nbytes = like.element_size()
+    if dtype is None:
+        dtype = like.dtype
+    count = 1
     for length in shape:
-        nbytes *= length
+        count *= length
+    nbytes = count * dtype.itemsize
     if nbytes < _WORTHWHILE or like.device.type != "cpu" or not POOL.limit or os.name != "posix":
-        return like.new_empty(shape)
+        return like.new_empty(shape, dtype=dtype)
     if reusing():
-        out = like.new_empty(shape)
+        out = like.new_empty(shape, dtype=dtype)
         advise_huge_pages(out.data_ptr(), nbytes)
         return out
-    count = nbytes // like.element_size()
-    flat = torch.frombuffer(POOL.lease(nbytes), dtype=like.dtype, count=count)
+    flat = torch.frombuffer(POOL.lease(nbytes), dtype=dtype, count=count)
     return torch.ops.aten._unsafe_view.default(flat, shape)
 
 

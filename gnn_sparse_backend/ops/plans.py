@@ -6,17 +6,19 @@ from contextlib import contextmanager
 
 import torch
 
+from ..formats.row_groups import heaviest
 from ..planner.choose import plan_for
 from ..planner.cuda_cost import default_units
 from ..planner.cuda_plan import CudaPlan
 from ..planner.database import PlanDatabase, database
-from ..planner.plan import Plan
+from ..planner.plan import Plan, the_one
 from ..planner.problem import Problem, longest_row, reach_of, typical_row
 from ..planner.spmm import LONG_ROW, NARROW, PARTS
 from . import devices
 from .cuda_plans import cuda_plan_of, cuda_problem_of, gpu_of
 from .fingerprint import fingerprint
 from .immutable import once
+from .structure import look_of, offsets_of
 from .type_names import type_name
 
 # Edges from which a tenth of a millisecond is nothing beside a call, and columns are looked at.
@@ -44,7 +46,7 @@ def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, kind:
     """The plan that a graph keeps under ``key`` from now on, by rules alone: by ``on_cpu``, or for its GPU (the rest, as of
     ``cuda_plan_of``)."""
     arch = devices.arch_of(graph.device)
-    plan = graph.plans[key] = cuda_plan_of(graph, arch, features, kind) if arch else on_cpu()
+    plan = graph.plans[key] = the_one(cuda_plan_of(graph, arch, features, kind) if arch else on_cpu())
     return plan
 
 
@@ -87,9 +89,9 @@ def problem_of(graph, kind: str, features: int, dtype: torch.dtype) -> Problem:
         reach = once(graph.plans, "reach", lambda: reach_of(graph.indices.numpy(), rows, cols))
     longest = typical = 0
     if graph.num_edges >= LONG_ROW:
-        longest = once(graph.plans, "longest row", lambda: longest_row(graph.indptr.numpy(), PARTS // 2))
+        longest = once(graph.plans, "longest row", lambda: longest_row(offsets_of(graph), PARTS // 2, heaviest(look_of(graph))))
         if features <= NARROW:
-            typical = once(graph.plans, "typical row", lambda: typical_row(graph.indptr.numpy()))
+            typical = once(graph.plans, "typical row", lambda: typical_row(offsets_of(graph)))
     return Problem(kind, rows, cols, graph.num_edges, features, name, torch.get_num_threads(), reach, longest, typical)
 
 

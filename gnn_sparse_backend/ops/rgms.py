@@ -11,7 +11,7 @@ from .devices import check_kernels
 from .operands import autocasts, check_dense, is_plain, refuse_forward_mode
 from .rel_graph import RelGraph
 from .rgms_basis_library import basis_product
-from .rgms_kernels import wide_type
+from .rgms_kernels import run_product, wide_type
 from .rgms_library import structure
 from .rgms_widths import matrices_by_relation, sum_by_shape
 
@@ -100,6 +100,8 @@ def _of_several_widths(x: Mapping, matrices: list[Tensor], rel: RelGraph) -> boo
 def _product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: bool) -> Tensor:
     if not is_plain(x, w, a):
         refuse_forward_mode("rgms")
+    elif not (torch.is_grad_enabled() and any(y is not None and y.requires_grad for y in (x, w, a))):
+        return run_product(rel, x, w, a, mean, False)
     return torch.ops.gsb.rgms_product(*structure(rel), x, w, a, mean, False, "")
 
 

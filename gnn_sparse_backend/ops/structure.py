@@ -4,10 +4,14 @@ from __future__ import annotations
 import threading
 import weakref
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ..formats.row_groups import look_at_rows
+from . import devices
 from .build import counts_up, transpose_csr
+from .immutable import once
 
 
 class Csr:
@@ -69,7 +73,13 @@ def stored(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, dtype: torc
     """CSR arrays as a graph keeps them: contiguous, of one type, without edge ids that count up."""
     if edge_ids is not None and counts_up(edge_ids):
         edge_ids = None
-    return [None if a is None else a.detach().to(dtype, copy=copy).contiguous() for a in (indptr, indices, edge_ids)]
+    return [None if a is None else _as_kept(a.detach(), dtype, copy) for a in (indptr, indices, edge_ids)]
+
+
+def _as_kept(array: Tensor, dtype: torch.dtype, copy: bool) -> Tensor:
+    if copy or array.dtype is not dtype:
+        array = array.to(dtype, copy=copy)
+    return array.contiguous()
 
 
 def find_pair(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_cols: int) -> tuple[Pair, int] | None:
@@ -94,8 +104,23 @@ def _key(csr: Csr) -> tuple:
             csr.shape, csr.indices.numel(), csr.indices.dtype, csr.indptr.device)
 
 
+def offsets_of(structure) -> np.ndarray:
+    """``indptr`` of a structure on the CPU (a ``Csr``, a graph or a piece of one) as NumPy sees it: a few of its operations on a
+    mini-batch take as long as one of PyTorch's.
+    """
+    return once(structure.plans, "offsets", structure.indptr.numpy)
+
+
+def look_of(structure) -> np.ndarray:
+    """`look_at_rows` of a structure on the CPU, once."""
+    return once(structure.plans, "look", lambda: look_at_rows(offsets_of(structure)))
+
+
 def in_degrees(csr: Csr) -> Tensor:
-    return csr.indptr.diff()
+    if not devices.on_cpu(csr.indptr.device):
+        return csr.indptr.diff()
+    offsets = offsets_of(csr)
+    return torch.from_numpy(offsets[1:] - offsets[:-1])
 
 
 def columns_ascend(csr: Csr) -> bool:

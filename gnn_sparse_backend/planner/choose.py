@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from . import cuda_cost, cuda_reasons, reasons
@@ -11,7 +10,7 @@ from .candidates import candidates, rule_plan
 from .cost import Cost, predict, predicted_seconds
 from .cuda_plan import CudaPlan
 from .database import PlanDatabase, database
-from .plan import Plan
+from .plan import Plan, the_one
 from .problem import CudaProblem, Problem
 
 # The model has to expect so much less than the rules' plan takes.
@@ -19,6 +18,8 @@ MARGIN = 0.95
 # The order of additions must be the same for any number of threads: it is chosen as for one. (The reduction, which decides it too, is
 # that of the rules, which do not look at threads for it.)
 _DECIDES_ORDER = ("partitions", "longest_part")
+# Problems whose plans are kept at a time.
+MOST_CHOSEN = 4096
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,12 @@ class Choice:
 
 
 def plan_for(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase | None = None) -> Plan:
-    """The plan of ``choose``, in microseconds where a problem about as large was seen before."""
+    """The plan of ``choose``, in microseconds where a problem about as large was seen before; equal plans are one object."""
     known = database() if known is None else known
     record = known.find(problem, fingerprint)
     if record is not None:
-        return record.best
-    return rule_plan(problem) if type(problem) is CudaProblem else _from_model(problem.rounded_sizes(), _Units(known))
+        return the_one(record.best)
+    return the_one(rule_plan(problem)) if type(problem) is CudaProblem else _chosen(problem.rounded_sizes(), known)
 
 
 def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase | None = None) -> Choice:
@@ -56,13 +57,13 @@ def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase
     known = database() if known is None else known
     if type(problem) is CudaProblem:
         return _choose_on_gpu(problem, fingerprint, known)
-    units = _Units(known)
+    units = known.units
     rounded = problem.rounded()
-    predicted = tuple((plan, predict(rounded, plan, units.values)) for plan in candidates(rounded))
+    predicted = tuple((plan, predict(rounded, plan, units)) for plan in candidates(rounded))
     record = known.find(problem, fingerprint)
     if record is not None:
         return Choice(record.best, "measured", _reasons_measured(record, predicted), predicted, record.seconds)
-    plan = _from_model(problem.rounded_sizes(), units)
+    plan = _from_model(rounded, units)
     first, others = predicted[0], predicted[1:]
     if plan == first[0]:
         why = [*reasons.reasons(rounded, plan), (
@@ -70,7 +71,7 @@ def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase
             f"{_duration(min(cost.seconds for _, cost in others))} of the best other; to be preferred, that would have to promise "
             f"{1 - MARGIN:.0%} less." if others else "This is the plan of the rules, and no other is worth a comparison.")]
     else:
-        cost = predict(rounded, plan, units.values)
+        cost = predict(rounded, plan, units)
         why = [f"The cost model expects {_duration(cost.seconds)}, and {_duration(first[1].seconds)} of the rules' plan "
                f"({describe(first[0])}): {_difference(first[1], cost)}."]
     source = "rules" if plan == first[0] else "model"
@@ -112,24 +113,18 @@ def describe(plan: Plan) -> str:
     return ", ".join(words)
 
 
-class _Units:
-    """The constants of a database as an argument of a cached function: equal while they are the same object."""
-
-    __slots__ = ("values",)
-
-    def __init__(self, known: PlanDatabase):
-        self.values = known.units
-
-    def __eq__(self, other) -> bool:
-        return self.values is other.values
-
-    def __hash__(self) -> int:
-        return id(self.values)
+def _chosen(rounded: tuple, known: PlanDatabase) -> Plan:
+    """The model's plan for a problem of these fields, worked out once for the constants of a database."""
+    chosen = known.chosen
+    plan = chosen.get(rounded)
+    if plan is None:
+        if len(chosen) >= MOST_CHOSEN:
+            chosen.clear()
+        plan = chosen[rounded] = the_one(_from_model(Problem(*rounded), known.units))
+    return plan
 
 
-@functools.lru_cache(maxsize=4096)
-def _from_model(rounded_sizes: tuple, units: _Units) -> Plan:
-    problem = Problem(*rounded_sizes)
+def _from_model(problem: Problem, units: Mapping[str, float]) -> Plan:
     plans = candidates(problem)
     if len(plans) == 1:
         return plans[0]
@@ -140,9 +135,9 @@ def _from_model(rounded_sizes: tuple, units: _Units) -> Plan:
     return _best(problem, plans, units)
 
 
-def _best(problem: Problem, plans: Sequence[Plan], units: _Units) -> Plan:
+def _best(problem: Problem, plans: Sequence[Plan], units: Mapping[str, float]) -> Plan:
     """The plan of the least predicted cost; the first, which is closest to the rules', unless another is clearly better."""
-    costs = [predicted_seconds(problem, plan, units.values) for plan in plans]
+    costs = [predicted_seconds(problem, plan, units) for plan in plans]
     least = min(costs)
     return plans[costs.index(least)] if least < MARGIN * costs[0] else plans[0]
 

@@ -65,6 +65,7 @@ class PlanDatabase:
         self._records: dict[tuple, Record] | None = None  # those of this machine and these versions
         self._sizes: set[tuple[int, int, int]] = set()
         self._units: dict[str, float] | None = None
+        self.chosen: dict[tuple, Plan] = {}  # by the cost model with these units, by a problem's rounded fields
         own_locks(self)
 
     def make_locks(self) -> None:
@@ -121,7 +122,7 @@ class PlanDatabase:
         """Keep the measured constants of this machine."""
         with self._lock:
             self._read_once()
-            self._units = units_from_json(dict(units))
+            self._units, self.chosen = units_from_json(dict(units)), {}
             self._write([], self._units)
 
     def records(self) -> list[Record]:
@@ -144,7 +145,7 @@ class PlanDatabase:
             removed = len(self.records())
             with self._held():
                 self.path.unlink(missing_ok=True)
-            self._records, self._sizes, self._units = {}, set(), None
+            self._records, self._sizes, self._units, self.chosen = {}, set(), None, {}
             self._others.clear()
             return removed
 

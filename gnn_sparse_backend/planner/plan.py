@@ -37,3 +37,11 @@ class Plan:
 
     def __hash__(self) -> int:
         return self._hash
+
+
+_plans: dict[Plan, Plan] = {}
+
+
+def the_one(plan: Plan) -> Plan:
+    """The one object for equal plans: every call looks its kernel up by its plan, and comparing two takes longer than that."""
+    return _plans.setdefault(plan, plan)

@@ -71,8 +71,9 @@ class Problem:
 
     def rounded_sizes(self) -> tuple:
         """The fields of ``rounded()``, which are compared faster: a fresh mini-batch waits for it."""
+        reach, longest, typical = self.reach, self.longest, self.typical
         return (self.kind, _rounded(self.rows), _rounded(self.cols), _rounded(self.nnz), self.features, self.dtype, self.threads,
-                _rounded(self.reach, 2), _rounded(self.longest, 2), _rounded(self.typical, 2))
+                reach and _rounded(reach, 2), longest and _rounded(longest, 2), typical and _rounded(typical, 2))
 
     def on(self, threads: int) -> Problem:
         return replace(self, threads=threads)
@@ -130,17 +131,15 @@ def reach_of(indices: np.ndarray, rows: int, cols: int) -> int:
     return min(cols, math.ceil(high))
 
 
-def longest_row(indptr: np.ndarray, parts: int) -> int:
+def longest_row(indptr: np.ndarray, parts: int, heaviest: int | None = None) -> int:
     """Non-zeros of the longest row if it holds more than one in ``parts`` of all, else 0.
 
-    Such a row is in a stretch of rows that holds as much: where none of some ``2 * parts`` does, as in a sampled mini-batch, that is all
-    that is looked at. Else it covers one of ``parts`` evenly spaced non-zeros, which are looked up instead of reading every row.
+    heaviest: most non-zeros of any of some ``2 * parts`` stretches of rows, which together are all of them. Where none holds as much as
+        such a row, as in a sampled mini-batch, that is all that is looked at. Else, or where it is None, the row covers one of
+        ``parts`` evenly spaced non-zeros, which are looked up instead of reading every row.
     """
     nnz = int(indptr[-1])
-    step = len(indptr) // (2 * parts) + 1
-    stretches = indptr[step::step] - indptr[:-step:step]
-    if (int(stretches.max(initial=0)) * parts <= nnz
-            and (nnz - int(indptr[(len(indptr) - 1) // step * step])) * parts <= nnz):
+    if not nnz or heaviest is not None and heaviest * parts <= nnz:
         return 0
     ends = indptr.searchsorted(np.arange(0, nnz, max(1, nnz // parts), dtype=indptr.dtype), side="right")
     longest = int((indptr[ends] - indptr[ends - 1]).max())

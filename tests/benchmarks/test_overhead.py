@@ -1,5 +1,6 @@
 """The overhead benchmark end to end on a tiny graph."""
 
+import itertools
 import json
 
 import numpy as np
@@ -7,14 +8,16 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from benchmarks import call_overhead, cli, overhead
+from benchmarks import call_overhead, cli, host_share, overhead
 from gnn_sparse_backend import Graph
+from gnn_sparse_backend.ops import devices
 
 
 @pytest.mark.parametrize("framework, layers", [("dgl", ("sage", "gat")), ("pyg", ("gcn",))])
 def test_the_command_writes_a_report(framework, layers, command, tmp_path, capsys, monkeypatch):
     pytest.importorskip(cli.FRAMEWORKS[framework])
     monkeypatch.setattr(call_overhead, "sampled_graph", lambda seed: overhead.small_graph(300, 3_000, seed))
+    monkeypatch.setattr(host_share, "calls", lambda calls=host_share.calls: itertools.islice(calls(), 1))
     code = command(overhead.main, "--budget", "0.1", "--nodes", "100", "--edges", "300", "--frameworks", framework,
                    "--calls", "2", "--hidden", "16", "--layers", *layers)
     assert code == 0
@@ -30,8 +33,9 @@ def test_the_command_writes_a_report(framework, layers, command, tmp_path, capsy
         assert evidence["overhead"] > 0 and evidence["ours"] + sum(evidence["fallbacks"].values()) > 0
     assert len(report["summary"]["worst"]) == min(5, len(report["cells"])) and all(cell["reason"] for cell in report["summary"]["worst"])
     check_calls(report["calls"], framework)
+    assert [(row["call"], row["launches"]) for row in report["host"]] == [("spmm, sum", 1)]
     said = capsys.readouterr().out
-    assert "one edge" in said and "What a call costs beside its kernel" in said
+    assert "one edge" in said and "What a call costs beside its kernel" in said and "The host's share of a call" in said
 
 
 def check_calls(rows, framework):
@@ -67,6 +71,20 @@ def test_kernels_are_recorded_and_left_out():
         gsb.spmm(graph, x)
     assert not calls
     assert gsb.spmm(graph, x).tolist() == [[3.0], [2.0]]
+
+
+def test_the_hosts_share_is_that_of_the_whole_dispatch(monkeypatch):
+    """Operators of one launch, of two, and of many arguments; the stand-in is gone afterwards."""
+    wanted = {"attention": 1, "spmm, weighted, a long row": 2, "spmm, weighted, buckets": 2, "spmm, sum, chunks": 2, "rgms, float16": 2}
+    monkeypatch.setattr(host_share, "calls", lambda calls=host_share.calls: (case for case in calls() if case[0] in wanted))
+    rows = {row["call"]: row for row in host_share.run(0.0)}
+    assert {name: row["launches"] for name, row in rows.items()} == wanted
+    assert all(0 < row["bare"] < row["least"] <= row["whole"] for row in rows.values())
+    # sizes, three arrays of each of ten buckets, the operands; then what adds up the parts of rows
+    assert rows["spmm, weighted, buckets"]["arguments"] > 3 * 10 + 10
+    assert devices.arch_of(torch.device("cpu")) == "" and devices.on_cpu(torch.device("cpu"))
+    graph = host_share.graph()
+    assert torch.equal(gsb.spmm(graph, torch.ones(graph.shape[1], 3))[:, 0].int(), graph.in_degrees)
 
 
 def test_hidden_must_suit_the_heads(capsys):

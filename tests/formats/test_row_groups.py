@@ -1,12 +1,14 @@
 """Balanced groups of rows: bounds on the cost of a group, degenerate graphs, refusals."""
 
+import numpy as np
 import pytest
 import torch
 from format_structures import many
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnn_sparse_backend.formats import balanced_row_groups
+from gnn_sparse_backend.formats import balanced_row_groups, row_groups
+from gnn_sparse_backend.formats.row_groups import EVEN, cut_rows, look_at_rows
 
 degree_lists = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 1000)), max_size=60)
 costs = st.one_of(st.just(0.0), st.floats(0.01, 100))
@@ -45,6 +47,53 @@ def test_a_cut_goes_to_the_nearest_row_boundary():
 
 def test_equal_rows_are_cut_evenly():
     assert balanced_row_groups(indptr_of([3] * 12, torch.int32), 4).tolist() == [0, 3, 6, 9, 12]
+
+
+def equal_cuts(rows, groups):
+    return [group * rows // groups for group in range(groups + 1)]
+
+
+# as many groups as divide the stretches that are looked at, as do not, as there are, and more
+@pytest.mark.parametrize("groups", [2, 18, 32, 64, 300])
+@pytest.mark.parametrize("rows", [300, 1024, 1055])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_a_batch_is_cut_in_equal_rows(rows, groups, dtype):
+    degrees = np.tile([2, 3, 1, 2], rows)[:rows]
+    offsets = np.concatenate(([7], 7 + degrees.cumsum())).astype(dtype)  # as in a piece of a structure
+    looks = []
+
+    def look():
+        looks.append(groups)
+        return look_at_rows(offsets)
+
+    for cuts in (cut_rows(offsets, groups, 2.0, 1.0), cut_rows(offsets, groups, 2.0, 1.0, look)):
+        assert cuts.numpy().dtype == dtype and cuts.tolist() == equal_cuts(rows, groups)
+    assert len(looks) == (64 % groups == 0)
+
+
+def test_rows_are_balanced_where_equal_ones_cost_too_much(monkeypatch):
+    """One heavy row anywhere; a heavy end; more non-zeros than a batch has; fewer rows than groups."""
+    light = np.random.default_rng(0).integers(0, 11, 1000)
+    heavy = [np.where(np.arange(1000) == at, 2000, light) for at in (0, 499, 999)]
+    for degrees, even in ((light, True), *((degrees, False) for degrees in heavy), (np.sort(light), False), (light[:31], False)):
+        indptr = indptr_of(degrees, torch.int32)
+        balanced = balanced_row_groups(indptr, 32, 2.0, 1.0).tolist()
+        cuts = cut_rows(indptr.numpy(), 32, 2.0, 1.0).tolist()
+        assert (cuts == equal_cuts(len(degrees), 32)) == even and (cuts == balanced) == (not even)
+    indptr = indptr_of(light, torch.int64)
+    monkeypatch.setattr(row_groups, "EVEN_EDGES", int(indptr[-1]) - 1)
+    assert cut_rows(indptr.numpy(), 32, 2.0, 1.0).tolist() == balanced_row_groups(indptr, 32, 2.0, 1.0).tolist()
+
+
+@many
+@given(degrees=degree_lists, num_groups=st.integers(1, 70))
+def test_no_group_costs_much_more_than_the_mean_or_a_row(degrees, num_groups):
+    cuts = cut_rows(indptr_of(degrees, torch.int32).numpy(), num_groups, 2.0, 1.0).tolist()
+    assert len(cuts) == num_groups + 1 and cuts[0] == 0 and cuts[-1] == len(degrees) and cuts == sorted(cuts)
+    cost = [2.0 + degree for degree in degrees]
+    mean = sum(cost) / num_groups
+    most = max(EVEN * mean, mean + max(cost, default=0))
+    assert all(sum(cost[a:b]) <= most * (1 + 1e-9) for a, b in zip(cuts, cuts[1:]))
 
 
 @pytest.mark.parametrize("degrees", [[], [0], [0, 0, 0, 0]])
