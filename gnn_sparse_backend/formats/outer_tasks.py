@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .row_parts import split_rows
+from .row_parts import most_parts, runs, split_rows
 from .structure import index_type
 
 
@@ -15,9 +15,11 @@ from .structure import index_type
 class OuterTasks:
     """Tasks of one segment each, chunks of a task, positions of a chunk; all in order.
 
-    task_ptr: (tasks + 1,) chunks of each task. start, stop: (chunks,) positions start .. stop - 1 of each chunk.
-    slot: (tasks,) where the result of a task goes: to its segment where no segment has several tasks, else to a place of
-    its own. segment_ptr: then (segments + 1,) the tasks of each segment, whose results are to be added up; else None.
+    task_ptr: (tasks + 1,) chunks of each task. start, stop: (chunks,) positions start .. stop - 1 of each chunk; chunks beyond the last
+    of the last task have none. slot: (tasks,) where the result of a task goes: to its own place, which is its segment where each has
+    one task. segment_ptr: else (segments + 1,) the tasks of each segment, whose results are to be added up; None otherwise.
+    A segment has a task at least, which may have no chunk. Tasks beyond the last of the last segment have none.
+    most: tasks of a segment at most.
     """
 
     task_ptr: Tensor
@@ -25,6 +27,7 @@ class OuterTasks:
     stop: Tensor
     slot: Tensor
     segment_ptr: Tensor | None
+    most: int
 
     @property
     def tasks(self) -> int:
@@ -36,36 +39,42 @@ class OuterTasks:
 
     def rows_of_parts(self, rows: int) -> tuple[Tensor, Tensor]:
         """(indptr, indices) of the sums of results, row by row: row s * rows + i of the sums is that of rows t * rows + i for
-        all tasks t of segment s. rows: of a result."""
+        all tasks t of segment s. rows: of a result. As many indices as all tasks have rows; those of tasks of no segment come last."""
         counts = self.segment_ptr.diff().long()
-        device = counts.device
         each = counts.repeat_interleave(rows)
         indptr = torch.cat([each.new_zeros(1), each.cumsum(0)])
-        row = torch.repeat_interleave(each)
+        row, within = runs(each, most=self.tasks * rows)
         segment = torch.div(row, rows, rounding_mode="floor")
-        within = torch.arange(row.numel(), device=device) - indptr[row]
-        indices = (self.segment_ptr.long()[segment] + within) * rows + row % rows
+        task = (self.segment_ptr.long().index_select(0, segment) + within).clamp_(max=self.tasks - 1)
         dtype = index_type(self.slot.dtype, self.tasks * rows, counts.numel() * rows)
-        return indptr.to(dtype), indices.to(dtype)
+        return indptr.to(dtype), (task * rows + row % rows).to(dtype)
 
 
-def outer_tasks(offsets: Tensor, chunk: int, longest: int) -> OuterTasks:
+def outer_tasks(offsets: Tensor, positions: int, chunk: int, longest: int, unread: bool = False) -> OuterTasks:
     """The tasks of segments with positions offsets[s] .. offsets[s + 1] - 1, (segments + 1,) from 0, int32 or int64.
 
-    chunk: positions of a chunk at most. longest: of a task, in whole chunks; at least one. Waits for the device as often as
-    sizes have to be known.
+    positions: of all segments together, or more. chunk: positions of a chunk at most. longest: of a task, in whole chunks; at least
+    one. unread: nothing is read; there are then as many tasks as sizes allow at most. Otherwise a GPU is waited for once.
     """
     lengths = offsets.diff().long()
-    _, start, length = split_rows(lengths, chunk)
-    chunks = torch.div(lengths + (chunk - 1), chunk, rounding_mode="floor")
-    segment, first, _ = split_rows(chunks, max(1, longest // chunk))
-    task_ptr = torch.cat([first, first.new_full((1,), start.numel())])
-    slot, segment_ptr = segment, None
-    if bool((segment[1:] == segment[:-1]).any()):
-        slot = torch.arange(segment.numel(), device=segment.device)
-        segment_ptr = torch.searchsorted(segment, torch.arange(lengths.numel() + 1, device=segment.device))
+    segments, of_task = lengths.numel(), max(1, longest // chunk)
+    _, start, length = split_rows(lengths, chunk, most=most_parts(positions, segments, chunk))
+    chunks = _ceil(lengths, chunk)
+    ends = chunks.cumsum(0)
+    counts = _ceil(chunks, of_task).clamp_(min=1)
+    # a segment of n positions has 1 + n // longest tasks at most
+    tasks = segments + positions // (of_task * chunk) if unread else int(counts.sum())
+    segment, place = runs(counts, most=tasks)
+    first = torch.minimum((ends - chunks).index_select(0, segment) + place * of_task, ends.index_select(0, segment))
+    task_ptr = torch.cat([first, ends[-1:]])
+    segment_ptr = None if tasks == segments else torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    slot = torch.arange(tasks, device=offsets.device)
     arrays = (task_ptr, start, start + length, slot, segment_ptr)
-    return OuterTasks(*(None if a is None else a.to(offsets.dtype) for a in arrays))
+    return OuterTasks(*(None if a is None else a.to(offsets.dtype) for a in arrays), 1 + positions // (of_task * chunk))
+
+
+def _ceil(x: Tensor, by: int) -> Tensor:
+    return torch.div(x + (by - 1), by, rounding_mode="floor")
 
 
 __all__ = ["OuterTasks", "outer_tasks"]

@@ -35,15 +35,9 @@ class OuterSums:
         self.key = chunk_of(name), sum_length(segments.num_rows, in_features, out_features, name, left, blocks)
         self.tasks: OuterTasks = segments.outer_tasks(*self.key)
 
-    @property
-    def slots(self) -> int:
-        """Matrices that the kernel writes to."""
-        return self.shape[0] if self.tasks.segment_ptr is None else self.tasks.tasks
-
     def results(self, device: torch.device) -> Tensor:
-        """(slots, blocks * F_in, F_out) float32 for what the kernel leaves; segments of no rows are zero."""
-        make = torch.zeros if self.tasks.segment_ptr is None else torch.empty
-        return make((self.slots, *self.shape[1:]), dtype=torch.float32, device=device)
+        """(tasks, blocks * F_in, F_out) float32 for what the kernel leaves."""
+        return torch.empty((self.tasks.tasks, *self.shape[1:]), dtype=torch.float32, device=device)
 
     def total(self, results: Tensor) -> Tensor:
         """(segments, blocks * F_in, F_out): the results of each segment added up."""
@@ -53,7 +47,10 @@ class OuterSums:
 
         def make() -> Graph:
             indptr, indices = tasks.rows_of_parts(rows)
-            return Graph.from_csr(indptr, indices, (self.shape[0] * rows, tasks.tasks * rows), trusted=True)
+            shape = self.shape[0] * rows, tasks.tasks * rows
+            if segments.unread:
+                return Graph._unread(indptr, indices, None, shape, tasks.most)
+            return Graph.from_csr(indptr, indices, shape, trusted=True)
 
         graph = segments.once(("rows of parts", *self.key, rows), make)
         return run_aggregate(_COPY, graph, [results.flatten(0, 1)]).view(self.shape)

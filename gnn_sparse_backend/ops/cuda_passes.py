@@ -13,10 +13,11 @@ from torch import Tensor
 
 from ..compiler.programs.aggregate import AggregateSpec
 from ..formats.pieces import Piece
-from ..formats.row_parts import split_rows
+from ..formats.row_parts import most_parts, split_rows
 from ..planner.cuda_kernels import aggregate_kernel
 from ..planner.cuda_plan import CudaPlan, plan_cuda
 from .cuda_buckets import InBuckets
+from .graph import UNREAD
 from .immutable import once
 from .kernels import kernel_arguments
 
@@ -44,10 +45,14 @@ def parts_of(graph, longest: int) -> Parts:
 
 def _parts(graph, longest: int) -> Parts:
     indptr, indices, (rows, cols) = graph.indptr, graph.indices, graph.shape
-    row, start, _ = split_rows(indptr.diff().long(), longest)
+    lengths = indptr.diff().long()
+    # of unread rows as many parts as there may be; those beyond the last are empty, and added to no row
+    most = most_parts(graph.num_edges, rows, longest) if UNREAD in graph.plans else None
+    row, start, length = split_rows(lengths, longest, most=most)
     count = row.numel()
-    starts = torch.cat([start, start.new_full((1,), indices.numel())]).to(indptr.dtype)
-    first = torch.searchsorted(row, torch.arange(rows + 1, device=row.device)).to(indptr.dtype)
+    starts = torch.cat([start, start[-1:] + length[-1:]]).to(indptr.dtype)
+    of_row = torch.div(lengths + (longest - 1), longest, rounding_mode="floor")
+    first = torch.cat([of_row.new_zeros(1), of_row.cumsum(0)]).to(indptr.dtype)
     order = torch.arange(count, dtype=indptr.dtype, device=row.device)
     return Parts(Piece((count, cols), starts, indices, None), row, Piece((rows, count), first, order, None))
 

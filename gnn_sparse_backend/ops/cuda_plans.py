@@ -5,12 +5,14 @@ So a CUDA graph is captured after one call outside of the capture, which also co
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import torch
 
-from ..planner.cuda_plan import LONG_ROW, CudaPlan, plan_cuda
+from ..planner.cuda_candidates import KINDS
+from ..planner.cuda_plan import LONG_ROW, CudaPlan, part_length, plan_cuda
 from ..planner.gpu import Gpu, describe_gpu
-from ..planner.problem import CudaProblem
+from ..planner.problem import CudaProblem, operands_of_kind
 from . import devices
 from .immutable import once
 
@@ -40,6 +42,15 @@ def cuda_plan_of(graph, arch: str, features: int, kind: str = "") -> CudaPlan:
     return plan_cuda(arch, graph.shape[0], graph.num_edges, features, longest_of(graph), kind)
 
 
+def plan_unread(graph, arch: str, kind: str, features: int, longest: int) -> CudaPlan:
+    """The plan of an aggregation or an edge map, by sizes alone, on a graph whose rows have so many edges at most.
+
+    Rows are cut where one may be long. Formats that take a sort to make are for graphs that stay.
+    """
+    plan = plan_cuda(arch, graph.shape[0], graph.num_edges, features, 0, KINDS.get(operands_of_kind(kind)[0], ""))
+    return replace(plan, longest_part=part_length(longest))
+
+
 def cuda_problem_of(graph, gpu: Gpu, kind: str, features: int, dtype: str) -> CudaProblem:
     """What the planner is told of an aggregation or an edge map on this graph."""
     return CudaProblem(kind, *graph.shape, graph.num_edges, features, dtype, 1, longest=longest_of(graph), arch=gpu.arch,
@@ -55,4 +66,4 @@ def _longest(graph) -> int:
     return int(graph.indptr.diff().max())  # waits for the GPU
 
 
-__all__ = ["cuda_plan_of", "cuda_problem_of", "gpu_of", "longest_of"]
+__all__ = ["cuda_plan_of", "cuda_problem_of", "gpu_of", "longest_of", "plan_unread"]

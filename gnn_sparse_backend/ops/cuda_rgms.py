@@ -71,7 +71,7 @@ def run_pair_sums(side, x: Tensor, g: Tensor, blocks: int, weight: Tensor | None
     x, g = compact(x).view(-1, blocks, in_features), compact(g).view(-1, blocks, out_features)
     out = sums.results(x.device)
     at_edges = () if weight is None else (weight.index_select(0, pairs.edge_ids).contiguous(),)
-    entry(tasks.tasks, tasks.chunks, sums.slots, pairs.count, x.shape[0], pairs.indices.numel(), g.shape[0], tasks.task_ptr,
+    entry(tasks.tasks, tasks.chunks, tasks.tasks, pairs.count, x.shape[0], pairs.indices.numel(), g.shape[0], tasks.task_ptr,
           pair_ptr, pairs.indptr, pairs.indices, tasks.slot, tasks.start, tasks.stop, pairs.row, *at_edges, x, g,
           out.view(-1, blocks, in_features, out_features))
     return sums.total(out).view(-1, blocks, in_features, out_features)

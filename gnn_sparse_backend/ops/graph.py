@@ -15,6 +15,8 @@ from .statistics import GraphStatistics, measure
 from .structure import Csr, Pair, find_pair, in_degrees, inverse_in_degrees, stored
 
 _set = object.__setattr__
+# Among ``plans`` of a graph whose arrays are never read: non-zeros of a row at most, as far as sizes tell.
+UNREAD = "non-zeros of an unread row at most"
 
 
 class Graph(Immutable):
@@ -121,6 +123,16 @@ class Graph(Immutable):
         shape = (indptr.numel() - 1, num_sources)
         check_csr(indptr, indices, edge_ids, shape)
         return cls.from_csr(indptr, indices, shape, edge_ids, trusted=True)
+
+    @classmethod
+    def _unread(cls, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int], longest: int) -> Graph:
+        """Of arrays on a GPU that are known to be right, in one index type, for one call, which must not wait for their values.
+
+        longest: edges of a row at most, as far as sizes tell. ``indices`` may have more entries than rows have.
+        """
+        graph = _view(Pair(Csr(indptr, indices, edge_ids, shape)), 0)
+        graph.plans[UNREAD] = longest
+        return graph
 
     @classmethod
     def _of_one_row(cls, edges: int, like: Tensor) -> Graph:

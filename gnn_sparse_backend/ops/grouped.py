@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .build import index_dtype
-from .checks import as_index_vector, check_range
 from .devices import check_kernels
 from .grouped_kernels import run_grouped_mm, run_grouped_sum, run_scatter_rows
 from .grouped_library import gather_mm_operator, segment_mm_operator
 from .operands import autocasts, check_dense, is_plain, refuse_forward_mode
 from .segments import Segments
+from .unread import index_in_range, segments_of_index, segments_of_lengths
 
 
 def segment_mm(a: Tensor, b: Tensor, seglen: Tensor | Segments) -> Tensor:
@@ -28,14 +28,18 @@ def segment_mm(a: Tensor, b: Tensor, seglen: Tensor | Segments) -> Tensor:
         a: (N, F_in), the rows of segment 0, then those of segment 1, and so on.
         b: (S, F_in, F_out), a matrix for each segment, of the type of ``a``: float32, float64, bfloat16 or float16.
         seglen: (S,) lengths of the segments, integers that sum to N; or ``Segments``, whose rows may be in any order.
-            Lengths are checked and shared out at every call, which waits for a GPU; ``Segments`` once, so that a call can be
-            captured in a CUDA graph.
+            Lengths are checked and shared out at every call, ``Segments`` once.
 
     Returns:
         (N, F_out), contiguous, in the type of the operands. Sums are accumulated in at least float32; the gradient of
         ``b`` is the same at every run and for any number of threads. Gradients of any order flow to ``a`` and ``b``.
 
     Under autocast the operands are cast to its type, as PyTorch does for matrix products.
+
+    A call does not wait for a GPU, forward or backward: it launches as many blocks as N rows in S segments may need at most. (With
+    ``Segments`` the first call waits, and later ones launch what they need.) So lengths on a GPU are checked by the GPU: if they do not
+    sum to N, no kernel leaves its operands, and the run ends with a device-side assertion at the next synchronisation, as with an index
+    out of range in PyTorch. ``Segments.from_lengths(lengths, N)`` waits, and raises ValueError. Lengths on the CPU are checked there.
 
     Raises:
         TypeError: an operand is not a dense floating tensor, or types differ.
@@ -45,8 +49,8 @@ def segment_mm(a: Tensor, b: Tensor, seglen: Tensor | Segments) -> Tensor:
     if not is_plain(a, b) or not _has_values(seglen):
         refuse_forward_mode("segment_mm")
         return segment_mm_operator(a, b, seglen)
-    segments = seglen if isinstance(seglen, Segments) else _named("segment_mm", Segments.from_lengths, seglen, a.shape[0])
-    _check_sizes("segment_mm", segments, b, a.shape[0])
+    segments = seglen if isinstance(seglen, Segments) else _named("segment_mm", segments_of_lengths, seglen, a.shape[0], a.device)
+    _check_sizes("segment_mm", segments, a, b, a.shape[0])
     return grouped_mm(segments, a, b)
 
 
@@ -60,20 +64,19 @@ def gather_mm(a: Tensor, b: Tensor, idx_b: Tensor | Segments, idx_a: Tensor | No
             which is worth making once for rows that are used again: the rows of a relation are then found once.
         idx_a: None, or (N,) integers: which row of ``a`` stands for each.
 
-    Returns, raises: as ``segment_mm``.
+    Returns, raises: as ``segment_mm``. Indices on a GPU are checked by the GPU, without a wait, as lengths are there.
     """
     a, b = _checked("gather_mm", a, b)
     if not is_plain(a, b) or not _has_values(idx_b) or not _has_values(idx_a):
         refuse_forward_mode("gather_mm")
         return gather_mm_operator(a, b, idx_b, idx_a)
-    segments = idx_b if isinstance(idx_b, Segments) else _named("gather_mm", Segments.from_index, idx_b, b.shape[0])
+    segments = idx_b if isinstance(idx_b, Segments) else _named("gather_mm", segments_of_index, idx_b, b.shape[0], a.device)
     at = None
     if idx_a is not None:
-        at = as_index_vector("idx_a", idx_a)
-        check_range("idx_a", at, a.shape[0], "rows of a")
+        at = _named("gather_mm", index_in_range, "idx_a", idx_a, a.shape[0], "rows of a", a.device)
         at = at.to(index_dtype((a.shape[0], 0), at.numel()))
     rows = a.shape[0] if at is None else at.numel()
-    _check_sizes("gather_mm", segments, b, rows)
+    _check_sizes("gather_mm", segments, a, b, rows)
     return grouped_mm(segments, a, b, at)
 
 
@@ -167,14 +170,21 @@ def _checked(operator: str, a, b) -> tuple[Tensor, Tensor]:
     return a, b
 
 
-def _check_sizes(operator: str, segments: Segments, b: Tensor, rows: int) -> None:
+def _check_sizes(operator: str, segments: Segments, a: Tensor, b: Tensor, rows: int) -> None:
     if segments.num_segments != b.shape[0]:
         raise ValueError(f"{operator}: b has {b.shape[0]} matrices, but there are {segments.num_segments} segments")
+    _check_segments(operator, segments, "the operand", a, rows)
+
+
+def _check_segments(operator: str, segments: Segments, name: str, x: Tensor, rows: int) -> None:
     if segments.num_rows != rows:
-        raise ValueError(f"{operator}: {segments.num_rows} rows belong to segments, but the operand has {rows}")
+        raise ValueError(f"{operator}: {segments.num_rows} rows belong to segments, but {name} has {rows}")
+    if segments.offsets.device != x.device:
+        raise ValueError(f"{operator}: the segments are on {segments.offsets.device}, but {name} is on {x.device}; move them with "
+                         f".to({str(x.device)!r})")
 
 
-def _named(operator: str, make, *arguments) -> Segments:
+def _named(operator: str, make, *arguments):
     try:
         return make(*arguments)
     except (TypeError, ValueError) as error:

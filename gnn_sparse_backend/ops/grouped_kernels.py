@@ -19,8 +19,10 @@ from .layout import compact, kernel_ready
 from .memory import empty
 from .message_kernels import run_aggregate
 from .precision import on_tensor_cores
+from .segment_rows import rows_of
 from .segments import Segments
 from .type_names import type_name
+from .unread import segments_of_index
 
 _entries: dict = {}
 _CUDA_KERNELS = {product_kernel: cuda_grouped.product_kernel, sum_kernel: cuda_grouped.sum_kernel,
@@ -80,7 +82,8 @@ def run_grouped_sum(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None 
     if arch and takes_sum(in_features, out_features, a.dtype, arch):
         return _sum_in_tiles(segments, a, g, at, arch)
     out = a.new_zeros(shape, dtype=torch.float64 if a.dtype == torch.float64 else torch.float32)
-    groups, units, work, *arrays = segments.units(in_features, out_features, a.itemsize, torch.get_num_threads(), bool(arch))
+    given = segments.units_apart(in_features) if arch else segments.units(in_features, out_features, a.itemsize, torch.get_num_threads())
+    groups, units, work, *arrays = given
     rows = (segments.rows_of(at), segments.order)
     ready = compact if arch else kernel_ready
     a, g = ready(a), ready(g)
@@ -98,7 +101,7 @@ def _sum_in_tiles(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None, a
     tasks = sums.tasks
     a, g = compact(a), compact(g)
     out = sums.results(a.device)
-    sizes = [tasks.tasks, tasks.chunks, sums.slots, a.shape[0], g.shape[0]]
+    sizes = [tasks.tasks, tasks.chunks, tasks.tasks, a.shape[0], g.shape[0]]
     arrays = [tasks.task_ptr, tasks.slot, tasks.start, tasks.stop]
     rows = (segments.rows_of(at), segments.order)
     entry = _entry(sum_tiles_kernel, in_features, out_features, 0, rows, a.dtype, arrays, sizes, True, arch)
@@ -108,7 +111,11 @@ def _sum_in_tiles(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None, a
 
 def run_scatter_rows(x: Tensor, at: Tensor, rows: int) -> Tensor:
     """``out[i] = sum of x[n] over all n with at[n] = i``: (rows, F)."""
-    return run_aggregate(_ROWS, Graph.from_coo(at, torch.zeros_like(at), (rows, 1)), [x])
+    if devices.on_cpu(at.device):
+        graph = Graph.from_coo(at, torch.zeros_like(at), (rows, 1))
+    else:
+        graph = rows_of(segments_of_index(at, rows, at.device))
+    return run_aggregate(_ROWS, graph, [x])
 
 
 def _entry(make, in_features: int, out_features: int, block: int, rows, dtype, arrays: list, sizes: list, parallel: bool, arch: str = ""):

@@ -9,11 +9,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from . import devices
 from .build import index_dtype
 from .checks import check_range, plain_tensor
 from .grouped_kernels import run_grouped_mm, run_grouped_sum
 from .operands import check_dense
 from .segments import Segments, check_offsets
+from .unread import order_in_range, segments_of_index, segments_of_offsets
 
 torch.library.define("gsb::order_by_segment", "(Tensor index, SymInt num_segments) -> (Tensor, Tensor)",
                      tags=torch.Tag.pt2_compliant_tag)
@@ -53,7 +55,7 @@ def _index(name: str, index) -> Tensor:
 
 @torch.library.impl("gsb::order_by_segment", "default")
 def _order(index, num_segments):
-    segments = Segments.from_index(plain_tensor(index), num_segments)
+    segments = segments_of_index(index, num_segments, index.device)
     order = torch.arange(index.numel(), device=index.device) if segments.order is None else segments.order.long()
     return segments.offsets.long(), order
 
@@ -65,13 +67,16 @@ def _order_fake(index, num_segments):
 
 def _segments(operator: str, offsets: Tensor, order: Tensor | None, rows: int) -> Segments:
     offsets = plain_tensor(offsets)
+    order = None if order is None else plain_tensor(order)
     try:
+        if order is not None and order.numel() != rows:
+            raise ValueError(f"order must name each of {rows} rows, got {order.numel()}")
+        if not devices.on_cpu(offsets.device):
+            found = segments_of_offsets(offsets, rows, offsets.device)
+            return found if order is None else Segments(found.offsets, order_in_range(order).to(found.offsets.dtype), rows, unread=True)
         if order is None:
             return Segments.from_offsets(offsets, rows)
         check_offsets(offsets, rows)
-        order = plain_tensor(order)
-        if order.numel() != rows:
-            raise ValueError(f"order must name each of {rows} rows, got {order.numel()}")
         check_range("order", order, rows, "rows")
         if bool((torch.bincount(order, minlength=rows) != 1).any()):
             raise ValueError("order must name every row once")

@@ -15,8 +15,9 @@ from ..planner.plan import Plan, the_one
 from ..planner.problem import Problem, longest_row, reach_of, typical_row
 from ..planner.spmm import LONG_ROW, NARROW, PARTS
 from . import devices
-from .cuda_plans import cuda_plan_of, cuda_problem_of, gpu_of
+from .cuda_plans import cuda_plan_of, cuda_problem_of, gpu_of, plan_unread
 from .fingerprint import fingerprint
+from .graph import UNREAD
 from .immutable import once
 from .structure import look_of, offsets_of
 from .type_names import type_name
@@ -30,8 +31,11 @@ def plan_of(graph, kind: str, features: int, dtype: torch.dtype) -> Plan:
     key = (kind, features, dtype, torch.get_num_threads())
     plan = graph.plans.get(key)
     if plan is None:
-        problem = problem_of(graph, kind, features, dtype)
-        plan = plan_for(problem, lambda: structure_fingerprint(graph), database_of(graph.device))
+        if UNREAD in graph.plans:
+            plan = plan_unread(graph, devices.arch_of(graph.device), kind, features, graph.plans[UNREAD])
+        else:
+            problem = problem_of(graph, kind, features, dtype)
+            plan = plan_for(problem, lambda: structure_fingerprint(graph), database_of(graph.device))
         graph.plans[key] = plan
     return plan
 

@@ -1,21 +1,20 @@
 """``gsb.segment_reduce``: the rows of consecutive segments reduced, as aggregation over edges that no column is read of."""
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from . import devices
-from .build import index_dtype
 from .form import form
-from .graph import Graph
-from .grouped import _has_values, _named
+from .grouped import _check_segments, _has_values, _named
 from .message_autograd import aggregate
 from .message_checks import check_choice
 from .message_kernels import run_aggregate
 from .message_library import aggregate_of_arrays
 from .operands import check_dense, is_plain, refuse_forward_mode
+from .segment_rows import rows_of
 from .segments import Segments
+from .unread import segments_of_lengths, segments_of_offsets
 
 _REDUCE = ("sum", "mean", "max", "min")
 _TIES = ("even", "last", "first")
@@ -29,11 +28,10 @@ def segment_reduce(x: Tensor, lengths: Tensor | Segments | None = None, reduce: 
 
     Args:
         x: (N, ...) rows in float32, float64, bfloat16 or float16, of any strides.
-        lengths: (S,) lengths of the segments, integers that sum to N; or ``Segments``, whose rows may be in any order.
-            Lengths are checked and shared out at every call, which waits for a GPU; ``Segments`` once, so that a call can be
-            captured in a CUDA graph.
+        lengths: (S,) lengths of the segments, integers that sum to N; or ``Segments``, whose rows may be in any order. Lengths are
+            checked and shared out at every call, ``Segments`` once; as of ``segment_mm`` neither waits for a GPU.
         reduce: ``"sum"``, ``"mean"``, ``"max"`` or ``"min"``.
-        offsets: instead of lengths, (S + 1,) with segment s at rows offsets[s] .. offsets[s + 1] - 1.
+        offsets: instead of lengths, (S + 1,) with segment s at rows offsets[s] .. offsets[s + 1] - 1, from 0 to N.
         ties: who gets the gradient of equal rows under max and min, as in ``aggregate``. ``"first"`` is the rule of
             DGL's segment reduction.
 
@@ -44,7 +42,8 @@ def segment_reduce(x: Tensor, lengths: Tensor | Segments | None = None, reduce: 
 
     Raises:
         TypeError: ``x`` is not a dense floating tensor.
-        ValueError: lengths or offsets do not fit N, both or neither are given, or ``reduce`` or ``ties`` is unknown.
+        ValueError: lengths or offsets do not fit N (where they are on a GPU, the run ends instead, as ``segment_mm`` says), both or
+            neither are given, or ``reduce`` or ``ties`` is unknown.
     """
     check_choice("segment_reduce", "reduce", reduce, _REDUCE)
     check_choice("segment_reduce", "ties", ties, _TIES)
@@ -58,43 +57,30 @@ def segment_reduce(x: Tensor, lengths: Tensor | Segments | None = None, reduce: 
         refuse_forward_mode("segment_reduce")
         return _by_operator(x, lengths, offsets, reduce, ties)
     if isinstance(lengths, Segments):
-        if lengths.num_rows != x.shape[0]:
-            raise ValueError(f"segment_reduce: {lengths.num_rows} rows belong to segments, but x has {x.shape[0]}")
-        graph = _graph(lengths.offsets, lengths.num_rows, lengths.order)
+        segments = lengths
+        _check_segments("segment_reduce", segments, "x", x, x.shape[0])
     elif offsets is None:
-        found = _named("segment_reduce", Segments.from_lengths, lengths, x.shape[0])
-        graph = _graph(found.offsets, found.num_rows)
+        segments = _named("segment_reduce", segments_of_lengths, lengths, x.shape[0], x.device)
     else:
-        found = _named("segment_reduce", Segments.from_offsets, offsets, x.shape[0])
-        graph = _graph(found.offsets, found.num_rows)
-    return aggregate(form("x0", ("edge",), reduce, ties), graph, x)
+        segments = _named("segment_reduce", segments_of_offsets, offsets, x.shape[0], x.device)
+    return aggregate(form("x0", ("edge",), reduce, ties), rows_of(segments), x)
 
 
 def run_segment_reduce(op: str, x: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor | None]:
     """Forward only, as a framework's kernel: (out, rows chosen by max and min, None for sums).
 
     Of equal values the first is chosen, and NaN never is. Where nothing is, as in an empty segment, the result is -inf or
-    inf and the row -1. Rows are in the type of ``offsets``, which are known to be right.
+    inf and the row -1. Rows are in the type of ``offsets``, which are known to be right, or on a GPU, where that is promised to the
+    GPU alone; rows after the last segment belong to none.
     """
-    graph = _graph(offsets, x.shape[0])
+    if devices.on_cpu(offsets.device):
+        graph = rows_of(Segments(offsets, None, x.shape[0]))
+    else:
+        graph = rows_of(segments_of_offsets(offsets, x.shape[0], x.device, whole=False))
     if op == "sum":
         return run_aggregate(_SUM, graph, [x]), None
     out, chosen = run_aggregate(_CHOOSING[op], graph, [x], ("number",), -1)
     return out, chosen.to(offsets.dtype)
-
-
-def _graph(offsets: Tensor, rows: int, order: Tensor | None = None) -> Graph:
-    """Segments as destinations, rows as edges, all from one source: an array of zeros, which nobody reads.
-
-    NumPy takes them from pages that the system has already zeroed, and which cost nothing as long as nobody does.
-    """
-    shape = (offsets.numel() - 1, 1)
-    dtype = index_dtype(shape, rows)
-    if devices.on_cpu(offsets.device):
-        indices = torch.from_numpy(np.zeros(rows, np.int32 if dtype == torch.int32 else np.int64))
-    else:
-        indices = torch.zeros(rows, dtype=dtype, device=offsets.device)
-    return Graph.from_csr(offsets, indices, shape, order, trusted=True)
 
 
 def _by_operator(x: Tensor, lengths, offsets, reduce: str, ties: str | None) -> Tensor:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from ..formats.outer_tasks import OuterTasks, outer_tasks
 from ..formats.row_groups import balanced_row_groups
+from ..formats.row_parts import most_parts, runs, split_rows
 from ..planner.grouped import PANEL_COST, SUM_BLOCK, chunk_rows, panel_rows, parts
 from .build import compress, index_dtype
 from .checks import as_index_vector, check_range
@@ -22,13 +23,14 @@ class Segments:
         num_rows, num_segments: sizes.
         offsets: (num_segments + 1,) segment s has positions offsets[s] .. offsets[s + 1] - 1.
         order: (num_rows,) the row at each position; None if that is the position itself.
+        unread: whether nothing of the arrays may be read, so that nobody waits for the GPU that they are on (``unread.py``).
     """
 
-    __slots__ = ("num_rows", "num_segments", "offsets", "order", "_kept")
+    __slots__ = ("num_rows", "num_segments", "offsets", "order", "unread", "_kept")
 
-    def __init__(self, offsets: Tensor, order: Tensor | None, num_rows: int):
+    def __init__(self, offsets: Tensor, order: Tensor | None, num_rows: int, unread: bool = False):
         """Of arrays that are known to be right, in one index type."""
-        self.offsets, self.order, self.num_rows = offsets, order, num_rows
+        self.offsets, self.order, self.num_rows, self.unread = offsets, order, num_rows, unread
         self.num_segments = offsets.numel() - 1
         self._kept: dict = {}
 
@@ -61,6 +63,14 @@ class Segments:
         dtype = index_dtype((num_segments, 0), index.numel())
         return cls(*order_by_segment(index.to(dtype), num_segments), index.numel())
 
+    def to(self, device) -> Segments:
+        """These segments on ``device``: themselves if they are there already. From the CPU without waiting for a GPU."""
+        device = torch.empty(0, device=device).device
+        if device == self.offsets.device:
+            return self
+        arrays = (None if x is None else x.to(device, non_blocking=x.is_cpu) for x in (self.offsets, self.order))
+        return Segments(*arrays, self.num_rows, self.unread)
+
     def rows_of(self, index: Tensor | None) -> Tensor | None:
         """The row at each position, or where ``index`` says which row of another array stands for each: that one."""
         if index is None or self.order is None:
@@ -73,22 +83,26 @@ class Segments:
         return once(self._kept, ("panels", groups), lambda: self._make_panels(groups))
 
     def panels_apart(self, rows: int) -> list:
-        """Leading arguments of a grouped product in panels of so many rows, each a group of its own."""
+        """Leading arguments of a grouped product in panels of so many rows, each a group of its own.
+
+        Of unread segments there are as many as there may be; groups beyond the last have none.
+        """
         return once(self._kept, ("panels apart", rows), lambda: self._make_panels(self.num_rows, rows))[1]
 
-    def units(self, in_features: int, out_features: int, itemsize: int, threads: int, apart: bool = False) -> list:
-        """Leading arguments of a grouped sum over matrices (in_features, out_features).
-
-        apart: every block of a matrix that no other unit adds to is a group of its own.
-        """
-        groups = self.num_rows if apart else parts(self.num_rows * in_features * out_features, threads)
-        blocks = -(-in_features // min(SUM_BLOCK, in_features))
-        chunk = chunk_rows(out_features, itemsize)
+    def units(self, in_features: int, out_features: int, itemsize: int, threads: int) -> list:
+        """Leading arguments of a grouped sum over matrices (in_features, out_features)."""
+        groups = parts(self.num_rows * in_features * out_features, threads)
+        blocks, chunk = _blocks(in_features), chunk_rows(out_features, itemsize)
         return once(self._kept, ("units", groups, blocks, chunk), lambda: self._make_units(groups, blocks, chunk))
+
+    def units_apart(self, in_features: int) -> list:
+        """Leading arguments of a grouped sum over matrices with so many rows, each block of a matrix a group and a unit of its own."""
+        blocks = _blocks(in_features)
+        return once(self._kept, ("units apart", blocks), lambda: self._make_units_apart(blocks))
 
     def outer_tasks(self, chunk: int, longest: int) -> OuterTasks:
         """``formats.outer_tasks`` of these segments."""
-        return self.once(("outer", chunk, longest), lambda: outer_tasks(self.offsets, chunk, longest))
+        return self.once(("outer", chunk, longest), lambda: outer_tasks(self.offsets, self.num_rows, chunk, longest, self.unread))
 
     def once(self, key: tuple, make):
         """What is derived from the segments, made at its first use."""
@@ -98,14 +112,15 @@ class Segments:
         lengths = self.offsets.diff().long()
         if rows is None:
             rows = panel_rows({rows: int(_ceil(lengths, rows).sum()) for rows in PANEL_COST})
-        segment, within = _runs(_ceil(lengths, rows))
-        start = self.offsets[segment] + within * rows
-        stop = torch.minimum(start + rows, self.offsets[segment + 1])
+        most = most_parts(self.num_rows, self.num_segments, rows) if self.unread else None
+        segment, start, length = split_rows(lengths, rows, most=most)
         count = segment.numel()
         groups = max(1, min(groups, count))
         group_ptr = torch.arange(groups + 1, device=start.device) * count // groups
+        if self.unread:
+            group_ptr = torch.minimum(group_ptr, _ceil(lengths, rows).sum())
         dtype = index_dtype((count, self.num_segments), self.num_rows)
-        return rows, [groups, count, *(x.to(dtype) for x in (group_ptr, start, stop, segment))]
+        return rows, [groups, count, *(x.to(dtype) for x in (group_ptr, start, start + length, segment))]
 
     def _make_units(self, groups: int, blocks: int, chunk: int) -> list:
         lengths = self.offsets.diff().long()
@@ -113,7 +128,7 @@ class Segments:
         # a long segment is shared out by blocks of its matrix, about one part in ``groups`` of all rows each
         sharers = _ceil(lengths * groups, max(1, self.num_rows)).clamp(1, blocks) if groups > 1 else torch.ones_like(lengths)
         width = _ceil(blocks, sharers)
-        segment, unit = _runs(chunks * blocks)
+        segment, unit = runs(chunks * blocks)
         # of one segment: by sharer, then by chunk, then by block
         sharer = unit // (chunks * width).clamp(min=1)[segment]
         first = sharer * width[segment]
@@ -131,6 +146,16 @@ class Segments:
         dtype = index_dtype((segment.numel(), self.num_segments), max(int(work_ptr[-1]), blocks * SUM_BLOCK))
         return [groups, segment.numel(), int(work_ptr[-1]),
                 *(x.to(dtype) for x in (group_ptr, work_ptr, start, block * SUM_BLOCK, segment))]
+
+    def _make_units_apart(self, blocks: int) -> list:
+        count, work = self.num_segments * blocks, self.num_rows * blocks
+        dtype = index_dtype((count, work), blocks * SUM_BLOCK)
+        number = torch.arange(count + 1, device=self.offsets.device)
+        segment, block = number[:-1] // blocks, number[:-1] % blocks
+        rows = self.offsets.diff().long().index_select(0, segment)
+        work_ptr = torch.cat([rows.new_zeros(1), rows.cumsum(0)])
+        start = self.offsets.index_select(0, segment)
+        return [count, count, work, *(x.to(dtype) for x in (number, work_ptr, start, block * SUM_BLOCK, segment))]
 
     def __repr__(self):
         order = "stored" if self.order is None else "given"
@@ -159,12 +184,10 @@ def order_by_segment(index: Tensor, num_segments: int) -> tuple[Tensor, Tensor |
     return compress(in_order, num_segments), order.to(index.dtype)
 
 
+def _blocks(in_features: int) -> int:
+    """Blocks of rows that a sum adds to, of a matrix with so many."""
+    return -(-in_features // min(SUM_BLOCK, in_features))
+
+
 def _ceil(x, by):
     return -(-x // by)
-
-
-def _runs(lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """For each element of runs of these lengths: which run it is in, and its place there."""
-    run = torch.repeat_interleave(lengths)
-    first = lengths.cumsum(0) - lengths
-    return run, torch.arange(run.numel(), device=run.device) - first[run]

@@ -10,6 +10,16 @@ from torch import Tensor
 import gnn_sparse_backend as gsb
 
 HEADS, WIDTH, OUT = 3, 5, 4
+# What results may differ by from those in float64, relative and absolute, where operands are about 1.
+ROUNDING = {torch.float64: 1e-11, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 8e-2}
+
+
+def some_graph(rows: int = 9, columns: int = 12, edges: int = 40) -> gsb.Graph:
+    """Rows of no edges, one of many, and edges in an order of their own."""
+    generator = torch.Generator().manual_seed(0)
+    row = torch.randint(0, rows - 1, (edges,), generator=generator)
+    row[: edges // 2] = 3
+    return gsb.Graph.from_coo(row, torch.randint(0, columns, (edges,), generator=generator), (rows, columns))
 
 
 def quarters(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:

@@ -1,13 +1,15 @@
 """Operators on a GPU, where there is one: answers, streams, capture in a CUDA graph, memory."""
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.target.cuda_runtime import missing_for_cuda
-from tests.ops.operators import OPERATORS, step
-from tests.ops.test_ops_devices import ROUNDING, some_graph
+from tests.ops.operators import OPERATORS, ROUNDING, some_graph, step
 
 pytestmark = [
     pytest.mark.moves_by_itself,
@@ -75,9 +77,6 @@ def test_a_step_is_captured_and_replayed(name):
     torch.manual_seed(0)
     graph = some_graph().to("cuda")
     operands = moved(OPERATORS[name].operands(some_graph()))
-    # lengths and indices of groups are part of the call, and looked at
-    if name in ("segment_mm", "gather_mm") or name.startswith("segment_reduce"):
-        pytest.skip("groups are made at each call, which waits for the checks of their arrays")
     results = captured_and_replayed(lambda: step(name, graph, operands), operands)
     for a, b in zip(results, step(name, graph, operands), strict=True):
         torch.testing.assert_close(a, b)
@@ -123,7 +122,8 @@ def test_rgms_is_captured_and_replayed():
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("name", ["spmm_weighted_mean", "sddmm", "gatv2_attention", "edge_softmax", "rgms"])
+@pytest.mark.parametrize("name", ["spmm_weighted_mean", "sddmm", "gatv2_attention", "edge_softmax", "segment_mm", "gather_mm",
+                                  "segment_reduce_sum", "segment_reduce_max", "rgms"])
 def test_a_planned_step_does_not_wait_for_the_gpu(name):
     """PyTorch raises at any call of its own that would."""
     if name == "rgms":
@@ -144,6 +144,15 @@ def test_a_planned_step_does_not_wait_for_the_gpu(name):
         call()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_wrong_lengths_are_said_by_the_gpu():
+    """In a process of its own, which has no GPU left afterwards."""
+    script = ("import torch, gnn_sparse_backend as gsb\n"
+              "gsb.segment_mm(torch.ones(5, 3).cuda(), torch.ones(2, 3, 4).cuda(), torch.tensor([2, 4]).cuda())\n"
+              "torch.cuda.synchronize()\n")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert done.returncode != 0 and "lengths must not be negative and must sum to the number of rows 5" in done.stderr
 
 
 def test_the_same_bits_at_every_run():

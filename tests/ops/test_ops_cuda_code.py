@@ -14,7 +14,7 @@ from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.target import compile_cuda
 from gnn_sparse_backend.compiler.target.cuda import nvcc_path
 from tests.compiler.cuda_batches import joined, machine_code, sources
-from tests.ops.operators import OPERATORS, RGMS, step
+from tests.ops.operators import OPERATORS, RGMS, some_graph, step
 
 ARCHITECTURES = ("sm_80", "sm_90")
 TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -33,12 +33,6 @@ INSTRUCTIONS = {
     "float32": "m16n8k8.row.col.f32.tf32.tf32.f32", "float16": "m16n8k16.row.col.f32.f16.f16.f32",
     "bfloat16": "m16n8k16.row.col.f32.bf16.bf16.f32",
 }
-
-
-def some_graph(rows: int, columns: int, edges: int) -> gsb.Graph:
-    generator = torch.Generator().manual_seed(0)
-    row, column = (torch.randint(0, n, (edges,), generator=generator) for n in (rows - 1, columns))
-    return gsb.Graph.from_coo(row, column, (rows, columns))
 
 
 def some_relations(rows: int, columns: int, edges: int) -> gsb.RelGraph:

@@ -166,6 +166,12 @@ def test_operators_of_torch_library(ordered):
         function = lambda x, y: operator(x, y, offsets, order)
         assert gradcheck(function, inputs) and gradgradcheck(function, inputs)
     torch.library.opcheck(torch.ops.gsb.order_by_segment.default, (torch.tensor([2, 0, 2]), 3))
+
+
+@pytest.mark.cpu_only("a GPU checks values itself, and its run ends")
+def test_operators_of_torch_library_refuse_in_words():
+    offsets, order = torch.tensor([0, 2, 2, 5]), torch.tensor([3, 1, 4, 0, 2])
+    a, b = values(1, 5, 3), values(2, 3, 3, 2)
     with pytest.raises(ValueError, match="offsets must end with the number of rows 5, got 4"):
         torch.ops.gsb.grouped_mm(a, b, torch.tensor([0, 2, 2, 4]), order)
     with pytest.raises(ValueError, match="order must name every row once"):

@@ -103,14 +103,18 @@ def test_full_precision_and_thin_matrices_stay_on_ordinary_kernels():
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_tasks(dtype):
     offsets = torch.tensor([0, 0, 5, 5, 12, 13], dtype=dtype)
-    found = outer_tasks(offsets, 2, 4)
-    assert found.start.tolist() == [0, 2, 4, 5, 7, 9, 11, 12] and found.stop.tolist() == [2, 4, 5, 7, 9, 11, 12, 13]
-    assert found.task_ptr.tolist() == [0, 2, 3, 5, 7, 8] and found.slot.tolist() == [0, 1, 2, 3, 4]
-    assert found.segment_ptr.tolist() == [0, 0, 2, 2, 4, 5] and found.start.dtype == dtype
+    found = outer_tasks(offsets, 13, 2, 4)
+    # and as many chunks without positions as sizes leave room for
+    assert found.start.tolist() == [0, 2, 4, 5, 7, 9, 11, 12, 13] and found.stop.tolist() == [2, 4, 5, 7, 9, 11, 12, 13, 13]
+    assert found.task_ptr.tolist() == [0, 0, 2, 3, 3, 5, 7, 8] and found.slot.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert found.segment_ptr.tolist() == [0, 1, 3, 4, 6, 7] and found.start.dtype == dtype
     indptr, indices = found.rows_of_parts(2)
-    assert indptr.tolist() == [0, 0, 0, 2, 4, 4, 4, 6, 8, 9, 10] and indices.tolist() == [0, 2, 1, 3, 4, 6, 5, 7, 8, 9]
-    whole = outer_tasks(offsets, 2, 8)
-    assert whole.segment_ptr is None and whole.slot.tolist() == [1, 3, 4] and whole.task_ptr.tolist() == [0, 3, 7, 8]
+    assert indptr.tolist() == [0, 1, 2, 4, 6, 7, 8, 10, 12, 13, 14]
+    assert indices.tolist() == [0, 1, 2, 4, 3, 5, 6, 7, 8, 10, 9, 11, 12, 13]
+    whole = outer_tasks(offsets, 13, 2, 8)
+    assert whole.segment_ptr is None and whole.slot.tolist() == [0, 1, 2, 3, 4] and whole.task_ptr.tolist() == [0, 0, 3, 3, 7, 8]
+    more = outer_tasks(offsets, 13, 2, 8, unread=True)
+    assert more.segment_ptr.tolist() == [0, 1, 2, 3, 4, 5] and more.task_ptr.tolist() == [0, 0, 3, 3, 7, 8, 8] and more.tasks == 6
 
 
 def test_rules():

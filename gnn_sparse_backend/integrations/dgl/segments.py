@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ...ops import devices
 from ...ops.checks import read
 from ...ops.grouped import gather_mm as grouped_mm
 from ...ops.segment import run_segment_reduce
@@ -114,7 +115,9 @@ def _why_not_reduce(op: str, feat, offsets) -> str | None:
         return reason
     if not _is_index(offsets) or offsets.device != feat.device or not offsets.numel():
         return "the offsets are no vector of integers"
-    # DGL makes offsets at every readout, so a GPU is waited for at each
+    # DGL makes offsets at every readout: a GPU would be waited for at each, and looks at them itself
+    if not devices.on_cpu(offsets.device):
+        return None
     first, last, falling = read(offsets[0], offsets[-1], (offsets[1:] < offsets[:-1]).any())
     if first != 0 or last != feat.shape[0] or falling:
         return "the lengths do not sum to the number of rows"

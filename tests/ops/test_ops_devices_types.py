@@ -1,0 +1,34 @@
+"""Operators in every type on a GPU without one: the schedules for CUDA, run serially, against the CPU's kernels."""
+from __future__ import annotations
+
+import pytest
+import torch
+
+import gnn_sparse_backend as gsb
+from tests.ops.operators import OPERATORS, RGMS, ROUNDING, some_graph, step
+
+
+def some_relations() -> gsb.RelGraph:
+    """The edges of the graph in three relations."""
+    return gsb.RelGraph.from_graph(some_graph(), torch.arange(40) % 3, 3)
+
+
+# of both half types programs and schedules differ in the type alone
+@pytest.mark.parametrize("name, dtype", [
+    *((name, dtype) for name in sorted({**OPERATORS, **RGMS}) for dtype in (torch.float32, torch.bfloat16)),
+    *((name, torch.float16) for name in ("spmm_weighted_mean", "gspmm_last_max", "attention", "rgms", "segment_mm")),
+], ids=lambda x: str(x).removeprefix("torch."))
+def test_types_with_sums_in_float32(name, dtype, request, matmul_precision):
+    """As the CPU's kernels, whose own tests have float64 beside them; on the Tensor Cores operands of float32 are rounded to tf32."""
+    torch.manual_seed(0)
+    make = some_relations if name in RGMS else some_graph
+    # not near zero, by which some divide
+    operands = [(x.detach().float().sign() * (0.5 + torch.rand(x.shape))).to(dtype).requires_grad_()
+                for x in {**OPERATORS, **RGMS}[name].operands(make(), dtype)]
+    expected = step(name, make(), operands)
+    launched = request.getfixturevalue("serial_gpu")
+    found = step(name, make(), operands)
+    assert launched
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == b.dtype == dtype
+        torch.testing.assert_close(a, b, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])

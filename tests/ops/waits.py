@@ -1,0 +1,51 @@
+"""What would make a GPU wait, noticed on a stand-in: a value of a tensor, or a size that depends on one, asked for in Python or below it."""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+# Functions of Python, and operators of PyTorch, which on a GPU copy to the host.
+READING = ("item", "tolist", "numpy", "cpu", "nonzero", "__bool__", "__int__", "__float__", "__index__", "__array__")
+SYNCHRONISING = {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal", "aten::nonzero", "aten::masked_select",
+                 "aten::unique_dim", "aten::_unique", "aten::_unique2", "aten::unique_consecutive", "aten::bincount"}
+
+
+class Promises(list):
+    """(whether it is kept, words) of all that was promised to the GPU instead of being read."""
+
+    def __call__(self, kept: Tensor, words: str) -> None:
+        assert kept.dtype == torch.bool and kept.dim() == 0
+        self.append((kept, words))
+
+    def broken(self) -> list[str]:
+        return [words for kept, words in self if not kept]
+
+
+def without_waiting(call: Callable, monkeypatch):
+    """The result of a call that asks for no value of a tensor and makes no tensor on a device of its own choice.
+
+    All that it promises to the GPU has to hold.
+    """
+    def refuse(*_, **__):
+        raise AssertionError("a value was read back")
+
+    def sized(*arguments, repeat=torch.repeat_interleave, output_size=None, **more):
+        assert output_size is not None or type(arguments[1]) is int, "the sum of the repeats would be read back"
+        return repeat(*arguments, output_size=output_size, **more)
+
+    promises = Promises()
+    with monkeypatch.context() as patched, torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        for name in READING:
+            patched.setattr(Tensor, name, refuse)
+        for where in (torch, Tensor):
+            patched.setattr(where, "repeat_interleave", sized)
+        patched.setattr(torch, "_assert_async", promises)
+        # what says nothing of its device would be made here, and meet the operands
+        with torch.device("meta"):
+            result = call()
+    found = SYNCHRONISING & {event.name for event in profile.events()}
+    assert not found, found
+    assert not promises.broken()
+    return result
