@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from pathlib import Path
 
 import tvm
 from tvm import tirx
 
 from gnn_sparse_backend.compiler.target import PtxasStatistics, compile_cuda, generate_cuda
-from gnn_sparse_backend.compiler.target.cuda import REGISTER_LEVELS, _nvcc
+from gnn_sparse_backend.compiler.target.cuda import REGISTER_LEVELS, _nvcc, nvcc_path
 from gnn_sparse_backend.compiler.target.cuda_library import check_lane_reductions
 from gnn_sparse_backend.compiler.target.ptxas import parse_ptxas
 
@@ -35,11 +37,36 @@ def joined(texts: dict[str, str]) -> str:
     return found[0][0] + "".join(_KERNEL + body for _, _, body in found)
 
 
+def ptx_of(texts: dict[str, str], arch: str) -> tuple[str, dict[str, str]]:
+    """The PTX of all kernels, and the part of each."""
+    ptx = compile_cuda(joined(texts), arch, "ptx").code.decode()
+    entries = dict(re.findall(r"\.entry (\w+)_kernel\((.*?)(?=\.entry|\Z)", ptx, re.DOTALL))
+    assert entries.keys() == texts.keys()
+    return ptx, entries
+
+
+def assembled(ptx: str, texts: dict[str, str], arch: str, folder: Path) -> dict[str, PtxasStatistics]:
+    """What ptxas says of each kernel of PTX that was made of these texts, for an architecture that is as new or newer.
+
+    As `machine_code`, which takes nvcc longer: the same PTX serves several architectures, as a driver makes code of it.
+    """
+    (folder / "kernels.ptx").write_text(ptx)
+    done = subprocess.run([Path(nvcc_path()).with_name("ptxas"), "-v", "-O3", f"-arch={arch}", f"--register-usage-level={REGISTER_LEVELS[0]}",
+                           folder / "kernels.ptx", "-o", folder / "kernels.cubin"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return _told(done.stderr + done.stdout, texts, arch)
+
+
 def machine_code(texts: dict[str, str], arch: str) -> dict[str, PtxasStatistics]:
     """What ptxas says of each kernel, compiled as `compile_cuda` does it: those that spill by themselves, since it helps them."""
     code, log = _nvcc(joined(texts), arch, "cubin", "all", REGISTER_LEVELS[0])
+    assert code
+    return _told(log, texts, arch)
+
+
+def _told(log: str, texts: dict[str, str], arch: str) -> dict[str, PtxasStatistics]:
     found = {kernel.kernel.removesuffix("_kernel"): kernel for kernel in parse_ptxas(log)}
-    assert code and found.keys() == texts.keys()
+    assert found.keys() == texts.keys()
     for name, kernel in found.items():
         if kernel.spill_stores or kernel.spill_loads:
             found[name] = compile_cuda(texts[name], arch).of(kernel.kernel)

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from gnn_sparse_backend.compiler.compile import stage3
-from gnn_sparse_backend.compiler.target import build_jit, cuda_target
-from gnn_sparse_backend.compiler.target.cuda import compile_cuda, cuda_source, nvcc_path
+from gnn_sparse_backend.compiler.target import generate_cuda
+from gnn_sparse_backend.compiler.target.cuda import compile_cuda, nvcc_path
 from gnn_sparse_backend.compiler.target.cuda_library import check_lane_reductions
 from gnn_sparse_backend.planner import cuda_bsr, cuda_grouped, cuda_kernels, cuda_rgms
 
@@ -22,7 +22,7 @@ def source(make, arch: str) -> str:
 
     def build(program, schedule, arch):
         function = stage3(program, schedule)
-        texts.append(cuda_source(build_jit(function, cuda_target(arch))))
+        texts.append(generate_cuda(function, arch))
         check_lane_reductions(program.name, function, texts[-1])
         return SimpleNamespace(entry=None)
 

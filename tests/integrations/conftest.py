@@ -6,6 +6,7 @@ import pytest
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations import reset_status
+from tests.ops.recorded_gpu import recorded_gpu  # noqa: F401
 from tests.ops.serial_gpu import everything_on_the_serial_gpu, serial_gpu  # noqa: F401
 
 

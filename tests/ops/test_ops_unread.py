@@ -64,7 +64,8 @@ def test_reductions_do_not_wait(name, request, monkeypatch):
         own = make(lengths)
         if lengths is LENGTHS[0]:
             call(own)
-            assert launched.count("aggregate") >= 2
+            # the results of parts are merged, but for the rows that were chosen
+            assert launched.count("aggregate") >= (1 if "first" in name else 2)
             own = make(lengths)
         for a, b in zip(without_waiting(lambda: call(own), monkeypatch), exact, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)

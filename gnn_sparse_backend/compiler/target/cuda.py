@@ -64,7 +64,8 @@ def cuda_source(module: tvm.runtime.Module | object) -> str:
 
     Raises ValueError when it holds none.
     """
-    module = getattr(module, "module", module)
+    if not isinstance(module, tvm.runtime.Module):  # which, asked for an attribute, would look among its functions, and compile the host's
+        module = module.module
     texts = [part.inspect_source() for part in module.imports if part.kind == "cuda" or "__global__" in part.inspect_source()]
     if not texts:
         raise ValueError(f"a module of kind {module.kind!r} without CUDA code; compile it for cuda_target(...)")

@@ -10,6 +10,7 @@ import gnn_sparse_backend as gsb
 from dgl_oracle import agree, calls, multigraph, normal
 from test_dgl_kernels import few, same
 from test_dgl_layers import OnGraph
+from tests.ops.waits import without_waiting
 
 LENGTHS = {"mixed": [3, 0, 1, 7, 0], "one": [9], "none": [], "empty": [0, 0], "many": [2] * 40}
 REDUCED, PRODUCT, GATHERED = {"segment_reduce": (1, {})}, {"segment_mm": (1, {})}, {"gather_mm": (1, {})}
@@ -29,6 +30,19 @@ def test_what_autograd_calls(op, features, idtype):
                 assert all(not reasons for _, reasons in calls().values())
             same(actual, expected, 0.0 if op != "sum" else 1e-12 if dtype is torch.float64 else 1e-5)
             same(args, chosen)
+
+
+def test_a_reduction_on_a_gpu_does_not_wait(serial_gpu, monkeypatch):
+    offsets, x = torch.tensor([0, *LENGTHS["mixed"]]).cumsum(0), few(11, 3, dtype=torch.float64)
+    for op in ("sum", "max", "min"):
+        expected, chosen = _segment_reduce(op, x, offsets)
+        with gsb.enabled("dgl"):
+            dgl_sparse._segment_reduce(op, x, offsets)  # compiles
+            actual, args = without_waiting(lambda: dgl_sparse._segment_reduce(op, x, offsets.clone()), monkeypatch)
+            assert all(not reasons for _, reasons in calls().values())
+        same(actual, expected, 0.0)
+        same(args, chosen)
+    assert set(serial_gpu) == {"aggregate"}
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])

@@ -1,0 +1,61 @@
+"""The code of kernels that were recorded (`recorded_gpu`): all of them in one source, which TVM and nvcc are started for once."""
+from __future__ import annotations
+
+from pathlib import Path
+
+from gnn_sparse_backend.compiler.compile import stage3
+from gnn_sparse_backend.compiler.target.cuda import nvcc_path
+from tests.compiler.cuda_batches import assembled, ptx_of, sources
+
+ARCHITECTURES = ("sm_80", "sm_90")
+INSTRUCTIONS = {
+    "float32": "m16n8k8.row.col.f32.tf32.tf32.f32", "float16": "m16n8k16.row.col.f32.f16.f16.f32",
+    "bfloat16": "m16n8k16.row.col.f32.bf16.bf16.f32",
+}
+
+
+class Kernels:
+    """Kernels without repetition, by name: their programs, schedules, and who launched each."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple, str] = {}
+        self._found: dict[str, tuple] = {}
+
+    def add(self, user: str, recorded: dict) -> None:
+        """What `recorded_gpu` was told while ``user`` ran: something at least."""
+        assert recorded, user
+        for key, (program, schedule) in recorded.items():
+            name = self._names.setdefault(key, f"{program.name}_{len(self._names)}")
+            self._found.setdefault(name, (program, schedule, []))[2].append(user)
+
+    def programs(self, promised: bool = False) -> set[str]:
+        """Names of the programs; of those alone whose schedules promise products to the Tensor Cores."""
+        return {program.name for program, schedule, _ in self._found.values() if schedule.mma or not promised}
+
+    def check(self, dtype: str, arch: str, folder: Path) -> None:
+        """TVM makes code of all kernels, and nvcc takes it for this architecture. Machine code is made for it and for those that are newer:
+        nothing is spilled, and all arrays but shared ones are registers. What is promised to the Tensor Cores goes to them.
+        """
+        texts = sources({name: stage3(program, schedule) for name, (program, schedule, _) in self._found.items()})
+        mma = f"mma.sync.aligned.{INSTRUCTIONS[dtype]}"
+        for name, (_, schedule, users) in self._found.items():
+            kernel = texts[name].split('extern "C"')[-1]
+            assert "blockIdx.x" in kernel and "atomic" not in kernel, (name, users)
+            assert bool(schedule.shared) == ("__shared__" in kernel), (name, users)
+            assert bool(schedule.mma) == (mma in kernel), (name, users)
+        if nvcc_path() is None:
+            return
+        ptx, entries = ptx_of(texts, arch)
+        for newer in ARCHITECTURES[ARCHITECTURES.index(arch):]:
+            for name, kernel in assembled(ptx, texts, newer, folder).items():
+                _, schedule, users = self._found[name]
+                said = f"{newer}, {users}: {kernel}"
+                assert bool(schedule.mma) == (mma in entries[name]), said
+                assert kernel.spill_stores == kernel.spill_loads == 0, said
+                # ptxas may have use of a stack by itself; arrays that are none of registers show in PTX
+                assert not kernel.stack or ".local" not in entries[name], said
+                assert kernel.registers <= (255 if schedule.mma else 128), said  # four blocks of 128 threads on a multiprocessor
+                assert kernel.shared <= (16 << 10 if schedule.shared else 0), said
+
+
+__all__ = ["ARCHITECTURES", "Kernels"]
