@@ -12,6 +12,7 @@ from gnn_sparse_backend.compiler.target import PtxasStatistics, compile_cuda, ge
 from gnn_sparse_backend.compiler.target.cuda import REGISTER_LEVELS, _nvcc, nvcc_path
 from gnn_sparse_backend.compiler.target.cuda_library import check_lane_reductions
 from gnn_sparse_backend.compiler.target.ptxas import parse_ptxas
+from gnn_sparse_backend.compiler.target.spills import spilled_bytes, with_more_room
 
 _KERNEL = 'extern "C" __global__'
 
@@ -58,16 +59,28 @@ def assembled(ptx: str, texts: dict[str, str], arch: str, folder: Path) -> dict[
 
 
 def machine_code(texts: dict[str, str], arch: str) -> dict[str, PtxasStatistics]:
-    """What ptxas says of each kernel, compiled as `compile_cuda` does it: those that spill by themselves, since it helps them."""
+    """What ptxas says of each kernel, compiled as `compile_cuda` does it."""
     code, log = _nvcc(joined(texts), arch, "cubin", "all", REGISTER_LEVELS[0])
     assert code
     return _told(log, texts, arch)
 
 
 def _told(log: str, texts: dict[str, str], arch: str) -> dict[str, PtxasStatistics]:
-    found = {kernel.kernel.removesuffix("_kernel"): kernel for kernel in parse_ptxas(log)}
+    """What ptxas has said, but of kernels that spill what it says with as much room as `compile_cuda` gives them: all of them at once,
+    and one by one only what spills whatever room it has.
+    """
+    found = _by_name(log)
     assert found.keys() == texts.keys()
-    for name, kernel in found.items():
-        if kernel.spill_stores or kernel.spill_loads:
-            found[name] = compile_cuda(texts[name], arch).of(kernel.kernel)
+    spilled = {name: text for name, text in texts.items() if spilled_bytes([found[name]])}
+    source = joined(spilled) if spilled else ""
+    while (eased := with_more_room(source, [found[name] for name in spilled])) is not None:
+        source = eased
+        found |= _by_name(_nvcc(source, arch, "cubin", "all", REGISTER_LEVELS[0])[1])
+    for name, text in spilled.items():
+        if spilled_bytes([found[name]]):
+            found[name] = compile_cuda(text, arch).of(f"{name}_kernel")
     return found
+
+
+def _by_name(log: str) -> dict[str, PtxasStatistics]:
+    return {kernel.kernel.removesuffix("_kernel"): kernel for kernel in parse_ptxas(log)}
