@@ -9,11 +9,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..planner.cuda_cost import NEARER
+from ..planner.cuda_rgms import order_of
 from ..planner.reasons import size
 from ..planner.rgms import MARGIN, RelationCounts, is_small, order_costs, sum_by_columns
 from ..planner.spmm import SERIAL_WORK
-from .cuda_rgms import order_on_gpu
-from .devices import arch_of
+from . import devices
+from .cuda_rgms import bytes_on_gpu
 from .rel_graph import RelGraph
 from .report import render
 from .rgms_kernels import tasks_of_product
@@ -56,7 +58,8 @@ class RelationalExplanation:
     in_features, out_features: widths of a row of x and of the result. rows, columns: of the structure; ``backward``: of its transpose, which is
     the gradient to x. relations: those with edges, most work first. tasks: ranges of rows that threads share. pairs_at_a_time: of a panel, whose
     sums or products stay in the first-level cache. sums_by_columns: relations whose gradient of the matrix adds up the cotangent over column
-    pairs, and not x over row pairs. order: of a GPU, where one order serves all relations; else None.
+    pairs, and not x over row pairs. moved: on a GPU, bytes that each order moves which can be had there; else empty. order: the one of them
+    that serves all relations; else None.
     """
 
     in_features: int
@@ -72,7 +75,11 @@ class RelationalExplanation:
     sums_by_columns: int
     small: bool
     device: str
-    order: str | None
+    moved: dict[str, float]
+
+    @property
+    def order(self) -> str | None:
+        return order_of(self.moved) if self.moved else None
 
     def __str__(self) -> str:
         why = (Padding(Text(reason), (0, 0, 0, 2)) for reason in self.reasons())
@@ -86,7 +93,9 @@ class RelationalExplanation:
     def reasons(self) -> list[str]:
         """Sentences that say what decided."""
         if self.order is not None:
-            return [f"on a GPU one order serves all relations: {self.order}"]
+            others = "; ".join(f"{order} {size(count)}" for order, count in sorted(self.moved.items(), key=lambda item: item[1]))
+            return [f"on a GPU one order serves all relations: {self.order}, which moves fewest bytes ({others}; one of a matrix counts for "
+                    f"1 / {NEARER})", _ORDERS[self.order], "nothing is added atomically, with deterministic algorithms and without"]
         if not self.relations:
             return ["there are no edges: the result is zero, and no kernel runs"]
         by = {order: sum(plan.order == order for plan in self.relations) for order in ("gather", "scatter", "both")}
@@ -119,6 +128,14 @@ class RelationalExplanation:
         return table
 
 
+_ORDERS = {
+    "rows": "rows: a block owns rows of the result, and adds up the products of their pairs in registers, in one launch; nothing is stored but "
+            "the result",
+    "tiles": "tiles: the rows of x of each row pair are summed and multiplied; the products of all pairs are stored, and added up by rows in a "
+             "second launch",
+    "transform": "transform: the rows of x of all column pairs are multiplied; their products are stored, and added up over the edges in a second "
+                 "launch",
+}
 _WORDS = ("gather: the rows of x of each (row, relation) pair are summed, and the sum multiplied; scatter: the row of x of each (column, "
           "relation) pair is multiplied, and the product added to the rows; M: millions of multiply-adds, or of what takes as long")
 
@@ -134,10 +151,10 @@ def explain_relational(rel: RelGraph, features: int | Sequence[int] = 64, *, dty
     small = is_small(counts, in_features, out_features)
     row_pairs, column_pairs = (end.pairs.relation_ptr.diff().tolist() for end in (side, other))
     edges = side.pairs.indptr[side.pairs.relation_ptr].diff().tolist()
-    arch = arch_of(rel.device)
-    order, tasks, most, gathered = None, 1, 1, [0] * rel.num_relations
+    arch = devices.arch_of(rel.device)
+    moved, tasks, most, gathered = {}, 1, 1, [0] * rel.num_relations
     if arch and rel.num_edges:
-        order = order_on_gpu(rel, backward, 1, in_features, out_features, dtype, arch)
+        moved = bytes_on_gpu(rel, backward, 1, in_features, out_features, dtype, arch)
     elif rel.num_edges:
         most, _, (_, gathers, _) = tasks_of_product(rel, backward, 1, in_features, out_features, dtype)
         tasks, gathered = gathers.tasks, _edges_by_relation(gathers, rel.num_relations)
@@ -152,7 +169,7 @@ def explain_relational(rel: RelGraph, features: int | Sequence[int] = 64, *, dty
     by_columns = 0 if small else sum(bool(sum_by_columns(plan.row_pairs, plan.column_pairs, plan.edges, in_features, out_features)) for plan in plans)
     device = f"a GPU of {arch}" if arch else f"{torch.get_num_threads()} threads"
     return RelationalExplanation(in_features, out_features, type_name(dtype), backward, counts, side.sizes[1], rel.num_relations, tuple(plans), tasks,
-                                 most, by_columns, small, device, order)
+                                 most, by_columns, small, device, moved)
 
 
 def _edges_by_relation(panels, relations: int) -> list[int]:

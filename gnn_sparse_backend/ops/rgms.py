@@ -23,7 +23,8 @@ def rgms(rel_graph: RelGraph, x, weight, edge_weight=None, reduce: str = "sum"):
 
     Relational gather-matmul-scatter (Ye et al., SparseTIR, section 4.4), the sum over relations of a relational graph
     convolution (Schlichtkrull et al., 2018, equation 2). Nothing of the size of the edges times a width is stored, in the
-    forward or the backward pass; on a GPU it may be a row for each distinct pair of a node and a relation.
+    forward or the backward pass; on a GPU it may be a row for each distinct pair of a node and a relation, where that moves fewer
+    bytes than blocks which own rows of the result (``gsb.explain`` says so).
 
     Args:
         rel_graph: structure of shape (n_dst, n_src) with R relations.

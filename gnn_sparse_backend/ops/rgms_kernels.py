@@ -19,7 +19,7 @@ from ..planner.rgms import (ORDERS, RelationCounts, by_column, column_tile_of, c
                             panel_pairs, part_limit, rgms_kernel, row_task_count, sum_by_columns)
 from . import devices
 from .cuda_outer import takes_sum
-from .cuda_rgms import order_on_gpu, run_pair_products, run_pair_sums, sum_by_columns_on_gpu
+from .cuda_rgms import order_on_gpu, run_pair_products, run_pair_sums, run_row_products, sum_by_columns_on_gpu
 from .form import form
 from .graph import Graph
 from .grouped_kernels import by_twos, run_grouped_mm, run_grouped_sum
@@ -45,9 +45,9 @@ def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: boo
                 order: str | None = None, total: Tensor | None = None) -> Tensor:
     """``Y[i] = sum over edges e into i of a[e] * x[j(e)] @ w[r(e)]``: (rows, blocks * F_out).
 
-    mean: divide by the number of edges of the relation into the destination. order: of ``planner.rgms.ORDERS``, the
-    planner's choice for each relation if None. total: contiguous, in the accumulation type; the product is added to it, and it
-    is the result.
+    mean: divide by the number of edges of the relation into the destination. order: of ``planner.rgms.ORDERS``, or on a
+    GPU of ``planner.cuda_rgms``; the planner's choice, on the CPU for each relation, if None. total: contiguous, in the accumulation
+    type; the product is added to it, and it is the result.
     """
     if total is not None and devices.arch_of(x.device):
         return total.add_(run_product(rel, x, w, a, mean, transposed, order))
@@ -62,6 +62,8 @@ def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: boo
     if order in (None, "gather", "scatter"):
         return _product(rel, transposed, order, x, w, a, mean, total)
     weight = _edge_weight(rel, a, mean, wide_type(x.dtype))
+    if order == "rows" and arch:
+        return run_row_products(side, x, w, weight, arch)
     if order == "tiles":
         return _summed(side.pairs_of_rows, run_pair_products(side, x, w, weight, arch), None)
     if order == "transform":

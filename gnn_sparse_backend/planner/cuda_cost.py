@@ -18,8 +18,10 @@ from .problem import CudaProblem, operands_of_kind
 
 # Bytes that memory gives at a time, and rows of a block on Tensor Cores.
 SECTOR, _ROWS = 32, 16
-# Instructions for an edge in a lane, lanes of a multiprocessor, and how much faster the second level is than memory.
-_INSTRUCTIONS, _LANES, _NEARER = 6, 128, 2.5
+# Instructions for an edge in a lane, and lanes of a multiprocessor.
+_INSTRUCTIONS, _LANES = 6, 128
+# How much cheaper a byte is from the second-level cache than from memory.
+NEARER = 2.5
 # Gathers of a team that are under way at once where edges are loaded in stretches, or of known number; and shuffles of a scan.
 _UNDER_WAY, _SHUFFLES = 4, 5
 _LAUNCH, _TURN = 3e-6, 6e-7
@@ -41,7 +43,7 @@ def default_units(gpu: Gpu) -> dict[str, float]:
     """Seconds for one of each, from what is known of the GPU; launch and turn are guesses."""
     byte = 1 / gpu.bandwidth
     step = _INSTRUCTIONS / (gpu.multiprocessors * _LANES * gpu.clock)
-    return dict(zip(UNITS, (_LAUNCH, byte, byte / _NEARER, byte, step, _TURN)))
+    return dict(zip(UNITS, (_LAUNCH, byte, byte / NEARER, byte, step, _TURN)))
 
 
 def predict(problem: CudaProblem, plan: CudaPlan, units: Mapping[str, float]) -> Cost:
@@ -111,4 +113,4 @@ def _kept(parts: float, features: int) -> float:
     return 8.0 * parts * features
 
 
-__all__ = ["MEANINGS", "UNITS", "counts", "default_units", "predict"]
+__all__ = ["MEANINGS", "NEARER", "UNITS", "counts", "default_units", "predict"]

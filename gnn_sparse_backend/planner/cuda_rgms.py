@@ -1,12 +1,18 @@
 """Kernels and plans of relational products for a GPU.
 
-Two orders of one product, with P distinct (row, relation) pairs and Q distinct (column, relation) pairs among E edges:
+Three orders of one product, with P distinct (row, relation) pairs and Q distinct (column, relation) pairs among E edges:
 
-- ``tiles``: rows of X are summed over the edges of each row pair and multiplied where they are; P products are stored, and
-  added up by rows. Where Tensor Cores take matrices of the shape and type.
+- ``rows``: a block owns rows of the result, and goes through the relations of their edges: rows of X are summed over the edges
+  of each row pair, multiplied where they are, and the products added up in registers (`cuda_rgms_rows`). One launch, and nothing is
+  stored but the result. A block reads the matrix of each relation that its rows have edges of, for the rows that have. Where
+  Tensor Cores take matrices of the shape and type, and there are blocks enough.
+- ``tiles``: the same sums and products, but in panels of P pairs of a relation, whatever their rows, so that a matrix is read for
+  16 or 32 of them; P products are stored, and added up by rows. Where Tensor Cores take the matrices.
 - ``transform``: the rows of X of all column pairs are multiplied, and gathered over the edges: Q products stored.
 
-The one that moves fewer rows is taken; Tensor Cores do the arithmetic while rows are on their way.
+The one that moves fewest bytes is taken, where those of matrices, which come from the second-level cache, count for less
+(`order_bytes`); Tensor Cores do the arithmetic while rows are on their way. None of them adds atomically: the order of additions, and
+with it every bit, is the structure's, whether PyTorch asks for deterministic algorithms or not.
 
 The sum of outer products adds up, over the edges of the pairs of one end, the rows of the other end, and multiplies them by
 the rows of the pairs, in one kernel: by the pairs of the end where that loads fewer elements (`sums_by_columns`).
@@ -25,21 +31,41 @@ from ..compiler.programs.rgms_tiles import SHARED, RgmsTilesSpec, rgms_tiles
 from ..compiler.schedule.cuda_teams import CudaTeams
 from ..compiler.transform.share import share_axis
 from . import cuda_kernels
+from .cuda_cost import NEARER
 from .cuda_grouped import build_outer, outer_spec, tiles
 from .cuda_kernels import STORED
 from .cuda_plan import shares
+from .cuda_rgms_rows import rows_kernel, rows_of_block, rows_spec
+from .rgms import RelationCounts
 
 
-def order_of(edges: int, row_pairs: int, column_pairs: int, in_features: int, out_features: int, dtype: str, arch: str,
-             full: bool, blocks: int = 1) -> str:
-    """The order of a product. full: numbers are not to be cut to what Tensor Cores take of them. blocks: on the diagonal of the
-    matrices, of in_features x out_features each."""
-    if full or not tiles(in_features, out_features, dtype, arch, blocks):
-        return "transform"
-    # stored rows are written and read again
-    fused = edges * in_features + 3 * row_pairs * out_features
-    transform = column_pairs * (in_features + out_features) + edges * out_features
-    return "tiles" if fused <= transform else "transform"
+def order_bytes(counts: RelationCounts, in_features: int, out_features: int, dtype: str, arch: str, full: bool, blocks: int = 1,
+                panels: int | None = None) -> dict[str, float]:
+    """Bytes that a product moves in each order that can be had, those of matrices by what a byte of memory costs.
+
+    full: numbers are not to be cut to what Tensor Cores take of them. blocks: on the diagonal of the matrices, of in_features x
+    out_features each. panels: relations of the tiles of rows, summed over the tiles; None for as few as there could be.
+    """
+    of_x, of_y = (STORED[dtype] * blocks * width for width in (in_features, out_features))
+    of_matrix = STORED[dtype] * blocks * in_features * out_features / NEARER
+    multiplied = tiles(in_features, out_features, dtype, arch, blocks)
+    found = {}
+    result = counts.rows * of_y
+    spec = None if full else rows_spec(in_features, out_features, dtype, arch, blocks, rows_of_block(counts.rows, blocks))
+    if spec is not None:
+        panels = -(-counts.row_pairs // spec.rows) if panels is None else panels
+        found["rows"] = spec.grid * counts.edges * of_x + panels * of_matrix + result
+    if multiplied and not full:
+        # stored rows are written and read again
+        found["tiles"] = counts.edges * of_x + counts.row_pairs * (2 * of_y + of_matrix / (ROWS * multiplied)) + result
+    of_panel = ROWS * (1 if full else max(1, multiplied))
+    found["transform"] = counts.column_pairs * (of_x + of_y + of_matrix / of_panel) + counts.edges * of_y + result
+    return found
+
+
+def order_of(moved: dict[str, float]) -> str:
+    """The order that moves fewest bytes."""
+    return min(moved, key=moved.__getitem__)
 
 
 def panel_rows(in_features: int, out_features: int, dtype: str, arch: str, blocks: int = 1) -> int:
@@ -82,4 +108,6 @@ def _each(elements: int) -> int:
     return 1 << (max(1, elements // LANES).bit_length() - 1)
 
 
-__all__ = ["EDGES_OF_PAIR", "ROWS", "order_of", "panel_rows", "sum_tiles_kernel", "sums_by_columns", "tiles_kernel"]
+__all__ = [
+    "EDGES_OF_PAIR", "ROWS", "order_bytes", "order_of", "panel_rows", "rows_kernel", "rows_of_block", "rows_spec", "sum_tiles_kernel", "sums_by_columns", "tiles_kernel",
+]  # fmt: skip
