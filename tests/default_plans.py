@@ -153,6 +153,20 @@ def _relational(widths: tuple[int, int, int], dtype: torch.dtype, weighted: bool
     return run
 
 
+def _relational_by_rows(dtype: torch.dtype, weighted: bool, reduce: str):
+    """Rows enough for blocks that own them, most of whose relations they share; and a hub, which is cut."""
+    def run(device: torch.device):
+        nodes, edges = 70_000, 280_000
+        destination, source = (torch.randint(0, nodes, (edges,)) for _ in range(2))
+        destination[:3000] = 5
+        relation = (destination + source) % 4
+        rel = gsb.RelGraph.from_triples(*(t.to(device) for t in (source, destination, relation)), (nodes, nodes), 5)
+        x, w = _values(device, dtype, nodes, 64), _values(device, dtype, 5, 64, 64)
+        a = _values(device, dtype, edges) if weighted else None
+        return _backward(gsb.rgms(rel, x, w, a, reduce), *([x, w, a] if weighted else [x, w]))
+    return run
+
+
 def _operator(name: str, structure: str, dtype: torch.dtype):
     def run(device: torch.device):
         graph = _graph(structure, device)
@@ -175,6 +189,8 @@ def cases() -> list[Case]:
                 for tf32 in (False, True)[:1 + (dtype is torch.float32)]:
                     name = f"rgms {widths[0]} to {widths[1]} in {widths[2]}, {reduce}, {'tf32' if tf32 else words}"
                     found.append(Case(name, _relational(widths, dtype, weighted, reduce), tf32))
+    found += [Case(f"rgms by rows of the result, {words}", _relational_by_rows(dtype, weighted, reduce), words == "tf32") for words, dtype, weighted, reduce in (
+        ("float16", torch.float16, True, "sum"), ("bfloat16", torch.bfloat16, False, "sum"), ("tf32", torch.float32, False, "mean"))]
     for structure, widths in WIDTHS.items():
         types = ("float16",) if "dense" in structure or "shared" in structure else ("float32", "bfloat16")
         for width in widths:

@@ -10,7 +10,7 @@ from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.target import generate_cuda
 from gnn_sparse_backend.compiler.target.cuda import compile_cuda, nvcc_path
 from gnn_sparse_backend.compiler.target.cuda_library import check_lane_reductions
-from gnn_sparse_backend.planner import cuda_bsr, cuda_grouped, cuda_kernels, cuda_rgms
+from gnn_sparse_backend.planner import cuda_bsr, cuda_grouped, cuda_kernels, cuda_rgms, cuda_rgms_rows
 
 ARCHITECTURES = ("sm_80", "sm_90")
 needs_nvcc = pytest.mark.skipif(nvcc_path() is None, reason="no nvcc on this machine")
@@ -28,7 +28,7 @@ def source(make, arch: str) -> str:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_kernels, "build", build)
-        for module in (cuda_kernels, cuda_grouped, cuda_rgms, cuda_bsr):
+        for module in (cuda_kernels, cuda_grouped, cuda_rgms, cuda_rgms_rows, cuda_bsr):
             for name, function in list(vars(module).items()):
                 if hasattr(function, "__wrapped__"):  # what is built here is no kernel
                     patch.setattr(module, name, function.__wrapped__)

@@ -29,7 +29,7 @@ from gnn_sparse_backend.compiler.schedule.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.target import BuildError, build_shared, cuda_target, generate_cuda
 from gnn_sparse_backend.compiler.target.cuda import compile_cuda, nvcc_path
 from gnn_sparse_backend.compiler.target.cuda_library import build_cuda_shared, check_lane_reductions
-from gnn_sparse_backend.planner import cuda_bsr, cuda_grouped, cuda_kernels, cuda_rgms
+from gnn_sparse_backend.planner import cuda_bsr, cuda_grouped, cuda_kernels, cuda_rgms, cuda_rgms_rows
 from gnn_sparse_backend.planner.cuda_plan import BUCKETS_PAY, CudaPlan, plan_cuda
 from tests.compiler.cuda_batches import machine_code, sources
 
@@ -84,6 +84,10 @@ def _sums():
     return SumsSpec((Operand("edge", (8,), "float32"), Operand("column", (64,), "float32")), outputs)
 
 
+def _rows(in_features, out_features, dtype, blocks=1, **more):
+    return lambda arch: cuda_rgms.rows_kernel(replace(cuda_rgms.rows_spec(in_features, out_features, dtype, arch, blocks), **more), arch)
+
+
 KERNELS = {
     "spmm_128": _aggregate(128),
     "spmm_602": _aggregate(602),
@@ -118,11 +122,15 @@ KERNELS = {
     "sr_bcrs_float16": lambda arch: cuda_bsr.bsr_kernel(32, False, "float16", "int32", arch, True, 4),
     "rgms_float16": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(64, 64, 2, True, 1, "float16"), arch),
     "rgms_blocks": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(16, 16, 2, True, 8, "bfloat16"), arch),
+    "rgms_rows_float16": _rows(64, 64, "float16", weighted=True),
+    "rgms_rows_tf32": _rows(64, 128, "float32", out_dtype="float32"),
+    "rgms_rows_blocks": _rows(16, 16, "bfloat16", 8, weighted=True),
 }
 # Bytes of shared memory at most: rows of sums, chunks of positions, and rows that a block of a matrix meets.
 BLOCKS = [name for name in KERNELS if name.startswith(("bsr", "sr_bcrs"))]
 CHUNKS = {name: 8 << 10 if name in BLOCKS else 16 << 10 for name in KERNELS if "outer" in name or name in BLOCKS}
-SHARED = {"rgms_float16": 8 << 10, "rgms_blocks": 9 << 10, **CHUNKS}
+ROWS = [name for name in KERNELS if name.startswith("rgms_rows")]
+SHARED = {"rgms_float16": 8 << 10, "rgms_blocks": 9 << 10, **dict.fromkeys(ROWS, cuda_rgms_rows.SHARED_BYTES), **CHUNKS}
 # Products of a chunk while the next is loaded.
 PIPELINED = ["outer_tf32", *BLOCKS]
 SHUFFLES = ("sddmm_heads_bfloat16", "attention", "attention_gradient", "attention_gradient_heads", "spmm_2_across_lanes",
@@ -141,7 +149,7 @@ def function_of(name: str, arch: str):
 
         patch.setattr(cuda_kernels, "build", build)
         # not kept: what is built here is no kernel
-        for module in (cuda_kernels, cuda_grouped, cuda_rgms, cuda_bsr):
+        for module in (cuda_kernels, cuda_grouped, cuda_rgms, cuda_rgms_rows, cuda_bsr):
             for name_of, function in list(vars(module).items()):
                 if hasattr(function, "__wrapped__"):
                     patch.setattr(module, name_of, function.__wrapped__)
@@ -177,6 +185,23 @@ def test_sums_of_pairs_are_complete_before_they_are_multiplied():
     assert stored in before and loaded not in before
     assert after.count(stored) == after.count(loaded) > 0
     assert "threadIdx.y" not in kernel  # a team is a block
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_a_relation_are_gathered_before_they_are_multiplied(name):
+    """Two barriers in the loop over relations, which all threads of a block meet: before sums are stored to shared memory, and before
+    they are loaded. Products stay in registers, and rows are stored by the threads that have them, once."""
+    kernel = source_of(name, "sm_80").split('extern "C"')[-1]
+    body = kernel[kernel.index("for (int64_t c = "):]
+    assert kernel.count("__shared__") == 1 and kernel.count("__syncthreads();") == body.count("__syncthreads();") == 2
+    before, gathered, multiplied = body.split("__syncthreads();")
+    for text in (before, before + gathered):
+        assert text.count("{") - text.count("}") == 1  # in the loop over relations, and under nothing else
+    stored = r"Sums_ptr(?:\w* \+ |\[)[^=;]*\)?\)? = "
+    assert "Sums_ptr" not in before and re.search(stored, gathered) and not re.search(stored, multiplied)
+    assert "mma.sync" in multiplied and "mma.sync" not in before + gathered
+    products, scattered = multiplied.rsplit("mma.sync", 1)
+    assert "O_ptr" not in before + gathered + products and "O_ptr" in scattered and "atomic" not in kernel
 
 
 @pytest.mark.parametrize("name", [name for name in CHUNKS if name not in PIPELINED])
@@ -215,7 +240,7 @@ def test_chunks_are_on_their_way_while_those_before_are_multiplied(name):
 @pytest.mark.parametrize("name, load", [
     ("spmm_128", "float4*)(X0_ptr"), ("spmm_602", "float2*)(X0_ptr"), ("tiles_float16", "half2*)(A_ptr"),
     ("outer_tf32", "float4*)(A_ptr"), ("rgms_outer_float16", "half2*)(X_ptr"), ("rgms_outer_float16", "half4*)(G_ptr"),
-    ("sr_bcrs_float16", "half4*)(X_ptr"),
+    ("sr_bcrs_float16", "half4*)(X_ptr"), ("rgms_rows_float16", "half4*)(X_ptr"), ("rgms_rows_tf32", "float4*)(X_ptr"),
 ])  # fmt: skip
 def test_rows_are_loaded_in_vectors(name, load):
     assert load in source_of(name, "sm_80")
@@ -274,7 +299,7 @@ def test_machine_code_without_spills(arch):
     ("rgms_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("tiles_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
     ("tiles_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"), ("outer_bfloat16", "m16n8k16.row.col.f32.bf16.bf16.f32"),
     ("bsr_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"), ("rgms_outer_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
-    ("sr_bcrs_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
+    ("sr_bcrs_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("rgms_rows_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"),
 ])  # fmt: skip
 def test_products_use_tensor_cores(name, instruction):
     ptx = compile_cuda(source_of(name, "sm_80"), "sm_80", "ptx").code.decode()
