@@ -51,13 +51,17 @@ def _attentions():
     def heads(count: int, width: Width) -> tuple[int, ...]:
         return rows(count, width)[:-1]
 
+    def at_any_scale(g, *xs, **weight):
+        # that of the width is a number in the kernel; another, as frameworks' layers give it, is an operand
+        return attention(g, *xs, **weight) + attention(g, *xs, scale=1.0, **weight)
+
     operands = {
-        attention: lambda g, w: [rows(g.shape[0], w), rows(g.shape[1], w), rows(g.shape[1], w)],
-        gat_attention: lambda g, w: [heads(g.shape[0], w), heads(g.shape[1], w), rows(g.shape[1], w)],
-        gatv2_attention: lambda g, w: [rows(g.shape[0], w), rows(g.shape[1], w), rows(0, w)[1:]],
+        "attention": (at_any_scale, lambda g, w: [rows(g.shape[0], w), rows(g.shape[1], w), rows(g.shape[1], w)]),
+        "gat_attention": (gat_attention, lambda g, w: [heads(g.shape[0], w), heads(g.shape[1], w), rows(g.shape[1], w)]),
+        "gatv2_attention": (gatv2_attention, lambda g, w: [rows(g.shape[0], w), rows(g.shape[1], w), rows(0, w)[1:]]),
     }
-    for call, shapes in operands.items():
-        name, width = call.__name__, (("heads", "F"), "F for operands without heads")
+    for name, (call, shapes) in operands.items():
+        width = ("heads", "F"), "F for operands without heads"
         yield Operator(name, Graph, *width, shapes, call)
         yield Operator(f"weighted_{name}", Graph, *width, lambda g, w, shapes=shapes: [*shapes(g, w), heads(g.num_edges, w)],
                        lambda g, *xs, call=call: call(g, *xs[:-1], edge_weight=xs[-1]))

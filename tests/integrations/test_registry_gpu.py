@@ -7,7 +7,8 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.target.cuda_runtime import missing_for_cuda
 from gnn_sparse_backend.integrations import reset_status
-from tests.integrations.test_registry_cuda import NODES, WIDTH, edge_index, fallbacks, kinds
+from tests.integrations.small_layers import NODES, WIDTH, edge_index, kinds
+from tests.integrations.test_registry_cuda import fallbacks
 
 pytestmark = [
     pytest.mark.moves_by_itself,
