@@ -117,7 +117,7 @@ class HybFormat(SparseFormat):
         order, lengths = _split_columns(indptr, indices, shape, c)
         # Exact in integers: widths[b - 1] < length <= widths[b].
         widths = [2**b for b in range(k + 1)]
-        steps = torch.tensor(widths, device=indptr.device)
+        steps = 1 << torch.arange(k + 1, device=indptr.device)  # made there: a copy from the host would wait
         # The sizes of all buckets, before anything of theirs is made: this is where a GPU is waited for, once.
         full, rest = lengths >> k, lengths & (2**k - 1)
         first = torch.arange(c, device=indptr.device).repeat_interleave(n_rows, output_size=c * n_rows) * (k + 1)

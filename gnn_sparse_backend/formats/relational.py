@@ -60,7 +60,8 @@ class RelationPairs:
 def relation_pairs(row: Tensor, col: Tensor, relation: Tensor, num_rows: int, num_cols: int, num_relations: int) -> RelationPairs:
     """The pairs of edges ``(row[e], col[e], relation[e])``, each (edges,), int32 or int64, in any order, in range.
 
-    Edges of one pair keep their order: one stable sort, vectorised, on the device of the arrays.
+    Edges of one pair keep their order: one stable sort, vectorised, on the device of the arrays, which is waited for once, for
+    the number of pairs.
     """
     dtype = index_type(row.dtype, num_rows, num_cols, num_relations, row.numel())
     key, order = torch.sort(relation.long() * num_rows + row, stable=True)

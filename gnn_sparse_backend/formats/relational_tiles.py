@@ -61,7 +61,8 @@ def row_tiles(pairs: RelationPairs, slots: int, shares: int, longest: int, part:
 
     A row of more than ``longest`` edges is cut into parts of ``part`` edges, in the order of its relations, each a row of its own. A tile
     has no more rows once it has twice the edges that fall to as many rows on average, or ``longest`` if that is more. Depends on
-    the structure alone. Waits for the device for sizes.
+    the structure alone. Waits for the device three times, for the numbers of long rows, of tiles and of panels, and where there are long
+    rows twice more, for the numbers of their parts and of what these have of pairs.
     """
     if not 0 < slots <= 128:
         raise ValueError(f"row_tiles: a tile has from 1 to 128 rows, not {slots}")
@@ -157,20 +158,25 @@ def _signature(row: Tensor, relation: Tensor, rows: int, relations: int) -> Tens
     Rows with the same frequent relations then lie beside each other, as item sets that share a prefix do in the tree of FP-growth
     (Han et al., SIGMOD 2000). row, relation: (pairs,) distinct, by row. The key has as many relations of a row as fit.
     """
-    frequency = torch.bincount(relation, minlength=relations)
+    frequency = _counts(relation, relations)
     rank = torch.empty_like(frequency)
     rank[torch.sort(frequency, descending=True, stable=True).indices] = torch.arange(relations, device=row.device)
     key, _ = torch.sort(row * max(relations, 1) + rank.index_select(0, relation))
     row = torch.div(key, max(relations, 1), rounding_mode="floor")
     digit = key - row * relations + 1  # 0 for no more relations
     first = torch.zeros(rows + 1, dtype=torch.int64, device=row.device)
-    first[1:] = torch.bincount(row, minlength=rows).cumsum(0)
+    first[1:] = _counts(row, rows).cumsum(0)
     place = torch.arange(row.numel(), device=row.device) - first.index_select(0, row)
     bits = relations.bit_length()
     digits = max(1, _KEY_BITS // max(bits, 1))
     shift = (digits - 1 - place) * bits
     digit = torch.where(shift >= 0, digit << shift.clamp(min=0), 0)
     return torch.zeros(rows, dtype=torch.int64, device=row.device).index_add_(0, row, digit)
+
+
+def _counts(numbers: Tensor, bound: int) -> Tensor:
+    """(bound,) how often each number occurs, as by `torch.bincount`, which waits for the device to hear the least and the largest."""
+    return torch.zeros(bound, dtype=torch.int64, device=numbers.device).index_add_(0, numbers, torch.ones_like(numbers))
 
 
 __all__ = ["RowTiles", "row_tiles"]

@@ -6,6 +6,7 @@ import torch
 from scipy.sparse import _sparsetools
 from torch import Tensor
 
+from ..formats.structure import row_of_position
 from . import devices
 from .checks import read
 
@@ -31,7 +32,7 @@ def coo_to_csr(row: Tensor, col: Tensor, num_rows: int) -> tuple[Tensor, Tensor,
 
 def transpose_csr(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_cols: int) -> tuple[Tensor, Tensor, Tensor]:
     """CSR of the transpose, its edges known by the same user's ids as before."""
-    return _ordered(indices, expand(indptr), edge_ids, num_cols)
+    return _ordered(indices, row_of_position(indptr, indices.numel()), edge_ids, num_cols)
 
 
 def _ordered(keys: Tensor, values: Tensor, ids: Tensor | None, bound: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -61,12 +62,6 @@ def compress(sorted_row: Tensor, num_rows: int) -> Tensor:
         return torch.from_numpy(keys.searchsorted(np.arange(num_rows + 1, dtype=keys.dtype)).astype(keys.dtype))
     bounds = torch.arange(num_rows + 1, dtype=sorted_row.dtype, device=sorted_row.device)
     return torch.searchsorted(sorted_row, bounds, out_int32=sorted_row.dtype == torch.int32)
-
-
-def expand(indptr: Tensor) -> Tensor:
-    """The row number of every CSR position, in the type of ``indptr``."""
-    rows = torch.arange(indptr.numel() - 1, dtype=indptr.dtype, device=indptr.device)
-    return torch.repeat_interleave(rows, indptr.diff())
 
 
 def counts_up(edge_ids: Tensor) -> bool:

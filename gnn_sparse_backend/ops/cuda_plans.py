@@ -1,4 +1,8 @@
-"""Plans of operators on a GPU. A graph is planned at its first call, which may wait for the GPU once; later calls never do.
+"""Plans of operators on a GPU. A graph is planned at its first call, which may wait for the GPU; later calls never do.
+
+A plan waits once, for the longest row of a graph of many edges. What is made of the structure for it waits for sizes of its own: rows in
+buckets and chunks of non-zeros once, blocks (SR-BCRS, BSR) up to five times, and what products on a `RelGraph` need several times
+(docs/design.md says for what).
 
 So a CUDA graph is captured after one call outside of the capture, which also compiles; or after `precompile`.
 """

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from ..formats.relational import Panels, RelationPairs, relation_pairs, relation_tasks, row_tasks
-from ..formats.structure import index_type
+from ..formats.structure import index_type, row_of_position
 from ..planner.rgms import RelationCounts
 from . import rel_sources
-from .build import expand, index_dtype
-from .checks import as_index_vector, check_range, check_same_device, check_shape
+from .build import index_dtype
+from .checks import as_index_vector, check_ranges, check_same_device, check_shape
 from .graph import Graph
 from .immutable import Immutable, once
 from .segments import Segments
@@ -60,10 +60,9 @@ class RelGraph(Immutable):
         if not source.numel() == destination.numel() == relation.numel():
             raise ValueError("source, destination and relation must have one entry per edge, got "
                              f"{source.numel()}, {destination.numel()} and {relation.numel()}")
-        num_relations = _relation_count(relation, num_relations)
-        check_range("destination", destination, shape[0], "destinations")
-        check_range("source", source, shape[1], "sources")
-        check_range("relation", relation, num_relations, "relations")
+        _check_relation_count(num_relations)
+        *_, num_relations = check_ranges(("destination", destination, shape[0], "destinations"), ("source", source, shape[1], "sources"),
+                                         ("relation", relation, num_relations, "relations"))
         dtype = index_dtype((*shape[:1], max(shape[1], num_relations)), source.numel())
         with torch.inference_mode(False):  # made now, kept for a backward pass later
             arrays = [a.detach().to(dtype, copy=True).contiguous() for a in (source, destination, relation)]
@@ -74,7 +73,7 @@ class RelGraph(Immutable):
         """The edges of a ``Graph``, with a relation for each, (E,) in the user's edge order."""
         if not isinstance(graph, Graph):
             raise TypeError(f"expected a gsb.Graph, got {type(graph).__name__}")
-        rows, cols = expand(graph.indptr), graph.indices
+        rows, cols = row_of_position(graph.indptr, graph.num_edges), graph.indices
         if graph.edge_ids is not None:
             at = graph.edge_ids.long()
             rows, cols = (torch.empty_like(a).index_copy_(0, at, a) for a in (rows, cols))
@@ -119,9 +118,7 @@ class RelGraph(Immutable):
                 raise ValueError(f"etype is for graphs with one edge type; this one has {len(counts)}, each a relation: "
                                  "leave etype out")
             return cls.from_triples(source, destination, etype, shape, num_relations)
-        relation = torch.repeat_interleave(
-            torch.arange(len(counts), device=source.device), torch.tensor(counts, dtype=torch.int64, device=source.device))
-        made = cls.from_triples(source, destination, relation, shape, max(len(counts), num_relations or 0))
+        made = cls.from_triples(source, destination, parts.relation_numbers(), shape, max(len(counts), num_relations or 0))
         _set(made, "relations", parts.relations)
         _set(made, "source_types", parts.source_types)
         _set(made, "destination_types", parts.destination_types)
@@ -321,9 +318,9 @@ def _blocks_of(pairs: RelationPairs, count: int) -> tuple[Segments, Tensor]:
     return Segments(offsets.to(dtype), order.to(dtype), order.numel()), rows.flatten().to(dtype)
 
 
-def _relation_count(relation: Tensor, num_relations) -> int:
+def _check_relation_count(num_relations) -> None:
     if num_relations is None:
-        return int(relation.max()) + 1 if relation.numel() else 0
+        return
     if isinstance(num_relations, bool) or not isinstance(num_relations, int):
         raise TypeError(f"num_relations must be an int, got {num_relations!r}")
     if num_relations < 0:

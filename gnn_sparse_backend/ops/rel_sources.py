@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .checks import as_index_vector
+from .checks import as_index_vector, limits
 from .sources import edge_index_arrays
 
 __all__ = ["Parts", "dgl_parts", "edge_index_arrays", "offsets", "pyg_parts"]
@@ -32,6 +32,11 @@ class Parts:
         sources = [u.long() + first_source[kind] for kind, u, _, _ in self.edges]
         destinations = [v.long() + first_destination[kind] for _, _, kind, v in self.edges]
         return torch.cat([empty, *sources]), torch.cat([empty, *destinations]), [u.numel() for u in sources]
+
+    def relation_numbers(self) -> Tensor:
+        """(edges,) the relation of each edge, int64; made on the device of the edges, where a copy from the host would wait."""
+        empty = torch.empty(0, dtype=torch.int64, device=self.edges[0][1].device if self.edges else None)
+        return torch.cat([empty, *(empty.new_full((u.numel(),), number) for number, (_, u, _, _) in enumerate(self.edges))])
 
 
 def dgl_parts(graph) -> Parts:
@@ -59,11 +64,14 @@ def pyg_parts(data) -> Parts:
     for relation in data.edge_types:
         index = data[relation].edge_index
         ends = [as_index_vector(f"edge_index[{i}] of {relation}", index[i]) for i in (0, 1)]
-        for what, kind, nodes in (("source", relation[0], ends[0]), ("destination", relation[2], ends[1])):
-            if nodes.numel() and (int(nodes.min()) < 0 or int(nodes.max()) >= sizes[kind]):
-                raise ValueError(f"edge_index of {relation} has {what} {int(nodes.max())}, but there are {sizes[kind]} nodes "
-                                 f"of type {kind!r}")
         edges.append((relation[0], ends[0], relation[2], ends[1]))
+    found = limits(*(nodes for _, sources, _, destinations in edges for nodes in (sources, destinations)))
+    ends = ((relation, what, kind) for relation in data.edge_types
+            for what, kind in (("source", relation[0]), ("destination", relation[2])))
+    for (relation, what, kind), (low, high) in zip(ends, found):
+        if low < 0 or high >= sizes[kind]:
+            raise ValueError(f"edge_index of {relation} has {what} {low if low < 0 else high}, but there are {sizes[kind]} nodes "
+                             f"of type {kind!r}")
     return Parts(sizes, dict(sizes), tuple(data.edge_types), edges)
 
 

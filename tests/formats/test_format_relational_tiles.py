@@ -8,6 +8,7 @@ from gnn_sparse_backend.formats import structure
 from gnn_sparse_backend.formats.relational import relation_pairs
 from gnn_sparse_backend.formats.relational_tiles import row_tiles
 from tests.formats.test_format_relational import edges, triples
+from tests.ops.waits import without_waiting
 
 few = settings(max_examples=60, deadline=None)
 
@@ -85,6 +86,15 @@ def test_tiles_of_heavy_rows_have_fewer_of_them():
     found = check(row, row, torch.zeros_like(row), (33, 33, 1), 16, 4, 60, 30)
     sizes = found.row_ptr.diff().tolist()
     assert found.row[0] == 0 and sizes[0] < max(sizes) == 16 and found.long_rows.numel() == 0
+
+
+@pytest.mark.parametrize("longest, sizes", [(100, 3), (3, 5)], ids=["whole rows", "long rows"])
+def test_a_gpu_is_waited_for_as_often_as_it_must(longest, sizes, monkeypatch):
+    """For the numbers of long rows, tiles and panels, and where rows are cut of parts and of what these have of pairs."""
+    row, relation = torch.arange(40) % 8, torch.arange(40) % 3
+    pairs = without_waiting(lambda: relation_pairs(row, row, relation, 8, 8, 3), monkeypatch, sizes=1)
+    found = without_waiting(lambda: row_tiles(pairs, 4, 2, longest, 2), monkeypatch, sizes)
+    assert found.long_rows.numel() == (8 if longest < 5 else 0)
 
 
 def test_large_structures_have_wide_indices(monkeypatch):

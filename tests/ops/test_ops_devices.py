@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops import build, checks, choices, cuda_buckets, devices
+from gnn_sparse_backend.ops import build, checks, choices, cuda_buckets, devices, rel_sources
 from gnn_sparse_backend.ops.form import form
 from gnn_sparse_backend.ops.message_kernels import run_aggregate
 from gnn_sparse_backend.ops.plans import planned
@@ -250,21 +250,32 @@ def test_copied_maxima_are_for_the_cpu(request):
     assert choices.kept_choice(of, graph, [x]) == "number"
 
 
-def test_construction_waits_for_a_gpu_as_often_as_it_must(monkeypatch):
-    """For the ranges of all arrays at once, and for whether they are in order; `read` is where it waits."""
+def test_construction_waits_for_a_gpu_as_often_as_it_must(serial_gpu, monkeypatch):
+    """For the ranges of all arrays at once, and for whether they are in order; `read` is where it waits, and nothing else does."""
     waits = []
 
-    def counted(*values):
+    def counted(*values, tolist=torch.Tensor.tolist):
         waits.append(len(values))
-        return [int(v) for v in values]
+        return tolist(torch.stack([v.to(torch.int64) for v in values]))
+
+    def made(make, sizes: int = 0):
+        waits.clear()
+        return without_waiting(make, monkeypatch, sizes), tuple(waits)
 
     for module in (checks, build):
         monkeypatch.setattr(module, "read", counted)
-    graph = some_graph()
-    assert waits == [4, 1]
-    waits.clear()
-    gsb.Graph.from_csr(graph.indptr, graph.indices, graph.shape, graph.edge_ids)
-    assert waits == [3, 4, 2]
+    row, col, relation = torch.tensor([[3, 0, 3, 1, 1], [1, 2, 0, 2, 2], [0, 0, 2, 2, 0]])
+    graph, found = made(lambda: gsb.Graph.from_coo(row, col, (4, 3)))
+    assert found == (4, 1)
+    assert made(graph.transpose)[1] == (2,)
+    assert made(lambda: gsb.Graph.from_csr(graph.indptr, graph.indices, graph.shape, graph.edge_ids))[1] == (3, 4, 2)
+    kinds = rel_sources.Parts({"a": 3}, {"b": 4}, (("a", "x", "b"), ("a", "y", "b")), [("a", col, "b", row), ("a", col[:2], "b", row[:2])])
+    for make in (lambda: gsb.RelGraph.from_triples(col, row, relation, (4, 3)), lambda: gsb.RelGraph.from_graph(graph, relation),
+                 lambda: gsb.RelGraph._of_parts(kinds, None, None)):  # fmt: skip
+        rel, found = made(make)
+        assert found == (6,) and rel.num_relations == (2 if rel.edge_counts else 3)
+    assert rel.relation.tolist() == [0] * 5 + [1] * 2
+    assert made(lambda: rel.side(False).pairs, sizes=1)[1] == ()  # the number of pairs
 
 
 def test_the_other_devices_are_refused_in_words():

@@ -1,13 +1,14 @@
 """What would make a GPU wait, noticed on a stand-in: a value of a tensor, or a size that depends on one, asked for in Python or below it."""
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 # Functions of Python, and operators of PyTorch, which on a GPU copy to the host.
-READING = ("item", "tolist", "numpy", "cpu", "nonzero", "__bool__", "__int__", "__float__", "__index__", "__array__")
+READING = ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__", "__array__")
 SYNCHRONISING = {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal", "aten::nonzero", "aten::masked_select",
                  "aten::unique_dim", "aten::_unique", "aten::_unique2", "aten::unique_consecutive", "aten::bincount"}
 
@@ -23,16 +24,30 @@ class Promises(list):
         return [words for kept, words in self if not kept]
 
 
-def without_waiting(call: Callable, monkeypatch):
+def without_waiting(call: Callable, monkeypatch, sizes: int = 0):
     """The result of a call that asks for no value of a tensor and makes no tensor on a device of its own choice.
 
-    All that it promises to the GPU has to hold.
+    All that it promises to the GPU has to hold. sizes: of so many tensors it asks for a size that depends on values, neither more nor
+    fewer: of what is not zero, or the sum of repeats.
     """
+    asked: list[str] = []
+
     def refuse(*_, **__):
         raise AssertionError("a value was read back")
 
-    def sized(*arguments, repeat=torch.repeat_interleave, output_size=None, **more):
-        assert output_size is not None or type(arguments[1]) is int, "the sum of the repeats would be read back"
+    def ask(operator: str) -> None:
+        asked.append(operator)
+        assert len(asked) <= sizes, f"the size of what {operator} gives would be read back"
+
+    def nonzero(x, nonzero=Tensor.nonzero, **more):
+        ask("aten::nonzero")
+        return nonzero(x, **more)
+
+    def sized(*arguments, repeat=torch.repeat_interleave, tolist=Tensor.tolist, output_size=None, **more):
+        repeats = arguments[:2][-1]
+        if output_size is None and type(repeats) is not int:
+            ask("aten::repeat_interleave")
+            (output_size,) = tolist(repeats.sum().reshape(1))  # or it would be read below Python
         return repeat(*arguments, output_size=output_size, **more)
 
     promises = Promises()
@@ -40,12 +55,14 @@ def without_waiting(call: Callable, monkeypatch):
         for name in READING:
             patched.setattr(Tensor, name, refuse)
         for where in (torch, Tensor):
+            patched.setattr(where, "nonzero", nonzero)
             patched.setattr(where, "repeat_interleave", sized)
         patched.setattr(torch, "_assert_async", promises)
         # what says nothing of its device would be made here, and meet the operands
         with torch.device("meta"):
             result = call()
-    found = SYNCHRONISING & {event.name for event in profile.events()}
-    assert not found, found
+    found = Counter(event.name for event in profile.events() if event.name in SYNCHRONISING)
+    assert found == Counter(name for name in asked if name in SYNCHRONISING), found
+    assert len(asked) == sizes, asked
     assert not promises.broken()
     return result

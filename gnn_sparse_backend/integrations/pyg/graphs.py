@@ -160,10 +160,9 @@ class GraphStore:
 
     def find_parts(self, parts: Parts) -> RelGraph:
         """The graph of edges between nodes of several types, whose relations have names. Raises as ``find_relations``."""
-        source, destination, counts = parts.joined()
-        relation = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts)).to(source.device)
+        source, destination, _ = parts.joined()
         names = (parts.relations, tuple(parts.source_types.items()), tuple(parts.destination_types.items()))
-        return self._relations((destination, source, relation), names, lambda: RelGraph._of_parts(parts, None, None))
+        return self._relations((destination, source, parts.relation_numbers()), names, lambda: RelGraph._of_parts(parts, None, None))
 
     def _relations(self, tensors: tuple[Tensor, ...], key: tuple, make: Callable[[], RelGraph]) -> RelGraph:
         """The graph of destinations, sources and relations that ``key`` tells from others of the same."""
