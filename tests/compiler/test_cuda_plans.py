@@ -27,11 +27,11 @@ from gnn_sparse_backend.compiler.programs.rgms_tiles import RgmsTilesSpec
 from gnn_sparse_backend.compiler.programs.sums import Output, SumsSpec
 from gnn_sparse_backend.compiler.schedule.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.target import BuildError, build_shared, cuda_target, generate_cuda
-from gnn_sparse_backend.compiler.target.cuda import compile_cuda, nvcc_path
+from gnn_sparse_backend.compiler.target.cuda import compile_cuda, nvcc_path, nvrtc_available
 from gnn_sparse_backend.compiler.target.cuda_library import build_cuda_shared, check_lane_reductions
 from gnn_sparse_backend.planner import cuda_bsr, cuda_grouped, cuda_kernels, cuda_rgms, cuda_rgms_rows
 from gnn_sparse_backend.planner.cuda_plan import BUCKETS_PAY, CudaPlan, plan_cuda
-from tests.compiler.cuda_batches import machine_code, sources
+from tests.compiler.cuda_batches import joined, machine_code, sources
 
 ARCHITECTURES = ("sm_80", "sm_90")
 needs_nvcc = pytest.mark.skipif(nvcc_path() is None, reason="no nvcc on this machine")
@@ -285,8 +285,22 @@ def test_buckets_are_one_launch_of_loops_of_known_length():
 @needs_nvcc
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_machine_code_without_spills(arch):
-    found = machine_code(sources({name: function_of(name, arch) for name in KERNELS}, arch), arch)
-    assert found.keys() == KERNELS.keys()
+    check(machine_code(sources({name: function_of(name, arch) for name in KERNELS}, arch), arch), set(KERNELS))
+
+
+@pytest.mark.skipif(not nvrtc_available(), reason="no NVRTC, or no headers")
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_nvrtc_makes_machine_code_of_them_too(arch):
+    """The compiler of a machine without a toolkit: gathers, fragments of each type, loads ahead, and shuffles of what is chosen."""
+    names = {"rgms_rows_float16", "outer_bfloat16", "bsr_tf32", "max_64_bfloat16_cached"}
+    binary = compile_cuda(joined(sources({name: function_of(name, arch) for name in sorted(names)}, arch)), arch, "cubin", "nvrtc")
+    assert binary.code.startswith(b"\x7fELF")
+    check({kernel.kernel.removesuffix("_kernel"): kernel for kernel in binary.statistics}, names)
+
+
+def check(found: dict, names: set[str]) -> None:
+    """What ptxas says of these kernels."""
+    assert found.keys() == names
     for name, kernel in found.items():
         assert kernel.spill_stores == kernel.spill_loads == 0, kernel
         assert kernel.stack == 0, kernel  # local arrays are registers
