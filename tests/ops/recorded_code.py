@@ -3,6 +3,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import tvm_ffi
+from tvm import s_tir
+
 from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.target.cuda import nvcc_path
 from tests.compiler.cuda_batches import assembled, ptx_of, sources
@@ -12,6 +15,14 @@ INSTRUCTIONS = {
     "float32": "m16n8k8.row.col.f32.tf32.tf32.f32", "float16": "m16n8k16.row.col.f32.f16.f16.f32",
     "bfloat16": "m16n8k16.row.col.f32.bf16.bf16.f32",
 }
+
+
+def scopes(function) -> set[str]:
+    """Where the buffers are that a stage III function has beside its parameters."""
+    found: set[str] = set()
+    tvm_ffi.structural_walk(
+        function.body, (s_tir.SBlock, lambda block: found.update(buffer.ty.storage_scope for buffer in block.alloc_buffers)), order="post")
+    return found
 
 
 class Kernels:
@@ -34,9 +45,13 @@ class Kernels:
 
     def check(self, dtype: str, arch: str, folder: Path) -> None:
         """TVM makes code of all kernels, and nvcc takes it for this architecture. Machine code is made for it and for those that are newer:
-        nothing is spilled, and all arrays but shared ones are registers. What is promised to the Tensor Cores goes to them.
+        nothing is spilled, and all arrays but shared ones are registers. What is promised to the Tensor Cores goes to them. No kernel asks
+        for memory beside its operands, which would be the driver's and not PyTorch's.
         """
-        texts = sources({name: stage3(program, schedule) for name, (program, schedule, _) in self._found.items()})
+        functions = {name: stage3(program, schedule) for name, (program, schedule, _) in self._found.items()}
+        for name, function in functions.items():
+            assert scopes(function) <= {"local", "shared"}, (name, scopes(function), self._found[name][2])
+        texts = sources(functions)
         mma = f"mma.sync.aligned.{INSTRUCTIONS[dtype]}"
         for name, (_, schedule, users) in self._found.items():
             kernel = texts[name].split('extern "C"')[-1]
