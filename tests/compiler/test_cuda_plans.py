@@ -110,6 +110,7 @@ KERNELS = {
     "attention_gradient": lambda arch: cuda_kernels.attention_gradient_kernel(_dot_attention(), (), CudaPlan(arch=arch)),
     "attention_gradient_heads": lambda arch: cuda_kernels.attention_gradient_kernel(_gat(), (), CudaPlan(arch=arch)),
     "sums": lambda arch: cuda_kernels.sums_kernel(_sums(), CudaPlan(arch=arch)),
+    "grouped_product": lambda arch: cuda_grouped.product_kernel(GroupedSpec(64, 64, cuda_grouped.BLOCK_ROWS, 0, (True, False)), arch),
     "grouped_sum": lambda arch: cuda_grouped.sum_kernel(GroupedSpec(64, 64, 4, 0, (True, False)), arch),
     "tiles_float16": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 32, 0, (True, False), "float16"), arch),
     "tiles_tf32": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 16, 0, (True, False), "float32"), arch),

@@ -44,9 +44,9 @@ def kernels_of(recorded_gpu, case: str, dtype: str) -> Kernels:
     return found
 
 
-# of both half types programs and schedules differ in the type alone
+# of both half types programs and schedules differ in the type alone; for bfloat16 sm_80 has fewer instructions than sm_90
 @pytest.mark.parametrize("case, dtype, arch", [
-    ("whole vectors", "float32", "sm_90"), ("whole vectors", "float16", "sm_80"), ("whole vectors", "bfloat16", "sm_90"),
+    ("whole vectors", "float32", "sm_80"), ("whole vectors", "float16", "sm_90"), ("whole vectors", "bfloat16", "sm_80"),
     ("long rows, odd widths", "float32", "sm_80"), ("several passes", "float32", "sm_80"),
 ])  # fmt: skip
 def test_every_kernel_of_the_default_plans(case, dtype, arch, recorded_gpu, matmul_precision, tmp_path):
