@@ -111,8 +111,9 @@ def test_rgms_and_its_gradients(dtype, precision, blocks, matmul_precision):
         torch.testing.assert_close(found.detach().cpu().double(), exact, rtol=8 * rounding, atol=8 * rounding * float(exact.abs().max()))
 
 
-def test_rgms_is_captured_and_replayed():
-    rel, operands, _ = relational(torch.float32)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
+def test_rgms_is_captured_and_replayed(dtype):
+    rel, operands, _ = relational(dtype)
 
     def call():
         out = gsb.rgms(rel, *operands)

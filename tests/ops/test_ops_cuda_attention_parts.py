@@ -27,7 +27,7 @@ def hub_graph() -> gsb.Graph:
 
 
 @pytest.mark.parametrize("name, dtype", [
-    ("attention", torch.float64), ("attention", torch.bfloat16), ("gatv2_attention", torch.float64),
+    ("attention", torch.float64), ("attention", torch.bfloat16), ("gatv2_attention", torch.float64), ("gat_attention", torch.float64),
 ], ids=str)  # fmt: skip
 def test_attention_and_its_gradients_in_parts(name, dtype, request):
     torch.manual_seed(0)
