@@ -1,6 +1,7 @@
 """Calls of every operator, forward and backward, that lead to each of the plans which the rules for a GPU take by themselves.
 
-For tools that watch kernels run on a GPU (``tests/sanitizer.py``). Sizes are the least that the rules take each plan from.
+For tools that watch kernels run on a GPU (``tests/sanitizer.py``), and for answers beside the CPU's (``tests/ops/test_ops_cuda.py``).
+Sizes are the least that the rules take each plan from.
 """
 from __future__ import annotations
 
@@ -15,20 +16,21 @@ from torch import Tensor
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.planner import cuda_bsr
 from gnn_sparse_backend.planner.cuda_plan import BUCKETS_PAY, LONG_ROW, PART, WARP
-from tests.ops.operators import OPERATORS, step
+from tests.ops.operators import OPERATORS
 
 TYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
 
 
 @dataclass(frozen=True)
 class Case:
-    """name: in words, unlike any other's. run: makes operands on a device, calls, and goes back. tf32: float32 may be multiplied so."""
+    """name: in words, unlike any other's. run: makes operands on a device, calls, and goes back; gives the result and the gradients.
+    tf32: float32 may be multiplied so. Operands are drawn on the CPU, the same at every call, and so is what flows back."""
 
     name: str
-    run: Callable[[torch.device], object]
+    run: Callable[[torch.device], tuple[Tensor, ...]]
     tf32: bool = False
 
-    def __call__(self, device: torch.device) -> object:
+    def __call__(self, device: torch.device) -> tuple[Tensor, ...]:
         with _precision("high" if self.tf32 else "highest"):
             torch.manual_seed(0)
             return self.run(device)
@@ -49,7 +51,8 @@ def _values(device: torch.device, dtype: torch.dtype, *shape: int) -> Tensor:
 
 
 def _backward(out: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
-    return torch.autograd.grad(out, operands, torch.ones_like(out))
+    """The result and the gradients, of numbers of both signs: those of ones sum up to zero behind a softmax."""
+    return out.detach(), *torch.autograd.grad(out, operands, torch.randn(out.shape).to(out))
 
 
 def _of_lengths(lengths: Tensor, columns: int) -> tuple[Tensor, Tensor, tuple[int, int]]:
@@ -93,9 +96,9 @@ def _blocks(together: int, spread: int) -> tuple[Tensor, Tensor, tuple[int, int]
     return row.flatten(), columns.repeat_interleave(16, 0).flatten(), (rows, rows)
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=2)
 def _graph(structure: str, device: torch.device) -> gsb.Graph:
-    """With its formats, for the calls on it come one after the other."""
+    """With its formats, for the calls on it come one after the other, on one device or on two by turns."""
     row, col, shape = STRUCTURES[structure]()
     return gsb.Graph.from_coo(row.to(device), col.to(device), shape)
 
@@ -170,7 +173,8 @@ def _relational_by_rows(dtype: torch.dtype, weighted: bool, reduce: str):
 def _operator(name: str, structure: str, dtype: torch.dtype):
     def run(device: torch.device):
         graph = _graph(structure, device)
-        return step(name, graph, [x.detach().to(device).requires_grad_() for x in OPERATORS[name].operands(graph, dtype)])
+        operands = [x.detach().to(device).requires_grad_() for x in OPERATORS[name].operands(graph, dtype)]
+        return _backward(OPERATORS[name].run(graph, *operands), *operands)
     return run
 
 

@@ -9,6 +9,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.target.cuda_runtime import missing_for_cuda
+from tests.default_plans import cases
 from tests.ops.operators import OPERATORS, ROUNDING, some_graph, step
 
 pytestmark = [
@@ -32,6 +33,25 @@ def test_every_operator_and_its_gradients(name, dtype):
     for a, b in zip(step(name, some_graph().to("cuda"), moved(operands)), expected, strict=True):
         assert a.is_cuda and a.dtype == dtype
         torch.testing.assert_close(a.cpu().double(), b, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+
+
+def excess(found: torch.Tensor, expected: torch.Tensor, rounding: float) -> float:
+    """By how much the two differ more, anywhere, than sums of rounded terms may, which cancel: relative to the number itself, and to those
+    of its row, or to all where these are larger. NaN where one of them alone is NaN or infinite."""
+    found, expected = (x.double().flatten(1) if x.dim() > 1 else x.double()[:, None] for x in (found, expected))
+    finite = expected.masked_fill(~expected.isfinite(), 0.0)
+    usual = torch.maximum(finite.square().mean(1, keepdim=True).sqrt(), finite.abs().median())
+    difference = torch.where(found == expected, 0.0, found - expected)
+    return float((difference.abs() - rounding * (finite.abs() + usual)).amax())
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_default_plans_answer_as_the_cpu(case):
+    """On large graphs and in every format that is taken by itself: the same operands, and what the CPU's kernels make of them."""
+    results, expected = case(torch.device("cuda")), case(torch.device("cpu"))
+    for a, b in zip(results, expected, strict=True):
+        assert a.is_cuda and a.dtype == b.dtype and a.shape == b.shape
+        assert excess(a.cpu(), b, ROUNDING[torch.float16 if case.tf32 else b.dtype]) <= 0
 
 
 def test_graphs_made_on_the_gpu_are_those_made_on_the_cpu():
