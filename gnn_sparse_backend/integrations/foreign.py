@@ -199,9 +199,6 @@ def _relations_in(data) -> tuple[str, RelGraph] | None:
         types = next((data.edata[name] for name in _DGL_TYPES if name in data.edata), None)
         return None if types is None else ("DGL", RelGraph.from_dgl(data, types))
     if _is_hetero(data):
-        untold = [etype for etype in data.edge_types if data[etype].get("edge_index") is None]
-        if untold:
-            raise ValueError(f"relations are read from edge_index, which {untold[0]} of this {type(data).__name__} has not got")
         return "PyG", RelGraph.from_pyg(data)
     if _is(data, "torch_geometric", "BaseData") and data.get("edge_index") is not None and data.get("edge_type") is not None:
         return "PyG", RelGraph.from_pyg(data)

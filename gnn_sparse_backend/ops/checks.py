@@ -70,14 +70,14 @@ def check_range(name: str, values: Tensor, bound: int, of_what: str) -> None:
 def check_ranges(*arrays: tuple[str, Tensor, int | None, str]) -> list[int]:
     """`check_range` of several arrays on one device. A bound of None is the largest entry plus one. Returns the bounds."""
     bounds = []
-    for (name, values, bound, of_what), (low, high) in zip(arrays, limits(*(array[1] for array in arrays))):
+    for (name, values, bound, of_what), (low, high) in zip(arrays, _limits(*(array[1] for array in arrays))):
         bounds.append(max(high + 1, 0) if bound is None else bound)
         if low < 0 or high >= bounds[-1]:
             _quote(name, values, bounds[-1], of_what)
     return bounds
 
 
-def limits(*arrays: Tensor) -> list[tuple[int, int]]:
+def _limits(*arrays: Tensor) -> list[tuple[int, int]]:
     """The smallest and the largest entry of each of several arrays on one device, (0, -1) of an empty one."""
     found = [torch.aminmax(values) for values in arrays if values.numel()]
     values = iter(read(*(limit for both in found for limit in both)) if found else ())

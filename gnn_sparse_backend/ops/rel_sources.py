@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .checks import as_index_vector, limits
+from .checks import as_index_vector, check_ranges
 from .sources import edge_index_arrays
 
 __all__ = ["Parts", "dgl_parts", "edge_index_arrays", "offsets", "pyg_parts"]
@@ -53,25 +53,26 @@ def dgl_parts(graph) -> Parts:
 
 
 def pyg_parts(data) -> Parts:
-    """Of a PyG ``HeteroData``."""
+    """Of a PyG ``HeteroData``, all of whose edge types have an ``edge_index``."""
+    for relation in data.edge_types:
+        if data[relation].get("edge_index") is None:
+            kept = "; it has adj_t: ToSparseTensor(remove_edge_index=False) keeps both" if "adj_t" in data[relation] else ""
+            raise ValueError(f"relations are read from edge_index, which {relation} of this {type(data).__name__} has not got{kept}")
     sizes = {}
     for kind in data.node_types:
         count = data[kind].num_nodes
         if count is None:
             raise ValueError(f"the number of nodes of type {kind!r} is unknown; set data[{kind!r}].num_nodes")
         sizes[kind] = int(count)
-    edges = []
+    edges, checked = [], []
     for relation in data.edge_types:
         index = data[relation].edge_index
-        ends = [as_index_vector(f"edge_index[{i}] of {relation}", index[i]) for i in (0, 1)]
-        edges.append((relation[0], ends[0], relation[2], ends[1]))
-    found = limits(*(nodes for _, sources, _, destinations in edges for nodes in (sources, destinations)))
-    ends = ((relation, what, kind) for relation in data.edge_types
-            for what, kind in (("source", relation[0]), ("destination", relation[2])))
-    for (relation, what, kind), (low, high) in zip(ends, found):
-        if low < 0 or high >= sizes[kind]:
-            raise ValueError(f"edge_index of {relation} has {what} {low if low < 0 else high}, but there are {sizes[kind]} nodes "
-                             f"of type {kind!r}")
+        names = [f"data[{relation}].edge_index[{i}]" for i in (0, 1)]
+        ends = [as_index_vector(name, index[i]) for i, name in enumerate(names)]
+        kinds = relation[0], relation[2]
+        checked += [(name, nodes, sizes[kind], f"nodes of type {kind!r}") for name, kind, nodes in zip(names, kinds, ends)]
+        edges.append((kinds[0], ends[0], kinds[1], ends[1]))
+    check_ranges(*checked)  # of all at once: a GPU is waited for at each look
     return Parts(sizes, dict(sizes), tuple(data.edge_types), edges)
 
 

@@ -102,7 +102,16 @@ def test_data_of_pyg():
     one = data.Data(edge_index=torch.stack([SOURCE, DESTINATION]), edge_type=RELATION, num_nodes=4)
     assert gsb.RelGraph.from_pyg(one).shape == (4, 4)
     hetero["user", "likes", "item"].edge_index = torch.tensor([[0], [2]])
-    with pytest.raises(ValueError, match="has destination 2, but there are 2 nodes of type 'item'"):
+    with pytest.raises(ValueError, match=r"edge_index\[1\]\[0\] = 2 is out of range: there are 2 nodes of type 'item'"):
+        gsb.RelGraph.from_pyg(hetero)
+    hetero["user", "likes", "item"].edge_index = torch.tensor([[2, 0, -7], [1, 1, 0]])
+    with pytest.raises(ValueError, match=r"data\[\('user', 'likes', 'item'\)\]\.edge_index\[0\]\[2\] = -7 is out of range"):
+        gsb.RelGraph.from_pyg(hetero)
+    del hetero["user", "likes", "item"].edge_index
+    with pytest.raises(ValueError, match=r"edge_index, which \('user', 'likes', 'item'\) of this HeteroData has not got$"):
+        gsb.RelGraph.from_pyg(hetero)
+    hetero["user", "likes", "item"].adj_t = torch.eye(COUNTS["item"], COUNTS["user"]).to_sparse_csr()
+    with pytest.raises(ValueError, match=r"'item'\) of this HeteroData has not got; it has adj_t: ToSparseTensor\(remove_edge"):
         gsb.RelGraph.from_pyg(hetero)
     with pytest.raises(TypeError, match="expected a HeteroData, or a Data with edge_index and edge_type"):
         gsb.RelGraph.from_pyg(data.Data(edge_index=torch.stack([SOURCE, DESTINATION])))
