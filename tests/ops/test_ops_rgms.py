@@ -1,4 +1,6 @@
 """``gsb.rgms`` against every edge's own product, in plain torch float64."""
+import shutil
+
 import pytest
 import torch
 from allocations import largest_of_step
@@ -17,6 +19,8 @@ SIZES = {"mixed": (9, 11, 4, 120), "one_relation": (7, 5, 1, 60), "many_relation
          "few_sources": (2, 60, 3, 200), "few_rows": (60, 2, 3, 200), "one_edge": (1, 1, 2, 1)}
 FEATURES = [(1, 1, 1), (7, 70, 1), (8, 24, 4)]
 WEIGHTS = ["none", "flat", "column"]
+COMPILER = shutil.which("g++") or shutil.which("clang++")
+INDUCTOR = pytest.param("inductor", "mean", marks=pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler"))
 
 
 def triples(name, seed=0):
@@ -214,13 +218,14 @@ def test_operators_of_torch_library(features):
         torch.ops.gsb.rgms_product(*head, x[1:], w, a, True, False, "")
 
 
-@pytest.mark.parametrize("reduce", ["sum", "mean"])
-def test_compiled(reduce):
+@pytest.mark.parametrize("backend, reduce", [("aot_eager", "sum"), ("aot_eager", "mean"), INDUCTOR])
+def test_compiled(backend, reduce):
+    torch._dynamo.reset()
     arrays = triples("mixed")
     rel, inputs = make(arrays), [y.requires_grad_() for y in operands(arrays, (5, 3, 1), "flat")]
     function = lambda x, w, a: torch.relu(gsb.rgms(rel, x * 2, w, a, reduce)).sum(1)
     expected = function(*inputs)
-    actual = torch.compile(function, fullgraph=True, backend="aot_eager")(*inputs)
+    actual = torch.compile(function, fullgraph=True, backend=backend)(*inputs)
     cotangent = values(9, *expected.shape)
     torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(torch.autograd.grad(actual, inputs, cotangent), torch.autograd.grad(expected, inputs, cotangent))

@@ -1,6 +1,4 @@
 """``gsb.rgms`` with matrices that are combinations of bases: values, gradients, and what is held in memory for them."""
-import shutil
-
 import pytest
 import torch
 from allocations import largest_of_step
@@ -12,10 +10,9 @@ from gnn_sparse_backend.ops.rel_parts import relation_parts
 from gnn_sparse_backend.ops.rgms_library import structure
 from gnn_sparse_backend.planner import rgms as planner
 from message_oracle import DTYPES, assert_close_to, case_name, values
-from test_ops_rgms import make, oracle, triples
+from test_ops_rgms import COMPILER, make, oracle, triples
 from tests.covering import covering
 
-COMPILER = shutil.which("g++") or shutil.which("clang++")
 INDUCTOR = pytest.param("inductor", marks=pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler"))
 PARTS = {"one relation": 1, "some relations": 300, "whole": 1 << 20}
 """Bytes of matrices at a time. There are never fewer than bases, so bases are one where each relation is to come alone."""
