@@ -8,6 +8,7 @@ import psutil
 import torch
 from torch import Tensor
 
+import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.kernels import stats
 from models.neighbours import NeighbourSampler
 
@@ -45,3 +46,10 @@ def check_steady(step: Callable[[], object], first: int = 30, then: int = 1000) 
     assert (stats().compiles, stats().disk_loads) == (before.compiles, before.disk_loads)
     grown = psutil.Process().memory_info().rss - resident
     assert grown < 32 << 20, f"{grown / 2**20:.0f} MiB more after {then} batches"
+
+
+def check_ours(framework: str, calls: int, but: tuple[str, ...] = ()) -> None:
+    """So many calls at least ran on our kernels since the counts were reset, and none on the framework's own, ``but`` for these reasons."""
+    rows = gsb.status().to_dict()["calls"].get(framework, {})
+    assert sum(row["ours"] for row in rows.values()) >= calls, rows
+    assert {reason for row in rows.values() for reason in row["fallbacks"]} <= set(but), rows

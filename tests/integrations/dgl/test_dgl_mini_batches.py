@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import gnn_sparse_backend as gsb
-from mini_batches import CLASSES, NODES, WIDTH, check_steady, edges, features
+from mini_batches import CLASSES, NODES, WIDTH, check_ours, check_steady, edges, features
 
 
 class Model(torch.nn.Module):
@@ -51,6 +51,7 @@ def test_many_batches(name, batches_then):
 
     with gsb.enabled("dgl"):
         check_steady(step, then=batches_then)
+    check_ours("dgl", 2 * batches_then)  # two layers
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -7,7 +7,8 @@ import torch_geometric.nn as gnn
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations.pyg.graphs import TRANSIENT
 from gnn_sparse_backend.integrations.pyg.host import GRAPHS
-from mini_batches import CLASSES, NODES, WIDTH, check_steady, edges, features, sampled
+from mini_batches import CLASSES, NODES, WIDTH, check_ours, check_steady, edges, features, sampled
+from pyg_pair import DEGREES
 
 
 @pytest.mark.parametrize("make, batches_then", [
@@ -27,6 +28,7 @@ def test_many_batches(make, batches_then):
     with gsb.enabled("pyg"):
         check_steady(step, then=batches_then)
         assert GRAPHS.nbytes < 64 << 20
+    check_ours("pyg", 2 * batches_then, but=(DEGREES,))  # two layers
 
 
 def test_batches_are_right():
