@@ -85,7 +85,7 @@ def main(args: argparse.Namespace, frameworks: list[str], name: str, model: str 
         config = Config(args.hidden if args.hidden is not None else defaults["hidden"], args.layers, args.dropout,
                         args.lr, args.weight_decay, args.epochs if args.epochs is not None else defaults["epochs"],
                         seed=args.seed, model=model, precompile=args.precompile,
-                        **{name: getattr(args, name) for name in ("bases", "batch", "fanout") if hasattr(args, name)})
+                        **{name: getattr(args, name) for name in ("bases", "batch", "fanout", "evaluate") if hasattr(args, name)})
         size = {"nodes": args.nodes, "edges": args.edges, "seed": args.seed}
         sets = {}
         for framework in frameworks:

@@ -39,6 +39,8 @@ def table(dataset: Dataset, runs: Sequence[Run], config: Config) -> Table:
     """Of every run: test accuracy, last loss, time and peak memory of training, time of inference, the ratios of times, and
     the share of calls that ran on our kernels."""
     how = f"mini-batches of {config.batch}, fan-out {config.fanout}" if config.batch else "whole graph"
+    if config.batch and config.evaluate == "full":
+        how += ", evaluated on the whole graph"
     grid = Table(title=f"{MODELS[config.model]}, {config.layers} layers, hidden {config.hidden}, {how}, {config.epochs} epochs, "
                        f"seed {config.seed}, {torch.get_num_threads()} threads\n{dataset}", title_justify="left")
     for column in ("framework", "backend"):

@@ -3,6 +3,7 @@
     python -m models.rgcn --framework dgl
     python -m models.rgcn --framework pyg --dataset wordnet
     python -m models.rgcn --framework pyg --dataset debian --batch 1024 --fanout 10
+    python -m models.rgcn --framework pyg --dataset debian --batch 1024 --evaluate full
     python -m models.rgcn --framework dgl --dataset my_graph.npz --backend on --hidden 64
 
 generated needs no files. debian and wordnet are read from $GSB_DATA. aifb, mutag, bgs and am come through the framework's
@@ -30,9 +31,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--bases", type=int, default=30,
                         help="how many matrices those of the relations are made of (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=0, metavar="NODES",
-                        help="train on mini-batches of so many nodes (default: on the whole graph)")
+                        help="train and evaluate on mini-batches of so many nodes (default: on the whole graph)")
     parser.add_argument("--fanout", type=int, default=10,
                         help="neighbours drawn for each node of a batch, and of these (default: %(default)s)")
+    parser.add_argument("--evaluate", choices=("batches", "full"), default="",
+                        help="accuracy and time of inference by sampled mini-batches, or on the whole graph (default: as the training)")
     cli.add_options(parser, "generated|debian|wordnet|aifb|mutag|bgs|am|PATH.npz",
                     "a .npz file needs src, dst, etype and label", nodes=20_000, edges=150_000, hidden=32, epochs=30)
     return cli.script(parser, argv, "rgcn")

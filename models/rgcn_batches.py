@@ -1,7 +1,7 @@
 """Mini-batches of a relational graph: some nodes, and neighbours drawn at random around them (Hamilton et al., 2017).
 
-Drawn here, alike for both frameworks and for a training with and without the backend: a batch depends on the seed, the epoch
-and its place alone.
+Drawn here, alike for both frameworks and for a training with and without the backend: a batch depends on the seed, on what it is
+for, on the epoch or pass, and on its place alone.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 
 from models.relational_data import RelationalDataset
+
+
+PARTS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
@@ -67,17 +70,17 @@ class NeighbourSampler:
         return self.indptr[nodes[of_node[taken]]] + within[taken], nodes[of_node[taken]]
 
 
-def batches(dataset: RelationalDataset, config, graph_of_batch: Callable[[Batch], object]) -> Callable[[int], Iterator[tuple]]:
-    """By epoch: (graph, features, rows with labels, labels) of batches that together have every training node once."""
+def batches(dataset: RelationalDataset, config, graph_of_batch: Callable[[Batch], object]) -> Callable[[str, int], Iterator[tuple]]:
+    """By part of the nodes, one of ``PARTS``, and number of the epoch or pass: (graph, features, rows with labels, labels) of
+    batches that together have every node of the part once."""
     sampler = NeighbourSampler(dataset, config.fanout, config.layers)
-    train = dataset.train.nonzero().flatten().numpy()
 
-    def of_epoch(epoch: int) -> Iterator[tuple]:
-        rng = np.random.default_rng([config.seed, 2, epoch])
-        order = rng.permutation(train)
+    def of_part(part: str, number: int) -> Iterator[tuple]:
+        rng = np.random.default_rng([config.seed, 2 + PARTS.index(part), number])
+        order = rng.permutation(getattr(dataset, part).nonzero().flatten().numpy())
         for first in range(0, len(order), config.batch):
             seeds = order[first:first + config.batch]
             yield (graph_of_batch(sampler.draw(seeds, rng)), dataset.features, slice(len(seeds)),
                    dataset.labels[torch.from_numpy(seeds)])
 
-    return of_epoch
+    return of_part

@@ -9,8 +9,8 @@ import torch
 
 from models import relational_data, rgcn_entities
 from models.data import DataError
-from models.rgcn_batches import NeighbourSampler, batches
-from models.train import Config, disagreement, train
+from models.rgcn_batches import PARTS, NeighbourSampler, batches
+from models.train import INFERENCES, Config, disagreement, train
 
 FRAMEWORKS = {"dgl": "dgl", "pyg": "torch_geometric"}
 SIZES = {"nodes": 400, "edges": 3000, "seed": 0}
@@ -140,35 +140,53 @@ def test_every_neighbour_is_drawn_as_often(small):
     assert ((found - expected).abs() <= 6 * expected.sqrt()).all()  # six standard deviations, at least
 
 
-def test_an_epoch_has_every_training_node_once(small):
-    of_epoch = batches(small, Config(batch=30, fanout=3, model="rgcn"), lambda batch: batch)
+@pytest.mark.parametrize("part", PARTS)
+def test_an_epoch_has_every_node_once(part, small):
+    drawn, seen = batches(small, Config(batch=30, fanout=3, model="rgcn"), lambda batch: batch), []
     for epoch in (0, 1):
-        parts = list(of_epoch(epoch))
-        seen = torch.cat([batch.nodes[:batch.seeds] for batch, *_ in parts])
-        assert sorted(seen.tolist()) == small.train.nonzero().flatten().tolist()
-        for batch, _, rows, labels in parts:
+        found = list(drawn(part, epoch))
+        seen.append(torch.cat([batch.nodes[:batch.seeds] for batch, *_ in found]))
+        assert sorted(seen[-1].tolist()) == getattr(small, part).nonzero().flatten().tolist()
+        for batch, _, rows, labels in found:
             assert torch.equal(small.labels[batch.nodes[rows]], labels)
-    again = torch.cat([batch.nodes for batch, *_ in of_epoch(1)])
-    assert torch.equal(again, torch.cat([batch.nodes for batch, *_ in parts]))
+    assert not torch.equal(*seen)
+    again = torch.cat([batch.nodes for batch, *_ in drawn(part, 1)])
+    assert torch.equal(again, torch.cat([batch.nodes for batch, *_ in found]))
 
 
 # --- training
 
 
-@pytest.mark.parametrize("batch", [0, 50])
+@pytest.mark.parametrize("batch, evaluate", [(0, "full"), (50, "batches"), (50, "full")])
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_backend_changes_nothing_but_rounding(framework, batch, small):
+def test_backend_changes_nothing_but_rounding(framework, batch, evaluate, small):
     pytest.importorskip(FRAMEWORKS[framework])
-    config = Config(hidden=8, epochs=3, model="rgcn", bases=4, batch=batch, fanout=5, dropout=0.2)
+    config = Config(hidden=8, epochs=3, model="rgcn", bases=4, batch=batch, fanout=5, dropout=0.2,
+                    evaluate=evaluate if batch and evaluate == "full" else "")
     off, on = train(framework, ["off", "on"], small, config)
     torch.testing.assert_close(torch.tensor(on.losses), torch.tensor(off.losses), rtol=1e-3, atol=0)
     assert disagreement(off, on) is None and on.framework_calls == 0
     # two layers in each batch, or epoch, and in the passes of the evaluation
-    steps = 3 * (-(-int(small.train.sum()) // batch) if batch else 1)
-    assert on.own_calls >= 2 * (steps + 1)
+    count = lambda part: -(-int(getattr(small, part).sum()) // batch)
+    steps = 3 * (count("train") if batch else 1)
+    passes = INFERENCES * (count("val") + count("test") if evaluate == "batches" else 1)
+    assert on.own_calls >= 2 * (steps + passes)
+    assert on.val_accuracy == pytest.approx(off.val_accuracy, abs=2 / int(small.val.sum()))
     for run in (off, on):
         assert run.inference_seconds > 0 and len(run.seconds) == 3
         assert run.peak_bytes is None or 0 <= run.peak_bytes < 1 << 30
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_batches_of_all_neighbours_see_what_the_whole_graph_shows(framework, small):
+    pytest.importorskip(FRAMEWORKS[framework])
+    given = {"hidden": 16, "epochs": 6, "model": "rgcn", "bases": 8, "batch": 64, "fanout": small.num_edges, "dropout": 0.0}
+    (full,), (batches,) = (train(framework, ["on"], small, Config(**given, evaluate=each)) for each in ("full", "batches"))
+    assert full.losses == batches.losses
+    for name in ("val", "test"):
+        one, other = (getattr(run, f"{name}_accuracy") for run in (full, batches))
+        assert other == pytest.approx(one, abs=1.5 / int(getattr(small, name).sum()))  # rounding may turn a node
+        assert other > 2 / small.num_classes  # labels in another order would be a guess's
 
 
 def test_batches_learn(small):
@@ -177,7 +195,9 @@ def test_batches_learn(small):
     assert run.losses[-1] < 0.8 * run.losses[0]
 
 
-@pytest.mark.parametrize("wrong, words", [({"batch": -1}, "batch must be at least 1, or 0"), ({"fanout": 0}, "fanout must be at least 1")])
+@pytest.mark.parametrize("wrong, words", [({"batch": -1}, "batch must be at least 1, or 0"), ({"fanout": 0}, "fanout must be at least 1"),
+                                          ({"batch": 8, "evaluate": "all"}, "evaluate must be 'batches' or 'full', got 'all'"),
+                                          ({"evaluate": "batches"}, "evaluate is 'batches', but batch is 0")])
 def test_bad_sizes_are_refused(wrong, words):
     with pytest.raises(ValueError, match=words):
         Config(**wrong)
