@@ -36,8 +36,8 @@ def disagreements(runs: Iterable[Run]) -> list[str]:
 
 
 def table(dataset: Dataset, runs: Sequence[Run], config: Config) -> Table:
-    """Of every run: test accuracy, last loss, time and peak memory of training, time of inference, the ratios of times, and
-    the share of calls that ran on our kernels."""
+    """Of every run: test accuracy, last loss, time and peak memory of training and of inference, the ratios of times, and the
+    share of calls that ran on our kernels."""
     how = f"mini-batches of {config.batch}, fan-out {config.fanout}" if config.batch else "whole graph"
     if config.batch and config.evaluate == "full":
         how += ", evaluated on the whole graph"
@@ -45,18 +45,22 @@ def table(dataset: Dataset, runs: Sequence[Run], config: Config) -> Table:
                        f"seed {config.seed}, {torch.get_num_threads()} threads\n{dataset}", title_justify="left")
     for column in ("framework", "backend"):
         grid.add_column(column)
-    for column in ("accuracy", "loss", "ms per epoch", "speed-up", "ms inference", "speed-up", "peak MiB", "our calls"):
+    for column in ("accuracy", "loss", "ms per epoch", "speed-up", "peak\nMiB", "ms inference", "speed-up", "peak\nMiB", "our\ncalls"):
         grid.add_column(column, justify="right")
     for off, on in pairs(runs):
         for run in filter(None, (off, on)):
             pair = (off, run) if off and run is on else None
             share = run.own_share if run is on else None
-            peak = "" if run.peak_bytes is None else f"{run.peak_bytes / 2**20:.0f}"
             grid.add_row(LABELS[run.framework], run.backend, f"{run.test_accuracy:.4f}", f"{run.losses[-1]:.4f}",
-                         *_timed(pair, run, lambda each: each.epoch_seconds(config)),
-                         *_timed(pair, run, lambda each: each.inference_seconds), peak, "" if share is None else f"{share:.0%}")
+                         *_timed(pair, run, lambda each: each.epoch_seconds(config)), _mebibytes(run.peak_bytes),
+                         *_timed(pair, run, lambda each: each.inference_seconds), _mebibytes(run.inference_peak_bytes),
+                         "" if share is None else f"{share:.0%}")
         grid.add_section()
     return grid
+
+
+def _mebibytes(size: int | None) -> str:
+    return "" if size is None else f"{size / 2**20:.0f}"
 
 
 def _timed(pair: tuple[Run, Run] | None, run: Run, seconds: Callable[[Run], float]) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +21,7 @@ from models.data import Dataset
 from models.prepare import prepare
 
 
-INFERENCES = 3  # the first indexes the whole graph again; each draws mini-batches anew
+INFERENCES = 4  # the first indexes the whole graph again, the second measures memory; each draws mini-batches anew
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ class Config:
 class Run:
     """What one training gave. Seconds are of an epoch's training steps, drawing of mini-batches left out. Accuracies are of
     the final parameters. Inference seconds are of one pass over the whole graph, or, drawing left out, over the mini-batches
-    that together have every validation and test node once. peak_bytes: what the training steps of an epoch take at most above
-    what is resident before them; None where the system does not tell.
+    that together have every validation and test node once. peak_bytes and inference_peak_bytes: what an epoch, and such a pass,
+    take at most above what is resident before them; None where the system does not tell.
     """
 
     framework: str
@@ -89,6 +90,7 @@ class Run:
     test_nodes: int = 0
     inference_seconds: float = float("nan")
     peak_bytes: int | None = None
+    inference_peak_bytes: int | None = None
     own_calls: int = 0
     framework_calls: int = 0
 
@@ -132,7 +134,9 @@ class Trainee:
                 torch.manual_seed(self.config.seed * 1_000_003 + epoch)
                 # memory is measured where the time does not count, after what is made once
                 if 0 < number < self.config.warmup:
-                    self._measured_epoch(epoch)
+                    _, peak = _measured(partial(self._epoch, epoch))
+                    if peak is not None:
+                        self.run.peak_bytes = max(self.run.peak_bytes or 0, peak)
                 else:
                     self._epoch(epoch)
                 on_epoch(self.run)
@@ -159,23 +163,15 @@ class Trainee:
         else:
             yield from self.batches("train", epoch)
 
-    def _measured_epoch(self, epoch: int) -> None:
-        try:
-            memory.release()
-            before = memory.resident()
-            memory.reset_peak()
-        except memory.CannotMeasure:
-            return self._epoch(epoch)
-        self._epoch(epoch)
-        self.run.peak_bytes = max(self.run.peak_bytes or 0, memory.peak() - before)
-
     @torch.no_grad()
     def evaluate(self) -> None:
-        """Set the accuracies of the run, and the time of inference."""
+        """Set the accuracies of the run, and time and memory of inference."""
         self.model.eval()
         infer = self._infer if self.config.evaluate == "full" else self._infer_batches
         with self._backend():
-            passes = [infer(number) for number in range(INFERENCES)]
+            passes = [infer(0)]
+            measured, self.run.inference_peak_bytes = _measured(partial(infer, 1))
+            passes += [measured, *map(infer, range(2, INFERENCES))]
         self.run.inference_seconds = min(seconds for seconds, *_ in passes)
         _, *hits = passes[-1]
         self.run.val_accuracy, self.run.test_accuracy = (each.double().mean().item() for each in hits)
@@ -202,6 +198,17 @@ class Trainee:
 
     def _backend(self):
         return _counted(self.run) if self.run.backend == "on" else nullcontext()
+
+
+def _measured(work: Callable[[], object]) -> tuple:
+    """(what ``work`` gives, the bytes that it takes at most above what is resident before; None where the system does not tell)."""
+    try:
+        memory.release()
+        before = memory.resident()
+        memory.reset_peak()
+    except memory.CannotMeasure:
+        return work(), None
+    return work(), max(0, memory.peak() - before)
 
 
 @contextmanager
