@@ -24,6 +24,12 @@ class Promises(list):
         return [words for kept, words in self if not kept]
 
 
+def unnoticed(function: Callable, *arguments, **more):
+    """What a function of PyTorch gives that was there before it was replaced, and not what a mode would find by its name."""
+    with torch._C.DisableTorchFunction():
+        return function(*arguments, **more)
+
+
 def without_waiting(call: Callable, monkeypatch, sizes: int = 0):
     """The result of a call that asks for no value of a tensor and makes no tensor on a device of its own choice.
 
@@ -41,13 +47,13 @@ def without_waiting(call: Callable, monkeypatch, sizes: int = 0):
 
     def nonzero(x, nonzero=Tensor.nonzero, **more):
         ask("aten::nonzero")
-        return nonzero(x, **more)
+        return unnoticed(nonzero, x, **more)
 
     def sized(*arguments, repeat=torch.repeat_interleave, tolist=Tensor.tolist, output_size=None, **more):
         repeats = arguments[:2][-1]
         if output_size is None and type(repeats) is not int:
             ask("aten::repeat_interleave")
-            (output_size,) = tolist(repeats.sum().reshape(1))  # or it would be read below Python
+            (output_size,) = unnoticed(tolist, repeats.sum().reshape(1))  # or it would be read below Python
         return repeat(*arguments, output_size=output_size, **more)
 
     promises = Promises()
