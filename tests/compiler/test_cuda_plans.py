@@ -242,6 +242,7 @@ def test_chunks_are_on_their_way_while_those_before_are_multiplied(name):
     ("spmm_128", "float4*)(X0_ptr"), ("spmm_602", "float2*)(X0_ptr"), ("tiles_float16", "half2*)(A_ptr"),
     ("outer_tf32", "float4*)(A_ptr"), ("rgms_outer_float16", "half2*)(X_ptr"), ("rgms_outer_float16", "half4*)(G_ptr"),
     ("sr_bcrs_float16", "half4*)(X_ptr"), ("rgms_rows_float16", "half4*)(X_ptr"), ("rgms_rows_tf32", "float4*)(X_ptr"),
+    ("sddmm_heads_bfloat16", "nv_bfloat164*)(X1_ptr"), ("attention", "float4*)(X1_ptr"),
 ])  # fmt: skip
 def test_rows_are_loaded_in_vectors(name, load):
     assert load in source_of(name, "sm_80")
