@@ -8,6 +8,7 @@ import torch
 
 from . import values as maps
 from .base import SparseFormat
+from .counts import counts_of
 from .row_parts import split_rows
 from .structure import check_csr, check_integer, check_slots, index_type, row_of_position
 
@@ -228,7 +229,7 @@ def _split_columns(indptr, indices, shape, c):
     partition = torch.div(indices, max(-(-n_cols // c), 1), rounding_mode="floor")
     order = torch.sort(partition, stable=True).indices
     piece = partition.long() * n_rows + row_of_position(indptr, indices.numel())
-    return order, piece.new_zeros(c * n_rows).index_add_(0, piece, torch.ones_like(piece))
+    return order, counts_of(piece, c * n_rows)
 
 
 def _bucket_positions(start, length, width, positions):

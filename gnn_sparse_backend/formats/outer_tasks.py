@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .row_parts import most_parts, runs, split_rows
+from .row_parts import ceil_div, most_parts, runs, split_rows
 from .structure import index_type
 
 
@@ -59,9 +59,9 @@ def outer_tasks(offsets: Tensor, positions: int, chunk: int, longest: int, unrea
     lengths = offsets.diff().long()
     segments, of_task = lengths.numel(), max(1, longest // chunk)
     _, start, length = split_rows(lengths, chunk, most=most_parts(positions, segments, chunk))
-    chunks = _ceil(lengths, chunk)
+    chunks = ceil_div(lengths, chunk)
     ends = chunks.cumsum(0)
-    counts = _ceil(chunks, of_task).clamp_(min=1)
+    counts = ceil_div(chunks, of_task).clamp_(min=1)
     # a segment of n positions has 1 + n // longest tasks at most
     tasks = segments + positions // (of_task * chunk) if unread else int(counts.sum())
     segment, place = runs(counts, most=tasks)
@@ -71,10 +71,6 @@ def outer_tasks(offsets: Tensor, positions: int, chunk: int, longest: int, unrea
     slot = torch.arange(tasks, device=offsets.device)
     arrays = (task_ptr, start, start + length, slot, segment_ptr)
     return OuterTasks(*(None if a is None else a.to(offsets.dtype) for a in arrays), 1 + positions // (of_task * chunk))
-
-
-def _ceil(x: Tensor, by: int) -> Tensor:
-    return torch.div(x + (by - 1), by, rounding_mode="floor")
 
 
 __all__ = ["OuterTasks", "outer_tasks"]

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .counts import added_at, counts_of
 from .relational import RelationPairs, _starts
+from .row_parts import ceil_div
 from .structure import index_type
 
 # Bits of the key by which rows are ordered: an int64 without its sign.
@@ -69,7 +71,7 @@ def row_tiles(pairs: RelationPairs, slots: int, shares: int, longest: int, part:
     rows, relations, device = pairs.num_rows, pairs.num_relations, pairs.row.device
     row, relation, start, length, long_rows, part_ptr, parts = _pieces(pairs, longest, part)
     count = rows + parts.numel() - long_rows.numel()
-    degree = torch.zeros(count, dtype=torch.int64, device=device).index_add_(0, row, length)
+    degree = added_at(row, length, count)
     order = torch.sort(_signature(row, relation, count, relations), stable=True).indices
 
     # a row takes one of a tile's slots, or the part of its edges that it has
@@ -102,7 +104,7 @@ def row_tiles(pairs: RelationPairs, slots: int, shares: int, longest: int, part:
     edges_before = offset.index_select(0, bounds)
     middle = 2 * (offset[:-1] - edges_before[:-1].index_select(0, panel)) + length
     share = torch.div(middle * shares, 2 * edges_before.diff().index_select(0, panel), rounding_mode="floor").clamp_(max=shares - 1)
-    of_share = torch.zeros(panels * shares, dtype=torch.int64, device=device).index_add_(0, panel * shares + share, length)
+    of_share = added_at(panel * shares + share, length, panels * shares)
     share_ptr = torch.cat([of_share.new_zeros(1), of_share.cumsum(0)])
 
     edges = pairs.indices.numel()
@@ -125,9 +127,9 @@ def _pieces(pairs: RelationPairs, longest: int, part: int) -> tuple[Tensor, ...]
     row, order = torch.sort(pairs.row.long(), stable=True)
     relation, start = (a.long().index_select(0, order) for a in (pairs.relation, pairs.indptr[:-1]))
     length = pairs.indptr.diff().long().index_select(0, order)
-    degree = torch.zeros(rows, dtype=torch.int64, device=device).index_add_(0, row, length)
+    degree = added_at(row, length, rows)
     long_rows = (degree > longest).nonzero().flatten()
-    counts = torch.div(degree.index_select(0, long_rows) + (part - 1), part, rounding_mode="floor")
+    counts = ceil_div(degree.index_select(0, long_rows), part)
     part_ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     if long_rows.numel() == 0:
         return row, relation, start, length, long_rows, part_ptr, long_rows
@@ -142,7 +144,7 @@ def _pieces(pairs: RelationPairs, longest: int, part: int) -> tuple[Tensor, ...]
     # where the edges of a pair stand among those of its row, and the parts of the row that they are in
     offset = length.cumsum(0) - length - (degree.cumsum(0) - degree).index_select(0, row)
     number = torch.div(offset, size, rounding_mode="floor")
-    count = torch.div(offset + length - 1, size, rounding_mode="floor") - number + 1
+    count = ceil_div(offset + length, size) - number
     pair = torch.repeat_interleave(count)
     number, size, offset, length, start, relation, row, before = (
         a.index_select(0, pair) for a in (number, size, offset, length, start, relation, row, count.cumsum(0) - count))
@@ -158,25 +160,20 @@ def _signature(row: Tensor, relation: Tensor, rows: int, relations: int) -> Tens
     Rows with the same frequent relations then lie beside each other, as item sets that share a prefix do in the tree of FP-growth
     (Han et al., SIGMOD 2000). row, relation: (pairs,) distinct, by row. The key has as many relations of a row as fit.
     """
-    frequency = _counts(relation, relations)
+    frequency = counts_of(relation, relations)
     rank = torch.empty_like(frequency)
     rank[torch.sort(frequency, descending=True, stable=True).indices] = torch.arange(relations, device=row.device)
     key, _ = torch.sort(row * max(relations, 1) + rank.index_select(0, relation))
     row = torch.div(key, max(relations, 1), rounding_mode="floor")
     digit = key - row * relations + 1  # 0 for no more relations
     first = torch.zeros(rows + 1, dtype=torch.int64, device=row.device)
-    first[1:] = _counts(row, rows).cumsum(0)
+    first[1:] = counts_of(row, rows).cumsum(0)
     place = torch.arange(row.numel(), device=row.device) - first.index_select(0, row)
     bits = relations.bit_length()
     digits = max(1, _KEY_BITS // max(bits, 1))
     shift = (digits - 1 - place) * bits
     digit = torch.where(shift >= 0, digit << shift.clamp(min=0), 0)
-    return torch.zeros(rows, dtype=torch.int64, device=row.device).index_add_(0, row, digit)
-
-
-def _counts(numbers: Tensor, bound: int) -> Tensor:
-    """(bound,) how often each number occurs, as by `torch.bincount`, which waits for the device to hear the least and the largest."""
-    return torch.zeros(bound, dtype=torch.int64, device=numbers.device).index_add_(0, numbers, torch.ones_like(numbers))
+    return added_at(row, digit, rows)
 
 
 __all__ = ["RowTiles", "row_tiles"]

@@ -5,6 +5,11 @@ from __future__ import annotations
 import torch
 
 
+def ceil_div(x, by):
+    """x / by for integers or tensors of them, of which one is a tensor, rounded up."""
+    return torch.div(x + (by - 1), by, rounding_mode="floor")
+
+
 def most_parts(total, rows, limit):
     """Parts of at most ``limit`` that so many rows of ``total`` elements together are cut into at most.
 
@@ -36,7 +41,7 @@ def split_rows(lengths, limit, count=None, most=None):
     of the edges, and its length, from 1 to ``limit``. Pieces without edges have no part. count, most: of the parts, as of ``runs``;
     parts beyond the last have no edges, and start after all of them.
     """
-    piece, place = runs(torch.div(lengths + (limit - 1), limit, rounding_mode="floor"), count, most)
+    piece, place = runs(ceil_div(lengths, limit), count, most)
     done = place * limit
     ends = lengths.cumsum(0)
     start = (ends - lengths).index_select(0, piece) + done

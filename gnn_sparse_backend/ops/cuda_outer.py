@@ -10,14 +10,12 @@ from torch import Tensor
 from ..compiler.programs.outer_tiles import chunk_of
 from ..formats.outer_tasks import OuterTasks
 from ..planner.cuda_grouped import sum_length, sums_in_tiles
-from .form import form
+from .form import SUM_OF_COLUMNS
 from .graph import Graph
 from .message_kernels import run_aggregate
 from .precision import on_tensor_cores
 from .segments import Segments
 from .type_names import type_name
-
-_COPY = form("x0", ("column",), "sum")
 
 
 def takes_sum(in_features: int, out_features: int, dtype: torch.dtype, arch: str) -> bool:
@@ -53,7 +51,7 @@ class OuterSums:
             return Graph.from_csr(indptr, indices, shape, trusted=True)
 
         graph = segments.once(("rows of parts", *self.key, rows), make)
-        return run_aggregate(_COPY, graph, [results.flatten(0, 1)]).view(self.shape)
+        return run_aggregate(SUM_OF_COLUMNS, graph, [results.flatten(0, 1)]).view(self.shape)
 
 
 __all__ = ["OuterSums", "takes_sum"]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..compiler.programs.aggregate import AggregateSpec
 from ..formats.pieces import Piece
-from ..formats.row_parts import most_parts, split_rows
+from ..formats.row_parts import ceil_div, most_parts, split_rows
 from ..planner.cuda_kernels import aggregate_kernel
 from ..planner.cuda_plan import CudaPlan, plan_cuda
 from .cuda_buckets import InBuckets
@@ -51,7 +51,7 @@ def _parts(graph, longest: int) -> Parts:
     row, start, length = split_rows(lengths, longest, most=most)
     count = row.numel()
     starts = torch.cat([start, start[-1:] + length[-1:]]).to(indptr.dtype)
-    of_row = torch.div(lengths + (longest - 1), longest, rounding_mode="floor")
+    of_row = ceil_div(lengths, longest)
     first = torch.cat([of_row.new_zeros(1), of_row.cumsum(0)]).to(indptr.dtype)
     order = torch.arange(count, dtype=indptr.dtype, device=row.device)
     return Parts(Piece((count, cols), starts, indices, None), row, Piece((rows, count), first, order, None))

@@ -14,7 +14,7 @@ from ..planner.cuda_rgms import (EDGES_OF_PAIR, ROWS, order_bytes, order_of, pan
                                  rows_spec, sum_tiles_kernel, sums_by_columns, tiles_kernel)
 from ..planner.rgms import RelationCounts
 from .cuda_outer import OuterSums
-from .form import form
+from .form import SUM_OF_COLUMNS
 from .graph import Graph
 from .layout import compact
 from .memory import empty
@@ -22,7 +22,6 @@ from .message_kernels import run_aggregate
 from .precision import on_tensor_cores
 from .type_names import type_name
 
-_COPY = form("x0", ("column",), "sum")
 _entries: dict = {}
 
 
@@ -99,7 +98,7 @@ def run_row_products(side, x: Tensor, w: Tensor, weight: Tensor | None, arch: st
         return out
     parts = side.once(("parts of long rows", *_tiles_key(found)), lambda: Graph.from_csr(
         tiles.part_ptr, tiles.part, (tiles.long_rows.numel(), tiles.row.numel()), trusted=True))
-    out.index_copy_(0, tiles.long_rows.long(), run_aggregate(_COPY, parts, [out]))
+    out.index_copy_(0, tiles.long_rows.long(), run_aggregate(SUM_OF_COLUMNS, parts, [out]))
     return out[:tiles.num_rows].to(x.dtype)
 
 

@@ -73,6 +73,9 @@ def form(message: Message | str, places: tuple[str, ...], reduce: str | None = N
     return Form(message, places, reduce, ties)
 
 
+SUM_OF_COLUMNS = form("x0", ("column",), "sum")
+
+
 @functools.lru_cache(maxsize=None)
 def in_order(of: Form) -> tuple[Form, tuple[int, ...]]:
     """The same edge map with its operands in the order of ``_PLACES``, and the number that each had.

@@ -20,7 +20,7 @@ from ..planner.rgms import (ORDERS, RelationCounts, by_column, column_tile_of, c
 from . import devices
 from .cuda_outer import takes_sum
 from .cuda_rgms import order_on_gpu, run_pair_products, run_pair_sums, run_row_products, sum_by_columns_on_gpu
-from .form import form
+from .form import SUM_OF_COLUMNS, form
 from .graph import Graph
 from .grouped_kernels import by_twos, run_grouped_mm, run_grouped_sum
 from .layout import kernel_ready
@@ -29,7 +29,6 @@ from .message_kernels import run_aggregate, run_edge_map
 from .rel_graph import Derived, RelGraph, RelationSplit, Side
 from .type_names import type_name
 
-_COPY = form("x0", ("column",), "sum")
 _WEIGHTED = form("mul(x1, x0)", ("column", "edge"), "sum")
 _DOT = form("mul(x0, x1)", ("row", "column"))
 _entries: dict = {}
@@ -321,7 +320,7 @@ def _grouped(side: Side, x: Tensor, w: Tensor, of_rows: bool = False) -> Tensor:
 
 def _summed(graph: Graph, x: Tensor, weight: Tensor | None) -> Tensor:
     if weight is None:
-        return run_aggregate(_COPY, graph, [x])
+        return run_aggregate(SUM_OF_COLUMNS, graph, [x])
     return run_aggregate(_WEIGHTED, graph, [x, weight.unsqueeze(1)])
 
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ..formats.outer_tasks import OuterTasks, outer_tasks
 from ..formats.row_groups import balanced_row_groups
-from ..formats.row_parts import most_parts, runs, split_rows
+from ..formats.row_parts import ceil_div, most_parts, runs, split_rows
 from ..planner.grouped import PANEL_COST, SUM_BLOCK, chunk_rows, panel_rows, parts
 from .build import compress, index_dtype
 from .checks import as_index_vector, check_range
@@ -111,23 +111,23 @@ class Segments:
     def _make_panels(self, groups: int, rows: int | None = None) -> tuple[int, list]:
         lengths = self.offsets.diff().long()
         if rows is None:
-            rows = panel_rows({rows: int(_ceil(lengths, rows).sum()) for rows in PANEL_COST})
+            rows = panel_rows({rows: int(ceil_div(lengths, rows).sum()) for rows in PANEL_COST})
         most = most_parts(self.num_rows, self.num_segments, rows) if self.unread else None
         segment, start, length = split_rows(lengths, rows, most=most)
         count = segment.numel()
         groups = max(1, min(groups, count))
         group_ptr = torch.arange(groups + 1, device=start.device) * count // groups
         if self.unread:
-            group_ptr = torch.minimum(group_ptr, _ceil(lengths, rows).sum())
+            group_ptr = torch.minimum(group_ptr, ceil_div(lengths, rows).sum())
         dtype = index_dtype((count, self.num_segments), self.num_rows)
         return rows, [groups, count, *(x.to(dtype) for x in (group_ptr, start, start + length, segment))]
 
     def _make_units(self, groups: int, blocks: int, chunk: int) -> list:
         lengths = self.offsets.diff().long()
-        chunks = _ceil(lengths, chunk)
+        chunks = ceil_div(lengths, chunk)
         # a long segment is shared out by blocks of its matrix, about one part in ``groups`` of all rows each
-        sharers = _ceil(lengths * groups, max(1, self.num_rows)).clamp(1, blocks) if groups > 1 else torch.ones_like(lengths)
-        width = _ceil(blocks, sharers)
+        sharers = ceil_div(lengths * groups, max(1, self.num_rows)).clamp(1, blocks) if groups > 1 else torch.ones_like(lengths)
+        width = ceil_div(blocks, sharers)
         segment, unit = runs(chunks * blocks)
         # of one segment: by sharer, then by chunk, then by block
         sharer = unit // (chunks * width).clamp(min=1)[segment]
@@ -187,7 +187,3 @@ def order_by_segment(index: Tensor, num_segments: int) -> tuple[Tensor, Tensor |
 def _blocks(in_features: int) -> int:
     """Blocks of rows that a sum adds to, of a matrix with so many."""
     return -(-in_features // min(SUM_BLOCK, in_features))
-
-
-def _ceil(x, by):
-    return -(-x // by)
