@@ -13,21 +13,24 @@ from .checks import read
 INT32_LIMIT = 2**31 - 1
 """Largest number of rows, columns or edges for which indices are stored as int32."""
 
+# Edges of a row, on average, below which the edges of all rows are counted faster than the rows are found among them.
+_SHORT = 64
+
 
 def index_dtype(shape: tuple[int, int], num_edges: int) -> torch.dtype:
     """int32 if every index and every offset of such a structure fits, else int64."""
     return torch.int32 if max(shape[0], shape[1], num_edges) <= INT32_LIMIT else torch.int64
 
 
-def coo_to_csr(row: Tensor, col: Tensor, num_rows: int) -> tuple[Tensor, Tensor, Tensor | None]:
+def coo_to_csr(row: Tensor, col: Tensor, num_rows: int, in_order: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """CSR of the edges ``(row[e], col[e])``: ``(indptr, indices, edge_ids)`` in the type of ``row``.
 
-    Edges of one row keep their order. ``edge_ids`` is None if the rows are sorted already, else ``edge_ids[p]`` is
+    Edges of one row keep their order. ``edge_ids`` is None if the rows are ``in_order`` already, else ``edge_ids[p]`` is
     the edge at CSR position ``p``.
     """
-    if row.numel() and not read((row[1:] >= row[:-1]).all())[0]:
-        return _ordered(row, col, None, num_rows)
-    return compress(row, num_rows), col.contiguous(), None
+    if in_order:
+        return compress(row, num_rows), col.contiguous(), None
+    return _ordered(row, col, None, num_rows)
 
 
 def transpose_csr(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_cols: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -56,9 +59,16 @@ def _ordered(keys: Tensor, values: Tensor, ids: Tensor | None, bound: int) -> tu
 
 
 def compress(sorted_row: Tensor, num_rows: int) -> Tensor:
-    """``indptr`` of sorted row numbers. On the CPU by NumPy: a mini-batch's few thousand rows are not worth waking PyTorch's threads."""
+    """``indptr`` of sorted row numbers. On the CPU by NumPy: a mini-batch's few thousand rows are not worth waking PyTorch's threads.
+
+    Rows are counted where they are short, and searched for where that is faster than to go through all edges.
+    """
     if devices.on_cpu(sorted_row.device):
         keys = sorted_row.numpy()
+        if keys.size < _SHORT * num_rows:
+            indptr = np.zeros(num_rows + 1, dtype=keys.dtype)
+            np.bincount(keys, minlength=num_rows).cumsum(dtype=keys.dtype, out=indptr[1:])
+            return torch.from_numpy(indptr)
         return torch.from_numpy(keys.searchsorted(np.arange(num_rows + 1, dtype=keys.dtype)).astype(keys.dtype))
     bounds = torch.arange(num_rows + 1, dtype=sorted_row.dtype, device=sorted_row.device)
     return torch.searchsorted(sorted_row, bounds, out_int32=sorted_row.dtype == torch.int32)

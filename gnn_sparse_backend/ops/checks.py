@@ -72,9 +72,21 @@ def check_ranges(*arrays: tuple[str, Tensor, int | None, str]) -> list[int]:
     bounds = []
     for (name, values, bound, of_what), (low, high) in zip(arrays, _limits(*(array[1] for array in arrays))):
         bounds.append(max(high + 1, 0) if bound is None else bound)
-        if low < 0 or high >= bounds[-1]:
-            _quote(name, values, bounds[-1], of_what)
+        _check_limits(name, values, bounds[-1], of_what, low, high)
     return bounds
+
+
+def check_edges(row: Tensor, col: Tensor, shape: tuple[int, int]) -> bool:
+    """Every edge ``(row[e], col[e])`` is inside ``shape``. Returns whether the rows do not decrease. A GPU is waited for once."""
+    if not row.numel():
+        return True
+    rising = (row[1:] >= row[:-1]).all()
+    # the ends of a sorted array are its limits; to ask first pays where asking is not waiting
+    limits = (row[0], row[-1]) if devices.on_cpu(row.device) and bool(rising) else torch.aminmax(row)
+    rising, *limits = read(rising, *limits, *torch.aminmax(col))
+    _check_limits("row", row, shape[0], "destinations", *limits[:2])
+    _check_limits("col", col, shape[1], "sources", *limits[2:])
+    return bool(rising)
 
 
 def _limits(*arrays: Tensor) -> list[tuple[int, int]]:
@@ -84,7 +96,10 @@ def _limits(*arrays: Tensor) -> list[tuple[int, int]]:
     return [(next(values), next(values)) if array.numel() else (0, -1) for array in arrays]
 
 
-def _quote(name: str, values: Tensor, bound: int, of_what: str) -> None:
+def _check_limits(name: str, values: Tensor, bound: int, of_what: str, low: int, high: int) -> None:
+    """Entries from ``low`` to ``high`` are in ``[0, bound)``."""
+    if low >= 0 and high < bound:
+        return
     position = int(((values < 0) | (values >= bound)).nonzero()[0])
     raise ValueError(f"{name}[{position}] = {int(values[position])} is out of range: there are {bound} {of_what}, "
                      f"so entries must be in [0, {bound})")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from . import sources
 from .build import coo_to_csr, index_dtype
-from .checks import as_index_vector, check_csr, check_permutation, check_ranges, check_same_device, check_shape
+from .checks import as_index_vector, check_csr, check_edges, check_permutation, check_same_device, check_shape
 from .fingerprint import fingerprint
 from .immutable import Immutable
 from .statistics import GraphStatistics, measure
@@ -79,9 +79,9 @@ class Graph(Immutable):
         check_same_device(row=row, col=col)
         if row.numel() != col.numel():
             raise ValueError(f"row and col must have the same length, got {row.numel()} and {col.numel()}")
-        check_ranges(("row", row, shape[0], "destinations"), ("col", col, shape[1], "sources"))
+        in_order = check_edges(row, col, shape)
         dtype = index_dtype(shape, row.numel())
-        indptr, indices, edge_ids = coo_to_csr(row.to(dtype), col.to(dtype, copy=True), shape[0])
+        indptr, indices, edge_ids = coo_to_csr(row.to(dtype), col.to(dtype, copy=True), shape[0], in_order)
         return _view(Pair(Csr(indptr, indices, edge_ids, shape)), 0)
 
     @classmethod

@@ -266,7 +266,7 @@ def test_construction_waits_for_a_gpu_as_often_as_it_must(serial_gpu, monkeypatc
         monkeypatch.setattr(module, "read", counted)
     row, col, relation = torch.tensor([[3, 0, 3, 1, 1], [1, 2, 0, 2, 2], [0, 0, 2, 2, 0]])
     graph, found = made(lambda: gsb.Graph.from_coo(row, col, (4, 3)))
-    assert found == (4, 1)
+    assert found == (5,)
     assert made(graph.transpose)[1] == (2,)
     assert made(lambda: gsb.Graph.from_csr(graph.indptr, graph.indices, graph.shape, graph.edge_ids))[1] == (3, 4, 2)
     kinds = rel_sources.Parts({"a": 3}, {"b": 4}, (("a", "x", "b"), ("a", "y", "b")), [("a", col, "b", row), ("a", col[:2], "b", row[:2])])

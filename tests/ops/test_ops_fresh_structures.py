@@ -7,7 +7,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.formats.row_groups import heaviest, look_at_rows
-from gnn_sparse_backend.ops import structure
+from gnn_sparse_backend.ops import build, structure
 from gnn_sparse_backend.ops.cuda_buckets import buckets_of
 from gnn_sparse_backend.ops.plans import plan_of
 from gnn_sparse_backend.planner import choose
@@ -44,6 +44,27 @@ def test_a_look_misses_no_row_that_matters(where):
         most, nnz = int(degrees.max()), int(degrees.sum())
         found = longest_row(offsets, 32, heaviest(look_at_rows(offsets)))
         assert found == longest_row(offsets, 32) == (most if most * 32 > nnz else 0)
+
+
+@pytest.mark.parametrize("rows, edges", [(0, 0), (1, 0), (7, 0), (1, 1), (1, 63), (1, 64), (900, 9000), (900, 900 * 64), (3, 5000)])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_offsets_of_sorted_rows(rows, edges, dtype):
+    """Rows that are counted and rows that are searched for, some of them without edges."""
+    rng = np.random.default_rng(rows + edges)
+    row = np.sort(rng.integers(rows // 3, max(rows - rows // 4, 1), edges))
+    offsets = build.compress(torch.from_numpy(row).to(dtype), rows)
+    assert offsets.dtype == dtype
+    assert offsets.tolist() == [0, *(int((row <= i).sum()) for i in range(rows))]
+
+
+@pytest.mark.parametrize("row, said", [
+    ([0, 1, 4], r"row\[2\] = 4 is out of range: there are 4 destinations"),
+    ([-1, 0, 3], r"row\[0\] = -1 is out of range"),
+    ([3, 4, 0], r"row\[1\] = 4 is out of range"),
+])
+def test_rows_out_of_range_in_order_or_not(row, said):
+    with pytest.raises(ValueError, match=said):
+        gsb.Graph.from_coo(torch.tensor(row), torch.zeros(3, dtype=torch.int64), (4, 1))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5, 1000])

@@ -18,7 +18,7 @@ in no second tensor yet, and whose tensor is gone, only the last ``TRANSIENT`` a
 
 On a GPU the first and the third step would make the host wait for it, so provenance alone counts there, and no copy is kept:
 what belongs to an index lives as long as its tensor. A tensor that is made anew at every call, by the user or by a layer,
-has a graph built at every call: a sort, and two waits.
+has a graph built at every call: a sort, and a wait.
 
 A pointer or a hash alone is never believed. What PyTorch's version counter does not see (writes through ``.data``,
 through a NumPy array that shares the memory, or from another process) is noticed only if it reaches a sampled entry;
