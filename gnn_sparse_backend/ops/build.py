@@ -13,9 +13,6 @@ from .checks import read
 INT32_LIMIT = 2**31 - 1
 """Largest number of rows, columns or edges for which indices are stored as int32."""
 
-# Edges of a row, on average, below which the edges of all rows are counted faster than the rows are found among them.
-_SHORT = 64
-
 
 def index_dtype(shape: tuple[int, int], num_edges: int) -> torch.dtype:
     """int32 if every index and every offset of such a structure fits, else int64."""
@@ -59,16 +56,9 @@ def _ordered(keys: Tensor, values: Tensor, ids: Tensor | None, bound: int) -> tu
 
 
 def compress(sorted_row: Tensor, num_rows: int) -> Tensor:
-    """``indptr`` of sorted row numbers. On the CPU by NumPy: a mini-batch's few thousand rows are not worth waking PyTorch's threads.
-
-    Rows are counted where they are short, and searched for where that is faster than to go through all edges.
-    """
+    """``indptr`` of sorted row numbers. On the CPU by NumPy: a mini-batch's few thousand rows are not worth waking PyTorch's threads."""
     if devices.on_cpu(sorted_row.device):
         keys = sorted_row.numpy()
-        if keys.size < _SHORT * num_rows:
-            indptr = np.zeros(num_rows + 1, dtype=keys.dtype)
-            np.bincount(keys, minlength=num_rows).cumsum(dtype=keys.dtype, out=indptr[1:])
-            return torch.from_numpy(indptr)
         return torch.from_numpy(keys.searchsorted(np.arange(num_rows + 1, dtype=keys.dtype)).astype(keys.dtype))
     bounds = torch.arange(num_rows + 1, dtype=sorted_row.dtype, device=sorted_row.device)
     return torch.searchsorted(sorted_row, bounds, out_int32=sorted_row.dtype == torch.int32)

@@ -46,10 +46,10 @@ def test_a_look_misses_no_row_that_matters(where):
         assert found == longest_row(offsets, 32) == (most if most * 32 > nnz else 0)
 
 
-@pytest.mark.parametrize("rows, edges", [(0, 0), (1, 0), (7, 0), (1, 1), (1, 63), (1, 64), (900, 9000), (900, 900 * 64), (3, 5000)])
+@pytest.mark.parametrize("rows, edges", [(0, 0), (1, 0), (7, 0), (1, 1), (900, 9000), (3, 5000)])
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_offsets_of_sorted_rows(rows, edges, dtype):
-    """Rows that are counted and rows that are searched for, some of them without edges."""
+    """Some rows without edges."""
     rng = np.random.default_rng(rows + edges)
     row = np.sort(rng.integers(rows // 3, max(rows - rows // 4, 1), edges))
     offsets = build.compress(torch.from_numpy(row).to(dtype), rows)

@@ -29,17 +29,22 @@ class _Source:
     def __init__(self, gidx, edge_type: int, side: int) -> None:
         self.index, self.edge_type, self.side = weakref.ref(gidx), edge_type, side
 
-    def arrays(self, side: int) -> tuple | None:
-        """(indptr, indices, edge_ids) with the rows of ``side``; None if the index is gone or may not make them."""
+    def csr(self, side: int) -> tuple[tuple[int, int], tuple] | None:
+        """The shape with the rows of ``side``, and (indptr, indices, edge_ids); None if the index is gone or may not make them."""
         gidx = self.index()
         if gidx is None:
             return None
         try:
-            _, _, indptr, indices, ids = gidx.adjacency_matrix_tensors(self.edge_type, side == self.side, "csr")
+            rows, columns, indptr, indices, ids = gidx.adjacency_matrix_tensors(self.edge_type, side == self.side, "csr")
         except DGLError:  # the user restricted the graph to other formats
             return None
         # DGL leaves the ids out where they count up
-        return indptr, indices, ids if ids.numel() == indices.numel() else None
+        return (rows, columns), (indptr, indices, ids if ids.numel() == indices.numel() else None)
+
+    def arrays(self, side: int) -> tuple | None:
+        """The arrays of ``csr``."""
+        found = self.csr(side)
+        return None if found is None else found[1]
 
 
 class Structure:
@@ -75,21 +80,20 @@ class Structure:
 
     def _build(self, side: int) -> Graph:
         source = self.source
-        gidx = source.index()
-        source_type, destination_type = gidx.metagraph.find_edge(source.edge_type)
-        sides = {source.side: gidx.num_nodes(destination_type), 1 - source.side: gidx.num_nodes(source_type)}
-        shape = sides[side], sides[1 - side]
-        arrays = source.arrays(side)
-        if arrays is not None:
-            indptr, indices, ids = arrays
+        found = source.csr(side)
+        if found is not None:
+            shape, (indptr, indices, ids) = found
             return Graph.from_csr(indptr, indices, shape, ids, trusted=True, opposite=partial(source.arrays, 1 - side))
         # no CSR in the formats that the user allows: every format gives the list of edges
+        gidx = source.index()
         columns, rows, ids = gidx.edges(source.edge_type)
+        shape = [gidx.num_nodes(node_type) for node_type in reversed(gidx.metagraph.find_edge(source.edge_type))]
         if side != source.side:
             rows, columns = columns, rows
+            shape.reverse()
         row, column = torch.empty_like(rows), torch.empty_like(columns)
         row[ids.long()], column[ids.long()] = rows, columns
-        return Graph.from_coo(row, column, shape)
+        return Graph.from_coo(row, column, tuple(shape))
 
 
 class Structures:
