@@ -14,10 +14,10 @@ from torch import Tensor
 
 from ..compiler.programs.aggregate import AggregateSpec
 from ..compiler.programs.edge_map import EdgeMapSpec
-from ..compiler.programs.operands import ACCUMULATOR, Operand, collapse
+from ..compiler.programs.operands import Operand, collapse
 from ..planner import cuda_kernels
 from ..planner.cuda_plan import CudaPlan
-from ..planner.kernels import WIDENED_PAYS, edge_map_kernel, in_words, supported, widened
+from ..planner.kernels import edge_map_kernel, in_words, supported
 from ..planner.plan import Plan
 from .cuda_bsr import run_blocks
 from .cuda_passes import TwoPasses, parts_of
@@ -40,7 +40,6 @@ class _Call:
     """What is known of a call from its shapes and types.
 
     kernels: by how it runs, on words of two features ``of_words``. words: which of the operands can be given so.
-    widened: the same call with the operands at the columns in the type of sums.
     """
 
     widths: tuple[int, ...]
@@ -50,7 +49,6 @@ class _Call:
     kernels: dict
     of_words: dict
     words: tuple[int, ...] = ()
-    widened: _Call | None = None
 
 
 def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tuple[str, ...] = (), nobody: int = 0):
@@ -73,11 +71,6 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
     plan = aggregation_plan(graph, call.features, first.dtype, form.kind)
     if type(plan) is CudaPlan and plan.blocks and (found := run_blocks(form, graph, operands, plan.arch)) is not None:
         return found
-    if call.widened is not None and type(plan) is Plan and graph.num_edges >= WIDENED_PAYS * graph.shape[1]:
-        call = call.widened
-        wide = ACCUMULATOR[call.spec.dtype]
-        operands = [x.to(getattr(torch, wide)) if known.at == "column" and known.dtype == wide else x
-                    for x, known in zip(operands, call.spec.operands)]
     if chosen and type(plan) is Plan and plan.partitions > 1 and "unique" not in chosen and not columns_ascend(graph._csr):
         plan = replace(plan, partitions=1)  # "the last" is in the order of the non-zeros
     words = bool(call.words) and type(plan) is Plan and not any(operands[which].data_ptr() % 4 for which in call.words)
@@ -233,9 +226,8 @@ def _prepare_aggregate(form: Form, graph, operands, numbered: bool, chosen, nobo
     spec = AggregateSpec(form.message, described, merged, described[0].dtype, type_name(graph.indices.dtype), numbered,
                          form.reduce, chosen, nobody, choice and form.ties == "even", choice and form.ties == "even",
                          choice and form.ties == "first")
-    words, wide = in_words(spec), widened(spec)
-    known = tuple(o.width for o in described), dims, prod(dims)
-    return _Call(*known, spec, {}, {}, words.packed if words else (), None if wide is None else _Call(*known, wide, {}, {}))
+    words = in_words(spec)
+    return _Call(tuple(o.width for o in described), dims, prod(dims), spec, {}, {}, words.packed if words else ())
 
 
 def _prepare_edge_map(form: Form, graph, operands, numbered: bool, reduced) -> _Call:

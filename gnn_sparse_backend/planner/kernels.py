@@ -24,8 +24,6 @@ from .tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, row_lan
 _BYTES = {"float64": 8, "float32": 4, "int64": 8, "int32": 4}
 # Features of a row of bfloat16 from which two are taken at a time.
 SHORTEST_WORDS = 16
-# Edges for each column from which shorter rows of half types are better widened once than at every edge.
-WIDENED_PAYS = 4
 
 
 @functools.lru_cache(maxsize=None)
@@ -67,17 +65,6 @@ def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, red
 def in_words(spec: AggregateSpec) -> AggregateSpec | None:
     """The aggregation on words of two features, where that is possible and rows are long enough for it to pay."""
     return replace(spec, words=True) if spec.fits_words and spec.features >= SHORTEST_WORDS else None
-
-
-def widened(spec: AggregateSpec) -> AggregateSpec | None:
-    """The same aggregation of operands at the columns that are given in the type of sums, where rows are too short for words: widening
-    a number takes as many instructions as adding it. None where nothing is to be widened; bits are the same.
-    """
-    wide = ACCUMULATOR[spec.dtype]
-    if wide == spec.dtype or spec.features >= SHORTEST_WORDS:
-        return None
-    operands = tuple(replace(x, dtype=wide) if x.at == "column" and x.dtype == spec.dtype else x for x in spec.operands)
-    return None if operands == spec.operands else replace(spec, operands=operands, widened=True)
 
 
 def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:

@@ -86,27 +86,3 @@ def test_rows_that_are_short_or_odd_go_one_by_one(shape, monkeypatch):
         gsb.gspmm(graph(), "mul", "sum", u=x, e=draw(EDGES, 2, 1))
     else:
         gsb.spmm(graph(), x)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])
-def test_short_rows_are_widened_once_to_the_same_bits(reduce, dtype, monkeypatch):
-    """Of contiguous rows and of parts of longer ones; weights stay as they are."""
-    g, wide = graph(), draw(NODES, 10).to(dtype)
-    weight = torch.rand(EDGES, generator=torch.Generator().manual_seed(1)).to(dtype)
-    weights = (None, weight) if reduce in ("sum", "mean") else (None,)
-
-    def results():
-        g.plans.clear()
-        return [gsb.spmm(g, x, w, reduce=reduce) for x in (wide[:, :1], wide[:, 2:9], wide[:, :5].contiguous()) for w in weights]
-
-    widened, taken = results(), []
-    look_up_anew(monkeypatch)
-    original = message_kernels._kernel
-    monkeypatch.setattr(message_kernels, "_kernel", lambda spec, plan: taken.append(spec.widened) or original(spec, plan))
-    monkeypatch.setattr(message_kernels, "WIDENED_PAYS", EDGES)
-    for found, expected in zip(widened, results(), strict=True):
-        assert found.dtype == dtype
-        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
-    monkeypatch.undo()
-    assert taken and not any(taken), "kernels were looked up anew"

@@ -40,7 +40,6 @@ class AggregateSpec:
     continues: reduce on from what the result and the choices hold, which a pass over other edges of the same rows has left. The
         type of a sum must be that of the result.
     mapped: the rows of the structure are in an order of their own, and Row has the row of each.
-    widened: operands at the columns hold values of the type of the result, but are given in that of its sums.
     words: the result, and the operands in `packed`, are given as words of two neighbouring bfloat16 features each. A vector of
         words becomes two of float32 by a shift and a mask, which takes fewer instructions than widening each number by itself.
     """
@@ -59,7 +58,6 @@ class AggregateSpec:
     first: bool = False
     continues: bool = False
     mapped: bool = False
-    widened: bool = False
     words: bool = False
 
     def __post_init__(self):
@@ -142,7 +140,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
             given[which] = replace(given[which], dims=(spec.features // halves,), dtype="uint32")
     X = [edges.buffer(f"X{which}", operand) for which, operand in enumerate(given)]
     C = p.buffer("C", (*edges.axes("row"), K), "uint32" if spec.words else spec.dtype)
-    copied = spec.message.op == "arg" and given[spec.message.parts[0]].dtype in (spec.dtype, accumulator if spec.widened else "")
+    copied = spec.message.op == "arg" and given[spec.message.parts[0]].dtype == spec.dtype
     kept = {what: p.buffer(what.capitalize(), (*edges.axes("row"), K), spec.index_dtype) for what in spec.chosen}
 
     def row(g, i) -> tuple:
