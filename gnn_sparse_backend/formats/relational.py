@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .counts import added_at
 from .row_groups import balanced_row_groups
 from .structure import index_type, positions_of_rows
 
@@ -114,7 +115,7 @@ def row_tasks(rows: RelationPairs, columns: RelationPairs, tasks: int, most: int
     slot = task_of_row.index_select(0, row) * relations + rows.relation
     slot, order = torch.sort(slot, stable=True)
     row_pairs = torch.bincount(slot, minlength=tasks * relations)
-    edges = torch.zeros_like(row_pairs).index_add_(0, slot, lengths.index_select(0, order).long())
+    edges = added_at(slot, lengths.index_select(0, order).long(), tasks * relations)
 
     # the pairs of columns in each task
     pair = torch.repeat_interleave(columns.indptr.diff(), output_size=columns.indices.numel())

@@ -8,6 +8,7 @@ import torch
 
 from .base import SlotMapped, slot_mask
 from .bsr import block_shape, places_of_slots
+from .row_parts import ceil_div
 from .structure import check_csr, check_slots, index_type, row_of_position
 
 
@@ -65,7 +66,7 @@ class SrBcrsFormat(SlotMapped):
         keys, vector = torch.unique(tile * n_cols + cols, return_inverse=True)
         # Offsets of the tiles' vectors, and of their groups.
         starts = torch.searchsorted(keys.long(), torch.arange(n_tiles + 1, device=keys.device) * n_cols)
-        groups = torch.div(starts.diff() + (group - 1), group, rounding_mode="floor")
+        groups = ceil_div(starts.diff(), group)
         group_ptr = torch.cat([groups.new_zeros(1), groups.cumsum(0)])
         n_groups = int(group_ptr[-1])
         check_slots(n_groups * height * group, nnz, max_slots, f"SR-BCRS with {n_groups} groups of {height} x {group}")

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..formats.counts import added_at
 from ..planner.cuda_cost import NEARER
 from ..planner.cuda_rgms import order_of
 from ..planner.reasons import size
@@ -176,7 +177,7 @@ def _edges_by_relation(panels, relations: int) -> list[int]:
     """Edges of each relation in the panels."""
     of_pair = panels.relation.long().repeat_interleave(panels.size.long())
     lengths = panels.indptr.diff().long()
-    return torch.zeros(relations, dtype=torch.int64).index_add_(0, of_pair, lengths).tolist()
+    return added_at(of_pair, lengths, relations).tolist()
 
 
 def _widths(features) -> tuple[int, int]:
