@@ -19,7 +19,7 @@ from benchmarks import (attention_report, cells, cli, contenders, gpu, gpu_steps
 from benchmarks.budget import Budget, weight
 from benchmarks.graphs import ONE_EDGE, BenchmarkGraph
 from benchmarks.layer_work import attention_work
-from benchmarks.layers import LayerStep, disagreement
+from benchmarks.layers import LayerStep, disagreement, gradient_disagreement
 from benchmarks.reasons import Evidence
 from benchmarks.turns import Switched, in_turns
 
@@ -219,23 +219,29 @@ def cells_on_gpu(options: argparse.Namespace, names: Sequence[str], console) -> 
         found = graphs.load_available([name], options.seed, console)[0] if gpu_timing.device_and_name()[0] else [None]
         for graph, kind, number in itertools.product(found, options.layers, options.heads):
             shape = {"features": options.features, "heads": number, "width": options.width // number, "seed": options.seed}
-            yield cell_on_gpu(name, graph, kind, shape, names)
+            yield cell_on_gpu(name, graph, kind, shape, names, gpu.DTYPES[options.dtype])
 
 
-def cell_on_gpu(name: str, graph: BenchmarkGraph | None, kind: str, shape: Mapping[str, int], names: Sequence[str]) -> gpu_steps.Cell:
+def cell_on_gpu(name: str, graph: BenchmarkGraph | None, kind: str, shape: Mapping[str, int], names: Sequence[str],
+                dtype: torch.dtype = torch.float32) -> gpu_steps.Cell:
     results: tuple[str, ...] = ()
 
     def make(contender: str, device: torch.device) -> Switched:
         nonlocal results
-        step = LayerStep(contenders.framework_of(contender), kind, graph, **shape, device=device)
+        step = LayerStep(contenders.framework_of(contender), kind, graph, **shape, device=device, dtype=dtype)
         results = step.results
         return Switched(step.step, contenders.context_of(contender))
 
-    def work(contender: str):
-        return attention_work(kind, contenders.framework_of(contender), graph.pattern, **shape_of_work(shape))
+    def mismatch(answer: tuple, expected: tuple) -> str | None:
+        if dtype is torch.float32:
+            return disagreement(results, answer, expected)
+        # a framework rounds scores, weights and messages, and adds up in the half type: all by their norms
+        return gradient_disagreement(results, answer, expected, 2 * torch.finfo(dtype).eps ** 0.5)
 
-    return gpu_steps.Cell({"graph": name, "layer": kind, "heads": shape["heads"]}, tuple(names), make,
-                          lambda answer, expected: disagreement(results, answer, expected), work)
+    def work(contender: str):
+        return attention_work(kind, contenders.framework_of(contender), graph.pattern, **shape_of_work(shape), itemsize=dtype.itemsize)
+
+    return gpu_steps.Cell({"graph": name, "layer": kind, "heads": shape["heads"]}, tuple(names), make, mismatch, work)
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -246,7 +252,10 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--features", type=cli.positive_int, default=64, help="inputs of the layer")
     parser.add_argument("--width", type=cli.positive_int, default=64, help="outputs of the layer, over all heads")
     parser.add_argument("--frameworks", nargs="+", choices=tuple(cli.FRAMEWORKS), default=list(cli.FRAMEWORKS))
+    parser.add_argument("--dtype", choices=tuple(gpu.DTYPES), default="float32", help="of all values, with --device cuda")
     options = parser.parse_args(argv)
+    if options.dtype != "float32" and options.device != "cuda":
+        parser.error(f"--dtype {options.dtype} is measured with --device cuda alone")
     options.graphs = options.graphs or (["pubmed"] if options.quick else list(GRAPHS))
     options.heads = options.heads or ([4] if options.quick else list(HEADS))
     if options.quick:
@@ -266,7 +275,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.device == "cuda":
         names = contenders.names(frameworks)
         return gpu_steps.main("attention_layers", "training step of a layer", cells_on_gpu(options, names, console),
-                              names, ("graph", "layer", "heads"), options.out, console)
+                              names, ("graph", "layer", "heads"), options.out, console, gpu.DTYPES[options.dtype])
     selected, skipped = graphs.load_available(options.graphs, options.seed, console)
     if not selected or not frameworks:
         console.print("[red]nothing to run[/]")

@@ -31,7 +31,7 @@ class Training:
         module = importlib.import_module(f"models.sage_{framework}")
         torch.manual_seed(seed)
         self._model = module.SAGE(dataset.features.shape[1], hidden, dataset.num_classes, layers, dropout).to(device)
-        dataset = moved(dataset, device)
+        dataset = dataset.to(device)
         self._graph = module.graph_of(dataset)
         self._dataset = dataset
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=0.01)
@@ -133,12 +133,6 @@ class SampledTraining(Training):
             count = len(nodes)
             pattern = Pattern(count, count, edge_index.shape[1], count, count)
             yield edge_index, nodes, slice(len(seeds)), seeds, [pattern] * len(self._fanouts)
-
-
-def moved(dataset: data.Dataset, device: torch.device | str) -> data.Dataset:
-    """The same on a device."""
-    given = {field.name: getattr(dataset, field.name) for field in dataclasses.fields(dataset)}
-    return dataclasses.replace(dataset, **{name: x.to(device) for name, x in given.items() if isinstance(x, torch.Tensor)})
 
 
 def without_edges(dataset: data.Dataset) -> data.Dataset:

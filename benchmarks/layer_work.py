@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.work import NOTHING, Pattern, Work, aggregation_work, dense_work, gathered, streamed, structure
+from benchmarks.work import NOTHING, VALUE_BYTES, Pattern, Work, aggregation_work, dense_work, gathered, streamed, structure
 
 
 @dataclass(frozen=True)
@@ -51,26 +51,29 @@ ATTENTION = {
 
 
 def attention_work(kind: str, framework: str, pattern: Pattern, features: int, heads: int, width: int, *,
-                   backward: bool = True) -> Work:
-    """An attention layer from ``features`` to ``heads * width``; ``backward``: with all gradients, the input's too."""
+                   backward: bool = True, itemsize: int = VALUE_BYTES) -> Work:
+    """An attention layer from ``features`` to ``heads * width``; ``backward``: with all gradients, the input's too.
+    itemsize: bytes of a feature."""
     layer = ATTENTION[kind, framework]
     out = heads * width
     work = NOTHING
     for _ in range(layer.projections):
-        work += dense_work(pattern.columns, features, out, backward=backward)
+        work += dense_work(pattern.columns, features, out, backward=backward, itemsize=itemsize)
     scalars = pattern.rows * heads * layer.scalars
-    inputs = gathered(pattern, layer.sources * out) + streamed(pattern.rows * layer.streamed * out + scalars)
-    # the maximum and the sum of each row's scores are kept for the way back
+    inputs = (gathered(pattern, layer.sources * out, itemsize)
+              + streamed(pattern.rows * layer.streamed * out + scalars, itemsize=itemsize))
+    # the maximum and the sum of each row's scores are kept for the way back, in float32
     statistics = streamed(2 * pattern.rows * heads)
-    work += structure(pattern) + inputs + streamed(pattern.rows * out, layer.forward * pattern.nnz * out) + statistics
+    work += (structure(pattern) + inputs + streamed(pattern.rows * out, layer.forward * pattern.nnz * out, itemsize)
+             + statistics)
     if backward:
         back = pattern.transpose
         # both directions: a row's gradient sums over the row, a source's over its column, for which the rows of the
         # cotangent, and of what the scores depend on, are gathered by destination
         work += structure(pattern) + inputs + statistics
-        work += structure(back) + gathered(back, (1 + layer.destinations) * out)
+        work += structure(back) + gathered(back, (1 + layer.destinations) * out, itemsize)
         gradients = layer.projections * out * pattern.columns + scalars
-        work += streamed(gradients, layer.backward * pattern.nnz * out)
+        work += streamed(gradients, layer.backward * pattern.nnz * out, itemsize)
     return work
 
 

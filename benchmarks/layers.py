@@ -69,14 +69,14 @@ class LayerStep:
     same (attention layers alone). Otherwise the layer is as its framework makes it by default.
 
     The graph is as its framework makes it by default, too: int64 indices; PyG's edges sorted by destination.
-    x: (nodes, features) and the cotangent (nodes, heads * width) are float32, normal, from the seed. All is on ``device``.
+    x: (nodes, features) and the cotangent (nodes, heads * width) are normal, from the seed. All is in ``dtype``, on ``device``.
     """
 
     def __init__(self, framework: str, kind: str, graph: BenchmarkGraph, *, features: int, heads: int, width: int,
-                 plain: bool = True, seed: int = 0, device: torch.device | str = "cpu") -> None:
+                 plain: bool = True, seed: int = 0, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         torch.manual_seed(seed)
         make = {"dgl": _dgl_layer, "pyg": _pyg_layer}[framework]
-        self._module = make(kind, features, heads, width, plain).to(device)
+        self._module = make(kind, features, heads, width, plain).to(device, dtype)
         parameters = dict(self._module.named_parameters())
         if plain:
             roles = _ROLES[framework, kind]
@@ -85,8 +85,8 @@ class LayerStep:
             _fill(parameters, roles, seed)
         generator = torch.Generator().manual_seed(seed)
         nodes = graph.shape[0]
-        self._x = torch.randn(nodes, features, generator=generator).to(device).requires_grad_()
-        self._cotangent = torch.randn(nodes, heads * width, generator=generator).to(device)
+        self._x = torch.randn(nodes, features, generator=generator).to(device, dtype).requires_grad_()
+        self._cotangent = torch.randn(nodes, heads * width, generator=generator).to(device, dtype)
         self._forward: Callable[[], Tensor] = self._bind(framework, graph)
         self._leaves = (self._x, *parameters.values())
         self.results = ("y", "dx", *(f"d {name}" for name in parameters))
@@ -134,4 +134,20 @@ def disagreement(names: tuple[str, ...], given: tuple[Tensor, ...], expected: tu
             worst = (ours - theirs).abs().max()
             return (f"{name} is off in {int(wrong.sum())} of {wrong.numel()} entries, by up to {worst:.1e}, "
                     f"allowed {allowed:.1e}")
+    return None
+
+
+# Relative to the norm of the expected gradient: sums in another order are off by a tenth of that. Where the input of a ReLU
+# is zero up to rounding, two right answers differ in single entries, so gradients are not compared entry by entry.
+GRADIENT_TOLERANCE = 1e-3
+
+
+def gradient_disagreement(names, given, expected, tolerance: float = GRADIENT_TOLERANCE) -> str | None:
+    """How gradients, or results in half types, differ by more than rounding, by the norms of whole tensors; None if they do not."""
+    for name, ours, theirs in zip(names, given, expected):
+        if ours.shape != theirs.shape:
+            return f"{name} has shape {tuple(ours.shape)} instead of {tuple(theirs.shape)}"
+        distance = torch.linalg.vector_norm(ours - theirs) / torch.linalg.vector_norm(theirs)
+        if not distance <= tolerance:
+            return f"{name} is off by {distance:.1e} of its norm, allowed {tolerance:.0e}"
     return None

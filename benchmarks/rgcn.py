@@ -23,10 +23,10 @@ from benchmarks import (cells, cli, gpu, gpu_steps, gpu_timing, machine, merging
                         rgcn_report, roofline, summary)
 from benchmarks.budget import Budget, weight
 from benchmarks.contenders import BACKEND
-from benchmarks.layers import disagreement
+from benchmarks.layers import disagreement, gradient_disagreement
 from benchmarks.reasons import Evidence
 from benchmarks.rgcn_graphs import ONE_EDGE, RECIPES, RelationalGraph, load_available
-from benchmarks.rgcn_models import PEERS, TORCH, Dense, Network, context_of, framework_of, gradient_disagreement
+from benchmarks.rgcn_models import PEERS, TORCH, Dense, Network, context_of, framework_of
 from benchmarks.rgcn_work import network_work
 from benchmarks.timing import Timing
 from benchmarks.turns import Switched, in_turns

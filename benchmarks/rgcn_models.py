@@ -186,19 +186,3 @@ class Dense(Network):
 def _self_loop(loop: Tensor, bias: Tensor):
     loop, bias = nn.Parameter(loop.clone()), nn.Parameter(bias.clone())
     return lambda x: torch.addmm(bias, x, loop), ([], loop, bias)
-
-
-# Relative to the norm of the expected gradient: sums in another order are off by a tenth of that. Where the input of a ReLU
-# is zero up to rounding, two right answers differ in single entries, so gradients are not compared entry by entry.
-GRADIENT_TOLERANCE = 1e-3
-
-
-def gradient_disagreement(names, given, expected, tolerance: float = GRADIENT_TOLERANCE) -> str | None:
-    """How gradients differ by more than rounding; None if they do not."""
-    for name, ours, theirs in zip(names, given, expected):
-        if ours.shape != theirs.shape:
-            return f"{name} has shape {tuple(ours.shape)} instead of {tuple(theirs.shape)}"
-        distance = torch.linalg.vector_norm(ours - theirs) / torch.linalg.vector_norm(theirs)
-        if not distance <= tolerance:
-            return f"{name} is off by {distance:.1e} of its norm, allowed {tolerance:.0e}"
-    return None

@@ -28,6 +28,7 @@ def add_options(parser: argparse.ArgumentParser, datasets: str = DATASETS, datas
     parser.add_argument("--dataset", default="generated", metavar=datasets, help=f"{datasets_help} (default: %(default)s)")
     parser.add_argument("--nodes", type=int, default=100_000, help="of the generated graph (default: %(default)s)")
     parser.add_argument("--edges", type=int, default=1_000_000, help="of the generated graph (default: %(default)s)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where model and data are (default: %(default)s)")
     parser.add_argument("--backend", choices=BACKENDS, default="both",
                         help="both: train twice, taking turns (default: %(default)s)")
     own = "%(default)s"
@@ -75,6 +76,9 @@ def main(args: argparse.Namespace, frameworks: list[str], name: str, model: str 
     from models import data, relational_data, report
     from models.train import Config, train
 
+    if (lacking := _lacking(args.device, frameworks)) is not None:
+        print(f"error: {lacking}", file=sys.stderr)
+        return 2
     torch.set_num_threads(args.threads)
     console = Console()
     if not console.is_terminal:
@@ -84,7 +88,7 @@ def main(args: argparse.Namespace, frameworks: list[str], name: str, model: str 
     try:
         config = Config(args.hidden if args.hidden is not None else defaults["hidden"], args.layers, args.dropout,
                         args.lr, args.weight_decay, args.epochs if args.epochs is not None else defaults["epochs"],
-                        seed=args.seed, model=model, precompile=args.precompile,
+                        seed=args.seed, model=model, precompile=args.precompile, device=args.device,
                         **{name: getattr(args, name) for name in ("bases", "batch", "fanout", "evaluate") if hasattr(args, name)})
         size = {"nodes": args.nodes, "edges": args.edges, "seed": args.seed}
         sets = {}
@@ -114,3 +118,22 @@ def main(args: argparse.Namespace, frameworks: list[str], name: str, model: str 
     dataset = sets[frameworks[0]]
     files = report.write(args.out, name, dataset, runs, config)
     return 0 if report.show(console, dataset, runs, config, files) else 1
+
+
+def _lacking(device: str, frameworks: list[str]) -> str | None:
+    """Why nothing can be trained on the device, and what to do; None where all is there."""
+    if device == "cpu":
+        return None
+    import torch
+
+    if not torch.cuda.is_available():
+        return "--device cuda: PyTorch finds no GPU here; `gsb doctor` says what is missing, --device cpu goes without one"
+    if "dgl" in frameworks:
+        import dgl
+
+        try:
+            dgl.graph(([0], [0])).to("cuda")
+        except dgl.DGLError as error:
+            return (f"--device cuda: this DGL has no CUDA ({str(error).splitlines()[-1]}); its wheels on PyPI have none: install one from "
+                    "data.dgl.ai, or take PyG")
+    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +36,11 @@ class Dataset:
     train: Tensor
     val: Tensor
     test: Tensor
+
+    def to(self, device: torch.device | str) -> Dataset:
+        """The same on a device."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return replace(self, **{name: x.to(device) for name, x in given.items() if isinstance(x, Tensor)})
 
     @property
     def num_nodes(self) -> int:

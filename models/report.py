@@ -42,7 +42,7 @@ def table(dataset: Dataset, runs: Sequence[Run], config: Config) -> Table:
     if config.batch and config.evaluate == "full":
         how += ", evaluated on the whole graph"
     grid = Table(title=f"{MODELS[config.model]}, {config.layers} layers, hidden {config.hidden}, {how}, {config.epochs} epochs, "
-                       f"seed {config.seed}, {torch.get_num_threads()} threads\n{dataset}", title_justify="left")
+                       f"seed {config.seed}, {_where(config)}\n{dataset}", title_justify="left")
     for column in ("framework", "backend"):
         grid.add_column(column)
     for column in ("accuracy", "loss", "ms per epoch", "speed-up", "peak\nMiB", "ms inference", "speed-up", "peak\nMiB", "our\ncalls"):
@@ -57,6 +57,10 @@ def table(dataset: Dataset, runs: Sequence[Run], config: Config) -> Table:
                          "" if share is None else f"{share:.0%}")
         grid.add_section()
     return grid
+
+
+def _where(config: Config) -> str:
+    return torch.cuda.get_device_name() if config.device == "cuda" else f"{torch.get_num_threads()} threads"
 
 
 def _mebibytes(size: int | None) -> str:
@@ -75,7 +79,8 @@ def write(out: Path, name: str, dataset: Dataset, runs: Sequence[Run], config: C
         "dataset": {"name": dataset.name, "origin": dataset.origin, "nodes": dataset.num_nodes,
                     "edges": dataset.num_edges, "features": dataset.features.shape[1], "classes": dataset.num_classes},
         "config": dataclasses.asdict(config),
-        "machine": {"platform": platform.platform(), "threads": torch.get_num_threads(), "torch": torch.__version__,
+        "machine": {"platform": platform.platform(), "threads": torch.get_num_threads(), "trained on": _where(config),
+                    "torch": torch.__version__,
                     **{PACKAGES[f]: version(PACKAGES[f]) for f in sorted({run.framework for run in runs})}},
         "runs": [dataclasses.asdict(run) | {"epoch_seconds": run.epoch_seconds(config)} for run in runs],
         "disagreements": disagreements(runs),

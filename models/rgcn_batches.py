@@ -31,6 +31,10 @@ class Batch:
     edge_index: Tensor
     edge_type: Tensor
 
+    def to(self, device: torch.device | str) -> Batch:
+        """The same on a device."""
+        return Batch(self.nodes.to(device), self.seeds, self.edge_index.to(device), self.edge_type.to(device))
+
 
 class NeighbourSampler:
     """Draws up to ``fanout`` edges into every node of a round, without replacement, in ``rounds`` rounds."""
@@ -72,15 +76,16 @@ class NeighbourSampler:
 
 def batches(dataset: RelationalDataset, config, graph_of_batch: Callable[[Batch], object]) -> Callable[[str, int], Iterator[tuple]]:
     """By part of the nodes, one of ``PARTS``, and number of the epoch or pass: (graph, features, rows with labels, labels) of
-    batches that together have every node of the part once."""
+    batches that together have every node of the part once, drawn on the host and moved to the configuration's device."""
     sampler = NeighbourSampler(dataset, config.fanout, config.layers)
+    features = dataset.features.to(config.device)
 
     def of_part(part: str, number: int) -> Iterator[tuple]:
         rng = np.random.default_rng([config.seed, 2 + PARTS.index(part), number])
         order = rng.permutation(getattr(dataset, part).nonzero().flatten().numpy())
         for first in range(0, len(order), config.batch):
             seeds = order[first:first + config.batch]
-            yield (graph_of_batch(sampler.draw(seeds, rng)), dataset.features, slice(len(seeds)),
-                   dataset.labels[torch.from_numpy(seeds)])
+            labels = dataset.labels[torch.from_numpy(seeds)].to(config.device)
+            yield graph_of_batch(sampler.draw(seeds, rng).to(config.device)), features, slice(len(seeds)), labels
 
     return of_part

@@ -34,6 +34,7 @@ class Config:
     batch: training nodes of a mini-batch, 0 for the whole graph; fanout: neighbours drawn for each node of a batch.
     evaluate: "batches" for mini-batches of so many nodes and neighbours, "full" for the whole graph, "" for what training has.
     precompile: time to compile and measure in what the layers run, before the backend's training; "" for none.
+    device: where model and data are, "cpu" or "cuda"; mini-batches are drawn on the host.
     """
 
     hidden: int = 128
@@ -51,6 +52,7 @@ class Config:
     fanout: int = 10
     evaluate: str = ""
     precompile: str = ""
+    device: str = "cpu"
 
     def __post_init__(self):
         for name in ("hidden", "layers", "epochs", "bases", "fanout"):
@@ -63,6 +65,8 @@ class Config:
             raise ValueError(f"evaluate must be 'batches' or 'full', got {self.evaluate!r}")
         if self.evaluate == "batches" and not self.batch:
             raise ValueError("evaluate is 'batches', but batch is 0: say how many nodes a mini-batch has")
+        if self.device not in ("cpu", "cuda"):
+            raise ValueError(f"device must be 'cpu' or 'cuda', got {self.device!r}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
         if self.precompile:
@@ -78,7 +82,8 @@ class Run:
     """What one training gave. Seconds are of an epoch's training steps, drawing of mini-batches left out. Accuracies are of
     the final parameters. Inference seconds are of one pass over the whole graph, or, drawing left out, over the mini-batches
     that together have every validation and test node once. peak_bytes and inference_peak_bytes: what an epoch, and such a pass,
-    take at most above what is resident before them; None where the system does not tell.
+    take at most above what is there before them: of resident memory, of a GPU's what PyTorch has allocated; None where the system
+    does not tell.
     """
 
     framework: str
@@ -116,12 +121,13 @@ class Trainee:
     def __init__(self, framework: str, backend: str, dataset: Dataset, config: Config):
         module = importlib.import_module(f"models.{config.model}_{framework}")
         torch.manual_seed(config.seed)
-        self.model = module.model_of(dataset, config)
+        self.model = module.model_of(dataset, config).to(config.device)
+        host, dataset = dataset, dataset.to(config.device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         self.graph = module.graph_of(dataset) if not config.batch or config.evaluate == "full" else None
         if backend == "on" and config.precompile:
             prepare(framework, dataset, config)
-        self.batches = module.batches_of(dataset, config) if config.batch else None
+        self.batches = module.batches_of(host, config) if config.batch else None
         self.dataset, self.config = dataset, config
         self.run = Run(framework, backend, test_nodes=int(dataset.test.sum()))
 
@@ -134,7 +140,7 @@ class Trainee:
                 torch.manual_seed(self.config.seed * 1_000_003 + epoch)
                 # memory is measured where the time does not count, after what is made once
                 if 0 < number < self.config.warmup:
-                    _, peak = _measured(partial(self._epoch, epoch))
+                    _, peak = self._measured(partial(self._epoch, epoch))
                     if peak is not None:
                         self.run.peak_bytes = max(self.run.peak_bytes or 0, peak)
                 else:
@@ -144,12 +150,12 @@ class Trainee:
     def _epoch(self, epoch: int) -> None:
         losses, seconds, nodes = 0.0, 0.0, 0
         for graph, features, rows, labels in self._parts(epoch):
-            start = time.perf_counter()
+            start = self._clock()
             self.optimizer.zero_grad()
             loss = F.cross_entropy(self.model(graph, features)[rows], labels)
             loss.backward()
             self.optimizer.step()
-            seconds += time.perf_counter() - start
+            seconds += self._clock() - start
             losses += loss.item() * len(labels)
             nodes += len(labels)
         self.run.seconds.append(seconds)
@@ -170,7 +176,7 @@ class Trainee:
         infer = self._infer if self.config.evaluate == "full" else self._infer_batches
         with self._backend():
             passes = [infer(0)]
-            measured, self.run.inference_peak_bytes = _measured(partial(infer, 1))
+            measured, self.run.inference_peak_bytes = self._measured(partial(infer, 1))
             passes += [measured, *map(infer, range(2, INFERENCES))]
         self.run.inference_seconds = min(seconds for seconds, *_ in passes)
         _, *hits = passes[-1]
@@ -178,30 +184,45 @@ class Trainee:
 
     def _infer(self, _: int) -> tuple[float, Tensor, Tensor]:
         """(seconds, whether each validation node is classified right, and each test node), on the whole graph."""
-        data, start = self.dataset, time.perf_counter()
+        data, start = self.dataset, self._clock()
         logits = self.model(self.graph, data.features)
-        seconds = time.perf_counter() - start
+        seconds = self._clock() - start
         hits = logits.argmax(1) == data.labels
         return seconds, hits[data.val], hits[data.test]
 
     def _infer_batches(self, number: int) -> tuple[float, Tensor, Tensor]:
         """The same by mini-batches, nodes in their order. Other ones for each ``number``: what the backend keeps of a graph that
         it has seen would make batches look faster than they are."""
-        seconds, hits = 0.0, {part: [torch.empty(0, dtype=torch.bool)] for part in ("val", "test")}
+        seconds, hits = 0.0, {part: [torch.empty(0, dtype=torch.bool, device=self.config.device)] for part in ("val", "test")}
         for part, of_part in hits.items():
             for graph, features, rows, labels in self.batches(part, number):
-                start = time.perf_counter()
+                start = self._clock()
                 logits = self.model(graph, features)
-                seconds += time.perf_counter() - start
+                seconds += self._clock() - start
                 of_part.append(logits[rows].argmax(1) == labels)
         return seconds, *map(torch.cat, hits.values())
 
     def _backend(self):
         return _counted(self.run) if self.run.backend == "on" else nullcontext()
 
+    def _clock(self) -> float:
+        """Seconds, once the GPU has done what it was given."""
+        if self.config.device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def _measured(self, work: Callable[[], object]) -> tuple:
+        """(what ``work`` gives, the bytes that it takes at most above what is there before; None where the system does not tell)."""
+        return (_measured_on_gpu if self.config.device == "cuda" else _measured)(work)
+
+
+def _measured_on_gpu(work: Callable[[], object]) -> tuple:
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    return work(), torch.cuda.max_memory_allocated() - before
+
 
 def _measured(work: Callable[[], object]) -> tuple:
-    """(what ``work`` gives, the bytes that it takes at most above what is resident before; None where the system does not tell)."""
     try:
         memory.release()
         before = memory.resident()

@@ -6,13 +6,14 @@ import weakref
 import torch
 from torch import Tensor
 
-from . import sources
+from . import devices, sources
 from .build import coo_to_csr, index_dtype
 from .checks import as_index_vector, check_csr, check_edges, check_permutation, check_same_device, check_shape
 from .fingerprint import fingerprint
 from .immutable import Immutable
 from .statistics import GraphStatistics, measure
 from .structure import Csr, Pair, find_pair, in_degrees, inverse_in_degrees, stored
+from .unread import csr_in_range
 
 _set = object.__setattr__
 # Among ``plans`` of a graph whose arrays are never read: non-zeros of a row at most, as far as sizes tell.
@@ -116,11 +117,13 @@ class Graph(Immutable):
 
     @classmethod
     def _of_arrays(cls, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_sources: int) -> Graph:
-        """The live graph that owns these arrays, or a new one on them, checked."""
+        """The live graph that owns these arrays, or a new one on them, checked; on a GPU without waiting for their values."""
         found = find_pair(indptr, indices, edge_ids, num_sources)
         if found is not None:
             return _view(*found)
         shape = (indptr.numel() - 1, num_sources)
+        if not devices.on_cpu(indices.device):
+            return cls._unread(*csr_in_range(indptr, indices, edge_ids, num_sources), shape, indices.numel())
         check_csr(indptr, indices, edge_ids, shape)
         return cls.from_csr(indptr, indices, shape, edge_ids, trusted=True)
 

@@ -1,6 +1,6 @@
-"""Segments of one call on a GPU, of whose values nothing is read, so that the call does not wait for what computes them.
+"""Segments and graphs of one call on a GPU, of whose values nothing is read, so that the call does not wait for what computes them.
 
-Whoever makes ``Segments`` beforehand has their values checked, which waits once. Here types and shapes are checked, and what has to
+Whoever makes ``Segments`` or a ``Graph`` beforehand has their values checked, which waits once. Here types and shapes are checked, and what has to
 hold of the values is promised to the GPU (``torch._assert_async``), as by PyTorch's own indexing: a promise that is not kept ends the
 run with its words at the next synchronisation. Whatever the values are, no kernel reads or writes out of bounds: they are brought into
 range first. Arrays whose sizes depend on the values have as many entries as sizes that are known allow at most (``formats.row_parts``).
@@ -39,11 +39,8 @@ def segments_of_offsets(offsets, num_rows: int, device: torch.device, whole: boo
     if devices.on_cpu(offsets.device) or not offsets.numel():
         return Segments.from_offsets(offsets, num_rows).to(device)
     _check_device("offsets", offsets, device)
-    offsets = offsets.long()
-    safe = offsets.clamp(0, num_rows).cummax(0).values
-    kept = (offsets == safe).all() & (offsets[0] == 0)
-    promise(kept & (offsets[-1] == num_rows) if whole else kept,
-            f"offsets must go from 0 to the number of rows {num_rows} and not decrease; Segments.from_offsets says where they do not")
+    safe = _offsets_in_range(offsets, num_rows, whole, f"offsets must go from 0 to the number of rows {num_rows} and not decrease; "
+                             "Segments.from_offsets says where they do not")
     return Segments(safe.to(index_dtype((offsets.numel(), 0), num_rows)), None, num_rows, unread=True)
 
 
@@ -55,6 +52,22 @@ def segments_of_index(index, num_segments: int, device: torch.device) -> Segment
     index = index_in_range("index", index, num_segments, "segments", device)
     in_order, order = torch.sort(index.to(index_dtype((num_segments, 0), index.numel())), stable=True)
     return Segments(compress(in_order, num_segments), order.to(in_order.dtype), index.numel(), unread=True)
+
+
+def csr_in_range(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_sources: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """CSR arrays on a GPU that nobody has checked, such as every kernel can walk, in one index type."""
+    edges, device = indices.numel(), indices.device
+    if not indptr.numel():
+        raise ValueError("indptr must have destinations + 1 entries, got none")
+    if edge_ids is not None and edge_ids.numel() != edges:
+        raise ValueError(f"edge_ids must have one entry per edge ({edges}), got {edge_ids.numel()}")
+    indptr = _offsets_in_range(indptr, edges, True, f"indptr must go from 0 to the number of edges {edges} and not decrease; "
+                               "Graph.from_csr says where it does not")
+    indices = index_in_range("indices", indices, num_sources, "sources", device)
+    if edge_ids is not None:
+        edge_ids = index_in_range("edge_ids", edge_ids, edges, "edges", device)
+    dtype = index_dtype((indptr.numel() - 1, num_sources), edges)
+    return indptr.to(dtype), indices.to(dtype), None if edge_ids is None else edge_ids.to(dtype)
 
 
 def index_in_range(name: str, values, bound: int, of_what: str, device: torch.device) -> Tensor:
@@ -79,6 +92,15 @@ def order_in_range(order: Tensor) -> Tensor:
     return safe
 
 
+def _offsets_in_range(offsets: Tensor, total: int, whole: bool, words: str) -> Tensor:
+    """What has to go from 0 to ``total``, or where not ``whole`` to no more than that, and not decrease; in int64."""
+    offsets = offsets.long()
+    safe = offsets.clamp(0, total).cummax(0).values
+    kept = (offsets == safe).all() & (offsets[0] == 0)
+    promise(kept & (offsets[-1] == total) if whole else kept, words)
+    return safe
+
+
 def promise(kept: Tensor, words: str) -> None:
     """Let the run end with ``words`` unless ``kept``, a truth value on a GPU, is true; without waiting for it."""
     torch._assert_async(kept, words)
@@ -89,4 +111,4 @@ def _check_device(name: str, values: Tensor, device: torch.device) -> None:
         raise ValueError(f"{name} is on {values.device}, but the rows are on {device}; move one of them")
 
 
-__all__ = ["index_in_range", "order_in_range", "promise", "segments_of_index", "segments_of_lengths", "segments_of_offsets"]
+__all__ = ["csr_in_range", "index_in_range", "order_in_range", "promise", "segments_of_index", "segments_of_lengths", "segments_of_offsets"]

@@ -185,6 +185,29 @@ def test_precisions_that_are_none_are_refused(given, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_attention_layers_in_half_types(dtype, monkeypatch):
+    """The framework's own answer is the measure, by norms; the least that must move is about half."""
+    pytest.importorskip("torch_geometric")
+    graph, names = overhead.small_graph(100, 300, 0), ("pyg", "pyg" + BACKEND)
+    shape = {"features": 8, "heads": 2, "width": 4, "seed": 0}
+    cell = attention_layers.cell_on_gpu("small", graph, "gat", shape, names, dtype)
+    monkeypatch.setattr(gpu_steps, "times", lambda call, device: dict(TIMES))
+    found = gpu_steps.measure(cell, torch.device("cpu"), LIMITS)["contenders"]
+    assert not isinstance(found["pyg"], str) and found["pyg" + BACKEND]["ours"] > 0, found
+    full = attention_layers.cell_on_gpu("small", graph, "gat", shape, names)
+    assert 0.4 < cell.work("pyg" + BACKEND).compulsory / full.work("pyg" + BACKEND).compulsory < 0.8
+    answer = cell.make("pyg", torch.device("cpu")).call()
+    assert {each.dtype for each in answer} == {dtype}
+    assert "y is off by" in cell.mismatch(tuple(2 * each for each in answer), answer)
+
+
+def test_attention_in_half_types_is_measured_on_a_gpu_alone(capsys):
+    with pytest.raises(SystemExit):
+        attention_layers.arguments(["--dtype", "bfloat16"])
+    assert "--dtype bfloat16 is measured with --device cuda alone" in capsys.readouterr().err
+
+
 def test_wrong_and_refused_answers_are_said(monkeypatch):
     right, wrong = torch.ones(3), torch.zeros(3)
 

@@ -8,3 +8,12 @@ import pytest
 def one_thread(set_threads):
     """Small tensors: more threads only wait for each other, and sums keep one order."""
     set_threads(1)
+
+
+@pytest.fixture
+def device(request) -> str:
+    """Where models are trained: as ``--device`` says."""
+    chosen = request.config.getoption("--device")
+    if chosen == "cuda" and getattr(request.node, "callspec", None) and request.node.callspec.params.get("framework") == "dgl":
+        pytest.skip("--device cuda: DGL's wheel has no CUDA")
+    return chosen

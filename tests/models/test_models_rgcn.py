@@ -152,6 +152,9 @@ def test_an_epoch_has_every_node_once(part, small):
     assert not torch.equal(*seen)
     again = torch.cat([batch.nodes for batch, *_ in drawn(part, 1)])
     assert torch.equal(again, torch.cat([batch.nodes for batch, *_ in found]))
+    moved = found[0][0].to("meta")
+    assert moved.seeds == found[0][0].seeds
+    assert {each.device.type for each in (moved.nodes, moved.edge_index, moved.edge_type)} == {"meta"}
 
 
 # --- training
@@ -159,10 +162,10 @@ def test_an_epoch_has_every_node_once(part, small):
 
 @pytest.mark.parametrize("batch, evaluate", [(0, "full"), (50, "batches"), (50, "full")])
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_backend_changes_nothing_but_rounding(framework, batch, evaluate, small):
+def test_backend_changes_nothing_but_rounding(framework, batch, evaluate, device, small):
     pytest.importorskip(FRAMEWORKS[framework])
     config = Config(hidden=8, epochs=3, model="rgcn", bases=4, batch=batch, fanout=5, dropout=0.2,
-                    evaluate=evaluate if batch and evaluate == "full" else "")
+                    evaluate=evaluate if batch and evaluate == "full" else "", device=device)
     off, on = train(framework, ["off", "on"], small, config)
     torch.testing.assert_close(torch.tensor(on.losses), torch.tensor(off.losses), rtol=1e-3, atol=0)
     assert disagreement(off, on) is None and on.framework_calls == 0

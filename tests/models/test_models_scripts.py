@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
+no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 SMALL = ("--nodes", "600", "--edges", "5000", "--epochs", "5", "--hidden", "16", "--threads", "1")
 
 
@@ -84,6 +86,7 @@ def test_graphsage_runs_as_a_file_from_another_folder(tmp_path):
     (("--epochs", "0"), "error: epochs must be at least 1, got 0"),
     (("--threads", "0"), "error: --threads must be at least 1, got 0"),
     (("--backend", "maybe"), "invalid choice: 'maybe'"),
+    pytest.param(("--device", "cuda"), "error: --device cuda: PyTorch finds no GPU here; `gsb doctor`", marks=no_gpu),
 ])
 def test_bad_input_is_refused_in_words(options, message, tmp_path):
     pytest.importorskip("torch_geometric")

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from models import graphsage
 from models.data import load
 from models.train import Config, Run, disagreement, train
 
@@ -20,9 +21,9 @@ def small():
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_backend_changes_nothing_but_rounding(framework, small):
+def test_backend_changes_nothing_but_rounding(framework, device, small):
     pytest.importorskip(MODULES[framework])
-    config = Config(hidden=33, layers=3, epochs=6, seed=5)
+    config = Config(hidden=33, layers=3, epochs=6, seed=5, device=device)
     off, on = train(framework, ["off", "on"], small, config)
     # each step amplifies the rounding of the one before: Adam divides small gradients by their own size
     torch.testing.assert_close(torch.tensor(on.losses), torch.tensor(off.losses), rtol=1e-3, atol=0)
@@ -32,9 +33,9 @@ def test_backend_changes_nothing_but_rounding(framework, small):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_every_aggregation_runs_on_the_backend(framework, small):
+def test_every_aggregation_runs_on_the_backend(framework, device, small):
     pytest.importorskip(MODULES[framework])
-    off, on = train(framework, ["off", "on"], small, Config(epochs=2))
+    off, on = train(framework, ["off", "on"], small, Config(epochs=2, device=device))
     assert (off.own_calls, off.framework_calls, off.own_share) == (0, 0, None)
     # two layers in two epochs and the evaluation; backward may count too
     assert on.own_calls >= 2 * 3 and on.own_share == 1
@@ -50,14 +51,14 @@ def test_same_seed_same_run_another_seed_another(framework, small):
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_cora(framework, gsb_data):
+def test_cora(framework, device, gsb_data):
     pytest.importorskip(MODULES[framework])
     if not (gsb_data / "planetoid" / "ind.cora.x").exists():
         pytest.skip(f"{gsb_data}/planetoid has no Cora")
     dataset = load("cora", framework)
     assert (dataset.num_nodes, dataset.num_edges, dataset.num_classes) == (2_708, 10_556, 7)
     assert [int(mask.sum()) for mask in (dataset.train, dataset.val, dataset.test)] == [140, 500, 1_000]
-    off, on = train(framework, ["off", "on"], dataset, Config(hidden=64, epochs=CORA_EPOCHS))
+    off, on = train(framework, ["off", "on"], dataset, Config(hidden=64, epochs=CORA_EPOCHS, device=device))
     assert off.test_accuracy >= 0.78 and on.test_accuracy >= 0.78
     assert disagreement(off, on) is None
 
@@ -104,6 +105,26 @@ def test_epoch_time_leaves_the_warm_up_of_each_turn_out():
     assert run.epoch_seconds(Config(turn=10, warmup=9)) == 2.0  # nothing left: the last epoch
 
 
+def test_a_data_set_moves_as_a_whole(small):
+    moved = small.to("meta")
+    assert moved.name == small.name and moved.num_edges == small.num_edges
+    assert {each.device.type for each in vars(moved).values() if isinstance(each, torch.Tensor)} == {"meta"}
+
+
+def test_dgl_without_cuda_is_told_before_anything_is_trained(monkeypatch, capsys):
+    dgl = pytest.importorskip("dgl")
+
+    def to(graph, device):
+        raise dgl.DGLError("[03:27:37] runtime.cc:88: Check failed:\nDevice API cuda is not enabled. Please install the cuda version of dgl.")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(dgl.DGLGraph, "to", to)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # which the script sets
+    assert graphsage.main(["--framework", "dgl", "--device", "cuda"]) == 2
+    said = capsys.readouterr().err
+    assert "error: --device cuda: this DGL has no CUDA (Device API cuda is not enabled" in said and "data.dgl.ai" in said
+
+
 def test_trainings_take_turns(small):
     pytest.importorskip("torch_geometric")
     seen = []
@@ -113,6 +134,7 @@ def test_trainings_take_turns(small):
 
 @pytest.mark.parametrize("wrong, message", [({"hidden": 0}, "hidden must be at least 1, got 0"),
                                             ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
+                                            ({"device": "mps"}, "device must be 'cpu' or 'cuda', got 'mps'"),
                                             ({"lr": math.nan}, "lr must be positive, got nan"),
                                             ({"warmup": 10}, r"warmup must be in \[0, turn = 10\), got 10")])
 def test_config_refuses(wrong, message):

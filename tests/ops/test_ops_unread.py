@@ -9,7 +9,7 @@ from gnn_sparse_backend.formats.outer_tasks import outer_tasks
 from gnn_sparse_backend.formats.row_parts import most_parts, split_rows
 from gnn_sparse_backend.ops import unread
 from gnn_sparse_backend.ops.cuda_plans import plan_unread
-from gnn_sparse_backend.ops.segment import run_segment_reduce
+from gnn_sparse_backend.ops.segment import _by_operator, run_segment_reduce
 from gnn_sparse_backend.ops.segment_rows import rows_of
 from gnn_sparse_backend.planner.cuda_plan import BUCKETS_PAY, LONG_ROW, PART
 from tests.ops.operators import quarters
@@ -38,6 +38,10 @@ REDUCTIONS = {
     for reduce, ties in (("sum", "even"), ("mean", "even"), ("max", "even"), ("min", "first"))
 } | {
     "segment_reduce of offsets": (lambda n: (torch.tensor([0, *n]).cumsum(0),), lambda x, own: gsb.segment_reduce(x, offsets=own)),
+} | {  # as under torch.compile
+    f"segment_reduce {reduce} {ties} by operators": (
+        lambda n: (torch.tensor(n),), lambda x, own, reduce=reduce, ties=ties: _by_operator(x, own, None, reduce, ties))
+    for reduce, ties in (("sum", None), ("mean", None), ("max", "first"))
 }
 PRODUCTS = {
     "segment_mm": (lambda n: (torch.tensor(n, dtype=torch.int32),), gsb.segment_mm),
@@ -187,6 +191,29 @@ def test_wrong_values_end_the_run_and_touch_nothing(kind, values, serial_gpu, mo
         out = call()
         torch.autograd.grad(out.sum(), [t for t in (x, w) if t is x or kind == "index"])
         assert promises.broken()
+
+
+BAD_CSR = {"indptr": ([0, 2, 1, 3], [0, 1, 2], None), "indptr ": ([1, 1, 2, 3], [0, 1, 2], None), "indptr  ": ([0, 1, 2, 2], [0, 1, 2], None),
+           "indices": ([0, 1, 2, 3], [0, 4, 2], None), "edge_ids": ([0, 1, 2, 3], [0, 1, 2], [0, -1, 2])}
+
+
+@pytest.mark.parametrize("wrong", BAD_CSR)
+def test_wrong_arrays_of_an_operator_end_the_run_and_touch_nothing(wrong, serial_gpu, monkeypatch):
+    """Arrays that no graph owns: on the CPU they are refused."""
+    indptr, indices, edge_ids = (None if given is None else torch.tensor(given) for given in BAD_CSR[wrong])
+    promises = Promises()
+    monkeypatch.setattr(torch, "_assert_async", promises)
+    x, e = torch.ones(4, 5), torch.ones(3, 1)
+    graph = gsb.Graph._of_arrays(indptr, indices, edge_ids, 4)
+    (words,) = promises.broken()
+    assert wrong.strip() in words and len(words) < 255
+    assert graph.indptr.diff().ge(0).all() and 0 <= graph.indptr[0] and graph.indptr[-1] <= 3 and graph.indices.lt(4).all()
+    assert graph.edge_ids is None or graph.edge_ids.ge(0).all()
+    out, _ = torch.ops.gsb.aggregate(indptr, indices, edge_ids, 4, [x, e], "mul(x0, x1)", "column,edge", "sum", "", False)
+    assert out.shape == (3, 5) and promises.broken()
+    for given in ((indptr, indices, torch.arange(2)), (indptr[:0], indices, None)):
+        with pytest.raises(ValueError, match="edge_ids must have one entry per edge|destinations \\+ 1 entries"):
+            gsb.Graph._of_arrays(*given, 4)
 
 
 def test_an_order_that_is_none(serial_gpu, monkeypatch):
