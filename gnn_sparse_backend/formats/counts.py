@@ -1,4 +1,7 @@
-"""Sums by number. Unlike by `torch.bincount`, nobody waits for a device, which has to say the least and the largest number there."""
+"""Sums by number, and of all that stand before.
+
+Unlike by `torch.bincount`, nobody waits for a device, which has to say the least and the largest number there.
+"""
 
 from __future__ import annotations
 
@@ -16,4 +19,9 @@ def counts_of(numbers: Tensor, bound: int) -> Tensor:
     return added_at(numbers, torch.ones_like(numbers), bound)
 
 
-__all__ = ["added_at", "counts_of"]
+def prefix_sums(counts: Tensor) -> Tensor:
+    """(n + 1,) the sum of the counts before each of the n, and of all; of integers in int64."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+
+__all__ = ["added_at", "counts_of", "prefix_sums"]

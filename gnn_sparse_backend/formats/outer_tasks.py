@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .counts import prefix_sums
 from .row_parts import ceil_div, most_parts, runs, split_rows
 from .structure import index_type
 
@@ -42,7 +43,7 @@ class OuterTasks:
         all tasks t of segment s. rows: of a result. As many indices as all tasks have rows; those of tasks of no segment come last."""
         counts = self.segment_ptr.diff().long()
         each = counts.repeat_interleave(rows)
-        indptr = torch.cat([each.new_zeros(1), each.cumsum(0)])
+        indptr = prefix_sums(each)
         row, within = runs(each, most=self.tasks * rows)
         segment = torch.div(row, rows, rounding_mode="floor")
         task = (self.segment_ptr.long().index_select(0, segment) + within).clamp_(max=self.tasks - 1)
@@ -67,7 +68,7 @@ def outer_tasks(offsets: Tensor, positions: int, chunk: int, longest: int, unrea
     segment, place = runs(counts, most=tasks)
     first = torch.minimum((ends - chunks).index_select(0, segment) + place * of_task, ends.index_select(0, segment))
     task_ptr = torch.cat([first, ends[-1:]])
-    segment_ptr = None if tasks == segments else torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    segment_ptr = None if tasks == segments else prefix_sums(counts)
     slot = torch.arange(tasks, device=offsets.device)
     arrays = (task_ptr, start, start + length, slot, segment_ptr)
     return OuterTasks(*(None if a is None else a.to(offsets.dtype) for a in arrays), 1 + positions // (of_task * chunk))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .counts import added_at
+from .counts import added_at, prefix_sums
 from .row_groups import balanced_row_groups
 from .structure import index_type, positions_of_rows
 
@@ -146,7 +146,7 @@ def relation_tasks(pairs: RelationPairs, limit: float, most: int, cost_per_pair:
 
     The tasks depend on the structure alone, so that what they add up to is the same for any number of threads.
     """
-    cost = torch.cat([pairs.row.new_zeros(1, dtype=torch.float64), (pairs.indptr.diff().double() + cost_per_pair).cumsum(0)])
+    cost = prefix_sums(pairs.indptr.diff().double() + cost_per_pair)
     begin = cost[pairs.relation_ptr[:-1]][pairs.relation.long()]
     part = torch.div(cost[:-1] - begin, limit, rounding_mode="floor").long()
     # within a relation parts ascend

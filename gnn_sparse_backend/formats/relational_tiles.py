@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .counts import added_at, counts_of
+from .counts import added_at, counts_of, prefix_sums
 from .relational import RelationPairs, _starts
 from .row_parts import ceil_div
 from .structure import index_type
@@ -100,12 +100,12 @@ def row_tiles(pairs: RelationPairs, slots: int, shares: int, longest: int, part:
     panel_ptr = torch.searchsorted(panel_tile, torch.arange(tiles + 1, device=device))
 
     # shares of a panel in whole pieces, by the middle of each
-    offset = torch.cat([length.new_zeros(1), length.cumsum(0)])
+    offset = prefix_sums(length)
     edges_before = offset.index_select(0, bounds)
     middle = 2 * (offset[:-1] - edges_before[:-1].index_select(0, panel)) + length
     share = torch.div(middle * shares, 2 * edges_before.diff().index_select(0, panel), rounding_mode="floor").clamp_(max=shares - 1)
     of_share = added_at(panel * shares + share, length, panels * shares)
-    share_ptr = torch.cat([of_share.new_zeros(1), of_share.cumsum(0)])
+    share_ptr = prefix_sums(of_share)
 
     edges = pairs.indices.numel()
     piece = torch.repeat_interleave(torch.arange(key.numel(), device=device), length, output_size=edges)
@@ -130,7 +130,7 @@ def _pieces(pairs: RelationPairs, longest: int, part: int) -> tuple[Tensor, ...]
     degree = added_at(row, length, rows)
     long_rows = (degree > longest).nonzero().flatten()
     counts = ceil_div(degree.index_select(0, long_rows), part)
-    part_ptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    part_ptr = prefix_sums(counts)
     if long_rows.numel() == 0:
         return row, relation, start, length, long_rows, part_ptr, long_rows
     of_part = torch.repeat_interleave(counts)

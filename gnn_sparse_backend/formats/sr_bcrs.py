@@ -8,6 +8,7 @@ import torch
 
 from .base import SlotMapped, slot_mask
 from .bsr import block_shape, places_of_slots
+from .counts import prefix_sums
 from .row_parts import ceil_div
 from .structure import check_csr, check_slots, index_type, row_of_position
 
@@ -67,7 +68,7 @@ class SrBcrsFormat(SlotMapped):
         # Offsets of the tiles' vectors, and of their groups.
         starts = torch.searchsorted(keys.long(), torch.arange(n_tiles + 1, device=keys.device) * n_cols)
         groups = ceil_div(starts.diff(), group)
-        group_ptr = torch.cat([groups.new_zeros(1), groups.cumsum(0)])
+        group_ptr = prefix_sums(groups)
         n_groups = int(group_ptr[-1])
         check_slots(n_groups * height * group, nnz, max_slots, f"SR-BCRS with {n_groups} groups of {height} x {group}")
 

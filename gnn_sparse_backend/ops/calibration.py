@@ -5,6 +5,7 @@ import time
 
 import torch
 
+from ..formats.counts import prefix_sums
 from ..planner.calibrate import Probe, fit, probes, undisturbed
 from ..planner.database import database
 from .graph import Graph
@@ -62,4 +63,4 @@ def _random(rows: int, cols: int, nnz: int) -> Graph:
     generator = torch.Generator().manual_seed(0)
     degrees = torch.randint(rows, (nnz,), generator=generator).bincount(minlength=rows)
     indices = torch.randint(cols, (nnz,), generator=generator, dtype=torch.int32)
-    return Graph.from_csr(torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]).int(), indices, (rows, cols), trusted=True)
+    return Graph.from_csr(prefix_sums(degrees).int(), indices, (rows, cols), trusted=True)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..compiler.programs.aggregate import AggregateSpec
+from ..formats.counts import prefix_sums
 from ..formats.pieces import Piece
 from ..formats.row_parts import ceil_div, most_parts, split_rows
 from ..planner.cuda_kernels import aggregate_kernel
@@ -52,7 +53,7 @@ def _parts(graph, longest: int) -> Parts:
     count = row.numel()
     starts = torch.cat([start, start[-1:] + length[-1:]]).to(indptr.dtype)
     of_row = ceil_div(lengths, longest)
-    first = torch.cat([of_row.new_zeros(1), of_row.cumsum(0)]).to(indptr.dtype)
+    first = prefix_sums(of_row).to(indptr.dtype)
     order = torch.arange(count, dtype=indptr.dtype, device=row.device)
     return Parts(Piece((count, cols), starts, indices, None), row, Piece((rows, count), first, order, None))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..formats.counts import prefix_sums
 from . import devices
 from .build import index_dtype
 from .checks import check_range, plain_tensor
@@ -31,7 +32,7 @@ def segment_mm_operator(a: Tensor, b: Tensor, seglen) -> Tensor:
         offsets, order = seglen.offsets, seglen.order
     else:
         seglen = _index("seglen", seglen)
-        offsets, order = torch.cat([seglen.new_zeros(1), seglen.cumsum(0)]), None
+        offsets, order = prefix_sums(seglen), None
     return torch.ops.gsb.grouped_mm(a, b, offsets, order)
 
 

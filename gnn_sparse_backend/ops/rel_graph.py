@@ -6,6 +6,7 @@ import weakref
 import torch
 from torch import Tensor
 
+from ..formats.counts import prefix_sums
 from ..formats.relational import Panels, RelationPairs, relation_pairs, relation_tasks, row_tasks
 from ..formats.structure import index_type, row_of_position
 from ..planner.rgms import RelationCounts
@@ -312,7 +313,7 @@ def _blocks_of(pairs: RelationPairs, count: int) -> tuple[Segments, Tensor]:
     position = (ptr[relation] * (count - 1) + pair).unsqueeze(1) + lengths[relation].unsqueeze(1) * block
     order = torch.empty_like(position.flatten())
     order[position.flatten()] = torch.arange(order.numel(), device=relation.device)
-    offsets = torch.cat([lengths.new_zeros(1), lengths.repeat_interleave(count).cumsum(0)])
+    offsets = prefix_sums(lengths.repeat_interleave(count))
     rows = (pairs.row.long() * count).unsqueeze(1) + block
     dtype = index_type(pairs.row.dtype, order.numel(), pairs.num_rows * count, pairs.num_relations * count)
     return Segments(offsets.to(dtype), order.to(dtype), order.numel()), rows.flatten().to(dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..formats.counts import prefix_sums
 from . import devices
 from .form import form
 from .grouped import _check_segments, _has_values, _named
@@ -88,6 +89,6 @@ def _by_operator(x: Tensor, lengths, offsets, reduce: str, ties: str | None) -> 
     if isinstance(lengths, Segments):
         offsets, order = lengths.offsets, lengths.order
     elif offsets is None:
-        offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        offsets = prefix_sums(lengths)
     indices = torch.zeros(x.shape[0], dtype=offsets.dtype, device=offsets.device)
     return aggregate_of_arrays((offsets, indices, order, 1), "x0", ("edge",), [x], reduce, ties)

@@ -4,6 +4,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..formats.counts import prefix_sums
 from ..formats.outer_tasks import OuterTasks, outer_tasks
 from ..formats.row_groups import balanced_row_groups
 from ..formats.row_parts import ceil_div, most_parts, runs, split_rows
@@ -41,7 +42,7 @@ class Segments:
         if lengths.numel() and int(lengths.min()) < 0:
             at = int((lengths < 0).nonzero()[0])
             raise ValueError(f"lengths must not be negative, but lengths[{at}] = {int(lengths[at])}")
-        offsets = torch.cat([lengths.new_zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+        offsets = prefix_sums(lengths)
         total = int(offsets[-1])
         if num_rows is not None and total != num_rows:
             raise ValueError(f"lengths must sum to the number of rows {num_rows}, but they sum to {total}")
@@ -137,7 +138,7 @@ class Segments:
         at, block = unit // own, first + unit % own
         start = self.offsets[segment] + at * chunk
         rows = torch.minimum(self.offsets[segment + 1] - start, start.new_full((), chunk))
-        work_ptr = torch.cat([rows.new_zeros(1, dtype=torch.int64), rows.cumsum(0)])
+        work_ptr = prefix_sums(rows)
         # units of one sharer add to the same rows of a matrix, so they stay in one group
         begins = torch.cat([segment.new_ones(1, dtype=torch.bool), (segment[1:] != segment[:-1]) | (sharer[1:] != sharer[:-1])])
         task_ptr = torch.cat([begins.nonzero().flatten(), segment.new_full((1,), segment.numel())])
@@ -153,7 +154,7 @@ class Segments:
         number = torch.arange(count + 1, device=self.offsets.device)
         segment, block = number[:-1] // blocks, number[:-1] % blocks
         rows = self.offsets.diff().long().index_select(0, segment)
-        work_ptr = torch.cat([rows.new_zeros(1), rows.cumsum(0)])
+        work_ptr = prefix_sums(rows)
         start = self.offsets.index_select(0, segment)
         return [count, count, work, *(x.to(dtype) for x in (number, work_ptr, start, block * SUM_BLOCK, segment))]
 

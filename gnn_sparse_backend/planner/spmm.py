@@ -6,7 +6,8 @@ Rules, each with the measurement behind it in docs/performance.md:
   as time goes: a non-zero takes an index and a vector of features, however few, and the end of a row is mispredicted.
 - Gathers run ahead where the dense operand exceeds half of a core's own caches, near each other or not. Of rows of one cache line, and
   where they are summed of two, the processor has enough under way by itself, unless they come from memory: where the operand exceeds
-  what a call can count on of the last level, through which structure and results pass too.
+  what a call can count on of the last level, through which structure and results pass too. Half types take more instructions for as
+  many bytes, which leaves fewer rows under way: of these all are fetched ahead but the narrowest.
 - Lanes where features are few, in whole vectors, and most non-zeros stand in rows of some tens of them. Short rows are independent
   chains of additions already: the processor has several of them under way.
 - Scattered sums where features are few and rows have a handful of non-zeros, where the end of each row is mispredicted. A long row is
@@ -37,7 +38,7 @@ LEAST_GROUP = 1 << 13
 LINE, BYTES_AHEAD = 64, 16 << 10
 # Bytes from which rows are fetched ahead that the last-level cache may hold, where they are summed, and where they are compared, which
 # is slower, so that the processor has fewer under way. That cache holds the shorter ones where they take one of so many parts of it.
-SHORTEST_SUMMED, SHORTEST_CHOSEN = 3 * LINE, 2 * LINE
+SHORTEST_SUMMED, SHORTEST_CHOSEN, SHORTEST_HALF = 3 * LINE, 2 * LINE, LINE // 2
 HELD_PARTS = 5
 # Widest row of features that is narrow. Widths that are cut into lanes, and those of sums without an operand at the edges: code for
 # vectors of other widths takes up to twice as long. The non-zeros of the row of a typical non-zero, or of its piece in a partition, from
@@ -91,7 +92,7 @@ def plan_spmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, thre
         reduction = "parallel"
     return Plan(
         group_count(nnz, rows, features, threads),
-        0 if slices_stay(cols * row, partitions) else prefetch_distance(row, cols * row, summed),
+        0 if slices_stay(cols * row, partitions) else prefetch_distance(row, cols * row, shortest_ahead(summed, itemsize)),
         reduction=reduction,
         partitions=partitions,
         longest_part=longest_part,
@@ -103,9 +104,9 @@ def fits_lanes(features: int, summed: bool, edges: bool) -> bool:
     return features in (SUMMED_IN_LANES if summed and not edges else IN_LANES)
 
 
-def prefetch_distance(row: int, table: int, summed: bool) -> int:
+def prefetch_distance(row: int, table: int, shortest: int) -> int:
     """How far gathers of rows of so many bytes run ahead; 0 where they do not. table: bytes of the dense operand."""
-    held = held_bytes() if row < shortest_ahead(summed) else private_cache_bytes() // 2
+    held = held_bytes() if row < shortest else private_cache_bytes() // 2
     return distance(row, BYTES_AHEAD) if table > held else 0
 
 
@@ -114,9 +115,9 @@ def held_bytes() -> int:
     return max(private_cache_bytes() // 2, last_level_cache_bytes() // HELD_PARTS)
 
 
-def shortest_ahead(summed: bool) -> int:
-    """Bytes of the shortest rows that are fetched ahead though the last-level cache may hold them."""
-    return SHORTEST_SUMMED if summed else SHORTEST_CHOSEN
+def shortest_ahead(summed: bool, itemsize: int) -> int:
+    """Bytes of the shortest rows that are fetched ahead though the last-level cache may hold them. itemsize: as in `plan_spmm`."""
+    return SHORTEST_HALF if itemsize < 4 else SHORTEST_SUMMED if summed else SHORTEST_CHOSEN
 
 
 def partition_count(rows: int, nnz: int, table: int, edges: bool = False) -> int:

@@ -109,6 +109,16 @@ def test_short_rows_are_left_to_the_processor_unless_they_come_from_memory(monke
     assert [plan_spmm(cols + more, cols + more, 3 * cols, 16, 4, 2, summed=summed).prefetch for more in (0, 1)] == [0, 16]
 
 
+@pytest.mark.parametrize("summed", [True, False])
+def test_of_half_types_all_but_the_narrowest_rows_are_fetched_ahead(monkeypatch, summed):
+    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: 32 << 20)
+    monkeypatch.setattr(spmm, "private_cache_bytes", lambda: 512 << 10)
+    for features, ahead in ((8, 0), (15, 0), (16, 16), (32, 16), (512, 16)):
+        cols = (256 << 10) // (2 * features)
+        plans = [plan_spmm(cols + more, cols + more, 3 * cols, features, 2, 2, summed=summed) for more in (0, 1)]
+        assert [plan.prefetch for plan in plans] == [0, ahead], features
+
+
 def test_lanes_where_rows_are_long_and_narrow(cache):
     def lanes(mean, **kind):
         plans = {features: plan_spmm(10_000, 10_000, 10_000 * mean, features, 4, 2, **kind) for features in range(1, 17)}

@@ -25,7 +25,7 @@ with the reason.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 import torch_geometric.nn
@@ -45,7 +45,7 @@ from .scatter import fused_scatter, fused_segment, fused_softmax
 from .scripting import overloads_of_originals, scriptable
 
 _patches: Patches | None = None
-_replaced: list[tuple[Callable, Callable]] = []  # ours, PyG's
+_replaced: dict[Callable, Callable] = {}  # PyG's by ours
 
 
 def activate() -> None:
@@ -64,18 +64,14 @@ def activate() -> None:
     if hasattr(compiler, "_get_overloads"):
         patches.set(compiler, "_get_overloads", overloads_of_originals(compiler._get_overloads))
     utils = torch_geometric.utils
-    for original in FUNCTIONS:
-        function = scriptable(kept(original), original)
-        _replaced.append((function, original))
-        for module, name in _globals_that_are(original):
-            if module.__name__.startswith(LAYERS):
-                patches.set(module, name, function)
-    for fuse, original in ((fused_spmm, utils.spmm), (fused_scatter, utils.scatter), (fused_segment, utils.segment),
-                           (fused_softmax, utils.softmax)):
-        function = scriptable(fuse(original), original)
-        _replaced.append((function, original))
-        for module, name in _globals_that_are(original):
-            patches.set(module, name, function)
+    of_layers = {original: scriptable(kept(original), original) for original in FUNCTIONS}
+    of_all = {original: scriptable(fuse(original), original) for fuse, original in (
+        (fused_spmm, utils.spmm), (fused_scatter, utils.scatter), (fused_segment, utils.segment), (fused_softmax, utils.softmax))}
+    ours = of_layers | of_all
+    _replaced.update((function, original) for original, function in ours.items())
+    for module, name, original in _globals_among(ours):
+        if original in of_all or module.__name__.startswith(LAYERS):
+            patches.set(module, name, ours[original])
 
 
 def deactivate() -> None:
@@ -83,9 +79,8 @@ def deactivate() -> None:
     global _patches
     if _patches is not None:
         _patches.undo()
-    for function, original in _replaced:
-        for module, name in _globals_that_are(function):  # modules that were imported in between
-            setattr(module, name, original)
+    for module, name, function in _globals_among(_replaced):  # modules that were imported in between
+        setattr(module, name, _replaced[function])
     _patches = None
     _replaced.clear()
     forget()
@@ -98,7 +93,11 @@ def forget() -> None:
     typed_linear.forget_all()
 
 
-def _globals_that_are(value) -> list[tuple]:
-    """``(module, name)`` of every module global that is ``value``: layers, PyG's and users', import helpers by name."""
-    return [(module, name) for module in list(sys.modules.values())
-            for name, held in list(getattr(module, "__dict__", {}).items()) if held is value]
+def _globals_among(functions: Collection[Callable]) -> list[tuple]:
+    """``(module, name, function)`` of every module global that is one of them: layers, PyG's and users', import helpers by name.
+
+    In one pass over what may be a million globals, of which only those of the same types are looked up.
+    """
+    types = {type(function) for function in functions}
+    return [(module, name, held) for module in list(sys.modules.values())
+            for name, held in list(getattr(module, "__dict__", {}).items()) if type(held) in types and held in functions]
