@@ -24,6 +24,8 @@ from .tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, row_lan
 _BYTES = {"float64": 8, "float32": 4, "int64": 8, "int32": 4}
 # Features of a row of bfloat16 from which two are taken at a time.
 SHORTEST_WORDS = 16
+# Edges of a row whose sums over features are taken side by side, and rounds from which each sum has two registers.
+EDGES_TOGETHER, ROUNDS_OF_TWO = 4, 8
 
 
 @functools.lru_cache(maxsize=None)
@@ -127,13 +129,18 @@ def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Ker
     """The kernel of an edge map. prefetch: how many edges the gathers of column operands look ahead, 0 for none."""
     target = host_target()
     itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
+    together = ()
     if spec.terms == 1:
         program = tile_axis(edge_map(spec), "H", register_tiles(spec.width, itemsize, target))
     else:
-        program = reduce_in_lanes(edge_map(spec), "sum", sum_lanes(spec.terms, itemsize, target))
+        # a register of each edge is chains enough, and leaves the fewest lanes to add up; of long sums that is little
+        wide = sum_lanes(spec.terms, itemsize, target, 2)
+        lanes = wide if spec.terms >= ROUNDS_OF_TWO * wide else sum_lanes(spec.terms, itemsize, target, 1)
+        program = reduce_in_lanes(edge_map(spec), "sum", lanes)
+        together = (("edges", EDGES_TOGETHER),)
     ahead = tuple(Prefetch("edges", f"X{number}", 0, x.width, prefetch) for number, x in enumerate(spec.operands)
                   if prefetch and x.at == "column" and x.dtype in ACCUMULATOR)
-    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead), target)
+    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead, together=together), target)
 
 
 @functools.lru_cache(maxsize=None)

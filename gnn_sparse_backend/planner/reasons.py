@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
 from .problem import Problem, operands_of_kind
+from .sddmm import LONGEST_AHEAD
 from .spmm import (HELD_PARTS, LANES_PAY, NARROW, ORDER_WINDOW, SCATTERED_PAYS, SERIAL_WORK, SLICES, USED_AGAIN, WORK_OF_NONZERO, WORK_OF_ROW,
                    held_bytes, last_level_is_far, pays_in_order, shortest_ahead, slices_stay, work_of)
 
@@ -84,6 +85,8 @@ def _ahead(problem: Problem, plan: Plan, reduce: str) -> str:
         cache = f"1/{HELD_PARTS} of the last-level cache ({size(last_level_cache_bytes())}), what counts for rows of less than {shortest} bytes"
     if plan.prefetch:
         return f"{table}more than {cache}: they are fetched {plan.prefetch} edges ahead."
+    if reduce == "map" and row > LONGEST_AHEAD:
+        return f"{table}but rows of more than {LONGEST_AHEAD:,} bytes the processor fetches ahead by itself: nothing is fetched ahead."
     if slices_stay(problem.table_bytes, plan.partitions):
         cache = f"a core's own cache ({size(private_cache_bytes())}) in each partition"
     return f"{table}no more than {cache}: nothing is fetched ahead."

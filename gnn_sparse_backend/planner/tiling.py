@@ -35,9 +35,9 @@ def _chunks(width: int, chunk: int) -> tuple[int, ...]:
     return (chunk,) * full + ((rest,) if rest else ())
 
 
-def sum_lanes(width: int, itemsize: int, target: Target) -> int:
-    """Lanes of a two-stage sum over `width` terms: a power of two, at most four registers of them."""
-    most = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
+def sum_lanes(width: int, itemsize: int, target: Target, registers: int = REGISTERS_PER_CHUNK) -> int:
+    """Lanes of a two-stage sum over `width` terms: a power of two, at most so many registers of them."""
+    most = max(1, target.vector_bytes // itemsize) * registers
     lanes = 1
     while lanes * 2 <= min(width, most):
         lanes *= 2

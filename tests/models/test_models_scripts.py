@@ -1,4 +1,4 @@
-"""The scripts as a user runs them: in a process of their own, on a small graph."""
+"""The scripts as a user runs them, on a small graph: by their ``main``, and two of them in a process of their own."""
 from __future__ import annotations
 
 import json
@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from models import graphsage, rgcn
+
 ROOT = Path(__file__).resolve().parents[2]
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 SMALL = ("--nodes", "600", "--edges", "5000", "--epochs", "5", "--hidden", "16", "--threads", "1")
@@ -21,13 +23,30 @@ def run(*command: str, cwd=ROOT) -> subprocess.CompletedProcess:
                           env=os.environ | {"COLUMNS": "120"}, stdin=subprocess.DEVNULL)
 
 
+@pytest.fixture
+def call(monkeypatch, set_threads, capsys):
+    """Run a script's ``main`` here, which sets threads: (exit status, what it printed, its errors)."""
+    set_threads(1)
+    monkeypatch.setenv("COLUMNS", "120")
+    for variable, value in (("OMP_NUM_THREADS", "1"), ("DGLBACKEND", "pytorch")):  # set by scripts, and put back here
+        monkeypatch.setenv(variable, value)
+
+    def run(main, *arguments: str):
+        try:
+            status = main(list(arguments))
+        except SystemExit as end:
+            status = end.code
+        return (status, *capsys.readouterr())
+
+    return run
+
+
 @pytest.mark.parametrize("framework, module, label", [("dgl", "dgl", "DGL"), ("pyg", "torch_geometric", "PyG")])
-def test_graphsage_both(framework, module, label, tmp_path):
+def test_graphsage_both(framework, module, label, call, tmp_path):
     pytest.importorskip(module)
-    done = run("-m", "models.graphsage", "--framework", framework, *SMALL, "--out", str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "600 nodes, 5,000 edges" in done.stdout and "with and without the backend agrees" in done.stdout
-    assert done.stdout.count(label) >= 2 and "100%" in done.stdout
+    status, said, _ = call(graphsage.main, "--framework", framework, *SMALL, "--out", str(tmp_path))
+    assert status == 0 and "600 nodes, 5,000 edges" in said and "with and without the backend agrees" in said
+    assert said.count(label) >= 2 and "100%" in said
 
     record = json.loads((tmp_path / f"graphsage-{framework}.json").read_text())
     assert [each["backend"] for each in record["runs"]] == ["off", "on"] and record["disagreements"] == []
@@ -37,12 +56,11 @@ def test_graphsage_both(framework, module, label, tmp_path):
 
 
 @pytest.mark.parametrize("framework, module", [("dgl", "dgl"), ("pyg", "torch_geometric")])
-def test_rgcn_both(framework, module, tmp_path):
+def test_rgcn_both(framework, module, call, tmp_path):
     pytest.importorskip(module)
-    done = run("-m", "models.rgcn", "--framework", framework, *SMALL, "--bases", "4", "--precompile", "20s", "--out", str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
+    status, said, _ = call(rgcn.main, "--framework", framework, *SMALL, "--bases", "4", "--precompile", "20s", "--out", str(tmp_path))
     # every edge has an inverse
-    assert "600 nodes, 10,000 edges" in done.stdout and "with and without the backend agrees" in done.stdout
+    assert status == 0 and "600 nodes, 10,000 edges" in said and "with and without the backend agrees" in said
     record = json.loads((tmp_path / f"rgcn-{framework}.json").read_text())
     on = record["runs"][1]
     assert record["disagreements"] == [] and on["own_calls"] >= 2 * 6 and on["framework_calls"] == 0
@@ -51,11 +69,12 @@ def test_rgcn_both(framework, module, tmp_path):
 @pytest.mark.parametrize("dataset, message", [
     ("cora", "error: unknown data set 'cora': give 'generated', 'debian', 'wordnet', 'aifb', 'mutag', 'bgs', 'am', or the path of a .npz file"),
     ("mine.npz", "error: mine.npz has no array 'etype'; needed are 'src', 'dst', 'etype' and 'label'")])
-def test_rgcn_refuses(dataset, message, tmp_path):
+def test_rgcn_refuses(dataset, message, call, tmp_path, monkeypatch):
     pytest.importorskip("torch_geometric")
     np.savez(tmp_path / "mine.npz", src=[0], dst=[1], label=[0, 1])
-    done = run(str(ROOT / "models" / "rgcn.py"), "--framework", "pyg", "--dataset", dataset, cwd=tmp_path)
-    assert done.returncode == 2 and message in done.stderr
+    monkeypatch.chdir(tmp_path)
+    status, _, errors = call(rgcn.main, "--framework", "pyg", "--dataset", dataset)
+    assert status == 2 and message in errors
 
 
 def test_demo_prints_one_table(tmp_path):
@@ -88,8 +107,8 @@ def test_graphsage_runs_as_a_file_from_another_folder(tmp_path):
     (("--backend", "maybe"), "invalid choice: 'maybe'"),
     pytest.param(("--device", "cuda"), "error: --device cuda: PyTorch finds no GPU here; `gsb doctor`", marks=no_gpu),
 ])
-def test_bad_input_is_refused_in_words(options, message, tmp_path):
+def test_bad_input_is_refused_in_words(options, message, call, tmp_path):
     pytest.importorskip("torch_geometric")
-    done = run("-m", "models.graphsage", "--framework", "pyg", *options, "--out", str(tmp_path / "out"))
-    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+    status, _, errors = call(graphsage.main, "--framework", "pyg", *options, "--out", str(tmp_path / "out"))
+    assert status == 2 and message in errors
     assert not (tmp_path / "out").exists()

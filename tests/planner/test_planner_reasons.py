@@ -68,6 +68,12 @@ def test_half_of_a_core_s_own_cache_is_said_where_there_is_no_larger_one(monkeyp
     assert "more than half of a core's own cache (1.05 MB): they are fetched 16" in " ".join(reasons.reasons(problem, rule_plan(problem)))
 
 
+def test_long_rows_of_edge_maps_are_left_to_the_processor(caches):
+    for features, said in ((256, "they are fetched 8 edges ahead"), (512, "but rows of more than 1,024 bytes the processor fetches ahead")):
+        problem = replace(LARGE, features=features, kind="map:column,row")
+        assert said in " ".join(reasons.reasons(problem, rule_plan(problem)))
+
+
 def test_what_did_not_fire_is_not_said(caches):
     text = " ".join(reasons.reasons(LARGE, rule_plan(LARGE)))
     assert not re.search("lanes|scattered|partitions|parts", text)

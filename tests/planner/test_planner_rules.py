@@ -172,7 +172,7 @@ def test_the_order_of_additions_is_the_same_for_any_number_of_threads(rows, nnz)
 
 def test_gathers_run_as_many_bytes_ahead(cache):
     widths = 1, 32, 128, 512, 4096
-    assert [sddmm.plan_sddmm(50_000, 50_000, 10**6, f, 4, 2).prefetch for f in widths] == [0, 16, 16, 4, 2]
+    assert [sddmm.plan_sddmm(50_000, 50_000, 10**6, f, 4, 2).prefetch for f in (*widths, 256, 257)] == [0, 16, 16, 0, 0, 8, 0]
     assert [planned(60_000, 10**6, f, reach=None).prefetch for f in widths] == [0, 16, 16, 8, 2]
     assert [planned(60_000, 10**6, f, reach=2_000).prefetch for f in widths] == [0, 16, 16, 8, 2], "near each other or not"
     assert [planned(500, 10**5, f, reach=None).prefetch for f in widths] == [0, 0, 0, 8, 2], "all of it stays in the cache"

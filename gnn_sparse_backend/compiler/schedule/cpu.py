@@ -11,6 +11,7 @@ from ..coordinate.program import Program, walk_iterations
 from ..lower.nest import block_name, plan_nest
 from ..position.function import PositionFunction
 from .primitives import parallelize, vectorize
+from .primitives.jam import jam
 from .primitives.lanes import fold_in_lanes
 from .primitives.prefetch import prefetch_gather
 from .primitives.stack import locals_on_stack
@@ -37,6 +38,7 @@ class CpuSchedule:
     prefetch: gathers to run ahead of.
     lanes: (iteration, lanes): reductions over a run-time number of elements to be folded in so many lanes.
     twos: reductions that end in one over two terms, to be multiplied together (`primitives.twos`).
+    together: (iteration, count): so many of its elements are visited at a time (`primitives.jam`).
     """
 
     parallel: bool = True
@@ -45,6 +47,7 @@ class CpuSchedule:
     prefetch: tuple[Prefetch, ...] = ()
     lanes: tuple[tuple[str, int], ...] = ()
     twos: tuple[str, ...] = ()
+    together: tuple[tuple[str, int], ...] = ()
 
     def prepare(self, program: Program) -> Program:
         """What the schedule wants done in coordinate space: nothing."""
@@ -68,6 +71,8 @@ class CpuSchedule:
             stage2 = fold_in_lanes(stage2, stage2.program.iteration(name), lanes)
         for name in self.twos:
             stage2 = multiply_twos(stage2, stage2.program.iteration(name))
+        for name, count in self.together:
+            stage2 = jam(stage2, stage2.program.iteration(name), count)
         stage2 = locals_on_stack(stage2)
         return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))
 
