@@ -71,7 +71,7 @@ def scheduled(lanes):
     return CpuSchedule(lanes=(("edges_tile_0", lanes),))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [1, 2])  # of each type of indices; extremes without and with NaN
 @pytest.mark.parametrize("lanes", [2, 8])
 @pytest.mark.parametrize("name", MAKE | EXTREMES)
 def test_every_stage_means_the_same(name, lanes, seed):
