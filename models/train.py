@@ -118,11 +118,11 @@ class Run:
 class Trainee:
     """A model with its optimiser, stepped with the backend switched as its run says."""
 
-    def __init__(self, framework: str, backend: str, dataset: Dataset, config: Config):
+    def __init__(self, framework: str, backend: str, host: Dataset, dataset: Dataset, config: Config):
+        """host, dataset: the same data, on the host and on the configuration's device."""
         module = importlib.import_module(f"models.{config.model}_{framework}")
         torch.manual_seed(config.seed)
         self.model = module.model_of(dataset, config).to(config.device)
-        host, dataset = dataset, dataset.to(config.device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
         self.graph = module.graph_of(dataset) if not config.batch or config.evaluate == "full" else None
         if backend == "on" and config.precompile:
@@ -256,7 +256,8 @@ def train(framework: str, backends: Sequence[str], dataset: Dataset, config: Con
     The trainings take turns of ``config.turn`` epochs, the first to go changing each time, so that whatever else the
     machine does meets all of them alike. ``on_epoch`` is called after each epoch.
     """
-    trainees = [Trainee(framework, backend, dataset, config) for backend in backends]
+    moved = dataset.to(config.device)
+    trainees = [Trainee(framework, backend, dataset, moved, config) for backend in backends]
     for turn, first in enumerate(range(0, config.epochs, config.turn)):
         epochs = range(first, min(first + config.turn, config.epochs))
         for trainee in trainees if turn % 2 == 0 else reversed(trainees):

@@ -121,10 +121,15 @@ def check_csr(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: t
         raise ValueError(f"indptr[-1] must be the number of edges {num_edges}, got {last}")
     ranges = [("indices", indices, shape[1], "sources")]
     if edge_ids is not None:
-        if edge_ids.numel() != num_edges:
-            raise ValueError(f"edge_ids must have one entry per edge ({num_edges}), got {edge_ids.numel()}")
+        check_one_per_edge(edge_ids, num_edges)
         ranges.append(("edge_ids", edge_ids, num_edges, "edges"))
     check_ranges(*ranges)
+
+
+def check_one_per_edge(edge_ids: Tensor, num_edges: int) -> None:
+    """``edge_ids`` has as many entries as there are edges."""
+    if edge_ids.numel() != num_edges:
+        raise ValueError(f"edge_ids must have one entry per edge ({num_edges}), got {edge_ids.numel()}")
 
 
 def check_permutation(edge_ids: Tensor) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from . import devices
 from .build import compress, index_dtype
-from .checks import as_index_vector, check_range
+from .checks import as_index_vector, check_one_per_edge, check_range
 from .segments import Segments
 
 
@@ -59,8 +59,8 @@ def csr_in_range(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_s
     edges, device = indices.numel(), indices.device
     if not indptr.numel():
         raise ValueError("indptr must have destinations + 1 entries, got none")
-    if edge_ids is not None and edge_ids.numel() != edges:
-        raise ValueError(f"edge_ids must have one entry per edge ({edges}), got {edge_ids.numel()}")
+    if edge_ids is not None:
+        check_one_per_edge(edge_ids, edges)
     indptr = _offsets_in_range(indptr, edges, True, f"indptr must go from 0 to the number of edges {edges} and not decrease; "
                                "Graph.from_csr says where it does not")
     indices = index_in_range("indices", indices, num_sources, "sources", device)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
 from ...coordinate.axes import StageIError
-from ...coordinate.program import Iteration, Program, Store, walk_iterations
+from ...coordinate.program import Iteration, Program, walk_iterations
 from ...position.function import PositionFunction
 from .loops import rewrite_loop
-from .nodes import blocks, int64, sequence, substitute
+from .nodes import blocks, int64, on_buffers, sequence, substitute
+from .side_by_side import outlives
 
 
 def jam(stage2: PositionFunction, iteration: Iteration, count: int) -> PositionFunction:
@@ -48,14 +48,10 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
         return "is not nested in another"
     if len(iteration.axes) != 1 or iteration.kinds != "S":
         return "is not over one spatial axis"
-    inside = list(walk_iterations((iteration,)))
     if any(it.where is not None or axis.kind != "dense_fixed" or not isinstance(axis.length, int)
-           for it in inside[1:] for axis in it.axes):
+           for it in list(walk_iterations((iteration,)))[1:] for axis in it.axes):
         return "holds an iteration that is not over static dense axes, or has a condition"
-    own = {b for it in inside for b in it.locals}
-    stored = {s.buffer for it in inside for s in (*it.init, *it.body) if isinstance(s, Store)}
-    outer = [b.name for b in stored if b.scope == "local" and b not in own]
-    return f"stores to {outer[0]!r}, which outlives an element" if outer else None
+    return outlives(iteration)
 
 
 def _jammed(loop, count: int):
@@ -92,14 +88,6 @@ def _merged(copies: list):
 
 def _copy(statement, own: dict):
     """The statement with buffers, and variables of loops, of its own, and without blocks: one around all declares the buffers."""
-    def load(node, mutator):
-        node = mutator.default_mutate(node)
-        return own[node.source][tuple(node.indices)] if node.source in own else node
-
-    def store(node, mutator):
-        node = mutator.default_mutate(node)
-        return tirx.BufferStore(own[node.buffer], node.value, node.indices) if node.buffer in own else node
-
     def inside(realize, mutator):
         realize = mutator.default_mutate(realize)
         return substitute(realize.block.body, {v.var: value for v, value in zip(realize.block.iter_vars, realize.iter_values)})
@@ -109,8 +97,7 @@ def _copy(statement, own: dict):
         var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
         return tirx.For(var, loop.min, loop.extent, loop.kind, substitute(loop.body, {loop.loop_var: var}))
 
-    return tvm_ffi.structural_mutate(statement, [
-        (tvm.ir.TensorLoad, load), (tirx.BufferStore, store), (s_tir.SBlockRealize, inside), (tirx.For, renamed)])
+    return tvm_ffi.structural_mutate(statement, [*on_buffers(own), (s_tir.SBlockRealize, inside), (tirx.For, renamed)])
 
 
 __all__ = ["jam", "refuses"]

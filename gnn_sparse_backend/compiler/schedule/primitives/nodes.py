@@ -22,6 +22,19 @@ def substitute(node, values: dict):
     return tvm_ffi.structural_mutate(node, [(tvm.ir.Var, lambda var, mutator: values.get(var, var))])
 
 
+def on_buffers(others: dict) -> list:
+    """Visitors, for a mutation, by which a tree loads from and stores to other buffers. others: by buffer; may grow meanwhile."""
+    def load(node, mutator):
+        node = mutator.default_mutate(node)
+        return others[node.source][tuple(node.indices)] if node.source in others else node
+
+    def store(node, mutator):
+        node = mutator.default_mutate(node)
+        return tirx.BufferStore(others[node.buffer], node.value, node.indices) if node.buffer in others else node
+
+    return [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)]
+
+
 def blocks(body) -> list:
     """All blocks of a tree, inner ones first."""
     found: list = []
@@ -29,4 +42,4 @@ def blocks(body) -> list:
     return found
 
 
-__all__ = ["blocks", "int64", "sequence", "substitute"]
+__all__ = ["blocks", "int64", "on_buffers", "sequence", "substitute"]

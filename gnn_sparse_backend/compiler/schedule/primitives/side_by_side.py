@@ -47,13 +47,18 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
     """Why the elements of `iteration` cannot be visited side by side, or None."""
     if len(iteration.axes) != 1 or iteration.kinds != "S":
         return "is not over one spatial axis"
+    if any(axis.name.endswith("_lane") for it in walk_iterations((iteration,)) for axis in it.axes):
+        return "holds an axis that lanes share"
+    return outlives(iteration)
+
+
+def outlives(iteration: Iteration) -> str | None:
+    """Why the elements of `iteration` are not independent of each other, in the words of `refuses`, or None."""
     inside = list(walk_iterations((iteration,)))
     own = {b for it in inside for b in it.locals}
-    if any(axis.name.endswith("_lane") for it in inside for axis in it.axes):
-        return "holds an axis that lanes share"
     stored = {s.buffer for it in inside for s in (*it.init, *it.body) if isinstance(s, Store)}
     outer = [b.name for b in stored if b.scope == "local" and b not in own]
     return f"stores to {outer[0]!r}, which outlives an element" if outer else None
 
 
-__all__ = ["refuses", "visit_side_by_side"]
+__all__ = ["outlives", "refuses", "visit_side_by_side"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
 from ...position.function import PositionFunction
+from .nodes import on_buffers
 
 
 def in_shared_memory(stage2: PositionFunction, names: tuple[str, ...]) -> PositionFunction:
@@ -47,16 +47,6 @@ def _in_scope(stage2: PositionFunction, chosen, scope: str) -> PositionFunction:
     def _moved(region):
         return tirx.BufferRegion(moved[region.source], region.region) if region.source in moved else region
 
-    def load(node, mutator):
-        node = mutator.default_mutate(node)
-        return moved[node.source][tuple(node.indices)] if node.source in moved else node
-
-    def store(node, mutator):
-        node = mutator.default_mutate(node)
-        return tirx.BufferStore(moved[node.buffer], node.value, node.indices) if node.buffer in moved else node
-
     function = stage2.function
-    body = tvm_ffi.structural_mutate(
-        function.body, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store), (s_tir.SBlock, allocate)]
-    )
+    body = tvm_ffi.structural_mutate(function.body, [*on_buffers(moved), (s_tir.SBlock, allocate)])
     return stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))
