@@ -9,7 +9,7 @@ import tvm
 from tvm import tirx
 
 from gnn_sparse_backend.compiler.target import PtxasStatistics, compile_cuda, generate_cuda
-from gnn_sparse_backend.compiler.target.cuda import REGISTER_LEVELS, _nvcc, nvcc_path
+from gnn_sparse_backend.compiler.target.cuda import ATTEMPTS, _nvcc, nvcc_path
 from gnn_sparse_backend.compiler.target.cuda_library import check_lane_reductions
 from gnn_sparse_backend.compiler.target.ptxas import parse_ptxas
 from gnn_sparse_backend.compiler.target.spills import spilled_bytes, with_more_room
@@ -52,7 +52,7 @@ def assembled(ptx: str, texts: dict[str, str], arch: str, folder: Path) -> dict[
     As `machine_code`, which takes nvcc longer: the same PTX serves several architectures, as a driver makes code of it.
     """
     (folder / "kernels.ptx").write_text(ptx)
-    done = subprocess.run([Path(nvcc_path()).with_name("ptxas"), "-v", "-O3", f"-arch={arch}", f"--register-usage-level={REGISTER_LEVELS[0]}",
+    done = subprocess.run([Path(nvcc_path()).with_name("ptxas"), "-v", "-O3", f"-arch={arch}", f"--register-usage-level={ATTEMPTS[0][0]}",
                            folder / "kernels.ptx", "-o", folder / "kernels.cubin"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return _told(done.stderr + done.stdout, texts, arch)
@@ -60,7 +60,7 @@ def assembled(ptx: str, texts: dict[str, str], arch: str, folder: Path) -> dict[
 
 def machine_code(texts: dict[str, str], arch: str) -> dict[str, PtxasStatistics]:
     """What ptxas says of each kernel, compiled as `compile_cuda` does it."""
-    code, log = _nvcc(joined(texts), arch, "cubin", "all", REGISTER_LEVELS[0])
+    code, log = _nvcc(joined(texts), arch, "cubin", "all", ATTEMPTS[0][0])
     assert code
     return _told(log, texts, arch)
 
@@ -73,9 +73,9 @@ def _told(log: str, texts: dict[str, str], arch: str) -> dict[str, PtxasStatisti
     assert found.keys() == texts.keys()
     spilled = {name: text for name, text in texts.items() if spilled_bytes([found[name]])}
     source = joined(spilled) if spilled else ""
-    while (eased := with_more_room(source, [found[name] for name in spilled])) is not None:
+    while (eased := with_more_room(source, [found[name] for name in spilled], ATTEMPTS[0][1])) is not None:
         source = eased
-        found |= _by_name(_nvcc(source, arch, "cubin", "all", REGISTER_LEVELS[0])[1])
+        found |= _by_name(_nvcc(source, arch, "cubin", "all", ATTEMPTS[0][0])[1])
     for name, text in spilled.items():
         if spilled_bytes([found[name]]):
             found[name] = compile_cuda(text, arch).of(f"{name}_kernel")

@@ -13,7 +13,7 @@ from tests.ops.recorded_code import Kernels
 
 TYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 EVERY = (*OPERATORS, *RGMS)
-WIDE = ("spmm", "spmm_weighted_mean", "gspmm_mul_max", "gspmm_last_max", "gsddmm_div", "sddmm", "segment_reduce_max")
+WIDE = ("spmm", "spmm_weighted_mean", "gspmm_mul_max", "gspmm_last_max", "gsddmm_div", "sddmm", "segment_reduce_max", "gatv2_attention")
 # (rows, columns, edges), sizes, operators
 CASES = {
     # vectors; products that fit Tensor Cores
@@ -58,4 +58,5 @@ def test_every_kernel_of_the_default_plans(case, dtype, arch, recorded_gpu, matm
         assert {"edge_softmax", "edge_softmax_gradient", "attention", "attention_gradient", "sums"} <= programs
     if case == "whole vectors":
         assert found.programs(promised=True) == {"grouped_tiles", "grouped_sum_tiles", "rgms_tiles", "rgms_sum_tiles"}
-    found.check(dtype, arch, tmp_path)
+    # with 128 the gradient of GATv2 at one head of 1,100 features would spill: lanes have 35 features of four arrays
+    found.check(dtype, arch, tmp_path, registers=168 if case == "several passes" else 128)

@@ -31,9 +31,9 @@ _callback_lock = threading.Lock()
 
 # No fast-math: it flushes denormals to zero and approximates division and square root. TVM's own compile callback turns it on.
 # ptxas by itself spills a register or two of some kernels where that lets one more block run beside the others: hardly so at level 10,
-# which is also TVM's. What spills at level 10 where no block is left to go without is tried at ptxas' own, 5, whose optimisations take
-# fewer registers.
-REGISTER_LEVELS = (10, 5)
+# which is also TVM's. What spills there with room for 512 threads, 128 registers each, is tried at ptxas' own level, 5, whose
+# optimisations take fewer registers, and what spills still with all registers that a thread can have.
+ATTEMPTS = ((10, 512), (5, 512), (10, 256))
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def default_compiler() -> str:
 
 def compile_cuda(source: str, arch: str, format: str = "cubin", compiler: str = "nvcc") -> CudaBinary:
     """Compile CUDA source for one architecture, without fast-math; again with more registers where a kernel spills (`spills`), and
-    where that is not enough with fewer optimisations that take them; of both, what spills less.
+    where that is not enough with fewer optimisations that take them, and with half the threads; of all, what spills least.
 
     Parameters
     ----------
@@ -139,13 +139,13 @@ def compile_cuda(source: str, arch: str, format: str = "cubin", compiler: str = 
     kernel = ", ".join(dict.fromkeys(re.findall(r"__global__[^;{]*?(\w+)\s*\((?!\d)", source))) or "?"
     once = _nvcc if compiler == "nvcc" else _nvrtc
     binaries = []
-    for level in REGISTER_LEVELS:
+    for level, threads in ATTEMPTS:
         eased: str | None = source
         while eased is not None:
             source = eased
             code, log = once(source, arch, format, kernel, level)
             statistics = parse_ptxas(log)
-            eased = with_more_room(source, statistics)
+            eased = with_more_room(source, statistics, threads)
         binaries.append(CudaBinary(code, format, arch, statistics))
         if not spilled_bytes(statistics):
             break

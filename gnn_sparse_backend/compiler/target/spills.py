@@ -3,8 +3,8 @@
 ptxas chooses by itself how many blocks of a kernel a multiprocessor should have room for, and spills a few registers where that
 lets one more run. Our loops touch every register for each non-zero or so, and would pay for that each time. Of a kernel that spills, the
 source therefore asks for one block fewer, which leaves more registers to each thread, and is compiled again. It is not asked of others:
-offered 128 registers, they take up to twice what they take by themselves. A kernel that spills with the least number of threads is left to
-`compile_cuda`, which has ptxas leave out optimisations that take registers.
+offered 128 registers, they take up to twice what they take by themselves. For how few threads there may be room, `compile_cuda` says: for
+fewer than 512 only where leaving out optimisations that take registers does not help either.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from .ptxas import PtxasStatistics
 REGISTERS = 65536
 STEP = 8
 MOST_BLOCKS = 32
-# Threads of a multiprocessor that have to have room, whatever a kernel spills: 128 registers each.
-LEAST_THREADS = 512
 
 
 def spilled_bytes(statistics: Iterable[PtxasStatistics]) -> int:
@@ -27,25 +25,27 @@ def spilled_bytes(statistics: Iterable[PtxasStatistics]) -> int:
     return sum(kernel.spill_stores + kernel.spill_loads for kernel in statistics)
 
 
-def with_more_room(source: str, statistics: Iterable[PtxasStatistics]) -> str | None:
+def with_more_room(source: str, statistics: Iterable[PtxasStatistics], least: int) -> str | None:
     """CUDA source in which every kernel that spilled asks for fewer blocks side by side; None where there is none, or no room.
 
         __launch_bounds__(128) kernel(   ->   __launch_bounds__(128, 6) kernel(       where 72 registers left room for 7
+
+    least: threads of a multiprocessor that have to have room, whatever a kernel spills.
     """
     changed = source
     for kernel in statistics:
         if spilled_bytes([kernel]):
             bounds = re.compile(rf"__launch_bounds__\((\d+)(?:, \d+)?\) {re.escape(kernel.kernel)}\(")
-            changed = bounds.sub(lambda found: _eased(found, kernel), changed)
+            changed = bounds.sub(lambda found: _eased(found, kernel, least), changed)
     return None if changed == source else changed
 
 
-def _eased(bounds: re.Match, kernel: PtxasStatistics) -> str:
+def _eased(bounds: re.Match, kernel: PtxasStatistics, least: int) -> str:
     threads = int(bounds[1])
     blocks = _blocks(threads, kernel.registers) - 1
     while blocks > 0 and _registers(threads, blocks) <= kernel.registers:
         blocks -= 1
-    return bounds[0] if blocks * threads < LEAST_THREADS else f"__launch_bounds__({threads}, {blocks}) {kernel.kernel}("
+    return bounds[0] if blocks * threads < least else f"__launch_bounds__({threads}, {blocks}) {kernel.kernel}("
 
 
 def _blocks(threads: int, registers: int) -> int:

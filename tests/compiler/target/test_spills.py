@@ -23,24 +23,26 @@ def spilled(registers, kernel="one"):
     (41, 9),   # of which ptxas gives 48; 9 blocks have 56
 ])  # fmt: skip
 def test_one_block_fewer_that_leaves_more_registers(registers, blocks):
-    eased = with_more_room(SOURCE, [spilled(registers), PtxasStatistics("one_more", 16)])
+    eased = with_more_room(SOURCE, [spilled(registers), PtxasStatistics("one_more", 16)], 512)
     assert eased == SOURCE.replace("(128) one(", f"(128, {blocks}) one(")
 
 
-def test_again_until_the_least_number_of_threads():
+@pytest.mark.parametrize("least, blocks", [(512, (5, 4, 4, 4, 4)), (256, (5, 4, 3, 3, 2))])
+def test_again_until_the_least_number_of_threads(least, blocks):
     source, seen = SOURCE, []
     for registers in (80, 96, 104, 128, 160):
-        eased = with_more_room(source, [spilled(registers)])
+        eased = with_more_room(source, [spilled(registers)], least)
         seen.append(eased)
         source = eased or source
-    assert [text and text.count(f"(128, {blocks}) one(") for text, blocks in zip(seen, (5, 4, 4, 4, 4))] == [2, 2, None, None, None]
-    assert with_more_room(SOURCE, [spilled(200, "one_more")]) is None
+    expected = [2 if before != after else None for before, after in zip((0, *blocks), blocks)]
+    assert [text and text.count(f"(128, {count}) one(") for text, count in zip(seen, blocks)] == expected
+    assert with_more_room(SOURCE, [spilled(200, "one_more")], 512) is None
 
 
 def test_nothing_to_mend():
-    assert with_more_room(SOURCE, []) is None
-    assert with_more_room(SOURCE, [PtxasStatistics("one", 255)]) is None
-    assert with_more_room("__global__ void one(float* x) {}", [spilled(32)]) is None  # blocks of one thread
+    assert with_more_room(SOURCE, [], 512) is None
+    assert with_more_room(SOURCE, [PtxasStatistics("one", 255)], 512) is None
+    assert with_more_room("__global__ void one(float* x) {}", [spilled(32)], 512) is None  # blocks of one thread
 
 
 def test_compiling_goes_on_until_nothing_spills(monkeypatch):
@@ -60,18 +62,24 @@ def test_compiling_goes_on_until_nothing_spills(monkeypatch):
     assert binary.statistics == (PtxasStatistics("one", 51),)
 
 
-@pytest.mark.parametrize("spilled_then, chosen", [(0, 5), (4, 5), (8, 10), (12, 10)])
-def test_where_no_room_is_left_ptxas_optimises_less(spilled_then, chosen, monkeypatch):
-    """Four blocks of 128 threads have 128 registers each. What spills less is kept, and the first of equals."""
+@pytest.mark.parametrize("at_5, with_three, with_two, asked, chosen", [
+    (0, None, None, [(10, 4), (5, 4)], (5, 4)), (4, 0, None, [(10, 4), (5, 4), (10, 4), (10, 3)], (10, 3)),
+    (4, 4, 4, [(10, 4), (5, 4), (10, 4), (10, 3), (10, 2)], (5, 4)), (8, 8, 8, [(10, 4), (5, 4), (10, 4), (10, 3), (10, 2)], (10, 4)),
+])  # fmt: skip
+def test_where_no_room_is_left_ptxas_optimises_less(at_5, with_three, with_two, asked, chosen, monkeypatch):
+    """Four blocks of 128 threads have 128 registers each, three 168 and two all that a thread can have. What spills less is kept, and the first
+    of equals."""
     seen = []
+    spills = {(10, 4): 8, (5, 4): at_5, (10, 3): with_three, (10, 2): with_two}
+    registers = {4: 128, 3: 168, 2: 255}
 
     def nvcc(source, arch, format, kernel, level):
-        assert source == SOURCE
-        seen.append(level)
-        spills = {10: 8, 5: spilled_then}[level]
-        return str(level).encode(), f"Compiling entry function 'one' for 'sm_80'\n{spills} bytes spill stores\nUsed 128 registers"
+        blocks = next((n for n in (3, 2) if f"(128, {n}) one(" in source), 4)
+        seen.append((level, blocks))
+        return (str(seen[-1]).encode(), f"Compiling entry function 'one' for 'sm_80'\n{spills[level, blocks]} bytes spill stores\n"
+                f"Used {registers[blocks]} registers")  # fmt: skip
 
     monkeypatch.setattr(cuda, "_nvcc", nvcc)
     binary = cuda.compile_cuda(SOURCE, "sm_80")
-    assert seen == [10, 5] and binary.code == str(chosen).encode()
-    assert binary.statistics[0].spill_stores == min(8, spilled_then)
+    assert seen == asked and binary.code == str(chosen).encode()
+    assert binary.statistics[0].spill_stores == spills[chosen]
