@@ -1,4 +1,4 @@
-"""Sums of outer products on Tensor Cores: forward only, operands already validated.
+"""Sums of outer products by blocks of warps on a GPU: forward only, operands already validated.
 
 Tasks of bounded length, whose partial results a second pass adds up in their order: the same bits at every run.
 """
@@ -19,18 +19,19 @@ from .type_names import type_name
 
 
 def takes_sum(in_features: int, out_features: int, dtype: torch.dtype, arch: str) -> bool:
-    """Whether the sum of such outer products goes to Tensor Cores."""
-    return on_tensor_cores(dtype) and sums_in_tiles(in_features, out_features, type_name(dtype), arch)
+    """Whether the sum of such outer products goes to blocks of warps, on Tensor Cores or in full precision."""
+    return sums_in_tiles(in_features, out_features, type_name(dtype), arch, not on_tensor_cores(dtype))
 
 
 class OuterSums:
-    """The tasks of a sum over segments, and where their results go. blocks: on the diagonal of a result, of F_in x F_out each."""
+    """The tasks of a sum over segments, and where their results go. blocks: on the diagonal of a result, of F_in x F_out each. full: whether
+    float32 is multiplied in full precision."""
 
     def __init__(self, segments: Segments, in_features: int, out_features: int, dtype: torch.dtype, left: int = 1,
                  blocks: int = 1):
         self.segments, self.shape = segments, (segments.num_segments, blocks * in_features, out_features)
-        name = type_name(dtype)
-        self.key = chunk_of(name), sum_length(segments.num_rows, in_features, out_features, name, left, blocks)
+        name, self.full = type_name(dtype), not on_tensor_cores(dtype)
+        self.key = chunk_of(name), sum_length(segments.num_rows, in_features, out_features, name, left, blocks, self.full)
         self.tasks: OuterTasks = segments.outer_tasks(*self.key)
 
     def results(self, device: torch.device) -> Tensor:

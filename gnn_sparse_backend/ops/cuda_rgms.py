@@ -1,4 +1,4 @@
-"""The boundary to the kernels of relational products and their gradients on Tensor Cores: forward only, operands already validated."""
+"""The boundary to the kernels of relational products and their gradients on a GPU: forward only, operands already validated."""
 from __future__ import annotations
 
 from dataclasses import replace
@@ -6,12 +6,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ..compiler.programs.rgms_row_dots import RgmsDotsSpec
 from ..compiler.programs.rgms_rows import RgmsRowsSpec
 from ..compiler.programs.rgms_tiles import RgmsTilesSpec
 from ..formats.relational_tiles import RowTiles, row_tiles
 from ..planner import cuda_plan
-from ..planner.cuda_rgms import (EDGES_OF_PAIR, ROWS, order_bytes, order_of, panel_rows, rows_kernel, rows_of_block,
-                                 rows_spec, sum_tiles_kernel, sums_by_columns, tiles_kernel)
+from ..planner.cuda_rgms import (EDGES_OF_PAIR, ROWS, dot_bytes, dots_kernel, dots_spec, order_bytes, order_of, panel_rows, rows_kernel,
+                                 rows_of_block, rows_spec, sum_tiles_kernel, sums_by_columns, tiles_kernel)
 from ..planner.rgms import RelationCounts
 from .cuda_outer import OuterSums
 from .form import SUM_OF_COLUMNS
@@ -38,33 +39,57 @@ def bytes_on_gpu(rel, transposed: bool, blocks: int, in_features: int, out_featu
     asked = in_features, out_features, type_name(dtype), arch, full, blocks
 
     def count() -> dict[str, float]:
-        counts = RelationCounts(side.sizes[0], rel.num_edges, *(rel.side(end).pairs.count for end in (transposed, not transposed)))
-        moved = order_bytes(counts, *asked)
-        if order_of(moved) != "rows":  # with however few panels
-            return moved
-        spec = _spec_of(side, blocks, in_features, out_features, dtype, arch)
-        key = _tiles_key(spec)
-
-        def panels() -> int:
-            tiles = _row_tiles(side, spec)
-            if order_of(order_bytes(counts, *asked, tiles.panels)) == "rows":
-                side.once(key, lambda: tiles)
-            return tiles.panels
-
-        return order_bytes(counts, *asked, side.once(("panels of", *key), panels))
+        counts = _counts(rel, transposed)
+        return _counted(side, _spec_of(side, *asked), lambda panels: order_bytes(counts, *asked, panels))
 
     return side.once(("bytes of orders", *asked), count)
 
 
-def _spec_of(side, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str) -> RgmsRowsSpec | None:
-    return rows_spec(in_features, out_features, type_name(dtype), arch, blocks, rows_of_block(side.sizes[0], blocks))
+def dots_on_gpu(rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype,
+                arch: str) -> dict[str, float]:
+    """The same for dots at the edges of ``rel``, of products of the side's rows, by rows of the other end (``planner.cuda_rgms.dot_bytes``)."""
+    side = rel.side(transposed)
+    asked = in_features, out_features, type_name(dtype), arch, not on_tensor_cores(dtype), blocks
+
+    def count() -> dict[str, float]:
+        counts = _counts(rel, transposed)
+        return _counted(side, _spec_of(side, *asked, dots_spec), lambda panels: dot_bytes(counts, *asked, panels))
+
+    return side.once(("bytes of dots", *asked), count)
 
 
-def _tiles_key(spec: RgmsRowsSpec) -> tuple:
+def _counts(rel, transposed: bool) -> RelationCounts:
+    pairs = (rel.side(end).pairs.count for end in (transposed, not transposed))
+    return RelationCounts(rel.side(transposed).sizes[0], rel.num_edges, *pairs)
+
+
+def _counted(side, spec, moved) -> dict[str, float]:
+    """moved(panels), for the panels that the tiles have: they are only made where "rows" wins with the fewest, and kept where it then
+    does."""
+    fewest = moved(None)
+    if order_of(fewest) != "rows":
+        return fewest
+    key = _tiles_key(spec)
+
+    def panels() -> int:
+        tiles = _row_tiles(side, spec)
+        if order_of(moved(tiles.panels)) == "rows":
+            side.once(key, lambda: tiles)
+        return tiles.panels
+
+    return moved(side.once(("panels of", *key), panels))
+
+
+def _spec_of(side, in_features: int, out_features: int, dtype: str, arch: str, full: bool, blocks: int,
+             choose=rows_spec) -> RgmsRowsSpec | RgmsDotsSpec | None:
+    return choose(in_features, out_features, dtype, arch, blocks, rows_of_block(side.sizes[0], blocks), full)
+
+
+def _tiles_key(spec: RgmsRowsSpec | RgmsDotsSpec) -> tuple:
     return "row tiles", spec.rows, spec.shares, cuda_plan.LONG_ROW, cuda_plan.PART
 
 
-def _row_tiles(side, spec: RgmsRowsSpec) -> RowTiles:
+def _row_tiles(side, spec: RgmsRowsSpec | RgmsDotsSpec) -> RowTiles:
     return row_tiles(side.pairs, spec.rows, spec.shares, cuda_plan.LONG_ROW, cuda_plan.PART)
 
 
@@ -75,24 +100,22 @@ def run_row_products(side, x: Tensor, w: Tensor, weight: Tensor | None, arch: st
     in float32.
     """
     relations, blocks, in_features, out_features = w.shape
-    found = _spec_of(side, *w.shape[1:], x.dtype, arch)
+    full = not on_tensor_cores(x.dtype)
+    found = _spec_of(side, in_features, out_features, type_name(x.dtype), arch, full, blocks)
     if found is None:
         raise ValueError(f"no block on {arch} owns rows of {side.sizes[0]} for matrices of {in_features} x {out_features} in {x.dtype}")
-    tiles = side.once(_tiles_key(found), lambda: _row_tiles(side, found))
+    tiles, owned = _tiles_of(side, found)
     dtype = torch.float32 if tiles.long_rows.numel() else x.dtype
-    key = ("rows", in_features, out_features, found.rows, weight is not None, blocks, x.dtype, dtype, tiles.row.dtype, arch)
+    key = ("rows", in_features, out_features, found.rows, weight is not None, blocks, x.dtype, dtype, tiles.row.dtype, arch, full)
     entry = _entries.get(key)
     if entry is None:
         spec = replace(found, weighted=weight is not None, out_dtype=type_name(dtype), index_dtype=type_name(tiles.row.dtype))
         entry = _entries[key] = rows_kernel(spec, arch).entry
-    owned_ptr = side.once(("owned shares", *_tiles_key(found)), lambda: torch.arange(
-        0, tiles.panels * tiles.shares + 1, tiles.shares, dtype=tiles.row.dtype, device=tiles.row.device))
-    x, w = compact(x), compact(w.transpose(2, 3))
+    x, w = compact(x), compact(w.transpose(2, 3) if found.product.transposed else w)
     out = torch.empty((tiles.row.numel(), blocks, out_features), dtype=dtype, device=x.device)
     at_edges = () if weight is None else (weight.index_select(0, tiles.edge_ids).contiguous(),)
-    entry(tiles.tiles, tiles.panels, tiles.panels * tiles.shares, tiles.indices.numel(), x.shape[0], relations, tiles.row.numel(),
-          tiles.panel_ptr, owned_ptr, tiles.share_ptr, tiles.indices, tiles.row_ptr[:-1], tiles.row_ptr[1:], tiles.relation,
-          tiles.present, tiles.place, *at_edges, tiles.row, x.view(-1, blocks, in_features), w, out)
+    entry(*_sizes(tiles, x.shape[0], relations), tiles.row.numel(), *owned, tiles.present, *at_edges, tiles.row,
+          x.view(-1, blocks, in_features), w, out)
     out = out.flatten(1)
     if tiles.long_rows.numel() == 0:
         return out
@@ -100,6 +123,49 @@ def run_row_products(side, x: Tensor, w: Tensor, weight: Tensor | None, arch: st
         tiles.part_ptr, tiles.part, (tiles.long_rows.numel(), tiles.row.numel()), trusted=True))
     out.index_copy_(0, tiles.long_rows.long(), run_aggregate(SUM_OF_COLUMNS, parts, [out]))
     return out[:tiles.num_rows].to(x.dtype)
+
+
+def run_row_dots(side, g: Tensor, w: Tensor, x: Tensor, arch: str) -> Tensor:
+    """(edges,) float32, in the user's edge order: for each edge the product of its row of g by its relation's matrix, times x[j(e)].
+
+    g, x: (rows, blocks * F_in), (columns, blocks * F_out) of the side. w: (relations, blocks, F_in, F_out).
+    """
+    relations, blocks, in_features, out_features = w.shape
+    full = not on_tensor_cores(x.dtype)
+    found = _spec_of(side, in_features, out_features, type_name(x.dtype), arch, full, blocks, dots_spec)
+    tiles, owned = _tiles_of(side, found)
+    key = ("dots", in_features, out_features, found.rows, blocks, x.dtype, tiles.row.dtype, arch, full)
+    entry = _entries.get(key)
+    if entry is None:
+        entry = _entries[key] = dots_kernel(replace(found, index_dtype=type_name(tiles.row.dtype)), arch).entry
+    row = side.once(("owners of rows", *_tiles_key(found)), lambda: _owners(tiles))
+    g, x, w = compact(g), compact(x), compact(w.transpose(2, 3) if found.product.transposed else w)
+    out = torch.empty((tiles.edge_ids.numel(), 1), dtype=torch.float32, device=x.device)
+    entry(*_sizes(tiles, x.shape[0], relations), row.numel(), g.shape[0], out.shape[0], *owned, tiles.edge_ids, row,
+          g.view(-1, blocks, in_features), x, w, out)
+    return out.flatten()
+
+
+def _tiles_of(side, spec: RgmsRowsSpec | RgmsDotsSpec) -> tuple[RowTiles, tuple[Tensor, ...]]:
+    """The tiles that blocks of such a shape own, and their arrays as programs begin with them (``programs.owned_rows``)."""
+    key = _tiles_key(spec)
+    tiles = side.once(key, lambda: _row_tiles(side, spec))
+    owned_ptr = side.once(("owned shares", *key), lambda: torch.arange(
+        0, tiles.panels * tiles.shares + 1, tiles.shares, dtype=tiles.row.dtype, device=tiles.row.device))
+    return tiles, (tiles.panel_ptr, owned_ptr, tiles.share_ptr, tiles.indices, tiles.row_ptr[:-1], tiles.row_ptr[1:], tiles.relation,
+                   tiles.place)  # fmt: skip
+
+
+def _sizes(tiles: RowTiles, columns: int, relations: int) -> tuple[int, ...]:
+    return tiles.tiles, tiles.panels, tiles.panels * tiles.shares, tiles.indices.numel(), columns, relations
+
+
+def _owners(tiles: RowTiles) -> Tensor:
+    """The structure's row at each place of ``tiles.row``: a part's is the row that it is cut from."""
+    owner = torch.arange(tiles.row.numel(), dtype=tiles.row.dtype, device=tiles.row.device)
+    if tiles.part.numel():
+        owner[tiles.part.long()] = torch.repeat_interleave(tiles.long_rows, tiles.part_ptr.diff().long(), output_size=tiles.part.numel())
+    return owner.index_select(0, tiles.row)
 
 
 def run_pair_products(side, x: Tensor, w: Tensor, weight: Tensor | None, arch: str) -> Tensor:
@@ -143,7 +209,7 @@ def run_pair_sums(side, x: Tensor, g: Tensor, blocks: int, weight: Tensor | None
     tasks = sums.tasks
     pair_ptr = side.once(("pair chunks", *sums.key), lambda: torch.cat([tasks.start, tasks.stop[-1:]]))
     types = type_name(x.dtype), type_name(pairs.indptr.dtype)
-    key = ("sum", in_features, out_features, weight is not None, *types, arch, blocks)
+    key = ("sum", in_features, out_features, weight is not None, *types, arch, blocks, sums.full)
     entry = _entries.get(key)
     if entry is None:
         entry = _entries[key] = sum_tiles_kernel(*key[1:]).entry
@@ -156,4 +222,7 @@ def run_pair_sums(side, x: Tensor, g: Tensor, blocks: int, weight: Tensor | None
     return sums.total(out).view(-1, blocks, in_features, out_features)
 
 
-__all__ = ["bytes_on_gpu", "order_on_gpu", "run_pair_products", "run_pair_sums", "run_row_products", "sum_by_columns_on_gpu"]
+__all__ = [
+    "bytes_on_gpu", "dots_on_gpu", "order_on_gpu", "run_pair_products", "run_pair_sums", "run_row_dots", "run_row_products",
+    "sum_by_columns_on_gpu",
+]  # fmt: skip

@@ -11,12 +11,13 @@ from rich.text import Text
 
 from ..formats.counts import added_at
 from ..planner.cuda_cost import NEARER
-from ..planner.cuda_rgms import order_of
+from ..planner.cuda_rgms import MULTIPLIED, order_of
 from ..planner.reasons import size
 from ..planner.rgms import MARGIN, RelationCounts, is_small, order_costs, sum_by_columns
 from ..planner.spmm import SERIAL_WORK
 from . import devices
 from .cuda_rgms import bytes_on_gpu
+from .precision import on_tensor_cores
 from .rel_graph import RelGraph
 from .report import render
 from .rgms_kernels import tasks_of_product
@@ -77,6 +78,7 @@ class RelationalExplanation:
     small: bool
     device: str
     moved: dict[str, float]
+    full: bool
 
     @property
     def order(self) -> str | None:
@@ -95,8 +97,12 @@ class RelationalExplanation:
         """Sentences that say what decided."""
         if self.order is not None:
             others = "; ".join(f"{order} {size(count)}" for order, count in sorted(self.moved.items(), key=lambda item: item[1]))
-            return [f"on a GPU one order serves all relations: {self.order}, which moves fewest bytes ({others}; one of a matrix counts for "
-                    f"1 / {NEARER})", _ORDERS[self.order], "nothing is added atomically, with deterministic algorithms and without"]
+            found = [f"on a GPU one order serves all relations: {self.order}, which moves fewest bytes ({others}; one of a matrix counts for "
+                     f"1 / {NEARER})", _ORDERS[self.order], "nothing is added atomically, with deterministic algorithms and without"]
+            if self.full:
+                found.insert(1, "float32 is multiplied in full precision, as PyTorch's matmul precision asks: a launch whose multiply-adds take "
+                                f"longer than its bytes counts for these, {MULTIPLIED:.0f} for a byte")
+            return found
         if not self.relations:
             return ["there are no edges: the result is zero, and no kernel runs"]
         by = {order: sum(plan.order == order for plan in self.relations) for order in ("gather", "scatter", "both")}
@@ -170,7 +176,8 @@ def explain_relational(rel: RelGraph, features: int | Sequence[int] = 64, *, dty
     by_columns = 0 if small else sum(bool(sum_by_columns(plan.row_pairs, plan.column_pairs, plan.edges, in_features, out_features)) for plan in plans)
     device = f"a GPU of {arch}" if arch else f"{torch.get_num_threads()} threads"
     return RelationalExplanation(in_features, out_features, type_name(dtype), backward, counts, side.sizes[1], rel.num_relations, tuple(plans), tasks,
-                                 most, by_columns, small, device, moved)
+                                 most, by_columns, small, device, moved,
+                                 bool(arch) and dtype is torch.float32 and not on_tensor_cores(dtype))
 
 
 def _edges_by_relation(panels, relations: int) -> list[int]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..compiler.programs.grouped import GroupedSpec
 from ..planner import cuda_grouped
-from ..planner.cuda_grouped import sum_tiles_kernel, tiles_kernel
+from ..planner.cuda_grouped import sum_lanes_kernel, sum_tiles_kernel, tiles_kernel
 from ..planner.grouped import SUM_BLOCK, product_kernel, sum_kernel, takes_twos
 from . import devices
 from .cuda_outer import OuterSums, takes_sum
@@ -26,7 +26,7 @@ from .unread import segments_of_index
 
 _entries: dict = {}
 _CUDA_KERNELS = {product_kernel: cuda_grouped.product_kernel, sum_kernel: cuda_grouped.sum_kernel,
-                 tiles_kernel: tiles_kernel, sum_tiles_kernel: sum_tiles_kernel}
+                 tiles_kernel: tiles_kernel, sum_tiles_kernel: sum_tiles_kernel, sum_lanes_kernel: sum_lanes_kernel}
 _ROWS = form("x0", ("edge",), "sum")
 
 
@@ -95,7 +95,7 @@ def run_grouped_sum(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None 
 
 
 def _sum_in_tiles(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None, arch: str) -> Tensor:
-    """The same on Tensor Cores."""
+    """The same by blocks of warps."""
     in_features, out_features = a.shape[1], g.shape[1]
     sums = OuterSums(segments, in_features, out_features, a.dtype)
     tasks = sums.tasks
@@ -104,7 +104,8 @@ def _sum_in_tiles(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None, a
     sizes = [tasks.tasks, tasks.chunks, tasks.tasks, a.shape[0], g.shape[0]]
     arrays = [tasks.task_ptr, tasks.slot, tasks.start, tasks.stop]
     rows = (segments.rows_of(at), segments.order)
-    entry = _entry(sum_tiles_kernel, in_features, out_features, 0, rows, a.dtype, arrays, sizes, True, arch)
+    make = sum_lanes_kernel if sums.full else sum_tiles_kernel
+    entry = _entry(make, in_features, out_features, 0, rows, a.dtype, arrays, sizes, True, arch)
     entry(*sizes, *arrays, a, g, out)
     return sums.total(out).to(a.dtype)
 

@@ -14,12 +14,14 @@ from torch import Tensor
 
 from ..compiler.programs.rgms import RgmsSpec
 from ..formats.relational import Panels
+from ..planner.cuda_rgms import order_of
 from ..planner.grouped import takes_twos
 from ..planner.rgms import (ORDERS, RelationCounts, by_column, column_tile_of, cost_per_pair, is_near_limit, is_small, is_tiled,
                             panel_pairs, part_limit, rgms_kernel, row_task_count, sum_by_columns)
 from . import devices
 from .cuda_outer import takes_sum
-from .cuda_rgms import order_on_gpu, run_pair_products, run_pair_sums, run_row_products, sum_by_columns_on_gpu
+from .cuda_rgms import (dots_on_gpu, order_on_gpu, run_pair_products, run_pair_sums, run_row_dots, run_row_products,
+                        sum_by_columns_on_gpu)
 from .form import SUM_OF_COLUMNS, form
 from .graph import Graph
 from .grouped_kernels import by_twos, run_grouped_mm, run_grouped_sum
@@ -109,7 +111,7 @@ def run_dot(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transpos
     if rel.num_edges == 0 or w.numel() == 0:
         return x.new_zeros(rel.num_edges, dtype=wide)
     if devices.arch_of(x.device):
-        found = _dots_of_products(rel, rel.side(transposed), rel.side(not transposed), x, w, g)
+        found = _dots_on_gpu(rel, transposed, x, w, g)
         return found * rel.mean_scale(wide) if mean else found
     out = x.new_empty((rel.num_edges, 1), dtype=wide)
     # the products of the fewer pairs; the other end is gathered
@@ -226,12 +228,17 @@ def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, o
           panels.edge_ids, x, g, panels.relation, _matrices(w, _by_twos("dot", in_features, x.dtype)), out)
 
 
-def _dots_of_products(rel: RelGraph, side: Side, other: Side, x: Tensor, w: Tensor, g: Tensor) -> Tensor:
-    """The dots from the products of the fewer pairs, which are stored; the other end is gathered."""
-    if side.pairs.count <= other.pairs.count:
-        found = run_edge_map(_DOT, side.edges_of_pairs, [_grouped(side, g, w.transpose(2, 3), True), x], (True,))
+def _dots_on_gpu(rel: RelGraph, transposed: bool, x: Tensor, w: Tensor, g: Tensor) -> Tensor:
+    """The dots from products of the rows at the end of fewer pairs; the other end is gathered."""
+    by, near, far = transposed, g, x
+    if rel.side(not transposed).pairs.count < rel.side(transposed).pairs.count:
+        by, near, far = not transposed, x, g
     else:
-        found = run_edge_map(_DOT, other.edges_of_pairs, [_grouped(other, x, w, True), g], (True,))
+        w = w.transpose(2, 3)
+    side, arch = rel.side(by), devices.arch_of(x.device)
+    if order_of(dots_on_gpu(rel, by, *w.shape[1:], x.dtype, arch)) == "rows":
+        return run_row_dots(side, near, w, far, arch)
+    found = run_edge_map(_DOT, side.edges_of_pairs, [_grouped(side, near, w, True), far], (True,))
     return found.flatten().to(wide_type(x.dtype))
 
 

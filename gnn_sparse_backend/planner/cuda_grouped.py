@@ -3,8 +3,8 @@
 A lane keeps, of each row of the block, the columns that it stores together, so that the matrix is read in vectors by the
 lanes of a team and the other operand once for all of them.
 
-On Tensor Cores a product is a team's work too, and a sum of outer products that of a block of up to four warps
-(`sum_shape`, `sum_length`). None of the rules has been measured on a GPU yet.
+On Tensor Cores a product is a team's work too. A sum of outer products is that of a block of up to four warps, there and for
+float32 in full precision (`sum_shape`, `sum_length`). None of the rules has been measured on a GPU yet.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..compiler.programs.grouped import GroupedSpec, grouped_product, grouped_su
 from ..compiler.programs.grouped_tiles import COLUMNS, LANES, ROWS, SIDE_BY_SIDE, TilesSpec, grouped_tiles, padded, refuses
 from ..compiler.programs.operands import ACCUMULATOR
 from ..compiler.programs.outer_tiles import SHARED, OuterSpec, chunk_of, grouped_sum_tiles
+from ..compiler.programs.row_products import STRETCH
 from ..compiler.programs.windows import instructions
 from ..compiler.schedule.cuda_teams import CudaTeams
 from ..compiler.transform.compact import compact_parameters
@@ -47,6 +48,8 @@ ACCUMULATED = 16
 LEAST_FILL = 1 / 4
 # Registers of a lane, by bytes of an element, that its accumulators and its part of the next chunk may take.
 HELD_AHEAD = {2: 64, 4: 96}
+# Stretches of columns among the lanes of a warp that multiply in full precision: 4 to 16 rows of a tile.
+STRETCHES = (2, 4, 8)
 # Tasks of a sum that keep every multiprocessor busy, and bytes gathered for each byte of a partial result.
 TASKS = 4096
 GATHERED_PER_RESULT = 4
@@ -74,42 +77,48 @@ def has_instructions(arch: str) -> bool:
 
 
 @functools.lru_cache(maxsize=None)
-def sum_shape(in_features: int, out_features: int, left: int = 1) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(warps, tiles) of a block that sums outer products, as of an `OuterSpec`.
+def sum_shape(in_features: int, out_features: int, left: int = 1, full: bool = False) -> tuple[tuple[int, int], tuple[int, int], int]:
+    """(warps, tiles, across) of a block that sums outer products, as of an `OuterSpec`.
 
     Of the blocks that fit: where fewest elements are loaded, then where fewest are computed for nothing, then most warps, and
-    fewest loads from shared memory. left: rows that are loaded for one of Left.
+    fewest loads from shared memory. left: rows that are loaded for one of Left. full: float32 is not to be cut to what Tensor Cores take.
     """
     def cost(shape) -> tuple:
-        (down, across), (rows, columns) = shape
-        high, wide = -(-in_features // (ROWS * rows * down)), -(-out_features // (COLUMNS * columns * across))
-        computed = high * wide * ROWS * rows * down * COLUMNS * columns * across
+        (down, along), (rows, columns), across = shape
+        block = OuterSpec(in_features, out_features, *shape, dtype="float32")
+        high, wide = block.grid
+        computed = high * wide * block.block[0] * block.block[1]
         loaded = left * in_features * wide + out_features * high
-        return loaded, computed, -down * across, rows * columns, 2 * rows + columns, shape
+        return loaded, computed, -down * along, rows * columns, block.product.loads((rows, columns)), -across, shape
 
     sizes = (1, 2, 4, 8)
-    shapes = [((d, a), (r, c)) for d, a, r, c in product(sizes, repeat=4)
-              if d * a <= WARPS and r * c <= ACCUMULATED and r < 8]  # fmt: skip
+    shapes = [((d, a), (r, c), across) for d, a, r, c in product(sizes, repeat=4) for across in (STRETCHES if full else (0,))
+              if d * a <= WARPS and r * c <= ACCUMULATED and (full or r < 8)]  # fmt: skip
     return min(shapes, key=cost)
 
 
-def sums_in_tiles(in_features: int, out_features: int, dtype: str, arch: str) -> bool:
-    """Whether outer products of rows of such widths are summed on Tensor Cores: any that fill their tiles somewhat."""
-    if dtype not in SIDE_BY_SIDE or not has_instructions(arch):
+def sums_in_tiles(in_features: int, out_features: int, dtype: str, arch: str, full: bool = False) -> bool:
+    """Whether outer products of rows of such widths are summed by blocks of warps: any that fill their tiles somewhat, on Tensor Cores
+    where there are any, or float32 in full precision."""
+    if full:
+        across = sum_shape(in_features, out_features, 1, True)[2]
+        tile = LANES // across, STRETCH * across
+    else:
+        tile = ROWS, COLUMNS
+    if dtype not in SIDE_BY_SIDE or not (full or has_instructions(arch)):
         return False
-    whole = -(-in_features // ROWS) * ROWS * -(-out_features // COLUMNS) * COLUMNS
+    whole = -(-in_features // tile[0]) * tile[0] * -(-out_features // tile[1]) * tile[1]
     return in_features * out_features >= LEAST_FILL * whole
 
 
-def sum_length(positions: int, in_features: int, out_features: int, dtype: str, left: int = 1, diagonal: int = 1) -> int:
+def sum_length(positions: int, in_features: int, out_features: int, dtype: str, left: int = 1, diagonal: int = 1, full: bool = False) -> int:
     """Positions of a task at most, a power of two: no more than keeps a GPU busy, no fewer than pay for a partial result.
 
     diagonal: blocks of these features on the diagonal of a matrix, which are summed side by side.
     """
-    warps, held = sum_shape(in_features, out_features, left)
-    blocks = diagonal * -(-in_features // (ROWS * held[0] * warps[0])) * -(-out_features // (COLUMNS * held[1] * warps[1]))
+    high, wide = OuterSpec(in_features, out_features, *sum_shape(in_features, out_features, left, full), dtype=dtype).grid
     pays = GATHERED_PER_RESULT * 8 * in_features * out_features // ((in_features + out_features) * STORED[dtype])
-    wanted = max(chunk_of(dtype), pays, positions * blocks // TASKS)
+    wanted = max(chunk_of(dtype), pays, positions * diagonal * high * wide // TASKS)
     return 1 << (wanted - 1).bit_length()
 
 
@@ -147,23 +156,30 @@ def tiles_kernel(spec: GroupedSpec, arch: str) -> Kernel:
 
 
 @functools.lru_cache(maxsize=None)
-def sum_tiles_kernel(spec: GroupedSpec, arch: str) -> Kernel:
-    """The kernel of a grouped sum on Tensor Cores; the block of accumulators is chosen here."""
-    found = outer_spec(spec.in_features, spec.out_features, spec.dtype, spec.index_dtype)
+def sum_tiles_kernel(spec: GroupedSpec, arch: str, full: bool = False) -> Kernel:
+    """The kernel of a grouped sum by blocks of warps; the block of accumulators is chosen here. full: in full precision, not on
+    Tensor Cores."""
+    found = outer_spec(spec.in_features, spec.out_features, spec.dtype, spec.index_dtype, full=full)
     found = replace(found, gathered=spec.gathered, pipelined=pipelines(found))
-    return build_outer(grouped_sum_tiles(found), arch, found.pipelined)
+    return build_outer(grouped_sum_tiles(found), arch, found)
 
 
-def outer_spec(in_features: int, out_features: int, dtype: str, index_dtype: str, left: int = 1) -> OuterSpec:
+def sum_lanes_kernel(spec: GroupedSpec, arch: str) -> Kernel:
+    """The same in full precision."""
+    return sum_tiles_kernel(spec, arch, True)
+
+
+def outer_spec(in_features: int, out_features: int, dtype: str, index_dtype: str, left: int = 1, full: bool = False) -> OuterSpec:
     """What is static in a sum of outer products of rows of such widths."""
     parts = tuple(shares(width, STORED[dtype]).part for width in (in_features, out_features))
-    return OuterSpec(in_features, out_features, *sum_shape(in_features, out_features, left), parts, dtype=dtype,
+    return OuterSpec(in_features, out_features, *sum_shape(in_features, out_features, left, full), parts, dtype=dtype,
                      index_dtype=index_dtype)
 
 
-def build_outer(program: Program, arch: str, pipelined: bool = False) -> Kernel:
-    """The kernel of a program of ``outer_tiles``: a block for each task and block of its matrix. pipelined: as of its spec."""
-    return cuda_kernels.build(program, CudaTeams(LANES, 1, shared=SHARED, mma=instructions(pipelined)), arch)
+def build_outer(program: Program, arch: str, spec: OuterSpec) -> Kernel:
+    """The kernel of a program of ``outer_tiles``: a block for each task and block of its matrix."""
+    instruction = instructions(spec.pipelined) if spec.product.instruction else ()
+    return cuda_kernels.build(program, CudaTeams(LANES, 1, shared=SHARED, mma=instruction), arch)
 
 
 def _kernel(make, spec: GroupedSpec, arch: str, itemsize: int) -> Kernel:
@@ -177,6 +193,6 @@ def _kernel(make, spec: GroupedSpec, arch: str, itemsize: int) -> Kernel:
 
 
 __all__ = [
-    "BLOCK_ROWS", "ROWS", "build_outer", "outer_spec", "pipelines", "product_kernel", "sum_kernel", "sum_length", "sum_shape",
-    "sum_tiles_kernel", "sums_in_tiles", "tiles", "tiles_kernel",
+    "BLOCK_ROWS", "ROWS", "STRETCHES", "build_outer", "outer_spec", "pipelines", "product_kernel", "sum_kernel", "sum_lanes_kernel",
+    "sum_length", "sum_shape", "sum_tiles_kernel", "sums_in_tiles", "tiles", "tiles_kernel",
 ]  # fmt: skip

@@ -84,8 +84,13 @@ def _sums():
     return SumsSpec((Operand("edge", (8,), "float32"), Operand("column", (64,), "float32")), outputs)
 
 
-def _rows(in_features, out_features, dtype, blocks=1, **more):
-    return lambda arch: cuda_rgms.rows_kernel(replace(cuda_rgms.rows_spec(in_features, out_features, dtype, arch, blocks), **more), arch)
+def _rows(in_features, out_features, dtype, blocks=1, full=False, **more):
+    return lambda arch: cuda_rgms.rows_kernel(
+        replace(cuda_rgms.rows_spec(in_features, out_features, dtype, arch, blocks, full=full), **more), arch)
+
+
+def _dots(in_features, out_features, dtype, blocks=1, full=False):
+    return lambda arch: cuda_rgms.dots_kernel(cuda_rgms.dots_spec(in_features, out_features, dtype, arch, blocks, full=full), arch)
 
 
 KERNELS = {
@@ -126,14 +131,24 @@ KERNELS = {
     "rgms_rows_float16": _rows(64, 64, "float16", weighted=True),
     "rgms_rows_tf32": _rows(64, 128, "float32", out_dtype="float32"),
     "rgms_rows_blocks": _rows(16, 16, "bfloat16", 8, weighted=True),
+    "rgms_rows_full": _rows(64, 64, "float32", full=True, out_dtype="float32", weighted=True),
+    "rgms_rows_full_wide": _rows(128, 128, "float32", full=True, out_dtype="float32", index_dtype="int64"),
+    "rgms_dots_float16": _dots(64, 64, "float16"),
+    "rgms_dots_full": _dots(64, 64, "float32", full=True),
+    "rgms_outer_full": lambda arch: cuda_rgms.sum_tiles_kernel(64, 64, True, "float32", "int32", arch, 1, True),
+    "outer_full": lambda arch: cuda_grouped.sum_lanes_kernel(GroupedSpec(128, 128, 0, 0, (True, True), "float32"), arch),
 }
 # Bytes of shared memory at most: rows of sums, chunks of positions, and rows that a block of a matrix meets.
 BLOCKS = [name for name in KERNELS if name.startswith(("bsr", "sr_bcrs"))]
 CHUNKS = {name: 8 << 10 if name in BLOCKS else 16 << 10 for name in KERNELS if "outer" in name or name in BLOCKS}
 ROWS = [name for name in KERNELS if name.startswith("rgms_rows")]
-SHARED = {"rgms_float16": 8 << 10, "rgms_blocks": 9 << 10, **dict.fromkeys(ROWS, cuda_rgms_rows.SHARED_BYTES), **CHUNKS}
+DOTS = [name for name in KERNELS if name.startswith("rgms_dots")]
+SHARED = {"rgms_float16": 8 << 10, "rgms_blocks": 9 << 10, **dict.fromkeys(ROWS, cuda_rgms_rows.SHARED_BYTES),
+          **dict.fromkeys(DOTS, cuda_rgms_rows.DOTS_BYTES), **CHUNKS}  # fmt: skip
+# What the code of a product has, and nothing else.
+PRODUCT = {name: "* BF_" if "full" in name else "mma.sync" for name in KERNELS}
 # Products of a chunk while the next is loaded.
-PIPELINED = ["outer_tf32", *BLOCKS]
+PIPELINED = ["outer_tf32", "outer_full", *BLOCKS]
 SHUFFLES = ("sddmm_heads_bfloat16", "attention", "attention_gradient", "attention_gradient_heads", "spmm_2_across_lanes",
             "mean_3_segments")
 
@@ -200,9 +215,25 @@ def test_rows_of_a_relation_are_gathered_before_they_are_multiplied(name):
         assert text.count("{") - text.count("}") == 1  # in the loop over relations, and under nothing else
     stored = r"Sums_ptr(?:\w* \+ |\[)[^=;]*\)?\)? = "
     assert "Sums_ptr" not in before and re.search(stored, gathered) and not re.search(stored, multiplied)
-    assert "mma.sync" in multiplied and "mma.sync" not in before + gathered
-    products, scattered = multiplied.rsplit("mma.sync", 1)
+    product = PRODUCT[name]
+    assert product in multiplied and product not in before + gathered
+    products, scattered = multiplied.rsplit(product, 1)
     assert "O_ptr" not in before + gathered + products and "O_ptr" in scattered and "atomic" not in kernel
+
+
+@pytest.mark.parametrize("name", DOTS)
+def test_rows_and_products_are_complete_before_they_are_read(name):
+    """A barrier before the first product for the rows of a block; in the loop over relations, which all threads of a block meet, one before
+    products are stored, and one before they are read. The dots of edges are stored by the warps that have them, once."""
+    kernel = source_of(name, "sm_80").split('extern "C"')[-1]
+    loaded, body = kernel[:kernel.index("for (int64_t c = ")], kernel[kernel.index("for (int64_t c = "):]
+    assert kernel.count("__shared__") == 2 and "atomic" not in kernel and PRODUCT[name] not in loaded
+    multiplied, kept, read = (loaded + body).split("__syncthreads();")[-3:]
+    for text in (multiplied, multiplied + kept):
+        assert text.count("{") - text.count("}") == 1  # in the loop over relations, and under nothing else
+    assert PRODUCT[name] in multiplied and PRODUCT[name] not in kept + read
+    assert "Products_ptr" not in multiplied and "Products_ptr" in kept and "Products_ptr" in read and "Near_ptr" not in kept + read
+    assert "O_ptr" not in multiplied + kept and "O_ptr" in read and "__shfl_" in read
 
 
 @pytest.mark.parametrize("name", [name for name in CHUNKS if name not in PIPELINED])
@@ -216,7 +247,7 @@ def test_chunks_are_complete_before_they_are_multiplied(name):
         assert text.count("{") - text.count("}") == 1  # in the loop over chunks, and under nothing else
     for side in ("Left_ptr", "Right_ptr"):
         assert side not in before and side in stored and side in loaded
-    assert "atomicAdd(" not in kernel and "mma.sync" not in stored
+    assert "atomicAdd(" not in kernel and PRODUCT[name] not in stored and PRODUCT[name] in loaded
 
 
 @pytest.mark.parametrize("name", PIPELINED)
@@ -234,7 +265,8 @@ def test_chunks_are_on_their_way_while_those_before_are_multiplied(name):
         assert side not in fetched and all(side in text for text in (blank, multiplied, kept, last))
     for array in ("A_ptr", "X_ptr") if name in BLOCKS else ("A_ptr", "G_ptr"):
         assert re.search(rf"Held_.* = .*\b{array}\b", fetched) and not re.search(rf"\b{array}\b", multiplied + kept)
-    assert "mma.sync" not in blank + fetched + kept and multiplied.count("mma.sync") == last.count("mma.sync") > 0
+    product = PRODUCT[name]
+    assert product not in blank + fetched + kept and multiplied.count(product) == last.count(product) > 0
     assert "atomicAdd(" not in kernel
 
 
@@ -242,6 +274,8 @@ def test_chunks_are_on_their_way_while_those_before_are_multiplied(name):
     ("spmm_128", "float4*)(X0_ptr"), ("spmm_602", "float2*)(X0_ptr"), ("tiles_float16", "half2*)(A_ptr"),
     ("outer_tf32", "float4*)(A_ptr"), ("rgms_outer_float16", "half2*)(X_ptr"), ("rgms_outer_float16", "half4*)(G_ptr"),
     ("sr_bcrs_float16", "half4*)(X_ptr"), ("rgms_rows_float16", "half4*)(X_ptr"), ("rgms_rows_tf32", "float4*)(X_ptr"),
+    ("rgms_rows_full", "float4*)(X_ptr"), ("rgms_rows_full", "float4*)(W_ptr"), ("rgms_rows_full", "float4*)(O_ptr"),
+    ("rgms_dots_float16", "half4*)(G_ptr"), ("rgms_dots_full", "float2*)(X_ptr"), ("rgms_outer_full", "float4*)(W_ptr"),
     ("sddmm_heads_bfloat16", "nv_bfloat164*)(X1_ptr"), ("attention", "float4*)(X1_ptr"),
 ])  # fmt: skip
 def test_rows_are_loaded_in_vectors(name, load):
@@ -294,7 +328,7 @@ def test_machine_code_without_spills(arch):
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_nvrtc_makes_machine_code_of_them_too(arch):
     """The compiler of a machine without a toolkit: gathers, fragments of each type, loads ahead, and shuffles of what is chosen."""
-    names = {"rgms_rows_float16", "outer_bfloat16", "bsr_tf32", "max_64_bfloat16_cached"}
+    names = {"rgms_rows_float16", "rgms_rows_full", "rgms_dots_full", "outer_bfloat16", "bsr_tf32", "max_64_bfloat16_cached"}
     binary = compile_cuda(joined(sources({name: function_of(name, arch) for name in sorted(names)}, arch)), arch, "cubin", "nvrtc")
     assert binary.code.startswith(b"\x7fELF")
     # it gives the sum of outer products of bfloat16 164 registers, so that three blocks fit, where nvcc's takes 128 at most
@@ -317,6 +351,7 @@ def check(found: dict, names: set[str], registers: int = 128) -> None:
     ("tiles_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"), ("outer_bfloat16", "m16n8k16.row.col.f32.bf16.bf16.f32"),
     ("bsr_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"), ("rgms_outer_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
     ("sr_bcrs_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("rgms_rows_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"),
+    ("rgms_dots_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
 ])  # fmt: skip
 def test_products_use_tensor_cores(name, instruction):
     ptx = compile_cuda(source_of(name, "sm_80"), "sm_80", "ptx").code.decode()

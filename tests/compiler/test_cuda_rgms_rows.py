@@ -19,8 +19,10 @@ from gnn_sparse_backend.planner.cuda_rgms_rows import ACCUMULATED, MOST_ROWS, SH
 
 @pytest.mark.parametrize("run, spec", [
     (interpret, RgmsRowsSpec(3, 5, lanes=8, weighted=True, dtype="float32", out_dtype="float32")),
-    (run_loops, RgmsRowsSpec(16, 8, (1, 1), (1, 1), 16, 1, False, 1, "float16", "float32")),
-], ids=["padded, interpreted", "whole, float16"])  # fmt: skip
+    (run_loops, RgmsRowsSpec(16, 8, lanes=16, out_dtype="float32")),
+    (interpret, RgmsRowsSpec(3, 5, tiles=(2, 1), across=4, lanes=8, weighted=True, dtype="float32", out_dtype="float32")),
+    (run_loops, RgmsRowsSpec(8, 36, (1, 1), (4, 2), 8, 16, 1, False, 1, "float32", "float32")),
+], ids=["padded, interpreted", "whole, float16", "full precision, padded, interpreted", "full precision, vectors"])  # fmt: skip
 def test_blocks_give_the_sums_of_products(run, spec):
     """Two tiles of rows, the last not full, one row without edges and one relation; matrices of relations that a row has no edges of
     are NaN in a term, which reaches the rows that have."""
@@ -31,18 +33,19 @@ def test_blocks_give_the_sums_of_products(run, spec):
     x = rng.integers(-4, 5, (cols, 1, spec.in_features)) / 4
     w = rng.integers(-4, 5, (relations, 1, spec.out_features, spec.in_features)) / 4
     w[1], w[2, 0, 0, 0] = np.nan, np.nan
+    given = w if spec.product.transposed else np.ascontiguousarray(w.swapaxes(2, 3))
     a = rng.integers(1, 5, edges) / 4 if spec.weighted else np.ones(edges)
     arguments = {
         "num_tiles": tiles.tiles, "panels": tiles.panels, "shares": tiles.panels * spec.shares, "nnz": edges, "cols": cols, "relations": relations,
         "rows": rows, "panel_ptr": tiles.panel_ptr, "owned_ptr": np.arange(tiles.panels + 1) * spec.shares, "share_ptr": tiles.share_ptr,
         "indices": tiles.indices, "Start": tiles.row_ptr[:-1], "Stop": tiles.row_ptr[1:], "Relation": tiles.relation, "Present": tiles.present,
-        "Place": tiles.place, "Row": tiles.row, "X": x, "W": w, "O": np.full((rows, 1, spec.out_features), -1.0),
+        "Place": tiles.place, "Row": tiles.row, "X": x, "W": given, "O": np.full((rows, 1, spec.out_features), -1.0),
     }  # fmt: skip
     arguments = {name: np.asarray(value) for name, value in arguments.items()} | {k: v for k, v in arguments.items() if isinstance(v, int)}
     if spec.weighted:
         arguments["A"] = a[np.asarray(tiles.edge_ids)]
     program = rgms_rows(spec)
-    schedule = CudaTeams(32, 1, shared=(SHARED,), mma=("mma",))
+    schedule = CudaTeams(32, 1, shared=(SHARED,), mma=spec.product.instruction)
     found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["O"][:, 0]
     expected = np.zeros((rows, spec.out_features))
     for e in range(edges):
@@ -72,7 +75,24 @@ def test_shapes_of_blocks():
         assert rows_spec(*widths, dtype, arch) is None
 
 
+def test_shapes_of_blocks_in_full_precision():
+    """On any GPU, and for a number of rows that is less than a tile of Tensor Cores has."""
+    for widths in ((64, 64), (16, 16), (128, 128), (37, 11), (8, 4), (1, 1), (64, 500)):
+        spec = rows_spec(*widths, "float32", "sm_75", full=True)
+        assert spec.across in (2, 4, 8) and spec.product.rows * spec.product.columns == 128, spec
+        assert spec.width * spec.grid >= widths[1] and spec.tiles[0] * spec.tiles[1] <= ACCUMULATED, spec
+        assert spec.rows <= MOST_ROWS and spec.shared_bytes <= SHARED_BYTES and spec.warps[0] * spec.warps[1] == 4, spec
+    square = rows_spec(64, 64, "float32", "sm_90", full=True)
+    assert (square.rows, square.grid, square.width, square.across) == (64, 1, 64, 8)
+    assert rows_spec(64, 64, "float32", "sm_90", most=8, full=True).rows == 8 and rows_spec(64, 64, "float32", "sm_90", most=8) is None
+    assert rows_spec(64, 64, "float64", "sm_90", full=True) is None
+
+
 def test_what_blocks_do_not_take_is_refused():
+    with pytest.raises(StageIError, match="rgms_rows: lanes in 3 stretches of columns do not multiply float32 in full precision"):
+        rgms_rows(RgmsRowsSpec(16, 8, across=3, dtype="float32"))
+    with pytest.raises(StageIError, match="lanes in 8 stretches of columns do not multiply float16 in full precision"):
+        rgms_rows(RgmsRowsSpec(16, 8, across=8))
     with pytest.raises(StageIError, match="rgms_rows: Tensor Cores do not multiply float64 here"):
         rgms_rows(RgmsRowsSpec(16, 8, dtype="float64"))
     with pytest.raises(StageIError, match="parts of 4 do not divide rows of 18 features"):

@@ -100,6 +100,13 @@ def test_both_directions(dtype, widths, blocks, reduce, weighted, by):
     assert forward == backward == ["rgms_rows"]
 
 
+@pytest.mark.parametrize("widths, blocks, reduce, weighted", [((16, 24), 1, "mean", False), ((5, 11), 2, "sum", True), ((4, 1), 1, "sum", False)])
+def test_both_directions_in_full_precision(widths, blocks, reduce, weighted, by):
+    torch.set_float32_matmul_precision("highest")
+    forward, backward = check(by("rows"), triples(400, 5), 5, torch.float32, widths, blocks, reduce, weighted)
+    assert forward == backward == ["rgms_rows"]
+
+
 @pytest.mark.parametrize("relations, edges", [(1, 300), (1000, 500), (3, 1)])
 def test_numbers_of_relations(relations, edges, by):
     assert check(by("rows"), triples(edges, relations), relations)[0] == ["rgms_rows"]
@@ -166,13 +173,17 @@ def test_the_planner_takes_rows_where_they_move_less(serial_gpu, matmul_precisio
         assert f"one order serves all relations: {order}, which moves fewest bytes" in text and "nothing is added atomically" in text
 
 
-def test_full_precision_goes_by_columns(serial_gpu, matmul_precision, monkeypatch):
+def test_full_precision_goes_by_rows_or_columns(serial_gpu, matmul_precision, monkeypatch):
+    """Also on a GPU that has no Tensor Cores for it."""
     monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
     torch.set_float32_matmul_precision("highest")
     rel = gsb.RelGraph.from_triples(*triples(400, 5), SHAPE, 5)
-    assert set(cuda_rgms.bytes_on_gpu(rel, False, 1, 16, 24, torch.float32, "sm_90")) == {"transform"}
+    for arch in ("sm_75", "sm_90"):
+        assert set(cuda_rgms.bytes_on_gpu(rel, False, 1, 16, 24, torch.float32, arch)) == {"transform", "rows"}
+    assert "multiplied in full precision" in " ".join(str(gsb.explain(rel, "rgms", (16, 24))).split())
     torch.set_float32_matmul_precision("high")
     assert set(cuda_rgms.bytes_on_gpu(rel, False, 1, 16, 24, torch.float32, "sm_90")) == {"transform", "tiles", "rows"}
+    assert "full precision" not in str(gsb.explain(rel, "rgms", (16, 24)))
 
 
 def test_bytes_are_counted():
@@ -183,6 +194,10 @@ def test_bytes_are_counted():
     result, matrix = counts.rows * 16, 256 / NEARER
     assert moved == pytest.approx({"rows": 320 + 5 * matrix + result, "tiles": 320 + 8 * 32 + 8 / 32 * matrix + result,
                                    "transform": 6 * 48 + 6 / 32 * matrix + 160 + result})
+    # in full precision: where multiplying takes longer, that counts; a block multiplies all its rows by all columns it could have
+    full = planned.rows_spec(16, 8, "float32", "sm_90", full=True)
+    moved = planned.order_bytes(RelationCounts(2000 * full.rows, 10, 8, 6), 16, 8, "float32", "sm_90", True, panels=500_000)
+    assert moved["rows"] == 500_000 * full.rows * full.width * 16 / planned.MULTIPLIED and set(moved) == {"rows", "transform"}
     few = RelationCounts(100 * spec.rows, 10, 8, 6)
     assert "rows" not in planned.order_bytes(few, 16, 8, "float16", "sm_90", False)  # blocks that would leave most of a GPU idle
     assert planned.order_of({"rows": 1.0, "tiles": 1.0, "transform": 2.0}) == "rows"

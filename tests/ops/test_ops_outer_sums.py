@@ -25,8 +25,11 @@ def near(found, exact):
 
 
 # neither vectors nor whole tiles; more than a block of warps holds
-@pytest.mark.parametrize("dtype, widths", [(torch.bfloat16, (17, 9)), (torch.float32, (136, 72))], ids=str)
-def test_sums_over_segments(dtype, widths, serial_gpu):
+@pytest.mark.parametrize("dtype, widths, precision", [
+    (torch.bfloat16, (17, 9), "high"), (torch.float32, (136, 72), "high"), (torch.float32, (17, 9), "highest"), (torch.float32, (136, 72), "highest"),
+], ids=str)
+def test_sums_over_segments(dtype, widths, precision, serial_gpu):
+    torch.set_float32_matmul_precision(precision)
     lengths = torch.tensor([0, 1, 600, 32, 0, 33])  # none, one, several tasks, a chunk, more than a chunk
     index = torch.repeat_interleave(torch.arange(6), lengths)[torch.randperm(666, generator=torch.Generator().manual_seed(2))]
     a, g = quarters(666, widths[0], dtype=dtype), quarters(666, widths[1], dtype=dtype, seed=1)
@@ -49,9 +52,11 @@ def test_what_is_not_there_is_not_met(serial_gpu):
 
 
 @pytest.mark.parametrize("dtype, reduce, by_columns, blocks", [
-    (torch.float16, "mean", False, 1), (torch.bfloat16, "sum", True, 3)], ids=str)  # fmt: skip
+    (torch.float16, "mean", False, 1), (torch.bfloat16, "sum", True, 3), (torch.float32, "mean", True, 2)], ids=str)  # fmt: skip
 def test_gradients_of_relations(dtype, reduce, by_columns, blocks, serial_gpu):
-    """Rows of several edges, relations without edges, more pairs than a chunk holds, and than a task does; blocks on the diagonal."""
+    """Rows of several edges, relations without edges, more pairs than a chunk holds, and than a task does; blocks on the diagonal; float32 in
+    full precision."""
+    torch.set_float32_matmul_precision("highest")
     generator = torch.Generator().manual_seed(3)
     relation = torch.cat([torch.zeros(300), torch.full((1,), 2.0), torch.full((60,), 3.0)]).long()
     ends = (torch.randint(0, 90, (361,), generator=generator), torch.arange(361) % 240)  # of few pairs, of many
@@ -94,10 +99,13 @@ def test_blocks_on_the_diagonal_are_apart(serial_gpu):
     assert serial_gpu.count("grouped_product") == serial_gpu.count("grouped_sum") == 1  # all blocks in one launch
 
 
-def test_full_precision_and_thin_matrices_stay_on_ordinary_kernels():
+def test_float64_and_thin_matrices_stay_on_ordinary_kernels():
+    """Full precision of float32 does not, on any GPU."""
     assert takes_sum(16, 8, torch.float32, "sm_90") and not takes_sum(16, 1, torch.float16, "sm_90")
+    assert not takes_sum(16, 8, torch.float32, "sm_75")
     torch.set_float32_matmul_precision("highest")
-    assert takes_sum(16, 8, torch.float16, "sm_90") and not takes_sum(16, 8, torch.float32, "sm_90")
+    assert takes_sum(16, 8, torch.float16, "sm_90") and takes_sum(16, 8, torch.float32, "sm_75") and not takes_sum(16, 8, torch.float64, "sm_90")
+    assert not takes_sum(16, 1, torch.float32, "sm_75")
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
@@ -118,9 +126,9 @@ def test_tasks(dtype):
 
 
 def test_rules():
-    assert sum_shape(64, 64) == ((2, 2), (2, 4))
+    assert sum_shape(64, 64) == ((2, 2), (2, 4), 0)
     assert sum_shape(16, 8)[0] == (1, 1)
-    (warps, tiles) = sum_shape(256, 256)
+    warps, tiles, _ = sum_shape(256, 256)
     assert warps[0] * warps[1] == 4 and tiles[0] * tiles[1] == 16
     # what is loaded more often decides: all columns in one block
     assert 8 * sum_shape(128, 128, 4)[0][1] * sum_shape(128, 128, 4)[1][1] == 128

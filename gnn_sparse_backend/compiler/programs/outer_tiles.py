@@ -1,19 +1,13 @@
-"""Sums of outer products on Tensor Cores: the gradient of the matrices of relations.
+"""Sums of outer products by blocks of warps: the gradient of the matrices of relations.
 
     W[s] = sum over the positions n of a task of Left[n]^T Right[n]
 
-The sum goes over positions, so positions are the inner dimension of the instructions, whose fragments hold a few neighbouring
-positions of one feature. Rows in memory hold neighbouring features. So a block of a few warps leaves a chunk of positions in
-shared memory, row by row as they are loaded, and each lane takes its elements from there (group = lane // 4, t = lane % 4, q
-elements side by side; ``grouped_tiles`` has the layouts):
-
-    A  16 x 8q   Left transposed: register r, element e: feature group + 8 (r % 2), position 4q (r // 2) + q t + e
-    B  8q x 8    Right:           register r, element e: position 4q r + q t + e, feature group
-    C  16 x 8    of W:            register r: row group + 8 (r // 2), column 2 t + r % 2
-
-What a chunk lacks of positions, and rows of features, is zero on both sides, so that an Inf or NaN of anybody else's is not
-met. A task has positions of one matrix only, and a matrix may have several tasks, whose results are added up afterwards in
-their order: nothing is atomic.
+The sum goes over positions, so positions are the terms of a product, of which fragments of Tensor Cores hold a few neighbouring ones
+of one feature. Rows in memory hold neighbouring features. So a block of a few warps leaves a chunk of positions in shared memory, row
+by row as they are loaded, and each lane takes its elements from there, for fragments or for products of its own (``row_products``).
+What a chunk lacks of positions, and rows of features, is zero on both sides, so that an Inf or NaN of anybody else's is not met. A task
+has positions of one matrix only, and a matrix may have several tasks, whose results are added up afterwards in their order: nothing is
+atomic.
 """
 
 from __future__ import annotations
@@ -25,7 +19,8 @@ from ..coordinate.builder import ProgramBuilder
 from ..coordinate.expr import Expr, both, cast, equal
 from ..coordinate.program import Program
 from .grouped import row_at, row_indices
-from .grouped_tiles import COLUMNS, LANES, ROWS, SIDE_BY_SIDE
+from .grouped_tiles import COLUMNS, LANES, SIDE_BY_SIDE
+from .row_products import InFragments, InLanes, Operands, product_of, refuses_lanes
 from .shared_rows import SharedRows
 from .windows import each_window
 
@@ -39,7 +34,8 @@ class OuterSpec:
     """What is static in a sum of outer products.
 
     in_features, out_features: of Left and Right, which are the rows and columns of W; any widths.
-    warps: of a block, along rows and columns of W. tiles: of 16 rows and of 8 columns that a warp accumulates.
+    warps: of a block, along rows and columns of W. tiles: of the product, down and across, that a warp accumulates. across: stretches of
+    columns that the lanes of a warp have where they multiply in full precision, which is float32 alone; 0 on Tensor Cores.
     parts: neighbouring elements of Left and Right that a lane loads together, which divide their widths; powers of two.
     gathered: for Left and Right, whether their rows are named by an index array (`grouped_sum_tiles`). weighted: a number A for
     each edge, in float32; blocks: on the diagonal of W, which is zero elsewhere, of in_features x out_features each
@@ -52,6 +48,7 @@ class OuterSpec:
     out_features: int
     warps: tuple[int, int] = (1, 1)
     tiles: tuple[int, int] = (1, 1)
+    across: int = 0
     parts: tuple[int, int] = (1, 1)
     gathered: tuple[bool, bool] = (False, False)
     weighted: bool = False
@@ -61,6 +58,11 @@ class OuterSpec:
     index_dtype: str = "int32"
 
     @property
+    def product(self) -> InFragments | InLanes:
+        """How positions are multiplied."""
+        return product_of(self.dtype, self.across)
+
+    @property
     def chunk(self) -> int:
         """Positions of a chunk at most."""
         return chunk_of(self.dtype)
@@ -68,7 +70,7 @@ class OuterSpec:
     @property
     def block(self) -> tuple[int, int]:
         """Rows and columns of W that a block of warps accumulates."""
-        return ROWS * self.tiles[0] * self.warps[0], COLUMNS * self.tiles[1] * self.warps[1]
+        return self.product.rows * self.tiles[0] * self.warps[0], self.product.columns * self.tiles[1] * self.warps[1]
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -85,54 +87,42 @@ class _Outer:
     """Writes the parts of a program that load, multiply and store; inside an iteration over tasks and blocks of W."""
 
     def __init__(self, p: ProgramBuilder, spec: OuterSpec):
-        self.p, self.spec, self.q = p, spec, SIDE_BY_SIDE[spec.dtype]
+        self.p, self.spec, self.product = p, spec, spec.product
         self.count = spec.warps[0] * spec.warps[1]
         self.warp, self.lane = p.dense_fixed("V_warp", self.count), p.dense_fixed("W_lane", LANES)
         self.rows, self.columns = p.dense_fixed("M_turn", spec.tiles[0]), p.dense_fixed("N_turn", spec.tiles[1])
-        self.step = p.dense_fixed("S_turn", STEPS)
-        self.four, self.half, self.side = (p.dense_fixed(f"{n}_turn", e) for n, e in (("R", 4), ("H", 2), ("E", self.q)))
-        self.out = p.dense_fixed("O_part" if spec.out_features % 2 == 0 else "O_turn", 2)
-        self.extents = tuple(p.dense_fixed(name, extent) for name, extent in zip("MNK", (ROWS, COLUMNS, 8 * self.q)))
+        high, near = self.product.held
+        self.held, self.half = p.dense_fixed("R_turn", high * near), p.dense_fixed("H_turn", high)
+        self.vectors = spec.out_features % near == 0
+        self.out = p.dense_fixed("O_part" if self.vectors else "O_turn", near)
         widths = spec.in_features, spec.out_features
         self.left, self.right = (
             SharedRows(p, name, letter, spec.chunk, width, total, part, self.warp, self.lane, spec.dtype)
             for name, letter, width, total, part in zip(SHARED, "XY", spec.block, widths, spec.parts)
         )
+        self.product_of_chunk = self.product.writer(p, Operands(
+            spec.chunk, spec.block[1], self._place, lambda row, term: self.left[term, row], lambda column, term: self.right[term, column],
+            self.lane, self.rows, self.columns, terms_aside=False, unrolled=True))  # fmt: skip
+
+    def _place(self, w: Expr, m, n) -> tuple[Expr, Expr]:
+        """(row, column) in the block of W where a tile of a warp begins."""
+        spec, across = self.spec, self.spec.warps[1]
+        return (w // across * spec.tiles[0] + m) * self.product.rows, (w % across * spec.tiles[1] + n) * self.product.columns
 
     def start(self, tile: Expr) -> None:
         """Of block `tile` of W."""
         across = self.spec.grid[1]
         self.left.start(tile // across * self.spec.block[0])
         self.right.start(tile % across * self.spec.block[1])
-        self.total = self.p.local("CF", (self.lane, self.warp, self.columns, self.rows, self.four), "float32")
-        axes = (self.warp, self.columns, self.rows, self.four, self.lane)
-        with self.p.iterate("clear", axes, "SSSSS", ("wz", "nz", "mz", "rz", "lz")) as (w, n, m, r, lane):
-            self.total[lane, w, n, m, r] = 0.0
+        self.total = self.p.local("CF", (self.lane, self.warp, self.rows, self.columns, self.held), "float32")
+        axes = (self.warp, self.rows, self.columns, self.held, self.lane)
+        with self.p.iterate("clear", axes, "SSSSS", ("wz", "mz", "nz", "rz", "lz_c")) as (w, m, n, r, lane):
+            self.total[lane, w, m, n, r] = 0.0
 
     def multiply(self, suffix: str = "") -> None:
         """Add the products of what lies in shared memory. suffix: of the names of its iterations and buffers."""
-        p, spec, q = self.p, self.spec, self.q
-        across = spec.warps[1]
-        with p.iterate("warps" + suffix, (self.warp,), "S", ("wm",)) as (w,):
-            row, column = w // across * (ROWS * spec.tiles[0]), w % across * (COLUMNS * spec.tiles[1])
-            with p.iterate("steps" + suffix, (self.step,), "R", ("s",)) as (s,):
-                AF = p.local("AF" + suffix, (self.lane, self.rows, self.four, self.side), spec.dtype)
-                axes = (self.rows, self.four, self.side, self.lane)
-                with p.iterate("load_a" + suffix, axes, "SSSS", ("ma", "ra", "ea", "la")) as (m, r, e, lane):
-                    position = s * (8 * q) + (r // 2) * (4 * q) + lane % 4 * q + e
-                    AF[lane, m, r, e] = self.left[position, row + m * ROWS + lane // 4 + r % 2 * 8]
-                with p.iterate("across" + suffix, (self.columns,), "S", ("n_turn",)) as (n_turn,):
-                    BF = p.local("BF" + suffix, (self.lane, self.half, self.side), spec.dtype)
-                    axes = (self.half, self.side, self.lane)
-                    with p.iterate("load_b" + suffix, axes, "SSS", ("rb", "eb", "lb")) as (r, e, lane):
-                        position = s * (8 * q) + r * (4 * q) + lane % 4 * q + e
-                        BF[lane, r, e] = self.right[position, column + n_turn * COLUMNS + lane // 4]
-                    with p.iterate("down" + suffix, (self.rows,), "S", ("m_turn",)) as (m_turn,):
-                        with p.iterate("mma" + suffix, self.extents, "SSR", ("m", "n", "k")) as (m, n, k):
-                            a = AF[(m % 8) * 4 + k % (4 * q) // q, m_turn, m // 8 + 2 * (k // (4 * q)), k % q]
-                            b = BF[n * 4 + k % (4 * q) // q, k // (4 * q), k % q]
-                            at = ((m % 8) * 4 + n // 2, w, n_turn, m_turn, (m // 8) * 2 + n % 2)
-                            self.total[at] = self.total[at] + cast("float32", a) * cast("float32", b)
+        with self.p.iterate("warps" + suffix, (self.warp,), "S", ("wm",)) as (w,):
+            self.product_of_chunk(w, self.total, suffix)
 
     def blank(self) -> None:
         """Zeros in shared memory."""
@@ -144,14 +134,15 @@ class _Outer:
         p, spec = self.p, self.spec
         axes = (self.warp, self.rows, self.columns, self.half, self.lane, self.out)
         with p.iterate("store", axes, "SSSSSS", ("wo", "mo", "no", "ho", "lo", "eo")) as (w, m, n, h, lane, e):
-            row = self.left.first + (w // spec.warps[1] * spec.tiles[0] + m) * ROWS + lane // 4 + h * 8
-            column = self.right.first + (w % spec.warps[1] * spec.tiles[1] + n) * COLUMNS + lane % 4 * 2
-            last = column if spec.out_features % 2 == 0 else column + e
+            row, column = self._place(w, m, n)
+            row = self.left.first + row + self.product.row(lane, h)
+            column = self.right.first + column + self.product.column(lane)
+            last = column if self.vectors else column + e
             checks = [] if self.left.whole else [row < spec.in_features]
             checks += [] if self.right.whole else [last < spec.out_features]
             if checks:
                 p.where(checks[0] if len(checks) == 1 else both(*checks))
-            put(row, column + e, self.total[lane, w, n, m, h * 2 + e])
+            put(row, column + e, self.total[lane, w, m, n, h * self.product.held[1] + e])
 
 
 def grouped_sum_tiles(spec: OuterSpec) -> Program:
@@ -268,8 +259,11 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
 
 
 def _check(program: str, spec: OuterSpec) -> None:
+    reason = refuses_lanes(spec.dtype, spec.across)
     if spec.dtype not in SIDE_BY_SIDE:
-        raise StageIError(f"{program}: Tensor Cores do not multiply {spec.dtype} here")
+        reason = f"Tensor Cores do not multiply {spec.dtype} here"
+    if reason:
+        raise StageIError(f"{program}: {reason}")
     for width, part in zip((spec.in_features, spec.out_features), spec.parts):
         if width < 1 or width % part or COLUMNS % part:
             raise StageIError(f"{program}: parts of {part} do not divide rows of {width} features and tiles of {COLUMNS}")

@@ -17,11 +17,9 @@ from ..coordinate.builder import ProgramBuilder
 from ..coordinate.expr import cast
 from ..coordinate.program import Program
 from .grouped_tiles import Fragments, TilesSpec, refuses
+from .owned_rows import stride_of
 
-# Bytes between rows of sums beside the row itself: rows of a fragment then lie in different banks of the shared memory.
-PAD_BYTES = 16
 SHARED = "Sums"
-_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ def rgms_tiles(spec: RgmsTilesSpec) -> Program:
     if reason:
         raise StageIError(f"rgms_tiles: {reason}")
     tiles = TilesSpec(spec.in_features, spec.out_features, spec.tiles, (False, False), spec.dtype, spec.index_dtype)
-    stride = spec.blocks * spec.in_features + PAD_BYTES // _BYTES[spec.dtype]
+    stride = stride_of(spec.blocks * spec.in_features, spec.dtype)
     p = ProgramBuilder("rgms_tiles")
     panels, pairs, cols, nnz, relations = p.sizes("num_panels", "pairs", "cols", "nnz", "relations")
     T = p.dense_fixed("T", panels)

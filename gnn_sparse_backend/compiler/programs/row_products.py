@@ -1,0 +1,194 @@
+"""How the warps of a block multiply what lies in shared memory: which lane has which elements of the result, and how it gets them.
+
+A warp accumulates tiles of ``rows`` x ``columns``, of which lane l holds ``held`` elements, (down, across): of rows ``row(l, h)``, and
+of columns from ``column(l)`` on. Two forms of the same product:
+
+- `InFragments`: tiles and fragments of ``mma`` (`grouped_tiles` has the layouts), on Tensor Cores.
+- `InLanes`: every lane multiplies for itself, in full precision. It has a row and four neighbouring columns of each tile, so that
+  one term of a row serves four products. The lanes of a warp have ``across`` stretches of columns, and share rows: what they load of
+  one is the same element, or the same 16 bytes, for all of these lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..coordinate.axes import Axis
+from ..coordinate.builder import ProgramBuilder
+from ..coordinate.expr import Expr, as_expr, cast, minimum
+from .grouped_tiles import COLUMNS, LANES, ROWS, SIDE_BY_SIDE, padded
+
+# Terms of its rows that a lane loads at a time where they lie side by side, and registers for them.
+TERMS = 4
+HELD_TERMS = 16
+# Neighbouring columns of a tile that a lane has.
+STRETCH = 4
+
+Multiply = Callable[..., None]
+"""multiply(w, result, suffix=""): adds the product of warp w to ``result``, a local buffer (lane, warp, down, wide, element of the tile).
+suffix: of the names of its iterations and buffers, where a program has several products."""
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What the warps of a block multiply.
+
+    terms: that are summed over. place(w, m, n): the row and the column where the tile begins that is the m-th down and the n-th across of
+    warp w. left(row, term), right(column, term): elements. lane, down, wide: axes of the lanes of a warp, and of its tiles.
+    columns: of the right operand. whole: whether no tile has columns beyond; what is computed of these is not stored.
+    terms_aside: whether neighbouring terms of a row lie side by side in memory. unrolled: whether there are but few terms.
+    """
+
+    terms: int
+    columns: int
+    place: Callable[..., tuple[Expr, Expr]]
+    left: Callable[[Expr, Expr], Expr]
+    right: Callable[[Expr, Expr], Expr]
+    lane: Axis
+    down: Axis
+    wide: Axis
+    whole: bool = True
+    terms_aside: bool = True
+    unrolled: bool = False
+
+    def inside(self, column: Expr, several: int = 1) -> Expr:
+        """``column``, or the last one that so many begin at."""
+        return column if self.whole else minimum(column, as_expr(self.columns - several))
+
+    def steps(self, p: ProgramBuilder, count: int) -> Axis:
+        return p.dense_fixed("S_turn" if self.unrolled else "S", count)
+
+
+@dataclass(frozen=True)
+class InFragments:
+    """Products on Tensor Cores, for which neighbouring terms of a column should lie side by side, too."""
+
+    dtype: str
+
+    rows, columns, held = ROWS, COLUMNS, (2, 2)
+    transposed = True
+    instruction = ("mma",)
+
+    def covered(self, terms: int) -> int:
+        """Terms that instructions take: where there are fewer, those of the left operand have to be zero."""
+        return padded(terms, 1, self.dtype)[0]
+
+    def loads(self, tiles: tuple[int, int]) -> int:
+        """Registers that a lane loads for each instruction's terms of so many tiles, by twos."""
+        return 2 * tiles[0] + tiles[1]
+
+    def row(self, lane: Expr, h: Expr) -> Expr:
+        return lane // 4 + h * 8
+
+    def column(self, lane: Expr) -> Expr:
+        return lane % 4 * 2
+
+    def writer(self, p: ProgramBuilder, of: Operands) -> Multiply:
+        dtype, q, lane = self.dtype, SIDE_BY_SIDE[self.dtype], of.lane
+        covered = self.covered(of.terms)
+        step, four, half = of.steps(p, covered // (8 * q)), p.dense_fixed("A_turn", 4), p.dense_fixed("B_turn", 2)
+        # neighbouring elements are one vector where every row begins with a whole one
+        pair = p.dense_fixed("Q_part" if of.terms_aside else "Q_turn", q)
+        side = p.dense_fixed("E_part" if of.terms_aside and of.terms % q == 0 else "E_turn", q)
+        extents = tuple(p.dense_fixed(name, extent) for name, extent in zip("MNK", (ROWS, COLUMNS, 8 * q)))
+
+        def multiply(w: Expr, result, suffix: str = "") -> None:
+            with p.iterate("steps" + suffix, (step,), "R", ("s",)) as (s,):
+                AF = p.local("AF" + suffix, (lane, of.down, four, pair), dtype)
+                with p.iterate("load_a" + suffix, (of.down, four, lane, pair), "SSSS", ("ma", "ra", "la", "qa")) as (m, r, l, e):
+                    row = of.place(w, m, 0)[0] + l // 4 + r % 2 * 8
+                    AF[l, m, r, e] = of.left(row, s * (8 * q) + r // 2 * (4 * q) + l % 4 * q + e)
+                with p.iterate("across" + suffix, (of.wide,), "S", ("nt",)) as (nt,):
+                    BF = p.local("BF" + suffix, (lane, half, side), dtype)
+                    if covered != of.terms:
+                        with p.iterate("lack_b" + suffix, (half, lane, side), "SSS", ("rz", "lz", "ez")) as (r, l, e):
+                            BF[l, r, e] = 0.0
+                    with p.iterate("load_b" + suffix, (half, lane, side), "SSS", ("rb", "lb", "eb")) as (r, l, e):
+                        first = s * (8 * q) + r * (4 * q) + l % 4 * q
+                        if covered != of.terms:
+                            p.where((first if of.terms % q == 0 else first + e) < of.terms)
+                        BF[l, r, e] = of.right(of.inside(of.place(w, 0, nt)[1] + l // 4), first + e)
+                    with p.iterate("down" + suffix, (of.down,), "S", ("mt",)) as (mt,):
+                        with p.iterate("mma" + suffix, extents, "SSR", ("m", "n", "k")) as (m, n, k):
+                            a = AF[(m % 8) * 4 + k % (4 * q) // q, mt, m // 8 + 2 * (k // (4 * q)), k % q]
+                            b = BF[n * 4 + k % (4 * q) // q, k // (4 * q), k % q]
+                            at = ((m % 8) * 4 + n // 2, w, mt, nt, (m // 8) * 2 + n % 2)
+                            result[at] = result[at] + cast("float32", a) * cast("float32", b)
+
+        return multiply
+
+
+@dataclass(frozen=True)
+class InLanes:
+    """Products by every lane, for which neighbouring columns of a term should lie side by side. across: stretches of columns that the
+    lanes of a warp have, a power of two."""
+
+    across: int
+    dtype: str = "float32"
+
+    held = (1, STRETCH)
+    transposed = False
+    instruction = ()
+
+    @property
+    def rows(self) -> int:
+        return LANES // self.across
+
+    @property
+    def columns(self) -> int:
+        return STRETCH * self.across
+
+    def covered(self, terms: int) -> int:
+        """All terms are multiplied, and no others."""
+        return terms
+
+    def loads(self, tiles: tuple[int, int]) -> int:
+        """Loads for four terms of so many tiles, those of the right operand counting twice: a matrix comes from farther away."""
+        return tiles[0] + 2 * TERMS * tiles[1]
+
+    def row(self, lane: Expr, h: Expr) -> Expr:
+        return lane // self.across + h
+
+    def column(self, lane: Expr) -> Expr:
+        return lane % self.across * STRETCH
+
+    def writer(self, p: ProgramBuilder, of: Operands) -> Multiply:
+        lane, several = of.lane, TERMS if of.terms_aside else 1
+        while several > 1 and (of.terms % several or several * of.down.length > HELD_TERMS):
+            several //= 2
+        step, term = of.steps(p, of.terms // several), p.dense_fixed("K_turn", several)
+        loaded, each = p.dense_fixed("K_part", several), p.dense_fixed("C_turn", STRETCH)
+        vectors = of.columns % STRETCH == 0
+        side = p.dense_fixed("E_part" if vectors else "E_turn", STRETCH)
+
+        def multiply(w: Expr, result, suffix: str = "") -> None:
+            with p.iterate("steps" + suffix, (step,), "R", ("s",)) as (s,):
+                AF = p.local("AF" + suffix, (lane, of.down, loaded), self.dtype)
+                with p.iterate("load_a" + suffix, (of.down, lane, loaded), "SSS", ("ma", "la", "ka")) as (m, l, k):
+                    AF[l, m, k] = of.left(of.place(w, m, 0)[0] + l // self.across, s * several + k)
+                with p.iterate("terms" + suffix, (term, of.wide), "RS", ("k", "nt")) as (k, nt):
+                    BF = p.local("BF" + suffix, (lane, side), self.dtype)
+                    with p.iterate("load_b" + suffix, (lane, side), "SS", ("lb", "eb")) as (l, e):
+                        first = of.place(w, 0, nt)[1] + self.column(l)
+                        column = of.inside(first, STRETCH) + e if vectors else of.inside(first + e)
+                        BF[l, e] = of.right(column, s * several + k)
+                    with p.iterate("multiply" + suffix, (of.down, lane, each), "SSS", ("mt", "lt", "et")) as (mt, l, e):
+                        result[l, w, mt, nt, e] = result[l, w, mt, nt, e] + AF[l, mt, k] * BF[l, e]
+
+        return multiply
+
+
+def product_of(dtype: str, across: int) -> InFragments | InLanes:
+    """across: stretches of columns among the lanes of a warp that multiply in full precision, 0 on Tensor Cores."""
+    return InLanes(across, dtype) if across else InFragments(dtype)
+
+
+def refuses_lanes(dtype: str, across: int) -> str | None:
+    """Why lanes do not multiply like that, or None."""
+    if across and (across & (across - 1) or across > LANES or dtype != "float32"):
+        return f"lanes in {across} stretches of columns do not multiply {dtype} in full precision, but a power of two of them float32"
+    return None
+
+
+__all__ = ["InFragments", "InLanes", "Operands", "product_of", "refuses_lanes"]
