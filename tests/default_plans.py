@@ -194,7 +194,8 @@ def cases() -> list[Case]:
                     name = f"rgms {widths[0]} to {widths[1]} in {widths[2]}, {reduce}, {'tf32' if tf32 else words}"
                     found.append(Case(name, _relational(widths, dtype, weighted, reduce), tf32))
     found += [Case(f"rgms by rows of the result, {words}", _relational_by_rows(dtype, weighted, reduce), words == "tf32") for words, dtype, weighted, reduce in (
-        ("float16", torch.float16, True, "sum"), ("bfloat16", torch.bfloat16, False, "sum"), ("tf32", torch.float32, False, "mean"))]
+        ("float16", torch.float16, True, "sum"), ("bfloat16", torch.bfloat16, False, "sum"), ("tf32", torch.float32, False, "mean"),
+        ("float32", torch.float32, True, "mean"))]
     for structure, widths in WIDTHS.items():
         types = ("float16",) if "dense" in structure or "shared" in structure else ("float32", "bfloat16")
         for width in widths:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..compiler.programs.grouped import GroupedSpec
 from ..planner import cuda_grouped
-from ..planner.cuda_grouped import sum_lanes_kernel, sum_tiles_kernel, tiles_kernel
+from ..planner.cuda_grouped import rows_kernel, sum_lanes_kernel, sum_tiles_kernel, tiles_kernel
 from ..planner.grouped import SUM_BLOCK, product_kernel, sum_kernel, takes_twos
 from . import devices
 from .cuda_outer import OuterSums, takes_sum
@@ -26,7 +26,7 @@ from .unread import segments_of_index
 
 _entries: dict = {}
 _CUDA_KERNELS = {product_kernel: cuda_grouped.product_kernel, sum_kernel: cuda_grouped.sum_kernel,
-                 tiles_kernel: tiles_kernel, sum_tiles_kernel: sum_tiles_kernel, sum_lanes_kernel: sum_lanes_kernel}
+                 rows_kernel: rows_kernel, tiles_kernel: tiles_kernel, sum_tiles_kernel: sum_tiles_kernel, sum_lanes_kernel: sum_lanes_kernel}
 _ROWS = form("x0", ("edge",), "sum")
 
 
@@ -56,17 +56,23 @@ def by_twos(w: Tensor) -> Tensor:
 
 
 def _run_on_gpu(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None, arch: str) -> Tensor:
-    """The same: on Tensor Cores where they take matrices of this shape and type."""
+    """The same: on Tensor Cores where they take matrices of this shape and type, by blocks of warps in full precision."""
     _, in_features, out_features = b.shape
-    count = segments.num_rows
-    tiles = cuda_grouped.tiles(in_features, out_features, type_name(a.dtype), arch) if on_tensor_cores(a.dtype) else 0
-    block = cuda_grouped.ROWS * tiles if tiles else cuda_grouped.BLOCK_ROWS
+    count, name = segments.num_rows, type_name(a.dtype)
+    make, tiles, block = product_kernel, 0, cuda_grouped.BLOCK_ROWS
+    if on_tensor_cores(a.dtype):
+        tiles = cuda_grouped.tiles(in_features, out_features, name, arch)
+        if tiles:
+            make, block = tiles_kernel, cuda_grouped.ROWS * tiles
+    else:
+        panel = cuda_grouped.panel_of(count, segments.num_segments)
+        if cuda_grouped.rows_spec(in_features, out_features, name, panel) is not None:
+            make, block = rows_kernel, panel
     groups, panels, *arrays = segments.panels_apart(block)
     rows = (segments.rows_of(at), segments.order)
     a, b = compact(a), compact(b.transpose(1, 2) if tiles else b)
     out = empty(a, count, out_features)
     sizes = [groups, panels, segments.num_segments, a.shape[0], count]
-    make = tiles_kernel if tiles else product_kernel
     entry = _entry(make, in_features, out_features, block, rows, a.dtype, arrays, sizes, True, arch)
     entry(*sizes, *arrays, a, b, out)
     return out

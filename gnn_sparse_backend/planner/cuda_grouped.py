@@ -3,8 +3,9 @@
 A lane keeps, of each row of the block, the columns that it stores together, so that the matrix is read in vectors by the
 lanes of a team and the other operand once for all of them.
 
-On Tensor Cores a product is a team's work too. A sum of outer products is that of a block of up to four warps, there and for
-float32 in full precision (`sum_shape`, `sum_length`). None of the rules has been measured on a GPU yet.
+On Tensor Cores a product is a team's work too; for float32 in full precision that of a block of four warps, from shared memory
+(`rows_spec`). A sum of outer products is that of a block of up to four warps both ways (`sum_shape`, `sum_length`). None of the
+rules has been measured on a GPU yet.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from itertools import product
 from ..compiler.coordinate.program import Program
 from ..compiler.kernels.kernel import Kernel
 from ..compiler.programs.grouped import GroupedSpec, grouped_product, grouped_sum
+from ..compiler.programs.grouped_rows import SHARED as ROWS_SHARED
+from ..compiler.programs.grouped_rows import GroupedRowsSpec, grouped_rows
 from ..compiler.programs.grouped_tiles import COLUMNS, LANES, ROWS, SIDE_BY_SIDE, TilesSpec, grouped_tiles, padded, refuses
 from ..compiler.programs.operands import ACCUMULATOR
 from ..compiler.programs.outer_tiles import SHARED, OuterSpec, chunk_of, grouped_sum_tiles
 from ..compiler.programs.row_products import STRETCH
+from ..compiler.programs.shared_rows import PAD
 from ..compiler.programs.windows import instructions
 from ..compiler.schedule.cuda_teams import CudaTeams
 from ..compiler.transform.compact import compact_parameters
@@ -50,6 +54,11 @@ LEAST_FILL = 1 / 4
 HELD_AHEAD = {2: 64, 4: 96}
 # Stretches of columns among the lanes of a warp that multiply in full precision: 4 to 16 rows of a tile.
 STRETCHES = (2, 4, 8)
+# Rows of a panel at most where blocks of warps multiply in full precision, as many as they have columns then; and bytes of shared memory for
+# a window of their features, of which at least so many are loaded together.
+FULL_ROWS = 64
+WINDOW_BYTES = 16 << 10
+LEAST_WINDOW = 8
 # Tasks of a sum that keep every multiprocessor busy, and bytes gathered for each byte of a partial result.
 TASKS = 4096
 GATHERED_PER_RESULT = 4
@@ -155,6 +164,40 @@ def tiles_kernel(spec: GroupedSpec, arch: str) -> Kernel:
     return cuda_kernels.build(program, CudaTeams(LANES, teams(LANES), mma=("mma",)), arch)
 
 
+def panel_of(rows: int, segments: int) -> int:
+    """Rows of a panel at most in full precision, a power of two: no more than segments have on average."""
+    return 1 << (max(BLOCK_ROWS, min(FULL_ROWS, rows // max(segments, 1))).bit_length() - 1)
+
+
+@functools.lru_cache(maxsize=None)
+def rows_spec(in_features: int, out_features: int, dtype: str, rows: int) -> GroupedRowsSpec | None:
+    """The shape of a block for panels of so many rows in full precision; None where lanes do not multiply the type, where they would
+    compute most columns for nothing, and where no number of features that fits the shared memory divides those of a row.
+
+    Of the shapes that fit: where fewest columns are computed for nothing, then where rows are loaded by fewest blocks, then fewest loads
+    of what is multiplied, then widest stretches of columns.
+    """
+    fits = [n for n in range(1, in_features + 1) if in_features % n == 0 and rows * (n + PAD) * STORED["float32"] <= WINDOW_BYTES]
+    if dtype != "float32" or not fits or fits[-1] < min(in_features, LEAST_WINDOW):
+        return None
+    window = fits[-1]
+    part = next(part for part in (4, 2, 1) if window % part == 0)
+    sizes = [1 << exponent for exponent in range(ACCUMULATED.bit_length())]
+    found = [GroupedRowsSpec(in_features, out_features, (down, WARPS // down), tiles, across, window, part) for down in (1, 2, 4)
+             for tiles in product(sizes, sizes) for across in STRETCHES if tiles[0] * tiles[1] <= ACCUMULATED // 2]  # fmt: skip
+    found = [one for one in found if one.rows == rows and out_features >= LEAST_FILL * one.grid * one.width]
+    return min(found, default=None, key=lambda one: (
+        one.grid * one.width, one.grid, one.product.loads(one.tiles), -one.across, one.tiles))
+
+
+@functools.lru_cache(maxsize=None)
+def rows_kernel(spec: GroupedSpec, arch: str) -> Kernel:
+    """The kernel of a grouped product in full precision, where `rows_spec` has a shape for it."""
+    found = rows_spec(spec.in_features, spec.out_features, spec.dtype, spec.block)
+    program = grouped_rows(replace(found, gathered=spec.gathered, index_dtype=spec.index_dtype))
+    return cuda_kernels.build(program, CudaTeams(LANES, 1, shared=(ROWS_SHARED,)), arch)
+
+
 @functools.lru_cache(maxsize=None)
 def sum_tiles_kernel(spec: GroupedSpec, arch: str, full: bool = False) -> Kernel:
     """The kernel of a grouped sum by blocks of warps; the block of accumulators is chosen here. full: in full precision, not on
@@ -193,6 +236,6 @@ def _kernel(make, spec: GroupedSpec, arch: str, itemsize: int) -> Kernel:
 
 
 __all__ = [
-    "BLOCK_ROWS", "ROWS", "STRETCHES", "build_outer", "outer_spec", "pipelines", "product_kernel", "sum_kernel", "sum_lanes_kernel",
-    "sum_length", "sum_shape", "sum_tiles_kernel", "sums_in_tiles", "tiles", "tiles_kernel",
+    "BLOCK_ROWS", "FULL_ROWS", "ROWS", "STRETCHES", "build_outer", "outer_spec", "panel_of", "pipelines", "product_kernel", "rows_kernel",
+    "rows_spec", "sum_kernel", "sum_lanes_kernel", "sum_length", "sum_shape", "sum_tiles_kernel", "sums_in_tiles", "tiles", "tiles_kernel",
 ]  # fmt: skip

@@ -37,7 +37,7 @@ from ..compiler.schedule.cuda_teams import CudaTeams
 from ..compiler.transform.share import share_axis
 from . import cuda_kernels
 from .cuda_cost import NEARER
-from .cuda_grouped import build_outer, outer_spec, tiles
+from .cuda_grouped import FULL_ROWS, build_outer, outer_spec, tiles
 from .cuda_kernels import STORED
 from .cuda_plan import shares
 from .cuda_rgms_rows import dots_kernel, dots_spec, rows_kernel, rows_of_block, rows_spec
@@ -70,7 +70,7 @@ def order_bytes(counts: RelationCounts, in_features: int, out_features: int, dty
     if multiplied and not full:
         # stored rows are written and read again
         found["tiles"] = counts.edges * of_x + counts.row_pairs * (2 * of_y + of_matrix / (ROWS * multiplied)) + result
-    of_panel = ROWS * (1 if full else max(1, multiplied))
+    of_panel = FULL_ROWS if full else ROWS * max(1, multiplied)
     products = _of_launch(counts.column_pairs * (of_x + of_y + of_matrix / of_panel), full,
                           counts.column_pairs * blocks * in_features * out_features)
     found["transform"] = products + counts.edges * of_y + result
@@ -89,7 +89,7 @@ def dot_bytes(counts: RelationCounts, in_features: int, out_features: int, dtype
         panels = -(-counts.row_pairs // spec.rows) if panels is None else panels
         found["rows"] = _of_launch(counts.rows * of_near + panels * of_matrix + counts.edges * of_far, full,
                                    panels * spec.rows * spec.turns * spec.width * blocks * in_features)
-    of_panel = ROWS * (1 if full else max(1, tiles(in_features, out_features, dtype, arch, blocks)))
+    of_panel = FULL_ROWS if full else ROWS * max(1, tiles(in_features, out_features, dtype, arch, blocks))
     products = _of_launch(counts.row_pairs * (of_near + of_far + of_matrix / of_panel), full,
                           counts.row_pairs * blocks * in_features * out_features)
     found["stored"] = products + counts.row_pairs * of_far + counts.edges * of_far

@@ -136,6 +136,7 @@ KERNELS = {
     "rgms_dots_float16": _dots(64, 64, "float16"),
     "rgms_dots_full": _dots(64, 64, "float32", full=True),
     "rgms_outer_full": lambda arch: cuda_rgms.sum_tiles_kernel(64, 64, True, "float32", "int32", arch, 1, True),
+    "grouped_rows_full": lambda arch: cuda_grouped.rows_kernel(GroupedSpec(128, 64, 64, 0, (True, False), "float32"), arch),
     "outer_full": lambda arch: cuda_grouped.sum_lanes_kernel(GroupedSpec(128, 128, 0, 0, (True, True), "float32"), arch),
 }
 # Bytes of shared memory at most: rows of sums, chunks of positions, and rows that a block of a matrix meets.
@@ -144,7 +145,7 @@ CHUNKS = {name: 8 << 10 if name in BLOCKS else 16 << 10 for name in KERNELS if "
 ROWS = [name for name in KERNELS if name.startswith("rgms_rows")]
 DOTS = [name for name in KERNELS if name.startswith("rgms_dots")]
 SHARED = {"rgms_float16": 8 << 10, "rgms_blocks": 9 << 10, **dict.fromkeys(ROWS, cuda_rgms_rows.SHARED_BYTES),
-          **dict.fromkeys(DOTS, cuda_rgms_rows.DOTS_BYTES), **CHUNKS}  # fmt: skip
+          **dict.fromkeys(DOTS, cuda_rgms_rows.DOTS_BYTES), "grouped_rows_full": cuda_grouped.WINDOW_BYTES, **CHUNKS}  # fmt: skip
 # What the code of a product has, and nothing else.
 PRODUCT = {name: "* BF_" if "full" in name else "mma.sync" for name in KERNELS}
 # Products of a chunk while the next is loaded.
@@ -236,6 +237,18 @@ def test_rows_and_products_are_complete_before_they_are_read(name):
     assert "O_ptr" not in multiplied + kept and "O_ptr" in read and "__shfl_" in read
 
 
+def test_windows_are_complete_before_they_are_multiplied():
+    """Two barriers in the loop over windows of features, which all threads of a block meet; rows are stored once, after it."""
+    kernel = source_of("grouped_rows_full", "sm_80").split('extern "C"')[-1]
+    body = kernel[kernel.index("for (int64_t k = "):]
+    assert kernel.count("__shared__") == 1 and kernel.count("__syncthreads();") == body.count("__syncthreads();") == 2
+    loaded, kept, multiplied = body.split("__syncthreads();")
+    for text in (loaded, loaded + kept):
+        assert text.count("{") - text.count("}") == 1  # in the loop over windows, and under nothing else
+    assert "A_ptr" in loaded and " Rows_ptr" not in loaded and "Rows_ptr" in kept and "Rows_ptr" in multiplied
+    assert "* BF_" in multiplied and "* BF_" not in loaded + kept and "C_ptr" not in loaded + kept + multiplied.rpartition("* BF_")[0]
+
+
 @pytest.mark.parametrize("name", [name for name in CHUNKS if name not in PIPELINED])
 def test_chunks_are_complete_before_they_are_multiplied(name):
     """Two barriers in the loop over chunks, which all threads of a block meet: before a chunk is stored, and before it is loaded."""
@@ -276,6 +289,7 @@ def test_chunks_are_on_their_way_while_those_before_are_multiplied(name):
     ("sr_bcrs_float16", "half4*)(X_ptr"), ("rgms_rows_float16", "half4*)(X_ptr"), ("rgms_rows_tf32", "float4*)(X_ptr"),
     ("rgms_rows_full", "float4*)(X_ptr"), ("rgms_rows_full", "float4*)(W_ptr"), ("rgms_rows_full", "float4*)(O_ptr"),
     ("rgms_dots_float16", "half4*)(G_ptr"), ("rgms_dots_full", "float2*)(X_ptr"), ("rgms_outer_full", "float4*)(W_ptr"),
+    ("grouped_rows_full", "float4*)(A_ptr"), ("grouped_rows_full", "float4*)(W_ptr"),
     ("sddmm_heads_bfloat16", "nv_bfloat164*)(X1_ptr"), ("attention", "float4*)(X1_ptr"),
 ])  # fmt: skip
 def test_rows_are_loaded_in_vectors(name, load):

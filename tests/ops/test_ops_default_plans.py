@@ -53,7 +53,7 @@ def test_every_kernel_is_reached(built):
     assert {name for name, _ in built} == {
         "aggregate", "attention", "attention_gradient", "attention_parts", "bsr_tiles", "edge_map", "edge_softmax",
         "edge_softmax_apply", "edge_softmax_gradient", "edge_softmax_gradient_apply", "edge_softmax_gradient_parts", "edge_softmax_parts",
-        "grouped_product", "grouped_sum", "grouped_sum_tiles", "grouped_tiles", "rgms_rows", "rgms_sum_tiles", "rgms_tiles", "softmax_merge",
-        "sr_bcrs_tiles", "sums"}
+        "grouped_product", "grouped_rows", "grouped_sum", "grouped_sum_tiles", "grouped_tiles", "rgms_row_dots", "rgms_rows", "rgms_sum_tiles",
+        "rgms_tiles", "softmax_merge", "sr_bcrs_tiles", "sums"}
     assert set().union(*(facets(schedule) for _, schedule in built)) == {
         "across", "side_by_side", "cached", "segmented", "shared", "mma", "fuse"}

@@ -1,0 +1,136 @@
+"""Grouped matrix products in full precision on a GPU: a block of warps multiplies a panel of rows from shared memory.
+
+    C[n] = A[n] W[r] for all rows n of each relation r
+
+A block goes through the features in windows: it leaves those of its rows in shared memory, from where each lane takes the terms of its
+rows, beside vectors of the matrix (`row_products.InLanes`). So a row is loaded once for all columns of a block, and a matrix once for all
+rows of a panel. Rows that a panel lacks are zeros, whose products are not stored.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from ..coordinate.axes import StageIError
+from ..coordinate.builder import ProgramBuilder
+from ..coordinate.expr import Expr, both
+from ..coordinate.program import Program
+from .grouped import row_at, row_indices
+from .grouped_tiles import LANES
+from .row_products import InLanes, Operands, product_of, refuses_lanes
+from .shared_rows import SharedRows
+
+SHARED = "Rows"
+
+
+@dataclass(frozen=True)
+class GroupedRowsSpec:
+    """What is static.
+
+    warps: of a block, along the rows of its panel and along columns. tiles, across: of the product, as in an `RgmsRowsSpec`. window:
+    features that are kept at a time, which divides ``in_features``. part: neighbouring features that a lane loads together, which divides
+    the window; a power of two. gathered: for A and for C, whether its rows are named by an index array. index_dtype: of all index arrays.
+    """
+
+    in_features: int
+    out_features: int
+    warps: tuple[int, int] = (1, 1)
+    tiles: tuple[int, int] = (1, 1)
+    across: int = 8
+    window: int = 1
+    part: int = 1
+    gathered: tuple[bool, bool] = (False, False)
+    dtype: str = "float32"
+    index_dtype: str = "int32"
+
+    @property
+    def product(self) -> InLanes:
+        """How rows are multiplied."""
+        return product_of(self.dtype, self.across)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a panel at most."""
+        return self.product.rows * self.tiles[0] * self.warps[0]
+
+    @property
+    def width(self) -> int:
+        """Columns that a block accumulates."""
+        return self.product.columns * self.tiles[1] * self.warps[1]
+
+    @property
+    def grid(self) -> int:
+        """Blocks that the columns of a matrix take."""
+        return -(-self.out_features // self.width)
+
+
+def grouped_rows(spec: GroupedRowsSpec) -> Program:
+    """The program.
+
+    Parameters: (num_groups, num_panels, relations, rows_a, rows_c, [positions], group_ptr, Start, Stop, Relation, [RowsA], [RowsC], A,
+    W, C), as of `grouped.grouped_product`, but that a panel has up to `spec.rows` positions.
+    """
+    _check(spec)
+    product = spec.product
+    p = ProgramBuilder("grouped_rows")
+    num_groups, panels, relations, rows_a, rows_c = p.sizes("num_groups", "num_panels", "relations", "rows_a", "rows_c")
+    positions = p.size("positions") if any(spec.gathered) else None
+    G = p.dense_fixed("G", num_groups)
+    P = p.dense_variable("P", G, (panels, panels), "group_ptr", spec.index_dtype)
+    B = p.dense_fixed("B_grid", spec.grid)
+    Start, Stop, Relation = (p.buffer(name, (G, P), spec.index_dtype) for name in ("Start", "Stop", "Relation"))
+    rows = row_indices(p, spec, positions, ("RowsA", "RowsC"))
+    FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
+    A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype)
+    W = p.buffer("W", (p.dense_fixed("NW", relations), FI, FO), spec.dtype)
+    C = p.buffer("C", (p.dense_fixed("NC", rows_c), FO), spec.dtype)
+    warp, lane = p.dense_fixed("V_warp", spec.warps[0] * spec.warps[1]), p.dense_fixed("W_lane", LANES)
+    down, wide = p.dense_fixed("M_turn", spec.tiles[0]), p.dense_fixed("N_turn", spec.tiles[1])
+    near = product.held[1]
+    held, chunk = p.dense_fixed("R_turn", near), p.dense_fixed("K", spec.in_features // spec.window)
+    # neighbouring columns are one vector where every row begins with a whole one
+    vectors = spec.out_features % near == 0
+    out = p.dense_fixed("O_part" if vectors else "O_turn", near)
+    kept = SharedRows(p, SHARED, "X", spec.rows, spec.window, spec.in_features, spec.part, warp, lane, spec.dtype)
+    with p.iterate("panels", (G, P, B), "SSS", ("g", "panel", "b")) as (g, panel, b):
+
+        def place(w, m, n) -> tuple[Expr, Expr]:
+            row = (w // spec.warps[1] * spec.tiles[0] + m) * product.rows
+            return row, b * spec.width + (w % spec.warps[1] * spec.tiles[1] + n) * product.columns
+
+        CF = p.local("CF", (lane, warp, down, wide, held), "float32")
+        with p.iterate("clear", (warp, down, wide, held, lane), "SSSSS", ("wz", "mz", "nz", "rz", "lz_c")) as (w, m, n, r, l):
+            CF[l, w, m, n, r] = 0.0
+        with p.iterate("windows", (chunk,), "R", ("c",)) as (c,):
+            kept.start(c * spec.window)
+            kept.load(lambda row: row < Stop[g, panel] - Start[g, panel],
+                      lambda row, feature: A[row_at(rows[0], Start[g, panel] + row), feature])
+            multiply = product.writer(p, Operands(
+                spec.window, spec.out_features, place, lambda row, term: kept[row, term],
+                lambda column, term: W[Relation[g, panel], c * spec.window + term, column], lane, down, wide,
+                whole=spec.out_features % spec.width == 0))  # fmt: skip
+            with p.iterate("warps", (warp,), "S", ("w",)) as (w,):
+                multiply(w, CF)
+        with p.iterate("store", (warp, down, wide, lane, out), "SSSSS", ("wo", "mo", "no", "lo", "eo")) as (w, m, n, l, e):
+            row, column = place(w, m, n)
+            row, column = row + product.row(l, 0), column + product.column(l)
+            checks = [row < Stop[g, panel] - Start[g, panel]]
+            if spec.out_features % spec.width:
+                checks.append((column if vectors else column + e) < spec.out_features)
+            p.where(functools.reduce(both, checks))
+            C[row_at(rows[1], Start[g, panel] + row), column + e] = CF[l, w, m, n, e]
+    return p.finish()
+
+
+def _check(spec: GroupedRowsSpec) -> None:
+    reason = refuses_lanes(spec.dtype, spec.across)
+    if not spec.across:
+        reason = "lanes multiply in one stretch of columns at least"
+    if spec.window < 1 or spec.in_features % spec.window or spec.window % spec.part:
+        reason = f"windows of {spec.window} features in parts of {spec.part} do not divide {spec.in_features}"
+    if reason:
+        raise StageIError(f"grouped_rows: {reason}")
+
+
+__all__ = ["SHARED", "GroupedRowsSpec", "grouped_rows"]
