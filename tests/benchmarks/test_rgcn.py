@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import cli, memory, rgcn, rgcn_graphs, rgcn_memory, rgcn_models, rgcn_orders
+from benchmarks import cli, memory, rgcn, rgcn_graphs, rgcn_memory, rgcn_models, rgcn_orders, rgcn_report
 from benchmarks.rgcn_graphs import of_triples
 from benchmarks.rgcn_work import network_work
 
@@ -165,6 +165,14 @@ def test_every_order_has_the_same_answer(tiny):
 def test_regret_is_of_all_products():
     products = {"product": {"planned": 3.0, "gather": 2.0}, "gradient of x": {"planned": 1.0, "gather": 1.5}}
     assert rgcn_orders.regret(products) == pytest.approx(4 / 3 - 1)
+
+
+@pytest.mark.parametrize("modes, rows", [(("inference",), 1), (("step",), 2), (("step", "inference"), 2)])
+def test_orders_are_printed_for_whatever_modes_ran(modes, rows):
+    product, gradient = {"planned": 1.0, "gather": 2.0}, {"planned": 2.0, "rows": 1.0}
+    seconds = {"inference": {"product": product}, "step": {"product": product, "gradient of W": gradient}}
+    table = rgcn_report._orders({"name": "aifb"}, [{"features": 8, "mode": mode, "orders": {"seconds": seconds[mode]}} for mode in modes])
+    assert table.row_count == rows and [str(column.header) for column in table.columns][:4] == ["F", "of", "planned", "gather"]
 
 
 def test_ways_of_bases_by_themselves(tiny, monkeypatch, tmp_path, capsys):
