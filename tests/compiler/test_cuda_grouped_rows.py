@@ -43,7 +43,7 @@ def test_blocks_multiply_the_rows_of_a_panel(run, spec):
 
 
 def test_shapes_of_blocks():
-    for rows, *several in ((4, (128, 512), (64, 64)), (16, (602, 41), (16, 16)), (32, (37, 11), (3, 2)), (64, (64, 64), (16, 16), (602, 41), (3, 2))):
+    for rows, *several in ((4, (128, 512), (64, 64)), (16, (602, 41), (16, 16)), (32, (37, 11), (8, 5)), (64, (64, 64), (16, 16), (602, 41), (3, 2))):
         for widths in several:
             spec = rows_spec(*widths, "float32", rows)
             assert spec.rows == rows and spec.width * spec.grid >= widths[1] and widths[0] % spec.window == spec.window % spec.part == 0

@@ -132,12 +132,11 @@ KERNELS = {
     "rgms_rows_tf32": _rows(64, 128, "float32", out_dtype="float32"),
     "rgms_rows_blocks": _rows(16, 16, "bfloat16", 8, weighted=True),
     "rgms_rows_full": _rows(64, 64, "float32", full=True, out_dtype="float32", weighted=True),
-    "rgms_rows_full_wide": _rows(128, 128, "float32", full=True, out_dtype="float32", index_dtype="int64"),
     "rgms_dots_float16": _dots(64, 64, "float16"),
     "rgms_dots_full": _dots(64, 64, "float32", full=True),
     "rgms_outer_full": lambda arch: cuda_rgms.sum_tiles_kernel(64, 64, True, "float32", "int32", arch, 1, True),
     "grouped_rows_full": lambda arch: cuda_grouped.rows_kernel(GroupedSpec(128, 64, 64, 0, (True, False), "float32"), arch),
-    "outer_full": lambda arch: cuda_grouped.sum_lanes_kernel(GroupedSpec(128, 128, 0, 0, (True, True), "float32"), arch),
+    "outer_full": lambda arch: cuda_grouped.sum_lanes_kernel(GroupedSpec(64, 64, 0, 0, (True, True), "float32"), arch),
 }
 # Bytes of shared memory at most: rows of sums, chunks of positions, and rows that a block of a matrix meets.
 BLOCKS = [name for name in KERNELS if name.startswith(("bsr", "sr_bcrs"))]
@@ -342,7 +341,7 @@ def test_machine_code_without_spills(arch):
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_nvrtc_makes_machine_code_of_them_too(arch):
     """The compiler of a machine without a toolkit: gathers, fragments of each type, loads ahead, and shuffles of what is chosen."""
-    names = {"rgms_rows_float16", "rgms_rows_full", "rgms_dots_full", "outer_bfloat16", "bsr_tf32", "max_64_bfloat16_cached"}
+    names = {"rgms_rows_float16", "rgms_rows_full", "outer_bfloat16", "bsr_tf32", "max_64_bfloat16_cached"}
     binary = compile_cuda(joined(sources({name: function_of(name, arch) for name in sorted(names)}, arch)), arch, "cubin", "nvrtc")
     assert binary.code.startswith(b"\x7fELF")
     # it gives the sum of outer products of bfloat16 164 registers, so that three blocks fit, where nvcc's takes 128 at most

@@ -23,7 +23,7 @@ CASES = {
     # more features than a team accumulates at once
     "several passes": ((9, 12, 40), {"heads": 1, "width": 1100, "out": 4}, WIDE),
     # four arrays of 32 features a lane
-    "wide heads": ((9, 12, 40), {"heads": 1, "width": 1024, "out": 4}, ("gat_attention", "gatv2_attention")),
+    "wide heads": ((9, 12, 40), {"heads": 1, "width": 1024, "out": 4}, ("gatv2_attention",)),
 }
 
 
@@ -46,9 +46,10 @@ def kernels_of(recorded_gpu, case: str, dtype: str) -> Kernels:
     return found
 
 
-# of both half types programs and schedules differ in the type alone; for bfloat16 sm_80 has fewer instructions than sm_90
+# of both half types programs and schedules differ in the type alone (`test_cuda_plans` has float16); for bfloat16 sm_80 has fewer instructions
+# than sm_90
 @pytest.mark.parametrize("case, dtype, arch", [
-    ("whole vectors", "float32", "sm_80"), ("whole vectors", "float16", "sm_90"), ("whole vectors", "bfloat16", "sm_80"),
+    ("whole vectors", "float32", "sm_80"), ("whole vectors", "bfloat16", "sm_80"),
     ("long rows, odd widths", "float32", "sm_80"), ("several passes", "float32", "sm_80"), ("wide heads", "float32", "sm_80"),
 ])  # fmt: skip
 def test_every_kernel_of_the_default_plans(case, dtype, arch, recorded_gpu, matmul_precision, tmp_path):

@@ -21,7 +21,7 @@ def highest(matmul_precision):
 
 
 @pytest.mark.parametrize("widths, lengths, launched", [
-    ((64, 36), (70, 0, 300, 1), "grouped_rows"), ((602, 41), (5, 9, 0, 2), "grouped_rows"), ((7, 3), (20, 0, 2, 50), "grouped_rows"),
+    ((64, 36), (70, 0, 300, 1), "grouped_rows"), ((602, 41), (5, 9, 0, 2), "grouped_rows"), ((7, 3), (120, 0, 2, 150), "grouped_rows"),
     ((1433, 2), (3, 4), "grouped_product"), ((16, 1), (30, 9), "grouped_product"), ((7, 3), (1, 0, 2, 1), "grouped_product"),
 ], ids=str)  # fmt: skip
 def test_segments(widths, lengths, launched, serial_gpu):
