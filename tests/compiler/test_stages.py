@@ -20,7 +20,7 @@ from tests.compiler.structures import seeds
 from tests.covering import covering
 
 UNSCHEDULED = CpuSchedule(parallel=False, vectorize=False)
-few = settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 NAMES = sorted(CASES)
 
 
