@@ -11,7 +11,7 @@ from gnn_sparse_backend.planner import cuda_rgms_rows
 from gnn_sparse_backend.planner.cuda_cost import NEARER
 from gnn_sparse_backend.planner.rgms import RelationCounts
 from tests.ops.serial_gpu import cut_rows_short
-from tests.ops.test_ops_cuda_rgms_rows import SHAPE, close, triples
+from tests.ops.test_ops_cuda_rgms_rows import SHAPE, close, operands, triples
 
 CASES = [  # dtype, precision, widths, blocks, reduce, fewer pairs of columns
     (torch.float16, "high", (16, 24), 1, "mean", False), (torch.bfloat16, "high", (11, 5), 2, "sum", True),
@@ -30,12 +30,8 @@ def launched(monkeypatch, serial_gpu, matmul_precision):
 
 def gradient(launched, edges, relations: int, dtype, widths, blocks: int = 1, reduce: str = "sum") -> list[str]:
     """Names of what the gradient to the edges' numbers launches. A relation without edges and columns that no edge names are NaN."""
-    (inner, outer), (rows, columns) = widths, SHAPE
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(columns, blocks * inner, generator=generator)
-    w = torch.randn(relations, blocks, inner, outer, generator=generator)
-    x[torch.isin(torch.arange(columns), edges[0], invert=True)] = torch.nan
-    w[torch.isin(torch.arange(relations), edges[2], invert=True)] = torch.nan
+    (inner, outer), (rows, _) = widths, SHAPE
+    x, w, generator = operands(edges, relations, widths, blocks)
     a = torch.randn(edges[0].numel(), generator=generator).to(dtype).requires_grad_()
     x, w, g = x.to(dtype), w.to(dtype), torch.randn(rows, blocks * outer, generator=generator).to(dtype)
     rel = gsb.RelGraph.from_triples(*edges, SHAPE, relations)

@@ -48,15 +48,22 @@ def close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> No
     torch.testing.assert_close(found.double(), expected, rtol=bound, atol=bound * max(1.0, float(expected.abs().max())))
 
 
-def check(launched, edges, relations: int, dtype=torch.float16, widths=(16, 24), blocks: int = 1, reduce: str = "mean",
-          weighted: bool = False) -> tuple[list[str], list[str]]:
-    """Both directions. A relation without edges and rows that no edge names are NaN, and reach nothing. Gives what either launched."""
-    (inner, outer), (rows, columns) = widths, SHAPE
+def operands(edges, relations: int, widths, blocks: int) -> tuple[torch.Tensor, torch.Tensor, torch.Generator]:
+    """x, w, and the generator that they were drawn by. A relation without edges and columns that no edge names are NaN."""
+    (inner, outer), (_, columns) = widths, SHAPE
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(columns, blocks * inner, generator=generator)
     w = torch.randn(relations, blocks, inner, outer, generator=generator)
     x[torch.isin(torch.arange(columns), edges[0], invert=True)] = torch.nan
     w[torch.isin(torch.arange(relations), edges[2], invert=True)] = torch.nan
+    return x, w, generator
+
+
+def check(launched, edges, relations: int, dtype=torch.float16, widths=(16, 24), blocks: int = 1, reduce: str = "mean",
+          weighted: bool = False) -> tuple[list[str], list[str]]:
+    """Both directions. A relation without edges and rows that no edge names are NaN, and reach nothing. Gives what either launched."""
+    rows, _ = SHAPE
+    x, w, generator = operands(edges, relations, widths, blocks)
     a = torch.randn(edges[0].numel(), generator=generator).to(dtype) if weighted else None
     x, w = x.to(dtype).requires_grad_(), w.to(dtype)
     rel = gsb.RelGraph.from_triples(*edges, SHAPE, relations)

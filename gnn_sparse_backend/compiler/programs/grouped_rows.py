@@ -18,46 +18,27 @@ from ..coordinate.expr import Expr, both
 from ..coordinate.program import Program
 from .grouped import row_at, row_indices
 from .grouped_tiles import LANES
-from .row_products import InLanes, Operands, product_of, refuses_lanes
+from .row_products import BlockSpec, Operands, refuses_lanes
 from .shared_rows import SharedRows
 
 SHARED = "Rows"
 
 
 @dataclass(frozen=True)
-class GroupedRowsSpec:
-    """What is static.
+class GroupedRowsSpec(BlockSpec):
+    """What is static, as of a `BlockSpec`.
 
-    warps: of a block, along the rows of its panel and along columns. tiles, across: of the product, as in an `RgmsRowsSpec`. window:
-    features that are kept at a time, which divides ``in_features``. part: neighbouring features that a lane loads together, which divides
-    the window; a power of two. gathered: for A and for C, whether its rows are named by an index array. index_dtype: of all index arrays.
+    across: is never 0. window: features that are kept at a time, which divides ``in_features``. part: neighbouring features that a lane loads
+    together, which divides the window; a power of two. gathered: for A and for C, whether its rows are named by an index array.
+    index_dtype: of all index arrays.
     """
 
-    in_features: int
-    out_features: int
-    warps: tuple[int, int] = (1, 1)
-    tiles: tuple[int, int] = (1, 1)
     across: int = 8
     window: int = 1
     part: int = 1
     gathered: tuple[bool, bool] = (False, False)
     dtype: str = "float32"
     index_dtype: str = "int32"
-
-    @property
-    def product(self) -> InLanes:
-        """How rows are multiplied."""
-        return product_of(self.dtype, self.across)
-
-    @property
-    def rows(self) -> int:
-        """Rows of a panel at most."""
-        return self.product.rows * self.tiles[0] * self.warps[0]
-
-    @property
-    def width(self) -> int:
-        """Columns that a block accumulates."""
-        return self.product.columns * self.tiles[1] * self.warps[1]
 
     @property
     def grid(self) -> int:
@@ -96,8 +77,8 @@ def grouped_rows(spec: GroupedRowsSpec) -> Program:
     with p.iterate("panels", (G, P, B), "SSS", ("g", "panel", "b")) as (g, panel, b):
 
         def place(w, m, n) -> tuple[Expr, Expr]:
-            row = (w // spec.warps[1] * spec.tiles[0] + m) * product.rows
-            return row, b * spec.width + (w % spec.warps[1] * spec.tiles[1] + n) * product.columns
+            row, column = spec.of_warp(w, m, n)
+            return row, b * spec.width + column
 
         CF = p.local("CF", (lane, warp, down, wide, held), "float32")
         with p.iterate("clear", (warp, down, wide, held, lane), "SSSSS", ("wz", "mz", "nz", "rz", "lz_c")) as (w, m, n, r, l):

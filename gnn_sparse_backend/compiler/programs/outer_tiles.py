@@ -20,7 +20,7 @@ from ..coordinate.expr import Expr, both, cast, equal
 from ..coordinate.program import Program
 from .grouped import row_at, row_indices
 from .grouped_tiles import COLUMNS, LANES, SIDE_BY_SIDE
-from .row_products import InFragments, InLanes, Operands, product_of, refuses_lanes
+from .row_products import BlockSpec, Operands, refuses_lanes
 from .shared_rows import SharedRows
 from .windows import each_window
 
@@ -30,12 +30,10 @@ STEPS = 2
 
 
 @dataclass(frozen=True)
-class OuterSpec:
-    """What is static in a sum of outer products.
+class OuterSpec(BlockSpec):
+    """What is static in a sum of outer products, as of a `BlockSpec`.
 
     in_features, out_features: of Left and Right, which are the rows and columns of W; any widths.
-    warps: of a block, along rows and columns of W. tiles: of the product, down and across, that a warp accumulates. across: stretches of
-    columns that the lanes of a warp have where they multiply in full precision, which is float32 alone; 0 on Tensor Cores.
     parts: neighbouring elements of Left and Right that a lane loads together, which divide their widths; powers of two.
     gathered: for Left and Right, whether their rows are named by an index array (`grouped_sum_tiles`). weighted: a number A for
     each edge, in float32; blocks: on the diagonal of W, which is zero elsewhere, of in_features x out_features each
@@ -44,11 +42,6 @@ class OuterSpec:
     index arrays.
     """
 
-    in_features: int
-    out_features: int
-    warps: tuple[int, int] = (1, 1)
-    tiles: tuple[int, int] = (1, 1)
-    across: int = 0
     parts: tuple[int, int] = (1, 1)
     gathered: tuple[bool, bool] = (False, False)
     weighted: bool = False
@@ -58,11 +51,6 @@ class OuterSpec:
     index_dtype: str = "int32"
 
     @property
-    def product(self) -> InFragments | InLanes:
-        """How positions are multiplied."""
-        return product_of(self.dtype, self.across)
-
-    @property
     def chunk(self) -> int:
         """Positions of a chunk at most."""
         return chunk_of(self.dtype)
@@ -70,7 +58,7 @@ class OuterSpec:
     @property
     def block(self) -> tuple[int, int]:
         """Rows and columns of W that a block of warps accumulates."""
-        return self.product.rows * self.tiles[0] * self.warps[0], self.product.columns * self.tiles[1] * self.warps[1]
+        return self.rows, self.width
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -101,13 +89,8 @@ class _Outer:
             for name, letter, width, total, part in zip(SHARED, "XY", spec.block, widths, spec.parts)
         )
         self.product_of_chunk = self.product.writer(p, Operands(
-            spec.chunk, spec.block[1], self._place, lambda row, term: self.left[term, row], lambda column, term: self.right[term, column],
+            spec.chunk, spec.block[1], spec.of_warp, lambda row, term: self.left[term, row], lambda column, term: self.right[term, column],
             self.lane, self.rows, self.columns, terms_aside=False, unrolled=True))  # fmt: skip
-
-    def _place(self, w: Expr, m, n) -> tuple[Expr, Expr]:
-        """(row, column) in the block of W where a tile of a warp begins."""
-        spec, across = self.spec, self.spec.warps[1]
-        return (w // across * spec.tiles[0] + m) * self.product.rows, (w % across * spec.tiles[1] + n) * self.product.columns
 
     def start(self, tile: Expr) -> None:
         """Of block `tile` of W."""
@@ -134,7 +117,7 @@ class _Outer:
         p, spec = self.p, self.spec
         axes = (self.warp, self.rows, self.columns, self.half, self.lane, self.out)
         with p.iterate("store", axes, "SSSSSS", ("wo", "mo", "no", "ho", "lo", "eo")) as (w, m, n, h, lane, e):
-            row, column = self._place(w, m, n)
+            row, column = spec.of_warp(w, m, n)
             row = self.left.first + row + self.product.row(lane, h)
             column = self.right.first + column + self.product.column(lane)
             last = column if self.vectors else column + e

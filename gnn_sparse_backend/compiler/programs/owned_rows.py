@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..coordinate.builder import ProgramBuilder
 from .grouped_tiles import LANES
-from .row_products import InFragments, InLanes
+from .row_products import BlockSpec
 
 # Bytes between rows in shared memory beside the row itself: what a warp loads of several rows then lies in different banks.
 PAD_BYTES = 16
@@ -18,24 +18,18 @@ class OwnedRows:
     Relation, Place): tile t has the rows numbered Start[t], ..., Stop[t] - 1, panel c the shares from owned_ptr[c] on.
     """
 
-    def __init__(self, p: ProgramBuilder, warps: tuple[int, int], tiles: tuple[int, int], product: InFragments | InLanes,
-                 index_dtype: str, *more: str):
+    def __init__(self, p: ProgramBuilder, spec: BlockSpec, *more: str):
         count, panels, shares, nnz, self.cols, self.relations, *self.more = p.sizes(
             "num_tiles", "panels", "shares", "nnz", "cols", "relations", *more)  # fmt: skip
         self.T = p.dense_fixed("T", count)
-        self.C = p.dense_variable("C", self.T, (panels, panels), "panel_ptr", index_dtype)
-        self.U = p.dense_variable("U", self.C, (shares, shares), "owned_ptr", index_dtype)
-        self.J = p.sparse_variable("J", self.U, (self.cols, nnz), ("share_ptr", "indices"), index_dtype, sorted=False, unique=False)
-        self.Start, self.Stop = (p.buffer(name, (self.T,), index_dtype) for name in ("Start", "Stop"))
-        self.Relation = p.buffer("Relation", (self.T, self.C), index_dtype)
+        self.C = p.dense_variable("C", self.T, (panels, panels), "panel_ptr", spec.index_dtype)
+        self.U = p.dense_variable("U", self.C, (shares, shares), "owned_ptr", spec.index_dtype)
+        self.J = p.sparse_variable("J", self.U, (self.cols, nnz), ("share_ptr", "indices"), spec.index_dtype, sorted=False, unique=False)
+        self.Start, self.Stop = (p.buffer(name, (self.T,), spec.index_dtype) for name in ("Start", "Stop"))
+        self.Relation = p.buffer("Relation", (self.T, self.C), spec.index_dtype)
         self.Place = p.buffer("Place", (self.T, self.C, self.U, self.J), "uint8")
-        self.across, self.tiles, self.product = warps[1], tiles, product
-        self.warp, self.lane = p.dense_fixed("V_warp", warps[0] * warps[1]), p.dense_fixed("W_lane", LANES)
-        self.down, self.wide = p.dense_fixed("M_turn", tiles[0]), p.dense_fixed("N_turn", tiles[1])
-
-    def of_warp(self, w, m, n):
-        """(row in the tile, column in the block) where a tile of a warp begins."""
-        return ((w // self.across * self.tiles[0] + m) * self.product.rows, (w % self.across * self.tiles[1] + n) * self.product.columns)
+        self.warp, self.lane = p.dense_fixed("V_warp", spec.warps[0] * spec.warps[1]), p.dense_fixed("W_lane", LANES)
+        self.down, self.wide = p.dense_fixed("M_turn", spec.tiles[0]), p.dense_fixed("N_turn", spec.tiles[1])
 
 
 def stride_of(elements: int, dtype: str) -> int:

@@ -20,43 +20,22 @@ from ..coordinate.expr import Expr, both, cast, equal
 from ..coordinate.program import Program
 from .grouped_tiles import LANES, refuses
 from .owned_rows import BYTES, OwnedRows, stride_of
-from .row_products import InFragments, InLanes, Operands, product_of, refuses_lanes
+from .row_products import BlockSpec, Operands, refuses_lanes
 
 SHARED = ("Near", "Products")
 
 
 @dataclass(frozen=True)
-class RgmsDotsSpec:
-    """What is static. in_features, out_features: of a row of G and of one of X, in each of the `blocks` on the diagonal of W.
-
-    warps: of a block, along the rows of its tile and along columns. tiles, across: as in an `RgmsRowsSpec`. parts: neighbouring
-    elements of a row of G, and of X, that a lane loads together; powers of two that divide the widths, those of X of all blocks.
+class RgmsDotsSpec(BlockSpec):
+    """What is static, as of a `BlockSpec`, with the rows of a tile at most for a block's. in_features, out_features: of a row of G and of one
+    of X, in each of the `blocks` on the diagonal of W. parts: neighbouring elements of a row of G, and of X, that a lane loads together;
+    powers of two that divide the widths, those of X of all blocks.
     """
 
-    in_features: int
-    out_features: int
-    warps: tuple[int, int] = (1, 1)
-    tiles: tuple[int, int] = (1, 1)
-    across: int = 0
     parts: tuple[int, int] = (1, 1)
     blocks: int = 1
     dtype: str = "float16"
     index_dtype: str = "int32"
-
-    @property
-    def product(self) -> InFragments | InLanes:
-        """How rows are multiplied."""
-        return product_of(self.dtype, self.across)
-
-    @property
-    def rows(self) -> int:
-        """Rows of a tile at most."""
-        return self.product.rows * self.tiles[0] * self.warps[0]
-
-    @property
-    def width(self) -> int:
-        """Columns that a block accumulates at a time."""
-        return self.product.columns * self.tiles[1] * self.warps[1]
 
     @property
     def turns(self) -> int:
@@ -90,7 +69,7 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
     _check(spec)
     product, covered = spec.product, spec.product.covered(spec.in_features)
     p = ProgramBuilder("rgms_row_dots")
-    tiles = OwnedRows(p, spec.warps, spec.tiles, product, spec.index_dtype, "slots", "rows", "numbers")
+    tiles = OwnedRows(p, spec, "slots", "rows", "numbers")
     T, C, U, J, warp, lane, down, wide = (getattr(tiles, name) for name in ("T", "C", "U", "J", "warp", "lane", "down", "wide"))
     slots, rows, numbers = tiles.more
     D, B = p.dense_fixed("D", spec.blocks), p.dense_fixed("B", spec.turns)
@@ -145,7 +124,7 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
                     return W[(tiles.Relation[t, c], d, *((column, term) if product.transposed else (term, column)))]
 
                 def place(w, m, n):
-                    row, column = tiles.of_warp(w, m, n)
+                    row, column = spec.of_warp(w, m, n)
                     return row, b * spec.width + column
 
                 multiply = product.writer(p, Operands(

@@ -25,23 +25,16 @@ from ..coordinate.expr import both, cast, differ, equal
 from ..coordinate.program import Program
 from .grouped_tiles import LANES, refuses
 from .owned_rows import BYTES, OwnedRows, stride_of
-from .row_products import InFragments, InLanes, Operands, product_of, refuses_lanes
+from .row_products import BlockSpec, Operands, refuses_lanes
 
 SHARED = "Sums"
 
 
 @dataclass(frozen=True)
-class RgmsRowsSpec:
-    """What is static. warps: of a block, along the rows of its tile and along columns. tiles: of the product, down and across, that a
-    warp accumulates. across: stretches of columns that the lanes of a warp have where they multiply in full precision, which is
-    float32 alone (`InLanes`); 0 on Tensor Cores. lanes: of a team that loads a row of X, in parts of `part` neighbouring elements,
-    which divides ``in_features``; both powers of two. out_dtype: of O. The rest as in an `RgmsTilesSpec`."""
+class RgmsRowsSpec(BlockSpec):
+    """What is static, as of a `BlockSpec`, with the rows of a tile at most for a block's. lanes: of a team that loads a row of X, in parts of
+    `part` neighbouring elements, which divides ``in_features``; both powers of two. out_dtype: of O. The rest as in an `RgmsTilesSpec`."""
 
-    in_features: int
-    out_features: int
-    warps: tuple[int, int] = (1, 1)
-    tiles: tuple[int, int] = (1, 1)
-    across: int = 0
     lanes: int = LANES
     part: int = 1
     weighted: bool = False
@@ -49,21 +42,6 @@ class RgmsRowsSpec:
     dtype: str = "float16"
     out_dtype: str = "float16"
     index_dtype: str = "int32"
-
-    @property
-    def product(self) -> InFragments | InLanes:
-        """How rows are multiplied."""
-        return product_of(self.dtype, self.across)
-
-    @property
-    def rows(self) -> int:
-        """Rows of a tile at most."""
-        return self.product.rows * self.tiles[0] * self.warps[0]
-
-    @property
-    def width(self) -> int:
-        """Columns that a block accumulates."""
-        return self.product.columns * self.tiles[1] * self.warps[1]
 
     @property
     def grid(self) -> int:
@@ -97,7 +75,7 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
     _check(spec)
     product, covered = spec.product, spec.product.covered(spec.in_features)
     p = ProgramBuilder("rgms_rows")
-    tiles = OwnedRows(p, spec.warps, spec.tiles, product, spec.index_dtype, "rows")
+    tiles = OwnedRows(p, spec, "rows")
     T, C, U, J, warp, lane, down, wide = (getattr(tiles, name) for name in ("T", "C", "U", "J", "warp", "lane", "down", "wide"))
     B, D = p.dense_fixed("B_grid", spec.blocks * spec.grid), p.dense_fixed("D", spec.blocks)
     Present = p.buffer("Present", (T, C, p.dense_fixed("L", spec.rows)), "uint8")
@@ -136,7 +114,7 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
         with p.iterate("each", (C,), "R", ("c",)) as (c,):
             Here = p.local("Here", (lane, warp, down, half), "int32")
             with p.iterate("look", (warp, down, half, lane), "SSSS", ("wl", "ml", "hl", "ll")) as (w, m, h, l):
-                Here[l, w, m, h] = Present[t, c, tiles.of_warp(w, m, 0)[0] + product.row(l, h)]
+                Here[l, w, m, h] = Present[t, c, spec.of_warp(w, m, 0)[0] + product.row(l, h)]
             with p.iterate("gather", (warp, lane), "SS", ("wg", "lg")) as (w, l):
                 Edge = p.local("Edge", (turn, part), "float32")
 
@@ -165,7 +143,7 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
                 return W[(tiles.Relation[t, c], d, *((column, term) if product.transposed else (term, column)))]
 
             def place(w, m, n):
-                row, column = tiles.of_warp(w, m, n)
+                row, column = spec.of_warp(w, m, n)
                 return row, first_column + column
 
             multiply = product.writer(p, Operands(
@@ -182,7 +160,7 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
 
         axes = (warp, down, wide, half, lane, out)
         with p.iterate("scatter", axes, "SSSSSS", ("wo", "mo", "no", "ho", "lo", "eo")) as (w, m, n, h, l, e):
-            row, column = tiles.of_warp(w, m, n)
+            row, column = spec.of_warp(w, m, n)
             row, column = row + product.row(l, h), first_column + column + product.column(l)
             checks = [row < tiles.Stop[t] - tiles.Start[t]]
             if spec.out_features % spec.width:

@@ -184,6 +184,42 @@ def product_of(dtype: str, across: int) -> InFragments | InLanes:
     return InLanes(across, dtype) if across else InFragments(dtype)
 
 
+@dataclass(frozen=True)
+class BlockSpec:
+    """What is static in a program whose blocks of warps multiply by matrices of in_features x out_features; a program's own has ``dtype``.
+
+    warps: of a block, along rows and along columns of what it accumulates. tiles: of the product, down and across, that a warp accumulates.
+    across: stretches of columns that the lanes of a warp have where they multiply in full precision, which is float32 alone; 0 on
+    Tensor Cores.
+    """
+
+    in_features: int
+    out_features: int
+    warps: tuple[int, int] = (1, 1)
+    tiles: tuple[int, int] = (1, 1)
+    across: int = 0
+
+    @property
+    def product(self) -> InFragments | InLanes:
+        """How it is multiplied."""
+        return product_of(self.dtype, self.across)
+
+    @property
+    def rows(self) -> int:
+        """Rows that a block accumulates."""
+        return self.product.rows * self.tiles[0] * self.warps[0]
+
+    @property
+    def width(self) -> int:
+        """Columns that a block accumulates."""
+        return self.product.columns * self.tiles[1] * self.warps[1]
+
+    def of_warp(self, w: Expr, m, n) -> tuple[Expr, Expr]:
+        """(row, column) in the block where the tile begins that is the m-th down and the n-th across of warp w."""
+        along = self.warps[1]
+        return (w // along * self.tiles[0] + m) * self.product.rows, (w % along * self.tiles[1] + n) * self.product.columns
+
+
 def refuses_lanes(dtype: str, across: int) -> str | None:
     """Why lanes do not multiply like that, or None."""
     if across and (across & (across - 1) or across > LANES or dtype != "float32"):
@@ -191,4 +227,4 @@ def refuses_lanes(dtype: str, across: int) -> str | None:
     return None
 
 
-__all__ = ["InFragments", "InLanes", "Operands", "product_of", "refuses_lanes"]
+__all__ = ["BlockSpec", "Operands", "refuses_lanes"]
