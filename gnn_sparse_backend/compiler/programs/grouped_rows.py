@@ -9,16 +9,15 @@ rows of a panel. Rows that a panel lacks are zeros, whose products are not store
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 from ..coordinate.axes import StageIError
 from ..coordinate.builder import ProgramBuilder
-from ..coordinate.expr import Expr, both
+from ..coordinate.expr import Expr
 from ..coordinate.program import Program
+from .accumulators import Accumulators
 from .grouped import row_at, row_indices
-from .grouped_tiles import LANES
-from .row_products import BlockSpec, Operands, refuses_lanes
+from .row_products import BlockSpec, refuses_lanes
 from .shared_rows import SharedRows
 
 SHARED = "Rows"
@@ -53,7 +52,6 @@ def grouped_rows(spec: GroupedRowsSpec) -> Program:
     W, C), as of `grouped.grouped_product`, but that a panel has up to `spec.rows` positions.
     """
     _check(spec)
-    product = spec.product
     p = ProgramBuilder("grouped_rows")
     num_groups, panels, relations, rows_a, rows_c = p.sizes("num_groups", "num_panels", "relations", "rows_a", "rows_c")
     positions = p.size("positions") if any(spec.gathered) else None
@@ -66,41 +64,30 @@ def grouped_rows(spec: GroupedRowsSpec) -> Program:
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype)
     W = p.buffer("W", (p.dense_fixed("NW", relations), FI, FO), spec.dtype)
     C = p.buffer("C", (p.dense_fixed("NC", rows_c), FO), spec.dtype)
-    warp, lane = p.dense_fixed("V_warp", spec.warps[0] * spec.warps[1]), p.dense_fixed("W_lane", LANES)
-    down, wide = p.dense_fixed("M_turn", spec.tiles[0]), p.dense_fixed("N_turn", spec.tiles[1])
-    near = product.held[1]
-    held, chunk = p.dense_fixed("R_turn", near), p.dense_fixed("K", spec.in_features // spec.window)
-    # neighbouring columns are one vector where every row begins with a whole one
-    vectors = spec.out_features % near == 0
-    out = p.dense_fixed("O_part" if vectors else "O_turn", near)
-    kept = SharedRows(p, SHARED, "X", spec.rows, spec.window, spec.in_features, spec.part, warp, lane, spec.dtype)
+    products, chunk = Accumulators(p, spec), p.dense_fixed("K", spec.in_features // spec.window)
+    kept = SharedRows(p, SHARED, "X", spec.rows, spec.window, spec.in_features, spec.part, products.warp, products.lane, spec.dtype)
     with p.iterate("panels", (G, P, B), "SSS", ("g", "panel", "b")) as (g, panel, b):
 
         def place(w, m, n) -> tuple[Expr, Expr]:
             row, column = spec.of_warp(w, m, n)
             return row, b * spec.width + column
 
-        CF = p.local("CF", (lane, warp, down, wide, held), "float32")
-        with p.iterate("clear", (warp, down, wide, held, lane), "SSSSS", ("wz", "mz", "nz", "rz", "lz_c")) as (w, m, n, r, l):
-            CF[l, w, m, n, r] = 0.0
+        def present(row: Expr) -> Expr:
+            return row < Stop[g, panel] - Start[g, panel]
+
+        def put(row, column, value) -> None:
+            C[row_at(rows[1], Start[g, panel] + row), column] = value
+
+        CF = products.zeros("CF")
         with p.iterate("windows", (chunk,), "R", ("c",)) as (c,):
             kept.start(c * spec.window)
-            kept.load(lambda row: row < Stop[g, panel] - Start[g, panel],
-                      lambda row, feature: A[row_at(rows[0], Start[g, panel] + row), feature])
-            multiply = product.writer(p, Operands(
+            kept.load(present, lambda row, feature: A[row_at(rows[0], Start[g, panel] + row), feature])
+            multiply = products.multiplier(
                 spec.window, spec.out_features, place, lambda row, term: kept[row, term],
-                lambda column, term: W[Relation[g, panel], c * spec.window + term, column], lane, down, wide,
-                whole=spec.out_features % spec.width == 0))  # fmt: skip
-            with p.iterate("warps", (warp,), "S", ("w",)) as (w,):
-                multiply(w, CF)
-        with p.iterate("store", (warp, down, wide, lane, out), "SSSSS", ("wo", "mo", "no", "lo", "eo")) as (w, m, n, l, e):
-            row, column = place(w, m, n)
-            row, column = row + product.row(l, 0), column + product.column(l)
-            checks = [row < Stop[g, panel] - Start[g, panel]]
-            if spec.out_features % spec.width:
-                checks.append((column if vectors else column + e) < spec.out_features)
-            p.where(functools.reduce(both, checks))
-            C[row_at(rows[1], Start[g, panel] + row), column + e] = CF[l, w, m, n, e]
+                lambda column, term: W[Relation[g, panel], c * spec.window + term, column],
+                whole=spec.out_features % spec.width == 0)  # fmt: skip
+            multiply(CF)
+        products.store(CF, place, put, present)
     return p.finish()
 
 

@@ -18,9 +18,10 @@ from ..coordinate.axes import StageIError
 from ..coordinate.builder import ProgramBuilder
 from ..coordinate.expr import Expr, both, cast, equal
 from ..coordinate.program import Program
+from .accumulators import Accumulators
 from .grouped import row_at, row_indices
 from .grouped_tiles import COLUMNS, LANES, SIDE_BY_SIDE
-from .row_products import BlockSpec, Operands, refuses_lanes
+from .row_products import BlockSpec, refuses_lanes
 from .shared_rows import SharedRows
 from .windows import each_window
 
@@ -75,37 +76,27 @@ class _Outer:
     """Writes the parts of a program that load, multiply and store; inside an iteration over tasks and blocks of W."""
 
     def __init__(self, p: ProgramBuilder, spec: OuterSpec):
-        self.p, self.spec, self.product = p, spec, spec.product
-        self.count = spec.warps[0] * spec.warps[1]
-        self.warp, self.lane = p.dense_fixed("V_warp", self.count), p.dense_fixed("W_lane", LANES)
-        self.rows, self.columns = p.dense_fixed("M_turn", spec.tiles[0]), p.dense_fixed("N_turn", spec.tiles[1])
-        high, near = self.product.held
-        self.held, self.half = p.dense_fixed("R_turn", high * near), p.dense_fixed("H_turn", high)
-        self.vectors = spec.out_features % near == 0
-        self.out = p.dense_fixed("O_part" if self.vectors else "O_turn", near)
+        self.p, self.spec, self.sums = p, spec, Accumulators(p, spec)
+        self.warp, self.lane = self.sums.warp, self.sums.lane
         widths = spec.in_features, spec.out_features
         self.left, self.right = (
             SharedRows(p, name, letter, spec.chunk, width, total, part, self.warp, self.lane, spec.dtype)
             for name, letter, width, total, part in zip(SHARED, "XY", spec.block, widths, spec.parts)
         )
-        self.product_of_chunk = self.product.writer(p, Operands(
+        self.product_of_chunk = self.sums.multiplier(
             spec.chunk, spec.block[1], spec.of_warp, lambda row, term: self.left[term, row], lambda column, term: self.right[term, column],
-            self.lane, self.rows, self.columns, terms_aside=False, unrolled=True))  # fmt: skip
+            terms_aside=False, unrolled=True)  # fmt: skip
 
     def start(self, tile: Expr) -> None:
         """Of block `tile` of W."""
         across = self.spec.grid[1]
         self.left.start(tile // across * self.spec.block[0])
         self.right.start(tile % across * self.spec.block[1])
-        self.total = self.p.local("CF", (self.lane, self.warp, self.rows, self.columns, self.held), "float32")
-        axes = (self.warp, self.rows, self.columns, self.held, self.lane)
-        with self.p.iterate("clear", axes, "SSSSS", ("wz", "mz", "nz", "rz", "lz_c")) as (w, m, n, r, lane):
-            self.total[lane, w, m, n, r] = 0.0
+        self.total = self.sums.zeros("CF")
 
     def multiply(self, suffix: str = "") -> None:
         """Add the products of what lies in shared memory. suffix: of the names of its iterations and buffers."""
-        with self.p.iterate("warps" + suffix, (self.warp,), "S", ("wm",)) as (w,):
-            self.product_of_chunk(w, self.total, suffix)
+        self.product_of_chunk(self.total, suffix)
 
     def blank(self) -> None:
         """Zeros in shared memory."""
@@ -114,18 +105,11 @@ class _Outer:
 
     def store(self, put) -> None:
         """put(row, column, value): where an element of W goes."""
-        p, spec = self.p, self.spec
-        axes = (self.warp, self.rows, self.columns, self.half, self.lane, self.out)
-        with p.iterate("store", axes, "SSSSSS", ("wo", "mo", "no", "ho", "lo", "eo")) as (w, m, n, h, lane, e):
-            row, column = spec.of_warp(w, m, n)
-            row = self.left.first + row + self.product.row(lane, h)
-            column = self.right.first + column + self.product.column(lane)
-            last = column if self.vectors else column + e
-            checks = [] if self.left.whole else [row < spec.in_features]
-            checks += [] if self.right.whole else [last < spec.out_features]
-            if checks:
-                p.where(checks[0] if len(checks) == 1 else both(*checks))
-            put(row, column + e, self.total[lane, w, m, n, h * self.product.held[1] + e])
+        def place(w, m, n) -> tuple[Expr, Expr]:
+            row, column = self.spec.of_warp(w, m, n)
+            return self.left.first + row, self.right.first + column
+
+        self.sums.store(self.total, place, put, None if self.left.whole else lambda row: row < self.spec.in_features)
 
 
 def grouped_sum_tiles(spec: OuterSpec) -> Program:
@@ -212,8 +196,8 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
             outer.right.load(lambda row: row < count, lambda row, column: G[Row[Start[t, c] + row], d, column])
             outer.left.blank(count)
             with p.iterate("gather", (outer.warp,), "S", ("w",)) as (w,), p.iterate("each", (I,), "S", ("i",)) as (i,):
-                if outer.count > 1:
-                    p.where(equal(i % outer.count, w))
+                if outer.warp.length > 1:
+                    p.where(equal(i % outer.warp.length, w))
                 Edge = p.local("Edge", (outer.lane, turn, outer.left.part), "float32")
                 with visit("zero") as (s, lane, e):
                     Edge[lane, s, e] = 0.0

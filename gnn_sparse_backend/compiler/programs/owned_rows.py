@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..coordinate.builder import ProgramBuilder
-from .grouped_tiles import LANES
 from .row_products import BlockSpec
 
 # Bytes between rows in shared memory beside the row itself: what a warp loads of several rows then lies in different banks.
@@ -28,8 +27,6 @@ class OwnedRows:
         self.Start, self.Stop = (p.buffer(name, (self.T,), spec.index_dtype) for name in ("Start", "Stop"))
         self.Relation = p.buffer("Relation", (self.T, self.C), spec.index_dtype)
         self.Place = p.buffer("Place", (self.T, self.C, self.U, self.J), "uint8")
-        self.warp, self.lane = p.dense_fixed("V_warp", spec.warps[0] * spec.warps[1]), p.dense_fixed("W_lane", LANES)
-        self.down, self.wide = p.dense_fixed("M_turn", spec.tiles[0]), p.dense_fixed("N_turn", spec.tiles[1])
 
 
 def stride_of(elements: int, dtype: str) -> int:

@@ -18,9 +18,10 @@ from ..coordinate.axes import StageIError
 from ..coordinate.builder import ProgramBuilder
 from ..coordinate.expr import Expr, both, cast, equal
 from ..coordinate.program import Program
+from .accumulators import Accumulators
 from .grouped_tiles import LANES, refuses
 from .owned_rows import BYTES, OwnedRows, stride_of
-from .row_products import BlockSpec, Operands, refuses_lanes
+from .row_products import BlockSpec, refuses_lanes
 
 SHARED = ("Near", "Products")
 
@@ -69,8 +70,8 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
     _check(spec)
     product, covered = spec.product, spec.product.covered(spec.in_features)
     p = ProgramBuilder("rgms_row_dots")
-    tiles = OwnedRows(p, spec, "slots", "rows", "numbers")
-    T, C, U, J, warp, lane, down, wide = (getattr(tiles, name) for name in ("T", "C", "U", "J", "warp", "lane", "down", "wide"))
+    tiles, products = OwnedRows(p, spec, "slots", "rows", "numbers"), Accumulators(p, spec)
+    T, C, U, J, warp, lane = tiles.T, tiles.C, tiles.U, tiles.J, products.warp, products.lane
     slots, rows, numbers = tiles.more
     D, B = p.dense_fixed("D", spec.blocks), p.dense_fixed("B", spec.turns)
     Number = p.buffer("Number", (T, C, U, J), spec.index_dtype)
@@ -81,14 +82,9 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
     X = p.buffer("X", (p.dense_fixed("NX", tiles.cols), FX), spec.dtype)
     W = p.buffer("W", (p.dense_fixed("NW", tiles.relations), D, *((FO, FI) if product.transposed else (FI, FO))), spec.dtype)
     O = p.buffer("O", (p.dense_fixed("NO", numbers), p.dense_fixed("One", 1)), "float32")
-    high, near = product.held
-    held, half = p.dense_fixed("R_turn", high * near), p.dense_fixed("H_turn", high)
-    # neighbouring elements are one vector where every row begins with a whole one
-    vectors = spec.out_features % near == 0
-    out = p.dense_fixed("O_part" if vectors else "O_turn", near)
     of_g, of_x = spec.parts
     each_g, each_x = p.dense_fixed("G_part", of_g), p.dense_fixed("X_part", of_x)
-    threads, loaded = warp.length * LANES, spec.rows * spec.blocks * spec.in_features
+    threads, loaded = products.threads, spec.rows * spec.blocks * spec.in_features
     fetch, fold = p.dense_fixed("G_turn", -(-loaded // (threads * of_g))), p.dense_fixed("X_turn", -(-FX.length // (LANES * of_x)))
     lack = spec.rows * spec.blocks * (covered - spec.in_features)
     lacking = p.dense_fixed("Z_turn", -(-lack // threads)) if lack else None
@@ -127,21 +123,15 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
                     row, column = spec.of_warp(w, m, n)
                     return row, b * spec.width + column
 
-                multiply = product.writer(p, Operands(
-                    spec.in_features, spec.out_features, place, lambda row, term: Near[row * stride + d * covered + term], right, lane, down,
-                    wide, whole=spec.out_features % spec.width == 0))  # fmt: skip
-                CF = p.local("CF", (lane, warp, down, wide, held), "float32")
-                with p.iterate("clear", (warp, down, wide, held, lane), "SSSSS", ("wc", "mc", "nc", "rc", "lc")) as (w, m, n, r, l):
-                    CF[l, w, m, n, r] = 0.0
-                with p.iterate("warps", (warp,), "S", ("w",)) as (w,):
-                    multiply(w, CF)
-                axes = (warp, down, wide, half, lane, out)
-                with p.iterate("keep", axes, "SSSSSS", ("wk", "mk", "nk", "hk", "lk", "ek")) as (w, m, n, h, l, e):
-                    row, column = place(w, m, n)
-                    column = column + product.column(l)
-                    if spec.out_features % spec.width:
-                        p.where((column if vectors else column + e) < spec.out_features)
-                    Products[(row + product.row(l, h)) * far + d * spec.out_features + column + e] = CF[l, w, m, n, h * near + e]
+                def keep(row, column, value) -> None:
+                    Products[row * far + d * spec.out_features + column] = value
+
+                multiply = products.multiplier(
+                    spec.in_features, spec.out_features, place, lambda row, term: Near[row * stride + d * covered + term], right,
+                    whole=spec.out_features % spec.width == 0)  # fmt: skip
+                CF = products.zeros("CF")
+                multiply(CF)
+                products.store(CF, place, keep)
             with p.iterate("edges_of_warps", (warp, U), "SS", ("we", "u")) as (w, u):
                 p.where(equal(u, w))
                 with p.iterate("edges", (J,), "R", ("j",)) as (j,):

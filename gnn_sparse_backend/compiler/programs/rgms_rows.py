@@ -16,16 +16,16 @@ short as the edges of a pair, which are one or two in most graphs, and every tea
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 from ..coordinate.axes import StageIError
 from ..coordinate.builder import ProgramBuilder
-from ..coordinate.expr import both, cast, differ, equal
+from ..coordinate.expr import cast, differ, equal
 from ..coordinate.program import Program
+from .accumulators import Accumulators
 from .grouped_tiles import LANES, refuses
 from .owned_rows import BYTES, OwnedRows, stride_of
-from .row_products import BlockSpec, Operands, refuses_lanes
+from .row_products import BlockSpec, refuses_lanes
 
 SHARED = "Sums"
 
@@ -75,8 +75,8 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
     _check(spec)
     product, covered = spec.product, spec.product.covered(spec.in_features)
     p = ProgramBuilder("rgms_rows")
-    tiles = OwnedRows(p, spec, "rows")
-    T, C, U, J, warp, lane, down, wide = (getattr(tiles, name) for name in ("T", "C", "U", "J", "warp", "lane", "down", "wide"))
+    tiles, sums = OwnedRows(p, spec, "rows"), Accumulators(p, spec)
+    T, C, U, J, warp, lane = tiles.T, tiles.C, tiles.U, tiles.J, sums.warp, sums.lane
     B, D = p.dense_fixed("B_grid", spec.blocks * spec.grid), p.dense_fixed("D", spec.blocks)
     Present = p.buffer("Present", (T, C, p.dense_fixed("L", spec.rows)), "uint8")
     A = p.buffer("A", (T, C, U, J), "float32") if spec.weighted else None
@@ -86,34 +86,30 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
     X = p.buffer("X", (p.dense_fixed("NX", tiles.cols), D, FI), spec.dtype)
     W = p.buffer("W", (p.dense_fixed("NW", tiles.relations), D, *((FO, FI) if product.transposed else (FI, FO))), spec.dtype)
     O = p.buffer("O", (NO, D, FO), spec.out_dtype)
-    high, near = product.held
-    held, half = p.dense_fixed("R_turn", high * near), p.dense_fixed("H_turn", high)
-    # neighbouring elements are one vector where every row begins with a whole one
-    vectors = spec.out_features % near == 0
-    out = p.dense_fixed("O_part" if vectors else "O_turn", near)
     turn, part = p.dense_fixed("X_turn", -(-spec.in_features // (spec.lanes * spec.part))), p.dense_fixed("X_part", spec.part)
     kept = p.dense_fixed("Kept", spec.rows * spec.stride)
     lack = spec.rows * (covered - spec.in_features)
-    lacking = p.dense_fixed("Z_turn", -(-lack // (warp.length * LANES))) if lack else None
+    lacking = p.dense_fixed("Z_turn", -(-lack // sums.threads)) if lack else None
 
     with p.iterate("owned", (T, B), "SS", ("t", "b")) as (t, b):
         d, first_column = b // spec.grid, b % spec.grid * spec.width
         Sums = p.local(SHARED, (kept,), spec.dtype)
-        Total = p.local("Total", (lane, warp, down, wide, held), "float32")
-        elements_of_tiles = (warp, down, wide, held, lane)
-        with p.iterate("begin", elements_of_tiles, "SSSSS", ("wb", "mb", "nb", "rb", "lb")) as (w, m, n, r, l):
-            Total[l, w, m, n, r] = 0.0
+        Total = sums.zeros("Total")
         if lacking is not None:  # terms that the last step lacks
             width = covered - spec.in_features
             with p.iterate("lack_a", (lacking, warp, lane), "SSS", ("tz", "wz", "lz")) as (z, w, l):
                 element = (z * warp.length + w) * LANES + l
-                if lack % (warp.length * LANES):
+                if lack % sums.threads:
                     p.where(element < lack)
                 Sums[element // width * spec.stride + spec.in_features + element % width] = 0.0
 
+        def place(w, m, n):
+            row, column = spec.of_warp(w, m, n)
+            return row, first_column + column
+
         with p.iterate("each", (C,), "R", ("c",)) as (c,):
-            Here = p.local("Here", (lane, warp, down, half), "int32")
-            with p.iterate("look", (warp, down, half, lane), "SSSS", ("wl", "ml", "hl", "ll")) as (w, m, h, l):
+            Here = p.local("Here", (lane, warp, sums.down, sums.half), "int32")
+            with p.iterate("look", (warp, sums.down, sums.half, lane), "SSSS", ("wl", "ml", "hl", "ll")) as (w, m, h, l):
                 Here[l, w, m, h] = Present[t, c, spec.of_warp(w, m, 0)[0] + product.row(l, h)]
             with p.iterate("gather", (warp, lane), "SS", ("wg", "lg")) as (w, l):
                 Edge = p.local("Edge", (turn, part), "float32")
@@ -142,31 +138,18 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
             def right(column, term):
                 return W[(tiles.Relation[t, c], d, *((column, term) if product.transposed else (term, column)))]
 
-            def place(w, m, n):
-                row, column = spec.of_warp(w, m, n)
-                return row, first_column + column
-
-            multiply = product.writer(p, Operands(
-                spec.in_features, spec.out_features, place, lambda row, term: Sums[row * spec.stride + term], right, lane, down, wide,
-                whole=spec.out_features % spec.width == 0))  # fmt: skip
-            CF = p.local("CF", (lane, warp, down, wide, held), "float32")
-            with p.iterate("clear", elements_of_tiles, "SSSSS", ("wc", "mc", "nc", "rc", "lc")) as (w, m, n, r, l):
-                CF[l, w, m, n, r] = 0.0
-            with p.iterate("warps", (warp,), "S", ("w",)) as (w,):
-                multiply(w, CF)
-            with p.iterate("take", elements_of_tiles, "SSSSS", ("wt", "mt_t", "nt_t", "rt", "lt")) as (w, m, n, r, l):
-                p.where(differ(Here[l, w, m, r // near], 0))
+            multiply = sums.multiplier(spec.in_features, spec.out_features, place, lambda row, term: Sums[row * spec.stride + term], right,
+                                       whole=spec.out_features % spec.width == 0)  # fmt: skip
+            CF = sums.zeros("CF")
+            multiply(CF)
+            with sums.each("take") as (w, m, n, r, l):
+                p.where(differ(Here[l, w, m, r // sums.near], 0))
                 Total[l, w, m, n, r] = Total[l, w, m, n, r] + CF[l, w, m, n, r]
 
-        axes = (warp, down, wide, half, lane, out)
-        with p.iterate("scatter", axes, "SSSSSS", ("wo", "mo", "no", "ho", "lo", "eo")) as (w, m, n, h, l, e):
-            row, column = spec.of_warp(w, m, n)
-            row, column = row + product.row(l, h), first_column + column + product.column(l)
-            checks = [row < tiles.Stop[t] - tiles.Start[t]]
-            if spec.out_features % spec.width:
-                checks.append((column if vectors else column + e) < spec.out_features)
-            p.where(functools.reduce(both, checks))
-            O[Row[tiles.Start[t] + row], d, column + e] = cast(spec.out_dtype, Total[l, w, m, n, h * near + e])
+        def put(row, column, value) -> None:
+            O[Row[tiles.Start[t] + row], d, column] = cast(spec.out_dtype, value)
+
+        sums.store(Total, place, put, lambda row: row < tiles.Stop[t] - tiles.Start[t])
     return p.finish()
 
 
