@@ -30,10 +30,12 @@ from gnn_sparse_backend.ops import cuda_plans, devices
 from gnn_sparse_backend.ops.plans import planned
 from gnn_sparse_backend.planner import cuda_kernels
 from gnn_sparse_backend.planner.cuda_plan import LANES_PAY, LONG_ROW, PART, CudaPlan
+from gnn_sparse_backend.planner.cuda_rgms_rows import LEAST_BLOCKS
 from gnn_sparse_backend.planner.gpu import Gpu
 
 ARCH = "nothing"
 ROWS, EDGES, FEATURES, HEADS, RELATIONS = 64, 640, 64, 4, 4
+MANY_ROWS = 16 * LEAST_BLOCKS  # where blocks own rows of relational products
 _launched: list[tuple] | None = None
 
 
@@ -108,11 +110,12 @@ def calls() -> Iterator[tuple[str, Callable, Callable]]:
                 planned, g, "sum:column,edge", FEATURES, x.dtype, buckets)
             yield "spmm, sum, chunks", functools.partial(gsb.spmm, g, x[:, :2].contiguous()), functools.partial(
                 planned, g, "sum:column", 2, x.dtype, segments)
-    g = graph()
-    relational = gsb.RelGraph.from_graph(g, torch.arange(g.num_edges) % RELATIONS, RELATIONS)
-    for dtype in (torch.float32, torch.float16):
-        given = x.to(dtype), torch.randn(RELATIONS, FEATURES, FEATURES).to(dtype)
-        yield f"rgms, {str(dtype).removeprefix('torch.')}", functools.partial(gsb.rgms, relational, *given), nullcontext
+    for rows, shape in ((ROWS, ""), (MANY_ROWS, ", many rows")):
+        ends, x = torch.randint(0, rows, (2, 4 * rows), generator=torch.Generator().manual_seed(0)), torch.randn(rows, FEATURES)
+        relational = gsb.RelGraph.from_triples(*ends, torch.arange(4 * rows) % RELATIONS, (rows, rows), RELATIONS)
+        for dtype in (torch.float32, torch.float16):
+            given = x.to(dtype), torch.randn(RELATIONS, FEATURES, FEATURES).to(dtype)
+            yield f"rgms, {str(dtype).removeprefix('torch.')}{shape}", functools.partial(gsb.rgms, relational, *given), nullcontext
 
 
 def run(budget: float) -> list[dict]:

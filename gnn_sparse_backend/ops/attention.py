@@ -9,6 +9,7 @@ number per edge and score twice, and nothing larger.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .attention_gradients import attention_gradients
-from .attention_kernels import AttentionForm, attention_form, has_no_terms, run_attention
+from .attention_kernels import AttentionForm, attention_form, has_no_terms, prepared, run_attention
 from .edge_softmax import softmax_edges
 from .form import Form, form, in_order
 from .message_autograd import aggregate, edge_map
@@ -48,14 +49,40 @@ def attend(graph, score_form: Form, score_operands: Sequence[Tensor], value: Ten
         -inf, or hold NaN or +inf, are NaN; a score of -inf among finite ones has weight 0.
     """
     value_form, values = (COLUMN_VALUE, (value,)) if value_form is None else (value_form, tuple(value))
-    (score_form, scores), (value_form, valued) = in_order(score_form), in_order(value_form)
-    of = attention_form(score_form, value_form, reduced)
-    operands = (*[score_operands[i] for i in scores], *[values[i] for i in valued])
-    if has_no_terms(of, operands):
-        return _composed(of, graph, operands)
-    if torch.is_grad_enabled() and any(x.requires_grad for x in operands):
-        return Attend.apply(of, graph, *operands)
-    return run_attention(of, graph, operands)[0]
+    operands = (*score_operands, *values)
+    return Attention(score_form, value_form, reduced, graph, operands)(graph, operands)
+
+
+@functools.lru_cache(maxsize=None)
+def _ordered(score_form: Form, value_form: Form, reduced: bool) -> tuple[AttentionForm, tuple[int, ...]]:
+    """The attention of both forms with their operands in order, and the number that each of these had."""
+    (score, scores), (value, valued) = in_order(score_form), in_order(value_form)
+    return attention_form(score, value, reduced), (*scores, *(len(scores) + i for i in valued))
+
+
+class Attention:
+    """``attend`` of these operands on a graph, and of others like them: what depends on their shapes and types alone is looked up once.
+
+    lifted: numbers of the operands which lack a last dimension of extent 1.
+    """
+
+    __slots__ = ("call", "lifted", "of", "order")
+
+    def __init__(self, score_form: Form, value_form: Form, reduced: bool, graph, operands: Sequence[Tensor], lifted: Sequence[int] = ()):
+        self.of, self.order = _ordered(score_form, value_form, reduced)
+        self.lifted = lifted
+        given = self._given(operands)
+        self.call = None if has_no_terms(self.of, given) else prepared(self.of, graph, given)
+
+    def __call__(self, graph, operands: Sequence[Tensor]) -> Tensor:
+        if self.call is None:
+            return _composed(self.of, graph, self._given(operands))
+        if torch.is_grad_enabled() and any([x.requires_grad for x in operands]):
+            return Attend.apply(self.of, graph, self.call, *self._given(operands))
+        return run_attention(self.of, graph, [operands[i] for i in self.order], self.call)[0]
+
+    def _given(self, operands: Sequence[Tensor]) -> list[Tensor]:
+        return [operands[i].unsqueeze(-1) if i in self.lifted else operands[i] for i in self.order]
 
 
 def attention_weights(graph, score_form: Form, score_operands: Sequence[Tensor], reduced: bool = False) -> Tensor:
@@ -69,9 +96,9 @@ def attention_weights(graph, score_form: Form, score_operands: Sequence[Tensor],
 
 class Attend(Function):
     @staticmethod
-    def forward(ctx, of, graph, *operands):
+    def forward(ctx, of, graph, call, *operands):
         ctx.of, ctx.graph = of, graph
-        results = run_attention(of, graph, operands)
+        results = run_attention(of, graph, operands, call)
         ctx.save_for_backward(*results[1:], *operands)
         # not saved: users may write to what a layer returns, and the framework's own layers would not mind
         ctx.result = results[0].detach()
@@ -82,14 +109,14 @@ class Attend(Function):
     def backward(ctx, grad):
         saved = ctx.saved_tensors  # once: a checkpointed region unpacks each tensor a single time
         normaliser, operands = saved[:2], saved[2:]
-        of, graph, needed = ctx.of, ctx.graph, ctx.needs_input_grad[2:]
+        of, graph, needed = ctx.of, ctx.graph, ctx.needs_input_grad[3:]
         # freed after its use, as saved tensors are
         result, ctx.result = ctx.result, None
         if torch.is_grad_enabled():  # to be differentiated again
-            return None, None, *_differentiable_gradients(of, graph, operands, grad, needed)
+            return None, None, None, *_differentiable_gradients(of, graph, operands, grad, needed)
         if result is None or result._version != ctx.version:
             result = run_attention(of, graph, operands)[0]
-        return None, None, *attention_gradients(of, graph, operands, (result, *normaliser), grad, needed)
+        return None, None, None, *attention_gradients(of, graph, operands, (result, *normaliser), grad, needed)
 
 
 def _composed(of: AttentionForm, graph, operands) -> Tensor:

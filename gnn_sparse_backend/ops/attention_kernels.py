@@ -87,13 +87,15 @@ def result_shapes(of: AttentionForm, operands) -> tuple[tuple[int, ...], int]:
     return broadcast_features([heads, *feature_shapes(of.value, value)]), prod(heads)
 
 
-def run_attention(of: AttentionForm, graph, operands) -> tuple[Tensor, Tensor, Tensor]:
+def run_attention(of: AttentionForm, graph, operands, call: Call | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """The result (rows, ...), and for each row a maximum and the inverse of its sum of exp(score - maximum).
 
-    The latter two are flat, (rows, scores), in the accumulation type.
+    The latter two are flat, (rows, scores), in the accumulation type. call: what is known of it (`prepared`), so that operands may lack
+    feature dimensions of extent 1.
     """
     edge_ids = graph.edge_ids if "edge" in of.places else None
-    call = call_of(of, graph, operands, edge_ids is not None)
+    if call is None:
+        call = call_of(of, graph, operands, edge_ids is not None)
     rows = graph.shape[0]
     first = operands[len(of.score.places)]
     wide = torch.float64 if first.dtype is torch.float64 else torch.float32
@@ -115,6 +117,11 @@ def run_attention(of: AttentionForm, graph, operands) -> tuple[Tensor, Tensor, T
         kernel(*kernel_arguments(graph, plan.groups, of.places, call.widths, operands, edge_ids, plan.balance),
                flat(out, rows, call.spec.features), maximum, inverse)
     return out, maximum, inverse
+
+
+def prepared(of: AttentionForm, graph, operands) -> Call:
+    """What `run_attention` looks up of operands like these."""
+    return call_of(of, graph, operands, "edge" in of.places and graph.edge_ids is not None)
 
 
 def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Tensor, outputs: tuple[Output, ...] = ()):

@@ -9,12 +9,13 @@ import math
 import torch
 from torch import Tensor
 
-from .attention import attend
+from .attention import Attention
 from .attention_library import attend_operator
 from .form import form
 from .graph import Graph
 from .message_checks import check_message_rows
 from .operands import check_dense, check_graph, common_type, is_plain, refuse_forward_mode
+from .signatures import signature_of
 
 _DOT = "mul(mul(x0, x1), x2)", ("row", "column", "all")
 _VALUE = "x0", ("column",)
@@ -50,7 +51,12 @@ def attention(graph: Graph, query: Tensor, key: Tensor, value: Tensor, scale: fl
         ValueError: a shape or device does not fit the graph or another operand, or ``scale`` is not a number.
     """
     name = "attention"
-    shape = _check_value(name, graph, value)
+    check_graph(name, graph)
+    given = (query, key, value) if edge_weight is None else (query, key, value, edge_weight)
+    signature = signature_of((name,), given) if scale is None else None
+    if signature is not None and (known := graph.plans.get(signature)) is not None:
+        return known(graph, given)
+    shape = _check_value(name, value)
     inner = _check_like(name, "query", query, "query", None if len(shape) == 2 else shape[1])
     if inner == 0:
         raise ValueError(f"{name}: query has no features to compare: its shape is {tuple(query.shape)}")
@@ -62,10 +68,10 @@ def attention(graph: Graph, query: Tensor, key: Tensor, value: Tensor, scale: fl
     names, operands = ("query", "key", "value"), (query, key, value)
     query, key, value, edge_weight = _one_type(name, graph, names, ("row", "column", "column"), operands, edge_weight)
     if scale is None:  # known with the width: a number of the program
-        return _attend(name, graph, _scaled_dot(inner), (query, key), value, edge_weight, True)
+        return _attend(name, graph, signature, _scaled_dot(inner), (query, key), value, edge_weight, True)
     wide = torch.float64 if query.dtype is torch.float64 else torch.float32
     score = torch.full((), scale, dtype=wide, device=query.device)
-    return _attend(name, graph, _DOT, (query, key, score), value, edge_weight, True)
+    return _attend(name, graph, signature, _DOT, (query, key, score), value, edge_weight, True)
 
 
 def gat_attention(graph: Graph, dst_scores: Tensor, src_scores: Tensor, value: Tensor, negative_slope: float = 0.2, *,
@@ -90,17 +96,23 @@ def gat_attention(graph: Graph, dst_scores: Tensor, src_scores: Tensor, value: T
         TypeError, ValueError: as ``attention``.
     """
     name = "gat_attention"
-    shape = _check_value(name, graph, value)
+    check_graph(name, graph)
+    slope = _slope(name, negative_slope)
     names, operands, places = ["dst_scores", "src_scores"], [dst_scores, src_scores], ["row", "column"]
     if edge_scores is not None:
         names, operands, places = [*names, "edge_scores"], [*operands, edge_scores], [*places, "edge"]
+    given = (*operands, value) if edge_weight is None else (*operands, value, edge_weight)
+    signature = signature_of((name, slope, len(operands)), given)
+    if signature is not None and (known := graph.plans.get(signature)) is not None:
+        return known(graph, given)
+    shape = _check_value(name, value)
     for label, x in zip(names, operands):
         _check_per_head(name, label, x, shape)
     *operands, value, edge_weight = _one_type(name, graph, (*names, "value"), (*places, "column"), (*operands, value),
                                               edge_weight)
     total = "add(x0, x1)" if edge_scores is None else "add(add(x0, x1), x2)"
-    score = f"leaky_relu({total}, {_slope(name, negative_slope)!r})", tuple(places)
-    return _attend(name, graph, score, [x.unsqueeze(-1) for x in operands], value, edge_weight, False)
+    score = f"leaky_relu({total}, {slope!r})", tuple(places)
+    return _attend(name, graph, signature, score, operands, value, edge_weight, False, tuple(range(len(operands))))
 
 
 def gatv2_attention(graph: Graph, x_dst: Tensor, x_src: Tensor, att: Tensor, negative_slope: float = 0.2, *,
@@ -125,8 +137,14 @@ def gatv2_attention(graph: Graph, x_dst: Tensor, x_src: Tensor, att: Tensor, neg
         TypeError, ValueError: as ``attention``.
     """
     name = "gatv2_attention"
+    check_graph(name, graph)
+    slope = _slope(name, negative_slope)
     value = x_src if value is None else value
-    shape = _check_value(name, graph, value)
+    given = (x_dst, x_src, att, value) if edge_weight is None else (x_dst, x_src, att, value, edge_weight)
+    signature = signature_of((name, slope), given)
+    if signature is not None and (known := graph.plans.get(signature)) is not None:
+        return known(graph, given)
+    shape = _check_value(name, value)
     heads = None if len(shape) == 2 else shape[1]
     inner = _check_like(name, "x_dst", x_dst, "x_dst", heads)
     if inner == 0 or _check_like(name, "x_src", x_src, "x_src", heads) != inner:
@@ -138,8 +156,8 @@ def gatv2_attention(graph: Graph, x_dst: Tensor, x_src: Tensor, att: Tensor, neg
                          f"{tuple(att.shape)}")
     names, places = ("x_dst", "x_src", "att", "value"), ("row", "column", "all", "column")
     *score, value, edge_weight = _one_type(name, graph, names, places, (x_dst, x_src, att, value), edge_weight)
-    message = f"mul(leaky_relu(add(x0, x1), {_slope(name, negative_slope)!r}), x2)"
-    return _attend(name, graph, (message, places[:3]), score, value, edge_weight, True)
+    message = f"mul(leaky_relu(add(x0, x1), {slope!r}), x2)"
+    return _attend(name, graph, signature, (message, places[:3]), score, value, edge_weight, True)
 
 
 def _scaled_dot(width: int) -> tuple[str, tuple[str, str]]:
@@ -153,8 +171,7 @@ def _slope(name: str, slope) -> float:
     return float(slope)
 
 
-def _check_value(name: str, graph, value) -> tuple[int, ...]:
-    check_graph(name, graph)
+def _check_value(name: str, value) -> tuple[int, ...]:
     check_dense(name, "value", value)
     if value.dim() not in (2, 3):
         raise ValueError(f"{name}: value must have shape (n_src, H, D), or (n_src, D) for one head, got "
@@ -193,13 +210,21 @@ def _one_type(name: str, graph: Graph, names, places, operands, edge_weight: Ten
     return operands if edge_weight is not None else (*operands, None)
 
 
-def _attend(name: str, graph: Graph, score, operands, value: Tensor, edge_weight: Tensor | None,
-            reduced: bool) -> Tensor:
-    """``attend`` with forms given as text and places."""
+def _attend(name: str, graph: Graph, signature: tuple | None, score, operands, value: Tensor, edge_weight: Tensor | None,
+            reduced: bool, lifted: tuple[int, ...] = ()) -> Tensor:
+    """``attend`` with forms given as text and places, remembered by its signature.
+
+    lifted: which of the operands of the score have a number for each head, and want a dimension for the sum over features.
+    """
     weighted, values = _VALUE, (value,)
     if edge_weight is not None:
-        weighted, values = _WEIGHTED_VALUE, (value, edge_weight.unsqueeze(-1))
-    if is_plain(*operands, *values):
-        return attend(graph, form(*score), operands, values, reduced, form(*weighted))
+        weighted, values, lifted = _WEIGHTED_VALUE, (value, edge_weight), (*lifted, len(operands) + 1)
+    given = (*operands, *values)
+    if is_plain(*given):
+        attention = Attention(form(*score), form(*weighted), reduced, graph, given, lifted)
+        if signature is not None:
+            graph.plans[signature] = attention
+        return attention(graph, given)
     refuse_forward_mode(name)
-    return attend_operator(graph, score, operands, weighted, values, reduced)
+    given = [x.unsqueeze(-1) if i in lifted else x for i, x in enumerate(given)]
+    return attend_operator(graph, score, given[:len(operands)], weighted, given[len(operands):], reduced)

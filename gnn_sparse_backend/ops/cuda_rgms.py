@@ -18,7 +18,6 @@ from .cuda_outer import OuterSums
 from .form import SUM_OF_COLUMNS
 from .graph import Graph
 from .layout import compact
-from .memory import empty
 from .message_kernels import run_aggregate
 from .precision import on_tensor_cores
 from .type_names import type_name
@@ -93,36 +92,41 @@ def _row_tiles(side, spec: RgmsRowsSpec | RgmsDotsSpec) -> RowTiles:
     return row_tiles(side.pairs, spec.rows, spec.shares, cuda_plan.LONG_ROW, cuda_plan.PART)
 
 
-def run_row_products(side, x: Tensor, w: Tensor, weight: Tensor | None, arch: str) -> Tensor:
-    """(rows, blocks * F_out): for each row of the side the sum over its edges of weight[e] * x[j(e)] times the matrix of e's relation.
+class RowProducts:
+    """Products of one shape and type on a side, by blocks that own rows of the result: the kernel, and its arguments but for the operands."""
 
-    w: (relations, blocks, F_in, F_out). weight: (E,) float32 in the user's edge order. Parts of long rows are added up afterwards,
-    in float32.
-    """
-    relations, blocks, in_features, out_features = w.shape
-    full = not on_tensor_cores(x.dtype)
-    found = _spec_of(side, in_features, out_features, type_name(x.dtype), arch, full, blocks)
-    if found is None:
-        raise ValueError(f"no block on {arch} owns rows of {side.sizes[0]} for matrices of {in_features} x {out_features} in {x.dtype}")
-    tiles, owned = _tiles_of(side, found)
-    dtype = torch.float32 if tiles.long_rows.numel() else x.dtype
-    key = ("rows", in_features, out_features, found.rows, weight is not None, blocks, x.dtype, dtype, tiles.row.dtype, arch, full)
-    entry = _entries.get(key)
-    if entry is None:
-        spec = replace(found, weighted=weight is not None, out_dtype=type_name(dtype), index_dtype=type_name(tiles.row.dtype))
-        entry = _entries[key] = rows_kernel(spec, arch).entry
-    x, w = compact(x), compact(w.transpose(2, 3) if found.product.transposed else w)
-    out = torch.empty((tiles.row.numel(), blocks, out_features), dtype=dtype, device=x.device)
-    at_edges = () if weight is None else (weight.index_select(0, tiles.edge_ids).contiguous(),)
-    entry(*_sizes(tiles, x.shape[0], relations), tiles.row.numel(), *owned, tiles.present, *at_edges, tiles.row,
-          x.view(-1, blocks, in_features), w, out)
-    out = out.flatten(1)
-    if tiles.long_rows.numel() == 0:
-        return out
-    parts = side.once(("parts of long rows", *_tiles_key(found)), lambda: Graph.from_csr(
-        tiles.part_ptr, tiles.part, (tiles.long_rows.numel(), tiles.row.numel()), trusted=True))
-    out.index_copy_(0, tiles.long_rows.long(), run_aggregate(SUM_OF_COLUMNS, parts, [out]))
-    return out[:tiles.num_rows].to(x.dtype)
+    def __init__(self, side, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, weighted: bool, arch: str):
+        found = _spec_of(side, in_features, out_features, type_name(dtype), arch, not on_tensor_cores(dtype), blocks)
+        if found is None:
+            raise ValueError(f"no block on {arch} owns rows of {side.sizes[0]} for matrices of {in_features} x {out_features} in {dtype}")
+        tiles, owned = _tiles_of(side, found)
+        _, columns, relations = side.sizes
+        self.dtype = torch.float32 if tiles.long_rows.numel() else dtype
+        spec = replace(found, weighted=weighted, out_dtype=type_name(self.dtype), index_dtype=type_name(tiles.row.dtype))
+        self.entry, self.transposed = rows_kernel(spec, arch).entry, found.product.transposed
+        self.arguments = (*_sizes(tiles, columns, relations), tiles.row.numel(), *owned, tiles.present)
+        self.tiles, self.of_x, self.shape = tiles, (columns, blocks, in_features), (tiles.row.numel(), blocks, out_features)
+        self.parts = None
+        if tiles.long_rows.numel():
+            self.parts = side.once(("parts of long rows", *_tiles_key(found)), lambda: Graph.from_csr(
+                tiles.part_ptr, tiles.part, (tiles.long_rows.numel(), tiles.row.numel()), trusted=True))
+
+    def __call__(self, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:
+        """(rows, blocks * F_out): for each row the sum over its edges of weight[e] * x[j(e)] times the matrix of e's relation.
+
+        w: (relations, blocks, F_in, F_out). weight: (E,) float32 in the user's edge order. Parts of long rows are added up afterwards,
+        in float32.
+        """
+        tiles = self.tiles
+        w = compact(w.transpose(2, 3) if self.transposed else w)
+        out = torch.empty(self.shape, dtype=self.dtype, device=x.device)
+        at_edges = () if weight is None else (weight.index_select(0, tiles.edge_ids),)
+        self.entry(*self.arguments, *at_edges, tiles.row, compact(x).view(self.of_x), w, out)
+        out = out.flatten(1)
+        if self.parts is None:
+            return out
+        out.index_copy_(0, tiles.long_rows.long(), run_aggregate(SUM_OF_COLUMNS, self.parts, [out]))
+        return out[:tiles.num_rows].to(x.dtype)
 
 
 def run_row_dots(side, g: Tensor, w: Tensor, x: Tensor, arch: str) -> Tensor:
@@ -168,29 +172,28 @@ def _owners(tiles: RowTiles) -> Tensor:
     return owner.index_select(0, tiles.row)
 
 
-def run_pair_products(side, x: Tensor, w: Tensor, weight: Tensor | None, arch: str) -> Tensor:
-    """(pairs, blocks * F_out): for each pair of the side the sum over its edges of weight[e] * x[j(e)], times its relation's matrix.
+class PairProducts:
+    """The same, of panels of pairs of a relation, whose products are stored and added up by rows."""
 
-    w: (relations, blocks, F_in, F_out). weight: (E,) float32 in the user's edge order.
-    """
-    relations, blocks, in_features, out_features = w.shape
-    pairs = side.pairs
-    rows = panel_rows(in_features, out_features, type_name(x.dtype), arch, blocks)
-    _, panels, _, start, stop, relation = side.segments.panels_apart(rows)
-    pair_ptr, count = side.once(("pair panels", rows), lambda: (
-        torch.cat([start, start.new_full((1,), pairs.count)]).to(pairs.indptr.dtype), (stop - start).to(pairs.indptr.dtype)))
-    key = (in_features, out_features, rows, weight is not None, blocks, x.dtype, pairs.indptr.dtype, arch)
-    entry = _entries.get(key)
-    if entry is None:
-        types = type_name(x.dtype), type_name(pairs.indptr.dtype)
-        spec = RgmsTilesSpec(in_features, out_features, rows // ROWS, weight is not None, blocks, *types)
-        entry = _entries[key] = tiles_kernel(spec, arch).entry
-    x, w = compact(x), compact(w.transpose(2, 3))
-    out = empty(x, pairs.count, blocks, out_features)
-    at_edges = () if weight is None else (weight.index_select(0, pairs.edge_ids).contiguous(),)
-    entry(panels, pairs.count, x.shape[0], pairs.indices.numel(), relations, pair_ptr, pairs.indptr, pairs.indices, count,
-          relation.to(pairs.indptr.dtype), *at_edges, x, w, out)
-    return out.flatten(1)
+    def __init__(self, side, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, weighted: bool, arch: str):
+        pairs, rows = side.pairs, panel_rows(in_features, out_features, type_name(dtype), arch, blocks)
+        _, panels, _, start, stop, relation = side.segments.panels_apart(rows)
+        index = pairs.indptr.dtype
+        pair_ptr, count, relation = side.once(("pair panels", rows), lambda: (
+            torch.cat([start, start.new_full((1,), pairs.count)]).to(index), (stop - start).to(index), relation.to(index)))
+        _, columns, relations = side.sizes
+        spec = RgmsTilesSpec(in_features, out_features, rows // ROWS, weighted, blocks, type_name(dtype), type_name(index))
+        self.entry = tiles_kernel(spec, arch).entry
+        self.arguments = (panels, pairs.count, columns, pairs.indices.numel(), relations, pair_ptr, pairs.indptr, pairs.indices, count,
+                          relation)  # fmt: skip
+        self.edge_ids, self.shape, self.pairs_of_rows = pairs.edge_ids, (pairs.count, blocks, out_features), side.pairs_of_rows
+
+    def __call__(self, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:
+        w = compact(w.transpose(2, 3))
+        out = torch.empty(self.shape, dtype=x.dtype, device=x.device)
+        at_edges = () if weight is None else (weight.index_select(0, self.edge_ids),)
+        self.entry(*self.arguments, *at_edges, compact(x), w, out)
+        return run_aggregate(SUM_OF_COLUMNS, self.pairs_of_rows, [out.flatten(1)])
 
 
 def sum_by_columns_on_gpu(rel, transposed: bool, in_features: int, out_features: int) -> bool:
@@ -223,6 +226,6 @@ def run_pair_sums(side, x: Tensor, g: Tensor, blocks: int, weight: Tensor | None
 
 
 __all__ = [
-    "bytes_on_gpu", "dots_on_gpu", "order_on_gpu", "run_pair_products", "run_pair_sums", "run_row_dots", "run_row_products",
+    "PairProducts", "RowProducts", "bytes_on_gpu", "dots_on_gpu", "order_on_gpu", "run_pair_sums", "run_row_dots",
     "sum_by_columns_on_gpu",
 ]  # fmt: skip

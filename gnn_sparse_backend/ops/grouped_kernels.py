@@ -38,7 +38,8 @@ def run_grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None =
         return a.new_zeros((count, out_features))
     arch = devices.arch_of(a.device)
     if arch:
-        return _run_on_gpu(segments, a, b, at, arch)
+        described = in_features, out_features, a.dtype, None if at is None else at.dtype, arch
+        return segments.once(("product", on_tensor_cores(a.dtype), *described), lambda: _ProductOnGpu(segments, *described))(a, b, at)
     block, (groups, panels, *arrays) = segments.panels(in_features * out_features, torch.get_num_threads())
     rows = (segments.rows_of(at), segments.order)
     b = by_twos(b) if takes_twos(in_features, type_name(a.dtype)) else b
@@ -55,27 +56,47 @@ def by_twos(w: Tensor) -> Tensor:
     return w.unflatten(-2, (-1, 2)).transpose(-2, -1).flatten(-2)
 
 
-def _run_on_gpu(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None, arch: str) -> Tensor:
-    """The same: on Tensor Cores where they take matrices of this shape and type, by blocks of warps in full precision."""
-    _, in_features, out_features = b.shape
-    count, name = segments.num_rows, type_name(a.dtype)
-    make, tiles, block = product_kernel, 0, cuda_grouped.BLOCK_ROWS
-    if on_tensor_cores(a.dtype):
-        tiles = cuda_grouped.tiles(in_features, out_features, name, arch)
-        if tiles:
-            make, block = tiles_kernel, cuda_grouped.ROWS * tiles
-    else:
-        panel = cuda_grouped.panel_of(count, segments.num_segments)
-        if cuda_grouped.rows_spec(in_features, out_features, name, panel) is not None:
-            make, block = rows_kernel, panel
-    groups, panels, *arrays = segments.panels_apart(block)
-    rows = (segments.rows_of(at), segments.order)
-    a, b = compact(a), compact(b.transpose(1, 2) if tiles else b)
-    out = empty(a, count, out_features)
-    sizes = [groups, panels, segments.num_segments, a.shape[0], count]
-    entry = _entry(make, in_features, out_features, block, rows, a.dtype, arrays, sizes, True, arch)
-    entry(*sizes, *arrays, a, b, out)
-    return out
+class _ProductOnGpu:
+    """A product of one shape and type on segments: the kernel, and its arguments but for the operands.
+
+    On Tensor Cores where they take matrices of this shape and type, by blocks of warps in full precision. index: the type of what names the
+    rows of the left operand, None for rows in their order.
+    """
+
+    def __init__(self, segments: Segments, in_features: int, out_features: int, dtype: torch.dtype, index: torch.dtype | None, arch: str):
+        count, name = segments.num_rows, type_name(dtype)
+        make, tiles, block = product_kernel, 0, cuda_grouped.BLOCK_ROWS
+        if on_tensor_cores(dtype):
+            tiles = cuda_grouped.tiles(in_features, out_features, name, arch)
+            if tiles:
+                make, block = tiles_kernel, cuda_grouped.ROWS * tiles
+        else:
+            panel = cuda_grouped.panel_of(count, segments.num_segments)
+            if cuda_grouped.rows_spec(in_features, out_features, name, panel) is not None:
+                make, block = rows_kernel, panel
+        groups, panels, *arrays = segments.panels_apart(block)
+        order = segments.order
+        given = [] if order is None else [order, order] if index is None else [order]
+        types = {x.dtype for x in (*arrays, *given)} | ({index} if index else set())
+        self.index = types.pop() if len(types) == 1 else torch.int64
+        self.arrays = [x.to(self.index) for x in (*arrays, *given)]
+        self.order, self.at = order, len(arrays)
+        self.sizes, self.count = (groups, panels, segments.num_segments), count
+        self.shape, self.transposed = (count, out_features), bool(tiles)
+        gathered = (index is not None or order is not None, order is not None)
+        self.positions = (count,) if gathered[0] else ()
+        spec = GroupedSpec(in_features, out_features, block, 0, gathered, name, type_name(self.index))
+        self.entry = _CUDA_KERNELS[make](spec, arch).entry
+
+    def __call__(self, a: Tensor, b: Tensor, at: Tensor | None) -> Tensor:
+        arrays = self.arrays
+        if at is not None:
+            at = at if self.order is None else at.index_select(0, self.order)
+            arrays = [*arrays[:self.at], at.to(self.index), *arrays[self.at:]]
+        out = torch.empty(self.shape, dtype=a.dtype, device=a.device)
+        b = compact(b.transpose(1, 2) if self.transposed else b)
+        self.entry(*self.sizes, a.shape[0], self.count, *self.positions, *arrays, compact(a), b, out)
+        return out
 
 
 def run_grouped_sum(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None = None) -> Tensor:

@@ -14,6 +14,7 @@ from .rgms_basis_library import basis_product
 from .rgms_kernels import run_product, wide_type
 from .rgms_library import structure
 from .rgms_widths import matrices_by_relation, sum_by_shape
+from .signatures import signature_of
 
 _REDUCE = ("sum", "mean")
 
@@ -57,6 +58,10 @@ def rgms(rel_graph: RelGraph, x, weight, edge_weight=None, reduce: str = "sum"):
         raise TypeError(f"rgms: rel_graph must be a gsb.RelGraph, got {type(rel_graph).__name__}; make one with "
                         "RelGraph.from_triples, from_graph, from_edge_index, from_dgl or from_pyg")
     check_choice("rgms", "reduce", reduce, _REDUCE)
+    given = x, weight, edge_weight
+    signature = signature_of(("rgms",), given)
+    if signature is not None and signature in rel_graph._derived and not autocasts(x):
+        return _product(rel_graph, *_as_run(*given), reduce == "mean")
     by_type = isinstance(x, Mapping)
     if isinstance(edge_weight, Mapping):
         names = None if rel_graph.edge_counts is None else dict(zip(rel_graph.relations, rel_graph.edge_counts))
@@ -81,12 +86,15 @@ def rgms(rel_graph: RelGraph, x, weight, edge_weight=None, reduce: str = "sum"):
     x, *weights = _one_type(operands, rel_graph)
     a = weights.pop() if edge_weight is not None else None
     _check_rows(x, a, rel_graph)
-    a = None if a is None else a.flatten().to(wide_type(x.dtype))
     mean = reduce == "mean"
     if basis:
+        a = None if a is None else a.flatten().to(wide_type(x.dtype))
         out = _by_basis(rel_graph, x, *weights, a, mean)
     else:
-        out = _product(rel_graph, x, _blocks(weights[0], x, rel_graph), a, mean)
+        _check_matrices(weights[0], x, rel_graph)
+        if signature is not None:
+            rel_graph._derived[signature] = True
+        out = _product(rel_graph, *_as_run(x, weights[0], a), mean)
     if not by_type:
         return out
     counts = rel_graph.destination_types
@@ -117,14 +125,17 @@ def _by_basis(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor |
     return basis_product(rel, x, comp, bases, a, mean)
 
 
-def _blocks(weight: Tensor, x: Tensor, rel: RelGraph) -> Tensor:
-    """``weight`` with its blocks on the diagonal: (R, B, F_in / B, F_out / B)."""
+def _as_run(x: Tensor, weight: Tensor, edge_weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """What kernels take: matrices as blocks on their diagonals, (R, B, F_in / B, F_out / B), and numbers of edges in the type of sums."""
+    a = None if edge_weight is None else edge_weight.flatten().to(wide_type(x.dtype))
+    return x, weight if weight.dim() == 4 else weight.unsqueeze(1), a
+
+
+def _check_matrices(weight: Tensor, x: Tensor, rel: RelGraph) -> None:
     if weight.dim() not in (3, 4) or weight.shape[0] != rel.num_relations:
         raise ValueError(f"rgms: weight must have shape ({rel.num_relations}, F_in, F_out) or ({rel.num_relations}, blocks, "
                          f"F_in / blocks, F_out / blocks), one per relation of the graph, got {tuple(weight.shape)}")
-    blocks = weight if weight.dim() == 4 else weight.unsqueeze(1)
-    _check_features(x, weight, blocks.shape[1] * blocks.shape[2])
-    return blocks
+    _check_features(x, weight, weight.shape[1] * (weight.shape[2] if weight.dim() == 4 else 1))
 
 
 def _check_features(x: Tensor, weight: Tensor, wanted: int) -> None:

@@ -20,19 +20,20 @@ from ..planner.rgms import (ORDERS, RelationCounts, by_column, column_tile_of, c
                             panel_pairs, part_limit, rgms_kernel, row_task_count, sum_by_columns)
 from . import devices
 from .cuda_outer import takes_sum
-from .cuda_rgms import (dots_on_gpu, order_on_gpu, run_pair_products, run_pair_sums, run_row_dots, run_row_products,
-                        sum_by_columns_on_gpu)
+from .cuda_rgms import PairProducts, RowProducts, dots_on_gpu, order_on_gpu, run_pair_sums, run_row_dots, sum_by_columns_on_gpu
 from .form import SUM_OF_COLUMNS, form
 from .graph import Graph
 from .grouped_kernels import by_twos, run_grouped_mm, run_grouped_sum
 from .layout import kernel_ready
 from .memory import empty
 from .message_kernels import run_aggregate, run_edge_map
+from .precision import on_tensor_cores
 from .rel_graph import Derived, RelGraph, RelationSplit, Side
 from .type_names import type_name
 
 _WEIGHTED = form("mul(x1, x0)", ("column", "edge"), "sum")
 _DOT = form("mul(x0, x1)", ("row", "column"))
+_ON_GPU = {"rows": RowProducts, "tiles": PairProducts}
 _entries: dict = {}
 _at_hand: set = set()
 
@@ -50,28 +51,35 @@ def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: boo
     GPU of ``planner.cuda_rgms``; the planner's choice, on the CPU for each relation, if None. total: contiguous, in the accumulation
     type; the product is added to it, and it is the result.
     """
-    if total is not None and devices.arch_of(x.device):
-        return total.add_(run_product(rel, x, w, a, mean, transposed, order))
-    side = rel.side(transposed)
-    rows = side.sizes[0]
-    relations, blocks, in_features, out_features = w.shape
     if rel.num_edges == 0 or w.numel() == 0:
-        return x.new_zeros((rows, blocks * out_features)) if total is None else total
+        return x.new_zeros((rel.side(transposed).sizes[0], w.shape[1] * w.shape[3])) if total is None else total
     arch = devices.arch_of(x.device)
-    if order is None and arch:
-        order = order_on_gpu(rel, transposed, *w.shape[1:], x.dtype, arch)
+    if arch:
+        found = _product_on_gpu(rel, transposed, order, x, w, _edge_weight(rel, a, mean, wide_type(x.dtype)), arch)
+        return found if total is None else total.add_(found)
     if order in (None, "gather", "scatter"):
         return _product(rel, transposed, order, x, w, a, mean, total)
-    weight = _edge_weight(rel, a, mean, wide_type(x.dtype))
-    if order == "rows" and arch:
-        return run_row_products(side, x, w, weight, arch)
-    if order == "tiles":
-        return _summed(side.pairs_of_rows, run_pair_products(side, x, w, weight, arch), None)
+    return _stored_product(rel, transposed, order, x, w, _edge_weight(rel, a, mean, wide_type(x.dtype)))
+
+
+def _product_on_gpu(rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: Tensor, weight: Tensor | None, arch: str) -> Tensor:
+    side, described = rel.side(transposed), (*w.shape[1:], x.dtype, weight is not None, arch)
+
+    def make():
+        chosen = order_on_gpu(rel, transposed, *w.shape[1:], x.dtype, arch) if order is None else order
+        return _ON_GPU[chosen](side, *described) if chosen in _ON_GPU else chosen
+
+    made = side.once(("product", order, on_tensor_cores(x.dtype), *described), make)
+    return _stored_product(rel, transposed, made, x, w, weight) if type(made) is str else made(x, w, weight)
+
+
+def _stored_product(rel: RelGraph, transposed: bool, order: str, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:
+    """The orders that store products of rows, or sums of them, in passes that any device has."""
+    side, other = rel.side(transposed), rel.side(not transposed)
     if order == "transform":
-        other = rel.side(not transposed)
         products = _grouped(other, x, w, True)
         graph = side.once("pairs_of_edges", lambda: Graph.from_coo(
-            side.arrays[0], other.pair_of_edge, (rows, other.pairs.count)))
+            side.arrays[0], other.pair_of_edge, (side.sizes[0], other.pairs.count)))
         return _summed(graph, products, weight)
     if order == "aggregate":
         return _summed(side.pairs_of_rows, _grouped(side, _summed(side.edges_of_pairs, x, weight), w), None)
@@ -321,8 +329,10 @@ def _grouped(side: Side, x: Tensor, w: Tensor, of_rows: bool = False) -> Tensor:
     relation: (pairs, blocks * F_out). A block on the diagonal is as a relation of its own."""
     _, blocks, in_features, out_features = w.shape
     segments, rows = side.blocks(blocks)
-    out = run_grouped_mm(segments, x.reshape(-1, in_features), w.flatten(0, 1), rows if of_rows else None)
-    return out.view(-1, blocks * out_features)
+    if blocks > 1:
+        x = x.reshape(-1, in_features)
+    out = run_grouped_mm(segments, x, w.flatten(0, 1), rows if of_rows else None)
+    return out.view(-1, blocks * out_features) if blocks > 1 else out
 
 
 def _summed(graph: Graph, x: Tensor, weight: Tensor | None) -> Tensor:

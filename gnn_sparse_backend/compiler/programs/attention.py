@@ -11,6 +11,7 @@ they are relative to.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from math import prod
 
@@ -53,7 +54,7 @@ class AttentionSpec:
     numbered: bool = False
     parts: bool = False
 
-    @property
+    @functools.cached_property
     def scores(self) -> int:
         """Scores of an edge."""
         return prod(self.heads)
@@ -63,7 +64,7 @@ class AttentionSpec:
         """Terms of one score."""
         return prod(e for e, gone in zip(self.score.dims, self.summed) if gone)
 
-    @property
+    @functools.cached_property
     def features(self) -> int:
         """Features of the result."""
         return prod(self.value.dims)
