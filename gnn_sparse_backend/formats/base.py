@@ -99,6 +99,10 @@ class SlotMapped(SparseFormat):
         if self.num_duplicates:
             raise ValueError(f"{self.num_duplicates} of {self.nnz} edges repeat a coordinate, and {type(self).__name__} keeps "
                              "one slot per coordinate; use slots or pad_values, which sums their values")
+        return self.position_of_slots()
+
+    def position_of_slots(self):
+        """`value_position` of a matrix that is known to repeat no coordinate: nobody waits for a GPU to say so."""
         position = self.slots.new_full((self.num_slots,), -1)
         position[self.slots.long()] = torch.arange(self.nnz, dtype=self.slots.dtype, device=self.device)
         return position.reshape(self.mask.shape)

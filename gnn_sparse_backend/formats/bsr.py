@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from .base import SlotMapped, slot_mask
+from .counts import distinct
 from .structure import check_csr, check_integer, check_slots, index_type, row_of_position
 
 
@@ -38,13 +39,14 @@ class BsrFormat(SlotMapped):
     slots: torch.Tensor
 
     @classmethod
-    def from_csr(cls, indptr, indices, shape, block, *, max_slots=None, check=True):
+    def from_csr(cls, indptr, indices, shape, block, *, max_slots=None, check=True, counts=None):
         """Gather the edges of a CSR structure into blocks.
 
         Args:
             indptr, indices, shape, check: see `structure.check_csr`.
             block: block size b, or (br, bc).
             max_slots: limit on n_blocks * br * bc (see `structure.check_slots`).
+            counts: its `BlockCounts`, where they are known; otherwise a GPU is waited for.
 
         Raises:
             ValueError: a block size under 1, more than 2**63 - 1 blocks in the grid, or the limit on slots is passed.
@@ -61,7 +63,7 @@ class BsrFormat(SlotMapped):
         rows, cols = row_of_position(indptr, nnz, key_type), indices.to(key_type)
         block_row = torch.div(rows, br, rounding_mode="floor")
         block_col = torch.div(cols, bc, rounding_mode="floor")
-        keys, block_id = torch.unique(block_row * n_block_cols + block_col, return_inverse=True)
+        keys, block_id = distinct(block_row * n_block_cols + block_col, None if counts is None else counts.blocks)
         n_blocks = keys.numel()
         check_slots(n_blocks * br * bc, nnz, max_slots, f"BSR with {n_blocks} blocks of {br} x {bc}")
 

@@ -1,6 +1,7 @@
-"""Sums by number, and of all that stand before.
+"""Sums by number, and of all that stand before; runs of equal entries, and how many there are.
 
-Unlike by `torch.bincount`, nobody waits for a device, which has to say the least and the largest number there.
+Unlike by `torch.bincount`, `torch.unique` and `torch.nonzero`, nobody waits for a device, which has to say how large their results are: what is
+asked of it goes through `read`, all at once.
 """
 
 from __future__ import annotations
@@ -24,4 +25,33 @@ def prefix_sums(counts: Tensor) -> Tensor:
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
-__all__ = ["added_at", "counts_of", "prefix_sums"]
+def read(*values: Tensor) -> list[int]:
+    """The values of 0-d tensors of integers. A GPU is waited for, once for all of them."""
+    return torch.stack([value.long() for value in values]).tolist()
+
+
+def numbered_runs(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(the run of equal neighbours that each key is in, its place there, the number of runs); int64, the last of no dimension."""
+    begins = torch.ones(keys.numel(), dtype=torch.bool, device=keys.device)
+    torch.ne(keys[1:], keys[:-1], out=begins[1:])
+    position = torch.arange(keys.numel(), device=keys.device)
+    first = torch.where(begins, position, 0).cummax(0).values
+    return begins.cumsum(0) - 1, position - first, begins.sum()
+
+
+def starts_of(numbers: Tensor, count: int) -> Tensor:
+    """(count + 1,) where each of so many runs, `numbered_runs`, begins, and where the last one ends."""
+    return torch.searchsorted(numbers, torch.arange(count + 1, device=numbers.device))
+
+
+def distinct(keys: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
+    """(distinct keys, ascending; which of them each key is). count: of the distinct keys, where it is known; else it is read."""
+    ordered, order = torch.sort(keys)
+    numbers, _, found = numbered_runs(ordered)
+    if count is None:
+        (count,) = read(found)
+    which = torch.empty_like(numbers).index_copy_(0, order, numbers)
+    return ordered.index_select(0, starts_of(numbers, count)[:-1]), which
+
+
+__all__ = ["added_at", "counts_of", "distinct", "numbered_runs", "prefix_sums", "read", "starts_of"]

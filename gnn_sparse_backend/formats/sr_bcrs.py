@@ -8,7 +8,7 @@ import torch
 
 from .base import SlotMapped, slot_mask
 from .bsr import block_shape, places_of_slots
-from .counts import prefix_sums
+from .counts import distinct, prefix_sums
 from .row_parts import ceil_div
 from .structure import check_csr, check_slots, index_type, row_of_position
 
@@ -42,13 +42,14 @@ class SrBcrsFormat(SlotMapped):
     slots: torch.Tensor
 
     @classmethod
-    def from_csr(cls, indptr, indices, shape, block, *, max_slots=None, check=True):
+    def from_csr(cls, indptr, indices, shape, block, *, max_slots=None, check=True, counts=None):
         """Gather the edges of a CSR structure into vectors, and these into groups.
 
         Args:
             indptr, indices, shape, check: see `structure.check_csr`.
             block: (t, g), rows of a tile and vectors of a group, or one integer for both.
             max_slots: limit on n_groups * t * g (see `structure.check_slots`).
+            counts: its `BlockCounts`, where they are known; otherwise a GPU is waited for.
 
         Raises:
             ValueError: a size under 1, more than 2**63 - 1 vectors in the grid, or the limit on slots is passed.
@@ -64,12 +65,12 @@ class SrBcrsFormat(SlotMapped):
         key_type = index_type(indptr.dtype, n_tiles * n_cols, *shape, height, group)
         rows, cols = row_of_position(indptr, nnz, key_type), indices.to(key_type)
         tile = torch.div(rows, height, rounding_mode="floor")
-        keys, vector = torch.unique(tile * n_cols + cols, return_inverse=True)
+        keys, vector = distinct(tile * n_cols + cols, None if counts is None else counts.vectors)
         # Offsets of the tiles' vectors, and of their groups.
         starts = torch.searchsorted(keys.long(), torch.arange(n_tiles + 1, device=keys.device) * n_cols)
         groups = ceil_div(starts.diff(), group)
         group_ptr = prefix_sums(groups)
-        n_groups = int(group_ptr[-1])
+        n_groups = int(group_ptr[-1]) if counts is None else counts.groups
         check_slots(n_groups * height * group, nnz, max_slots, f"SR-BCRS with {n_groups} groups of {height} x {group}")
 
         dtype = index_type(indptr.dtype, n_groups * height * group, *shape, nnz)

@@ -15,14 +15,6 @@ DEFAULT_MAX_SLOTS = 2**28
 INDEX_TYPES = (torch.int32, torch.int64)
 
 
-class SlotLimitError(ValueError):
-    """A padded format would store more slots than it may: ``num_slots``."""
-
-    def __init__(self, message: str, num_slots: int):
-        super().__init__(message)
-        self.num_slots = num_slots
-
-
 def check_csr(indptr, indices, shape, *, check=True):
     """Check a CSR structure and return it as ``(indptr, indices, (n_rows, n_cols))``, both arrays contiguous.
 
@@ -124,5 +116,5 @@ def check_slots(num_slots, nnz, max_slots, what):
     """
     limit = max(DEFAULT_MAX_SLOTS, 4 * nnz) if max_slots is None else max_slots
     if num_slots > limit:
-        raise SlotLimitError(f"{what} would store {num_slots} slots for {nnz} non-zeros, more than the limit of {limit}; "
-                             "choose a format that pads less (hyb, or CSR), or raise max_slots", num_slots)
+        raise ValueError(f"{what} would store {num_slots} slots for {nnz} non-zeros, more than the limit of {limit}; "
+                         "choose a format that pads less (hyb, or CSR), or raise max_slots")

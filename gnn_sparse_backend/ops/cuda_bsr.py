@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from ..compiler.programs.message import Message
+from ..formats.block_counts import BlockCounts, count_blocks
 from ..formats.bsr import BsrFormat
 from ..formats.sr_bcrs import SrBcrsFormat
-from ..formats.structure import SlotLimitError
 from ..planner.cuda_bsr import block_of, bsr_kernel, may_pay, most_in_bsr, most_slots
 from .form import Form
 from .immutable import once
@@ -31,12 +31,18 @@ class Blocks:
     """What blocks make of a graph.
 
     stored: the graph in the format that the planner takes, None where both store too much. in_sr_bcrs, in_bsr: elements that each
-    stores, or would store; 0 where that was not counted.
+    stores, or would store; 0 where that does not matter. counts: None where coordinates cannot be numbered.
     """
 
     stored: BsrFormat | SrBcrsFormat | None
     in_sr_bcrs: int
     in_bsr: int
+    counts: BlockCounts | None
+
+    @property
+    def shared(self) -> bool:
+        """Whether edges share a slot."""
+        return self.stored is not None and self.counts.coordinates < self.stored.nnz
 
 
 def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Tensor | None:
@@ -53,8 +59,9 @@ def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Ten
     features = x.shape[1:].numel() // heads
     if not may_pay(graph.num_edges, features, type_name(x.dtype), arch, bool(numbers)):
         return None
-    stored = blocks_of(graph, block_of(type_name(x.dtype))).stored
-    values = None if stored is None else _values(graph, stored, x.dtype, heads, numbers)
+    blocks = blocks_of(graph, block_of(type_name(x.dtype)))
+    stored = blocks.stored
+    values = None if stored is None else _values(graph, blocks, x.dtype, heads, numbers)
     if values is None:
         return None
     mean, listed = of.reduce == "mean", type(stored) is SrBcrsFormat
@@ -72,40 +79,36 @@ def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Ten
 
 
 def blocks_of(graph, block: tuple[int, int]) -> Blocks:
-    """The blocks of a graph; found out at the first use, which waits for the GPU."""
+    """The blocks of a graph; counted at the first use, which waits for the GPU once, and made if they pay."""
 
     def make() -> Blocks:
-        listed, in_sr_bcrs = _limited(SrBcrsFormat, graph, block, most_slots(graph.num_edges))
-        if listed is None:  # BSR would store no less
-            return Blocks(None, in_sr_bcrs, 0)
-        whole, in_bsr = _limited(BsrFormat, graph, block, most_in_bsr(graph.num_edges, in_sr_bcrs))
-        return Blocks(whole or listed, in_sr_bcrs, in_bsr)
+        counts = count_blocks(graph.indptr, graph.indices, graph.shape, block)
+        if counts is None:  # there are more places for blocks than can be numbered
+            return Blocks(None, 0, 0, None)
+        in_sr_bcrs, in_bsr = counts.groups * block[0] * block[1], counts.blocks * block[0] * block[1]
+        if in_sr_bcrs > most_slots(graph.num_edges):  # BSR would store no less
+            return Blocks(None, in_sr_bcrs, 0, counts)
+        make = BsrFormat if in_bsr <= most_in_bsr(graph.num_edges, in_sr_bcrs) else SrBcrsFormat
+        stored = make.from_csr(graph.indptr, graph.indices, graph.shape, block, max_slots=in_bsr, check=False, counts=counts)
+        return Blocks(stored, in_sr_bcrs, in_bsr, counts)
 
     return once(graph.plans, ("blocks on a GPU", block), make)
 
 
-def _limited(make, graph, block: tuple[int, int], most: int) -> tuple[BsrFormat | SrBcrsFormat | None, int]:
-    """The graph in a format, None where it would store more than ``most`` elements; and how many it stores, or would."""
-    try:
-        stored = make.from_csr(graph.indptr, graph.indices, graph.shape, block, max_slots=most, check=False)
-    except SlotLimitError as error:
-        return None, error.num_slots
-    except ValueError:  # there are more places for blocks than can be numbered
-        return None, 0
-    return stored, stored.num_slots
-
-
-def _values(graph, stored: BsrFormat | SrBcrsFormat, dtype: torch.dtype, heads: int, numbers: list) -> Tensor | None:
+def _values(graph, blocks: Blocks, dtype: torch.dtype, heads: int, numbers: list) -> Tensor | None:
     """What the blocks store, (heads, blocks, 16, columns): numbers of edges, or the products of their numbers. None where a slot has
     more edges than the type counts, or several, whose numbers would be added up in any order."""
+    stored = blocks.stored
     if not numbers:
-        key = ("counts on a GPU", stored.block, dtype)
-        return once(graph.plans, key, lambda: (_counts(stored, dtype),))[0]
+        if blocks.counts.most * torch.finfo(dtype).eps > 2:
+            return None
+        return once(graph.plans, ("counts on a GPU", stored.block, dtype), lambda: stored.pad_values(
+            torch.ones(stored.nnz, device=stored.device)).to(dtype).unsqueeze(0))
+    if blocks.shared:
+        return None
     numbers = [(place, y.reshape(y.shape[0], -1)) for place, y in numbers]
     place, product = numbers[0] if len(numbers) == 1 else ("position", None)
     entries = _entries_of_slots(graph, stored, place)
-    if entries is None:
-        return None
     if product is None:
         in_order = [y if at is None else y.index_select(0, at) for at, y in ((_numbers(graph, place), y) for place, y in numbers)]
         product = functools.reduce(torch.mul, in_order)
@@ -114,30 +117,23 @@ def _values(graph, stored: BsrFormat | SrBcrsFormat, dtype: torch.dtype, heads: 
     return (laid[0] if heads == 1 else torch.stack(laid)).view(heads, *stored.mask.shape)
 
 
-def _counts(stored: BsrFormat | SrBcrsFormat, dtype: torch.dtype) -> Tensor | None:
-    counts = stored.pad_values(torch.ones(stored.nnz, device=stored.device))
-    return None if float(counts.max()) * torch.finfo(dtype).eps > 2 else counts.to(dtype).unsqueeze(0)
-
-
 def _numbers(graph, place: str) -> Tensor | None:
     """The entry of an operand at each CSR position, None where that is the position itself. place: of the operand, or "position"."""
     return {"edge": graph.edge_ids, "column": graph.indices, "position": None}[place]
 
 
-def _entries_of_slots(graph, stored: BsrFormat | SrBcrsFormat, place: str) -> Tensor | None:
-    """(slots,) the entry of an operand in each slot, one past its last for none; None where edges share a slot. What is kept is the
+def _entries_of_slots(graph, stored: BsrFormat | SrBcrsFormat, place: str) -> Tensor:
+    """(slots,) the entry of an operand in each slot, one past its last for none; of edges that share no slot. What is kept is the
     places alone, for the operand may change between calls."""
 
-    def make() -> Tensor | None:
-        if stored.num_duplicates:
-            return None
-        position, numbers = stored.value_position.flatten(), _numbers(graph, place)
+    def make() -> Tensor:
+        position, numbers = stored.position_of_slots().flatten(), _numbers(graph, place)
         entry = position if numbers is None else numbers.index_select(0, position.clamp(min=0))
         return torch.where(position < 0, graph.shape[1] if place == "column" else graph.num_edges, entry)
 
     if _numbers(graph, place) is None:
         place = "position"
-    return once(graph.plans, ("entries of slots on a GPU", stored.block, place), lambda: (make(),))[0]
+    return once(graph.plans, ("entries of slots on a GPU", stored.block, place), make)
 
 
 @functools.lru_cache(maxsize=None)

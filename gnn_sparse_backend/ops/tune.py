@@ -42,7 +42,7 @@ def problem_of_task(task: Task) -> Problem:
         return problem
     blocks = blocks_of(task.graph, block_of(type_name(task.dtype)))
     counted, stored = replace(problem, in_bsr=blocks.in_bsr, in_sr_bcrs=blocks.in_sr_bcrs), blocks.stored
-    if stored is None or (stored.num_duplicates and len(task.form.places) > 1):  # the numbers of one slot have no order
+    if stored is None or (blocks.shared and len(task.form.places) > 1):  # the numbers of one slot have no order
         return counted
     return replace(counted, slots=stored.num_slots)
 

@@ -10,6 +10,7 @@ from gnn_sparse_backend.ops.cuda_bsr import blocks_of, run_blocks
 from gnn_sparse_backend.ops.form import form
 from gnn_sparse_backend.planner import cuda_bsr
 from tests.ops.operators import quarters
+from tests.ops.waits import without_waiting
 
 
 pytestmark = pytest.mark.usefixtures("matmul_precision")
@@ -149,6 +150,17 @@ def test_edges_that_repeat(serial_gpu):
     for edges, taken in ((256, True), (257, False)):  # bfloat16 counts to 256
         many = gsb.Graph.from_coo(*torch.zeros(2, edges, dtype=torch.int64), (1, 1))
         assert (run_blocks(copy, many, [quarters(1, 8, dtype=torch.bfloat16)], "serial") is not None) == taken
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_first_call_on_a_graph_waits_once(weighted, serial_gpu, monkeypatch):
+    """For all that decides between the formats, and for what numbers of edges want to know of them."""
+    graph, row, _ = local_graph()
+    operands = [quarters(43, 32, dtype=torch.float16)] + [quarters(row.numel(), 1, dtype=torch.float16)] * weighted
+    of = form("mul(x0, x1)", ("column", "edge"), "sum") if weighted else form("x0", ("column",), "sum")
+    expected = run_blocks(of, graph, operands, "serial")  # compiles
+    again = local_graph()[0]
+    assert torch.equal(without_waiting(lambda: run_blocks(of, again, operands, "serial"), monkeypatch, sizes=1), expected)
 
 
 def test_a_call_on_a_known_graph_reads_nothing_back(serial_gpu, monkeypatch):

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from gnn_sparse_backend.formats import counts
+
 # Functions of Python, and operators of PyTorch, which on a GPU copy to the host.
 READING = ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__", "__array__")
 SYNCHRONISING = {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal", "aten::nonzero", "aten::masked_select",
@@ -33,8 +35,8 @@ def unnoticed(function: Callable, *arguments, **more):
 def without_waiting(call: Callable, monkeypatch, sizes: int = 0):
     """The result of a call that asks for no value of a tensor and makes no tensor on a device of its own choice.
 
-    All that it promises to the GPU has to hold. sizes: of so many tensors it asks for a size that depends on values, neither more nor
-    fewer: of what is not zero, or the sum of repeats.
+    All that it promises to the GPU has to hold. sizes: so many times it asks for sizes that depend on values, neither more nor
+    fewer: of what is not zero, the sum of repeats, or all that a format reads at once (`formats.counts.read`).
     """
     asked: list[str] = []
 
@@ -56,6 +58,10 @@ def without_waiting(call: Callable, monkeypatch, sizes: int = 0):
             (output_size,) = unnoticed(tolist, repeats.sum().reshape(1))  # or it would be read below Python
         return repeat(*arguments, output_size=output_size, **more)
 
+    def read(*values, tolist=Tensor.tolist):
+        ask("read")
+        return unnoticed(tolist, torch.stack([value.long() for value in values]))
+
     promises = Promises()
     with monkeypatch.context() as patched, torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         for name in READING:
@@ -64,6 +70,7 @@ def without_waiting(call: Callable, monkeypatch, sizes: int = 0):
             patched.setattr(where, "nonzero", nonzero)
             patched.setattr(where, "repeat_interleave", sized)
         patched.setattr(torch, "_assert_async", promises)
+        patched.setattr(counts, "read", read)
         # what says nothing of its device would be made here, and meet the operands
         with torch.device("meta"):
             result = call()
