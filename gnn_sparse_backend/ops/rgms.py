@@ -10,9 +10,10 @@ from .message_checks import check_choice
 from .devices import check_kernels
 from .operands import autocasts, check_dense, is_plain, refuse_forward_mode
 from .rel_graph import RelGraph
-from .rgms_basis_library import basis_product
-from .rgms_kernels import run_product, wide_type
-from .rgms_library import structure
+from . import rgms_basis_library  # noqa: F401  (its operators are among those of `Traced`)
+from .rgms_autograd import Recorded
+from .rgms_kernels import wide_type
+from .rgms_library import Traced, structure
 from .rgms_widths import matrices_by_relation, sum_by_shape
 from .signatures import signature_of
 
@@ -107,11 +108,7 @@ def _of_several_widths(x: Mapping, matrices: list[Tensor], rel: RelGraph) -> boo
 
 
 def _product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: bool) -> Tensor:
-    if not is_plain(x, w, a):
-        refuse_forward_mode("rgms")
-    elif not (torch.is_grad_enabled() and any(y is not None and y.requires_grad for y in (x, w, a))):
-        return run_product(rel, x, w, a, mean, False)
-    return torch.ops.gsb.rgms_product(*structure(rel), x, w, a, mean, False, "")
+    return _operators("rgms", rel, x, w, a).product(x, w, a, mean, False)
 
 
 def _by_basis(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, mean: bool) -> Tensor:
@@ -120,9 +117,15 @@ def _by_basis(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor |
         raise ValueError(f"rgms: comp must have shape (relations, bases) = ({relations}, {max(count, 0)}), got "
                          f"{tuple(comp.shape)} beside bases {tuple(bases.shape)}")
     _check_features(x, bases, bases.shape[1])
-    if not is_plain(x, comp, bases, a):
-        refuse_forward_mode("rgms")
-    return basis_product(rel, x, comp, bases, a, mean)
+    return _operators("rgms", rel, x, comp, bases, a).basis_product(x, comp, bases, a, mean, False)
+
+
+def _operators(name: str, rel: RelGraph, *operands: Tensor | None) -> Recorded | Traced:
+    """The operators on the edges of ``rel`` that such operands go to."""
+    if is_plain(*operands):
+        return Recorded(rel)
+    refuse_forward_mode(name)
+    return Traced(structure(rel))
 
 
 def _as_run(x: Tensor, weight: Tensor, edge_weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -12,14 +12,33 @@ as many rows as there are bases, and again in each task.
 """
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
+import torch
 from torch import Tensor
 
 from ..planner.rgms import relations_at_a_time
+from .operands import autocasts
 from .rel_graph import RelGraph
 from .rel_parts import RelationPart, relation_parts
 from .rgms_kernels import run_dot, run_product, run_sum, wide_type
 
 
+def _as_given(run: Callable) -> Callable:
+    """Dense products in the types of their operands, whatever the caller's autocast says."""
+
+    @functools.wraps(run)
+    def unconverted(rel: RelGraph, x: Tensor, *more):
+        if not autocasts(x):
+            return run(rel, x, *more)
+        with torch.autocast(x.device.type, enabled=False):
+            return run(rel, x, *more)
+
+    return unconverted
+
+
+@_as_given
 def run_basis_product(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, mean: bool,
                       transposed: bool) -> Tensor:
     """``Y[i] = sum over edges e into i of a[e] * x[j(e)] @ W[r(e)]``: (rows, F_out). comp: (relations, B), bases: (B, F_in, F_out)."""
@@ -33,6 +52,7 @@ def run_basis_product(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: 
     return total.to(x.dtype)
 
 
+@_as_given
 def run_basis_dot(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, g: Tensor, mean: bool, transposed: bool) -> Tensor:
     """``c[e] = <x[j(e)] @ W[r(e)], g[i(e)]>`` in the user's edge order and the accumulation type: (edges,)."""
     out = x.new_zeros(rel.num_edges, dtype=wide_type(x.dtype))
@@ -44,6 +64,7 @@ def run_basis_dot(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, g: Tens
     return out
 
 
+@_as_given
 def run_basis_sums(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, g: Tensor, mean: bool,
                    transposed: bool) -> tuple[Tensor, Tensor]:
     """comp' (relations, B) and bases' (B, F_in, F_out), as above."""

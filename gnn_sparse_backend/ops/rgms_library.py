@@ -1,15 +1,9 @@
-"""RGMS in ``torch.library``: eager calls, ``torch.compile``, fake tensors and tensor subclasses alike.
+"""RGMS in ``torch.library``: what ``torch.compile`` traces, fake tensors and tensor subclasses.
 
-T = sum over edges e of A[e] * <X[j(e)] W[r(e)], G[i(e)]> is linear in each operand. The operators are its derivatives, and
-the gradient of each by any operand is again one of them, with another operand in the place of the cotangent:
-
-    gsb::rgms_product   by G: (rows, F_out)               grad x: product of the transpose by W^T    grad w: sum    grad a: dot
-    gsb::rgms_sum       by W: (R, blocks, F_in, F_out)    grad x: product of the transpose by H^T    grad g: product    grad a: dot
-    gsb::rgms_dot       by A: (edges,)                    grad x: product of the transpose by W^T    grad w: sum    grad g: product
+    gsb::rgms_product, gsb::rgms_sum, gsb::rgms_dot   as in `rgms_derivatives`, which has their gradients
 
 A structure enters as its tensors, and the live ``RelGraph`` that owns them is found again at run time, with all that it
-has derived; ``transposed``: x stands at the destinations. mean: A is divided by the number of edges of the relation into
-the destination.
+has derived.
 """
 from __future__ import annotations
 
@@ -18,17 +12,17 @@ import torch
 from .checks import plain_tensor
 from .operands import is_plain
 from .rel_graph import RelGraph, find_live
+from .rgms_derivatives import dot_gradients, product_gradients, sum_gradients
 from .rgms_kernels import run_dot, run_product, run_sum, wide_type
 
-GRAPH = "Tensor source, Tensor destination, Tensor relation, SymInt num_sources, SymInt num_destinations, SymInt num_relations"
+STRUCTURE = ("Tensor source", "Tensor destination", "Tensor relation", "SymInt num_sources", "SymInt num_destinations", "SymInt num_relations")
+GRAPH = ", ".join(STRUCTURE)
 for _name, _operands in (("product", "Tensor x, Tensor w, Tensor? a, bool mean, bool transposed, str order"),
                          ("sum", "Tensor x, Tensor g, Tensor? a, SymInt blocks, bool mean, bool transposed"),
                          ("dot", "Tensor x, Tensor w, Tensor g, bool mean, bool transposed")):
     torch.library.define(f"gsb::rgms_{_name}", f"({GRAPH}, {_operands}) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
 
 _ops = torch.ops.gsb
-# of a structure
-NO_GRADIENTS = (None,) * 6
 
 
 def structure(rel: RelGraph) -> tuple:
@@ -103,55 +97,52 @@ def _dot_fake(s, d, r, ns, nd, nr, x, w, g, mean, transposed):
     return x.new_empty((s.shape[0],), dtype=wide_type(x.dtype))
 
 
-def keep(ctx, structure: tuple, *operands) -> None:
-    """Save the arguments of an operator for its backward pass."""
-    ctx.sizes = structure[3:]
-    # in eager mode the graph lives until the backward pass, with what it has derived
-    ctx.rel = find_live(*structure) if is_plain(*structure[:3]) else None
-    ctx.save_for_backward(*structure[:3], *operands)
+class Traced:
+    """The operators on a structure that stands for a graph, for the gradients of `rgms_derivatives`."""
+
+    def __init__(self, structure: tuple):
+        self.structure = structure
+
+    def product(self, x, w, a, mean, transposed):
+        return _ops.rgms_product(*self.structure, x, w, a, mean, transposed, "")
+
+    def sum(self, x, g, a, blocks, mean, transposed):
+        return _ops.rgms_sum(*self.structure, x, g, a, blocks, mean, transposed)
+
+    def dot(self, x, w, g, mean, transposed):
+        return _ops.rgms_dot(*self.structure, x, w, g, mean, transposed)
+
+    def basis_product(self, x, comp, bases, a, mean, transposed):
+        return _ops.rgms_basis_product(*self.structure, x, comp, bases, a, mean, transposed)
+
+    def basis_dot(self, x, comp, bases, g, mean, transposed):
+        return _ops.rgms_basis_dot(*self.structure, x, comp, bases, g, mean, transposed)
+
+    def basis_sums(self, x, comp, bases, a, g, mean, transposed):
+        return _ops.rgms_basis_sums(*self.structure, x, comp, bases, a, g, mean, transposed)
 
 
-def _save_product(ctx, inputs, output):
-    *structure, x, w, a, ctx.mean, ctx.transposed, _ = inputs
-    keep(ctx, tuple(structure), x, w, a)
+def register(name: str, gradients, operands: int, before: int = 0, after: int = 0) -> None:
+    """Have the operator ``gsb::name`` differentiated by ``gradients``. operands: how many; before, after: arguments that stand between
+    them and ``mean``, and after ``transposed``."""
+    first, marks = len(STRUCTURE), len(STRUCTURE) + operands + before
+
+    def save(ctx, inputs, output) -> None:
+        ctx.mean, ctx.transposed = inputs[marks:marks + 2]
+        ctx.sizes = inputs[3:first]
+        # in eager mode the graph lives until the backward pass, with what it has derived
+        ctx.rel = find_live(*inputs[:first]) if is_plain(*inputs[:3]) else None
+        ctx.save_for_backward(*inputs[:3], *inputs[first:first + operands])
+
+    def backward(ctx, *cotangents):
+        *arrays, saved = *ctx.saved_tensors[:3], ctx.saved_tensors[3:]
+        found = gradients(Traced((*arrays, *ctx.sizes)), saved, ctx.needs_input_grad[first:first + operands], ctx.mean, ctx.transposed,
+                          *cotangents)
+        return *(None,) * first, *found, *(None,) * (before + 2 + after)
+
+    torch.library.register_autograd(f"gsb::{name}", backward, setup_context=save)
 
 
-def _save_sum(ctx, inputs, output):
-    *structure, x, g, a, _, ctx.mean, ctx.transposed = inputs
-    keep(ctx, tuple(structure), x, g, a)
-
-
-def _save_dot(ctx, inputs, output):
-    *structure, x, w, g, ctx.mean, ctx.transposed = inputs
-    keep(ctx, tuple(structure), x, w, g)
-
-
-_DERIVATIVES = {
-    "x": lambda graph, x, w, a, g, mean, transposed: _ops.rgms_product(
-        *graph, g, w.transpose(2, 3), a, mean, not transposed, ""),
-    "w": lambda graph, x, w, a, g, mean, transposed: _ops.rgms_sum(*graph, x, g, a, w.shape[1], mean, transposed),
-    "a": lambda graph, x, w, a, g, mean, transposed: _ops.rgms_dot(*graph, x, w, g, mean, transposed),
-    "g": lambda graph, x, w, a, g, mean, transposed: _ops.rgms_product(*graph, x, w, a, mean, transposed, ""),
-}
-"""T differentiated by each of its operands. A shape alone is read of the operand that it is differentiated by."""
-
-
-def _backward(operands: str, by: str, others: int):
-    """The backward pass of T differentiated by one operand, ``by``, as a function of the three ``operands``.
-
-    The cotangent stands in the place of ``by``. others: arguments of the operator after these three.
-    """
-
-    def backward(ctx, grad):
-        s, d, r, *saved = ctx.saved_tensors
-        values = dict(zip(operands, saved)) | {by: grad}
-        found = [_DERIVATIVES[name]((s, d, r, *ctx.sizes), **values, mean=ctx.mean, transposed=ctx.transposed)
-                 if needed else None for name, needed in zip(operands, ctx.needs_input_grad[6:])]
-        return *NO_GRADIENTS, *found, *(None,) * others
-
-    return backward
-
-
-torch.library.register_autograd("gsb::rgms_product", _backward("xwa", "g", 3), setup_context=_save_product)
-torch.library.register_autograd("gsb::rgms_sum", _backward("xga", "w", 3), setup_context=_save_sum)
-torch.library.register_autograd("gsb::rgms_dot", _backward("xwg", "a", 2), setup_context=_save_dot)
+register("rgms_product", product_gradients, 3, after=1)
+register("rgms_sum", sum_gradients, 3, before=1)
+register("rgms_dot", dot_gradients, 3)

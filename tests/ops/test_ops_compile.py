@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops import autograd, message_autograd, structure as structures
+from gnn_sparse_backend.ops import autograd, library, message_autograd, structure as structures  # noqa: F401  (library: its operators)
 from ops_oracle import graph_of, random
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")

@@ -1,4 +1,5 @@
 """``gsb.rgms`` against every edge's own product, in plain torch float64."""
+import importlib
 import shutil
 
 import pytest
@@ -193,8 +194,10 @@ def test_hub(dtype, poisoned_memory):
     check(arrays, lambda x, w: gsb.rgms(make(arrays), x, w), operands(arrays, (150, 3, 1)), dtype)
 
 
-@pytest.mark.parametrize("reduce, blocks", [("sum", 2), ("mean", 1)])
-def test_gradcheck(reduce, blocks):
+@pytest.mark.parametrize("reduce, blocks, recorded", [("sum", 2, "eager"), ("mean", 1, "eager"), ("mean", 2, "torch.library")])
+def test_gradcheck(reduce, blocks, recorded, monkeypatch):
+    if recorded == "torch.library":
+        monkeypatch.setattr(importlib.import_module("gnn_sparse_backend.ops.rgms"), "is_plain", lambda *operands: False)
     arrays = triples("mixed")
     small = tuple(y[:12] for y in arrays[:3]) + arrays[3:]
     rel = make(small)
