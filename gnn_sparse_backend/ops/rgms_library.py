@@ -135,8 +135,8 @@ def register(name: str, gradients, operands: int, before: int = 0, after: int = 
         ctx.save_for_backward(*inputs[:3], *inputs[first:first + operands])
 
     def backward(ctx, *cotangents):
-        *arrays, saved = *ctx.saved_tensors[:3], ctx.saved_tensors[3:]
-        found = gradients(Traced((*arrays, *ctx.sizes)), saved, ctx.needs_input_grad[first:first + operands], ctx.mean, ctx.transposed,
+        s, d, r, *saved = ctx.saved_tensors  # once: a checkpointed region unpacks each tensor a single time
+        found = gradients(Traced((s, d, r, *ctx.sizes)), saved, ctx.needs_input_grad[first:first + operands], ctx.mean, ctx.transposed,
                           *cotangents)
         return *(None,) * first, *found, *(None,) * (before + 2 + after)
 
