@@ -74,7 +74,7 @@ def row_tiles(pairs: RelationPairs, slots: int, shares: int, longest: int, part:
     limit = max(longest, 2 * slots * pairs.indices.numel() // max(rows, 1))
     pieces = _pieces(pairs)
     laid = _lay_out(*pieces, rows, pairs.num_relations, slots, limit)
-    degree = added_at(pieces[0], pieces[3], rows)
+    degree = laid.degree
     cuts = _Cuts(*pieces, degree, longest, part)
     long, of_long, number, tiles, panels = counts.read(*cuts.sizes, *laid.sizes)
     cut = degree[:0], degree.new_zeros(1), degree[:0]
@@ -90,7 +90,8 @@ class _Layout:
     """Where rows and pieces go, before anybody knows into how many tiles and panels.
 
     order: (rows,) rows, and parts of them, tile by tile. tile: (rows,) of each of these. key: (pieces,) tile, relation and slot of each piece as
-    one number, ascending. panel: (pieces,). start, length: (pieces,) of its edges. sizes: the numbers of tiles and of panels.
+    one number, ascending. panel: (pieces,). start, length: (pieces,) of its edges. degree: (rows,) edges of each row, as rows are numbered.
+    sizes: the numbers of tiles and of panels.
     """
 
     order: Tensor
@@ -99,6 +100,7 @@ class _Layout:
     panel: Tensor
     start: Tensor
     length: Tensor
+    degree: Tensor
     sizes: tuple[Tensor, Tensor]
 
 
@@ -112,7 +114,7 @@ def _lay_out(row: Tensor, relation: Tensor, start: Tensor, length: Tensor, count
     # by tile, relation and slot
     key, by = torch.sort((of_row.index_select(0, row) * max(relations, 1) + relation) * slots + in_tile.index_select(0, row))
     panel, _, panels = counts.numbered_runs(torch.div(key, slots, rounding_mode="floor"))
-    return _Layout(order, tile, key, panel, start.index_select(0, by), length.index_select(0, by), (tiles, panels))
+    return _Layout(order, tile, key, panel, start.index_select(0, by), length.index_select(0, by), degree, (tiles, panels))
 
 
 def _fill(pairs: RelationPairs, laid: _Layout, tiles: int, panels: int, slots: int, shares: int,

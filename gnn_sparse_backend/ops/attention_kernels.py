@@ -95,7 +95,7 @@ def run_attention(of: AttentionForm, graph, operands, call: Call | None = None) 
     """
     edge_ids = graph.edge_ids if "edge" in of.places else None
     if call is None:
-        call = call_of(of, graph, operands, edge_ids is not None)
+        call = prepared(of, graph, operands)
     rows = graph.shape[0]
     first = operands[len(of.score.places)]
     wide = torch.float64 if first.dtype is torch.float64 else torch.float32

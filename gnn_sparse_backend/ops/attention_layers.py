@@ -52,10 +52,11 @@ def attention(graph: Graph, query: Tensor, key: Tensor, value: Tensor, scale: fl
     """
     name = "attention"
     check_graph(name, graph)
-    given = (query, key, value) if edge_weight is None else (query, key, value, edge_weight)
-    signature = signature_of((name,), given) if scale is None else None
-    if signature is not None and (known := graph.plans.get(signature)) is not None:
-        return known(graph, given)
+    signature = None
+    if scale is None:
+        given, signature, known = _known(graph, (name,), (query, key, value), edge_weight)
+        if known is not None:
+            return known(graph, given)
     shape = _check_value(name, value)
     inner = _check_like(name, "query", query, "query", None if len(shape) == 2 else shape[1])
     if inner == 0:
@@ -101,9 +102,8 @@ def gat_attention(graph: Graph, dst_scores: Tensor, src_scores: Tensor, value: T
     names, operands, places = ["dst_scores", "src_scores"], [dst_scores, src_scores], ["row", "column"]
     if edge_scores is not None:
         names, operands, places = [*names, "edge_scores"], [*operands, edge_scores], [*places, "edge"]
-    given = (*operands, value) if edge_weight is None else (*operands, value, edge_weight)
-    signature = signature_of((name, slope, len(operands)), given)
-    if signature is not None and (known := graph.plans.get(signature)) is not None:
+    given, signature, known = _known(graph, (name, slope, len(operands)), (*operands, value), edge_weight)
+    if known is not None:
         return known(graph, given)
     shape = _check_value(name, value)
     for label, x in zip(names, operands):
@@ -140,9 +140,8 @@ def gatv2_attention(graph: Graph, x_dst: Tensor, x_src: Tensor, att: Tensor, neg
     check_graph(name, graph)
     slope = _slope(name, negative_slope)
     value = x_src if value is None else value
-    given = (x_dst, x_src, att, value) if edge_weight is None else (x_dst, x_src, att, value, edge_weight)
-    signature = signature_of((name, slope), given)
-    if signature is not None and (known := graph.plans.get(signature)) is not None:
+    given, signature, known = _known(graph, (name, slope), (x_dst, x_src, att, value), edge_weight)
+    if known is not None:
         return known(graph, given)
     shape = _check_value(name, value)
     heads = None if len(shape) == 2 else shape[1]
@@ -158,6 +157,13 @@ def gatv2_attention(graph: Graph, x_dst: Tensor, x_src: Tensor, att: Tensor, neg
     *score, value, edge_weight = _one_type(name, graph, names, places, (x_dst, x_src, att, value), edge_weight)
     message = f"mul(leaky_relu(add(x0, x1), {slope!r}), x2)"
     return _attend(name, graph, signature, (message, places[:3]), score, value, edge_weight, True)
+
+
+def _known(graph: Graph, call: tuple, operands: tuple, edge_weight: Tensor | None) -> tuple[tuple, tuple | None, Attention | None]:
+    """(the operands that there are, the signature of the call, what ran the last one like it)."""
+    given = operands if edge_weight is None else (*operands, edge_weight)
+    signature = signature_of(call, given)
+    return given, signature, None if signature is None else graph.plans.get(signature)
 
 
 def _scaled_dot(width: int) -> tuple[str, tuple[str, str]]:

@@ -88,8 +88,9 @@ def blocks_of(graph, block: tuple[int, int]) -> Blocks:
         in_sr_bcrs, in_bsr = counts.groups * block[0] * block[1], counts.blocks * block[0] * block[1]
         if in_sr_bcrs > most_slots(graph.num_edges):  # BSR would store no less
             return Blocks(None, in_sr_bcrs, 0, counts)
-        make = BsrFormat if in_bsr <= most_in_bsr(graph.num_edges, in_sr_bcrs) else SrBcrsFormat
-        stored = make.from_csr(graph.indptr, graph.indices, graph.shape, block, max_slots=in_bsr, check=False, counts=counts)
+        kind = BsrFormat if in_bsr <= most_in_bsr(graph.num_edges, in_sr_bcrs) else SrBcrsFormat
+        stored = kind.from_csr(graph.indptr, graph.indices, graph.shape, block, max_slots=most_slots(graph.num_edges), check=False,
+                               counts=counts)
         return Blocks(stored, in_sr_bcrs, in_bsr, counts)
 
     return once(graph.plans, ("blocks on a GPU", block), make)

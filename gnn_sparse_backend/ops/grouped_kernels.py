@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..compiler.programs.grouped import GroupedSpec
 from ..planner import cuda_grouped
-from ..planner.cuda_grouped import rows_kernel, sum_lanes_kernel, sum_tiles_kernel, tiles_kernel
+from ..planner.cuda_grouped import sum_lanes_kernel, sum_tiles_kernel
 from ..planner.grouped import SUM_BLOCK, product_kernel, sum_kernel, takes_twos
 from . import devices
 from .cuda_outer import OuterSums, takes_sum
@@ -25,8 +25,7 @@ from .type_names import type_name
 from .unread import segments_of_index
 
 _entries: dict = {}
-_CUDA_KERNELS = {product_kernel: cuda_grouped.product_kernel, sum_kernel: cuda_grouped.sum_kernel,
-                 rows_kernel: rows_kernel, tiles_kernel: tiles_kernel, sum_tiles_kernel: sum_tiles_kernel, sum_lanes_kernel: sum_lanes_kernel}
+_CUDA_KERNELS = {sum_kernel: cuda_grouped.sum_kernel, sum_tiles_kernel: sum_tiles_kernel, sum_lanes_kernel: sum_lanes_kernel}
 _ROWS = form("x0", ("edge",), "sum")
 
 
@@ -65,15 +64,15 @@ class _ProductOnGpu:
 
     def __init__(self, segments: Segments, in_features: int, out_features: int, dtype: torch.dtype, index: torch.dtype | None, arch: str):
         count, name = segments.num_rows, type_name(dtype)
-        make, tiles, block = product_kernel, 0, cuda_grouped.BLOCK_ROWS
+        make, tiles, block = cuda_grouped.product_kernel, 0, cuda_grouped.BLOCK_ROWS
         if on_tensor_cores(dtype):
             tiles = cuda_grouped.tiles(in_features, out_features, name, arch)
             if tiles:
-                make, block = tiles_kernel, cuda_grouped.ROWS * tiles
+                make, block = cuda_grouped.tiles_kernel, cuda_grouped.ROWS * tiles
         else:
             panel = cuda_grouped.panel_of(count, segments.num_segments)
             if cuda_grouped.rows_spec(in_features, out_features, name, panel) is not None:
-                make, block = rows_kernel, panel
+                make, block = cuda_grouped.rows_kernel, panel
         groups, panels, *arrays = segments.panels_apart(block)
         order = segments.order
         given = [] if order is None else [order, order] if index is None else [order]
@@ -81,12 +80,11 @@ class _ProductOnGpu:
         self.index = types.pop() if len(types) == 1 else torch.int64
         self.arrays = [x.to(self.index) for x in (*arrays, *given)]
         self.order, self.at = order, len(arrays)
-        self.sizes, self.count = (groups, panels, segments.num_segments), count
-        self.shape, self.transposed = (count, out_features), bool(tiles)
         gathered = (index is not None or order is not None, order is not None)
-        self.positions = (count,) if gathered[0] else ()
-        spec = GroupedSpec(in_features, out_features, block, 0, gathered, name, type_name(self.index))
-        self.entry = _CUDA_KERNELS[make](spec, arch).entry
+        # rows of the result, and positions where rows have indices
+        self.sizes, self.counts = (groups, panels, segments.num_segments), (count, count) if gathered[0] else (count,)
+        self.shape, self.transposed = (count, out_features), bool(tiles)
+        self.entry = make(GroupedSpec(in_features, out_features, block, 0, gathered, name, type_name(self.index)), arch).entry
 
     def __call__(self, a: Tensor, b: Tensor, at: Tensor | None) -> Tensor:
         arrays = self.arrays
@@ -95,7 +93,7 @@ class _ProductOnGpu:
             arrays = [*arrays[:self.at], at.to(self.index), *arrays[self.at:]]
         out = torch.empty(self.shape, dtype=a.dtype, device=a.device)
         b = compact(b.transpose(1, 2) if self.transposed else b)
-        self.entry(*self.sizes, a.shape[0], self.count, *self.positions, *arrays, compact(a), b, out)
+        self.entry(*self.sizes, a.shape[0], *self.counts, *arrays, compact(a), b, out)
         return out
 
 
@@ -158,7 +156,7 @@ def _entry(make, in_features: int, out_features: int, block: int, rows, dtype, a
     key = (make, in_features, out_features, block, gathered, dtype, arrays[0].dtype, parallel, arch)
     entry = _entries.get(key)
     if entry is None:
-        twos = make is product_kernel and not arch and takes_twos(in_features, type_name(dtype))
+        twos = make is product_kernel and takes_twos(in_features, type_name(dtype))
         spec = GroupedSpec(in_features, out_features, block, 0, gathered, type_name(dtype), type_name(arrays[0].dtype), twos)
         kernel = _CUDA_KERNELS[make](spec, arch) if arch else make(spec, parallel)
         entry = _entries[key] = kernel.entry

@@ -59,10 +59,10 @@ def rgms(rel_graph: RelGraph, x, weight, edge_weight=None, reduce: str = "sum"):
         raise TypeError(f"rgms: rel_graph must be a gsb.RelGraph, got {type(rel_graph).__name__}; make one with "
                         "RelGraph.from_triples, from_graph, from_edge_index, from_dgl or from_pyg")
     check_choice("rgms", "reduce", reduce, _REDUCE)
-    given = x, weight, edge_weight
-    signature = signature_of(("rgms",), given)
+    mean = reduce == "mean"
+    signature = signature_of(("rgms",), (x, weight, edge_weight))
     if signature is not None and signature in rel_graph._derived and not autocasts(x):
-        return _product(rel_graph, *_as_run(*given), reduce == "mean")
+        return Recorded(rel_graph).product(x, _blocks(weight), _of_sums(edge_weight, x), mean, False)
     by_type = isinstance(x, Mapping)
     if isinstance(edge_weight, Mapping):
         names = None if rel_graph.edge_counts is None else dict(zip(rel_graph.relations, rel_graph.edge_counts))
@@ -87,15 +87,15 @@ def rgms(rel_graph: RelGraph, x, weight, edge_weight=None, reduce: str = "sum"):
     x, *weights = _one_type(operands, rel_graph)
     a = weights.pop() if edge_weight is not None else None
     _check_rows(x, a, rel_graph)
-    mean = reduce == "mean"
+    a = _of_sums(a, x)
     if basis:
-        a = None if a is None else a.flatten().to(wide_type(x.dtype))
-        out = _by_basis(rel_graph, x, *weights, a, mean)
+        _check_bases(*weights, x, rel_graph)
+        out = _operators(rel_graph, x, *weights, a).basis_product(x, *weights, a, mean, False)
     else:
         _check_matrices(weights[0], x, rel_graph)
         if signature is not None:
             rel_graph._derived[signature] = True
-        out = _product(rel_graph, *_as_run(x, weights[0], a), mean)
+        out = _operators(rel_graph, x, *weights, a).product(x, _blocks(weights[0]), a, mean, False)
     if not by_type:
         return out
     counts = rel_graph.destination_types
@@ -107,31 +107,30 @@ def _of_several_widths(x: Mapping, matrices: list[Tensor], rel: RelGraph) -> boo
     return len({w.shape for w in matrices}) > 1 or len({y.shape[1:] for y in x.values()}) > 1
 
 
-def _product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: bool) -> Tensor:
-    return _operators("rgms", rel, x, w, a).product(x, w, a, mean, False)
-
-
-def _by_basis(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, mean: bool) -> Tensor:
+def _check_bases(comp: Tensor, bases: Tensor, x: Tensor, rel: RelGraph) -> None:
     relations, count = rel.num_relations, bases.shape[0] if bases.dim() == 3 else -1
     if comp.shape != (relations, count):
         raise ValueError(f"rgms: comp must have shape (relations, bases) = ({relations}, {max(count, 0)}), got "
                          f"{tuple(comp.shape)} beside bases {tuple(bases.shape)}")
     _check_features(x, bases, bases.shape[1])
-    return _operators("rgms", rel, x, comp, bases, a).basis_product(x, comp, bases, a, mean, False)
 
 
-def _operators(name: str, rel: RelGraph, *operands: Tensor | None) -> Recorded | Traced:
+def _operators(rel: RelGraph, *operands: Tensor | None) -> Recorded | Traced:
     """The operators on the edges of ``rel`` that such operands go to."""
     if is_plain(*operands):
         return Recorded(rel)
-    refuse_forward_mode(name)
+    refuse_forward_mode("rgms")
     return Traced(structure(rel))
 
 
-def _as_run(x: Tensor, weight: Tensor, edge_weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """What kernels take: matrices as blocks on their diagonals, (R, B, F_in / B, F_out / B), and numbers of edges in the type of sums."""
-    a = None if edge_weight is None else edge_weight.flatten().to(wide_type(x.dtype))
-    return x, weight if weight.dim() == 4 else weight.unsqueeze(1), a
+def _blocks(weight: Tensor) -> Tensor:
+    """Matrices with the blocks on their diagonals: (R, B, F_in / B, F_out / B)."""
+    return weight if weight.dim() == 4 else weight.unsqueeze(1)
+
+
+def _of_sums(edge_weight: Tensor | None, x: Tensor) -> Tensor | None:
+    """Numbers of edges, (E,), in the type that products of ``x`` are added up in."""
+    return None if edge_weight is None else edge_weight.flatten().to(wide_type(x.dtype))
 
 
 def _check_matrices(weight: Tensor, x: Tensor, rel: RelGraph) -> None:

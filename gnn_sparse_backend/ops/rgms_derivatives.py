@@ -63,22 +63,22 @@ def _by_weights(on, x, comp, bases, a, g, mean: bool, transposed: bool, wanted) 
     return on.basis_sums(x, comp, bases, a, g, mean, transposed) if any(wanted) else (None, None)
 
 
-def basis_product_gradients(on, saved, needed, mean: bool, transposed: bool, g) -> tuple:
-    """By x, comp, bases, a."""
-    x, comp, bases, a = saved
-    wants_x, wants_comp, wants_bases, wants_a = needed
-    given = on, x, comp, bases, a, g, mean, transposed
-    by_x, by_a, _ = _by_ends(*given, (wants_x, wants_a, False))
-    return by_x, *_by_weights(*given, (wants_comp, wants_bases)), by_a
+def _basis_gradients(last: str):
+    """The gradients of T differentiated by g as a function of x, comp, bases and a, the ``last`` operand; or by a, where that is g."""
+
+    def gradients(on, saved, needed, mean: bool, transposed: bool, cotangent) -> tuple:
+        x, comp, bases, other = saved
+        wants_x, wants_comp, wants_bases, wants_other = needed
+        a, g = (other, cotangent) if last == "a" else (cotangent, other)
+        given = on, x, comp, bases, a, g, mean, transposed
+        by_x, by_a, by_g = _by_ends(*given, (wants_x, wants_other and last == "a", wants_other and last == "g"))
+        return by_x, *_by_weights(*given, (wants_comp, wants_bases)), by_a if last == "a" else by_g
+
+    return gradients
 
 
-def basis_dot_gradients(on, saved, needed, mean: bool, transposed: bool, a) -> tuple:
-    """By x, comp, bases, g."""
-    x, comp, bases, g = saved
-    wants_x, wants_comp, wants_bases, wants_g = needed
-    given = on, x, comp, bases, a, g, mean, transposed
-    by_x, _, by_g = _by_ends(*given, (wants_x, False, wants_g))
-    return by_x, *_by_weights(*given, (wants_comp, wants_bases)), by_g
+basis_product_gradients = _basis_gradients("a")
+basis_dot_gradients = _basis_gradients("g")
 
 
 def basis_sums_gradients(on, saved, needed, mean: bool, transposed: bool, for_comp, for_bases) -> tuple:

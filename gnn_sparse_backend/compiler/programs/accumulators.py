@@ -50,7 +50,8 @@ class Accumulators:
 
         suffix: of the names of its iterations and buffers, where a program has several products.
         """
-        operands = Operands(terms, columns, place, left, right, self.lane, self.down, self.wide, **more)
+        whole = columns % self.spec.width == 0
+        operands = Operands(terms, columns, place, left, right, self.lane, self.down, self.wide, whole=whole, **more)
         multiply = self.product.writer(self.p, operands)
 
         def add(result: BufferHandle, suffix: str = "") -> None:

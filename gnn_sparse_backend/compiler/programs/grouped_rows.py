@@ -84,8 +84,7 @@ def grouped_rows(spec: GroupedRowsSpec) -> Program:
             kept.load(present, lambda row, feature: A[row_at(rows[0], Start[g, panel] + row), feature])
             multiply = products.multiplier(
                 spec.window, spec.out_features, place, lambda row, term: kept[row, term],
-                lambda column, term: W[Relation[g, panel], c * spec.window + term, column],
-                whole=spec.out_features % spec.width == 0)  # fmt: skip
+                lambda column, term: W[Relation[g, panel], c * spec.window + term, column])  # fmt: skip
             multiply(CF)
         products.store(CF, place, put, present)
     return p.finish()

@@ -127,8 +127,7 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
                     Products[row * far + d * spec.out_features + column] = value
 
                 multiply = products.multiplier(
-                    spec.in_features, spec.out_features, place, lambda row, term: Near[row * stride + d * covered + term], right,
-                    whole=spec.out_features % spec.width == 0)  # fmt: skip
+                    spec.in_features, spec.out_features, place, lambda row, term: Near[row * stride + d * covered + term], right)
                 CF = products.zeros("CF")
                 multiply(CF)
                 products.store(CF, place, keep)

@@ -138,8 +138,7 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
             def right(column, term):
                 return W[(tiles.Relation[t, c], d, *((column, term) if product.transposed else (term, column)))]
 
-            multiply = sums.multiplier(spec.in_features, spec.out_features, place, lambda row, term: Sums[row * spec.stride + term], right,
-                                       whole=spec.out_features % spec.width == 0)  # fmt: skip
+            multiply = sums.multiplier(spec.in_features, spec.out_features, place, lambda row, term: Sums[row * spec.stride + term], right)
             CF = sums.zeros("CF")
             multiply(CF)
             with sums.each("take") as (w, m, n, r, l):
