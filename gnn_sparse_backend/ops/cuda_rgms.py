@@ -17,7 +17,7 @@ from ..planner.rgms import RelationCounts
 from .cuda_outer import OuterSums
 from .form import SUM_OF_COLUMNS
 from .graph import Graph
-from .layout import compact
+from .layout import ByLayout, compact, matrices
 from .message_kernels import run_aggregate
 from .precision import on_tensor_cores
 from .type_names import type_name
@@ -103,7 +103,7 @@ class RowProducts:
         _, columns, relations = side.sizes
         self.dtype = torch.float32 if tiles.long_rows.numel() else dtype
         spec = replace(found, weighted=weighted, out_dtype=type_name(self.dtype), index_dtype=type_name(tiles.row.dtype))
-        self.entry, self.transposed = rows_kernel(spec, arch).entry, found.product.transposed
+        self.entries = ByLayout(lambda by_columns: rows_kernel(replace(spec, by_columns=by_columns), arch))
         self.arguments = (*_sizes(tiles, columns, relations), tiles.row.numel(), *owned, tiles.present)
         self.tiles, self.of_x, self.shape = tiles, (columns, blocks, in_features), (tiles.row.numel(), blocks, out_features)
         self.parts = None
@@ -118,10 +118,10 @@ class RowProducts:
         in float32.
         """
         tiles = self.tiles
-        w = compact(w.transpose(2, 3) if self.transposed else w)
+        w, by_columns = matrices(w)
         out = torch.empty(self.shape, dtype=self.dtype, device=x.device)
         at_edges = () if weight is None else (weight.index_select(0, tiles.edge_ids),)
-        self.entry(*self.arguments, *at_edges, tiles.row, compact(x).view(self.of_x), w, out)
+        self.entries[by_columns](*self.arguments, *at_edges, tiles.row, compact(x).view(self.of_x), w, out)
         out = out.flatten(1)
         if self.parts is None:
             return out
@@ -138,12 +138,13 @@ def run_row_dots(side, g: Tensor, w: Tensor, x: Tensor, arch: str) -> Tensor:
     full = not on_tensor_cores(x.dtype)
     found = _spec_of(side, in_features, out_features, type_name(x.dtype), arch, full, blocks, dots_spec)
     tiles, owned = _tiles_of(side, found)
-    key = ("dots", in_features, out_features, found.rows, blocks, x.dtype, tiles.row.dtype, arch, full)
+    w, by_columns = matrices(w)
+    key = ("dots", in_features, out_features, found.rows, blocks, x.dtype, tiles.row.dtype, by_columns, arch, full)
     entry = _entries.get(key)
     if entry is None:
-        entry = _entries[key] = dots_kernel(replace(found, index_dtype=type_name(tiles.row.dtype)), arch).entry
+        entry = _entries[key] = dots_kernel(replace(found, index_dtype=type_name(tiles.row.dtype), by_columns=by_columns), arch).entry
     row = side.once(("owners of rows", *_tiles_key(found)), lambda: _owners(tiles))
-    g, x, w = compact(g), compact(x), compact(w.transpose(2, 3) if found.product.transposed else w)
+    g, x = compact(g), compact(x)
     out = torch.empty((tiles.edge_ids.numel(), 1), dtype=torch.float32, device=x.device)
     entry(*_sizes(tiles, x.shape[0], relations), row.numel(), g.shape[0], out.shape[0], *owned, tiles.edge_ids, row,
           g.view(-1, blocks, in_features), x, w, out)
@@ -183,16 +184,16 @@ class PairProducts:
             torch.cat([start, start.new_full((1,), pairs.count)]).to(index), (stop - start).to(index), relation.to(index)))
         _, columns, relations = side.sizes
         spec = RgmsTilesSpec(in_features, out_features, rows // ROWS, weighted, blocks, type_name(dtype), type_name(index))
-        self.entry = tiles_kernel(spec, arch).entry
+        self.entries = ByLayout(lambda by_columns: tiles_kernel(replace(spec, by_columns=by_columns), arch))
         self.arguments = (panels, pairs.count, columns, pairs.indices.numel(), relations, pair_ptr, pairs.indptr, pairs.indices, count,
                           relation)  # fmt: skip
         self.edge_ids, self.shape, self.pairs_of_rows = pairs.edge_ids, (pairs.count, blocks, out_features), side.pairs_of_rows
 
     def __call__(self, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:
-        w = compact(w.transpose(2, 3))
+        w, by_columns = matrices(w)
         out = torch.empty(self.shape, dtype=x.dtype, device=x.device)
         at_edges = () if weight is None else (weight.index_select(0, self.edge_ids),)
-        self.entry(*self.arguments, *at_edges, compact(x), w, out)
+        self.entries[by_columns](*self.arguments, *at_edges, compact(x), w, out)
         return run_aggregate(SUM_OF_COLUMNS, self.pairs_of_rows, [out.flatten(1)])
 
 

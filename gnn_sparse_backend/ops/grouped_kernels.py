@@ -15,7 +15,7 @@ from . import devices
 from .cuda_outer import OuterSums, takes_sum
 from .form import form
 from .graph import Graph
-from .layout import compact, kernel_ready
+from .layout import ByLayout, compact, kernel_ready, matrices
 from .memory import empty
 from .message_kernels import run_aggregate
 from .precision import on_tensor_cores
@@ -64,7 +64,7 @@ class _ProductOnGpu:
 
     def __init__(self, segments: Segments, in_features: int, out_features: int, dtype: torch.dtype, index: torch.dtype | None, arch: str):
         count, name = segments.num_rows, type_name(dtype)
-        make, tiles, block = cuda_grouped.product_kernel, 0, cuda_grouped.BLOCK_ROWS
+        make, block = None, cuda_grouped.BLOCK_ROWS
         if on_tensor_cores(dtype):
             tiles = cuda_grouped.tiles(in_features, out_features, name, arch)
             if tiles:
@@ -83,8 +83,9 @@ class _ProductOnGpu:
         gathered = (index is not None or order is not None, order is not None)
         # rows of the result, and positions where rows have indices
         self.sizes, self.counts = (groups, panels, segments.num_segments), (count, count) if gathered[0] else (count,)
-        self.shape, self.transposed = (count, out_features), bool(tiles)
-        self.entry = make(GroupedSpec(in_features, out_features, block, 0, gathered, name, type_name(self.index)), arch).entry
+        self.shape, self.either = (count, out_features), make is not None
+        spec = GroupedSpec(in_features, out_features, block, 0, gathered, name, type_name(self.index))
+        self.entries = ByLayout(lambda by_columns: make(spec, arch, by_columns) if make else cuda_grouped.product_kernel(spec, arch))
 
     def __call__(self, a: Tensor, b: Tensor, at: Tensor | None) -> Tensor:
         arrays = self.arrays
@@ -92,8 +93,8 @@ class _ProductOnGpu:
             at = at if self.order is None else at.index_select(0, self.order)
             arrays = [*arrays[:self.at], at.to(self.index), *arrays[self.at:]]
         out = torch.empty(self.shape, dtype=a.dtype, device=a.device)
-        b = compact(b.transpose(1, 2) if self.transposed else b)
-        self.entry(*self.sizes, a.shape[0], *self.counts, *arrays, compact(a), b, out)
+        b, by_columns = matrices(b) if self.either else (compact(b), False)
+        self.entries[by_columns](*self.sizes, a.shape[0], *self.counts, *arrays, compact(a), b, out)
         return out
 
 

@@ -1,8 +1,12 @@
 """Dense operands in a form that compiled kernels read without risk."""
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+
+from ..compiler.kernels.kernel import Kernel
 
 
 def kernel_ready(x: Tensor) -> Tensor:
@@ -26,6 +30,27 @@ def compact(x: Tensor) -> Tensor:
         x = x.resolve_neg()
     x = x.contiguous()
     return x.clone() if x.data_ptr() % 16 else x
+
+
+def matrices(w: Tensor) -> tuple[Tensor, bool]:
+    """(..., F_in, F_out) matrices `compact` where they are, and whether they are stored column by column: then (..., F_out, F_in)."""
+    if not w.is_contiguous():
+        columns = w.transpose(-2, -1)
+        if columns.is_contiguous():
+            return compact(columns), True
+    return compact(w), False
+
+
+class ByLayout(dict):
+    """What calls a kernel, for matrices by rows (False) and by columns (True): ``make(by_columns)``, once each is met."""
+
+    def __init__(self, make: Callable[[bool], Kernel]):
+        super().__init__()
+        self.make = make
+
+    def __missing__(self, by_columns: bool) -> Callable[..., None]:
+        entry = self[by_columns] = self.make(by_columns).entry
+        return entry
 
 
 def _is_row_strided(x: Tensor) -> bool:

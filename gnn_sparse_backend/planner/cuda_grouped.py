@@ -157,10 +157,13 @@ def sum_kernel(spec: GroupedSpec, arch: str) -> Kernel:
 
 
 @functools.lru_cache(maxsize=None)
-def tiles_kernel(spec: GroupedSpec, arch: str) -> Kernel:
-    """The kernel of a grouped product on Tensor Cores; the block of accumulators is a panel of whole tiles."""
+def tiles_kernel(spec: GroupedSpec, arch: str, by_columns: bool = False) -> Kernel:
+    """The kernel of a grouped product on Tensor Cores; the block of accumulators is a panel of whole tiles.
+
+    by_columns: as of `programs.matrices.Matrices`.
+    """
     program = grouped_tiles(TilesSpec(spec.in_features, spec.out_features, spec.block // ROWS, spec.gathered, spec.dtype,
-                                      spec.index_dtype))
+                                      spec.index_dtype, by_columns))
     return cuda_kernels.build(program, CudaTeams(LANES, teams(LANES), mma=("mma",)), arch)
 
 
@@ -191,10 +194,10 @@ def rows_spec(in_features: int, out_features: int, dtype: str, rows: int) -> Gro
 
 
 @functools.lru_cache(maxsize=None)
-def rows_kernel(spec: GroupedSpec, arch: str) -> Kernel:
-    """The kernel of a grouped product in full precision, where `rows_spec` has a shape for it."""
+def rows_kernel(spec: GroupedSpec, arch: str, by_columns: bool = False) -> Kernel:
+    """The kernel of a grouped product in full precision, where `rows_spec` has a shape for it. by_columns: as of `tiles_kernel`."""
     found = rows_spec(spec.in_features, spec.out_features, spec.dtype, spec.block)
-    program = grouped_rows(replace(found, gathered=spec.gathered, index_dtype=spec.index_dtype))
+    program = grouped_rows(replace(found, gathered=spec.gathered, index_dtype=spec.index_dtype, by_columns=by_columns))
     return cuda_kernels.build(program, CudaTeams(LANES, 1, shared=(ROWS_SHARED,)), arch)
 
 

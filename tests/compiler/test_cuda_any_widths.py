@@ -19,14 +19,15 @@ from gnn_sparse_backend.planner import cuda_grouped, cuda_rgms
 from tests.compiler.cuda_code import ARCHITECTURES, check_machine_code, needs_nvcc, source
 
 
+@pytest.mark.parametrize("by_columns", [False, True], ids=["by rows", "by columns"])
 @pytest.mark.parametrize("widths, dtype, run", [
     ((20, 12), "float16", run_loops), ((5, 11), "bfloat16", run_loops), ((1, 8), "float32", interpret), ((5, 3), "float16", interpret),
 ])  # fmt: skip
-def test_fragments_give_the_product_of_any_widths(widths, dtype, run):
+def test_fragments_give_the_product_of_any_widths(widths, dtype, run, by_columns):
     """Two steps and two tiles of columns of which the last is not full; fewer than a tile; odd widths, whose rows begin at no vector.
     Beside rows and matrices of others that are NaN, which zeros in their place do not meet."""
     inner, outer = widths
-    program = grouped_tiles(TilesSpec(inner, outer, 1, (True, False), dtype))
+    program = grouped_tiles(TilesSpec(inner, outer, 1, (True, False), dtype, by_columns=by_columns))
     rng = np.random.default_rng(0)
     a, w = np.full((11, inner), np.nan), np.full((3, outer, inner), np.nan)
     a[1:10], w[1] = rng.integers(-4, 5, (9, inner)) / 4, rng.integers(-4, 5, (outer, inner)) / 4
@@ -34,7 +35,8 @@ def test_fragments_give_the_product_of_any_widths(widths, dtype, run):
     arguments = {
         "num_groups": 1, "num_panels": 1, "relations": 3, "rows_a": 11, "rows_c": 14, "positions": 14,
         "group_ptr": np.array([0, 1]), "Start": np.array([1]), "Stop": np.array([13]), "Relation": np.array([1]),
-        "RowsA": np.concatenate([[0], rows, [10]]), "A": a, "W": w, "C": np.full((14, outer), np.nan),
+        "RowsA": np.concatenate([[0], rows, [10]]), "A": a,
+        "W": w if by_columns else w.swapaxes(1, 2), "C": np.full((14, outer), np.nan),
     }  # fmt: skip
     subject = program if run is interpret else stage3(program, CudaTeams(32, 4, mma=("mma",)), serial=True)
     found = run(subject, arguments)["C"]

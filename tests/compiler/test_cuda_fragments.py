@@ -40,17 +40,18 @@ def test_the_layout_of_fragments_is_tvms():
             assert local == 4 * (j // 8) + 2 * (i // 8) + j % 2
 
 
+@pytest.mark.parametrize("by_columns", [False, True], ids=["by rows", "by columns"])
 @pytest.mark.parametrize("dtype, run", [("float16", interpret), ("float16", run_loops), ("float32", run_loops)])
-def test_fragments_give_the_product(dtype, run):
+def test_fragments_give_the_product(dtype, run, by_columns):
     """The program in its own terms, and its loops without the instruction, against a product of matrices."""
-    program = grouped_tiles(TilesSpec(16, 8, 1, (True, False), dtype))
+    program = grouped_tiles(TilesSpec(16, 8, 1, (True, False), dtype, by_columns=by_columns))
     rng = np.random.default_rng(0)
     a, w = rng.integers(-4, 5, (9, 16)) / 4, rng.integers(-4, 5, (2, 8, 16)) / 4
     rows = rng.integers(0, 9, 12)  # a panel that is not full
     arguments = {
         "num_groups": 1, "num_panels": 1, "relations": 2, "rows_a": 9, "rows_c": 12, "positions": 12,
-        "group_ptr": np.array([0, 1]), "Start": np.array([0]), "Stop": np.array([12]), "Relation": np.array([1]), "RowsA": rows, "A": a, "W": w,
-        "C": np.full((12, 8), np.nan),
+        "group_ptr": np.array([0, 1]), "Start": np.array([0]), "Stop": np.array([12]), "Relation": np.array([1]), "RowsA": rows, "A": a,
+        "W": w if by_columns else w.swapaxes(1, 2), "C": np.full((12, 8), np.nan),
     }  # fmt: skip
     subject = program if run is interpret else stage3(program, CudaTeams(32, 4, mma=("mma",)), serial=True)
     np.testing.assert_allclose(run(subject, arguments)["C"], a[rows] @ w[1].T, rtol=0, atol=1e-12)

@@ -18,7 +18,9 @@ from gnn_sparse_backend.planner.cuda_grouped import BLOCK_ROWS, FULL_ROWS, WINDO
     (interpret, GroupedRowsSpec(6, 5, across=8, window=3, gathered=(True, True))),
     (run_loops, GroupedRowsSpec(16, 36, (1, 1), (2, 1), 8, 8, 4, (False, True))),
     (run_loops, GroupedRowsSpec(4, 8, (2, 1), (1, 1), 2, 4, 2)),
-], ids=["two windows, interpreted", "vectors", "two warps"])  # fmt: skip
+    (run_loops, GroupedRowsSpec(16, 36, (1, 1), (2, 1), 8, 8, 4, (False, True), by_columns=True)),
+    (interpret, GroupedRowsSpec(6, 5, across=8, window=3, by_columns=True)),
+], ids=["two windows, interpreted", "vectors", "two warps", "by columns, vectors", "by columns, interpreted"])  # fmt: skip
 def test_blocks_multiply_the_rows_of_a_panel(run, spec):
     """Panels of one row up to all that a block has; a matrix that no panel is of is NaN, and so are rows that no panel has."""
     rng = np.random.default_rng(0)
@@ -29,7 +31,7 @@ def test_blocks_multiply_the_rows_of_a_panel(run, spec):
     rows = [rng.permutation(count) if gathered else np.arange(count) for gathered in spec.gathered]
     a[rows[0][stop[-1]:]], w[1] = np.nan, np.nan
     arguments = {"num_groups": 3, "num_panels": 3, "relations": 3, "rows_a": count, "rows_c": count, "group_ptr": np.arange(4),
-                 "Start": stop - lengths, "Stop": stop, "Relation": relation, "A": a, "W": w,
+                 "Start": stop - lengths, "Stop": stop, "Relation": relation, "A": a, "W": w.swapaxes(1, 2) if spec.by_columns else w,
                  "C": np.full((count, spec.out_features), -1.0)}  # fmt: skip
     if any(spec.gathered):
         arguments["positions"] = count

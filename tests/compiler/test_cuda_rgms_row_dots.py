@@ -21,7 +21,10 @@ from gnn_sparse_backend.planner.cuda_rgms_rows import ACCUMULATED, DOTS_BYTES, M
     (interpret, RgmsDotsSpec(3, 5, dtype="float32")),
     (run_loops, RgmsDotsSpec(16, 8, parts=(4, 1), blocks=2)),
     (run_loops, RgmsDotsSpec(6, 36, (1, 1), (2, 1), 4, (2, 2), 1, "float32")),
-], ids=["padded, interpreted", "two blocks of float16", "full precision, in turns"])  # fmt: skip
+    (run_loops, RgmsDotsSpec(16, 22, tiles=(1, 2), parts=(4, 1))),
+    (run_loops, RgmsDotsSpec(16, 22, tiles=(1, 2), parts=(4, 1), by_columns=True)),
+    (run_loops, RgmsDotsSpec(6, 36, (1, 1), (2, 1), 4, (2, 2), 1, "float32", by_columns=True)),
+], ids=["padded, interpreted", "two blocks of float16", "full precision, in turns", "columns by twos", "by columns", "full precision, by columns"])  # fmt: skip
 def test_blocks_give_the_dots_of_products(run, spec):
     """Two tiles of rows, the last not full; a matrix that no edge is of is NaN, and a term of another, which reaches its edges."""
     rng = np.random.default_rng(0)
@@ -33,7 +36,7 @@ def test_blocks_give_the_dots_of_products(run, spec):
     w = rng.integers(-4, 5, (relations, blocks, spec.out_features, spec.in_features)) / 4
     w[1], w[2, 0, 0, 0] = np.nan, np.nan
     g[rows - 1] = np.nan
-    given = w if spec.product.transposed else np.ascontiguousarray(w.swapaxes(2, 3))
+    given = w if spec.by_columns else np.ascontiguousarray(w.swapaxes(2, 3))
     arguments = {
         "num_tiles": tiles.tiles, "panels": tiles.panels, "shares": tiles.panels * spec.shares, "nnz": edges, "cols": cols, "relations": relations,
         "slots": rows, "rows": rows, "numbers": edges, "panel_ptr": tiles.panel_ptr, "owned_ptr": np.arange(tiles.panels + 1) * spec.shares,

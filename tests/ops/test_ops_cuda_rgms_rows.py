@@ -7,7 +7,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.compile import stage3
-from gnn_sparse_backend.ops import cuda_rgms, rgms_kernels
+from gnn_sparse_backend.ops import cuda_rgms, layout, rgms_kernels
 from gnn_sparse_backend.planner import cuda_rgms as planned
 from gnn_sparse_backend.planner import cuda_rgms_rows
 from gnn_sparse_backend.planner.cuda_cost import NEARER
@@ -112,6 +112,36 @@ def test_both_directions_in_full_precision(widths, blocks, reduce, weighted, by)
     torch.set_float32_matmul_precision("highest")
     forward, backward = check(by("rows"), triples(400, 5), 5, torch.float32, widths, blocks, reduce, weighted)
     assert forward == backward == ["rgms_rows"]
+
+
+LAYOUTS = {
+    "by rows": lambda w: w, "by columns": lambda w: w.transpose(2, 3).contiguous().transpose(2, 3),
+    "neither": lambda w: torch.stack([w, torch.full_like(w, torch.nan)], -1)[..., 0],
+}
+
+
+@pytest.mark.parametrize("precision", ["high", "highest"])
+@pytest.mark.parametrize("dtype, widths", [(torch.float16, (16, 24)), (torch.float32, (6, 5))], ids=["float16", "float32"])
+@pytest.mark.parametrize("order", ["rows", "tiles", "transform"])
+def test_matrices_are_taken_as_they_are_stored(order, dtype, widths, precision, by, monkeypatch):
+    """By rows, or by columns as gradients have them: nothing copies them; a view that is neither is copied."""
+    if order == "tiles" and precision == "highest" and dtype == torch.float32:
+        pytest.skip("full precision has no such order")
+    torch.set_float32_matmul_precision(precision)
+    by(order)
+    edges = triples(400, 5)
+    x, w, _ = operands(edges, 5, widths, 2 if order == "rows" else 1)
+    x, w = x.to(dtype), w.to(dtype)
+    rel, expected = gsb.RelGraph.from_triples(*edges, SHAPE, 5), exact(edges, SHAPE[0], x.double(), w.double(), None, "sum")
+    copied = []
+    for name, stored in LAYOUTS.items():
+        given = stored(w)
+        assert torch.equal(given.nan_to_num(), w.nan_to_num())
+        with monkeypatch.context() as patch:
+            patch.setattr(layout, "compact", lambda t, of=layout.compact: (copied.append(name) if not t.is_contiguous() else None, of(t))[1])
+            out = gsb.rgms(rel, x, given)
+        close(out, expected, dtype)
+    assert copied == ["neither"]
 
 
 @pytest.mark.parametrize("relations, edges", [(1, 300), (1000, 500), (3, 1)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 
 from ..coordinate.builder import BufferHandle, ProgramBuilder
@@ -24,9 +25,11 @@ class Accumulators:
         self.down, self.wide = p.dense_fixed("M_turn", spec.tiles[0]), p.dense_fixed("N_turn", spec.tiles[1])
         high, self.near = self.product.held
         self.held, self.half = p.dense_fixed("R_turn", high * self.near), p.dense_fixed("H_turn", high)
-        # neighbouring elements are one vector where every row of the result begins with a whole one
-        self.vectors = spec.out_features % self.near == 0
-        self.out = p.dense_fixed("O_part" if self.vectors else "O_turn", self.near)
+        # neighbouring elements, of as many tiles as columns are dealt to, are one vector where every row of the result begins with a whole one
+        self.group = p.dense_fixed("Group_turn", spec.tiles[1] // self.product.together)
+        aside = self.near * self.product.together
+        part = math.gcd(aside, spec.out_features)
+        self.turn, self.part = p.dense_fixed("O_turn", aside // part), p.dense_fixed("O_part", part)
 
     @property
     def threads(self) -> int:
@@ -66,16 +69,17 @@ class Accumulators:
 
         place(w, m, n): as of `Operands`; the row and the column that are put are counted as there.
         """
-        axes = self.warp, self.down, self.wide, self.half, self.lane, self.out
-        with self.p.iterate("store", axes, "SSSSSS", ("wo", "mo", "no", "ho", "lo", "eo")) as (w, m, n, h, l, e):
-            row, column = place(w, m, n)
-            row, column = row + self.product.row(l, h), column + self.product.column(l)
+        axes, together = (self.warp, self.down, self.group, self.half, self.lane, self.turn, self.part), self.product.together
+        with self.p.iterate("store", axes, "SSSSSSS", ("wo", "mo", "no", "ho", "lo", "to", "eo")) as (w, m, g, h, l, t, e):
+            row, column = place(w, m, g * together)
+            element = t * self.part.length + e
+            row, column = row + self.product.row(l, h), column + self.product.column(l) + t * self.part.length
             checks = [] if inside is None else [inside(row)]
             if self.spec.out_features % self.spec.width:
-                checks.append((column if self.vectors else column + e) < self.spec.out_features)
+                checks.append(column < self.spec.out_features)
             if checks:
                 self.p.where(functools.reduce(both, checks))
-            put(row, column + e, result[l, w, m, n, h * self.near + e])
+            put(row, column + e, result[l, w, m, g * together + element % together, h * self.near + element // together])
 
 
 __all__ = ["Accumulators"]

@@ -17,6 +17,7 @@ from ..coordinate.expr import Expr
 from ..coordinate.program import Program
 from .accumulators import Accumulators
 from .grouped import row_at, row_indices
+from .matrices import Matrices
 from .row_products import BlockSpec, refuses_lanes
 from .shared_rows import SharedRows
 
@@ -29,7 +30,7 @@ class GroupedRowsSpec(BlockSpec):
 
     across: is never 0. window: features that are kept at a time, which divides ``in_features``. part: neighbouring features that a lane loads
     together, which divides the window; a power of two. gathered: for A and for C, whether its rows are named by an index array.
-    index_dtype: of all index arrays.
+    by_columns: as of `Matrices`. index_dtype: of all index arrays.
     """
 
     across: int = 8
@@ -38,6 +39,7 @@ class GroupedRowsSpec(BlockSpec):
     gathered: tuple[bool, bool] = (False, False)
     dtype: str = "float32"
     index_dtype: str = "int32"
+    by_columns: bool = False
 
     @property
     def grid(self) -> int:
@@ -49,7 +51,7 @@ def grouped_rows(spec: GroupedRowsSpec) -> Program:
     """The program.
 
     Parameters: (num_groups, num_panels, relations, rows_a, rows_c, [positions], group_ptr, Start, Stop, Relation, [RowsA], [RowsC], A,
-    W, C), as of `grouped.grouped_product`, but that a panel has up to `spec.rows` positions.
+    W, C), as of `grouped.grouped_product`, but that a panel has up to `spec.rows` positions and W may be by columns.
     """
     _check(spec)
     p = ProgramBuilder("grouped_rows")
@@ -62,7 +64,7 @@ def grouped_rows(spec: GroupedRowsSpec) -> Program:
     rows = row_indices(p, spec, positions, ("RowsA", "RowsC"))
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype)
-    W = p.buffer("W", (p.dense_fixed("NW", relations), FI, FO), spec.dtype)
+    W = Matrices(p, (p.dense_fixed("NW", relations),), FI, FO, spec.by_columns, spec.dtype)
     C = p.buffer("C", (p.dense_fixed("NC", rows_c), FO), spec.dtype)
     products, chunk = Accumulators(p, spec), p.dense_fixed("K", spec.in_features // spec.window)
     kept = SharedRows(p, SHARED, "X", spec.rows, spec.window, spec.in_features, spec.part, products.warp, products.lane, spec.dtype)
@@ -82,9 +84,10 @@ def grouped_rows(spec: GroupedRowsSpec) -> Program:
         with p.iterate("windows", (chunk,), "R", ("c",)) as (c,):
             kept.start(c * spec.window)
             kept.load(present, lambda row, feature: A[row_at(rows[0], Start[g, panel] + row), feature])
+            right = W[Relation[g, panel],]
             multiply = products.multiplier(
                 spec.window, spec.out_features, place, lambda row, term: kept[row, term],
-                lambda column, term: W[Relation[g, panel], c * spec.window + term, column])  # fmt: skip
+                lambda column, term: right(column, c * spec.window + term), by_columns=spec.by_columns)  # fmt: skip
             multiply(CF)
         products.store(CF, place, put, present)
     return p.finish()

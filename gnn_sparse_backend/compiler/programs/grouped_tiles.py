@@ -27,6 +27,7 @@ from ..coordinate.builder import ProgramBuilder
 from ..coordinate.expr import Expr, as_expr, both, cast, minimum
 from ..coordinate.program import Program
 from .grouped import row_at, row_indices
+from .matrices import Matrices
 
 ROWS, COLUMNS, LANES = 16, 8, 32
 SIDE_BY_SIDE = {"float16": 2, "bfloat16": 2, "float32": 1}
@@ -37,7 +38,7 @@ class TilesSpec:
     """What is static in the product.
 
     in_features, out_features: any widths from 1 on. tiles: of 16 rows that a panel has.
-    gathered: for A and for C, whether its rows are named by an index array. dtype: float16, bfloat16, or float32, of which
+    gathered: for A and for C, whether its rows are named by an index array. by_columns: as of `Matrices`. dtype: float16, bfloat16, or float32, of which
     Tensor Cores take ten bits of the fraction (tf32). index_dtype: of all index arrays.
     """
 
@@ -47,6 +48,7 @@ class TilesSpec:
     gathered: tuple[bool, bool] = (False, False)
     dtype: str = "float16"
     index_dtype: str = "int32"
+    by_columns: bool = False
 
     @property
     def step(self) -> int:
@@ -77,7 +79,7 @@ def padded(in_features: int, out_features: int, dtype: str) -> tuple[int, int]:
 class Fragments:
     """Writes the part of a program that multiplies panels of rows by matrices, fragment by fragment.
 
-    left(row, column): an element of the rows of the panel. right(column, place): of the transposed matrix.
+    left(row, column): an element of the rows of the panel. right(column, term): of the matrix.
     store(row, column, value): where an element of the product goes; row is below `spec.rows`.
     """
 
@@ -89,6 +91,7 @@ class Fragments:
         self.vectors = spec.in_features % self.q == 0, spec.out_features % 2 == 0
         self.lane = p.dense_fixed("W_lane", LANES)
         self.pair = p.dense_fixed("Q_part" if self.vectors[0] else "Q_turn", self.q)
+        self.side = p.dense_fixed("E_part" if self.vectors[0] and spec.by_columns else "E_turn", self.q)
         self.two = p.dense_fixed("T_part" if self.vectors[1] else "T_turn", 2)
         self.step = p.dense_fixed("S_turn", covered[0] // spec.step)
         self.tile = p.dense_fixed("M_turn", spec.tiles)
@@ -113,8 +116,8 @@ class Fragments:
             with p.iterate("clear", (self.tile, self.four, self.lane), "SSS", ("mz", "rz", "lz")) as (m, r, lane):
                 CF[lane, m, r] = 0.0
             with p.iterate("steps", (self.step,), "R", ("s",)) as (s,):
-                BF = p.local("BF", (self.lane, self.half, self.pair), spec.dtype)
-                axes = (self.half, self.lane, self.pair)
+                BF = p.local("BF", (self.lane, self.half, self.side), spec.dtype)
+                axes = (self.half, self.lane, self.side)
                 if not self.whole[0]:
                     with p.iterate("lack_b", axes, "SSS", ("rz_b", "lz_b", "qz_b")) as (r, lane, e):
                         BF[lane, r, e] = 0.0
@@ -149,11 +152,11 @@ class Fragments:
 
 
 def grouped_tiles(spec: TilesSpec) -> Program:
-    """C[n] = A[n] W[r]^T for all rows n of each relation r, accumulated in float32.
+    """C[n] = A[n] W[r] for all rows n of each relation r, accumulated in float32.
 
     Parameters: (num_groups, num_panels, relations, rows_a, rows_c, [positions], group_ptr, Start, Stop, Relation,
-    [RowsA], [RowsC], A, W, C), as of `grouped.grouped_product`, but that a panel has up to `spec.rows` positions and W is
-    (relations, F_out, F_in). A panel that is not full repeats its last row, and stores it as often.
+    [RowsA], [RowsC], A, W, C), as of `grouped.grouped_product`, but that a panel has up to `spec.rows` positions and W may be
+    by columns. A panel that is not full repeats its last row, and stores it as often.
     """
     reason = refuses(spec.in_features, spec.out_features, spec.dtype)
     if reason:
@@ -167,7 +170,7 @@ def grouped_tiles(spec: TilesSpec) -> Program:
     rows = row_indices(p, spec, positions, ("RowsA", "RowsC"))
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype)
-    W = p.buffer("W", (p.dense_fixed("NW", relations), FO, FI), spec.dtype)
+    W = Matrices(p, (p.dense_fixed("NW", relations),), FI, FO, spec.by_columns, spec.dtype)
     C = p.buffer("C", (p.dense_fixed("NC", rows_c), FO), spec.dtype)
     fragments = Fragments(p, spec)
     with p.iterate("panels", (G, P), "SS") as (g, panel):
@@ -178,8 +181,7 @@ def grouped_tiles(spec: TilesSpec) -> Program:
         def store(at, column, value) -> None:
             C[row(1, at), column] = value
 
-        fragments.product(lambda at, column: A[row(0, at), column],
-                          lambda column, place: W[Relation[g, panel], column, place], store)  # fmt: skip
+        fragments.product(lambda at, column: A[row(0, at), column], W[Relation[g, panel],], store)
     return p.finish()
 
 

@@ -1,6 +1,6 @@
 """Dots of relational products at the edges on a GPU, in one pass: a block owns rows, and no product is stored.
 
-    O[e] = <G[i(e)] W[r(e)]^T, X[j(e)]>
+    O[e] = <G[i(e)] W[r(e)], X[j(e)]>
 
 (The gradient of RGMS to the numbers of its edges.) A block of warps has a tile of rows of G, which it leaves in shared memory, and goes
 through the relations of their edges, as `rgms_rows` does. Of each it multiplies the rows, on Tensor Cores or in full precision
@@ -20,6 +20,7 @@ from ..coordinate.expr import Expr, both, cast, equal
 from ..coordinate.program import Program
 from .accumulators import Accumulators
 from .grouped_tiles import LANES, refuses
+from .matrices import Matrices
 from .owned_rows import BYTES, OwnedRows, stride_of
 from .row_products import BlockSpec, refuses_lanes
 
@@ -37,6 +38,7 @@ class RgmsDotsSpec(BlockSpec):
     blocks: int = 1
     dtype: str = "float16"
     index_dtype: str = "int32"
+    by_columns: bool = False
 
     @property
     def turns(self) -> int:
@@ -65,7 +67,7 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
     Parameters: (num_tiles, panels, shares, nnz, cols, relations, slots, rows, numbers, panel_ptr, owned_ptr, share_ptr, indices, Start,
     Stop, Relation, Place, Number, Row, G, X, W, O), as of `owned_rows`: tile t has the rows Row[Start[t]], ..., Row[Stop[t] - 1] of G,
     panel c has `spec.shares` shares, and an edge's dot goes to O[Number[e]]. G is (rows, blocks, F_in), X (cols, blocks * F_out), W
-    (relations, blocks, F_out, F_in), in full precision (relations, blocks, F_in, F_out), O (numbers, 1) float32.
+    (relations, blocks, F_in, F_out) or by columns, O (numbers, 1) float32.
     """
     _check(spec)
     product, covered = spec.product, spec.product.covered(spec.in_features)
@@ -80,7 +82,7 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
     FX = p.dense_fixed("FX", spec.blocks * spec.out_features)
     G = p.buffer("G", (p.dense_fixed("NG", rows), D, FI), spec.dtype)
     X = p.buffer("X", (p.dense_fixed("NX", tiles.cols), FX), spec.dtype)
-    W = p.buffer("W", (p.dense_fixed("NW", tiles.relations), D, *((FO, FI) if product.transposed else (FI, FO))), spec.dtype)
+    W = Matrices(p, (p.dense_fixed("NW", tiles.relations), D), FI, FO, spec.by_columns, spec.dtype)
     O = p.buffer("O", (p.dense_fixed("NO", numbers), p.dense_fixed("One", 1)), "float32")
     of_g, of_x = spec.parts
     each_g, each_x = p.dense_fixed("G_part", of_g), p.dense_fixed("X_part", of_x)
@@ -116,9 +118,6 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
         with p.iterate("each", (C,), "R", ("c",)) as (c,):
             with p.iterate("blocks", (D, B), "SS", ("d", "b")) as (d, b):
 
-                def right(column, term):
-                    return W[(tiles.Relation[t, c], d, *((column, term) if product.transposed else (term, column)))]
-
                 def place(w, m, n):
                     row, column = spec.of_warp(w, m, n)
                     return row, b * spec.width + column
@@ -127,7 +126,8 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
                     Products[row * far + d * spec.out_features + column] = value
 
                 multiply = products.multiplier(
-                    spec.in_features, spec.out_features, place, lambda row, term: Near[row * stride + d * covered + term], right)
+                    spec.in_features, spec.out_features, place, lambda row, term: Near[row * stride + d * covered + term],
+                    W[tiles.Relation[t, c], d], by_columns=spec.by_columns)
                 CF = products.zeros("CF")
                 multiply(CF)
                 products.store(CF, place, keep)

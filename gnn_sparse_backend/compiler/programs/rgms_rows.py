@@ -1,6 +1,6 @@
 """Relational gather-matmul-scatter on a GPU in one pass: a block owns rows of the result, and no product is stored.
 
-    O[i] = sum over relations r of (sum over the edges e of i and r of A[e] * X[j(e)]) W[r]^T
+    O[i] = sum over relations r of (sum over the edges e of i and r of A[e] * X[j(e)]) W[r]
 
 (RGMS; Ye et al., SparseTIR, section 4.4.) A block of warps has a tile of rows and goes through the relations of their edges. Of each it
 gathers the rows of X, adds them up in registers, leaves the sums in shared memory, at the place of their row in the tile, and
@@ -24,6 +24,7 @@ from ..coordinate.expr import cast, differ, equal
 from ..coordinate.program import Program
 from .accumulators import Accumulators
 from .grouped_tiles import LANES, refuses
+from .matrices import Matrices
 from .owned_rows import BYTES, OwnedRows, stride_of
 from .row_products import BlockSpec, refuses_lanes
 
@@ -42,6 +43,7 @@ class RgmsRowsSpec(BlockSpec):
     dtype: str = "float16"
     out_dtype: str = "float16"
     index_dtype: str = "int32"
+    by_columns: bool = False
 
     @property
     def grid(self) -> int:
@@ -69,8 +71,7 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
 
     Parameters: (num_tiles, panels, shares, nnz, cols, relations, rows, panel_ptr, owned_ptr, share_ptr, indices, Start, Stop, Relation,
     Place, Present, [A], Row, X, W, O), as of `owned_rows`: tile t has the rows Row[Start[t]], ..., Row[Stop[t] - 1], panel c has
-    `spec.shares` shares. X is (cols, blocks, F_in), W (relations, blocks,
-    F_out, F_in), in full precision (relations, blocks, F_in, F_out), O (rows, blocks, F_out).
+    `spec.shares` shares. X is (cols, blocks, F_in), W (relations, blocks, F_in, F_out) or by columns, O (rows, blocks, F_out).
     """
     _check(spec)
     product, covered = spec.product, spec.product.covered(spec.in_features)
@@ -84,7 +85,7 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
     Row = p.buffer("Row", (NO,), spec.index_dtype)
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
     X = p.buffer("X", (p.dense_fixed("NX", tiles.cols), D, FI), spec.dtype)
-    W = p.buffer("W", (p.dense_fixed("NW", tiles.relations), D, *((FO, FI) if product.transposed else (FI, FO))), spec.dtype)
+    W = Matrices(p, (p.dense_fixed("NW", tiles.relations), D), FI, FO, spec.by_columns, spec.dtype)
     O = p.buffer("O", (NO, D, FO), spec.out_dtype)
     turn, part = p.dense_fixed("X_turn", -(-spec.in_features // (spec.lanes * spec.part))), p.dense_fixed("X_part", spec.part)
     kept = p.dense_fixed("Kept", spec.rows * spec.stride)
@@ -135,10 +136,8 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
                         with elements("keep") as (s, e):
                             Sums[tiles.Place[t, c, u, j] // 2 * spec.stride + inside(s) + e] = cast(spec.dtype, Edge[s, e])
 
-            def right(column, term):
-                return W[(tiles.Relation[t, c], d, *((column, term) if product.transposed else (term, column)))]
-
-            multiply = sums.multiplier(spec.in_features, spec.out_features, place, lambda row, term: Sums[row * spec.stride + term], right)
+            multiply = sums.multiplier(spec.in_features, spec.out_features, place, lambda row, term: Sums[row * spec.stride + term],
+                                       W[tiles.Relation[t, c], d], by_columns=spec.by_columns)
             CF = sums.zeros("CF")
             multiply(CF)
             with sums.each("take") as (w, m, n, r, l):

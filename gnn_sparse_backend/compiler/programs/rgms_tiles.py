@@ -1,6 +1,6 @@
 """Relational gather-matmul on Tensor Cores: sums over the edges of (row, relation) pairs, multiplied where they are.
 
-    O[p] = (sum over the edges e of pair p of A[e] * X[j(e)]) W[r(p)]^T
+    O[p] = (sum over the edges e of pair p of A[e] * X[j(e)]) W[r(p)]
 
 (RGMS; Ye et al., SparseTIR, section 4.4.) A team gathers the rows of the edges of up to 16 pairs of one relation, or of
 several times 16, feature by feature side by side, adds them up in registers, and leaves the sums in shared memory, from
@@ -17,6 +17,7 @@ from ..coordinate.builder import ProgramBuilder
 from ..coordinate.expr import cast
 from ..coordinate.program import Program
 from .grouped_tiles import Fragments, TilesSpec, refuses
+from .matrices import Matrices
 from .owned_rows import stride_of
 
 SHARED = "Sums"
@@ -34,19 +35,20 @@ class RgmsTilesSpec:
     blocks: int = 1
     dtype: str = "float16"
     index_dtype: str = "int32"
+    by_columns: bool = False
 
 
 def rgms_tiles(spec: RgmsTilesSpec) -> Program:
     """The program.
 
     Parameters: (num_panels, pairs, cols, nnz, relations, pair_ptr, indptr, indices, Count, Relation, [A], X, W, O). Panel t has
-    the Count[t] pairs from pair_ptr[t] on, all of Relation[t]; X is (cols, blocks * F_in), W (relations, blocks, F_out, F_in), O
-    (pairs, blocks, F_out). Every pair has edges.
+    the Count[t] pairs from pair_ptr[t] on, all of Relation[t]; X is (cols, blocks * F_in), W (relations, blocks, F_in, F_out) or
+    by columns, O (pairs, blocks, F_out). Every pair has edges.
     """
     reason = refuses(spec.in_features, spec.out_features, spec.dtype)
     if reason:
         raise StageIError(f"rgms_tiles: {reason}")
-    tiles = TilesSpec(spec.in_features, spec.out_features, spec.tiles, (False, False), spec.dtype, spec.index_dtype)
+    tiles = TilesSpec(spec.in_features, spec.out_features, spec.tiles, (False, False), spec.dtype, spec.index_dtype, spec.by_columns)
     stride = stride_of(spec.blocks * spec.in_features, spec.dtype)
     p = ProgramBuilder("rgms_tiles")
     panels, pairs, cols, nnz, relations = p.sizes("num_panels", "pairs", "cols", "nnz", "relations")
@@ -58,7 +60,7 @@ def rgms_tiles(spec: RgmsTilesSpec) -> Program:
     FB, FO = p.dense_fixed("FB", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (T, I, J), "float32") if spec.weighted else None
     X = p.buffer("X", (p.dense_fixed("NX", cols), FI), spec.dtype)
-    W = p.buffer("W", (p.dense_fixed("NW", relations), D, FO, FB), spec.dtype)
+    W = Matrices(p, (p.dense_fixed("NW", relations), D), FB, FO, spec.by_columns, spec.dtype)
     O = p.buffer("O", (T, I, D, FO), spec.dtype)
     kept = p.dense_fixed("Kept", tiles.rows * stride)
     fragments = Fragments(p, tiles)
@@ -81,7 +83,7 @@ def rgms_tiles(spec: RgmsTilesSpec) -> Program:
                 O[t, row, d, column] = value
 
             fragments.product(lambda row, column: Sums[row * stride + d * spec.in_features + column],
-                              lambda column, place: W[Relation[t], d, column, place], store, lambda row: row < Count[t])
+                              W[Relation[t], d], store, lambda row: row < Count[t])
     return p.finish()
 
 
