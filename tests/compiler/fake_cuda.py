@@ -1,4 +1,5 @@
-"""NVIDIA's driver and runtime, acted: GPUs that load any code, and count what is launched on them without running it.
+"""NVIDIA's driver and runtime, acted: GPUs that load any code, and count what is launched on them without running it, what stream the
+last launch was on, and all calls that hand out or free memory, copy, or wait.
 
 Libraries for a process of its own, whose dynamic linker finds them in `environment`.
 """
@@ -20,7 +21,9 @@ TVM_RUNTIME = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
 ACTED = """
 #include <stdlib.h>
 #include <string.h>
-int fake_current = 0, fake_launches[8] = {0};
+int fake_current = 0, fake_launches[8] = {0}, fake_others = 0;
+void* fake_stream = 0;
+typedef struct { unsigned grid[3], block[3], shared; void* stream; } Configuration;  /* CUlaunchConfig's beginning */
 int cuDriverGetVersion(int* version) { *version = VERSION; return 0; }
 int cuInit(unsigned flags) { return GPUS ? 0 : 100; }
 int cuDeviceGetCount(int* count) { *count = GPUS; return 0; }
@@ -31,14 +34,14 @@ int cuGetErrorString(int code, const char** text) { *text = "no CUDA-capable dev
 int cuGetExportTable(const void** table, const void* id) { return 1; }  /* NVRTC asks */
 int cuModuleLoadData(void** module, const void* code) { *module = module; return 0; }
 int cuModuleGetFunction(void** function, void* module, const char* name) { *function = function; return 0; }
-int cuLaunchKernelEx(void) { fake_launches[fake_current]++; return 0; }
+int cuLaunchKernelEx(const Configuration* how) { fake_launches[fake_current]++; fake_stream = how->stream; return 0; }
 int cudaRuntimeGetVersion(int* version) { *version = 13000; return 0; }
 int cudaGetDevice(int* device) { *device = fake_current; return 0; }
 int cudaSetDevice(int device) { fake_current = device; return 0; }
 int cudaGetDeviceCount(int* count) { *count = GPUS; return GPUS ? 0 : 100; }
 int cudaDeviceGetAttribute(int* value, int attribute, int device) { *value = 1; return 0; }
-int cudaMalloc(void** pointer, size_t size) { *pointer = aligned_alloc(256, (size + 255) / 256 * 256); return 0; }
-int cudaFree(void* pointer) { free(pointer); return 0; }
+int cudaMalloc(void** pointer, size_t size) { fake_others++; *pointer = aligned_alloc(256, (size + 255) / 256 * 256); return 0; }
+int cudaFree(void* pointer) { fake_others++; free(pointer); return 0; }
 const char* cudaGetErrorString(int code) { return "acted"; }
 const char* cudaGetErrorName(int code) { return "acted"; }
 """
@@ -55,7 +58,7 @@ def make(folder: Path, version: int = 13000, gpus: int = 0) -> Path:
     wanted = set(re.findall(r"\b(cu(?:da)?[A-Z]\w*)", symbols))
     acted = set(re.findall(r"\b(cu\w+)\(", ACTED))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "acted.c").write_text(ACTED + "".join(f"int {name}(void) {{ return 0; }}\n" for name in sorted(wanted - acted)))
+    (folder / "acted.c").write_text(ACTED + "".join(f"int {name}(void) {{ fake_others++; return 0; }}\n" for name in sorted(wanted - acted)))
     (folder / "versions").write_text(f"{RUNTIME} {{ global: cuda*; }};\n")
     defines = [f"-DVERSION={version}", f"-DGPUS={gpus}", "-w", "-shared", "-fPIC"]
     # one library under both names, so that there is one state: what asks for the runtime finds the driver's

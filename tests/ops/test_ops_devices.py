@@ -198,15 +198,6 @@ def test_no_edges_and_no_rows(serial_gpu):
     assert gsb.spmm(gsb.Graph.from_coo(none, none, (0, 3)), torch.ones(3, 2)).shape == (0, 2)
 
 
-def test_a_call_on_a_known_graph_reads_nothing_back(serial_gpu, monkeypatch):
-    """A capture of a CUDA graph refuses whatever would make the GPU wait."""
-    graph = some_graph()
-    operands = OPERATORS["attention"].operands(graph)
-    results = step("attention", graph, operands)
-    cotangent = torch.ones_like(results[0])
-    without_waiting(lambda: step("attention", graph, operands, cotangent), monkeypatch)
-
-
 @pytest.mark.parametrize("index", [torch.int32, torch.int64], ids=str)
 def test_structures_are_those_of_the_cpu(index, zoo, request):
     """What NumPy and SciPy make on the CPU, PyTorch makes on a GPU: the same numbers in the same order and type, edges' included."""

@@ -12,7 +12,9 @@ from gnn_sparse_backend.formats import counts
 # Functions of Python, and operators of PyTorch, which on a GPU copy to the host.
 READING = ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__", "__array__")
 SYNCHRONISING = {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal", "aten::nonzero", "aten::masked_select",
-                 "aten::unique_dim", "aten::_unique", "aten::_unique2", "aten::unique_consecutive", "aten::bincount"}
+                 "aten::unique_dim", "aten::_unique", "aten::_unique2", "aten::unique_consecutive", "aten::bincount",
+                 # a tensor of numbers that the host has, which are copied
+                 "aten::lift_fresh"}
 
 
 class Promises(list):

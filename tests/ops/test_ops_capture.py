@@ -1,0 +1,105 @@
+"""What capture in a CUDA graph asks of a step that is planned, without a GPU: nobody reads a value, asks for a size, or copies numbers of the host.
+
+That a launch itself does nothing else, and on which stream it is, `tests/compiler/test_cuda_streams.py` shows of the driver's calls;
+`test_ops_cuda.py` captures and replays where there is a GPU.
+"""
+from __future__ import annotations
+
+import contextlib
+import itertools
+
+import pytest
+import torch
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.ops import rgms_kernels
+from gnn_sparse_backend.ops.form import form
+from gnn_sparse_backend.ops.plans import planned
+from gnn_sparse_backend.planner import cuda_bsr, cuda_rgms_rows
+from gnn_sparse_backend.planner.cuda_plan import LANES_PAY, CudaPlan
+from tests.ops.operators import OPERATORS, some_graph, step
+from tests.ops.serial_gpu import ARCH, cut_rows_short
+from tests.ops.waits import without_waiting
+
+
+def planned_steps(call, launched, monkeypatch) -> None:
+    """The first step plans; the second one neither waits nor differs, and launches the same kernels."""
+    expected = call()
+    first = list(launched)
+    launched.clear()
+    found = without_waiting(call, monkeypatch)
+    assert first[-len(launched):] == launched and launched
+    for a, b in zip(found, expected, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["whole rows", "rows in parts"])
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+def test_a_step_of_every_operator(name, parts, serial_gpu, monkeypatch):
+    if parts:
+        cut_rows_short(monkeypatch, 8, 3)
+    graph = some_graph()
+    operands = OPERATORS[name].operands(graph)
+    cotangent = torch.ones_like(OPERATORS[name].run(graph, *operands))
+    planned_steps(lambda: step(name, graph, operands, cotangent), serial_gpu, monkeypatch)
+
+
+@pytest.mark.parametrize("parts", [False, True], ids=["whole rows", "rows in parts"])
+@pytest.mark.parametrize("order", ["rows", "tiles", "transform"])
+@pytest.mark.parametrize("reduce", ["sum", "mean"])
+def test_a_step_of_relational_products(reduce, order, parts, serial_gpu, monkeypatch):
+    """In every order, with matrices of their own and of bases."""
+    monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
+    monkeypatch.setattr(rgms_kernels, "order_on_gpu", lambda *asked: order)
+    if parts:
+        cut_rows_short(monkeypatch, 30, 8)
+    generator = torch.Generator().manual_seed(0)
+    source, destination, relation = (torch.randint(0, n, (400,), generator=generator) for n in (60, 40, 3))
+    destination[::4] = 7
+    rel = gsb.RelGraph.from_triples(source, destination, relation, (41, 60), 4)
+    x, w, comp, bases, a = (torch.randn(shape, generator=generator).half().requires_grad_()
+                            for shape in ((60, 16), (4, 16, 24), (4, 2), (2, 16, 24), (400,)))
+    for operands in ([x, w, a], [x, (comp, bases), a]):
+        leaves = [leaf for operand in operands for leaf in (operand if isinstance(operand, tuple) else [operand])]
+
+        def call():
+            out = gsb.rgms(rel, *operands, reduce)
+            return [out.detach(), *torch.autograd.grad(out, leaves, torch.ones_like(out))]
+
+        planned_steps(call, serial_gpu, monkeypatch)
+        serial_gpu.clear()
+
+
+FORMATS = {
+    "buckets": CudaPlan(longest_part=4, arch=ARCH, cached=True, buckets=True),
+    "buckets of column partitions": CudaPlan(longest_part=4, arch=ARCH, cached=True, buckets=True, partitions=3),
+    "chunks": CudaPlan(segments=True, reduction="parallel", arch=ARCH, lanes=LANES_PAY),
+    "blocks": None,
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_step_in_every_format(name, weighted, serial_gpu, monkeypatch):
+    monkeypatch.setattr(cuda_bsr, "LEAST_EDGES", 1 if name == "blocks" else 1 << 40)
+    # rows and columns of blocks that are full
+    row, col = torch.ones(32, 32, dtype=torch.bool).triu().nonzero().T
+    graph = gsb.Graph.from_coo(row, col, (32, 32))
+    width, dtype = (2, torch.float32) if name == "chunks" else (32, torch.float16)
+    x, weight = torch.randn(32, width).to(dtype).requires_grad_(), torch.rand(row.numel()).to(dtype).requires_grad_()
+    operands = [x, weight] if weighted else [x]
+
+    def call():
+        out = gsb.spmm(graph, *operands)
+        return [out.detach(), *torch.autograd.grad(out, operands, torch.ones_like(out))]
+
+    if FORMATS[name] is None:
+        planned_steps(call, serial_gpu, monkeypatch)
+        assert "bsr_tiles" in serial_gpu
+        return
+    kinds = [form("mul(x0, x1)", ("column", "edge"), "sum").kind, form("x0", ("column",), "sum").kind]
+    with contextlib.ExitStack() as stack:
+        for of, kind in itertools.product((graph, graph.transpose()), dict.fromkeys(kinds)):
+            stack.enter_context(planned(of, kind, width, dtype, FORMATS[name]))
+        planned_steps(call, serial_gpu, monkeypatch)
+    assert serial_gpu.count("aggregate") > 2  # more than a launch each way
