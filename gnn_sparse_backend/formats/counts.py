@@ -39,6 +39,12 @@ def numbered_runs(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return begins.cumsum(0) - 1, position - first, begins.sum()
 
 
+def numbers_of(chosen: Tensor, count: int) -> Tensor:
+    """(count,) the numbers of the entries that are true, of which there are so many; int64, ascending."""
+    position = torch.arange(chosen.numel(), device=chosen.device)
+    return added_at((chosen.cumsum(0) - 1).clamp_(min=0), torch.where(chosen, position, 0), count)
+
+
 def starts_of(numbers: Tensor, count: int) -> Tensor:
     """(count + 1,) where each of so many runs, `numbered_runs`, begins, and where the last one ends."""
     return torch.searchsorted(numbers, torch.arange(count + 1, device=numbers.device))
@@ -54,4 +60,4 @@ def distinct(keys: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
     return ordered.index_select(0, starts_of(numbers, count)[:-1]), which
 
 
-__all__ = ["added_at", "counts_of", "distinct", "numbered_runs", "prefix_sums", "read", "starts_of"]
+__all__ = ["added_at", "counts_of", "distinct", "numbered_runs", "numbers_of", "prefix_sums", "read", "starts_of"]

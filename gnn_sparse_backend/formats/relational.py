@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .counts import added_at, prefix_sums
+from . import counts
+from .counts import added_at, numbers_of, prefix_sums
 from .row_groups import balanced_row_groups
 from .structure import index_type, positions_of_rows
 
@@ -64,14 +65,33 @@ def relation_pairs(row: Tensor, col: Tensor, relation: Tensor, num_rows: int, nu
     Edges of one pair keep their order: one stable sort, vectorised, on the device of the arrays, which is waited for once, for
     the number of pairs.
     """
-    dtype = index_type(row.dtype, num_rows, num_cols, num_relations, row.numel())
-    key, order = torch.sort(relation.long() * num_rows + row, stable=True)
-    start = _starts(key)
-    key = key[start]
-    pair_relation = torch.div(key, max(num_rows, 1), rounding_mode="floor")
-    indptr = torch.cat([start, start.new_full((1,), row.numel())])
-    arrays = (key - pair_relation * num_rows, pair_relation, indptr, col.index_select(0, order), order)
-    return RelationPairs(num_rows, num_cols, num_relations, *(a.to(dtype) for a in arrays))
+    laid = _ByPair(row, relation, num_rows)
+    return laid.pairs(laid.begins.nonzero().flatten(), col, num_cols, num_relations)
+
+
+def pairs_of_ends(row: Tensor, col: Tensor, relation: Tensor, num_rows: int, num_cols: int,
+                  num_relations: int) -> tuple[RelationPairs, RelationPairs]:
+    """`relation_pairs` of the rows and of the columns of the same edges. The device is waited for once, for both."""
+    by_row, by_col = laid = _ByPair(row, relation, num_rows), _ByPair(col, relation, num_cols)
+    starts = [numbers_of(of.begins, count) for of, count in zip(laid, counts.read(*(of.begins.sum() for of in laid)))]
+    return by_row.pairs(starts[0], col, num_cols, num_relations), by_col.pairs(starts[1], row, num_rows, num_relations)
+
+
+class _ByPair:
+    """Edges in the order of their relations and rows, and where pairs begin among them, before anybody knows how many there are."""
+
+    def __init__(self, row: Tensor, relation: Tensor, num_rows: int):
+        self.num_rows, self.dtype = num_rows, row.dtype
+        self.key, self.order = torch.sort(relation.long() * num_rows + row, stable=True)
+        self.begins = _begins(self.key)
+
+    def pairs(self, start: Tensor, col: Tensor, num_cols: int, num_relations: int) -> RelationPairs:
+        dtype = index_type(self.dtype, self.num_rows, num_cols, num_relations, self.key.numel())
+        key = self.key.index_select(0, start)
+        relation = torch.div(key, max(self.num_rows, 1), rounding_mode="floor")
+        indptr = torch.cat([start, start.new_full((1,), self.key.numel())])
+        arrays = key - relation * self.num_rows, relation, indptr, col.index_select(0, self.order), self.order
+        return RelationPairs(self.num_rows, num_cols, num_relations, *(a.to(dtype) for a in arrays))
 
 
 @dataclass(frozen=True)
@@ -166,9 +186,14 @@ def _taken(pairs: RelationPairs, order: Tensor) -> RelationPairs:
 
 def _starts(key: Tensor) -> Tensor:
     """Where runs of equal entries begin."""
+    return _begins(key).nonzero().flatten()
+
+
+def _begins(key: Tensor) -> Tensor:
+    """Whether each entry is unlike the one before."""
     first = torch.ones(key.numel(), dtype=torch.bool, device=key.device)
     torch.ne(key[1:], key[:-1], out=first[1:])
-    return first.nonzero().flatten()
+    return first
 
 
 def _panels(pairs: RelationPairs, run: Tensor, task: Tensor, tasks: int, most: int) -> Panels:
@@ -188,4 +213,4 @@ def _panels(pairs: RelationPairs, run: Tensor, task: Tensor, tasks: int, most: i
                   (stop - start).to(dtype), pairs.relation[start], pairs.row)
 
 
-__all__ = ["Panels", "RelationPairs", "relation_pairs", "relation_tasks", "row_tasks"]
+__all__ = ["Panels", "RelationPairs", "pairs_of_ends", "relation_pairs", "relation_tasks", "row_tasks"]

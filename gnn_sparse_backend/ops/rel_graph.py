@@ -1,16 +1,17 @@
 """``RelGraph``: an immutable graph whose edges belong to relations, and the pairs that products by relation work on."""
 from __future__ import annotations
 
+import functools
 import weakref
 
 import torch
 from torch import Tensor
 
 from ..formats.counts import prefix_sums
-from ..formats.relational import Panels, RelationPairs, relation_pairs, relation_tasks, row_tasks
+from ..formats.relational import Panels, RelationPairs, pairs_of_ends, relation_pairs, relation_tasks, row_tasks
 from ..formats.structure import index_type, row_of_position
 from ..planner.rgms import RelationCounts
-from . import rel_sources
+from . import devices, rel_sources
 from .build import index_dtype
 from .checks import as_index_vector, check_ranges, check_same_device, check_shape
 from .graph import Graph
@@ -133,9 +134,8 @@ class RelGraph(Immutable):
                             ("source", source), ("destination", destination), ("relation", relation), ("relations", None),
                             ("source_types", None), ("destination_types", None), ("edge_counts", None), ("_derived", {})):
             _set(self, name, value)
-        sides = (Side(destination, source, relation, *shape, num_relations),
-                 Side(source, destination, relation, *shape[::-1], num_relations))
-        _set(self, "_sides", sides)
+        ends = Ends(destination, source, relation, *shape, num_relations)
+        _set(self, "_sides", (Side(ends, False), Side(ends, True)))
         _live[_key(source, destination, relation, shape, num_relations)] = self
         return self
 
@@ -224,17 +224,32 @@ class RelationSplit(Derived):
         return self.once(("relations", limit, most), lambda: relation_tasks(self.pairs, limit, most, cost))
 
 
-class Side(Derived):
-    """The edges of a ``RelGraph`` seen from one end, their row, with what is derived from that."""
+class Ends(Derived):
+    """Both ends of the edges of a ``RelGraph``, and their pairs, seen from the rows or, where ``transposed``, from the columns."""
 
     def __init__(self, row: Tensor, col: Tensor, relation: Tensor, num_rows: int, num_cols: int, num_relations: int):
         super().__init__()
-        self.arrays = (row, col, relation)
-        self.sizes = (num_rows, num_cols, num_relations)
+        self.arrays = (row, col, relation), (col, row, relation)
+        self.sizes = (num_rows, num_cols, num_relations), (num_cols, num_rows, num_relations)
+
+    def pairs(self, transposed: bool) -> RelationPairs:
+        """On a GPU those of both ends are made together, so that it is waited for once."""
+        if devices.on_cpu(self.arrays[0][0].device):
+            return self.once(transposed, lambda: relation_pairs(*self.arrays[transposed], *self.sizes[transposed]))
+        return self.once("both", lambda: pairs_of_ends(*self.arrays[0], *self.sizes[0]))[transposed]
+
+
+class Side(Derived):
+    """The edges of a ``RelGraph`` seen from one end, their row, with what is derived from that."""
+
+    def __init__(self, ends: Ends, transposed: bool):
+        super().__init__()
+        self.arrays, self.sizes = ends.arrays[transposed], ends.sizes[transposed]
+        self._pairs = functools.partial(ends.pairs, transposed)
 
     @property
     def pairs(self) -> RelationPairs:
-        return self.once("pairs", lambda: relation_pairs(*self.arrays, *self.sizes))
+        return self.once("pairs", self._pairs)
 
     def split(self, chosen: Tensor) -> RelationSplit | None:
         """The pairs of those relations for which ``chosen``, (relations,) bool, is true; None for none."""

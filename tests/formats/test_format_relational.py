@@ -1,11 +1,13 @@
 """Pairs of rows and relations, and their panels, against sets of Python."""
+import dataclasses
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnn_sparse_backend.formats import structure
-from gnn_sparse_backend.formats.relational import relation_pairs, relation_tasks, row_tasks
+from gnn_sparse_backend.formats.relational import pairs_of_ends, relation_pairs, relation_tasks, row_tasks
 
 few = settings(max_examples=60, deadline=None)
 
@@ -48,6 +50,17 @@ def test_pairs(case):
     assert pairs.relation_ptr.diff().tolist() == [sum(r == s for s in pairs.relation.tolist()) for r in range(sizes[2])]
     of_edge = pairs.pair_of_edge()
     assert triples(pairs.row[of_edge], col, pairs.relation[of_edge]) == every
+
+
+@given(edges())
+@few
+def test_pairs_of_both_ends(case):
+    row, col, relation, sizes = case
+    found = pairs_of_ends(row, col, relation, *sizes)
+    for pairs, expected in zip(found, (relation_pairs(*case[:3], *sizes), relation_pairs(col, row, relation, sizes[1], sizes[0], sizes[2]))):
+        for name in (field.name for field in dataclasses.fields(pairs)):
+            a, b = getattr(pairs, name), getattr(expected, name)
+            assert (torch.equal(a, b) and a.dtype == b.dtype) if isinstance(a, torch.Tensor) else a == b, name
 
 
 @given(edges(), st.integers(1, 6), st.sampled_from([1, 2, 4]), st.sampled_from(["none", "all", "some"]))

@@ -266,7 +266,7 @@ def test_construction_waits_for_a_gpu_as_often_as_it_must(serial_gpu, monkeypatc
         rel, found = made(make)
         assert found == (6,) and rel.num_relations == (2 if rel.edge_counts else 3)
     assert rel.relation.tolist() == [0] * 5 + [1] * 2
-    assert made(lambda: rel.side(False).pairs, sizes=1)[1] == ()  # the number of pairs
+    assert made(lambda: [rel.side(end).pairs for end in (False, True)], sizes=1)[1] == ()  # the numbers of pairs at both ends
 
 
 def test_the_other_devices_are_refused_in_words():

@@ -70,7 +70,7 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
     (relations, blocks, F_in, F_out) or by columns, O (numbers, 1) float32.
     """
     _check(spec)
-    product, covered = spec.product, spec.product.covered(spec.in_features)
+    covered = spec.product.covered(spec.in_features)
     p = ProgramBuilder("rgms_row_dots")
     tiles, products = OwnedRows(p, spec, "slots", "rows", "numbers"), Accumulators(p, spec)
     T, C, U, J, warp, lane = tiles.T, tiles.C, tiles.U, tiles.J, products.warp, products.lane
