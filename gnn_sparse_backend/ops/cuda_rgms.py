@@ -15,13 +15,16 @@ from ..planner.cuda_rgms import (EDGES_OF_PAIR, ROWS, dot_bytes, dots_kernel, do
                                  rows_of_block, rows_spec, sum_tiles_kernel, sums_by_columns, tiles_kernel)
 from ..planner.rgms import RelationCounts
 from .cuda_outer import OuterSums
-from .form import SUM_OF_COLUMNS
+from .form import SUM_OF_COLUMNS, form
 from .graph import Graph
+from .grouped_kernels import ProductOnGpu
+from .kept_aggregate import KeptAggregate
 from .layout import ByLayout, compact, matrices
 from .message_kernels import run_aggregate
 from .precision import on_tensor_cores
 from .type_names import type_name
 
+_WEIGHTED = form("mul(x1, x0)", ("column", "edge"), "sum")
 _entries: dict = {}
 
 
@@ -95,7 +98,8 @@ def _row_tiles(side, spec: RgmsRowsSpec | RgmsDotsSpec) -> RowTiles:
 class RowProducts:
     """Products of one shape and type on a side, by blocks that own rows of the result: the kernel, and its arguments but for the operands."""
 
-    def __init__(self, side, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, weighted: bool, arch: str):
+    def __init__(self, rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, weighted: bool, arch: str):
+        side = rel.side(transposed)
         found = _spec_of(side, in_features, out_features, type_name(dtype), arch, not on_tensor_cores(dtype), blocks)
         if found is None:
             raise ValueError(f"no block on {arch} owns rows of {side.sizes[0]} for matrices of {in_features} x {out_features} in {dtype}")
@@ -176,7 +180,8 @@ def _owners(tiles: RowTiles) -> Tensor:
 class PairProducts:
     """The same, of panels of pairs of a relation, whose products are stored and added up by rows."""
 
-    def __init__(self, side, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, weighted: bool, arch: str):
+    def __init__(self, rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, weighted: bool, arch: str):
+        side = rel.side(transposed)
         pairs, rows = side.pairs, panel_rows(in_features, out_features, type_name(dtype), arch, blocks)
         _, panels, _, start, stop, relation = side.segments.panels_apart(rows)
         index = pairs.indptr.dtype
@@ -187,14 +192,35 @@ class PairProducts:
         self.entries = ByLayout(lambda by_columns: tiles_kernel(replace(spec, by_columns=by_columns), arch))
         self.arguments = (panels, pairs.count, columns, pairs.indices.numel(), relations, pair_ptr, pairs.indptr, pairs.indices, count,
                           relation)  # fmt: skip
-        self.edge_ids, self.shape, self.pairs_of_rows = pairs.edge_ids, (pairs.count, blocks, out_features), side.pairs_of_rows
+        self.edge_ids, self.shape, self.added_up = pairs.edge_ids, (pairs.count, blocks, out_features), KeptAggregate(SUM_OF_COLUMNS, side.pairs_of_rows)
 
     def __call__(self, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:
         w, by_columns = matrices(w)
         out = torch.empty(self.shape, dtype=x.dtype, device=x.device)
         at_edges = () if weight is None else (weight.index_select(0, self.edge_ids),)
         self.entries[by_columns](*self.arguments, *at_edges, compact(x), w, out)
-        return run_aggregate(SUM_OF_COLUMNS, self.pairs_of_rows, [out.flatten(1)])
+        return self.added_up(out.flatten(1))
+
+
+class ColumnProducts:
+    """The same, of the rows of X of all column pairs, whose products are stored and gathered over the edges."""
+
+    def __init__(self, rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, weighted: bool, arch: str):
+        side, other = rel.side(transposed), rel.side(not transposed)
+        segments, self.rows = other.blocks(blocks)
+        self.multiply = ProductOnGpu(segments, in_features, out_features, dtype, self.rows.dtype, arch)
+        graph = side.once("pairs_of_edges", lambda: Graph.from_coo(
+            side.arrays[0], other.pair_of_edge, (side.sizes[0], other.pairs.count)))
+        self.added_up = KeptAggregate(_WEIGHTED if weighted else SUM_OF_COLUMNS, graph)
+        self.in_features, self.out_features = in_features, blocks * out_features
+
+    def __call__(self, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:
+        products = self.multiply(x.reshape(-1, self.in_features), w.flatten(0, 1), self.rows).view(-1, self.out_features)
+        return self.added_up(products) if weight is None else self.added_up(products, compact(weight).unsqueeze(1))
+
+
+PRODUCTS = {"rows": RowProducts, "tiles": PairProducts, "transform": ColumnProducts}
+"""By the orders of ``planner.cuda_rgms``."""
 
 
 def sum_by_columns_on_gpu(rel, transposed: bool, in_features: int, out_features: int) -> bool:
@@ -227,6 +253,5 @@ def run_pair_sums(side, x: Tensor, g: Tensor, blocks: int, weight: Tensor | None
 
 
 __all__ = [
-    "PairProducts", "RowProducts", "bytes_on_gpu", "dots_on_gpu", "order_on_gpu", "run_pair_sums", "run_row_dots",
-    "sum_by_columns_on_gpu",
+    "PRODUCTS", "bytes_on_gpu", "dots_on_gpu", "order_on_gpu", "run_pair_sums", "run_row_dots", "sum_by_columns_on_gpu",
 ]  # fmt: skip

@@ -38,7 +38,7 @@ def run_grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None =
     arch = devices.arch_of(a.device)
     if arch:
         described = in_features, out_features, a.dtype, None if at is None else at.dtype, arch
-        return segments.once(("product", on_tensor_cores(a.dtype), *described), lambda: _ProductOnGpu(segments, *described))(a, b, at)
+        return segments.once(("product", on_tensor_cores(a.dtype), *described), lambda: ProductOnGpu(segments, *described))(a, b, at)
     block, (groups, panels, *arrays) = segments.panels(in_features * out_features, torch.get_num_threads())
     rows = (segments.rows_of(at), segments.order)
     b = by_twos(b) if takes_twos(in_features, type_name(a.dtype)) else b
@@ -55,7 +55,7 @@ def by_twos(w: Tensor) -> Tensor:
     return w.unflatten(-2, (-1, 2)).transpose(-2, -1).flatten(-2)
 
 
-class _ProductOnGpu:
+class ProductOnGpu:
     """A product of one shape and type on segments: the kernel, and its arguments but for the operands.
 
     On Tensor Cores where they take matrices of this shape and type, by blocks of warps in full precision. index: the type of what names the

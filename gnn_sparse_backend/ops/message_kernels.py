@@ -6,6 +6,7 @@ accumulation type.
 """
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -103,6 +104,20 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
             arguments[at] = arguments[at].view(torch.uint32)
     kernel(*arguments, *flattened)
     return results if chosen else results[0]
+
+
+def one_launch(form: Form, graph, operands: Sequence[Tensor]) -> tuple[Callable[..., None], list] | None:
+    """(kernel, its arguments before the operands) of what `run_aggregate` makes on a GPU in one launch; None where it takes several, or
+    may go by a format of the plan's, or there is nothing to launch."""
+    edge_ids = _edge_ids(graph, form, False)
+    call = _prepare_aggregate(form, graph, operands, edge_ids is not None, (), 0)
+    plan = aggregation_plan(graph, call.features, operands[0].dtype, form.kind)
+    if type(plan) is not CudaPlan or plan.blocks or graph.num_edges == 0 or call.features == 0:
+        return None
+    kernel = _kernel(call.spec, plan)
+    if type(kernel) in (TwoPasses, InSegments):
+        return None
+    return kernel, kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance)[:-len(operands)]
 
 
 def _results(graph, call: _Call, first: Tensor, chosen) -> list[Tensor]:

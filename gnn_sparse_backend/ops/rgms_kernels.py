@@ -20,7 +20,7 @@ from ..planner.rgms import (ORDERS, RelationCounts, by_column, column_tile_of, c
                             panel_pairs, part_limit, rgms_kernel, row_task_count, sum_by_columns)
 from . import devices
 from .cuda_outer import takes_sum
-from .cuda_rgms import PairProducts, RowProducts, dots_on_gpu, order_on_gpu, run_pair_sums, run_row_dots, sum_by_columns_on_gpu
+from .cuda_rgms import PRODUCTS, dots_on_gpu, order_on_gpu, run_pair_sums, run_row_dots, sum_by_columns_on_gpu
 from .form import SUM_OF_COLUMNS, form
 from .graph import Graph
 from .grouped_kernels import by_twos, run_grouped_mm, run_grouped_sum
@@ -33,7 +33,6 @@ from .type_names import type_name
 
 _WEIGHTED = form("mul(x1, x0)", ("column", "edge"), "sum")
 _DOT = form("mul(x0, x1)", ("row", "column"))
-_ON_GPU = {"rows": RowProducts, "tiles": PairProducts}
 _entries: dict = {}
 _at_hand: set = set()
 
@@ -67,10 +66,11 @@ def _product_on_gpu(rel: RelGraph, transposed: bool, order: str | None, x: Tenso
 
     def make():
         chosen = order_on_gpu(rel, transposed, *w.shape[1:], x.dtype, arch) if order is None else order
-        return _ON_GPU[chosen](side, *described) if chosen in _ON_GPU else chosen
+        return PRODUCTS[chosen](rel, transposed, *described)
 
-    made = side.once(("product", order, on_tensor_cores(x.dtype), *described), make)
-    return _stored_product(rel, transposed, made, x, w, weight) if type(made) is str else made(x, w, weight)
+    if order == "aggregate":  # never by itself
+        return _stored_product(rel, transposed, order, x, w, weight)
+    return side.once(("product", order, on_tensor_cores(x.dtype), *described), make)(x, w, weight)
 
 
 def _stored_product(rel: RelGraph, transposed: bool, order: str, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:
