@@ -31,7 +31,7 @@ needs_nvcc = pytest.mark.skipif(nvcc_path() is None, reason="no nvcc on this mac
 @pytest.mark.parametrize("name", sorted(set(KERNELS) - set(SHARED)))
 def test_threads_exchange_by_shuffles_alone(name):
     kernel = source_of(name, "sm_80").split('extern "C"')[-1]
-    assert "blockIdx.x" in kernel
+    assert "blockIdx.x" in kernel and "threadIdx.x" in kernel
     for word in ("__shared__", "__syncthreads", "atomicAdd("):
         assert word not in kernel
     assert ("__shfl_" in kernel) == (name in SHUFFLES or name.endswith("_cached") or name.startswith("buckets"))

@@ -22,6 +22,7 @@ from gnn_sparse_backend.compiler.schedule.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.schedule.primitives.across import fold_across_lanes
 from gnn_sparse_backend.compiler.schedule.primitives.cache_row import cache_row
 from gnn_sparse_backend.compiler.schedule.primitives.side_by_side import visit_side_by_side
+from gnn_sparse_backend.compiler.target import generate_cuda
 from gnn_sparse_backend.compiler.transform.compact import compact_parameters
 from gnn_sparse_backend.compiler.transform.hold import hold_loads
 from gnn_sparse_backend.compiler.transform.share import share_axis, share_sum
@@ -54,6 +55,14 @@ def check(program, scheduled, schedule, output: str) -> None:
 def test_features_shared_out(features, lanes, part):
     """In one turn and in several; with lanes that have nothing in the last one, or at all; with a part that is cut off."""
     check(spmm(features), share_axis(spmm(features), "K_0", lanes, part), CudaTeams(lanes, 2), "C")
+
+
+def test_teams_of_one_lane_are_the_threads():
+    """A loop over one lane takes no dimension from them: TVM would then visit the first team of a block alone."""
+    program = share_axis(spmm(1), "K_0", 1)
+    check(spmm(1), program, CudaTeams(1, 4), "C")
+    source = generate_cuda(stage3(program, CudaTeams(1, 4)), "sm_80")
+    assert "threadIdx.x" in source and "__launch_bounds__(4)" in source
 
 
 @pytest.mark.parametrize("features, lanes, part", [(8, 4, 2), (7, 4, 1), (6, 4, 4)])
@@ -194,9 +203,10 @@ def test_buffers_that_lanes_read_of_each_other_stay_whole():
     (lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 4), "is not over one spatial axis"),
     (lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_zero_0"), 4), "stores to 'Total_0', which outlives"),
     (lambda: stage3(spmm(8, continues=True), CudaTeams(4, 2)), "all lanes would store to 'C' in iteration 'out_0'"),
+    (lambda: stage3(share_axis(spmm(8), "K_0", 4), CudaTeams(2, 4)), "threadIdx.x of aggregate has 2 and 4 elements; teams have 2 lanes"),
     (lambda: cache_row(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 3), "3 lanes are not a power of two"),
     (lambda: cache_row(lower(spmm(2)), spmm(2).iteration("rows"), 4), "is not nested in another"),
-], ids=range(11))  # fmt: skip
+], ids=range(12))  # fmt: skip
 def test_refusals(make, words):
     with pytest.raises(StageIError, match=re.escape(words)):
         make()

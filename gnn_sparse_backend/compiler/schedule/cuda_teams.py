@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import tvm_ffi
 from tvm import tirx
 
 from ..coordinate.axes import StageIError
@@ -81,6 +82,8 @@ class CudaTeams:
         for it in walk_iterations(stage2.program.iterations):
             for level, (axis, kind) in enumerate(zip(reversed(it.axes), reversed(it.kinds))):
                 if axis.name.endswith("_lane"):
+                    if self.lanes == 1:  # then teams are known by threadIdx.x
+                        continue
                     stage2 = bind_loop(stage2, it.name, "threadIdx.x", level)
                     if kind == "R":
                         among_lanes.add(it.name)
@@ -111,9 +114,25 @@ class CudaTeams:
             stage2 = scan_segments(stage2, stage2.program.iteration(name), self.lanes, self.shuffles)
         for name in self.mma:
             stage2 = multiply_fragments(stage2, stage2.program.iteration(name))
+        _check_threads(stage2, self.lanes)
         count = len(among_lanes)
         function = stage2.function.with_attr("global_symbol", stage2.name)
         return stage2.with_function(function.with_attr(LANE_REDUCTIONS, count) if count else function)
+
+
+def _check_threads(stage2: PositionFunction, lanes: int) -> None:
+    """A dimension of the threads of a block has one size: of several TVM takes one, without a word, and visits no others."""
+    found: dict[str, set[int]] = {"threadIdx.x": {lanes}} if lanes > 1 else {}
+
+    def visit(loop: tirx.For) -> None:
+        tag = "" if loop.thread_binding is None else str(loop.thread_binding.thread_tag)
+        if tag.startswith("threadIdx"):
+            found.setdefault(tag, set()).add(int(loop.extent))
+
+    tvm_ffi.structural_walk(stage2.function.body, (tirx.For, visit), order="post")
+    for tag, sizes in found.items():
+        if len(sizes) > 1:
+            raise StageIError(f"CudaTeams: {tag} of {stage2.name} has {' and '.join(map(str, sorted(sizes)))} elements; teams have {lanes} lanes")
 
 
 def _check_repeatable(program: Program, side_by_side: tuple[str, ...]) -> None:
