@@ -32,9 +32,6 @@ int cuDeviceGetName(char* name, int size, int device) { strncpy(name, "Acted GPU
 int cuDeviceGetAttribute(int* value, int attribute, int device) { *value = attribute == 75 ? 8 : attribute == 76 ? 6 : 0; return 0; }
 int cuGetErrorString(int code, const char** text) { *text = "no CUDA-capable device is detected"; return 0; }
 int cuGetExportTable(const void** table, const void* id) { return 1; }  /* NVRTC asks */
-int cuModuleLoadData(void** module, const void* code) { *module = module; return 0; }
-int cuModuleGetFunction(void** function, void* module, const char* name) { *function = function; return 0; }
-int cuLaunchKernelEx(const Configuration* how) { fake_launches[fake_current]++; fake_stream = how->stream; return 0; }
 int cudaRuntimeGetVersion(int* version) { *version = 13000; return 0; }
 int cudaGetDevice(int* device) { *device = fake_current; return 0; }
 int cudaSetDevice(int device) { fake_current = device; return 0; }
@@ -45,10 +42,19 @@ int cudaFree(void* pointer) { fake_others++; free(pointer); return 0; }
 const char* cudaGetErrorString(int code) { return "acted"; }
 const char* cudaGetErrorName(int code) { return "acted"; }
 """
+COUNTED = """
+int cuModuleLoadData(void** module, const void* code) { *module = module; return 0; }
+int cuModuleGetFunction(void** function, void* module, const char* name) { *function = function; return 0; }
+int cuLaunchKernelEx(const Configuration* how) { fake_launches[fake_current]++; fake_stream = how->stream; return 0; }
+"""
+"""What becomes of modules and launches: nothing."""
 
 
-def make(folder: Path, version: int = 13000, gpus: int = 0) -> Path:
-    """Libraries of a driver for a version of CUDA, and of so many GPUs; skips where they cannot be made or real ones are found."""
+def make(folder: Path, version: int = 13000, gpus: int = 0, more: str = COUNTED) -> Path:
+    """Libraries of a driver for a version of CUDA, and of so many GPUs; skips where they cannot be made or real ones are found.
+
+    more: C of what becomes of modules and launches.
+    """
     compiler = shutil.which("gcc") or shutil.which("cc")
     if not compiler or not shutil.which("nm"):
         pytest.skip("a stub of the driver wants a C compiler and nm")
@@ -56,9 +62,9 @@ def make(folder: Path, version: int = 13000, gpus: int = 0) -> Path:
         pytest.skip("this machine has a driver")
     symbols = subprocess.run(["nm", "-D", "--undefined-only", TVM_RUNTIME], capture_output=True, text=True, check=True).stdout
     wanted = set(re.findall(r"\b(cu(?:da)?[A-Z]\w*)", symbols))
-    acted = set(re.findall(r"\b(cu\w+)\(", ACTED))
+    acted = set(re.findall(r"\b(cu\w+)\(", ACTED + more))
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "acted.c").write_text(ACTED + "".join(f"int {name}(void) {{ fake_others++; return 0; }}\n" for name in sorted(wanted - acted)))
+    (folder / "acted.c").write_text(ACTED + more + "".join(f"int {name}(void) {{ fake_others++; return 0; }}\n" for name in sorted(wanted - acted)))
     (folder / "versions").write_text(f"{RUNTIME} {{ global: cuda*; }};\n")
     defines = [f"-DVERSION={version}", f"-DGPUS={gpus}", "-w", "-shared", "-fPIC"]
     # one library under both names, so that there is one state: what asks for the runtime finds the driver's

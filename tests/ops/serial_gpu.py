@@ -5,6 +5,7 @@ What is replaced is the boundary alone: what architecture a device has, what its
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 
 import pytest
@@ -15,6 +16,8 @@ from gnn_sparse_backend.planner import cuda_kernels, cuda_plan
 from gnn_sparse_backend.planner.gpu import Gpu
 
 ARCH = "serial"
+# Where GSB_SERIAL_GPU=simt (`python -m tests.simt`), kernels are their CUDA source, thread by thread.
+_threads = importlib.import_module("tests.simt.driver") if os.environ.get("GSB_SERIAL_GPU") == "simt" else None
 GPU = Gpu("a stand-in", ARCH, cache=1 << 16)
 LAUNCHED: list[str] = []
 """Names of the programs whose kernels ran since the test began; kernels are kept from test to test."""
@@ -22,7 +25,7 @@ LAUNCHED: list[str] = []
 
 def build(program, schedule, arch):
     assert arch == ARCH, arch
-    kernel = compile_program(program, schedule, serial=True)
+    kernel = _threads.build(program, schedule) if _threads else compile_program(program, schedule, serial=True)
 
     def launch(*arguments):
         LAUNCHED.append(program.name)

@@ -1,0 +1,1 @@
+"""CUDA source on the CPU: every thread of a block for itself, on a driver that is acted."""

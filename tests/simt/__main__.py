@@ -1,0 +1,23 @@
+"""``python -m tests.simt tests/ops/test_ops_cuda_rgms_rows.py ...``: pytest, where the stand-in for a GPU runs CUDA source thread by thread.
+
+GSB_SIMT_ORDERS=0,1,2 has every launch run in several orders of its threads, whose results have to be the same, bit by bit.
+"""
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.compiler import fake_cuda
+from tests.simt import driver
+from tests.simt.source import HEADER
+
+with tempfile.TemporaryDirectory(prefix="gsb-simt-") as scratch:
+    folder = fake_cuda.make(Path(scratch, "driver"), gpus=1, more=driver.LOADING)
+    kept = os.environ.get("GSB_CACHE_DIR", scratch)
+    # kernels that are kept name libraries made by this header
+    version = hashlib.sha256(HEADER.read_bytes()).hexdigest()[:16]
+    environment = fake_cuda.environment(folder) | {"GSB_CACHE_DIR": str(Path(kept, f"simt-{version}")), "GSB_SERIAL_GPU": "simt"}
+    sys.exit(os.spawnve(os.P_WAIT, sys.executable, [sys.executable, "-m", "pytest", *sys.argv[1:]], environment))

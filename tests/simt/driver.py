@@ -1,0 +1,125 @@
+"""A driver that runs kernels on the CPU, and kernels as the operators build them for a GPU, whose source it runs.
+
+All of the way to a GPU is the product's own: the program's schedule, TVM's code of the host, its checks and the sizes of its launch, and the
+CUDA source. What is in place of the machine is the driver (`fake_cuda`), which hands a launch to `simt.h`, and the memory, which is the CPU's.
+"""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+from pathlib import Path
+
+import torch
+import tvm_ffi
+
+from gnn_sparse_backend.compiler.compile import compile_program
+from gnn_sparse_backend.compiler.kernels.kernel import Kernel
+from gnn_sparse_backend.compiler.target import cuda, cuda_target
+from tests.simt.source import library_of
+
+ARCH = "sm_80"
+LOADING = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+typedef struct { void (*launch)(void*, const unsigned*, const unsigned*, void**, unsigned); void* entry; } Function;
+unsigned fake_order = 0;
+int cuModuleLoadData(void** module, const char* image) {
+  *module = strncmp(image, "simt:", 5) ? 0 : dlopen(image + 5, RTLD_NOW | RTLD_LOCAL);
+  if (!*module) fprintf(stderr, "simt: %s\\n", dlerror());
+  return *module ? 0 : 200;
+}
+int cuModuleGetFunction(Function** function, void* module, const char* name) {
+  char entry[512];
+  snprintf(entry, sizeof(entry), "%s_entry", name);
+  *function = calloc(1, sizeof(Function));
+  (*function)->launch = dlsym(module, "simt_launch");
+  (*function)->entry = dlsym(module, entry);
+  return (*function)->entry ? 0 : 500;
+}
+int cuLaunchKernelEx(const Configuration* how, Function* function, void** parameters, void** more) {
+  fake_launches[fake_current]++;
+  function->launch(function->entry, how->grid, how->block, parameters, fake_order);
+  return 0;
+}
+"""
+"""What the acted driver does with modules and launches. fake_order: in which blocks and threads take turns, as of ``simt_launch``."""
+
+
+def orders() -> list[int]:
+    """Those that GSB_SIMT_ORDERS names, one run of each launch for each; by default threads as they are numbered."""
+    return [int(order) for order in os.environ.get("GSB_SIMT_ORDERS", "0").split(",")]
+
+
+def build(program, schedule) -> Kernel:
+    """The kernel of a program for CUDA, for tensors of the CPU.
+
+    Where several orders are asked for, every launch runs in each of them, on copies of what it writes to; an AssertionError says what
+    differs.
+    """
+    compiled, cuda.compile_cuda = cuda.compile_cuda, _compile
+    try:
+        kernel = compile_program(program, schedule, cuda_target(ARCH))
+    finally:
+        cuda.compile_cuda = compiled
+    wanted = orders()
+    order = ctypes.c_uint.in_dll(ctypes.CDLL("libcuda.so.1"), "fake_order")
+
+    def launch(*arguments):
+        arguments = [torch.from_dlpack(argument) if isinstance(argument, tvm_ffi.Tensor) else argument for argument in arguments]
+        tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+        before = [tensor.detach().clone() for tensor in tensors] if len(wanted) > 1 else []
+        first = None
+        for order.value in wanted:
+            for tensor, value in zip(tensors, before):
+                if first is not None:
+                    tensor.detach().copy_(value)
+            kernel.entry(*(_on_gpu(argument) if isinstance(argument, torch.Tensor) else argument for argument in arguments))
+            if len(wanted) == 1:
+                return
+            found = [_bits(tensor) for tensor in tensors]
+            first = found if first is None else first
+            for at, (a, b) in enumerate(zip(first, found)):
+                assert torch.equal(a, b), f"{program.name}: argument {at} of {tuple(a.shape)} is another in order {order.value}: threads race"
+
+    return dataclasses.replace(kernel, entry=launch)
+
+
+def _compile(source: str, arch: str, format: str = "cubin", compiler: str = "") -> cuda.CudaBinary:
+    path = library_of(source, Path(os.environ["GSB_CACHE_DIR"]) / "simt")
+    return cuda.CudaBinary(f"simt:{path}".encode() + b"\0", format, arch, ())
+
+
+class _OnGpu:
+    """A tensor of the CPU as one of the first GPU, for whoever takes DLPack."""
+
+    def __init__(self, tensor: torch.Tensor):
+        self.tensor = tensor
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, **_):
+        capsule = torch.utils.dlpack.to_dlpack(self.tensor.detach())
+        # DLManagedTensor begins with the address of the data, and the kind and number of the device
+        device = ctypes.cast(_pointer(capsule, b"dltensor") + 8, ctypes.POINTER(ctypes.c_int32))
+        device[0], device[1] = 2, 0
+        return capsule
+
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+def _on_gpu(tensor: torch.Tensor):
+    return tvm_ffi.from_dlpack(_OnGpu(tensor))
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of a tensor's bytes: NaN is not equal to itself."""
+    return tensor.detach().clone().contiguous().view(torch.uint8)
+
+
+__all__ = ["LOADING", "build", "orders"]
