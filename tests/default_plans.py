@@ -46,6 +46,16 @@ def _precision(wanted: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+def excess(found: torch.Tensor, expected: torch.Tensor, rounding: float) -> float:
+    """By how much the two differ more, anywhere, than sums of rounded terms may, which cancel: relative to the number itself, and to those
+    of its row, or to all where these are larger. NaN where one of them alone is NaN or infinite."""
+    found, expected = (x.double().flatten(1) if x.dim() > 1 else x.double()[:, None] for x in (found, expected))
+    finite = expected.masked_fill(~expected.isfinite(), 0.0)
+    usual = torch.maximum(finite.square().mean(1, keepdim=True).sqrt(), finite.abs().median())
+    difference = torch.where(found == expected, 0.0, found - expected)
+    return float((difference.abs() - rounding * (finite.abs() + usual)).amax())
+
+
 def _values(device: torch.device, dtype: torch.dtype, *shape: int) -> Tensor:
     return torch.randn(shape).to(device, dtype).requires_grad_()
 
@@ -97,7 +107,7 @@ def _blocks(together: int, spread: int) -> tuple[Tensor, Tensor, tuple[int, int]
 
 
 @functools.lru_cache(maxsize=2)
-def _graph(structure: str, device: torch.device) -> gsb.Graph:
+def a_graph(structure: str, device: torch.device) -> gsb.Graph:
     """With its formats, for the calls on it come one after the other, on one device or on two by turns."""
     row, col, shape = STRUCTURES[structure]()
     return gsb.Graph.from_coo(row.to(device), col.to(device), shape)
@@ -112,7 +122,7 @@ WIDTHS = {**dict.fromkeys(STRUCTURES, (1, 3, 128)), "filled rows": (1, 3, 128, 6
 
 def _sums(structure: str, width: int, dtype: torch.dtype, weighted: bool, reduce: str):
     def run(device: torch.device):
-        graph = _graph(structure, device)
+        graph = a_graph(structure, device)
         x = _values(device, dtype, graph.shape[1], width)
         if not weighted:
             return _backward(gsb.spmm(graph, x, reduce=reduce), x)
@@ -123,7 +133,7 @@ def _sums(structure: str, width: int, dtype: torch.dtype, weighted: bool, reduce
 
 def _dots(structure: str, width: int, dtype: torch.dtype):
     def run(device: torch.device):
-        graph = _graph(structure, device)
+        graph = a_graph(structure, device)
         u, x = (_values(device, dtype, n, width) for n in graph.shape)
         return _backward(gsb.sddmm(graph, u, x), u, x)
     return run
@@ -172,7 +182,7 @@ def _relational_by_rows(dtype: torch.dtype, weighted: bool, reduce: str):
 
 def _operator(name: str, structure: str, dtype: torch.dtype):
     def run(device: torch.device):
-        graph = _graph(structure, device)
+        graph = a_graph(structure, device)
         operands = [x.detach().to(device).requires_grad_() for x in OPERATORS[name].operands(graph, dtype)]
         return _backward(OPERATORS[name].run(graph, *operands), *operands)
     return run

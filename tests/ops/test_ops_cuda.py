@@ -9,7 +9,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.target.cuda_runtime import missing_for_cuda
-from tests.default_plans import cases
+from tests.default_plans import cases, excess
 from tests.ops.operators import OPERATORS, ROUNDING, some_graph, step
 
 pytestmark = [
@@ -33,16 +33,6 @@ def test_every_operator_and_its_gradients(name, dtype):
     for a, b in zip(step(name, some_graph().to("cuda"), moved(operands)), expected, strict=True):
         assert a.is_cuda and a.dtype == dtype
         torch.testing.assert_close(a.cpu().double(), b, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
-
-
-def excess(found: torch.Tensor, expected: torch.Tensor, rounding: float) -> float:
-    """By how much the two differ more, anywhere, than sums of rounded terms may, which cancel: relative to the number itself, and to those
-    of its row, or to all where these are larger. NaN where one of them alone is NaN or infinite."""
-    found, expected = (x.double().flatten(1) if x.dim() > 1 else x.double()[:, None] for x in (found, expected))
-    finite = expected.masked_fill(~expected.isfinite(), 0.0)
-    usual = torch.maximum(finite.square().mean(1, keepdim=True).sqrt(), finite.abs().median())
-    difference = torch.where(found == expected, 0.0, found - expected)
-    return float((difference.abs() - rounding * (finite.abs() + usual)).amax())
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
