@@ -48,10 +48,11 @@ def _precision(wanted: str) -> Iterator[None]:
 
 def excess(found: torch.Tensor, expected: torch.Tensor, rounding: float) -> float:
     """By how much the two differ more, anywhere, than sums of rounded terms may, which cancel: relative to the number itself, and to those
-    of its row, or to all where these are larger. NaN where one of them alone is NaN or infinite."""
+    of its row, or to the root mean square of all where that is larger: gradients behind a softmax cancel in most rows. NaN where one of them alone is NaN or infinite."""
     found, expected = (x.double().flatten(1) if x.dim() > 1 else x.double()[:, None] for x in (found, expected))
     finite = expected.masked_fill(~expected.isfinite(), 0.0)
-    usual = torch.maximum(finite.square().mean(1, keepdim=True).sqrt(), finite.abs().median())
+    squares = finite.square()
+    usual = torch.maximum(squares.mean(1, keepdim=True), squares.mean()).sqrt()
     difference = torch.where(found == expected, 0.0, found - expected)
     return float((difference.abs() - rounding * (finite.abs() + usual)).amax())
 

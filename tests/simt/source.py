@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 HEADER = Path(__file__).with_name("simt.h")
-FLAGS = ("-std=c++17", "-O1", "-mf16c", "-ffp-contract=off", "-fno-strict-aliasing", "-w", "-shared", "-fPIC",
+FLAGS = ("-std=c++17", "-O1", "-mf16c", "-ffp-contract=off", "-fno-strict-aliasing", "-w", "-fPIC",
          # vectors are loaded from where they may be
          "-fsanitize=alignment", "-fno-sanitize-recover=alignment")
 _KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
@@ -33,24 +33,41 @@ def as_cpp(source: str) -> str:
         entries.append(f'extern "C" void {name}_entry(void** p) {{ {name}({arguments}); }}\n')
     if not entries:
         raise ValueError("no kernel in the source")
-    return f'#include "{HEADER}"\n{kernels}\n{"".join(entries)}'
+    return f'#include "{HEADER.name}"\n{kernels}\n{"".join(entries)}'
 
 
 def library_of(source: str, folder: Path) -> Path:
     """A shared library of CUDA source in a folder, compiled once."""
     text = as_cpp(source)
-    name = hashlib.sha256("\n".join([text, HEADER.read_text(), *FLAGS]).encode()).hexdigest()[:32]
-    path = folder / f"{name}.so"
+    path = folder / f"{_hash(text)}.so"
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        cpp, made = folder / f"{name}-{os.getpid()}.cpp", folder / f"{name}-{os.getpid()}.so"
+        cpp = folder / f"{path.stem}-{os.getpid()}.cpp"
+        header = _header(folder)
         cpp.write_text(text)
-        done = subprocess.run(["g++", *FLAGS, str(cpp), "-o", str(made)], capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"g++ refused {cpp}:\n{done.stderr[:4000]}")
-        made.rename(path)  # of several processes any
+        _compile(path, "-shared", "-I", str(header.parent), str(cpp))
         cpp.unlink()
     return path
+
+
+def _header(folder: Path) -> Path:
+    """`simt.h` compiled beforehand, which takes most of the time, in a folder of its own."""
+    made = folder / _hash("") / f"{HEADER.name}.gch"
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        _compile(made, "-x", "c++-header", str(HEADER))
+    return made
+
+
+def _compile(path: Path, *arguments: str) -> None:
+    own = path.with_name(f"{path.name}-{os.getpid()}")
+    done = subprocess.run(["g++", *FLAGS, *arguments, "-o", str(own)], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"g++ {' '.join(arguments)} failed:\n{done.stderr[:4000]}")
+    own.rename(path)  # of several processes any
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256("\n".join([text, HEADER.read_text(), *FLAGS]).encode()).hexdigest()[:32]
 
 
 def _mma(found: re.Match) -> str:
