@@ -16,8 +16,8 @@ from gnn_sparse_backend.planner import cuda_kernels, cuda_plan
 from gnn_sparse_backend.planner.gpu import Gpu
 
 ARCH = "serial"
-# Where GSB_SERIAL_GPU=simt (`python -m tests.simt`), kernels are their CUDA source, thread by thread.
-_threads = importlib.import_module("tests.simt.driver") if os.environ.get("GSB_SERIAL_GPU") == "simt" else None
+# With GSB_SIMT=1 (`python -m tests.simt`), kernels are their CUDA source, thread by thread.
+_threads = importlib.import_module("tests.simt.driver") if os.environ.get("GSB_SIMT") == "1" else None
 GPU = Gpu("a stand-in", ARCH, cache=1 << 16)
 LAUNCHED: list[str] = []
 """Names of the programs whose kernels ran since the test began; kernels are kept from test to test."""

@@ -1,6 +1,7 @@
 """``python -m tests.simt tests/ops/test_ops_cuda_rgms_rows.py ...``: pytest, where the stand-in for a GPU runs CUDA source thread by thread.
 
-GSB_SIMT_ORDERS=0,1,2 has every launch run in several orders of its threads, whose results have to be the same, bit by bit.
+GSB_SIMT_ORDERS=0,1,2 has every launch run in several orders of its threads, whose results have to be the same, bit by bit. With GSB_SERIAL_GPU=1
+the CPU's own tests take the way to a GPU as well.
 """
 from __future__ import annotations
 
@@ -19,5 +20,5 @@ with tempfile.TemporaryDirectory(prefix="gsb-simt-") as scratch:
     kept = os.environ.get("GSB_CACHE_DIR", scratch)
     # kernels that are kept name libraries made by this header
     version = hashlib.sha256(HEADER.read_bytes()).hexdigest()[:16]
-    environment = fake_cuda.environment(folder) | {"GSB_CACHE_DIR": str(Path(kept, f"simt-{version}")), "GSB_SERIAL_GPU": "simt"}
+    environment = fake_cuda.environment(folder) | {"GSB_CACHE_DIR": str(Path(kept, f"simt-{version}")), "GSB_SIMT": "1"}
     sys.exit(os.spawnve(os.P_WAIT, sys.executable, [sys.executable, "-m", "pytest", *sys.argv[1:]], environment))
