@@ -40,8 +40,12 @@ int cuModuleGetFunction(Function** function, void* module, const char* name) {
   return (*function)->entry ? 0 : 500;
 }
 int cuLaunchKernelEx(const Configuration* how, Function* function, void** parameters, void** more) {
+  const unsigned *grid = how->grid, *block = how->block;
+  unsigned threads = block[0] * block[1] * block[2];
   fake_launches[fake_current]++;
-  function->launch(function->entry, how->grid, how->block, parameters, fake_order);
+  // what a GPU refuses, too
+  if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 2147483647u || grid[1] > 65535 || grid[2] > 65535 || !threads || threads > 1024) return 1;
+  function->launch(function->entry, grid, block, parameters, fake_order);
   return 0;
 }
 """

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,6 +16,14 @@ FLAGS = ("-std=c++17", "-O1", "-mf16c", "-ffp-contract=off", "-fno-strict-aliasi
 _KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
 _ASM = re.compile(r'__asm__ __volatile__\(\s*"mma\.sync\.aligned\.(m16n8k\d+)\.row\.col\.f32\.(f16|bf16|tf32)\.\2\.f32"\s*"[^"]*"\s*:(.*?)\);\n', re.DOTALL)
 _KINDS = {("m16n8k16", "f16"): "MMA_FLOAT16", ("m16n8k16", "bf16"): "MMA_BFLOAT16", ("m16n8k8", "tf32"): "MMA_TF32"}
+
+
+def missing() -> str:
+    """What this machine lacks for it, in words; nothing if nothing."""
+    tools = [tool for tool in ("g++", "nm") if shutil.which(tool) is None]
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return "half precision is converted by instructions of x86-64"
+    return f"no {' and no '.join(tools)} on PATH" if tools else ""
 
 
 def as_cpp(source: str) -> str:
@@ -93,4 +103,4 @@ def _operands(text: str) -> list[str]:
     return found
 
 
-__all__ = ["as_cpp", "library_of"]
+__all__ = ["as_cpp", "library_of", "missing"]

@@ -8,7 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from tests.simt.source import library_of
+from tests.simt.source import library_of, missing
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 HEAD = "// what TVM puts before the kernels\n"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gnn_sparse_backend.compiler.target.nvidia import DRIVER, find_library
+from tests.simt.source import missing
 
 DEVICES = "tests/ops/test_ops_devices.py::"
 CALLS = [
@@ -29,6 +30,7 @@ CALLS = [
 ]
 
 
+@pytest.mark.skipif(bool(missing()), reason=missing())
 @pytest.mark.skipif(find_library(DRIVER) is not None, reason="this machine has a driver, which the acted one would stand beside")
 def test_kernels_of_every_kind(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

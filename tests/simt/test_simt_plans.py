@@ -9,9 +9,7 @@ import torch
 from tests import default_plans
 from tests.default_plans import cases, excess
 from tests.ops.operators import ROUNDING
-from tests.ops.serial_gpu import serial_gpu  # noqa: F401
 
-pytestmark = pytest.mark.skipif(os.environ.get("GSB_SIMT") != "1", reason="runs by python -m tests.simt")
 # A thread after the other, a million edges take minutes: GSB_SIMT_LARGE=1 has them, too.
 LARGE = () if os.environ.get("GSB_SIMT_LARGE") else ("large", "dense", "shared columns", "rgms by rows of the result")
 
