@@ -18,6 +18,7 @@ from .structure import index_type
 
 # Bits of the key by which rows are ordered: an int64 without its sign.
 _KEY_BITS = 62
+_LAST = torch.iinfo(torch.int64).max
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,34 +65,24 @@ def row_tiles(pairs: RelationPairs, slots: int, shares: int, longest: int, part:
 
     A row of more than ``longest`` edges is cut into parts of ``part`` edges, in the order of its relations, each a row of its own. A tile
     has no more rows once it has twice the edges that fall to as many rows on average, or ``longest`` if that is more. Depends on
-    the structure alone. Waits for the device once, for all sizes; where there are long rows the tiles are laid out again, with
-    their parts, and it waits once more.
+    the structure alone. Waits for the device once, for all sizes: until then there is room for as many parts as there may be.
     """
     if not 0 < slots <= 128:
         raise ValueError(f"row_tiles: a tile has from 1 to 128 rows, not {slots}")
-    rows = pairs.num_rows
+    rows, edges = pairs.num_rows, pairs.indices.numel()
+    pieces = _Pieces(pairs, longest, part, edges // part if edges > longest else 0)
     # a row takes one of a tile's slots, or the part of its edges that it has
-    limit = max(longest, 2 * slots * pairs.indices.numel() // max(rows, 1))
-    pieces = _pieces(pairs)
-    laid = _lay_out(*pieces, rows, pairs.num_relations, slots, limit)
-    degree = laid.degree
-    cuts = _Cuts(*pieces, degree, longest, part)
-    long, of_long, number, tiles, panels = counts.read(*cuts.sizes, *laid.sizes)
-    cut = degree[:0], degree.new_zeros(1), degree[:0]
-    if long:
-        *pieces, cut = cuts.pieces(long, of_long, number)
-        laid = _lay_out(*pieces, rows + of_long - long, pairs.num_relations, slots, limit)
-        tiles, panels = counts.read(*laid.sizes)
-    return _fill(pairs, laid, tiles, panels, slots, shares, cut)
+    laid = _lay_out(pieces, pairs.num_relations, slots, max(longest, 2 * slots * edges // max(rows, 1)))
+    long, parts, number, tiles, panels = counts.read(*pieces.sizes, *laid.sizes)
+    return _fill(pairs, laid.cut(rows + parts - long, number), tiles, panels, slots, shares, pieces.long_rows(long, parts))
 
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """Where rows and pieces go, before anybody knows into how many tiles and panels.
+    """Where rows and pieces go, before anybody knows into how many tiles and panels. Rows and pieces that there are not come last.
 
     order: (rows,) rows, and parts of them, tile by tile. tile: (rows,) of each of these. key: (pieces,) tile, relation and slot of each piece as
-    one number, ascending. panel: (pieces,). start, length: (pieces,) of its edges. degree: (rows,) edges of each row, as rows are numbered.
-    sizes: the numbers of tiles and of panels.
+    one number, ascending. panel: (pieces,). start, length: (pieces,) of its edges. sizes: the numbers of tiles and of panels.
     """
 
     order: Tensor
@@ -100,21 +91,35 @@ class _Layout:
     panel: Tensor
     start: Tensor
     length: Tensor
-    degree: Tensor
     sizes: tuple[Tensor, Tensor]
 
+    def cut(self, rows: int, pieces: int) -> _Layout:
+        """The same of the rows and pieces that there are."""
+        of_rows, of_pieces = (self.order, self.tile), (self.key, self.panel, self.start, self.length)
+        return _Layout(*(a[:rows] for a in of_rows), *(a[:pieces] for a in of_pieces), self.sizes)
 
-def _lay_out(row: Tensor, relation: Tensor, start: Tensor, length: Tensor, count: int, relations: int, slots: int, limit: int) -> _Layout:
-    """``count`` rows in tiles; row, relation, start, length: (pieces,), by row, as of `_pieces`."""
-    degree = added_at(row, length, count)
-    order = torch.sort(_signature(row, relation, count, relations), stable=True).indices
+
+def _lay_out(pieces: _Pieces, relations: int, slots: int, limit: int) -> _Layout:
+    """All rows in tiles."""
+    row, relation, start, length, real = pieces.row, pieces.relation, pieces.start, pieces.length, pieces.real
+    there = torch.arange(pieces.most_rows, device=row.device) < pieces.rows
+    degree = added_at(row, length, pieces.most_rows)
+    signature = _signature(row, relation, real, pieces.most_rows, relations)
+    order = torch.sort(torch.where(there, signature, _LAST), stable=True).indices
     cost = torch.clamp(degree.index_select(0, order) * slots, min=limit)
-    tile, slot, tiles = counts.numbered_runs(torch.div(cost.cumsum(0) - cost, limit * slots, rounding_mode="floor"))
+    tile, slot, _ = counts.numbered_runs(torch.div(cost.cumsum(0) - cost, limit * slots, rounding_mode="floor"))
     of_row, in_tile = (torch.empty_like(a).index_copy_(0, order, a) for a in (tile, slot))
     # by tile, relation and slot
-    key, by = torch.sort((of_row.index_select(0, row) * max(relations, 1) + relation) * slots + in_tile.index_select(0, row))
-    panel, _, panels = counts.numbered_runs(torch.div(key, slots, rounding_mode="floor"))
-    return _Layout(order, tile, key, panel, start.index_select(0, by), length.index_select(0, by), degree, (tiles, panels))
+    key = (of_row.index_select(0, row) * max(relations, 1) + relation) * slots + in_tile.index_select(0, row)
+    key, by = torch.sort(torch.where(real, key, _LAST))
+    panel, _, _ = counts.numbered_runs(torch.div(key, slots, rounding_mode="floor"))
+    sizes = _last(tile, there.index_select(0, order)), _last(panel, real.index_select(0, by))
+    return _Layout(order, tile, key, panel, start.index_select(0, by), length.index_select(0, by), sizes)
+
+
+def _last(numbers: Tensor, real: Tensor) -> Tensor:
+    """How many of the numbers from 0 on the real entries have."""
+    return torch.cat([numbers.new_zeros(1), torch.where(real, numbers + 1, 0)]).amax()
 
 
 def _fill(pairs: RelationPairs, laid: _Layout, tiles: int, panels: int, slots: int, shares: int,
@@ -147,71 +152,72 @@ def _fill(pairs: RelationPairs, laid: _Layout, tiles: int, panels: int, slots: i
                     edge_ids, place, *cut)
 
 
-def _pieces(pairs: RelationPairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(row, relation, start, length) of the edges of each pair, by row; int64."""
-    row, order = torch.sort(pairs.row.long(), stable=True)
-    return row, *(a.long().index_select(0, order) for a in (pairs.relation, pairs.indptr[:-1], pairs.indptr.diff()))
+class _Pieces:
+    """What rows, and the parts that long ones are cut into, have of pairs, in room for ``more`` parts, which is all that there may be.
 
-
-class _Cuts:
-    """Long rows in parts: how many, and then what these have of pairs.
-
-    sizes: the numbers of long rows, of their parts, and of all pieces, what each part has of each pair.
+    row, relation, start, length: (pieces,) the edges of each; a row's parts but for its first have numbers of their own, from those of rows on.
+    real: (pieces,) whether there is such a piece. most_rows, rows: how many rows there are room for, and are. sizes: the numbers of long rows, of
+    all their parts, and of pieces.
     """
 
-    def __init__(self, row: Tensor, relation: Tensor, start: Tensor, length: Tensor, degree: Tensor, longest: int, part: int):
-        self.row, self.relation, self.start, self.length = row, relation, start, length
+    def __init__(self, pairs: RelationPairs, longest: int, part: int, more: int):
+        row, order = torch.sort(pairs.row.long(), stable=True)
+        relation, start, length = (a.long().index_select(0, order) for a in (pairs.relation, pairs.indptr[:-1], pairs.indptr.diff()))
+        real = torch.ones_like(row, dtype=torch.bool)
+        degree = added_at(row, length, pairs.num_rows)
         self.long = degree > longest
-        self.parts_of = torch.where(self.long, ceil_div(degree, part), 0)
-        # where the edges of a pair stand among those of its row, and how many parts of the row they are in; a row that is not long is one
-        self.size = torch.where(self.long, part, length.sum() + 1).index_select(0, row)
-        self.offset = length.cumsum(0) - length - (degree.cumsum(0) - degree).index_select(0, row)
-        self.first = torch.div(self.offset, self.size, rounding_mode="floor")
-        self.count = ceil_div(self.offset + length, self.size) - self.first
-        self.sizes = self.long.sum(), self.parts_of.sum(), self.count.sum()
+        self.parts = torch.where(self.long, ceil_div(degree, part), 1)
+        self.num_rows, self.most_rows, self.rows = pairs.num_rows, pairs.num_rows + more, self.parts.sum()
+        if more:
+            # where the edges of a pair stand among those of its row, and how many parts of the row they are in; a row that is not long is one
+            size = torch.where(self.long, part, length.sum() + 1).index_select(0, row)
+            offset = length.cumsum(0) - length - (degree.cumsum(0) - degree).index_select(0, row)
+            first = torch.div(offset, size, rounding_mode="floor")
+            count = ceil_div(offset + length, size) - first
+            pair, place = runs(count, most=row.numel() + more)
+            row, relation, start, length, size, offset, first, count = (
+                a.index_select(0, pair) for a in (row, relation, start, length, size, offset, first, count))
+            real, at = place < count, first + place
+            low, high = torch.maximum(offset, at * size), torch.minimum(offset + length, (at + 1) * size)
+            start, length = start + low - offset, torch.where(real, high - low, 0)
+            # what a row's second part would be called, less two
+            before = self.num_rows + (self.parts - 1).cumsum(0) - self.parts
+            row = torch.where(real & (at > 0), before.index_select(0, row) + at, row)
+        self.row, self.relation, self.start, self.length, self.real = row, relation, start, length, real
+        self.sizes = self.long.sum(), torch.where(self.long, self.parts, 0).sum(), real.sum()
 
-    def pieces(self, long: int, parts: int, number: int) -> tuple[Tensor, ...]:
-        """row, relation, start and length of each piece by row, where rows are parts of long ones, too; then (long rows, offsets and numbers
-        of their parts) as of `RowTiles`. Arguments: the sizes."""
-        rows = self.long.numel()
+    def long_rows(self, long: int, parts: int) -> tuple[Tensor, Tensor, Tensor]:
+        """(long rows, offsets and numbers of their parts) as of `RowTiles`. Arguments: how many there are."""
         # the k-th long row is where there are k + 1 of them
-        long_rows = torch.searchsorted(self.long.cumsum(0), torch.arange(1, long + 1, device=self.long.device))
-        part_ptr = prefix_sums(self.parts_of.index_select(0, long_rows))
-        of_part, place = runs(part_ptr.diff(), parts)
+        rows = torch.searchsorted(self.long.cumsum(0), torch.arange(1, long + 1, device=self.long.device))
+        ptr = prefix_sums(self.parts.index_select(0, rows))
+        of_part, place = runs(ptr.diff(), parts)
         # of the k-th long row, k parts are rows' own numbers before, and its own too
-        numbers = torch.arange(parts, device=of_part.device)
-        numbers = torch.where(place > 0, rows + numbers - of_part - 1, long_rows.index_select(0, of_part))
-
-        before = torch.zeros(rows, dtype=torch.int64, device=of_part.device).index_copy_(0, long_rows, part_ptr[:-1])
-        pair, place = runs(self.count, number)
-        row, relation, start, length, size, offset, first = (
-            a.index_select(0, pair) for a in (self.row, self.relation, self.start, self.length, self.size, self.offset, self.first))
-        at = first + place
-        low, high = torch.maximum(offset, at * size), torch.minimum(offset + length, (at + 1) * size)
-        row = torch.where(at > 0, numbers.index_select(0, before.index_select(0, row) + at), row)
-        return row, relation, start + low - offset, high - low, (long_rows, part_ptr, numbers)
+        numbers = self.num_rows + torch.arange(parts, device=rows.device) - of_part - 1
+        return rows, ptr, torch.where(place > 0, numbers, rows.index_select(0, of_part))
 
 
-def _signature(row: Tensor, relation: Tensor, rows: int, relations: int) -> Tensor:
+def _signature(row: Tensor, relation: Tensor, real: Tensor, rows: int, relations: int) -> Tensor:
     """(rows,) a key that orders rows by their relations, the most frequent ones first.
 
     Rows with the same frequent relations then lie beside each other, as item sets that share a prefix do in the tree of FP-growth
-    (Han et al., SIGMOD 2000). row, relation: (pairs,) distinct, by row. The key has as many relations of a row as fit.
+    (Han et al., SIGMOD 2000). row, relation: (pieces,) distinct, of those that are ``real``. The key has as many relations of a row as fit.
     """
-    frequency = counts_of(relation, relations)
+    frequency = added_at(relation, real.long(), relations)
     rank = torch.empty_like(frequency)
     rank[torch.sort(frequency, descending=True, stable=True).indices] = torch.arange(relations, device=row.device)
-    key, _ = torch.sort(row * max(relations, 1) + rank.index_select(0, relation))
+    # others are of a row beyond all
+    key, _ = torch.sort(torch.where(real, row * max(relations, 1) + rank.index_select(0, relation), rows * max(relations, 1)))
     row = torch.div(key, max(relations, 1), rounding_mode="floor")
     digit = key - row * relations + 1  # 0 for no more relations
-    first = torch.zeros(rows + 1, dtype=torch.int64, device=row.device)
-    first[1:] = counts_of(row, rows).cumsum(0)
+    first = torch.zeros(rows + 2, dtype=torch.int64, device=row.device)
+    first[1:] = counts_of(row, rows + 1).cumsum(0)
     place = torch.arange(row.numel(), device=row.device) - first.index_select(0, row)
     bits = relations.bit_length()
     digits = max(1, _KEY_BITS // max(bits, 1))
     shift = (digits - 1 - place) * bits
     digit = torch.where(shift >= 0, digit << shift.clamp(min=0), 0)
-    return added_at(row, digit, rows)
+    return added_at(row, digit, rows + 1)[:rows]
 
 
 __all__ = ["RowTiles", "row_tiles"]

@@ -1,8 +1,8 @@
 """How the warps of a block multiply what lies in shared memory: which lane has which elements of the result, and how it gets them.
 
 A warp accumulates tiles of ``rows`` x ``columns``, of which lane l holds ``held`` elements, (down, across): of rows ``row(l, h)``, and
-of columns from ``column(l)`` on. The columns of ``together`` tiles are dealt to them in turns, so that neighbouring ones are in different
-tiles: of such tiles the first has column 0, and lane l, beside its own elements, what the others have between them. Two forms of the same product:
+of columns from ``column(l)`` on. Of ``together`` neighbouring tiles the t-th has columns t, t + together, ...: what a lane holds of all of them
+are neighbours. Two forms of the same product:
 
 - `InFragments`: tiles and fragments of ``mma`` (`grouped_tiles` has the layouts), on Tensor Cores. Where a matrix lies in memory row by
   row, a lane loads columns of two tiles as one vector, though an instruction takes elements of different rows for a register.
@@ -113,12 +113,12 @@ class InFragments:
                     order = (twin, side) if of.by_columns else (side, twins)
                     came = BF if of.by_columns else p.local("BL" + suffix, (lane, half, *order), dtype)
 
-                    def at(l: Expr, r: Expr, i: Expr, j: Expr) -> tuple[Expr, ...]:
+                    def slot(l: Expr, r: Expr, i: Expr, j: Expr) -> tuple[Expr, ...]:
                         return (l, i, r, j) if of.by_columns else (l, r, i, j)
 
                     if covered != of.terms:
                         with p.iterate("lack_b" + suffix, (half, lane, *order), "SSSS", ("rz", "lz", "iz", "jz")) as (r, l, i, j):
-                            came[at(l, r, i, j)] = 0.0
+                            came[slot(l, r, i, j)] = 0.0
                     with p.iterate("load_b" + suffix, (half, lane, *order), "SSSS", ("rb", "lb", "ib", "jb")) as (r, l, i, j):
                         v, e = (i, j) if of.by_columns else (j, i)
                         first = s * (8 * q) + r * (4 * q) + l % 4 * q
@@ -126,7 +126,7 @@ class InFragments:
                             p.where((first if of.by_columns and vectors else first + e) < of.terms)
                         column = of.place(w, 0, g * self.together)[1] + l // 4 * self.together
                         column = of.inside(column + v) if of.by_columns or not vectors else of.inside(column, self.together) + v
-                        came[at(l, r, i, j)] = of.right(column, first + e)
+                        came[slot(l, r, i, j)] = of.right(column, first + e)
                     if not of.by_columns:
                         with p.iterate("deal" + suffix, (half, lane, side, twins), "SSSS", ("rd", "ld", "ed", "vd")) as (r, l, e, v):
                             BF[l, v, r, e] = came[l, r, e, v]
@@ -134,8 +134,8 @@ class InFragments:
                         with p.iterate("mma" + suffix, extents, "SSR", ("m", "n", "k")) as (m, n, k):
                             a = AF[(m % 8) * 4 + k % (4 * q) // q, mt, m // 8 + 2 * (k // (4 * q)), k % q]
                             b = BF[n * 4 + k % (4 * q) // q, v, k // (4 * q), k % q]
-                            at_ = ((m % 8) * 4 + n // 2, w, mt, g * self.together + v, (m // 8) * 2 + n % 2)
-                            result[at_] = result[at_] + cast("float32", a) * cast("float32", b)
+                            at = ((m % 8) * 4 + n // 2, w, mt, g * self.together + v, (m // 8) * 2 + n % 2)
+                            result[at] = result[at] + cast("float32", a) * cast("float32", b)
 
         return multiply
 
