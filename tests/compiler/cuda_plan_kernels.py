@@ -116,9 +116,6 @@ KERNELS = {
     "sr_bcrs_float16": lambda arch: cuda_bsr.bsr_kernel(32, False, "float16", "int32", arch, True, 4),
     "rgms_float16": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(64, 64, 2, True, 1, "float16"), arch),
     "rgms_blocks": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(16, 16, 2, True, 8, "bfloat16"), arch),
-    "rgms_float16_by_columns": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(64, 64, 2, True, 1, "float16", by_columns=True), arch),
-    "tiles_float16_by_columns": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 32, 0, (True, False), "float16"), arch, True),
-    "grouped_rows_full_by_columns": lambda arch: cuda_grouped.rows_kernel(GroupedSpec(128, 64, 64, 0, (True, False), "float32"), arch, True),
     "rgms_rows_float16": _rows(64, 64, "float16", weighted=True),
     "rgms_rows_tf32": _rows(64, 128, "float32", out_dtype="float32"),
     "rgms_rows_blocks": _rows(16, 16, "bfloat16", 8, weighted=True),
@@ -128,8 +125,6 @@ KERNELS = {
     "rgms_rows_tf32_by_columns": _rows(64, 128, "float32", out_dtype="float32", weighted=True, index_dtype="int64", by_columns=True),
     "rgms_rows_full_by_columns": _rows(128, 128, "float32", full=True, out_dtype="float32", weighted=True, by_columns=True),
     "rgms_dots_float16": _dots(64, 64, "float16"),
-    "rgms_dots_float16_by_columns": _dots(64, 64, "float16", by_columns=True),
-    "rgms_dots_full_by_columns": _dots(64, 64, "float32", full=True, by_columns=True),
     "rgms_dots_full": _dots(64, 64, "float32", full=True),
     "rgms_outer_full": lambda arch: cuda_rgms.sum_tiles_kernel(64, 64, True, "float32", "int32", arch, 1, True),
     "grouped_rows_full": lambda arch: cuda_grouped.rows_kernel(GroupedSpec(128, 64, 64, 0, (True, False), "float32"), arch),
@@ -140,9 +135,9 @@ BLOCKS = [name for name in KERNELS if name.startswith(("bsr", "sr_bcrs"))]
 CHUNKS = {name: 8 << 10 if name in BLOCKS else 16 << 10 for name in KERNELS if "outer" in name or name in BLOCKS}
 ROWS = [name for name in KERNELS if name.startswith("rgms_rows")]
 DOTS = [name for name in KERNELS if name.startswith("rgms_dots")]
-SHARED = {**dict.fromkeys(["rgms_float16", "rgms_float16_by_columns"], 8 << 10), "rgms_blocks": 9 << 10, **dict.fromkeys(ROWS, cuda_rgms_rows.SHARED_BYTES),
+SHARED = {"rgms_float16": 8 << 10, "rgms_blocks": 9 << 10, **dict.fromkeys(ROWS, cuda_rgms_rows.SHARED_BYTES),
           **dict.fromkeys(DOTS, cuda_rgms_rows.DOTS_BYTES),
-          **dict.fromkeys(["grouped_rows_full", "grouped_rows_full_by_columns"], cuda_grouped.WINDOW_BYTES), **CHUNKS}  # fmt: skip
+          "grouped_rows_full": cuda_grouped.WINDOW_BYTES, **CHUNKS}  # fmt: skip
 # What the code of a product has, and nothing else.
 PRODUCT = {name: "* BF_" if "full" in name else "mma.sync" for name in KERNELS}
 # Products of a chunk while the next is loaded.

@@ -134,7 +134,7 @@ def test_chunks_are_on_their_way_while_those_before_are_multiplied(name):
     ("sr_bcrs_float16", "half4*)(X_ptr"), ("rgms_rows_float16", "half4*)(X_ptr"), ("rgms_rows_tf32", "float4*)(X_ptr"),
     ("rgms_rows_float16", "half2*)(W_ptr"), ("rgms_rows_float16", "half4*)(O_ptr"), ("rgms_rows_tf32", "float2*)(W_ptr"),
     ("rgms_rows_float16_by_columns", "half2*)(W_ptr"), ("rgms_rows_full_by_columns", "float2*)(W_ptr"),
-    ("tiles_float16_by_columns", "half2*)(W_ptr"), ("grouped_rows_full_by_columns", "float2*)(W_ptr"), ("outer_float16", "half2*)(Right_ptr"),
+    ("outer_float16", "half2*)(Right_ptr"),
     ("rgms_rows_full", "float4*)(X_ptr"), ("rgms_rows_full", "float4*)(W_ptr"), ("rgms_rows_full", "float4*)(O_ptr"),
     ("rgms_dots_float16", "half4*)(G_ptr"), ("rgms_dots_full", "float2*)(X_ptr"), ("rgms_outer_full", "float4*)(W_ptr"),
     ("grouped_rows_full", "float4*)(A_ptr"), ("grouped_rows_full", "float4*)(W_ptr"),

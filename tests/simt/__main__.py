@@ -11,12 +11,19 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from tests.compiler import fake_cuda
 from tests.simt import driver
-from tests.simt.source import HEADER
+from tests.simt.source import HEADER, missing
 
+if missing():
+    sys.exit(f"tests.simt: {missing()}")
 with tempfile.TemporaryDirectory(prefix="gsb-simt-") as scratch:
-    folder = fake_cuda.make(Path(scratch, "driver"), gpus=1, more=driver.LOADING)
+    try:
+        folder = fake_cuda.make(Path(scratch, "driver"), gpus=1, more=driver.LOADING)
+    except pytest.skip.Exception as reason:
+        sys.exit(f"tests.simt: {reason}")
     kept = os.environ.get("GSB_CACHE_DIR", scratch)
     # kernels that are kept name libraries made by this header
     version = hashlib.sha256(HEADER.read_bytes()).hexdigest()[:16]
