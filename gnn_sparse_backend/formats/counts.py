@@ -41,8 +41,8 @@ def numbered_runs(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def numbers_of(chosen: Tensor, count: int) -> Tensor:
     """(count,) the numbers of the entries that are true, of which there are so many; int64, ascending."""
-    position = torch.arange(chosen.numel(), device=chosen.device)
-    return added_at((chosen.cumsum(0) - 1).clamp_(min=0), torch.where(chosen, position, 0), count)
+    # the k-th is where there are k + 1 of them
+    return torch.searchsorted(chosen.cumsum(0), torch.arange(1, count + 1, device=chosen.device))
 
 
 def starts_of(numbers: Tensor, count: int) -> Tensor:

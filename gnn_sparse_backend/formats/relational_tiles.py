@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from . import counts
-from .counts import added_at, counts_of, prefix_sums
+from .counts import added_at, counts_of, numbers_of, prefix_sums
 from .relational import RelationPairs
 from .row_parts import ceil_div, runs
 from .structure import index_type
@@ -188,8 +188,7 @@ class _Pieces:
 
     def long_rows(self, long: int, parts: int) -> tuple[Tensor, Tensor, Tensor]:
         """(long rows, offsets and numbers of their parts) as of `RowTiles`. Arguments: how many there are."""
-        # the k-th long row is where there are k + 1 of them
-        rows = torch.searchsorted(self.long.cumsum(0), torch.arange(1, long + 1, device=self.long.device))
+        rows = numbers_of(self.long, long)
         ptr = prefix_sums(self.parts.index_select(0, rows))
         of_part, place = runs(ptr.diff(), parts)
         # of the k-th long row, k parts are rows' own numbers before, and its own too

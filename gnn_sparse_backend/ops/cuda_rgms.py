@@ -15,7 +15,7 @@ from ..planner.cuda_rgms import (EDGES_OF_PAIR, ROWS, dot_bytes, dots_kernel, do
                                  rows_of_block, rows_spec, sum_tiles_kernel, sums_by_columns, tiles_kernel)
 from ..planner.rgms import RelationCounts
 from .cuda_outer import OuterSums
-from .form import SUM_OF_COLUMNS, form
+from .form import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS
 from .graph import Graph
 from .grouped_kernels import ProductOnGpu
 from .kept_aggregate import KeptAggregate
@@ -24,7 +24,6 @@ from .message_kernels import run_aggregate
 from .precision import on_tensor_cores
 from .type_names import type_name
 
-_WEIGHTED = form("mul(x1, x0)", ("column", "edge"), "sum")
 _entries: dict = {}
 
 
@@ -206,12 +205,9 @@ class ColumnProducts:
     """The same, of the rows of X of all column pairs, whose products are stored and gathered over the edges."""
 
     def __init__(self, rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, weighted: bool, arch: str):
-        side, other = rel.side(transposed), rel.side(not transposed)
-        segments, self.rows = other.blocks(blocks)
+        segments, self.rows = rel.side(not transposed).blocks(blocks)
         self.multiply = ProductOnGpu(segments, in_features, out_features, dtype, self.rows.dtype, arch)
-        graph = side.once("pairs_of_edges", lambda: Graph.from_coo(
-            side.arrays[0], other.pair_of_edge, (side.sizes[0], other.pairs.count)))
-        self.added_up = KeptAggregate(_WEIGHTED if weighted else SUM_OF_COLUMNS, graph)
+        self.added_up = KeptAggregate(WEIGHTED_SUM_OF_COLUMNS if weighted else SUM_OF_COLUMNS, rel.pairs_of_edges(transposed))
         self.in_features, self.out_features = in_features, blocks * out_features
 
     def __call__(self, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:

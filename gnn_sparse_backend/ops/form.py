@@ -74,6 +74,7 @@ def form(message: Message | str, places: tuple[str, ...], reduce: str | None = N
 
 
 SUM_OF_COLUMNS = form("x0", ("column",), "sum")
+WEIGHTED_SUM_OF_COLUMNS = form("mul(x1, x0)", ("column", "edge"), "sum")
 
 
 @functools.lru_cache(maxsize=None)

@@ -159,6 +159,12 @@ class RelGraph(Immutable):
         """The edges by destination; by source where ``transposed``."""
         return self._sides[transposed]
 
+    def pairs_of_edges(self, transposed: bool) -> Graph:
+        """Rows are those of a side, columns the pairs of the other one."""
+        side, other = self.side(transposed), self.side(not transposed)
+        return side.once("pairs_of_edges", lambda: Graph.from_coo(
+            side.arrays[0], other.pair_of_edge, (side.sizes[0], other.pairs.count)))
+
     def row_tasks(self, transposed: bool, key: tuple, tasks: int, most: int, cost: float, by_column) -> tuple:
         """``formats.relational.row_tasks``, kept under ``key``."""
         rows, columns = (self.side(end).pairs for end in (transposed, not transposed))

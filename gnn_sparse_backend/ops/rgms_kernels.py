@@ -21,7 +21,7 @@ from ..planner.rgms import (ORDERS, RelationCounts, by_column, column_tile_of, c
 from . import devices
 from .cuda_outer import takes_sum
 from .cuda_rgms import PRODUCTS, dots_on_gpu, order_on_gpu, run_pair_sums, run_row_dots, sum_by_columns_on_gpu
-from .form import SUM_OF_COLUMNS, form
+from .form import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS, form
 from .graph import Graph
 from .grouped_kernels import by_twos, run_grouped_mm, run_grouped_sum
 from .layout import kernel_ready
@@ -31,7 +31,6 @@ from .precision import on_tensor_cores
 from .rel_graph import Derived, RelGraph, RelationSplit, Side
 from .type_names import type_name
 
-_WEIGHTED = form("mul(x1, x0)", ("column", "edge"), "sum")
 _DOT = form("mul(x0, x1)", ("row", "column"))
 _entries: dict = {}
 _at_hand: set = set()
@@ -68,7 +67,7 @@ def _product_on_gpu(rel: RelGraph, transposed: bool, order: str | None, x: Tenso
         chosen = order_on_gpu(rel, transposed, *w.shape[1:], x.dtype, arch) if order is None else order
         return PRODUCTS[chosen](rel, transposed, *described)
 
-    if order == "aggregate":  # never by itself
+    if order is not None and order not in PRODUCTS:  # none that is taken by itself
         return _stored_product(rel, transposed, order, x, w, weight)
     return side.once(("product", order, on_tensor_cores(x.dtype), *described), make)(x, w, weight)
 
@@ -78,9 +77,7 @@ def _stored_product(rel: RelGraph, transposed: bool, order: str, x: Tensor, w: T
     side, other = rel.side(transposed), rel.side(not transposed)
     if order == "transform":
         products = _grouped(other, x, w, True)
-        graph = side.once("pairs_of_edges", lambda: Graph.from_coo(
-            side.arrays[0], other.pair_of_edge, (side.sizes[0], other.pairs.count)))
-        return _summed(graph, products, weight)
+        return _summed(rel.pairs_of_edges(transposed), products, weight)
     if order == "aggregate":
         return _summed(side.pairs_of_rows, _grouped(side, _summed(side.edges_of_pairs, x, weight), w), None)
     raise ValueError(f"order must be one of {ORDERS}, got {order!r}")
@@ -338,7 +335,7 @@ def _grouped(side: Side, x: Tensor, w: Tensor, of_rows: bool = False) -> Tensor:
 def _summed(graph: Graph, x: Tensor, weight: Tensor | None) -> Tensor:
     if weight is None:
         return run_aggregate(SUM_OF_COLUMNS, graph, [x])
-    return run_aggregate(_WEIGHTED, graph, [x, weight.unsqueeze(1)])
+    return run_aggregate(WEIGHTED_SUM_OF_COLUMNS, graph, [x, weight.unsqueeze(1)])
 
 
 def _edge_weight(rel: RelGraph, a: Tensor | None, mean: bool, dtype: torch.dtype) -> Tensor | None:

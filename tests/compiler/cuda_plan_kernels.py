@@ -76,9 +76,8 @@ def _rows(in_features, out_features, dtype, blocks=1, full=False, **more):
         replace(cuda_rgms.rows_spec(in_features, out_features, dtype, arch, blocks, full=full), **more), arch)
 
 
-def _dots(in_features, out_features, dtype, blocks=1, full=False, **more):
-    return lambda arch: cuda_rgms.dots_kernel(
-        replace(cuda_rgms.dots_spec(in_features, out_features, dtype, arch, blocks, full=full), **more), arch)
+def _dots(in_features, out_features, dtype, blocks=1, full=False):
+    return lambda arch: cuda_rgms.dots_kernel(cuda_rgms.dots_spec(in_features, out_features, dtype, arch, blocks, full=full), arch)
 
 
 KERNELS = {
@@ -136,8 +135,7 @@ CHUNKS = {name: 8 << 10 if name in BLOCKS else 16 << 10 for name in KERNELS if "
 ROWS = [name for name in KERNELS if name.startswith("rgms_rows")]
 DOTS = [name for name in KERNELS if name.startswith("rgms_dots")]
 SHARED = {"rgms_float16": 8 << 10, "rgms_blocks": 9 << 10, **dict.fromkeys(ROWS, cuda_rgms_rows.SHARED_BYTES),
-          **dict.fromkeys(DOTS, cuda_rgms_rows.DOTS_BYTES),
-          "grouped_rows_full": cuda_grouped.WINDOW_BYTES, **CHUNKS}  # fmt: skip
+          **dict.fromkeys(DOTS, cuda_rgms_rows.DOTS_BYTES), "grouped_rows_full": cuda_grouped.WINDOW_BYTES, **CHUNKS}  # fmt: skip
 # What the code of a product has, and nothing else.
 PRODUCT = {name: "* BF_" if "full" in name else "mma.sync" for name in KERNELS}
 # Products of a chunk while the next is loaded.
