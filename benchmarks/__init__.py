@@ -9,6 +9,6 @@ rgcn: two-layer relational networks under DGL and PyG, inference and training st
 overhead: what calling costs, on a small graph.
 threads: one pool of threads against two.
 
-Each prints its tables and writes JSON and a picture into ``out/`` (``threads`` prints alone). Every cell says how far it
-is from the measured roofline; the five worst cells come with what their time goes into.
+Each prints its tables and writes JSON and a picture into ``out/`` (``threads`` prints alone). Every cell says how far
+it is from the measured roofline; the five worst cells come with what their time goes into.
 """

@@ -14,8 +14,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from benchmarks import (attention_report, cells, cli, contenders, gpu, gpu_steps, gpu_timing, graphs, machine, memory,
-                        reasons, report, roofline, summary)
+from benchmarks import (
+    attention_report,
+    cells,
+    cli,
+    contenders,
+    gpu,
+    gpu_steps,
+    gpu_timing,
+    graphs,
+    machine,
+    memory,
+    reasons,
+    report,
+    roofline,
+    summary,
+)
 from benchmarks.budget import Budget, weight
 from benchmarks.graphs import ONE_EDGE, BenchmarkGraph
 from benchmarks.layer_work import attention_work
@@ -32,8 +46,9 @@ REST_SHARE = 0.15
 SLOW_S = 1.0
 
 
-def make_steps(frameworks: Sequence[str], kind: str, graph: BenchmarkGraph, shape: Mapping[str, int], *,
-               peers: bool) -> dict[str, LayerStep]:
+def make_steps(
+    frameworks: Sequence[str], kind: str, graph: BenchmarkGraph, shape: Mapping[str, int], *, peers: bool
+) -> dict[str, LayerStep]:
     """``{contender: step}``: with ``peers`` those without the backend too; each has a graph object of its own."""
     names = contenders.names(frameworks) if peers else contenders.ours(frameworks)
     return {name: LayerStep(contenders.framework_of(name), kind, graph, **shape) for name in names}
@@ -84,8 +99,9 @@ def medians_of(steps: Mapping[str, LayerStep], budget: float) -> dict[str, float
     return {name: turns.timing.median for name, turns in timed.items()}
 
 
-def step_memory(contender: str, kind: str, graph: BenchmarkGraph, shapes: Sequence[Mapping[str, int]],
-                threads: int) -> list[dict[str, int]]:
+def step_memory(
+    contender: str, kind: str, graph: BenchmarkGraph, shapes: Sequence[Mapping[str, int]], threads: int
+) -> list[dict[str, int]]:
     """``memory.of_call`` of a contender's step in each shape; for a process of its own."""
     cli.set_threads(threads)
     cli.quiet_libraries()
@@ -97,8 +113,9 @@ def step_memory(contender: str, kind: str, graph: BenchmarkGraph, shapes: Sequen
     return measured
 
 
-def measure_memory(names: Sequence[str], kind: str, graph: BenchmarkGraph, shapes: Sequence[Mapping[str, int]],
-                   threads: int) -> list[dict[str, dict]]:
+def measure_memory(
+    names: Sequence[str], kind: str, graph: BenchmarkGraph, shapes: Sequence[Mapping[str, int]], threads: int
+) -> list[dict[str, dict]]:
     """For each shape ``{contender: {"step": bytes, "held": bytes}}``, or ``{"error": reason}`` where it could not be
     measured.
     """
@@ -122,30 +139,59 @@ def by_framework(costs: Mapping[str, float], frameworks: Sequence[str]) -> dict[
     return result
 
 
-def measure_cell(graph: BenchmarkGraph, kind: str, shape: Mapping[str, int], frameworks: Sequence[str],
-                 limits: roofline.Roofline, budget: float) -> dict:
+def measure_cell(
+    graph: BenchmarkGraph,
+    kind: str,
+    shape: Mapping[str, int],
+    frameworks: Sequence[str],
+    limits: roofline.Roofline,
+    budget: float,
+) -> dict:
     """One cell without its memory, as plain values."""
     steps = make_steps(frameworks, kind, graph, shape, peers=True)
     first, wrong, evidence = first_calls(steps)
     right = {name: step.step for name, step in steps.items() if name not in wrong}
     slow = max(first.values(), default=0.0) > SLOW_S
-    timed = in_turns(contenders.switched(right), budget_s=(1 - REST_SHARE) * budget, calls=1 if slow else 2, min_turns=3)
-    timings = {name: turns.timing.to_dict() | {"first_call": first[name], "opening": turns.opening}
-               for name, turns in timed.items()}
+    timed = in_turns(
+        contenders.switched(right), budget_s=(1 - REST_SHARE) * budget, calls=1 if slow else 2, min_turns=3
+    )
+    timings = {
+        name: turns.timing.to_dict() | {"first_call": first[name], "opening": turns.opening}
+        for name, turns in timed.items()
+    }
     del steps, right
     ours = contenders.ours(frameworks)
     # after the first calls of the whole graph, which are to show the kernels' compilation
-    overhead, rest = (medians_of(make_steps(frameworks, kind, part, shape, peers=False), REST_SHARE / 2 * budget)
-                      for part in (ONE_EDGE, graph.without_edges()))
-    evidence = {name: Evidence(overhead.get(name), rest.get(name), found.ours, found.fallbacks)
-                for name, found in evidence.items()}
-    work = {contenders.name(framework, True): attention_work(kind, framework, graph.pattern, **shape_of_work(shape))
-            for framework in frameworks}
+    overhead, rest = (
+        medians_of(make_steps(frameworks, kind, part, shape, peers=False), REST_SHARE / 2 * budget)
+        for part in (ONE_EDGE, graph.without_edges())
+    )
+    evidence = {
+        name: Evidence(overhead.get(name), rest.get(name), found.ours, found.fallbacks)
+        for name, found in evidence.items()
+    }
+    work = {
+        contenders.name(framework, True): attention_work(kind, framework, graph.pattern, **shape_of_work(shape))
+        for framework in frameworks
+    }
     where = f"{graph.name}, {kind}, heads = {shape['heads']}"
-    rated = cells.rate(where, timings, ours, limits, work, wrong=wrong,
-                       evidence={name: evidence.get(name, Evidence()) for name in ours})
-    return {"graph": graph.name, "layer": kind, **shape, "edges": graph.num_edges, **rated,
-            "ratios": by_framework({name: timing["median"] for name, timing in timings.items()}, frameworks)}
+    rated = cells.rate(
+        where,
+        timings,
+        ours,
+        limits,
+        work,
+        wrong=wrong,
+        evidence={name: evidence.get(name, Evidence()) for name in ours},
+    )
+    return {
+        "graph": graph.name,
+        "layer": kind,
+        **shape,
+        "edges": graph.num_edges,
+        **rated,
+        "ratios": by_framework({name: timing["median"] for name, timing in timings.items()}, frameworks),
+    }
 
 
 def shape_of_work(shape: Mapping[str, int]) -> dict[str, int]:
@@ -155,14 +201,28 @@ def shape_of_work(shape: Mapping[str, int]) -> dict[str, int]:
 def with_memory(cell: dict, measured: Mapping[str, dict], frameworks: Sequence[str]) -> dict:
     """The cell with its memory: the ratio of the best peer's peak to that of the best of ours, and by framework."""
     peaks = {name: entry["step"] for name, entry in measured.items() if "step" in entry}
-    return cell | {"memory": dict(measured), "memory_ratio": summary.speedup(peaks, contenders.ours(frameworks)),
-                   "memory_ratios": by_framework(peaks, frameworks)}
+    return cell | {
+        "memory": dict(measured),
+        "memory_ratio": summary.speedup(peaks, contenders.ours(frameworks)),
+        "memory_ratios": by_framework(peaks, frameworks),
+    }
 
 
-def run(selected: Sequence[BenchmarkGraph], layers: Sequence[str], heads: Sequence[int], *, features: int, total: int,
-        frameworks: Sequence[str], budget: float, threads: int, seed: int = 0, limits: roofline.Roofline | None = None,
-        begin: Callable[[str], None] = lambda cell: None,
-        done: Callable[[dict, dict], None] = lambda cell, so_far: None) -> dict:
+def run(
+    selected: Sequence[BenchmarkGraph],
+    layers: Sequence[str],
+    heads: Sequence[int],
+    *,
+    features: int,
+    total: int,
+    frameworks: Sequence[str],
+    budget: float,
+    threads: int,
+    seed: int = 0,
+    limits: roofline.Roofline | None = None,
+    begin: Callable[[str], None] = lambda cell: None,
+    done: Callable[[dict, dict], None] = lambda cell, so_far: None,
+) -> dict:
     """Measure every cell; return the report as plain values, times in seconds, memory in bytes.
 
     features, total: the layer's inputs, and its outputs over all heads. ``begin`` is called at the beginning of each
@@ -170,10 +230,18 @@ def run(selected: Sequence[BenchmarkGraph], layers: Sequence[str], heads: Sequen
     """
     description = machine.describe(threads)
     limits = limits or roofline.measure(threads)
-    shapes = {number: {"features": features, "heads": number, "width": total // number, "seed": seed}
-              for number in heads}
-    shares = Budget(budget, {(graph.name, kind, number): weight(graph.num_edges, 3 * total)
-                             for graph in selected for kind in layers for number in heads})
+    shapes = {
+        number: {"features": features, "heads": number, "width": total // number, "seed": seed} for number in heads
+    }
+    shares = Budget(
+        budget,
+        {
+            (graph.name, kind, number): weight(graph.num_edges, 3 * total)
+            for graph in selected
+            for kind in layers
+            for number in heads
+        },
+    )
     names = contenders.names(frameworks)
     measured: list[dict] = []
 
@@ -203,6 +271,7 @@ def run(selected: Sequence[BenchmarkGraph], layers: Sequence[str], heads: Sequen
 
 def summarise(measured: Sequence[dict], frameworks: Sequence[str]) -> dict:
     """``summary.summarise``, and the geometric means of the memory ratios and of both by framework."""
+
     def means(key: str) -> dict[str, float | None]:
         return {framework: summary.mean_or_none(cell[key][framework] for cell in measured) for framework in frameworks}
 
@@ -218,12 +287,23 @@ def cells_on_gpu(options: argparse.Namespace, names: Sequence[str], console) -> 
     for name in options.graphs:
         found = graphs.load_available([name], options.seed, console)[0] if gpu_timing.device_and_name()[0] else [None]
         for graph, kind, number in itertools.product(found, options.layers, options.heads):
-            shape = {"features": options.features, "heads": number, "width": options.width // number, "seed": options.seed}
+            shape = {
+                "features": options.features,
+                "heads": number,
+                "width": options.width // number,
+                "seed": options.seed,
+            }
             yield cell_on_gpu(name, graph, kind, shape, names, gpu.DTYPES[options.dtype])
 
 
-def cell_on_gpu(name: str, graph: BenchmarkGraph | None, kind: str, shape: Mapping[str, int], names: Sequence[str],
-                dtype: torch.dtype = torch.float32) -> gpu_steps.Cell:
+def cell_on_gpu(
+    name: str,
+    graph: BenchmarkGraph | None,
+    kind: str,
+    shape: Mapping[str, int],
+    names: Sequence[str],
+    dtype: torch.dtype = torch.float32,
+) -> gpu_steps.Cell:
     results: tuple[str, ...] = ()
 
     def make(contender: str, device: torch.device) -> Switched:
@@ -239,7 +319,9 @@ def cell_on_gpu(name: str, graph: BenchmarkGraph | None, kind: str, shape: Mappi
         return gradient_disagreement(results, answer, expected, 2 * torch.finfo(dtype).eps ** 0.5)
 
     def work(contender: str):
-        return attention_work(kind, contenders.framework_of(contender), graph.pattern, **shape_of_work(shape), itemsize=dtype.itemsize)
+        return attention_work(
+            kind, contenders.framework_of(contender), graph.pattern, **shape_of_work(shape), itemsize=dtype.itemsize
+        )
 
     return gpu_steps.Cell({"graph": name, "layer": kind, "heads": shape["heads"]}, tuple(names), make, mismatch, work)
 
@@ -252,7 +334,9 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--features", type=cli.positive_int, default=64, help="inputs of the layer")
     parser.add_argument("--width", type=cli.positive_int, default=64, help="outputs of the layer, over all heads")
     parser.add_argument("--frameworks", nargs="+", choices=tuple(cli.FRAMEWORKS), default=list(cli.FRAMEWORKS))
-    parser.add_argument("--dtype", choices=tuple(gpu.DTYPES), default="float32", help="of all values, with --device cuda")
+    parser.add_argument(
+        "--dtype", choices=tuple(gpu.DTYPES), default="float32", help="of all values, with --device cuda"
+    )
     options = parser.parse_args(argv)
     if options.dtype != "float32" and options.device != "cuda":
         parser.error(f"--dtype {options.dtype} is measured with --device cuda alone")
@@ -274,8 +358,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     frameworks = cli.installed(options.frameworks, console)
     if options.device == "cuda":
         names = contenders.names(frameworks)
-        return gpu_steps.main("attention_layers", "training step of a layer", cells_on_gpu(options, names, console),
-                              names, ("graph", "layer", "heads"), options.out, console, gpu.DTYPES[options.dtype])
+        return gpu_steps.main(
+            "attention_layers",
+            "training step of a layer",
+            cells_on_gpu(options, names, console),
+            names,
+            ("graph", "layer", "heads"),
+            options.out,
+            console,
+            gpu.DTYPES[options.dtype],
+        )
     selected, skipped = graphs.load_available(options.graphs, options.seed, console)
     if not selected or not frameworks:
         console.print("[red]nothing to run[/]")
@@ -284,13 +376,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     def done(cell: dict, so_far: dict) -> None:
         # a long run that is stopped leaves what it has measured
         machine.write_json(options.out / "attention_layers.json", so_far)
-        console.print(f"{cell['where']}: time {report.ratio(cell['speedup'])}, peak memory "
-                      f"{report.ratio(cell['memory_ratio'])} ({attention_report.times(cell)})", highlight=False)
+        console.print(
+            f"{cell['where']}: time {report.ratio(cell['speedup'])}, peak memory "
+            f"{report.ratio(cell['memory_ratio'])} ({attention_report.times(cell)})",
+            highlight=False,
+        )
 
     with report.progress(console, len(selected) * len(options.layers) * len(options.heads)) as begin:
-        results = run(selected, options.layers, options.heads, features=options.features, total=options.width,
-                      frameworks=frameworks, budget=options.budget, threads=options.threads, seed=options.seed,
-                      begin=begin, done=done)
+        results = run(
+            selected,
+            options.layers,
+            options.heads,
+            features=options.features,
+            total=options.width,
+            frameworks=frameworks,
+            budget=options.budget,
+            threads=options.threads,
+            seed=options.seed,
+            begin=begin,
+            done=done,
+        )
     results["skipped"] = skipped
     attention_report.show(results, console)
     panels = report.panels_of(results["cells"], "layer", "graph", "heads")

@@ -16,10 +16,11 @@ def show(results: dict, console: Console) -> None:
         chosen = [cell for cell in results["cells"] if cell["graph"] == graph["name"]]
         for make in (_time_table, _memory_table, _first_call_table):
             console.print(make(graph, chosen, results["contenders"]))
-    console.print(f"A name with {BACKEND} is that framework's own layer with the backend. ratio: best peer over the "
-                  "best of ours, above 1 we are better; then each framework over itself with the backend. ~: fewer "
-                  "than 5 samples. DGL's transformer layer has one dense product, PyG's has three. "
-                  + report.ROOFLINE_NOTE)
+    console.print(
+        f"A name with {BACKEND} is that framework's own layer with the backend. ratio: best peer over the "
+        "best of ours, above 1 we are better; then each framework over itself with the backend. ~: fewer "
+        "than 5 samples. DGL's transformer layer has one dense product, PyG's has three. " + report.ROOFLINE_NOTE
+    )
     report.print_summary(results["summary"], console)
     summary = results["summary"]
     console.print(f"[bold]Geometric mean of the ratio in peak memory: {report.ratio(summary['memory'])}[/]")
@@ -42,30 +43,50 @@ def _ratio_headings(names: list[str]) -> list[str]:
 
 
 def _time_table(graph: dict, cells: list[dict], names: list[str]) -> Table:
-    table = report.table(f"{graph['name']} ({graph['origin']}): {graph['rows']:,} nodes, {graph['edges']:,} edges, "
-                         f"in-degree up to {graph['max_in_degree']:,} - a training step, median in ms",
-                         ("layer",), ("heads", *names, "ratio", *_ratio_headings(names), *report.ROOFLINE_HEADINGS))
+    table = report.table(
+        f"{graph['name']} ({graph['origin']}): {graph['rows']:,} nodes, {graph['edges']:,} edges, "
+        f"in-degree up to {graph['max_in_degree']:,} - a training step, median in ms",
+        ("layer",),
+        ("heads", *names, "ratio", *_ratio_headings(names), *report.ROOFLINE_HEADINGS),
+    )
     for cell in cells:
-        table.add_row(cell["layer"], str(cell["heads"]), *(report.median(cell, name) for name in names),
-                      report.ratio(cell["speedup"]), *_ratios(cell["ratios"], names), *report.roofline_columns(cell))
+        table.add_row(
+            cell["layer"],
+            str(cell["heads"]),
+            *(report.median(cell, name) for name in names),
+            report.ratio(cell["speedup"]),
+            *_ratios(cell["ratios"], names),
+            *report.roofline_columns(cell),
+        )
     return table
 
 
 def _memory_table(graph: dict, cells: list[dict], names: list[str]) -> Table:
-    table = report.table(f"{graph['name']} - peak memory of a training step above what is resident before it, in MiB "
-                         "(in brackets: what the first step leaves resident, formats and kernels)",
-                         ("layer",), ("heads", *names, "ratio", *_ratio_headings(names)))
+    table = report.table(
+        f"{graph['name']} - peak memory of a training step above what is resident before it, in MiB "
+        "(in brackets: what the first step leaves resident, formats and kernels)",
+        ("layer",),
+        ("heads", *names, "ratio", *_ratio_headings(names)),
+    )
     for cell in cells:
-        table.add_row(cell["layer"], str(cell["heads"]), *(_memory(cell["memory"][name]) for name in names),
-                      report.ratio(cell["memory_ratio"]), *_ratios(cell["memory_ratios"], names))
+        table.add_row(
+            cell["layer"],
+            str(cell["heads"]),
+            *(_memory(cell["memory"][name]) for name in names),
+            report.ratio(cell["memory_ratio"]),
+            *_ratios(cell["memory_ratios"], names),
+        )
     return table
 
 
 def _first_call_table(graph: dict, cells: list[dict], names: list[str]) -> Table:
-    table = report.table(f"{graph['name']} - the first step beyond a warm one, in ms: formats, and kernels that are "
-                         "compiled or read from the disk (in brackets: the first step after the backend was switched "
-                         "off and on, formats alone)",
-                         ("layer",), ("heads", *names))
+    table = report.table(
+        f"{graph['name']} - the first step beyond a warm one, in ms: formats, and kernels that are "
+        "compiled or read from the disk (in brackets: the first step after the backend was switched "
+        "off and on, formats alone)",
+        ("layer",),
+        ("heads", *names),
+    )
     for cell in cells:
         table.add_row(cell["layer"], str(cell["heads"]), *(_first(cell["timings"].get(name)) for name in names))
     return table

@@ -12,8 +12,9 @@ class Budget:
     The time runs from the construction on.
     """
 
-    def __init__(self, seconds: float, weights: Mapping[Hashable, float],
-                 clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, seconds: float, weights: Mapping[Hashable, float], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._clock = clock
         self._deadline = clock() + seconds
         self._remaining = dict(weights)

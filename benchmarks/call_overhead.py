@@ -1,9 +1,10 @@
 """What a call costs beside its kernel, on a graph that is known and on the fresh graphs of mini-batches.
 
-For each of some sampled blocks, in rounds: the compiled kernel alone, called with the very arguments that the call gave it; a call
-on a graph just made of arrays just written; the same call again. The order alternates. Beforehand, in rounds of their own, both calls with nothing in the place of the kernel. Each
-of these is the least of all rounds, and a row of the table is the median over the blocks. Under a framework the call is one layer's message passing with the
-backend; beside it stand the framework's own call on the same blocks without the backend, and on a block of one edge, which is
+For each of some sampled blocks, in rounds: the compiled kernel alone, called with the very arguments that the call gave
+it; a call on a graph just made of arrays just written; the same call again. The order alternates. Beforehand, in rounds
+of their own, both calls with nothing in the place of the kernel. Each of these is the least of all rounds, and a row of
+the table is the median over the blocks. Under a framework the call is one layer's message passing with the backend;
+beside it stand the framework's own call on the same blocks without the backend, and on a block of one edge, which is
 about what the framework itself spends on calling.
 """
 
@@ -50,7 +51,9 @@ ONE_EDGE = Block(torch.tensor([0, 1], dtype=torch.int32), torch.zeros(1, dtype=t
 
 
 def sampled_graph(seed: int) -> BenchmarkGraph:
-    return BenchmarkGraph.of("sampled", "generated", power_law(NODES, EDGES, 2.1, 2_000, seed, communities=100, locality=0.6))
+    return BenchmarkGraph.of(
+        "sampled", "generated", power_law(NODES, EDGES, 2.1, 2_000, seed, communities=100, locality=0.6)
+    )
 
 
 def sample(graph: BenchmarkGraph, seeds: int, fan_outs: Sequence[int], rng: np.random.Generator) -> list[Block]:
@@ -66,15 +69,17 @@ def sample(graph: BenchmarkGraph, seeds: int, fan_outs: Sequence[int], rng: np.r
         place[frontier] = np.arange(len(frontier))
         new = np.unique(sources[place[sources] < 0])
         place[new] = np.arange(len(frontier), len(frontier) + len(new))
-        blocks.append(Block(torch.from_numpy(indptr), torch.from_numpy(place[sources]), (len(frontier), len(frontier) + len(new))))
+        blocks.append(
+            Block(torch.from_numpy(indptr), torch.from_numpy(place[sources]), (len(frontier), len(frontier) + len(new)))
+        )
         frontier = np.concatenate((frontier, new))
     return blocks
 
 
 @contextmanager
 def recorded(left_out: bool = False) -> Iterator[list[tuple]]:
-    """The (entry, arguments) of every compiled kernel that aggregations call inside the block. left_out: nothing is called, nor
-    recorded.
+    """The (entry, arguments) of every compiled kernel that aggregations call inside the block. left_out: nothing is
+    called, nor recorded.
     """
     calls: list[tuple] = []
 
@@ -82,6 +87,7 @@ def recorded(left_out: bool = False) -> Iterator[list[tuple]]:
         def call(*arguments):
             calls.append((entry, arguments))
             entry(*arguments)
+
         return _nothing if left_out else call
 
     bind, run, kernel = OnePass.bind, Scattered.run, passes.aggregate_kernel
@@ -125,13 +131,17 @@ class Caller:
 
 def operators() -> list[Caller]:
     """``gsb.spmm`` of each kind."""
+
     def prepare(block: Block) -> Graph:
         return Graph.from_csr(block.indptr, block.indices, block.shape, trusted=True)
 
     def caller(op: str) -> Caller:
         reduce = "sum" if op == "weighted" else op
-        return Caller(f"gsb.spmm, {op}", prepare,
-                      lambda graph, x, weight: gsb.spmm(graph, x, weight if op == "weighted" else None, reduce))
+        return Caller(
+            f"gsb.spmm, {op}",
+            prepare,
+            lambda graph, x, weight: gsb.spmm(graph, x, weight if op == "weighted" else None, reduce),
+        )
 
     return [caller(op) for op in OPS]
 
@@ -189,7 +199,7 @@ def _seconds(call: Callable, *arguments) -> float:
 def measure(caller: Caller, blocks: Sequence[Block], width: int, budget: float, rounds: int = 40) -> dict:
     """One row of the table, in seconds. Rounds go on until ``budget`` seconds are over, two of them at least."""
     x = torch.randn(max(block.shape[1] for block in blocks), width)
-    operands = [(x[:block.shape[1]], torch.rand(block.indices.numel())) for block in blocks]
+    operands = [(x[: block.shape[1]], torch.rand(block.indices.numel())) for block in blocks]
     kernels = []
     with caller.backend(), torch.no_grad():
         for block, (own, weight) in zip(blocks, operands):
@@ -209,8 +219,11 @@ def measure(caller: Caller, blocks: Sequence[Block], width: int, budget: float, 
         graph = caller.prepare(block)
         making = time.perf_counter() - making
         fresh = _seconds(caller.call, graph, own, weight)
-        return {f"{prefix}making": making, f"{prefix}fresh": fresh,
-                f"{prefix}known": min(_seconds(caller.call, graph, own, weight) for _ in range(3))}
+        return {
+            f"{prefix}making": making,
+            f"{prefix}fresh": fresh,
+            f"{prefix}known": min(_seconds(caller.call, graph, own, weight) for _ in range(3)),
+        }
 
     least: list[dict] = [{} for _ in blocks]
     alone = caller.backend is not nullcontext
@@ -238,18 +251,32 @@ def measure(caller: Caller, blocks: Sequence[Block], width: int, budget: float, 
         if turn and time.perf_counter() > end:
             break
     row = {key: statistics.median(known[key] for known in least) for key in least[0]}
-    row |= {f"{key}_over": statistics.median(known[key] - known["kernel"] for known in least) for key in ("known", "fresh")}
+    row |= {
+        f"{key}_over": statistics.median(known[key] - known["kernel"] for known in least) for key in ("known", "fresh")
+    }
     return {"call": caller.name, "width": width, "rounds": turn + 1, **row, **one_edge}
 
 
 def _one_edge(caller: Caller, width: int) -> dict:
     graph = caller.prepare(ONE_EDGE.written_anew())
     operands = torch.ones(1, width), torch.ones(1)
-    return {"one_edge_fresh": _seconds(caller.call, graph, *operands), "one_edge_known": _seconds(caller.call, graph, *operands)}
+    return {
+        "one_edge_fresh": _seconds(caller.call, graph, *operands),
+        "one_edge_known": _seconds(caller.call, graph, *operands),
+    }
 
 
-def run(frameworks: Sequence[str], *, budget: float, seed: int = 0, width: int = WIDTH, seeds: int = SEEDS, blocks: int = BLOCKS,
-        graph: BenchmarkGraph | None = None, begin: Callable[[str], None] = lambda cell: None) -> list[dict]:
+def run(
+    frameworks: Sequence[str],
+    *,
+    budget: float,
+    seed: int = 0,
+    width: int = WIDTH,
+    seeds: int = SEEDS,
+    blocks: int = BLOCKS,
+    graph: BenchmarkGraph | None = None,
+    begin: Callable[[str], None] = lambda cell: None,
+) -> list[dict]:
     """A row for each call and fan-out, times in seconds."""
     graph = sampled_graph(seed) if graph is None else graph
     rng = np.random.default_rng(seed)
@@ -261,23 +288,67 @@ def run(frameworks: Sequence[str], *, budget: float, seed: int = 0, width: int =
         own = [batch[at] for batch in batches]
         for caller in callers:
             begin(f"calls: {caller.name}, fan-out {fan_out}")
-            rows.append({"fan_out": fan_out, "destinations": round(statistics.median(b.shape[0] for b in own)),
-                         "edges": round(statistics.median(b.indices.numel() for b in own)), **measure(caller, own, width, share)})
+            rows.append(
+                {
+                    "fan_out": fan_out,
+                    "destinations": round(statistics.median(b.shape[0] for b in own)),
+                    "edges": round(statistics.median(b.indices.numel() for b in own)),
+                    **measure(caller, own, width, share),
+                }
+            )
     return rows
 
 
 def show(rows: Sequence[Mapping], console) -> None:
     """Microseconds by call."""
-    table = report.table(f"What a call costs beside its kernel, microseconds, {rows[0]['width']} features",
-                         ("call",), ("fan-out", "edges", "kernel", "known: over it", "without it", "fresh: over it", "without it", "making",
-                                     "alone, known", "fresh", "one edge, known", "fresh"))
+    table = report.table(
+        f"What a call costs beside its kernel, microseconds, {rows[0]['width']} features",
+        ("call",),
+        (
+            "fan-out",
+            "edges",
+            "kernel",
+            "known: over it",
+            "without it",
+            "fresh: over it",
+            "without it",
+            "making",
+            "alone, known",
+            "fresh",
+            "one edge, known",
+            "fresh",
+        ),
+    )
     for row in rows:
-        table.add_row(row["call"], str(row["fan_out"]), f"{row['edges']:,}", *(
-            f"{row[key] * 1e6:.0f}" if key in row else report.MISSING for key in (
-                "kernel", "known_over", "calling_known", "fresh_over", "calling_fresh", "making", "alone_known", "alone_fresh", "one_edge_known", "one_edge_fresh")))
+        table.add_row(
+            row["call"],
+            str(row["fan_out"]),
+            f"{row['edges']:,}",
+            *(
+                f"{row[key] * 1e6:.0f}" if key in row else report.MISSING
+                for key in (
+                    "kernel",
+                    "known_over",
+                    "calling_known",
+                    "fresh_over",
+                    "calling_fresh",
+                    "making",
+                    "alone_known",
+                    "alone_fresh",
+                    "one_edge_known",
+                    "one_edge_fresh",
+                )
+            ),
+        )
     console.print(table)
-    console.print("over it: the call less the compiled kernel, called alone with the same arguments. without it: the call with nothing in the "
-                  "place of the kernel, which a busy machine disturbs less, for no threads meet. known: a graph that was called with before; "
-                  "fresh: one just made. making: the Graph, the DGL block, the edge index. alone: the framework's call without the "
-                  "backend; one edge: the same on one edge, which is about its own calling. Nothing of a framework is subtracted from the "
-                  "other columns. The least of all rounds for each block, then the median over blocks.")
+    console.print(
+        "over it: the call less the compiled kernel, called alone with the same arguments. without it: the call with "
+        "nothing in the "
+        "place of the kernel, which a busy machine disturbs less, for no threads meet. known: a graph that was called "
+        "with before; "
+        "fresh: one just made. making: the Graph, the DGL block, the edge index. alone: the framework's call without "
+        "the "
+        "backend; one edge: the same on one edge, which is about its own calling. Nothing of a framework is subtracted "
+        "from the "
+        "other columns. The least of all rounds for each block, then the median over blocks."
+    )

@@ -10,9 +10,16 @@ from benchmarks.roofline import Roofline
 from benchmarks.work import Work
 
 
-def rate(where: str, timings: Mapping[str, dict], ours: Collection[str], limits: Roofline,
-         work: Work | Mapping[str, Work], *, wrong: Mapping[str, str] | None = None,
-         evidence: Evidence | Mapping[str, Evidence] = Evidence()) -> dict:
+def rate(
+    where: str,
+    timings: Mapping[str, dict],
+    ours: Collection[str],
+    limits: Roofline,
+    work: Work | Mapping[str, Work],
+    *,
+    wrong: Mapping[str, str] | None = None,
+    evidence: Evidence | Mapping[str, Evidence] = Evidence(),
+) -> dict:
     """The keys that all cells share, as plain values.
 
     where: the cell in words. timings: ``{contender: {"median": seconds, ...}}``. ours: the names of our contenders.
@@ -26,8 +33,15 @@ def rate(where: str, timings: Mapping[str, dict], ours: Collection[str], limits:
     own, peer = summary.best(medians, ours), summary.best_peer(medians, ours)
     shown = own if own is not None else next(iter(ours))
     distance = limits.distance(_of(work, shown), medians.get(own))
-    cell = {"where": where, "timings": dict(timings), "wrong": dict(wrong or {}), "best_ours": own, "best_peer": peer,
-            "speedup": summary.speedup(medians, ours), **distance}
+    cell = {
+        "where": where,
+        "timings": dict(timings),
+        "wrong": dict(wrong or {}),
+        "best_ours": own,
+        "best_peer": peer,
+        "speedup": summary.speedup(medians, ours),
+        **distance,
+    }
     found = _of(evidence, shown)
     reason = None
     if own is not None:

@@ -18,14 +18,24 @@ from rich.console import Console
 FRAMEWORKS = {"dgl": "dgl", "pyg": "torch_geometric"}
 
 
-def parser(description: str, *, budget: float, parents: Iterable[argparse.ArgumentParser] = ()) -> argparse.ArgumentParser:
-    """A parser with the shared arguments; ``budget`` is the default of ``--budget`` in seconds. parents: as argparse has it."""
-    result = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-                                     parents=list(parents))
+def parser(
+    description: str, *, budget: float, parents: Iterable[argparse.ArgumentParser] = ()
+) -> argparse.ArgumentParser:
+    """A parser with the shared arguments; ``budget`` is the default of ``--budget`` in seconds. parents: as argparse
+    has it.
+    """
+    result = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter, parents=list(parents)
+    )
     result.add_argument("--quick", action="store_true", help="a small selection in about a minute, for a first look")
     result.add_argument("--threads", type=positive_int, default=2, help="threads of every contender that has any")
-    result.add_argument("--budget", type=_positive_float, default=budget, metavar="SECONDS",
-                        help="time for the measurements; preparation comes on top")
+    result.add_argument(
+        "--budget",
+        type=_positive_float,
+        default=budget,
+        metavar="SECONDS",
+        help="time for the measurements; preparation comes on top",
+    )
     result.add_argument("--seed", type=int, default=0, help="of the generated graphs and values")
     result.add_argument("--out", type=Path, default=Path("out"), help="folder of the JSON and PNG files")
     return result
@@ -33,12 +43,16 @@ def parser(description: str, *, budget: float, parents: Iterable[argparse.Argume
 
 def add_append(parser: argparse.ArgumentParser) -> None:
     """``--append``, for benchmarks that can be measured piece by piece (``merging``)."""
-    parser.add_argument("--append", action="store_true",
-                        help="keep the cells of the report that --out holds already; those measured again are replaced")
+    parser.add_argument(
+        "--append",
+        action="store_true",
+        help="keep the cells of the report that --out holds already; those measured again are replaced",
+    )
 
 
 def start(options: argparse.Namespace) -> Console:
-    """Set the threads, hide the libraries' warnings, and give a console for the report. A signal to stop ends the processes that
+    """Set the threads, hide the libraries' warnings, and give a console for the report. A signal to stop ends the
+    processes that
     were started as well: one left behind would disturb whatever is measured next."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _stop)
@@ -75,7 +89,8 @@ def set_threads(threads: int) -> None:
 
 
 def quiet_libraries() -> None:
-    """Hide the frameworks' start-up warnings (beta state of CSR tensors, deprecated imports), which drown the tables.
+    """Hide the frameworks' start-up warnings (beta state of CSR tensors, deprecated imports), which drown the
+    tables.
     """
     for message in ("Sparse CSR tensor support", "Sparse invariant checks"):
         warnings.filterwarnings("ignore", message=message)

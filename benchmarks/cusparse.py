@@ -1,5 +1,5 @@
-"""cuSPARSE's product of a CSR matrix and a dense one, row by row, with its analysis done beforehand: by ctypes, for neither PyTorch nor
-CuPy call ``cusparseSpMM_preprocess``.
+"""cuSPARSE's product of a CSR matrix and a dense one, row by row, with its analysis done beforehand: by ctypes, for
+neither PyTorch nor CuPy call ``cusparseSpMM_preprocess``.
 
 Numbers are those of cusparse.h and library_types.h of CUDA 12 and 13.
 """
@@ -52,9 +52,11 @@ def load():
 
 
 def product(indptr: Tensor, indices: Tensor, values: Tensor, x: Tensor, rows: int) -> Callable[[], Tensor]:
-    """A call that gives the product; its result is written anew by the next. By the fastest of cuSPARSE's algorithms for CSR, each analysed.
+    """A call that gives the product; its result is written anew by the next. By the fastest of cuSPARSE's algorithms
+    for CSR, each analysed.
 
-    indptr, indices: int32. values: (nnz,), x: (columns, F) row by row, of one type. Raises CannotDo with cuSPARSE's status where it fails.
+    indptr, indices: int32. values: (nnz,), x: (columns, F) row by row, of one type. Raises CannotDo with cuSPARSE's
+    status where it fails.
     """
     if x.device.type != "cuda":
         raise CannotDo("not available: on a GPU alone")
@@ -83,13 +85,34 @@ def _fastest(library, indptr: Tensor, indices: Tensor, values: Tensor, x: Tensor
     do, handle = functools.partial(_do, library), _handle(library)
     dense, result = ctypes.c_void_p(), ctypes.c_void_p()
     for descriptor, tensor in ((dense, x), (result, out)):
-        do("cusparseCreateDnMat", ctypes.byref(descriptor), tensor.shape[0], width, width, tensor.data_ptr(), kind, ROW_ORDER)
+        do(
+            "cusparseCreateDnMat",
+            ctypes.byref(descriptor),
+            tensor.shape[0],
+            width,
+            width,
+            tensor.data_ptr(),
+            kind,
+            ROW_ORDER,
+        )
 
     def prepared(algorithm: int) -> Callable[[], Tensor]:
         # of its own: the library keeps the analysis, and where its buffer is, with the matrix
         matrix = ctypes.c_void_p()
-        do("cusparseCreateCsr", ctypes.byref(matrix), rows, columns, len(values), indptr.data_ptr(), indices.data_ptr(),
-           values.data_ptr(), INT32, INT32, 0, kind)
+        do(
+            "cusparseCreateCsr",
+            ctypes.byref(matrix),
+            rows,
+            columns,
+            len(values),
+            indptr.data_ptr(),
+            indices.data_ptr(),
+            values.data_ptr(),
+            INT32,
+            INT32,
+            0,
+            kind,
+        )
         # operations: neither is transposed; sums in float32
         given = (handle, 0, 0, ctypes.addressof(one), matrix, dense, ctypes.addressof(zero), result, FLOAT32, algorithm)
         size = ctypes.c_size_t()
@@ -101,6 +124,7 @@ def _fastest(library, indptr: Tensor, indices: Tensor, values: Tensor, x: Tensor
         def call() -> Tensor:
             do("cusparseSpMM", *given, buffer.data_ptr())
             return out
+
         # what the library reads stays as long as the call does
         call.kept = (indptr, indices, values, x, one, zero, buffer)
         call()

@@ -6,8 +6,18 @@ import numpy as np
 import scipy.sparse
 
 
-def power_law(nodes: int, nnz: int, alpha: float, max_degree: int, seed: int = 0, *, communities: int = 1,
-              locality: float = 0.0, source_skew: float = 1.0, shuffled: bool = True) -> scipy.sparse.csr_matrix:
+def power_law(
+    nodes: int,
+    nnz: int,
+    alpha: float,
+    max_degree: int,
+    seed: int = 0,
+    *,
+    communities: int = 1,
+    locality: float = 0.0,
+    source_skew: float = 1.0,
+    shuffled: bool = True,
+) -> scipy.sparse.csr_matrix:
     """A graph whose in-degrees follow a truncated power law, as a square CSR matrix of ones.
 
     nodes, nnz: exact numbers of rows and of edges; there are no duplicate edges, self loops may occur.
@@ -23,14 +33,18 @@ def power_law(nodes: int, nnz: int, alpha: float, max_degree: int, seed: int = 0
     if not 0 < nnz <= nodes * min(max_degree, nodes):
         raise ValueError(f"{nnz} edges do not fit {nodes} nodes of in-degree at most {max_degree}")
     if alpha <= 1 or not 0 <= locality <= 1 or not 1 <= communities <= nodes:
-        raise ValueError(f"need alpha > 1, locality in [0, 1] and communities in [1, {nodes}], "
-                         f"got {alpha}, {locality} and {communities}")
+        raise ValueError(
+            f"need alpha > 1, locality in [0, 1] and communities in [1, {nodes}], "
+            f"got {alpha}, {locality} and {communities}"
+        )
     rng = np.random.default_rng(seed)
     degrees = _degrees(nodes, nnz, alpha, min(max_degree, nodes), rng)
     bounds = np.linspace(0, nodes, communities + 1).astype(np.int64)
     if locality == 1 and degrees.max() > np.diff(bounds).min():
-        raise ValueError(f"a node of in-degree {degrees.max()} does not fit a community of {np.diff(bounds).min()} "
-                         "nodes when locality is 1: use fewer communities or a smaller max_degree")
+        raise ValueError(
+            f"a node of in-degree {degrees.max()} does not fit a community of {np.diff(bounds).min()} "
+            "nodes when locality is 1: use fewer communities or a smaller max_degree"
+        )
     keys = _distinct_edges(degrees, bounds, locality, source_skew, rng)
     rows, columns = keys // nodes, keys % nodes
     if shuffled:
@@ -60,8 +74,9 @@ def _degrees(nodes: int, nnz: int, alpha: float, largest: int, rng: np.random.Ge
     return degrees
 
 
-def _distinct_edges(degrees: np.ndarray, bounds: np.ndarray, locality: float, source_skew: float,
-                    rng: np.random.Generator) -> np.ndarray:
+def _distinct_edges(
+    degrees: np.ndarray, bounds: np.ndarray, locality: float, source_skew: float, rng: np.random.Generator
+) -> np.ndarray:
     """Edge keys row * nodes + column, each once: draw, drop duplicates, draw again for what is missing.
 
     A hub can exhaust the popular sources; after some rounds what is missing is drawn uniformly.

@@ -1,10 +1,11 @@
 """SpMM and SDDMM on a GPU: ``python -m benchmarks.spmm --device cuda``, ``python -m benchmarks.sddmm --device cuda``.
 
-The modes of the CPU's benchmarks, forward and with the gradients, against PyTorch's own CSR (cuSPARSE), CuPy's, PyG's, Triton's
-block-sparse product, and the gather, multiply and scatter of dense operators (``gpu_peers``). Times are medians of single calls
-between two events on the stream, once with the second-level cache as the call before has left it, and once with other data written
-over it. Every answer is checked against float64. Beside them the best peer's time over ours, and shares of the GPU's measured
-limits (``gpu_ratings``). Where there is no GPU the tables say so in every cell.
+The modes of the CPU's benchmarks, forward and with the gradients, against PyTorch's own CSR (cuSPARSE), CuPy's, PyG's,
+Triton's block-sparse product, and the gather, multiply and scatter of dense operators (``gpu_peers``). Times are
+medians of single calls between two events on the stream, once with the second-level cache as the call before has left
+it, and once with other data written over it. Every answer is checked against float64. Beside them the best peer's time
+over ours, and shares of the GPU's measured limits (``gpu_ratings``). Where there is no GPU the tables say so in every
+cell.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from benchmarks.suite import CannotDo
 from benchmarks.work import Work, aggregation_work
 
 WIDTHS = {"spmm": (1, 4, 32, 64, 128, 256, 512), "sddmm": (32, 64, 128, 256, 512)}
-MODES = {operator: {mode.name: mode for mode in modes}
-         for operator, modes in (("spmm", problem.MODES), ("sddmm", sddmm_problem.MODES))}
+MODES = {
+    operator: {mode.name: mode for mode in modes}
+    for operator, modes in (("spmm", problem.MODES), ("sddmm", sddmm_problem.MODES))
+}
 DTYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
 # Values of half types are often equal, and libraries share the gradient of a maximum differently then.
 FLOAT32_ALONE = "max forward+backward"
@@ -44,7 +47,10 @@ def measure(operator: str, given: Problem, device: torch.device, limits: Rooflin
     try:
         exact = given.exact()
     except torch.cuda.OutOfMemoryError:
-        return {"times": dict.fromkeys(PEERS[operator], "no reference: too large for this GPU"), **gpu_ratings.NO_RATINGS}
+        return {
+            "times": dict.fromkeys(PEERS[operator], "no reference: too large for this GPU"),
+            **gpu_ratings.NO_RATINGS,
+        }
     times: dict[str, tuple | str] = {}
     for name, make in PEERS[operator].items():
         try:
@@ -64,18 +70,34 @@ def work(given: Problem) -> Work:
     pattern, width, itemsize = given.graph.pattern, given.x.shape[1], given.x.element_size()
     if isinstance(given.mode, sddmm_problem.Mode):
         return sddmm_problem.work(pattern, width, given.mode, itemsize)
-    return aggregation_work(pattern, width, weighted=given.mode.weighted, backward=given.mode.backward, itemsize=itemsize)
+    return aggregation_work(
+        pattern, width, weighted=given.mode.weighted, backward=given.mode.backward, itemsize=itemsize
+    )
 
 
-def cells(operator: str, names: Sequence[str], widths: Sequence[int], modes: Sequence[str], dtype: str,
-          device: torch.device | None, seed: int, console: Console, limits: Roofline | None = None) -> Iterator[dict]:
+def cells(
+    operator: str,
+    names: Sequence[str],
+    widths: Sequence[int],
+    modes: Sequence[str],
+    dtype: str,
+    device: torch.device | None,
+    seed: int,
+    console: Console,
+    limits: Roofline | None = None,
+) -> Iterator[dict]:
     """A cell for every graph, mode and width, as of ``measure``, or ``not measured`` in it."""
     for name in names:
         found: list[BenchmarkGraph] = graphs.load_available([name], seed, console)[0] if device else []
         for mode, width in itertools.product(modes, widths):
             had = {"times": dict.fromkeys(PEERS[operator], NOT_MEASURED), **gpu_ratings.NO_RATINGS}
             for graph in found:
-                had = measure(operator, Problem.of(graph, MODES[operator][mode], width, DTYPES[dtype], device, seed), device, limits)
+                had = measure(
+                    operator,
+                    Problem.of(graph, MODES[operator][mode], width, DTYPES[dtype], device, seed),
+                    device,
+                    limits,
+                )
             yield {"graph": name, "mode": mode, "features": width, "dtype": dtype, **had}
 
 
@@ -92,17 +114,33 @@ def main(operator: str, argv: Sequence[str] | None = None) -> int:
     name = operator if options.dtype == "float32" else f"{operator}_{options.dtype}"
 
     def written(**more) -> Path:
-        return machine.write_json(options.out / f"{name}_cuda.json", {
-            "device": where, "precision": options.dtype, "roofline": limits and limits.to_dict(), "cells": done, **more})
+        return machine.write_json(
+            options.out / f"{name}_cuda.json",
+            {
+                "device": where,
+                "precision": options.dtype,
+                "roofline": limits and limits.to_dict(),
+                "cells": done,
+                **more,
+            },
+        )
 
-    for cell in cells(operator, options.graphs, options.features, options.modes, options.dtype, device, options.seed, console, limits):
+    for cell in cells(
+        operator, options.graphs, options.features, options.modes, options.dtype, device, options.seed, console, limits
+    ):
         done.append(cell)
-        shown = [t if isinstance(t, str) else " / ".join(report.milliseconds(s) for s in t) for t in cell["times"].values()]
+        shown = [
+            t if isinstance(t, str) else " / ".join(report.milliseconds(s) for s in t) for t in cell["times"].values()
+        ]
         rated = dict(zip(gpu_ratings.HEADINGS, gpu_ratings.columns(cell)))
-        table.add_row(cell["graph"], cell["mode"], str(cell["features"]), *shown, *(rated[heading] for heading in headings))
+        table.add_row(
+            cell["graph"], cell["mode"], str(cell["features"]), *shown, *(rated[heading] for heading in headings)
+        )
         if device is not None:  # a long run that is stopped leaves what it has measured
             written()
-            console.print(f"{cell['graph']}, {cell['mode']}, {cell['features']}: ratio {rated['ratio']}, ours {shown[0]} ms")
+            console.print(
+                f"{cell['graph']}, {cell['mode']}, {cell['features']}: ratio {rated['ratio']}, ours {shown[0]} ms"
+            )
     console.print(table)
     console.print(gpu_ratings.NOTE)
     gpu_ratings.print_limits(limits, options.dtype, console)
@@ -114,12 +152,18 @@ def main(operator: str, argv: Sequence[str] | None = None) -> int:
 
 def _arguments(operator: str, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = cli.parser(__doc__.splitlines()[0], budget=600)
-    parser.add_argument("--graphs", nargs="+", choices=tuple(graphs.RECIPES), default=[*graphs.DEFAULT, "community"], metavar="NAME")
+    parser.add_argument(
+        "--graphs", nargs="+", choices=tuple(graphs.RECIPES), default=[*graphs.DEFAULT, "community"], metavar="NAME"
+    )
     parser.add_argument("--features", nargs="+", type=cli.positive_int, default=list(WIDTHS[operator]), metavar="F")
-    parser.add_argument("--modes", nargs="+", choices=tuple(MODES[operator]), metavar="MODE", help="by default all: %(choices)s")
+    parser.add_argument(
+        "--modes", nargs="+", choices=tuple(MODES[operator]), metavar="MODE", help="by default all: %(choices)s"
+    )
     parser.add_argument("--dtype", choices=tuple(DTYPES), default="float32")
     options = parser.parse_args(argv)
-    options.modes = options.modes or [mode for mode in MODES[operator] if mode != FLOAT32_ALONE or options.dtype == "float32"]
+    options.modes = options.modes or [
+        mode for mode in MODES[operator] if mode != FLOAT32_ALONE or options.dtype == "float32"
+    ]
     options.out = Path(options.out)
     return options
 

@@ -1,6 +1,7 @@
 """The contenders of SpMM and SDDMM on a GPU, each at equal work: the same operands in, the same result out.
 
-What a library can keep of a structure between calls it makes beforehand, untimed: formats, and cuSPARSE's analysis where it takes one.
+What a library can keep of a structure between calls it makes beforehand, untimed: formats, and cuSPARSE's analysis
+where it takes one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from gnn_sparse_backend import Graph
 from gnn_sparse_backend.formats import BsrFormat
 
 OURS = "gnn_sparse_backend"
-# Rows and columns of a block of PyTorch's Triton kernels, and stored elements for each non-zero beyond which they do not apply.
+# Rows and columns of a block of PyTorch's Triton kernels, and stored elements for each non-zero beyond which they do
+# not apply.
 BLOCK, MOST_STORED = 16, 32
 
 Call = Callable[[], tuple[Tensor, ...]]
@@ -31,9 +33,10 @@ Call = Callable[[], tuple[Tensor, ...]]
 class Problem:
     """What all contenders get, on one device.
 
-    graph: the structure as loaded. mode: of an SpMM (``problem.Mode``) or an SDDMM (``sddmm_problem.Mode``). x: (columns, width).
-    u: (rows, width), of an SDDMM. weight: (edges,), of a weighted sum. cotangent: of the result. Those that a mode has gradients of
-    require them.
+    graph: the structure as loaded. mode: of an SpMM (``problem.Mode``) or an SDDMM (``sddmm_problem.Mode``). x:
+    (columns, width).
+    u: (rows, width), of an SDDMM. weight: (edges,), of a weighted sum. cotangent: of the result. Those that a mode has
+    gradients of require them.
     """
 
     graph: BenchmarkGraph
@@ -44,7 +47,9 @@ class Problem:
     cotangent: Tensor
 
     @classmethod
-    def of(cls, graph: BenchmarkGraph, mode, width: int, dtype: torch.dtype, device: torch.device, seed: int) -> Problem:
+    def of(
+        cls, graph: BenchmarkGraph, mode, width: int, dtype: torch.dtype, device: torch.device, seed: int
+    ) -> Problem:
         generator = torch.Generator().manual_seed(seed)
         rows, columns = graph.shape
         x, u = (torch.randn(n, width, generator=generator).to(device, dtype) for n in (columns, rows))
@@ -100,7 +105,11 @@ class Problem:
         source, destination = self.edges
         order = source.argsort(stable=True)
         ends = torch.bincount(source, minlength=self.graph.shape[1]).cumsum(0)
-        return torch.cat([ends.new_zeros(1), ends]).to(self.indptr.dtype), destination[order].to(self.indices.dtype), order
+        return (
+            torch.cat([ends.new_zeros(1), ends]).to(self.indptr.dtype),
+            destination[order].to(self.indices.dtype),
+            order,
+        )
 
     def csr_transposed(self, values: Tensor) -> Tensor:
         indptr, indices, order = self.transposed
@@ -147,6 +156,7 @@ def with_gradients(problem: Problem, forward: Callable[[], Tensor]) -> Call:
     def call() -> tuple[Tensor, ...]:
         y = forward()
         return (y.detach(), *torch.autograd.grad(y, problem.leaves, problem.cotangent))
+
     return call
 
 
@@ -161,7 +171,9 @@ def our_spmm(problem: Problem) -> Call:
 
 
 def torch_csr(problem: Problem) -> Call:
-    """cuSPARSE as PyTorch calls it; the transpose is made beforehand, its values at each call where these are weights."""
+    """cuSPARSE as PyTorch calls it; the transpose is made beforehand, its values at each call where these are
+    weights.
+    """
     values, x, g = problem.values, problem.x.detach(), problem.cotangent
     matrix = problem.csr(values)
     if not problem.mode.backward:
@@ -174,6 +186,7 @@ def torch_csr(problem: Problem) -> Call:
         if fixed is not None:
             return y, fixed @ g
         return (y, problem.csr_transposed(values) @ g, torch.sparse.sampled_addmm(pattern, g, x.T, beta=0.0).values())
+
     return call
 
 
@@ -217,11 +230,17 @@ def gather_and_scatter(problem: Problem) -> Call:
     source, destination = problem.edges
     x, rows, reduce = problem.x, problem.graph.shape[0], problem.mode.reduce
     if reduce == "sum":
-        return with_gradients(problem, lambda: x.new_zeros(rows, x.shape[1]).index_add(
-            0, destination, problem.weight[:, None] * x[source] if problem.mode.weighted else x[source]))
+        return with_gradients(
+            problem,
+            lambda: x.new_zeros(rows, x.shape[1]).index_add(
+                0, destination, problem.weight[:, None] * x[source] if problem.mode.weighted else x[source]
+            ),
+        )
     index = destination[:, None].expand(-1, x.shape[1])
     kind = {"mean": "mean", "max": "amax"}[reduce]
-    return with_gradients(problem, lambda: x.new_zeros(rows, x.shape[1]).scatter_reduce(0, index, x[source], kind, include_self=False))
+    return with_gradients(
+        problem, lambda: x.new_zeros(rows, x.shape[1]).scatter_reduce(0, index, x[source], kind, include_self=False)
+    )
 
 
 def triton_blocks(problem: Problem) -> Call:
@@ -237,8 +256,14 @@ def triton_blocks(problem: Problem) -> Call:
     if bsr_dense_mm is None:
         raise CannotDo("Triton is not installed")
     try:
-        blocks = BsrFormat.from_csr(problem.indptr, problem.indices, problem.graph.shape, BLOCK,
-                                    max_slots=MOST_STORED * problem.graph.num_edges, check=False)
+        blocks = BsrFormat.from_csr(
+            problem.indptr,
+            problem.indices,
+            problem.graph.shape,
+            BLOCK,
+            max_slots=MOST_STORED * problem.graph.num_edges,
+            check=False,
+        )
     except ValueError:
         raise CannotDo(f"its blocks would store more than {MOST_STORED} elements for each non-zero") from None
     down, across = (-(-extent // BLOCK) * BLOCK for extent in (rows, columns))
@@ -270,9 +295,17 @@ def gather_at_edges(problem: Problem) -> Call:
 
 # Our own first. Each makes the call of one pass, or raises CannotDo.
 SPMM: dict[str, Callable[[Problem], Call]] = {
-    OURS: our_spmm, "torch CSR": torch_csr, "cuSPARSE, analysed": cusparse_analysed, "CuPy": cupy_csr,
+    OURS: our_spmm,
+    "torch CSR": torch_csr,
+    "cuSPARSE, analysed": cusparse_analysed,
+    "CuPy": cupy_csr,
     "PyG EdgeIndex": pyg_edge_index,
-    "gather and scatter": gather_and_scatter, "Triton blocks": triton_blocks}
+    "gather and scatter": gather_and_scatter,
+    "Triton blocks": triton_blocks,
+}
 SDDMM: dict[str, Callable[[Problem], Call]] = {
-    OURS: our_sddmm, "torch sampled_addmm": torch_sampled, "gather": gather_at_edges}
+    OURS: our_sddmm,
+    "torch sampled_addmm": torch_sampled,
+    "gather": gather_at_edges,
+}
 PEERS = {"spmm": SPMM, "sddmm": SDDMM}

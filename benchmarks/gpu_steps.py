@@ -1,11 +1,12 @@
-"""Layers, training epochs and networks on a GPU: ``--device cuda`` of the benchmarks that run a framework with and without us.
+"""Layers, training epochs and networks on a GPU: ``--device cuda`` of the benchmarks that run a framework with and
+without us.
 
-Each contender's first answer is compared: with a reference where the benchmark has one, else with that of the same framework without
-the backend. Then medians of single calls: between two events on the stream, with the second-level cache as it was left and with
-other data written over it; on the host, from a GPU that has nothing to do until the call returns, which is what calling costs; and
-the peak of what PyTorch's allocator gives out during a call. Beside them the best peer over the best of ours in time and in memory,
-and the shares of the GPU's measured bandwidth and matrix peak (``gpu_ratings``). DGL's wheel has no CUDA: what it says is quoted.
-Without a GPU every cell says so.
+Each contender's first answer is compared: with a reference where the benchmark has one, else with that of the same
+framework without the backend. Then medians of single calls: between two events on the stream, with the second-level
+cache as it was left and with other data written over it; on the host, from a GPU that has nothing to do until the call
+returns, which is what calling costs; and the peak of what PyTorch's allocator gives out during a call. Beside them the
+best peer over the best of ours in time and in memory, and the shares of the GPU's measured bandwidth and matrix peak
+(``gpu_ratings``). DGL's wheel has no CUDA: what it says is quoted. Without a GPU every cell says so.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ Mismatch = Callable[[tuple, tuple], str | None]
 class Cell:
     """What contenders are compared on.
 
-    labels: what tells it from others, by heading. names: the contenders; those with the backend end in ``+gsb``, and come after
-    their frameworks alone. make: ``(name, device)`` to a call on that device; it gives a tuple of tensors.
+    labels: what tells it from others, by heading. names: the contenders; those with the backend end in ``+gsb``, and
+    come after their frameworks alone. make: ``(name, device)`` to a call on that device; it gives a tuple of tensors.
     mismatch: ``(answer, expected)`` to None, or what is wrong; expected is of ``reference``, or of the framework alone.
-    work: of a contender with the backend, the least that it must do. reference: on a device, the answer that all must give.
+    work: of a contender with the backend, the least that it must do. reference: on a device, the answer that all must
+    give.
     """
 
     labels: Mapping[str, object]
@@ -48,7 +50,9 @@ class Cell:
 
 
 def measure(cell: Cell, device: torch.device | None, limits: Roofline | None = None) -> dict:
-    """The cell as plain values; by contender a dict of seconds and bytes, or words; and what ``gpu_ratings.rate`` says of it."""
+    """The cell as plain values; by contender a dict of seconds and bytes, or words; and what ``gpu_ratings.rate`` says
+    of it.
+    """
     if device is None:
         return {**cell.labels, "contenders": dict.fromkeys(cell.names, NOT_MEASURED), **gpu_ratings.NO_RATINGS}
     found: dict[str, dict | str] = {}
@@ -57,8 +61,11 @@ def measure(cell: Cell, device: torch.device | None, limits: Roofline | None = N
         try:
             expected = dict.fromkeys(map(contenders.framework_of, cell.names), cell.reference(device))
         except Exception as error:  # too large for this GPU, perhaps
-            return {**cell.labels, "contenders": dict.fromkeys(cell.names, f"no reference: {first_line(error)}"),
-                    **gpu_ratings.NO_RATINGS}
+            return {
+                **cell.labels,
+                "contenders": dict.fromkeys(cell.names, f"no reference: {first_line(error)}"),
+                **gpu_ratings.NO_RATINGS,
+            }
     for name in cell.names:
         try:
             found[name] = _measure(cell, name, device, expected)
@@ -92,7 +99,9 @@ def first_line(error: Exception) -> str:
 
 
 def times(call: Callable[[], object], device: torch.device) -> dict[str, float]:
-    """Median seconds ``warm``, ``flushed`` and ``host``, and the ``peak`` in bytes beyond what was there before the call."""
+    """Median seconds ``warm``, ``flushed`` and ``host``, and the ``peak`` in bytes beyond what was there before the
+    call.
+    """
     warm, flushed = (gpu_timing.seconds(call, device, flush) for flush in (False, True))
     host: list[float] = []
     while not gpu_timing.enough(host):
@@ -113,36 +122,60 @@ def shown(found: dict | str) -> str:
     """What a contender's column says."""
     if isinstance(found, str):
         return found
-    return (f"{' / '.join(report.milliseconds(found[key]) for key in ('warm', 'flushed', 'host'))}, "
-            f"{found['peak'] / 2**20:.0f} MiB")
+    return (
+        f"{' / '.join(report.milliseconds(found[key]) for key in ('warm', 'flushed', 'host'))}, "
+        f"{found['peak'] / 2**20:.0f} MiB"
+    )
 
 
-def main(name: str, what: str, cells: Iterable[Cell], names: Sequence[str], headings: Sequence[str], out: Path,
-         console: Console, dtype: torch.dtype = torch.float32, precision: str | None = None) -> int:
+def main(
+    name: str,
+    what: str,
+    cells: Iterable[Cell],
+    names: Sequence[str],
+    headings: Sequence[str],
+    out: Path,
+    console: Console,
+    dtype: torch.dtype = torch.float32,
+    precision: str | None = None,
+) -> int:
     """Print the table and write ``NAME_cuda.json``. 1 if an answer of ours was wrong, else 0.
 
-    cells: made one after the other, for what they load is large. names: of all contenders. headings: of the labels, by which ratios
-    are summarised too. dtype: of the matrix product that gives the peak. precision: its name, if another than the dtype's.
+    cells: made one after the other, for what they load is large. names: of all contenders. headings: of the labels, by
+    which ratios are summarised too. dtype: of the matrix product that gives the peak. precision: its name, if another
+    than the dtype's.
     """
     device, where = gpu_timing.device_and_name()
     precision = precision or str(dtype).removeprefix("torch.")
     limits = gpu_ratings.limits(device, dtype) if device is not None else None
-    table = report.table(f"{what}, {precision}, on CUDA, ms: cache warm / flushed / on the host, peak memory ({where})", headings,
-                         [*names, *gpu_ratings.HEADINGS])
+    table = report.table(
+        f"{what}, {precision}, on CUDA, ms: cache warm / flushed / on the host, peak memory ({where})",
+        headings,
+        [*names, *gpu_ratings.HEADINGS],
+    )
     done: list[dict] = []
 
     def written(**more) -> Path:
-        return machine.write_json(out / f"{name}_cuda.json", {
-            "device": where, "precision": precision, "roofline": limits and limits.to_dict(), "cells": done, **more})
+        return machine.write_json(
+            out / f"{name}_cuda.json",
+            {"device": where, "precision": precision, "roofline": limits and limits.to_dict(), "cells": done, **more},
+        )
 
     for cell in cells:
         done.append(measure(cell, device, limits))
-        row = [*(str(done[-1][heading]) for heading in headings), *(shown(done[-1]["contenders"].get(each, "")) for each in names)]
+        row = [
+            *(str(done[-1][heading]) for heading in headings),
+            *(shown(done[-1]["contenders"].get(each, "")) for each in names),
+        ]
         table.add_row(*row, *gpu_ratings.columns(done[-1]))
         if device is not None:  # a long run that is stopped leaves what it has measured
             written()
-            console.print(", ".join(map(str, cell.labels.values())) + ": "
-                          + "; ".join(f"{each} {shown(found)}" for each, found in done[-1]["contenders"].items()), highlight=False)
+            console.print(
+                ", ".join(map(str, cell.labels.values()))
+                + ": "
+                + "; ".join(f"{each} {shown(found)}" for each, found in done[-1]["contenders"].items()),
+                highlight=False,
+            )
     console.print(table)
     console.print(gpu_ratings.NOTE)
     gpu_ratings.print_limits(limits, precision, console)
@@ -150,4 +183,6 @@ def main(name: str, what: str, cells: Iterable[Cell], names: Sequence[str], head
     gpu_ratings.print_summary(summarised, console)
     console.print(f"written: {written(summary=summarised)}")
     answers = [(each, found) for cell in done for each, found in cell["contenders"].items()]
-    return 1 if any(each.endswith(contenders.BACKEND) and str(found).startswith("wrong") for each, found in answers) else 0
+    return (
+        1 if any(each.endswith(contenders.BACKEND) and str(found).startswith("wrong") for each, found in answers) else 0
+    )

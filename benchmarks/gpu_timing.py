@@ -21,7 +21,9 @@ def enough(found: list[float]) -> bool:
 
 
 def seconds(call: Callable[[], object], device: torch.device, flush: bool) -> float:
-    """The median time of a call on the current stream. flush: other data are written over the second-level cache before each."""
+    """The median time of a call on the current stream. flush: other data are written over the second-level cache before
+    each.
+    """
     buffer = torch.empty(FLUSHED_BYTES, dtype=torch.uint8, device=device) if flush else None
     found: list[float] = []
     while not enough(found):

@@ -75,15 +75,23 @@ class BenchmarkGraph:
 
     def without_edges(self) -> BenchmarkGraph:
         """The same nodes alone."""
-        return BenchmarkGraph(f"{self.name} without edges", self.origin, np.zeros_like(self.indptr), self.indices[:0],
-                              self.shape)
+        return BenchmarkGraph(
+            f"{self.name} without edges", self.origin, np.zeros_like(self.indptr), self.indices[:0], self.shape
+        )
 
     def describe(self) -> dict:
         degrees = np.diff(self.indptr)
-        return {"name": self.name, "origin": self.origin, "rows": self.shape[0], "columns": self.shape[1],
-                "edges": self.num_edges, "mean_degree": round(self.num_edges / max(1, self.shape[0]), 2),
-                "max_in_degree": int(degrees.max(initial=0)), "empty_rows": int((degrees == 0).sum()),
-                "max_out_degree": int(np.bincount(self.indices, minlength=1).max())}
+        return {
+            "name": self.name,
+            "origin": self.origin,
+            "rows": self.shape[0],
+            "columns": self.shape[1],
+            "edges": self.num_edges,
+            "mean_degree": round(self.num_edges / max(1, self.shape[0]), 2),
+            "max_in_degree": int(degrees.max(initial=0)),
+            "empty_rows": int((degrees == 0).sum()),
+            "max_out_degree": int(np.bincount(self.indices, minlength=1).max()),
+        }
 
 
 def _data_file(relative: str) -> Path:
@@ -136,23 +144,47 @@ RECIPES: dict[str, Recipe] = {
     "cora": Recipe("real", lambda seed: cora(), 10_556),
     "debian": Recipe("real", lambda seed: _npz("debian.npz"), 300_000),
     "wordnet": Recipe("real", lambda seed: _npz("wordnet.npz"), 360_000),
-    "pubmed": Recipe("generated at PubMed's size", lambda seed: power_law(
-        19_717, 88_648, 2.2, 171, seed, communities=64, locality=0.8), 88_648),
+    "pubmed": Recipe(
+        "generated at PubMed's size",
+        lambda seed: power_law(19_717, 88_648, 2.2, 171, seed, communities=64, locality=0.8),
+        88_648,
+    ),
     # PPI's training set is 20 graphs side by side.
-    "ppi": Recipe("generated at PPI's size (20 training graphs)", lambda seed: power_law(
-        44_906, 1_226_368, 2.1, 721, seed, communities=20, locality=1.0, shuffled=False), 1_226_368),
-    "arxiv": Recipe("generated at ogbn-arxiv's size", lambda seed: power_law(
-        169_343, 1_166_243, 1.95, 13_155, seed, communities=128, locality=0.6, source_skew=0.5), 1_166_243),
-    "citeseer": Recipe("generated at CiteSeer's size", lambda seed: power_law(
-        3_327, 9_104, 2.4, 99, seed, communities=16, locality=0.8), 9_104),
-    "community": Recipe("generated, 1,000,000 edges", lambda seed: power_law(
-        100_000, 1_000_000, 2.1, 2_000, seed, communities=100, locality=0.8), 1_000_000),
-    "power-law": Recipe("generated, 2,000,000 edges", lambda seed: power_law(
-        200_000, 2_000_000, 2.1, 5_000, seed, communities=100, locality=0.6), 2_000_000),
-    "proteins": Recipe("generated at ogbn-proteins' size", lambda seed: power_law(
-        132_534, 39_561_252, 2.2, 7_750, seed, communities=8, locality=0.9, shuffled=False), 39_561_252),
-    "reddit": Recipe("generated at Reddit's size", lambda seed: power_law(
-        232_965, 114_615_892, 2.0, 21_657, seed, communities=41, locality=0.5), 114_615_892),
+    "ppi": Recipe(
+        "generated at PPI's size (20 training graphs)",
+        lambda seed: power_law(44_906, 1_226_368, 2.1, 721, seed, communities=20, locality=1.0, shuffled=False),
+        1_226_368,
+    ),
+    "arxiv": Recipe(
+        "generated at ogbn-arxiv's size",
+        lambda seed: power_law(169_343, 1_166_243, 1.95, 13_155, seed, communities=128, locality=0.6, source_skew=0.5),
+        1_166_243,
+    ),
+    "citeseer": Recipe(
+        "generated at CiteSeer's size",
+        lambda seed: power_law(3_327, 9_104, 2.4, 99, seed, communities=16, locality=0.8),
+        9_104,
+    ),
+    "community": Recipe(
+        "generated, 1,000,000 edges",
+        lambda seed: power_law(100_000, 1_000_000, 2.1, 2_000, seed, communities=100, locality=0.8),
+        1_000_000,
+    ),
+    "power-law": Recipe(
+        "generated, 2,000,000 edges",
+        lambda seed: power_law(200_000, 2_000_000, 2.1, 5_000, seed, communities=100, locality=0.6),
+        2_000_000,
+    ),
+    "proteins": Recipe(
+        "generated at ogbn-proteins' size",
+        lambda seed: power_law(132_534, 39_561_252, 2.2, 7_750, seed, communities=8, locality=0.9, shuffled=False),
+        39_561_252,
+    ),
+    "reddit": Recipe(
+        "generated at Reddit's size",
+        lambda seed: power_law(232_965, 114_615_892, 2.0, 21_657, seed, communities=41, locality=0.5),
+        114_615_892,
+    ),
 }
 
 # Generating so many edges takes a minute and more: the graph is kept in the user's cache folder.
@@ -160,16 +192,19 @@ KEPT_EDGES = 10_000_000
 
 DEFAULT = ("cora", "citeseer", "pubmed", "wordnet", "debian", "ppi", "arxiv", "proteins", "reddit")
 
-# The widest rows of features by graph, where the widths of a benchmark are its own: at 256 they and their gradients would take most of
-# the memory of a machine of 16 GiB.
+# The widest rows of features by graph, where the widths of a benchmark are its own: at 256 they and their gradients
+# would take most of the memory of a machine of 16 GiB.
 WIDEST = {"reddit": 128}
 
 
 def add_arguments(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
     """``--graphs`` and ``--without-large``; ``chosen`` gives the names."""
-    parser.add_argument("--graphs", nargs=nargs, choices=tuple(RECIPES), default=list(DEFAULT), metavar="GRAPH",
-                        help="of %(choices)s")
-    parser.add_argument("--without-large", action="store_true", help=f"leave out graphs of {KEPT_EDGES:,} edges and more")
+    parser.add_argument(
+        "--graphs", nargs=nargs, choices=tuple(RECIPES), default=list(DEFAULT), metavar="GRAPH", help="of %(choices)s"
+    )
+    parser.add_argument(
+        "--without-large", action="store_true", help=f"leave out graphs of {KEPT_EDGES:,} edges and more"
+    )
 
 
 def chosen(options: argparse.Namespace) -> list[str]:

@@ -1,7 +1,8 @@
 """A GraphSAGE training epoch with and without the backend: ``python -m benchmarks.graphsage``.
 
-Whole steps (forward, loss, backward, Adam) on a generated graph, under DGL and PyG, on the full graph and on neighbour-sampled
-batches. The two variants take turns of a few epochs in one process, so a backend whose threads disturb the framework's shows it here.
+Whole steps (forward, loss, backward, Adam) on a generated graph, under DGL and PyG, on the full graph and on
+neighbour-sampled batches. The two variants take turns of a few epochs in one process, so a backend whose threads
+disturb the framework's shows it here.
 """
 
 from __future__ import annotations
@@ -33,21 +34,38 @@ EPOCHS_PER_TURN = 4
 QUICK_BATCHES = 10
 
 
-def measure(framework: str, layers: int, dataset: data.Dataset, options: argparse.Namespace, *, limits: roofline.Roofline,
-            budget: float, sampled: bool) -> dict:
+def measure(
+    framework: str,
+    layers: int,
+    dataset: data.Dataset,
+    options: argparse.Namespace,
+    *,
+    limits: roofline.Roofline,
+    budget: float,
+    sampled: bool,
+) -> dict:
     """One framework and depth, as plain values, times in seconds.
 
     ``ratio`` is the framework over the backend; ``ratio_reused`` compares the two with ``gsb.reuse_memory()``,
     ``ratio_all`` the backend with it to the plain framework. ``loss_difference`` is the largest relative difference
-    of the variants' losses over their first five epochs; None where these cannot be repeated. ``sampling``: median seconds of an epoch's sampling, 0 on the full graph.
+    of the variants' losses over their first five epochs; None where these cannot be repeated. ``sampling``: median
+    seconds of an epoch's sampling, 0 on the full graph.
     """
     settings = {"hidden": options.hidden, "dropout": options.dropout, "seed": options.seed}
 
     def training(name: str, on: data.Dataset) -> Training:
         backend, reuse = VARIANTS[name]
         if sampled:
-            return SampledTraining(framework, on, fanouts=options.fanouts, batch_size=options.batch_size, batches=options.batches,
-                                   backend=backend, reuse=reuse, **settings)
+            return SampledTraining(
+                framework,
+                on,
+                fanouts=options.fanouts,
+                batch_size=options.batch_size,
+                batches=options.batches,
+                backend=backend,
+                reuse=reuse,
+                **settings,
+            )
         return Training(framework, on, layers=layers, backend=backend, reuse=reuse, **settings)
 
     def switched(trained: Training) -> Switched:
@@ -62,51 +80,87 @@ def measure(framework: str, layers: int, dataset: data.Dataset, options: argpars
     with variants[OURS[0]].switched():
         _, ours, fallbacks = reasons.count_calls(framework, variants[OURS[0]].epoch)
     timed = in_turns(calls | parts, budget_s=budget, turn_s=0.0, calls=EPOCHS_PER_TURN)
-    timings = {name: timed[name].timing.to_dict() | {"first_epoch": first[name], "opening": timed[name].opening}
-               for name in VARIANTS}
+    timings = {
+        name: timed[name].timing.to_dict() | {"first_epoch": first[name], "opening": timed[name].opening}
+        for name in VARIANTS
+    }
     median = {name: turns.timing.median for name, turns in timed.items()}
     sampling = {name: statistics.median(variants[name].sampling) if sampled else 0.0 for name in VARIANTS}
-    evidence = {name: Evidence(median.get((name, "overhead")), median.get((name, "rest")), ours, fallbacks) for name in OURS}
-    rated = cells.rate(f"{framework}, {layers} layers" + (", sampled" if sampled else ""), timings, OURS, limits,
-                       variants[OURS[0]].work(), evidence=evidence)
+    evidence = {
+        name: Evidence(median.get((name, "overhead")), median.get((name, "rest")), ours, fallbacks) for name in OURS
+    }
+    rated = cells.rate(
+        f"{framework}, {layers} layers" + (", sampled" if sampled else ""),
+        timings,
+        OURS,
+        limits,
+        variants[OURS[0]].work(),
+        evidence=evidence,
+    )
     pairs = list(zip(*(variant.losses for variant in variants.values())))[:5]
     return {
-        "framework": framework, "layers": layers, "hidden": options.hidden,
-        "batches": _batches(options) if sampled else "full graph", **rated,
+        "framework": framework,
+        "layers": layers,
+        "hidden": options.hidden,
+        "batches": _batches(options) if sampled else "full graph",
+        **rated,
         "ratio": median["framework"] / median["backend"],
         "ratio_reused": median["framework, reused memory"] / median["backend, reused memory"],
         "ratio_all": median["framework"] / median["backend, reused memory"],
         "loss_difference": max(abs(a - b) / abs(a) for a, *others in pairs for b in others)
-        if variants[OURS[0]].repeats else None,
+        if variants[OURS[0]].repeats
+        else None,
         "sampling": statistics.median(sampling.values()),
     }
 
 
-RATIOS = {"ratio": "backend over framework", "ratio_reused": "the same, both with reused memory",
-          "ratio_all": "backend with reused memory over plain framework"}
+RATIOS = {
+    "ratio": "backend over framework",
+    "ratio_reused": "the same, both with reused memory",
+    "ratio_all": "backend with reused memory over plain framework",
+}
 
 
 def _batches(options: argparse.Namespace) -> str:
     """What an epoch of sampled batches is."""
     whole = options.batches is None or options.batches * options.batch_size >= options.nodes
-    return ("whole epoch" if whole else f"{options.batches} batches") + ", sampled " + "-".join(map(str, options.fanouts))
+    return (
+        ("whole epoch" if whole else f"{options.batches} batches") + ", sampled " + "-".join(map(str, options.fanouts))
+    )
 
 
 def show(results: dict, console: Console) -> None:
     """The tables of epochs and ratios."""
     report.print_head(results, console)
     console.print(results["dataset"])
-    table = report.table("GraphSAGE training epoch (or as many batches as it says), whole steps, medians in ms (quartiles)", ("framework",),
-                         ("layers", "batches", *VARIANTS, "of it sampling", "loss difference"))
-    ratios = report.table("How many times faster", ("framework",),
-                          ("layers", "batches", *RATIOS.values(), *report.ROOFLINE_HEADINGS))
+    table = report.table(
+        "GraphSAGE training epoch (or as many batches as it says), whole steps, medians in ms (quartiles)",
+        ("framework",),
+        ("layers", "batches", *VARIANTS, "of it sampling", "loss difference"),
+    )
+    ratios = report.table(
+        "How many times faster", ("framework",), ("layers", "batches", *RATIOS.values(), *report.ROOFLINE_HEADINGS)
+    )
     for cell in results["cells"]:
-        epochs = [f"{t['median'] * 1e3:.0f} ({t['lower'] * 1e3:.0f} to {t['upper'] * 1e3:.0f})"
-                  for t in (cell["timings"][name] for name in VARIANTS)]
-        table.add_row(cell["framework"], str(cell["layers"]), cell["batches"], *epochs, f"{cell['sampling'] * 1e3:.0f}",
-                      "–" if cell["loss_difference"] is None else f"{cell['loss_difference']:.1e}")
-        ratios.add_row(cell["framework"], str(cell["layers"]), cell["batches"], *(report.ratio(cell[key]) for key in RATIOS),
-                       *report.roofline_columns(cell))
+        epochs = [
+            f"{t['median'] * 1e3:.0f} ({t['lower'] * 1e3:.0f} to {t['upper'] * 1e3:.0f})"
+            for t in (cell["timings"][name] for name in VARIANTS)
+        ]
+        table.add_row(
+            cell["framework"],
+            str(cell["layers"]),
+            cell["batches"],
+            *epochs,
+            f"{cell['sampling'] * 1e3:.0f}",
+            "–" if cell["loss_difference"] is None else f"{cell['loss_difference']:.1e}",
+        )
+        ratios.add_row(
+            cell["framework"],
+            str(cell["layers"]),
+            cell["batches"],
+            *(report.ratio(cell[key]) for key in RATIOS),
+            *report.roofline_columns(cell),
+        )
     console.print(ratios)
     console.print(table)
     console.print(f"{report.ROOFLINE_NOTE} The better of our two variants.")
@@ -125,7 +179,9 @@ def panels(results: dict) -> dict:
     return found
 
 
-def cells_on_gpu(options: argparse.Namespace, frameworks: Sequence[str], dataset: data.Dataset) -> Iterator[gpu_steps.Cell]:
+def cells_on_gpu(
+    options: argparse.Namespace, frameworks: Sequence[str], dataset: data.Dataset
+) -> Iterator[gpu_steps.Cell]:
     """The cells of ``--device cuda``: whole steps; what is compared is the first loss, of the same dropout masks."""
     for framework, layers in itertools.product(frameworks, options.layers):
         yield cell_on_gpu(framework, layers, options, dataset)
@@ -133,32 +189,53 @@ def cells_on_gpu(options: argparse.Namespace, frameworks: Sequence[str], dataset
 
 def cell_on_gpu(framework: str, layers: int, options: argparse.Namespace, dataset: data.Dataset) -> gpu_steps.Cell:
     def training(contender: str, device: torch.device | str) -> Training:
-        return Training(framework, dataset, hidden=options.hidden, layers=layers, dropout=options.dropout,
-                        seed=options.seed, backend=contender != framework, device=device)
+        return Training(
+            framework,
+            dataset,
+            hidden=options.hidden,
+            layers=layers,
+            dropout=options.dropout,
+            seed=options.seed,
+            backend=contender != framework,
+            device=device,
+        )
 
     def make(contender: str, device: torch.device) -> Switched:
         trained = training(contender, device)
         torch.manual_seed(options.seed)  # the same dropout masks for all
         return Switched(trained.step, contenders.context_of(contender))
 
-    return gpu_steps.Cell({"layers": layers}, tuple(contenders.names([framework])), make,
-                          lambda answer, expected: disagreement(("loss",), answer, expected),
-                          lambda contender: training(contender, "cpu").work())
+    return gpu_steps.Cell(
+        {"layers": layers},
+        tuple(contenders.names([framework])),
+        make,
+        lambda answer, expected: disagreement(("loss",), answer, expected),
+        lambda contender: training(contender, "cpu").work(),
+    )
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.parser(__doc__.splitlines()[0], budget=120.0, parents=[gpu.device_parser()])
     parser.add_argument("--frameworks", nargs="+", choices=tuple(cli.FRAMEWORKS), default=list(cli.FRAMEWORKS))
-    parser.add_argument("--layers", nargs="*", type=cli.positive_int, default=[2, 3], help="of the models on the full graph")
+    parser.add_argument(
+        "--layers", nargs="*", type=cli.positive_int, default=[2, 3], help="of the models on the full graph"
+    )
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--dropout", type=float, default=0.5)
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--edges", type=int, default=1_000_000)
-    parser.add_argument("--batches", type=int, metavar="N",
-                        help="stop sampled epochs after N batches, which the tables then say; by default they are whole, with --quick of 10 "
-                             "batches; 0 for the full graph alone")
+    parser.add_argument(
+        "--batches",
+        type=int,
+        metavar="N",
+        help="stop sampled epochs after N batches, which the tables then say; by default they are whole, with --quick "
+        "of 10 "
+        "batches; 0 for the full graph alone",
+    )
     parser.add_argument("--batch-size", type=int, default=1024, help="training nodes of a sampled batch")
-    parser.add_argument("--fanouts", nargs="+", type=int, default=[10, 10], help="sampled neighbours of a node, by layer")
+    parser.add_argument(
+        "--fanouts", nargs="+", type=int, default=[10, 10], help="sampled neighbours of a node, by layer"
+    )
     options = parser.parse_args(argv)
     if options.batches is None and options.quick:
         options.batches = QUICK_BATCHES
@@ -179,8 +256,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     dataset = data.load("generated", "", nodes=options.nodes, edges=options.edges, seed=options.seed)
     if options.device == "cuda":
-        return gpu_steps.main("graphsage", "GraphSAGE training step", cells_on_gpu(options, installed, dataset),
-                              contenders.names(installed), ("layers",), options.out, console)
+        return gpu_steps.main(
+            "graphsage",
+            "GraphSAGE training step",
+            cells_on_gpu(options, installed, dataset),
+            contenders.names(installed),
+            ("layers",),
+            options.out,
+            console,
+        )
     description = machine.describe(options.threads)
     limits = roofline.measure(options.threads)
     places = [(framework, layers, False) for framework in installed for layers in options.layers]
@@ -190,10 +274,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     with report.progress(console, len(places)) as begin:
         for framework, layers, sampled in places:
             begin(f"{framework}, {layers} layers" + (", sampled" if sampled else ""))
-            measured.append(measure(framework, layers, dataset, options, limits=limits, budget=options.budget / len(places),
-                                    sampled=sampled))
-            results = {"machine": description, "roofline": limits.to_dict(), "dataset": str(dataset), "cells": measured,
-                       "summary": summary.summarise(measured, ("framework", "layers"))}
+            measured.append(
+                measure(
+                    framework,
+                    layers,
+                    dataset,
+                    options,
+                    limits=limits,
+                    budget=options.budget / len(places),
+                    sampled=sampled,
+                )
+            )
+            results = {
+                "machine": description,
+                "roofline": limits.to_dict(),
+                "dataset": str(dataset),
+                "cells": measured,
+                "summary": summary.summarise(measured, ("framework", "layers")),
+            }
             # a long run that is stopped leaves what it has measured
             machine.write_json(options.out / "graphsage.json", results)
     show(results, console)

@@ -26,8 +26,19 @@ class Training:
     repeats = True
     """Whether two variants see the same numbers."""
 
-    def __init__(self, framework: str, dataset: data.Dataset, *, hidden: int, layers: int, dropout: float, seed: int,
-                 backend: bool, reuse: bool = False, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        framework: str,
+        dataset: data.Dataset,
+        *,
+        hidden: int,
+        layers: int,
+        dropout: float,
+        seed: int,
+        backend: bool,
+        reuse: bool = False,
+        device: torch.device | str = "cpu",
+    ) -> None:
         module = importlib.import_module(f"models.sage_{framework}")
         torch.manual_seed(seed)
         self._model = module.SAGE(dataset.features.shape[1], hidden, dataset.num_classes, layers, dropout).to(device)
@@ -76,15 +87,24 @@ class Training:
 class SampledTraining(Training):
     """Training on batches of training nodes and their sampled neighbours, drawn anew in every epoch.
 
-    Batches are the framework's own: blocks of DGL's NeighborSampler, or subgraphs as PyG's NeighborLoader gives them. ``sampling``
-    has, for each epoch, the seconds until its batches were there, which no backend changes. (DGL's sampler draws other
-    neighbours at each run on several threads, whatever its seed.)
+    Batches are the framework's own: blocks of DGL's NeighborSampler, or subgraphs as PyG's NeighborLoader gives them.
+    ``sampling`` has, for each epoch, the seconds until its batches were there, which no backend changes. (DGL's sampler
+    draws other neighbours at each run on several threads, whatever its seed.)
 
-    fanouts: neighbours of a node in each layer. batch_size: training nodes of a batch. batches: of an epoch, at most; None for all.
+    fanouts: neighbours of a node in each layer. batch_size: training nodes of a batch. batches: of an epoch, at most;
+    None for all.
     """
 
-    def __init__(self, framework: str, dataset: data.Dataset, *, fanouts: Sequence[int], batch_size: int, batches: int | None,
-                 **settings) -> None:
+    def __init__(
+        self,
+        framework: str,
+        dataset: data.Dataset,
+        *,
+        fanouts: Sequence[int],
+        batch_size: int,
+        batches: int | None,
+        **settings,
+    ) -> None:
         super().__init__(framework, dataset, layers=len(fanouts), **settings)
         self.repeats = framework != "dgl"
         self._fanouts, self._batch_size, self._most = list(fanouts), batch_size, batches
@@ -110,11 +130,13 @@ class SampledTraining(Training):
         total = NOTHING
         for patterns in self._patterns:
             for layer, pattern in enumerate(patterns):
-                total += sage_work(self._framework, pattern, self._widths[layer:layer + 2], backward=True, input_gradient=layer > 0)
+                total += sage_work(
+                    self._framework, pattern, self._widths[layer : layer + 2], backward=True, input_gradient=layer > 0
+                )
         return total
 
     def _batches(self, order: torch.Tensor) -> Iterator[torch.Tensor]:
-        yield from order.split(self._batch_size)[:self._most]
+        yield from order.split(self._batch_size)[: self._most]
 
     def _blocks(self, order: torch.Tensor) -> Iterator[tuple]:
         import dgl
@@ -123,8 +145,10 @@ class SampledTraining(Training):
         sampler = dgl.dataloading.NeighborSampler(self._fanouts)
         for seeds in self._batches(order):
             nodes, out, blocks = sampler.sample_blocks(self._graph, seeds)
-            patterns = [Pattern(b.num_dst_nodes(), b.num_src_nodes(), b.num_edges(), b.num_dst_nodes(), b.num_src_nodes())
-                        for b in blocks]
+            patterns = [
+                Pattern(b.num_dst_nodes(), b.num_src_nodes(), b.num_edges(), b.num_dst_nodes(), b.num_src_nodes())
+                for b in blocks
+            ]
             yield blocks, nodes, slice(None), out, patterns
 
     def _subgraphs(self, order: torch.Tensor) -> Iterator[tuple]:
@@ -143,8 +167,16 @@ def without_edges(dataset: data.Dataset) -> data.Dataset:
 def one_edge(dataset: data.Dataset) -> data.Dataset:
     """Two nodes and an edge, with as many features and classes."""
     everything, nothing = torch.ones(2, dtype=torch.bool), torch.zeros(2, dtype=torch.bool)
-    return data.Dataset("one edge", "", torch.tensor([[0], [1]]), dataset.features[:2],
-                        torch.tensor([0, dataset.num_classes - 1]), everything, nothing, nothing)
+    return data.Dataset(
+        "one edge",
+        "",
+        torch.tensor([[0], [1]]),
+        dataset.features[:2],
+        torch.tensor([0, dataset.num_classes - 1]),
+        everything,
+        nothing,
+        nothing,
+    )
 
 
 def pattern_of(dataset: data.Dataset) -> Pattern:

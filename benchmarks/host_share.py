@@ -1,7 +1,8 @@
 """What a call on a GPU takes of the host, measured without a GPU: on a stand-in whose kernels do nothing.
 
-Operators plan and dispatch as for CUDA, on known graphs, with tensors of a few rows on the CPU. What TVM-FFI does with the arguments
-of a kernel, and the checks of these, are there; PyTorch's operators are those of the CPU, and no driver is called. **These are no
+Operators plan and dispatch as for CUDA, on known graphs, with tensors of a few rows on the CPU. What TVM-FFI does with
+the arguments of a kernel, and the checks of these, are there; PyTorch's operators are those of the CPU, and no driver
+is called. **These are no
 figures of a GPU**: a launch, and what PyTorch takes to allocate there, come on top.
 """
 
@@ -41,6 +42,7 @@ _launched: list[tuple] | None = None
 
 def nothing_of(program: Program) -> Kernel:
     """A kernel with the parameters of a program, which checks its arguments and does nothing."""
+
     def build(folder):
         function = flatten(lower(program))
         return build_shared(function.with_body(tirx.Evaluate(0)), host_target(), folder)
@@ -65,8 +67,12 @@ def stand_in() -> Iterator[None]:
     """Inside the block tensors of the CPU take the way of tensors on a GPU, whose kernels do nothing."""
     gpu = Gpu("a stand-in", ARCH)
     with ExitStack() as patches:
-        for module, name, value in ((devices, "arch_of", lambda device: ARCH), (devices, "on_cpu", lambda device: False),
-                                    (cuda_plans, "_gpu", lambda device, arch: gpu), (cuda_kernels, "build", _build)):
+        for module, name, value in (
+            (devices, "arch_of", lambda device: ARCH),
+            (devices, "on_cpu", lambda device: False),
+            (cuda_plans, "_gpu", lambda device, arch: gpu),
+            (cuda_kernels, "build", _build),
+        ):
             patches.enter_context(mock.patch.object(module, name, value))
         yield
 
@@ -104,22 +110,40 @@ def calls() -> Iterator[tuple[str, Callable, Callable]]:
         yield f"attention{shape}", functools.partial(gsb.attention, g, heads, heads, heads), nullcontext
         yield f"gat_attention{shape}", functools.partial(gsb.gat_attention, g, scores, scores, heads), nullcontext
         if shape:
-            yield "spmm, sum, buckets", functools.partial(gsb.spmm, g, x), functools.partial(
-                planned, g, "sum:column", FEATURES, x.dtype, buckets)
-            yield "spmm, weighted, buckets", functools.partial(gsb.spmm, g, x, weight), functools.partial(
-                planned, g, "sum:column,edge", FEATURES, x.dtype, buckets)
-            yield "spmm, sum, chunks", functools.partial(gsb.spmm, g, x[:, :2].contiguous()), functools.partial(
-                planned, g, "sum:column", 2, x.dtype, segments)
+            yield (
+                "spmm, sum, buckets",
+                functools.partial(gsb.spmm, g, x),
+                functools.partial(planned, g, "sum:column", FEATURES, x.dtype, buckets),
+            )
+            yield (
+                "spmm, weighted, buckets",
+                functools.partial(gsb.spmm, g, x, weight),
+                functools.partial(planned, g, "sum:column,edge", FEATURES, x.dtype, buckets),
+            )
+            yield (
+                "spmm, sum, chunks",
+                functools.partial(gsb.spmm, g, x[:, :2].contiguous()),
+                functools.partial(planned, g, "sum:column", 2, x.dtype, segments),
+            )
     for rows, shape in ((ROWS, ""), (MANY_ROWS, ", many rows")):
-        ends, x = torch.randint(0, rows, (2, 4 * rows), generator=torch.Generator().manual_seed(0)), torch.randn(rows, FEATURES)
+        ends, x = (
+            torch.randint(0, rows, (2, 4 * rows), generator=torch.Generator().manual_seed(0)),
+            torch.randn(rows, FEATURES),
+        )
         relational = gsb.RelGraph.from_triples(*ends, torch.arange(4 * rows) % RELATIONS, (rows, rows), RELATIONS)
         for dtype in (torch.float32, torch.float16):
             given = x.to(dtype), torch.randn(RELATIONS, FEATURES, FEATURES).to(dtype)
-            yield f"rgms, {str(dtype).removeprefix('torch.')}{shape}", functools.partial(gsb.rgms, relational, *given), nullcontext
+            yield (
+                f"rgms, {str(dtype).removeprefix('torch.')}{shape}",
+                functools.partial(gsb.rgms, relational, *given),
+                nullcontext,
+            )
 
 
 def run(budget: float) -> list[dict]:
-    """A row for each call, in seconds: the median and the least of the whole, and of its kernels alone, which do nothing."""
+    """A row for each call, in seconds: the median and the least of the whole, and of its kernels alone, which do
+    nothing.
+    """
     with stand_in(), torch.no_grad():
         cases = list(calls())
         return [_measure(*case, budget / len(cases)) for case in cases]
@@ -143,20 +167,35 @@ def _measure(name: str, call: Callable, context: Callable, budget: float) -> dic
                 before = time.perf_counter()
                 timed()
                 times[key].append(time.perf_counter() - before)
-    return {"call": name, "launches": len(kernels), "arguments": sum(len(arguments) for _, arguments in kernels),
-            "whole": statistics.median(times["whole"]), "least": min(times["whole"]), "bare": min(times["bare"])}
+    return {
+        "call": name,
+        "launches": len(kernels),
+        "arguments": sum(len(arguments) for _, arguments in kernels),
+        "whole": statistics.median(times["whole"]),
+        "least": min(times["whole"]),
+        "bare": min(times["bare"]),
+    }
 
 
 def show(rows: Sequence[Mapping], console) -> None:
     """Microseconds by call."""
-    table = report.table("The host's share of a call on a stand-in for a GPU, microseconds: no figures of a GPU", ("call",),
-                         ("launches", "arguments", "median", "least", "kernels that do nothing"))
+    table = report.table(
+        "The host's share of a call on a stand-in for a GPU, microseconds: no figures of a GPU",
+        ("call",),
+        ("launches", "arguments", "median", "least", "kernels that do nothing"),
+    )
     for row in rows:
-        table.add_row(row["call"], str(row["launches"]), str(row["arguments"]),
-                      *(f"{row[key] * 1e6:.1f}" for key in ("whole", "least", "bare")))
+        table.add_row(
+            row["call"],
+            str(row["launches"]),
+            str(row["arguments"]),
+            *(f"{row[key] * 1e6:.1f}" for key in ("whole", "least", "bare")),
+        )
     console.print(table)
-    console.print("A call on a known graph, in Python, PyTorch and TVM-FFI. kernels that do nothing: the part of it that hands "
-                  "arguments over and checks them, the least. A launch, and allocation on a GPU, are not in it.")
+    console.print(
+        "A call on a known graph, in Python, PyTorch and TVM-FFI. kernels that do nothing: the part of it that hands "
+        "arguments over and checks them, the least. A launch, and allocation on a GPU, are not in it."
+    )
 
 
 __all__ = ["graph", "launched", "nothing_of", "run", "show", "stand_in"]

@@ -10,7 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.work import NOTHING, VALUE_BYTES, Pattern, Work, aggregation_work, dense_work, gathered, streamed, structure
+from benchmarks.work import (
+    NOTHING,
+    VALUE_BYTES,
+    Pattern,
+    Work,
+    aggregation_work,
+    dense_work,
+    gathered,
+    streamed,
+    structure,
+)
 
 
 @dataclass(frozen=True)
@@ -50,8 +60,17 @@ ATTENTION = {
 }
 
 
-def attention_work(kind: str, framework: str, pattern: Pattern, features: int, heads: int, width: int, *,
-                   backward: bool = True, itemsize: int = VALUE_BYTES) -> Work:
+def attention_work(
+    kind: str,
+    framework: str,
+    pattern: Pattern,
+    features: int,
+    heads: int,
+    width: int,
+    *,
+    backward: bool = True,
+    itemsize: int = VALUE_BYTES,
+) -> Work:
     """An attention layer from ``features`` to ``heads * width``; ``backward``: with all gradients, the input's too.
     itemsize: bytes of a feature."""
     layer = ATTENTION[kind, framework]
@@ -60,12 +79,17 @@ def attention_work(kind: str, framework: str, pattern: Pattern, features: int, h
     for _ in range(layer.projections):
         work += dense_work(pattern.columns, features, out, backward=backward, itemsize=itemsize)
     scalars = pattern.rows * heads * layer.scalars
-    inputs = (gathered(pattern, layer.sources * out, itemsize)
-              + streamed(pattern.rows * layer.streamed * out + scalars, itemsize=itemsize))
+    inputs = gathered(pattern, layer.sources * out, itemsize) + streamed(
+        pattern.rows * layer.streamed * out + scalars, itemsize=itemsize
+    )
     # the maximum and the sum of each row's scores are kept for the way back, in float32
     statistics = streamed(2 * pattern.rows * heads)
-    work += (structure(pattern) + inputs + streamed(pattern.rows * out, layer.forward * pattern.nnz * out, itemsize)
-             + statistics)
+    work += (
+        structure(pattern)
+        + inputs
+        + streamed(pattern.rows * out, layer.forward * pattern.nnz * out, itemsize)
+        + statistics
+    )
     if backward:
         back = pattern.transpose
         # both directions: a row's gradient sums over the row, a source's over its column, for which the rows of the
@@ -87,8 +111,9 @@ def sage_work(framework: str, pattern: Pattern, widths: Sequence[int], *, backwa
     for index, (fan_in, fan_out) in enumerate(zip(widths, widths[1:])):
         needs = input_gradient or index > 0
         first = framework == "dgl" and fan_in > fan_out
-        work += aggregation_work(pattern, fan_out if first else fan_in, weighted=False,
-                                 backward=backward and (needs or first))
+        work += aggregation_work(
+            pattern, fan_out if first else fan_in, weighted=False, backward=backward and (needs or first)
+        )
         for _ in range(2):
             work += dense_work(pattern.rows, fan_in, fan_out, backward=backward, input_gradient=needs)
     return work
@@ -96,6 +121,8 @@ def sage_work(framework: str, pattern: Pattern, widths: Sequence[int], *, backwa
 
 def gcn_work(pattern: Pattern, features: int, out: int, *, backward: bool) -> Work:
     """A graph convolution: a dense product, and a sum over the edges with a weight for each node."""
-    return (dense_work(pattern.rows, features, out, backward=backward)
-            + aggregation_work(pattern, min(features, out), weighted=False, backward=backward)
-            + streamed(2 * pattern.rows))
+    return (
+        dense_work(pattern.rows, features, out, backward=backward)
+        + aggregation_work(pattern, min(features, out), weighted=False, backward=backward)
+        + streamed(2 * pattern.rows)
+    )

@@ -69,11 +69,24 @@ class LayerStep:
     same (attention layers alone). Otherwise the layer is as its framework makes it by default.
 
     The graph is as its framework makes it by default, too: int64 indices; PyG's edges sorted by destination.
-    x: (nodes, features) and the cotangent (nodes, heads * width) are normal, from the seed. All is in ``dtype``, on ``device``.
+    x: (nodes, features) and the cotangent (nodes, heads * width) are normal, from the seed. All is in ``dtype``, on
+    ``device``.
     """
 
-    def __init__(self, framework: str, kind: str, graph: BenchmarkGraph, *, features: int, heads: int, width: int,
-                 plain: bool = True, seed: int = 0, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        framework: str,
+        kind: str,
+        graph: BenchmarkGraph,
+        *,
+        features: int,
+        heads: int,
+        width: int,
+        plain: bool = True,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         torch.manual_seed(seed)
         make = {"dgl": _dgl_layer, "pyg": _pyg_layer}[framework]
         self._module = make(kind, features, heads, width, plain).to(device, dtype)
@@ -132,18 +145,22 @@ def disagreement(names: tuple[str, ...], given: tuple[Tensor, ...], expected: tu
         wrong = ~((ours - theirs).abs() <= allowed)
         if wrong.any():
             worst = (ours - theirs).abs().max()
-            return (f"{name} is off in {int(wrong.sum())} of {wrong.numel()} entries, by up to {worst:.1e}, "
-                    f"allowed {allowed:.1e}")
+            return (
+                f"{name} is off in {int(wrong.sum())} of {wrong.numel()} entries, by up to {worst:.1e}, "
+                f"allowed {allowed:.1e}"
+            )
     return None
 
 
-# Relative to the norm of the expected gradient: sums in another order are off by a tenth of that. Where the input of a ReLU
-# is zero up to rounding, two right answers differ in single entries, so gradients are not compared entry by entry.
+# Relative to the norm of the expected gradient: sums in another order are off by a tenth of that. Where the input of a
+# ReLU is zero up to rounding, two right answers differ in single entries, so gradients are not compared entry by entry.
 GRADIENT_TOLERANCE = 1e-3
 
 
 def gradient_disagreement(names, given, expected, tolerance: float = GRADIENT_TOLERANCE) -> str | None:
-    """How gradients, or results in half types, differ by more than rounding, by the norms of whole tensors; None if they do not."""
+    """How gradients, or results in half types, differ by more than rounding, by the norms of whole tensors; None if
+    they do not.
+    """
     for name, ours, theirs in zip(names, given, expected):
         if ours.shape != theirs.shape:
             return f"{name} has shape {tuple(ours.shape)} instead of {tuple(theirs.shape)}"

@@ -56,8 +56,10 @@ def busy(description: dict) -> str | None:
     load, cores = description["load_average"][0], description["usable_cores"] or description["logical_cores"]
     if load + description["threads"] <= cores + 0.5:
         return None
-    return (f"the load average was {load} at the start, with {cores} cores for {description['threads']} threads: "
-            "threads waited for cores, and these times say little")
+    return (
+        f"the load average was {load} at the start, with {cores} cores for {description['threads']} threads: "
+        "threads waited for cores, and these times say little"
+    )
 
 
 def one_line(description: dict) -> str:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 # What tells apart the entries of a report's lists, and the words by which its dictionaries are filed.
 KEYS: Mapping[str, tuple[str, ...]] = {
-    "cells": ("graph", "op", "mode", "features", "width"), "graphs": ("name",), "growth": ("edges", "width")}
+    "cells": ("graph", "op", "mode", "features", "width"),
+    "graphs": ("name",),
+    "growth": ("edges", "width"),
+}
 DICTS = ("contenders", "preparation", "per_call", "skipped")
 SAME = ("cpu", "cores", "threads")
 
@@ -21,15 +24,17 @@ def read(path: Path) -> dict | None:
 def merge(before: Mapping | None, now: Mapping) -> dict:
     """The report ``now`` with what it lacks from an earlier one; the summary is still that of ``now`` alone.
 
-    A cell that was measured again counts as measured now. The machine's state, its limits and constants are those of ``now``;
-    each cell keeps the limits that it was rated by. Raises ValueError where the two are of different machines.
+    A cell that was measured again counts as measured now. The machine's state, its limits and constants are those of
+    ``now``; each cell keeps the limits that it was rated by. Raises ValueError where the two are of different machines.
     """
     if before is None:
         return dict(now)
     for name in SAME:
         if before["machine"][name] != now["machine"][name]:
-            raise ValueError(f"the earlier report was measured with {name} {before['machine'][name]!r}, and this one with "
-                             f"{now['machine'][name]!r}: give another --out, or leave --append out")
+            raise ValueError(
+                f"the earlier report was measured with {name} {before['machine'][name]!r}, and this one with "
+                f"{now['machine'][name]!r}: give another --out, or leave --append out"
+            )
     merged = dict(now)
     for name, keys in KEYS.items():
         if name in now:

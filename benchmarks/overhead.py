@@ -2,8 +2,8 @@
 
 SAGE, GCN and GAT layers of DGL and PyG as the frameworks make them by default, on a generated graph of 3,000 nodes
 and 10,000 edges, where little of the time is in kernels. Each with and without the backend, in turns in one process,
-medians of many calls. Before that, what a single call costs beside its kernel, on known graphs and on the fresh ones of mini-batches
-(``call_overhead``), and the host's share of calls on a GPU, on a stand-in for one (``host_share``).
+medians of many calls. Before that, what a single call costs beside its kernel, on known graphs and on the fresh ones of
+mini-batches (``call_overhead``), and the host's share of calls on a GPU, on a stand-in for one (``host_share``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from benchmarks import call_overhead, cells, cli, contenders, gpu, gpu_steps, host_share, machine, reasons, report, roofline, summary
+from benchmarks import (
+    call_overhead,
+    cells,
+    cli,
+    contenders,
+    gpu,
+    gpu_steps,
+    host_share,
+    machine,
+    reasons,
+    report,
+    roofline,
+    summary,
+)
 from benchmarks.budget import Budget
 from benchmarks.generators import power_law
 from benchmarks.graphs import ONE_EDGE, BenchmarkGraph
@@ -50,12 +63,29 @@ def layer_work(framework: str, kind: str, graph: BenchmarkGraph, hidden: int, ba
 
 def make_step(framework: str, kind: str, graph: BenchmarkGraph, hidden: int, seed: int, device="cpu") -> LayerStep:
     heads = HEADS[kind]
-    return LayerStep(framework, kind, graph, features=hidden, heads=heads, width=hidden // heads, plain=False,
-                     seed=seed, device=device)
+    return LayerStep(
+        framework,
+        kind,
+        graph,
+        features=hidden,
+        heads=heads,
+        width=hidden // heads,
+        plain=False,
+        seed=seed,
+        device=device,
+    )
 
 
-def measure_cell(framework: str, kind: str, graph: BenchmarkGraph, hidden: int, mode: str, limits: roofline.Roofline,
-                 budget: float, seed: int) -> dict:
+def measure_cell(
+    framework: str,
+    kind: str,
+    graph: BenchmarkGraph,
+    hidden: int,
+    mode: str,
+    limits: roofline.Roofline,
+    budget: float,
+    seed: int,
+) -> dict:
     """One cell, as plain values."""
     method, backward = MODES[mode]
     ours = contenders.name(framework, True)
@@ -73,9 +103,15 @@ def measure_cell(framework: str, kind: str, graph: BenchmarkGraph, hidden: int, 
     timed = in_turns(right, budget_s=budget, turn_s=0.05, calls=5)
     overhead = timed.pop("one edge").timing.median
     timings = {name: turns.timing.to_dict() | {"opening": turns.opening} for name, turns in timed.items()}
-    rated = cells.rate(f"{framework}, {kind}, hidden {hidden}, {mode}", timings, (ours,), limits,
-                       layer_work(framework, kind, graph, hidden, backward), wrong=wrong,
-                       evidence=Evidence(overhead=overhead, ours=own, fallbacks=fallbacks))
+    rated = cells.rate(
+        f"{framework}, {kind}, hidden {hidden}, {mode}",
+        timings,
+        (ours,),
+        limits,
+        layer_work(framework, kind, graph, hidden, backward),
+        wrong=wrong,
+        evidence=Evidence(overhead=overhead, ours=own, fallbacks=fallbacks),
+    )
     return {"framework": framework, "layer": kind, "hidden": hidden, "mode": mode, **rated}
 
 
@@ -83,9 +119,18 @@ def _results(answer: object) -> tuple:
     return answer if isinstance(answer, tuple) else (answer,)
 
 
-def run(graph: BenchmarkGraph, frameworks: Sequence[str], layers: Sequence[str], hidden: Sequence[int], *,
-        budget: float, threads: int, seed: int = 0, limits: roofline.Roofline | None = None,
-        begin: Callable[[str], None] = lambda cell: None) -> dict:
+def run(
+    graph: BenchmarkGraph,
+    frameworks: Sequence[str],
+    layers: Sequence[str],
+    hidden: Sequence[int],
+    *,
+    budget: float,
+    threads: int,
+    seed: int = 0,
+    limits: roofline.Roofline | None = None,
+    begin: Callable[[str], None] = lambda cell: None,
+) -> dict:
     """Measure every cell; return the report as plain values, times in seconds. ``begin`` is called at each cell's
     beginning.
     """
@@ -111,18 +156,28 @@ def show(results: Mapping, console) -> None:
     """A row per cell: microseconds a call with and without the backend."""
     report.print_head(results, console)
     graph = results["graph"]
-    table = report.table(f"A layer on {graph['rows']:,} nodes and {graph['edges']:,} edges, median microseconds a call "
-                         "(quartiles)",
-                         ("framework", "layer", "mode"),
-                         ("hidden", "framework alone", "backend", "ratio", "one edge", *report.ROOFLINE_HEADINGS))
+    table = report.table(
+        f"A layer on {graph['rows']:,} nodes and {graph['edges']:,} edges, median microseconds a call (quartiles)",
+        ("framework", "layer", "mode"),
+        ("hidden", "framework alone", "backend", "ratio", "one edge", *report.ROOFLINE_HEADINGS),
+    )
     for cell in results["cells"]:
         names = (cell["framework"], contenders.name(cell["framework"], True))
-        table.add_row(cell["framework"], cell["layer"], cell["mode"], str(cell["hidden"]),
-                      *(_microseconds(cell["timings"].get(name)) for name in names), report.ratio(cell["speedup"]),
-                      f"{cell['evidence']['overhead'] * 1e6:.0f}", *report.roofline_columns(cell))
+        table.add_row(
+            cell["framework"],
+            cell["layer"],
+            cell["mode"],
+            str(cell["hidden"]),
+            *(_microseconds(cell["timings"].get(name)) for name in names),
+            report.ratio(cell["speedup"]),
+            f"{cell['evidence']['overhead'] * 1e6:.0f}",
+            *report.roofline_columns(cell),
+        )
     console.print(table)
-    console.print("ratio: the framework alone over itself with the backend, above 1 we are faster. one edge: the "
-                  f"backend's call on a graph of one edge, which is the calling alone. {report.ROOFLINE_NOTE}")
+    console.print(
+        "ratio: the framework alone over itself with the backend, above 1 we are faster. one edge: the "
+        f"backend's call on a graph of one edge, which is the calling alone. {report.ROOFLINE_NOTE}"
+    )
     report.print_summary(results["summary"], console)
 
 
@@ -132,7 +187,9 @@ def _microseconds(timing: dict | None) -> str:
     return f"{timing['median'] * 1e6:.0f} ({timing['lower'] * 1e6:.0f} to {timing['upper'] * 1e6:.0f})"
 
 
-def cells_on_gpu(options: argparse.Namespace, graph: BenchmarkGraph, frameworks: Sequence[str]) -> Iterator[gpu_steps.Cell]:
+def cells_on_gpu(
+    options: argparse.Namespace, graph: BenchmarkGraph, frameworks: Sequence[str]
+) -> Iterator[gpu_steps.Cell]:
     """The cells of ``--device cuda``."""
     for place in itertools.product(frameworks, options.layers, options.hidden, MODES):
         yield cell_on_gpu(*place, graph, options.seed)
@@ -148,9 +205,13 @@ def cell_on_gpu(framework: str, kind: str, hidden: int, mode: str, graph: Benchm
         method = getattr(step, MODES[mode][0])
         return Switched(lambda: _results(method()), contenders.context_of(contender))
 
-    return gpu_steps.Cell({"layer": kind, "hidden": hidden, "mode": mode}, tuple(contenders.names([framework])), make,
-                          lambda answer, expected: disagreement(results, answer, expected),
-                          lambda contender: layer_work(framework, kind, graph, hidden, MODES[mode][1]))
+    return gpu_steps.Cell(
+        {"layer": kind, "hidden": hidden, "mode": mode},
+        tuple(contenders.names([framework])),
+        make,
+        lambda answer, expected: disagreement(results, answer, expected),
+        lambda contender: layer_work(framework, kind, graph, hidden, MODES[mode][1]),
+    )
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -158,8 +219,13 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--frameworks", nargs="+", choices=tuple(cli.FRAMEWORKS), default=list(cli.FRAMEWORKS))
     parser.add_argument("--layers", nargs="+", choices=LAYERS, default=list(LAYERS))
     parser.add_argument("--hidden", nargs="+", type=cli.positive_int, default=list(HIDDEN))
-    parser.add_argument("--calls", type=cli.positive_int, default=call_overhead.BLOCKS, metavar="BLOCKS",
-                        help="sampled blocks that single calls are measured on")
+    parser.add_argument(
+        "--calls",
+        type=cli.positive_int,
+        default=call_overhead.BLOCKS,
+        metavar="BLOCKS",
+        help="sampled blocks that single calls are measured on",
+    )
     parser.add_argument("--nodes", type=cli.positive_int, default=3_000)
     parser.add_argument("--edges", type=cli.positive_int, default=10_000)
     options = parser.parse_args(argv)
@@ -182,16 +248,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     graph = small_graph(options.nodes, options.edges, options.seed)
     if options.device == "cuda":
-        return gpu_steps.main("overhead", f"a layer on {options.nodes:,} nodes and {options.edges:,} edges",
-                              cells_on_gpu(options, graph, frameworks), contenders.names(frameworks), ("layer", "hidden", "mode"),
-                              options.out, console)
-    total = (len(frameworks) * len(options.layers) * len(options.hidden) * len(MODES)
-             + (len(call_overhead.OPS) + len(frameworks)) * len(call_overhead.FAN_OUTS))
+        return gpu_steps.main(
+            "overhead",
+            f"a layer on {options.nodes:,} nodes and {options.edges:,} edges",
+            cells_on_gpu(options, graph, frameworks),
+            contenders.names(frameworks),
+            ("layer", "hidden", "mode"),
+            options.out,
+            console,
+        )
+    total = len(frameworks) * len(options.layers) * len(options.hidden) * len(MODES) + (
+        len(call_overhead.OPS) + len(frameworks)
+    ) * len(call_overhead.FAN_OUTS)
     with report.progress(console, total) as begin:
-        calls = call_overhead.run(frameworks, budget=CALLS_SHARE * options.budget, seed=options.seed, blocks=options.calls, begin=begin)
+        calls = call_overhead.run(
+            frameworks, budget=CALLS_SHARE * options.budget, seed=options.seed, blocks=options.calls, begin=begin
+        )
         host = host_share.run(HOST_SHARE * options.budget)
-        results = run(graph, frameworks, options.layers, options.hidden, budget=(1 - CALLS_SHARE - HOST_SHARE) * options.budget,
-                      threads=options.threads, seed=options.seed, begin=begin) | {"calls": calls, "host": host}
+        results = run(
+            graph,
+            frameworks,
+            options.layers,
+            options.hidden,
+            budget=(1 - CALLS_SHARE - HOST_SHARE) * options.budget,
+            threads=options.threads,
+            seed=options.seed,
+            begin=begin,
+        ) | {"calls": calls, "host": host}
     call_overhead.show(calls, console)
     host_share.show(host, console)
     show(results, console)

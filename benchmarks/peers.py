@@ -19,9 +19,13 @@ TRANSPOSED_BYTES = 48
 
 
 def want_messages(problem: Problem) -> None:
-    """Raises CannotDo where the messages of all edges, gathered and multiplied, do not fit; gradients keep both and make as many again."""
+    """Raises CannotDo where the messages of all edges, gathered and multiplied, do not fit; gradients keep both and
+    make as many again.
+    """
     x = problem.x
-    want_memory("its messages", x.element_size() * x.shape[1] * problem.graph.num_edges * (4 if problem.mode.backward else 2))
+    want_memory(
+        "its messages", x.element_size() * x.shape[1] * problem.graph.num_edges * (4 if problem.mode.backward else 2)
+    )
 
 
 class TorchContender(Contender):
@@ -83,11 +87,18 @@ class DGL(TorchContender):
 
         self._ops = dgl.ops
         # one of its weighted products fails on a graph whose edges have no numbers
-        structure = ("csc", (torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices),
-                             torch.arange(graph.num_edges, dtype=torch.int32)))
+        structure = (
+            "csc",
+            (
+                torch.from_numpy(graph.indptr),
+                torch.from_numpy(graph.indices),
+                torch.arange(graph.num_edges, dtype=torch.int32),
+            ),
+        )
         rows, columns = graph.shape
-        self._graph = dgl.heterograph({("source", "edge", "destination"): structure},
-                                      num_nodes_dict={"source": columns, "destination": rows})
+        self._graph = dgl.heterograph(
+            {("source", "edge", "destination"): structure}, num_nodes_dict={"source": columns, "destination": rows}
+        )
         self._graph.create_formats_()
 
     def forward(self, problem):
@@ -99,7 +110,9 @@ class DGL(TorchContender):
 
 
 class TorchCSR(TorchContender):
-    """torch's CSR product. A sum multiplies by ones, a mean by inverse degrees: torch has no CSR matrix without values."""
+    """torch's CSR product. A sum multiplies by ones, a mean by inverse degrees: torch has no CSR matrix without
+    values.
+    """
 
     def __init__(self, index_type: torch.dtype) -> None:
         bits = torch.iinfo(index_type).bits
@@ -111,8 +124,10 @@ class TorchCSR(TorchContender):
         self._indptr = torch.from_numpy(graph.indptr).to(self._index_type)
         self._indices = torch.from_numpy(graph.indices if self._index_type is torch.int32 else graph.wide_indices)
         self._shape = graph.shape
-        self._unweighted = {"sum": self._matrix(torch.from_numpy(graph.ones)),
-                            "mean": self._matrix(torch.from_numpy(graph.mean_weights))}
+        self._unweighted = {
+            "sum": self._matrix(torch.from_numpy(graph.ones)),
+            "mean": self._matrix(torch.from_numpy(graph.mean_weights)),
+        }
 
     def _matrix(self, values: torch.Tensor) -> torch.Tensor:
         return torch.sparse_csr_tensor(self._indptr, self._indices, values, self._shape, check_invariants=False)
@@ -197,8 +212,9 @@ class PyGEdgeIndex(TorchContender):
         from torch_geometric import EdgeIndex
 
         sources, destinations = torch.from_numpy(graph.edge_index)
-        self._matrix = EdgeIndex(torch.stack((destinations, sources)), sparse_size=graph.shape,
-                                 sort_order="row").fill_cache_()
+        self._matrix = EdgeIndex(
+            torch.stack((destinations, sources)), sparse_size=graph.shape, sort_order="row"
+        ).fill_cache_()
 
     def forward(self, problem):
         matrix, x, weight, reduce = self._matrix, problem.x, problem.weight, problem.mode.reduce
@@ -215,7 +231,9 @@ class SciPy(Contender):
 
     def prepare(self, graph):
         self._matrix = scipy.sparse.csr_matrix((graph.ones, graph.indices, graph.indptr), shape=graph.shape, copy=True)
-        self._mean = scipy.sparse.csr_matrix((graph.mean_weights, self._matrix.indices, self._matrix.indptr), shape=graph.shape)
+        self._mean = scipy.sparse.csr_matrix(
+            (graph.mean_weights, self._matrix.indices, self._matrix.indptr), shape=graph.shape
+        )
 
     def bind(self, problem):
         if problem.mode.backward:
@@ -225,7 +243,8 @@ class SciPy(Contender):
         matrix, x = self._mean if problem.mode.reduce == "mean" else self._matrix, problem.x.numpy()
         if problem.weight is not None:
             matrix = scipy.sparse.csr_matrix(
-                (problem.weight.numpy(), matrix.indices, matrix.indptr), shape=matrix.shape)
+                (problem.weight.numpy(), matrix.indices, matrix.indptr), shape=matrix.shape
+            )
         return lambda: (matrix @ x,)
 
 
@@ -236,4 +255,13 @@ def half_contenders() -> list[Contender]:
 
 def contenders() -> list[Contender]:
     """All contenders in float32, ours first."""
-    return [Ours(), DGL(), TorchCSR(torch.int32), TorchCSR(torch.int64), TorchReduce(), PyGScatter(), PyGEdgeIndex(), SciPy()]
+    return [
+        Ours(),
+        DGL(),
+        TorchCSR(torch.int32),
+        TorchCSR(torch.int64),
+        TorchReduce(),
+        PyGScatter(),
+        PyGEdgeIndex(),
+        SciPy(),
+    ]

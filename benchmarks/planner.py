@@ -1,16 +1,17 @@
 """How good the planner's choices are: ``python -m benchmarks.planner``.
 
-On every graph and width, for a sum, a weighted sum, a mean and a maximum: the time of the plan that is chosen without any measurement on
-that graph, of the best plan (all that are worth trying are measured), and of the one kernel that is best for all cells
-together. Regret is planned over best, minus one; cells in which a plan was not measured are left out of its mean. Then how the cost of a
-kernel grows with the number of edges.
+On every graph and width, for a sum, a weighted sum, a mean and a maximum: the time of the plan that is chosen without
+any measurement on that graph, of the best plan (all that are worth trying are measured), and of the one kernel that is
+best for all cells together. Regret is planned over best, minus one; cells in which a plan was not measured are left out
+of its mean. Then how the cost of a kernel grows with the number of edges.
 
 Making the kernels and formats of a cell, and the first calls of its plans, does not count against the budget.
 
 Rows in the order of their lengths are not searched: whether they go so is not a part of a plan (``ops/row_order.py``).
 Every plan is timed as on a graph that is used again and again.
 
-The constants of the cost model are measured first, into a database of this run; none of the user's measurements is used.
+The constants of the cost model are measured first, into a database of this run; none of the user's measurements is
+used.
 """
 
 from __future__ import annotations
@@ -47,13 +48,17 @@ WIDTHS = (1, 4, 32, 64, 128, 256, 512)
 SINGLE = (Plan(1), Plan(2), Plan(2, prefetch=8), Plan(2, reduction="parallel"))
 # Compiling is not measuring.
 _COMPILE_SECONDS = 120.0
-# Plans that come this close to the fastest are timed again, in so many rounds at most: the least of few samples would make one of
-# several equal plans look best.
+# Plans that come this close to the fastest are timed again, in so many rounds at most: the least of few samples would
+# make one of several equal plans look best.
 _CLOSE, _ROUNDS = 1.25, 400
 
 
-def measure_cell(graph: Graph, name: str, op: str, width: int, budget: float, pause: Callable[[float], None] = lambda seconds: None) -> dict:
-    """One cell as plain values, times in seconds. pause: is told the seconds that went to kernels, formats and first calls."""
+def measure_cell(
+    graph: Graph, name: str, op: str, width: int, budget: float, pause: Callable[[float], None] = lambda seconds: None
+) -> dict:
+    """One cell as plain values, times in seconds. pause: is told the seconds that went to kernels, formats and first
+    calls.
+    """
     begin = time.perf_counter()
     task = Task(op, "forward", graph, width, torch.float32)
     problem = problem_of_task(task)
@@ -68,17 +73,25 @@ def measure_cell(graph: Graph, name: str, op: str, width: int, budget: float, pa
     for share, most, rounds in ((0.5, math.inf, MOST_ROUNDS), (1.0, _CLOSE, _ROUNDS)):
         fastest = min(seconds.values())
         close = [plan for plan in seconds if plan == choice.plan or seconds[plan] <= most * fastest]
-        # all of them to the end: a plan may be behind after few rounds because the processor does not yet expect its branches
+        # all of them to the end: a plan may be behind after few rounds because the processor does not yet expect its
+        # branches
         again = time_plans(task, close, begin + share * budget, rounds=rounds, hopeless=math.inf)
         seconds |= {plan: min(seconds[plan], taken) for plan, taken in again.items()}
     best = min(seconds, key=seconds.get)
     predicted = {plan: cost.seconds for plan, cost in choice.predicted}
     return {
-        "graph": name, "op": op, "width": width, "source": choice.source, "complete": len(seconds) == len(plans),
-        "planned": describe(choice.plan), "planned_seconds": seconds[choice.plan],
+        "graph": name,
+        "op": op,
+        "width": width,
+        "source": choice.source,
+        "complete": len(seconds) == len(plans),
+        "planned": describe(choice.plan),
+        "planned_seconds": seconds[choice.plan],
         "rules_seconds": seconds.get(trials(problem)[0]),
         "predicted_seconds": predicted[choice.plan],
-        "best": describe(best), "best_seconds": seconds[best], "regret": seconds[choice.plan] / seconds[best] - 1,
+        "best": describe(best),
+        "best_seconds": seconds[best],
+        "regret": seconds[choice.plan] / seconds[best] - 1,
         "single_seconds": {label: seconds[plan] for label, plan in single.items() if plan in seconds},
         "seconds": {describe(plan): taken for plan, taken in seconds.items()},
     }
@@ -95,17 +108,34 @@ def measure_growth(edges: int, width: int, degree: int, seed: int, budget: float
     begin = time.perf_counter()
     seconds = time_plans(task, [choice.plan], begin + budget, rounds=_ROUNDS)[choice.plan]
     predicted = dict(choice.predicted)[choice.plan].seconds
-    return {"edges": rows * degree, "width": width, "degree": degree, "plan": describe(choice.plan), "seconds": seconds,
-            "predicted_seconds": predicted, "nanoseconds_per_edge": seconds / (rows * degree) * 1e9}
+    return {
+        "edges": rows * degree,
+        "width": width,
+        "degree": degree,
+        "plan": describe(choice.plan),
+        "seconds": seconds,
+        "predicted_seconds": predicted,
+        "nanoseconds_per_edge": seconds / (rows * degree) * 1e9,
+    }
 
 
-def run(names: Sequence[str], widths: Sequence[int], edges: Sequence[int], *, budget: float, threads: int, seed: int,
-        widest: Mapping[str, int] = MappingProxyType({}), begin: Callable[[str], None] = lambda cell: None, done: Callable[[dict], None] = lambda so_far: None,
-        before: dict | None = None) -> dict:
+def run(
+    names: Sequence[str],
+    widths: Sequence[int],
+    edges: Sequence[int],
+    *,
+    budget: float,
+    threads: int,
+    seed: int,
+    widest: Mapping[str, int] = MappingProxyType({}),
+    begin: Callable[[str], None] = lambda cell: None,
+    done: Callable[[dict], None] = lambda so_far: None,
+    before: dict | None = None,
+) -> dict:
     """Measure everything; the report as plain values, times in seconds.
 
-    widest: of the widths, by name of the graph. ``begin`` is called at each cell's beginning, ``done`` at its end with the report so far. before: an earlier report, whose
-    other cells are kept.
+    widest: of the widths, by name of the graph. ``begin`` is called at each cell's beginning, ``done`` at its end with
+    the report so far. before: an earlier report, whose other cells are kept.
     """
     description = machine.describe(threads)
     with tempfile.TemporaryDirectory() as scratch, database.using(PlanDatabase(Path(scratch) / "plans.json")) as plans:
@@ -114,14 +144,24 @@ def run(names: Sequence[str], widths: Sequence[int], edges: Sequence[int], *, bu
         cells, growth, skipped = [], [], {}
 
         def so_far() -> dict:
-            merged = merging.merge(before, {"machine": description, "units": units, "cells": list(cells),
-                                            "growth": list(growth), "skipped": dict(skipped)})
+            merged = merging.merge(
+                before,
+                {
+                    "machine": description,
+                    "units": units,
+                    "cells": list(cells),
+                    "growth": list(growth),
+                    "skipped": dict(skipped),
+                },
+            )
             merged["growth"].sort(key=lambda row: row["edges"])
             return merged | {"summary": summarise(merged["cells"])}
 
         places = [(name, op, width) for name in names for op in OPS for width in graphs.widths_of(name, widths, widest)]
-        shares = Budget(budget, {**{place: _weight(place) for place in places},
-                                 **{("growth", count): count ** 0.5 for count in edges}})
+        shares = Budget(
+            budget,
+            {**{place: _weight(place) for place in places}, **{("growth", count): count**0.5 for count in edges}},
+        )
         for name in names:
             try:
                 loaded = graphs.load(name, seed)
@@ -142,10 +182,12 @@ def run(names: Sequence[str], widths: Sequence[int], edges: Sequence[int], *, bu
 
 
 def summarise(cells: Sequence[Mapping]) -> dict:
-    """Regret of the plan, of the rules alone, and of the single kernel that is best over all cells and of the best of each operator, with
-    the worst cells. Cells in which not every plan was measured are counted, and left out: their regret would look too small.
+    """Regret of the plan, of the rules alone, and of the single kernel that is best over all cells and of the best of
+    each operator, with the worst cells. Cells in which not every plan was measured are counted, and left out: their
+    regret would look too small.
 
-    Means are arithmetic, of planned over best minus one; None without cells to take them of. An empty dict without any cell.
+    Means are arithmetic, of planned over best minus one; None without cells to take them of. An empty dict without any
+    cell.
     """
     if not cells:
         return {}
@@ -154,20 +196,27 @@ def summarise(cells: Sequence[Mapping]) -> dict:
     rules = [cell["rules_seconds"] / cell["best_seconds"] - 1 for cell in whole if cell["rules_seconds"]]
     worst = sorted(whole, key=lambda cell: -cell["regret"])[:5]
     return {
-        "cells": len(whole), "left_out": len(cells) - len(whole), "mean_regret": statistics.fmean(regrets) if regrets else None,
+        "cells": len(whole),
+        "left_out": len(cells) - len(whole),
+        "mean_regret": statistics.fmean(regrets) if regrets else None,
         "worst_regret": max(regrets, default=None),
         "mean_regret_of_rules": statistics.fmean(rules) if rules else None,
         "worst_regret_of_rules": max(rules, default=None),
         "single": single_best(whole),
-        "single_by_op": {op: single_best([cell for cell in whole if cell["op"] == op]) for op in dict.fromkeys(cell["op"] for cell in whole)},
+        "single_by_op": {
+            op: single_best([cell for cell in whole if cell["op"] == op])
+            for op in dict.fromkeys(cell["op"] for cell in whole)
+        },
         "worst": [{key: cell[key] for key in ("graph", "op", "width", "regret", "planned", "best")} for cell in worst],
     }
 
 
 def single_best(cells: Sequence[Mapping]) -> dict | None:
-    """The one kernel whose times have the least geometric mean, with the number of cells that it was compared in and its regret there.
+    """The one kernel whose times have the least geometric mean, with the number of cells that it was compared in and
+    its regret there.
 
-    Of the kernels that were measured in more than half of the cells, over the cells in which all of these were. None without any.
+    Of the kernels that were measured in more than half of the cells, over the cells in which all of these were. None
+    without any.
     """
     measured = Counter(name for cell in cells for name in cell["single_seconds"])
     names = sorted(name for name, count in measured.items() if 2 * count > len(cells))
@@ -176,7 +225,12 @@ def single_best(cells: Sequence[Mapping]) -> dict | None:
         return None
     best = min(names, key=lambda name: sum(np.log(cell["single_seconds"][name]) for cell in compared))
     regrets = [cell["single_seconds"][best] / cell["best_seconds"] - 1 for cell in compared]
-    return {"kernel": best, "cells": len(compared), "mean_regret": statistics.fmean(regrets), "worst_regret": max(regrets)}
+    return {
+        "kernel": best,
+        "cells": len(compared),
+        "mean_regret": statistics.fmean(regrets),
+        "worst_regret": max(regrets),
+    }
 
 
 def show(results: Mapping, console) -> None:
@@ -184,32 +238,53 @@ def show(results: Mapping, console) -> None:
     console.print(machine.one_line(results["machine"]))
     if (warning := machine.busy(results["machine"])) is not None:
         console.print(f"[yellow]{warning}[/]")
-    table = report.table("Planned and best plan, milliseconds a call", ("graph", "operator"),
-                         ("width", "planned", "predicted", "rules", "best", "single", "regret", "plan", "best plan"))
+    table = report.table(
+        "Planned and best plan, milliseconds a call",
+        ("graph", "operator"),
+        ("width", "planned", "predicted", "rules", "best", "single", "regret", "plan", "best plan"),
+    )
     summary = results["summary"]
     single = (summary.get("single") or {}).get("kernel")
     for cell in results["cells"]:
-        table.add_row(cell["graph"], cell["op"], str(cell["width"]),
-                      *(report.milliseconds(cell[f"{what}_seconds"])
-                        for what in ("planned", "predicted", "rules", "best")),
-                      report.milliseconds(cell["single_seconds"].get(single)),
-                      report.percent(cell["regret"]), cell["planned"],
-                      "same" if cell["best"] == cell["planned"] else cell["best"])
+        table.add_row(
+            cell["graph"],
+            cell["op"],
+            str(cell["width"]),
+            *(report.milliseconds(cell[f"{what}_seconds"]) for what in ("planned", "predicted", "rules", "best")),
+            report.milliseconds(cell["single_seconds"].get(single)),
+            report.percent(cell["regret"]),
+            cell["planned"],
+            "same" if cell["best"] == cell["planned"] else cell["best"],
+        )
     console.print(table)
     if summary:
-        left_out = f" ({summary['left_out']} left out, in which some plan was not measured)" if summary["left_out"] else ""
-        console.print(f"[bold]Regret over {summary['cells']} cells{left_out}: mean {_percent(summary['mean_regret'])}, worst "
-                      f"{_percent(summary['worst_regret'])}[/]; rules alone: "
-                      f"{_percent(summary['mean_regret_of_rules'])}, {_percent(summary['worst_regret_of_rules'])}")
+        left_out = (
+            f" ({summary['left_out']} left out, in which some plan was not measured)" if summary["left_out"] else ""
+        )
+        console.print(
+            f"[bold]Regret over {summary['cells']} cells{left_out}: mean {_percent(summary['mean_regret'])}, worst "
+            f"{_percent(summary['worst_regret'])}[/]; rules alone: "
+            f"{_percent(summary['mean_regret_of_rules'])}, {_percent(summary['worst_regret_of_rules'])}"
+        )
         found = {"all": summary["single"], **summary["single_by_op"]}
         for of, best in ((of, best) for of, best in found.items() if best is not None):
-            console.print(f"single: {best['kernel']}, the one kernel that is best for {of} cells together ({best['cells']} compared): regret "
-                          f"mean {_percent(best['mean_regret'])}, worst {_percent(best['worst_regret'])}")
-    table = report.table("Growth: a sum over 16 random neighbours", (),
-                         ("edges", "width", "ms", "predicted, ms", "ns an edge", "plan"))
+            console.print(
+                f"single: {best['kernel']}, the one kernel that is best for {of} cells together ({best['cells']} "
+                f"compared): regret "
+                f"mean {_percent(best['mean_regret'])}, worst {_percent(best['worst_regret'])}"
+            )
+    table = report.table(
+        "Growth: a sum over 16 random neighbours", (), ("edges", "width", "ms", "predicted, ms", "ns an edge", "plan")
+    )
     for row in results["growth"]:
-        table.add_row(f"{row['edges']:,}", str(row["width"]), report.milliseconds(row["seconds"]),
-                      report.milliseconds(row["predicted_seconds"]), f"{row['nanoseconds_per_edge']:.2f}", row["plan"])
+        table.add_row(
+            f"{row['edges']:,}",
+            str(row["width"]),
+            report.milliseconds(row["seconds"]),
+            report.milliseconds(row["predicted_seconds"]),
+            f"{row['nanoseconds_per_edge']:.2f}",
+            row["plan"],
+        )
     console.print(table)
     for name, reason in results["skipped"].items():
         console.print(f"[yellow]{name} skipped:[/] {reason}")
@@ -224,8 +299,11 @@ def draw(results: Mapping, path: Path) -> Path:
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 4.5))
     for name, op in dict.fromkeys((cell["graph"], cell["op"]) for cell in results["cells"]):
-        points = [(cell["width"], 100 * cell["regret"]) for cell in results["cells"]
-                  if (cell["graph"], cell["op"]) == (name, op)]
+        points = [
+            (cell["width"], 100 * cell["regret"])
+            for cell in results["cells"]
+            if (cell["graph"], cell["op"]) == (name, op)
+        ]
         left.plot(*zip(*points), marker="o", linestyle="-" if op == "sum" else "--", label=f"{name}, {op}")
     left.set(xscale="log", xlabel="features", ylabel="regret, %", title="time of the plan over that of the best")
     left.axhline(10, color="black", linewidth=1)
@@ -250,10 +328,21 @@ def draw(results: Mapping, path: Path) -> Path:
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = cli.parser(__doc__.split("\n")[0], budget=600, parents=[gpu.device_parser()])
     graphs.add_arguments(parser, "*")
-    parser.add_argument("--widths", nargs="+", type=cli.positive_int, metavar="F",
-                        help=f"by default {' '.join(map(str, WIDTHS))}, of the largest graph up to {max(graphs.WIDEST.values())}")
-    parser.add_argument("--edges", nargs="*", type=cli.positive_int, default=[10**k for k in range(4, 9)], metavar="E",
-                        help="sizes of the growth")
+    parser.add_argument(
+        "--widths",
+        nargs="+",
+        type=cli.positive_int,
+        metavar="F",
+        help=f"by default {' '.join(map(str, WIDTHS))}, of the largest graph up to {max(graphs.WIDEST.values())}",
+    )
+    parser.add_argument(
+        "--edges",
+        nargs="*",
+        type=cli.positive_int,
+        default=[10**k for k in range(4, 9)],
+        metavar="E",
+        help="sizes of the growth",
+    )
     cli.add_append(parser)
     options = parser.parse_args(argv)
     options.graphs = graphs.chosen(options)
@@ -271,12 +360,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = cli.start(options)
     if options.device == "cuda":
         return gpu_plans.main(options, console)
-    total = 1 + len(OPS) * sum(len(graphs.widths_of(name, options.widths, options.widest)) for name in options.graphs) + len(options.edges)
+    total = (
+        1
+        + len(OPS) * sum(len(graphs.widths_of(name, options.widths, options.widest)) for name in options.graphs)
+        + len(options.edges)
+    )
     path = options.out / "planner.json"
     with report.progress(console, total) as begin:
-        results = run(options.graphs, options.widths, options.edges, budget=options.budget, threads=options.threads,
-                      seed=options.seed, widest=options.widest, begin=begin, done=lambda so_far: machine.write_json(path, so_far),
-                      before=merging.read(path) if options.append else None)
+        results = run(
+            options.graphs,
+            options.widths,
+            options.edges,
+            budget=options.budget,
+            threads=options.threads,
+            seed=options.seed,
+            widest=options.widest,
+            begin=begin,
+            done=lambda so_far: machine.write_json(path, so_far),
+            before=merging.read(path) if options.append else None,
+        )
     show(results, console)
     machine.write_json(path, results)
     console.print(f"written: {path}, {draw(results, options.out / 'planner.png')}")
@@ -284,7 +386,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _label(plan: Plan) -> str:
-    """The name of a kernel that is the same in every cell. Where features are many, a kernel in lanes is the one without."""
+    """The name of a kernel that is the same in every cell. Where features are many, a kernel in lanes is the one
+    without.
+    """
     return describe(plan).replace("2 groups", "groups").replace("in lanes", "in lanes where features are few")
 
 

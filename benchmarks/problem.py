@@ -42,13 +42,18 @@ class Mode:
         return ("y", "dx", "dweight") if self.weighted else ("y", "dx")
 
 
-MODES = tuple(Mode(weighted, backward, reduce) for backward in (False, True)
-              for weighted, reduce in ((False, "sum"), (True, "sum"), (False, "mean"), (False, "max")))
+MODES = tuple(
+    Mode(weighted, backward, reduce)
+    for backward in (False, True)
+    for weighted, reduce in ((False, "sum"), (True, "sum"), (False, "mean"), (False, "max"))
+)
 
 
 @dataclass(frozen=True)
 class Operands:
-    """Random float32 values that the modes of one graph and width share: x (n_src, F), weight (E,), cotangent (n_dst, F)."""
+    """Random float32 values that the modes of one graph and width share: x (n_src, F), weight (E,), cotangent (n_dst,
+    F).
+    """
 
     x: torch.Tensor
     weight: torch.Tensor
@@ -58,9 +63,11 @@ class Operands:
     def random(cls, graph: BenchmarkGraph, features: int, seed: int = 0) -> Operands:
         generator = torch.Generator().manual_seed(seed)
         rows, columns = graph.shape
-        return cls(torch.randn(columns, features, generator=generator),
-                   torch.rand(graph.num_edges, generator=generator) + 0.5,
-                   torch.randn(rows, features, generator=generator))
+        return cls(
+            torch.randn(columns, features, generator=generator),
+            torch.rand(graph.num_edges, generator=generator) + 0.5,
+            torch.randn(rows, features, generator=generator),
+        )
 
 
 @dataclass(frozen=True)
@@ -81,8 +88,13 @@ class Problem:
         def leaf(tensor):
             return tensor.detach().to(mode.dtype).requires_grad_(mode.backward)
 
-        return cls(graph, mode, leaf(operands.x), leaf(operands.weight) if mode.weighted else None,
-                   operands.cotangent.to(mode.dtype) if mode.backward else None)
+        return cls(
+            graph,
+            mode,
+            leaf(operands.x),
+            leaf(operands.weight) if mode.weighted else None,
+            operands.cotangent.to(mode.dtype) if mode.backward else None,
+        )
 
     def to(self, dtype: torch.dtype) -> Problem:
         """The same values in another type, as leaves of their own."""
@@ -122,16 +134,25 @@ class Problem:
         if self.cotangent is not None:
             cotangent = self.cotangent.float().numpy()
             # by columns as it stands: a large transpose takes longer than the product
-            checks.append(self._product(matrix.T, np.bincount(graph.indices, minlength=graph.shape[1]), cotangent, columns))
+            checks.append(
+                self._product(matrix.T, np.bincount(graph.indices, minlength=graph.shape[1]), cotangent, columns)
+            )
             if self.weight is not None:
-                edges = np.unique(np.linspace(0, graph.num_edges - 1, CHECKED_EDGES).astype(int)) \
-                    if graph.num_edges else np.empty(0, int)
+                edges = (
+                    np.unique(np.linspace(0, graph.num_edges - 1, CHECKED_EDGES).astype(int))
+                    if graph.num_edges
+                    else np.empty(0, int)
+                )
                 rows = np.searchsorted(graph.indptr, edges, side="right") - 1
                 terms = cotangent[rows].astype(np.float64) * x[graph.indices[edges]]
-                checks.append((edges, terms.sum(1), self._allowance(np.full(len(edges), features), np.abs(terms).sum(1))))
+                checks.append(
+                    (edges, terms.sum(1), self._allowance(np.full(len(edges), features), np.abs(terms).sum(1)))
+                )
         return checks
 
-    def _product(self, matrix: scipy.sparse.spmatrix, terms: np.ndarray, dense: np.ndarray, columns: np.ndarray) -> tuple:
+    def _product(
+        self, matrix: scipy.sparse.spmatrix, terms: np.ndarray, dense: np.ndarray, columns: np.ndarray
+    ) -> tuple:
         """terms: of each row of the matrix, whose values are not negative."""
         part = dense[:, columns].astype(np.float64)
         return (slice(None), columns), matrix @ part, self._allowance(terms[:, None], matrix @ np.abs(part))
@@ -143,7 +164,9 @@ class Problem:
         return np.unique(np.linspace(0, self.width - 1, count).astype(int))
 
     def _allowance(self, terms: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
-        """``allowance``; frameworks round messages to a half type as well as the result, each by half an eps at most."""
+        """``allowance``; frameworks round messages to a half type as well as the result, each by half an eps at
+        most.
+        """
         rounding = 0.0 if self.mode.dtype is torch.float32 else torch.finfo(self.mode.dtype).eps
         return allowance(terms, magnitude) + rounding * magnitude
 
@@ -162,7 +185,9 @@ class Problem:
             if self.cotangent is not None:
                 attained = values == np.repeat(largest, degrees)
                 # parallel edges of one source attain it together
-                share = self.cotangent.double().numpy()[rows, column] / np.add.reduceat(attained, starts, dtype=np.int64)
+                share = self.cotangent.double().numpy()[rows, column] / np.add.reduceat(
+                    attained, starts, dtype=np.int64
+                )
                 parts, sources = np.repeat(share, degrees)[attained], graph.indices[attained]
                 dx[:, at] = np.bincount(sources, parts, graph.shape[1])
                 terms[:, at] = np.bincount(sources, np.abs(parts), graph.shape[1])
@@ -176,14 +201,18 @@ class Problem:
         """None if ``results`` (y, then dx and dweight where the mode has them) are right, else what is wrong.
 
         Compared with SciPy in float64 on a sample of columns (y, dx) and edges (dweight). An entry may be off by the
-        rounding of a float32 sum of its terms in any order; in a half type also by the rounding of each term and of the result.
+        rounding of a float32 sum of its terms in any order; in a half type also by the rounding of each term and of the
+        result.
         """
         if len(results) != len(self.mode.results):
             return f"{len(results)} results instead of {len(self.mode.results)}"
         for name, result, (where, expected, allowed) in zip(self.mode.results, results, self._checks):
             given = result.detach().float().numpy() if isinstance(result, torch.Tensor) else np.asarray(result)
-            shape = {"y": (self.graph.shape[0], self.x.shape[1]), "dx": tuple(self.x.shape),
-                     "dweight": (self.graph.num_edges,)}[name]
+            shape = {
+                "y": (self.graph.shape[0], self.x.shape[1]),
+                "dx": tuple(self.x.shape),
+                "dweight": (self.graph.num_edges,),
+            }[name]
             if given.shape != shape:
                 return f"{name} has shape {given.shape} instead of {shape}"
             wrong = ~(np.abs(given[where] - expected) <= allowed)

@@ -36,8 +36,12 @@ def explain(evidence: Evidence, distance: Mapping, ours: float, theirs: float | 
     """
     parts: list[tuple[float, str]] = []
     if evidence.overhead is not None:
-        parts.append((evidence.overhead / ours,
-                      f"calling alone (one edge) takes {duration(evidence.overhead)} of {duration(ours)}"))
+        parts.append(
+            (
+                evidence.overhead / ours,
+                f"calling alone (one edge) takes {duration(evidence.overhead)} of {duration(ours)}",
+            )
+        )
     if evidence.rest is not None and (evidence.overhead is None or evidence.rest > 2 * evidence.overhead):
         text = f"what has no edges (dense products, element-wise) takes {duration(evidence.rest)} of {duration(ours)}"
         if evidence.rest > ours:
@@ -49,13 +53,17 @@ def explain(evidence: Evidence, distance: Mapping, ours: float, theirs: float | 
     notable = sorted((part for part in parts if part[0] >= NOTABLE), reverse=True)
     said = [text for _, text in notable] or [
         f"none of what was measured apart explains it: {ours / distance['bound_compulsory']:.0f} times the bound by "
-        f"{distance['binds']}, {ours / distance['bound_gather']:.0f} times that of a row per edge"]
+        f"{distance['binds']}, {ours / distance['bound_gather']:.0f} times that of a row per edge"
+    ]
     if uncertainty > DOUBTFUL:
         said.append(f"the median is known to {100 * uncertainty:.0f} % only: the machine was disturbed")
     if evidence.fallbacks:
         calls = sum(evidence.fallbacks.values())
-        said.append(f"{calls} of {calls + evidence.ours} operator calls were the framework's own ("
-                    + "; ".join(sorted(evidence.fallbacks)) + ")")
+        said.append(
+            f"{calls} of {calls + evidence.ours} operator calls were the framework's own ("
+            + "; ".join(sorted(evidence.fallbacks))
+            + ")"
+        )
     return "; ".join(said)
 
 
@@ -65,8 +73,10 @@ def _roofline(distance: Mapping, ours: float) -> tuple[float, str]:
         share = distance["roofline_compulsory"]
         return share, f"binds by arithmetic at {100 * share:.0f} % of the measured peak"
     compulsory, gather = distance["roofline_compulsory"], distance["roofline_gather"]
-    return min(gather, 1.0), (f"binds by memory: {100 * compulsory:.0f} % of the measured bandwidth for the bytes that "
-                              f"must move, {100 * gather:.0f} % counting a row per edge")
+    return min(gather, 1.0), (
+        f"binds by memory: {100 * compulsory:.0f} % of the measured bandwidth for the bytes that "
+        f"must move, {100 * gather:.0f} % counting a row per edge"
+    )
 
 
 def duration(seconds: float) -> str:

@@ -15,8 +15,10 @@ from benchmarks.reasons import duration
 
 MISSING = "–"
 ROOFLINE_HEADINGS = ("compulsory", "gather", "binds")
-ROOFLINE_NOTE = ("compulsory, gather: the bound that the measured limits set (bytes that must move; a row per edge) "
-                 "over our time; caches can push gather above 100 %. binds: what sets the bound.")
+ROOFLINE_NOTE = (
+    "compulsory, gather: the bound that the measured limits set (bytes that must move; a row per edge) "
+    "over our time; caches can push gather above 100 %. binds: what sets the bound."
+)
 # {panel title: {line label: [(x, ratio)]}}
 Panels = Mapping[str, Mapping[str, Sequence[tuple[object, float]]]]
 
@@ -52,15 +54,19 @@ def print_head(report: dict, console: Console) -> None:
     if (warning := machine.busy(report["machine"])) is not None:
         console.print(f"[yellow]{warning}[/]")
     limits = report["roofline"]
-    console.print(f"measured limits: copy {limits['stream_bytes_per_s'] / 1e9:.1f} GB/s beyond the caches, gather of "
-                  f"512-byte rows {limits['gather_bytes_per_s'] / 1e9:.1f} GB/s, float32 GEMM "
-                  f"{limits['gemm_flops_per_s'] / 1e9:.0f} GFLOP/s")
+    console.print(
+        f"measured limits: copy {limits['stream_bytes_per_s'] / 1e9:.1f} GB/s beyond the caches, gather of "
+        f"512-byte rows {limits['gather_bytes_per_s'] / 1e9:.1f} GB/s, float32 GEMM "
+        f"{limits['gemm_flops_per_s'] / 1e9:.0f} GFLOP/s"
+    )
 
 
 def print_summary(summary: dict, console: Console) -> None:
     """Geometric means, the worst cells with their reasons, and wrong answers (``summary.summarise``)."""
-    console.print(f"[bold]Geometric mean of the ratio to the best peer over {summary['cells']} cells: "
-                  f"{ratio(summary['geometric_mean'])}[/]")
+    console.print(
+        f"[bold]Geometric mean of the ratio to the best peer over {summary['cells']} cells: "
+        f"{ratio(summary['geometric_mean'])}[/]"
+    )
     for heading in (key for key in summary if key.startswith("by_")):
         parts = ", ".join(f"{name} {ratio(value)}" for name, value in summary[heading].items())
         console.print(f"  {heading.replace('_', ' ')}: {parts}")
@@ -68,8 +74,9 @@ def print_summary(summary: dict, console: Console) -> None:
         console.print("[bold]The worst cells[/]")
     for number, cell in enumerate(summary["worst"], 1):
         times = f"{cell['best_ours']} {duration(cell['ours'])}, {cell['best_peer']} {duration(cell['theirs'])}"
-        console.print(f"{number}. {cell['where']}: {ratio(cell['speedup'])} ({times})\n   {cell['reason']}",
-                      highlight=False)
+        console.print(
+            f"{number}. {cell['where']}: {ratio(cell['speedup'])} ({times})\n   {cell['reason']}", highlight=False
+        )
     for cell in summary["wrong"]:
         for name, reason in cell["reason"].items():
             console.print(f"[red]WRONG: {cell['where']}: {name}: {reason}[/]")
@@ -94,7 +101,7 @@ def draw_ratios(panels: Panels, xlabel: str, path: Path) -> Path:
     values = list(dict.fromkeys(x for lines in panels.values() for points in lines.values() for x, _ in points))
     if all(isinstance(x, (int, float)) for x in values):
         values.sort()
-    for panel in axes.flat[len(panels):]:
+    for panel in axes.flat[len(panels) :]:
         panel.set_visible(False)
     for panel, (title, lines) in zip(axes.flat, panels.items()):
         for label, points in lines.items():
@@ -117,8 +124,9 @@ def draw_ratios(panels: Panels, xlabel: str, path: Path) -> Path:
     return path
 
 
-def panels_of(cells: Iterable[dict], panel: str, line: str, x: str,
-              value: str = "speedup") -> dict[str, dict[str, list]]:
+def panels_of(
+    cells: Iterable[dict], panel: str, line: str, x: str, value: str = "speedup"
+) -> dict[str, dict[str, list]]:
     """Panels of the cells' ``value``: a panel for each value of the key ``panel``, and so on."""
     panels: dict[str, dict[str, list]] = {}
     for cell in cells:

@@ -2,11 +2,12 @@
 
 Inference and training step under DGL (RelGraphConv, edges taken as sorted and not; HeteroGraphConv) and PyG (RGCNConv,
 FastRGCNConv), each as it is and with the backend; a step is forward, and backward from a random cotangent to x and
-parameters. Answers are compared before anything is timed. Peak memory is measured in a fresh process for each, which also
-says who does not fit. Beside each cell stands what the orders of one product cost, and the regret of the planner's choice.
+parameters. Answers are compared before anything is timed. Peak memory is measured in a fresh process for each, which
+also says who does not fit. Beside each cell stands what the orders of one product cost, and the regret of the planner's
+choice.
 
-``--device cuda`` adds PyTorch's own gather, matrix product and scatter to them, and takes ``--dtype`` and ``--tf32``: answers are
-compared with that in float64, and times, memory and the shares of the GPU's limits are as of ``gpu_steps``.
+``--device cuda`` adds PyTorch's own gather, matrix product and scatter to them, and takes ``--dtype`` and ``--tf32``:
+answers are compared with that in float64, and times, memory and the shares of the GPU's limits are as of ``gpu_steps``.
 """
 
 from __future__ import annotations
@@ -19,8 +20,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
-from benchmarks import (cells, cli, gpu, gpu_steps, gpu_timing, machine, merging, reasons, report, rgcn_memory, rgcn_orders,
-                        rgcn_report, roofline, summary)
+from benchmarks import (
+    cells,
+    cli,
+    gpu,
+    gpu_steps,
+    gpu_timing,
+    machine,
+    merging,
+    reasons,
+    report,
+    rgcn_memory,
+    rgcn_orders,
+    rgcn_report,
+    roofline,
+    summary,
+)
 from benchmarks.budget import Budget, weight
 from benchmarks.contenders import BACKEND
 from benchmarks.layers import disagreement, gradient_disagreement
@@ -39,17 +54,19 @@ CONTENDERS = (*PEERS, *(peer + BACKEND for peer in PEERS if peer != "dgl-presort
 HOPELESS = 3.0
 # seconds of a call from which one sample is enough: what disturbs it for a moment is lost in it
 LONG_CALL = 5.0
-# seconds of a first call up to which a second one warms up: the memory that the backend's being switched on and off gave back
+# seconds of a first call up to which a second one warms up: the memory that the backend's being switched on and off
+# gave back
 WARMED = 20.0
-TF32_ROUNDING = 2.0 ** -10
+TF32_ROUNDING = 2.0**-10
 # of a cell's time without the orders
 MODE_SHARES = {"inference": 0.4, "step": 0.6}
 # of a cell's time, for the orders of the product
 ORDERS_SHARE = 0.2
 
 
-def first_calls(names: Iterable[str], graph: RelationalGraph, features: int, seed: int,
-                modes: Sequence[str] = MODES) -> tuple[dict, dict, dict, dict]:
+def first_calls(
+    names: Iterable[str], graph: RelationalGraph, features: int, seed: int, modes: Sequence[str] = MODES
+) -> tuple[dict, dict, dict, dict]:
     """(networks, seconds of their first call by mode, what is wrong by mode, evidence by mode), all by contender.
 
     The answers must agree with the first one's, by entry for the output and by norm for the gradients.
@@ -82,12 +99,14 @@ def first_calls(names: Iterable[str], graph: RelationalGraph, features: int, see
 
 def _mismatch(answer: tuple, expected: tuple) -> str | None:
     names = Network.results
-    return disagreement(names[:1], answer[:1], expected[:1]) or gradient_disagreement(names[1:], answer[1:], expected[1:])
+    return disagreement(names[:1], answer[:1], expected[:1]) or gradient_disagreement(
+        names[1:], answer[1:], expected[1:]
+    )
 
 
 def timed(calls: Mapping[str, Switched], first: Mapping[str, float], budget: float) -> dict[str, dict]:
-    """``{contender: timing}``: those that are far behind, and those that take many seconds, keep one sample; it is a warm one but
-    where a call takes very long. first: seconds of the first calls."""
+    """``{contender: timing}``: those that are far behind, and those that take many seconds, keep one sample; it is a
+    warm one but where a call takes very long. first: seconds of the first calls."""
     begin = time.perf_counter()
     samples = {}
     for name, call in calls.items():
@@ -108,7 +127,9 @@ def timed(calls: Mapping[str, Switched], first: Mapping[str, float], budget: flo
     fit = {name: call for name, call in fit.items() if samples[name] < LONG_CALL}
     left = max(0.0, budget - (time.perf_counter() - begin))
     slowest = max((samples[name] for name in fit), default=0.0)
-    turns = in_turns(fit, budget_s=left, turn_s=0.02, calls=1 if slowest > 1 else 2 if slowest > 0.3 else 3, min_turns=2)
+    turns = in_turns(
+        fit, budget_s=left, turn_s=0.02, calls=1 if slowest > 1 else 2 if slowest > 0.3 else 3, min_turns=2
+    )
     found = {}
     for name in calls:
         timing = turns[name].timing if name in turns else Timing.of([samples[name]])
@@ -117,14 +138,28 @@ def timed(calls: Mapping[str, Switched], first: Mapping[str, float], budget: flo
     return found
 
 
-def measure_cells(graph: RelationalGraph, features: int, names: Sequence[str], peaks: Mapping[str, Mapping[str, dict]],
-                  limits: roofline.Roofline, budget: float, seed: int, overhead: Mapping[str, Mapping[str, float]]) -> list[dict]:
-    """The cells of a graph and width, one for each mode in ``peaks``, as plain values. peaks: memory by mode and contender."""
+def measure_cells(
+    graph: RelationalGraph,
+    features: int,
+    names: Sequence[str],
+    peaks: Mapping[str, Mapping[str, dict]],
+    limits: roofline.Roofline,
+    budget: float,
+    seed: int,
+    overhead: Mapping[str, Mapping[str, float]],
+) -> list[dict]:
+    """The cells of a graph and width, one for each mode in ``peaks``, as plain values. peaks: memory by mode and
+    contender.
+    """
     modes = tuple(mode for mode in MODES if mode in peaks)
-    unable = {mode: {name: peaks[mode][name]["error"] for name in names if "error" in peaks[mode][name]} for mode in modes}
+    unable = {
+        mode: {name: peaks[mode][name]["error"] for name in names if "error" in peaks[mode][name]} for mode in modes
+    }
     running = [name for name in names if not any(name in unable[mode] for mode in modes)]
     # what cannot take a step may still infer
-    partly = [name for name in names if name not in running and "inference" in modes and name not in unable["inference"]]
+    partly = [
+        name for name in names if name not in running and "inference" in modes and name not in unable["inference"]
+    ]
     networks, first, wrong, evidence = first_calls(running, graph, features, seed, modes)
     for name in partly:
         networks[name] = Network(name, graph, features, seed)
@@ -137,20 +172,43 @@ def measure_cells(graph: RelationalGraph, features: int, names: Sequence[str], p
     ours = tuple(name for name in names if name.endswith(BACKEND))
     found = []
     for mode in modes:
-        calls = {name: Switched(getattr(network, mode), context_of(name)) for name, network in networks.items()
-                 if name in first[mode] and name not in wrong[mode]}
-        chosen = {product: times for product, times in orders.items() if mode == "step" or product == rgcn_orders.FORWARD}
+        calls = {
+            name: Switched(getattr(network, mode), context_of(name))
+            for name, network in networks.items()
+            if name in first[mode] and name not in wrong[mode]
+        }
+        chosen = {
+            product: times for product, times in orders.items() if mode == "step" or product == rgcn_orders.FORWARD
+        }
         share = MODE_SHARES[mode] / sum(MODE_SHARES[other] for other in modes)
         timings = timed(calls, first[mode], (1 - ORDERS_SHARE) * share * budget)
         dense = in_turns({"rest": Switched(getattr(rest, mode))}, budget_s=0.0)["rest"].timing.median
-        told = {name: Evidence(overhead[mode].get(name), dense, had.ours, had.fallbacks)
-                for name, had in evidence[mode].items() if name in ours}
-        rated = cells.rate(f"{graph.name}, F = {features}, {mode}", timings, ours, limits,
-                           network_work(graph, features, backward=mode == "step"), wrong=wrong[mode],
-                           evidence={name: told.get(name, Evidence()) for name in ours})
-        found.append({"graph": graph.name, "edges": graph.num_edges, "features": features, "mode": mode, **rated,
-                      "unable": unable[mode], "orders": {"seconds": chosen, "regret": rgcn_orders.regret(chosen)},
-                      **memory_ratio(peaks[mode], ours)})
+        told = {
+            name: Evidence(overhead[mode].get(name), dense, had.ours, had.fallbacks)
+            for name, had in evidence[mode].items()
+            if name in ours
+        }
+        rated = cells.rate(
+            f"{graph.name}, F = {features}, {mode}",
+            timings,
+            ours,
+            limits,
+            network_work(graph, features, backward=mode == "step"),
+            wrong=wrong[mode],
+            evidence={name: told.get(name, Evidence()) for name in ours},
+        )
+        found.append(
+            {
+                "graph": graph.name,
+                "edges": graph.num_edges,
+                "features": features,
+                "mode": mode,
+                **rated,
+                "unable": unable[mode],
+                "orders": {"seconds": chosen, "regret": rgcn_orders.regret(chosen)},
+                **memory_ratio(peaks[mode], ours),
+            }
+        )
     return found
 
 
@@ -168,19 +226,32 @@ def overheads(names: Iterable[str], seed: int) -> dict[str, dict[str, float]]:
             network = Network(name, ONE_EDGE, 16, seed)
             for mode in MODES:
                 calls[mode][name] = Switched(getattr(network, mode), context_of(name))
-    return {mode: {name: turns.timing.median for name, turns in in_turns(calls[mode], budget_s=0.2).items()}
-            for mode in MODES}
+    return {
+        mode: {name: turns.timing.median for name, turns in in_turns(calls[mode], budget_s=0.2).items()}
+        for mode in MODES
+    }
 
 
-def run(selected: Iterable[RelationalGraph], features: Sequence[int], names: Sequence[str], *, shares: Budget, threads: int,
-        longest: float, seed: int = 0, modes: Sequence[str] = MODES, limits: roofline.Roofline | None = None,
-        begin: Callable[[str], None] = lambda cell: None,
-        done: Callable[[dict, dict], None] = lambda cell, so_far: None, before: dict | None = None) -> dict:
-    """Measure every cell; return the report as plain values, times in seconds, memory in bytes. before: an earlier report, whose
-    other cells are kept.
+def run(
+    selected: Iterable[RelationalGraph],
+    features: Sequence[int],
+    names: Sequence[str],
+    *,
+    shares: Budget,
+    threads: int,
+    longest: float,
+    seed: int = 0,
+    modes: Sequence[str] = MODES,
+    limits: roofline.Roofline | None = None,
+    begin: Callable[[str], None] = lambda cell: None,
+    done: Callable[[dict, dict], None] = lambda cell, so_far: None,
+    before: dict | None = None,
+) -> dict:
+    """Measure every cell; return the report as plain values, times in seconds, memory in bytes. before: an earlier
+    report, whose other cells are kept.
 
-    shares: of the time, by (name of the graph, width). longest: seconds of a call beyond which a contender is too slow for
-    the larger widths. ``done`` is called at each cell's end with the cell and the report so far.
+    shares: of the time, by (name of the graph, width). longest: seconds of a call beyond which a contender is too slow
+    for the larger widths. ``done`` is called at each cell's end with the cell and the report so far.
     """
     description = machine.describe(threads)
     limits = limits or roofline.measure(threads)
@@ -188,9 +259,17 @@ def run(selected: Iterable[RelationalGraph], features: Sequence[int], names: Seq
     described, measured = [], []
 
     def so_far() -> dict:
-        merged = merging.merge(before, {
-            "machine": description, "roofline": limits.to_dict(), "contenders": {name: framework_of(name) for name in names},
-            "graphs": list(described), "per_call": overhead, "cells": list(measured)})
+        merged = merging.merge(
+            before,
+            {
+                "machine": description,
+                "roofline": limits.to_dict(),
+                "contenders": {name: framework_of(name) for name in names},
+                "graphs": list(described),
+                "per_call": overhead,
+                "cells": list(measured),
+            },
+        )
         return merged | {"summary": summarise(merged["cells"])}
 
     for graph in selected:
@@ -202,7 +281,9 @@ def run(selected: Iterable[RelationalGraph], features: Sequence[int], names: Seq
         for width in features:
             begin(f"{graph.name}, F = {width}")
             here = {mode: peaks[width, mode] for mode in modes}
-            for cell in measure_cells(graph, width, names, here, limits, shares.take((graph.name, width)), seed, overhead):
+            for cell in measure_cells(
+                graph, width, names, here, limits, shares.take((graph.name, width)), seed, overhead
+            ):
                 measured.append(cell)
                 done(cell, so_far())
     return so_far()
@@ -213,12 +294,19 @@ def summarise(measured: Sequence[dict]) -> dict:
     modes = {}
     for mode in MODES:
         chosen = [cell for cell in measured if cell["mode"] == mode]
-        modes[mode] = {key: {"mean": summary.mean_or_none(cell[key] for cell in chosen),
-                             "least": min((cell[key] for cell in chosen if cell[key] is not None), default=None)}
-                       for key in ("speedup", "memory_ratio")}
+        modes[mode] = {
+            key: {
+                "mean": summary.mean_or_none(cell[key] for cell in chosen),
+                "least": min((cell[key] for cell in chosen if cell[key] is not None), default=None),
+            }
+            for key in ("speedup", "memory_ratio")
+        }
     regrets = [cell["orders"]["regret"] for cell in measured]
     return summary.summarise(measured, ("mode", "graph", "features")) | {
-        "modes": modes, "regret": statistics.fmean(regrets) if regrets else None, "worst_regret": max(regrets, default=None)}
+        "modes": modes,
+        "regret": statistics.fmean(regrets) if regrets else None,
+        "worst_regret": max(regrets, default=None),
+    }
 
 
 def cells_on_gpu(options: argparse.Namespace, names: Sequence[str], console) -> Iterable[gpu_steps.Cell]:
@@ -232,8 +320,16 @@ def cells_on_gpu(options: argparse.Namespace, names: Sequence[str], console) -> 
             yield cell_on_gpu(name, graph, features, mode, names, options.seed, options.dtype, options.tf32)
 
 
-def cell_on_gpu(name: str, graph: RelationalGraph | None, features: int, mode: str, names: Sequence[str],
-                seed: int, dtype: str = "float32", tf32: bool = False) -> gpu_steps.Cell:
+def cell_on_gpu(
+    name: str,
+    graph: RelationalGraph | None,
+    features: int,
+    mode: str,
+    names: Sequence[str],
+    seed: int,
+    dtype: str = "float32",
+    tf32: bool = False,
+) -> gpu_steps.Cell:
     values = gpu.DTYPES[dtype]
 
     def make(contender: str, device: torch.device) -> Switched:
@@ -245,13 +341,21 @@ def cell_on_gpu(name: str, graph: RelationalGraph | None, features: int, mode: s
     def mismatch(answer: tuple, expected: tuple) -> str | None:
         if values is torch.float32 and not tf32:
             return _mismatch(answer, expected)
-        # all by their norms, outputs within a few roundings; a ReLU turns a rounding into a whole entry of a gradient now and then
+        # all by their norms, outputs within a few roundings; a ReLU turns a rounding into a whole entry of a gradient
+        # now and then
         rounding, results = TF32_ROUNDING if tf32 else torch.finfo(values).eps, Network.results
-        return (gradient_disagreement(results[:1], answer[:1], expected[:1], 4 * rounding)
-                or gradient_disagreement(results[1:], answer[1:], expected[1:], 2 * rounding ** 0.5))
+        return gradient_disagreement(results[:1], answer[:1], expected[:1], 4 * rounding) or gradient_disagreement(
+            results[1:], answer[1:], expected[1:], 2 * rounding**0.5
+        )
 
-    return gpu_steps.Cell({"graph": name, "F": features, "mode": mode}, tuple(names), make, mismatch, lambda contender: network_work(
-        graph, features, backward=mode == "step", itemsize=values.itemsize), reference)
+    return gpu_steps.Cell(
+        {"graph": name, "F": features, "mode": mode},
+        tuple(names),
+        make,
+        mismatch,
+        lambda contender: network_work(graph, features, backward=mode == "step", itemsize=values.itemsize),
+        reference,
+    )
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -259,13 +363,29 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--graphs", nargs="+", choices=tuple(RECIPES), help="by default all")
     parser.add_argument("--features", nargs="+", type=cli.positive_int, metavar="F", help=f"by default {FEATURES}")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES), help="by default both: %(choices)s")
-    parser.add_argument("--contenders", nargs="+", choices=(*CONTENDERS, TORCH), metavar="NAME",
-                        help=f"by default all: %(choices)s; {TORCH} on a GPU alone")
-    parser.add_argument("--dtype", choices=tuple(gpu.DTYPES), default="float32", help="of all values, with --device cuda")
-    parser.add_argument("--tf32", action="store_true", help="with --device cuda: float32 products of all contenders may run on Tensor "
-                        "Cores in TF32, as torch.set_float32_matmul_precision('high') allows")
-    parser.add_argument("--longest", type=float, default=20.0, metavar="SECONDS",
-                        help="a contender whose call takes longer is left out at larger widths")
+    parser.add_argument(
+        "--contenders",
+        nargs="+",
+        choices=(*CONTENDERS, TORCH),
+        metavar="NAME",
+        help=f"by default all: %(choices)s; {TORCH} on a GPU alone",
+    )
+    parser.add_argument(
+        "--dtype", choices=tuple(gpu.DTYPES), default="float32", help="of all values, with --device cuda"
+    )
+    parser.add_argument(
+        "--tf32",
+        action="store_true",
+        help="with --device cuda: float32 products of all contenders may run on Tensor "
+        "Cores in TF32, as torch.set_float32_matmul_precision('high') allows",
+    )
+    parser.add_argument(
+        "--longest",
+        type=float,
+        default=20.0,
+        metavar="SECONDS",
+        help="a contender whose call takes longer is left out at larger widths",
+    )
     cli.add_append(parser)
     options = parser.parse_args(argv)
     options.graphs = options.graphs or (["aifb"] if options.quick else list(RECIPES))
@@ -273,8 +393,11 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     there = options.device == "cuda"
     options.contenders = options.contenders or [*CONTENDERS, *([TORCH] if there else [])]
     if not there:
-        for given, words in ((options.dtype != "float32", f"--dtype {options.dtype}"), (options.tf32, "--tf32"),
-                             (TORCH in options.contenders, f"--contenders {TORCH}")):
+        for given, words in (
+            (options.dtype != "float32", f"--dtype {options.dtype}"),
+            (options.tf32, "--tf32"),
+            (TORCH in options.contenders, f"--contenders {TORCH}"),
+        ):
             if given:
                 parser.error(f"{words} is measured with --device cuda alone")
     if options.tf32 and options.dtype != "float32":
@@ -295,8 +418,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     skipped: dict[str, str] = {}
     path = options.out / "rgcn.json"
     before = merging.read(path) if options.append else None
-    shares = Budget(options.budget, {(name, width): weight(RECIPES[name].edges, 4 * width)
-                                     for name in options.graphs for width in options.features})
+    shares = Budget(
+        options.budget,
+        {
+            (name, width): weight(RECIPES[name].edges, 4 * width)
+            for name in options.graphs
+            for width in options.features
+        },
+    )
 
     def one_at_a_time() -> Iterable[RelationalGraph]:
         # the largest take a good part of the memory
@@ -316,8 +445,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.print(rgcn_report.line(cell), highlight=False)
 
     with report.progress(console, len(options.graphs) * (1 + len(options.features))) as begin:
-        results = run(one_at_a_time(), options.features, names, shares=shares, threads=options.threads,
-                      longest=options.longest, seed=options.seed, modes=options.modes, begin=begin, done=done, before=before)
+        results = run(
+            one_at_a_time(),
+            options.features,
+            names,
+            shares=shares,
+            threads=options.threads,
+            longest=options.longest,
+            seed=options.seed,
+            modes=options.modes,
+            begin=begin,
+            done=done,
+            before=before,
+        )
     if not results["cells"]:
         console.print("[red]nothing to run[/]")
         return 1
@@ -325,8 +465,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     rgcn_report.show(results, console)
     panels = report.panels_of(results["cells"], "mode", "graph", "features")
     memory_panels = report.panels_of(results["cells"], "mode", "graph", "features", "memory_ratio")
-    report.finish(results, panels | {f"{mode}, peak memory": lines for mode, lines in memory_panels.items()}, "rgcn",
-                  "features", options.out, console)
+    report.finish(
+        results,
+        panels | {f"{mode}, peak memory": lines for mode, lines in memory_panels.items()},
+        "rgcn",
+        "features",
+        options.out,
+        console,
+    )
     return 1 if results["summary"]["wrong"] else 0
 
 
@@ -336,9 +482,17 @@ def _on_gpu(options: argparse.Namespace, names: Sequence[str], console) -> int:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high" if options.tf32 else "highest")
     try:
-        return gpu_steps.main("rgcn" if precision == "float32" else f"rgcn_{precision}", "relational network",
-                              cells_on_gpu(options, names, console), names, ("graph", "F", "mode"), options.out, console,
-                              gpu.DTYPES[options.dtype], precision)
+        return gpu_steps.main(
+            "rgcn" if precision == "float32" else f"rgcn_{precision}",
+            "relational network",
+            cells_on_gpu(options, names, console),
+            names,
+            ("graph", "F", "mode"),
+            options.out,
+            console,
+            gpu.DTYPES[options.dtype],
+            precision,
+        )
     finally:
         torch.set_float32_matmul_precision(before)
 

@@ -1,8 +1,8 @@
 """The relational graphs of the RGCN benchmark: real ones, and generated ones with the sizes of known data sets.
 
-Sizes of AIFB, MUTAG, BGS and AM are those of DGL's data sets, inverse edges included; of ogbl-biokg those of its training
-set (Hu et al., "Open Graph Benchmark", 2020), node types included. What matters for the cost is how many distinct
-(node, relation) pairs the edges have at either end, so reports state it.
+Sizes of AIFB, MUTAG, BGS and AM are those of DGL's data sets, inverse edges included; of ogbl-biokg those of its
+training set (Hu et al., "Open Graph Benchmark", 2020), node types included. What matters for the cost is how many
+distinct (node, relation) pairs the edges have at either end, so reports state it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class RelationalGraph:
     @cached_property
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """For each relation its distinct destinations, and its distinct sources: two of (R,) int64."""
+
         def count(ends: np.ndarray) -> np.ndarray:
             return np.bincount(np.unique(self.relation * self.nodes + ends) // self.nodes, minlength=self.num_relations)
 
@@ -43,34 +44,50 @@ class RelationalGraph:
     @cached_property
     def norm(self) -> np.ndarray:
         """(E, 1) float32: one over the number of edges of the same relation into the same destination."""
-        _, pair, counts = np.unique(self.relation * self.nodes + self.destination, return_inverse=True, return_counts=True)
+        _, pair, counts = np.unique(
+            self.relation * self.nodes + self.destination, return_inverse=True, return_counts=True
+        )
         return (1 / counts[pair]).astype(np.float32)[:, None]
 
     def describe(self) -> dict:
         rows, columns = (int(found.sum()) for found in self.pairs)
         sizes = np.bincount(self.relation, minlength=self.num_relations)
-        return {"name": self.name, "origin": self.origin, "nodes": self.nodes, "edges": self.num_edges,
-                "relations": self.num_relations, "largest_relation": int(sizes.max(initial=0)),
-                "destination_pairs": rows, "source_pairs": columns,
-                "fewer_pairs": int(np.minimum(*self.pairs).sum()),
-                "max_in_degree": int(np.bincount(self.destination, minlength=1).max())}
+        return {
+            "name": self.name,
+            "origin": self.origin,
+            "nodes": self.nodes,
+            "edges": self.num_edges,
+            "relations": self.num_relations,
+            "largest_relation": int(sizes.max(initial=0)),
+            "destination_pairs": rows,
+            "source_pairs": columns,
+            "fewer_pairs": int(np.minimum(*self.pairs).sum()),
+            "max_in_degree": int(np.bincount(self.destination, minlength=1).max()),
+        }
 
 
 def of_triples(name: str, origin: str, nodes: int, relations: int, source, destination, relation) -> RelationalGraph:
     """The graph of (E,) triples, sorted by relation."""
     order = np.argsort(relation, kind="stable")
-    return RelationalGraph(name, origin, nodes, relations, *(np.ascontiguousarray(a[order], np.int64)
-                                                             for a in (source, destination, relation)))
+    return RelationalGraph(
+        name,
+        origin,
+        nodes,
+        relations,
+        *(np.ascontiguousarray(a[order], np.int64) for a in (source, destination, relation)),
+    )
 
 
 ONE_EDGE = of_triples("one edge", "", 1, 1, *np.zeros((3, 1), np.int64))
 
 
-def rdf(nodes: int, edges: int, relations: int, seed: int, skew: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def rdf(
+    nodes: int, edges: int, relations: int, seed: int, skew: float = 1.0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(source, destination, relation) of a knowledge graph with the inverse of each relation; all three (edges,).
 
-    Half of the relations have edges of their own, their numbers as rank^-skew; relation r + relations / 2 has those of r
-    reversed. Two relations of five are attributes: a subject has one, and the values are few, some of them far more
+    Half of the relations have edges of their own, their numbers as rank^-skew; relation r + relations / 2 has those of
+    r reversed. Two relations of five are attributes: a subject has one, and the values are few, some of them far more
     frequent than others. Two have an object that is nearly the subject's own, as literals and blank nodes are: in such
     data sets nodes are a third to two thirds as many as triples. One links subjects to objects, both with a mild skew.
     Subjects of a relation are consecutive nodes, as the instances of a class are.
@@ -90,25 +107,38 @@ def rdf(nodes: int, edges: int, relations: int, seed: int, skew: float = 1.0) ->
             source, destination = _links(subjects, objects, size, 0.4, nodes, rng)
         found.append((source, destination, np.full(size, number)))
     source, destination, relation = (np.concatenate(part) for part in zip(*found))
-    return (np.concatenate((source, destination)), np.concatenate((destination, source)),
-            np.concatenate((relation, relation + half)))
+    return (
+        np.concatenate((source, destination)),
+        np.concatenate((destination, source)),
+        np.concatenate((relation, relation + half)),
+    )
 
 
 # (node type of the source, of the destination, edges); node types by their numbers of nodes
 _BIOKG_NODES = {"disease": 10_687, "drug": 10_533, "function": 45_085, "protein": 17_499, "sideeffect": 9_969}
-_BIOKG = (("disease", "protein", 73_547), ("drug", "disease", 5_147), ("drug", "protein", 117_930),
-          ("drug", "sideeffect", 157_479), ("function", "function", 1_433_230), ("protein", "function", 777_577))
+_BIOKG = (
+    ("disease", "protein", 73_547),
+    ("drug", "disease", 5_147),
+    ("drug", "protein", 117_930),
+    ("drug", "sideeffect", 157_479),
+    ("function", "function", 1_433_230),
+    ("protein", "function", 777_577),
+)
 _BIOKG_EDGES = 4_762_678
 
 
 def biokg(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(source, destination, relation) with the sizes of ogbl-biokg: 51 relations, of which 38 between drugs and 7 between
-    proteins share equally what the other six leave."""
+    """(source, destination, relation) with the sizes of ogbl-biokg: 51 relations, of which 38 between drugs and 7
+    between proteins share equally what the other six leave."""
     rng = np.random.default_rng(seed)
     first = dict(zip(_BIOKG_NODES, np.cumsum([0, *_BIOKG_NODES.values()])))
     rest = _BIOKG_EDGES - sum(count for *_, count in _BIOKG)
     shares = _shares(rest, np.ones(45))
-    kinds = [*_BIOKG, *(("drug", "drug", count) for count in shares[:38]), *(("protein", "protein", count) for count in shares[38:])]
+    kinds = [
+        *_BIOKG,
+        *(("drug", "drug", count) for count in shares[:38]),
+        *(("protein", "protein", count) for count in shares[38:]),
+    ]
     found = []
     for number, (subject, value, count) in enumerate(kinds):
         ends = [first[kind] + rng.permutation(_BIOKG_NODES[kind]) for kind in (subject, value)]
@@ -136,8 +166,9 @@ def _skewed(size: int, count: int, skew: float, rng: np.random.Generator) -> np.
     return np.minimum(np.searchsorted(total, rng.random(count) * total[-1], side="right"), size - 1)
 
 
-def _links(subjects: np.ndarray, objects: np.ndarray, count: int, skew: float, nodes: int,
-           rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def _links(
+    subjects: np.ndarray, objects: np.ndarray, count: int, skew: float, nodes: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """``count`` distinct pairs of a subject and an object."""
     keys = np.empty(0, np.int64)
     for attempt in range(100):
@@ -158,7 +189,9 @@ def _real(name: str) -> RelationalGraph:
 
     _data_file(f"{name}.npz")
     data = relational_data.load(name, "dgl", nodes=0, edges=0, seed=0)
-    return of_triples(name, "real", data.num_nodes, data.num_relations, *data.edge_index.numpy(), data.edge_type.numpy())
+    return of_triples(
+        name, "real", data.num_nodes, data.num_relations, *data.edge_index.numpy(), data.edge_type.numpy()
+    )
 
 
 @dataclass(frozen=True)
@@ -170,8 +203,12 @@ class Recipe:
 
 
 def _generated(name: str, title: str, nodes: int, edges: int, relations: int) -> Recipe:
-    return Recipe(lambda seed: of_triples(name, f"generated at {title}'s size", nodes, relations,
-                                          *rdf(nodes, edges, relations, seed)), edges)
+    return Recipe(
+        lambda seed: of_triples(
+            name, f"generated at {title}'s size", nodes, relations, *rdf(nodes, edges, relations, seed)
+        ),
+        edges,
+    )
 
 
 RECIPES: dict[str, Recipe] = {
@@ -180,7 +217,9 @@ RECIPES: dict[str, Recipe] = {
     "aifb": _generated("aifb", "AIFB", 7_262, 48_810, 78),
     "mutag": _generated("mutag", "MUTAG", 27_163, 148_100, 46),
     "bgs": _generated("bgs", "BGS", 94_806, 672_884, 96),
-    "biokg": Recipe(lambda seed: of_triples("biokg", "generated at ogbl-biokg's size", 93_773, 51, *biokg(seed)), _BIOKG_EDGES),
+    "biokg": Recipe(
+        lambda seed: of_triples("biokg", "generated at ogbl-biokg's size", 93_773, 51, *biokg(seed)), _BIOKG_EDGES
+    ),
     "am": _generated("am", "AM", 1_885_136, 5_668_682, 96),
 }
 

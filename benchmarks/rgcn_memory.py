@@ -16,12 +16,19 @@ from benchmarks.rgcn_models import Network, context_of
 SHARE = 0.8
 
 
-def network_memory(contender: str, graph: RelationalGraph, widths: Sequence[int], modes: Sequence[str], threads: int,
-                   longest: float, seed: int = 0) -> list[dict]:
+def network_memory(
+    contender: str,
+    graph: RelationalGraph,
+    widths: Sequence[int],
+    modes: Sequence[str],
+    threads: int,
+    longest: float,
+    seed: int = 0,
+) -> list[dict]:
     """For each width and mode ``memory.of_call`` less the bytes of the results, or ``{"error": reason}``.
 
-    For a process of its own, which gets no more memory than is free: an allocation beyond fails, and costs nothing. After a
-    call of more than ``longest`` seconds, or one that fails, the wider ones are left out.
+    For a process of its own, which gets no more memory than is free: an allocation beyond fails, and costs nothing.
+    After a call of more than ``longest`` seconds, or one that fails, the wider ones are left out.
     """
     cli.set_threads(threads)
     cli.quiet_libraries()
@@ -60,8 +67,14 @@ def _measure(contender: str, graph: RelationalGraph, features: int, mode: str, s
     return {"step": max(0, found["step"] - sum(results)), "held": found["held"], "results": sum(results)}
 
 
-def measure(names: Sequence[str], graph: RelationalGraph, widths: Sequence[int], modes: Sequence[str], threads: int,
-            longest: float) -> dict[tuple[int, str], dict[str, dict]]:
+def measure(
+    names: Sequence[str],
+    graph: RelationalGraph,
+    widths: Sequence[int],
+    modes: Sequence[str],
+    threads: int,
+    longest: float,
+) -> dict[tuple[int, str], dict[str, dict]]:
     """``{(width, mode): {contender: entry}}``."""
     cells = [(features, mode) for features in widths for mode in modes]
     found: dict[tuple[int, str], dict[str, dict]] = {cell: {} for cell in cells}

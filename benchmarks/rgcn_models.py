@@ -1,7 +1,8 @@
-"""The two-layer relational network of Schlichtkrull et al. (2018) as each contender's own layers, with the same parameters.
+"""The two-layer relational network of Schlichtkrull et al. (2018) as each contender's own layers, with the same
+parameters.
 
-Layer: y = sum over relations r of the mean of x[j] over the edges of r into a node, times W[r]; plus x[i] times the matrix
-of the self loop, plus a bias. ReLU stands between the layers. All widths are F; matrices are full.
+Layer: y = sum over relations r of the mean of x[j] over the edges of r into a node, times W[r]; plus x[i] times the
+matrix of the self loop, plus a bias. ReLU stands between the layers. All widths are F; matrices are full.
 """
 
 from __future__ import annotations
@@ -43,13 +44,19 @@ def context_of(contender: str) -> Callable[[], AbstractContextManager]:
 def parameters(relations: int, features: int, seed: int) -> list[tuple[Tensor, Tensor, Tensor]]:
     """For each layer (R, F, F), (F, F) and (F,): the matrices of the relations, of the self loop, and the bias."""
     generator = torch.Generator().manual_seed(seed)
-    scale = features ** -0.5
-    return [tuple(scale * torch.randn(shape, generator=generator)
-                  for shape in ((relations, features, features), (features, features), (features,))) for _ in range(LAYERS)]
+    scale = features**-0.5
+    return [
+        tuple(
+            scale * torch.randn(shape, generator=generator)
+            for shape in ((relations, features, features), (features, features), (features,))
+        )
+        for _ in range(LAYERS)
+    ]
 
 
 class Network:
-    """Two layers of a contender on a graph. x: (nodes, F) and the cotangent (nodes, F) are normal, from the seed, as the parameters are.
+    """Two layers of a contender on a graph. x: (nodes, F) and the cotangent (nodes, F) are normal, from the seed, as
+    the parameters are.
 
     dtype: of all values, which are rounded to ``rounded`` first, by default to the same.
 
@@ -59,15 +66,29 @@ class Network:
 
     results = ("y", "dx", *(f"d{name}{layer + 1}" for layer in range(LAYERS) for name in ("W", "W0", "b")))
 
-    def __init__(self, contender: str, graph: RelationalGraph, features: int, seed: int = 0,
-                 device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32, rounded: torch.dtype | None = None) -> None:
+    def __init__(
+        self,
+        contender: str,
+        graph: RelationalGraph,
+        features: int,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        rounded: torch.dtype | None = None,
+    ) -> None:
         def there(x: Tensor) -> Tensor:
             return x.to(device, rounded or dtype).to(dtype)
 
         peer = contender.removesuffix(BACKEND)
         values = [tuple(map(there, layer)) for layer in parameters(graph.num_relations, features, seed)]
-        make = {"dgl": _rel_graph_conv, "dgl-presorted": _rel_graph_conv, "dgl-hetero": _hetero, "pyg": _rgcn_conv,
-                "pyg-fast": _rgcn_conv, TORCH: _gather_and_scatter}[peer]
+        make = {
+            "dgl": _rel_graph_conv,
+            "dgl-presorted": _rel_graph_conv,
+            "dgl-hetero": _hetero,
+            "pyg": _rgcn_conv,
+            "pyg-fast": _rgcn_conv,
+            TORCH: _gather_and_scatter,
+        }[peer]
         structure = _structure(peer, graph, device, dtype)
         self._layers = [make(peer, *values[layer], structure) for layer in range(LAYERS)]
         generator = torch.Generator().manual_seed(seed + 1)
@@ -98,23 +119,30 @@ class Network:
 
 def _structure(peer: str, graph: RelationalGraph, device: torch.device | str, dtype: torch.dtype):
     """The graph as the framework's users hold it: int64, edges by relation."""
-    source, destination, relation = (torch.from_numpy(a).to(device) for a in (graph.source, graph.destination, graph.relation))
+    source, destination, relation = (
+        torch.from_numpy(a).to(device) for a in (graph.source, graph.destination, graph.relation)
+    )
     if framework_of(peer) == "pyg":
         return torch.stack((source, destination)), relation
     bounds = np.searchsorted(graph.relation, np.arange(graph.num_relations + 1)).tolist()
     norm = torch.from_numpy(graph.norm).to(device, dtype)
     if peer == TORCH:
-        return [(r, source[a:b], destination[a:b], norm[a:b]) for r, (a, b) in enumerate(zip(bounds, bounds[1:])) if a < b]
+        return [
+            (r, source[a:b], destination[a:b], norm[a:b]) for r, (a, b) in enumerate(zip(bounds, bounds[1:])) if a < b
+        ]
     import dgl
 
     if peer != "dgl-hetero":
         structure = dgl.graph((source, destination), num_nodes=graph.nodes)
         return structure, relation, norm
-    return dgl.heterograph({("n", str(r), "n"): (source[a:b], destination[a:b]) for r, (a, b) in enumerate(zip(bounds, bounds[1:]))},
-                           num_nodes_dict={"n": graph.nodes})
+    return dgl.heterograph(
+        {("n", str(r), "n"): (source[a:b], destination[a:b]) for r, (a, b) in enumerate(zip(bounds, bounds[1:]))},
+        num_nodes_dict={"n": graph.nodes},
+    )
 
 
 # Each gives (a layer of x, (its relations' matrices, the self loop's, the bias)).
+
 
 def _rel_graph_conv(peer: str, w: Tensor, loop: Tensor, bias: Tensor, structure):
     from dgl.nn import RelGraphConv
@@ -130,8 +158,10 @@ def _rel_graph_conv(peer: str, w: Tensor, loop: Tensor, bias: Tensor, structure)
 def _hetero(peer: str, w: Tensor, loop: Tensor, bias: Tensor, structure):
     from dgl.nn import GraphConv, HeteroGraphConv
 
-    layers = {str(r): GraphConv(w.shape[1], w.shape[2], norm="right", bias=False, allow_zero_in_degree=True)
-              for r in range(len(w))}
+    layers = {
+        str(r): GraphConv(w.shape[1], w.shape[2], norm="right", bias=False, allow_zero_in_degree=True)
+        for r in range(len(w))
+    }
     layer = HeteroGraphConv(layers, aggregate="sum").to(w.device, w.dtype)
     weights = [each.weight for each in layers.values()]
     _fill(weights, w)
@@ -158,6 +188,7 @@ def _gather_and_scatter(peer: str, w: Tensor, loop: Tensor, bias: Tensor, struct
         for relation, source, destination, norm in structure:
             out.index_add_(0, destination, (x[source] @ matrices[relation]) * norm)
         return out
+
     return layer, ([w], loop, bias)
 
 

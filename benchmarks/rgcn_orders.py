@@ -1,8 +1,9 @@
-"""What each order of a relational product costs, and how good the planner's choice is: ``python -m benchmarks.rgcn_orders``.
+"""What each order of a relational product costs, and how good the planner's choice is: ``python -m
+benchmarks.rgcn_orders``.
 
-Run by itself it prints, for each graph and width, the orders of one product and of its gradients, and with ``--bases`` a product
-whose matrices are combinations of bases, beside the same with the matrices of all relations at once. ``python -m benchmarks.rgcn``
-measures the first beside its networks.
+Run by itself it prints, for each graph and width, the orders of one product and of its gradients, and with ``--bases``
+a product whose matrices are combinations of bases, beside the same with the matrices of all relations at once. ``python
+-m benchmarks.rgcn`` measures the first beside its networks.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ PLANNED, FORWARD = "planned", "product"
 
 
 def order_calls(graph: RelationalGraph, features: int, seed: int) -> dict[str, dict[str, Callable]]:
-    """``{product: {order: call}}`` of one product with means and of its gradients; ``planned`` is the planner's own choice."""
+    """``{product: {order: call}}`` of one product with means and of its gradients; ``planned`` is the planner's own
+    choice.
+    """
     rel, x, generator = _problem(graph, features, seed)
-    w = torch.randn(graph.num_relations, 1, features, features, generator=generator) / features ** 0.5
+    w = torch.randn(graph.num_relations, 1, features, features, generator=generator) / features**0.5
     cotangent = torch.randn(graph.nodes, features, generator=generator)
 
     def product(order: str, transposed: bool = False) -> Callable:
@@ -39,30 +42,41 @@ def order_calls(graph: RelationalGraph, features: int, seed: int) -> dict[str, d
         return lambda: run_sum(rel, x, cotangent, 1, None, True, False, by)
 
     orders = {PLANNED: ""} | {order: order for order in ORDERS}
-    return {FORWARD: {name: product(order) for name, order in orders.items()},
-            "gradient of x": {name: product(order, True) for name, order in orders.items()},
-            "gradient of W": {PLANNED: sums(None), "rows": sums("rows"), "columns": sums("columns")}}
+    return {
+        FORWARD: {name: product(order) for name, order in orders.items()},
+        "gradient of x": {name: product(order, True) for name, order in orders.items()},
+        "gradient of W": {PLANNED: sums(None), "rows": sums("rows"), "columns": sums("columns")},
+    }
 
 
 def basis_calls(graph: RelationalGraph, features: int, bases: int, seed: int) -> dict[str, dict[str, Callable]]:
-    """``{product: {way: call}}`` of one product with means whose matrices are combinations of so many bases: as it is, and with
-    all of them made before."""
+    """``{product: {way: call}}`` of one product with means whose matrices are combinations of so many bases: as it is,
+    and with all of them made before."""
     rel, x, generator = _problem(graph, features, seed)
     comp = torch.randn(graph.num_relations, bases, generator=generator)
-    matrices = torch.randn(bases, features, features, generator=generator) / features ** 0.5
+    matrices = torch.randn(bases, features, features, generator=generator) / features**0.5
     made = lambda: (comp @ matrices.flatten(1)).unflatten(1, matrices.shape[1:])
-    return {FORWARD: {PLANNED: lambda: gsb.rgms(rel, x, (comp, matrices), reduce="mean"),
-                      "all matrices made": lambda: gsb.rgms(rel, x, made(), reduce="mean")}}
+    return {
+        FORWARD: {
+            PLANNED: lambda: gsb.rgms(rel, x, (comp, matrices), reduce="mean"),
+            "all matrices made": lambda: gsb.rgms(rel, x, made(), reduce="mean"),
+        }
+    }
 
 
 def _problem(graph: RelationalGraph, features: int, seed: int) -> tuple[gsb.RelGraph, torch.Tensor, torch.Generator]:
-    rel = gsb.RelGraph.from_triples(*(torch.from_numpy(a) for a in (graph.source, graph.destination, graph.relation)),
-                                    (graph.nodes, graph.nodes), graph.num_relations)
+    rel = gsb.RelGraph.from_triples(
+        *(torch.from_numpy(a) for a in (graph.source, graph.destination, graph.relation)),
+        (graph.nodes, graph.nodes),
+        graph.num_relations,
+    )
     generator = torch.Generator().manual_seed(seed)
     return rel, torch.randn(graph.nodes, features, generator=generator), generator
 
 
-def measure(graph: RelationalGraph, features: int, budget: float, seed: int = 0, bases: int = 0) -> dict[str, dict[str, float]]:
+def measure(
+    graph: RelationalGraph, features: int, budget: float, seed: int = 0, bases: int = 0
+) -> dict[str, dict[str, float]]:
     """``{product: {order: median seconds}}``; with ``bases``, of the ways of bases."""
     calls = basis_calls(graph, features, bases, seed) if bases else order_calls(graph, features, seed)
     found = {}
@@ -76,16 +90,27 @@ def measure(graph: RelationalGraph, features: int, budget: float, seed: int = 0,
 
 def regret(products: Mapping[str, Mapping[str, float]]) -> float:
     """What the products took as planned over what they took by the best order of each, minus one."""
-    return sum(seconds[PLANNED] for seconds in products.values()) / sum(min(seconds.values()) for seconds in products.values()) - 1
+    return (
+        sum(seconds[PLANNED] for seconds in products.values())
+        / sum(min(seconds.values()) for seconds in products.values())
+        - 1
+    )
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.parser(__doc__.splitlines()[0], budget=300.0)
     parser.add_argument("--graphs", nargs="+", choices=tuple(RECIPES), default=["aifb", "mutag", "wordnet", "bgs"])
     parser.add_argument("--features", nargs="+", type=cli.positive_int, default=[16, 32, 64, 128], metavar="F")
-    parser.add_argument("--bases", nargs="+", type=cli.positive_int, default=[], metavar="B", help="numbers of bases, in turn")
-    parser.add_argument("--whole-bytes", type=int, metavar="N", default=planner.WHOLE_BYTES,
-                        help="matrices of more bytes are copied tile by tile; 0 copies all")
+    parser.add_argument(
+        "--bases", nargs="+", type=cli.positive_int, default=[], metavar="B", help="numbers of bases, in turn"
+    )
+    parser.add_argument(
+        "--whole-bytes",
+        type=int,
+        metavar="N",
+        default=planner.WHOLE_BYTES,
+        help="matrices of more bytes are copied tile by tile; 0 copies all",
+    )
     options = parser.parse_args(argv)
     if options.quick:
         options.graphs, options.features, options.budget = ["aifb"], [32], min(options.budget, 10.0)
@@ -106,13 +131,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         for width, bases in cases:
             several = f", {bases} bases" if bases else ""
             for product, seconds in measure(graph, width, share, options.seed, bases).items():
-                cell = {"graph": graph.name, "features": width, "bases": bases, "product": product, "seconds": seconds,
-                        "regret": regret({product: seconds})}
+                cell = {
+                    "graph": graph.name,
+                    "features": width,
+                    "bases": bases,
+                    "product": product,
+                    "seconds": seconds,
+                    "regret": regret({product: seconds}),
+                }
                 found.append(cell)
                 times = ", ".join(f"{order} {1e3 * taken:.3g} ms" for order, taken in seconds.items())
-                console.print(f"{graph.name}, F = {width}{several}, {product}: {times}; regret {cell['regret']:.0%}", highlight=False)
-    machine.write_json(options.out / "rgcn_orders.json",
-                       {"machine": machine.describe(options.threads), "whole_bytes": options.whole_bytes, "cells": found})
+                console.print(
+                    f"{graph.name}, F = {width}{several}, {product}: {times}; regret {cell['regret']:.0%}",
+                    highlight=False,
+                )
+    machine.write_json(
+        options.out / "rgcn_orders.json",
+        {"machine": machine.describe(options.threads), "whole_bytes": options.whole_bytes, "cells": found},
+    )
     return 0 if found else 1
 
 

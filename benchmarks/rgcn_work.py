@@ -1,7 +1,7 @@
 """The bytes and operations of the two-layer relational network, forward and backward, if its edge stage were fused.
 
-Every edge's row is added to others of its (node, relation) pair, or to what the product of such a pair adds to, and each
-relation has a product for every pair at the end where it has fewer. Nothing is kept for an edge or a pair.
+Every edge's row is added to others of its (node, relation) pair, or to what the product of such a pair adds to, and
+each relation has a product for every pair at the end where it has fewer. Nothing is kept for an edge or a pair.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ def relations_work(graph: RelationalGraph, features: int, itemsize: int = VALUE_
     structure = 3 * INDEX_BYTES * graph.num_edges
     matrices = streamed(graph.num_relations * features * features, itemsize=itemsize)
     row = features * itemsize
-    once = Work(structure + sources * row, structure + graph.num_edges * row,
-                2 * fewer * features * features + 2 * graph.num_edges * features)
+    once = Work(
+        structure + sources * row,
+        structure + graph.num_edges * row,
+        2 * fewer * features * features + 2 * graph.num_edges * features,
+    )
     return once + matrices + streamed(graph.nodes * features, itemsize=itemsize)

@@ -44,9 +44,13 @@ class Roofline:
 
     def to_dict(self) -> dict:
         """The limits as plain values: bytes per second, operations per second."""
-        return {"threads": self.threads, "stream_bytes_per_s": self.stream, "gather_bytes_per_s": self.gather,
-                "gemm_flops_per_s": self.flops,
-                "copy_bytes_per_s": [{"working_set": size, "rate": rate} for size, rate in self.copy]}
+        return {
+            "threads": self.threads,
+            "stream_bytes_per_s": self.stream,
+            "gather_bytes_per_s": self.gather,
+            "gemm_flops_per_s": self.flops,
+            "copy_bytes_per_s": [{"working_set": size, "rate": rate} for size, rate in self.copy],
+        }
 
     def bounds(self, work: Work) -> tuple[float, float]:
         """Seconds that ``work`` takes at least, by its compulsory bytes and by its gather bytes.
@@ -72,11 +76,18 @@ class Roofline:
         def share(bound: float) -> float | None:
             return bound / seconds if seconds else None
 
-        return {"bytes_compulsory": work.compulsory, "bytes_gather": work.gather, "flops": work.flops,
-                "bound_compulsory": compulsory, "bound_gather": gather,
-                "binds": "memory" if memory >= arithmetic else "arithmetic",
-                "roofline_compulsory": share(compulsory), "roofline_gather": share(gather),
-                "memory": share(memory), "arithmetic": share(arithmetic)}
+        return {
+            "bytes_compulsory": work.compulsory,
+            "bytes_gather": work.gather,
+            "flops": work.flops,
+            "bound_compulsory": compulsory,
+            "bound_gather": gather,
+            "binds": "memory" if memory >= arithmetic else "arithmetic",
+            "roofline_compulsory": share(compulsory),
+            "roofline_gather": share(gather),
+            "memory": share(memory),
+            "arithmetic": share(arithmetic),
+        }
 
 
 def measure(threads: int, *, largest: int = 1024 * MiB, gemm: int = 2048, repeats: int = 5) -> Roofline:

@@ -1,7 +1,7 @@
 """SDDMM against the libraries that users have: ``python -m benchmarks.sddmm``.
 
-A dot product of the ends of every edge, and their sum, forward and with the gradients to both ends. Every cell (graph, mode,
-width) runs all contenders on the same operands, checks their answers against float64, and times them interleaved.
+A dot product of the ends of every edge, and their sum, forward and with the gradients to both ends. Every cell (graph,
+mode, width) runs all contenders on the same operands, checks their answers against float64, and times them interleaved.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from benchmarks.sddmm_peers import contenders
 from benchmarks.sddmm_problem import MODES, Operands, Problem, work
 from benchmarks.suite import Suite
 
-SUITE = Suite("sddmm", __doc__.splitlines()[0], (32, 64, 128, 256, 512), MODES, contenders, Operands.random, Problem.of,
-              work)
+SUITE = Suite(
+    "sddmm", __doc__.splitlines()[0], (32, 64, 128, 256, 512), MODES, contenders, Operands.random, Problem.of, work
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -40,10 +40,17 @@ class DGL(TorchContender):
         self._ops = dgl.ops
         rows, columns = graph.shape
         # its gradient of u_add_v fails on a graph whose edges have no numbers
-        structure = ("csc", (torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices),
-                             torch.arange(graph.num_edges, dtype=torch.int32)))
-        self._graph = dgl.heterograph({("source", "edge", "destination"): structure},
-                                      num_nodes_dict={"source": columns, "destination": rows})
+        structure = (
+            "csc",
+            (
+                torch.from_numpy(graph.indptr),
+                torch.from_numpy(graph.indices),
+                torch.arange(graph.num_edges, dtype=torch.int32),
+            ),
+        )
+        self._graph = dgl.heterograph(
+            {("source", "edge", "destination"): structure}, num_nodes_dict={"source": columns, "destination": rows}
+        )
         self._graph.create_formats_()
 
     def forward(self, problem):
@@ -74,8 +81,13 @@ class TorchSampled(Contender):
     note = "torch.sparse.sampled_addmm on CSR; int32 indices; its gradient needs a dense matrix, so forward alone"
 
     def prepare(self, graph):
-        self._pattern = torch.sparse_csr_tensor(torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices),
-                                                torch.zeros(graph.num_edges), graph.shape, check_invariants=False)
+        self._pattern = torch.sparse_csr_tensor(
+            torch.from_numpy(graph.indptr),
+            torch.from_numpy(graph.indices),
+            torch.zeros(graph.num_edges),
+            graph.shape,
+            check_invariants=False,
+        )
 
     def bind(self, problem):
         if problem.mode.op != "dot":

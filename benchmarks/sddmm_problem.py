@@ -46,7 +46,11 @@ def work(pattern: Pattern, width: int, mode: Mode, itemsize: int = VALUE_BYTES) 
             total += spmm_work(pattern.transpose, width, weighted=True, itemsize=itemsize)
         return total
     values = pattern.nnz * width
-    total = structure(pattern) + gathered(pattern, width, itemsize) + streamed(pattern.rows * width + values, values, itemsize)
+    total = (
+        structure(pattern)
+        + gathered(pattern, width, itemsize)
+        + streamed(pattern.rows * width + values, values, itemsize)
+    )
     if mode.backward:
         # the cotangents of the edges are read once by each of the two sums
         total += streamed(2 * values + (pattern.rows + pattern.columns) * width, 2 * values, itemsize)
@@ -65,7 +69,9 @@ class Operands:
     def random(cls, graph: BenchmarkGraph, features: int, seed: int = 0) -> Operands:
         generator = torch.Generator().manual_seed(seed)
         rows, columns = graph.shape
-        return cls(torch.randn(rows, features, generator=generator), torch.randn(columns, features, generator=generator), seed)
+        return cls(
+            torch.randn(rows, features, generator=generator), torch.randn(columns, features, generator=generator), seed
+        )
 
 
 @dataclass(frozen=True)
@@ -108,19 +114,26 @@ class Problem:
         """For each result: which of its rows are checked, their float64 values, and the error allowed to each."""
         graph = self.graph
         u, v = (x.detach().numpy() for x in self.leaves)
-        edges = np.unique(np.linspace(0, graph.num_edges - 1, CHECKED_EDGES).astype(int)) if graph.num_edges \
+        edges = (
+            np.unique(np.linspace(0, graph.num_edges - 1, CHECKED_EDGES).astype(int))
+            if graph.num_edges
             else np.empty(0, int)
+        )
         rows = np.searchsorted(graph.indptr, edges, side="right") - 1
         ends = u[rows].astype(np.float64), v[graph.indices[edges]].astype(np.float64)
         if self.mode.op == "dot":
             terms = ends[0] * ends[1]
             checks = [(edges, terms.sum(1), allowance(np.full(len(edges), self.width), np.abs(terms).sum(1)))]
         else:
-            checks = [(edges, ends[0] + ends[1], allowance(np.full(ends[0].shape, 2), np.abs(ends[0]) + np.abs(ends[1])))]
+            checks = [
+                (edges, ends[0] + ends[1], allowance(np.full(ends[0].shape, 2), np.abs(ends[0]) + np.abs(ends[1])))
+            ]
         if self.cotangent is not None:
             of_edges = graph.edge_index
-            checks += [self._gradient(of_edges[1], of_edges[0], graph.shape[0], v),
-                       self._gradient(of_edges[0], of_edges[1], graph.shape[1], u)]
+            checks += [
+                self._gradient(of_edges[1], of_edges[0], graph.shape[0], v),
+                self._gradient(of_edges[0], of_edges[1], graph.shape[1], u),
+            ]
         return checks
 
     def _gradient(self, ends: np.ndarray, others: np.ndarray, count: int, other: np.ndarray) -> tuple:

@@ -1,9 +1,9 @@
 """SpMM against the libraries that users have: ``python -m benchmarks.spmm``.
 
-Sums, weighted sums, means and maxima of the neighbours of each row, forward and with the gradients. Every cell (graph, mode,
-width) runs all contenders on the same operands, checks their answers against float64, and times them interleaved. The
-tables show every contender in every cell. ``--dtype bfloat16`` compares with our own kernels in float32 and with what
-peers there are.
+Sums, weighted sums, means and maxima of the neighbours of each row, forward and with the gradients. Every cell (graph,
+mode, width) runs all contenders on the same operands, checks their answers against float64, and times them interleaved.
+The tables show every contender in every cell. ``--dtype bfloat16`` compares with our own kernels in float32 and with
+what peers there are.
 """
 
 from __future__ import annotations
@@ -20,13 +20,24 @@ from benchmarks.suite import Suite
 from benchmarks.work import aggregation_work
 
 # Values of 8 bits are often equal, and libraries share the gradient of a maximum differently then.
-HALF_MODES = tuple(replace(mode, dtype=torch.bfloat16) for mode in MODES if not (mode.reduce == "max" and mode.backward))
+HALF_MODES = tuple(
+    replace(mode, dtype=torch.bfloat16) for mode in MODES if not (mode.reduce == "max" and mode.backward)
+)
 
 
 def _suite(name: str, modes: tuple, contestants) -> Suite:
-    return Suite(name, __doc__.splitlines()[0], (1, 4, 32, 64, 128, 256, 512), modes, contestants, Operands.random, Problem.of,
-                 lambda pattern, width, mode: aggregation_work(
-                     pattern, width, weighted=mode.weighted, backward=mode.backward, itemsize=mode.dtype.itemsize))
+    return Suite(
+        name,
+        __doc__.splitlines()[0],
+        (1, 4, 32, 64, 128, 256, 512),
+        modes,
+        contestants,
+        Operands.random,
+        Problem.of,
+        lambda pattern, width, mode: aggregation_work(
+            pattern, width, weighted=mode.weighted, backward=mode.backward, itemsize=mode.dtype.itemsize
+        ),
+    )
 
 
 SUITE = _suite("spmm", MODES, contenders)
@@ -36,8 +47,12 @@ HALF_SUITE = _suite("spmm_bfloat16", HALF_MODES, half_contenders)
 def main(argv: Sequence[str] | None = None) -> int:
     """See ``suite.main``."""
     parser = gpu.device_parser()
-    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32",
-                        help="of all values; float16 on a GPU alone")
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16", "float16"),
+        default="float32",
+        help="of all values; float16 on a GPU alone",
+    )
     chosen, rest = parser.parse_known_args(argv)
     if chosen.device == "cuda":
         return gpu.main("spmm", [*rest, "--dtype", chosen.dtype])

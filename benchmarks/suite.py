@@ -1,7 +1,7 @@
 """A benchmark of one operator: every cell (graph, mode, width) on the same operands for all contenders.
 
-Answers are checked against float64 before anything is timed; the contenders are timed interleaved. ``spmm`` and ``sddmm`` say
-what is particular to them in a ``Suite``.
+Answers are checked against float64 before anything is timed; the contenders are timed interleaved. ``spmm`` and
+``sddmm`` say what is particular to them in a ``Suite``.
 """
 
 from __future__ import annotations
@@ -85,11 +85,19 @@ def want_memory(what: str, needed: int) -> None:
         raise CannotDo(f"{what} would need {needed / 2**30:.1f} GiB")
 
 
-def measure_cell(suite: Suite, problem, running: Iterable[Contender], limits: roofline.Roofline, rules: Rules,
-                 overhead: float | None = None, left_out: Mapping[str, str] = {}) -> dict:
+def measure_cell(
+    suite: Suite,
+    problem,
+    running: Iterable[Contender],
+    limits: roofline.Roofline,
+    rules: Rules,
+    overhead: float | None = None,
+    left_out: Mapping[str, str] = {},
+) -> dict:
     """One cell: answers checked, then times. ``unable`` and ``wrong`` name the contenders without one, and why.
 
-    overhead: the seconds that our call takes on a graph of one edge. left_out: the contenders that are not called, and why.
+    overhead: the seconds that our call takes on a graph of one edge. left_out: the contenders that are not called, and
+    why.
     """
     graph, mode, width = problem.graph, problem.mode, problem.width
     calls, first_call, unable, wrong = {}, {}, {}, {}
@@ -114,27 +122,50 @@ def measure_cell(suite: Suite, problem, running: Iterable[Contender], limits: ro
         del results
     fastest = min((first_call[name] for name in calls), default=0.0)
     # our first call may compile
-    long = [name for name in calls if not name.startswith(summary.OURS)
-            and first_call[name] > max(LONG_CALL_S, rules.hopeless * fastest)]
+    long = [
+        name
+        for name in calls
+        if not name.startswith(summary.OURS) and first_call[name] > max(LONG_CALL_S, rules.hopeless * fastest)
+    ]
     timed = interleaved({name: call for name, call in calls.items() if name not in long}, rules, warm=False)
     timed |= {name: Timing.of([first_call[name]]) for name in long}
     timings = {name: timed[name].to_dict() | {"first_call": first_call[name]} for name in calls}
-    rated = cells.rate(f"{graph.name}, F = {width}, {mode.name}", timings, (summary.OURS,), limits,
-                       suite.work(graph.pattern, width, mode), wrong=wrong, evidence=Evidence(overhead=overhead))
-    return rated | {"graph": graph.name, "edges": graph.num_edges, "mode": mode.name, "features": width,
-                    "unable": unable}
+    rated = cells.rate(
+        f"{graph.name}, F = {width}, {mode.name}",
+        timings,
+        (summary.OURS,),
+        limits,
+        suite.work(graph.pattern, width, mode),
+        wrong=wrong,
+        evidence=Evidence(overhead=overhead),
+    )
+    return rated | {
+        "graph": graph.name,
+        "edges": graph.num_edges,
+        "mode": mode.name,
+        "features": width,
+        "unable": unable,
+    }
 
 
 def beaten(measured: Iterable[dict], graph: str, mode: str, width: int) -> dict[str, str]:
-    """The peers that need not be called, and why: with fewer features their calls were long, and much longer than a peer's."""
+    """The peers that need not be called, and why: with fewer features their calls were long, and much longer than a
+    peer's.
+    """
     found = {}
     for cell in measured:
         if (cell["graph"], cell["mode"]) != (graph, mode) or cell["features"] >= width:
             continue
-        peers = {name: timing["median"] for name, timing in cell["timings"].items() if not name.startswith(summary.OURS)}
+        peers = {
+            name: timing["median"] for name, timing in cell["timings"].items() if not name.startswith(summary.OURS)
+        }
         best = min(peers.values(), default=0.0)
-        found |= {name: f"not called: {median:.0f} s a call at F = {cell['features']}, {median / best:.0f} times the best peer's"
-                  for name, median in peers.items() if median > max(LONG_CALL_S, BEATEN * best)}
+        found |= {
+            name: f"not called: {median:.0f} s a call at F = {cell['features']}, {median / best:.0f} times the best "
+            f"peer's"
+            for name, median in peers.items()
+            if median > max(LONG_CALL_S, BEATEN * best)
+        }
     return found
 
 
@@ -154,16 +185,27 @@ def per_call_cost(suite: Suite, running: Sequence[Contender], width: int, rules:
     return costs
 
 
-def run(suite: Suite, selected: Iterable[BenchmarkGraph], features: Sequence[int], *, shares: Budget, threads: int,
-        seed: int = 0, limits: roofline.Roofline | None = None, small: int = SMALL_GRAPH_EDGES, rules: Rules = Rules(),
-        widest: Mapping[str, int] = MappingProxyType({}),
-        begin: Callable[[str], None] = lambda cell: None,
-        done: Callable[[dict, dict], None] = lambda cell, so_far: None, before: dict | None = None) -> dict:
+def run(
+    suite: Suite,
+    selected: Iterable[BenchmarkGraph],
+    features: Sequence[int],
+    *,
+    shares: Budget,
+    threads: int,
+    seed: int = 0,
+    limits: roofline.Roofline | None = None,
+    small: int = SMALL_GRAPH_EDGES,
+    rules: Rules = Rules(),
+    widest: Mapping[str, int] = MappingProxyType({}),
+    begin: Callable[[str], None] = lambda cell: None,
+    done: Callable[[dict, dict], None] = lambda cell, so_far: None,
+    before: dict | None = None,
+) -> dict:
     """Measure every cell of ``selected`` x ``features`` x modes; return the report as plain values, times in seconds.
 
-    widest: of the features, by name of the graph. shares: of the time, by (name of the graph, width, mode). rules: of the calls on one edge. ``begin`` is called at the
-    beginning of each cell, ``done`` at its end with the cell and the report of all cells so far. before: an earlier report,
-    whose other cells are kept.
+    widest: of the features, by name of the graph. shares: of the time, by (name of the graph, width, mode). rules: of
+    the calls on one edge. ``begin`` is called at the beginning of each cell, ``done`` at its end with the cell and the
+    report of all cells so far. before: an earlier report, whose other cells are kept.
     """
     description = machine.describe(threads)
     limits = limits or roofline.measure(threads)
@@ -172,16 +214,19 @@ def run(suite: Suite, selected: Iterable[BenchmarkGraph], features: Sequence[int
     per_call = per_call_cost(suite, running, 32, rules)
 
     def so_far() -> dict:
-        merged = merging.merge(before, {
-            "benchmark": suite.name,
-            "machine": description,
-            "roofline": limits.to_dict(),
-            "contenders": {contender.name: contender.note for contender in running},
-            "graphs": list(described),
-            "preparation": dict(preparation),
-            "per_call": per_call,
-            "cells": list(measured),
-        })
+        merged = merging.merge(
+            before,
+            {
+                "benchmark": suite.name,
+                "machine": description,
+                "roofline": limits.to_dict(),
+                "contenders": {contender.name: contender.note for contender in running},
+                "graphs": list(described),
+                "preparation": dict(preparation),
+                "per_call": per_call,
+                "cells": list(measured),
+            },
+        )
         merged["cells"].sort(key=lambda cell: cell["features"])
         return merged | {"summary": summarise(merged["cells"], small)}
 
@@ -191,7 +236,9 @@ def run(suite: Suite, selected: Iterable[BenchmarkGraph], features: Sequence[int
         for contender in running:
             memory = psutil.virtual_memory()
             if memory.available < (1 - STRUCTURES_SHARE) * memory.total:
-                crowded[contender.name] = f"not prepared: the structures before it left {memory.available / 2**30:.1f} GiB for all calls"
+                crowded[contender.name] = (
+                    f"not prepared: the structures before it left {memory.available / 2**30:.1f} GiB for all calls"
+                )
                 continue
             start = time.perf_counter()
             contender.prepare(graph)
@@ -203,8 +250,17 @@ def run(suite: Suite, selected: Iterable[BenchmarkGraph], features: Sequence[int
                 share = Rules(budget_s=shares.take((graph.name, width, mode)))
                 problem = suite.problem(graph, mode, operands)
                 known = [*(before or {}).get("cells", ()), *measured]
-                measured.append(measure_cell(suite, problem, running, limits, share, per_call[mode.name].get(summary.OURS),
-                                             beaten(known, graph.name, mode.name, width) | crowded))
+                measured.append(
+                    measure_cell(
+                        suite,
+                        problem,
+                        running,
+                        limits,
+                        share,
+                        per_call[mode.name].get(summary.OURS),
+                        beaten(known, graph.name, mode.name, width) | crowded,
+                    )
+                )
                 done(measured[-1], so_far())
     return so_far()
 
@@ -226,12 +282,29 @@ def summarise(measured: Sequence[dict], small: int = SMALL_GRAPH_EDGES) -> dict:
 def arguments(suite: Suite, argv: Sequence[str] | None = None, parents=()) -> argparse.Namespace:
     parser = cli.parser(suite.description, budget=420.0, parents=parents)
     graphs.add_arguments(parser)
-    parser.add_argument("--features", nargs="+", type=int, metavar="F",
-                        help=f"by default {' '.join(map(str, suite.features))}, of the largest graph up to {max(graphs.WIDEST.values())}")
-    parser.add_argument("--modes", nargs="+", choices=[mode.name for mode in suite.modes], metavar="MODE",
-                        default=[mode.name for mode in suite.modes], help="by default all: %(choices)s")
-    parser.add_argument("--profile-threshold", type=int, default=SMALL_GRAPH_EDGES, metavar="EDGES",
-                        help="graphs of at most so many edges are judged by microseconds per call, not by the ratio")
+    parser.add_argument(
+        "--features",
+        nargs="+",
+        type=int,
+        metavar="F",
+        help=f"by default {' '.join(map(str, suite.features))}, of the largest graph up to "
+        f"{max(graphs.WIDEST.values())}",
+    )
+    parser.add_argument(
+        "--modes",
+        nargs="+",
+        choices=[mode.name for mode in suite.modes],
+        metavar="MODE",
+        default=[mode.name for mode in suite.modes],
+        help="by default all: %(choices)s",
+    )
+    parser.add_argument(
+        "--profile-threshold",
+        type=int,
+        default=SMALL_GRAPH_EDGES,
+        metavar="EDGES",
+        help="graphs of at most so many edges are judged by microseconds per call, not by the ratio",
+    )
     cli.add_append(parser)
     options = parser.parse_args(argv)
     options.graphs = graphs.chosen(options)
@@ -246,8 +319,8 @@ def arguments(suite: Suite, argv: Sequence[str] | None = None, parents=()) -> ar
 
 
 def main(suite: Suite, argv: Sequence[str] | None = None, parents=()) -> int:
-    """Run, print the tables, write ``NAME.json`` and ``NAME.png``. 1 if there was no graph or an answer of ours was wrong,
-    else 0. parents: of the parser, for arguments that the caller has read already.
+    """Run, print the tables, write ``NAME.json`` and ``NAME.png``. 1 if there was no graph or an answer of ours was
+    wrong, else 0. parents: of the parser, for arguments that the caller has read already.
     """
     options = arguments(suite, argv, parents)
     console = cli.start(options)
@@ -255,9 +328,15 @@ def main(suite: Suite, argv: Sequence[str] | None = None, parents=()) -> int:
     skipped: dict[str, str] = {}
     path = options.out / f"{suite.name}.json"
     before = merging.read(path) if options.append else None
-    shares = Budget(options.budget, {(name, width, mode): weight(graphs.RECIPES[name].edges, width * (3 if mode.backward else 1))
-                                     for name in options.graphs for width in graphs.widths_of(name, options.features, options.widest)
-                                     for mode in suite.modes})
+    shares = Budget(
+        options.budget,
+        {
+            (name, width, mode): weight(graphs.RECIPES[name].edges, width * (3 if mode.backward else 1))
+            for name in options.graphs
+            for width in graphs.widths_of(name, options.features, options.widest)
+            for mode in suite.modes
+        },
+    )
 
     def one_at_a_time() -> Iterable[BenchmarkGraph]:
         # the largest take a good part of the memory
@@ -272,11 +351,24 @@ def main(suite: Suite, argv: Sequence[str] | None = None, parents=()) -> int:
         # a long run that is stopped leaves what it has measured
         machine.write_json(path, so_far)
 
-    total = sum(len(graphs.widths_of(name, options.features, options.widest)) for name in options.graphs) * len(suite.modes)
+    total = sum(len(graphs.widths_of(name, options.features, options.widest)) for name in options.graphs) * len(
+        suite.modes
+    )
     with report.progress(console, total) as begin:
-        results = run(suite, one_at_a_time(), options.features, shares=shares, threads=options.threads, seed=options.seed,
-                      widest=options.widest, small=options.profile_threshold, rules=Rules(budget_s=min(2.0, options.budget / 20)), begin=begin,
-                      done=done, before=before)
+        results = run(
+            suite,
+            one_at_a_time(),
+            options.features,
+            shares=shares,
+            threads=options.threads,
+            seed=options.seed,
+            widest=options.widest,
+            small=options.profile_threshold,
+            rules=Rules(budget_s=min(2.0, options.budget / 20)),
+            begin=begin,
+            done=done,
+            before=before,
+        )
     if not results["cells"]:
         console.print("[red]no graph to run on[/]")
         return 1

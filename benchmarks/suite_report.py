@@ -20,8 +20,10 @@ def show(results: dict, console: Console) -> None:
             cells = [c for c in results["cells"] if (c["graph"], c["mode"]) == (graph["name"], mode)]
             if cells:
                 console.print(_cell_table(graph, mode, cells, results["contenders"]))
-    console.print("Medians in ms. ratio: best peer over ours, above 1 we are faster. ~: fewer than 5 samples, since "
-                  f"far slower than the fastest. {report.ROOFLINE_NOTE} Fresh outputs are part of every time.")
+    console.print(
+        "Medians in ms. ratio: best peer over ours, above 1 we are faster. ~: fewer than 5 samples, since "
+        f"far slower than the fastest. {report.ROOFLINE_NOTE} Fresh outputs are part of every time."
+    )
     reasons = {(name, reason) for cell in results["cells"] for name, reason in cell["unable"].items()}
     console.print(f"{MISSING}: " + "; ".join(f"{name}: {reason}" for name, reason in sorted(reasons)))
     console.print(_preparation_table(results))
@@ -31,31 +33,45 @@ def show(results: dict, console: Console) -> None:
 
 
 def _cell_table(graph: dict, mode: str, cells: list[dict], names: dict) -> Table:
-    title = (f"{graph['name']} ({graph['origin']}): {graph['rows']:,} rows, {graph['edges']:,} edges, "
-             f"in-degree up to {graph['max_in_degree']:,} – {mode}")
+    title = (
+        f"{graph['name']} ({graph['origin']}): {graph['rows']:,} rows, {graph['edges']:,} edges, "
+        f"in-degree up to {graph['max_in_degree']:,} – {mode}"
+    )
     table = report.table(title, (), ("F", *names, "best peer", "ratio", *report.ROOFLINE_HEADINGS))
     table.columns[1 + list(names).index(OURS)].style = "bold"
     for cell in cells:
-        table.add_row(str(cell["features"]), *(report.median(cell, name) for name in names),
-                      cell["best_peer"] or MISSING, report.ratio(cell["speedup"]), *report.roofline_columns(cell))
+        table.add_row(
+            str(cell["features"]),
+            *(report.median(cell, name) for name in names),
+            cell["best_peer"] or MISSING,
+            report.ratio(cell["speedup"]),
+            *report.roofline_columns(cell),
+        )
     return table
 
 
 def _preparation_table(results: dict) -> Table:
-    table = report.table("Preparation once per graph, in ms, outside the times above; in brackets what the first call "
-                         "of the first cell took beyond a later one (compilation, lazily built formats)",
-                         ("graph",), results["contenders"])
+    table = report.table(
+        "Preparation once per graph, in ms, outside the times above; in brackets what the first call "
+        "of the first cell took beyond a later one (compilation, lazily built formats)",
+        ("graph",),
+        results["contenders"],
+    )
     for graph, seconds in results["preparation"].items():
         first = next(c for c in results["cells"] if c["graph"] == graph)["timings"]
         extra = {n: max(0.0, t["first_call"] - t["median"]) for n, t in first.items()}
-        table.add_row(graph, *(f"{seconds[name] * 1e3:.1f} ({extra.get(name, 0.0) * 1e3:.1f})"
-                               for name in results["contenders"]))
+        table.add_row(
+            graph, *(f"{seconds[name] * 1e3:.1f} ({extra.get(name, 0.0) * 1e3:.1f})" for name in results["contenders"])
+        )
     return table
 
 
 def _per_call_table(results: dict) -> Table:
-    table = report.table("A call on a graph of one edge, F = 32, in microseconds: the cost of calling alone", ("mode",),
-                         results["contenders"])
+    table = report.table(
+        "A call on a graph of one edge, F = 32, in microseconds: the cost of calling alone",
+        ("mode",),
+        results["contenders"],
+    )
     for mode, seconds in results["per_call"].items():
         table.add_row(mode, *(f"{seconds[n] * 1e6:.1f}" if n in seconds else MISSING for n in results["contenders"]))
     return table
@@ -69,5 +85,7 @@ def _print_small_and_slow(summary: dict, console: Console) -> None:
     if summary["small"]:
         console.print(f"Cells of at most {threshold:,} edges, our microseconds per call beyond the best peer's:")
         for cell in summary["small"]:
-            console.print(f"  {cell['where']}: {cell['difference'] * 1e6:+.1f} "
-                          f"(ours {cell['ours'] * 1e6:.1f}, {cell['best_peer']} {cell['theirs'] * 1e6:.1f})")
+            console.print(
+                f"  {cell['where']}: {cell['difference'] * 1e6:+.1f} "
+                f"(ours {cell['ours'] * 1e6:.1f}, {cell['best_peer']} {cell['theirs'] * 1e6:.1f})"
+            )

@@ -80,8 +80,12 @@ def main() -> None:
         best = {arm: [float("inf")] * 3 for arm in ARMS}
         for _ in range(REPETITIONS):
             for arm in ARMS:
-                done = subprocess.run([sys.executable, "-m", "benchmarks.threads", arm, str(size)], check=True,
-                                      capture_output=True, text=True)
+                done = subprocess.run(
+                    [sys.executable, "-m", "benchmarks.threads", arm, str(size)],
+                    check=True,
+                    capture_output=True,
+                    text=True,
+                )
                 best[arm] = [min(pair) for pair in zip(best[arm], map(float, done.stdout.split()))]
         for arm, name in ARMS.items():
             table.add_row(f"{size:,}", name, *(f"{value:.1f}" for value in best[arm]))

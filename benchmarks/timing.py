@@ -58,8 +58,8 @@ class Timing:
 class Rules:
     """When to stop, and when a contender that cannot be the fastest any more stops costing time.
 
-    budget_s: seconds for all contenders together; passed only to reach ``min_rounds``, of which a contender has ``long_rounds``
-        alone once its calls take more than ``long_s``.
+    budget_s: seconds for all contenders together; passed only to reach ``min_rounds``, of which a contender has
+        ``long_rounds`` alone once its calls take more than ``long_s``.
     precision: stop early once the median of every contender still running is known to this relative uncertainty.
     sample_s: a sample repeats a call until it lasts about this long, so that the clock's resolution does not matter.
     settle_s: calls shorter than this are preceded by one untimed call of the same contender. It brings back the
@@ -92,8 +92,13 @@ class Rules:
         return min(self.min_rounds, self.long_rounds) if min(samples) > self.long_s else self.min_rounds
 
 
-def interleaved(contenders: Mapping[str, Callable[[], object]], rules: Rules = Rules(), *, warm: bool = True,
-                clock: Callable[[], float] = time.perf_counter) -> dict[str, Timing]:
+def interleaved(
+    contenders: Mapping[str, Callable[[], object]],
+    rules: Rules = Rules(),
+    *,
+    warm: bool = True,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Timing]:
     """Time every contender of ``{name: callable}`` in rounds; return ``{name: Timing}`` in the same order.
 
     ``warm``: call each once untimed first; pass False when that has happened. The garbage collector is off during the

@@ -41,8 +41,15 @@ class Turns:
     opening: float
 
 
-def in_turns(contenders: Mapping[str, Switched], *, budget_s: float, turn_s: float = 0.1, calls: int = 3,
-             min_turns: int = 2, clock: Callable[[], float] = time.perf_counter) -> dict[str, Turns]:
+def in_turns(
+    contenders: Mapping[str, Switched],
+    *,
+    budget_s: float,
+    turn_s: float = 0.1,
+    calls: int = 3,
+    min_turns: int = 2,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Turns]:
     """Time every contender of ``{name: Switched}`` in turns; return ``{name: Turns}`` in the same order.
 
     A turn is one opening call, then at least ``calls`` timed calls that last at least ``turn_s`` seconds together.

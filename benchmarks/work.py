@@ -43,8 +43,12 @@ class Pattern:
 
     @classmethod
     def of(cls, indptr: np.ndarray, indices: np.ndarray, shape: tuple[int, int]) -> Pattern:
-        return cls(*shape, len(indices), int(np.count_nonzero(np.diff(indptr))),
-                   int(np.count_nonzero(np.bincount(indices, minlength=1))))
+        return cls(
+            *shape,
+            len(indices),
+            int(np.count_nonzero(np.diff(indptr))),
+            int(np.count_nonzero(np.bincount(indices, minlength=1))),
+        )
 
     @property
     def transpose(self) -> Pattern:
@@ -86,12 +90,20 @@ def sddmm_work(pattern: Pattern, width: int, itemsize: int = VALUE_BYTES) -> Wor
 
     The rows of the left operand are streamed once, those of the right one gathered.
     """
-    return (structure(pattern) + streamed(pattern.nnz, itemsize=itemsize) + gathered(pattern, width, itemsize)
-            + streamed(pattern.rows * width, 2 * pattern.nnz * width, itemsize))
+    return (
+        structure(pattern)
+        + streamed(pattern.nnz, itemsize=itemsize)
+        + gathered(pattern, width, itemsize)
+        + streamed(pattern.rows * width, 2 * pattern.nnz * width, itemsize)
+    )
 
 
-def aggregation_work(pattern: Pattern, width: int, *, weighted: bool, backward: bool, itemsize: int = VALUE_BYTES) -> Work:
-    """Forward SpMM and, with ``backward``, its gradients to x and (weighted) to the weights. itemsize: bytes of a value."""
+def aggregation_work(
+    pattern: Pattern, width: int, *, weighted: bool, backward: bool, itemsize: int = VALUE_BYTES
+) -> Work:
+    """Forward SpMM and, with ``backward``, its gradients to x and (weighted) to the weights. itemsize: bytes of a
+    value.
+    """
     work = spmm_work(pattern, width, weighted=weighted, itemsize=itemsize)
     if backward:
         work += spmm_work(pattern.transpose, width, weighted=weighted, itemsize=itemsize)
@@ -100,9 +112,11 @@ def aggregation_work(pattern: Pattern, width: int, *, weighted: bool, backward: 
     return work
 
 
-def dense_work(rows: int, fan_in: int, fan_out: int, *, backward: bool, input_gradient: bool = True,
-               itemsize: int = VALUE_BYTES) -> Work:
+def dense_work(
+    rows: int, fan_in: int, fan_out: int, *, backward: bool, input_gradient: bool = True, itemsize: int = VALUE_BYTES
+) -> Work:
     """A linear layer on (rows, fan_in): y = x W, with ``backward`` also dW, and dx where the input needs a gradient."""
+
     def product(*shapes: tuple[int, int]) -> Work:
         return streamed(sum(a * b for a, b in shapes), 2 * rows * fan_in * fan_out, itemsize)
 

@@ -9,6 +9,7 @@
 Names are imported when first used, so that the compiler can be used without PyTorch and the operators without
 either framework.
 """
+
 from __future__ import annotations
 
 import importlib

@@ -30,7 +30,8 @@ def build_parser() -> argparse.ArgumentParser:
     command = commands.add_parser(
         "doctor",
         help="show versions, targets, threads and the kernel cache, and whether they work",
-        description="Show versions, targets, threads and the kernel cache. The exit code is 1 when something is broken.",
+        description="Show versions, targets, threads and the kernel cache. The exit code is 1 when something is "
+        "broken.",
     )
     command.add_argument("--json", action="store_true", help="print the report as JSON")
     command.set_defaults(run=run_doctor)
@@ -59,6 +60,9 @@ def run_doctor(options: argparse.Namespace) -> int:
     console = Console()
     console.print(table)
     broken = [f"{finding.group}: {finding.name}" for finding in findings if finding.state == doctor.BROKEN]
-    console.print(f"\n[bold red]broken:[/] {escape(', '.join(broken))}" if broken else "\n[green]Everything that kernels rely on works.[/]")
+    console.print(
+        f"\n[bold red]broken:[/] {escape(', '.join(broken))}"
+        if broken
+        else "\n[green]Everything that kernels rely on works.[/]"
+    )
     return doctor.exit_code(findings)
-

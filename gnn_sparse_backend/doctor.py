@@ -1,4 +1,6 @@
-"""What ``gsb doctor`` looks at: versions, targets, threads and the kernel cache of this machine, and whether they work."""
+"""What ``gsb doctor`` looks at: versions, targets, threads and the kernel cache of this machine, and whether they
+work.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,20 @@ from .doctor_cuda import examine_cuda
 from .findings import ABSENT, BROKEN, OK, Finding
 
 # Distribution, the module to import, and the command that installs it; the last ones are optional.
-_REQUIRED = (("apache-tvm", "tvm"), ("apache-tvm-ffi", "tvm_ffi"), ("torch", "torch"), ("numpy", "numpy"), ("scipy", "scipy"))
+_REQUIRED = (
+    ("apache-tvm", "tvm"),
+    ("apache-tvm-ffi", "tvm_ffi"),
+    ("torch", "torch"),
+    ("numpy", "numpy"),
+    ("scipy", "scipy"),
+)
 _OPTIONAL = (("dgl", "dgl", "dgl"), ("torch-geometric", "torch_geometric", "pyg"))
 
 
 def examine() -> list[Finding]:
-    """Look at everything; no finding raises. Takes some seconds: the frameworks are imported and one kernel is compiled."""
+    """Look at everything; no finding raises. Takes some seconds: the frameworks are imported and one kernel is
+    compiled.
+    """
     return [*_versions(), *_cpu(), *examine_cuda(), *_threads(), *_cache()]
 
 
@@ -44,7 +54,9 @@ def _versions() -> list[Finding]:
         findings.append(_import(group, distribution, module, "pip install gnn-sparse-backend"))
     for distribution, module, extra in _OPTIONAL:
         if _version(distribution) is None:
-            findings.append(Finding(group, distribution, ABSENT, f"not installed: pip install 'gnn-sparse-backend[{extra}]'"))
+            findings.append(
+                Finding(group, distribution, ABSENT, f"not installed: pip install 'gnn-sparse-backend[{extra}]'")
+            )
         else:
             findings.append(_import(group, distribution, module, f"pip install 'gnn-sparse-backend[{extra}]'"))
     return findings
@@ -57,7 +69,9 @@ def _import(group: str, distribution: str, module: str, advice: str) -> Finding:
     try:
         importlib.import_module(module)
     except Exception as error:  # a package that fails to import may raise anything, and that is what is reported
-        return Finding(group, distribution, BROKEN, f"{version}, but import {module} fails: {type(error).__name__}: {error}")
+        return Finding(
+            group, distribution, BROKEN, f"{version}, but import {module} fails: {type(error).__name__}: {error}"
+        )
     return Finding(group, distribution, OK, version)
 
 
@@ -77,21 +91,37 @@ def _cpu() -> list[Finding]:
         target = host_target()
     except (ImportError, AttributeError, RuntimeError) as error:
         return [Finding(group, "target", BROKEN, f"{type(error).__name__}: {error}")]
-    interesting = [name for name in target.features if name in ("avx", "avx2", "fma", "neon", "sve") or name.startswith(("avx512", "amx"))]
+    interesting = [
+        name
+        for name in target.features
+        if name in ("avx", "avx2", "fma", "neon", "sve") or name.startswith(("avx512", "amx"))
+    ]
     findings = [
         Finding(group, "target", OK, f"{target}, {os.cpu_count()} cores"),
         Finding(group, "features", OK, " ".join(interesting) or "no vector extensions known"),
     ]
     if target.disabled:
-        findings.append(Finding(group, "hidden features", OK, f"not used, the system does not report them: {' '.join(target.disabled)}"))
+        findings.append(
+            Finding(
+                group, "hidden features", OK, f"not used, the system does not report them: {' '.join(target.disabled)}"
+            )
+        )
     if target.enabled:
-        text = f"used, the system reports them though LLVM takes the processor for {target.cpu}: {' '.join(target.enabled)}"
+        enabled = " ".join(target.enabled)
+        text = f"used, the system reports them though LLVM takes the processor for {target.cpu}: {enabled}"
         findings.append(Finding(group, "unexpected features", OK, text))
     linker = find_linker()
     if linker:
         findings.append(Finding(group, "linker", OK, str(shutil.which(linker[0]))))
     else:
-        findings.append(Finding(group, "linker", ABSENT, "no ld, gcc or cc: kernels, for GPUs too, are kept as LLVM text, about 50 ms slower to load"))
+        findings.append(
+            Finding(
+                group,
+                "linker",
+                ABSENT,
+                "no ld, gcc or cc: kernels, for GPUs too, are kept as LLVM text, about 50 ms slower to load",
+            )
+        )
     try:
         with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
             _check_kernel(load(build_shared(_test_function(), target, scratch))["test"])
@@ -162,4 +192,6 @@ def _writable(group: str, folder: Path) -> Finding:
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if existing.is_dir() and os.access(existing, os.W_OK):
         return Finding(group, "writable", OK, "yes")
-    return Finding(group, "writable", BROKEN, f"{existing} cannot be written: each process compiles again; set GSB_CACHE_DIR")
+    return Finding(
+        group, "writable", BROKEN, f"{existing} cannot be written: each process compiles again; set GSB_CACHE_DIR"
+    )

@@ -1,4 +1,6 @@
-"""What ``gsb doctor`` says of CUDA: the driver, its GPUs, PyTorch's own CUDA, NVIDIA's libraries, and compilers of CUDA source."""
+"""What ``gsb doctor`` says of CUDA: the driver, its GPUs, PyTorch's own CUDA, NVIDIA's libraries, and compilers of CUDA
+source.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def examine_cuda() -> list[Finding]:
     except (ImportError, OSError, RuntimeError):
         return []  # the cpu group has the reason
     missing = missing_for_cuda()
-    ready = "kernels are compiled and run" if not missing else "operands must be on the CPU; missing: " + "; ".join(missing)
+    ready = (
+        "kernels are compiled and run" if not missing else "operands must be on the CPU; missing: " + "; ".join(missing)
+    )
     kernels = _finding("kernels", not missing, ready)
     return [_driver(), *_gpus(), _torch(), _runtime(), _nvrtc(), _headers(), _nvcc(), kernels]
 
@@ -31,7 +35,9 @@ def _driver() -> Finding:
     from .compiler.target.nvidia import CUDA, DRIVER, RUNTIME, find_library
 
     if find_library(DRIVER) is None:
-        return _finding("driver", False, f"{DRIVER} not found: no GPU can be used; install NVIDIA's driver, version 580 or later")
+        return _finding(
+            "driver", False, f"{DRIVER} not found: no GPU can be used; install NVIDIA's driver, version 580 or later"
+        )
     try:
         major, minor = driver_version()
     except DriverError as error:
@@ -55,8 +61,12 @@ def _gpus() -> list[Finding]:
     if not found:
         return [_finding("gpu", False, "the driver shows none; does CUDA_VISIBLE_DEVICES hide it?")]
     old = f", too old: CUDA {CUDA} compiles for sm_{OLDEST} and later"
-    return [_finding(f"gpu {number}", not is_too_old(gpu.arch), f"{gpu.name}, {gpu.arch}{old if is_too_old(gpu.arch) else ''}")
-            for number, gpu in enumerate(found)]  # fmt: skip
+    return [
+        _finding(
+            f"gpu {number}", not is_too_old(gpu.arch), f"{gpu.name}, {gpu.arch}{old if is_too_old(gpu.arch) else ''}"
+        )
+        for number, gpu in enumerate(found)
+    ]
 
 
 def _torch() -> Finding:
@@ -65,11 +75,21 @@ def _torch() -> Finding:
     except Exception as error:  # the versions group says more
         return _finding("torch", False, f"import torch fails: {type(error).__name__}: {error}")
     if torch.version.hip is not None:
-        return _finding("torch", False, f"PyTorch {torch.__version__} is for ROCm {torch.version.hip}: there are no kernels for its GPUs")
+        return _finding(
+            "torch",
+            False,
+            f"PyTorch {torch.__version__} is for ROCm {torch.version.hip}: there are no kernels for its GPUs",
+        )
     if torch.version.cuda is None:
-        return _finding("torch", False, f"PyTorch {torch.__version__} is built without CUDA: it has no tensors on a GPU")
+        return _finding(
+            "torch", False, f"PyTorch {torch.__version__} is built without CUDA: it has no tensors on a GPU"
+        )
     sees = f"sees {torch.cuda.device_count()} GPU(s)" if torch.cuda.is_available() else "sees no GPU"
-    return _finding("torch", torch.cuda.is_available(), f"PyTorch {torch.__version__} is built for CUDA {torch.version.cuda}, and {sees}")
+    return _finding(
+        "torch",
+        torch.cuda.is_available(),
+        f"PyTorch {torch.__version__} is built for CUDA {torch.version.cuda}, and {sees}",
+    )
 
 
 def _runtime() -> Finding:
@@ -114,7 +134,9 @@ def _nvcc() -> Finding:
         lines = subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=30).stdout.splitlines()
     except (OSError, subprocess.TimeoutExpired) as error:
         return _finding("nvcc", False, f"{nvcc}, which does not run: {error}")
-    return _finding("nvcc", True, f"{nvcc}, {next((line.strip() for line in lines if 'release' in line), 'version unknown')}")
+    return _finding(
+        "nvcc", True, f"{nvcc}, {next((line.strip() for line in lines if 'release' in line), 'version unknown')}"
+    )
 
 
 def _dotted(version: tuple[int, int]) -> str:

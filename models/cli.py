@@ -12,8 +12,10 @@ CORA = {"hidden": 64, "epochs": 200}
 OTHERS = {"hidden": 128, "epochs": 30}
 BACKENDS = {"off": ("off",), "on": ("on",), "both": ("off", "on")}
 DATASETS = "generated|cora|PATH.npz"
-DATASETS_HELP = ("Cora is read from $GSB_DATA/planetoid or downloaded; a .npz file needs indptr and indices (or src and dst), "
-                 "and may have features and labels")
+DATASETS_HELP = (
+    "Cora is read from $GSB_DATA/planetoid or downloaded; a .npz file needs indptr and indices (or src and dst), "
+    "and may have features and labels"
+)
 MODULES = {"dgl": "dgl", "pyg": "torch_geometric"}
 
 
@@ -21,21 +23,34 @@ def installed(framework: str) -> bool:
     return importlib.util.find_spec(MODULES[framework]) is not None
 
 
-def add_options(parser: argparse.ArgumentParser, datasets: str = DATASETS, datasets_help: str = DATASETS_HELP,
-                **defaults) -> None:
+def add_options(
+    parser: argparse.ArgumentParser, datasets: str = DATASETS, datasets_help: str = DATASETS_HELP, **defaults
+) -> None:
     """The options of a training, all with defaults; ``defaults`` are those of the script, where they are others."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    parser.add_argument("--dataset", default="generated", metavar=datasets, help=f"{datasets_help} (default: %(default)s)")
+    parser.add_argument(
+        "--dataset", default="generated", metavar=datasets, help=f"{datasets_help} (default: %(default)s)"
+    )
     parser.add_argument("--nodes", type=int, default=100_000, help="of the generated graph (default: %(default)s)")
     parser.add_argument("--edges", type=int, default=1_000_000, help="of the generated graph (default: %(default)s)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where model and data are (default: %(default)s)")
-    parser.add_argument("--backend", choices=BACKENDS, default="both",
-                        help="both: train twice, taking turns (default: %(default)s)")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where model and data are (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--backend", choices=BACKENDS, default="both", help="both: train twice, taking turns (default: %(default)s)"
+    )
     own = "%(default)s"
-    parser.add_argument("--hidden", type=int, help="width of the hidden layers (default: "
-                                                   f"{own if 'hidden' in defaults else '128, for Cora 64'})")
-    parser.add_argument("--precompile", default="", metavar="TIME",
-                        help="compile and measure what the layers run in so much time, such as 30s, before the backend's training")
+    parser.add_argument(
+        "--hidden",
+        type=int,
+        help=f"width of the hidden layers (default: {own if 'hidden' in defaults else '128, for Cora 64'})",
+    )
+    parser.add_argument(
+        "--precompile",
+        default="",
+        metavar="TIME",
+        help="compile and measure what the layers run in so much time, such as 30s, before the backend's training",
+    )
     parser.add_argument("--layers", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--epochs", type=int, help=f"default: {own if 'epochs' in defaults else '30, for Cora 200'}")
     parser.add_argument("--lr", type=float, default=0.01, help="default: %(default)s")
@@ -52,8 +67,11 @@ def script(parser: argparse.ArgumentParser, argv: list[str] | None, model: str =
     parser.add_argument("--framework", choices=MODULES, required=True)
     args = parser.parse_args(argv)
     if not installed(args.framework):
-        print(f"error: {MODULES[args.framework]} is not installed; try: "
-              f"pip install 'gnn-sparse-backend[{args.framework}]'", file=sys.stderr)
+        print(
+            f"error: {MODULES[args.framework]} is not installed; try: "
+            f"pip install 'gnn-sparse-backend[{args.framework}]'",
+            file=sys.stderr,
+        )
         return 2
     return main(args, [args.framework], f"{parser.prog}-{args.framework}", model)
 
@@ -86,10 +104,19 @@ def main(args: argparse.Namespace, frameworks: list[str], name: str, model: str 
     defaults = CORA if args.dataset == "cora" else OTHERS
     backends = BACKENDS[args.backend]
     try:
-        config = Config(args.hidden if args.hidden is not None else defaults["hidden"], args.layers, args.dropout,
-                        args.lr, args.weight_decay, args.epochs if args.epochs is not None else defaults["epochs"],
-                        seed=args.seed, model=model, precompile=args.precompile, device=args.device,
-                        **{name: getattr(args, name) for name in ("bases", "batch", "fanout", "evaluate") if hasattr(args, name)})
+        config = Config(
+            args.hidden if args.hidden is not None else defaults["hidden"],
+            args.layers,
+            args.dropout,
+            args.lr,
+            args.weight_decay,
+            args.epochs if args.epochs is not None else defaults["epochs"],
+            seed=args.seed,
+            model=model,
+            precompile=args.precompile,
+            device=args.device,
+            **{name: getattr(args, name) for name in ("bases", "batch", "fanout", "evaluate") if hasattr(args, name)},
+        )
         size = {"nodes": args.nodes, "edges": args.edges, "seed": args.seed}
         sets = {}
         for framework in frameworks:
@@ -112,7 +139,9 @@ def main(args: argparse.Namespace, frameworks: list[str], name: str, model: str 
             task = progress.add_task(label, total=config.epochs * len(backends))
 
             def on_epoch(run):
-                progress.update(task, advance=1, description=f"{label}, backend {run.backend:3}, loss {run.losses[-1]:.3f}")
+                progress.update(
+                    task, advance=1, description=f"{label}, backend {run.backend:3}, loss {run.losses[-1]:.3f}"
+                )
 
             runs += train(framework, backends, sets[framework], config, on_epoch)
     dataset = sets[frameworks[0]]
@@ -127,13 +156,18 @@ def _lacking(device: str, frameworks: list[str]) -> str | None:
     import torch
 
     if not torch.cuda.is_available():
-        return "--device cuda: PyTorch finds no GPU here; `gsb doctor` says what is missing, --device cpu goes without one"
+        return (
+            "--device cuda: PyTorch finds no GPU here; `gsb doctor` says what is missing, --device cpu goes without one"
+        )
     if "dgl" in frameworks:
         import dgl
 
         try:
             dgl.graph(([0], [0])).to("cuda")
         except dgl.DGLError as error:
-            return (f"--device cuda: this DGL has no CUDA ({str(error).splitlines()[-1]}); its wheels on PyPI have none: install one from "
-                    "data.dgl.ai, or take PyG")
+            return (
+                f"--device cuda: this DGL has no CUDA ({str(error).splitlines()[-1]}); its wheels on PyPI have none: "
+                f"install one from "
+                "data.dgl.ai, or take PyG"
+            )
     return None

@@ -59,8 +59,14 @@ def _from_dgl(raw: Path | None, scratch: Path) -> Dataset:
     dataset = LocalCora(raw_dir=str(scratch), verbose=False) if raw else CoraGraphDataset(verbose=False)
     graph = dataset[0]
     data = graph.ndata
-    return Dataset("cora", f"DGL, {raw or 'downloaded'}", torch.stack(graph.edges()), data["feat"], data["label"],
-                   *(data[f"{part}_mask"].bool() for part in ("train", "val", "test")))
+    return Dataset(
+        "cora",
+        f"DGL, {raw or 'downloaded'}",
+        torch.stack(graph.edges()),
+        data["feat"],
+        data["label"],
+        *(data[f"{part}_mask"].bool() for part in ("train", "val", "test")),
+    )
 
 
 def _from_pyg(raw: Path | None, scratch: Path) -> Dataset:
@@ -72,5 +78,13 @@ def _from_pyg(raw: Path | None, scratch: Path) -> Dataset:
     if raw:
         _copy(raw, scratch / "Cora" / "raw", "cora")
     data = Planetoid(str(root), "Cora", transform=NormalizeFeatures())[0]
-    return Dataset("cora", f"PyG, {raw or 'downloaded'}", data.edge_index, data.x, data.y,
-                   data.train_mask, data.val_mask, data.test_mask)
+    return Dataset(
+        "cora",
+        f"PyG, {raw or 'downloaded'}",
+        data.edge_index,
+        data.x,
+        data.y,
+        data.train_mask,
+        data.val_mask,
+        data.test_mask,
+    )

@@ -13,6 +13,7 @@ A zoo also has ``EXCEPTIONS``: {name of a case, or "*": {"operator: reason": why
 
 A case is one training step: forward, a random cotangent for every output, backward. It runs twice from the same seed.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -70,7 +71,7 @@ class Outcome:
 
     outputs: tuple[Tensor, ...]
     gradients: dict[str, Tensor | None]  # by name of the parameter or input; None: the output does not depend on it
-    buffers: dict[str, Tensor]           # running statistics and other state of the module after the step
+    buffers: dict[str, Tensor]  # running statistics and other state of the module after the step
     counters: Counters = field(default_factory=dict)
 
     @property
@@ -81,8 +82,11 @@ class Outcome:
     @property
     def fallbacks(self) -> dict[str, int]:
         """{"operator: reason": calls} of what the framework ran itself."""
-        return {f"{operator}: {reason}": calls for operator, (_, reasons) in sorted(self.counters.items())
-                for reason, calls in sorted(reasons.items())}
+        return {
+            f"{operator}: {reason}": calls
+            for operator, (_, reasons) in sorted(self.counters.items())
+            for reason, calls in sorted(reasons.items())
+        }
 
 
 class Bound(nn.Module):
@@ -124,9 +128,12 @@ def run_case(framework: str, case: Case, seed: int, dtype: torch.dtype | None = 
     if roots and backward:
         torch.autograd.backward(*zip(*roots))
     calls = gsb.status().to_dict()["calls"].get(framework, {})
-    return Outcome(outputs=kept, gradients={name: each.grad for name, each in module.named_parameters()},
-                   buffers={name: each.detach().clone() for name, each in module.named_buffers()},
-                   counters={operator: (row["ours"], row["fallbacks"]) for operator, row in calls.items()})
+    return Outcome(
+        outputs=kept,
+        gradients={name: each.grad for name, each in module.named_parameters()},
+        buffers={name: each.detach().clone() for name, each in module.named_buffers()},
+        counters={operator: (row["ours"], row["fallbacks"]) for operator, row in calls.items()},
+    )
 
 
 def cotangents(outputs: Sequence[Tensor], seed: int) -> list[Tensor | None]:
@@ -136,8 +143,14 @@ def cotangents(outputs: Sequence[Tensor], seed: int) -> list[Tensor | None]:
     hands to whatever node or edge has number 0.
     """
     generator = torch.Generator().manual_seed(seed + 2)
-    return [torch.randn(each.shape, generator=generator, dtype=torch.float64).to(each.dtype)
-            .masked_fill(~each.detach().isfinite(), 0.0) if each.requires_grad else None for each in outputs]
+    return [
+        torch.randn(each.shape, generator=generator, dtype=torch.float64)
+        .to(each.dtype)
+        .masked_fill(~each.detach().isfinite(), 0.0)
+        if each.requires_grad
+        else None
+        for each in outputs
+    ]
 
 
 def run_pair(framework: str, case: Case, seed: int = 0, dtype: torch.dtype | None = None) -> tuple[Outcome, Outcome]:
@@ -156,8 +169,10 @@ def compare(with_backend: Outcome, without: Outcome) -> list[str]:
         return [f"{len(with_backend.outputs)} outputs instead of {len(without.outputs)}"]
     for position, pair in enumerate(zip(with_backend.outputs, without.outputs)):
         found += _differences(f"output {position}", *pair)
-    for kind, one, other in (("gradient of", with_backend.gradients, without.gradients),
-                             ("buffer", with_backend.buffers, without.buffers)):
+    for kind, one, other in (
+        ("gradient of", with_backend.gradients, without.gradients),
+        ("buffer", with_backend.buffers, without.buffers),
+    ):
         if one.keys() != other.keys():
             found.append(f"{kind} other names: {sorted(one.keys() ^ other.keys())}")
         for name in one.keys() & other.keys():
@@ -188,9 +203,13 @@ def _differences(name: str, one: Tensor | None, other: Tensor | None) -> list[st
     """Where the tensor ``one``, with the backend, is not ``other``."""
     if one is None or other is None:
         return [] if one is other else [f"{name}: {'missing' if one is None else 'not there without the backend'}"]
-    for what, a, b in [("type", type(one).__name__, type(other).__name__),
-                       *((what, getattr(one, what), getattr(other, what))
-                         for what in ("dtype", "shape", "device", "layout", "requires_grad"))]:
+    for what, a, b in [
+        ("type", type(one).__name__, type(other).__name__),
+        *(
+            (what, getattr(one, what), getattr(other, what))
+            for what in ("dtype", "shape", "device", "layout", "requires_grad")
+        ),
+    ]:
         if a != b:
             return [f"{name}: {what} {a} instead of {b}"]
     if one.layout is not torch.strided:
@@ -250,8 +269,10 @@ class Row:
 
     @property
     def reasons(self) -> list[str]:
-        return [f"{reason} ({calls})" + (f", {self.explained[reason]}" if reason in self.explained else "")
-                for reason, calls in self.outcome.fallbacks.items()]
+        return [
+            f"{reason} ({calls})" + (f", {self.explained[reason]}" if reason in self.explained else "")
+            for reason, calls in self.outcome.fallbacks.items()
+        ]
 
     def cells(self) -> list[str]:
         rest = self.reasons + ([self.case.note] if self.case.note else [])
@@ -287,23 +308,34 @@ def summary(rows: Sequence[Row]) -> str:
     calls = ours + sum(row.fell_back for row in rows)
     text = f"{len(rows)} cases; {ours:,} of {calls:,} calls on our kernels."
     if excepted:
-        text += (f" Of the others {excepted:,} are left to the framework on purpose, as the table explains; "
-                 f"without those {_share(ours, calls - excepted)} are on our kernels.")
+        text += (
+            f" Of the others {excepted:,} are left to the framework on purpose, as the table explains; "
+            f"without those {_share(ours, calls - excepted)} are on our kernels."
+        )
     return text
 
 
 def markdown(tables: Mapping[str, Sequence[Row]]) -> str:
     """docs/layers.md."""
-    lines = ["# Layers", "",
-             "Made by `python -m models.coverage --write`: every layer takes one training step (forward, a random",
-             "cotangent, backward) on a small graph, with the backend and without it from the same seed; outputs and",
-             "all gradients agree within the order of sums. The calls are those that the layer made to the operators",
-             "of its framework, forward and backward: on our kernels, or left to the framework for the reason named.",
-             ""]
+    lines = [
+        "# Layers",
+        "",
+        "Made by `python -m models.coverage --write`: every layer takes one training step (forward, a random",
+        "cotangent, backward) on a small graph, with the backend and without it from the same seed; outputs and",
+        "all gradients agree within the order of sums. The calls are those that the layer made to the operators",
+        "of its framework, forward and backward: on our kernels, or left to the framework for the reason named.",
+        "",
+    ]
     for framework, rows in tables.items():
         module = importlib.import_module(MODULES[framework])
-        lines += [f"## {NAMES[framework]} {module.__version__}", "", summary(rows), "",
-                  "| " + " | ".join(HEADINGS) + " |", "|---|--:|--:|--:|---|"]
+        lines += [
+            f"## {NAMES[framework]} {module.__version__}",
+            "",
+            summary(rows),
+            "",
+            "| " + " | ".join(HEADINGS) + " |",
+            "|---|--:|--:|--:|---|",
+        ]
         lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row.cells()) + " |" for row in rows] + [""]
     return "\n".join(lines)
 

@@ -55,8 +55,10 @@ class Dataset:
         return int(self.labels.max()) + 1
 
     def __str__(self) -> str:
-        return (f"{self.name}: {self.num_nodes:,} nodes, {self.num_edges:,} edges, {self.features.shape[1]} features, "
-                f"{self.num_classes} classes ({self.origin})")
+        return (
+            f"{self.name}: {self.num_nodes:,} nodes, {self.num_edges:,} edges, {self.features.shape[1]} features, "
+            f"{self.num_classes} classes ({self.origin})"
+        )
 
 
 def load(name: str, framework: str, *, nodes: int = 100_000, edges: int = 1_000_000, seed: int = 0) -> Dataset:
@@ -71,6 +73,7 @@ def load(name: str, framework: str, *, nodes: int = 100_000, edges: int = 1_000_
         return power_law_communities(nodes, edges, seed)
     if name == "cora":
         from models.cora import load_cora
+
         return load_cora(framework)
     if name.endswith(".npz"):
         return load_npz(Path(name), seed)
@@ -84,8 +87,15 @@ def power_law_communities(nodes: int, edges: int, seed: int) -> Dataset:
     except ValueError as error:
         raise DataError(f"no graph of {nodes} nodes and {edges} edges: {error}") from None
     rng = np.random.default_rng([seed, 1])
-    return _dataset("generated", f"power-law communities, seed {seed}", matrix.indptr, matrix.indices,
-                    generated.features(labels, rng), labels, rng)
+    return _dataset(
+        "generated",
+        f"power-law communities, seed {seed}",
+        matrix.indptr,
+        matrix.indices,
+        generated.features(labels, rng),
+        labels,
+        rng,
+    )
 
 
 def load_npz(path: Path, seed: int) -> Dataset:
@@ -110,8 +120,9 @@ def load_npz(path: Path, seed: int) -> Dataset:
             nodes = max(known + ends)
             graph = Graph.from_coo(arrays["dst"], arrays["src"], (nodes, nodes))
         else:
-            raise DataError(f"{path} has the arrays {sorted(arrays)}; needed are 'indptr' and 'indices', "
-                            "or 'src' and 'dst'")
+            raise DataError(
+                f"{path} has the arrays {sorted(arrays)}; needed are 'indptr' and 'indices', or 'src' and 'dst'"
+            )
     except (TypeError, ValueError) as error:
         raise error if isinstance(error, DataError) else DataError(f"{path}: {error}") from None
     if nodes < 4:
@@ -128,7 +139,9 @@ def load_npz(path: Path, seed: int) -> Dataset:
         features = generated.features(labels, rng)
     if features.ndim != 2 or len(features) != nodes or features.shape[1] == 0 or features.dtype.kind not in "iuf":
         raise DataError(f"{path}: features must be ({nodes}, F) numbers, got {features.shape} {features.dtype}")
-    made = [what for what, keys in (("features", {"features"}), ("labels", {"labels", "label"})) if not keys & set(arrays)]
+    made = [
+        what for what, keys in (("features", {"features"}), ("labels", {"labels", "label"})) if not keys & set(arrays)
+    ]
     origin = f"{path}; generated: {' and '.join(made)}" if made else str(path)
     return _dataset(path.stem, origin, indptr, indices, features, labels, rng)
 
@@ -156,5 +169,11 @@ def _dataset(name, origin, indptr, indices, features, labels, rng) -> Dataset:
     parts = np.split(labelled, [len(labelled) // 2, 3 * len(labelled) // 4])
     for mask, part in zip(masks, parts):
         mask[torch.from_numpy(part)] = True
-    return Dataset(name, origin, edge_index, torch.from_numpy(features.astype(np.float32)),
-                   torch.from_numpy(labels.astype(np.int64)), *masks)
+    return Dataset(
+        name,
+        origin,
+        edge_index,
+        torch.from_numpy(features.astype(np.float32)),
+        torch.from_numpy(labels.astype(np.int64)),
+        *masks,
+    )

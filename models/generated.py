@@ -23,8 +23,16 @@ def graph(nodes: int, edges: int, seed: int) -> tuple[scipy.sparse.csr_matrix, n
     Raises ValueError where the sizes do not fit each other.
     """
     communities = min(CLASSES, max(1, nodes // 4))
-    ordered = power_law(nodes, edges, _ALPHA, min(_MAX_DEGREE, max(1, nodes // 20)), seed,
-                        communities=communities, locality=_LOCALITY, shuffled=False)
+    ordered = power_law(
+        nodes,
+        edges,
+        _ALPHA,
+        min(_MAX_DEGREE, max(1, nodes // 20)),
+        seed,
+        communities=communities,
+        locality=_LOCALITY,
+        shuffled=False,
+    )
     bounds = np.linspace(0, nodes, communities + 1).astype(np.int64)
     community = np.repeat(np.arange(communities), np.diff(bounds))
     order = np.random.default_rng([seed, 0]).permutation(nodes)
@@ -34,7 +42,9 @@ def graph(nodes: int, edges: int, seed: int) -> tuple[scipy.sparse.csr_matrix, n
 
 
 def features(labels: np.ndarray, rng: np.random.Generator, width: int = WIDTH) -> np.ndarray:
-    """(nodes, width) float32: a unit vector per class under unit normal noise; noise alone where the label is negative."""
+    """(nodes, width) float32: a unit vector per class under unit normal noise; noise alone where the label is
+    negative.
+    """
     centres = rng.standard_normal((int(labels.max()) + 2, width), np.float32)
     centres *= _SIGNAL / np.linalg.norm(centres, axis=1, keepdims=True)
     centres[-1] = 0

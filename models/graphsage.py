@@ -20,8 +20,9 @@ from models import cli
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="graphsage", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="graphsage", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     cli.add_options(parser)
     return cli.script(parser, argv)
 

@@ -1,4 +1,5 @@
-"""Neighbour sampling (Hamilton et al., NeurIPS 2017, section 3.1) in plain PyTorch: batches as PyG's NeighborLoader gives them.
+"""Neighbour sampling (Hamilton et al., NeurIPS 2017, section 3.1) in plain PyTorch: batches as PyG's NeighborLoader
+gives them.
 
 PyG's own loader needs a compiled library beside it, which has no wheel for every version of PyTorch.
 """
@@ -23,10 +24,13 @@ class NeighbourSampler:
         self._indptr = torch.searchsorted(edge_index[1][order].contiguous(), torch.arange(num_nodes + 1))
         self._place = torch.full((num_nodes,), -1)
 
-    def sample(self, seeds: Tensor, fanouts: Sequence[int], generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    def sample(
+        self, seeds: Tensor, fanouts: Sequence[int], generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
         """(nodes, edge_index of these): seeds first, then what each round found; edges by rounds.
 
-        Each node of a round gets as many random in-edges as the fan-out says, with repetition, and as many as it has at most.
+        Each node of a round gets as many random in-edges as the fan-out says, with repetition, and as many as it has at
+        most.
         """
         place, indptr = self._place, self._indptr
         place[seeds] = torch.arange(len(seeds))

@@ -8,10 +8,14 @@ from models.data import Dataset
 
 
 def prepare(framework: str, dataset: Dataset, config, progress: bool = False) -> Report:
-    """``gsb.precompile`` on the data set's graph, for the model that ``config`` describes, within ``config.precompile``."""
+    """``gsb.precompile`` on the data set's graph, for the model that ``config`` describes, within
+    ``config.precompile``.
+    """
     nodes = dataset.num_nodes
     if config.model == "rgcn":
-        graph = gsb.RelGraph.from_edge_index(dataset.edge_index, dataset.edge_type, (nodes, nodes), dataset.num_relations)
+        graph = gsb.RelGraph.from_edge_index(
+            dataset.edge_index, dataset.edge_type, (nodes, nodes), dataset.num_relations
+        )
         widths = [config.hidden] * config.layers + [dataset.num_classes]
         bases = min(config.bases, dataset.num_relations)
         # DGL's layer is given 1 / the number of edges for each edge, PyG's takes the mean by itself

@@ -13,8 +13,10 @@ from torch import Tensor
 from models import generated, rgcn_entities
 from models.data import DataError, Dataset, _read
 
-NAMES = {"debian": "sections of packages by their dependencies (Debian)",
-         "wordnet": "lexicographer files of synsets by their relations (WordNet 3.0)"}
+NAMES = {
+    "debian": "sections of packages by their dependencies (Debian)",
+    "wordnet": "lexicographer files of synsets by their relations (WordNet 3.0)",
+}
 RELATIONS = 20
 
 
@@ -22,24 +24,27 @@ RELATIONS = 20
 class RelationalDataset(Dataset):
     """A ``Dataset`` without features whose edges have relations.
 
-    edge_type: (E,) int64 in [0, num_relations). Edges come relation by relation; every relation has its inverse among the
-    others, with its edges reversed (Schlichtkrull et al., 2018).
+    edge_type: (E,) int64 in [0, num_relations). Edges come relation by relation; every relation has its inverse among
+    the others, with its edges reversed (Schlichtkrull et al., 2018).
     """
 
     edge_type: Tensor
     num_relations: int
 
     def __str__(self) -> str:
-        return (f"{self.name}: {self.num_nodes:,} nodes, {self.num_edges:,} edges, {self.num_relations} relations, "
-                f"{self.num_classes} classes ({self.origin})")
+        return (
+            f"{self.name}: {self.num_nodes:,} nodes, {self.num_edges:,} edges, {self.num_relations} relations, "
+            f"{self.num_classes} classes ({self.origin})"
+        )
 
 
 def load(name: str, framework: str, *, nodes: int, edges: int, seed: int) -> RelationalDataset:
-    """``generated``, ``debian`` or ``wordnet`` from $GSB_DATA, ``aifb``, ``mutag``, ``bgs``, ``am``, or an ``.npz`` file's path.
+    """``generated``, ``debian`` or ``wordnet`` from $GSB_DATA, ``aifb``, ``mutag``, ``bgs``, ``am``, or an ``.npz``
+    file's path.
 
     A file has ``src``, ``dst`` and ``etype`` (E,), and ``label`` or ``labels`` (N,), integers, negative where unknown.
-    nodes, edges: of the generated graph, before inverse edges are added. framework: ``dgl`` or ``pyg``, whose data set class
-    reads aifb, mutag, bgs and am.
+    nodes, edges: of the generated graph, before inverse edges are added. framework: ``dgl`` or ``pyg``, whose data set
+    class reads aifb, mutag, bgs and am.
 
     Raises DataError that says what is wrong with the name, the file or the data.
     """
@@ -52,8 +57,10 @@ def load(name: str, framework: str, *, nodes: int, edges: int, seed: int) -> Rel
     if name in NAMES:
         folder = os.environ.get("GSB_DATA")
         if not folder:
-            raise DataError(f"data set {name!r} is read from $GSB_DATA/{name}.npz, but GSB_DATA is not set; set it, or "
-                            "take 'generated'")
+            raise DataError(
+                f"data set {name!r} is read from $GSB_DATA/{name}.npz, but GSB_DATA is not set; set it, or "
+                "take 'generated'"
+            )
         path = Path(folder) / f"{name}.npz"
     elif path.suffix != ".npz":
         known = ", ".join(map(repr, (*NAMES, *rgcn_entities.NAMES)))
@@ -70,7 +77,9 @@ def load(name: str, framework: str, *, nodes: int, edges: int, seed: int) -> Rel
 
 
 def _generated(nodes: int, edges: int, seed: int, rng) -> RelationalDataset:
-    """Power-law communities, which are the classes; most edges have a relation that the communities of their ends decide."""
+    """Power-law communities, which are the classes; most edges have a relation that the communities of their ends
+    decide.
+    """
     try:
         matrix, labels = generated.graph(nodes, edges, seed)
     except ValueError as error:
@@ -82,16 +91,35 @@ def _generated(nodes: int, edges: int, seed: int, rng) -> RelationalDataset:
     return _dataset("generated", origin, coo.col.astype(np.int64), coo.row.astype(np.int64), kinds, labels, rng)
 
 
-def of_edges(name: str, origin: str, edge_index: Tensor, edge_type: Tensor, relations: int, labels: Tensor, train: Tensor,
-             test: Tensor, rng) -> RelationalDataset:
-    """A data set of edges that have their inverses already; a fifth of ``train``, node numbers, becomes the validation set."""
+def of_edges(
+    name: str,
+    origin: str,
+    edge_index: Tensor,
+    edge_type: Tensor,
+    relations: int,
+    labels: Tensor,
+    train: Tensor,
+    test: Tensor,
+    rng,
+) -> RelationalDataset:
+    """A data set of edges that have their inverses already; a fifth of ``train``, node numbers, becomes the validation
+    set.
+    """
     order = edge_type.argsort(stable=True)
     mixed = torch.from_numpy(rng.permutation(train.numpy()))
     masks = torch.zeros(3, len(labels), dtype=torch.bool)
-    for mask, part in zip(masks, (mixed[len(mixed) // 5:], mixed[:len(mixed) // 5], test)):
+    for mask, part in zip(masks, (mixed[len(mixed) // 5 :], mixed[: len(mixed) // 5], test)):
         mask[part] = True
-    return RelationalDataset(name, origin, edge_index[:, order].contiguous(), torch.empty(len(labels), 0), labels, *masks,
-                             edge_type[order].contiguous(), relations)
+    return RelationalDataset(
+        name,
+        origin,
+        edge_index[:, order].contiguous(),
+        torch.empty(len(labels), 0),
+        labels,
+        *masks,
+        edge_type[order].contiguous(),
+        relations,
+    )
 
 
 def _dataset(name: str, origin: str, src, dst, kinds, labels, rng) -> RelationalDataset:
@@ -103,6 +131,13 @@ def _dataset(name: str, origin: str, src, dst, kinds, labels, rng) -> Relational
     masks = torch.zeros(3, len(labels), dtype=torch.bool)
     for mask, part in zip(masks, np.split(labelled, [len(labelled) // 2, 3 * len(labelled) // 4])):
         mask[torch.from_numpy(part)] = True
-    return RelationalDataset(name, origin, torch.from_numpy(np.stack((source, destination))[:, order]),
-                             torch.empty(len(labels), 0), torch.from_numpy(labels.astype(np.int64)), *masks,
-                             torch.from_numpy(kinds[order].astype(np.int64)), 2 * count)
+    return RelationalDataset(
+        name,
+        origin,
+        torch.from_numpy(np.stack((source, destination))[:, order]),
+        torch.empty(len(labels), 0),
+        torch.from_numpy(labels.astype(np.int64)),
+        *masks,
+        torch.from_numpy(kinds[order].astype(np.int64)),
+        2 * count,
+    )

@@ -36,25 +36,45 @@ def disagreements(runs: Iterable[Run]) -> list[str]:
 
 
 def table(dataset: Dataset, runs: Sequence[Run], config: Config) -> Table:
-    """Of every run: test accuracy, last loss, time and peak memory of training and of inference, the ratios of times, and the
-    share of calls that ran on our kernels."""
+    """Of every run: test accuracy, last loss, time and peak memory of training and of inference, the ratios of times,
+    and the share of calls that ran on our kernels."""
     how = f"mini-batches of {config.batch}, fan-out {config.fanout}" if config.batch else "whole graph"
     if config.batch and config.evaluate == "full":
         how += ", evaluated on the whole graph"
-    grid = Table(title=f"{MODELS[config.model]}, {config.layers} layers, hidden {config.hidden}, {how}, {config.epochs} epochs, "
-                       f"seed {config.seed}, {_where(config)}\n{dataset}", title_justify="left")
+    grid = Table(
+        title=f"{MODELS[config.model]}, {config.layers} layers, hidden {config.hidden}, {how}, {config.epochs} epochs, "
+        f"seed {config.seed}, {_where(config)}\n{dataset}",
+        title_justify="left",
+    )
     for column in ("framework", "backend"):
         grid.add_column(column)
-    for column in ("accuracy", "loss", "ms per epoch", "speed-up", "peak\nMiB", "ms inference", "speed-up", "peak\nMiB", "our\ncalls"):
+    for column in (
+        "accuracy",
+        "loss",
+        "ms per epoch",
+        "speed-up",
+        "peak\nMiB",
+        "ms inference",
+        "speed-up",
+        "peak\nMiB",
+        "our\ncalls",
+    ):
         grid.add_column(column, justify="right")
     for off, on in pairs(runs):
         for run in filter(None, (off, on)):
             pair = (off, run) if off and run is on else None
             share = run.own_share if run is on else None
-            grid.add_row(LABELS[run.framework], run.backend, f"{run.test_accuracy:.4f}", f"{run.losses[-1]:.4f}",
-                         *_timed(pair, run, lambda each: each.epoch_seconds(config)), _mebibytes(run.peak_bytes),
-                         *_timed(pair, run, lambda each: each.inference_seconds), _mebibytes(run.inference_peak_bytes),
-                         "" if share is None else f"{share:.0%}")
+            grid.add_row(
+                LABELS[run.framework],
+                run.backend,
+                f"{run.test_accuracy:.4f}",
+                f"{run.losses[-1]:.4f}",
+                *_timed(pair, run, lambda each: each.epoch_seconds(config)),
+                _mebibytes(run.peak_bytes),
+                *_timed(pair, run, lambda each: each.inference_seconds),
+                _mebibytes(run.inference_peak_bytes),
+                "" if share is None else f"{share:.0%}",
+            )
         grid.add_section()
     return grid
 
@@ -76,12 +96,22 @@ def write(out: Path, name: str, dataset: Dataset, runs: Sequence[Run], config: C
     """``name``.json and ``name``.png in the folder ``out``, which is made where missing."""
     out.mkdir(parents=True, exist_ok=True)
     record = {
-        "dataset": {"name": dataset.name, "origin": dataset.origin, "nodes": dataset.num_nodes,
-                    "edges": dataset.num_edges, "features": dataset.features.shape[1], "classes": dataset.num_classes},
+        "dataset": {
+            "name": dataset.name,
+            "origin": dataset.origin,
+            "nodes": dataset.num_nodes,
+            "edges": dataset.num_edges,
+            "features": dataset.features.shape[1],
+            "classes": dataset.num_classes,
+        },
         "config": dataclasses.asdict(config),
-        "machine": {"platform": platform.platform(), "threads": torch.get_num_threads(), "trained on": _where(config),
-                    "torch": torch.__version__,
-                    **{PACKAGES[f]: version(PACKAGES[f]) for f in sorted({run.framework for run in runs})}},
+        "machine": {
+            "platform": platform.platform(),
+            "threads": torch.get_num_threads(),
+            "trained on": _where(config),
+            "torch": torch.__version__,
+            **{PACKAGES[f]: version(PACKAGES[f]) for f in sorted({run.framework for run in runs})},
+        },
         "runs": [dataclasses.asdict(run) | {"epoch_seconds": run.epoch_seconds(config)} for run in runs],
         "disagreements": disagreements(runs),
     }
@@ -105,8 +135,14 @@ def plot(runs: Sequence[Run], config: Config):
         epochs = range(1, len(run.losses) + 1)
         loss.plot(epochs, run.losses, color=colours[run.framework], label=label, **style)
         timed = run.timed(config)
-        seconds.plot([epoch + 1 for epoch in timed], [run.seconds[epoch] * 1e3 for epoch in timed],
-                     color=colours[run.framework], label=label, marker=".", **style)
+        seconds.plot(
+            [epoch + 1 for epoch in timed],
+            [run.seconds[epoch] * 1e3 for epoch in timed],
+            color=colours[run.framework],
+            label=label,
+            marker=".",
+            **style,
+        )
     loss.set(title="training loss", xlabel="epoch", ylabel="cross entropy (nats)")
     seconds.set(title="time of an epoch, without warm-up epochs", xlabel="epoch", ylabel="ms")
     seconds.set_ylim(bottom=0)

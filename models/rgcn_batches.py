@@ -1,7 +1,7 @@
 """Mini-batches of a relational graph: some nodes, and neighbours drawn at random around them (Hamilton et al., 2017).
 
-Drawn here, alike for both frameworks and for a training with and without the backend: a batch depends on the seed, on what it is
-for, on the epoch or pass, and on its place alone.
+Drawn here, alike for both frameworks and for a training with and without the backend: a batch depends on the seed, on
+what it is for, on the epoch or pass, and on its place alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from models.relational_data import RelationalDataset
-
 
 PARTS = ("train", "val", "test")
 
@@ -59,8 +58,12 @@ class NeighbourSampler:
             nodes.append(frontier)
             edges.append((place[source], place[target], self.kinds[edge]))
         source, destination, kinds = map(np.concatenate, zip(*edges))
-        return Batch(torch.from_numpy(np.concatenate(nodes)), len(seeds),
-                     torch.from_numpy(np.stack([source, destination])), torch.from_numpy(kinds))
+        return Batch(
+            torch.from_numpy(np.concatenate(nodes)),
+            len(seeds),
+            torch.from_numpy(np.stack([source, destination])),
+            torch.from_numpy(kinds),
+        )
 
     def _edges_into(self, nodes: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """(edges, their destinations)."""
@@ -74,9 +77,12 @@ class NeighbourSampler:
         return self.indptr[nodes[of_node[taken]]] + within[taken], nodes[of_node[taken]]
 
 
-def batches(dataset: RelationalDataset, config, graph_of_batch: Callable[[Batch], object]) -> Callable[[str, int], Iterator[tuple]]:
-    """By part of the nodes, one of ``PARTS``, and number of the epoch or pass: (graph, features, rows with labels, labels) of
-    batches that together have every node of the part once, drawn on the host and moved to the configuration's device."""
+def batches(
+    dataset: RelationalDataset, config, graph_of_batch: Callable[[Batch], object]
+) -> Callable[[str, int], Iterator[tuple]]:
+    """By part of the nodes, one of ``PARTS``, and number of the epoch or pass: (graph, features, rows with labels,
+    labels) of batches that together have every node of the part once, drawn on the host and moved to the
+    configuration's device."""
     sampler = NeighbourSampler(dataset, config.fanout, config.layers)
     features = dataset.features.to(config.device)
 
@@ -84,7 +90,7 @@ def batches(dataset: RelationalDataset, config, graph_of_batch: Callable[[Batch]
         rng = np.random.default_rng([config.seed, 2 + PARTS.index(part), number])
         order = rng.permutation(getattr(dataset, part).nonzero().flatten().numpy())
         for first in range(0, len(order), config.batch):
-            seeds = order[first:first + config.batch]
+            seeds = order[first : first + config.batch]
             labels = dataset.labels[torch.from_numpy(seeds)].to(config.device)
             yield graph_of_batch(sampler.draw(seeds, rng).to(config.device)), features, slice(len(seeds)), labels
 

@@ -1,4 +1,6 @@
-"""The relational graph convolutional network (Schlichtkrull et al., ESWC 2018) in DGL. Nothing here knows of the backend."""
+"""The relational graph convolutional network (Schlichtkrull et al., ESWC 2018) in DGL. Nothing here knows of the
+backend.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,15 @@ class RGCN(nn.Module):
 def model_of(dataset: RelationalDataset, config) -> RGCN:
     """The model for a data set, from torch's present seed."""
     bases = min(config.bases, dataset.num_relations)
-    return RGCN(dataset.num_nodes, config.hidden, dataset.num_classes, config.layers, config.dropout, dataset.num_relations,
-                bases)
+    return RGCN(
+        dataset.num_nodes,
+        config.hidden,
+        dataset.num_classes,
+        config.layers,
+        config.dropout,
+        dataset.num_relations,
+        bases,
+    )
 
 
 def graph_of(dataset: RelationalDataset) -> tuple[dgl.DGLGraph, Tensor, Tensor, None]:
@@ -43,7 +52,9 @@ def graph_of(dataset: RelationalDataset) -> tuple[dgl.DGLGraph, Tensor, Tensor, 
 
 def batches_of(dataset: RelationalDataset, config):
     """Mini-batches, as ``rgcn_batches.batches`` gives them."""
-    return batches(dataset, config, lambda batch: _graph(batch.edge_index, batch.edge_type, len(batch.nodes), batch.nodes))
+    return batches(
+        dataset, config, lambda batch: _graph(batch.edge_index, batch.edge_type, len(batch.nodes), batch.nodes)
+    )
 
 
 def _graph(edge_index: Tensor, edge_type: Tensor, count: int, nodes: Tensor | None) -> tuple:

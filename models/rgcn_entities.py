@@ -1,4 +1,6 @@
-"""AIFB, MUTAG, BGS and AM (Ristoski et al., ISWC 2016) through each framework's own data set class, which downloads them."""
+"""AIFB, MUTAG, BGS and AM (Ristoski et al., ISWC 2016) through each framework's own data set class, which downloads
+them.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ def load(name: str, framework: str) -> Entities:
         raise DataError(f"{name.upper()} cannot be read without {error.name}; try: pip install rdflib pandas") from None
     except (OSError, RuntimeError) as error:
         where = {"dgl": _dgl_folder, "pyg": _pyg_folder}[framework]()
-        raise DataError(f"{name.upper()} cannot be downloaded: {error or type(error).__name__}. It is kept in {where}: run this "
-                        "once with a network, or copy that folder from a machine that has it; 'generated' needs no "
-                        "download") from None
+        raise DataError(
+            f"{name.upper()} cannot be downloaded: {error or type(error).__name__}. It is kept in {where}: run this "
+            "once with a network, or copy that folder from a machine that has it; 'generated' needs no "
+            "download"
+        ) from None
 
 
 def _from_dgl(name: str) -> Entities:
@@ -43,8 +47,16 @@ def _from_dgl(name: str) -> Entities:
     train, test = (nodes[data[f"{part}_mask"].bool()] for part in ("train", "test"))
     labels = torch.full((graph.num_nodes(),), -1)
     labels[nodes] = data["label"].long()
-    return (name, "DGL", torch.stack(graph.edges()), graph.edata[dgl.ETYPE].long(), len(hetero.canonical_etypes), labels,
-            train, test)
+    return (
+        name,
+        "DGL",
+        torch.stack(graph.edges()),
+        graph.edata[dgl.ETYPE].long(),
+        len(hetero.canonical_etypes),
+        labels,
+        train,
+        test,
+    )
 
 
 def _from_pyg(name: str) -> Entities:

@@ -1,4 +1,6 @@
-"""The relational graph convolutional network (Schlichtkrull et al., ESWC 2018) in PyG. Nothing here knows of the backend."""
+"""The relational graph convolutional network (Schlichtkrull et al., ESWC 2018) in PyG. Nothing here knows of the
+backend.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,15 @@ class RGCN(nn.Module):
 def model_of(dataset: RelationalDataset, config) -> RGCN:
     """The model for a data set, from torch's present seed."""
     bases = min(config.bases, dataset.num_relations)
-    return RGCN(dataset.num_nodes, config.hidden, dataset.num_classes, config.layers, config.dropout, dataset.num_relations,
-                bases)
+    return RGCN(
+        dataset.num_nodes,
+        config.hidden,
+        dataset.num_classes,
+        config.layers,
+        config.dropout,
+        dataset.num_relations,
+        bases,
+    )
 
 
 def graph_of(dataset: RelationalDataset) -> tuple[Tensor, Tensor, None]:

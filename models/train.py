@@ -20,7 +20,6 @@ from gnn_sparse_backend.ops.precompile import seconds_of
 from models.data import Dataset
 from models.prepare import prepare
 
-
 INFERENCES = 4  # the first indexes the whole graph again, the second measures memory; each draws mini-batches anew
 
 
@@ -32,7 +31,8 @@ class Config:
     leaves out: they compile kernels and index the graph, which the backend forgets when it is switched off.
     model: of the modules ``{model}_dgl`` and ``{model}_pyg``. bases: of relational models, of their matrices.
     batch: training nodes of a mini-batch, 0 for the whole graph; fanout: neighbours drawn for each node of a batch.
-    evaluate: "batches" for mini-batches of so many nodes and neighbours, "full" for the whole graph, "" for what training has.
+    evaluate: "batches" for mini-batches of so many nodes and neighbours, "full" for the whole graph, "" for what
+    training has.
     precompile: time to compile and measure in what the layers run, before the backend's training; "" for none.
     device: where model and data are, "cpu" or "cuda"; mini-batches are drawn on the host.
     """
@@ -79,11 +79,11 @@ class Config:
 
 @dataclass
 class Run:
-    """What one training gave. Seconds are of an epoch's training steps, drawing of mini-batches left out. Accuracies are of
-    the final parameters. Inference seconds are of one pass over the whole graph, or, drawing left out, over the mini-batches
-    that together have every validation and test node once. peak_bytes and inference_peak_bytes: what an epoch, and such a pass,
-    take at most above what is there before them: of resident memory, of a GPU's what PyTorch has allocated; None where the system
-    does not tell.
+    """What one training gave. Seconds are of an epoch's training steps, drawing of mini-batches left out. Accuracies
+    are of the final parameters. Inference seconds are of one pass over the whole graph, or, drawing left out, over the
+    mini-batches that together have every validation and test node once. peak_bytes and inference_peak_bytes: what an
+    epoch, and such a pass, take at most above what is there before them: of resident memory, of a GPU's what PyTorch
+    has allocated; None where the system does not tell.
     """
 
     framework: str
@@ -162,7 +162,9 @@ class Trainee:
         self.run.losses.append(losses / max(1, nodes))
 
     def _parts(self, epoch: int) -> Iterator[tuple]:
-        """(graph, features, rows of the result that have labels, these labels): one for the whole graph, or mini-batches."""
+        """(graph, features, rows of the result that have labels, these labels): one for the whole graph, or
+        mini-batches.
+        """
         data = self.dataset
         if self.batches is None:
             yield self.graph, data.features, data.train, data.labels[data.train]
@@ -191,9 +193,12 @@ class Trainee:
         return seconds, hits[data.val], hits[data.test]
 
     def _infer_batches(self, number: int) -> tuple[float, Tensor, Tensor]:
-        """The same by mini-batches, nodes in their order. Other ones for each ``number``: what the backend keeps of a graph that
-        it has seen would make batches look faster than they are."""
-        seconds, hits = 0.0, {part: [torch.empty(0, dtype=torch.bool, device=self.config.device)] for part in ("val", "test")}
+        """The same by mini-batches, nodes in their order. Other ones for each ``number``: what the backend keeps of a
+        graph that it has seen would make batches look faster than they are."""
+        seconds, hits = (
+            0.0,
+            {part: [torch.empty(0, dtype=torch.bool, device=self.config.device)] for part in ("val", "test")},
+        )
         for part, of_part in hits.items():
             for graph, features, rows, labels in self.batches(part, number):
                 start = self._clock()
@@ -212,7 +217,9 @@ class Trainee:
         return time.perf_counter()
 
     def _measured(self, work: Callable[[], object]) -> tuple:
-        """(what ``work`` gives, the bytes that it takes at most above what is there before; None where the system does not tell)."""
+        """(what ``work`` gives, the bytes that it takes at most above what is there before; None where the system does
+        not tell).
+        """
         return (_measured_on_gpu if self.config.device == "cuda" else _measured)(work)
 
 
@@ -249,8 +256,13 @@ def _calls(framework: str) -> tuple[int, int]:
     return sum(row.ours for row in rows), sum(sum(row.fallbacks.values()) for row in rows)
 
 
-def train(framework: str, backends: Sequence[str], dataset: Dataset, config: Config,
-          on_epoch: Callable[[Run], None] = lambda run: None) -> list[Run]:
+def train(
+    framework: str,
+    backends: Sequence[str],
+    dataset: Dataset,
+    config: Config,
+    on_epoch: Callable[[Run], None] = lambda run: None,
+) -> list[Run]:
     """Train once for each entry of ``backends`` (``"off"``, ``"on"``), from the same initial parameters.
 
     The trainings take turns of ``config.turn`` epochs, the first to go changing each time, so that whatever else the

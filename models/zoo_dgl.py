@@ -1,12 +1,13 @@
 """Everything in DGL that passes messages, as cases for `models.coverage`.
 
-    zoo_dgl_graphs.py   the graphs
-    zoo_dgl_conv.py     dgl.nn.pytorch.conv
-    zoo_dgl_nn.py       readouts, wrappers, typed products, transforms
-    zoo_dgl_hetero.py   several types of nodes and edges at once
-    zoo_dgl_explain.py  explainers
-    zoo_dgl_ops.py      dgl.ops, dgl.mpops, readout functions, update_all
+zoo_dgl_graphs.py   the graphs
+zoo_dgl_conv.py     dgl.nn.pytorch.conv
+zoo_dgl_nn.py       readouts, wrappers, typed products, transforms
+zoo_dgl_hetero.py   several types of nodes and edges at once
+zoo_dgl_explain.py  explainers
+zoo_dgl_ops.py      dgl.ops, dgl.mpops, readout functions, update_all
 """
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -18,11 +19,15 @@ from models.coverage import Case
 def thinned(cases: list[Case]) -> list[Case]:
     """All types for the first case of a layer; its variants, whose names go on after a comma, in one type alone."""
     first: dict[str, Case] = {}
-    return [each if first.setdefault(each.name.split(",")[0], each) is each
-            else replace(each, dtypes=each.dtypes[:1]) for each in cases]
+    return [
+        each if first.setdefault(each.name.split(",")[0], each) is each else replace(each, dtypes=each.dtypes[:1])
+        for each in cases
+    ]
 
 
-CASES = thinned(zoo_dgl_conv.CASES + zoo_dgl_nn.CASES + zoo_dgl_hetero.CASES + zoo_dgl_explain.CASES) + zoo_dgl_ops.CASES
+CASES = (
+    thinned(zoo_dgl_conv.CASES + zoo_dgl_nn.CASES + zoo_dgl_hetero.CASES + zoo_dgl_explain.CASES) + zoo_dgl_ops.CASES
+)
 
 # Calls that cannot run on our kernels, and why: {case, or "*" for all: {"operator: reason": why}}.
 EXCEPTIONS: dict[str, dict[str, str]] = {}

@@ -1,4 +1,5 @@
 """Explainers of DGL: they differentiate a model, or ask it many times, and return numbers without gradients."""
+
 from __future__ import annotations
 
 import contextlib
@@ -38,8 +39,12 @@ class Heterogeneous(nn.Module):
 
     def __init__(self, per_node: bool) -> None:
         super().__init__()
-        self.layer = nn.ModuleDict({"_".join(each): dglnn.GraphConv(IN, CLASSES, "right", allow_zero_in_degree=True)
-                                    for each in typed().canonical_etypes})
+        self.layer = nn.ModuleDict(
+            {
+                "_".join(each): dglnn.GraphConv(IN, CLASSES, "right", allow_zero_in_degree=True)
+                for each in typed().canonical_etypes
+            }
+        )
         self.per_node = per_node
 
     def forward(self, graph: dgl.DGLGraph, feat: dict[str, Tensor], eweight: dict | None = None):
@@ -48,8 +53,9 @@ class Heterogeneous(nn.Module):
             source, _, target = relation
             if target == "a":
                 weight = None if eweight is None else eweight[relation]
-                results.append(self.layer["_".join(relation)](graph[relation], (feat[source], feat[target]),
-                                                              edge_weight=weight))
+                results.append(
+                    self.layer["_".join(relation)](graph[relation], (feat[source], feat[target]), edge_weight=weight)
+                )
         scores = sum(results)
         return {"a": scores} if self.per_node else scores.mean(0, keepdim=True)
 
@@ -59,6 +65,7 @@ def case(name: str, model: Callable[[], nn.Module], call: Callable, **inputs: Te
         m.layer.eval()
         with contextlib.redirect_stderr(io.StringIO()):  # progress bars
             return call(m)
+
     return Case(name, lambda: Bound(model(), **inputs), quiet, dtypes=SINGLE)
 
 
@@ -80,9 +87,11 @@ def _homogeneous() -> list[Case]:
         return explainer.explain_graph(square(), m.x.detach(), target_class=1)
 
     x = features(NODES, IN)
-    return [case("GNNExplainer, node", lambda: Homogeneous(True), node, x=x),
-            case("GNNExplainer, graph", lambda: Homogeneous(False), graph, x=x),
-            case("SubgraphX", lambda: Homogeneous(False), subgraph, x=x)]
+    return [
+        case("GNNExplainer, node", lambda: Homogeneous(True), node, x=x),
+        case("GNNExplainer, graph", lambda: Homogeneous(False), graph, x=x),
+        case("SubgraphX", lambda: Homogeneous(False), subgraph, x=x),
+    ]
 
 
 def _heterogeneous() -> list[Case]:
@@ -103,9 +112,11 @@ def _heterogeneous() -> list[Case]:
         return flat(explainer.explain_graph(typed(), feats(m), target_class=1))
 
     inputs = {name: features(number, IN, seed=seed) for seed, (name, number) in enumerate(TYPED.items())}
-    return [case("HeteroGNNExplainer, node", lambda: Heterogeneous(True), node, **inputs),
-            case("HeteroGNNExplainer, graph", lambda: Heterogeneous(False), graph, **inputs),
-            case("HeteroSubgraphX", lambda: Heterogeneous(False), subgraph, **inputs)]
+    return [
+        case("HeteroGNNExplainer, node", lambda: Heterogeneous(True), node, **inputs),
+        case("HeteroGNNExplainer, graph", lambda: Heterogeneous(False), graph, **inputs),
+        case("HeteroSubgraphX", lambda: Heterogeneous(False), subgraph, **inputs),
+    ]
 
 
 CASES = _homogeneous() + _heterogeneous()

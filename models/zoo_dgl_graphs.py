@@ -3,6 +3,7 @@
 Multigraphs all of them: four edges of each come twice. ``square`` has a self loop at every node, for layers that refuse
 a node without neighbours; ``isolated`` has two such nodes and some without outgoing edges.
 """
+
 from __future__ import annotations
 
 import dgl
@@ -54,16 +55,24 @@ def square_int32() -> dgl.DGLGraph:
 
 def bipartite() -> dgl.DGLGraph:
     """One relation between two types of nodes; the last target has no edge."""
-    return dgl.heterograph({("source", "to", "target"): pairs(SOURCES, TARGETS - 1, LINKS, 7)},
-                           num_nodes_dict={"source": SOURCES, "target": TARGETS})
+    return dgl.heterograph(
+        {("source", "to", "target"): pairs(SOURCES, TARGETS - 1, LINKS, 7)},
+        num_nodes_dict={"source": SOURCES, "target": TARGETS},
+    )
 
 
 def full_bipartite() -> dgl.DGLGraph:
     """`bipartite` with an edge to every target."""
     source, target = pairs(SOURCES, TARGETS, LINKS - TARGETS, 7)
-    return dgl.heterograph({("source", "to", "target"): (torch.cat([source, torch.arange(TARGETS)]),
-                                                         torch.cat([target, torch.arange(TARGETS)]))},
-                           num_nodes_dict={"source": SOURCES, "target": TARGETS})
+    return dgl.heterograph(
+        {
+            ("source", "to", "target"): (
+                torch.cat([source, torch.arange(TARGETS)]),
+                torch.cat([target, torch.arange(TARGETS)]),
+            )
+        },
+        num_nodes_dict={"source": SOURCES, "target": TARGETS},
+    )
 
 
 def block() -> dgl.DGLGraph:
@@ -79,8 +88,10 @@ def batch() -> dgl.DGLGraph:
 
 def typed() -> dgl.DGLGraph:
     """Four relations on two types of nodes, two of the relations under one name; the last node of a type is bare."""
-    edges = {(source, name, target): pairs(TYPED[source] - 1, TYPED[target] - 1, number, 20 + position)
-             for position, ((source, name, target), number) in enumerate(TYPED_EDGES.items())}
+    edges = {
+        (source, name, target): pairs(TYPED[source] - 1, TYPED[target] - 1, number, 20 + position)
+        for position, ((source, name, target), number) in enumerate(TYPED_EDGES.items())
+    }
     return dgl.heterograph(edges, num_nodes_dict=TYPED)
 
 

@@ -1,22 +1,39 @@
 """Everything in PyTorch Geometric that passes messages or reduces by index, as cases for `models.coverage`.
 
-    zoo_pyg_graphs.py     the graphs, and stand-ins for compiled packages
-    zoo_pyg_conv.py       torch_geometric.nn.conv: sums and comparisons of neighbours
-    zoo_pyg_attention.py  torch_geometric.nn.conv: attention, relations, points
-    zoo_pyg_hetero.py     several types of nodes and edges at once
-    zoo_pyg_reduce.py     torch_geometric.nn.aggr, and functions of torch_geometric.utils
-    zoo_pyg_pool.py       pooling, normalisation, transforms
-    zoo_pyg_models.py     torch_geometric.nn.models
-    zoo_pyg_own.py        users' own layers
-    zoo_pyg_modes.py      TorchScript, compilers, autocast, explainers
+zoo_pyg_graphs.py     the graphs, and stand-ins for compiled packages
+zoo_pyg_conv.py       torch_geometric.nn.conv: sums and comparisons of neighbours
+zoo_pyg_attention.py  torch_geometric.nn.conv: attention, relations, points
+zoo_pyg_hetero.py     several types of nodes and edges at once
+zoo_pyg_reduce.py     torch_geometric.nn.aggr, and functions of torch_geometric.utils
+zoo_pyg_pool.py       pooling, normalisation, transforms
+zoo_pyg_models.py     torch_geometric.nn.models
+zoo_pyg_own.py        users' own layers
+zoo_pyg_modes.py      TorchScript, compilers, autocast, explainers
 """
+
 from __future__ import annotations
 
-from models import (zoo_pyg_attention, zoo_pyg_conv, zoo_pyg_hetero, zoo_pyg_models, zoo_pyg_modes, zoo_pyg_own,
-                    zoo_pyg_pool, zoo_pyg_reduce)
+from models import (
+    zoo_pyg_attention,
+    zoo_pyg_conv,
+    zoo_pyg_hetero,
+    zoo_pyg_models,
+    zoo_pyg_modes,
+    zoo_pyg_own,
+    zoo_pyg_pool,
+    zoo_pyg_reduce,
+)
 
-CASES = (zoo_pyg_conv.CASES + zoo_pyg_attention.CASES + zoo_pyg_hetero.CASES + zoo_pyg_reduce.CASES
-         + zoo_pyg_pool.CASES + zoo_pyg_models.CASES + zoo_pyg_own.CASES + zoo_pyg_modes.CASES)
+CASES = (
+    zoo_pyg_conv.CASES
+    + zoo_pyg_attention.CASES
+    + zoo_pyg_hetero.CASES
+    + zoo_pyg_reduce.CASES
+    + zoo_pyg_pool.CASES
+    + zoo_pyg_models.CASES
+    + zoo_pyg_own.CASES
+    + zoo_pyg_modes.CASES
+)
 
 NUMBER = "nothing is gathered and nothing is saved: one number per edge goes to one number per node"
 SEEN = "PyG hands the messages to other code, which may read and change them"
@@ -37,11 +54,17 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
         "scatter.any: the reduction is 'any'": "the last written entry wins: no reduction",
     },
     "own layer, int32 index, cast by a hook": {
-        "propagate: the edge index is not an ordinary int64 tensor beside the features": "the hook changes what the reduction sees alone"},
-    "torch.func.grad": {f"{operator}: a torch.func transform is active": TRANSFORMED
-                        for operator in ("propagate", "scatter.sum")},
-    "torch.func.vmap": {f"{operator}: a torch.func transform is active": TRANSFORMED
-                        for operator in ("propagate", "scatter.sum")},
-    "torch.jit.trace, SAGEConv": {f"{operator}: torch.jit is tracing": TRANSFORMED
-                                  for operator in ("propagate", "scatter.mean")},
+        "propagate: the edge index is not an ordinary int64 tensor beside the features": (
+            "the hook changes what the reduction sees alone"
+        )
+    },
+    "torch.func.grad": {
+        f"{operator}: a torch.func transform is active": TRANSFORMED for operator in ("propagate", "scatter.sum")
+    },
+    "torch.func.vmap": {
+        f"{operator}: a torch.func transform is active": TRANSFORMED for operator in ("propagate", "scatter.sum")
+    },
+    "torch.jit.trace, SAGEConv": {
+        f"{operator}: torch.jit is tracing": TRANSFORMED for operator in ("propagate", "scatter.mean")
+    },
 }

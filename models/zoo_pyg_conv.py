@@ -2,6 +2,7 @@
 
 Attention, relations and geometry are in ``zoo_pyg_attention``; several types of nodes in ``zoo_pyg_hetero``.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -12,21 +13,42 @@ from torch import Tensor, nn
 from torch_geometric import EdgeIndex
 
 from models.coverage import Bound, Case, features
-from models.zoo_pyg_graphs import (EDGES, LINKS, NODES, SOURCES, TARGETS, adjacency, batch, bipartite, by_target, draw,
-                                   isolated, no_edges, square, with_stand_ins, within_graphs)
+from models.zoo_pyg_graphs import (
+    EDGES,
+    LINKS,
+    NODES,
+    SOURCES,
+    TARGETS,
+    adjacency,
+    batch,
+    bipartite,
+    by_target,
+    draw,
+    isolated,
+    no_edges,
+    square,
+    with_stand_ins,
+    within_graphs,
+)
 
 IN, OUT, HEADS = 6, 4, 2
 SINGLE = (torch.float32,)  # layers that make float32 tensors of their own
 X, X0 = features(NODES, IN), features(NODES, IN, seed=3)
 W = features(EDGES, seed=1).abs() + 0.5  # a weight per edge
-E = features(EDGES, 5, seed=2)           # features per edge
+E = features(EDGES, 5, seed=2)  # features per edge
 PAIR = {"x": features(SOURCES, IN), "y": features(TARGETS, 5, seed=1)}  # sources and targets of unlike widths
 WEIGHTED = dict(x=X, w=W)
 
 
-def conv(name: str, layer: Callable[[], nn.Module], call: Callable = lambda m, g: m.layer(m.x, g),
-         graph: Callable = isolated, note: str = "", dtypes: tuple[torch.dtype, ...] = (torch.float64, torch.float32),
-         **inputs: Tensor) -> Case:
+def conv(
+    name: str,
+    layer: Callable[[], nn.Module],
+    call: Callable = lambda m, g: m.layer(m.x, g),
+    graph: Callable = isolated,
+    note: str = "",
+    dtypes: tuple[torch.dtype, ...] = (torch.float64, torch.float32),
+    **inputs: Tensor,
+) -> Case:
     """A case of a layer on a graph; node features ``x`` where no inputs are given."""
     return Case(name, lambda: Bound(layer(), **(inputs or {"x": X})), lambda m: call(m, graph()), note, dtypes)
 
@@ -55,8 +77,10 @@ def twice(m: nn.Module, g: Tensor, *rest) -> Tensor:
 
 def on_matrix(layout: str, learned: bool = False) -> Callable:
     """A call with a sparse matrix; its entries are ``w``, for layers that look at them, or learned ones."""
+
     def call(m: nn.Module, g: Tensor) -> Tensor:
         return m.layer(m.x, adjacency(layout, m.w if learned else m.w.detach()))
+
     return call
 
 
@@ -64,6 +88,7 @@ def on_edge_index(order: str | None) -> Callable:
     def call(m: nn.Module, g: Tensor) -> Tensor:
         index = EdgeIndex(g, sparse_size=(NODES, NODES))
         return m.layer(m.x, index if order is None else index.sort_by(order, stable=True).values)
+
     return call
 
 
@@ -80,14 +105,28 @@ AGGREGATIONS = ("sum", "mean", "max", "min", "mul", "std", "var", "median", "sof
 
 def _simple() -> list[Case]:
     cases = [conv(f"SimpleConv, {aggr}", lambda aggr=aggr: gnn.SimpleConv(aggr)) for aggr in AGGREGATIONS]
-    cases += [conv(f"SimpleConv, {aggr}, edge weights", lambda aggr=aggr: gnn.SimpleConv(aggr), weighted, **WEIGHTED)
-              for aggr in ("sum", "mean", "max", "min", "mul", "softmax")]
-    cases += [conv(f"SimpleConv, {aggr}, no edges", lambda aggr=aggr: gnn.SimpleConv(aggr), graph=no_edges)
-              for aggr in ("sum", "mean", "max")]
-    cases += [conv(f"SimpleConv, root: {root}", lambda root=root: gnn.SimpleConv("mean", combine_root=root))
-              for root in ("sum", "cat", "self_loop")]
-    cases += [conv(f"SimpleConv, matrix {layout}, {aggr}", lambda aggr=aggr: gnn.SimpleConv(aggr), on_matrix(layout),
-                   **WEIGHTED) for layout in ("csr", "csc", "coo") for aggr in ("sum", "mean")]
+    cases += [
+        conv(f"SimpleConv, {aggr}, edge weights", lambda aggr=aggr: gnn.SimpleConv(aggr), weighted, **WEIGHTED)
+        for aggr in ("sum", "mean", "max", "min", "mul", "softmax")
+    ]
+    cases += [
+        conv(f"SimpleConv, {aggr}, no edges", lambda aggr=aggr: gnn.SimpleConv(aggr), graph=no_edges)
+        for aggr in ("sum", "mean", "max")
+    ]
+    cases += [
+        conv(f"SimpleConv, root: {root}", lambda root=root: gnn.SimpleConv("mean", combine_root=root))
+        for root in ("sum", "cat", "self_loop")
+    ]
+    cases += [
+        conv(
+            f"SimpleConv, matrix {layout}, {aggr}",
+            lambda aggr=aggr: gnn.SimpleConv(aggr),
+            on_matrix(layout),
+            **WEIGHTED,
+        )
+        for layout in ("csr", "csc", "coo")
+        for aggr in ("sum", "mean")
+    ]
     proj = dict(mode="proj", mode_kwargs=dict(in_channels=IN, out_channels=OUT))
     attn = dict(mode="attn", mode_kwargs=dict(in_channels=IN, out_channels=IN, num_heads=2))
     return cases + [
@@ -104,26 +143,56 @@ def _simple() -> list[Case]:
         conv("SimpleConv, one dimension", lambda: gnn.SimpleConv("sum", node_dim=0), x=features(NODES)),
         conv("SimpleConv, width 1", lambda: gnn.SimpleConv("mean"), x=features(NODES, 1)),
         conv("SimpleConv, odd width", lambda: gnn.SimpleConv("max"), x=features(NODES, 17)),
-        conv("SimpleConv, strided features", lambda: gnn.SimpleConv("sum"), lambda m, g: m.layer(m.x.t(), g),
-             x=features(IN, NODES)),
-        conv("SimpleConv, repeated features", lambda: gnn.SimpleConv("mean"),
-             lambda m, g: m.layer(m.x.expand(NODES, IN), g), x=features(1, IN)),
+        conv(
+            "SimpleConv, strided features",
+            lambda: gnn.SimpleConv("sum"),
+            lambda m, g: m.layer(m.x.t(), g),
+            x=features(IN, NODES),
+        ),
+        conv(
+            "SimpleConv, repeated features",
+            lambda: gnn.SimpleConv("mean"),
+            lambda m, g: m.layer(m.x.expand(NODES, IN), g),
+            x=features(1, IN),
+        ),
     ]
 
 
 def _normalised() -> list[Case]:
-    cases = [conv(f"GCNConv, {text}", lambda options=options: gnn.GCNConv(IN, OUT, **options), weighted, **WEIGHTED)
-             for text, options in {"improved": dict(improved=True), "no self loops": dict(add_self_loops=False),
-                                   "not normalised": dict(normalize=False), "max": dict(aggr="max"),
-                                   "target to source": dict(flow="target_to_source"),
-                                   "decomposed": dict(decomposed_layers=2)}.items()]
-    cases += [conv(f"GCNConv, matrix {layout}", lambda: gnn.GCNConv(IN, OUT), on_matrix(layout), **WEIGHTED)
-              for layout in ("csr", "coo")]
-    cases += [conv(f"GCNConv, edge index {order or 'unsorted'}", lambda: gnn.GCNConv(IN, OUT), on_edge_index(order),
-                   dtypes=SINGLE, x=X) for order in (None, "row", "col")]
-    cases += [conv(f"ChebConv, normalisation {kind}", lambda kind=kind: gnn.ChebConv(IN, OUT, 3, kind),
-                   lambda m, g: m.layer(m.x, g, m.w, lambda_max=torch.tensor(1.7, dtype=m.x.dtype)), **WEIGHTED)
-              for kind in ("rw", None)]
+    cases = [
+        conv(f"GCNConv, {text}", lambda options=options: gnn.GCNConv(IN, OUT, **options), weighted, **WEIGHTED)
+        for text, options in {
+            "improved": dict(improved=True),
+            "no self loops": dict(add_self_loops=False),
+            "not normalised": dict(normalize=False),
+            "max": dict(aggr="max"),
+            "target to source": dict(flow="target_to_source"),
+            "decomposed": dict(decomposed_layers=2),
+        }.items()
+    ]
+    cases += [
+        conv(f"GCNConv, matrix {layout}", lambda: gnn.GCNConv(IN, OUT), on_matrix(layout), **WEIGHTED)
+        for layout in ("csr", "coo")
+    ]
+    cases += [
+        conv(
+            f"GCNConv, edge index {order or 'unsorted'}",
+            lambda: gnn.GCNConv(IN, OUT),
+            on_edge_index(order),
+            dtypes=SINGLE,
+            x=X,
+        )
+        for order in (None, "row", "col")
+    ]
+    cases += [
+        conv(
+            f"ChebConv, normalisation {kind}",
+            lambda kind=kind: gnn.ChebConv(IN, OUT, 3, kind),
+            lambda m, g: m.layer(m.x, g, m.w, lambda_max=torch.tensor(1.7, dtype=m.x.dtype)),
+            **WEIGHTED,
+        )
+        for kind in ("rw", None)
+    ]
     return cases + [
         conv("GCNConv", lambda: gnn.GCNConv(IN, OUT)),
         conv("GCNConv, edge weights", lambda: gnn.GCNConv(IN, OUT), weighted, **WEIGHTED),
@@ -132,16 +201,24 @@ def _normalised() -> list[Case]:
         conv("GCNConv, width derived", lambda: gnn.GCNConv(-1, OUT)),
         conv("GCNConv, no edges", lambda: gnn.GCNConv(IN, OUT), graph=no_edges),
         conv("GCNConv, batch of features", lambda: gnn.GCNConv(IN, OUT), x=features(2, NODES, IN)),
-        conv("GCNConv, learned matrix", lambda: gnn.GCNConv(IN, OUT, normalize=False), on_matrix("coo", True),
-             **WEIGHTED),
+        conv(
+            "GCNConv, learned matrix", lambda: gnn.GCNConv(IN, OUT, normalize=False), on_matrix("coo", True), **WEIGHTED
+        ),
         conv("ChebConv", lambda: gnn.ChebConv(IN, OUT, 3)),
         conv("ChebConv, one hop", lambda: gnn.ChebConv(IN, OUT, 1), note="one hop passes no messages"),
-        conv("ChebConv, several graphs", lambda: gnn.ChebConv(IN, OUT, 2),
-             lambda m, g: m.layer(m.x, g, batch=batch(), lambda_max=torch.ones(4, dtype=m.x.dtype)), within_graphs),
+        conv(
+            "ChebConv, several graphs",
+            lambda: gnn.ChebConv(IN, OUT, 2),
+            lambda m, g: m.layer(m.x, g, batch=batch(), lambda_max=torch.ones(4, dtype=m.x.dtype)),
+            within_graphs,
+        ),
         conv("TAGConv", lambda: gnn.TAGConv(IN, OUT, 2), weighted, **WEIGHTED),
         conv("SGConv", lambda: gnn.SGConv(IN, OUT, 2), weighted, **WEIGHTED),
-        conv("SGConv, cached", lambda: gnn.SGConv(IN, OUT, 2, cached=True),
-             lambda m, g: m.layer(m.x.detach(), g) + m.layer(m.x.detach(), g)),
+        conv(
+            "SGConv, cached",
+            lambda: gnn.SGConv(IN, OUT, 2, cached=True),
+            lambda m, g: m.layer(m.x.detach(), g) + m.layer(m.x.detach(), g),
+        ),
         conv("SSGConv", lambda: gnn.SSGConv(IN, OUT, 0.1, 2), weighted, **WEIGHTED),
         conv("APPNP", lambda: gnn.APPNP(3, 0.1), weighted, **WEIGHTED),
         conv("APPNP, dropout of edges", lambda: gnn.APPNP(3, 0.1, 0.3)),
@@ -149,44 +226,80 @@ def _normalised() -> list[Case]:
         conv("ARMAConv", lambda: gnn.ARMAConv(IN, OUT, 2, 2, dropout=0.2), weighted, **WEIGHTED),
         conv("ARMAConv, shared weights", lambda: gnn.ARMAConv(IN, OUT, 3, 2, shared_weights=True)),
         conv("GCN2Conv", lambda: gnn.GCN2Conv(IN, 0.1, 0.5, 2), lambda m, g: m.layer(m.x, m.x0, g), x=X, x0=X0),
-        conv("GCN2Conv, edge weights", lambda: gnn.GCN2Conv(IN, 0.1, shared_weights=False),
-             lambda m, g: m.layer(m.x, m.x0, g, m.w), x=X, x0=X0, w=W),
+        conv(
+            "GCN2Conv, edge weights",
+            lambda: gnn.GCN2Conv(IN, 0.1, shared_weights=False),
+            lambda m, g: m.layer(m.x, m.x0, g, m.w),
+            x=X,
+            x0=X0,
+            w=W,
+        ),
         conv("LGConv", gnn.LGConv, weighted, **WEIGHTED),
         conv("LGConv, not normalised", lambda: gnn.LGConv(normalize=False)),
         conv("ClusterGCNConv", lambda: gnn.ClusterGCNConv(IN, OUT, 0.2)),
         conv("MixHopConv", lambda: gnn.MixHopConv(IN, OUT, [0, 1, 2]), weighted, **WEIGHTED),
         conv("EGConv", lambda: gnn.EGConv(IN, OUT, ["sum", "mean", "symnorm", "max", "min", "std", "var"], 2, 3)),
         conv("EGConv, symnorm", lambda: gnn.EGConv(IN, OUT, ["symnorm"], 2, 3)),
-        conv("EGConv, matrix csr", lambda: gnn.EGConv(IN, OUT, ["sum", "mean"], 2, 3, add_self_loops=False),
-             on_matrix("csr"), **WEIGHTED),
+        conv(
+            "EGConv, matrix csr",
+            lambda: gnn.EGConv(IN, OUT, ["sum", "mean"], 2, 3, add_self_loops=False),
+            on_matrix("csr"),
+            **WEIGHTED,
+        ),
         conv("PDNConv", lambda: gnn.PDNConv(IN, OUT, 5, 8), on_edges, x=X, e=E),
         conv("WLConvContinuous", gnn.WLConvContinuous, weighted, **WEIGHTED),
         conv("AntiSymmetricConv", lambda: gnn.AntiSymmetricConv(IN, num_iters=2)),
         conv("AntiSymmetricConv, own convolution", lambda: gnn.AntiSymmetricConv(IN, gnn.SAGEConv(IN, IN))),
         conv("DirGNNConv", lambda: gnn.DirGNNConv(gnn.SAGEConv(IN, OUT))),
         conv("DirGNNConv, GCN", lambda: gnn.DirGNNConv(gnn.GCNConv(IN, OUT, add_self_loops=False), root_weight=False)),
-        conv("HypergraphConv", lambda: gnn.HypergraphConv(IN, OUT),
-             lambda m, g: m.layer(m.x, g, m.w), bipartite, x=features(SOURCES, IN),
-             w=features(TARGETS - 1, seed=1).abs() + 0.5),
-        *(conv(f"HypergraphConv, attention by {mode}",
-               lambda mode=mode: gnn.HypergraphConv(IN, OUT, True, mode, HEADS, concat=mode == "node"),
-               lambda m, g: m.layer(m.x, g, hyperedge_attr=m.y, num_edges=TARGETS), bipartite, x=features(SOURCES, IN),
-               y=features(TARGETS, IN, seed=1)) for mode in ("node", "edge")),
+        conv(
+            "HypergraphConv",
+            lambda: gnn.HypergraphConv(IN, OUT),
+            lambda m, g: m.layer(m.x, g, m.w),
+            bipartite,
+            x=features(SOURCES, IN),
+            w=features(TARGETS - 1, seed=1).abs() + 0.5,
+        ),
+        *(
+            conv(
+                f"HypergraphConv, attention by {mode}",
+                lambda mode=mode: gnn.HypergraphConv(IN, OUT, True, mode, HEADS, concat=mode == "node"),
+                lambda m, g: m.layer(m.x, g, hyperedge_attr=m.y, num_edges=TARGETS),
+                bipartite,
+                x=features(SOURCES, IN),
+                y=features(TARGETS, IN, seed=1),
+            )
+            for mode in ("node", "edge")
+        ),
     ]
 
 
 def _aggregators() -> list[Case]:
     cases = [conv(f"SAGEConv, {aggr}", lambda aggr=aggr: gnn.SAGEConv(IN, OUT, aggr)) for aggr in AGGREGATIONS]
-    cases += [conv(f"SAGEConv, {aggr}", lambda aggr=aggr: gnn.SAGEConv(IN, OUT, aggr, aggr_kwargs=dict(
-        in_channels=IN, out_channels=IN)), graph=by_target) for aggr in ("lstm", "gru")]
-    cases += [conv(f"GINConv, {aggr}", lambda aggr=aggr: gnn.GINConv(mlp(), train_eps=True, aggr=aggr))
-              for aggr in ("sum", "mean", "max")]
-    cases += [conv(f"GraphConv, {aggr}", lambda aggr=aggr: gnn.GraphConv(IN, OUT, aggr), weighted, **WEIGHTED)
-              for aggr in ("sum", "mean", "max", "min")]
-    cases += [conv(f"EdgeConv, {aggr}", lambda aggr=aggr: gnn.EdgeConv(mlp(2 * IN), aggr)) for aggr in
-              ("max", "mean", "sum")]
-    cases += [conv(f"{kind.__name__}, matrix {layout}", lambda kind=kind: kind(IN, OUT), on_matrix(layout), **WEIGHTED)
-              for kind in (gnn.SAGEConv, gnn.GraphConv) for layout in ("csr", "coo")]
+    cases += [
+        conv(
+            f"SAGEConv, {aggr}",
+            lambda aggr=aggr: gnn.SAGEConv(IN, OUT, aggr, aggr_kwargs=dict(in_channels=IN, out_channels=IN)),
+            graph=by_target,
+        )
+        for aggr in ("lstm", "gru")
+    ]
+    cases += [
+        conv(f"GINConv, {aggr}", lambda aggr=aggr: gnn.GINConv(mlp(), train_eps=True, aggr=aggr))
+        for aggr in ("sum", "mean", "max")
+    ]
+    cases += [
+        conv(f"GraphConv, {aggr}", lambda aggr=aggr: gnn.GraphConv(IN, OUT, aggr), weighted, **WEIGHTED)
+        for aggr in ("sum", "mean", "max", "min")
+    ]
+    cases += [
+        conv(f"EdgeConv, {aggr}", lambda aggr=aggr: gnn.EdgeConv(mlp(2 * IN), aggr)) for aggr in ("max", "mean", "sum")
+    ]
+    cases += [
+        conv(f"{kind.__name__}, matrix {layout}", lambda kind=kind: kind(IN, OUT), on_matrix(layout), **WEIGHTED)
+        for kind in (gnn.SAGEConv, gnn.GraphConv)
+        for layout in ("csr", "coo")
+    ]
     degrees = torch.tensor([2, 1, 1, 2, 2, 3, 1])
     return cases + [
         conv("SAGEConv, several", lambda: gnn.SAGEConv(IN, OUT, ["mean", "max", "std"])),
@@ -196,49 +309,119 @@ def _aggregators() -> list[Case]:
         conv("SAGEConv, max, bipartite", lambda: gnn.SAGEConv((IN, 5), OUT, "max"), pair, bipartite, **PAIR),
         conv("SAGEConv, sources alone", lambda: gnn.SAGEConv((IN, 5), OUT), sources, bipartite, x=PAIR["x"]),
         conv("SAGEConv, widths derived", lambda: gnn.SAGEConv((-1, -1), OUT), pair, bipartite, **PAIR),
-        conv("SAGEConv, sampled", lambda: gnn.SAGEConv(IN, OUT),
-             lambda m, g: m.layer((m.x, m.x[:TARGETS]), g), bipartite, x=PAIR["x"]),
+        conv(
+            "SAGEConv, sampled",
+            lambda: gnn.SAGEConv(IN, OUT),
+            lambda m, g: m.layer((m.x, m.x[:TARGETS]), g),
+            bipartite,
+            x=PAIR["x"],
+        ),
         conv("SAGEConv, edge index", lambda: gnn.SAGEConv(IN, OUT), on_edge_index("col"), dtypes=SINGLE, x=X),
         conv("GraphConv, bipartite", lambda: gnn.GraphConv((IN, 5), OUT), pair, bipartite, **PAIR),
-        conv("GraphConv, bipartite, edge weights", lambda: gnn.GraphConv((IN, 5), OUT, "mean"),
-             lambda m, g: m.layer((m.x, m.y), g, m.w), bipartite, **PAIR, w=W[:LINKS]),
-        conv("GINConv, bipartite", lambda: gnn.GINConv(mlp()), pair, bipartite, x=PAIR["x"],
-             y=features(TARGETS, IN, seed=1)),
+        conv(
+            "GraphConv, bipartite, edge weights",
+            lambda: gnn.GraphConv((IN, 5), OUT, "mean"),
+            lambda m, g: m.layer((m.x, m.y), g, m.w),
+            bipartite,
+            **PAIR,
+            w=W[:LINKS],
+        ),
+        conv(
+            "GINConv, bipartite",
+            lambda: gnn.GINConv(mlp()),
+            pair,
+            bipartite,
+            x=PAIR["x"],
+            y=features(TARGETS, IN, seed=1),
+        ),
         conv("GINEConv", lambda: gnn.GINEConv(mlp(), train_eps=True, edge_dim=5), on_edges, x=X, e=E),
-        conv("GINEConv, bipartite", lambda: gnn.GINEConv(linear(), edge_dim=5),
-             lambda m, g: m.layer((m.x, m.y), g, m.e), bipartite, x=PAIR["x"], y=features(TARGETS, IN, seed=1),
-             e=E[:LINKS]),
+        conv(
+            "GINEConv, bipartite",
+            lambda: gnn.GINEConv(linear(), edge_dim=5),
+            lambda m, g: m.layer((m.x, m.y), g, m.e),
+            bipartite,
+            x=PAIR["x"],
+            y=features(TARGETS, IN, seed=1),
+            e=E[:LINKS],
+        ),
         conv("GatedGraphConv", lambda: gnn.GatedGraphConv(IN, 2), weighted, **WEIGHTED),
         conv("GatedGraphConv, max", lambda: gnn.GatedGraphConv(IN + 1, 2, "max")),
         conv("ResGatedGraphConv", lambda: gnn.ResGatedGraphConv(IN, OUT)),
-        conv("ResGatedGraphConv, edge features", lambda: gnn.ResGatedGraphConv((IN, 5), OUT, edge_dim=5),
-             lambda m, g: m.layer((m.x, m.y), g, m.e), bipartite, **PAIR, e=E[:LINKS]),
+        conv(
+            "ResGatedGraphConv, edge features",
+            lambda: gnn.ResGatedGraphConv((IN, 5), OUT, edge_dim=5),
+            lambda m, g: m.layer((m.x, m.y), g, m.e),
+            bipartite,
+            **PAIR,
+            e=E[:LINKS],
+        ),
         conv("MFConv", lambda: gnn.MFConv(IN, OUT, 4)),
         conv("MFConv, bipartite", lambda: gnn.MFConv((IN, 5), OUT, 3), pair, bipartite, **PAIR),
         conv("SignedConv, first", lambda: gnn.SignedConv(IN, OUT, True), lambda m, g: m.layer(m.x, g, g.flip(0))),
-        conv("SignedConv", lambda: gnn.SignedConv(OUT, OUT, False), lambda m, g: m.layer(m.x, g, g.flip(0)),
-             x=features(NODES, 2 * OUT)),
+        conv(
+            "SignedConv",
+            lambda: gnn.SignedConv(OUT, OUT, False),
+            lambda m, g: m.layer(m.x, g, g.flip(0)),
+            x=features(NODES, 2 * OUT),
+        ),
         conv("LEConv", lambda: gnn.LEConv(IN, OUT), weighted, **WEIGHTED),
         conv("LEConv, bipartite", lambda: gnn.LEConv((IN, 5), OUT), pair, bipartite, **PAIR),
-        conv("PNAConv", lambda: gnn.PNAConv(
-            IN, OUT, ["sum", "mean", "min", "max", "var", "std"],
-            ["identity", "amplification", "attenuation", "linear",
-             "inverse_linear"], degrees, 5, 2), on_edges, x=X, e=E),
-        conv("PNAConv, divided input", lambda: gnn.PNAConv(IN, OUT, ["mean", "max"], ["identity"], degrees, towers=2,
-                                                           divide_input=True, train_norm=True)),
+        conv(
+            "PNAConv",
+            lambda: gnn.PNAConv(
+                IN,
+                OUT,
+                ["sum", "mean", "min", "max", "var", "std"],
+                ["identity", "amplification", "attenuation", "linear", "inverse_linear"],
+                degrees,
+                5,
+                2,
+            ),
+            on_edges,
+            x=X,
+            e=E,
+        ),
+        conv(
+            "PNAConv, divided input",
+            lambda: gnn.PNAConv(
+                IN, OUT, ["mean", "max"], ["identity"], degrees, towers=2, divide_input=True, train_norm=True
+            ),
+        ),
         conv("GENConv", lambda: gnn.GENConv(IN, OUT, learn_t=True, edge_dim=5), on_edges, x=X, e=E),
-        *(conv(f"GENConv, {aggr}", lambda aggr=aggr, more=more: gnn.GENConv(IN, OUT, aggr, norm="layer", **more))
-          for aggr, more in {"powermean": dict(learn_p=True), "mean": dict(msg_norm=True, learn_msg_scale=True),
-                             "max": {}, "sum": {}}.items()),
+        *(
+            conv(f"GENConv, {aggr}", lambda aggr=aggr, more=more: gnn.GENConv(IN, OUT, aggr, norm="layer", **more))
+            for aggr, more in {
+                "powermean": dict(learn_p=True),
+                "mean": dict(msg_norm=True, learn_msg_scale=True),
+                "max": {},
+                "sum": {},
+            }.items()
+        ),
         conv("GENConv, bipartite", lambda: gnn.GENConv((IN, 5), OUT), pair, bipartite, **PAIR),
         conv("CGConv", lambda: gnn.CGConv(IN, 5, batch_norm=True), on_edges, x=X, e=E),
         conv("CGConv, bipartite", lambda: gnn.CGConv((IN, 5), aggr="max"), pair, bipartite, **PAIR),
-        conv("EdgeConv, bipartite", lambda: gnn.EdgeConv(mlp(2 * IN)), pair, bipartite, x=PAIR["x"],
-             y=features(TARGETS, IN, seed=1)),
-        Case("DynamicEdgeConv", with_stand_ins(lambda: Bound(gnn.DynamicEdgeConv(mlp(2 * IN), 3), x=X)),
-             with_stand_ins(lambda m: m.layer(m.x, batch()))),
-        conv("WLConv", gnn.WLConv, lambda m, g: m.layer(m.x, g.flip(0)[:, g[0].argsort()]), square,
-             "hashes of integer colours: no message passing", SINGLE, x=draw(3, NODES, 2)),
+        conv(
+            "EdgeConv, bipartite",
+            lambda: gnn.EdgeConv(mlp(2 * IN)),
+            pair,
+            bipartite,
+            x=PAIR["x"],
+            y=features(TARGETS, IN, seed=1),
+        ),
+        Case(
+            "DynamicEdgeConv",
+            with_stand_ins(lambda: Bound(gnn.DynamicEdgeConv(mlp(2 * IN), 3), x=X)),
+            with_stand_ins(lambda m: m.layer(m.x, batch())),
+        ),
+        conv(
+            "WLConv",
+            gnn.WLConv,
+            lambda m, g: m.layer(m.x, g.flip(0)[:, g[0].argsort()]),
+            square,
+            "hashes of integer colours: no message passing",
+            SINGLE,
+            x=draw(3, NODES, 2),
+        ),
     ]
 
 

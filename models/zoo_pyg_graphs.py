@@ -3,6 +3,7 @@
 Multigraphs all of them: four edges of each come twice. ``isolated`` has self loops, two nodes without any edge and some
 without outgoing ones.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ def pairs(sources: int, targets: int, edges: int, seed: int) -> Tensor:
     """A (2, edges) edge index, the last edges copies of the first ones, in no order."""
     index = torch.stack([draw(sources, edges, seed), draw(targets, edges, seed + 1)])
     twice = min(4, edges // 2)
-    index[:, edges - twice:] = index[:, :twice]
+    index[:, edges - twice :] = index[:, :twice]
     return index
 
 
@@ -75,8 +76,10 @@ def bipartite() -> Tensor:
 
 def typed() -> dict[tuple[str, str, str], Tensor]:
     """Four relations on two types of nodes, two of the relations under one name; the last node of a type is bare."""
-    return {(source, name, target): pairs(TYPED[source] - 1, TYPED[target] - 1, number, 20 + position)
-            for position, ((source, name, target), number) in enumerate(TYPED_EDGES.items())}
+    return {
+        (source, name, target): pairs(TYPED[source] - 1, TYPED[target] - 1, number, 20 + position)
+        for position, ((source, name, target), number) in enumerate(TYPED_EDGES.items())
+    }
 
 
 METADATA = (list(TYPED), list(TYPED_EDGES))
@@ -104,8 +107,9 @@ def within_graphs() -> Tensor:
     return index[:, graph[index[0]] == graph[index[1]]]
 
 
-def adjacency(layout: str, values: Tensor | None = None, index: Tensor | None = None,
-              shape: tuple[int, int] = (NODES, NODES)) -> Tensor:
+def adjacency(
+    layout: str, values: Tensor | None = None, index: Tensor | None = None, shape: tuple[int, int] = (NODES, NODES)
+) -> Tensor:
     """A sparse matrix with targets as rows; edges that come twice are summed. ``values``: one number per edge."""
     index = isolated() if index is None else index
     values = torch.ones(index.shape[1], dtype=torch.float64) if values is None else values
@@ -116,20 +120,30 @@ def adjacency(layout: str, values: Tensor | None = None, index: Tensor | None = 
 # --- what compiled packages do for some layers ---------------------------------------------------------------------
 
 
-def _nearest(x: Tensor, y: Tensor, ptr_x: Tensor | None, ptr_y: Tensor | None, k: int, cosine: bool,
-             workers: int) -> Tensor:
+def _nearest(
+    x: Tensor, y: Tensor, ptr_x: Tensor | None, ptr_y: Tensor | None, k: int, cosine: bool, workers: int
+) -> Tensor:
     """The ``k`` nearest points of ``x`` for each of ``y``: (2, k * len(y)), first the points of ``y``."""
     distances = torch.cdist(y.detach().double(), x.detach().double())
     if ptr_x is not None:
-        rows, columns = (torch.bucketize(torch.arange(len(each)), ptr[1:], right=True)
-                         for each, ptr in ((y, ptr_y), (x, ptr_x)))
+        rows, columns = (
+            torch.bucketize(torch.arange(len(each)), ptr[1:], right=True) for each, ptr in ((y, ptr_y), (x, ptr_x))
+        )
         distances = distances.masked_fill(rows[:, None] != columns, torch.inf)
     found = distances.argsort(dim=1, stable=True)[:, :k]
     return torch.stack([torch.arange(len(y)).repeat_interleave(found.shape[1]), found.flatten()])
 
 
-def _within(x: Tensor, y: Tensor, ptr_x: Tensor | None, ptr_y: Tensor | None, radius: float, most: int, workers: int,
-            no_loops: bool) -> Tensor:
+def _within(
+    x: Tensor,
+    y: Tensor,
+    ptr_x: Tensor | None,
+    ptr_y: Tensor | None,
+    radius: float,
+    most: int,
+    workers: int,
+    no_loops: bool,
+) -> Tensor:
     """The points of ``x`` nearer than ``radius`` to each of ``y``, first the points of ``y``."""
     found = _nearest(x, y, ptr_x, ptr_y, len(x), False, workers)
     near = (x.detach()[found[1]] - y.detach()[found[0]]).norm(dim=1) < radius
@@ -174,8 +188,9 @@ def stand_ins() -> Iterator[None]:
                 stack.enter_context(mock.patch.object(torch.ops.pyg, name, function, create=True))
                 stack.enter_context(mock.patch.object(torch_geometric.typing, flag, True))
         if spline_conv.spline_basis is None:
-            stack.enter_context(mock.patch.multiple(spline_conv, spline_basis=_spline_basis,
-                                                    spline_weighting=_spline_weighting))
+            stack.enter_context(
+                mock.patch.multiple(spline_conv, spline_basis=_spline_basis, spline_weighting=_spline_weighting)
+            )
         yield
 
 
@@ -183,4 +198,5 @@ def with_stand_ins(call: Callable) -> Callable:
     def inside(*args, **kwargs):
         with stand_ins():
             return call(*args, **kwargs)
+
     return inside

@@ -1,4 +1,5 @@
 """Layers and models of PyG on several types of nodes and edges at once."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -25,12 +26,19 @@ def nodes(m: nn.Module) -> dict[str, Tensor]:
 
 def matrices() -> dict[tuple[str, str, str], Tensor]:
     """`typed` as sparse matrices with targets as rows."""
-    return {kind: adjacency("csr", torch.ones(index.shape[1]), index, (TYPED[kind[2]], TYPED[kind[0]]))
-            for kind, index in typed().items()}
+    return {
+        kind: adjacency("csr", torch.ones(index.shape[1]), index, (TYPED[kind[2]], TYPED[kind[0]]))
+        for kind, index in typed().items()
+    }
 
 
-def case(name: str, layer: Callable[[], nn.Module], call: Callable = lambda m: flat(m.layer(nodes(m), typed())),
-         inputs: dict[str, Tensor] = INPUTS, **keywords) -> Case:
+def case(
+    name: str,
+    layer: Callable[[], nn.Module],
+    call: Callable = lambda m: flat(m.layer(nodes(m), typed())),
+    inputs: dict[str, Tensor] = INPUTS,
+    **keywords,
+) -> Case:
     return Case(name, lambda: Bound(layer(), **inputs), call, **keywords)
 
 
@@ -87,38 +95,65 @@ def with_edges(m: nn.Module) -> tuple[Tensor, ...]:
 
 def _layers() -> list[Case]:
     sage = lambda width: gnn.SAGEConv(width, OUT)
-    cases = [case(f"HeteroConv, {aggr}", lambda aggr=aggr: gnn.HeteroConv(convolutions(sage, OTHER), aggr),
-                  inputs=UNLIKE)
-             for aggr in ("sum", "mean", "max", "min", "cat", None)]
+    cases = [
+        case(f"HeteroConv, {aggr}", lambda aggr=aggr: gnn.HeteroConv(convolutions(sage, OTHER), aggr), inputs=UNLIKE)
+        for aggr in ("sum", "mean", "max", "min", "cat", None)
+    ]
     return cases + [
         case("HeteroConv", lambda: gnn.HeteroConv(convolutions(sage, SAME))),
-        case("HeteroConv, attention", lambda: gnn.HeteroConv(convolutions(lambda width: gat(width, OUT), OTHER)),
-             inputs=UNLIKE),
-        case("HeteroConv, matrices", lambda: gnn.HeteroConv(convolutions(sage, SAME)),
-             lambda m: flat(m.layer(nodes(m), {kind: each.to(m.a.dtype) for kind, each in matrices().items()}))),
+        case(
+            "HeteroConv, attention",
+            lambda: gnn.HeteroConv(convolutions(lambda width: gat(width, OUT), OTHER)),
+            inputs=UNLIKE,
+        ),
+        case(
+            "HeteroConv, matrices",
+            lambda: gnn.HeteroConv(convolutions(sage, SAME)),
+            lambda m: flat(m.layer(nodes(m), {kind: each.to(m.a.dtype) for kind, each in matrices().items()})),
+        ),
         case("HGTConv", lambda: gnn.HGTConv(IN, OUT, METADATA, HEADS)),
         case("HGTConv, unlike widths", lambda: gnn.HGTConv(OTHER, OUT, METADATA, 1), inputs=UNLIKE),
         case("HANConv", lambda: gnn.HANConv(IN, OUT, METADATA, HEADS)),
-        case("HANConv, unlike widths, dropout", lambda: gnn.HANConv(OTHER, OUT, METADATA, HEADS, dropout=0.3),
-             lambda m: (lambda out: flat(out[0]) + flat(out[1]))(m.layer(nodes(m), typed(), True)), UNLIKE),
+        case(
+            "HANConv, unlike widths, dropout",
+            lambda: gnn.HANConv(OTHER, OUT, METADATA, HEADS, dropout=0.3),
+            lambda m: (lambda out: flat(out[0]) + flat(out[1]))(m.layer(nodes(m), typed(), True)),
+            UNLIKE,
+        ),
     ]
 
 
 def _transformed() -> list[Case]:
     sage = lambda width, out: gnn.SAGEConv(width, out)
-    cases = [case(f"to_hetero, SAGEConv, {aggr}", lambda aggr=aggr: gnn.to_hetero(Two(sage), METADATA, aggr),
-                  inputs=UNLIKE) for aggr in ("sum", "max", "mean")]
+    cases = [
+        case(f"to_hetero, SAGEConv, {aggr}", lambda aggr=aggr: gnn.to_hetero(Two(sage), METADATA, aggr), inputs=UNLIKE)
+        for aggr in ("sum", "max", "mean")
+    ]
     return cases + [
         case("to_hetero, GATConv", lambda: gnn.to_hetero(Two(gat), METADATA), inputs=UNLIKE),
         case("to_hetero, edge features", lambda: gnn.to_hetero(Edged(), METADATA), with_edges, UNLIKE),
         case("to_hetero, model", lambda: gnn.to_hetero(gnn.GraphSAGE((-1, -1), 8, 2, OUT), METADATA), inputs=UNLIKE),
-        case("to_hetero_with_bases, SAGEConv", lambda: gnn.to_hetero_with_bases(
-            Plain(gnn.SAGEConv((IN, IN), OUT), gnn.SAGEConv((OUT, OUT), OUT)), METADATA, 3, {"x": IN}), inputs=UNLIKE),
-        case("to_hetero_with_bases, GraphConv, max", lambda: gnn.to_hetero_with_bases(
-            Plain(gnn.GraphConv((IN, IN), OUT), gnn.GraphConv((OUT, OUT), OUT, "max")), METADATA, 2, {"x": IN}),
-            inputs=UNLIKE),
-        case("HeteroDictLinear", lambda: gnn.HeteroDictLinear(OTHER, OUT), lambda m: flat(m.layer(nodes(m))), UNLIKE,
-             note="dense layers"),
+        case(
+            "to_hetero_with_bases, SAGEConv",
+            lambda: gnn.to_hetero_with_bases(
+                Plain(gnn.SAGEConv((IN, IN), OUT), gnn.SAGEConv((OUT, OUT), OUT)), METADATA, 3, {"x": IN}
+            ),
+            inputs=UNLIKE,
+        ),
+        case(
+            "to_hetero_with_bases, GraphConv, max",
+            lambda: gnn.to_hetero_with_bases(
+                Plain(gnn.GraphConv((IN, IN), OUT), gnn.GraphConv((OUT, OUT), OUT, "max")), METADATA, 2, {"x": IN}
+            ),
+            inputs=UNLIKE,
+        ),
+        case(
+            "HeteroDictLinear",
+            lambda: gnn.HeteroDictLinear(OTHER, OUT),
+            lambda m: flat(m.layer(nodes(m))),
+            UNLIKE,
+            note="dense layers",
+        ),
     ]
 
 

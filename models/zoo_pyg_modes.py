@@ -1,4 +1,5 @@
 """Layers of PyG under what PyTorch and PyG put around them: scripts, compilers, autocast, checkpoints, explainers."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -8,8 +9,15 @@ import torch_geometric.nn as gnn
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch_geometric.data import Batch, Data
-from torch_geometric.explain import (AttentionExplainer, CaptumExplainer, DummyExplainer, Explainer, GNNExplainer,
-                                     GraphMaskExplainer, PGExplainer)
+from torch_geometric.explain import (
+    AttentionExplainer,
+    CaptumExplainer,
+    DummyExplainer,
+    Explainer,
+    GNNExplainer,
+    GraphMaskExplainer,
+    PGExplainer,
+)
 
 from models.coverage import Bound, Case, features
 from models.zoo_pyg_graphs import EDGES, NODES, isolated, loopless, square
@@ -19,15 +27,24 @@ X, W = features(NODES, IN), features(EDGES, seed=1).abs() + 0.5
 SINGLE = (torch.float32,)
 
 
-def case(name: str, make: Callable[[], nn.Module], call: Callable, note: str = "",
-         dtypes: tuple[torch.dtype, ...] = SINGLE, **inputs: Tensor) -> Case:
+def case(
+    name: str,
+    make: Callable[[], nn.Module],
+    call: Callable,
+    note: str = "",
+    dtypes: tuple[torch.dtype, ...] = SINGLE,
+    **inputs: Tensor,
+) -> Case:
     return Case(name, lambda: Bound(make(), **(inputs or {"x": X})), call, note, dtypes)
 
 
 LAYERS = {
-    "GCNConv": lambda: gnn.GCNConv(IN, OUT), "SAGEConv": lambda: gnn.SAGEConv(IN, OUT),
-    "SAGEConv, max": lambda: gnn.SAGEConv(IN, OUT, "max"), "GATConv": lambda: gnn.GATConv(IN, OUT, HEADS),
-    "GINConv": lambda: gnn.GINConv(nn.Linear(IN, OUT)), "TransformerConv": lambda: gnn.TransformerConv(IN, OUT, HEADS),
+    "GCNConv": lambda: gnn.GCNConv(IN, OUT),
+    "SAGEConv": lambda: gnn.SAGEConv(IN, OUT),
+    "SAGEConv, max": lambda: gnn.SAGEConv(IN, OUT, "max"),
+    "GATConv": lambda: gnn.GATConv(IN, OUT, HEADS),
+    "GINConv": lambda: gnn.GINConv(nn.Linear(IN, OUT)),
+    "TransformerConv": lambda: gnn.TransformerConv(IN, OUT, HEADS),
 }
 
 
@@ -50,6 +67,7 @@ def compiled(backend: str) -> Callable:
     def call(m: nn.Module) -> Tensor:
         torch._dynamo.reset()
         return torch.compile(m.layer, backend=backend)(m.x, isolated())
+
     return call
 
 
@@ -62,7 +80,7 @@ def traced(m: nn.Module) -> Tensor:
 def higher(m: nn.Module) -> tuple[Tensor, Tensor]:
     """A penalty on the gradient: the backward pass is differentiated again."""
     out = m.layer(m.x, isolated())
-    gradient, = torch.autograd.grad(out.square().sum(), m.x, create_graph=True)
+    (gradient,) = torch.autograd.grad(out.square().sum(), m.x, create_graph=True)
     return out, gradient
 
 
@@ -79,28 +97,54 @@ def _around() -> list[Case]:
             case(f"checkpoint, {name}", make, lambda m: checkpoint(m.layer, m.x, isolated(), use_reentrant=False)),
             case(f"second derivative, {name}", make, higher, dtypes=(torch.float64,)),
         ]
-    cases += [case(f"torch.jit.script, {name}", lambda name=name: torch.jit.script(Called(LAYERS[name]())), plain,
-                   "compiled by TorchScript") for name in LAYERS if name != "GATConv"]  # which TorchScript refuses
-    cases += [case(f"torch.compile, {backend}, {name}", LAYERS[name], compiled(backend),
-                   "compiled by torch.compile") for backend, name in
-              (("eager", "SAGEConv"), ("aot_eager", "GCNConv"), ("aot_eager", "GATConv"))]
+    cases += [
+        case(
+            f"torch.jit.script, {name}",
+            lambda name=name: torch.jit.script(Called(LAYERS[name]())),
+            plain,
+            "compiled by TorchScript",
+        )
+        for name in LAYERS
+        if name != "GATConv"
+    ]  # which TorchScript refuses
+    cases += [
+        case(f"torch.compile, {backend}, {name}", LAYERS[name], compiled(backend), "compiled by torch.compile")
+        for backend, name in (("eager", "SAGEConv"), ("aot_eager", "GCNConv"), ("aot_eager", "GATConv"))
+    ]
     return cases + [
         case("torch.jit.trace, SAGEConv", LAYERS["SAGEConv"], traced),
-        case("torch.jit.script, model", lambda: torch.jit.script(gnn.GraphSAGE(IN, IN, 2, OUT)), plain,
-             "compiled by TorchScript"),
+        case(
+            "torch.jit.script, model",
+            lambda: torch.jit.script(gnn.GraphSAGE(IN, IN, 2, OUT)),
+            plain,
+            "compiled by TorchScript",
+        ),
         case("gradients accumulated", LAYERS["GATConv"], accumulated),
-        case("reentrant checkpoint", LAYERS["GCNConv"],
-             lambda m: checkpoint(m.layer, m.x, isolated(), use_reentrant=True)),
+        case(
+            "reentrant checkpoint",
+            LAYERS["GCNConv"],
+            lambda m: checkpoint(m.layer, m.x, isolated(), use_reentrant=True),
+        ),
         case("inference mode", LAYERS["SAGEConv"], lambda m: in_mode(torch.inference_mode, m), "no gradient"),
         case("no_grad", LAYERS["GATConv"], lambda m: in_mode(torch.no_grad, m), "no gradient"),
-        case("torch.func.grad", LAYERS["GCNConv"], lambda m: torch.func.grad(
-            lambda x: m.layer(x, isolated()).square().sum())(m.x)),
-        case("torch.func.functional_call", LAYERS["SAGEConv"], lambda m: torch.func.functional_call(
-            m.layer, {key: 2 * value for key, value in m.layer.named_parameters()}, (m.x, isolated()))),
+        case(
+            "torch.func.grad",
+            LAYERS["GCNConv"],
+            lambda m: torch.func.grad(lambda x: m.layer(x, isolated()).square().sum())(m.x),
+        ),
+        case(
+            "torch.func.functional_call",
+            LAYERS["SAGEConv"],
+            lambda m: torch.func.functional_call(
+                m.layer, {key: 2 * value for key, value in m.layer.named_parameters()}, (m.x, isolated())
+            ),
+        ),
         case("torch.func.vmap", lambda: gnn.SimpleConv("sum"), mapped),
         case("weights normalised by PyTorch", lambda: normalised(gnn.SAGEConv(IN, OUT)), plain),
-        case("Batch", LAYERS["GCNConv"], batched), case("deterministic algorithms", LAYERS["GATConv"], deterministic),
-        case("save_on_cpu", LAYERS["GATConv"], offloaded), case("half of it frozen", LAYERS["SAGEConv"], frozen),
+        case("Batch", LAYERS["GCNConv"], batched),
+        case("deterministic algorithms", LAYERS["GATConv"], deterministic),
+        case("save_on_cpu", LAYERS["GATConv"], offloaded),
+        case("half of it frozen", LAYERS["SAGEConv"], frozen),
         case("bfloat16", lambda: gnn.SimpleConv("max"), lambda m: m.layer(m.x.bfloat16(), isolated()).float()),
         case("hooks of modules", lambda: gnn.SAGEConv(IN, OUT), module_hooks),
     ]
@@ -122,9 +166,11 @@ def normalised(layer: nn.Module) -> nn.Module:
 
 
 def batched(m: nn.Module) -> Tensor:
-    graphs = [Data(x=m.x[:4], edge_index=torch.tensor([[0, 1, 3], [1, 1, 0]])),
-              Data(x=m.x[4:5], edge_index=square()[:, :0]),
-              Data(x=m.x[5:], edge_index=torch.tensor([[0, 1], [2, 2]]))]
+    graphs = [
+        Data(x=m.x[:4], edge_index=torch.tensor([[0, 1, 3], [1, 1, 0]])),
+        Data(x=m.x[4:5], edge_index=square()[:, :0]),
+        Data(x=m.x[5:], edge_index=torch.tensor([[0, 1], [2, 2]])),
+    ]
     together = Batch.from_data_list(graphs)
     return gnn.global_mean_pool(m.layer(together.x, together.edge_index), together.batch)
 
@@ -151,8 +197,9 @@ def frozen(m: nn.Module) -> Tensor:
 def module_hooks(m: nn.Module) -> tuple[Tensor, ...]:
     seen = []
     m.layer.register_forward_hook(lambda module, inputs, out: seen.append(out.detach()))
-    m.layer.register_full_backward_hook(lambda module, grad_in, grad_out: tuple(
-        None if each is None else 3 * each for each in grad_in))
+    m.layer.register_full_backward_hook(
+        lambda module, grad_in, grad_out: tuple(None if each is None else 3 * each for each in grad_in)
+    )
     return (m.layer(m.x, isolated()), *seen)
 
 
@@ -179,8 +226,13 @@ def attention() -> nn.Module:
 
 def explained(algorithm: Callable, kind: str = "model", **masks) -> Callable:
     def call(m: nn.Module) -> tuple[Tensor, ...]:
-        explainer = Explainer(m.layer, algorithm(), explanation_type=kind, model_config=dict(
-            mode="multiclass_classification", task_level="node", return_type="raw"), **masks)
+        explainer = Explainer(
+            m.layer,
+            algorithm(),
+            explanation_type=kind,
+            model_config=dict(mode="multiclass_classification", task_level="node", return_type="raw"),
+            **masks,
+        )
         target = None if kind == "model" else torch.arange(NODES) % OUT
         if isinstance(explainer.algorithm, PGExplainer):
             for epoch in range(2):
@@ -188,6 +240,7 @@ def explained(algorithm: Callable, kind: str = "model", **masks) -> Callable:
         found = explainer(m.x.detach(), isolated(), target=target, index=3)
         after = m.layer(m.x, isolated())  # the layer is as before when the explanation is over
         return (after, *(each for key in ("node_mask", "edge_mask") if (each := found.get(key)) is not None))
+
     return call
 
 
@@ -200,13 +253,30 @@ def _explainers() -> list[Case]:
         case("GNNExplainer, phenomenon", stack, explained(gnn_explainer, "phenomenon", **both)),
         case("PGExplainer", stack, explained(lambda: PGExplainer(epochs=2), "phenomenon", edge_mask_type="object")),
         case("AttentionExplainer", attention, explained(AttentionExplainer, edge_mask_type="object")),
-        case("GraphMaskExplainer", lambda: Stack(gnn.GCNConv(IN, IN), gnn.GCNConv(IN, IN)),
-             explained(lambda: GraphMaskExplainer(2, epochs=2, log=False), **both)),
+        case(
+            "GraphMaskExplainer",
+            lambda: Stack(gnn.GCNConv(IN, IN), gnn.GCNConv(IN, IN)),
+            explained(lambda: GraphMaskExplainer(2, epochs=2, log=False), **both),
+        ),
         case("DummyExplainer", stack, explained(DummyExplainer, **both)),
-        *([case("CaptumExplainer", stack, explained(lambda: CaptumExplainer("IntegratedGradients", n_steps=3), **both))]
-          if captum() else []),
-        case("PRBCDAttack", lambda: gnn.Sequential("x, edge_index, edge_weight", [
-            (gnn.GCNConv(IN, OUT), "x, edge_index, edge_weight -> x")]), attacked),
+        *(
+            [
+                case(
+                    "CaptumExplainer",
+                    stack,
+                    explained(lambda: CaptumExplainer("IntegratedGradients", n_steps=3), **both),
+                )
+            ]
+            if captum()
+            else []
+        ),
+        case(
+            "PRBCDAttack",
+            lambda: gnn.Sequential(
+                "x, edge_index, edge_weight", [(gnn.GCNConv(IN, OUT), "x, edge_index, edge_weight -> x")]
+            ),
+            attacked,
+        ),
     ]
 
 

@@ -1,4 +1,5 @@
 """Reductions by index, by pointer and by sparse matrix: ``torch_geometric.nn.aggr`` and functions of ``.utils``."""
+
 from __future__ import annotations
 
 import inspect
@@ -14,7 +15,7 @@ from torch_geometric.utils._scatter import scatter_argmax
 from torch_geometric.utils.cross_entropy import sparse_cross_entropy
 
 from models.coverage import Bound, Case, features
-from models.zoo_pyg_graphs import (EDGES, GRAPHS, NODES, adjacency, batch, draw, isolated, pointers, symmetric)
+from models.zoo_pyg_graphs import EDGES, GRAPHS, NODES, adjacency, batch, draw, isolated, pointers, symmetric
 
 IN, OUT, HEADS = 6, 4, 2
 X, E = features(NODES, IN), features(EDGES, IN, seed=1)
@@ -25,21 +26,35 @@ ROWS = GRAPHS + 1  # one more than there are graphs: the last is empty
 BASES = {"Aggregation": "the base class"}
 # Of torch_geometric.utils: functions whose reductions are of indices alone.
 OF_INDICES = {
-    **dict.fromkeys(("barabasi_albert_graph", "erdos_renyi_graph", "stochastic_blockmodel_graph", "grid",
-                     "tree_decomposition"), "makes a graph"),
-    **dict.fromkeys(("batched_negative_sampling", "structured_negative_sampling_feasible", "contains_isolated_nodes",
-                     "shuffle_node", "unbatch", "unbatch_edge_index"), "counts nodes or edges"),
-    **dict.fromkeys(("normalize_edge_index", "remove_self_loops", "dropout_path", "train_test_split_edges"),
-                    "moves edges"),
+    **dict.fromkeys(
+        ("barabasi_albert_graph", "erdos_renyi_graph", "stochastic_blockmodel_graph", "grid", "tree_decomposition"),
+        "makes a graph",
+    ),
+    **dict.fromkeys(
+        (
+            "batched_negative_sampling",
+            "structured_negative_sampling_feasible",
+            "contains_isolated_nodes",
+            "shuffle_node",
+            "unbatch",
+            "unbatch_edge_index",
+        ),
+        "counts nodes or edges",
+    ),
+    **dict.fromkeys(
+        ("normalize_edge_index", "remove_self_loops", "dropout_path", "train_test_split_edges"), "moves edges"
+    ),
 }
 
 
 # --- torch_geometric.nn.aggr ---------------------------------------------------------------------------------------
 
 
-def aggr(layer: Callable[[], nn.Module], by: str = "index", text: str = "", x: Tensor = X, note: str = "",
-         **keywords) -> Case:
+def aggr(
+    layer: Callable[[], nn.Module], by: str = "index", text: str = "", x: Tensor = X, note: str = "", **keywords
+) -> Case:
     """``by``: sorted ``index``, ``ptr``, both, or ``edges``, an index in no order."""
+
     def call(m: nn.Module) -> Tensor:
         index = {"index": batch(), "ptr": None, "both": batch(), "edges": isolated()[1]}[by]
         ptr = pointers() if by in ("ptr", "both") else None
@@ -51,16 +66,36 @@ def aggr(layer: Callable[[], nn.Module], by: str = "index", text: str = "", x: T
 
 
 def _aggregations() -> list[Case]:
-    basic = [gnn.SumAggregation, gnn.MeanAggregation, gnn.MaxAggregation, gnn.MinAggregation, gnn.VarAggregation,
-             gnn.StdAggregation, gnn.SoftmaxAggregation, gnn.PowerMeanAggregation]
+    basic = [
+        gnn.SumAggregation,
+        gnn.MeanAggregation,
+        gnn.MaxAggregation,
+        gnn.MinAggregation,
+        gnn.VarAggregation,
+        gnn.StdAggregation,
+        gnn.SoftmaxAggregation,
+        gnn.PowerMeanAggregation,
+    ]
     cases = [aggr(kind) for kind in (*basic, gnn.MulAggregation, gnn.VariancePreservingAggregation)]
     cases += [aggr(kind, "ptr") for kind in basic]
-    cases += [aggr(kind, "edges", x=E) for kind in (gnn.SumAggregation, gnn.MeanAggregation, gnn.MaxAggregation,
-                                                    gnn.MulAggregation, gnn.SoftmaxAggregation)]
-    cases += [aggr(kind, text="three dimensions", x=features(HEADS, NODES, IN)) for kind in
-              (gnn.SumAggregation, gnn.MeanAggregation, gnn.MaxAggregation, gnn.SoftmaxAggregation)]
-    cases += [aggr(lambda mode=mode: gnn.MultiAggregation(["sum", "mean", "max", "std"], mode=mode), text=mode)
-              for mode in ("cat", "sum", "mean", "max", "min", "logsumexp", "std", "var")]
+    cases += [
+        aggr(kind, "edges", x=E)
+        for kind in (
+            gnn.SumAggregation,
+            gnn.MeanAggregation,
+            gnn.MaxAggregation,
+            gnn.MulAggregation,
+            gnn.SoftmaxAggregation,
+        )
+    ]
+    cases += [
+        aggr(kind, text="three dimensions", x=features(HEADS, NODES, IN))
+        for kind in (gnn.SumAggregation, gnn.MeanAggregation, gnn.MaxAggregation, gnn.SoftmaxAggregation)
+    ]
+    cases += [
+        aggr(lambda mode=mode: gnn.MultiAggregation(["sum", "mean", "max", "std"], mode=mode), text=mode)
+        for mode in ("cat", "sum", "mean", "max", "min", "logsumexp", "std", "var")
+    ]
     degrees = torch.tensor([1, 1, 3, 2, 1])
     network = lambda: nn.Sequential(nn.Linear(IN, OUT), nn.ReLU())
     return cases + [
@@ -76,8 +111,11 @@ def _aggregations() -> list[Case]:
         aggr(gnn.MedianAggregation, "edges", x=E, note="a sort"),
         aggr(lambda: FusedAggregation(["sum", "mean", "min", "max", "mul", "var", "std"])),
         aggr(lambda: gnn.MultiAggregation(["mean", "softmax", gnn.MedianAggregation()]), text="unlike ones"),
-        aggr(lambda: gnn.DegreeScalerAggregation(
-            ["mean", "max"], ["identity", "amplification", "attenuation", "linear", "inverse_linear"], degrees)),
+        aggr(
+            lambda: gnn.DegreeScalerAggregation(
+                ["mean", "max"], ["identity", "amplification", "attenuation", "linear", "inverse_linear"], degrees
+            )
+        ),
         aggr(lambda: gnn.DegreeScalerAggregation("sum", "amplification", degrees, True), "edges", "learned", E),
         aggr(lambda: gnn.AttentionalAggregation(nn.Linear(IN, 1), network())),
         aggr(lambda: gnn.AttentionalAggregation(nn.Linear(IN, IN)), "ptr", "gate of each feature"),
@@ -105,32 +143,67 @@ def function(name: str, call: Callable[[nn.Module], Tensor | tuple[Tensor, ...]]
 def _reductions() -> list[Case]:
     index = lambda: isolated()[1]
     narrow = features(EDGES, 1, seed=3)
-    cases = [function(f"scatter, {reduce}", lambda m, reduce=reduce: utils.scatter(m.x, index(), 0, NODES, reduce))
-             for reduce in ("sum", "add", "mean", "max", "min", "mul", "any")]
-    cases += [function(f"scatter, {reduce}, {text}", lambda m,
-                       reduce=reduce: utils.scatter(m.x, index(), 0, None, reduce), x)
-              for reduce in ("sum", "mean", "max", "min") for text, x in
-              {"size derived": E, "one dimension": features(EDGES), "heads": features(EDGES, HEADS, OUT),
-               "column": narrow}
-              .items()]
-    cases += [function(f"scatter, {reduce}, last dimension", lambda m, reduce=reduce: utils.scatter(
-        m.x, index(), -1, NODES, reduce), features(IN, EDGES)) for reduce in ("sum", "mean", "max")]
-    cases += [function(f"scatter, {reduce}, integers", lambda m,
-                       reduce=reduce: utils.scatter(m.x, index(), 0, NODES, reduce),
-                       draw(9, EDGES, 3), dtypes=SINGLE, note="integers have no gradient")
-              for reduce in ("sum", "mean", "max")]
-    cases += [function(f"segment, {reduce}", lambda m, reduce=reduce: utils.segment(m.x, pointers(), reduce), X)
-              for reduce in ("sum", "mean", "max", "min")]
-    cases += [function(f"spmm, {layout}, {reduce}", lambda m, layout=layout, reduce=reduce: utils.spmm(
-        adjacency(layout, torch.ones(EDGES, dtype=m.x.dtype)), m.x, reduce), X)
-        for layout in ("csr", "csc", "coo") for reduce in ("sum", "mean")]
+    cases = [
+        function(f"scatter, {reduce}", lambda m, reduce=reduce: utils.scatter(m.x, index(), 0, NODES, reduce))
+        for reduce in ("sum", "add", "mean", "max", "min", "mul", "any")
+    ]
+    cases += [
+        function(f"scatter, {reduce}, {text}", lambda m, reduce=reduce: utils.scatter(m.x, index(), 0, None, reduce), x)
+        for reduce in ("sum", "mean", "max", "min")
+        for text, x in {
+            "size derived": E,
+            "one dimension": features(EDGES),
+            "heads": features(EDGES, HEADS, OUT),
+            "column": narrow,
+        }.items()
+    ]
+    cases += [
+        function(
+            f"scatter, {reduce}, last dimension",
+            lambda m, reduce=reduce: utils.scatter(m.x, index(), -1, NODES, reduce),
+            features(IN, EDGES),
+        )
+        for reduce in ("sum", "mean", "max")
+    ]
+    cases += [
+        function(
+            f"scatter, {reduce}, integers",
+            lambda m, reduce=reduce: utils.scatter(m.x, index(), 0, NODES, reduce),
+            draw(9, EDGES, 3),
+            dtypes=SINGLE,
+            note="integers have no gradient",
+        )
+        for reduce in ("sum", "mean", "max")
+    ]
+    cases += [
+        function(f"segment, {reduce}", lambda m, reduce=reduce: utils.segment(m.x, pointers(), reduce), X)
+        for reduce in ("sum", "mean", "max", "min")
+    ]
+    cases += [
+        function(
+            f"spmm, {layout}, {reduce}",
+            lambda m, layout=layout, reduce=reduce: utils.spmm(
+                adjacency(layout, torch.ones(EDGES, dtype=m.x.dtype)), m.x, reduce
+            ),
+            X,
+        )
+        for layout in ("csr", "csc", "coo")
+        for reduce in ("sum", "mean")
+    ]
     return cases + [
         function("scatter, strided", lambda m: utils.scatter(m.x.t(), index(), 0, NODES, "sum"), features(IN, EDGES)),
-        function("scatter, repeated", lambda m: utils.scatter(m.x.expand(EDGES, IN), index(), 0, NODES, "max"),
-                 features(1, IN)),
+        function(
+            "scatter, repeated",
+            lambda m: utils.scatter(m.x.expand(EDGES, IN), index(), 0, NODES, "max"),
+            features(1, IN),
+        ),
         function("scatter, no rows", lambda m: utils.scatter(m.x[:0], index()[:0], 0, None, "sum")),
-        function("scatter_argmax", lambda m: scatter_argmax(m.x, index(), dim_size=NODES), features(EDGES),
-                 note="no gradient"),
+        function(
+            "scatter_argmax",
+            lambda m: scatter_argmax(m.x, index(), dim_size=NODES),
+            features(EDGES),
+            note="no gradient",
+        ),
         function("group_argsort", lambda m: utils.group_argsort(m.x, index(), num_groups=NODES), features(EDGES)),
         function("segment_logsumexp", lambda m: utils.segment_logsumexp(m.x, pointers(), 0), X),
         function("softmax, index", lambda m: utils.softmax(m.x, index(), num_nodes=NODES)),
@@ -139,55 +212,115 @@ def _reductions() -> list[Case]:
         function("softmax, last dimension", lambda m: utils.softmax(m.x, index(), dim=-1), features(IN, EDGES)),
         function("softmax, ptr", lambda m: utils.softmax(m.x, ptr=pointers()), X),
         function("softmax, three dimensions", lambda m: utils.softmax(m.x, index()), features(EDGES, HEADS, OUT)),
-        function("spmm, csr, max", lambda m: utils.spmm(adjacency("csr", torch.ones(EDGES, dtype=m.x.dtype)),
-                                                        m.x.detach(), "max"), X, note="PyTorch has no gradient of it"),
-        function("spmm, csr, vector", lambda m: utils.spmm(adjacency("csr", torch.ones(EDGES, dtype=m.x.dtype)),
-                                                           m.x[:, :1]), X),
-        function("degree", lambda m: utils.degree(index(), NODES), draw(2, 3, 1), dtypes=SINGLE,
-                 note="integers have no gradient"),
-
+        function(
+            "spmm, csr, max",
+            lambda m: utils.spmm(adjacency("csr", torch.ones(EDGES, dtype=m.x.dtype)), m.x.detach(), "max"),
+            X,
+            note="PyTorch has no gradient of it",
+        ),
+        function(
+            "spmm, csr, vector",
+            lambda m: utils.spmm(adjacency("csr", torch.ones(EDGES, dtype=m.x.dtype)), m.x[:, :1]),
+            X,
+        ),
+        function(
+            "degree",
+            lambda m: utils.degree(index(), NODES),
+            draw(2, 3, 1),
+            dtypes=SINGLE,
+            note="integers have no gradient",
+        ),
     ]
 
 
 def _of_graphs() -> list[Case]:
     """Functions that merge edges or nodes, and so sum what belongs to them."""
-    cases = [function(f"coalesce, {reduce}", lambda m, reduce=reduce: utils.coalesce(isolated(), m.x, NODES, reduce)[1])
-             for reduce in ("sum", "mean", "max", "min")]
-    cases += [function(f"add_self_loops, {fill}", lambda m, fill=fill: utils.add_self_loops(
-        isolated(), m.x, fill, NODES)[1]) for fill in ("sum", "mean", "max")]
-    cases += [function(f"get_laplacian, {kind}", lambda m, kind=kind: utils.get_laplacian(
-        isolated(), m.x.abs(), kind, num_nodes=NODES)[1], features(EDGES)) for kind in (None, "sym", "rw")]
-    cases += [function(f"homophily, {kind}", lambda m, kind=kind: torch.as_tensor(utils.homophily(
-        isolated(), draw(3, NODES, 2), method=kind)), X, note="no gradient") for kind in
-        ("edge", "node", "edge_insensitive")]
+    cases = [
+        function(f"coalesce, {reduce}", lambda m, reduce=reduce: utils.coalesce(isolated(), m.x, NODES, reduce)[1])
+        for reduce in ("sum", "mean", "max", "min")
+    ]
+    cases += [
+        function(f"add_self_loops, {fill}", lambda m, fill=fill: utils.add_self_loops(isolated(), m.x, fill, NODES)[1])
+        for fill in ("sum", "mean", "max")
+    ]
+    cases += [
+        function(
+            f"get_laplacian, {kind}",
+            lambda m, kind=kind: utils.get_laplacian(isolated(), m.x.abs(), kind, num_nodes=NODES)[1],
+            features(EDGES),
+        )
+        for kind in (None, "sym", "rw")
+    ]
+    cases += [
+        function(
+            f"homophily, {kind}",
+            lambda m, kind=kind: torch.as_tensor(utils.homophily(isolated(), draw(3, NODES, 2), method=kind)),
+            X,
+            note="no gradient",
+        )
+        for kind in ("edge", "node", "edge_insensitive")
+    ]
     labels = lambda: draw(3, NODES, 2)
     return cases + [
-        function("add_remaining_self_loops",
-                 lambda m: utils.add_remaining_self_loops(isolated(), m.x, "mean", NODES)[1]),
+        function(
+            "add_remaining_self_loops", lambda m: utils.add_remaining_self_loops(isolated(), m.x, "mean", NODES)[1]
+        ),
         function("to_undirected", lambda m: utils.to_undirected(isolated(), m.x, NODES, "mean")[1]),
         function("to_dense_adj", lambda m: utils.to_dense_adj(isolated(), edge_attr=m.x, max_num_nodes=NODES)),
-        *(function(f"to_torch_{layout}_tensor", lambda m, layout=layout: getattr(utils, f"to_torch_{layout}_tensor")(
-            isolated(), m.x, (NODES, NODES)).to_dense(), features(EDGES)) for layout in ("coo", "csr", "csc")),
-        function("to_torch_sparse_tensor", lambda m: utils.to_torch_sparse_tensor(isolated(), m.x, NODES).to_dense(),
-                 features(EDGES)),
+        *(
+            function(
+                f"to_torch_{layout}_tensor",
+                lambda m, layout=layout: getattr(utils, f"to_torch_{layout}_tensor")(
+                    isolated(), m.x, (NODES, NODES)
+                ).to_dense(),
+                features(EDGES),
+            )
+            for layout in ("coo", "csr", "csc")
+        ),
+        function(
+            "to_torch_sparse_tensor",
+            lambda m: utils.to_torch_sparse_tensor(isolated(), m.x, NODES).to_dense(),
+            features(EDGES),
+        ),
         function("to_nested_tensor", lambda m: utils.to_nested_tensor(m.x, batch()).to_padded_tensor(0.0), X),
         function("to_dense_batch", lambda m: utils.to_dense_batch(m.x, batch(), batch_size=GRAPHS)[0], X),
-        function("normalized_cut", lambda m: utils.normalized_cut(isolated(), m.x[:, 0].abs(), NODES),
-                 note="counts edges"),
-        function("get_mesh_laplacian", lambda m: utils.get_mesh_laplacian(
-            m.x, torch.tensor([[0, 1, 2], [1, 2, 3], [4, 5, 0], [2, 6, 7]]).t(), "sym")[1], features(8, 3)),
-        function("assortativity", lambda m: torch.as_tensor(utils.assortativity(symmetric())), X, dtypes=SINGLE,
-                 note="no gradient"),
-        function("sparse_cross_entropy",
-                 lambda m: sparse_cross_entropy(m.x, torch.stack([torch.arange(NODES), labels() + 1])), X),
-
+        function(
+            "normalized_cut", lambda m: utils.normalized_cut(isolated(), m.x[:, 0].abs(), NODES), note="counts edges"
+        ),
+        function(
+            "get_mesh_laplacian",
+            lambda m: utils.get_mesh_laplacian(
+                m.x, torch.tensor([[0, 1, 2], [1, 2, 3], [4, 5, 0], [2, 6, 7]]).t(), "sym"
+            )[1],
+            features(8, 3),
+        ),
+        function(
+            "assortativity",
+            lambda m: torch.as_tensor(utils.assortativity(symmetric())),
+            X,
+            dtypes=SINGLE,
+            note="no gradient",
+        ),
+        function(
+            "sparse_cross_entropy",
+            lambda m: sparse_cross_entropy(m.x, torch.stack([torch.arange(NODES), labels() + 1])),
+            X,
+        ),
     ]
 
 
 def functions_that_reduce() -> set[str]:
     """Exported functions of ``torch_geometric.utils`` that call a reduction, themselves or through others of PyG."""
-    reductions = {"scatter", "segment", "softmax", "spmm", "scatter_add_", "scatter_reduce_", "scatter_add",
-                  "index_add_"}
+    reductions = {
+        "scatter",
+        "segment",
+        "softmax",
+        "spmm",
+        "scatter_add_",
+        "scatter_reduce_",
+        "scatter_add",
+        "index_add_",
+    }
 
     def reaches(code: CodeType, scope: dict, seen: set) -> bool:
         names = set(code.co_names)
@@ -203,8 +336,11 @@ def functions_that_reduce() -> set[str]:
         return any(reaches(code, scope, seen) for code, scope in fresh)
 
     functions = {name: inspect.unwrap(getattr(utils, name)) for name in utils.__all__}
-    return {name for name, value in functions.items() if inspect.isfunction(value)
-            and (name in reductions or reaches(value.__code__, value.__globals__, set()))}
+    return {
+        name
+        for name, value in functions.items()
+        if inspect.isfunction(value) and (name in reductions or reaches(value.__code__, value.__globals__, set()))
+    }
 
 
 CASES = _aggregations() + _reductions() + _of_graphs()

@@ -1,4 +1,7 @@
-"""What this machine has of CUDA, acted within the process: a driver, libraries, headers and compilers that are there or not."""
+"""What this machine has of CUDA, acted within the process: a driver, libraries, headers and compilers that are there or
+not.
+"""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -14,6 +17,7 @@ EVERYTHING = (DRIVER, RUNTIME, NVRTC, BUILTINS)
 
 def answer(code: int = 0, *values: int):
     """A function of a library: it writes values through the pointers it is given, and returns a code."""
+
     def function(*pointers):
         for pointer, value in zip(pointers, values):
             pointer._obj.value = value
@@ -23,11 +27,15 @@ def answer(code: int = 0, *values: int):
 
 
 def acting(monkeypatch):
-    """``act(libraries, driver_says, headers, nvcc, linkers, wheels)``: what there is from now on; by default everything but nvcc.
+    """``act(libraries, driver_says, headers, nvcc, linkers, wheels)``: what there is from now on; by default everything
+    but nvcc.
 
     driver_says: the version of CUDA, or an error code where negative. wheels: paths in NVIDIA's wheels.
     """
-    def act(libraries=EVERYTHING, driver_says=13000, headers=tuple(HEADERS), nvcc=None, linkers=linker.LINKERS, wheels=()):
+
+    def act(
+        libraries=EVERYTHING, driver_says=13000, headers=tuple(HEADERS), nvcc=None, linkers=linker.LINKERS, wheels=()
+    ):
         acted = {
             DRIVER: SimpleNamespace(cuDriverGetVersion=answer(max(-driver_says, 0), driver_says), cuInit=answer(100)),
             RUNTIME: SimpleNamespace(cudaRuntimeGetVersion=answer(0, 13000)),

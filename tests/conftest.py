@@ -1,4 +1,5 @@
 """Fixtures for all tests: a zoo of small structures, real data, and memory that shows what was never written."""
+
 from __future__ import annotations
 
 import os
@@ -9,13 +10,19 @@ import pytest
 
 
 def pytest_addoption(parser):
-    parser.addoption("--device", choices=("cpu", "cuda"), default="cpu",
-                     help="where the tests of operators and layers have their tensors (tests/on_device.py)")
+    parser.addoption(
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="where the tests of operators and layers have their tensors (tests/on_device.py)",
+    )
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "cpu_only(reason): what is tested is the CPU's; skipped with --device cuda")
-    config.addinivalue_line("markers", "moves_by_itself: the test has tensors on several devices, with --device cuda too")
+    config.addinivalue_line(
+        "markers", "moves_by_itself: the test has tensors on several devices, with --device cuda too"
+    )
 
 
 def pytest_collection_modifyitems(config, items):
@@ -44,8 +51,9 @@ _FRAMEWORKS = {"integrations", "models"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Layers and models on one thread where test processes run side by side: at each small operator of a framework they would
-    wait for each other's threads, for several times as long as it takes. Kernels on several threads are tested in tests/ops.
+    """Layers and models on one thread where test processes run side by side: at each small operator of a framework they
+    would wait for each other's threads, for several times as long as it takes. Kernels on several threads are tested in
+    tests/ops.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         import torch

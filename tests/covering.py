@@ -1,4 +1,5 @@
 """Covering arrays: few cases in which every value of a factor meets every value of every other."""
+
 from __future__ import annotations
 
 import itertools
@@ -6,11 +7,17 @@ import random as pyrandom
 
 
 def covering(factors: dict[str, list], seed: int = 0) -> list[tuple]:
-    """Cases in which every value of each factor meets every value of every other, by greedy choice among random cases."""
+    """Cases in which every value of each factor meets every value of every other, by greedy choice among random
+    cases.
+    """
     rng = pyrandom.Random(seed)
     names = list(factors)
-    wanted = {(a, x, b, y) for a, b in itertools.combinations(range(len(names)), 2)
-              for x in range(len(factors[names[a]])) for y in range(len(factors[names[b]]))}
+    wanted = {
+        (a, x, b, y)
+        for a, b in itertools.combinations(range(len(names)), 2)
+        for x in range(len(factors[names[a]]))
+        for y in range(len(factors[names[b]]))
+    }
     cases = []
     while wanted:
         best, most = None, set()

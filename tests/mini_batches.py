@@ -1,4 +1,5 @@
 """Mini-batches of a power-law graph for both frameworks, and what a thousand of them may cost."""
+
 from __future__ import annotations
 
 import gc
@@ -49,7 +50,9 @@ def check_steady(step: Callable[[], object], first: int = 30, then: int = 1000) 
 
 
 def check_ours(framework: str, calls: int, but: tuple[str, ...] = ()) -> None:
-    """So many calls at least ran on our kernels since the counts were reset, and none on the framework's own, ``but`` for these reasons."""
+    """So many calls at least ran on our kernels since the counts were reset, and none on the framework's own, ``but``
+    for these reasons.
+    """
     rows = gsb.status().to_dict()["calls"].get(framework, {})
     assert sum(row["ours"] for row in rows.values()) >= calls, rows
     assert {reason for row in rows.values() for reason in row["fallbacks"]} <= set(but), rows

@@ -1,10 +1,12 @@
 """``pytest --device cuda``: the CPU's own tests of operators and layers, with their tensors on a GPU.
 
-Tests are written for the CPU. With the option, what a test, a framework's layer or an initialiser makes without naming a device is made
-as ever, with the same random numbers, and then moved; what the package itself makes is left alone, so that a tensor that it forgets on
-the CPU is found. ``numpy()`` of a tensor over there gives a copy, as it must. A test that is about the CPU says so by
-``@pytest.mark.cpu_only("why")``, and one that moves its tensors itself by ``@pytest.mark.moves_by_itself``.
+Tests are written for the CPU. With the option, what a test, a framework's layer or an initialiser makes without naming
+a device is made as ever, with the same random numbers, and then moved; what the package itself makes is left alone, so
+that a tensor that it forgets on the CPU is found. ``numpy()`` of a tensor over there gives a copy, as it must. A test
+that is about the CPU says so by ``@pytest.mark.cpu_only("why")``, and one that moves its tensors itself by
+``@pytest.mark.moves_by_itself``.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -17,10 +19,33 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 FOLDERS = {"ops", "formats", "integrations"}
-MAKERS = frozenset(getattr(torch, name) for name in (
-    "arange", "as_tensor", "empty", "empty_strided", "eye", "full", "linspace", "logspace", "normal", "ones", "rand", "randint", "randn",
-    "randperm", "scalar_tensor", "sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "tensor", "tril_indices", "triu_indices",
-    "zeros"))
+MAKERS = frozenset(
+    getattr(torch, name)
+    for name in (
+        "arange",
+        "as_tensor",
+        "empty",
+        "empty_strided",
+        "eye",
+        "full",
+        "linspace",
+        "logspace",
+        "normal",
+        "ones",
+        "rand",
+        "randint",
+        "randn",
+        "randperm",
+        "scalar_tensor",
+        "sparse_coo_tensor",
+        "sparse_csr_tensor",
+        "sparse_csc_tensor",
+        "tensor",
+        "tril_indices",
+        "triu_indices",
+        "zeros",
+    )
+)
 PACKAGE = "gnn_sparse_backend"
 
 

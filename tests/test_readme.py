@@ -1,4 +1,5 @@
 """What the README tells a newcomer to type exists and runs."""
+
 from __future__ import annotations
 
 import re

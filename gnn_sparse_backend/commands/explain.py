@@ -1,4 +1,5 @@
 """``gsb explain FILE``: the plan of an operator on a graph, and why."""
+
 from __future__ import annotations
 
 import argparse
@@ -10,13 +11,20 @@ from .files import FORMATS, FileError, features_argument, load_graph, on_device,
 
 def add(commands) -> None:
     command = commands.add_parser(
-        "explain", help="show which plan an operator runs by on a graph, and why",
-        description=f"Show the plan, the other candidates with predicted and measured times, and the reason. FILE: {FORMATS}")
+        "explain",
+        help="show which plan an operator runs by on a graph, and why",
+        description=f"Show the plan, the other candidates with predicted and measured times, and the reason. FILE: "
+        f"{FORMATS}",
+    )
     command.add_argument("file", metavar="FILE", type=Path)
     command.add_argument("--op", default="sum", help="sum (default), mean, max, min, weighted_sum and so on")
     command.add_argument("--backward", action="store_true", help="the gradient to the features instead")
-    command.add_argument("--plot", type=Path, metavar="PNG",
-                         help="draw the degrees with their buckets, and the candidates against the roofline")
+    command.add_argument(
+        "--plot",
+        type=Path,
+        metavar="PNG",
+        help="draw the degrees with their buckets, and the candidates against the roofline",
+    )
     features_argument(command, several=False)
     command.set_defaults(run=run)
 

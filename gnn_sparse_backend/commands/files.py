@@ -1,4 +1,5 @@
 """Graphs in files."""
+
 from __future__ import annotations
 
 import argparse
@@ -7,8 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-FORMATS = (".npz with indptr and indices, or src and dst, and etype for operators on relations; SciPy's .npz; Matrix Market .mtx. "
-           "Rows are destinations, columns sources.")
+FORMATS = (
+    ".npz with indptr and indices, or src and dst, and etype for operators on relations; SciPy's .npz; Matrix Market "
+    ".mtx. "
+    "Rows are destinations, columns sources."
+)
 
 
 class FileError(ValueError):
@@ -49,12 +53,24 @@ def load_relations(path: Path):
 
 
 def features_argument(command: argparse.ArgumentParser, several: bool) -> None:
-    more = "; 64x16 of operators with two widths, 8x16 of heads and their features, 64x16x4 of blocks or bases" if several else ""
-    command.add_argument("--features", type=width if several else positive, nargs="+" if several else None,
-                         default=[64] if several else 64, metavar="F", help=f"width of the rows that are reduced (default: 64){more}")
+    more = (
+        "; 64x16 of operators with two widths, 8x16 of heads and their features, 64x16x4 of blocks or bases"
+        if several
+        else ""
+    )
+    command.add_argument(
+        "--features",
+        type=width if several else positive,
+        nargs="+" if several else None,
+        default=[64] if several else 64,
+        metavar="F",
+        help=f"width of the rows that are reduced (default: 64){more}",
+    )
     command.add_argument("--dtype", default="float32", help="float32 (default), float64, bfloat16 or float16")
     command.add_argument("--threads", type=positive, help="threads of the kernels (default: PyTorch's)")
-    command.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the kernels run (default: cpu)")
+    command.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where the kernels run (default: cpu)"
+    )
 
 
 def positive(text: str) -> int:
@@ -83,9 +99,16 @@ def on_device(graph, device: str):
             return graph.to("cuda")
         arrays = [a.to("cuda") for a in (graph.source, graph.destination, graph.relation)]
         return type(graph).from_triples(*arrays, graph.shape, graph.num_relations)
-    why = "is built without CUDA" if torch.version.cuda is None else f"is built for CUDA {torch.version.cuda} and finds no GPU"
-    raise ValueError(f"--device cuda: there is no GPU here: PyTorch {torch.__version__} {why}; `gsb doctor` lists what there is, and "
-                     "--device cpu needs none of it")
+    why = (
+        "is built without CUDA"
+        if torch.version.cuda is None
+        else f"is built for CUDA {torch.version.cuda} and finds no GPU"
+    )
+    raise ValueError(
+        f"--device cuda: there is no GPU here: PyTorch {torch.__version__} {why}; `gsb doctor` lists what there is, "
+        f"and "
+        "--device cpu needs none of it"
+    )
 
 
 def set_threads(count: int | None) -> None:
@@ -113,8 +136,11 @@ def _npz(path: Path):
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     with np.load(path, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files if name in
-                ("indptr", "indices", "shape", "src", "dst", "etype", "format", "label", "labels")}
+        return {
+            name: archive[name]
+            for name in archive.files
+            if name in ("indptr", "indices", "shape", "src", "dst", "etype", "format", "label", "labels")
+        }
 
 
 def _nodes(arrays: dict[str, np.ndarray]) -> int:

@@ -16,5 +16,17 @@ from .hyb import HybBucket, HybFormat
 from .row_groups import balanced_row_groups, equal_row_groups
 from .sr_bcrs import SrBcrsFormat
 
-__all__ = ["BsrFormat", "CooFormat", "CscFormat", "CsrFormat", "DiaFormat", "EllFormat", "HybBucket", "HybFormat",
-           "SparseFormat", "SrBcrsFormat", "balanced_row_groups", "equal_row_groups"]
+__all__ = [
+    "BsrFormat",
+    "CooFormat",
+    "CscFormat",
+    "CsrFormat",
+    "DiaFormat",
+    "EllFormat",
+    "HybBucket",
+    "HybFormat",
+    "SparseFormat",
+    "SrBcrsFormat",
+    "balanced_row_groups",
+    "equal_row_groups",
+]

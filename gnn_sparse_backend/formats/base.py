@@ -97,8 +97,10 @@ class SlotMapped(SparseFormat):
             ValueError: edges share a slot, so that no slot-to-position map exists; use ``slots`` or `pad_values`.
         """
         if self.num_duplicates:
-            raise ValueError(f"{self.num_duplicates} of {self.nnz} edges repeat a coordinate, and {type(self).__name__} keeps "
-                             "one slot per coordinate; use slots or pad_values, which sums their values")
+            raise ValueError(
+                f"{self.num_duplicates} of {self.nnz} edges repeat a coordinate, and {type(self).__name__} keeps "
+                "one slot per coordinate; use slots or pad_values, which sums their values"
+            )
         return self.position_of_slots()
 
     def position_of_slots(self):

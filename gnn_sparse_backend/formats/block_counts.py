@@ -15,8 +15,9 @@ from .structure import row_of_position
 class BlockCounts:
     """What a matrix has in blocks of one shape, (rows, columns).
 
-    vectors: columns of a tile of so many rows with an edge, of all tiles (`SrBcrsFormat`). groups: of so many vectors of a tile, the
-    last of which may have fewer. blocks: in a grid of them, with an edge (`BsrFormat`). coordinates: with an edge. most: edges of one of them.
+    vectors: columns of a tile of so many rows with an edge, of all tiles (`SrBcrsFormat`). groups: of so many vectors
+    of a tile, the last of which may have fewer. blocks: in a grid of them, with an edge (`BsrFormat`). coordinates:
+    with an edge. most: edges of one of them.
     """
 
     vectors: int
@@ -26,7 +27,9 @@ class BlockCounts:
     most: int
 
 
-def count_blocks(indptr: torch.Tensor, indices: torch.Tensor, shape: tuple[int, int], block: tuple[int, int]) -> BlockCounts | None:
+def count_blocks(
+    indptr: torch.Tensor, indices: torch.Tensor, shape: tuple[int, int], block: tuple[int, int]
+) -> BlockCounts | None:
     """The counts of a CSR structure that was checked; None where its coordinates cannot be numbered in 64 bits.
 
     One sort, by tile, column and row; a GPU is waited for once.
@@ -46,7 +49,9 @@ def count_blocks(indptr: torch.Tensor, indices: torch.Tensor, shape: tuple[int, 
     _, within, vectors = counts.numbered_runs(vector)
     of_tile = counts.added_at(tile, (within == 0).long(), tiles)
     most = torch.cat([place + 1, place.new_zeros(1)]).amax()
-    return BlockCounts(*counts.read(vectors, ceil_div(of_tile, width).sum(), counts.numbered_runs(in_grid)[2], coordinates, most))
+    return BlockCounts(
+        *counts.read(vectors, ceil_div(of_tile, width).sum(), counts.numbered_runs(in_grid)[2], coordinates, most)
+    )
 
 
 __all__ = ["BlockCounts", "count_blocks"]

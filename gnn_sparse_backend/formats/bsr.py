@@ -55,8 +55,10 @@ class BsrFormat(SlotMapped):
         br, bc = block_shape(block)
         n_block_rows, n_block_cols = -(-shape[0] // br), -(-shape[1] // bc)
         if n_block_rows * n_block_cols > 2**63 - 1:
-            raise ValueError(f"a grid of {n_block_rows} x {n_block_cols} blocks cannot be numbered in 64 bits; "
-                             f"use blocks larger than {br} x {bc}")
+            raise ValueError(
+                f"a grid of {n_block_rows} x {n_block_cols} blocks cannot be numbered in 64 bits; "
+                f"use blocks larger than {br} x {bc}"
+            )
         nnz = indices.numel()
         # The grid is numbered in int32 where it fits, which halves the cost of the sort below.
         key_type = index_type(indptr.dtype, n_block_rows * n_block_cols, *shape, br, bc)

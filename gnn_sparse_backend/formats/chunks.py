@@ -1,4 +1,6 @@
-"""Rows cut where chunks of equally many consecutive non-zeros end: pieces of rows in groups that are all equally much work."""
+"""Rows cut where chunks of equally many consecutive non-zeros end: pieces of rows in groups that are all equally much
+work.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ import torch
 
 
 def chunk_rows(indptr, nnz: int, size: int):
-    """Cut the non-zeros of a CSR structure into chunks of ``size``, the last of which may be shorter, and rows at their ends.
+    """Cut the non-zeros of a CSR structure into chunks of ``size``, the last of which may be shorter, and rows at their
+    ends.
 
     indptr: (rows + 1,), from 0 to ``nnz``. size: at least 1. Returns, in the type of indptr:
         chunk_ptr: (chunks + 1,): the first piece of each chunk, and the number of pieces.

@@ -1,7 +1,7 @@
 """Sums by number, and of all that stand before; runs of equal entries, and how many there are.
 
-Unlike by `torch.bincount`, `torch.unique` and `torch.nonzero`, nobody waits for a device, which has to say how large their results are: what is
-asked of it goes through `read`, all at once.
+Unlike by `torch.bincount`, `torch.unique` and `torch.nonzero`, nobody waits for a device, which has to say how large
+their results are: what is asked of it goes through `read`, all at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def read(*values: Tensor) -> list[int]:
 
 
 def numbered_runs(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(the run of equal neighbours that each key is in, its place there, the number of runs); int64, the last of no dimension."""
+    """(the run of equal neighbours that each key is in, its place there, the number of runs); int64, the last of no
+    dimension.
+    """
     begins = torch.ones(keys.numel(), dtype=torch.bool, device=keys.device)
     torch.ne(keys[1:], keys[:-1], out=begins[1:])
     position = torch.arange(keys.numel(), device=keys.device)
@@ -51,7 +53,9 @@ def starts_of(numbers: Tensor, count: int) -> Tensor:
 
 
 def distinct(keys: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
-    """(distinct keys, ascending; which of them each key is). count: of the distinct keys, where it is known; else it is read."""
+    """(distinct keys, ascending; which of them each key is). count: of the distinct keys, where it is known; else it is
+    read.
+    """
     ordered, order = torch.sort(keys)
     numbers, _, found = numbered_runs(ordered)
     if count is None:

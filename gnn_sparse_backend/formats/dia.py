@@ -61,8 +61,10 @@ class DiaFormat(SlotMapped):
         numbers = present.index_fill_(0, diagonal.long(), True).nonzero().reshape(-1)
         n_diagonals = numbers.numel()
         if n_diagonals > max_diagonals:
-            raise ValueError(f"the {nnz} edges lie on {n_diagonals} diagonals, more than max_diagonals = {max_diagonals}; "
-                             "DIA is for banded matrices: use another format, or raise max_diagonals")
+            raise ValueError(
+                f"the {nnz} edges lie on {n_diagonals} diagonals, more than max_diagonals = {max_diagonals}; "
+                "DIA is for banded matrices: use another format, or raise max_diagonals"
+            )
         check_slots(n_diagonals * n_rows, nnz, max_slots, f"DIA with {n_diagonals} diagonals of {n_rows} rows")
 
         dtype = index_type(indptr.dtype, n_diagonals * n_rows, n_rows + n_cols, nnz)

@@ -96,5 +96,7 @@ def _check_row_lengths(indptr, width):
     lengths = indptr.diff()
     if lengths.numel() and int(lengths.max()) > width:
         row = int(lengths.argmax())
-        raise ValueError(f"row {row} has {int(lengths[row])} edges, more than width = {width}; "
-                         "raise width, or use hyb, which splits long rows")
+        raise ValueError(
+            f"row {row} has {int(lengths[row])} edges, more than width = {width}; "
+            "raise width, or use hyb, which splits long rows"
+        )

@@ -56,8 +56,10 @@ class HybBucket:
         return self.row_indices.nbytes + self.indices.nbytes + self.value_position.nbytes
 
     def __repr__(self):
-        return (f"HybBucket(partition={self.partition}, width={self.width}, num_rows={self.num_rows}, nnz={self.nnz}, "
-                f"padding={self.padding:.3g})")
+        return (
+            f"HybBucket(partition={self.partition}, width={self.width}, num_rows={self.num_rows}, nnz={self.nnz}, "
+            f"padding={self.padding:.3g})"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,7 +115,9 @@ class HybFormat(SparseFormat):
         k = default_exponent(nnz, n_rows) if k is None else check_integer("k", k, minimum=0)
         if c > MAX_PARTITIONS or k > MAX_EXPONENT:
             raise ValueError(f"hyb takes c up to {MAX_PARTITIONS} and k up to {MAX_EXPONENT}, got c = {c} and k = {k}")
-        check_slots(c * n_rows, nnz, max_slots, f"hyb({c}, {k}) on {n_rows} rows, which counts c * n_rows row pieces, and")
+        check_slots(
+            c * n_rows, nnz, max_slots, f"hyb({c}, {k}) on {n_rows} rows, which counts c * n_rows row pieces, and"
+        )
 
         order, lengths = _split_columns(indptr, indices, shape, c)
         # Exact in integers: widths[b - 1] < length <= widths[b].
@@ -125,10 +129,11 @@ class HybFormat(SparseFormat):
         of_rest = first + torch.bucketize(rest, steps)
         row_counts, edge_counts = (
             full.new_zeros(c * (k + 1)).index_add_(0, of_rest, each_rest).index_add_(0, first + k, each_full)
-            for each_rest, each_full in ((rest.gt(0).long(), full), (rest, full << k)))
+            for each_rest, each_full in ((rest.gt(0).long(), full), (rest, full << k))
+        )
         repeated = (full + rest.gt(0)).reshape(c, n_rows).sum(0).gt(1).any()
         facts = torch.cat([row_counts, edge_counts, repeated.reshape(1).long()]).tolist()
-        row_counts, edge_counts, repeated = facts[:c * (k + 1)], facts[c * (k + 1):-1], facts[-1]
+        row_counts, edge_counts, repeated = facts[: c * (k + 1)], facts[c * (k + 1) : -1], facts[-1]
         piece, start, length = split_rows(lengths, 2**k, sum(row_counts))
         partition = torch.div(piece, max(n_rows, 1), rounding_mode="floor")
         bucket = partition * (k + 1) + torch.bucketize(length, steps)
@@ -139,7 +144,8 @@ class HybFormat(SparseFormat):
         # Stable, so that rows ascend in each bucket and the parts of a split row stay adjacent.
         by_bucket = torch.sort(bucket.to(torch.int32), stable=True).indices
         part_row, part_start, part_length = (
-            part.index_select(0, by_bucket).to(dtype) for part in (piece - partition * n_rows, start, length))
+            part.index_select(0, by_bucket).to(dtype) for part in (piece - partition * n_rows, start, length)
+        )
         positions = order.to(dtype) if order is not None else None
         # Slot 0 of the extended array is the coordinate of padding.
         columns = torch.cat([indices.new_full((1,), -1), indices]).to(dtype)
@@ -195,9 +201,13 @@ class HybFormat(SparseFormat):
         if len(padded) != len(self.buckets):
             raise ValueError(f"expected one tensor for each of {len(self.buckets)} buckets, got {len(padded)}")
         if not self.buckets:
-            raise ValueError("a hyb structure without buckets has no values to take back; build it with keep_empty=True")
-        pieces = [(maps.check_padded(piece, bucket.indices.shape), bucket.value_position)
-                  for piece, bucket in zip(padded, self.buckets)]
+            raise ValueError(
+                "a hyb structure without buckets has no values to take back; build it with keep_empty=True"
+            )
+        pieces = [
+            (maps.check_padded(piece, bucket.indices.shape), bucket.value_position)
+            for piece, bucket in zip(padded, self.buckets)
+        ]
         return maps.unpad_by_position(pieces, self.nnz)
 
     def to_coo(self):

@@ -16,10 +16,11 @@ from .structure import index_type
 class OuterTasks:
     """Tasks of one segment each, chunks of a task, positions of a chunk; all in order.
 
-    task_ptr: (tasks + 1,) chunks of each task. start, stop: (chunks,) positions start .. stop - 1 of each chunk; chunks beyond the last
-    of the last task have none. slot: (tasks,) where the result of a task goes: to its own place, which is its segment where each has
-    one task. segment_ptr: else (segments + 1,) the tasks of each segment, whose results are to be added up; None otherwise.
-    A segment has a task at least, which may have no chunk. Tasks beyond the last of the last segment have none.
+    task_ptr: (tasks + 1,) chunks of each task. start, stop: (chunks,) positions start .. stop - 1 of each chunk; chunks
+    beyond the last of the last task have none. slot: (tasks,) where the result of a task goes: to its own place, which
+    is its segment where each has one task. segment_ptr: else (segments + 1,) the tasks of each segment, whose results
+    are to be added up; None otherwise. A segment has a task at least, which may have no chunk. Tasks beyond the last of
+    the last segment have none.
     most: tasks of a segment at most.
     """
 
@@ -39,8 +40,9 @@ class OuterTasks:
         return self.start.numel()
 
     def rows_of_parts(self, rows: int) -> tuple[Tensor, Tensor]:
-        """(indptr, indices) of the sums of results, row by row: row s * rows + i of the sums is that of rows t * rows + i for
-        all tasks t of segment s. rows: of a result. As many indices as all tasks have rows; those of tasks of no segment come last."""
+        """(indptr, indices) of the sums of results, row by row: row s * rows + i of the sums is that of rows t * rows +
+        i for all tasks t of segment s. rows: of a result. As many indices as all tasks have rows; those of tasks of no
+        segment come last."""
         counts = self.segment_ptr.diff().long()
         each = counts.repeat_interleave(rows)
         indptr = prefix_sums(each)
@@ -54,8 +56,9 @@ class OuterTasks:
 def outer_tasks(offsets: Tensor, positions: int, chunk: int, longest: int, unread: bool = False) -> OuterTasks:
     """The tasks of segments with positions offsets[s] .. offsets[s + 1] - 1, (segments + 1,) from 0, int32 or int64.
 
-    positions: of all segments together, or more. chunk: positions of a chunk at most. longest: of a task, in whole chunks; at least
-    one. unread: nothing is read; there are then as many tasks as sizes allow at most. Otherwise a GPU is waited for once.
+    positions: of all segments together, or more. chunk: positions of a chunk at most. longest: of a task, in whole
+    chunks; at least one. unread: nothing is read; there are then as many tasks as sizes allow at most. Otherwise a GPU
+    is waited for once.
     """
     lengths = offsets.diff().long()
     segments, of_task = lengths.numel(), max(1, longest // chunk)

@@ -1,7 +1,8 @@
 """Pieces of a CSR structure that kernels run on one after the other as if each were whole.
 
 Column partitions (the c of hyb(c, k), SparseTIR, section 4.2.1, on rows of any length): what a piece gathers of a dense
-operand fits a cache. Parts of long rows (ibid., the splitting of hyb's buckets): no row is longer than a task should be.
+operand fits a cache. Parts of long rows (ibid., the splitting of hyb's buckets): no row is longer than a task should
+be.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ def column_partitions(indptr, indices, shape, parts) -> tuple[Piece, ...]:
 class Rows:
     """Consecutive rows of a structure, first to last (exclusive), as a piece that shares the structure's indices.
 
-    sums: None where the rows of ``piece`` are those rows. A long row is one row alone: ``piece`` has a row for each of its
-        parts, in order, and ``sums``, (1, parts), adds their results up. edges: non-zeros of the rows.
+    sums: None where the rows of ``piece`` are those rows. A long row is one row alone: ``piece`` has a row for each of
+        its parts, in order, and ``sums``, (1, parts), adds their results up. edges: non-zeros of the rows.
     """
 
     first: int
@@ -86,7 +87,8 @@ class Rows:
 
 
 def row_parts(indptr, indices, shape, longest) -> tuple[Rows, ...]:
-    """Rows of more than ``longest`` non-zeros in parts of ``longest`` and a rest, each by itself; those between them whole.
+    """Rows of more than ``longest`` non-zeros in parts of ``longest`` and a rest, each by itself; those between them
+    whole.
 
     Every row is in one of the results, in order. Nothing of the size of the structure is copied.
 
@@ -98,13 +100,13 @@ def row_parts(indptr, indices, shape, longest) -> tuple[Rows, ...]:
 
     def whole(first: int, last: int) -> None:
         if first < last:
-            own = indptr[first:last + 1]
+            own = indptr[first : last + 1]
             pieces.append(Rows(first, last, int(own[-1] - own[0]), Piece((last - first, n_cols), own, indices, None)))
 
     done = 0
     for row in (indptr.diff() > longest).nonzero().flatten().tolist():
         whole(done, row)
-        start, end = indptr[row:row + 2].tolist()
+        start, end = indptr[row : row + 2].tolist()
         starts = torch.tensor([*range(start, end, longest), end], dtype=indptr.dtype, device=indptr.device)
         parts = starts.numel() - 1
         order = torch.arange(parts, dtype=indptr.dtype, device=indptr.device)

@@ -59,18 +59,21 @@ class RelationPairs:
         return torch.empty_like(pair).index_copy_(0, self.edge_ids.long(), pair)
 
 
-def relation_pairs(row: Tensor, col: Tensor, relation: Tensor, num_rows: int, num_cols: int, num_relations: int) -> RelationPairs:
+def relation_pairs(
+    row: Tensor, col: Tensor, relation: Tensor, num_rows: int, num_cols: int, num_relations: int
+) -> RelationPairs:
     """The pairs of edges ``(row[e], col[e], relation[e])``, each (edges,), int32 or int64, in any order, in range.
 
-    Edges of one pair keep their order: one stable sort, vectorised, on the device of the arrays, which is waited for once, for
-    the number of pairs.
+    Edges of one pair keep their order: one stable sort, vectorised, on the device of the arrays, which is waited for
+    once, for the number of pairs.
     """
     laid = _ByPair(row, relation, num_rows)
     return laid.pairs(laid.begins.nonzero().flatten(), col, num_cols, num_relations)
 
 
-def pairs_of_ends(row: Tensor, col: Tensor, relation: Tensor, num_rows: int, num_cols: int,
-                  num_relations: int) -> tuple[RelationPairs, RelationPairs]:
+def pairs_of_ends(
+    row: Tensor, col: Tensor, relation: Tensor, num_rows: int, num_cols: int, num_relations: int
+) -> tuple[RelationPairs, RelationPairs]:
     """`relation_pairs` of the rows and of the columns of the same edges. The device is waited for once, for both."""
     by_row, by_col = laid = _ByPair(row, relation, num_rows), _ByPair(col, relation, num_cols)
     starts = [numbers_of(of.begins, count) for of, count in zip(laid, counts.read(*(of.begins.sum() for of in laid)))]
@@ -78,7 +81,9 @@ def pairs_of_ends(row: Tensor, col: Tensor, relation: Tensor, num_rows: int, num
 
 
 class _ByPair:
-    """Edges in the order of their relations and rows, and where pairs begin among them, before anybody knows how many there are."""
+    """Edges in the order of their relations and rows, and where pairs begin among them, before anybody knows how many
+    there are.
+    """
 
     def __init__(self, row: Tensor, relation: Tensor, num_rows: int):
         self.num_rows, self.dtype = num_rows, row.dtype
@@ -116,15 +121,21 @@ class Panels:
         return self.panel_ptr.numel() - 1
 
 
-def row_tasks(rows: RelationPairs, columns: RelationPairs, tasks: int, most: int, cost_per_pair: float,
-              by_column: Callable[[Tensor, Tensor, Tensor], Tensor]) -> tuple[Tensor, Panels, Panels]:
-    """(row_ptr, panels of row pairs, panels of column pairs): task t has rows row_ptr[t] .. row_ptr[t + 1] - 1 and every
-    edge of theirs, in either the one or the other, by relation.
+def row_tasks(
+    rows: RelationPairs,
+    columns: RelationPairs,
+    tasks: int,
+    most: int,
+    cost_per_pair: float,
+    by_column: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> tuple[Tensor, Panels, Panels]:
+    """(row_ptr, panels of row pairs, panels of column pairs): task t has rows row_ptr[t] .. row_ptr[t + 1] - 1 and
+    every edge of theirs, in either the one or the other, by relation.
 
     rows, columns: the pairs of the same edges at either end. Tasks cost about the same, where a pair costs
-    ``cost_per_pair`` edges. A panel has at most ``most`` pairs. by_column: given int64 counts for each task and relation, of
-    its row pairs, column pairs and edges, (tasks * relations,) each, says (bool) whose edges go by column pairs. A column
-    pair stands in every task where it has edges.
+    ``cost_per_pair`` edges. A panel has at most ``most`` pairs. by_column: given int64 counts for each task and
+    relation, of its row pairs, column pairs and edges, (tasks * relations,) each, says (bool) whose edges go by column
+    pairs. A column pair stands in every task where it has edges.
     """
     relations, row = rows.num_relations, rows.row.long()
     lengths = rows.indptr.diff()
@@ -143,21 +154,37 @@ def row_tasks(rows: RelationPairs, columns: RelationPairs, tasks: int, most: int
     key, at = torch.sort(key, stable=True)
     start = _starts(key)
     pair = key[start] % max(columns.count, 1)
-    column_slot = torch.div(key[start], max(columns.count, 1), rounding_mode="floor") * relations + columns.relation[pair]
+    column_slot = (
+        torch.div(key[start], max(columns.count, 1), rounding_mode="floor") * relations + columns.relation[pair]
+    )
     column_pairs = torch.bincount(column_slot, minlength=tasks * relations)
 
     chosen = by_column(row_pairs, column_pairs, edges)
     kept = ~chosen[slot]
     slot = slot[kept]
-    gathers = _panels(_taken(rows, order[kept]), slot, torch.div(slot, max(relations, 1), rounding_mode="floor"), tasks, most)
+    gathers = _panels(
+        _taken(rows, order[kept]), slot, torch.div(slot, max(relations, 1), rounding_mode="floor"), tasks, most
+    )
     bounds = torch.cat([start, start.new_full((1,), key.numel())])
-    in_tasks = RelationPairs(columns.num_rows, columns.num_cols, relations, columns.row[pair], columns.relation[pair],
-                             bounds.to(columns.indptr.dtype), columns.indices.index_select(0, at),
-                             columns.edge_ids.index_select(0, at))
+    in_tasks = RelationPairs(
+        columns.num_rows,
+        columns.num_cols,
+        relations,
+        columns.row[pair],
+        columns.relation[pair],
+        bounds.to(columns.indptr.dtype),
+        columns.indices.index_select(0, at),
+        columns.edge_ids.index_select(0, at),
+    )
     kept = chosen[column_slot].nonzero().flatten()
     column_slot = column_slot[kept]
-    scatters = _panels(_taken(in_tasks, kept), column_slot, torch.div(column_slot, max(relations, 1), rounding_mode="floor"),
-                       tasks, most)
+    scatters = _panels(
+        _taken(in_tasks, kept),
+        column_slot,
+        torch.div(column_slot, max(relations, 1), rounding_mode="floor"),
+        tasks,
+        most,
+    )
     return row_ptr.to(rows.row.dtype), gathers, scatters
 
 
@@ -180,8 +207,16 @@ def relation_tasks(pairs: RelationPairs, limit: float, most: int, cost_per_pair:
 def _taken(pairs: RelationPairs, order: Tensor) -> RelationPairs:
     """Some pairs, in another order, with their edges."""
     indptr, at = positions_of_rows(pairs.indptr, order)
-    return RelationPairs(pairs.num_rows, pairs.num_cols, pairs.num_relations, pairs.row[order], pairs.relation[order],
-                         indptr, pairs.indices.index_select(0, at), pairs.edge_ids.index_select(0, at))
+    return RelationPairs(
+        pairs.num_rows,
+        pairs.num_cols,
+        pairs.num_relations,
+        pairs.row[order],
+        pairs.relation[order],
+        indptr,
+        pairs.indices.index_select(0, at),
+        pairs.edge_ids.index_select(0, at),
+    )
 
 
 def _starts(key: Tensor) -> Tensor:
@@ -209,8 +244,16 @@ def _panels(pairs: RelationPairs, run: Tensor, task: Tensor, tasks: int, most: i
     bounds = torch.arange(tasks + 1, device=run.device)
     panel_ptr = torch.searchsorted(task[start].contiguous(), bounds)
     pair_ptr = torch.cat([start, start.new_full((1,), count)])
-    return Panels(panel_ptr.to(dtype), pair_ptr.to(dtype), pairs.indptr, pairs.indices, pairs.edge_ids,
-                  (stop - start).to(dtype), pairs.relation[start], pairs.row)
+    return Panels(
+        panel_ptr.to(dtype),
+        pair_ptr.to(dtype),
+        pairs.indptr,
+        pairs.indices,
+        pairs.edge_ids,
+        (stop - start).to(dtype),
+        pairs.relation[start],
+        pairs.row,
+    )
 
 
 __all__ = ["Panels", "RelationPairs", "pairs_of_ends", "relation_pairs", "relation_tasks", "row_tasks"]

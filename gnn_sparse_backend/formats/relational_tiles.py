@@ -1,6 +1,7 @@
 """Tiles of rows with every edge of theirs, relation by relation: what a block of a GPU owns of a relational product.
 
-The rows of a tile share the matrix of a relation where they have edges of it, so rows of like relations should meet in a tile.
+The rows of a tile share the matrix of a relation where they have edges of it, so rows of like relations should meet in
+a tile.
 """
 
 from __future__ import annotations
@@ -23,16 +24,19 @@ _LAST = torch.iinfo(torch.int64).max
 
 @dataclass(frozen=True, eq=False)
 class RowTiles:
-    """Rows in tiles, panels of a tile (one for each relation of its edges, ascending), shares of a panel, edges of a share.
+    """Rows in tiles, panels of a tile (one for each relation of its edges, ascending), shares of a panel, edges of a
+    share.
 
     num_rows: of the structure. slots: rows of a tile at most. shares: of a panel.
-    row_ptr: (tiles + 1,) rows of each tile in ``row``. row: every row once, and after ``num_rows`` the parts of long rows.
-    panel_ptr: (tiles + 1,). relation: (panels,). present: (panels, slots) uint8, whether the row at a place of the tile has edges
-        of the relation.
+    row_ptr: (tiles + 1,) rows of each tile in ``row``. row: every row once, and after ``num_rows`` the parts of long
+    rows.
+    panel_ptr: (tiles + 1,). relation: (panels,). present: (panels, slots) uint8, whether the row at a place of the tile
+        has edges of the relation.
     share_ptr: (panels * shares + 1,) edges of each share: all those of a row and a relation are in one.
-    indices, edge_ids: (edges,) column and number of each edge. place: (edges,) uint8, twice the place of the edge's row in the tile,
-        plus one where it is the first of its row and relation.
-    long_rows, part_ptr, part: rows that are cut, the offsets of each in ``part``, and the numbers of its parts, its own first.
+    indices, edge_ids: (edges,) column and number of each edge. place: (edges,) uint8, twice the place of the edge's row
+        in the tile, plus one where it is the first of its row and relation.
+    long_rows, part_ptr, part: rows that are cut, the offsets of each in ``part``, and the numbers of its parts, its own
+    first.
     """
 
     num_rows: int
@@ -63,9 +67,10 @@ class RowTiles:
 def row_tiles(pairs: RelationPairs, slots: int, shares: int, longest: int, part: int) -> RowTiles:
     """The rows of a structure in tiles of up to ``slots`` rows, 128 at most.
 
-    A row of more than ``longest`` edges is cut into parts of ``part`` edges, in the order of its relations, each a row of its own. A tile
-    has no more rows once it has twice the edges that fall to as many rows on average, or ``longest`` if that is more. Depends on
-    the structure alone. Waits for the device once, for all sizes: until then there is room for as many parts as there may be.
+    A row of more than ``longest`` edges is cut into parts of ``part`` edges, in the order of its relations, each a row
+    of its own. A tile has no more rows once it has twice the edges that fall to as many rows on average, or ``longest``
+    if that is more. Depends on the structure alone. Waits for the device once, for all sizes: until then there is room
+    for as many parts as there may be.
     """
     if not 0 < slots <= 128:
         raise ValueError(f"row_tiles: a tile has from 1 to 128 rows, not {slots}")
@@ -74,15 +79,19 @@ def row_tiles(pairs: RelationPairs, slots: int, shares: int, longest: int, part:
     # a row takes one of a tile's slots, or the part of its edges that it has
     laid = _lay_out(pieces, pairs.num_relations, slots, max(longest, 2 * slots * edges // max(rows, 1)))
     long, parts, number, tiles, panels = counts.read(*pieces.sizes, *laid.sizes)
-    return _fill(pairs, laid.cut(rows + parts - long, number), tiles, panels, slots, shares, pieces.long_rows(long, parts))
+    return _fill(
+        pairs, laid.cut(rows + parts - long, number), tiles, panels, slots, shares, pieces.long_rows(long, parts)
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """Where rows and pieces go, before anybody knows into how many tiles and panels. Rows and pieces that there are not come last.
+    """Where rows and pieces go, before anybody knows into how many tiles and panels. Rows and pieces that there are not
+    come last.
 
-    order: (rows,) rows, and parts of them, tile by tile. tile: (rows,) of each of these. key: (pieces,) tile, relation and slot of each piece as
-    one number, ascending. panel: (pieces,). start, length: (pieces,) of its edges. sizes: the numbers of tiles and of panels.
+    order: (rows,) rows, and parts of them, tile by tile. tile: (rows,) of each of these. key: (pieces,) tile, relation
+    and slot of each piece as one number, ascending. panel: (pieces,). start, length: (pieces,) of its edges. sizes: the
+    numbers of tiles and of panels.
     """
 
     order: Tensor
@@ -122,10 +131,17 @@ def _last(numbers: Tensor, real: Tensor) -> Tensor:
     return torch.cat([numbers.new_zeros(1), torch.where(real, numbers + 1, 0)]).amax()
 
 
-def _fill(pairs: RelationPairs, laid: _Layout, tiles: int, panels: int, slots: int, shares: int,
-          cut: tuple[Tensor, ...]) -> RowTiles:
+def _fill(
+    pairs: RelationPairs, laid: _Layout, tiles: int, panels: int, slots: int, shares: int, cut: tuple[Tensor, ...]
+) -> RowTiles:
     """The tiles as laid out. cut: long rows, and offsets and numbers of their parts."""
-    relations, device, key, panel, length = max(pairs.num_relations, 1), laid.key.device, laid.key, laid.panel, laid.length
+    relations, device, key, panel, length = (
+        max(pairs.num_relations, 1),
+        laid.key.device,
+        laid.key,
+        laid.panel,
+        laid.length,
+    )
     row_ptr, bounds = counts.starts_of(laid.tile, tiles), counts.starts_of(panel, panels)
     slot, found = key % slots, torch.div(key.index_select(0, bounds[:-1]), slots, rounding_mode="floor")
     present = torch.zeros(panels * slots, dtype=torch.uint8, device=device).index_fill_(0, panel * slots + slot, 1)
@@ -136,7 +152,9 @@ def _fill(pairs: RelationPairs, laid: _Layout, tiles: int, panels: int, slots: i
     offset = prefix_sums(length)
     edges_before = offset.index_select(0, bounds)
     middle = 2 * (offset[:-1] - edges_before[:-1].index_select(0, panel)) + length
-    share = torch.div(middle * shares, 2 * edges_before.diff().index_select(0, panel), rounding_mode="floor").clamp_(max=shares - 1)
+    share = torch.div(middle * shares, 2 * edges_before.diff().index_select(0, panel), rounding_mode="floor").clamp_(
+        max=shares - 1
+    )
     share_ptr = prefix_sums(added_at(panel * shares + share, length, panels * shares))
 
     edges = pairs.indices.numel()
@@ -145,38 +163,65 @@ def _fill(pairs: RelationPairs, laid: _Layout, tiles: int, panels: int, slots: i
     at = laid.start.index_select(0, piece) + within
     place = (2 * slot.index_select(0, piece) + (within == 0)).to(torch.uint8)
     dtype = index_type(pairs.row.dtype, laid.order.numel(), pairs.num_cols, panels * shares)
-    integers = (row_ptr, laid.order, panel_ptr, found % relations, share_ptr, pairs.indices.index_select(0, at),
-                pairs.edge_ids.index_select(0, at), *cut)  # fmt: skip
+    integers = (
+        row_ptr,
+        laid.order,
+        panel_ptr,
+        found % relations,
+        share_ptr,
+        pairs.indices.index_select(0, at),
+        pairs.edge_ids.index_select(0, at),
+        *cut,
+    )
     row_ptr, row, panel_ptr, relation, share_ptr, indices, edge_ids, *cut = (a.to(dtype) for a in integers)
-    return RowTiles(pairs.num_rows, slots, shares, row_ptr, row, panel_ptr, relation, present.view(panels, slots), share_ptr, indices,
-                    edge_ids, place, *cut)
+    return RowTiles(
+        pairs.num_rows,
+        slots,
+        shares,
+        row_ptr,
+        row,
+        panel_ptr,
+        relation,
+        present.view(panels, slots),
+        share_ptr,
+        indices,
+        edge_ids,
+        place,
+        *cut,
+    )
 
 
 class _Pieces:
-    """What rows, and the parts that long ones are cut into, have of pairs, in room for ``more`` parts, which is all that there may be.
+    """What rows, and the parts that long ones are cut into, have of pairs, in room for ``more`` parts, which is all
+    that there may be.
 
-    row, relation, start, length: (pieces,) the edges of each; a row's parts but for its first have numbers of their own, from those of rows on.
-    real: (pieces,) whether there is such a piece. most_rows, rows: how many rows there are room for, and are. sizes: the numbers of long rows, of
-    all their parts, and of pieces.
+    row, relation, start, length: (pieces,) the edges of each; a row's parts but for its first have numbers of their
+    own, from those of rows on.
+    real: (pieces,) whether there is such a piece. most_rows, rows: how many rows there are room for, and are. sizes:
+    the numbers of long rows, of all their parts, and of pieces.
     """
 
     def __init__(self, pairs: RelationPairs, longest: int, part: int, more: int):
         row, order = torch.sort(pairs.row.long(), stable=True)
-        relation, start, length = (a.long().index_select(0, order) for a in (pairs.relation, pairs.indptr[:-1], pairs.indptr.diff()))
+        relation, start, length = (
+            a.long().index_select(0, order) for a in (pairs.relation, pairs.indptr[:-1], pairs.indptr.diff())
+        )
         real = torch.ones_like(row, dtype=torch.bool)
         degree = added_at(row, length, pairs.num_rows)
         self.long = degree > longest
         self.parts = torch.where(self.long, ceil_div(degree, part), 1)
         self.num_rows, self.most_rows, self.rows = pairs.num_rows, pairs.num_rows + more, self.parts.sum()
         if more:
-            # where the edges of a pair stand among those of its row, and how many parts of the row they are in; a row that is not long is one
+            # where the edges of a pair stand among those of its row, and how many parts of the row they are in; a row
+            # that is not long is one
             size = torch.where(self.long, part, length.sum() + 1).index_select(0, row)
             offset = length.cumsum(0) - length - (degree.cumsum(0) - degree).index_select(0, row)
             first = torch.div(offset, size, rounding_mode="floor")
             count = ceil_div(offset + length, size) - first
             pair, place = runs(count, most=row.numel() + more)
             row, relation, start, length, size, offset, first, count = (
-                a.index_select(0, pair) for a in (row, relation, start, length, size, offset, first, count))
+                a.index_select(0, pair) for a in (row, relation, start, length, size, offset, first, count)
+            )
             real, at = place < count, first + place
             low, high = torch.maximum(offset, at * size), torch.minimum(offset + length, (at + 1) * size)
             start, length = start + low - offset, torch.where(real, high - low, 0)
@@ -199,14 +244,17 @@ class _Pieces:
 def _signature(row: Tensor, relation: Tensor, real: Tensor, rows: int, relations: int) -> Tensor:
     """(rows,) a key that orders rows by their relations, the most frequent ones first.
 
-    Rows with the same frequent relations then lie beside each other, as item sets that share a prefix do in the tree of FP-growth
-    (Han et al., SIGMOD 2000). row, relation: (pieces,) distinct, of those that are ``real``. The key has as many relations of a row as fit.
+    Rows with the same frequent relations then lie beside each other, as item sets that share a prefix do in the tree of
+    FP-growth (Han et al., SIGMOD 2000). row, relation: (pieces,) distinct, of those that are ``real``. The key has as
+    many relations of a row as fit.
     """
     frequency = added_at(relation, real.long(), relations)
     rank = torch.empty_like(frequency)
     rank[torch.sort(frequency, descending=True, stable=True).indices] = torch.arange(relations, device=row.device)
     # others are of a row beyond all
-    key, _ = torch.sort(torch.where(real, row * max(relations, 1) + rank.index_select(0, relation), rows * max(relations, 1)))
+    key, _ = torch.sort(
+        torch.where(real, row * max(relations, 1) + rank.index_select(0, relation), rows * max(relations, 1))
+    )
     row = torch.div(key, max(relations, 1), rounding_mode="floor")
     digit = key - row * relations + 1  # 0 for no more relations
     first = torch.zeros(rows + 2, dtype=torch.int64, device=row.device)

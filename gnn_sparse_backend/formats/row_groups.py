@@ -28,7 +28,8 @@ def balanced_row_groups(indptr, num_groups, cost_per_row=1.0, cost_per_nnz=1.0):
     whose cost is nearest to g / num_groups of the total. With both costs 1 this is the merge path of Merrill
     and Garland (Merge-based parallel sparse matrix-vector multiplication, SC 2016), its cuts moved to row boundaries.
     No group costs more than total / num_groups plus the cost of the most expensive row; a row is never
-    split (`HybFormat` does that). Computed by NumPy, in some ten microseconds for a mini-batch; a graph on a GPU is waited for.
+    split (`HybFormat` does that). Computed by NumPy, in some ten microseconds for a mini-batch; a graph on a GPU is
+    waited for.
 
     Args:
         indptr: (n_rows + 1,) int32 or int64, CSR offsets; the first need not be 0.
@@ -77,7 +78,8 @@ def look_at_rows(offsets, count=LOOKS):
 def cut_rows(offsets, num_groups, cost_per_row, cost_per_nnz, look=None):
     """`balanced_row_groups` for callers that count microseconds. Arguments are known to be right, and costs are floats.
 
-    Up to ``EVEN_EDGES`` non-zeros groups of equal rows do as well, unless one costs ``EVEN`` times the mean: they are known beforehand.
+    Up to ``EVEN_EDGES`` non-zeros groups of equal rows do as well, unless one costs ``EVEN`` times the mean: they are
+    known beforehand.
 
     offsets: as NumPy's. look: ``look()`` is `look_at_rows(offsets)`, where a caller keeps that.
     """
@@ -103,8 +105,8 @@ def heaviest(at):
     return max((at[1:] - at[:-1]).tolist())
 
 
-# What a graph has at most that goes in equal rows, as a mini-batch may, and how much of the mean a group of these costs at most: threads
-# take many groups each, one after the other, so that this much evens out.
+# What a graph has at most that goes in equal rows, as a mini-batch may, and how much of the mean a group of these costs
+# at most: threads take many groups each, one after the other, so that this much evens out.
 EVEN_EDGES, EVEN = 1 << 18, 1.5
 
 

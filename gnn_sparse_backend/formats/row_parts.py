@@ -21,8 +21,9 @@ def most_parts(total, rows, limit):
 def runs(counts, count=None, most=None):
     """For each element of runs of these lengths: (which run it is in, its place there).
 
-    counts: (runs,) int64. count: of the elements, where it is known; otherwise a GPU is waited for. most: instead, as many or more:
-    then nothing is waited for, and elements beyond the last are in the last run, at places beyond its end.
+    counts: (runs,) int64. count: of the elements, where it is known; otherwise a GPU is waited for. most: instead, as
+    many or more: then nothing is waited for, and elements beyond the last are in the last run, at places beyond its
+    end.
     """
     ends = counts.cumsum(0)
     if most is None:
@@ -37,9 +38,9 @@ def runs(counts, count=None, most=None):
 def split_rows(lengths, limit, count=None, most=None):
     """Cut row pieces into parts of at most ``limit`` edges.
 
-    lengths: (pieces,) int64. Returns, for each part in the order of the pieces: its piece, its start in the grouped order
-    of the edges, and its length, from 1 to ``limit``. Pieces without edges have no part. count, most: of the parts, as of ``runs``;
-    parts beyond the last have no edges, and start after all of them.
+    lengths: (pieces,) int64. Returns, for each part in the order of the pieces: its piece, its start in the grouped
+    order of the edges, and its length, from 1 to ``limit``. Pieces without edges have no part. count, most: of the
+    parts, as of ``runs``; parts beyond the last have no edges, and start after all of them.
     """
     piece, place = runs(ceil_div(lengths, limit), count, most)
     done = place * limit

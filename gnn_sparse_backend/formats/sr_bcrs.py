@@ -15,15 +15,16 @@ from .structure import check_csr, check_slots, index_type, row_of_position
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SrBcrsFormat(SlotMapped):
-    """SR-BCRS: columns of a few rows, gathered in groups (SparseTIR, section 4.3.2; Li, Osawa and Hoefler, SC 2022, section 3.1).
+    """SR-BCRS: columns of a few rows, gathered in groups (SparseTIR, section 4.3.2; Li, Osawa and Hoefler, SC 2022,
+    section 3.1).
 
-    The rows are cut into ceil(n_rows / t) tiles of t. Of a tile the columns with at least one edge are stored, each as a
-    vector of t slots; they ascend, and stand in groups of g, the last of which is filled up with vectors without a column.
-    A group is a dense block of t x g slots, row by row, whose columns need not be neighbours: a tile never has more groups
-    than BSR has blocks of (t, g). Stores n_groups * t * g slots.
+    The rows are cut into ceil(n_rows / t) tiles of t. Of a tile the columns with at least one edge are stored, each as
+    a vector of t slots; they ascend, and stand in groups of g, the last of which is filled up with vectors without a
+    column. A group is a dense block of t x g slots, row by row, whose columns need not be neighbours: a tile never has
+    more groups than BSR has blocks of (t, g). Stores n_groups * t * g slots.
 
-    Entries without an edge are False in ``mask``, which a kernel must consult as in BSR. A vector that fills a group up has
-    the column **-1** and no entry: there is nothing to read for it.
+    Entries without an edge are False in ``mask``, which a kernel must consult as in BSR. A vector that fills a group up
+    has the column **-1** and no entry: there is nothing to read for it.
 
     Attributes:
         shape: (n_rows, n_cols).
@@ -58,8 +59,10 @@ class SrBcrsFormat(SlotMapped):
         height, group = block_shape(block)
         n_tiles, n_cols = -(-shape[0] // height), shape[1]
         if n_tiles * n_cols > 2**63 - 1:
-            raise ValueError(f"a grid of {n_tiles} x {n_cols} vectors cannot be numbered in 64 bits; use tiles of more than "
-                             f"{height} rows")
+            raise ValueError(
+                f"a grid of {n_tiles} x {n_cols} vectors cannot be numbered in 64 bits; use tiles of more than "
+                f"{height} rows"
+            )
         nnz = indices.numel()
         # The grid is numbered in int32 where it fits, which halves the cost of the sort below.
         key_type = index_type(indptr.dtype, n_tiles * n_cols, *shape, height, group)
@@ -76,7 +79,8 @@ class SrBcrsFormat(SlotMapped):
         dtype = index_type(indptr.dtype, n_groups * height * group, *shape, nnz)
         shift = group_ptr[:-1] * group - starts[:-1]
         place = torch.arange(keys.numel(), device=keys.device) + torch.repeat_interleave(
-            shift, starts.diff(), output_size=keys.numel())
+            shift, starts.diff(), output_size=keys.numel()
+        )
         columns = torch.full((n_groups * group,), -1, dtype=dtype, device=keys.device)
         columns[place] = torch.remainder(keys, max(n_cols, 1)).to(dtype)
         at = place.index_select(0, vector)

@@ -32,7 +32,9 @@ def check_csr(indptr, indices, shape, *, check=True):
     """
     for name, array in (("indptr", indptr), ("indices", indices)):
         if not isinstance(array, torch.Tensor):
-            raise TypeError(f"{name} must be a torch tensor, got {type(array).__name__}; convert it with torch.as_tensor")
+            raise TypeError(
+                f"{name} must be a torch tensor, got {type(array).__name__}; convert it with torch.as_tensor"
+            )
         if array.dtype not in INDEX_TYPES:
             raise TypeError(f"{name} must be int32 or int64, got {array.dtype}")
         if array.dim() != 1:
@@ -48,8 +50,9 @@ def check_csr(indptr, indices, shape, *, check=True):
     if n_rows < 0 or n_cols < 0:
         raise ValueError(f"shape must not be negative, got {(n_rows, n_cols)}")
     if indptr.numel() != n_rows + 1:
-        raise ValueError(f"indptr must have n_rows + 1 = {n_rows + 1} entries for shape {(n_rows, n_cols)}, "
-                         f"got {indptr.numel()}")
+        raise ValueError(
+            f"indptr must have n_rows + 1 = {n_rows + 1} entries for shape {(n_rows, n_cols)}, got {indptr.numel()}"
+        )
     if check:
         _check_values(indptr, indices, n_cols)
     return indptr.contiguous(), indices.contiguous(), (n_rows, n_cols)
@@ -69,8 +72,10 @@ def _check_values(indptr, indices, n_cols):
         raise ValueError(f"indptr must end with the number of indices {nnz}, got indptr[-1] = {last}")
     if decreases:
         row = int(decreasing.nonzero()[0])
-        raise ValueError(f"indptr must not decrease, got indptr[{row}] = {int(indptr[row])} "
-                         f"and indptr[{row + 1}] = {int(indptr[row + 1])}")
+        raise ValueError(
+            f"indptr must not decrease, got indptr[{row}] = {int(indptr[row])} "
+            f"and indptr[{row + 1}] = {int(indptr[row + 1])}"
+        )
     if nnz and (bounds[0] < 0 or bounds[1] >= n_cols):
         position = int(((indices < 0) | (indices >= n_cols)).nonzero()[0])
         raise ValueError(f"indices must lie in [0, {n_cols}), got indices[{position}] = {int(indices[position])}")
@@ -92,7 +97,9 @@ def row_of_position(indptr, nnz, dtype=None):
 
 
 def positions_of_rows(indptr, rows):
-    """(indptr of these rows one after the other, CSR position of each of their non-zeros), in the type of ``indptr``."""
+    """(indptr of these rows one after the other, CSR position of each of their non-zeros), in the type of
+    ``indptr``.
+    """
     lengths = indptr.diff()[rows]
     taken = torch.cat([lengths.new_zeros(1), lengths.cumsum(0, dtype=lengths.dtype)])
     positions = torch.repeat_interleave(indptr[:-1][rows] - taken[:-1], lengths)
@@ -116,5 +123,7 @@ def check_slots(num_slots, nnz, max_slots, what):
     """
     limit = max(DEFAULT_MAX_SLOTS, 4 * nnz) if max_slots is None else max_slots
     if num_slots > limit:
-        raise ValueError(f"{what} would store {num_slots} slots for {nnz} non-zeros, more than the limit of {limit}; "
-                         "choose a format that pads less (hyb, or CSR), or raise max_slots")
+        raise ValueError(
+            f"{what} would store {num_slots} slots for {nnz} non-zeros, more than the limit of {limit}; "
+            "choose a format that pads less (hyb, or CSR), or raise max_slots"
+        )

@@ -26,9 +26,11 @@ def check_values(values, nnz):
 
 def check_padded(padded, slot_shape):
     """ValueError unless ``padded`` has shape ``slot_shape`` followed by any feature dimensions."""
-    if padded.shape[:len(slot_shape)] != torch.Size(slot_shape):
-        raise ValueError(f"padded values must have shape {tuple(slot_shape)} followed by any feature dimensions, "
-                         f"got {tuple(padded.shape)}")
+    if padded.shape[: len(slot_shape)] != torch.Size(slot_shape):
+        raise ValueError(
+            f"padded values must have shape {tuple(slot_shape)} followed by any feature dimensions, "
+            f"got {tuple(padded.shape)}"
+        )
     return padded
 
 
@@ -43,7 +45,7 @@ def pad_by_position(values, value_position):
 
 def unpad_by_position(pieces, nnz):
     """The inverse of `pad_by_position` over ``pieces``, pairs (padded, value_position) that cover all edges."""
-    features = pieces[0][0].shape[pieces[0][1].dim():]
+    features = pieces[0][0].shape[pieces[0][1].dim() :]
     source = torch.cat([padded.reshape(-1, *features) for padded, _ in pieces])
     target = torch.cat([position.reshape(-1) for _, position in pieces])
     # The padded slots write one row past the end, which is cut off.

@@ -7,6 +7,7 @@
 
 A framework is imported when it is enabled, not before. Switching is process-wide, as the frameworks' modules are.
 """
+
 from .counters import Status, reset_status, status
 from .registry import disable, enable, enabled
 

@@ -1,4 +1,5 @@
 """How often an operator of a framework ran here, how often it fell back, and why."""
+
 from __future__ import annotations
 
 import threading
@@ -76,8 +77,13 @@ class Status:
         table.add_column("reasons", overflow="fold")
         for row in self.rows:
             by_count = sorted(row.fallbacks.items(), key=lambda item: (-item[1], item[0]))
-            table.add_row(row.framework, row.operator, f"{row.ours:,}", f"{sum(row.fallbacks.values()):,}",
-                          "\n".join(f"{reason}: {count:,}" for reason, count in by_count))
+            table.add_row(
+                row.framework,
+                row.operator,
+                f"{row.ours:,}",
+                f"{sum(row.fallbacks.values()):,}",
+                "\n".join(f"{reason}: {count:,}" for reason, count in by_count),
+            )
         # Plain text of a fixed width: the same in a terminal, a log and a notebook.
         text = StringIO()
         Console(file=text, width=110, color_system=None, markup=False).print(table)
@@ -94,6 +100,7 @@ def status() -> Status:
     reasons: dict[tuple[str, str], dict[str, int]] = {}
     for (framework, operator, reason), count in fell_back.items():
         reasons.setdefault((framework, operator), {})[reason] = count
-    rows = (OperatorCounts(*key, ours=ran.get(key, 0), fallbacks=reasons.get(key, {}))
-            for key in sorted({*ran, *reasons}))
+    rows = (
+        OperatorCounts(*key, ours=ran.get(key, 0), fallbacks=reasons.get(key, {})) for key in sorted({*ran, *reasons})
+    )
     return Status(enabled_frameworks(), tuple(rows))

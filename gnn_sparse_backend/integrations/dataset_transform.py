@@ -1,4 +1,5 @@
 """What the dataset transforms for DGL and PyG share: one budget for all graphs of a dataset."""
+
 from __future__ import annotations
 
 import time

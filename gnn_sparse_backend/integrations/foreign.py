@@ -1,4 +1,5 @@
 """The graphs inside objects of other libraries, recognised without importing the libraries."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,16 +12,22 @@ from ..ops.prepared import KINDS, Structure
 from ..ops.rel_graph import RelGraph
 from ..ops.segments import Segments
 
-_ACCEPTED = ("a gsb.Graph, RelGraph or Segments, a DGL graph or block, a PyG Data, HeteroData, Batch, EdgeIndex or edge_index of shape "
-             "(2, edges), a pair (edge_index, edge_type), a SciPy sparse matrix, a sparse torch tensor, or a dataset or iterable of these")
-# Names under which DGL's graphs of one edge type keep the relations of their edges: as dgl.to_homogeneous gives it, and as users do.
+_ACCEPTED = (
+    "a gsb.Graph, RelGraph or Segments, a DGL graph or block, a PyG Data, HeteroData, Batch, EdgeIndex or edge_index "
+    "of shape "
+    "(2, edges), a pair (edge_index, edge_type), a SciPy sparse matrix, a sparse torch tensor, or a dataset or "
+    "iterable of these"
+)
+# Names under which DGL's graphs of one edge type keep the relations of their edges: as dgl.to_homogeneous gives it, and
+# as users do.
 _DGL_TYPES = ("_TYPE", "etype")
 
 
 def graphs_of(data, limit: int | None = None) -> Iterator[tuple[str, Graph]]:
     """(name, graph) of every graph in ``data``; rows are destinations.
 
-    A matrix is taken as the adjacency ``matrix[destination, source]``. Graphs of several edge types give one graph for each type.
+    A matrix is taken as the adjacency ``matrix[destination, source]``. Graphs of several edge types give one graph for
+    each type.
     limit: how many members of each dataset or iterable to look at; all by default.
 
     Raises TypeError for what holds no graph, and ValueError for indices that are none.
@@ -37,12 +44,14 @@ def graphs_of(data, limit: int | None = None) -> Iterator[tuple[str, Graph]]:
 
 
 def structures_of(data, kinds: Iterable[type]) -> Iterator[tuple[str, Structure]]:
-    """(name, structure) of everything in ``data`` that operators on these ``kinds`` run on: ``Graph``, ``RelGraph``, ``Segments``.
+    """(name, structure) of everything in ``data`` that operators on these ``kinds`` run on: ``Graph``, ``RelGraph``,
+    ``Segments``.
 
-    Structures of this package are given as they are, whatever the kinds. Of another library's graph: those of ``graphs_of``, and
-    its edges with their types as one ``RelGraph``.
+    Structures of this package are given as they are, whatever the kinds. Of another library's graph: those of
+    ``graphs_of``, and its edges with their types as one ``RelGraph``.
 
-    Raises as ``graphs_of``; ValueError for a graph without edge types where a ``RelGraph`` is wanted, and for any where ``Segments`` are.
+    Raises as ``graphs_of``; ValueError for a graph without edge types where a ``RelGraph`` is wanted, and for any where
+    ``Segments`` are.
     """
     if isinstance(data, (Graph, RelGraph, Segments)):
         yield _own_name(data), data
@@ -57,8 +66,10 @@ def structures_of(data, kinds: Iterable[type]) -> Iterator[tuple[str, Structure]
         return
     missing = Segments if Segments in kinds else RelGraph if RelGraph in kinds and relations is None else None
     if missing is not None:
-        raise ValueError(f"some operator in ops runs on {KINDS[missing]}, which an object of type {type(data).__name__} is not"
-                         + (": it has no types of edges" if missing is RelGraph else ""))
+        raise ValueError(
+            f"some operator in ops runs on {KINDS[missing]}, which an object of type {type(data).__name__} is not"
+            + (": it has no types of edges" if missing is RelGraph else "")
+        )
     if Graph in kinds:
         yield from graphs
     if relations is not None:
@@ -91,7 +102,9 @@ def _members(data) -> Iterable | None:
 def _members_or_raise(data) -> Iterable:
     members = _members(data)
     if members is None:
-        raise TypeError(f"no graph in an object of type {type(data).__module__}.{type(data).__qualname__}: give {_ACCEPTED}")
+        raise TypeError(
+            f"no graph in an object of type {type(data).__module__}.{type(data).__qualname__}: give {_ACCEPTED}"
+        )
     return members
 
 
@@ -100,8 +113,11 @@ def _own(data):
     if isinstance(data, Graph):
         return [(_own_name(data), data)]
     if isinstance(data, (RelGraph, Segments)):
-        raise TypeError(f"expected a graph, got a gsb.{type(data).__name__}: give the graphs of its relations"
-                        if isinstance(data, RelGraph) else "expected a graph, got gsb.Segments")
+        raise TypeError(
+            f"expected a graph, got a gsb.{type(data).__name__}: give the graphs of its relations"
+            if isinstance(data, RelGraph)
+            else "expected a graph, got gsb.Segments"
+        )
     return None
 
 
@@ -163,6 +179,7 @@ def _dgl(data):
         for etype in data.canonical_etypes:
             graph = Graph.from_dgl(data, etype)
             yield (f"DGL {'/'.join(etype) + ' ' if several else ''}{_size(graph)}"), graph
+
     return found()
 
 
@@ -194,21 +211,28 @@ def _relations_in(data) -> tuple[str, RelGraph] | None:
         return "edge_index, edge_type", RelGraph.from_edge_index(*data)
     if _is_dgl(data):
         kinds = data.canonical_etypes
-        if len(kinds) > 1 or kinds and kinds[0][0] != kinds[0][2]:
+        if len(kinds) > 1 or (kinds and kinds[0][0] != kinds[0][2]):
             return "DGL", RelGraph.from_dgl(data)
         types = next((data.edata[name] for name in _DGL_TYPES if name in data.edata), None)
         return None if types is None else ("DGL", RelGraph.from_dgl(data, types))
     if _is_hetero(data):
         return "PyG", RelGraph.from_pyg(data)
-    if _is(data, "torch_geometric", "BaseData") and data.get("edge_index") is not None and data.get("edge_type") is not None:
+    if (
+        _is(data, "torch_geometric", "BaseData")
+        and data.get("edge_index") is not None
+        and data.get("edge_type") is not None
+    ):
         return "PyG", RelGraph.from_pyg(data)
     return None
 
 
 def _is_typed(data) -> bool:
     """Whether it is a pair (edge_index, edge_type) of tensors."""
-    if not isinstance(data, (tuple, list)) or len(data) != 2 or not all(
-            isinstance(x, Tensor) and x.layout is torch.strided and not x.is_floating_point() for x in data):
+    if (
+        not isinstance(data, (tuple, list))
+        or len(data) != 2
+        or not all(isinstance(x, Tensor) and x.layout is torch.strided and not x.is_floating_point() for x in data)
+    ):
         return False
     index, types = data
     return index.dim() == 2 and types.dim() == 1 and index.shape == (2, types.numel())

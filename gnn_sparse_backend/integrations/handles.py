@@ -9,6 +9,7 @@ A tensor can change under the same identity, so its version counter, storage, of
 too. Writes that bypass PyTorch's version counter (through `tensor.data`, or NumPy memory shared with the tensor) are
 the one change that cannot be seen; PyTorch's own autograd has the same blind spot.
 """
+
 from __future__ import annotations
 
 import weakref
@@ -51,7 +52,9 @@ class Handles:
         entry.values[key] = value
 
     def once(self, owner: Any, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The value for `owner` and `key`, made at first; each time for an inference tensor, whose changes nobody can see."""
+        """The value for `owner` and `key`, made at first; each time for an inference tensor, whose changes nobody can
+        see.
+        """
         lasting = not (isinstance(owner, torch.Tensor) and owner.is_inference())
         found = self.get(owner, key) if lasting else None
         if found is None:
@@ -66,7 +69,7 @@ class Handles:
 
 
 class _Entry:
-    __slots__ = ("reference", "state", "values", "__weakref__")
+    __slots__ = ("__weakref__", "reference", "state", "values")
 
     def __init__(self, entries: dict[int, _Entry], owner: Any, state: tuple | None) -> None:
         self.state = state

@@ -1,4 +1,5 @@
 """Reversible replacement of attributes."""
+
 from __future__ import annotations
 
 import warnings
@@ -42,8 +43,12 @@ class Patches:
         while self._applied:
             owner, name, old, new = self._applied.pop()
             if vars(owner).get(name, _ABSENT) is not new:
-                warnings.warn(f"{name!r} of {owner!r} was replaced after gnn_sparse_backend was enabled; "
-                              "restoring the original drops that replacement", RuntimeWarning, stacklevel=2)
+                warnings.warn(
+                    f"{name!r} of {owner!r} was replaced after gnn_sparse_backend was enabled; "
+                    "restoring the original drops that replacement",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             if old is not _ABSENT:
                 setattr(owner, name, old)
             elif name in vars(owner):

@@ -3,9 +3,10 @@
     pytest -p gnn_sparse_backend.integrations.pytest_plugin --gsb dgl --gsb-report calls.json tests/
 
 enables the framework (``--gsb`` may be given for several) before the tests are collected, since test files make
-graphs and layers while they are imported, and ends with `status()`: with pytest-xdist the counts of its own process, which
-ran no test. It is loaded by name alone: pytest finds no plug-in of this package by itself.
+graphs and layers while they are imported, and ends with `status()`: with pytest-xdist the counts of its own process,
+which ran no test. It is loaded by name alone: pytest finds no plug-in of this package by itself.
 """
+
 from __future__ import annotations
 
 import functools
@@ -19,10 +20,21 @@ from . import disable, enable, status
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gnn_sparse_backend")
-    group.addoption("--gsb", action="append", default=[], metavar="FRAMEWORK", dest="gsb_frameworks",
-                    help='run the tests with this framework enabled: "dgl" or "pyg"')
-    group.addoption("--gsb-report", type=Path, metavar="FILE", dest="gsb_report",
-                    help="write the counts of gsb.status() to FILE as JSON")
+    group.addoption(
+        "--gsb",
+        action="append",
+        default=[],
+        metavar="FRAMEWORK",
+        dest="gsb_frameworks",
+        help='run the tests with this framework enabled: "dgl" or "pyg"',
+    )
+    group.addoption(
+        "--gsb-report",
+        type=Path,
+        metavar="FILE",
+        dest="gsb_report",
+        help="write the counts of gsb.status() to FILE as JSON",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,4 +57,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if config.getoption("gsb_frameworks"):
         terminalreporter.section("gnn_sparse_backend")
         terminalreporter.write_line(str(counts))
-

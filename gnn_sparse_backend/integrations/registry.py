@@ -1,4 +1,5 @@
 """Which frameworks are switched on: `enable`, `disable` and `enabled`."""
+
 from __future__ import annotations
 
 import importlib
@@ -17,7 +18,7 @@ class _Framework(NamedTuple):
 
 
 class _Builtin(NamedTuple):
-    module: str       # of ours; offers activate() and deactivate()
+    module: str  # of ours; offers activate() and deactivate()
     requirement: str  # the module that must be installed
 
 
@@ -42,8 +43,10 @@ def register(name: str, activate: Callable[[], None], deactivate: Callable[[], N
     """
     with _lock:
         if name in _BUILTIN or name in _active:
-            raise ValueError(f"cannot register {name!r}: a framework of that name is "
-                             f"{'enabled' if name in _active else 'part of this package'}")
+            raise ValueError(
+                f"cannot register {name!r}: a framework of that name is "
+                f"{'enabled' if name in _active else 'part of this package'}"
+            )
         _registered[name] = _Framework(activate, deactivate)
 
 
@@ -123,7 +126,9 @@ def _find(name: str) -> _Framework:
         return _registered[name]
     builtin = _BUILTIN[name]
     if importlib.util.find_spec(builtin.requirement) is None:
-        raise ImportError(f"cannot enable {name!r}: {builtin.requirement} is not installed; "
-                          f"try: pip install gnn-sparse-backend[{name}]")
+        raise ImportError(
+            f"cannot enable {name!r}: {builtin.requirement} is not installed; "
+            f"try: pip install gnn-sparse-backend[{name}]"
+        )
     module = importlib.import_module(builtin.module)
     return _Framework(module.activate, module.deactivate)

@@ -1,4 +1,5 @@
 """Keeping freed memory for the next tensor instead of giving it back to the system."""
+
 from __future__ import annotations
 
 import ctypes
@@ -29,8 +30,8 @@ def reuse_memory(enable: bool = True) -> bool:
     By default every CPU tensor above 32 MB is fresh memory from the system, given back when it is freed, and each
     of its 4 KiB pages costs a fault at the first touch. In a full-graph training step most intermediate tensors are of
     that size, and the faults can take a third of the step, in the framework's own operators too. With this the
-    allocator keeps freed memory and hands it out again. No result changes. The price is that memory once used stays with the
-    process until ``reuse_memory(False)``, which gives back what is free.
+    allocator keeps freed memory and hands it out again. No result changes. The price is that memory once used stays
+    with the process until ``reuse_memory(False)``, which gives back what is free.
 
     It is a setting of the whole process. It needs glibc (Linux); elsewhere, and under another malloc (jemalloc and
     tcmalloc reuse memory by themselves), it returns False and does nothing.
@@ -92,7 +93,7 @@ def _tell(enable: bool) -> bool:
     return bool(done)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _glibc() -> ctypes.CDLL | None:
     if platform.libc_ver()[0] != "glibc":
         return None

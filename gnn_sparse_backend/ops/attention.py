@@ -7,6 +7,7 @@
 One kernel computes all of it in a single pass over the edges. Its backward pass (``attention_gradients``) stores one
 number per edge and score twice, and nothing larger.
 """
+
 from __future__ import annotations
 
 import functools
@@ -27,8 +28,14 @@ COLUMN_VALUE = form("x0", ("column",))
 """The value of an edge is that of its column."""
 
 
-def attend(graph, score_form: Form, score_operands: Sequence[Tensor], value: Tensor | Sequence[Tensor],
-           reduced: bool = False, value_form: Form | None = None) -> Tensor:
+def attend(
+    graph,
+    score_form: Form,
+    score_operands: Sequence[Tensor],
+    value: Tensor | Sequence[Tensor],
+    reduced: bool = False,
+    value_form: Form | None = None,
+) -> Tensor:
     """Attention, with gradients of any order to all operands. For callers that have checked their operands.
 
     Args:
@@ -53,7 +60,7 @@ def attend(graph, score_form: Form, score_operands: Sequence[Tensor], value: Ten
     return Attention(score_form, value_form, reduced, graph, operands)(graph, operands)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _ordered(score_form: Form, value_form: Form, reduced: bool) -> tuple[AttentionForm, tuple[int, ...]]:
     """The attention of both forms with their operands in order, and the number that each of these had."""
     (score, scores), (value, valued) = in_order(score_form), in_order(value_form)
@@ -61,14 +68,23 @@ def _ordered(score_form: Form, value_form: Form, reduced: bool) -> tuple[Attenti
 
 
 class Attention:
-    """``attend`` of these operands on a graph, and of others like them: what depends on their shapes and types alone is looked up once.
+    """``attend`` of these operands on a graph, and of others like them: what depends on their shapes and types alone is
+    looked up once.
 
     lifted: numbers of the operands which lack a last dimension of extent 1.
     """
 
     __slots__ = ("call", "lifted", "of", "order")
 
-    def __init__(self, score_form: Form, value_form: Form, reduced: bool, graph, operands: Sequence[Tensor], lifted: Sequence[int] = ()):
+    def __init__(
+        self,
+        score_form: Form,
+        value_form: Form,
+        reduced: bool,
+        graph,
+        operands: Sequence[Tensor],
+        lifted: Sequence[int] = (),
+    ):
         self.of, self.order = _ordered(score_form, value_form, reduced)
         self.lifted = lifted
         given = self._given(operands)

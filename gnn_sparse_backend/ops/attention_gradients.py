@@ -1,9 +1,10 @@
 """The backward pass of attention: gradients of all operands in two passes over the edges where they allow it.
 
 One pass over the rows stores the weights of edges and the cotangents of their scores, and sums up the gradients of
-the score's operands at the rows. One over the transpose sums up the gradients of all operands at the columns. What is left,
-as gradients of edge operands, are edge maps and aggregations of their own.
+the score's operands at the rows. One over the transpose sums up the gradients of all operands at the columns. What is
+left, as gradients of edge operands, are edge maps and aggregations of their own.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -113,8 +114,9 @@ def _run_sums(plan: _Plan, graph, operands: list[Tensor]) -> list[Tensor]:
     in_parts = type(how) is CudaPlan and how.longest_part > 0
     kernel = plan.kernels.get(how)
     if kernel is None:
-        kernel = plan.kernels[how] = (SumsInParts(spec, how) if in_parts
-                                      else entry_of(how, sums_kernel, cuda_kernels.sums_kernel, spec))
+        kernel = plan.kernels[how] = (
+            SumsInParts(spec, how) if in_parts else entry_of(how, sums_kernel, cuda_kernels.sums_kernel, spec)
+        )
     if in_parts:
         kernel.run(graph, operands, graph.edge_ids, [], out)
         return out
@@ -155,7 +157,8 @@ def _prepare(of: AttentionForm, operands, heads: tuple[int, ...], needed, index_
         found.apart += found.together
         found.together = []
     found.outputs = tuple(
-        _sourced(task, [COTANGENT if s == "scores" else s for s in task.sources]) for task in found.rows)
+        _sourced(task, [COTANGENT if s == "scores" else s for s in task.sources]) for task in found.rows
+    )
     if found.together:
         _share(found, operands, value[0].dtype, shapes, index_dtype, numbered)
     return found
@@ -188,6 +191,7 @@ def _share(found: _Plan, operands, value: torch.dtype, shapes: dict, index_dtype
     types = {"weights": wide, "scores": wide, "grad": value}
     listed = tuple(
         Operand(place, (prod(shapes[s]),), type_name(types[s] if type(s) is str else operands[s].dtype))
-        for s, place in described.items())
+        for s, place in described.items()
+    )
     outputs = tuple(_sourced(task, [found.shared.index(s) for s in task.sources]) for task in found.together)
     found.spec = SumsSpec(listed, outputs, index_dtype, numbered)

@@ -1,4 +1,5 @@
 """The boundary to the kernels of attention: forward only, no autograd, operands already validated."""
+
 from __future__ import annotations
 
 import functools
@@ -54,7 +55,7 @@ class AttentionForm:
         return tuple(operands[:count]), tuple(operands[count:])
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def attention_form(score: Form, value: Form, reduced: bool) -> AttentionForm:
     """The one attention of these forms."""
     return AttentionForm(score, value, reduced)
@@ -76,7 +77,9 @@ class Call:
 
 def has_no_terms(of: AttentionForm, operands) -> bool:
     """Whether scores are sums of nothing, which the kernels do not know."""
-    return of.reduced and any(x.dim() > (place != "all") and x.shape[-1] == 0 for x, place in zip(operands, of.score.places))
+    return of.reduced and any(
+        x.dim() > (place != "all") and x.shape[-1] == 0 for x, place in zip(operands, of.score.places)
+    )
 
 
 def result_shapes(of: AttentionForm, operands) -> tuple[tuple[int, ...], int]:
@@ -90,8 +93,8 @@ def result_shapes(of: AttentionForm, operands) -> tuple[tuple[int, ...], int]:
 def run_attention(of: AttentionForm, graph, operands, call: Call | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """The result (rows, ...), and for each row a maximum and the inverse of its sum of exp(score - maximum).
 
-    The latter two are flat, (rows, scores), in the accumulation type. call: what is known of it (`prepared`), so that operands may lack
-    feature dimensions of extent 1.
+    The latter two are flat, (rows, scores), in the accumulation type. call: what is known of it (`prepared`), so that
+    operands may lack feature dimensions of extent 1.
     """
     edge_ids = graph.edge_ids if "edge" in of.places else None
     if call is None:
@@ -109,13 +112,19 @@ def run_attention(of: AttentionForm, graph, operands, call: Call | None = None) 
         in_parts = type(plan) is CudaPlan and plan.longest_part > 0
         if kernel is None:
             kernel = call.kernels[plan] = (
-                AttentionInParts(call.spec, of.places, call.widths, plan) if in_parts
-                else entry_of(plan, attention_kernel, cuda_kernels.attention_kernel, call.spec))
+                AttentionInParts(call.spec, of.places, call.widths, plan)
+                if in_parts
+                else entry_of(plan, attention_kernel, cuda_kernels.attention_kernel, call.spec)
+            )
         if in_parts:
             kernel(graph, operands, edge_ids, flat(out, rows, call.spec.features), maximum, inverse)
             return out, maximum, inverse
-        kernel(*kernel_arguments(graph, plan.groups, of.places, call.widths, operands, edge_ids, plan.balance),
-               flat(out, rows, call.spec.features), maximum, inverse)
+        kernel(
+            *kernel_arguments(graph, plan.groups, of.places, call.widths, operands, edge_ids, plan.balance),
+            flat(out, rows, call.spec.features),
+            maximum,
+            inverse,
+        )
     return out, maximum, inverse
 
 
@@ -146,13 +155,22 @@ def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Te
         kernel = call.kernels.get(("gradient", outputs, plan))
         if kernel is None:
             kernel = call.kernels["gradient", outputs, plan] = (
-                GradientInParts(call.spec, outputs, places, widths, plan) if in_parts
-                else entry_of(plan, attention_gradient_kernel, cuda_kernels.attention_gradient_kernel, call.spec, outputs))
+                GradientInParts(call.spec, outputs, places, widths, plan)
+                if in_parts
+                else entry_of(
+                    plan, attention_gradient_kernel, cuda_kernels.attention_gradient_kernel, call.spec, outputs
+                )
+            )
         given = (*operands, *results, grad)
         if in_parts:
             kernel.run(graph, given, graph.edge_ids, [weights, scores], sums)
         else:
-            kernel(*kernel_arguments(graph, plan.groups, places, widths, given, graph.edge_ids, plan.balance), weights, scores, *sums)
+            kernel(
+                *kernel_arguments(graph, plan.groups, places, widths, given, graph.edge_ids, plan.balance),
+                weights,
+                scores,
+                *sums,
+            )
     return weights.view(edges, *call.heads), scores.view(edges, *call.heads), sums
 
 
@@ -161,7 +179,9 @@ def _plan(graph, call: Call) -> Plan:
     key = call, torch.get_num_threads()
     plan = graph.plans.get(key)
     if plan is None:
-        plan = new_plan(graph, key, lambda: plan_attention(*graph.shape, graph.num_edges, call.spec, key[1]), call.spec.features)
+        plan = new_plan(
+            graph, key, lambda: plan_attention(*graph.shape, graph.num_edges, call.spec, key[1]), call.spec.features
+        )
     return plan
 
 
@@ -187,8 +207,11 @@ def _prepare(of: AttentionForm, graph, operands, numbered: bool) -> Call:
         Attribute(of.score.message, _described(of.score, score, score_own), scored),
         tuple(k == 1 and e > 1 for e, k in zip(scored, kept)),
         Attribute(of.value.message, _described(of.value, value, value_own), result),
-        own_heads, dtype, type_name(graph.indices.dtype), numbered,
-    )  # fmt: skip
+        own_heads,
+        dtype,
+        type_name(graph.indices.dtype),
+        numbered,
+    )
     widths = tuple(o.width for o in spec.score.operands + spec.value.operands)
     return Call(spec, widths, heads, dims, {})
 

@@ -2,6 +2,7 @@
 
 All three are ``attend`` with a score of their own. Nothing of the size edges x features is stored, forward or backward.
 """
+
 from __future__ import annotations
 
 import math
@@ -22,8 +23,15 @@ _VALUE = "x0", ("column",)
 _WEIGHTED_VALUE = "mul(x0, x1)", ("column", "edge")
 
 
-def attention(graph: Graph, query: Tensor, key: Tensor, value: Tensor, scale: float | None = None, *,
-              edge_weight: Tensor | None = None) -> Tensor:
+def attention(
+    graph: Graph,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float | None = None,
+    *,
+    edge_weight: Tensor | None = None,
+) -> Tensor:
     """Dot-product attention of every destination to its sources, as a graph transformer has it (Shi et al., 2021).
 
         out[i] = sum over the edges e into i of softmax(scale * <query[i], key[src(e)]>) * value[src(e)]
@@ -62,8 +70,9 @@ def attention(graph: Graph, query: Tensor, key: Tensor, value: Tensor, scale: fl
     if inner == 0:
         raise ValueError(f"{name}: query has no features to compare: its shape is {tuple(query.shape)}")
     if _check_like(name, "key", key, "key", None if len(shape) == 2 else shape[1]) != inner:
-        raise ValueError(f"{name}: query and key must have the same last dimension, got {tuple(query.shape)} and "
-                         f"{tuple(key.shape)}")
+        raise ValueError(
+            f"{name}: query and key must have the same last dimension, got {tuple(query.shape)} and {tuple(key.shape)}"
+        )
     if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (int, float))):
         raise ValueError(f"{name}: scale must be a number or None, got {scale!r}")
     names, operands = ("query", "key", "value"), (query, key, value)
@@ -75,8 +84,16 @@ def attention(graph: Graph, query: Tensor, key: Tensor, value: Tensor, scale: fl
     return _attend(name, graph, signature, _DOT, (query, key, score), value, edge_weight, True)
 
 
-def gat_attention(graph: Graph, dst_scores: Tensor, src_scores: Tensor, value: Tensor, negative_slope: float = 0.2, *,
-                  edge_scores: Tensor | None = None, edge_weight: Tensor | None = None) -> Tensor:
+def gat_attention(
+    graph: Graph,
+    dst_scores: Tensor,
+    src_scores: Tensor,
+    value: Tensor,
+    negative_slope: float = 0.2,
+    *,
+    edge_scores: Tensor | None = None,
+    edge_weight: Tensor | None = None,
+) -> Tensor:
     """The attention of GAT (Velickovic et al., 2018): the score of an edge is a sum of scores of its ends.
 
         out[i] = sum over the edges e into i of softmax(leaky_relu(dst_scores[i] + src_scores[src(e)])) * value[src(e)]
@@ -108,15 +125,24 @@ def gat_attention(graph: Graph, dst_scores: Tensor, src_scores: Tensor, value: T
     shape = _check_value(name, value)
     for label, x in zip(names, operands):
         _check_per_head(name, label, x, shape)
-    *operands, value, edge_weight = _one_type(name, graph, (*names, "value"), (*places, "column"), (*operands, value),
-                                              edge_weight)
+    *operands, value, edge_weight = _one_type(
+        name, graph, (*names, "value"), (*places, "column"), (*operands, value), edge_weight
+    )
     total = "add(x0, x1)" if edge_scores is None else "add(add(x0, x1), x2)"
     score = f"leaky_relu({total}, {slope!r})", tuple(places)
     return _attend(name, graph, signature, score, operands, value, edge_weight, False, tuple(range(len(operands))))
 
 
-def gatv2_attention(graph: Graph, x_dst: Tensor, x_src: Tensor, att: Tensor, negative_slope: float = 0.2, *,
-                    value: Tensor | None = None, edge_weight: Tensor | None = None) -> Tensor:
+def gatv2_attention(
+    graph: Graph,
+    x_dst: Tensor,
+    x_src: Tensor,
+    att: Tensor,
+    negative_slope: float = 0.2,
+    *,
+    value: Tensor | None = None,
+    edge_weight: Tensor | None = None,
+) -> Tensor:
     """The attention of GATv2 (Brody et al., 2022): a learned vector looks at the sum of both ends' features.
 
         out[i] = sum over the edges e into i of softmax(<att, leaky_relu(x_dst[i] + x_src[src(e)])>) * value[src(e)]
@@ -147,19 +173,24 @@ def gatv2_attention(graph: Graph, x_dst: Tensor, x_src: Tensor, att: Tensor, neg
     heads = None if len(shape) == 2 else shape[1]
     inner = _check_like(name, "x_dst", x_dst, "x_dst", heads)
     if inner == 0 or _check_like(name, "x_src", x_src, "x_src", heads) != inner:
-        raise ValueError(f"{name}: x_dst and x_src must have the same last dimension, not 0, got {tuple(x_dst.shape)} "
-                         f"and {tuple(x_src.shape)}")
+        raise ValueError(
+            f"{name}: x_dst and x_src must have the same last dimension, not 0, got {tuple(x_dst.shape)} "
+            f"and {tuple(x_src.shape)}"
+        )
     check_dense(name, "att", att)
     if tuple(att.shape) != tuple(x_src.shape[1:]):
-        raise ValueError(f"{name}: att must have shape {tuple(x_src.shape[1:])}, the features of x_src, got "
-                         f"{tuple(att.shape)}")
+        raise ValueError(
+            f"{name}: att must have shape {tuple(x_src.shape[1:])}, the features of x_src, got {tuple(att.shape)}"
+        )
     names, places = ("x_dst", "x_src", "att", "value"), ("row", "column", "all", "column")
     *score, value, edge_weight = _one_type(name, graph, names, places, (x_dst, x_src, att, value), edge_weight)
     message = f"mul(leaky_relu(add(x0, x1), {slope!r}), x2)"
     return _attend(name, graph, signature, (message, places[:3]), score, value, edge_weight, True)
 
 
-def _known(graph: Graph, call: tuple, operands: tuple, edge_weight: Tensor | None) -> tuple[tuple, tuple | None, Attention | None]:
+def _known(
+    graph: Graph, call: tuple, operands: tuple, edge_weight: Tensor | None
+) -> tuple[tuple, tuple | None, Attention | None]:
     """(the operands that there are, the signature of the call, what ran the last one like it)."""
     given = operands if edge_weight is None else (*operands, edge_weight)
     signature = signature_of(call, given)
@@ -180,8 +211,9 @@ def _slope(name: str, slope) -> float:
 def _check_value(name: str, value) -> tuple[int, ...]:
     check_dense(name, "value", value)
     if value.dim() not in (2, 3):
-        raise ValueError(f"{name}: value must have shape (n_src, H, D), or (n_src, D) for one head, got "
-                         f"{tuple(value.shape)}")
+        raise ValueError(
+            f"{name}: value must have shape (n_src, H, D), or (n_src, D) for one head, got {tuple(value.shape)}"
+        )
     return tuple(value.shape)
 
 
@@ -216,11 +248,21 @@ def _one_type(name: str, graph: Graph, names, places, operands, edge_weight: Ten
     return operands if edge_weight is not None else (*operands, None)
 
 
-def _attend(name: str, graph: Graph, signature: tuple | None, score, operands, value: Tensor, edge_weight: Tensor | None,
-            reduced: bool, lifted: tuple[int, ...] = ()) -> Tensor:
+def _attend(
+    name: str,
+    graph: Graph,
+    signature: tuple | None,
+    score,
+    operands,
+    value: Tensor,
+    edge_weight: Tensor | None,
+    reduced: bool,
+    lifted: tuple[int, ...] = (),
+) -> Tensor:
     """``attend`` with forms given as text and places, remembered by its signature.
 
-    lifted: which of the operands of the score have a number for each head, and want a dimension for the sum over features.
+    lifted: which of the operands of the score have a number for each head, and want a dimension for the sum over
+    features.
     """
     weighted, values = _VALUE, (value,)
     if edge_weight is not None:
@@ -233,4 +275,4 @@ def _attend(name: str, graph: Graph, signature: tuple | None, score, operands, v
         return attention(graph, given)
     refuse_forward_mode(name)
     given = [x.unsqueeze(-1) if i in lifted else x for i, x in enumerate(given)]
-    return attend_operator(graph, score, given[:len(operands)], weighted, given[len(operands):], reduced)
+    return attend_operator(graph, score, given[: len(operands)], weighted, given[len(operands) :], reduced)

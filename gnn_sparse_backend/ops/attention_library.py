@@ -11,6 +11,7 @@ again at run time.
 
 The gradient of ``attend`` is not differentiable again under ``torch.compile``, as no compiled function's is.
 """
+
 from __future__ import annotations
 
 import torch
@@ -26,11 +27,16 @@ from .message_checks import check_message_rows, checked_form
 from .operands import check_dense, check_kernels_for
 
 torch.library.define(
-    "gsb::edge_softmax", "(Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor scores, "
-    "bool transposed) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+    "gsb::edge_softmax",
+    "(Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor scores, bool transposed) -> Tensor",
+    tags=torch.Tag.pt2_compliant_tag,
+)
 torch.library.define(
-    "gsb::edge_softmax_backward", "(Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor out, "
-    "Tensor grad, bool transposed) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+    "gsb::edge_softmax_backward",
+    "(Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor out, "
+    "Tensor grad, bool transposed) -> Tensor",
+    tags=torch.Tag.pt2_compliant_tag,
+)
 
 
 def edge_softmax_operator(graph: Graph, scores: Tensor, transposed: bool) -> Tensor:
@@ -54,8 +60,10 @@ def _live(indptr, indices, edge_ids, num_sources, transposed: bool, *operands: T
     for x in operands:
         check_edges(graph, "scores", x)
         if x.shape != operands[0].shape or x.dtype != operands[0].dtype:
-            raise ValueError(f"edge_softmax: {tuple(x.shape)} of {x.dtype} does not go with "
-                             f"{tuple(operands[0].shape)} of {operands[0].dtype}")
+            raise ValueError(
+                f"edge_softmax: {tuple(x.shape)} of {x.dtype} does not go with "
+                f"{tuple(operands[0].shape)} of {operands[0].dtype}"
+            )
     check_kernels_for("edge_softmax", graph)
     return graph.transpose() if transposed else graph, tuple(plain_tensor(x) for x in operands)
 
@@ -94,38 +102,60 @@ def _softmax_second_gradient(ctx, cotangent):
     to_out = to_grad = None
     row = "column" if ctx.transposed else "row"
     if ctx.needs_input_grad[4]:
-        s, t = (torch.ops.gsb.aggregate(*arrays, [out, x], "mul(x0, x1)", "edge,edge", "sum", "", ctx.transposed)[0]
-                for x in (grad, cotangent))
-        to_out = torch.ops.gsb.edge_map(*arrays, [cotangent, grad, s, t], "sub(mul(x0, sub(x1, x2)), mul(x1, x3))",
-                                        f"edge,edge,{row},{row}", [])
+        s, t = (
+            torch.ops.gsb.aggregate(*arrays, [out, x], "mul(x0, x1)", "edge,edge", "sum", "", ctx.transposed)[0]
+            for x in (grad, cotangent)
+        )
+        to_out = torch.ops.gsb.edge_map(
+            *arrays, [cotangent, grad, s, t], "sub(mul(x0, sub(x1, x2)), mul(x1, x3))", f"edge,edge,{row},{row}", []
+        )
     if ctx.needs_input_grad[5]:
         to_grad = torch.ops.gsb.edge_softmax_backward(*arrays, out, cotangent, ctx.transposed)
     return None, None, None, None, to_out, to_grad, None
 
 
 torch.library.register_autograd("gsb::edge_softmax", _softmax_gradient, setup_context=_save_softmax)
-torch.library.register_autograd("gsb::edge_softmax_backward", _softmax_second_gradient,
-                                setup_context=_save_softmax_backward)
+torch.library.register_autograd(
+    "gsb::edge_softmax_backward", _softmax_second_gradient, setup_context=_save_softmax_backward
+)
 
 
-_ATTENTION = ("Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor[] operands, str score, "
-              "str score_places, str value, str value_places, bool reduced")
+_ATTENTION = (
+    "Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor[] operands, str score, "
+    "str score_places, str value, str value_places, bool reduced"
+)
 torch.library.define("gsb::attend", f"({_ATTENTION}) -> (Tensor, Tensor, Tensor)", tags=torch.Tag.pt2_compliant_tag)
 torch.library.define(
-    "gsb::attend_backward", f"({_ATTENTION}, Tensor[] results, Tensor grad, bool[] needed) -> Tensor[]",
-    tags=torch.Tag.pt2_compliant_tag)
+    "gsb::attend_backward",
+    f"({_ATTENTION}, Tensor[] results, Tensor grad, bool[] needed) -> Tensor[]",
+    tags=torch.Tag.pt2_compliant_tag,
+)
 
 
-def attend_operator(graph: Graph, score: tuple[str, tuple], score_operands, value: tuple[str, tuple], values,
-                    reduced: bool) -> Tensor:
+def attend_operator(
+    graph: Graph, score: tuple[str, tuple], score_operands, value: tuple[str, tuple], values, reduced: bool
+) -> Tensor:
     """``gsb::attend`` on the arrays of ``graph``; the forms are given as text and places."""
-    return torch.ops.gsb.attend(graph.indptr, graph.indices, graph.edge_ids, graph.shape[1], [*score_operands, *values],
-                                score[0], ",".join(score[1]), value[0], ",".join(value[1]), reduced)[0]
+    return torch.ops.gsb.attend(
+        graph.indptr,
+        graph.indices,
+        graph.edge_ids,
+        graph.shape[1],
+        [*score_operands, *values],
+        score[0],
+        ",".join(score[1]),
+        value[0],
+        ",".join(value[1]),
+        reduced,
+    )[0]
 
 
 def _attention(score: str, score_places: str, value: str, value_places: str, reduced: bool) -> AttentionForm:
-    return attention_form(checked_form("attend", score, tuple(score_places.split(",")), None, None),
-                          checked_form("attend", value, tuple(value_places.split(",")), None, None), reduced)
+    return attention_form(
+        checked_form("attend", score, tuple(score_places.split(",")), None, None),
+        checked_form("attend", value, tuple(value_places.split(",")), None, None),
+        reduced,
+    )
 
 
 def _live_attention(indptr, indices, edge_ids, num_sources, operands, *forms):
@@ -180,8 +210,11 @@ def _attend_gradient(ctx, grad, *_):
     indptr, indices, edge_ids, *rest = ctx.saved_tensors
     results, operands = rest[:3], rest[3:]
     needed = list(ctx.needs_input_grad[4])
-    found = iter(torch.ops.gsb.attend_backward(indptr, indices, edge_ids, ctx.num_sources, operands, *ctx.forms,
-                                               results, grad, needed))
+    found = iter(
+        torch.ops.gsb.attend_backward(
+            indptr, indices, edge_ids, ctx.num_sources, operands, *ctx.forms, results, grad, needed
+        )
+    )
     gradients = [next(found) if wanted else None for wanted in needed]
     return None, None, None, None, gradients, *(None,) * len(ctx.forms)
 

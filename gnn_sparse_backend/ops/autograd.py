@@ -6,6 +6,7 @@ With A the weighted adjacency matrix, S its sampling pattern and D the diagonal 
     spmm(x, w, transposed)   y = A_w^T D^-1 x
     sddmm(u, v)              o = D^-1 S . (u v^T)
 """
+
 from __future__ import annotations
 
 from torch import Tensor
@@ -66,4 +67,3 @@ def _product(graph, x: Tensor, weight: Tensor | None, mean: bool, transposed: bo
 
 def _dot(graph, u: Tensor, v: Tensor, mean: bool) -> tuple[Form, tuple]:
     return (_SCALED_DOT, (u, v, inverse_degrees(graph, u.dtype, u.dim()))) if mean else (_DOT, (u, v))
-

@@ -1,4 +1,5 @@
 """COO to CSR and CSR to CSC: stable counting orders on any device, and the index type rule."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -22,21 +23,24 @@ def index_dtype(shape: tuple[int, int], num_edges: int) -> torch.dtype:
 def coo_to_csr(row: Tensor, col: Tensor, num_rows: int, in_order: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """CSR of the edges ``(row[e], col[e])``: ``(indptr, indices, edge_ids)`` in the type of ``row``.
 
-    Edges of one row keep their order. ``edge_ids`` is None if the rows are ``in_order`` already, else ``edge_ids[p]`` is
-    the edge at CSR position ``p``.
+    Edges of one row keep their order. ``edge_ids`` is None if the rows are ``in_order`` already, else ``edge_ids[p]``
+    is the edge at CSR position ``p``.
     """
     if in_order:
         return compress(row, num_rows), col.contiguous(), None
     return _ordered(row, col, None, num_rows)
 
 
-def transpose_csr(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_cols: int) -> tuple[Tensor, Tensor, Tensor]:
+def transpose_csr(
+    indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_cols: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """CSR of the transpose, its edges known by the same user's ids as before."""
     return _ordered(indices, row_of_position(indptr, indices.numel()), edge_ids, num_cols)
 
 
 def _ordered(keys: Tensor, values: Tensor, ids: Tensor | None, bound: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The stable order of keys in [0, bound): where each key begins, and ``values`` and ``ids`` (0, 1, ... if None) in it.
+    """The stable order of keys in [0, bound): where each key begins, and ``values`` and ``ids`` (0, 1, ... if None) in
+    it.
 
     On the CPU SciPy counts the keys, in time linear in them: up to 40 times as fast as a sort of PyTorch.
     """
@@ -44,7 +48,11 @@ def _ordered(keys: Tensor, values: Tensor, ids: Tensor | None, bound: int) -> tu
     if devices.on_cpu(keys.device):
         if ids is None:
             ids = torch.arange(count, dtype=dtype, device=keys.device)
-        begin, *out = torch.empty(bound + 1, dtype=dtype, device=keys.device), torch.empty_like(ids), torch.empty_like(ids)
+        begin, *out = (
+            torch.empty(bound + 1, dtype=dtype, device=keys.device),
+            torch.empty_like(ids),
+            torch.empty_like(ids),
+        )
         arrays = [np.ascontiguousarray(a.numpy()) for a in (keys, values, ids)]
         # duplicates stay; the number of columns is not looked at
         _sparsetools.coo_tocsr(bound, 1, count, *arrays, begin.numpy(), *(a.numpy() for a in out))
@@ -56,7 +64,9 @@ def _ordered(keys: Tensor, values: Tensor, ids: Tensor | None, bound: int) -> tu
 
 
 def compress(sorted_row: Tensor, num_rows: int) -> Tensor:
-    """``indptr`` of sorted row numbers. On the CPU by NumPy: a mini-batch's few thousand rows are not worth waking PyTorch's threads."""
+    """``indptr`` of sorted row numbers. On the CPU by NumPy: a mini-batch's few thousand rows are not worth waking
+    PyTorch's threads.
+    """
     if devices.on_cpu(sorted_row.device):
         keys = sorted_row.numpy()
         return torch.from_numpy(keys.searchsorted(np.arange(num_rows + 1, dtype=keys.dtype)).astype(keys.dtype))

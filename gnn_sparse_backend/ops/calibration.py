@@ -1,4 +1,5 @@
 """Measures the constants of the planner's cost model on this machine with the kernels themselves."""
+
 from __future__ import annotations
 
 import time
@@ -17,7 +18,8 @@ _FEWEST_ROUNDS, _SECONDS = 4, 1.5
 
 
 def calibrate(threads: int | None = None) -> dict[str, float]:
-    """Measure, keep in the database, and return the units of the cost model (``planner.cost.DEFAULT_UNITS``), in seconds.
+    """Measure, keep in the database, and return the units of the cost model (``planner.cost.DEFAULT_UNITS``), in
+    seconds.
 
     About a second, and some more where the ten kernels have to be compiled.
     """
@@ -30,7 +32,8 @@ def calibrate(threads: int | None = None) -> dict[str, float]:
 def measure_probes(threads: int) -> list[tuple[Probe, float]]:
     """Each probe and the seconds of a call: the least of its rounds, for a disturbance only adds.
 
-    The probes take turns, so that a disturbance falls on all of them; a call before each brings back the probe's own data.
+    The probes take turns, so that a disturbance falls on all of them; a call before each brings back the probe's own
+    data.
     """
     graphs: dict[tuple, Graph] = {}
     runs = []
@@ -59,7 +62,9 @@ def _seconds(probe: Probe, task: Task, run) -> float:
 
 
 def _random(rows: int, cols: int, nnz: int) -> Graph:
-    """Non-zeros in random rows and columns. (Rows of equal degree end where the processor expects it: they cost half as much.)"""
+    """Non-zeros in random rows and columns. (Rows of equal degree end where the processor expects it: they cost half as
+    much.)
+    """
     generator = torch.Generator().manual_seed(0)
     degrees = torch.randint(rows, (nnz,), generator=generator).bincount(minlength=rows)
     indices = torch.randint(cols, (nnz,), generator=generator, dtype=torch.int32)

@@ -2,6 +2,7 @@
 
 Compiled kernels do not check indices, so every structure that a user gives passes ``check_csr`` once.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -35,8 +36,10 @@ def as_index_vector(name: str, value) -> Tensor:
             raise TypeError(f"{name} must hold integers, got a NumPy array of {value.dtype}")
         value = torch.from_numpy(value.astype(np.int64))
     if not isinstance(value, Tensor):
-        raise TypeError(f"{name} must be a torch tensor or NumPy array of integers, got {type(value).__name__}; "
-                        "wrap it in torch.as_tensor(...)")
+        raise TypeError(
+            f"{name} must be a torch tensor or NumPy array of integers, got {type(value).__name__}; "
+            "wrap it in torch.as_tensor(...)"
+        )
     if value.layout is not torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got layout {value.layout}")
     if value.dtype not in _INTEGERS:
@@ -56,7 +59,9 @@ def plain_tensor(x: Tensor) -> Tensor:
 
 
 def read(*values: Tensor) -> list[int]:
-    """The values of 0-d tensors of integers or truth values. This is where construction waits for a GPU: once, for all of them."""
+    """The values of 0-d tensors of integers or truth values. This is where construction waits for a GPU: once, for all
+    of them.
+    """
     if devices.on_cpu(values[0].device):
         return [int(v) for v in values]
     return torch.stack([v.to(torch.int64) for v in values]).tolist()
@@ -68,7 +73,9 @@ def check_range(name: str, values: Tensor, bound: int, of_what: str) -> None:
 
 
 def check_ranges(*arrays: tuple[str, Tensor, int | None, str]) -> list[int]:
-    """`check_range` of several arrays on one device. A bound of None is the largest entry plus one. Returns the bounds."""
+    """`check_range` of several arrays on one device. A bound of None is the largest entry plus one. Returns the
+    bounds.
+    """
     bounds = []
     for (name, values, bound, of_what), (low, high) in zip(arrays, _limits(*(array[1] for array in arrays))):
         bounds.append(max(high + 1, 0) if bound is None else bound)
@@ -77,7 +84,9 @@ def check_ranges(*arrays: tuple[str, Tensor, int | None, str]) -> list[int]:
 
 
 def check_edges(row: Tensor, col: Tensor, shape: tuple[int, int]) -> bool:
-    """Every edge ``(row[e], col[e])`` is inside ``shape``. Returns whether the rows do not decrease. A GPU is waited for once."""
+    """Every edge ``(row[e], col[e])`` is inside ``shape``. Returns whether the rows do not decrease. A GPU is waited
+    for once.
+    """
     if not row.numel():
         return True
     rising = (row[1:] >= row[:-1]).all()
@@ -101,8 +110,10 @@ def _check_limits(name: str, values: Tensor, bound: int, of_what: str, low: int,
     if low >= 0 and high < bound:
         return
     position = int(((values < 0) | (values >= bound)).nonzero()[0])
-    raise ValueError(f"{name}[{position}] = {int(values[position])} is out of range: there are {bound} {of_what}, "
-                     f"so entries must be in [0, {bound})")
+    raise ValueError(
+        f"{name}[{position}] = {int(values[position])} is out of range: there are {bound} {of_what}, "
+        f"so entries must be in [0, {bound})"
+    )
 
 
 def check_csr(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int]) -> None:
@@ -115,8 +126,10 @@ def check_csr(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: t
         raise ValueError(f"indptr[0] must be 0, got {first}")
     if not rising:
         row = int((indptr[1:] < indptr[:-1]).nonzero()[0])
-        raise ValueError(f"indptr must not decrease: indptr[{row}] = {int(indptr[row])} but "
-                         f"indptr[{row + 1}] = {int(indptr[row + 1])}")
+        raise ValueError(
+            f"indptr must not decrease: indptr[{row}] = {int(indptr[row])} but "
+            f"indptr[{row + 1}] = {int(indptr[row + 1])}"
+        )
     if last != num_edges:
         raise ValueError(f"indptr[-1] must be the number of edges {num_edges}, got {last}")
     ranges = [("indices", indices, shape[1], "sources")]
@@ -144,5 +157,7 @@ def check_same_device(**tensors: Tensor | None) -> None:
     """All given tensors are on one device."""
     devices = {name: tensor.device for name, tensor in tensors.items() if tensor is not None}
     if len(set(devices.values())) > 1:
-        raise ValueError("all index tensors must be on one device, got "
-                         + ", ".join(f"{name} on {device}" for name, device in devices.items()))
+        raise ValueError(
+            "all index tensors must be on one device, got "
+            + ", ".join(f"{name} on {device}" for name, device in devices.items())
+        )

@@ -2,6 +2,7 @@
 
 On dense graphs this is less work than a pass over all edges that asks each whether it was chosen.
 """
+
 from __future__ import annotations
 
 import torch
@@ -20,8 +21,8 @@ from .type_names import type_name
 
 # Edges for each row from which it pays, and with a few features: whoever chose is then found in one line.
 PAYS, NARROW_PAYS, NARROW = 16, 4, 4
-# Edges that rows with several equal messages may have, as a part of all edges times features: each costs as much as some hundred
-# in a pass over all of them.
+# Edges that rows with several equal messages may have, as a part of all edges times features: each costs as much as
+# some hundred in a pass over all of them.
 FEW_TIES = 256
 
 
@@ -42,7 +43,9 @@ def _least(x: Tensor) -> int:
 
 
 def copied_gradient(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
-    """(rows, ...): each number of ``grad``, (m, ...), added to the row that ``columns``, alike, has for it; none if that is negative."""
+    """(rows, ...): each number of ``grad``, (m, ...), added to the row that ``columns``, alike, has for it; none if
+    that is negative.
+    """
     if torch.is_grad_enabled() and grad.requires_grad:
         return CopiedGradient.apply(columns, grad, rows)
     return _add(columns, grad, rows)
@@ -56,7 +59,7 @@ class CopiedGradient(Function):
 
     @staticmethod
     def backward(ctx, cotangent):
-        columns, = ctx.saved_tensors
+        (columns,) = ctx.saved_tensors
         taken = cotangent.gather(0, columns.clamp(min=0).long())
         return None, taken.masked_fill(columns < 0, 0), None
 
@@ -69,7 +72,13 @@ def _add(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
     if columns.numel() and rows:
         parallel = torch.get_num_threads() > 1 and columns.numel() >= SERIAL_WORK
         kernel = choices_kernel(features, type_name(grad.dtype), type_name(columns.dtype), parallel)
-        kernel.entry(count, rows, columns.reshape(count, features), grad.contiguous().view(count, features), out.view(rows, features))
+        kernel.entry(
+            count,
+            rows,
+            columns.reshape(count, features),
+            grad.contiguous().view(count, features),
+            out.view(rows, features),
+        )
     return out.to(grad.dtype)
 
 
@@ -91,7 +100,9 @@ def even_gradient(graph, columns: Tensor, x: Tensor, result: Tensor, grad: Tenso
 
 
 def _with_shares(out: Tensor, graph, row: Tensor, feature: Tensor, x: Tensor, result: Tensor, grad: Tensor) -> Tensor:
-    """``out`` with what the numbers at (row, feature) of the result send back, a share to each message that equals them."""
+    """``out`` with what the numbers at (row, feature) of the result send back, a share to each message that equals
+    them.
+    """
     x, result, grad = (t.reshape(t.shape[0], -1) for t in (x, result, grad))
     taken, position = positions_of_rows(graph.indptr.long(), row)
     number = row_of_position(taken, position.numel())

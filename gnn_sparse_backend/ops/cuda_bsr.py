@@ -1,8 +1,9 @@
 """Sums and means over locally dense graphs on a GPU, from blocks that are made once for a graph.
 
-Sums of the features of sources, times any numbers of the edges and sources: SpMM with and without weights, of one head or of several,
-and its gradient by the features, that of a mean too.
+Sums of the features of sources, times any numbers of the edges and sources: SpMM with and without weights, of one head
+or of several, and its gradient by the features, that of a mean too.
 """
+
 from __future__ import annotations
 
 import functools
@@ -30,8 +31,8 @@ _entries: dict = {}
 class Blocks:
     """What blocks make of a graph.
 
-    stored: the graph in the format that the planner takes, None where both store too much. in_sr_bcrs, in_bsr: elements that each
-    stores, or would store; 0 where that does not matter. counts: None where coordinates cannot be numbered.
+    stored: the graph in the format that the planner takes, None where both store too much. in_sr_bcrs, in_bsr: elements
+    that each stores, or would store; 0 where that does not matter. counts: None where coordinates cannot be numbered.
     """
 
     stored: BsrFormat | SrBcrsFormat | None
@@ -73,8 +74,20 @@ def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Ten
     out = empty(x, rows, *x.shape[1:])
     degrees = (graph.in_degrees.to(stored.index_dtype),) if mean else ()
     across = () if listed else (-(-cols // stored.block[1]),)
-    entry(stored.indptr.numel() - 1, *across, stored.mask.shape[0], rows, cols, stored.indptr, stored.indices, values,
-          stored.mask.view(torch.uint8), *degrees, compact(x).view(cols, heads, features), out.view(rows, heads, features))
+    entry(
+        stored.indptr.numel() - 1,
+        *across,
+        stored.mask.shape[0],
+        rows,
+        cols,
+        stored.indptr,
+        stored.indices,
+        values,
+        stored.mask.view(torch.uint8),
+        *degrees,
+        compact(x).view(cols, heads, features),
+        out.view(rows, heads, features),
+    )
     return out
 
 
@@ -89,29 +102,42 @@ def blocks_of(graph, block: tuple[int, int]) -> Blocks:
         if in_sr_bcrs > most_slots(graph.num_edges):  # BSR would store no less
             return Blocks(None, in_sr_bcrs, 0, counts)
         kind = BsrFormat if in_bsr <= most_in_bsr(graph.num_edges, in_sr_bcrs) else SrBcrsFormat
-        stored = kind.from_csr(graph.indptr, graph.indices, graph.shape, block, max_slots=most_slots(graph.num_edges), check=False,
-                               counts=counts)
+        stored = kind.from_csr(
+            graph.indptr,
+            graph.indices,
+            graph.shape,
+            block,
+            max_slots=most_slots(graph.num_edges),
+            check=False,
+            counts=counts,
+        )
         return Blocks(stored, in_sr_bcrs, in_bsr, counts)
 
     return once(graph.plans, ("blocks on a GPU", block), make)
 
 
 def _values(graph, blocks: Blocks, dtype: torch.dtype, heads: int, numbers: list) -> Tensor | None:
-    """What the blocks store, (heads, blocks, 16, columns): numbers of edges, or the products of their numbers. None where a slot has
-    more edges than the type counts, or several, whose numbers would be added up in any order."""
+    """What the blocks store, (heads, blocks, 16, columns): numbers of edges, or the products of their numbers. None
+    where a slot has more edges than the type counts, or several, whose numbers would be added up in any order."""
     stored = blocks.stored
     if not numbers:
         if blocks.counts.most * torch.finfo(dtype).eps > 2:
             return None
-        return once(graph.plans, ("counts on a GPU", stored.block, dtype), lambda: stored.pad_values(
-            torch.ones(stored.nnz, device=stored.device)).to(dtype).unsqueeze(0))
+        return once(
+            graph.plans,
+            ("counts on a GPU", stored.block, dtype),
+            lambda: stored.pad_values(torch.ones(stored.nnz, device=stored.device)).to(dtype).unsqueeze(0),
+        )
     if blocks.shared:
         return None
     numbers = [(place, y.reshape(y.shape[0], -1)) for place, y in numbers]
     place, product = numbers[0] if len(numbers) == 1 else ("position", None)
     entries = _entries_of_slots(graph, stored, place)
     if product is None:
-        in_order = [y if at is None else y.index_select(0, at) for at, y in ((_numbers(graph, place), y) for place, y in numbers)]
+        in_order = [
+            y if at is None else y.index_select(0, at)
+            for at, y in ((_numbers(graph, place), y) for place, y in numbers)
+        ]
         product = functools.reduce(torch.mul, in_order)
     product = product.to(dtype).expand(-1, heads)
     laid = [torch.cat([y, y.new_zeros(1)]).index_select(0, entries) for y in product.unbind(1)]
@@ -119,13 +145,15 @@ def _values(graph, blocks: Blocks, dtype: torch.dtype, heads: int, numbers: list
 
 
 def _numbers(graph, place: str) -> Tensor | None:
-    """The entry of an operand at each CSR position, None where that is the position itself. place: of the operand, or "position"."""
+    """The entry of an operand at each CSR position, None where that is the position itself. place: of the operand, or
+    "position".
+    """
     return {"edge": graph.edge_ids, "column": graph.indices, "position": None}[place]
 
 
 def _entries_of_slots(graph, stored: BsrFormat | SrBcrsFormat, place: str) -> Tensor:
-    """(slots,) the entry of an operand in each slot, one past its last for none; of edges that share no slot. What is kept is the
-    places alone, for the operand may change between calls."""
+    """(slots,) the entry of an operand in each slot, one past its last for none; of edges that share no slot. What is
+    kept is the places alone, for the operand may change between calls."""
 
     def make() -> Tensor:
         position, numbers = stored.position_of_slots().flatten(), _numbers(graph, place)
@@ -137,7 +165,7 @@ def _entries_of_slots(graph, stored: BsrFormat | SrBcrsFormat, place: str) -> Te
     return once(graph.plans, ("entries of slots on a GPU", stored.block, place), make)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _is_product(of: Form) -> bool:
     """Whether the form sums products of operands of columns and edges, each of which occurs once."""
     factors, parts = [], [of.message]
@@ -149,15 +177,21 @@ def _is_product(of: Form) -> bool:
             factors += part.parts
         else:
             return False
-    return (of.reduce in ("sum", "mean") and sorted(factors) == list(range(len(of.places)))
-            and "column" in of.places and set(of.places) <= {"column", "edge"})
+    return (
+        of.reduce in ("sum", "mean")
+        and sorted(factors) == list(range(len(of.places)))
+        and "column" in of.places
+        and set(of.places) <= {"column", "edge"}
+    )
 
 
 def _features_of(of: Form, operands: list[Tensor | None]) -> int | None:
     """The operand of the features where the form is such a sum: that of columns with the most of them."""
     if not _is_product(of):
         return None
-    return max((n for n, place in enumerate(of.places) if place == "column"), key=lambda n: operands[n].shape[1:].numel())
+    return max(
+        (n for n, place in enumerate(of.places) if place == "column"), key=lambda n: operands[n].shape[1:].numel()
+    )
 
 
 def _heads(x: Tensor, numbers: list[Tensor]) -> int:

@@ -1,9 +1,11 @@
 """Aggregations on a GPU over rows in buckets of equal length: hyb(c, k) (Ye et al., SparseTIR, section 4.2.1).
 
-All buckets are one launch. Where no row is in two of them, as without column partitions and with no row longer than the widest
-bucket, its results are the rows'. Elsewhere they are those of parts of rows, and a second pass adds up the parts of each row in
+All buckets are one launch. Where no row is in two of them, as without column partitions and with no row longer than the
+widest bucket, its results are the rows'. Elsewhere they are those of parts of rows, and a second pass adds up the parts
+of each row in
 the order of its buckets: nothing is added atomically, and results are the same bits at every run.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
@@ -26,9 +28,10 @@ from .kernels import kernel_arguments, operand_arguments
 class Buckets:
     """The rows of a graph in buckets, the widest first.
 
-    counts: rows of each. indices, positions: (count * width,) columns and CSR positions, -1 at slots that hold no edge. rows: (count,)
-        what a bucket row's result is stored at: its row, or its part where there are ``sums``.
-    row_of_part: (parts,). sums: (rows, parts), which adds the parts of a row up; both None where every row is in one bucket or none.
+    counts: rows of each. indices, positions: (count * width,) columns and CSR positions, -1 at slots that hold no edge.
+        rows: (count,) what a bucket row's result is stored at: its row, or its part where there are ``sums``.
+    row_of_part: (parts,). sums: (rows, parts), which adds the parts of a row up; both None where every row is in one
+    bucket or none.
     """
 
     shape: tuple[int, int]
@@ -41,8 +44,9 @@ class Buckets:
     given: dict = field(default_factory=dict)
 
     def arguments(self, numbers: Tensor | None) -> list:
-        """What a kernel is given of all buckets: columns, then rows, and after those of a bucket (count * width,) the entries of
-        ``numbers``, one for each CSR position, -1 at slots that hold no edge. Converted once: there are some thirty.
+        """What a kernel is given of all buckets: columns, then rows, and after those of a bucket (count * width,) the
+        entries of ``numbers``, one for each CSR position, -1 at slots that hold no edge. Converted once: there are some
+        thirty.
         """
         found = self.given.get(numbers is None)
         if found is None or found[0] is not numbers:
@@ -62,15 +66,18 @@ def buckets_of(graph, widest: int, partitions: int) -> Buckets:
 
 def _buckets(graph, widest: int, partitions: int) -> Buckets:
     rows, cols = graph.shape
-    hyb = HybFormat.from_csr(graph.indptr, graph.indices, graph.shape, partitions, widest.bit_length() - 1, keep_empty=True,
-                             check=False)
+    hyb = HybFormat.from_csr(
+        graph.indptr, graph.indices, graph.shape, partitions, widest.bit_length() - 1, keep_empty=True, check=False
+    )
     dtype = graph.indices.dtype
     of_width: dict[int, list] = {width: [] for width in bucket_widths(widest)}
     for bucket in hyb.buckets:
         of_width[bucket.width].append(bucket)
 
     def joined(name: str) -> list[Tensor]:
-        return [torch.cat([getattr(bucket, name).flatten() for bucket in pieces]).to(dtype) for pieces in of_width.values()]
+        return [
+            torch.cat([getattr(bucket, name).flatten() for bucket in pieces]).to(dtype) for pieces in of_width.values()
+        ]
 
     indices, positions, at = joined("indices"), joined("value_position"), joined("row_indices")
     counts = [x.numel() for x in at]
@@ -115,14 +122,28 @@ class InBuckets:
         degrees = (graph.in_degrees,) if self.spec.degrees else ()
         if buckets.sums is None:
             out.zero_()  # a row without edges is in no bucket
-            self.whole(*self._arguments(graph, buckets, out.shape[0], places, operands, edge_ids), *degrees,
-                       *operand_arguments(places, self.widths, operands, True), out)
+            self.whole(
+                *self._arguments(graph, buckets, out.shape[0], places, operands, edge_ids),
+                *degrees,
+                *operand_arguments(places, self.widths, operands, True),
+                out,
+            )
             return
         results = out.new_empty((buckets.row_of_part.numel(), out.shape[1]), dtype=self.kept)
-        of_parts = [x.index_select(0, buckets.row_of_part) if place == "row" else x for x, place in zip(operands, places)]
-        self.first(*self._arguments(graph, buckets, results.shape[0], places, operands, edge_ids),
-                   *operand_arguments(places, self.widths, of_parts, True), results)
-        self.second(*kernel_arguments(buckets.sums, 1, ("column",), [out.shape[1]], [results], None, self.plan.balance, degrees), out)
+        of_parts = [
+            x.index_select(0, buckets.row_of_part) if place == "row" else x for x, place in zip(operands, places)
+        ]
+        self.first(
+            *self._arguments(graph, buckets, results.shape[0], places, operands, edge_ids),
+            *operand_arguments(places, self.widths, of_parts, True),
+            results,
+        )
+        self.second(
+            *kernel_arguments(
+                buckets.sums, 1, ("column",), [out.shape[1]], [results], None, self.plan.balance, degrees
+            ),
+            out,
+        )
 
     def _arguments(self, graph, buckets: Buckets, rows: int, places, operands, edge_ids: Tensor | None) -> list:
         """Sizes and arrays of the structure; ``rows`` of the result."""

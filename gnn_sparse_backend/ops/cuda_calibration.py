@@ -1,4 +1,5 @@
 """Measures the bandwidths that the cost model for a GPU takes, by copies."""
+
 from __future__ import annotations
 
 import torch
@@ -14,8 +15,9 @@ _CALLS, _ROUNDS = 10, 5
 
 
 def calibrate_gpu(device: torch.device, timer: Timer | None = None) -> dict[str, float]:
-    """Measure, keep in the database, and return the units of `planner.cuda_cost`, in seconds: bytes from memory and from the
-    second-level cache by copies. What a launch and a wait cost remain as guessed. Some milliseconds, which wait for the GPU.
+    """Measure, keep in the database, and return the units of `planner.cuda_cost`, in seconds: bytes from memory and
+    from the second-level cache by copies. What a launch and a wait cost remain as guessed. Some milliseconds, which
+    wait for the GPU.
     """
     gpu = gpu_of(device)
     timer = timer_of(device) if timer is None else timer

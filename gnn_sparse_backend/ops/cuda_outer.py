@@ -2,6 +2,7 @@
 
 Tasks of bounded length, whose partial results a second pass adds up in their order: the same bits at every run.
 """
+
 from __future__ import annotations
 
 import torch
@@ -24,14 +25,24 @@ def takes_sum(in_features: int, out_features: int, dtype: torch.dtype, arch: str
 
 
 class OuterSums:
-    """The tasks of a sum over segments, and where their results go. blocks: on the diagonal of a result, of F_in x F_out each. full: whether
-    float32 is multiplied in full precision."""
+    """The tasks of a sum over segments, and where their results go. blocks: on the diagonal of a result, of F_in x
+    F_out each. full: whether float32 is multiplied in full precision."""
 
-    def __init__(self, segments: Segments, in_features: int, out_features: int, dtype: torch.dtype, left: int = 1,
-                 blocks: int = 1):
+    def __init__(
+        self,
+        segments: Segments,
+        in_features: int,
+        out_features: int,
+        dtype: torch.dtype,
+        left: int = 1,
+        blocks: int = 1,
+    ):
         self.segments, self.shape = segments, (segments.num_segments, blocks * in_features, out_features)
         name, self.full = type_name(dtype), not on_tensor_cores(dtype)
-        self.key = chunk_of(name), sum_length(segments.num_rows, in_features, out_features, name, left, blocks, self.full)
+        self.key = (
+            chunk_of(name),
+            sum_length(segments.num_rows, in_features, out_features, name, left, blocks, self.full),
+        )
         self.tasks: OuterTasks = segments.outer_tasks(*self.key)
 
     def results(self, device: torch.device) -> Tensor:

@@ -4,6 +4,7 @@ Or in buckets of rows of equal length, where the plan wants them.
 
 Nothing is added atomically: parts and their order depend on the structure alone, and so does every bit of a result.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -27,7 +28,8 @@ from .kernels import kernel_arguments
 class Parts:
     """All rows in parts of bounded length.
 
-    whole: the structure with a row for each part. row_of_part: (parts,). sums: (rows, parts), which adds the parts of a row up.
+    whole: the structure with a row for each part. row_of_part: (parts,). sums: (rows, parts), which adds the parts of a
+    row up.
     """
 
     whole: Piece
@@ -83,7 +85,9 @@ class TwoPasses:
         of_parts = parts.operands(places, operands)
         self.first(*kernel_arguments(parts.whole, 1, places, self.widths, of_parts, edge_ids, self.balance), results)
         of_rows = (graph.in_degrees if degrees is None else degrees,) if self.spec.degrees else ()
-        self.second(*kernel_arguments(parts.sums, 1, ("column",), [features], [results], None, self.balance, of_rows), out)
+        self.second(
+            *kernel_arguments(parts.sums, 1, ("column",), [features], [results], None, self.balance, of_rows), out
+        )
 
 
 __all__ = ["Parts", "TwoPasses", "parts_of"]

@@ -1,11 +1,14 @@
 """Plans of operators on a GPU. A graph is planned at its first call, which may wait for the GPU; later calls never do.
 
-A plan waits once, for the longest row of a graph of many edges. Each format that is made of the structure for it waits once for sizes of
-its own: rows in buckets, chunks of non-zeros, blocks (SR-BCRS, BSR), pairs of a row and a relation, tiles of rows (once more where rows
+A plan waits once, for the longest row of a graph of many edges. Each format that is made of the structure for it waits
+once for sizes of
+its own: rows in buckets, chunks of non-zeros, blocks (SR-BCRS, BSR), pairs of a row and a relation, tiles of rows (once
+more where rows
 are cut: docs/design.md).
 
 So a CUDA graph is captured after one call outside of the capture, which also compiles; or after `precompile`.
 """
+
 from __future__ import annotations
 
 import functools
@@ -22,20 +25,29 @@ from .immutable import once
 
 
 def gpu_of(device: torch.device) -> Gpu | None:
-    """What the planner knows of a GPU; None for a CPU. Raises as `devices.check_kernels` where its kernels lack something."""
+    """What the planner knows of a GPU; None for a CPU. Raises as `devices.check_kernels` where its kernels lack
+    something.
+    """
     arch = devices.arch_of(device)
     return _gpu(device, arch) if arch else None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _gpu(device: torch.device, arch: str) -> Gpu:
     found = torch.cuda.get_device_properties(device)
 
     def known(name: str) -> int:
         return int(getattr(found, name, 0))  # which depends on the version of PyTorch
 
-    return describe_gpu(found.name, arch, found.multi_processor_count, known("L2_cache_size"), known("clock_rate"),
-                        known("memory_clock_rate"), known("memory_bus_width"))
+    return describe_gpu(
+        found.name,
+        arch,
+        found.multi_processor_count,
+        known("L2_cache_size"),
+        known("clock_rate"),
+        known("memory_clock_rate"),
+        known("memory_bus_width"),
+    )
 
 
 def cuda_plan_of(graph, arch: str, features: int, kind: str = "") -> CudaPlan:
@@ -57,8 +69,17 @@ def plan_unread(graph, arch: str, kind: str, features: int, longest: int) -> Cud
 
 def cuda_problem_of(graph, gpu: Gpu, kind: str, features: int, dtype: str) -> CudaProblem:
     """What the planner is told of an aggregation or an edge map on this graph."""
-    return CudaProblem(kind, *graph.shape, graph.num_edges, features, dtype, 1, longest=longest_of(graph), arch=gpu.arch,
-                       cache=gpu.cache)
+    return CudaProblem(
+        kind,
+        *graph.shape,
+        graph.num_edges,
+        features,
+        dtype,
+        1,
+        longest=longest_of(graph),
+        arch=gpu.arch,
+        cache=gpu.cache,
+    )
 
 
 def longest_of(graph) -> int:

@@ -1,4 +1,7 @@
-"""The boundary to the kernels of relational products and their gradients on a GPU: forward only, operands already validated."""
+"""The boundary to the kernels of relational products and their gradients on a GPU: forward only, operands already
+validated.
+"""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -11,8 +14,22 @@ from ..compiler.programs.rgms_rows import RgmsRowsSpec
 from ..compiler.programs.rgms_tiles import RgmsTilesSpec
 from ..formats.relational_tiles import RowTiles, row_tiles
 from ..planner import cuda_plan
-from ..planner.cuda_rgms import (EDGES_OF_PAIR, ROWS, dot_bytes, dots_kernel, dots_spec, order_bytes, order_of, panel_rows, rows_kernel,
-                                 rows_of_block, rows_spec, sum_tiles_kernel, sums_by_columns, tiles_kernel)
+from ..planner.cuda_rgms import (
+    EDGES_OF_PAIR,
+    ROWS,
+    dot_bytes,
+    dots_kernel,
+    dots_spec,
+    order_bytes,
+    order_of,
+    panel_rows,
+    rows_kernel,
+    rows_of_block,
+    rows_spec,
+    sum_tiles_kernel,
+    sums_by_columns,
+    tiles_kernel,
+)
 from ..planner.rgms import RelationCounts
 from .cuda_outer import OuterSums
 from .form import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS
@@ -27,14 +44,19 @@ from .type_names import type_name
 _entries: dict = {}
 
 
-def order_on_gpu(rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str) -> str:
+def order_on_gpu(
+    rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str
+) -> str:
     """The order of a product on the edges of ``rel``, one of those of ``planner.cuda_rgms``."""
     return order_of(bytes_on_gpu(rel, transposed, blocks, in_features, out_features, dtype, arch))
 
 
-def bytes_on_gpu(rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype,
-                 arch: str) -> dict[str, float]:
-    """What a product moves in each order that can be had (``planner.cuda_rgms.order_bytes``), counted once for a structure."""
+def bytes_on_gpu(
+    rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str
+) -> dict[str, float]:
+    """What a product moves in each order that can be had (``planner.cuda_rgms.order_bytes``), counted once for a
+    structure.
+    """
     full = not on_tensor_cores(dtype)
     side = rel.side(transposed)
     asked = in_features, out_features, type_name(dtype), arch, full, blocks
@@ -46,9 +68,12 @@ def bytes_on_gpu(rel, transposed: bool, blocks: int, in_features: int, out_featu
     return side.once(("bytes of orders", *asked), count)
 
 
-def dots_on_gpu(rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype,
-                arch: str) -> dict[str, float]:
-    """The same for dots at the edges of ``rel``, of products of the side's rows, by rows of the other end (``planner.cuda_rgms.dot_bytes``)."""
+def dots_on_gpu(
+    rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str
+) -> dict[str, float]:
+    """The same for dots at the edges of ``rel``, of products of the side's rows, by rows of the other end
+    (``planner.cuda_rgms.dot_bytes``).
+    """
     side = rel.side(transposed)
     asked = in_features, out_features, type_name(dtype), arch, not on_tensor_cores(dtype), blocks
 
@@ -65,8 +90,8 @@ def _counts(rel, transposed: bool) -> RelationCounts:
 
 
 def _counted(side, spec, moved) -> dict[str, float]:
-    """moved(panels), for the panels that the tiles have: they are only made where "rows" wins with the fewest, and kept where it then
-    does."""
+    """moved(panels), for the panels that the tiles have: they are only made where "rows" wins with the fewest, and kept
+    where it then does."""
     fewest = moved(None)
     if order_of(fewest) != "rows":
         return fewest
@@ -81,8 +106,9 @@ def _counted(side, spec, moved) -> dict[str, float]:
     return moved(side.once(("panels of", *key), panels))
 
 
-def _spec_of(side, in_features: int, out_features: int, dtype: str, arch: str, full: bool, blocks: int,
-             choose=rows_spec) -> RgmsRowsSpec | RgmsDotsSpec | None:
+def _spec_of(
+    side, in_features: int, out_features: int, dtype: str, arch: str, full: bool, blocks: int, choose=rows_spec
+) -> RgmsRowsSpec | RgmsDotsSpec | None:
     return choose(in_features, out_features, dtype, arch, blocks, rows_of_block(side.sizes[0], blocks), full)
 
 
@@ -95,30 +121,56 @@ def _row_tiles(side, spec: RgmsRowsSpec | RgmsDotsSpec) -> RowTiles:
 
 
 class RowProducts:
-    """Products of one shape and type on a side, by blocks that own rows of the result: the kernel, and its arguments but for the operands."""
+    """Products of one shape and type on a side, by blocks that own rows of the result: the kernel, and its arguments
+    but for the operands.
+    """
 
-    def __init__(self, rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, weighted: bool, arch: str):
+    def __init__(
+        self,
+        rel,
+        transposed: bool,
+        blocks: int,
+        in_features: int,
+        out_features: int,
+        dtype: torch.dtype,
+        weighted: bool,
+        arch: str,
+    ):
         side = rel.side(transposed)
         found = _spec_of(side, in_features, out_features, type_name(dtype), arch, not on_tensor_cores(dtype), blocks)
         if found is None:
-            raise ValueError(f"no block on {arch} owns rows of {side.sizes[0]} for matrices of {in_features} x {out_features} in {dtype}")
+            raise ValueError(
+                f"no block on {arch} owns rows of {side.sizes[0]} for matrices of {in_features} x {out_features} in "
+                f"{dtype}"
+            )
         tiles, owned = _tiles_of(side, found)
         _, columns, relations = side.sizes
         self.dtype = torch.float32 if tiles.long_rows.numel() else dtype
-        spec = replace(found, weighted=weighted, out_dtype=type_name(self.dtype), index_dtype=type_name(tiles.row.dtype))
+        spec = replace(
+            found, weighted=weighted, out_dtype=type_name(self.dtype), index_dtype=type_name(tiles.row.dtype)
+        )
         self.entries = ByLayout(lambda by_columns: rows_kernel(replace(spec, by_columns=by_columns), arch))
         self.arguments = (*_sizes(tiles, columns, relations), tiles.row.numel(), *owned, tiles.present)
-        self.tiles, self.of_x, self.shape = tiles, (columns, blocks, in_features), (tiles.row.numel(), blocks, out_features)
+        self.tiles, self.of_x, self.shape = (
+            tiles,
+            (columns, blocks, in_features),
+            (tiles.row.numel(), blocks, out_features),
+        )
         self.parts = None
         if tiles.long_rows.numel():
-            self.parts = side.once(("parts of long rows", *_tiles_key(found)), lambda: Graph.from_csr(
-                tiles.part_ptr, tiles.part, (tiles.long_rows.numel(), tiles.row.numel()), trusted=True))
+            self.parts = side.once(
+                ("parts of long rows", *_tiles_key(found)),
+                lambda: Graph.from_csr(
+                    tiles.part_ptr, tiles.part, (tiles.long_rows.numel(), tiles.row.numel()), trusted=True
+                ),
+            )
 
     def __call__(self, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:
-        """(rows, blocks * F_out): for each row the sum over its edges of weight[e] * x[j(e)] times the matrix of e's relation.
+        """(rows, blocks * F_out): for each row the sum over its edges of weight[e] * x[j(e)] times the matrix of e's
+        relation.
 
-        w: (relations, blocks, F_in, F_out). weight: (E,) float32 in the user's edge order. Parts of long rows are added up afterwards,
-        in float32.
+        w: (relations, blocks, F_in, F_out). weight: (E,) float32 in the user's edge order. Parts of long rows are added
+        up afterwards, in float32.
         """
         tiles = self.tiles
         w, by_columns = matrices(w)
@@ -129,11 +181,12 @@ class RowProducts:
         if self.parts is None:
             return out
         out.index_copy_(0, tiles.long_rows.long(), run_aggregate(SUM_OF_COLUMNS, self.parts, [out]))
-        return out[:tiles.num_rows].to(x.dtype)
+        return out[: tiles.num_rows].to(x.dtype)
 
 
 def run_row_dots(side, g: Tensor, w: Tensor, x: Tensor, arch: str) -> Tensor:
-    """(edges,) float32, in the user's edge order: for each edge the product of its row of g by its relation's matrix, times x[j(e)].
+    """(edges,) float32, in the user's edge order: for each edge the product of its row of g by its relation's matrix,
+    times x[j(e)].
 
     g, x: (rows, blocks * F_in), (columns, blocks * F_out) of the side. w: (relations, blocks, F_in, F_out).
     """
@@ -145,23 +198,50 @@ def run_row_dots(side, g: Tensor, w: Tensor, x: Tensor, arch: str) -> Tensor:
     key = ("dots", in_features, out_features, found.rows, blocks, x.dtype, tiles.row.dtype, by_columns, arch, full)
     entry = _entries.get(key)
     if entry is None:
-        entry = _entries[key] = dots_kernel(replace(found, index_dtype=type_name(tiles.row.dtype), by_columns=by_columns), arch).entry
+        entry = _entries[key] = dots_kernel(
+            replace(found, index_dtype=type_name(tiles.row.dtype), by_columns=by_columns), arch
+        ).entry
     row = side.once(("owners of rows", *_tiles_key(found)), lambda: _owners(tiles))
     g, x = compact(g), compact(x)
     out = torch.empty((tiles.edge_ids.numel(), 1), dtype=torch.float32, device=x.device)
-    entry(*_sizes(tiles, x.shape[0], relations), row.numel(), g.shape[0], out.shape[0], *owned, tiles.edge_ids, row,
-          g.view(-1, blocks, in_features), x, w, out)
+    entry(
+        *_sizes(tiles, x.shape[0], relations),
+        row.numel(),
+        g.shape[0],
+        out.shape[0],
+        *owned,
+        tiles.edge_ids,
+        row,
+        g.view(-1, blocks, in_features),
+        x,
+        w,
+        out,
+    )
     return out.flatten()
 
 
 def _tiles_of(side, spec: RgmsRowsSpec | RgmsDotsSpec) -> tuple[RowTiles, tuple[Tensor, ...]]:
-    """The tiles that blocks of such a shape own, and their arrays as programs begin with them (``programs.owned_rows``)."""
+    """The tiles that blocks of such a shape own, and their arrays as programs begin with them
+    (``programs.owned_rows``).
+    """
     key = _tiles_key(spec)
     tiles = side.once(key, lambda: _row_tiles(side, spec))
-    owned_ptr = side.once(("owned shares", *key), lambda: torch.arange(
-        0, tiles.panels * tiles.shares + 1, tiles.shares, dtype=tiles.row.dtype, device=tiles.row.device))
-    return tiles, (tiles.panel_ptr, owned_ptr, tiles.share_ptr, tiles.indices, tiles.row_ptr[:-1], tiles.row_ptr[1:], tiles.relation,
-                   tiles.place)  # fmt: skip
+    owned_ptr = side.once(
+        ("owned shares", *key),
+        lambda: torch.arange(
+            0, tiles.panels * tiles.shares + 1, tiles.shares, dtype=tiles.row.dtype, device=tiles.row.device
+        ),
+    )
+    return tiles, (
+        tiles.panel_ptr,
+        owned_ptr,
+        tiles.share_ptr,
+        tiles.indices,
+        tiles.row_ptr[:-1],
+        tiles.row_ptr[1:],
+        tiles.relation,
+        tiles.place,
+    )
 
 
 def _sizes(tiles: RowTiles, columns: int, relations: int) -> tuple[int, ...]:
@@ -172,26 +252,60 @@ def _owners(tiles: RowTiles) -> Tensor:
     """The structure's row at each place of ``tiles.row``: a part's is the row that it is cut from."""
     owner = torch.arange(tiles.row.numel(), dtype=tiles.row.dtype, device=tiles.row.device)
     if tiles.part.numel():
-        owner[tiles.part.long()] = torch.repeat_interleave(tiles.long_rows, tiles.part_ptr.diff().long(), output_size=tiles.part.numel())
+        owner[tiles.part.long()] = torch.repeat_interleave(
+            tiles.long_rows, tiles.part_ptr.diff().long(), output_size=tiles.part.numel()
+        )
     return owner.index_select(0, tiles.row)
 
 
 class PairProducts:
     """The same, of panels of pairs of a relation, whose products are stored and added up by rows."""
 
-    def __init__(self, rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, weighted: bool, arch: str):
+    def __init__(
+        self,
+        rel,
+        transposed: bool,
+        blocks: int,
+        in_features: int,
+        out_features: int,
+        dtype: torch.dtype,
+        weighted: bool,
+        arch: str,
+    ):
         side = rel.side(transposed)
         pairs, rows = side.pairs, panel_rows(in_features, out_features, type_name(dtype), arch, blocks)
         _, panels, _, start, stop, relation = side.segments.panels_apart(rows)
         index = pairs.indptr.dtype
-        pair_ptr, count, relation = side.once(("pair panels", rows), lambda: (
-            torch.cat([start, start.new_full((1,), pairs.count)]).to(index), (stop - start).to(index), relation.to(index)))
+        pair_ptr, count, relation = side.once(
+            ("pair panels", rows),
+            lambda: (
+                torch.cat([start, start.new_full((1,), pairs.count)]).to(index),
+                (stop - start).to(index),
+                relation.to(index),
+            ),
+        )
         _, columns, relations = side.sizes
-        spec = RgmsTilesSpec(in_features, out_features, rows // ROWS, weighted, blocks, type_name(dtype), type_name(index))
+        spec = RgmsTilesSpec(
+            in_features, out_features, rows // ROWS, weighted, blocks, type_name(dtype), type_name(index)
+        )
         self.entries = ByLayout(lambda by_columns: tiles_kernel(replace(spec, by_columns=by_columns), arch))
-        self.arguments = (panels, pairs.count, columns, pairs.indices.numel(), relations, pair_ptr, pairs.indptr, pairs.indices, count,
-                          relation)  # fmt: skip
-        self.edge_ids, self.shape, self.added_up = pairs.edge_ids, (pairs.count, blocks, out_features), KeptAggregate(SUM_OF_COLUMNS, side.pairs_of_rows)
+        self.arguments = (
+            panels,
+            pairs.count,
+            columns,
+            pairs.indices.numel(),
+            relations,
+            pair_ptr,
+            pairs.indptr,
+            pairs.indices,
+            count,
+            relation,
+        )
+        self.edge_ids, self.shape, self.added_up = (
+            pairs.edge_ids,
+            (pairs.count, blocks, out_features),
+            KeptAggregate(SUM_OF_COLUMNS, side.pairs_of_rows),
+        )
 
     def __call__(self, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:
         w, by_columns = matrices(w)
@@ -204,14 +318,28 @@ class PairProducts:
 class ColumnProducts:
     """The same, of the rows of X of all column pairs, whose products are stored and gathered over the edges."""
 
-    def __init__(self, rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, weighted: bool, arch: str):
+    def __init__(
+        self,
+        rel,
+        transposed: bool,
+        blocks: int,
+        in_features: int,
+        out_features: int,
+        dtype: torch.dtype,
+        weighted: bool,
+        arch: str,
+    ):
         segments, self.rows = rel.side(not transposed).blocks(blocks)
         self.multiply = ProductOnGpu(segments, in_features, out_features, dtype, self.rows.dtype, arch)
-        self.added_up = KeptAggregate(WEIGHTED_SUM_OF_COLUMNS if weighted else SUM_OF_COLUMNS, rel.pairs_of_edges(transposed))
+        self.added_up = KeptAggregate(
+            WEIGHTED_SUM_OF_COLUMNS if weighted else SUM_OF_COLUMNS, rel.pairs_of_edges(transposed)
+        )
         self.in_features, self.out_features = in_features, blocks * out_features
 
     def __call__(self, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:
-        products = self.multiply(x.reshape(-1, self.in_features), w.flatten(0, 1), self.rows).view(-1, self.out_features)
+        products = self.multiply(x.reshape(-1, self.in_features), w.flatten(0, 1), self.rows).view(
+            -1, self.out_features
+        )
         return self.added_up(products) if weight is None else self.added_up(products, compact(weight).unsqueeze(1))
 
 
@@ -226,9 +354,9 @@ def sum_by_columns_on_gpu(rel, transposed: bool, in_features: int, out_features:
 
 
 def run_pair_sums(side, x: Tensor, g: Tensor, blocks: int, weight: Tensor | None, arch: str) -> Tensor:
-    """(relations, blocks, F_in, F_out) float32: for each relation the blocks on the diagonal of the sum over its pairs of the outer
-    product of the sum of weight[e] * x[j(e)] over the edges of the pair, and the row of g of the pair. x and g have blocks * F_in
-    and blocks * F_out features; weight: (E,) float32, by edge."""
+    """(relations, blocks, F_in, F_out) float32: for each relation the blocks on the diagonal of the sum over its pairs
+    of the outer product of the sum of weight[e] * x[j(e)] over the edges of the pair, and the row of g of the pair. x
+    and g have blocks * F_in and blocks * F_out features; weight: (E,) float32, by edge."""
     pairs = side.pairs
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
     sums = OuterSums(side.segments, in_features, out_features, x.dtype, EDGES_OF_PAIR, blocks)
@@ -242,12 +370,36 @@ def run_pair_sums(side, x: Tensor, g: Tensor, blocks: int, weight: Tensor | None
     x, g = compact(x).view(-1, blocks, in_features), compact(g).view(-1, blocks, out_features)
     out = sums.results(x.device)
     at_edges = () if weight is None else (weight.index_select(0, pairs.edge_ids).contiguous(),)
-    entry(tasks.tasks, tasks.chunks, tasks.tasks, pairs.count, x.shape[0], pairs.indices.numel(), g.shape[0], tasks.task_ptr,
-          pair_ptr, pairs.indptr, pairs.indices, tasks.slot, tasks.start, tasks.stop, pairs.row, *at_edges, x, g,
-          out.view(-1, blocks, in_features, out_features))
+    entry(
+        tasks.tasks,
+        tasks.chunks,
+        tasks.tasks,
+        pairs.count,
+        x.shape[0],
+        pairs.indices.numel(),
+        g.shape[0],
+        tasks.task_ptr,
+        pair_ptr,
+        pairs.indptr,
+        pairs.indices,
+        tasks.slot,
+        tasks.start,
+        tasks.stop,
+        pairs.row,
+        *at_edges,
+        x,
+        g,
+        out.view(-1, blocks, in_features, out_features),
+    )
     return sums.total(out).view(-1, blocks, in_features, out_features)
 
 
 __all__ = [
-    "PRODUCTS", "bytes_on_gpu", "dots_on_gpu", "order_on_gpu", "run_pair_sums", "run_row_dots", "sum_by_columns_on_gpu",
-]  # fmt: skip
+    "PRODUCTS",
+    "bytes_on_gpu",
+    "dots_on_gpu",
+    "order_on_gpu",
+    "run_pair_sums",
+    "run_row_dots",
+    "sum_by_columns_on_gpu",
+]

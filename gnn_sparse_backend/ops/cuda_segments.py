@@ -1,9 +1,10 @@
 """Aggregations of few features on a GPU over chunks of 32 non-zeros, each a warp's work, whatever rows they belong to.
 
-The program is that of rows in groups: a row is a piece of a row, a group a chunk. Its schedule adds a chunk up by one segmented
-scan (`compiler.schedule.primitives.segments`). A second pass adds up the pieces of each row: nothing is added atomically, and
-results are the same bits at every run.
+The program is that of rows in groups: a row is a piece of a row, a group a chunk. Its schedule adds a chunk up by one
+segmented scan (`compiler.schedule.primitives.segments`). A second pass adds up the pieces of each row: nothing is added
+atomically, and results are the same bits at every run.
 """
+
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -25,8 +26,8 @@ from .kernels import kernel_arguments, structured_arguments
 class Segments:
     """The rows of a graph, cut where chunks end (`formats.chunks`).
 
-    chunk_ptr: (chunks + 1,). starts: (pieces + 1,). row_of_piece: (pieces,). sums: (rows, pieces), which adds the pieces of a
-        row up.
+    chunk_ptr: (chunks + 1,). starts: (pieces + 1,). row_of_piece: (pieces,). sums: (rows, pieces), which adds the
+        pieces of a row up.
     """
 
     chunk_ptr: Tensor
@@ -66,15 +67,21 @@ class InSegments:
         segments = segments_of(graph)
         pieces, features = segments.row_of_piece.numel(), out.shape[1]
         results = out.new_empty((pieces, features), dtype=self.kept)
-        of_pieces = [x.index_select(0, segments.row_of_piece) if place == "row" else x for x, place in zip(operands, places)]
+        of_pieces = [
+            x.index_select(0, segments.row_of_piece) if place == "row" else x for x, place in zip(operands, places)
+        ]
         sizes = segments.chunk_ptr.numel() - 1, pieces, graph.shape[1], graph.num_edges
         arrays = segments.chunk_ptr, segments.starts, graph.indices
         self.first(*structured_arguments(sizes, arrays, places, self.widths, of_pieces, edge_ids, True), results)
         if type(self.second) is TwoPasses:
-            self.second.run(segments.sums, ("column",), [results], None, out, graph.in_degrees if self.spec.degrees else None)
+            self.second.run(
+                segments.sums, ("column",), [results], None, out, graph.in_degrees if self.spec.degrees else None
+            )
             return
         degrees = (graph.in_degrees,) if self.spec.degrees else ()
-        self.second(*kernel_arguments(segments.sums, 1, ("column",), [features], [results], None, self.balance, degrees), out)
+        self.second(
+            *kernel_arguments(segments.sums, 1, ("column",), [features], [results], None, self.balance, degrees), out
+        )
 
 
 __all__ = ["InSegments", "Segments", "segments_of"]

@@ -1,8 +1,10 @@
 """Softmax over edges on a GPU: forward only, operands already validated.
 
-Rows are a team's work each. On a graph with very long rows these are cut into parts, in three passes: the maximum and the sum of each
-part, those of each row from its parts, and the weights of the edges of each part. Nothing is added atomically.
+Rows are a team's work each. On a graph with very long rows these are cut into parts, in three passes: the maximum and
+the sum of each part, those of each row from its parts, and the weights of the edges of each part. Nothing is added
+atomically.
 """
+
 from __future__ import annotations
 
 import torch
@@ -23,7 +25,8 @@ from .type_names import type_name
 
 
 def run_softmax(graph, given: list[Tensor], out: Tensor, gradient: bool, product: bool, arch: str) -> None:
-    """Fill ``out``, (edges, width), with the softmax of one contiguous array of that shape, or with the gradient from two.
+    """Fill ``out``, (edges, width), with the softmax of one contiguous array of that shape, or with the gradient from
+    two.
 
     product: as of an `EdgeSoftmaxSpec`.
     """
@@ -34,7 +37,11 @@ def run_softmax(graph, given: list[Tensor], out: Tensor, gradient: bool, product
         plan = plan_softmax(arch, graph.shape[0], graph.num_edges, width, longest_of(graph))
         types = type_name(out.dtype), type_name(graph.indices.dtype)
         spec = EdgeSoftmaxSpec(width, *types, numbers is not None, product)
-        run = once(graph.plans, key, lambda: _InParts(spec, gradient, plan) if plan.longest_part else _Whole(spec, gradient, plan))
+        run = once(
+            graph.plans,
+            key,
+            lambda: _InParts(spec, gradient, plan) if plan.longest_part else _Whole(spec, gradient, plan),
+        )
     run(graph, given, out)
 
 
@@ -54,11 +61,15 @@ class _InParts:
     def __init__(self, spec: EdgeSoftmaxSpec, gradient: bool, plan: CudaPlan):
         self.longest, self.gradient = plan.longest_part, gradient
         self.wide = getattr(torch, ACCUMULATOR[spec.dtype])
-        first, last = (EdgeSoftmaxSpec(spec.width, spec.dtype, spec.index_dtype, spec.numbered, spec.product, stage)
-                       for stage in ("parts", "apply"))  # fmt: skip
+        first, last = (
+            EdgeSoftmaxSpec(spec.width, spec.dtype, spec.index_dtype, spec.numbered, spec.product, stage)
+            for stage in ("parts", "apply")
+        )
         self.first = edge_softmax_kernel(first, gradient, plan.arch, plan.lanes).entry
         self.last = edge_softmax_kernel(last, gradient, plan.arch, plan.lanes).entry
-        self.middle = (sum_of_parts if gradient else merge_of_parts)(spec.width, ACCUMULATOR[spec.dtype], spec.index_dtype, plan.arch)
+        self.middle = (sum_of_parts if gradient else merge_of_parts)(
+            spec.width, ACCUMULATOR[spec.dtype], spec.index_dtype, plan.arch
+        )
 
     def __call__(self, graph, given: list[Tensor], out: Tensor) -> None:
         parts = parts_of(graph, self.longest)
@@ -77,13 +88,17 @@ def merge_of_parts(width: int, dtype: str, index_dtype: str, arch: str):
 
 
 def sum_of_parts(width: int, dtype: str, index_dtype: str, arch: str, result: str = ""):
-    """The entry of the kernel that adds up (parts, width) by rows. dtype: of the parts; result: of the sums, where it is another."""
+    """The entry of the kernel that adds up (parts, width) by rows. dtype: of the parts; result: of the sums, where it
+    is another.
+    """
     spec = AggregateSpec(arg(0), (Operand("column", (width,), dtype),), (width,), result or dtype, index_dtype)
     return aggregate_kernel(spec, plan_cuda(arch)).entry
 
 
 def _arguments(structure, numbers: Tensor | None, edges: int) -> list:
-    """The leading arguments of a kernel over a graph or its parts. numbers: of the edges, of which there are so many."""
+    """The leading arguments of a kernel over a graph or its parts. numbers: of the edges, of which there are so
+    many.
+    """
     sizes, arrays = structure_arguments(structure, 1, "teams")
     return [*sizes, *arrays] if numbers is None else [*sizes, edges, *arrays, numbers]
 

@@ -1,4 +1,7 @@
-"""Where kernels run: on the device of their operands. Asked where a kernel is looked up for the first time, not at a call."""
+"""Where kernels run: on the device of their operands. Asked where a kernel is looked up for the first time, not at a
+call.
+"""
+
 from __future__ import annotations
 
 import functools
@@ -28,17 +31,21 @@ def check_kernels(operator: str, device: torch.device) -> None:
     """
     if device.type != "cuda" or torch.version.hip is not None:
         kind = "a GPU of ROCm" if device.type == "cuda" else str(device)
-        raise ValueError(f"{operator}: there are no kernels for {kind}, only for the CPU and for CUDA; move the graph and "
-                         "the operands with .to('cpu')")
+        raise ValueError(
+            f"{operator}: there are no kernels for {kind}, only for the CPU and for CUDA; move the graph and "
+            "the operands with .to('cpu')"
+        )
     arch_of(device)
 
 
 def why_not(device: torch.device) -> str | None:
-    """Why there are no kernels for a device, in one of a few fixed texts; None where there are. Reads nothing of the device."""
+    """Why there are no kernels for a device, in one of a few fixed texts; None where there are. Reads nothing of the
+    device.
+    """
     return None if device.type == "cpu" else _why_not(device)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _why_not(device: torch.device) -> str | None:
     try:
         check_kernels("kernels", device)
@@ -49,7 +56,7 @@ def _why_not(device: torch.device) -> str | None:
     return None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _cuda_arch(device: torch.device) -> str:
     require_cuda(f"PyTorch {torch.__version__}, built for CUDA {torch.version.cuda}" if torch.version.cuda else "")
     major, minor = torch.cuda.get_device_capability(device)
@@ -61,7 +68,8 @@ def _cuda_arch(device: torch.device) -> str:
 def keep_current_device(entry: Callable) -> Callable:
     """The entry of a kernel that leaves PyTorch's current GPU as it is, which matters where there are several.
 
-    The host's code that TVM generates makes the GPU of its tensors the current one (``__tvm_set_device``), and leaves it so.
+    The host's code that TVM generates makes the GPU of its tensors the current one (``__tvm_set_device``), and leaves
+    it so.
     """
     if torch.cuda.device_count() < 2:
         return entry

@@ -1,4 +1,5 @@
 """``gsb.edge_softmax``: softmax of scores over the edges into each destination, or out of each source."""
+
 from __future__ import annotations
 
 from math import prod
@@ -86,7 +87,7 @@ class EdgeSoftmax(Function):
 
     @staticmethod
     def backward(ctx, grad):
-        out, = ctx.saved_tensors
+        (out,) = ctx.saved_tensors
         if torch.is_grad_enabled():  # to be differentiated again
             return None, edge_map(_GRADIENT, ctx.graph, (), out, grad, aggregate(_ROW_SUM, ctx.graph, out, grad))
         return None, run(ctx.graph, (out, grad), True, False)

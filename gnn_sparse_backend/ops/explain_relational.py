@@ -1,4 +1,5 @@
 """``gsb.explain`` on a relational graph: in which order each relation's products are made, and why."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -32,9 +33,10 @@ LISTED = 20
 class RelationPlan:
     """One relation of a product.
 
-    edges, row_pairs, column_pairs: sizes. gathered: edges that go by row pairs: the rows of x of a pair are summed, then multiplied. The
-    others go by column pairs: a row of x is multiplied, and the product added to the rows. gather, scatter: what either costs for all
-    edges, in multiply-adds.
+    edges, row_pairs, column_pairs: sizes. gathered: edges that go by row pairs: the rows of x of a pair are summed,
+    then multiplied. The
+    others go by column pairs: a row of x is multiplied, and the product added to the rows. gather, scatter: what either
+    costs for all edges, in multiply-adds.
     """
 
     name: str
@@ -57,11 +59,12 @@ class RelationPlan:
 class RelationalExplanation:
     """The orders of a relational product; ``str()`` is the text for people.
 
-    in_features, out_features: widths of a row of x and of the result. rows, columns: of the structure; ``backward``: of its transpose, which is
-    the gradient to x. relations: those with edges, most work first. tasks: ranges of rows that threads share. pairs_at_a_time: of a panel, whose
-    sums or products stay in the first-level cache. sums_by_columns: relations whose gradient of the matrix adds up the cotangent over column
-    pairs, and not x over row pairs. moved: on a GPU, bytes that each order moves which can be had there; else empty. order: the one of them
-    that serves all relations; else None.
+    in_features, out_features: widths of a row of x and of the result. rows, columns: of the structure; ``backward``: of
+    its transpose, which is the gradient to x. relations: those with edges, most work first. tasks: ranges of rows that
+    threads share. pairs_at_a_time: of a panel, whose sums or products stay in the first-level cache. sums_by_columns:
+    relations whose gradient of the matrix adds up the cotangent over column pairs, and not x over row pairs. moved: on
+    a GPU, bytes that each order moves which can be had there; else empty. order: the one of them that serves all
+    relations; else None.
     """
 
     in_features: int
@@ -88,35 +91,64 @@ class RelationalExplanation:
         why = (Padding(Text(reason), (0, 0, 0, 2)) for reason in self.reasons())
         c = self.counts
         what = "the gradient to x of rgms" if self.backward else "rgms"
-        return render(f"{what}, {self.in_features} to {self.out_features} features ({self.dtype}) on {c.rows:,} x {self.columns:,} with "
-                      f"{c.edges:,} edges of {self.num_relations:,} relations, {self.device}",
-                      f"pairs: {c.row_pairs:,} of a row and a relation, {c.column_pairs:,} of a column and a relation",
-                      *why, "", self._table(), _WORDS)
+        return render(
+            f"{what}, {self.in_features} to {self.out_features} features ({self.dtype}) on {c.rows:,} x "
+            f"{self.columns:,} with "
+            f"{c.edges:,} edges of {self.num_relations:,} relations, {self.device}",
+            f"pairs: {c.row_pairs:,} of a row and a relation, {c.column_pairs:,} of a column and a relation",
+            *why,
+            "",
+            self._table(),
+            _WORDS,
+        )
 
     def reasons(self) -> list[str]:
         """Sentences that say what decided."""
         if self.order is not None:
-            others = "; ".join(f"{order} {size(count)}" for order, count in sorted(self.moved.items(), key=lambda item: item[1]))
-            found = [f"on a GPU one order serves all relations: {self.order}, which moves fewest bytes ({others}; one of a matrix counts for "
-                     f"1 / {NEARER})", _ORDERS[self.order], "nothing is added atomically, with deterministic algorithms and without"]
+            others = "; ".join(
+                f"{order} {size(count)}" for order, count in sorted(self.moved.items(), key=lambda item: item[1])
+            )
+            found = [
+                f"on a GPU one order serves all relations: {self.order}, which moves fewest bytes ({others}; one of a "
+                f"matrix counts for "
+                f"1 / {NEARER})",
+                _ORDERS[self.order],
+                "nothing is added atomically, with deterministic algorithms and without",
+            ]
             if self.full:
-                found.insert(1, "float32 is multiplied in full precision, as PyTorch's matmul precision asks: a launch whose multiply-adds take "
-                                f"longer than its bytes counts for these, {MULTIPLIED:.0f} for a byte")
+                found.insert(
+                    1,
+                    "float32 is multiplied in full precision, as PyTorch's matmul precision asks: a launch whose "
+                    "multiply-adds take "
+                    f"longer than its bytes counts for these, {MULTIPLIED:.0f} for a byte",
+                )
             return found
         if not self.relations:
             return ["there are no edges: the result is zero, and no kernel runs"]
         by = {order: sum(plan.order == order for plan in self.relations) for order in ("gather", "scatter", "both")}
-        found = [f"{by['gather']} relations by gather, {by['scatter']} by scatter, {by['both']} by both: the cheaper in each range of rows, scatter "
-                 f"where it costs less than {MARGIN} of gather"]
+        found = [
+            f"{by['gather']} relations by gather, {by['scatter']} by scatter, {by['both']} by both: the cheaper in "
+            f"each range of rows, scatter "
+            f"where it costs less than {MARGIN} of gather"
+        ]
         if self.small:
-            found = [f"all relations by gather on one thread: less than {SERIAL_WORK:,} multiply-adds, as sampled batches are, which are to run on "
-                     "the same kernels"]
-        found.append(f"{self.tasks} ranges of rows, whose results stay near while the relations take turns; panels of up to {self.pairs_at_a_time} "
-                     f"pairs ({size(self.pairs_at_a_time * max(self.in_features, self.out_features) * (8 if self.dtype == 'float64' else 4))}), "
-                     "beyond which nothing is stored")
+            found = [
+                f"all relations by gather on one thread: less than {SERIAL_WORK:,} multiply-adds, as sampled batches "
+                f"are, which are to run on "
+                "the same kernels"
+            ]
+        number_bytes = 8 if self.dtype == "float64" else 4
+        panel = self.pairs_at_a_time * max(self.in_features, self.out_features) * number_bytes
+        found.append(
+            f"{self.tasks} ranges of rows, whose results stay near while the relations take turns; panels of up to "
+            f"{self.pairs_at_a_time} pairs ({size(panel)}), beyond which nothing is stored"
+        )
         if not self.backward:
-            found.append(f"the gradient of the matrices adds up the cotangent over column pairs for {self.sums_by_columns} relations, x over "
-                         f"row pairs for {len(self.relations) - self.sums_by_columns}")
+            found.append(
+                f"the gradient of the matrices adds up the cotangent over column pairs for {self.sums_by_columns} "
+                f"relations, x over "
+                f"row pairs for {len(self.relations) - self.sums_by_columns}"
+            )
         return found
 
     def _table(self) -> Table:
@@ -126,28 +158,48 @@ class RelationalExplanation:
         for plan in self.relations[:LISTED]:
             order = plan.order if self.order is None else self.order
             share = f" ({plan.gathered / plan.edges:.0%} of the edges by gather)" if order == "both" else ""
-            table.add_row(plan.name, f"{plan.edges:,}", f"{plan.row_pairs:,}", f"{plan.column_pairs:,}", f"{plan.gather / 1e6:,.2f}",
-                          f"{plan.scatter / 1e6:,.2f}", order + share)
+            table.add_row(
+                plan.name,
+                f"{plan.edges:,}",
+                f"{plan.row_pairs:,}",
+                f"{plan.column_pairs:,}",
+                f"{plan.gather / 1e6:,.2f}",
+                f"{plan.scatter / 1e6:,.2f}",
+                order + share,
+            )
         if len(self.relations) > LISTED:
             rest = self.relations[LISTED:]
-            table.add_row(f"{len(rest)} more", *(f"{sum(getattr(plan, name) for plan in rest):,}" for name in ("edges", "row_pairs", "column_pairs")),
-                          *(f"{sum(getattr(plan, name) for plan in rest) / 1e6:,.2f}" for name in ("gather", "scatter")), "")
+            table.add_row(
+                f"{len(rest)} more",
+                *(f"{sum(getattr(plan, name) for plan in rest):,}" for name in ("edges", "row_pairs", "column_pairs")),
+                *(f"{sum(getattr(plan, name) for plan in rest) / 1e6:,.2f}" for name in ("gather", "scatter")),
+                "",
+            )
         return table
 
 
 _ORDERS = {
-    "rows": "rows: a block owns rows of the result, and adds up the products of their pairs in registers, in one launch; nothing is stored but "
-            "the result",
-    "tiles": "tiles: the rows of x of each row pair are summed and multiplied; the products of all pairs are stored, and added up by rows in a "
-             "second launch",
-    "transform": "transform: the rows of x of all column pairs are multiplied; their products are stored, and added up over the edges in a second "
-                 "launch",
+    "rows": "rows: a block owns rows of the result, and adds up the products of their pairs in registers, in one "
+    "launch; nothing is stored but "
+    "the result",
+    "tiles": "tiles: the rows of x of each row pair are summed and multiplied; the products of all pairs are stored, "
+    "and added up by rows in a "
+    "second launch",
+    "transform": "transform: the rows of x of all column pairs are multiplied; their products are stored, and added up "
+    "over the edges in a second "
+    "launch",
 }
-_WORDS = ("gather: the rows of x of each (row, relation) pair are summed, and the sum multiplied; scatter: the row of x of each (column, "
-          "relation) pair is multiplied, and the product added to the rows; M: millions of multiply-adds, or of what takes as long")
+_WORDS = (
+    "gather: the rows of x of each (row, relation) pair are summed, and the sum multiplied; scatter: the row of x of "
+    "each (column, "
+    "relation) pair is multiplied, and the product added to the rows; M: millions of multiply-adds, or of what takes "
+    "as long"
+)
 
 
-def explain_relational(rel: RelGraph, features: int | Sequence[int] = 64, *, dtype="float32", backward: bool = False) -> RelationalExplanation:
+def explain_relational(
+    rel: RelGraph, features: int | Sequence[int] = 64, *, dtype="float32", backward: bool = False
+) -> RelationalExplanation:
     """``gsb.explain`` on a ``RelGraph``; features: of x and the result, or (F_in, F_out)."""
     in_features, out_features = _widths(features)
     dtype = check_dtype(dtype)
@@ -173,11 +225,32 @@ def explain_relational(rel: RelGraph, features: int | Sequence[int] = 64, *, dty
             costs = order_costs(*sizes, in_features, out_features, 1, dtype.itemsize)
             plans.append(RelationPlan(name, edges[number], *sizes[:2], gathered[number], *costs))
     plans.sort(key=lambda plan: -min(plan.gather, plan.scatter))
-    by_columns = 0 if small else sum(bool(sum_by_columns(plan.row_pairs, plan.column_pairs, plan.edges, in_features, out_features)) for plan in plans)
+    by_columns = (
+        0
+        if small
+        else sum(
+            bool(sum_by_columns(plan.row_pairs, plan.column_pairs, plan.edges, in_features, out_features))
+            for plan in plans
+        )
+    )
     device = f"a GPU of {arch}" if arch else f"{torch.get_num_threads()} threads"
-    return RelationalExplanation(in_features, out_features, type_name(dtype), backward, counts, side.sizes[1], rel.num_relations, tuple(plans), tasks,
-                                 most, by_columns, small, device, moved,
-                                 bool(arch) and dtype is torch.float32 and not on_tensor_cores(dtype))
+    return RelationalExplanation(
+        in_features,
+        out_features,
+        type_name(dtype),
+        backward,
+        counts,
+        side.sizes[1],
+        rel.num_relations,
+        tuple(plans),
+        tasks,
+        most,
+        by_columns,
+        small,
+        device,
+        moved,
+        bool(arch) and dtype is torch.float32 and not on_tensor_cores(dtype),
+    )
 
 
 def _edges_by_relation(panels, relations: int) -> list[int]:
@@ -188,9 +261,19 @@ def _edges_by_relation(panels, relations: int) -> list[int]:
 
 
 def _widths(features) -> tuple[int, int]:
-    widths = (features, features) if isinstance(features, int) else tuple(features) if isinstance(features, (tuple, list)) else ()
-    if len(widths) != 2 or not all(isinstance(width, int) and not isinstance(width, bool) and width > 0 for width in widths):
-        raise ValueError(f"features must be a positive whole number, or (features of x, features of the result), got {features!r}")
+    widths = (
+        (features, features)
+        if isinstance(features, int)
+        else tuple(features)
+        if isinstance(features, (tuple, list))
+        else ()
+    )
+    if len(widths) != 2 or not all(
+        isinstance(width, int) and not isinstance(width, bool) and width > 0 for width in widths
+    ):
+        raise ValueError(
+            f"features must be a positive whole number, or (features of x, features of the result), got {features!r}"
+        )
     return widths
 
 

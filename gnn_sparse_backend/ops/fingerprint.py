@@ -1,4 +1,5 @@
 """A graph is identified by its content."""
+
 from __future__ import annotations
 
 import hashlib

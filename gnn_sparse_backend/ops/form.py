@@ -2,6 +2,7 @@
 
 A form is made once and kept, so that a call looks its kernel up by shapes and types alone.
 """
+
 from __future__ import annotations
 
 import functools
@@ -18,9 +19,9 @@ class Form:
     """A message, the place of each operand (``row``, ``column``, ``edge``, ``all`` or ``number``), and its reduction.
 
     reduce: ``sum``, ``mean``, ``max``, ``min``; None for an edge map. The result has the type of operand 0.
-    ties: with max and min, who gets the gradient of equal messages: ``last`` or ``first`` in the order of the non-zeros,
-        where NaN is never chosen and a row without a choice keeps the neutral element, as DGL has it; or ``even``, where
-        they share it, NaN wins and a row without edges is 0, as PyTorch's ``scatter_reduce`` has it.
+    ties: with max and min, who gets the gradient of equal messages: ``last`` or ``first`` in the order of the
+        non-zeros, where NaN is never chosen and a row without a choice keeps the neutral element, as DGL has it; or
+        ``even``, where they share it, NaN wins and a row without edges is 0, as PyTorch's ``scatter_reduce`` has it.
 
     Forms compare by identity: make them with ``form``.
     """
@@ -38,7 +39,9 @@ class Form:
 
     @functools.cached_property
     def kind(self) -> str:
-        """What the planner tells forms apart by, since it decides what they move: ``"sum:column,edge"``, ``"map:column,row"``."""
+        """What the planner tells forms apart by, since it decides what they move: ``"sum:column,edge"``,
+        ``"map:column,row"``.
+        """
         return f"{self.reduce or 'map'}:{','.join(sorted(self.places))}"
 
     def saved(self, needed: tuple[bool, ...]) -> frozenset[int]:
@@ -65,7 +68,7 @@ class Gradient:
     sources: tuple
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def form(message: Message | str, places: tuple[str, ...], reduce: str | None = None, ties: str | None = None) -> Form:
     """The one form of these properties."""
     if isinstance(message, str):
@@ -77,11 +80,12 @@ SUM_OF_COLUMNS = form("x0", ("column",), "sum")
 WEIGHTED_SUM_OF_COLUMNS = form("mul(x1, x0)", ("column", "edge"), "sum")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def in_order(of: Form) -> tuple[Form, tuple[int, ...]]:
     """The same edge map with its operands in the order of ``_PLACES``, and the number that each had.
 
-    Frameworks' layers and our own, whose messages differ in the order of a sum or a product alone, so have the same kernels.
+    Frameworks' layers and our own, whose messages differ in the order of a sum or a product alone, so have the same
+    kernels.
     """
     order = tuple(sorted(range(len(of.places)), key=lambda i: (_PLACES.index(of.places[i]), i)))
     message = commuted(renumber(of.message, {old: new for new, old in enumerate(order)}))
@@ -93,7 +97,7 @@ def as_sum(of: Form) -> Form:
     return form(of.message, of.places, "sum", of.ties)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _gradient(of: Form, operand: int) -> Gradient | None:
     count = len(of.places)
     sources: list = list(range(count))
@@ -123,8 +127,9 @@ def _gradient(of: Form, operand: int) -> Gradient | None:
     where = [places[i] for i in used]
     if transposed:
         where = [_SWAPPED.get(p, p) for p in where]
-    derived = form(renumber(message, {old: new for new, old in enumerate(used)}), tuple(where),
-                   None if place == "edge" else "sum")
+    derived = form(
+        renumber(message, {old: new for new, old in enumerate(used)}), tuple(where), None if place == "edge" else "sum"
+    )
     return Gradient(derived, transposed, tuple(sources[i] for i in used))
 
 
@@ -133,7 +138,7 @@ def _as_stored(of: Form) -> Message:
     return of.message if of.message == arg(0) else stored(of.message)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _saved(of: Form, needed: tuple[bool, ...]) -> frozenset[int]:
     used: set = set()
     for operand, wanted in enumerate(needed):
@@ -145,7 +150,7 @@ def _saved(of: Form, needed: tuple[bool, ...]) -> frozenset[int]:
     return frozenset(i for i in used if isinstance(i, int))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def ties_count(of: Form) -> tuple[Form, tuple]:
     """For max and min with even ties: the form that counts the messages equal to the result, and its sources."""
     used = operands_of(of.message)

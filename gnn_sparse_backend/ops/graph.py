@@ -1,4 +1,5 @@
 """``Graph``: an immutable sparse structure. Rows are destinations, columns are sources, edges carry no values."""
+
 from __future__ import annotations
 
 import weakref
@@ -40,8 +41,18 @@ class Graph(Immutable):
         plans: for the planner, a dict that lives as long as the structure.
     """
 
-    __slots__ = ("shape", "num_edges", "indptr", "indices", "edge_ids", "device", "plans",
-                 "_pair", "_side", "__weakref__")
+    __slots__ = (
+        "__weakref__",
+        "_pair",
+        "_side",
+        "device",
+        "edge_ids",
+        "indices",
+        "indptr",
+        "num_edges",
+        "plans",
+        "shape",
+    )
 
     def __init__(self, *args, **kwargs):
         raise TypeError("make a Graph with Graph.from_csr, from_coo, from_scipy, from_edge_index or from_dgl")
@@ -71,9 +82,11 @@ class Graph(Immutable):
 
     @classmethod
     def from_coo(cls, row, col, shape) -> Graph:
-        """A graph with edges ``col[e] -> row[e]``: row is the destination, col the source, shape (destinations, sources).
+        """A graph with edges ``col[e] -> row[e]``: row is the destination, col the source, shape (destinations,
+        sources).
 
-        ``row`` and ``col`` are (edges,) torch tensors or NumPy arrays of integers, in any order; edge e keeps its number.
+        ``row`` and ``col`` are (edges,) torch tensors or NumPy arrays of integers, in any order; edge e keeps its
+        number.
         """
         shape = check_shape(shape)
         row, col = as_index_vector("row", row), as_index_vector("col", col)
@@ -117,7 +130,9 @@ class Graph(Immutable):
 
     @classmethod
     def _of_arrays(cls, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_sources: int) -> Graph:
-        """The live graph that owns these arrays, or a new one on them, checked; on a GPU without waiting for their values."""
+        """The live graph that owns these arrays, or a new one on them, checked; on a GPU without waiting for their
+        values.
+        """
         found = find_pair(indptr, indices, edge_ids, num_sources)
         if found is not None:
             return _view(*found)
@@ -128,8 +143,11 @@ class Graph(Immutable):
         return cls.from_csr(indptr, indices, shape, edge_ids, trusted=True)
 
     @classmethod
-    def _unread(cls, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int], longest: int) -> Graph:
-        """Of arrays on a GPU that are known to be right, in one index type, for one call, which must not wait for their values.
+    def _unread(
+        cls, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int], longest: int
+    ) -> Graph:
+        """Of arrays on a GPU that are known to be right, in one index type, for one call, which must not wait for their
+        values.
 
         longest: edges of a row at most, as far as sizes tell. ``indices`` may have more entries than rows have.
         """
@@ -139,12 +157,16 @@ class Graph(Immutable):
 
     @classmethod
     def _of_one_row(cls, edges: int, like: Tensor) -> Graph:
-        """One node with so many loops, in the index type and on the device of ``like``, whatever type its size asks for."""
+        """One node with so many loops, in the index type and on the device of ``like``, whatever type its size asks
+        for.
+        """
         indptr, indices = torch.tensor([0, edges]).to(like), like.new_zeros(edges)
         return _view(Pair(Csr(indptr, indices, None, (1, 1))), 0)
 
     def transpose(self) -> Graph:
-        """The graph with every edge reversed. Computed once; its transpose is this graph again; edges keep their ids."""
+        """The graph with every edge reversed. Computed once; its transpose is this graph again; edges keep their
+        ids.
+        """
         return _view(self._pair, 1 - self._side)
 
     def to(self, device) -> Graph:
@@ -175,8 +197,9 @@ class Graph(Immutable):
         """(edges,) edge, in the user's order, at each CSR position: ``edge_ids``, or counting up."""
         if self.edge_ids is not None:
             return self.edge_ids
-        return self._csr.derived("edge_numbers", lambda c: torch.arange(
-            c.indices.numel(), dtype=c.indices.dtype, device=c.indices.device))
+        return self._csr.derived(
+            "edge_numbers", lambda c: torch.arange(c.indices.numel(), dtype=c.indices.dtype, device=c.indices.device)
+        )
 
     @property
     def inverse_in_degrees(self) -> Tensor:
@@ -208,8 +231,10 @@ class Graph(Immutable):
 
     def __repr__(self):
         order = "CSR" if self.edge_ids is None else "own"
-        return (f"Graph({self.shape[0]} destinations, {self.shape[1]} sources, {self.num_edges} edges, "
-                f"{str(self.indices.dtype).removeprefix('torch.')} indices, {order} edge order, {self.device})")
+        return (
+            f"Graph({self.shape[0]} destinations, {self.shape[1]} sources, {self.num_edges} edges, "
+            f"{str(self.indices.dtype).removeprefix('torch.')} indices, {order} edge order, {self.device})"
+        )
 
 
 def _view(pair: Pair, side: int) -> Graph:

@@ -6,6 +6,7 @@ differentiation::
     mm(a, w, at)       out[n] = a[at[n]] w[r(n)]                      grad_a = at^T mm(g, w^T)   grad_w = sum(a, g, at)
     sum(a, g, at)      out[r] = sum over n in r of a[at[n]]^T g[n]    grad_a = at^T mm(g, h^T)   grad_g = mm(a, h, at)
 """
+
 from __future__ import annotations
 
 import torch
@@ -36,10 +37,11 @@ def segment_mm(a: Tensor, b: Tensor, seglen: Tensor | Segments) -> Tensor:
 
     Under autocast the operands are cast to its type, as PyTorch does for matrix products.
 
-    A call does not wait for a GPU, forward or backward: it launches as many blocks as N rows in S segments may need at most. (With
-    ``Segments`` the first call waits, and later ones launch what they need.) So lengths on a GPU are checked by the GPU: if they do not
-    sum to N, no kernel leaves its operands, and the run ends with a device-side assertion at the next synchronisation, as with an index
-    out of range in PyTorch. ``Segments.from_lengths(lengths, N)`` waits, and raises ValueError. Lengths on the CPU are checked there.
+    A call does not wait for a GPU, forward or backward: it launches as many blocks as N rows in S segments may need at
+    most. (With ``Segments`` the first call waits, and later ones launch what they need.) So lengths on a GPU are
+    checked by the GPU: if they do not sum to N, no kernel leaves its operands, and the run ends with a device-side
+    assertion at the next synchronisation, as with an index out of range in PyTorch. ``Segments.from_lengths(lengths,
+    N)`` waits, and raises ValueError. Lengths on the CPU are checked there.
 
     Raises:
         TypeError: an operand is not a dense floating tensor, or types differ.
@@ -49,7 +51,11 @@ def segment_mm(a: Tensor, b: Tensor, seglen: Tensor | Segments) -> Tensor:
     if not is_plain(a, b) or not _has_values(seglen):
         refuse_forward_mode("segment_mm")
         return segment_mm_operator(a, b, seglen)
-    segments = seglen if isinstance(seglen, Segments) else _named("segment_mm", segments_of_lengths, seglen, a.shape[0], a.device)
+    segments = (
+        seglen
+        if isinstance(seglen, Segments)
+        else _named("segment_mm", segments_of_lengths, seglen, a.shape[0], a.device)
+    )
     _check_sizes("segment_mm", segments, a, b, a.shape[0])
     return grouped_mm(segments, a, b)
 
@@ -70,7 +76,9 @@ def gather_mm(a: Tensor, b: Tensor, idx_b: Tensor | Segments, idx_a: Tensor | No
     if not is_plain(a, b) or not _has_values(idx_b) or not _has_values(idx_a):
         refuse_forward_mode("gather_mm")
         return gather_mm_operator(a, b, idx_b, idx_a)
-    segments = idx_b if isinstance(idx_b, Segments) else _named("gather_mm", segments_of_index, idx_b, b.shape[0], a.device)
+    segments = (
+        idx_b if isinstance(idx_b, Segments) else _named("gather_mm", segments_of_index, idx_b, b.shape[0], a.device)
+    )
     at = None
     if idx_a is not None:
         at = _named("gather_mm", index_in_range, "idx_a", idx_a, a.shape[0], "rows of a", a.device)
@@ -155,8 +163,10 @@ def _checked(operator: str, a, b) -> tuple[Tensor, Tensor]:
     if b.dim() != 3:
         raise ValueError(f"{operator}: b must have shape (relations, F_in, F_out), got {tuple(b.shape)}")
     if a.shape[1] != b.shape[1]:
-        raise ValueError(f"{operator}: the rows of a {tuple(a.shape)} and the matrices of b {tuple(b.shape)} do not fit: "
-                         f"{a.shape[1]} against {b.shape[1]}")
+        raise ValueError(
+            f"{operator}: the rows of a {tuple(a.shape)} and the matrices of b {tuple(b.shape)} do not fit: "
+            f"{a.shape[1]} against {b.shape[1]}"
+        )
     if a.device != b.device:
         raise ValueError(f"{operator}: a is on {a.device} but b is on {b.device}; move one of them")
     if a.device.type not in ("cpu", "meta"):
@@ -165,8 +175,9 @@ def _checked(operator: str, a, b) -> tuple[Tensor, Tensor]:
         dtype = torch.get_autocast_dtype(a.device.type)
         return a.to(dtype), b.to(dtype)
     if a.dtype != b.dtype:
-        raise TypeError(f"{operator}: a is {a.dtype} but b is {b.dtype}; convert one of them, for example "
-                        f"b.to({a.dtype})")
+        raise TypeError(
+            f"{operator}: a is {a.dtype} but b is {b.dtype}; convert one of them, for example b.to({a.dtype})"
+        )
     return a, b
 
 
@@ -180,8 +191,10 @@ def _check_segments(operator: str, segments: Segments, name: str, x: Tensor, row
     if segments.num_rows != rows:
         raise ValueError(f"{operator}: {segments.num_rows} rows belong to segments, but {name} has {rows}")
     if segments.offsets.device != x.device:
-        raise ValueError(f"{operator}: the segments are on {segments.offsets.device}, but {name} is on {x.device}; move them with "
-                         f".to({str(x.device)!r})")
+        raise ValueError(
+            f"{operator}: the segments are on {segments.offsets.device}, but {name} is on {x.device}; move them with "
+            f".to({str(x.device)!r})"
+        )
 
 
 def _named(operator: str, make, *arguments):

@@ -2,6 +2,7 @@
 
 What a caller guarantees: all tensors on one device, floating operands of one type, indices in range.
 """
+
 from __future__ import annotations
 
 import torch
@@ -25,7 +26,11 @@ from .type_names import type_name
 from .unread import segments_of_index
 
 _entries: dict = {}
-_CUDA_KERNELS = {sum_kernel: cuda_grouped.sum_kernel, sum_tiles_kernel: sum_tiles_kernel, sum_lanes_kernel: sum_lanes_kernel}
+_CUDA_KERNELS = {
+    sum_kernel: cuda_grouped.sum_kernel,
+    sum_tiles_kernel: sum_tiles_kernel,
+    sum_lanes_kernel: sum_lanes_kernel,
+}
 _ROWS = form("x0", ("edge",), "sum")
 
 
@@ -38,7 +43,9 @@ def run_grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None =
     arch = devices.arch_of(a.device)
     if arch:
         described = in_features, out_features, a.dtype, None if at is None else at.dtype, arch
-        return segments.once(("product", on_tensor_cores(a.dtype), *described), lambda: ProductOnGpu(segments, *described))(a, b, at)
+        return segments.once(
+            ("product", on_tensor_cores(a.dtype), *described), lambda: ProductOnGpu(segments, *described)
+        )(a, b, at)
     block, (groups, panels, *arrays) = segments.panels(in_features * out_features, torch.get_num_threads())
     rows = (segments.rows_of(at), segments.order)
     b = by_twos(b) if takes_twos(in_features, type_name(a.dtype)) else b
@@ -58,11 +65,19 @@ def by_twos(w: Tensor) -> Tensor:
 class ProductOnGpu:
     """A product of one shape and type on segments: the kernel, and its arguments but for the operands.
 
-    On Tensor Cores where they take matrices of this shape and type, by blocks of warps in full precision. index: the type of what names the
-    rows of the left operand, None for rows in their order.
+    On Tensor Cores where they take matrices of this shape and type, by blocks of warps in full precision. index: the
+    type of what names the rows of the left operand, None for rows in their order.
     """
 
-    def __init__(self, segments: Segments, in_features: int, out_features: int, dtype: torch.dtype, index: torch.dtype | None, arch: str):
+    def __init__(
+        self,
+        segments: Segments,
+        in_features: int,
+        out_features: int,
+        dtype: torch.dtype,
+        index: torch.dtype | None,
+        arch: str,
+    ):
         count, name = segments.num_rows, type_name(dtype)
         make, block = None, cuda_grouped.BLOCK_ROWS
         if on_tensor_cores(dtype):
@@ -85,13 +100,15 @@ class ProductOnGpu:
         self.sizes, self.counts = (groups, panels, segments.num_segments), (count, count) if gathered[0] else (count,)
         self.shape, self.either = (count, out_features), make is not None
         spec = GroupedSpec(in_features, out_features, block, 0, gathered, name, type_name(self.index))
-        self.entries = ByLayout(lambda by_columns: make(spec, arch, by_columns) if make else cuda_grouped.product_kernel(spec, arch))
+        self.entries = ByLayout(
+            lambda by_columns: make(spec, arch, by_columns) if make else cuda_grouped.product_kernel(spec, arch)
+        )
 
     def __call__(self, a: Tensor, b: Tensor, at: Tensor | None) -> Tensor:
         arrays = self.arrays
         if at is not None:
             at = at if self.order is None else at.index_select(0, self.order)
-            arrays = [*arrays[:self.at], at.to(self.index), *arrays[self.at:]]
+            arrays = [*arrays[: self.at], at.to(self.index), *arrays[self.at :]]
         out = torch.empty(self.shape, dtype=a.dtype, device=a.device)
         b, by_columns = matrices(b) if self.either else (compact(b), False)
         self.entries[by_columns](*self.sizes, a.shape[0], *self.counts, *arrays, compact(a), b, out)
@@ -99,7 +116,9 @@ class ProductOnGpu:
 
 
 def run_grouped_sum(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None = None) -> Tensor:
-    """``out[s] = sum over the rows n of segment s of the outer product of a[at[n]] and g[n]``: (segments, F_in, F_out)."""
+    """``out[s] = sum over the rows n of segment s of the outer product of a[at[n]] and g[n]``: (segments, F_in,
+    F_out).
+    """
     in_features, out_features = a.shape[1], g.shape[1]
     shape = (segments.num_segments, in_features, out_features)
     if segments.num_rows == 0 or 0 in shape:
@@ -108,7 +127,11 @@ def run_grouped_sum(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None 
     if arch and takes_sum(in_features, out_features, a.dtype, arch):
         return _sum_in_tiles(segments, a, g, at, arch)
     out = a.new_zeros(shape, dtype=torch.float64 if a.dtype == torch.float64 else torch.float32)
-    given = segments.units_apart(in_features) if arch else segments.units(in_features, out_features, a.itemsize, torch.get_num_threads())
+    given = (
+        segments.units_apart(in_features)
+        if arch
+        else segments.units(in_features, out_features, a.itemsize, torch.get_num_threads())
+    )
     groups, units, work, *arrays = given
     rows = (segments.rows_of(at), segments.order)
     ready = compact if arch else kernel_ready
@@ -145,7 +168,18 @@ def run_scatter_rows(x: Tensor, at: Tensor, rows: int) -> Tensor:
     return run_aggregate(_ROWS, graph, [x])
 
 
-def _entry(make, in_features: int, out_features: int, block: int, rows, dtype, arrays: list, sizes: list, parallel: bool, arch: str = ""):
+def _entry(
+    make,
+    in_features: int,
+    out_features: int,
+    block: int,
+    rows,
+    dtype,
+    arrays: list,
+    sizes: list,
+    parallel: bool,
+    arch: str = "",
+):
     """The kernel; ``rows``, the index arrays of the operands' rows, join ``arrays``, all in one type, and ``sizes``."""
     given = [x for x in rows if x is not None]
     if given:
@@ -158,7 +192,9 @@ def _entry(make, in_features: int, out_features: int, block: int, rows, dtype, a
     entry = _entries.get(key)
     if entry is None:
         twos = make is product_kernel and takes_twos(in_features, type_name(dtype))
-        spec = GroupedSpec(in_features, out_features, block, 0, gathered, type_name(dtype), type_name(arrays[0].dtype), twos)
+        spec = GroupedSpec(
+            in_features, out_features, block, 0, gathered, type_name(dtype), type_name(arrays[0].dtype), twos
+        )
         kernel = _CUDA_KERNELS[make](spec, arch) if arch else make(spec, parallel)
         entry = _entries[key] = kernel.entry
     return entry

@@ -1,9 +1,10 @@
 """Grouped products and sums in ``torch.library``, for ``torch.compile``, fake tensors and tensor subclasses.
 
-    gsb::order_by_segment   (offsets, order) of rows that belong to segments ``index``
-    gsb::grouped_mm         rows of ``a`` times the matrix of their segment; order: empty where rows are in order
-    gsb::grouped_sum        its gradient with respect to the matrices
+gsb::order_by_segment   (offsets, order) of rows that belong to segments ``index``
+gsb::grouped_mm         rows of ``a`` times the matrix of their segment; order: empty where rows are in order
+gsb::grouped_sum        its gradient with respect to the matrices
 """
+
 from __future__ import annotations
 
 import torch
@@ -18,12 +19,17 @@ from .operands import check_dense
 from .segments import Segments, check_offsets
 from .unread import order_in_range, segments_of_index, segments_of_offsets
 
-torch.library.define("gsb::order_by_segment", "(Tensor index, SymInt num_segments) -> (Tensor, Tensor)",
-                     tags=torch.Tag.pt2_compliant_tag)
-torch.library.define("gsb::grouped_mm", "(Tensor a, Tensor b, Tensor offsets, Tensor? order) -> Tensor",
-                     tags=torch.Tag.pt2_compliant_tag)
-torch.library.define("gsb::grouped_sum", "(Tensor a, Tensor g, Tensor offsets, Tensor? order) -> Tensor",
-                     tags=torch.Tag.pt2_compliant_tag)
+torch.library.define(
+    "gsb::order_by_segment", "(Tensor index, SymInt num_segments) -> (Tensor, Tensor)", tags=torch.Tag.pt2_compliant_tag
+)
+torch.library.define(
+    "gsb::grouped_mm", "(Tensor a, Tensor b, Tensor offsets, Tensor? order) -> Tensor", tags=torch.Tag.pt2_compliant_tag
+)
+torch.library.define(
+    "gsb::grouped_sum",
+    "(Tensor a, Tensor g, Tensor offsets, Tensor? order) -> Tensor",
+    tags=torch.Tag.pt2_compliant_tag,
+)
 
 
 def segment_mm_operator(a: Tensor, b: Tensor, seglen) -> Tensor:
@@ -74,7 +80,11 @@ def _segments(operator: str, offsets: Tensor, order: Tensor | None, rows: int) -
             raise ValueError(f"order must name each of {rows} rows, got {order.numel()}")
         if not devices.on_cpu(offsets.device):
             found = segments_of_offsets(offsets, rows, offsets.device)
-            return found if order is None else Segments(found.offsets, order_in_range(order).to(found.offsets.dtype), rows, unread=True)
+            return (
+                found
+                if order is None
+                else Segments(found.offsets, order_in_range(order).to(found.offsets.dtype), rows, unread=True)
+            )
         if order is None:
             return Segments.from_offsets(offsets, rows)
         check_offsets(offsets, rows)
@@ -91,7 +101,9 @@ def _segments(operator: str, offsets: Tensor, order: Tensor | None, rows: int) -
 def _mm(a, b, offsets, order):
     check_dense("grouped_mm", "a", a)
     if a.dim() != 2 or b.dim() != 3 or a.shape[1] != b.shape[1] or a.dtype != b.dtype:
-        raise ValueError(f"grouped_mm: a {tuple(a.shape)} of {a.dtype} does not go with b {tuple(b.shape)} of {b.dtype}")
+        raise ValueError(
+            f"grouped_mm: a {tuple(a.shape)} of {a.dtype} does not go with b {tuple(b.shape)} of {b.dtype}"
+        )
     if offsets.numel() != b.shape[0] + 1:
         raise ValueError(f"grouped_mm: {b.shape[0]} matrices want {b.shape[0] + 1} offsets, got {offsets.numel()}")
     return run_grouped_mm(_segments("grouped_mm", offsets, order, a.shape[0]), plain_tensor(a), plain_tensor(b))
@@ -101,7 +113,9 @@ def _mm(a, b, offsets, order):
 def _sum(a, g, offsets, order):
     check_dense("grouped_sum", "a", a)
     if a.dim() != 2 or g.dim() != 2 or a.shape[0] != g.shape[0] or a.dtype != g.dtype:
-        raise ValueError(f"grouped_sum: a {tuple(a.shape)} of {a.dtype} does not go with g {tuple(g.shape)} of {g.dtype}")
+        raise ValueError(
+            f"grouped_sum: a {tuple(a.shape)} of {a.dtype} does not go with g {tuple(g.shape)} of {g.dtype}"
+        )
     return run_grouped_sum(_segments("grouped_sum", offsets, order, a.shape[0]), plain_tensor(a), plain_tensor(g))
 
 

@@ -1,4 +1,5 @@
 """``gsb.gsddmm``: generalised SDDMM, a binary operation of two ends of every edge, or of an end and the edge."""
+
 from __future__ import annotations
 
 from torch import Tensor
@@ -12,8 +13,9 @@ _BINARY = ("add", "sub", "mul", "div", "dot")
 _TARGETS = ("u", "v", "e")
 
 
-def gsddmm(graph: Graph, op: str, lhs: Tensor | None, rhs: Tensor | None = None, lhs_target: str = "u",
-           rhs_target: str = "v") -> Tensor:
+def gsddmm(
+    graph: Graph, op: str, lhs: Tensor | None, rhs: Tensor | None = None, lhs_target: str = "u", rhs_target: str = "v"
+) -> Tensor:
     """``out[edge] = op(lhs[target], rhs[target])`` for every edge, in the user's edge order.
 
     Args:

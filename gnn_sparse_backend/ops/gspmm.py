@@ -1,4 +1,5 @@
 """``gsb.gspmm``: generalised SpMM, the messages of DGL's built-in functions reduced into the destinations."""
+
 from __future__ import annotations
 
 from torch import Tensor
@@ -11,8 +12,9 @@ _COPY = ("copy_u", "copy_e")
 _BINARY = ("add", "sub", "mul", "div")
 
 
-def gspmm(graph: Graph, op: str, reduce: str, u: Tensor | None = None, e: Tensor | None = None, *,
-          ties: str = "even") -> Tensor:
+def gspmm(
+    graph: Graph, op: str, reduce: str, u: Tensor | None = None, e: Tensor | None = None, *, ties: str = "even"
+) -> Tensor:
     """``out[i] = reduce over the edges into i of op(u[source], e[edge])``.
 
     Args:

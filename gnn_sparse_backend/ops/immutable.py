@@ -1,4 +1,5 @@
 """What structures have in common: nothing can be set on them, and what is derived from them is made once."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -6,7 +7,9 @@ from typing import Any
 
 
 class Immutable:
-    """Attributes are set by ``object.__setattr__`` when an object is made, and never again; copies are the object itself."""
+    """Attributes are set by ``object.__setattr__`` when an object is made, and never again; copies are the object
+    itself.
+    """
 
     __slots__ = ()
 

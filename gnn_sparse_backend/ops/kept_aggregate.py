@@ -1,4 +1,5 @@
 """An aggregation that is part of another operator on a GPU: what its calls would look up, kept from one to the next."""
+
 from __future__ import annotations
 
 import torch
@@ -10,7 +11,8 @@ from .message_kernels import one_launch, run_aggregate
 
 
 class KeptAggregate:
-    """``run_aggregate`` of one form on one graph, for operands of one shape and type: the kernel, and its arguments but for the operands.
+    """``run_aggregate`` of one form on one graph, for operands of one shape and type: the kernel, and its arguments but
+    for the operands.
 
     They are those of the plan that the graph has, and looked up again where that is another one.
     """

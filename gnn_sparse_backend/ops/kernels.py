@@ -1,4 +1,5 @@
 """What every kernel of a graph has in common: how its rows are shared out, and its leading arguments."""
+
 from __future__ import annotations
 
 import torch
@@ -20,7 +21,9 @@ def aggregation_plan(graph, features: int, dtype: torch.dtype, kind: str = "sum:
 
 
 def edge_map_plan(graph, features: int, dtype: torch.dtype, kind: str = "map:column,row") -> Plan:
-    """The plan of an edge map of so many features before they are summed, kept with the graph; ``kind`` is that of its form."""
+    """The plan of an edge map of so many features before they are summed, kept with the graph; ``kind`` is that of its
+    form.
+    """
     return plan_of(graph, kind, features, dtype)
 
 
@@ -44,17 +47,21 @@ def structure_arguments(graph, groups: int, balance: str = "nonzeros"):
     return found
 
 
-def kernel_arguments(graph, groups: int, places, widths, operands, edge_ids: Tensor | None,
-                     balance: str = "nonzeros", of_rows=()) -> list:
+def kernel_arguments(
+    graph, groups: int, places, widths, operands, edge_ids: Tensor | None, balance: str = "nonzeros", of_rows=()
+) -> list:
     """What every kernel over edges is called with: the structure in so many row groups, then the operands.
 
     of_rows: further arrays of the structure, such as the in-degrees of a mean.
     """
-    return structured_arguments(*structure_arguments(graph, groups, balance), places, widths, operands, edge_ids, balance == "teams",
-                                of_rows)
+    return structured_arguments(
+        *structure_arguments(graph, groups, balance), places, widths, operands, edge_ids, balance == "teams", of_rows
+    )
 
 
-def structured_arguments(sizes, arrays, places, widths, operands, edge_ids: Tensor | None, teams: bool, of_rows=()) -> list:
+def structured_arguments(
+    sizes, arrays, places, widths, operands, edge_ids: Tensor | None, teams: bool, of_rows=()
+) -> list:
     """The same on a structure that is known: its sizes, the number of its non-zeros last, and its index arrays."""
     arguments = [*sizes]
     if edge_ids is not None:
@@ -71,7 +78,9 @@ def structured_arguments(sizes, arrays, places, widths, operands, edge_ids: Tens
 
 
 def operand_arguments(places, widths, operands, teams: bool) -> list:
-    """The operands as kernels take them: (rows, columns or edges, width), or (width,). teams: for kernels of teams, compact."""
+    """The operands as kernels take them: (rows, columns or edges, width), or (width,). teams: for kernels of teams,
+    compact.
+    """
     arguments = []
     for x, place, width in zip(operands, places, widths):
         if place == "number":

@@ -1,4 +1,5 @@
 """Dense operands in a form that compiled kernels read without risk."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -33,7 +34,9 @@ def compact(x: Tensor) -> Tensor:
 
 
 def matrices(w: Tensor) -> tuple[Tensor, bool]:
-    """(..., F_in, F_out) matrices `compact` where they are, and whether they are stored column by column: then (..., F_out, F_in)."""
+    """(..., F_in, F_out) matrices `compact` where they are, and whether they are stored column by column: then (...,
+    F_out, F_in).
+    """
     if not w.is_contiguous():
         columns = w.transpose(-2, -1)
         if columns.is_contiguous():
@@ -42,7 +45,9 @@ def matrices(w: Tensor) -> tuple[Tensor, bool]:
 
 
 class ByLayout(dict):
-    """What calls a kernel, for matrices by rows (False) and by columns (True): ``make(by_columns)``, once each is met."""
+    """What calls a kernel, for matrices by rows (False) and by columns (True): ``make(by_columns)``, once each is
+    met.
+    """
 
     def __init__(self, make: Callable[[bool], Kernel]):
         super().__init__()

@@ -8,6 +8,7 @@ The transpose is thus computed inside the operator and never traced.
     gsb::spmm   mean: scale by 1 / in-degree; transposed: multiply by the transpose, x has a row per destination
     gsb::sddmm  mean: scale each result by 1 / in-degree of its destination
 """
+
 from __future__ import annotations
 
 import torch
@@ -19,11 +20,16 @@ from .graph import Graph
 from .operands import check_dense, check_features, check_kernels_for, check_rows
 
 torch.library.define(
-    "gsb::spmm", "(Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor x, Tensor? weight, "
-    "bool mean, bool transposed) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+    "gsb::spmm",
+    "(Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor x, Tensor? weight, "
+    "bool mean, bool transposed) -> Tensor",
+    tags=torch.Tag.pt2_compliant_tag,
+)
 torch.library.define(
-    "gsb::sddmm", "(Tensor indptr, Tensor indices, Tensor? edge_ids, Tensor u, Tensor v, bool mean) -> Tensor",
-    tags=torch.Tag.pt2_compliant_tag)
+    "gsb::sddmm",
+    "(Tensor indptr, Tensor indices, Tensor? edge_ids, Tensor u, Tensor v, bool mean) -> Tensor",
+    tags=torch.Tag.pt2_compliant_tag,
+)
 
 
 def spmm_operator(graph: Graph, x: Tensor, weight: Tensor | None, mean: bool) -> Tensor:
@@ -46,8 +52,9 @@ def _spmm(indptr, indices, edge_ids, num_sources, x, weight, mean, transposed):
         check_dense("spmm", "weight", weight)
         check_rows("spmm", "weight", weight, graph.num_edges, "edge", graph)
         if weight.shape[1:] != x.shape[1:-1] or weight.dtype != x.dtype:
-            raise ValueError(f"spmm: weight {tuple(weight.shape)} of {weight.dtype} does not go with x "
-                             f"{tuple(x.shape)} of {x.dtype}")
+            raise ValueError(
+                f"spmm: weight {tuple(weight.shape)} of {weight.dtype} does not go with x {tuple(x.shape)} of {x.dtype}"
+            )
     check_kernels_for("spmm", graph)
     weight = None if weight is None else plain_tensor(weight)
     return spmm_forward(graph, plain_tensor(x), weight, mean, transposed)
@@ -86,8 +93,9 @@ def _spmm_backward(ctx, grad):
     indptr, indices, edge_ids, x, weight = ctx.saved_tensors
     grad_x = grad_weight = None
     if ctx.needs_input_grad[4]:
-        grad_x = torch.ops.gsb.spmm(indptr, indices, edge_ids, ctx.num_sources, grad, weight, ctx.mean,
-                                    not ctx.transposed)
+        grad_x = torch.ops.gsb.spmm(
+            indptr, indices, edge_ids, ctx.num_sources, grad, weight, ctx.mean, not ctx.transposed
+        )
     if ctx.needs_input_grad[5]:
         u, v = (x, grad) if ctx.transposed else (grad, x)
         grad_weight = torch.ops.gsb.sddmm(indptr, indices, edge_ids, u, v, ctx.mean)

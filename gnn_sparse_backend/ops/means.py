@@ -1,4 +1,5 @@
 """Division by in-degrees on the way back through a mean: of each message, within the kernel, or of rows, before it."""
+
 from __future__ import annotations
 
 from math import prod
@@ -10,12 +11,16 @@ from .structure import inverse_in_degrees
 
 NARROW = 16
 EDGES_PAY = 8
-"""Rows of up to ``NARROW`` features are divided first where each of their numbers goes to so many messages. A wider message costs little
-more for a factor, and a further pass over the rows costs more than that."""
+"""Rows of up to ``NARROW`` features are divided first where each of their numbers goes to so many messages.
+
+A wider message costs little more for a factor, and a further pass over the rows costs more than that.
+"""
 
 
 def inverse_degrees(graph, dtype: torch.dtype, dims: int = 2) -> Tensor:
-    """1 / in-degree of each row, or 1 without edges, in the type of sums of ``dtype``: (rows, 1, ...) of so many dimensions."""
+    """1 / in-degree of each row, or 1 without edges, in the type of sums of ``dtype``: (rows, 1, ...) of so many
+    dimensions.
+    """
     scale = inverse_in_degrees(graph._csr, torch.float64 if dtype is torch.float64 else torch.float32)
     return scale.view(-1, *(1,) * (dims - 1))
 

@@ -1,4 +1,5 @@
 """Where operators put their results: fresh small tensors, and large ones in memory that earlier results have left."""
+
 from __future__ import annotations
 
 import mmap
@@ -22,8 +23,8 @@ _SLACK = 1.125
 class Pool:
     """Memory of dropped results, kept for the next ones of about the same size.
 
-    A large tensor is otherwise fresh memory from the system at every call. Its first touch costs a page fault per 4 KiB,
-    up to half of the time of a product that writes it once, and several times more on a virtual machine that gives
+    A large tensor is otherwise fresh memory from the system at every call. Its first touch costs a page fault per 4
+    KiB, up to half of the time of a product that writes it once, and several times more on a virtual machine that gives
     free pages back to its host. A block is leased to one tensor, and comes back when the last view of it dies.
 
     limit: bytes kept for later at most; beyond it the blocks that have waited longest go back to the system.
@@ -96,10 +97,12 @@ POOL = Pool(_limit())
 
 
 def empty(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-    """An uninitialised, contiguous tensor on the device and of the type of ``like``, or of ``dtype``; a large one from the pool.
+    """An uninitialised, contiguous tensor on the device and of the type of ``like``, or of ``dtype``; a large one from
+    the pool.
 
-    Where the C library keeps freed memory (``gsb.reuse_memory``) it comes from there, so that the framework's own tensors and
-    results take each other's place. It is never a view: autograd lets nobody write to a view that an operator returns.
+    Where the C library keeps freed memory (``gsb.reuse_memory``) it comes from there, so that the framework's own
+    tensors and results take each other's place. It is never a view: autograd lets nobody write to a view that an
+    operator returns.
     """
     if dtype is None:
         dtype = like.dtype

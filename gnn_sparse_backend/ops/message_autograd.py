@@ -3,8 +3,8 @@
 The gradient of either is an aggregation or an edge map again (``form.Gradient``), so gradients of any order are the
 same two functions.
 """
-from __future__ import annotations
 
+from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
@@ -137,7 +137,9 @@ def _gradients(ctx, form: Form, operands, extra: dict, needed) -> list[Tensor | 
 NO_GRADIENT = GradientPlan(None, False, (), (), (), 1, (), True)
 
 
-def gradient_plan(form: Form, number: int, shapes: tuple[tuple[int, ...], ...], cotangent: tuple[int, ...]) -> GradientPlan:
+def gradient_plan(
+    form: Form, number: int, shapes: tuple[tuple[int, ...], ...], cotangent: tuple[int, ...]
+) -> GradientPlan:
     """The plan of operand ``number``'s gradient, from the feature shapes of all operands and of the cotangent."""
     gradient = form.gradient(number)
     if gradient is None:
@@ -152,7 +154,7 @@ def gradient_plan(form: Form, number: int, shapes: tuple[tuple[int, ...], ...], 
     alike = prod(e for e, mine, found in zip(dims, padded, aligned) if mine == 1 and found == 1)
     over, reduced = tuple(at for at, gone in enumerate(summed, 1) if gone), ()
     if place == "edge" and over:
-        over, reduced = (), summed[len(dims) - len(have):]
+        over, reduced = (), summed[len(dims) - len(have) :]
     plain = not over and not reduced and alike == 1 and have == own and place != "all"
     return GradientPlan(gradient.form, gradient.transposed, gradient.sources, reduced, over, alike, padded, plain)
 
@@ -167,7 +169,9 @@ def _gradient(plan: GradientPlan, graph, shape, place: str, parts: list) -> Tens
 
 
 def fit_gradient(plan: GradientPlan, out: Tensor, place: str, shape) -> Tensor:
-    """What the plan's form gave, summed over the feature dimensions that the operand of this shape was broadcast along."""
+    """What the plan's form gave, summed over the feature dimensions that the operand of this shape was broadcast
+    along.
+    """
     if plan.plain:
         return out
     if place == "all":

@@ -1,4 +1,5 @@
 """What is wrong with a message or with its operands, in words, before any kernel runs."""
+
 from __future__ import annotations
 
 import functools
@@ -16,11 +17,12 @@ from .operands import check_dense, check_device, check_kernels_for, check_rows, 
 def check_choice(operator: str, name: str, value, choices: tuple[str, ...]) -> None:
     """``value`` is one of ``choices``."""
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{operator}: {name} must be {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}, "
-                         f"got {value!r}")
+        raise ValueError(
+            f"{operator}: {name} must be {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}, got {value!r}"
+        )
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def checked_form(operator: str, message: str, places: tuple[str, ...], reduce: str | None, ties: str | None) -> Form:
     """The form of a message that a user gave."""
     for place in places:
@@ -44,8 +46,9 @@ def check_message(operator: str, message: str, count: int) -> None:
             raise ValueError(f"{operator}: the message {message!r} does not read operand x{number}; leave it out")
 
 
-def check_message_operands(operator: str, names: tuple[str, ...], places: tuple[str, ...],
-                           operands) -> tuple[tuple[Tensor, ...], int]:
+def check_message_operands(
+    operator: str, names: tuple[str, ...], places: tuple[str, ...], operands
+) -> tuple[tuple[Tensor, ...], int]:
     """The operands of a message in one type, and the number of their feature dimensions together.
 
     Each is a dense floating tensor, with a row for whatever stands at its place; features broadcast.
@@ -57,8 +60,10 @@ def check_message_operands(operator: str, names: tuple[str, ...], places: tuple[
             shapes.append(tuple(x.shape))
             continue
         if x.dim() == 0:
-            raise ValueError(f"{operator}: {name} must have a row per {_ROWS[place][0]} of the graph, got a tensor "
-                             "without dimensions")
+            raise ValueError(
+                f"{operator}: {name} must have a row per {_ROWS[place][0]} of the graph, got a tensor "
+                "without dimensions"
+            )
         shapes.append(tuple(x.shape[1:]))
     try:
         dims = broadcast_features(shapes)
@@ -78,5 +83,8 @@ def check_message_rows(operator: str, graph: Graph, names: tuple[str, ...], plac
     check_kernels_for(operator, graph)
 
 
-_ROWS = {"row": ("destination", lambda graph: graph.shape[0]), "column": ("source", lambda graph: graph.shape[1]),
-         "edge": ("edge", lambda graph: graph.num_edges)}
+_ROWS = {
+    "row": ("destination", lambda graph: graph.shape[0]),
+    "column": ("source", lambda graph: graph.shape[1]),
+    "edge": ("edge", lambda graph: graph.num_edges),
+}

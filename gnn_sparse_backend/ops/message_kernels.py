@@ -4,6 +4,7 @@ What a caller guarantees: all tensors on ``graph.device``; operands with one row
 as the form says, whose features broadcast as in NumPy; floating operands of one type, but for scales, which have the
 accumulation type.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -55,7 +56,8 @@ class _Call:
 def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tuple[str, ...] = (), nobody: int = 0):
     """The aggregation over the edges into each row: (rows, ...), with the broadcast features of the operands.
 
-    chosen: with max and min, also ``number``, ``column`` or ``unique`` of the chosen edges, in the index type; then a list.
+    chosen: with max and min, also ``number``, ``column`` or ``unique`` of the chosen edges, in the index type; then a
+    list.
     nobody: what stands there where no message was chosen.
     """
     edge_ids = _edge_ids(graph, form, "number" in chosen)
@@ -72,7 +74,13 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
     plan = aggregation_plan(graph, call.features, first.dtype, form.kind)
     if type(plan) is CudaPlan and plan.blocks and (found := run_blocks(form, graph, operands, plan.arch)) is not None:
         return found
-    if chosen and type(plan) is Plan and plan.partitions > 1 and "unique" not in chosen and not columns_ascend(graph._csr):
+    if (
+        chosen
+        and type(plan) is Plan
+        and plan.partitions > 1
+        and "unique" not in chosen
+        and not columns_ascend(graph._csr)
+    ):
         plan = replace(plan, partitions=1)  # "the last" is in the order of the non-zeros
     words = bool(call.words) and type(plan) is Plan and not any(operands[which].data_ptr() % 4 for which in call.words)
     kernels = call.of_words if words else call.kernels
@@ -88,13 +96,17 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
         return out
     if type(kernel) is Plan:  # of several passes
         results = _results(graph, call, first, chosen)
-        run_passes(graph, kernel, call.spec, form.places, operands, edge_ids, [flat(x, rows, call.features) for x in results])
+        run_passes(
+            graph, kernel, call.spec, form.places, operands, edge_ids, [flat(x, rows, call.features) for x in results]
+        )
         return results if chosen else results[0]
     if type(kernel) is OnePass:
         kernel, arguments = kernel.bind(graph, form.places, operands, edge_ids, order)
     else:
         degrees = (graph.in_degrees,) if call.spec.degrees else ()
-        arguments = kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance, degrees)
+        arguments = kernel_arguments(
+            graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance, degrees
+        )
     results = _results(graph, call, first, chosen)
     flattened = [flat(x, rows, call.features) for x in results]
     if words:
@@ -107,8 +119,8 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
 
 
 def one_launch(form: Form, graph, operands: Sequence[Tensor]) -> tuple[Callable[..., None], list] | None:
-    """(kernel, its arguments before the operands) of what `run_aggregate` makes on a GPU in one launch; None where it takes several, or
-    may go by a format of the plan's, or there is nothing to launch."""
+    """(kernel, its arguments before the operands) of what `run_aggregate` makes on a GPU in one launch; None where it
+    takes several, or may go by a format of the plan's, or there is nothing to launch."""
     edge_ids = _edge_ids(graph, form, False)
     call = _prepare_aggregate(form, graph, operands, edge_ids is not None, (), 0)
     plan = aggregation_plan(graph, call.features, operands[0].dtype, form.kind)
@@ -117,7 +129,9 @@ def one_launch(form: Form, graph, operands: Sequence[Tensor]) -> tuple[Callable[
     kernel = _kernel(call.spec, plan)
     if type(kernel) in (TwoPasses, InSegments):
         return None
-    return kernel, kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance)[:-len(operands)]
+    return kernel, kernel_arguments(graph, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance)[
+        : -len(operands)
+    ]
 
 
 def _results(graph, call: _Call, first: Tensor, chosen) -> list[Tensor]:
@@ -159,7 +173,9 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
 
 
 def _kernel(spec: AggregateSpec, plan: Plan):
-    """The entry of the kernel that a plan runs, or a plan of several passes; what the aggregation does not support is left out."""
+    """The entry of the kernel that a plan runs, or a plan of several passes; what the aggregation does not support is
+    left out.
+    """
     if type(plan) is CudaPlan:
         spec = _compact(spec)
         plan = cuda_kernels.supported(replace(plan, blocks=False), spec)
@@ -176,7 +192,9 @@ def _kernel(spec: AggregateSpec, plan: Plan):
 
 
 def _compact(spec):
-    """The same without strides: what kernels of teams are given has none (`operand_arguments`), so that one serves all."""
+    """The same without strides: what kernels of teams are given has none (`operand_arguments`), so that one serves
+    all.
+    """
     return replace(spec, operands=tuple(replace(operand, strided=False) for operand in spec.operands))
 
 
@@ -205,8 +223,10 @@ def call_key(operands, places, graph, numbered: bool, extra) -> tuple:
 
 def feature_shapes(form: Form, operands) -> list[tuple[int, ...]]:
     """The feature shape of each operand."""
-    return [() if x is None else tuple(x.shape) if place == "all" else tuple(x.shape[1:])
-            for x, place in zip(operands, form.places)]
+    return [
+        () if x is None else tuple(x.shape) if place == "all" else tuple(x.shape[1:])
+        for x, place in zip(operands, form.places)
+    ]
 
 
 def broadcast_features(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
@@ -217,8 +237,9 @@ def broadcast_features(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
         for at, extent in enumerate(shape, rank - len(shape)):
             if extent != 1:
                 if dims[at] not in (1, extent):
-                    raise ValueError(f"feature shapes {', '.join(map(str, shapes))} do not broadcast: "
-                                     f"{dims[at]} against {extent}")
+                    raise ValueError(
+                        f"feature shapes {', '.join(map(str, shapes))} do not broadcast: {dims[at]} against {extent}"
+                    )
                 dims[at] = extent
     return tuple(dims)
 
@@ -229,18 +250,30 @@ def _collapsed(form: Form, operands, reduced=()):
     padded = [(1,) * (len(dims) - len(s)) + s for s in shapes]
     kept = tuple(1 if gone else e for e, gone in zip(dims, reduced or (False,) * len(dims)))
     merged, kept_merged, *own = collapse((dims, kept, *padded)) if dims else ((1,),) * (2 + len(padded))
-    described = tuple(Operand(place, o, "int64") if x is None else
-                      Operand(place, o, type_name(x.dtype), not x.is_contiguous())
-                      for place, o, x in zip(form.places, own, operands))
+    described = tuple(
+        Operand(place, o, "int64") if x is None else Operand(place, o, type_name(x.dtype), not x.is_contiguous())
+        for place, o, x in zip(form.places, own, operands)
+    )
     return dims, kept, merged, kept_merged, described
 
 
 def _prepare_aggregate(form: Form, graph, operands, numbered: bool, chosen, nobody: int) -> _Call:
     dims, _, merged, _, described = _collapsed(form, operands)
     choice = form.reduce in ("max", "min")
-    spec = AggregateSpec(form.message, described, merged, described[0].dtype, type_name(graph.indices.dtype), numbered,
-                         form.reduce, chosen, nobody, choice and form.ties == "even", choice and form.ties == "even",
-                         choice and form.ties == "first")
+    spec = AggregateSpec(
+        form.message,
+        described,
+        merged,
+        described[0].dtype,
+        type_name(graph.indices.dtype),
+        numbered,
+        form.reduce,
+        chosen,
+        nobody,
+        choice and form.ties == "even",
+        choice and form.ties == "even",
+        choice and form.ties == "first",
+    )
     words = in_words(spec)
     return _Call(tuple(o.width for o in described), dims, prod(dims), spec, {}, {}, words.packed if words else ())
 
@@ -248,5 +281,7 @@ def _prepare_aggregate(form: Form, graph, operands, numbered: bool, chosen, nobo
 def _prepare_edge_map(form: Form, graph, operands, numbered: bool, reduced) -> _Call:
     _, kept, merged, kept_merged, described = _collapsed(form, operands, reduced)
     gone = tuple(k == 1 and e != 1 for e, k in zip(merged, kept_merged))
-    spec = EdgeMapSpec(form.message, described, merged, gone, described[0].dtype, type_name(graph.indices.dtype), numbered)
+    spec = EdgeMapSpec(
+        form.message, described, merged, gone, described[0].dtype, type_name(graph.indices.dtype), numbered
+    )
     return _Call(tuple(o.width for o in described), kept, prod(kept), spec, {}, {})

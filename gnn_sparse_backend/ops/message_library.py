@@ -1,13 +1,14 @@
 """Aggregations and edge maps in ``torch.library``, for ``torch.compile``, fake tensors and tensor subclasses.
 
-As in ``library``, a structure enters an operator as its tensors, and the live graph that owns them is found again at run
-time. A form enters as text, so that one operator of each kind serves every message; ``number`` operands, which have
+As in ``library``, a structure enters an operator as its tensors, and the live graph that owns them is found again at
+run time. A form enters as text, so that one operator of each kind serves every message; ``number`` operands, which have
 no tensor, are left out of ``operands``.
 
     gsb::aggregate   transposed: over the edges out of each source, the places being those of the transpose;
                      the second result: with ties ``last`` or ``first`` the numbers of the chosen edges, else empty
     gsb::edge_map    reduced: for each feature dimension whether to sum over it; empty for none
 """
+
 from __future__ import annotations
 
 import torch
@@ -25,12 +26,17 @@ _CHOOSING = ("last", "first")
 _SWAPPED = {"row": "column", "column": "row"}
 
 torch.library.define(
-    "gsb::aggregate", "(Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor[] operands, "
+    "gsb::aggregate",
+    "(Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor[] operands, "
     "str message, str places, str reduce, str ties, bool transposed) -> (Tensor, Tensor)",
-    tags=torch.Tag.pt2_compliant_tag)
+    tags=torch.Tag.pt2_compliant_tag,
+)
 torch.library.define(
-    "gsb::edge_map", "(Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor[] operands, "
-    "str message, str places, bool[] reduced) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+    "gsb::edge_map",
+    "(Tensor indptr, Tensor indices, Tensor? edge_ids, SymInt num_sources, Tensor[] operands, "
+    "str message, str places, bool[] reduced) -> Tensor",
+    tags=torch.Tag.pt2_compliant_tag,
+)
 
 
 def aggregate_operator(graph: Graph, message: str, places, operands, reduce: str, ties: str | None) -> Tensor:
@@ -72,8 +78,9 @@ def _edge_map(indptr, indices, edge_ids, num_sources, operands, message, places,
     operands = _checked_operands("edge_map", of, graph, operands)
     dims = len(broadcast_features(feature_shapes(of, operands)))
     if len(reduced) not in (0, dims):
-        raise ValueError(f"edge_map: reduced must say of each of {dims} feature dimensions whether to sum over it, "
-                         f"got {reduced}")
+        raise ValueError(
+            f"edge_map: reduced must say of each of {dims} feature dimensions whether to sum over it, got {reduced}"
+        )
     return run_edge_map(of, graph, operands, tuple(reduced))
 
 
@@ -130,8 +137,9 @@ def _save_aggregate(ctx, inputs, output):
     indptr, indices, edge_ids, ctx.num_sources, operands, message, places, reduce, ties, ctx.transposed = inputs
     ctx.form, ctx.count = _aggregation(message, places, reduce, ties), len(operands)
     out, kept = output
-    ctx.save_for_backward(indptr, indices, edge_ids, out if ties == "even" else None, kept if ties in _CHOOSING else None,
-                          *operands)
+    ctx.save_for_backward(
+        indptr, indices, edge_ids, out if ties == "even" else None, kept if ties in _CHOOSING else None, *operands
+    )
 
 
 def _aggregate_backward(ctx, grad, _):
@@ -191,8 +199,9 @@ def _run(of: Form, arrays, transposed: bool, reduced, parts) -> Tensor:
     """One more call of an operator."""
     places, operands = of.places, [x for x in parts if x is not None]
     if of.reduce is not None:
-        return torch.ops.gsb.aggregate(*arrays, operands, str(of.message), ",".join(places), of.reduce, of.ties or "",
-                                       transposed)[0]
+        return torch.ops.gsb.aggregate(
+            *arrays, operands, str(of.message), ",".join(places), of.reduce, of.ties or "", transposed
+        )[0]
     if transposed:  # the result is in the user's edge order either way
         places = [_SWAPPED.get(place, place) for place in places]
     return torch.ops.gsb.edge_map(*arrays, operands, str(of.message), ",".join(places), list(reduced))

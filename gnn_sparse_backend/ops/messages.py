@@ -2,6 +2,7 @@
 
 Every generalised SpMM and SDDMM is one of these two with a message of its own (``gspmm``, ``gsddmm``).
 """
+
 from __future__ import annotations
 
 from torch import Tensor
@@ -93,8 +94,10 @@ def map_edges(operator: str, graph, message: str, places, names, tensors, sum_la
     check_graph(operator, graph)
     tensors, dims = check_message_operands(operator, names, places, tensors)
     if sum_last and not dims:
-        raise ValueError(f"{operator}: there is no feature dimension to sum over: {', '.join(names)} have shapes "
-                         f"{', '.join(str(tuple(x.shape)) for x in tensors)}")
+        raise ValueError(
+            f"{operator}: there is no feature dimension to sum over: {', '.join(names)} have shapes "
+            f"{', '.join(str(tuple(x.shape)) for x in tensors)}"
+        )
     reduced = (False,) * (dims - 1) + (True,) if sum_last else ()
     if not is_plain(*tensors):
         refuse_forward_mode(operator)
@@ -137,4 +140,4 @@ def only(operator: str, op: str, operands, number: int) -> tuple:
     for at, (name, _, x) in enumerate(operands):
         if at != number and x is not None:
             raise ValueError(f"{operator}: op {op!r} does not read {name}; leave it out")
-    return every(operator, op, operands[number:number + 1])
+    return every(operator, op, operands[number : number + 1])

@@ -1,4 +1,5 @@
 """What is wrong with a dense operand, in words, and which of the two ways it takes to the kernels."""
+
 from __future__ import annotations
 
 import functools
@@ -24,33 +25,42 @@ def is_plain(*operands: Tensor | None) -> bool:
     for x in operands:
         if x is not None and (type(x) not in _PLAIN or x.is_meta):
             return False
-    return (not torch.compiler.is_compiling()
-            and not torch._C._len_torch_dispatch_stack()
-            and not torch._C._are_functorch_transforms_active()
-            and forward_ad._current_level < 0)
+    return (
+        not torch.compiler.is_compiling()
+        and not torch._C._len_torch_dispatch_stack()
+        and not torch._C._are_functorch_transforms_active()
+        and forward_ad._current_level < 0
+    )
 
 
 def refuse_forward_mode(operator: str) -> None:
     """Forward-mode derivatives would be dropped in silence on their way through an operator."""
     if forward_ad._current_level >= 0:
-        raise RuntimeError(f"{operator}: forward-mode derivatives (torch.func.jvp, torch.autograd.forward_ad) are not "
-                           "supported; use reverse mode, or call it outside of the forward-mode level")
+        raise RuntimeError(
+            f"{operator}: forward-mode derivatives (torch.func.jvp, torch.autograd.forward_ad) are not "
+            "supported; use reverse mode, or call it outside of the forward-mode level"
+        )
 
 
 def check_graph(operator: str, graph) -> None:
     if not isinstance(graph, Graph):
-        raise TypeError(f"{operator}: graph must be a gsb.Graph, got {type(graph).__name__}; make one with "
-                        "Graph.from_csr, from_coo, from_scipy, from_edge_index or from_dgl")
+        raise TypeError(
+            f"{operator}: graph must be a gsb.Graph, got {type(graph).__name__}; make one with "
+            "Graph.from_csr, from_coo, from_scipy, from_edge_index or from_dgl"
+        )
 
 
 def check_dense(operator: str, name: str, x) -> None:
     """``x`` is a dense floating tensor of a supported type."""
     if not isinstance(x, Tensor):
-        raise TypeError(f"{operator}: {name} must be a torch tensor, got {type(x).__name__}; "
-                        "wrap it in torch.as_tensor(...)")
+        raise TypeError(
+            f"{operator}: {name} must be a torch tensor, got {type(x).__name__}; wrap it in torch.as_tensor(...)"
+        )
     if x.dtype not in FLOATING:
-        raise TypeError(f"{operator}: {name} must be float32, float64, bfloat16 or float16, got {x.dtype}; "
-                        f"convert it with {name}.float()")
+        raise TypeError(
+            f"{operator}: {name} must be float32, float64, bfloat16 or float16, got {x.dtype}; "
+            f"convert it with {name}.float()"
+        )
     if x.layout is not torch.strided:
         raise TypeError(f"{operator}: {name} must be a dense tensor, got layout {x.layout}; use {name}.to_dense()")
 
@@ -67,15 +77,18 @@ def check_features(operator: str, name: str, x) -> None:
 def check_rows(operator: str, name: str, x: Tensor, count: int, of_what: str, graph: Graph) -> None:
     """``x`` has one row for each of ``count`` nodes or edges, and is where the graph is."""
     if x.shape[0] != count:
-        raise ValueError(f"{operator}: {name} must have {count} rows, one per {of_what} of the graph, "
-                         f"got shape {tuple(x.shape)}")
+        raise ValueError(
+            f"{operator}: {name} must have {count} rows, one per {of_what} of the graph, got shape {tuple(x.shape)}"
+        )
     check_device(operator, name, x, graph)
 
 
 def check_device(operator: str, name: str, x: Tensor, graph: Graph) -> None:
     if x.device != graph.device:
-        raise ValueError(f"{operator}: {name} is on {x.device} but the graph is on {graph.device}; "
-                         f"move one of them, for example graph.to({str(x.device)!r})")
+        raise ValueError(
+            f"{operator}: {name} is on {x.device} but the graph is on {graph.device}; "
+            f"move one of them, for example graph.to({str(x.device)!r})"
+        )
 
 
 def check_kernels_for(operator: str, graph: Graph) -> None:
@@ -100,5 +113,7 @@ def common_type(operator: str, names: tuple[str, ...], *operands: Tensor) -> tup
     if autocasts(x):
         wider = functools.reduce(torch.promote_types, [x.dtype for x in operands])
         return tuple(x.to(wider) for x in operands)
-    raise TypeError(f"{operator}: {names[0]} is {first} but {name} is {x.dtype}; convert one of them, "
-                    f"for example {name}.to({first})")
+    raise TypeError(
+        f"{operator}: {names[0]} is {first} but {name} is {x.dtype}; convert one of them, "
+        f"for example {name}.to({first})"
+    )

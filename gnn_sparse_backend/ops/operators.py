@@ -1,4 +1,7 @@
-"""The operators that ``precompile`` knows by name: each in one entry, which says what it runs on, its widths and the user's own call."""
+"""The operators that ``precompile`` knows by name: each in one entry, which says what it runs on, its widths and the
+user's own call.
+"""
+
 from __future__ import annotations
 
 import functools
@@ -30,7 +33,9 @@ def _pair(width: Width) -> tuple[int, int]:
 
 
 def _messages():
-    """``weighted_*``: a number for each edge times the features of its source. ``dot``: the dot product of both ends of each edge."""
+    """``weighted_*``: a number for each edge times the features of its source. ``dot``: the dot product of both ends of
+    each edge.
+    """
     for name, of in OPS.items():
         if name == "dot":
             shapes, call = (lambda g, f: [(g.shape[0], f), (g.shape[1], f)]), sddmm
@@ -57,19 +62,31 @@ def _attentions():
 
     operands = {
         "attention": (at_any_scale, lambda g, w: [rows(g.shape[0], w), rows(g.shape[1], w), rows(g.shape[1], w)]),
-        "gat_attention": (gat_attention, lambda g, w: [heads(g.shape[0], w), heads(g.shape[1], w), rows(g.shape[1], w)]),
+        "gat_attention": (
+            gat_attention,
+            lambda g, w: [heads(g.shape[0], w), heads(g.shape[1], w), rows(g.shape[1], w)],
+        ),
         "gatv2_attention": (gatv2_attention, lambda g, w: [rows(g.shape[0], w), rows(g.shape[1], w), rows(0, w)[1:]]),
     }
     for name, (call, shapes) in operands.items():
         width = ("heads", "F"), "F for operands without heads"
         yield Operator(name, Graph, *width, shapes, call)
-        yield Operator(f"weighted_{name}", Graph, *width, lambda g, w, shapes=shapes: [*shapes(g, w), heads(g.num_edges, w)],
-                       lambda g, *xs, call=call: call(g, *xs[:-1], edge_weight=xs[-1]))
-    yield Operator("edge_softmax", Graph, ("heads",), "", lambda g, h: [(g.num_edges, h)], edge_softmax, transposes=False)
+        yield Operator(
+            f"weighted_{name}",
+            Graph,
+            *width,
+            lambda g, w, shapes=shapes: [*shapes(g, w), heads(g.num_edges, w)],
+            lambda g, *xs, call=call: call(g, *xs[:-1], edge_weight=xs[-1]),
+        )
+    yield Operator(
+        "edge_softmax", Graph, ("heads",), "", lambda g, h: [(g.num_edges, h)], edge_softmax, transposes=False
+    )
 
 
 def _relational():
-    """Matrices of all relations: full, with blocks on their diagonals, or of bases; summed or averaged; with weights of edges or not."""
+    """Matrices of all relations: full, with blocks on their diagonals, or of bases; summed or averaged; with weights of
+    edges or not.
+    """
     weights = {
         "": lambda r, f_in, f_out: [(r, f_in, f_out)],
         "_blocks": lambda r, f_in, f_out, b: [(r, b, f_in // b, f_out // b)],
@@ -106,12 +123,19 @@ def _grouped():
     yield Operator("segment_mm", Segments, *matrices, shapes, lambda s, a, b: segment_mm(a, b, s))
     yield Operator("gather_mm", Segments, *matrices, shapes, gathered)
     for reduce in ("sum", "mean", "max", "min"):
-        yield Operator(f"segment_{reduce}", Segments, ("F",), "", lambda s, f: [(s.num_rows, f)],
-                       lambda s, x, reduce=reduce: segment_reduce(x, s, reduce))
+        yield Operator(
+            f"segment_{reduce}",
+            Segments,
+            ("F",),
+            "",
+            lambda s, f: [(s.num_rows, f)],
+            lambda s, x, reduce=reduce: segment_reduce(x, s, reduce),
+        )
 
 
 OPERATORS: dict[str, Operator] = {
-    operator.name: operator for operator in itertools.chain(_messages(), _attentions(), _relational(), _grouped())}
+    operator.name: operator for operator in itertools.chain(_messages(), _attentions(), _relational(), _grouped())
+}
 
 
 def operators_named(ops: str | Iterable[str]) -> tuple[Operator, ...]:
@@ -119,8 +143,10 @@ def operators_named(ops: str | Iterable[str]) -> tuple[Operator, ...]:
     names = dict.fromkeys((ops,) if isinstance(ops, str) else ops)
     for name in names:
         if name not in OPERATORS:
-            known = "; ".join(f"on {words}: {', '.join(o.name for o in OPERATORS.values() if o.on is kind)}"
-                              for kind, words in KINDS.items())
+            known = "; ".join(
+                f"on {words}: {', '.join(o.name for o in OPERATORS.values() if o.on is kind)}"
+                for kind, words in KINDS.items()
+            )
             raise ValueError(f"unknown operator {name!r}: choose {known}")
     if not names:
         raise ValueError("ops names no operator")
@@ -128,7 +154,8 @@ def operators_named(ops: str | Iterable[str]) -> tuple[Operator, ...]:
 
 
 def requested(ops, features) -> dict[Operator, tuple[Width, ...]] | None:
-    """What is to be prepared at which widths; None where neither says what: then that depends on the structure (``DEFAULTS``).
+    """What is to be prepared at which widths; None where neither says what: then that depends on the structure
+    (``DEFAULTS``).
 
     Raises ValueError for a name or a width that is none.
     """
@@ -138,7 +165,9 @@ def requested(ops, features) -> dict[Operator, tuple[Width, ...]] | None:
 
 
 def kinds_of(ops, features) -> tuple[type, ...]:
-    """What the operators run on that ``requested`` gives; a graph where nobody says. Raises ValueError for a name that is none."""
+    """What the operators run on that ``requested`` gives; a graph where nobody says. Raises ValueError for a name that
+    is none.
+    """
     if ops is None and not isinstance(features, Mapping):
         return (Graph,)
     return tuple(dict.fromkeys(operator.on for operator in operators_named(tuple(features) if ops is None else ops)))

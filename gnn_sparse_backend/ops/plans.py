@@ -1,4 +1,5 @@
 """The plan of an aggregation on a graph: asked of the planner once, and kept with the graph."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -47,15 +48,17 @@ def database_of(device: torch.device) -> PlanDatabase:
 
 
 def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, kind: str = ""):
-    """The plan that a graph keeps under ``key`` from now on, by rules alone: by ``on_cpu``, or for its GPU (the rest, as of
-    ``cuda_plan_of``)."""
+    """The plan that a graph keeps under ``key`` from now on, by rules alone: by ``on_cpu``, or for its GPU (the rest,
+    as of ``cuda_plan_of``)."""
     arch = devices.arch_of(graph.device)
     plan = graph.plans[key] = the_one(cuda_plan_of(graph, arch, features, kind) if arch else on_cpu())
     return plan
 
 
 def entry_of(plan: Plan | CudaPlan, on_cpu: Callable, on_gpu: Callable, *specs):
-    """The entry of the kernel that a plan of one pass runs. on_cpu, on_gpu: make the kernel of what ``specs`` describe."""
+    """The entry of the kernel that a plan of one pass runs. on_cpu, on_gpu: make the kernel of what ``specs``
+    describe.
+    """
     kernel = on_gpu(*specs, plan) if type(plan) is CudaPlan else on_cpu(*specs, plan.groups > 1, plan.prefetch)
     return kernel.entry
 
@@ -93,7 +96,9 @@ def problem_of(graph, kind: str, features: int, dtype: torch.dtype) -> Problem:
         reach = once(graph.plans, "reach", lambda: reach_of(graph.indices.numpy(), rows, cols))
     longest = typical = 0
     if graph.num_edges >= LONG_ROW:
-        longest = once(graph.plans, "longest row", lambda: longest_row(offsets_of(graph), PARTS // 2, heaviest(look_of(graph))))
+        longest = once(
+            graph.plans, "longest row", lambda: longest_row(offsets_of(graph), PARTS // 2, heaviest(look_of(graph)))
+        )
         if features <= NARROW:
             typical = once(graph.plans, "typical row", lambda: typical_row(offsets_of(graph)))
     return Problem(kind, rows, cols, graph.num_edges, features, name, torch.get_num_threads(), reach, longest, typical)

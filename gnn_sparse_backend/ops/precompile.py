@@ -1,4 +1,7 @@
-"""Compiles ahead of the first call what operators will run on a structure, measures plans, and remembers the fastest."""
+"""Compiles ahead of the first call what operators will run on a structure, measures plans, and remembers the
+fastest.
+"""
+
 from __future__ import annotations
 
 import re
@@ -27,10 +30,20 @@ from .type_names import type_name
 _CALIBRATION_SECONDS, _COMPILE_SHARE = 4.0, 0.5
 
 
-def precompile_graphs(graphs: Iterable[tuple[str, Structure]], features=64, ops: str | Iterable[str] | None = None,
-                      budget: str | float = "30s", *, dtype="float32", backward: bool = True, again: bool = False,
-                      progress: bool = True) -> Report:
-    """``gsb.precompile`` on pairs of a name and a graph, a ``RelGraph`` or ``Segments``. Each takes the operators that run on it."""
+def precompile_graphs(
+    graphs: Iterable[tuple[str, Structure]],
+    features=64,
+    ops: str | Iterable[str] | None = None,
+    budget: str | float = "30s",
+    *,
+    dtype="float32",
+    backward: bool = True,
+    again: bool = False,
+    progress: bool = True,
+) -> Report:
+    """``gsb.precompile`` on pairs of a name and a graph, a ``RelGraph`` or ``Segments``. Each takes the operators that
+    run on it.
+    """
     features = settled(features)
     wanted, dtype = requested(ops, features), check_dtype(dtype)
     deadline = time.perf_counter() + seconds_of(budget)
@@ -58,7 +71,7 @@ def precompile_graphs(graphs: Iterable[tuple[str, Structure]], features=64, ops:
         _run_again(steps, work, report)
     except KeyboardInterrupt:
         report.interrupted = True
-    for name, task in work[len(report.rows):]:
+    for name, task in work[len(report.rows) :]:
         report.rows.append(_row(name, task, dtype))
     compiled = {_key(task) for step in steps if step.ready for task in step.tasks or (step,)}
     for (_, task), row in zip(work, report.rows):
@@ -73,13 +86,17 @@ def _of_kind(wanted, features, name: str, kind: type) -> dict:
         return default_for(kind, features)
     found = {operator: widths for operator, widths in wanted.items() if operator.on is kind}
     if not found:
-        raise ValueError(f"{name} is {KINDS[kind]}, on which {next(iter(wanted)).name} does not run: choose from "
-                         + ", ".join(operator.name for operator in OPERATORS.values() if operator.on is kind))
+        raise ValueError(
+            f"{name} is {KINDS[kind]}, on which {next(iter(wanted)).name} does not run: choose from "
+            + ", ".join(operator.name for operator in OPERATORS.values() if operator.on is kind)
+        )
     return found
 
 
 def seconds_of(budget: str | float) -> float:
-    """``"30s"``, ``"500ms"``, ``"2m"``, ``"1h"`` or a number of seconds. Raises ValueError that quotes what is neither."""
+    """``"30s"``, ``"500ms"``, ``"2m"``, ``"1h"`` or a number of seconds. Raises ValueError that quotes what is
+    neither.
+    """
     if isinstance(budget, (int, float)) and not isinstance(budget, bool):
         seconds = float(budget)
     else:
@@ -105,8 +122,11 @@ def _measure(work: list[tuple[str, Task | Step]], deadline: float, again: bool, 
         if (wanted or others) and now < deadline:
             # all at once, the first ones first: what is not reached is compiled where it is measured
             say("compiling", 0)
-            compile_plans([*others, *wanted], now + (_COMPILE_SHARE if wanted else 1.0) * (deadline - now),
-                          lambda task: say(_in_words(task.name, task), 1) if isinstance(task, Step) else None)
+            compile_plans(
+                [*others, *wanted],
+                now + (_COMPILE_SHARE if wanted else 1.0) * (deadline - now),
+                lambda task: say(_in_words(task.name, task), 1) if isinstance(task, Step) else None,
+            )
         left, done = len(wanted), {step for step in others if step.ready}  # which the bar has counted
         for name, task in work:
             say(_in_words(name, task), 0)
@@ -153,13 +173,16 @@ def _in_words(name: str, task: Task | Step) -> str:
 
 
 def _make_ready(steps: list[Step], deadline: float, progress: bool) -> None:
-    """Compile what steps on a GPU run by the plans they have now, several at a time, and run each once; those that were in time
-    are ready.
+    """Compile what steps on a GPU run by the plans they have now, several at a time, and run each once; those that were
+    in time are ready.
     """
     with _bar(progress, len(steps)) as say:
         say("compiling", 0)
-        compile_plans([task for step in steps for task in step.tasks or (step,)], deadline,
-                      plans=lambda problem: trials(problem)[:1])
+        compile_plans(
+            [task for step in steps for task in step.tasks or (step,)],
+            deadline,
+            plans=lambda problem: trials(problem)[:1],
+        )
         for step in steps:
             if not step.ready and time.perf_counter() < deadline:
                 step.run()
@@ -167,19 +190,23 @@ def _make_ready(steps: list[Step], deadline: float, progress: bool) -> None:
 
 
 def _run_again(steps: list[Step], work: list[tuple[str, Task | Step]], report: Report) -> None:
-    """Make the users' own calls by the plans that are known in the end: the next ones compile nothing, and on a GPU make no format
-    and wait for nothing. Those that have no plan yet, and were not made ready, are left out.
+    """Make the users' own calls by the plans that are known in the end: the next ones compile nothing, and on a GPU
+    make no format and wait for nothing. Those that have no plan yet, and were not made ready, are left out.
     """
     planned = {_key(task) for (_, task), row in zip(work, report.rows) if row.plan is not None}
     chosen = any(step.tasks for step in steps)  # plans, by which others run too, and formats that were let go
     for step in steps:
-        if step.ready and chosen or not step.ready and step.tasks and all(_key(task) in planned for task in step.tasks):
+        if (step.ready and chosen) or (
+            not step.ready and step.tasks and all(_key(task) in planned for task in step.tasks)
+        ):
             step.run()
 
 
 @contextmanager
 def _without_formats_that_lost(steps: list[Step]) -> Iterator[None]:
-    """Let go in the end of the formats that graphs on a GPU have got meanwhile: those of plans that lost are not wanted again."""
+    """Let go in the end of the formats that graphs on a GPU have got meanwhile: those of plans that lost are not wanted
+    again.
+    """
     before = {id(task.graph.plans): (task.graph.plans, set(task.graph.plans)) for step in steps for task in step.tasks}
     try:
         yield

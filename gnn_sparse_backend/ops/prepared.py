@@ -1,4 +1,5 @@
 """What ``precompile`` prepares: an operator by name, at one width, on one structure."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -20,7 +21,11 @@ from .tunable import Task, random_tensor, tasks_of
 Structure = Graph | RelGraph | Segments
 Width = int | tuple[int, ...]
 
-KINDS: dict[type, str] = {Graph: "a graph", RelGraph: "a gsb.RelGraph, or a graph with edge types", Segments: "a gsb.Segments"}
+KINDS: dict[type, str] = {
+    Graph: "a graph",
+    RelGraph: "a gsb.RelGraph, or a graph with edge types",
+    Segments: "a gsb.Segments",
+}
 """What operators run on, in words."""
 
 
@@ -28,10 +33,11 @@ KINDS: dict[type, str] = {Graph: "a graph", RelGraph: "a gsb.RelGraph, or a grap
 class Operator:
     """An operator that can be prepared by its name.
 
-    on: ``Graph``, ``RelGraph`` or ``Segments``. width: names of the numbers that a width of it is made of. short: what one number
-    alone stands for, in words; "" where it is no width. shapes: structure and width to the shapes of the operands, all of which want
-    gradients. call: the user's own, on structure and operands. form: of what is measured; None where there is one plan alone. divided:
-    whether the last number divides the others. transposes: whether the backward pass goes over the transpose of a graph.
+    on: ``Graph``, ``RelGraph`` or ``Segments``. width: names of the numbers that a width of it is made of. short: what
+    one number alone stands for, in words; "" where it is no width. shapes: structure and width to the shapes of the
+    operands, all of which want gradients. call: the user's own, on structure and operands. form: of what is measured;
+    None where there is one plan alone. divided: whether the last number divides the others. transposes: whether the
+    backward pass goes over the transpose of a graph.
     """
 
     name: str
@@ -45,9 +51,13 @@ class Operator:
     transposes: bool = True
 
     def widths(self, given) -> tuple[Width, ...]:
-        """``given`` as widths: one, or several in a list; in a tuple too, where it is none itself. ValueError quotes what is none."""
-        one = isinstance(given, int) or len(self.width) > 1 and isinstance(given, tuple) and all(isinstance(n, int) for n in given)
-        apart = not one and hasattr(given, "__iter__") and not isinstance(given, str) or given == ()
+        """``given`` as widths: one, or several in a list; in a tuple too, where it is none itself. ValueError quotes
+        what is none.
+        """
+        one = isinstance(given, int) or (
+            len(self.width) > 1 and isinstance(given, tuple) and all(isinstance(n, int) for n in given)
+        )
+        apart = (not one and hasattr(given, "__iter__") and not isinstance(given, str)) or given == ()
         several = tuple(given) if apart else (given,)
         found = tuple(dict.fromkeys(self._width(each) for each in several))
         if not found:
@@ -56,9 +66,11 @@ class Operator:
 
     def _width(self, given) -> Width:
         numbers = (given,) if isinstance(given, int) else tuple(given) if isinstance(given, (tuple, list)) else ()
-        fits = len(numbers) == len(self.width) or len(numbers) == 1 and bool(self.short)
+        fits = len(numbers) == len(self.width) or (len(numbers) == 1 and bool(self.short))
         if not fits or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in numbers):
-            raise ValueError(f"features of {self.name} must be {self._wanted}, of positive whole numbers, got {given!r}")
+            raise ValueError(
+                f"features of {self.name} must be {self._wanted}, of positive whole numbers, got {given!r}"
+            )
         if self.divided and any(n % numbers[-1] for n in numbers[:-1]):
             raise ValueError(f"features of {self.name}: {self.width[-1]} must divide the others, got {given!r}")
         return numbers[0] if len(numbers) == 1 else numbers
@@ -73,13 +85,16 @@ class Operator:
 class Step:
     """An operator at one width on one structure: what is measured of it, and the user's own call with its gradients.
 
-    name: of the structure. tasks: what is measured, and has a plan each; none where there is nothing to choose. ready: whether the
-    call was made, so that the next one compiles nothing. size: bytes of the operands, the result and their gradients, about.
+    name: of the structure. tasks: what is measured, and has a plan each; none where there is nothing to choose. ready:
+    whether the call was made, so that the next one compiles nothing. size: bytes of the operands, the result and their
+    gradients, about.
 
     Raises as ``tasks_of``.
     """
 
-    def __init__(self, name: str, operator: Operator, structure: Structure, width: Width, dtype: torch.dtype, backward: bool):
+    def __init__(
+        self, name: str, operator: Operator, structure: Structure, width: Width, dtype: torch.dtype, backward: bool
+    ):
         self.name, self.operator, self.structure = name, operator, structure
         self.width, self.dtype, self.backward = width, dtype, backward
         self.device = device_of(structure)
@@ -105,8 +120,14 @@ class Step:
         """Make the call and its gradients by the plans that are known now, all in this thread."""
         for task in self.tasks:
             forget_plans(task.graph)  # another graph of the same structure may have been measured
-        with torch.inference_mode(False), torch.set_grad_enabled(self.backward), torch.autograd.set_multithreading_enabled(False):
-            operands = [random_tensor(shape, self.dtype, self.device).requires_grad_(self.backward) for shape in self.shapes]
+        with (
+            torch.inference_mode(False),
+            torch.set_grad_enabled(self.backward),
+            torch.autograd.set_multithreading_enabled(False),
+        ):
+            operands = [
+                random_tensor(shape, self.dtype, self.device).requires_grad_(self.backward) for shape in self.shapes
+            ]
             out = self.operator.call(self.structure, *operands)
             if self.backward:
                 torch.autograd.grad(out, operands, torch.ones_like(out))
@@ -131,14 +152,18 @@ def settled(features):
 
 
 def widths_by_operator(features, operators: tuple[Operator, ...]) -> dict[Operator, tuple[Width, ...]]:
-    """The widths of each operator. features: those of all, or a dict from the name of each to its own. Raises ValueError."""
+    """The widths of each operator. features: those of all, or a dict from the name of each to its own. Raises
+    ValueError.
+    """
     if not isinstance(features, Mapping):
         return {operator: operator.widths(features) for operator in operators}
     names = [operator.name for operator in operators]
     missing, more = [name for name in names if name not in features], [name for name in features if name not in names]
     if missing or more:
-        raise ValueError("features must have an entry for every operator in ops: "
-                         + (f"{missing[0]!r} is missing" if missing else f"{more[0]!r} is none of {', '.join(names)}"))
+        raise ValueError(
+            "features must have an entry for every operator in ops: "
+            + (f"{missing[0]!r} is missing" if missing else f"{more[0]!r} is none of {', '.join(names)}")
+        )
     return {operator: operator.widths(features[operator.name]) for operator in operators}
 
 

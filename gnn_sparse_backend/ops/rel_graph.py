@@ -1,4 +1,5 @@
 """``RelGraph``: an immutable graph whose edges belong to relations, and the pairs that products by relation work on."""
+
 from __future__ import annotations
 
 import functools
@@ -23,9 +24,9 @@ class RelGraph(Immutable):
     """Edges ``source[e] -> destination[e]`` of relation ``relation[e]``, between n_src sources and n_dst destinations.
 
     Made by ``from_triples``, ``from_graph``, ``from_edge_index``, ``from_dgl`` or ``from_pyg``. Edges keep the order in
-    which the user gave them, which is that of edge weights; relations may come in any order, and have any number of edges.
-    Index arrays are int32 if all sizes fit, else int64; they belong to the graph and must not be written to. What kernels
-    need beside is derived when it is first used, once.
+    which the user gave them, which is that of edge weights; relations may come in any order, and have any number of
+    edges. Index arrays are int32 if all sizes fit, else int64; they belong to the graph and must not be written to.
+    What kernels need beside is derived when it is first used, once.
 
     Nodes of several types stand one type after the other, in the order of ``source_types`` and ``destination_types``.
 
@@ -37,8 +38,21 @@ class RelGraph(Immutable):
         edge_counts: (num_relations,) a tuple, edges of each relation, where edges come relation by relation; else None.
     """
 
-    __slots__ = ("shape", "num_edges", "num_relations", "source", "destination", "relation", "relations", "source_types",
-                 "destination_types", "edge_counts", "_sides", "_derived", "__weakref__")
+    __slots__ = (
+        "__weakref__",
+        "_derived",
+        "_sides",
+        "destination",
+        "destination_types",
+        "edge_counts",
+        "num_edges",
+        "num_relations",
+        "relation",
+        "relations",
+        "shape",
+        "source",
+        "source_types",
+    )
 
     def __init__(self, *args, **kwargs):
         raise TypeError("make a RelGraph with RelGraph.from_triples, from_graph, from_edge_index, from_dgl or from_pyg")
@@ -60,11 +74,16 @@ class RelGraph(Immutable):
         relation = as_index_vector("relation", relation)
         check_same_device(source=source, destination=destination, relation=relation)
         if not source.numel() == destination.numel() == relation.numel():
-            raise ValueError("source, destination and relation must have one entry per edge, got "
-                             f"{source.numel()}, {destination.numel()} and {relation.numel()}")
+            raise ValueError(
+                "source, destination and relation must have one entry per edge, got "
+                f"{source.numel()}, {destination.numel()} and {relation.numel()}"
+            )
         _check_relation_count(num_relations)
-        *_, num_relations = check_ranges(("destination", destination, shape[0], "destinations"), ("source", source, shape[1], "sources"),
-                                         ("relation", relation, num_relations, "relations"))
+        *_, num_relations = check_ranges(
+            ("destination", destination, shape[0], "destinations"),
+            ("source", source, shape[1], "sources"),
+            ("relation", relation, num_relations, "relations"),
+        )
         dtype = index_dtype((*shape[:1], max(shape[1], num_relations)), source.numel())
         with torch.inference_mode(False):  # made now, kept for a backward pass later
             arrays = [a.detach().to(dtype, copy=True).contiguous() for a in (source, destination, relation)]
@@ -103,11 +122,15 @@ class RelGraph(Immutable):
 
     @classmethod
     def from_pyg(cls, data, num_relations: int | None = None) -> RelGraph:
-        """A PyG ``HeteroData``, relation r being ``data.edge_types[r]``, or ``Data`` with ``edge_index`` and ``edge_type``."""
+        """A PyG ``HeteroData``, relation r being ``data.edge_types[r]``, or ``Data`` with ``edge_index`` and
+        ``edge_type``.
+        """
         if not hasattr(data, "edge_types"):
             size = (data.num_nodes, data.num_nodes) if getattr(data, "num_nodes", None) is not None else None
             if getattr(data, "edge_index", None) is None or getattr(data, "edge_type", None) is None:
-                raise TypeError(f"expected a HeteroData, or a Data with edge_index and edge_type, got {type(data).__name__}")
+                raise TypeError(
+                    f"expected a HeteroData, or a Data with edge_index and edge_type, got {type(data).__name__}"
+                )
             return cls.from_edge_index(data.edge_index, data.edge_type, size, num_relations)
         return cls._of_parts(rel_sources.pyg_parts(data), None, num_relations)
 
@@ -117,10 +140,14 @@ class RelGraph(Immutable):
         shape = (sum(parts.destination_types.values()), sum(parts.source_types.values()))
         if etype is not None:
             if len(counts) != 1:
-                raise ValueError(f"etype is for graphs with one edge type; this one has {len(counts)}, each a relation: "
-                                 "leave etype out")
+                raise ValueError(
+                    f"etype is for graphs with one edge type; this one has {len(counts)}, each a relation: "
+                    "leave etype out"
+                )
             return cls.from_triples(source, destination, etype, shape, num_relations)
-        made = cls.from_triples(source, destination, parts.relation_numbers(), shape, max(len(counts), num_relations or 0))
+        made = cls.from_triples(
+            source, destination, parts.relation_numbers(), shape, max(len(counts), num_relations or 0)
+        )
         _set(made, "relations", parts.relations)
         _set(made, "source_types", parts.source_types)
         _set(made, "destination_types", parts.destination_types)
@@ -130,9 +157,19 @@ class RelGraph(Immutable):
     @classmethod
     def _make(cls, source: Tensor, destination: Tensor, relation: Tensor, shape, num_relations: int) -> RelGraph:
         self = object.__new__(cls)
-        for name, value in (("shape", shape), ("num_edges", source.numel()), ("num_relations", num_relations),
-                            ("source", source), ("destination", destination), ("relation", relation), ("relations", None),
-                            ("source_types", None), ("destination_types", None), ("edge_counts", None), ("_derived", {})):
+        for name, value in (
+            ("shape", shape),
+            ("num_edges", source.numel()),
+            ("num_relations", num_relations),
+            ("source", source),
+            ("destination", destination),
+            ("relation", relation),
+            ("relations", None),
+            ("source_types", None),
+            ("destination_types", None),
+            ("edge_counts", None),
+            ("_derived", {}),
+        ):
             _set(self, name, value)
         ends = Ends(destination, source, relation, *shape, num_relations)
         _set(self, "_sides", (Side(ends, False), Side(ends, True)))
@@ -152,8 +189,11 @@ class RelGraph(Immutable):
     @property
     def counts(self) -> RelationCounts:
         """Rows, edges, and distinct (destination, relation) and (source, relation) pairs."""
-        return once(self._derived, "counts", lambda: RelationCounts(
-            self.shape[0], self.num_edges, *(side.pairs.count for side in self._sides)))
+        return once(
+            self._derived,
+            "counts",
+            lambda: RelationCounts(self.shape[0], self.num_edges, *(side.pairs.count for side in self._sides)),
+        )
 
     def side(self, transposed: bool) -> Side:
         """The edges by destination; by source where ``transposed``."""
@@ -162,8 +202,10 @@ class RelGraph(Immutable):
     def pairs_of_edges(self, transposed: bool) -> Graph:
         """Rows are those of a side, columns the pairs of the other one."""
         side, other = self.side(transposed), self.side(not transposed)
-        return side.once("pairs_of_edges", lambda: Graph.from_coo(
-            side.arrays[0], other.pair_of_edge, (side.sizes[0], other.pairs.count)))
+        return side.once(
+            "pairs_of_edges",
+            lambda: Graph.from_coo(side.arrays[0], other.pair_of_edge, (side.sizes[0], other.pairs.count)),
+        )
 
     def row_tasks(self, transposed: bool, key: tuple, tasks: int, most: int, cost: float, by_column) -> tuple:
         """``formats.relational.row_tasks``, kept under ``key``."""
@@ -173,8 +215,8 @@ class RelGraph(Immutable):
     def split(self, transposed: bool, by_column, *widths: int) -> tuple[RelationSplit | None, RelationSplit | None]:
         """The row pairs of some relations and the column pairs of the others, None where there are none.
 
-        by_column: says for arrays of row pairs, column pairs and edges of each relation, and ``widths``, whose edges go by
-        column pairs.
+        by_column: says for arrays of row pairs, column pairs and edges of each relation, and ``widths``, whose edges go
+        by column pairs.
         """
         sides = self.side(transposed), self.side(not transposed)
 
@@ -188,8 +230,8 @@ class RelGraph(Immutable):
         return sides[0].once(("split", by_column, *widths), make)
 
     def of_relations(self, numbers: tuple[int, ...]) -> RelGraph:
-        """The edges of some relations of a graph with node types, relation by relation, between the types at their ends, which
-        keep their order. Made once, and not while a program is traced: that is a graph break."""
+        """The edges of some relations of a graph with node types, relation by relation, between the types at their
+        ends, which keep their order. Made once, and not while a program is traced: that is a graph break."""
         return once(self._derived, ("relations", numbers), lambda: _relations_of(self, numbers))
 
     def mean_scale(self, dtype: torch.dtype) -> Tensor:
@@ -204,8 +246,10 @@ class RelGraph(Immutable):
         return once(self._derived, ("scale", dtype), make)
 
     def __repr__(self):
-        return (f"RelGraph({self.shape[0]} destinations, {self.shape[1]} sources, {self.num_edges} edges, "
-                f"{self.num_relations} relations, {self.device})")
+        return (
+            f"RelGraph({self.shape[0]} destinations, {self.shape[1]} sources, {self.num_edges} edges, "
+            f"{self.num_relations} relations, {self.device})"
+        )
 
 
 class Derived:
@@ -231,7 +275,9 @@ class RelationSplit(Derived):
 
 
 class Ends(Derived):
-    """Both ends of the edges of a ``RelGraph``, and their pairs, seen from the rows or, where ``transposed``, from the columns."""
+    """Both ends of the edges of a ``RelGraph``, and their pairs, seen from the rows or, where ``transposed``, from the
+    columns.
+    """
 
     def __init__(self, row: Tensor, col: Tensor, relation: Tensor, num_rows: int, num_cols: int, num_relations: int):
         super().__init__()
@@ -272,11 +318,14 @@ class Side(Derived):
     @property
     def segments(self) -> Segments:
         """Pairs by relation."""
-        return self.once("segments", lambda: Segments(self.pairs.relation_ptr.to(self.pairs.row.dtype), None, self.pairs.count))
+        return self.once(
+            "segments", lambda: Segments(self.pairs.relation_ptr.to(self.pairs.row.dtype), None, self.pairs.count)
+        )
 
     def blocks(self, count: int) -> tuple[Segments, Tensor]:
-        """(segments, rows) of pairs in so many blocks of features: row p * count + d of the segments is block d of pair p, which
-        belongs to segment r * count + d of relation r, and stands in rows[p * count + d] of the nodes' blocks."""
+        """(segments, rows) of pairs in so many blocks of features: row p * count + d of the segments is block d of pair
+        p, which belongs to segment r * count + d of relation r, and stands in rows[p * count + d] of the nodes'
+        blocks."""
         if count == 1:
             return self.segments, self.pairs.row
         return self.once(("blocks", count), lambda: _blocks_of(self.pairs, count))
@@ -287,7 +336,9 @@ class Side(Derived):
 
         def make() -> Graph:
             pairs = self.pairs
-            return Graph.from_csr(pairs.indptr, pairs.indices, (pairs.count, self.sizes[1]), pairs.edge_ids, trusted=True)
+            return Graph.from_csr(
+                pairs.indptr, pairs.indices, (pairs.count, self.sizes[1]), pairs.edge_ids, trusted=True
+            )
 
         return self.once("edges_of_pairs", make)
 
@@ -295,8 +346,14 @@ class Side(Derived):
     def pairs_of_rows(self) -> Graph:
         """Rows are those of the edges, columns pairs."""
         pairs = self.pairs
-        return self.once("pairs_of_rows", lambda: Graph.from_coo(
-            pairs.row, torch.arange(pairs.count, dtype=pairs.row.dtype, device=pairs.row.device), (self.sizes[0], pairs.count)))
+        return self.once(
+            "pairs_of_rows",
+            lambda: Graph.from_coo(
+                pairs.row,
+                torch.arange(pairs.count, dtype=pairs.row.dtype, device=pairs.row.device),
+                (self.sizes[0], pairs.count),
+            ),
+        )
 
 
 _set = object.__setattr__
@@ -305,11 +362,20 @@ _live: weakref.WeakValueDictionary[tuple, RelGraph] = weakref.WeakValueDictionar
 
 def _key(source: Tensor, destination: Tensor, relation: Tensor, shape, num_relations: int) -> tuple:
     # an address identifies an array only while its owner is alive, and every graph in the table holds its arrays
-    return (source.data_ptr(), destination.data_ptr(), relation.data_ptr(), source.numel(), source.dtype, tuple(shape),
-            num_relations)
+    return (
+        source.data_ptr(),
+        destination.data_ptr(),
+        relation.data_ptr(),
+        source.numel(),
+        source.dtype,
+        tuple(shape),
+        num_relations,
+    )
 
 
-def find_live(source, destination, relation, num_sources: int, num_destinations: int, num_relations: int) -> RelGraph | None:
+def find_live(
+    source, destination, relation, num_sources: int, num_destinations: int, num_relations: int
+) -> RelGraph | None:
     """The live graph that owns these arrays."""
     return _live.get(_key(source, destination, relation, (num_destinations, num_sources), num_relations))
 
@@ -317,12 +383,16 @@ def find_live(source, destination, relation, num_sources: int, num_destinations:
 @torch.compiler.disable
 def _relations_of(rel: RelGraph, numbers: tuple[int, ...]) -> RelGraph:
     names = tuple(rel.relations[number] for number in numbers)
-    sources, destinations = ({kind: count for kind, count in types.items() if kind in {name[end] for name in names}}
-                             for types, end in ((rel.source_types, 0), (rel.destination_types, 2)))
+    sources, destinations = (
+        {kind: count for kind, count in types.items() if kind in {name[end] for name in names}}
+        for types, end in ((rel.source_types, 0), (rel.destination_types, 2))
+    )
     by_relation = [ends.split(list(rel.edge_counts)) for ends in (rel.source, rel.destination)]
     first = [rel_sources.offsets(types) for types in (rel.source_types, rel.destination_types)]
-    edges = [(name[0], by_relation[0][number] - first[0][name[0]], name[2], by_relation[1][number] - first[1][name[2]])
-             for number, name in zip(numbers, names)]
+    edges = [
+        (name[0], by_relation[0][number] - first[0][name[0]], name[2], by_relation[1][number] - first[1][name[2]])
+        for number, name in zip(numbers, names)
+    ]
     return RelGraph._of_parts(rel_sources.Parts(sources, destinations, names, edges), None, len(names))
 
 

@@ -1,4 +1,5 @@
 """The edges of a ``RelGraph`` a few relations at a time: for what holds something large for each relation."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ from .rel_graph import RelGraph
 class RelationPart:
     """The edges of some relations, as a graph between the same nodes.
 
-    graph: relation n of it is relation ``relations[n]`` of the whole, edge n edge ``edges[n]``; both int64, None for the whole
-    graph itself.
+    graph: relation n of it is relation ``relations[n]`` of the whole, edge n edge ``edges[n]``; both int64, None for
+    the whole graph itself.
     """
 
     graph: RelGraph
@@ -32,8 +33,8 @@ class RelationPart:
 
 
 def relation_parts(rel: RelGraph, most: int) -> tuple[RelationPart, ...]:
-    """Parts of at most ``most`` relations each, made once: the graph itself where it has no more, else as many relations in
-    each part as can be, of those that have edges."""
+    """Parts of at most ``most`` relations each, made once: the graph itself where it has no more, else as many
+    relations in each part as can be, of those that have edges."""
     if rel.num_relations <= most:
         return (RelationPart(rel),)
     return once(rel._derived, ("parts", most), lambda: tuple(_parts(rel, most)))
@@ -44,13 +45,17 @@ def _parts(rel: RelGraph, most: int):
         # edges of one relation keep their order
         relation, order = torch.sort(rel.relation, stable=True)
         present, counts = torch.unique_consecutive(relation, return_counts=True)
-        bounds = counts.cumsum(0)[most - 1::most].tolist()  # the one wait for the device
+        bounds = counts.cumsum(0)[most - 1 :: most].tolist()  # the one wait for the device
         for first, stop in zip([0, *bounds], [*bounds, rel.num_edges]):
             if first == stop:
                 continue
             edges = order[first:stop].clone()
             relations, number = torch.unique_consecutive(relation[first:stop], return_inverse=True)
-            arrays = (rel.source.index_select(0, edges), rel.destination.index_select(0, edges), number.to(rel.relation.dtype))
+            arrays = (
+                rel.source.index_select(0, edges),
+                rel.destination.index_select(0, edges),
+                number.to(rel.relation.dtype),
+            )
             yield RelationPart(RelGraph._make(*arrays, rel.shape, relations.numel()), relations.long(), edges)
 
 

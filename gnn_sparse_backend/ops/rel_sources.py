@@ -1,4 +1,5 @@
 """From graphs with edge types of libraries and frameworks to index arrays, without importing the frameworks."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -34,9 +35,13 @@ class Parts:
         return torch.cat([empty, *sources]), torch.cat([empty, *destinations]), [u.numel() for u in sources]
 
     def relation_numbers(self) -> Tensor:
-        """(edges,) the relation of each edge, int64; made on the device of the edges, where a copy from the host would wait."""
+        """(edges,) the relation of each edge, int64; made on the device of the edges, where a copy from the host would
+        wait.
+        """
         empty = torch.empty(0, dtype=torch.int64, device=self.edges[0][1].device if self.edges else None)
-        return torch.cat([empty, *(empty.new_full((u.numel(),), number) for number, (_, u, _, _) in enumerate(self.edges))])
+        return torch.cat(
+            [empty, *(empty.new_full((u.numel(),), number) for number, (_, u, _, _) in enumerate(self.edges))]
+        )
 
 
 def dgl_parts(graph) -> Parts:
@@ -48,16 +53,26 @@ def dgl_parts(graph) -> Parts:
     for relation in relations:
         u, v = graph.edges(etype=relation, form="uv", order="eid")
         edges.append((relation[0], u, relation[2], v))
-    return Parts({t: graph.num_src_nodes(t) for t in graph.srctypes}, {t: graph.num_dst_nodes(t) for t in graph.dsttypes},
-                 relations, edges)
+    return Parts(
+        {t: graph.num_src_nodes(t) for t in graph.srctypes},
+        {t: graph.num_dst_nodes(t) for t in graph.dsttypes},
+        relations,
+        edges,
+    )
 
 
 def pyg_parts(data) -> Parts:
     """Of a PyG ``HeteroData``, all of whose edge types have an ``edge_index``."""
     for relation in data.edge_types:
         if data[relation].get("edge_index") is None:
-            kept = "; it has adj_t: ToSparseTensor(remove_edge_index=False) keeps both" if "adj_t" in data[relation] else ""
-            raise ValueError(f"relations are read from edge_index, which {relation} of this {type(data).__name__} has not got{kept}")
+            kept = (
+                "; it has adj_t: ToSparseTensor(remove_edge_index=False) keeps both"
+                if "adj_t" in data[relation]
+                else ""
+            )
+            raise ValueError(
+                f"relations are read from edge_index, which {relation} of this {type(data).__name__} has not got{kept}"
+            )
     sizes = {}
     for kind in data.node_types:
         count = data[kind].num_nodes
@@ -70,7 +85,9 @@ def pyg_parts(data) -> Parts:
         names = [f"data[{relation}].edge_index[{i}]" for i in (0, 1)]
         ends = [as_index_vector(name, index[i]) for i, name in enumerate(names)]
         kinds = relation[0], relation[2]
-        checked += [(name, nodes, sizes[kind], f"nodes of type {kind!r}") for name, kind, nodes in zip(names, kinds, ends)]
+        checked += [
+            (name, nodes, sizes[kind], f"nodes of type {kind!r}") for name, kind, nodes in zip(names, kinds, ends)
+        ]
         edges.append((kinds[0], ends[0], kinds[1], ends[1]))
     check_ranges(*checked)  # of all at once: a GPU is waited for at each look
     return Parts(sizes, dict(sizes), tuple(data.edge_types), edges)

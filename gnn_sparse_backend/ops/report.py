@@ -1,4 +1,5 @@
 """What ``precompile`` found: a table when printed."""
+
 from __future__ import annotations
 
 import io
@@ -17,11 +18,11 @@ WIDTH = 140
 class Row:
     """One operator on one structure.
 
-    features: a width, as the operator has them. state: ``measured``; ``measured 3 of 5`` plans, where the budget ended; ``known``
-    from before; ``compiled``, and to run by rules; or ``not reached``, where the budget ended before.
+    features: a width, as the operator has them. state: ``measured``; ``measured 3 of 5`` plans, where the budget ended;
+    ``known`` from before; ``compiled``, and to run by rules; or ``not reached``, where the budget ended before.
     plan: the fastest, None where none is known. seconds: of a call by it. rules: of a call by the rules' plan, where it
-    was measured now. plans: how many were measured. tuned: whether there are plans to choose from; where there is one alone,
-    all is done that is to do when it is compiled.
+    was measured now. plans: how many were measured. tuned: whether there are plans to choose from; where there is one
+    alone, all is done that is to do when it is compiled.
     """
 
     graph: str
@@ -62,8 +63,16 @@ class Report:
         above = None
         for row in self.rows:
             name, above = "" if row.graph == above else row.graph, row.graph
-            result.add_row(name, row.op, str(row.features), row.dtype,
-                           "" if row.plan is None else describe(row.plan), _micro(row.seconds), _micro(row.rules), row.state)
+            result.add_row(
+                name,
+                row.op,
+                str(row.features),
+                row.dtype,
+                "" if row.plan is None else describe(row.plan),
+                _micro(row.seconds),
+                _micro(row.rules),
+                row.state,
+            )
         return result
 
     def __str__(self) -> str:

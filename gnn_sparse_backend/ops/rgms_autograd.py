@@ -1,7 +1,9 @@
-"""Relational products as an autograd function: eager calls with ordinary tensors, which passed the checks of ``gsb.rgms``.
+"""Relational products as an autograd function: eager calls with ordinary tensors, which passed the checks of
+``gsb.rgms``.
 
 The same in ``torch.library`` (`rgms_library`) is for everything else, and costs several times as much to call.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -26,8 +28,10 @@ class _Operator:
 
 
 _PRODUCT = _Operator(run_product, derivatives.product_gradients)
-_SUM = _Operator(lambda rel, x, g, a, mean, transposed, blocks: run_sum(rel, x, g, blocks, a, mean, transposed).contiguous(),
-                 derivatives.sum_gradients)
+_SUM = _Operator(
+    lambda rel, x, g, a, mean, transposed, blocks: run_sum(rel, x, g, blocks, a, mean, transposed).contiguous(),
+    derivatives.sum_gradients,
+)
 _DOT = _Operator(run_dot, derivatives.dot_gradients)
 _BASIS_PRODUCT = _Operator(run_basis_product, derivatives.basis_product_gradients)
 _BASIS_DOT = _Operator(run_basis_dot, derivatives.basis_dot_gradients)
@@ -51,14 +55,17 @@ class Recorded:
     def dot(self, x: Tensor, w: Tensor, g: Tensor, mean: bool, transposed: bool) -> Tensor:
         return self._run(_DOT, (mean, transposed), x, w, g)
 
-    def basis_product(self, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, mean: bool, transposed: bool) -> Tensor:
+    def basis_product(
+        self, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, mean: bool, transposed: bool
+    ) -> Tensor:
         return self._run(_BASIS_PRODUCT, (mean, transposed), x, comp, bases, a)
 
     def basis_dot(self, x: Tensor, comp: Tensor, bases: Tensor, g: Tensor, mean: bool, transposed: bool) -> Tensor:
         return self._run(_BASIS_DOT, (mean, transposed), x, comp, bases, g)
 
-    def basis_sums(self, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, g: Tensor, mean: bool,
-                   transposed: bool) -> tuple[Tensor, Tensor]:
+    def basis_sums(
+        self, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, g: Tensor, mean: bool, transposed: bool
+    ) -> tuple[Tensor, Tensor]:
         return self._run(_BASIS_SUMS, (mean, transposed), x, comp, bases, a, g)
 
     def _run(self, operator: _Operator, marks: tuple, *operands: Tensor | None):
@@ -76,7 +83,9 @@ class _Relational(Function):
 
     @staticmethod
     def backward(ctx, *cotangents):
-        found = ctx.operator.gradients(Recorded(ctx.rel), ctx.saved_tensors, ctx.needs_input_grad[3:], *ctx.marks, *cotangents)
+        found = ctx.operator.gradients(
+            Recorded(ctx.rel), ctx.saved_tensors, ctx.needs_input_grad[3:], *ctx.marks, *cotangents
+        )
         return None, None, None, *found
 
 

@@ -1,15 +1,19 @@
 """RGMS whose matrices are combinations of bases: forward only, no autograd, operands already validated.
 
-Relation r has the matrix W[r] = sum over b of comp[r, b] * bases[b] (Schlichtkrull et al., 2018, equation 3). With T = sum over
-edges e of A[e] * <X[j(e)] W[r(e)], G[i(e)]> these are the product by G, the dots by A, and the sums by comp and by bases,
+Relation r has the matrix W[r] = sum over b of comp[r, b] * bases[b] (Schlichtkrull et al., 2018, equation 3). With T =
+sum over edges e of A[e] * <X[j(e)] W[r(e)], G[i(e)]> these are the product by G, the dots by A, and the sums by comp
+and by bases,
 
-    comp'[r, b] = <W'[r], bases[b]>      bases'[b] = sum over r of comp[r, b] * W'[r]      W'[r]: the sum of outer products
+    comp'[r, b] = <W'[r], bases[b]>      bases'[b] = sum over r of comp[r, b] * W'[r]      W'[r]: the sum of outer
+    products
 
-Matrices, and sums of outer products, are there for a few relations at a time (``planner.rgms.MATRIX_BYTES``), whatever the number
-of relations: what those send is added to the result, and the next ones take their place. They are mixed by one dense product.
-Mixing in the kernels, where a panel of pairs needs its matrix, would cost each panel of up to 16 pairs as much as a product with
-as many rows as there are bases, and again in each task.
+Matrices, and sums of outer products, are there for a few relations at a time (``planner.rgms.MATRIX_BYTES``), whatever
+the number
+of relations: what those send is added to the result, and the next ones take their place. They are mixed by one dense
+product. Mixing in the kernels, where a panel of pairs needs its matrix, would cost each panel of up to 16 pairs as much
+as a product with as many rows as there are bases, and again in each task.
 """
+
 from __future__ import annotations
 
 import functools
@@ -39,12 +43,15 @@ def _as_given(run: Callable) -> Callable:
 
 
 @_as_given
-def run_basis_product(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, mean: bool,
-                      transposed: bool) -> Tensor:
-    """``Y[i] = sum over edges e into i of a[e] * x[j(e)] @ W[r(e)]``: (rows, F_out). comp: (relations, B), bases: (B, F_in, F_out)."""
+def run_basis_product(
+    rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, mean: bool, transposed: bool
+) -> Tensor:
+    """``Y[i] = sum over edges e into i of a[e] * x[j(e)] @ W[r(e)]``: (rows, F_out). comp: (relations, B), bases: (B,
+    F_in, F_out).
+    """
     parts = _parts(rel, bases)
     if len(parts) == 1:
-        part, = parts
+        (part,) = parts
         return run_product(part.graph, x, _mixed(part, comp, bases), part.of_edges(a), mean, transposed)
     total = x.new_zeros((rel.side(transposed).sizes[0], bases.shape[2]), dtype=wide_type(x.dtype))
     for part in parts:
@@ -53,7 +60,9 @@ def run_basis_product(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: 
 
 
 @_as_given
-def run_basis_dot(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, g: Tensor, mean: bool, transposed: bool) -> Tensor:
+def run_basis_dot(
+    rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, g: Tensor, mean: bool, transposed: bool
+) -> Tensor:
     """``c[e] = <x[j(e)] @ W[r(e)], g[i(e)]>`` in the user's edge order and the accumulation type: (edges,)."""
     out = x.new_zeros(rel.num_edges, dtype=wide_type(x.dtype))
     for part in _parts(rel, bases):
@@ -65,8 +74,9 @@ def run_basis_dot(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, g: Tens
 
 
 @_as_given
-def run_basis_sums(rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, g: Tensor, mean: bool,
-                   transposed: bool) -> tuple[Tensor, Tensor]:
+def run_basis_sums(
+    rel: RelGraph, x: Tensor, comp: Tensor, bases: Tensor, a: Tensor | None, g: Tensor, mean: bool, transposed: bool
+) -> tuple[Tensor, Tensor]:
     """comp' (relations, B) and bases' (B, F_in, F_out), as above."""
     wide = wide_type(x.dtype)
     by_comp, by_bases = comp.new_zeros(comp.shape, dtype=wide), bases.new_zeros(bases.shape, dtype=wide)

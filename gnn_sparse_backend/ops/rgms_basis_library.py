@@ -1,7 +1,8 @@
 """RGMS with bases in ``torch.library``, as ``rgms_library`` has it for matrices.
 
-    gsb::rgms_basis_product, gsb::rgms_basis_dot, gsb::rgms_basis_sums   as in `rgms_derivatives`, which has their gradients
+gsb::rgms_basis_product, gsb::rgms_basis_dot, gsb::rgms_basis_sums   as in `rgms_derivatives`, which has their gradients
 """
+
 from __future__ import annotations
 
 import torch
@@ -13,10 +14,17 @@ from .rgms_kernels import wide_type
 from .rgms_library import GRAPH, checked, graph_of, register
 
 for _name, _operands, _result in (
-        ("product", "Tensor x, Tensor comp, Tensor bases, Tensor? a, bool mean, bool transposed", "Tensor"),
-        ("dot", "Tensor x, Tensor comp, Tensor bases, Tensor g, bool mean, bool transposed", "Tensor"),
-        ("sums", "Tensor x, Tensor comp, Tensor bases, Tensor? a, Tensor g, bool mean, bool transposed", "(Tensor, Tensor)")):
-    torch.library.define(f"gsb::rgms_basis_{_name}", f"({GRAPH}, {_operands}) -> {_result}", tags=torch.Tag.pt2_compliant_tag)
+    ("product", "Tensor x, Tensor comp, Tensor bases, Tensor? a, bool mean, bool transposed", "Tensor"),
+    ("dot", "Tensor x, Tensor comp, Tensor bases, Tensor g, bool mean, bool transposed", "Tensor"),
+    (
+        "sums",
+        "Tensor x, Tensor comp, Tensor bases, Tensor? a, Tensor g, bool mean, bool transposed",
+        "(Tensor, Tensor)",
+    ),
+):
+    torch.library.define(
+        f"gsb::rgms_basis_{_name}", f"({GRAPH}, {_operands}) -> {_result}", tags=torch.Tag.pt2_compliant_tag
+    )
 
 
 def _checked(operator: str, rel: RelGraph, transposed: bool, x, comp, bases, g=None, a=None) -> list:

@@ -1,13 +1,16 @@
 """The gradients of relational products, by operators of the same family, whoever records them.
 
-T = sum over edges e of A[e] * <X[j(e)] W[r(e)], G[i(e)]> is linear in each operand. The operators are its derivatives, and
-the gradient of each by any operand is again one of them, with another operand in the place of the cotangent:
+T = sum over edges e of A[e] * <X[j(e)] W[r(e)], G[i(e)]> is linear in each operand. The operators are its derivatives,
+and the gradient of each by any operand is again one of them, with another operand in the place of the cotangent:
 
     product   by G: (rows, F_out)               grad x: product of the transpose by W^T    grad w: sum    grad a: dot
-    sum       by W: (R, blocks, F_in, F_out)    grad x: product of the transpose by H^T    grad g: product    grad a: dot
-    dot       by A: (edges,)                    grad x: product of the transpose by W^T    grad w: sum    grad g: product
+    sum       by W: (R, blocks, F_in, F_out)    grad x: product of the transpose by H^T    grad g: product    grad a:
+    dot
+    dot       by A: (edges,)                    grad x: product of the transpose by W^T    grad w: sum    grad g:
+    product
 
-With bases, W[r] = sum over b of comp[r, b] * bases[b], T is linear in five operands, and the operators are its derivatives
+With bases, W[r] = sum over b of comp[r, b] * bases[b], T is linear in five operands, and the operators are its
+derivatives
 
     basis_product   by G: (rows, F_out)
     basis_dot       by A: (edges,)
@@ -15,9 +18,11 @@ With bases, W[r] = sum over b of comp[r, b] * bases[b], T is linear in five oper
 
 whose gradients are again these. Those of the sums come from the sum of two such T, which is one T with twice the bases.
 
-``on`` is something with these six operators on the edges of one structure, `rgms_autograd` and `rgms_library` have one each. transposed: x
-stands at the destinations. mean: A is divided by the number of edges of the relation into the destination. needed: of each operand.
+``on`` is something with these six operators on the edges of one structure, `rgms_autograd` and `rgms_library` have one
+each. transposed: x stands at the destinations. mean: A is divided by the number of edges of the relation into the
+destination. needed: of each operand.
 """
+
 from __future__ import annotations
 
 import torch
@@ -32,11 +37,16 @@ _BY = {
 
 
 def _gradients(operands: str, by: str):
-    """The gradients of T differentiated by one operand, ``by``, whose place the cotangent takes, as a function of the ``operands``."""
+    """The gradients of T differentiated by one operand, ``by``, whose place the cotangent takes, as a function of the
+    ``operands``.
+    """
 
     def gradients(on, saved, needed, mean: bool, transposed: bool, cotangent) -> list:
         values = dict(zip(operands, saved)) | {by: cotangent}
-        return [_BY[name](on, **values, mean=mean, transposed=transposed) if wanted else None for name, wanted in zip(operands, needed)]
+        return [
+            _BY[name](on, **values, mean=mean, transposed=transposed) if wanted else None
+            for name, wanted in zip(operands, needed)
+        ]
 
     return gradients
 
@@ -64,7 +74,9 @@ def _by_weights(on, x, comp, bases, a, g, mean: bool, transposed: bool, wanted) 
 
 
 def _basis_gradients(last: str):
-    """The gradients of T differentiated by g as a function of x, comp, bases and a, the ``last`` operand; or by a, where that is g."""
+    """The gradients of T differentiated by g as a function of x, comp, bases and a, the ``last`` operand; or by a,
+    where that is g.
+    """
 
     def gradients(on, saved, needed, mean: bool, transposed: bool, cotangent) -> tuple:
         x, comp, bases, other = saved
@@ -93,4 +105,11 @@ def basis_sums_gradients(on, saved, needed, mean: bool, transposed: bool, for_co
     return by_x, by_comp, by_bases, by_a, by_g
 
 
-__all__ = ["basis_dot_gradients", "basis_product_gradients", "basis_sums_gradients", "dot_gradients", "product_gradients", "sum_gradients"]
+__all__ = [
+    "basis_dot_gradients",
+    "basis_product_gradients",
+    "basis_sums_gradients",
+    "dot_gradients",
+    "product_gradients",
+    "sum_gradients",
+]

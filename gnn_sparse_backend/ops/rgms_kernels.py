@@ -3,10 +3,11 @@
 All three are derivatives of one form, T = sum over edges e of A[e] * <X[j(e)] W[r(e)], G[i(e)]>: the product by G, the
 sum of outer products by W, and the dots by A.
 
-What a caller guarantees: all tensors on one device; x, w and g of one type; w (relations, blocks, F_in, F_out), x and g with
-a row for each column and row of the side, of blocks * F_in and blocks * F_out features; a (edges,) in the accumulation
-type, in the user's edge order.
+What a caller guarantees: all tensors on one device; x, w and g of one type; w (relations, blocks, F_in, F_out), x and g
+with a row for each column and row of the side, of blocks * F_in and blocks * F_out features; a (edges,) in the
+accumulation type, in the user's edge order.
 """
+
 from __future__ import annotations
 
 import torch
@@ -16,8 +17,21 @@ from ..compiler.programs.rgms import RgmsSpec
 from ..formats.relational import Panels
 from ..planner.cuda_rgms import order_of
 from ..planner.grouped import takes_twos
-from ..planner.rgms import (ORDERS, RelationCounts, by_column, column_tile_of, cost_per_pair, is_near_limit, is_small, is_tiled,
-                            panel_pairs, part_limit, rgms_kernel, row_task_count, sum_by_columns)
+from ..planner.rgms import (
+    ORDERS,
+    RelationCounts,
+    by_column,
+    column_tile_of,
+    cost_per_pair,
+    is_near_limit,
+    is_small,
+    is_tiled,
+    panel_pairs,
+    part_limit,
+    rgms_kernel,
+    row_task_count,
+    sum_by_columns,
+)
 from . import devices
 from .cuda_outer import takes_sum
 from .cuda_rgms import PRODUCTS, dots_on_gpu, order_on_gpu, run_pair_sums, run_row_dots, sum_by_columns_on_gpu
@@ -28,7 +42,7 @@ from .layout import kernel_ready
 from .memory import empty
 from .message_kernels import run_aggregate, run_edge_map
 from .precision import on_tensor_cores
-from .rel_graph import Derived, RelGraph, RelationSplit, Side
+from .rel_graph import Derived, RelationSplit, RelGraph, Side
 from .type_names import type_name
 
 _DOT = form("mul(x0, x1)", ("row", "column"))
@@ -41,13 +55,21 @@ def wide_type(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
-def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: bool, transposed: bool,
-                order: str | None = None, total: Tensor | None = None) -> Tensor:
+def run_product(
+    rel: RelGraph,
+    x: Tensor,
+    w: Tensor,
+    a: Tensor | None,
+    mean: bool,
+    transposed: bool,
+    order: str | None = None,
+    total: Tensor | None = None,
+) -> Tensor:
     """``Y[i] = sum over edges e into i of a[e] * x[j(e)] @ w[r(e)]``: (rows, blocks * F_out).
 
     mean: divide by the number of edges of the relation into the destination. order: of ``planner.rgms.ORDERS``, or on a
-    GPU of ``planner.cuda_rgms``; the planner's choice, on the CPU for each relation, if None. total: contiguous, in the accumulation
-    type; the product is added to it, and it is the result.
+    GPU of ``planner.cuda_rgms``; the planner's choice, on the CPU for each relation, if None. total: contiguous, in the
+    accumulation type; the product is added to it, and it is the result.
     """
     if rel.num_edges == 0 or w.numel() == 0:
         return x.new_zeros((rel.side(transposed).sizes[0], w.shape[1] * w.shape[3])) if total is None else total
@@ -60,7 +82,9 @@ def run_product(rel: RelGraph, x: Tensor, w: Tensor, a: Tensor | None, mean: boo
     return _stored_product(rel, transposed, order, x, w, _edge_weight(rel, a, mean, wide_type(x.dtype)))
 
 
-def _product_on_gpu(rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: Tensor, weight: Tensor | None, arch: str) -> Tensor:
+def _product_on_gpu(
+    rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: Tensor, weight: Tensor | None, arch: str
+) -> Tensor:
     side, described = rel.side(transposed), (*w.shape[1:], x.dtype, weight is not None, arch)
 
     def make():
@@ -83,13 +107,22 @@ def _stored_product(rel: RelGraph, transposed: bool, order: str, x: Tensor, w: T
     raise ValueError(f"order must be one of {ORDERS}, got {order!r}")
 
 
-def run_sum(rel: RelGraph, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool, transposed: bool,
-            by: str | None = None, dtype: torch.dtype | None = None) -> Tensor:
+def run_sum(
+    rel: RelGraph,
+    x: Tensor,
+    g: Tensor,
+    blocks: int,
+    a: Tensor | None,
+    mean: bool,
+    transposed: bool,
+    by: str | None = None,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
     """``W[r]`` = the blocks on the diagonal of the sum over edges e of r of a[e] * outer(x[j(e)], g[i(e)]):
     (relations, blocks, F_in, F_out).
 
-    by: whether x is added up over the pairs of "rows" with relations, or g over those of "columns"; the planner's choice for each
-    relation if None. A GPU's is its own. dtype: of the result, the type of x if None.
+    by: whether x is added up over the pairs of "rows" with relations, or g over those of "columns"; the planner's
+    choice for each relation if None. A GPU's is its own. dtype: of the result, the type of x if None.
     """
     dtype = x.dtype if dtype is None else dtype
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
@@ -140,16 +173,28 @@ def _counts(rel: RelGraph, transposed: bool) -> RelationCounts:
     return RelationCounts(rel.shape[1], counts.edges, counts.column_pairs, counts.row_pairs)
 
 
-def _product(rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: Tensor, a: Tensor | None, mean: bool,
-             total: Tensor | None) -> Tensor:
+def _product(
+    rel: RelGraph,
+    transposed: bool,
+    order: str | None,
+    x: Tensor,
+    w: Tensor,
+    a: Tensor | None,
+    mean: bool,
+    total: Tensor | None,
+) -> Tensor:
     relations, blocks, in_features, out_features = w.shape
     wide = wide_type(x.dtype)
     counts = _counts(rel, transposed)
-    most, key, (row_ptr, gathers, scatters) = tasks_of_product(rel, transposed, blocks, in_features, out_features, x.dtype, order)
+    most, key, (row_ptr, gathers, scatters) = tasks_of_product(
+        rel, transposed, blocks, in_features, out_features, x.dtype, order
+    )
     tasks, others = gathers.tasks, ()
     if order is None:
         near = is_near_limit(counts, blocks * in_features, blocks * out_features)
-        others = _either_way(near, tasks > 1, ("gather", in_features, out_features), ("scatter", in_features, out_features))
+        others = _either_way(
+            near, tasks > 1, ("gather", in_features, out_features), ("scatter", in_features, out_features)
+        )
     x = kernel_ready(x)
     twos = _by_twos("scatter", in_features, x.dtype)
     layouts = {by for by, panels in ((False, gathers), (twos, scatters)) if panels.row.numel()}
@@ -165,19 +210,50 @@ def _product(rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: T
     described = (in_features, out_features, blocks, most, mean or a is not None, x.dtype, row_ptr.dtype)
     weight = _position_weight(rel, side, (*key, "gathers"), gathers, a, mean, wide)
     _entry("gather", *described, parallel, others)(
-        *_sizes(gathers, x.shape[0]), relations, counts.rows, *_arrays(gathers), row_ptr, gathers.size, gathers.row,
-        *_given(weight), x, first, gathers.relation, matrices[False], out)
+        *_sizes(gathers, x.shape[0]),
+        relations,
+        counts.rows,
+        *_arrays(gathers),
+        row_ptr,
+        gathers.size,
+        gathers.row,
+        *_given(weight),
+        x,
+        first,
+        gathers.relation,
+        matrices[False],
+        out,
+    )
     if scatters.row.numel():
         weight = _position_weight(rel, side, (*key, "scatters"), scatters, a, mean, wide)
         _entry("scatter", *described, parallel, others)(
-            *_sizes(scatters, counts.rows), relations, x.shape[0], *_arrays(scatters), scatters.size, scatters.row,
-            *_given(weight), x, scatters.relation, matrices[twos], out)
+            *_sizes(scatters, counts.rows),
+            relations,
+            x.shape[0],
+            *_arrays(scatters),
+            scatters.size,
+            scatters.row,
+            *_given(weight),
+            x,
+            scatters.relation,
+            matrices[twos],
+            out,
+        )
     return out if total is not None else out.to(x.dtype)
 
 
-def tasks_of_product(rel: RelGraph, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype,
-                     order: str | None = None) -> tuple[int, tuple, tuple[Tensor, Panels, Panels]]:
-    """(pairs of a panel at most, what the panels are kept under, `formats.relational.row_tasks`) of a product on the CPU."""
+def tasks_of_product(
+    rel: RelGraph,
+    transposed: bool,
+    blocks: int,
+    in_features: int,
+    out_features: int,
+    dtype: torch.dtype,
+    order: str | None = None,
+) -> tuple[int, tuple, tuple[Tensor, Panels, Panels]]:
+    """(pairs of a panel at most, what the panels are kept under, `formats.relational.row_tasks`) of a product on the
+    CPU.
+    """
     most = panel_pairs(blocks * max(in_features, out_features), wide_type(dtype).itemsize)
     counts = _counts(rel, transposed)
     tasks = row_task_count(counts, rel.num_relations, blocks * in_features, blocks * out_features)
@@ -191,10 +267,11 @@ def tasks_of_product(rel: RelGraph, transposed: bool, blocks: int, in_features: 
     return most, key, rel.row_tasks(transposed, key, tasks, most, cost, choose)
 
 
-def _outer(rel: RelGraph, part: RelationSplit, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool,
-           others: tuple) -> Tensor:
-    """The sums of the relations of a part in the accumulation type, zeros for the others; x is added up over the pairs of the
-    part, the rows of g."""
+def _outer(
+    rel: RelGraph, part: RelationSplit, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool, others: tuple
+) -> Tensor:
+    """The sums of the relations of a part in the accumulation type, zeros for the others; x is added up over the pairs
+    of the part, the rows of g."""
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
     wide, relations = wide_type(x.dtype), rel.num_relations
     # of each pair two rows are kept
@@ -211,9 +288,21 @@ def _outer(rel: RelGraph, part: RelationSplit, x: Tensor, g: Tensor, blocks: int
     if panels.tasks - more.numel() < relations:
         out[:relations].zero_()
     parallel = panels.tasks > 1 and torch.get_num_threads() > 1
-    _entry("sum", in_features, out_features, blocks, most, weight is not None, x.dtype, panels.row.dtype, parallel, others)(
-        *_sizes(panels, x.shape[0]), out.shape[0], g.shape[0], *_arrays(panels), panels.size, panels.row,
-        *_given(weight), x, slot, g, out)
+    _entry(
+        "sum", in_features, out_features, blocks, most, weight is not None, x.dtype, panels.row.dtype, parallel, others
+    )(
+        *_sizes(panels, x.shape[0]),
+        out.shape[0],
+        g.shape[0],
+        *_arrays(panels),
+        panels.size,
+        panels.row,
+        *_given(weight),
+        x,
+        slot,
+        g,
+        out,
+    )
     if more.numel():
         out[:relations].index_add_(0, more, out[relations:])
         out = out[:relations].clone()
@@ -229,8 +318,21 @@ def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, o
     x, g = kernel_ready(x), kernel_ready(g)
     parallel = panels.tasks > 1 and torch.get_num_threads() > 1
     entry = _entry("dot", in_features, out_features, blocks, most, False, x.dtype, panels.row.dtype, parallel, others)
-    entry(*_sizes(panels, x.shape[0]), relations, g.shape[0], out.shape[0], *_arrays(panels), panels.size, panels.row,
-          panels.edge_ids, x, g, panels.relation, _matrices(w, _by_twos("dot", in_features, x.dtype)), out)
+    entry(
+        *_sizes(panels, x.shape[0]),
+        relations,
+        g.shape[0],
+        out.shape[0],
+        *_arrays(panels),
+        panels.size,
+        panels.row,
+        panels.edge_ids,
+        x,
+        g,
+        panels.relation,
+        _matrices(w, _by_twos("dot", in_features, x.dtype)),
+        out,
+    )
 
 
 def _dots_on_gpu(rel: RelGraph, transposed: bool, x: Tensor, w: Tensor, g: Tensor) -> Tensor:
@@ -272,7 +374,9 @@ def _always(row_pairs: Tensor, *_) -> Tensor:
     return torch.ones_like(row_pairs, dtype=torch.bool)
 
 
-def _outer_of_sums(rel: RelGraph, transposed: bool, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool) -> Tensor:
+def _outer_of_sums(
+    rel: RelGraph, transposed: bool, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool
+) -> Tensor:
     """The same: on Tensor Cores, else from sums of x over the edges of all pairs, which are stored."""
     arch, weight, side = devices.arch_of(x.device), _edge_weight(rel, a, mean, wide_type(x.dtype)), rel.side(transposed)
     if takes_sum(x.shape[1] // blocks, g.shape[1] // blocks, x.dtype, arch):
@@ -294,7 +398,9 @@ def _slots(relation: Tensor, relations: int) -> tuple[Tensor, Tensor]:
 
 
 def _matrices(w: Tensor, twos: bool) -> Tensor:
-    """(relations, blocks, F_in * F_out): the matrices as programs want them, with two rows side by side where ``twos``."""
+    """(relations, blocks, F_in * F_out): the matrices as programs want them, with two rows side by side where
+    ``twos``.
+    """
     in_features, out_features = w.shape[2:]
     tile = column_tile_of(out_features, type_name(w.dtype))
     if twos:
@@ -322,7 +428,8 @@ def _tiled(w: Tensor, tile: int) -> Tensor:
 
 
 def _grouped(side: Side, x: Tensor, w: Tensor, of_rows: bool = False) -> Tensor:
-    """The rows of x, one for each pair of the side, or where ``of_rows`` those of the pairs' nodes, times the matrix of the pair's
+    """The rows of x, one for each pair of the side, or where ``of_rows`` those of the pairs' nodes, times the matrix of
+    the pair's
     relation: (pairs, blocks * F_out). A block on the diagonal is as a relation of its own."""
     _, blocks, in_features, out_features = w.shape
     segments, rows = side.blocks(blocks)
@@ -346,7 +453,9 @@ def _edge_weight(rel: RelGraph, a: Tensor | None, mean: bool, dtype: torch.dtype
     return scale if a is None else scale * a
 
 
-def _position_weight(rel: RelGraph, owner: Derived, key, panels: Panels, a: Tensor | None, mean: bool, dtype) -> Tensor | None:
+def _position_weight(
+    rel: RelGraph, owner: Derived, key, panels: Panels, a: Tensor | None, mean: bool, dtype
+) -> Tensor | None:
     """The same at each position of the panels, which their owner knows under ``key``."""
     scale = None
     if mean:
@@ -360,7 +469,8 @@ def _position_weight(rel: RelGraph, owner: Derived, key, panels: Panels, a: Tens
 def _either_way(near: bool, large: bool, by_rows: tuple, by_columns: tuple) -> tuple[tuple, ...]:
     """What another graph may want of an operator where this one goes one way: no later batch is to wait for a compiler.
 
-    by_rows, by_columns: (program, F_in, F_out) for either kind of pairs. The result: those of another side of the limit.
+    by_rows, by_columns: (program, F_in, F_out) for either kind of pairs. The result: those of another side of the
+    limit.
     """
     several = torch.get_num_threads() > 1
     if near:
@@ -368,16 +478,37 @@ def _either_way(near: bool, large: bool, by_rows: tuple, by_columns: tuple) -> t
     return ((*by_columns, several),) if large else ()
 
 
-def _entry(make: str, in_features: int, out_features: int, blocks: int, panel: int, weighted: bool, dtype, index, parallel,
-           others: tuple[tuple, ...]):
+def _entry(
+    make: str,
+    in_features: int,
+    out_features: int,
+    blocks: int,
+    panel: int,
+    weighted: bool,
+    dtype,
+    index,
+    parallel,
+    others: tuple[tuple, ...],
+):
     """The kernel's entry; with it come ``others``: its like for other (program, F_in, F_out, parallel)."""
     described = blocks, panel, weighted, dtype, index
     entry = _entries.get((make, in_features, out_features, *described, parallel))
-    if entry is None or others and (described, others) not in _at_hand:
+    if entry is None or (others and (described, others) not in _at_hand):
         _at_hand.add((described, others))
         for make, in_features, out_features, parallel in (*others, (make, in_features, out_features, parallel)):
-            spec = RgmsSpec(in_features, out_features, blocks, panel, 0, 0, 0, weighted, type_name(dtype), type_name(index),
-                            twos=_by_twos(make, in_features, dtype))
+            spec = RgmsSpec(
+                in_features,
+                out_features,
+                blocks,
+                panel,
+                0,
+                0,
+                0,
+                weighted,
+                type_name(dtype),
+                type_name(index),
+                twos=_by_twos(make, in_features, dtype),
+            )
             entry = rgms_kernel(make, spec, parallel).entry
-            _entries[make, in_features, out_features, *described, parallel] = entry
+            _entries[(make, in_features, out_features, *described, parallel)] = entry
     return entry

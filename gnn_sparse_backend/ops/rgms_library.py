@@ -5,6 +5,7 @@
 A structure enters as its tensors, and the live ``RelGraph`` that owns them is found again at run time, with all that it
 has derived.
 """
+
 from __future__ import annotations
 
 import torch
@@ -15,11 +16,20 @@ from .rel_graph import RelGraph, find_live
 from .rgms_derivatives import dot_gradients, product_gradients, sum_gradients
 from .rgms_kernels import run_dot, run_product, run_sum, wide_type
 
-STRUCTURE = ("Tensor source", "Tensor destination", "Tensor relation", "SymInt num_sources", "SymInt num_destinations", "SymInt num_relations")
+STRUCTURE = (
+    "Tensor source",
+    "Tensor destination",
+    "Tensor relation",
+    "SymInt num_sources",
+    "SymInt num_destinations",
+    "SymInt num_relations",
+)
 GRAPH = ", ".join(STRUCTURE)
-for _name, _operands in (("product", "Tensor x, Tensor w, Tensor? a, bool mean, bool transposed, str order"),
-                         ("sum", "Tensor x, Tensor g, Tensor? a, SymInt blocks, bool mean, bool transposed"),
-                         ("dot", "Tensor x, Tensor w, Tensor g, bool mean, bool transposed")):
+for _name, _operands in (
+    ("product", "Tensor x, Tensor w, Tensor? a, bool mean, bool transposed, str order"),
+    ("sum", "Tensor x, Tensor g, Tensor? a, SymInt blocks, bool mean, bool transposed"),
+    ("dot", "Tensor x, Tensor w, Tensor g, bool mean, bool transposed"),
+):
     torch.library.define(f"gsb::rgms_{_name}", f"({GRAPH}, {_operands}) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
 
 _ops = torch.ops.gsb
@@ -37,17 +47,19 @@ def graph_of(structure: tuple) -> RelGraph:
     return RelGraph._of_arrays(*arrays, (num_destinations, num_sources), num_relations)
 
 
-def checked(operator: str, rel: RelGraph, transposed: bool, fits: bool, widths: tuple[int, int], x, g, a, *weights) -> list:
+def checked(
+    operator: str, rel: RelGraph, transposed: bool, fits: bool, widths: tuple[int, int], x, g, a, *weights
+) -> list:
     """x, g, a and the weights as plain tensors.
 
-    Raises ValueError unless the weights are as ``fits`` says, the rows of x and g of these widths, one for each node, a of one number
-    for each edge, and the types agree. None: not among the operands.
+    Raises ValueError unless the weights are as ``fits`` says, the rows of x and g of these widths, one for each node, a
+    of one number for each edge, and the types agree. None: not among the operands.
     """
     rows, cols = rel.shape[::-1] if transposed else rel.shape
     for y, count, width in ((x, cols, widths[0]), (g, rows, widths[1])):
         fits = fits and (y is None or y.shape == (count, width))
     given = [y for y in (x, *weights, g) if y is not None]
-    fits = fits and (a is None or a.shape == (rel.num_edges,) and a.dtype is wide_type(x.dtype))
+    fits = fits and (a is None or (a.shape == (rel.num_edges,) and a.dtype is wide_type(x.dtype)))
     if not fits or any(y.dtype is not x.dtype for y in given):
         found = ", ".join(f"{tuple(y.shape)} of {y.dtype}" for y in (*given, a) if y is not None)
         raise ValueError(f"{operator}: operands {found} do not go with {rel!r} and each other")
@@ -123,21 +135,27 @@ class Traced:
 
 
 def register(name: str, gradients, operands: int, before: int = 0, after: int = 0) -> None:
-    """Have the operator ``gsb::name`` differentiated by ``gradients``. operands: how many; before, after: arguments that stand between
-    them and ``mean``, and after ``transposed``."""
+    """Have the operator ``gsb::name`` differentiated by ``gradients``. operands: how many; before, after: arguments
+    that stand between them and ``mean``, and after ``transposed``."""
     first, marks = len(STRUCTURE), len(STRUCTURE) + operands + before
 
     def save(ctx, inputs, output) -> None:
-        ctx.mean, ctx.transposed = inputs[marks:marks + 2]
+        ctx.mean, ctx.transposed = inputs[marks : marks + 2]
         ctx.sizes = inputs[3:first]
         # in eager mode the graph lives until the backward pass, with what it has derived
         ctx.rel = find_live(*inputs[:first]) if is_plain(*inputs[:3]) else None
-        ctx.save_for_backward(*inputs[:3], *inputs[first:first + operands])
+        ctx.save_for_backward(*inputs[:3], *inputs[first : first + operands])
 
     def backward(ctx, *cotangents):
         s, d, r, *saved = ctx.saved_tensors  # once: a checkpointed region unpacks each tensor a single time
-        found = gradients(Traced((s, d, r, *ctx.sizes)), saved, ctx.needs_input_grad[first:first + operands], ctx.mean, ctx.transposed,
-                          *cotangents)
+        found = gradients(
+            Traced((s, d, r, *ctx.sizes)),
+            saved,
+            ctx.needs_input_grad[first : first + operands],
+            ctx.mean,
+            ctx.transposed,
+            *cotangents,
+        )
         return *(None,) * first, *found, *(None,) * (before + 2 + after)
 
     torch.library.register_autograd(f"gsb::{name}", backward, setup_context=save)

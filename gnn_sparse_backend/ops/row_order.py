@@ -1,4 +1,7 @@
-"""Aggregations of one pass over rows, which are taken in the order of their lengths once a structure is used again and again."""
+"""Aggregations of one pass over rows, which are taken in the order of their lengths once a structure is used again and
+again.
+"""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -36,14 +39,20 @@ class OnePass:
         entry = self._entries.get(order is None)
         if entry is None:
             found = replace(spec, numbered=numbered, mapped=order is not None)
-            entry = self._entries[order is None] = aggregate_kernel(found, plan.groups > 1, plan.prefetch, plan.reduction).entry
-        return entry, kernel_arguments(structure, plan.groups, places, self.widths, operands, edge_ids, plan.balance, of_rows)
+            entry = self._entries[order is None] = aggregate_kernel(
+                found, plan.groups > 1, plan.prefetch, plan.reduction
+            ).entry
+        return entry, kernel_arguments(
+            structure, plan.groups, places, self.widths, operands, edge_ids, plan.balance, of_rows
+        )
 
 
 def order_of(graph, features: int, edges: bool) -> tuple[Piece, Tensor] | None:
-    """The rows of a graph by length, made once it has been used often, and kept with it; None while they stay as they are.
+    """The rows of a graph by length, made once it has been used often, and kept with it; None while they stay as they
+    are.
 
-    A sampled batch is used for a forward and a backward pass, for which no order pays. Results are the same bits either way.
+    A sampled batch is used for a forward and a backward pass, for which no order pays. Results are the same bits either
+    way.
     """
     if not pays_in_order(graph.shape[0], graph.num_edges, features, edges):
         return None
@@ -52,7 +61,11 @@ def order_of(graph, features: int, edges: bool) -> tuple[Piece, Tensor] | None:
         uses = graph.plans["uses"] = graph.plans.get("uses", 0) + 1
         if uses < USED_AGAIN:
             return None
-        found = once(graph.plans, "rows by length", lambda: rows_by_length(graph.indptr, graph.indices, graph.shape, ORDER_WINDOW))
+        found = once(
+            graph.plans,
+            "rows by length",
+            lambda: rows_by_length(graph.indptr, graph.indices, graph.shape, ORDER_WINDOW),
+        )
     return found
 
 

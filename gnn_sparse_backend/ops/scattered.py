@@ -1,4 +1,5 @@
 """Sums of a few features over short rows, whose kernel goes by the row of each non-zero instead of by rows."""
+
 from __future__ import annotations
 
 from torch import Tensor
@@ -12,7 +13,9 @@ from .kernels import structure_arguments, structured_arguments
 
 
 class Scattered:
-    """An aggregation by a plan of scattered sums. in_order: what takes its place on rows in the order of their lengths."""
+    """An aggregation by a plan of scattered sums. in_order: what takes its place on rows in the order of their
+    lengths.
+    """
 
     def __init__(self, spec: AggregateSpec, plan: Plan, in_order):
         self.plan, self.degrees, self.in_order = plan, spec.degrees, in_order
@@ -27,7 +30,8 @@ class Scattered:
 
 
 def flat_structure(graph, groups: int, balance: str) -> tuple:
-    """(sizes, index arrays, (row of each non-zero, first row of each group)) of a graph in so many groups of rows, made at the
+    """(sizes, index arrays, (row of each non-zero, first row of each group)) of a graph in so many groups of rows, made
+    at the
     first use and kept with it: an index for each non-zero.
     """
     return once(graph.plans, ("flat", groups, balance), lambda: _flat(graph, groups, balance))

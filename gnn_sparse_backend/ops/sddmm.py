@@ -1,4 +1,5 @@
 """``gsb.sddmm``: dot products of destination and source features, sampled at the edges."""
+
 from __future__ import annotations
 
 from torch import Tensor
@@ -6,8 +7,15 @@ from torch import Tensor
 from .autograd import apply_sddmm
 from .graph import Graph
 from .library import sddmm_operator
-from .operands import (check_features, check_graph, check_kernels_for, check_rows, common_type, is_plain,
-                       refuse_forward_mode)
+from .operands import (
+    check_features,
+    check_graph,
+    check_kernels_for,
+    check_rows,
+    common_type,
+    is_plain,
+    refuse_forward_mode,
+)
 
 
 def sddmm(graph: Graph, u: Tensor, v: Tensor) -> Tensor:
@@ -30,8 +38,9 @@ def sddmm(graph: Graph, u: Tensor, v: Tensor) -> Tensor:
     check_features("sddmm", "u", u)
     check_features("sddmm", "v", v)
     if u.shape[1:] != v.shape[1:]:
-        raise ValueError(f"sddmm: u and v must agree but for their first dimension, got {tuple(u.shape)} "
-                         f"and {tuple(v.shape)}")
+        raise ValueError(
+            f"sddmm: u and v must agree but for their first dimension, got {tuple(u.shape)} and {tuple(v.shape)}"
+        )
     u, v = common_type("sddmm", ("u", "v"), u, v)
     if not is_plain(u, v):
         refuse_forward_mode("sddmm")

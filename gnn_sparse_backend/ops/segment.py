@@ -1,4 +1,7 @@
-"""``gsb.segment_reduce``: the rows of consecutive segments reduced, as aggregation over edges that no column is read of."""
+"""``gsb.segment_reduce``: the rows of consecutive segments reduced, as aggregation over edges that no column is read
+of.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -23,14 +26,21 @@ _CHOOSING = {reduce: form("x0", ("edge",), reduce, "first") for reduce in ("max"
 _SUM = form("x0", ("edge",), "sum")
 
 
-def segment_reduce(x: Tensor, lengths: Tensor | Segments | None = None, reduce: str = "sum", *,
-                   offsets: Tensor | None = None, ties: str = "even") -> Tensor:
+def segment_reduce(
+    x: Tensor,
+    lengths: Tensor | Segments | None = None,
+    reduce: str = "sum",
+    *,
+    offsets: Tensor | None = None,
+    ties: str = "even",
+) -> Tensor:
     """``out[s] = reduce of the rows of segment s``.
 
     Args:
         x: (N, ...) rows in float32, float64, bfloat16 or float16, of any strides.
-        lengths: (S,) lengths of the segments, integers that sum to N; or ``Segments``, whose rows may be in any order. Lengths are
-            checked and shared out at every call, ``Segments`` once; as of ``segment_mm`` neither waits for a GPU.
+        lengths: (S,) lengths of the segments, integers that sum to N; or ``Segments``, whose rows may be in any order.
+            Lengths are checked and shared out at every call, ``Segments`` once; as of ``segment_mm`` neither waits for
+            a GPU.
         reduce: ``"sum"``, ``"mean"``, ``"max"`` or ``"min"``.
         offsets: instead of lengths, (S + 1,) with segment s at rows offsets[s] .. offsets[s + 1] - 1, from 0 to N.
         ties: who gets the gradient of equal rows under max and min, as in ``aggregate``. ``"first"`` is the rule of
@@ -43,8 +53,8 @@ def segment_reduce(x: Tensor, lengths: Tensor | Segments | None = None, reduce: 
 
     Raises:
         TypeError: ``x`` is not a dense floating tensor.
-        ValueError: lengths or offsets do not fit N (where they are on a GPU, the run ends instead, as ``segment_mm`` says), both or
-            neither are given, or ``reduce`` or ``ties`` is unknown.
+        ValueError: lengths or offsets do not fit N (where they are on a GPU, the run ends instead, as ``segment_mm``
+            says), both or neither are given, or ``reduce`` or ``ties`` is unknown.
     """
     check_choice("segment_reduce", "reduce", reduce, _REDUCE)
     check_choice("segment_reduce", "ties", ties, _TIES)
@@ -70,9 +80,9 @@ def segment_reduce(x: Tensor, lengths: Tensor | Segments | None = None, reduce: 
 def run_segment_reduce(op: str, x: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor | None]:
     """Forward only, as a framework's kernel: (out, rows chosen by max and min, None for sums).
 
-    Of equal values the first is chosen, and NaN never is. Where nothing is, as in an empty segment, the result is -inf or
-    inf and the row -1. Rows are in the type of ``offsets``, which are known to be right, or on a GPU, where that is promised to the
-    GPU alone; rows after the last segment belong to none.
+    Of equal values the first is chosen, and NaN never is. Where nothing is, as in an empty segment, the result is -inf
+    or inf and the row -1. Rows are in the type of ``offsets``, which are known to be right, or on a GPU, where that is
+    promised to the GPU alone; rows after the last segment belong to none.
     """
     if devices.on_cpu(offsets.device):
         graph = rows_of(Segments(offsets, None, x.shape[0]))

@@ -1,4 +1,5 @@
 """Segments as the rows of a graph, whose edges are what the segments consist of."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,4 +1,5 @@
 """``Segments``: rows that belong to relations, in the order of the relations, and how kernels share them out."""
+
 from __future__ import annotations
 
 import torch
@@ -24,10 +25,11 @@ class Segments:
         num_rows, num_segments: sizes.
         offsets: (num_segments + 1,) segment s has positions offsets[s] .. offsets[s + 1] - 1.
         order: (num_rows,) the row at each position; None if that is the position itself.
-        unread: whether nothing of the arrays may be read, so that nobody waits for the GPU that they are on (``unread.py``).
+        unread: whether nothing of the arrays may be read, so that nobody waits for the GPU that they are on
+        (``unread.py``).
     """
 
-    __slots__ = ("num_rows", "num_segments", "offsets", "order", "unread", "_kept")
+    __slots__ = ("_kept", "num_rows", "num_segments", "offsets", "order", "unread")
 
     def __init__(self, offsets: Tensor, order: Tensor | None, num_rows: int, unread: bool = False):
         """Of arrays that are known to be right, in one index type."""
@@ -37,7 +39,9 @@ class Segments:
 
     @classmethod
     def from_lengths(cls, lengths, num_rows: int | None = None) -> Segments:
-        """Segments of these (segments,) lengths, one after the other. Raises ValueError unless they sum to ``num_rows``."""
+        """Segments of these (segments,) lengths, one after the other. Raises ValueError unless they sum to
+        ``num_rows``.
+        """
         lengths = as_index_vector("lengths", lengths)
         if lengths.numel() and int(lengths.min()) < 0:
             at = int((lengths < 0).nonzero()[0])
@@ -50,7 +54,9 @@ class Segments:
 
     @classmethod
     def from_offsets(cls, offsets, num_rows: int | None = None) -> Segments:
-        """Segment s has rows offsets[s] .. offsets[s + 1] - 1: (segments + 1,), from 0 to ``num_rows``, not decreasing."""
+        """Segment s has rows offsets[s] .. offsets[s + 1] - 1: (segments + 1,), from 0 to ``num_rows``, not
+        decreasing.
+        """
         offsets = as_index_vector("offsets", offsets)
         check_offsets(offsets, num_rows)
         total = int(offsets[-1])
@@ -65,7 +71,9 @@ class Segments:
         return cls(*order_by_segment(index.to(dtype), num_segments), index.numel())
 
     def to(self, device) -> Segments:
-        """These segments on ``device``: themselves if they are there already. From the CPU without waiting for a GPU."""
+        """These segments on ``device``: themselves if they are there already. From the CPU without waiting for a
+        GPU.
+        """
         device = torch.empty(0, device=device).device
         if device == self.offsets.device:
             return self
@@ -97,13 +105,17 @@ class Segments:
         return once(self._kept, ("units", groups, blocks, chunk), lambda: self._make_units(groups, blocks, chunk))
 
     def units_apart(self, in_features: int) -> list:
-        """Leading arguments of a grouped sum over matrices with so many rows, each block of a matrix a group and a unit of its own."""
+        """Leading arguments of a grouped sum over matrices with so many rows, each block of a matrix a group and a unit
+        of its own.
+        """
         blocks = _blocks(in_features)
         return once(self._kept, ("units apart", blocks), lambda: self._make_units_apart(blocks))
 
     def outer_tasks(self, chunk: int, longest: int) -> OuterTasks:
         """``formats.outer_tasks`` of these segments."""
-        return self.once(("outer", chunk, longest), lambda: outer_tasks(self.offsets, self.num_rows, chunk, longest, self.unread))
+        return self.once(
+            ("outer", chunk, longest), lambda: outer_tasks(self.offsets, self.num_rows, chunk, longest, self.unread)
+        )
 
     def once(self, key: tuple, make):
         """What is derived from the segments, made at its first use."""
@@ -127,7 +139,11 @@ class Segments:
         lengths = self.offsets.diff().long()
         chunks = ceil_div(lengths, chunk)
         # a long segment is shared out by blocks of its matrix, about one part in ``groups`` of all rows each
-        sharers = ceil_div(lengths * groups, max(1, self.num_rows)).clamp(1, blocks) if groups > 1 else torch.ones_like(lengths)
+        sharers = (
+            ceil_div(lengths * groups, max(1, self.num_rows)).clamp(1, blocks)
+            if groups > 1
+            else torch.ones_like(lengths)
+        )
         width = ceil_div(blocks, sharers)
         segment, unit = runs(chunks * blocks)
         # of one segment: by sharer, then by chunk, then by block
@@ -140,13 +156,19 @@ class Segments:
         rows = torch.minimum(self.offsets[segment + 1] - start, start.new_full((), chunk))
         work_ptr = prefix_sums(rows)
         # units of one sharer add to the same rows of a matrix, so they stay in one group
-        begins = torch.cat([segment.new_ones(1, dtype=torch.bool), (segment[1:] != segment[:-1]) | (sharer[1:] != sharer[:-1])])
+        begins = torch.cat(
+            [segment.new_ones(1, dtype=torch.bool), (segment[1:] != segment[:-1]) | (sharer[1:] != sharer[:-1])]
+        )
         task_ptr = torch.cat([begins.nonzero().flatten(), segment.new_full((1,), segment.numel())])
         groups = max(1, min(groups, task_ptr.numel() - 1))
         group_ptr = task_ptr[balanced_row_groups(work_ptr[task_ptr], groups, cost_per_row=SUM_BLOCK)]
         dtype = index_dtype((segment.numel(), self.num_segments), max(int(work_ptr[-1]), blocks * SUM_BLOCK))
-        return [groups, segment.numel(), int(work_ptr[-1]),
-                *(x.to(dtype) for x in (group_ptr, work_ptr, start, block * SUM_BLOCK, segment))]
+        return [
+            groups,
+            segment.numel(),
+            int(work_ptr[-1]),
+            *(x.to(dtype) for x in (group_ptr, work_ptr, start, block * SUM_BLOCK, segment)),
+        ]
 
     def _make_units_apart(self, blocks: int) -> list:
         count, work = self.num_segments * blocks, self.num_rows * blocks
@@ -171,8 +193,10 @@ def check_offsets(offsets: Tensor, num_rows: int | None) -> None:
         raise ValueError(f"offsets[0] must be 0, got {int(offsets[0])}")
     if not bool((offsets[1:] >= offsets[:-1]).all()):
         at = int((offsets[1:] < offsets[:-1]).nonzero()[0])
-        raise ValueError(f"offsets must not decrease: offsets[{at}] = {int(offsets[at])} but offsets[{at + 1}] = "
-                         f"{int(offsets[at + 1])}")
+        raise ValueError(
+            f"offsets must not decrease: offsets[{at}] = {int(offsets[at])} but offsets[{at + 1}] = "
+            f"{int(offsets[at + 1])}"
+        )
     if num_rows is not None and int(offsets[-1]) != num_rows:
         raise ValueError(f"offsets must end with the number of rows {num_rows}, got {int(offsets[-1])}")
 

@@ -1,4 +1,7 @@
-"""What the checks of an operator ask of its operands, as a key: after a call that went through, the next like it skips them."""
+"""What the checks of an operator ask of its operands, as a key: after a call that went through, the next like it skips
+them.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -9,9 +12,9 @@ from .operands import is_plain
 def signature_of(call: tuple, operands) -> tuple | None:
     """A key of a call with such operands, None among them.
 
-    Beside the structure by which it is kept, and ``call``, all that an operator checks and decides by depends on it: shapes, types, devices,
-    and whether an operand is contiguous. None where that is not all: an operand is no ordinary dense tensor, something traces or
-    transforms the call, or types differ, which autocast may convert.
+    Beside the structure by which it is kept, and ``call``, all that an operator checks and decides by depends on it:
+    shapes, types, devices, and whether an operand is contiguous. None where that is not all: an operand is no ordinary
+    dense tensor, something traces or transforms the call, or types differ, which autocast may convert.
     """
     if operands[0] is None or not is_plain(*operands):
         return None

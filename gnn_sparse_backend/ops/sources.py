@@ -1,4 +1,5 @@
 """From the objects of libraries and frameworks to index arrays, without importing the frameworks."""
+
 from __future__ import annotations
 
 import torch
@@ -26,8 +27,10 @@ def edge_index_arrays(edge_index, size) -> tuple[Tensor, Tensor, tuple[int, int]
     if not isinstance(edge_index, Tensor):
         raise TypeError(f"edge_index must be a torch tensor of shape (2, edges), got {type(edge_index).__name__}")
     if edge_index.layout is not torch.strided:
-        raise TypeError(f"edge_index must be a dense (2, edges) tensor, got layout {edge_index.layout}; "
-                        "use Graph.from_csr with crow_indices() and col_indices() for a sparse CSR tensor")
+        raise TypeError(
+            f"edge_index must be a dense (2, edges) tensor, got layout {edge_index.layout}; "
+            "use Graph.from_csr with crow_indices() and col_indices() for a sparse CSR tensor"
+        )
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise ValueError(f"edge_index must have shape (2, edges), got {tuple(edge_index.shape)}")
     plain = plain_tensor(edge_index)
@@ -47,8 +50,10 @@ def dgl_arrays(graph, etype):
         raise TypeError(f"expected a DGL graph or block, got {type(graph).__name__}")
     if etype is None:
         if len(graph.canonical_etypes) != 1:
-            raise ValueError(f"the graph has {len(graph.canonical_etypes)} edge types {graph.canonical_etypes}; "
-                             "say which with etype=, or take one with graph[etype]")
+            raise ValueError(
+                f"the graph has {len(graph.canonical_etypes)} edge types {graph.canonical_etypes}; "
+                "say which with etype=, or take one with graph[etype]"
+            )
         number = 0
     else:
         number = graph.get_etype_id(etype)

@@ -1,4 +1,5 @@
 """``gsb.spmm``: the product of a sparse and a dense matrix, which is the aggregation of a graph neural network."""
+
 from __future__ import annotations
 
 from torch import Tensor
@@ -8,8 +9,16 @@ from .graph import Graph
 from .library import spmm_operator
 from .message_checks import check_choice
 from .messages import reduce_messages
-from .operands import (check_dense, check_features, check_graph, check_kernels_for, check_rows, common_type, is_plain,
-                       refuse_forward_mode)
+from .operands import (
+    check_dense,
+    check_features,
+    check_graph,
+    check_kernels_for,
+    check_rows,
+    common_type,
+    is_plain,
+    refuse_forward_mode,
+)
 
 _REDUCE = ("sum", "mean", "max", "min")
 
@@ -48,8 +57,9 @@ def spmm(graph: Graph, x: Tensor, weight: Tensor | None = None, reduce: str = "s
         if weight is None:
             return reduce_messages("spmm", graph, "x0", ("column",), ("x",), (x,), reduce, "even")
         weight = weight.reshape(weight.shape + (1,) * (x.dim() - weight.dim()))
-        return reduce_messages("spmm", graph, "mul(x1, x0)", ("column", "edge"), ("x", "weight"), (x, weight),
-                               reduce, "even")
+        return reduce_messages(
+            "spmm", graph, "mul(x1, x0)", ("column", "edge"), ("x", "weight"), (x, weight), reduce, "even"
+        )
     mean = reduce == "mean"
     heads = None
     if x.dim() == 3 and (weight is None or weight.dim() == 1):
@@ -80,5 +90,6 @@ def _fit_weight(x: Tensor, weight: Tensor) -> Tensor:
         if width == 1:
             return weight.squeeze(1)
     allowed = f"(E,), (E, 1) or (E, {x.shape[1]})" if x.dim() == 3 else "(E,) or (E, 1)"
-    raise ValueError(f"spmm: with x of shape {tuple(x.shape)} weight must have shape {allowed}, "
-                     f"got {tuple(weight.shape)}")
+    raise ValueError(
+        f"spmm: with x of shape {tuple(x.shape)} weight must have shape {allowed}, got {tuple(weight.shape)}"
+    )

@@ -1,4 +1,5 @@
 """What a planner wants to know about a structure."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -44,7 +45,14 @@ def measure(indptr: Tensor, num_cols: int) -> GraphStatistics:
     ranks = torch.arange(1, num_rows + 1, dtype=torch.float64, device=degrees.device)
     gini = float((2 * ranks - num_rows - 1) @ exact) / (num_rows * num_edges) if num_edges else 0.0
     return GraphStatistics(
-        num_rows=num_rows, num_cols=num_cols, num_edges=num_edges,
-        empty_rows=int((degrees == 0).sum()), min_degree=int(degrees[0]), max_degree=int(degrees[-1]),
-        mean_degree=num_edges / num_rows, std_degree=float(exact.std(correction=0)),
-        degree_quantiles=tuple(degrees[positions].tolist()), gini=gini)
+        num_rows=num_rows,
+        num_cols=num_cols,
+        num_edges=num_edges,
+        empty_rows=int((degrees == 0).sum()),
+        min_degree=int(degrees[0]),
+        max_degree=int(degrees[-1]),
+        mean_degree=num_edges / num_rows,
+        std_degree=float(exact.std(correction=0)),
+        degree_quantiles=tuple(degrees[positions].tolist()),
+        gini=gini,
+    )

@@ -1,4 +1,5 @@
 """One direction of a graph: CSR arrays and what is derived from them, and the pair of both directions."""
+
 from __future__ import annotations
 
 import threading
@@ -21,7 +22,7 @@ class Csr:
     edge_ids)``, of any integer type, or None.
     """
 
-    __slots__ = ("indptr", "indices", "edge_ids", "shape", "plans", "opposite", "_derived")
+    __slots__ = ("_derived", "edge_ids", "indices", "indptr", "opposite", "plans", "shape")
 
     def __init__(self, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int], opposite=None):
         self.indptr, self.indices, self.edge_ids, self.shape = indptr, indices, edge_ids, shape
@@ -49,7 +50,7 @@ class Pair:
     dropped mini-batch are freed at once, and transposing twice still gives back the same object.
     """
 
-    __slots__ = ("sides", "views", "lock", "__weakref__")
+    __slots__ = ("__weakref__", "lock", "sides", "views")
 
     def __init__(self, csr: Csr):
         self.sides: list[Csr | None] = [csr, None]
@@ -100,13 +101,20 @@ _live: weakref.WeakValueDictionary[tuple, Pair] = weakref.WeakValueDictionary()
 
 def _key(csr: Csr) -> tuple:
     edge_ids = csr.edge_ids
-    return (csr.indptr.data_ptr(), csr.indices.data_ptr(), 0 if edge_ids is None else edge_ids.data_ptr(),
-            csr.shape, csr.indices.numel(), csr.indices.dtype, csr.indptr.device)
+    return (
+        csr.indptr.data_ptr(),
+        csr.indices.data_ptr(),
+        0 if edge_ids is None else edge_ids.data_ptr(),
+        csr.shape,
+        csr.indices.numel(),
+        csr.indices.dtype,
+        csr.indptr.device,
+    )
 
 
 def offsets_of(structure) -> np.ndarray:
-    """``indptr`` of a structure on the CPU (a ``Csr``, a graph or a piece of one) as NumPy sees it: a few of its operations on a
-    mini-batch take as long as one of PyTorch's.
+    """``indptr`` of a structure on the CPU (a ``Csr``, a graph or a piece of one) as NumPy sees it: a few of its
+    operations on a mini-batch take as long as one of PyTorch's.
     """
     return once(structure.plans, "offsets", structure.indptr.numpy)
 
@@ -124,7 +132,9 @@ def in_degrees(csr: Csr) -> Tensor:
 
 
 def columns_ascend(csr: Csr) -> bool:
-    """Whether the columns of each row are in order, so that passes over ranges of columns keep that of the non-zeros."""
+    """Whether the columns of each row are in order, so that passes over ranges of columns keep that of the
+    non-zeros.
+    """
     return csr.derived("columns_ascend", _columns_ascend)
 
 
@@ -136,5 +146,4 @@ def _columns_ascend(csr: Csr) -> bool:
 
 
 def inverse_in_degrees(csr: Csr, dtype: torch.dtype) -> Tensor:
-    return csr.derived(("inverse_in_degrees", dtype),
-                       lambda c: c.indptr.diff().clamp(min=1).to(dtype).reciprocal())
+    return csr.derived(("inverse_in_degrees", dtype), lambda c: c.indptr.diff().clamp(min=1).to(dtype).reciprocal())

@@ -1,4 +1,5 @@
 """Who takes the time of a call: the clock for a CPU, events on the stream for a GPU."""
+
 from __future__ import annotations
 
 import time
@@ -26,9 +27,10 @@ def on_clock(clock: Callable[[], float]) -> Timer:
 
 
 def on_events(device: torch.device) -> Timer:
-    """Between two events on the current stream of the device, the second of which it waits for. Caches are as the call before has left
-    them, as on a CPU; where launching takes longer than running, that is the time of a call.
+    """Between two events on the current stream of the device, the second of which it waits for. Caches are as the call
+    before has left them, as on a CPU; where launching takes longer than running, that is the time of a call.
     """
+
     def timed(run: Callable[[], object], count: int) -> float:
         with torch.cuda.device(device):
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -1,4 +1,5 @@
 """The operators whose plans are measured, by name, and what each runs forward and backward."""
+
 from __future__ import annotations
 
 import functools
@@ -27,7 +28,10 @@ OPS: dict[str, Form] = {
     "weighted_min": form(*_WEIGHTED, "min", "even"),
     "dot": form("mul(x0, x1)", ("row", "column")),
 }
-"""``weighted_*``: a number per edge times the features of its source. ``dot``: the dot product of both ends of each edge."""
+"""``weighted_*``: a number per edge times the features of its source.
+
+``dot``: the dot product of both ends of each edge.
+"""
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -72,13 +76,21 @@ class Task:
         original = _operands(OPS[self.op], forward, self.features, self.dtype)
         wide = torch.float64 if self.dtype == torch.float64 else torch.float32
         at_rows = functools.partial(random_tensor, device=forward.device)
-        extra = {"cotangent": lambda: at_rows((rows, self.features), self.dtype), "scale": lambda: at_rows((rows, 1), wide),
-                 "result": lambda: run_aggregate(OPS[self.op], forward, original), "number": lambda: None}
-        return [original[source] if isinstance(source, int) else extra[source]()
-                for source in OPS[self.op].gradient(0).sources]
+        extra = {
+            "cotangent": lambda: at_rows((rows, self.features), self.dtype),
+            "scale": lambda: at_rows((rows, 1), wide),
+            "result": lambda: run_aggregate(OPS[self.op], forward, original),
+            "number": lambda: None,
+        }
+        return [
+            original[source] if isinstance(source, int) else extra[source]()
+            for source in OPS[self.op].gradient(0).sources
+        ]
 
 
-def tasks_of(graph: Graph, ops: Iterable[str], features: Iterable[int], dtype: torch.dtype, backward: bool) -> list[Task]:
+def tasks_of(
+    graph: Graph, ops: Iterable[str], features: Iterable[int], dtype: torch.dtype, backward: bool
+) -> list[Task]:
     """Every operator at every width, and of aggregations the gradient to the features of sources where ``backward``.
 
     Raises ValueError for a graph on a device that has no kernels, BuildError that says what a GPU lacks here.
@@ -122,7 +134,9 @@ def check_features(features) -> tuple[int, ...]:
 
 def _operands(of: Form, graph: Graph, features: int, dtype: torch.dtype) -> list[Tensor]:
     rows = {"row": graph.shape[0], "column": graph.shape[1], "edge": graph.num_edges}
-    return [random_tensor((rows[place], 1 if place == "edge" else features), dtype, graph.device) for place in of.places]
+    return [
+        random_tensor((rows[place], 1 if place == "edge" else features), dtype, graph.device) for place in of.places
+    ]
 
 
 def random_tensor(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -1,4 +1,5 @@
 """Times plans of one task on the graph at hand, in turns, until the time is over or one is clearly the fastest."""
+
 from __future__ import annotations
 
 import contextlib
@@ -36,7 +37,9 @@ TOGETHER = 1 << 30
 
 
 def problem_of_task(task: Task) -> Problem:
-    """What the planner is told. On a GPU that takes a look at the blocks of the graph, where they may pay: it makes them."""
+    """What the planner is told. On a GPU that takes a look at the blocks of the graph, where they may pay: it makes
+    them.
+    """
     problem = problem_of(task.graph, task.kind, task.features, task.dtype)
     if type(problem) is not CudaProblem or not may_fill_blocks(problem) or not on_tensor_cores(task.dtype):
         return problem
@@ -47,16 +50,23 @@ def problem_of_task(task: Task) -> Problem:
     return replace(counted, slots=stored.num_slots)
 
 
-def time_plans(task: Task, plans: Iterable[Plan], deadline: float, clock: Callable[[], float] = time.perf_counter,
-               rounds: int = MOST_ROUNDS, timer: Timer | None = None, hopeless: float = HOPELESS) -> dict[Plan, float]:
-    """Seconds of a call by plan, in the order given; those plans alone that could be started before the deadline, the first
-    one always. Of a plan's samples the least counts, for a disturbance only adds.
+def time_plans(
+    task: Task,
+    plans: Iterable[Plan],
+    deadline: float,
+    clock: Callable[[], float] = time.perf_counter,
+    rounds: int = MOST_ROUNDS,
+    timer: Timer | None = None,
+    hopeless: float = HOPELESS,
+) -> dict[Plan, float]:
+    """Seconds of a call by plan, in the order given; those plans alone that could be started before the deadline, the
+    first one always. Of a plan's samples the least counts, for a disturbance only adds.
 
-    All plans have a turn in each of at most so many rounds, so that a disturbance falls on all of them; the first round comes
-    after each has run twice, and is never cut short. hopeless: a plan so many times as slow as the fastest has no more turns after
-    `FEWEST_ROUNDS`. timer: takes the time, by default that of the device, by `clock` on a CPU.
-    A plan but the first whose kernels do not compile, or that takes more memory than there is, is left out. KeyboardInterrupt
-    goes through.
+    All plans have a turn in each of at most so many rounds, so that a disturbance falls on all of them; the first round
+    comes after each has run twice, and is never cut short. hopeless: a plan so many times as slow as the fastest has no
+    more turns after `FEWEST_ROUNDS`. timer: takes the time, by default that of the device, by `clock` on a CPU.
+    A plan but the first whose kernels do not compile, or that takes more memory than there is, is left out.
+    KeyboardInterrupt goes through.
     """
     run = task.runner()
     timer = timer_of(task.graph.device, clock) if timer is None else timer
@@ -82,7 +92,7 @@ def time_plans(task: Task, plans: Iterable[Plan], deadline: float, clock: Callab
         calls[plan] = max(1, min(1000, int(SAMPLE_SECONDS / max(sample(plan, 1), 1e-9))))
         samples[plan] = []
     for turn in range(rounds):
-        for plan in active[turn % len(active):] + active[:turn % len(active)]:
+        for plan in active[turn % len(active) :] + active[: turn % len(active)]:
             if turn and clock() >= deadline:
                 break
             samples[plan].append(sample(plan, calls[plan]))
@@ -96,15 +106,20 @@ def time_plans(task: Task, plans: Iterable[Plan], deadline: float, clock: Callab
     return {plan: min(taken) for plan, taken in samples.items()}
 
 
-def compile_plans(tasks: Iterable[Task | Step], deadline: float, done: Callable[[Task | Step], None] = lambda task: None,
-                  clock: Callable[[], float] = time.perf_counter,
-                  plans: Callable[[Problem], Iterable[Plan]] = trials) -> None:
-    """Compile what the candidates of the tasks run, and what steps run, several at a time; stops starting more at the deadline.
+def compile_plans(
+    tasks: Iterable[Task | Step],
+    deadline: float,
+    done: Callable[[Task | Step], None] = lambda task: None,
+    clock: Callable[[], float] = time.perf_counter,
+    plans: Callable[[Problem], Iterable[Plan]] = trials,
+) -> None:
+    """Compile what the candidates of the tasks run, and what steps run, several at a time; stops starting more at the
+    deadline.
     plans: the candidates of a problem. done: is told of each that was compiled.
 
-    A kernel knows nothing of the size of a graph: one edge is enough to have it compiled, or on a GPU a row that is cut if
-    rows of the graph are. Blocks on Tensor Cores are compiled when they first run. Which kernels a step runs depends on its whole
-    structure, so it runs there, as many at a time as ``TOGETHER`` allows.
+    A kernel knows nothing of the size of a graph: one edge is enough to have it compiled, or on a GPU a row that is cut
+    if rows of the graph are. Blocks on Tensor Cores are compiled when they first run. Which kernels a step runs depends
+    on its whole structure, so it runs there, as many at a time as ``TOGETHER`` allows.
     """
     wanted, steps = {}, []
     for task in tasks:

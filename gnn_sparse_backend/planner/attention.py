@@ -47,7 +47,7 @@ def _plan(rows: int, cols: int, nnz: int, work: int, operands: tuple[Operand, ..
     return Plan(group_count(nnz, rows, work, threads), ahead)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def attention_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> Kernel:
     """The kernel of attention; serial where threads would cost more than they save.
 
@@ -60,9 +60,10 @@ def attention_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> 
     return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch)), target)
 
 
-@functools.lru_cache(maxsize=None)
-def attention_gradient_kernel(spec: AttentionSpec, outputs: tuple[Output, ...], parallel: bool,
-                              prefetch: int = 0) -> Kernel:
+@functools.cache
+def attention_gradient_kernel(
+    spec: AttentionSpec, outputs: tuple[Output, ...], parallel: bool, prefetch: int = 0
+) -> Kernel:
     """The kernel of what the gradients of attention need of every edge, with sums over rows along the way."""
     target = host_target()
     itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
@@ -73,7 +74,7 @@ def attention_gradient_kernel(spec: AttentionSpec, outputs: tuple[Output, ...], 
     return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch)), target)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def sums_kernel(spec: SumsSpec, parallel: bool, prefetch: int = 0) -> Kernel:
     """The kernel of several sums over the edges of each row."""
     target = host_target()
@@ -84,13 +85,18 @@ def sums_kernel(spec: SumsSpec, parallel: bool, prefetch: int = 0) -> Kernel:
 
 
 def _ahead(spec: AttentionSpec, distance: int) -> tuple[Prefetch, ...]:
-    named = [(f"{letter}{which}", x) for letter, what in (("X", spec.score), ("V", spec.value))
-             for which, x in enumerate(what.operands)]
+    named = [
+        (f"{letter}{which}", x)
+        for letter, what in (("X", spec.score), ("V", spec.value))
+        for which, x in enumerate(what.operands)
+    ]
     return _gathers(named, spec.numbered, distance)
 
 
 def _gathers(named: list[tuple[str, Operand]], numbered: bool, distance: int) -> tuple[Prefetch, ...]:
-    """The gathers of column operands, and of edge operands in an order of their own, so many edges ahead; none for 0."""
+    """The gathers of column operands, and of edge operands in an order of their own, so many edges ahead; none for
+    0.
+    """
     places = ("column", "edge") if numbered else ("column",)
     return tuple(Prefetch("edges", name, 0, x.width, distance) for name, x in named if x.at in places and distance)
 
@@ -123,7 +129,7 @@ def _cut_outputs(program: Program, outputs: tuple[Output, ...], itemsize: int, t
     return program
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, parallel: bool) -> Kernel:
     """The kernel of a softmax over edges, or of its gradient; serial where threads would cost more than they save."""
     target = host_target()

@@ -61,10 +61,14 @@ def undisturbed(measured: Sequence[tuple[Probe, float]]) -> list[tuple[Probe, fl
     """Without the probes on several threads that waited for a core that was busy with something else: a parallel region
     that costs ``MOST_OVERHEAD`` more than the same work on one thread.
     """
-    alone = {(probe.problem, replace(probe.plan, groups=1)): seconds for probe, seconds in measured
-             if probe.plan.groups == 1}
-    return [(probe, seconds) for probe, seconds in measured
-            if seconds <= alone[probe.problem, replace(probe.plan, groups=1)] + MOST_OVERHEAD]
+    alone = {
+        (probe.problem, replace(probe.plan, groups=1)): seconds for probe, seconds in measured if probe.plan.groups == 1
+    }
+    return [
+        (probe, seconds)
+        for probe, seconds in measured
+        if seconds <= alone[probe.problem, replace(probe.plan, groups=1)] + MOST_OVERHEAD
+    ]
 
 
 def fit(measured: Sequence[tuple[Probe, float]]) -> dict[str, float]:
@@ -79,8 +83,10 @@ def fit(measured: Sequence[tuple[Probe, float]]) -> dict[str, float]:
 
     names = list(DEFAULT_UNITS)
     default = np.array([DEFAULT_UNITS[name] for name in names])
-    rows = [np.array([counts(probe.problem, probe.plan)[name] for name in names]) * default / seconds
-            for probe, seconds in measured]
+    rows = [
+        np.array([counts(probe.problem, probe.plan)[name] for name in names]) * default / seconds
+        for probe, seconds in measured
+    ]
     matrix = np.vstack([*rows, _TRUST * np.eye(len(names))])
     target = np.concatenate([np.ones(len(measured)), np.full(len(names), _TRUST)])
     factors, _ = nnls(matrix, target)

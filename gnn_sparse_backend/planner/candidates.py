@@ -26,15 +26,27 @@ def rule_plan(problem: Problem) -> Plan:
     reduce, gathered, edges = operands_of_kind(problem.kind)
     if reduce == "map":
         return plan_sddmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads)
-    return plan_spmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads,
-                     problem.longest, problem.reach if gathered else None, reduce in ("sum", "mean"), edges > 0, problem.typical)
+    return plan_spmm(
+        problem.rows,
+        problem.cols,
+        problem.nnz,
+        problem.features,
+        problem.itemsize,
+        problem.threads,
+        problem.longest,
+        problem.reach if gathered else None,
+        reduce in ("sum", "mean"),
+        edges > 0,
+        problem.typical,
+    )
 
 
 def candidates(problem: Problem) -> tuple[Plan, ...]:
     """Plans that the cost model can tell apart, the rules' own first, without repetition.
 
     - One thread, a group of rows for each, or the rules' groups, where the work is near the limit of either.
-    - Column partitions, where a neighbourhood's rows exceed the last-level cache, each is gathered many times, and the rules have none.
+    - Column partitions, where a neighbourhood's rows exceed the last-level cache, each is gathered many times, and the
+    rules have none.
     - Long rows whole, where the rules cut them.
 
     Of an edge map the rules' plan alone: the model's constants are those of sums. On a GPU those of `cuda_candidates`.
@@ -61,8 +73,9 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
 
 
 def trials(problem: Problem) -> tuple[Plan, ...]:
-    """``candidates``, and plans that only measuring tells from them: narrow rows in lanes or one non-zero after the other, half as many
-    column partitions as the rules', twice as many or none, gathers that run ahead or not, more groups, and groups of equally many rows.
+    """``candidates``, and plans that only measuring tells from them: narrow rows in lanes or one non-zero after the
+    other, half as many column partitions as the rules', twice as many or none, gathers that run ahead or not, more
+    groups, and groups of equally many rows.
     """
     found = dict.fromkeys(candidates(problem))
     if type(problem) is CudaProblem:

@@ -15,8 +15,8 @@ from .problem import CudaProblem, Problem
 
 # The model has to expect so much less than the rules' plan takes.
 MARGIN = 0.95
-# The order of additions must be the same for any number of threads: it is chosen as for one. (The reduction, which decides it too, is
-# that of the rules, which do not look at threads for it.)
+# The order of additions must be the same for any number of threads: it is chosen as for one. (The reduction, which
+# decides it too, is that of the rules, which do not look at threads for it.)
 _DECIDES_ORDER = ("partitions", "longest_part")
 # Problems whose plans are kept at a time.
 MOST_CHOSEN = 4096
@@ -38,7 +38,9 @@ class Choice:
 
 
 def plan_for(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase | None = None) -> Plan:
-    """The plan of ``choose``, in microseconds where a problem about as large was seen before; equal plans are one object."""
+    """The plan of ``choose``, in microseconds where a problem about as large was seen before; equal plans are one
+    object.
+    """
     known = database() if known is None else known
     record = known.find(problem, fingerprint)
     if record is not None:
@@ -47,7 +49,8 @@ def plan_for(problem: Problem, fingerprint: Callable[[], str], known: PlanDataba
 
 
 def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase | None = None) -> Choice:
-    """The plan with its reasons. ``fingerprint()``: of the structure (32 hex digits); called only where it may be known.
+    """The plan with its reasons. ``fingerprint()``: of the structure (32 hex digits); called only where it may be
+    known.
 
     Nothing is measured. The model compares sizes rounded to four significant bits, so that its plan is the same for
     problems about as large. On a GPU the model chooses nothing: rules do, where nothing was measured.
@@ -66,14 +69,23 @@ def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase
     plan = _from_model(rounded, units)
     first, others = predicted[0], predicted[1:]
     if plan == first[0]:
-        why = [*reasons.reasons(rounded, plan), (
-            f"The cost model expects {_duration(first[1].seconds)} of this, the plan of the rules, and "
-            f"{_duration(min(cost.seconds for _, cost in others))} of the best other; to be preferred, that would have to promise "
-            f"{1 - MARGIN:.0%} less." if others else "This is the plan of the rules, and no other is worth a comparison.")]
+        why = [
+            *reasons.reasons(rounded, plan),
+            (
+                f"The cost model expects {_duration(first[1].seconds)} of this, the plan of the rules, and "
+                f"{_duration(min(cost.seconds for _, cost in others))} of the best other; to be preferred, that would "
+                f"have to promise "
+                f"{1 - MARGIN:.0%} less."
+                if others
+                else "This is the plan of the rules, and no other is worth a comparison."
+            ),
+        ]
     else:
         cost = predict(rounded, plan, units)
-        why = [f"The cost model expects {_duration(cost.seconds)}, and {_duration(first[1].seconds)} of the rules' plan "
-               f"({describe(first[0])}): {_difference(first[1], cost)}."]
+        why = [
+            f"The cost model expects {_duration(cost.seconds)}, and {_duration(first[1].seconds)} of the rules' plan "
+            f"({describe(first[0])}): {_difference(first[1], cost)}."
+        ]
     source = "rules" if plan == first[0] else "model"
     constants = "measured on this machine" if known.calibrated else "defaults (`gsb tune` measures this machine's)"
     return Choice(plan, source, (*why, f"The constants of the cost model are {constants}."), predicted)
@@ -88,8 +100,14 @@ def _choose_on_gpu(problem: CudaProblem, fingerprint: Callable[[], str], known: 
             why = *why, cuda_reasons.on_blocks(problem)
         return Choice(record.best, "measured", why, predicted, record.seconds)
     plan = predicted[0][0]
-    how = "are measured on this GPU" if known.calibrated else "follow from the properties of the device; `gsb tune` measures them"
-    constants = f"The predictions below are those of a simple model, which chooses nothing. The bandwidths that it takes {how}."
+    how = (
+        "are measured on this GPU"
+        if known.calibrated
+        else "follow from the properties of the device; `gsb tune` measures them"
+    )
+    constants = (
+        f"The predictions below are those of a simple model, which chooses nothing. The bandwidths that it takes {how}."
+    )
     return Choice(plan, "rules", (*cuda_reasons.reasons(problem, plan), constants), predicted)
 
 
@@ -136,7 +154,9 @@ def _from_model(problem: Problem, units: Mapping[str, float]) -> Plan:
 
 
 def _best(problem: Problem, plans: Sequence[Plan], units: Mapping[str, float]) -> Plan:
-    """The plan of the least predicted cost; the first, which is closest to the rules', unless another is clearly better."""
+    """The plan of the least predicted cost; the first, which is closest to the rules', unless another is clearly
+    better.
+    """
     costs = [predicted_seconds(problem, plan, units) for plan in plans]
     least = min(costs)
     return plans[costs.index(least)] if least < MARGIN * costs[0] else plans[0]
@@ -150,8 +170,10 @@ def _reasons_measured(record, predicted) -> tuple[str, ...]:
     fastest, seconds = record.seconds[0]
     first = predicted[0][0]
     times = dict(record.seconds)
-    reasons = [f"It was the fastest of {len(times)} plans measured on this structure on {record.created[:10]}: "
-               f"{_duration(seconds)}."]
+    reasons = [
+        f"It was the fastest of {len(times)} plans measured on this structure on {record.created[:10]}: "
+        f"{_duration(seconds)}."
+    ]
     if first in times and first != fastest:
         reasons.append(f"The rules' plan ({describe(first)}) took {_duration(times[first])}.")
     return tuple(reasons)
@@ -159,10 +181,13 @@ def _reasons_measured(record, predicted) -> tuple[str, ...]:
 
 def _difference(before: Cost, after: Cost) -> str:
     """The terms in which two costs differ most."""
-    changes = {name: after.terms.get(name, 0.0) - before.terms.get(name, 0.0)
-               for name in {**before.terms, **after.terms}}
+    changes = {
+        name: after.terms.get(name, 0.0) - before.terms.get(name, 0.0) for name in {**before.terms, **after.terms}
+    }
     largest = sorted(changes.items(), key=lambda change: -abs(change[1]))[:3]
-    return ", ".join(f"{name} {'+' if change > 0 else '-'}{_duration(abs(change))}" for name, change in largest if change)
+    return ", ".join(
+        f"{name} {'+' if change > 0 else '-'}{_duration(abs(change))}" for name, change in largest if change
+    )
 
 
 def _duration(seconds: float) -> str:

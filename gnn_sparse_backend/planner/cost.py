@@ -1,8 +1,8 @@
 """What a plan costs: counts of what it does, times what one of each takes on this machine.
 
-The model is a sum and overlaps nothing, so that its constants are found by linear least squares (``calibrate``) and every
-term can be read. Misses follow the independent-reference model: a gather hits a cache with the chance that the cache
-holds of what is gathered nearby (``Problem.reach``), but for the first touch of each row.
+The model is a sum and overlaps nothing, so that its constants are found by linear least squares (``calibrate``) and
+every term can be read. Misses follow the independent-reference model: a gather hits a cache with the chance that the
+cache holds of what is gathered nearby (``Problem.reach``), but for the first touch of each row.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _CHAINS = 8
 # operand can count on: indices, results and what is fetched ahead pass through it too, and others share the last level.
 _HELD, _HELD_BY_ROWS = 0.25, 0.5
 
-# Seconds for one of each of ``MEANINGS``, where this machine has not been measured (two cores of an AMD EPYC of 2021, between two runs of
-# ``calibrate``).
+# Seconds for one of each of ``MEANINGS``, where this machine has not been measured (two cores of an AMD EPYC of 2021,
+# between two runs of ``calibrate``).
 DEFAULT_UNITS: Mapping[str, float] = {
     "start": 5e-6,
     "group": 4e-7,
@@ -46,8 +46,11 @@ DEFAULT_UNITS: Mapping[str, float] = {
     "ahead": 4.2e-10,
     "stream": 2.2e-11,
 }
-_OF_ROWS = {"near": "a cache line of a row from the last-level cache", "far": "the first line of a row from memory",
-            "next": "a further line of such a row"}
+_OF_ROWS = {
+    "near": "a cache line of a row from the last-level cache",
+    "far": "the first line of a row from memory",
+    "next": "a further line of such a row",
+}
 MEANINGS: Mapping[str, str] = {
     "start": "a parallel region begins",
     "group": "a row group is handed to a thread",
@@ -159,8 +162,17 @@ def _common(problem: Problem) -> _Common:
     operands = 1 + 0.5 * (max(0, gathered - 1) + at_edges) + (1.0 if reduce in ("max", "min") else 0.0)
     # a result is read before it is written
     streamed = problem.nnz * (4.0 * passes + at_edges * problem.itemsize) + problem.rows * (4.0 + 2 * row)
-    return _Common(-(-row // LINE) if gathered else 0, vectors, passes, operands, max(0.0, 1 - vectors / _CHAINS),
-                   max(1, _CHAINS // vectors), _misses(problem, 1), streamed, 0.2 + 0.8 * _outside(problem))
+    return _Common(
+        -(-row // LINE) if gathered else 0,
+        vectors,
+        passes,
+        operands,
+        max(0.0, 1 - vectors / _CHAINS),
+        max(1, _CHAINS // vectors),
+        _misses(problem, 1),
+        streamed,
+        0.2 + 0.8 * _outside(problem),
+    )
 
 
 def touched(problem: Problem) -> float:

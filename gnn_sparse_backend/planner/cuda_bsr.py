@@ -1,17 +1,20 @@
 """The plan of sums and means over locally dense graphs on a GPU: BSR or SR-BCRS, multiplied by Tensor Cores.
 
-A row of the graph costs a gather for each of its non-zeros. Sixteen rows in blocks cost one for each column of their blocks, which
-all of them share: with s stored elements for each non-zero, s / 16 gathers for one. What else is read is the elements, 16 for each
-column, and where columns are. Rules, not measured on a GPU yet:
+A row of the graph costs a gather for each of its non-zeros. Sixteen rows in blocks cost one for each column of their
+blocks, which
+all of them share: with s stored elements for each non-zero, s / 16 gathers for one. What else is read is the elements,
+16 for each column, and where columns are. Rules, not measured on a GPU yet:
 
 - The graph has a million edges (`LEAST_EDGES`), since blocks take a sort of them, once: that is for graphs that stay.
-- Rows have 8 features, a tile, or more. Where non-zeros have numbers, rows have 32 or more for each of them (`LEAST_WEIGHTED`): the
-  numbers are laid out in blocks at every call, which moves 8 s bytes for each non-zero of 16 bits.
+- Rows have 8 features, a tile, or more. Where non-zeros have numbers, rows have 32 or more for each of them
+  (`LEAST_WEIGHTED`): the numbers are laid out in blocks at every call, which moves 8 s bytes for each non-zero of 16
+  bits.
 - s is 8 at most (`MOST_STORED`): half of the gathers and less. It bounds the memory as well. Else CSR.
-- SR-BCRS stores the columns that the rows of a tile have, BSR also those between them, so SR-BCRS never stores more. But BSR
-  reads an index for each block and SR-BCRS one for each column, before it can load the column's row; and the rows that a block of
-  BSR meets are one stretch of memory. An index is 4 bytes beside 16 elements and 16 to 512 bytes of a row. So BSR is taken where
-  it stores a ninth more at most (`LEAST_SAVED`), as where neighbours are numbered one after the other.
+- SR-BCRS stores the columns that the rows of a tile have, BSR also those between them, so SR-BCRS never stores more.
+  But BSR reads an index for each block and SR-BCRS one for each column, before it can load the column's row; and the
+  rows that a block of BSR meets are one stretch of memory. An index is 4 bytes beside 16 elements and 16 to 512 bytes
+  of a row. So BSR is taken where it stores a ninth more at most (`LEAST_SAVED`), as where neighbours are numbered one
+  after the other.
 """
 
 from __future__ import annotations
@@ -36,14 +39,15 @@ LEAST_SAVED = 1 / 10
 # Warps of a block, and tiles of 8 features of each, at most.
 WARPS = 4
 TILES = 4
-# Blocks are loaded while the one before is multiplied. Without, a block of warps waits for each of them, after an index that the
-# rows are found by. A lane holds 16 registers or fewer of what is loaded ahead, beside 16 accumulators, so that 32 warps or more have
-# room on a multiprocessor, as many as could be where blocks are one warp.
+# Blocks are loaded while the one before is multiplied. Without, a block of warps waits for each of them, after an index
+# that the rows are found by. A lane holds 16 registers or fewer of what is loaded ahead, beside 16 accumulators, so
+# that 32 warps or more have room on a multiprocessor, as many as could be where blocks are one warp.
 PIPELINED = True
 
 
 def may_pay(edges: int, features: int, dtype: str, arch: str, weighted: bool = False) -> bool:
-    """Whether it is worth looking at the blocks of a graph. features: of a row, and of one head where there are several.
+    """Whether it is worth looking at the blocks of a graph. features: of a row, and of one head where there are
+    several.
     weighted: non-zeros have numbers."""
     return not refusal(edges, features, dtype, arch, weighted)
 
@@ -59,7 +63,8 @@ def refusal(edges: int, features: int, dtype: str, arch: str, weighted: bool = F
         return f"{edges:,} edges are fewer than {LEAST_EDGES:,}, from which on it pays to sort them into blocks"
     if features < least:
         return f"{features} features are fewer than {least}, " + (
-            "from which on it pays to lay out numbers in blocks" if weighted else "the width of a tile")
+            "from which on it pays to lay out numbers in blocks" if weighted else "the width of a tile"
+        )
     return ""
 
 
@@ -73,9 +78,10 @@ def most_in_bsr(edges: int, listed: int) -> int:
     return min(most_slots(edges), int(listed / (1 - LEAST_SAVED)))
 
 
-@functools.lru_cache(maxsize=None)
-def bsr_kernel(features: int, mean: bool, dtype: str, index_dtype: str, arch: str, listed: bool = False,
-               heads: int = 1) -> Kernel:
+@functools.cache
+def bsr_kernel(
+    features: int, mean: bool, dtype: str, index_dtype: str, arch: str, listed: bool = False, heads: int = 1
+) -> Kernel:
     """The kernel of a product of blocks of `block_of(dtype)`. listed: of SR-BCRS. heads: with elements of their own."""
     wide = -(-features // COLUMNS)
     warps = 1 << min(WARPS.bit_length() - 1, (wide - 1).bit_length())

@@ -1,21 +1,38 @@
-"""The plans that are worth trying on a GPU: that of the rules, and those that differ from it in what rules decide by sizes."""
+"""The plans that are worth trying on a GPU: that of the rules, and those that differ from it in what rules decide by
+sizes.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from . import cuda_plan
-from .cuda_plan import (IN_LANES, LANES_PAY, NARROW, STRETCH, WARP, CudaPlan, column_partitions, part_length, plan_cuda, shares,
-                        widest_bucket)
+from .cuda_plan import (
+    IN_LANES,
+    LANES_PAY,
+    NARROW,
+    STRETCH,
+    WARP,
+    CudaPlan,
+    column_partitions,
+    part_length,
+    plan_cuda,
+    shares,
+    widest_bucket,
+)
 from .problem import CudaProblem, operands_of_kind
 
 # What an operator is to the rules, by its reduction.
 KINDS = {"sum": "sum", "mean": "sum", "max": "extreme", "min": "extreme", "map": "map"}
-# Sums that products of blocks are, of features of columns, times numbers of edges and of columns (the gradient of a mean).
-IN_BLOCKS = frozenset(f"{reduce}:{places}" for reduce in ("sum", "mean")
-                      for places in ("column", "column,column", "column,edge", "column,column,edge"))
-# By how much narrower buckets are tried than those of the rules, and how many times the mean the longest row is for buckets and
-# chunks to be tried.
+# Sums that products of blocks are, of features of columns, times numbers of edges and of columns (the gradient of a
+# mean).
+IN_BLOCKS = frozenset(
+    f"{reduce}:{places}"
+    for reduce in ("sum", "mean")
+    for places in ("column", "column,column", "column,edge", "column,column,edge")
+)
+# By how much narrower buckets are tried than those of the rules, and how many times the mean the longest row is for
+# buckets and chunks to be tried.
 _NARROWER = 8
 # Bytes of a number in the result of a part of a row, at least.
 _ACCUMULATED = 4
@@ -39,7 +56,9 @@ def partitions_of(problem: CudaProblem) -> int:
     if KINDS.get(reduce) != "sum" or not gathered or problem.features <= NARROW or problem.nnz < cuda_plan.BUCKETS_PAY:
         return 1
     result = problem.features * max(problem.itemsize, _ACCUMULATED)
-    return column_partitions(problem.rows, problem.cols, problem.nnz, gathered * problem.row_bytes, result, problem.cache)
+    return column_partitions(
+        problem.rows, problem.cols, problem.nnz, gathered * problem.row_bytes, result, problem.cache
+    )
 
 
 def may_fill_blocks(problem: CudaProblem) -> bool:
@@ -48,7 +67,9 @@ def may_fill_blocks(problem: CudaProblem) -> bool:
 
 
 def refusal_of_blocks(problem: CudaProblem) -> str:
-    """Why an operator of ``IN_BLOCKS`` does not go by blocks, whatever the graph makes of them, in words; "" where it may."""
+    """Why an operator of ``IN_BLOCKS`` does not go by blocks, whatever the graph makes of them, in words; "" where it
+    may.
+    """
     from .cuda_bsr import refusal  # with the compiler, which a look at a database goes without
 
     return refusal(problem.nnz, problem.features, problem.dtype, problem.arch, "," in problem.kind)
@@ -58,10 +79,11 @@ def candidates(problem: CudaProblem) -> tuple[CudaPlan, ...]:
     """Plans to compare, without repetition, the rules' own first, with ``blocks`` only if the graph fills them.
 
     - Blocks on Tensor Cores or not, where the graph fills them (``problem.slots``).
-    - Sums and maxima of few features: to lanes, along the non-zeros by 8 lanes or 32, by chunks (sums) where rows differ in length.
-    - Other sums: buckets of up to 512 slots, or of 64, where the longest row is twice the mean or more; where the dense operand
-      is larger than what the last-level cache holds of it, in column partitions as well: those of the rules, half and twice as many,
-      or as many as make slices fit.
+    - Sums and maxima of few features: to lanes, along the non-zeros by 8 lanes or 32, by chunks (sums) where rows
+    differ in length.
+    - Other sums: buckets of up to 512 slots, or of 64, where the longest row is twice the mean or more; where the dense
+      operand is larger than what the last-level cache holds of it, in column partitions as well: those of the rules,
+      half and twice as many, or as many as make slices fit.
     - Edges loaded in stretches or by each lane, in teams that can do either.
     - Half as many lanes for a row, each with twice as many features.
     - Long rows in parts, or whole.
@@ -76,12 +98,20 @@ def candidates(problem: CudaProblem) -> tuple[CudaPlan, ...]:
         others += [replace(plain, cached=False, reduction=reduction, lanes=lanes) for lanes in (LANES_PAY, WARP)]
         if kind == "sum" and problem.longest >= _IRREGULAR * max(mean, 1):
             pieces = part_length(problem.longest // WARP)
-            others.append(CudaPlan(reduction=reduction, longest_part=pieces, arch=problem.arch, lanes=LANES_PAY, segments=True))
+            others.append(
+                CudaPlan(reduction=reduction, longest_part=pieces, arch=problem.arch, lanes=LANES_PAY, segments=True)
+            )
     elif kind == "sum" and problem.longest >= _IRREGULAR * max(mean, 1):
-        others += [CudaPlan(longest_part=widest, arch=problem.arch, cached=True, buckets=True)
-                   for widest in (cuda_plan.PART, cuda_plan.PART // _NARROWER)]  # fmt: skip
+        others += [
+            CudaPlan(longest_part=widest, arch=problem.arch, cached=True, buckets=True)
+            for widest in (cuda_plan.PART, cuda_plan.PART // _NARROWER)
+        ]
     if kind == "sum" and problem.features > NARROW:
-        buckets = first if first.buckets else CudaPlan(longest_part=cuda_plan.PART, arch=problem.arch, cached=True, buckets=True)
+        buckets = (
+            first
+            if first.buckets
+            else CudaPlan(longest_part=cuda_plan.PART, arch=problem.arch, cached=True, buckets=True)
+        )
         others += [replace(buckets, blocks=False, partitions=count) for count in _partitions(problem, first.partitions)]
     lanes = shares(problem.features, problem.itemsize).lanes
     if kind != "map" and lanes >= STRETCH:

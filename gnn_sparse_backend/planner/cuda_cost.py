@@ -1,7 +1,8 @@
 """What a plan costs on a GPU: counts of what it does, times what one of each takes (`cost` has the like for a CPU).
 
-Bytes gathered from memory and from the second-level cache, in whole sectors; launches; lanes, the idle ones too; and the longest
-task, which the others wait for. The terms overlap nothing. **The model has not been compared with a GPU yet**, so it
+Bytes gathered from memory and from the second-level cache, in whole sectors; launches; lanes, the idle ones too; and
+the longest task, which the others wait for. The terms overlap nothing. **The model has not been compared with a GPU
+yet**, so it
 chooses nothing: it orders the candidates of `gsb.explain` and says what they differ in.
 """
 
@@ -22,7 +23,8 @@ SECTOR, _ROWS = 32, 16
 _INSTRUCTIONS, _LANES = 6, 128
 # How much cheaper a byte is from the second-level cache than from memory.
 NEARER = 2.5
-# Gathers of a team that are under way at once where edges are loaded in stretches, or of known number; and shuffles of a scan.
+# Gathers of a team that are under way at once where edges are loaded in stretches, or of known number; and shuffles of
+# a scan.
 _UNDER_WAY, _SHUFFLES = 4, 5
 _LAUNCH, _TURN = 3e-6, 6e-7
 
@@ -38,7 +40,7 @@ MEANINGS: Mapping[str, str] = {
 UNITS = tuple(MEANINGS)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def default_units(gpu: Gpu) -> dict[str, float]:
     """Seconds for one of each, from what is known of the GPU; launch and turn are guesses."""
     byte = 1 / gpu.bandwidth
@@ -56,21 +58,32 @@ def counts(problem: CudaProblem, plan: CudaPlan) -> dict[str, float]:
     reduce, gathered, at_edges = operands_of_kind(problem.kind)
     work = _work(problem, plan, reduce)
     written = problem.nnz * problem.itemsize if reduce == "map" else 0
-    stream = (4.0 * (problem.rows + 1 + problem.nnz) + at_edges * problem.nnz * problem.itemsize
-              + problem.rows * problem.row_bytes + written + work.stream)  # fmt: skip
+    stream = (
+        4.0 * (problem.rows + 1 + problem.nnz)
+        + at_edges * problem.nnz * problem.itemsize
+        + problem.rows * problem.row_bytes
+        + written
+        + work.stream
+    )
     cold = min(1.0, compulsory_bytes(problem) / problem.cache)
     row = -(-problem.row_bytes // SECTOR) * SECTOR
     first = min(touched(problem), work.gathers)
     missing = max(0.0, 1 - HELD * problem.cache * plan.partitions / problem.table_bytes) if problem.table_bytes else 0.0
     far = cold * row * (first + (work.gathers - first) * missing) * gathered
     near = row * work.gathers * gathered - far + (1 - cold) * stream
-    return {"launch": float(work.launches), "stream": cold * stream, "near": near, "far": far, "step": work.steps,
-            "turn": work.turns}  # fmt: skip
+    return {
+        "launch": float(work.launches),
+        "stream": cold * stream,
+        "near": near,
+        "far": far,
+        "step": work.steps,
+        "turn": work.turns,
+    }
 
 
 class _Work(NamedTuple):
-    """What the plans differ in. launches: one after the other. gathers: rows of each dense operand. steps: of lanes. turns: of
-    the longest task. stream: bytes in order beyond those of every plan.
+    """What the plans differ in. launches: one after the other. gathers: rows of each dense operand. steps: of lanes.
+    turns: of the longest task. stream: bytes in order beyond those of every plan.
     """
 
     launches: int
@@ -93,7 +106,10 @@ def _work(problem: CudaProblem, plan: CudaPlan, reduce: str) -> _Work:
     launches, stream, edges, under_way = 1, 0.0, float(nnz), _UNDER_WAY if plan.cached else 1
     if plan.longest_part and reduce != "map":
         apart = longest > plan.longest_part or plan.partitions > 1 or not plan.buckets
-        launches, stream = 2, _kept(min(nnz, rows * plan.partitions) + nnz / plan.longest_part, features) if apart else 0.0
+        launches, stream = (
+            2,
+            _kept(min(nnz, rows * plan.partitions) + nnz / plan.longest_part, features) if apart else 0.0,
+        )
     if plan.longest_part:
         longest = min(longest, plan.longest_part)
     if plan.buckets:

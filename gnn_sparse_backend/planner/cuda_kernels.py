@@ -30,7 +30,8 @@ from .kernels import supports as not_supported
 from .plan import Plan
 from .problem import STORED
 
-# Heads whose scores a lane picks its own from by comparisons: as many instructions as going to memory takes time, about.
+# Heads whose scores a lane picks its own from by comparisons: as many instructions as going to memory takes time,
+# about.
 MOST_PICKED = 16
 
 
@@ -38,7 +39,9 @@ _wrap: Callable[[Callable], Callable] | None = None
 
 
 def wrap_entries(wrap: Callable[[Callable], Callable]) -> None:
-    """From now on the entries of kernels are what ``wrap`` makes of TVM's: what a framework wants done around each launch."""
+    """From now on the entries of kernels are what ``wrap`` makes of TVM's: what a framework wants done around each
+    launch.
+    """
     global _wrap
     _wrap = wrap
 
@@ -51,7 +54,9 @@ def build(program: Program, schedule: CudaTeams, arch: str) -> Kernel:
 
 def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
     """The plan without what the aggregation does not support of it."""
-    if (plan.longest_part or plan.segments) and not_supported(Plan(plan.groups, longest_part=plan.longest_part or WARP), spec):
+    if (plan.longest_part or plan.segments) and not_supported(
+        Plan(plan.groups, longest_part=plan.longest_part or WARP), spec
+    ):
         plan = replace(plan, longest_part=0, buckets=False, segments=False, partitions=1)
     if plan.reduction == "parallel" and spec.chosen and not (spec.chosen == ("unique",) and spec.propagate):
         plan = replace(plan, reduction="sequential", lanes=0)  # in lanes nobody knows which of equal messages came last
@@ -60,7 +65,7 @@ def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
     return plan
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an aggregation, a team for each row; ``plan`` as `supported` leaves it."""
     if plan.reduction == "parallel":
@@ -70,15 +75,16 @@ def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     return build(program, CudaTeams(lanes, teams(lanes), cached=stretches(plan, lanes, *loops)), plan.arch)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def bucket_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
-    """The kernel of an aggregation over rows in buckets of 1 to ``plan.longest_part`` slots, in one launch, the widest first.
+    """The kernel of an aggregation over rows in buckets of 1 to ``plan.longest_part`` slots, in one launch, the widest
+    first.
 
-    A team takes 2**(k - i) rows of the bucket of 2**i slots, 2**k being the widest, so that all blocks have equally many slots
-    (compile-time balance; SparseTIR, section 4.2.1).
+    A team takes 2**(k - i) rows of the bucket of 2**i slots, 2**k being the widest, so that all blocks have equally
+    many slots (compile-time balance; SparseTIR, section 4.2.1).
 
-    Parameters: (m, n, [num_edges], count, ..., indices, ..., Rows, [E], ..., [D], X0, X1, ..., C), where those of a bucket come
-    from the widest on (`compiler.transform.buckets`).
+    Parameters: (m, n, [num_edges], count, ..., indices, ..., Rows, [E], ..., [D], X0, X1, ..., C), where those of a
+    bucket come from the widest on (`compiler.transform.buckets`).
     """
     program, lanes, loops = _features_shared(spec, plan.team)
     widths = bucket_widths(plan.longest_part)
@@ -90,9 +96,10 @@ def bucket_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     return build(program, schedule, plan.arch)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def segment_kernel(spec: AggregateSpec, arch: str) -> Kernel:
-    """The kernel of an aggregation over rows in groups of 1 to 32 non-zeros, none of them empty: a lane for each non-zero.
+    """The kernel of an aggregation over rows in groups of 1 to 32 non-zeros, none of them empty: a lane for each
+    non-zero.
 
     spec: of a sum or a mean. Parameters are those of `programs.aggregate.aggregate`.
     """
@@ -110,7 +117,7 @@ def _features_shared(spec: AggregateSpec, team: int) -> tuple[Program, int, tupl
     return program, of.lanes, tuple(f"edges_tile_{number}" for number in range(len(widths)))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def edge_map_kernel(spec: EdgeMapSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an edge map: the features of an edge, or the terms of its sums, are shared out."""
     program = compact_parameters(edge_map(spec))
@@ -125,14 +132,14 @@ def edge_map_kernel(spec: EdgeMapSpec, plan: CudaPlan) -> Kernel:
     return build(program, CudaTeams(of.lanes, teams(of.lanes)), plan.arch)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def attention_kernel(spec: AttentionSpec, plan: CudaPlan) -> Kernel:
     """The kernel of attention."""
     program, lanes = _attention(compact_parameters(attention(spec)), spec, {"dot": spec.terms})
     return build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def attention_gradient_kernel(spec: AttentionSpec, outputs: tuple[Output, ...], plan: CudaPlan) -> Kernel:
     """The kernel of what the gradients of attention need of every edge, with sums over rows along the way."""
     width = spec.features // spec.scores
@@ -143,20 +150,22 @@ def attention_gradient_kernel(spec: AttentionSpec, outputs: tuple[Output, ...], 
     return build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def sums_kernel(spec: SumsSpec, plan: CudaPlan) -> Kernel:
     """The kernel of several sums over the edges of each row."""
     lanes = max(shares(output.features, STORED[output.dtype]).lanes for output in spec.outputs)
     program = compact_parameters(sums(spec, stage=False))
     for which, output in enumerate(spec.outputs):
-        program = _share(program, f"O{which}_features", output.features, shares(output.features, STORED[output.dtype]), lanes)
+        program = _share(
+            program, f"O{which}_features", output.features, shares(output.features, STORED[output.dtype]), lanes
+        )
     return build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, arch: str, lanes: int = 0) -> Kernel:
-    """The kernel of a softmax over edges, of its gradient, or of a stage of either. lanes: that share the edges of a row; 0 where
-    they share its features."""
+    """The kernel of a softmax over edges, of its gradient, or of a stage of either. lanes: that share the edges of a
+    row; 0 where they share its features."""
     program = compact_parameters(edge_softmax_gradient(spec) if gradient else edge_softmax(spec))
     if lanes:
         program = tile_axis(program, "K", ((spec.width,),))
@@ -168,7 +177,7 @@ def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, arch: str, lanes:
     return build(_share(program, "K", spec.width, of), CudaTeams(of.lanes, teams(of.lanes)), arch)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def softmax_merge_kernel(spec: MergeSpec, arch: str) -> Kernel:
     """The kernel that makes the maxima and sums of the parts of rows those of the rows: features are shared out."""
     width = spec.features or spec.scores
@@ -193,10 +202,22 @@ def _attention(program: Program, spec: AttentionSpec, terms: dict[str, int]) -> 
         if count > 1:
             program = share_sum(program, name, lanes, shares(count, itemsize).part)
     program = _share(program, "K", spec.features, wide, lanes)
-    return pick_entries(program, "H") if 1 < spec.scores < spec.features and spec.scores <= MOST_PICKED else program, lanes
+    return pick_entries(
+        program, "H"
+    ) if 1 < spec.scores < spec.features and spec.scores <= MOST_PICKED else program, lanes
 
 
 __all__ = [
-    "aggregate_kernel", "attention_gradient_kernel", "attention_kernel", "bucket_kernel", "build", "edge_map_kernel",
-    "edge_softmax_kernel", "segment_kernel", "softmax_merge_kernel", "sums_kernel", "supported", "wrap_entries",
-]  # fmt: skip
+    "aggregate_kernel",
+    "attention_gradient_kernel",
+    "attention_kernel",
+    "bucket_kernel",
+    "build",
+    "edge_map_kernel",
+    "edge_softmax_kernel",
+    "segment_kernel",
+    "softmax_merge_kernel",
+    "sums_kernel",
+    "supported",
+    "wrap_entries",
+]

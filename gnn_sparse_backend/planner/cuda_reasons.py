@@ -29,9 +29,15 @@ def words(plan: CudaPlan) -> str:
         said = [f"buckets of up to {plan.longest_part}"]
         said += [f"{plan.partitions} partitions"] * (plan.partitions > 1)
     else:
-        said = [f"{plan.lanes} lanes along edges" if plan.lanes else f"features to {f'at most {plan.team} ' if plan.team else ''}lanes"]
+        said = [
+            f"{plan.lanes} lanes along edges"
+            if plan.lanes
+            else f"features to {f'at most {plan.team} ' if plan.team else ''}lanes"
+        ]
     said += ["edges in stretches"] * plan.cached
-    said += [f"{'pieces' if plan.segments else 'rows'} in parts of {plan.longest_part}"] * bool(plan.longest_part and not plan.buckets)
+    said += [f"{'pieces' if plan.segments else 'rows'} in parts of {plan.longest_part}"] * bool(
+        plan.longest_part and not plan.buckets
+    )
     return ", else ".join(["blocks on Tensor Cores"] * plan.blocks + [", ".join(said)])
 
 
@@ -42,25 +48,42 @@ def reasons(problem: CudaProblem, plan: CudaPlan) -> Iterator[str]:
     of = shares(problem.features, problem.itemsize)
     if plan.blocks:
         yield on_blocks(problem)
-        yield "The rest is for calls that blocks do not take: weights that differ by feature, or full precision of float32."
+        yield (
+            "The rest is for calls that blocks do not take: "
+            "weights that differ by feature, or full precision of float32."
+        )
     if plan.segments:
-        yield (f"{_skewed(problem, mean)}, and a row of {mean:.1f} does not fill a warp: sums of at most {NARROW} features go by "
-               f"chunks of {WARP} consecutive non-zeros, whatever rows they belong to, so that all warps do the same work.")
+        yield (
+            f"{_skewed(problem, mean)}, and a row of {mean:.1f} does not fill a warp: sums of at most {NARROW} "
+            f"features go by "
+            f"chunks of {WARP} consecutive non-zeros, whatever rows they belong to, so that all warps do the same work."
+        )
     elif plan.buckets:
         skewed = problem.longest >= SKEWED * max(int(mean), 1)
         why = _skewed(problem, mean) if skewed else "Column partitions cut rows into short pieces"
-        yield (f"{why}: rows lie in buckets of equal length of up to {plan.longest_part} slots, as many slots in every block, so that "
-               "all teams of a block finish together.")
+        yield (
+            f"{why}: rows lie in buckets of equal length of up to {plan.longest_part} slots, as many slots in every "
+            f"block, so that "
+            "all teams of a block finish together."
+        )
         if plan.partitions > 1:
-            yield (f"The dense operand has {problem.table_bytes >> 20:,} MiB, and rows of it can count on {HELD:.0%} of a cache of "
-                   f"{problem.cache >> 20:,} MiB: columns lie in {plan.partitions} partitions, which are gone through one after the other "
-                   "in each bucket, so that what is gathered again is still there.")
+            yield (
+                f"The dense operand has {problem.table_bytes >> 20:,} MiB, and rows of it can count on {HELD:.0%} of a "
+                f"cache of "
+                f"{problem.cache >> 20:,} MiB: columns lie in {plan.partitions} partitions, which are gone through one "
+                f"after the other "
+                "in each bucket, so that what is gathered again is still there."
+            )
     elif plan.lanes:
-        yield (f"{problem.features} features are at most {IN_LANES[kind]}, and rows have {mean:.1f} non-zeros on "
-               f"average, {LANES_PAY} or more: {plan.lanes} lanes share the non-zeros of a row.")
+        yield (
+            f"{problem.features} features are at most {IN_LANES[kind]}, and rows have {mean:.1f} non-zeros on "
+            f"average, {LANES_PAY} or more: {plan.lanes} lanes share the non-zeros of a row."
+        )
     else:
-        yield (f"{of.lanes} lanes share the {problem.features} features of a row, {of.part} neighbouring ones at a time"
-               + (f"; several rows share a warp of {WARP}." if of.lanes < WARP else "."))
+        yield (
+            f"{of.lanes} lanes share the {problem.features} features of a row, {of.part} neighbouring ones at a time"
+            + (f"; several rows share a warp of {WARP}." if of.lanes < WARP else ".")
+        )
     if kind == "sum" and not plan.segments and not plan.buckets:
         yield from _neither_buckets_nor_chunks(problem, mean)
     if not plan.lanes and kind != "map" and of.lanes >= STRETCH:
@@ -70,11 +93,17 @@ def reasons(problem: CudaProblem, plan: CudaPlan) -> Iterator[str]:
             who = f"fewer than {WARP}: each lane loads the edges by itself"
         yield f"Rows have {mean:.1f} non-zeros on average, {who}." if not plan.buckets else _IN_BUCKETS
     if plan.longest_part and plan.segments:
-        yield (f"The longest row has a piece in each of {problem.longest // WARP:,} chunks or more, more than {LONG_ROW:,}: the pieces of "
-               f"such rows are added up in parts of {plan.longest_part}, and these by a third pass.")
+        yield (
+            f"The longest row has a piece in each of {problem.longest // WARP:,} chunks or more, more than "
+            f"{LONG_ROW:,}: the pieces of "
+            f"such rows are added up in parts of {plan.longest_part}, and these by a third pass."
+        )
     elif plan.longest_part and not plan.buckets:
-        yield (f"The longest row has {problem.longest:,} non-zeros, more than {LONG_ROW:,}: long rows are cut into parts of "
-               f"{plan.longest_part}" + ("." if kind == "map" else ", which a second pass adds up."))
+        yield (
+            f"The longest row has {problem.longest:,} non-zeros, more than {LONG_ROW:,}: long rows are cut into parts "
+            f"of "
+            f"{plan.longest_part}" + ("." if kind == "map" else ", which a second pass adds up.")
+        )
     if problem.kind in IN_BLOCKS and not plan.blocks:
         yield on_blocks(problem)
 
@@ -83,21 +112,31 @@ _IN_BUCKETS = f"In buckets of {STRETCH} slots and more a lane loads each edge of
 
 
 def _skewed(problem: CudaProblem, mean: float) -> str:
-    return (f"There are {problem.nnz:,} edges, {BUCKETS_PAY:,} or more, and the longest row has {problem.longest:,} non-zeros, "
-            f"{SKEWED} times the mean of {mean:.1f} or more")
+    return (
+        f"There are {problem.nnz:,} edges, {BUCKETS_PAY:,} or more, and the longest row has {problem.longest:,} "
+        f"non-zeros, "
+        f"{SKEWED} times the mean of {mean:.1f} or more"
+    )
 
 
 def _neither_buckets_nor_chunks(problem: CudaProblem, mean: float) -> Iterator[str]:
     if problem.nnz < BUCKETS_PAY:
         yield f"{problem.nnz:,} edges are fewer than {BUCKETS_PAY:,}, from which on buckets or chunks of rows pay."
     elif problem.longest < SKEWED * max(int(mean), 1):
-        yield (f"The longest row has {problem.longest:,} non-zeros, less than {SKEWED} times the mean of {mean:.1f}: rows need "
-               "neither buckets nor chunks.")
+        yield (
+            f"The longest row has {problem.longest:,} non-zeros, less than {SKEWED} times the mean of {mean:.1f}: rows "
+            f"need "
+            "neither buckets nor chunks."
+        )
 
 
 def on_blocks(problem: CudaProblem) -> str:
     """Whether an operator of ``IN_BLOCKS`` goes by blocks on Tensor Cores, in which format, and why."""
-    from .cuda_bsr import LEAST_SAVED, MOST_STORED, block_of  # with the compiler, which a look at a database goes without
+    from .cuda_bsr import (  # with the compiler, which a look at a database goes without
+        LEAST_SAVED,
+        MOST_STORED,
+        block_of,
+    )
 
     refused = refusal_of_blocks(problem) or ("" if problem.slots else _unfilled(problem))
     if refused:
@@ -106,15 +145,26 @@ def on_blocks(problem: CudaProblem) -> str:
     stored, saved = problem.slots / problem.nnz, 1 - problem.in_sr_bcrs / problem.in_bsr
     if problem.slots == problem.in_bsr:
         name = "BSR"
-        why = (f"SR-BCRS, without the columns of a block that none of its {rows} rows has, would save {saved:.1%} of them. It would "
-               f"have to save more than {LEAST_SAVED:.0%}, for it reads an index for each column.")
+        why = (
+            f"SR-BCRS, without the columns of a block that none of its {rows} rows has, would save {saved:.1%} of "
+            f"them. It would "
+            f"have to save more than {LEAST_SAVED:.0%}, for it reads an index for each column."
+        )
     else:
         name = "SR-BCRS"
-        why = f"BSR, with the columns between those that {rows} rows have, would store {problem.in_bsr / problem.nnz:.1f} for each"
-        why += (f", of which SR-BCRS saves {saved:.1%}: more than {LEAST_SAVED:.0%}, which pays for an index for each column."
-                if saved > LEAST_SAVED else f", more than {MOST_STORED}.")
-    return (f"Tensor Cores multiply blocks of {rows} x {columns} in the format {name}. It stores {problem.slots:,} elements, of which "
-            f"{1 / stored:.1%} are non-zeros: {stored:.1f} for each non-zero, {MOST_STORED} at most. {why}")
+        in_bsr = problem.in_bsr / problem.nnz
+        why = f"BSR, with the columns between those that {rows} rows have, would store {in_bsr:.1f} for each"
+        why += (
+            f", of which SR-BCRS saves {saved:.1%}: more than {LEAST_SAVED:.0%}, which pays for an index for each "
+            f"column."
+            if saved > LEAST_SAVED
+            else f", more than {MOST_STORED}."
+        )
+    return (
+        f"Tensor Cores multiply blocks of {rows} x {columns} in the format {name}. It stores {problem.slots:,} "
+        f"elements, of which "
+        f"{1 / stored:.1%} are non-zeros: {stored:.1f} for each non-zero, {MOST_STORED} at most. {why}"
+    )
 
 
 def _unfilled(problem: CudaProblem) -> str:
@@ -122,13 +172,18 @@ def _unfilled(problem: CudaProblem) -> str:
     from .cuda_bsr import MOST_STORED, most_slots
 
     if problem.in_sr_bcrs > most_slots(problem.nnz):
-        return (f"SR-BCRS would store {problem.in_sr_bcrs / problem.nnz:.1f} elements for each non-zero, more than {MOST_STORED}, and "
-                "BSR never stores fewer")
+        return (
+            f"SR-BCRS would store {problem.in_sr_bcrs / problem.nnz:.1f} elements for each non-zero, more than "
+            f"{MOST_STORED}, and "
+            "BSR never stores fewer"
+        )
     if problem.in_sr_bcrs:
         return "edges repeat, and the weights of those that share an element would be added up in no fixed order"
     if problem.dtype == "float32":
-        return ("they take ten bits of the fraction of a float32, and PyTorch is set to use them all; "
-                "torch.set_float32_matmul_precision('high') allows it")
+        return (
+            "they take ten bits of the fraction of a float32, and PyTorch is set to use them all; "
+            "torch.set_float32_matmul_precision('high') allows it"
+        )
     return "it was not counted what they would store"
 
 

@@ -25,8 +25,8 @@ from pathlib import Path
 import filelock
 
 from ..compiler.kernels import UnsafeCacheError, cache_dir
-from ..compiler.kernels.fork import own_locks
 from ..compiler.kernels.folders import create_root
+from ..compiler.kernels.fork import own_locks
 from ..compiler.kernels.key import toolchain
 from .cost import DEFAULT_UNITS
 from .machine import machine_name
@@ -54,8 +54,15 @@ class PlanDatabase:
     defaults: the constants of the machine's cost model where they were not measured; ``DEFAULT_UNITS`` by default.
     """
 
-    def __init__(self, path: Path | None = None, *, lock_timeout: float = 10.0, machine: str | None = None,
-                 versions: Mapping[str, str] | None = None, defaults: Mapping[str, float] = DEFAULT_UNITS):
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        lock_timeout: float = 10.0,
+        machine: str | None = None,
+        versions: Mapping[str, str] | None = None,
+        defaults: Mapping[str, float] = DEFAULT_UNITS,
+    ):
         self.path = cache_dir() / FILE_NAME if path is None else path
         self.lock_timeout = lock_timeout
         self.machine = machine_name() if machine is None else machine
@@ -76,8 +83,16 @@ class PlanDatabase:
         found = self._others.get(machine)
         if found is None:
             with self._lock:
-                found = self._others.setdefault(machine, PlanDatabase(
-                    self.path, lock_timeout=self.lock_timeout, machine=machine, versions=self.versions, defaults=defaults))
+                found = self._others.setdefault(
+                    machine,
+                    PlanDatabase(
+                        self.path,
+                        lock_timeout=self.lock_timeout,
+                        machine=machine,
+                        versions=self.versions,
+                        defaults=defaults,
+                    ),
+                )
         return found
 
     def find(self, problem: Problem, fingerprint: Callable[[], str]) -> Record | None:
@@ -208,8 +223,10 @@ class PlanDatabase:
                     if identity not in kept or kept[identity].yields_to(record):
                         kept[identity] = record
                 newest = sorted(kept.values(), key=lambda record: record.created)[-MOST_RECORDS:]
-                _replace(self.path, {"format": FORMAT, "machines": machines,
-                                     "records": [record.to_json() for record in newest]})
+                _replace(
+                    self.path,
+                    {"format": FORMAT, "machines": machines, "records": [record.to_json() for record in newest]},
+                )
         except (OSError, UnsafeCacheError) as error:
             _warn(f"{self.path} cannot be written ({error}): what is measured is forgotten at the end of this process")
 

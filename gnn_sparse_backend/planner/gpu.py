@@ -1,4 +1,6 @@
-"""What the planner knows of a GPU: its name, its sizes, and how fast it moves bytes, as the driver tells or as guessed."""
+"""What the planner knows of a GPU: its name, its sizes, and how fast it moves bytes, as the driver tells or as
+guessed.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ _CACHE, _CLOCK = 32 << 20, 1.5e9
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU. arch: its compute architecture, "sm_90". multiprocessors: how many. cache: bytes of the second-level cache.
+    """A GPU. arch: its compute architecture, "sm_90". multiprocessors: how many. cache: bytes of the second-level
+    cache.
     clock: of the multiprocessors, in Hz. bandwidth: bytes of memory a second. source: in words, where that is from.
     """
 
@@ -30,8 +33,15 @@ class Gpu:
         return f"{self.name}, {self.arch}, {self.multiprocessors} multiprocessors, cache {self.cache >> 10}K"
 
 
-def describe_gpu(name: str, arch: str, multiprocessors: int, cache: int = 0, clock_khz: int = 0, memory_khz: int = 0,
-                 bus_bits: int = 0) -> Gpu:
+def describe_gpu(
+    name: str,
+    arch: str,
+    multiprocessors: int,
+    cache: int = 0,
+    clock_khz: int = 0,
+    memory_khz: int = 0,
+    bus_bits: int = 0,
+) -> Gpu:
     """A GPU from the properties of a device; 0 stands for what is not known.
 
     clock_khz: of the multiprocessors. memory_khz, bus_bits: memory moves ``bus_bits`` twice in each cycle.

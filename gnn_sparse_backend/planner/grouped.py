@@ -32,8 +32,8 @@ PANEL_COST = {4: 1.0, 2: 1.3, 1: 1.8}
 SUM_BLOCK = 4
 # Lanes of the narrowest vector that multiplies features two at a time.
 NARROWEST = 4
-# LLVM's names of processors that start as many products of twos as multiply-adds of float32: AMD's from Zen 4 on, by their
-# manuals. Intel's start half as many (measured on a Xeon), and features widened first are faster.
+# LLVM's names of processors that start as many products of twos as multiply-adds of float32: AMD's from Zen 4 on, by
+# their manuals. Intel's start half as many (measured on a Xeon), and features widened first are faster.
 FAST_TWOS = ("znver4", "znver5")
 # A chunk of rows that all blocks of a sum read should stay in the first-level cache.
 CHUNK_BYTES = 32 << 10
@@ -57,13 +57,13 @@ def parts(work: int, threads: int) -> int:
     return min(GROUPS_PER_THREAD * threads, max(threads, work // (SERIAL_WORK // 2)))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def product_kernel(spec: GroupedSpec, parallel: bool) -> Kernel:
     """The kernel of a grouped product; the tile is chosen here."""
     return _kernel(grouped_product, spec, parallel)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def sum_kernel(spec: GroupedSpec, parallel: bool) -> Kernel:
     """The kernel of a grouped sum; the tile is chosen here."""
     return _kernel(grouped_sum, spec, parallel)

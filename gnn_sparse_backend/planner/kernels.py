@@ -28,7 +28,7 @@ SHORTEST_WORDS = 16
 EDGES_TOGETHER, ROUNDS_OF_TWO = 4, 8
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, reduction: str = "sequential") -> Kernel:
     """The kernel of an aggregation; serial where a parallel region would cost more than it saves.
 
@@ -40,8 +40,11 @@ def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, red
     halves = 2 if spec.words else 1
     width = spec.features // halves
     itemsize = _BYTES[ACCUMULATOR[spec.dtype]] * halves + _BYTES[spec.index_dtype] * len(spec.chosen)
-    gathered = [f"X{number}" for number, x in enumerate(spec.operands)
-                if x.at == "column" and x.width == spec.features] if prefetch else []
+    gathered = (
+        [f"X{number}" for number, x in enumerate(spec.operands) if x.at == "column" and x.width == spec.features]
+        if prefetch
+        else []
+    )
     if reduction == "scattered":
         ahead = [Prefetch("edges", buffer, 0, width, prefetch) for buffer in gathered]
         return compile_program(scattered(spec), CpuSchedule(parallel=parallel, prefetch=tuple(ahead)), target)
@@ -124,7 +127,7 @@ def _run(spec: AggregateSpec) -> int:
     return run
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Kernel:
     """The kernel of an edge map. prefetch: how many edges the gathers of column operands look ahead, 0 for none."""
     target = host_target()
@@ -138,15 +141,18 @@ def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Ker
         lanes = wide if spec.terms >= ROUNDS_OF_TWO * wide else sum_lanes(spec.terms, itemsize, target, 1)
         program = reduce_in_lanes(edge_map(spec), "sum", lanes)
         together = (("edges", EDGES_TOGETHER),)
-    ahead = tuple(Prefetch("edges", f"X{number}", 0, x.width, prefetch) for number, x in enumerate(spec.operands)
-                  if prefetch and x.at == "column" and x.dtype in ACCUMULATOR)
+    ahead = tuple(
+        Prefetch("edges", f"X{number}", 0, x.width, prefetch)
+        for number, x in enumerate(spec.operands)
+        if prefetch and x.at == "column" and x.dtype in ACCUMULATOR
+    )
     return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead, together=together), target)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def choices_kernel(features: int, dtype: str, index_dtype: str, parallel: bool) -> Kernel:
-    """The kernel that adds what flows back through choices. Threads share blocks of features, of a cache line each: of smaller
-    ones they would write to the same lines.
+    """The kernel that adds what flows back through choices. Threads share blocks of features, of a cache line each: of
+    smaller ones they would write to the same lines.
     """
     block = min(features, LINE // _BYTES[ACCUMULATOR[dtype]])
     program = choices(ChoicesSpec(features, block, dtype, index_dtype))

@@ -15,23 +15,25 @@ _DEFAULT_LAST_LEVEL = 16 << 20
 _DEFAULT_PRIVATE = 512 << 10
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def last_level_cache_bytes() -> int:
     """Size of the largest cache of the first CPU, in bytes, as Linux reports it."""
     return max(_caches().values(), default=_DEFAULT_LAST_LEVEL)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def private_cache_bytes() -> int:
     """Size of the second-level cache of the first CPU, in bytes."""
     return _caches().get(2, _DEFAULT_PRIVATE)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def machine_name() -> str:
     """The processor, its cores and caches, in words; times of one machine are worth nothing on another."""
-    model = next((line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
-                 platform.processor() or platform.machine())
+    model = next(
+        (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        platform.processor() or platform.machine(),
+    )
     flags = next((line for line in _lines("/proc/cpuinfo") if line.startswith("flags")), "")
     # two machines of one name may hide different features
     features = hashlib.sha256(flags.encode()).hexdigest()[:8]
@@ -39,7 +41,7 @@ def machine_name() -> str:
     return f"{model}, {os.cpu_count()} cores, caches {caches or 'unknown'}, features {features}"
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _caches() -> dict[int, int]:
     """Bytes of the data caches of the first CPU, by level."""
     sizes: dict[int, int] = {}

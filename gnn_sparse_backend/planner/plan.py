@@ -13,14 +13,14 @@ class Plan:
     prefetch: how many non-zeros the gathers look ahead, 0 for none.
     balance: what the groups hold equally much of: "nonzeros" or "rows" (Huang et al., section 3.2).
     reduction: "sequential": a vector of features walks along the non-zeros of a row; "parallel": a vector of non-zeros
-        is reduced for each feature (ibid., section 3.1); "scattered": one loop over all non-zeros of a group, each of which
-        adds to its row of the result.
+        is reduced for each feature (ibid., section 3.1); "scattered": one loop over all non-zeros of a group, each of
+        which adds to its row of the result.
     partitions: column partitions, each of which is gone through for all rows before the next (hyb's c).
     longest_part: rows of more non-zeros are cut into parts of so many, whose results are reduced in a second pass, so
         that no row keeps one thread busy while the others wait; 0 for whole rows.
 
-    Groups and prefetch, the balance, and whether sequential sums are scattered, leave every bit of the result as it is; the rest
-    decides the order of additions, so it must not depend on the number of threads.
+    Groups and prefetch, the balance, and whether sequential sums are scattered, leave every bit of the result as it is;
+    the rest decides the order of additions, so it must not depend on the number of threads.
     """
 
     groups: int
@@ -32,8 +32,11 @@ class Plan:
 
     def __post_init__(self):
         # every call looks its kernel up by its plan
-        object.__setattr__(self, "_hash", hash((self.groups, self.prefetch, self.balance, self.reduction,
-                                                self.partitions, self.longest_part)))
+        object.__setattr__(
+            self,
+            "_hash",
+            hash((self.groups, self.prefetch, self.balance, self.reduction, self.partitions, self.longest_part)),
+        )
 
     def __hash__(self) -> int:
         return self._hash
@@ -43,5 +46,7 @@ _plans: dict[Plan, Plan] = {}
 
 
 def the_one(plan: Plan) -> Plan:
-    """The one object for equal plans: every call looks its kernel up by its plan, and comparing two takes longer than that."""
+    """The one object for equal plans: every call looks its kernel up by its plan, and comparing two takes longer than
+    that.
+    """
     return _plans.setdefault(plan, plan)

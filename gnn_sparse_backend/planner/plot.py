@@ -1,4 +1,6 @@
-"""Pictures of a plan's reasons: the degrees of a structure in their buckets, and its candidates against the roofline."""
+"""Pictures of a plan's reasons: the degrees of a structure in their buckets, and its candidates against the
+roofline.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,14 @@ from .choose import describe
 from .plan import Plan
 
 
-def draw(path: Path, title: str, degrees: np.ndarray, candidates: Sequence[tuple[Plan, float | None, float | None]],
-         chosen: Plan, bound: float) -> Path:
+def draw(
+    path: Path,
+    title: str,
+    degrees: np.ndarray,
+    candidates: Sequence[tuple[Plan, float | None, float | None]],
+    chosen: Plan,
+    bound: float,
+) -> Path:
     """Write a PNG. Returns its path.
 
     degrees: (rows,) non-zeros of each row. candidates: plans with predicted and measured seconds, where there are any.
@@ -25,8 +33,9 @@ def draw(path: Path, title: str, degrees: np.ndarray, candidates: Sequence[tuple
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(13, max(4.0, 1.2 + 0.5 * len(candidates))),
-                                            width_ratios=(1, 1.4))
+    figure, (left, right) = pyplot.subplots(
+        1, 2, figsize=(13, max(4.0, 1.2 + 0.5 * len(candidates))), width_ratios=(1, 1.4)
+    )
     _draw_degrees(left, degrees)
     _draw_candidates(right, candidates, chosen, bound)
     figure.suptitle(title)
@@ -44,8 +53,11 @@ def buckets(degrees: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     filled = degrees[degrees > 0].astype(np.int64)
     which = np.ceil(np.log2(filled)).astype(np.int64) if len(filled) else filled
     count = int(which.max(initial=0)) + 1
-    return (1 << np.arange(count), np.bincount(which, minlength=count),
-            np.bincount(which, weights=filled, minlength=count).astype(np.int64))
+    return (
+        1 << np.arange(count),
+        np.bincount(which, minlength=count),
+        np.bincount(which, weights=filled, minlength=count).astype(np.int64),
+    )
 
 
 def _draw_degrees(panel, degrees: np.ndarray) -> None:
@@ -55,8 +67,11 @@ def _draw_degrees(panel, degrees: np.ndarray) -> None:
     panel.bar(places + 0.2, nonzeros / max(1, nonzeros.sum()), 0.4, label="non-zeros")
     panel.set_xticks(places, [f"{width:,}" for width in widths], rotation=60)
     empty = int((degrees == 0).sum())
-    panel.set(xlabel="bucket: rows of up to so many non-zeros", ylabel="share",
-              title=f"degrees ({empty:,} rows without non-zeros)" if empty else "degrees")
+    panel.set(
+        xlabel="bucket: rows of up to so many non-zeros",
+        ylabel="share",
+        title=f"degrees ({empty:,} rows without non-zeros)" if empty else "degrees",
+    )
     panel.legend()
 
 

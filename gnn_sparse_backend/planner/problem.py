@@ -26,8 +26,10 @@ class Problem:
 
     kind: the reduction (or ``map``), and where each operand stands, as ``"sum:column,edge"``.
     rows, cols, nnz: of the matrix. features: of a row of the result, of an edge map before any are summed.
-    dtype: of the values, such as "float32"; types of the same size have kernels of their own. threads: that the kernel may use.
-    reach: columns that the non-zeros of a neighbourhood spread over (``reach_of``), at most ``cols``; 0 if not looked at.
+    dtype: of the values, such as "float32"; types of the same size have kernels of their own. threads: that the kernel
+    may use.
+    reach: columns that the non-zeros of a neighbourhood spread over (``reach_of``), at most ``cols``; 0 if not looked
+    at.
     longest: non-zeros of the longest row, where it is long enough to matter (``longest_row``), else 0.
     typical: half of all non-zeros stand in rows of so many or more (``typical_row``); 0 if not looked at.
     """
@@ -64,7 +66,8 @@ class Problem:
         return self.cols * self.row_bytes
 
     def rounded(self) -> Problem:
-        """The same with sizes to four significant bits, the longest row, and the reach and the typical row, which are estimates, to
+        """The same with sizes to four significant bits, the longest row, and the reach and the typical row, which are
+        estimates, to
         two: problems about as large share what was worked out for one.
         """
         return Problem(*self.rounded_sizes())
@@ -72,8 +75,18 @@ class Problem:
     def rounded_sizes(self) -> tuple:
         """The fields of ``rounded()``, which are compared faster: a fresh mini-batch waits for it."""
         reach, longest, typical = self.reach, self.longest, self.typical
-        return (self.kind, _rounded(self.rows), _rounded(self.cols), _rounded(self.nnz), self.features, self.dtype, self.threads,
-                reach and _rounded(reach, 2), longest and _rounded(longest, 2), typical and _rounded(typical, 2))
+        return (
+            self.kind,
+            _rounded(self.rows),
+            _rounded(self.cols),
+            _rounded(self.nnz),
+            self.features,
+            self.dtype,
+            self.threads,
+            reach and _rounded(reach, 2),
+            longest and _rounded(longest, 2),
+            typical and _rounded(typical, 2),
+        )
 
     def on(self, threads: int) -> Problem:
         return replace(self, threads=threads)
@@ -84,9 +97,10 @@ class CudaProblem(Problem):
     """The same for a GPU, whose ``threads`` are 1 whatever the process has, and whose ``reach`` is not looked at.
 
     arch: its compute architecture, "sm_90". cache: bytes of its second-level cache.
-    slots: elements that the blocks of the structure store on Tensor Cores; 0 where it does not fill them, or nobody looked.
-    in_bsr, in_sr_bcrs: elements that either format of blocks stores, or would store; 0 where that was not counted. ``slots`` is
-        the first where BSR is taken, else the second.
+    slots: elements that the blocks of the structure store on Tensor Cores; 0 where it does not fill them, or nobody
+    looked.
+    in_bsr, in_sr_bcrs: elements that either format of blocks stores, or would store; 0 where that was not counted.
+        ``slots`` is the first where BSR is taken, else the second.
     """
 
     arch: str = ""
@@ -96,7 +110,7 @@ class CudaProblem(Problem):
     in_sr_bcrs: int = 0
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def operands_of_kind(kind: str) -> tuple[str, int, int]:
     """(reduction, operands at the column, operands at the edge) of a problem's kind."""
     reduce, _, places = kind.partition(":")
@@ -107,10 +121,10 @@ def operands_of_kind(kind: str) -> tuple[str, int, int]:
 def reach_of(indices: np.ndarray, rows: int, cols: int) -> int:
     """How many columns consecutive non-zeros spread over, in effect.
 
-    Of so many columns, drawn uniformly, two windows of ``WINDOW`` non-zeros would have as many distinct ones as they have
-    (about 20 microseconds; the birthday problem). Communities and hubs make it smaller than ``cols``, and both make
-    gathers hit caches. All of them where a window holds fewer than ``ROWS_IN_WINDOW`` rows: what it meets twice are hubs then, and
-    nothing is known of what neighbouring rows share.
+    Of so many columns, drawn uniformly, two windows of ``WINDOW`` non-zeros would have as many distinct ones as they
+    have (about 20 microseconds; the birthday problem). Communities and hubs make it smaller than ``cols``, and both
+    make gathers hit caches. All of them where a window holds fewer than ``ROWS_IN_WINDOW`` rows: what it meets twice
+    are hubs then, and nothing is known of what neighbouring rows share.
 
     indices: (nnz,) columns in the order in which a kernel visits them. rows: that have them.
     """
@@ -118,7 +132,7 @@ def reach_of(indices: np.ndarray, rows: int, cols: int) -> int:
     if nnz < 2 * WINDOW or nnz * ROWS_IN_WINDOW > rows * WINDOW:
         return cols
     starts = nnz // 4, nnz - nnz // 4 - WINDOW
-    distinct = sum(len(set(indices[at:at + WINDOW].tolist())) for at in starts) / 2
+    distinct = sum(len(set(indices[at : at + WINDOW].tolist())) for at in starts) / 2
     if WINDOW - distinct < _FEWEST_EQUAL:
         return cols
     low, high = 1.0, WINDOW * WINDOW / _FEWEST_EQUAL
@@ -134,12 +148,12 @@ def reach_of(indices: np.ndarray, rows: int, cols: int) -> int:
 def longest_row(indptr: np.ndarray, parts: int, heaviest: int | None = None) -> int:
     """Non-zeros of the longest row if it holds more than one in ``parts`` of all, else 0.
 
-    heaviest: most non-zeros of any of some ``2 * parts`` stretches of rows, which together are all of them. Where none holds as much as
-        such a row, as in a sampled mini-batch, that is all that is looked at. Else, or where it is None, the row covers one of
-        ``parts`` evenly spaced non-zeros, which are looked up instead of reading every row.
+    heaviest: most non-zeros of any of some ``2 * parts`` stretches of rows, which together are all of them. Where none
+        holds as much as such a row, as in a sampled mini-batch, that is all that is looked at. Else, or where it is
+        None, the row covers one of ``parts`` evenly spaced non-zeros, which are looked up instead of reading every row.
     """
     nnz = int(indptr[-1])
-    if not nnz or heaviest is not None and heaviest * parts <= nnz:
+    if not nnz or (heaviest is not None and heaviest * parts <= nnz):
         return 0
     ends = indptr.searchsorted(np.arange(0, nnz, max(1, nnz // parts), dtype=indptr.dtype), side="right")
     longest = int((indptr[ends] - indptr[ends - 1]).max())
@@ -147,7 +161,8 @@ def longest_row(indptr: np.ndarray, parts: int, heaviest: int | None = None) -> 
 
 
 def typical_row(indptr: np.ndarray) -> int:
-    """Non-zeros of the row of a typical non-zero: half of all stand in rows as long, or longer. By ``SAMPLES`` of them, evenly spaced.
+    """Non-zeros of the row of a typical non-zero: half of all stand in rows as long, or longer. By ``SAMPLES`` of them,
+    evenly spaced.
 
     The mean says what a typical row has; where few rows are long, nearly all of the time may be spent in them.
     """

@@ -8,8 +8,24 @@ from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
 from .problem import Problem, operands_of_kind
 from .sddmm import LONGEST_AHEAD
-from .spmm import (HELD_PARTS, LANES_PAY, NARROW, ORDER_WINDOW, SCATTERED_PAYS, SERIAL_WORK, SLICES, USED_AGAIN, WORK_OF_NONZERO, WORK_OF_ROW,
-                   held_bytes, last_level_is_far, pays_in_order, shortest_ahead, slices_stay, work_of)
+from .spmm import (
+    HELD_PARTS,
+    LANES_PAY,
+    NARROW,
+    ORDER_WINDOW,
+    SCATTERED_PAYS,
+    SERIAL_WORK,
+    SLICES,
+    USED_AGAIN,
+    WORK_OF_NONZERO,
+    WORK_OF_ROW,
+    held_bytes,
+    last_level_is_far,
+    pays_in_order,
+    shortest_ahead,
+    slices_stay,
+    work_of,
+)
 
 WORDS: Mapping[str, str] = {
     "groups": "of rows of about equal cost, which threads take one after the other",
@@ -24,8 +40,8 @@ WORDS: Mapping[str, str] = {
 
 
 def reasons(problem: Problem, plan: Plan) -> Iterator[str]:
-    """Sentences on ``plan``, which is that of the rules for the problem. Sizes are said to two digits: a problem that was rounded
-    for the rules will do.
+    """Sentences on ``plan``, which is that of the rules for the problem. Sizes are said to two digits: a problem that
+    was rounded for the rules will do.
     """
     reduce, gathered, _ = operands_of_kind(problem.kind)
     mean = problem.nnz / max(problem.rows, 1)
@@ -36,20 +52,37 @@ def reasons(problem: Problem, plan: Plan) -> Iterator[str]:
         long = f"{mean:.1f}" if mean < 10 else about(round(mean))
         narrow = f"{problem.features} features are at most {NARROW}, and rows have about {long} non-zeros on average, "
         if plan.reduction == "parallel" and problem.typical:
-            narrow = f"{problem.features} features are at most {NARROW}, and half of all non-zeros are in rows of {about(problem.typical)} and more, "
+            narrow = (
+                f"{problem.features} features are at most {NARROW}, "
+                f"and half of all non-zeros are in rows of {about(problem.typical)} and more, "
+            )
         yield narrow + (
-            f"{LANES_PAY} or more: a vector takes non-zeros of a row side by side (in lanes)." if plan.reduction == "parallel" else
-            f"{SCATTERED_PAYS} at most: each is added to its row in memory (scattered), so that no loop ends after so few.")
+            f"{LANES_PAY} or more: a vector takes non-zeros of a row side by side (in lanes)."
+            if plan.reduction == "parallel"
+            else f"{SCATTERED_PAYS} at most: each is added to its row in memory (scattered), "
+            "so that no loop ends after so few."
+        )
     if plan.partitions > 1:
-        yield (f"Neighbouring rows gather from about {size(problem.nearby_bytes, 2)}, more than {_slice()}: columns are cut into "
-               f"{plan.partitions} partitions, which are gone through one after the other, so that what is gathered again is still there.")
+        yield (
+            f"Neighbouring rows gather from about {size(problem.nearby_bytes, 2)}, more than {_slice()}: columns are "
+            f"cut into "
+            f"{plan.partitions} partitions, which are gone through one after the other, so that what is gathered again "
+            f"is still there."
+        )
     elif in_order(problem, plan):
-        yield (f"{problem.features} features are few, and rows have about {mean:.1f} non-zeros on average: from the call number "
-               f"{USED_AGAIN} on this structure rows are taken in the order of their lengths, {ORDER_WINDOW:,} at a time, so that "
-               "their ends are where the processor expects them.")
+        yield (
+            f"{problem.features} features are few, and rows have about {mean:.1f} non-zeros on average: from the call "
+            f"number "
+            f"{USED_AGAIN} on this structure rows are taken in the order of their lengths, {ORDER_WINDOW:,} at a time, "
+            f"so that "
+            "their ends are where the processor expects them."
+        )
     if plan.longest_part:
-        yield (f"The longest row has about {about(problem.longest)} of about {about(problem.nnz)} non-zeros: long rows are cut into "
-               f"parts of {plan.longest_part:,}, which a second pass adds up, so that no thread is left alone with one.")
+        yield (
+            f"The longest row has about {about(problem.longest)} of about {about(problem.nnz)} non-zeros: long rows "
+            f"are cut into "
+            f"parts of {plan.longest_part:,}, which a second pass adds up, so that no thread is left alone with one."
+        )
 
 
 def in_order(problem: Problem, plan: Plan) -> bool:
@@ -61,11 +94,17 @@ def in_order(problem: Problem, plan: Plan) -> bool:
 
 def _sharing(problem: Problem, plan: Plan) -> str:
     work = work_of(problem.nnz, problem.rows, problem.features)
-    counted = (f"The work counts as about {about(work)} multiply-adds (a non-zero as {WORK_OF_NONZERO} at least, and a row as {WORK_OF_ROW} "
-               "more), ")
+    counted = (
+        f"The work counts as about {about(work)} multiply-adds (a non-zero as {WORK_OF_NONZERO} at least, and a row as "
+        f"{WORK_OF_ROW} "
+        "more), "
+    )
     if plan.groups > 1:
-        return (f"{counted}{SERIAL_WORK:,} or more: the {problem.threads} threads share it, in {plan.groups} groups of rows that cost about "
-                "the same; whoever is done takes the next.")
+        return (
+            f"{counted}{SERIAL_WORK:,} or more: the {problem.threads} threads share it, in {plan.groups} groups of "
+            f"rows that cost about "
+            "the same; whoever is done takes the next."
+        )
     if problem.threads < 2:
         return "PyTorch has one thread here (torch.set_num_threads): it takes all rows."
     if work < SERIAL_WORK:
@@ -82,11 +121,17 @@ def _ahead(problem: Problem, plan: Plan, reduce: str) -> str:
     elif row >= shortest or held_bytes() <= private_cache_bytes() // 2:
         cache = f"half of a core's own cache ({size(private_cache_bytes())})"
     else:  # the processor has enough of them under way by itself
-        cache = f"1/{HELD_PARTS} of the last-level cache ({size(last_level_cache_bytes())}), what counts for rows of less than {shortest} bytes"
+        cache = (
+            f"1/{HELD_PARTS} of the last-level cache ({size(last_level_cache_bytes())}), "
+            f"what counts for rows of less than {shortest} bytes"
+        )
     if plan.prefetch:
         return f"{table}more than {cache}: they are fetched {plan.prefetch} edges ahead."
     if reduce == "map" and row > LONGEST_AHEAD:
-        return f"{table}but rows of more than {LONGEST_AHEAD:,} bytes the processor fetches ahead by itself: nothing is fetched ahead."
+        return (
+            f"{table}but rows of more than {LONGEST_AHEAD:,} bytes the processor fetches ahead by itself: "
+            "nothing is fetched ahead."
+        )
     if slices_stay(problem.table_bytes, plan.partitions):
         cache = f"a core's own cache ({size(private_cache_bytes())}) in each partition"
     return f"{table}no more than {cache}: nothing is fetched ahead."
@@ -95,7 +140,9 @@ def _ahead(problem: Problem, plan: Plan, reduce: str) -> str:
 def _slice() -> str:
     last = size(last_level_cache_bytes())
     if last_level_is_far():
-        return f"half of a core's own cache ({size(private_cache_bytes())}; the last level, {last}, is a whole socket's)"
+        return (
+            f"half of a core's own cache ({size(private_cache_bytes())}; the last level, {last}, is a whole socket's)"
+        )
     return f"1/{SLICES} of the last-level cache ({last})"
 
 
@@ -106,7 +153,9 @@ def about(count: int) -> str:
 
 def size(count: float, digits: int = 3) -> str:
     """A number of bytes, to so many digits, with its unit."""
-    unit, scale = next(((unit, scale) for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= scale), ("bytes", 1))
+    unit, scale = next(
+        ((unit, scale) for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= scale), ("bytes", 1)
+    )
     return f"{float(f'{count / scale:.{digits}g}'):,g} {unit}"
 
 

@@ -24,8 +24,8 @@ _TEXTS, _FLAGS = ("kind", "dtype", "arch"), ("cached", "buckets", "segments", "b
 class Record:
     """The measured plans of a problem on one structure.
 
-    machine: ``machine.machine_name``, or ``gpu.Gpu.machine``. versions: of what decides the code of kernels. fingerprint: of the
-    structure.
+    machine: ``machine.machine_name``, or ``gpu.Gpu.machine``. versions: of what decides the code of kernels.
+    fingerprint: of the structure.
     seconds: pairs of a plan and the seconds of a call, fastest first. created: when, in UTC.
     """
 
@@ -46,8 +46,8 @@ class Record:
         return key_of(self.problem, self.fingerprint)
 
     def yields_to(self, other: Record) -> bool:
-        """Whether ``other``, newer and of the same key, takes its place: not where it measured fewer plans, as a run that was
-        cut short has.
+        """Whether ``other``, newer and of the same key, takes its place: not where it measured fewer plans, as a run
+        that was cut short has.
         """
         return len(other.seconds) >= len(self.seconds)
 
@@ -59,8 +59,15 @@ class Record:
         return content
 
     @classmethod
-    def of(cls, problem: Problem, fingerprint: str, seconds: Mapping[Plan, float], machine: str,
-           versions: Mapping[str, str], created: str) -> Record:
+    def of(
+        cls,
+        problem: Problem,
+        fingerprint: str,
+        seconds: Mapping[Plan, float],
+        machine: str,
+        versions: Mapping[str, str],
+        created: str,
+    ) -> Record:
         """A record of measured seconds by plan, of which there must be one."""
         ordered = tuple(sorted(seconds.items(), key=lambda pair: pair[1]))
         return cls(machine, versions, fingerprint, problem, ordered, created)
@@ -87,7 +94,9 @@ class Record:
 
 
 def key_of(problem: Problem, fingerprint: str) -> tuple:
-    """What a record is found by: the sizes, the reach and the longest row follow from the structure of the fingerprint."""
+    """What a record is found by: the sizes, the reach and the longest row follow from the structure of the
+    fingerprint.
+    """
     return fingerprint, problem.kind, problem.features, problem.dtype, problem.threads
 
 
@@ -101,10 +110,21 @@ def of_format_2(content: object) -> object:
         return content  # which is damaged; the check of all records says how
     types = [dtype for dtype, size in STORED.items() if size == problem["itemsize"]]
     if len(types) != 1:
-        raise ValueError(f"it is of format 2 and does not say of which type of {problem['itemsize']!r:.80} bytes it is; measure again")
+        raise ValueError(
+            f"it is of format 2 and does not say of which type of {problem['itemsize']!r:.80} bytes it is; measure "
+            f"again"
+        )
     counted = {"in_bsr": 0, "in_sr_bcrs": 0} if "arch" in problem else {}
-    return of_format_3({**content, "problem": {**{name: value for name, value in problem.items() if name != "itemsize"},
-                                               "dtype": types[0], **counted}})
+    return of_format_3(
+        {
+            **content,
+            "problem": {
+                **{name: value for name, value in problem.items() if name != "itemsize"},
+                "dtype": types[0],
+                **counted,
+            },
+        }
+    )
 
 
 def of_format_3(content: object) -> object:
@@ -157,7 +177,9 @@ def _fields(what: str, content: object, expected: set[str]) -> dict:
     if not isinstance(content, dict):
         raise ValueError(f"{what} is {content!r:.80}, not an object")
     if set(content) != expected:
-        raise ValueError(f"{what} differs from what this version writes in {', '.join(sorted(set(content) ^ expected))}")
+        raise ValueError(
+            f"{what} differs from what this version writes in {', '.join(sorted(set(content) ^ expected))}"
+        )
     return content
 
 

@@ -4,14 +4,16 @@ An edge's product can be made in two orders, by the distinct (row, relation) or 
 the edges (counts decide; SparseTIR, section 4.4 has the first):
 
 - ``gather``: the rows of X of a row's pair are summed, and the sum multiplied. A product for each row pair.
-- ``scatter``: the row of X of a column's pair is multiplied, and the product added to the rows. One for each column pair.
+- ``scatter``: the row of X of a column's pair is multiplied, and the product added to the rows. One for each column
+pair.
 
-Neither stores a sum or a product beyond a panel in the first-level cache. The choice is made for each relation, and in each
-task (a range of rows), by the cost of either. ``transform`` and ``aggregate`` are the same orders as libraries have them,
-for all relations and with the products of all pairs stored; they are there to compare with, and never chosen.
+Neither stores a sum or a product beyond a panel in the first-level cache. The choice is made for each relation, and in
+each task (a range of rows), by the cost of either. ``transform`` and ``aggregate`` are the same orders as libraries
+have them, for all relations and with the products of all pairs stored; they are there to compare with, and never
+chosen.
 
-Tasks of a product are ranges of rows that stay near, and enough for the threads to share; but so few that a relation has
-some panels of pairs in each. What confirms the constants, and how far, is in docs/performance.md, "RGMS".
+Tasks of a product are ranges of rows that stay near, and enough for the threads to share; but so few that a relation
+has some panels of pairs in each. What confirms the constants, and how far, is in docs/performance.md, "RGMS".
 """
 
 from __future__ import annotations
@@ -38,16 +40,17 @@ _BYTES = {"float64": 8, "float32": 4}
 _STORED = _BYTES | {"float16": 2, "bfloat16": 2}
 # Rows of the block of accumulators.
 BLOCK_ROWS = 4
-# Bytes of the sums of a panel, and pairs of one at most: they stay in the first-level cache beside a tile of the matrix.
+# Bytes of the sums of a panel, and pairs of one at most: they stay in the first-level cache beside a tile of the
+# matrix.
 PANEL_BYTES = 8 << 10
 LONGEST_PANEL = 16
-# Bytes of a block on the diagonal of a matrix up to which it is read as it is, and no copy is made: half of a first-level
-# cache, where the rows of a tile find place however far apart they are (not measured).
+# Bytes of a block on the diagonal of a matrix up to which it is read as it is, and no copy is made: half of a
+# first-level cache, where the rows of a tile find place however far apart they are (not measured).
 WHOLE_BYTES = 16 << 10
 # Edges that the gathers of a panel run ahead: sums of a pair are short, so rows of the next pairs are on their way too.
 GATHER_AHEAD = 16
-# Bytes of the rows that a task adds to: they stay near while the relations take turns. The fewer tasks, the fewer products
-# are made again for edges of another task.
+# Bytes of the rows that a task adds to: they stay near while the relations take turns. The fewer tasks, the fewer
+# products are made again for edges of another task.
 ROW_BYTES = 1 << 20
 # Tasks of a product that is worth several threads.
 FEWEST_TASKS = 8
@@ -59,10 +62,11 @@ FETCH_COST = 1.0
 ADD_COST = 2.0
 # How much cheaper than the row pairs' the column pairs' order must be (not measured).
 MARGIN = 0.9
-# Bytes of the matrices of relations that are made of bases at a time. Each time is a pass over the rows of the result, so it
-# is not the size of a cache; a graph of few relations goes in one.
+# Bytes of the matrices of relations that are made of bases at a time. Each time is a pass over the rows of the result,
+# so it is not the size of a cache; a graph of few relations goes in one.
 MATRIX_BYTES = 8 << 20
-# Sampled batches may differ in work by this factor: kernels for either side of a limit that is so near are made at once.
+# Sampled batches may differ in work by this factor: kernels for either side of a limit that is so near are made at
+# once.
 NEAR = 8
 # Parts that the pairs of all relations are cut into for a sum of outer products: alike for any number of threads.
 PARTS = 64
@@ -78,8 +82,11 @@ class RelationCounts:
     column_pairs: int
 
 
-def order_costs(row_pairs, column_pairs, edges, in_features: int, out_features: int, blocks: int, itemsize: int) -> tuple:
-    """What ``gather`` and ``scatter`` cost, in multiply-adds, for so many pairs and edges: numbers, or arrays of numbers.
+def order_costs(
+    row_pairs, column_pairs, edges, in_features: int, out_features: int, blocks: int, itemsize: int
+) -> tuple:
+    """What ``gather`` and ``scatter`` cost, in multiply-adds, for so many pairs and edges: numbers, or arrays of
+    numbers.
 
     Features are those of one block on the diagonal.
     """
@@ -102,8 +109,8 @@ def sum_by_columns(row_pairs, column_pairs, edges, wide_in: int, wide_out: int):
 
 
 def relations_at_a_time(bases: int, in_features: int, out_features: int, itemsize: int) -> int:
-    """Relations whose matrices are made of bases at a time, in the accumulation type: they fit ``MATRIX_BYTES``, or are as many
-    as the bases, whichever is more."""
+    """Relations whose matrices are made of bases at a time, in the accumulation type: they fit ``MATRIX_BYTES``, or are
+    as many as the bases, whichever is more."""
     return max(1, bases, MATRIX_BYTES // max(1, in_features * out_features * itemsize))
 
 
@@ -131,8 +138,8 @@ def _work(counts: RelationCounts, wide_in: int, wide_out: int) -> int:
 
 
 def row_task_count(counts: RelationCounts, relations: int, wide_in: int, wide_out: int) -> int:
-    """Tasks of a product from rows of ``wide_in`` to rows of ``wide_out`` features, alike for any number of threads: the
-    order of additions depends on them.
+    """Tasks of a product from rows of ``wide_in`` to rows of ``wide_out`` features, alike for any number of threads:
+    the order of additions depends on them.
     """
     if is_small(counts, wide_in, wide_out):
         return 1
@@ -167,9 +174,11 @@ def _lanes(dtype: str, target: Target) -> int:
     return max(1, target.vector_bytes // _BYTES[ACCUMULATOR[dtype]])
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def rgms_kernel(make: str, spec: RgmsSpec, parallel: bool, prefetch: int = GATHER_AHEAD) -> Kernel:
-    """The kernel of a program of ``PROGRAMS``; the tiles are chosen here. prefetch: edges that gathers run ahead, 0 for none."""
+    """The kernel of a program of ``PROGRAMS``; the tiles are chosen here. prefetch: edges that gathers run ahead, 0 for
+    none.
+    """
     target = host_target()
     return compile_program(*scheduled(make, spec, parallel, prefetch, target), target)
 
@@ -192,8 +201,12 @@ def scheduled(make: str, spec: RgmsSpec, parallel: bool, prefetch: int, target: 
     return program, CpuSchedule(parallel=parallel, prefetch=ahead, twos=twos_of(program))
 
 
-PROGRAMS = {"gather": (rgms_gather, ("edges_tile_0", "X", "wide_in")), "scatter": (rgms_scatter, ("edges", "Y", "wide_out")),
-            "sum": (rgms_sum, ("edges_tile_0", "X", "wide_in")), "dot": (rgms_dot, ("edges", "X", "wide_out"))}
+PROGRAMS = {
+    "gather": (rgms_gather, ("edges_tile_0", "X", "wide_in")),
+    "scatter": (rgms_scatter, ("edges", "Y", "wide_out")),
+    "sum": (rgms_sum, ("edges_tile_0", "X", "wide_in")),
+    "dot": (rgms_dot, ("edges", "X", "wide_out")),
+}
 """What makes each program, and which of its iterations fetches rows of which buffer, of what width."""
 
 # axes of the columns of tiles, in both programs

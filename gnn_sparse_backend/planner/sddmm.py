@@ -1,7 +1,8 @@
 """The plan of an edge map on one graph: how its rows are shared out, and how far gathers run ahead.
 
-Nothing is reduced over edges, so there are no lanes, partitions or parts of rows to choose. Gathers run ahead wherever the
-operand exceeds a core's own cache, but for rows so long that the processor fetches them ahead by itself, several side by side.
+Nothing is reduced over edges, so there are no lanes, partitions or parts of rows to choose. Gathers run ahead wherever
+the operand exceeds a core's own cache, but for rows so long that the processor fetches them ahead by itself, several
+side by side.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """What holds of every operator's benchmark, on a tiny graph."""
+
 import pytest
 
 from benchmarks.suite import CannotDo

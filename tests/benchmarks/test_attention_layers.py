@@ -29,22 +29,38 @@ def test_the_command_writes_a_full_report(frameworks, command, tmp_path, monkeyp
     monkeypatch.setitem(graphs.RECIPES, "pubmed", recipe)
     peaks = {"dgl": 300, "dgl+gsb": 200, "pyg": 800, "pyg+gsb": 100}
     # starting a process takes seconds
-    monkeypatch.setattr(memory, "in_child", lambda function, name, kind, graph, shapes, threads:
-                        [{"step": peaks[name], "held": 1} for _ in shapes])
-    code = command(attention_layers.main, "--quick", "--budget", "0.2", "--features", "8", "--width", "8",
-                   "--heads", "1", "2", "--layers", "gat")
+    monkeypatch.setattr(
+        memory,
+        "in_child",
+        lambda function, name, kind, graph, shapes, threads: [{"step": peaks[name], "held": 1} for _ in shapes],
+    )
+    code = command(
+        attention_layers.main,
+        "--quick",
+        "--budget",
+        "0.2",
+        "--features",
+        "8",
+        "--width",
+        "8",
+        "--heads",
+        "1",
+        "2",
+        "--layers",
+        "gat",
+    )
     assert code == 0
     report = json.loads((tmp_path / "attention_layers.json").read_text())
     assert (tmp_path / "attention_layers.png").read_bytes().startswith(b"\x89PNG")
     names = ["dgl", "dgl+gsb", "pyg", "pyg+gsb"]
     assert report["contenders"] == names
-    assert {(c["layer"], c["heads"], c["width"]) for c in report["cells"]} == {
-        ("gat", 1, 8), ("gat", 2, 4)}
+    assert {(c["layer"], c["heads"], c["width"]) for c in report["cells"]} == {("gat", 1, 8), ("gat", 2, 4)}
     for cell in report["cells"]:
         medians = {name: timing["median"] for name, timing in cell["timings"].items()}
         assert set(medians) == set(names) and not cell["wrong"]
         assert cell["speedup"] == pytest.approx(
-            min(medians["dgl"], medians["pyg"]) / min(medians["dgl+gsb"], medians["pyg+gsb"]))
+            min(medians["dgl"], medians["pyg"]) / min(medians["dgl+gsb"], medians["pyg+gsb"])
+        )
         assert cell["ratios"] == {f: pytest.approx(medians[f] / medians[f + "+gsb"]) for f in ("dgl", "pyg")}
         assert {name: entry["step"] for name, entry in cell["memory"].items()} == peaks
         assert cell["memory_ratio"] == 3.0 and cell["memory_ratios"] == {"dgl": 1.5, "pyg": 8.0}
@@ -111,8 +127,12 @@ def test_without_its_framework_an_answer_is_compared_with_the_other():
 
 
 def test_memory_ratios_compare_the_least_of_each_side():
-    found = {"dgl": {"step": 400, "held": 1}, "dgl+gsb": {"step": 200, "held": 1}, "pyg": {"error": "killed"},
-             "pyg+gsb": {"step": 100, "held": 9}}
+    found = {
+        "dgl": {"step": 400, "held": 1},
+        "dgl+gsb": {"step": 200, "held": 1},
+        "pyg": {"error": "killed"},
+        "pyg+gsb": {"step": 100, "held": 9},
+    }
     cell = attention_layers.with_memory({}, found, ("dgl", "pyg"))
     assert cell["memory_ratio"] == 4.0 and cell["memory_ratios"] == {"dgl": 2.0, "pyg": None}
     found["pyg+gsb"] = {"step": 0, "held": 0}
@@ -124,12 +144,11 @@ def test_a_child_that_dies_leaves_the_reason(monkeypatch, tiny):
         raise memory.CannotMeasure("killed")
 
     monkeypatch.setattr(memory, "in_child", dies)
-    assert attention_layers.measure_memory(["dgl"], "gat", tiny, [SHAPE] * 2, 1) == [
-        {"dgl": {"error": "killed"}}] * 2
+    assert attention_layers.measure_memory(["dgl"], "gat", tiny, [SHAPE] * 2, 1) == [{"dgl": {"error": "killed"}}] * 2
 
 
 def test_a_child_measures_a_step(frameworks, tiny):
-    found, = memory.in_child(attention_layers.step_memory, "pyg", "gat", tiny, [SHAPE], 1)
+    (found,) = memory.in_child(attention_layers.step_memory, "pyg", "gat", tiny, [SHAPE], 1)
     assert set(found) == {"step", "held"} and found["step"] >= 0
 
 

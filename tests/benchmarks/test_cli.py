@@ -1,4 +1,5 @@
 """What all benchmarks share at their start."""
+
 import os
 import signal
 import subprocess
@@ -24,8 +25,13 @@ if __name__ == "__main__":
 def test_a_benchmark_that_is_stopped_leaves_no_process_behind(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(STARTS_A_PROCESS)
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}) as running:
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    ) as running:
         assert running.stdout.readline() == "started\n"
         children: list[psutil.Process] = []
         deadline = time.monotonic() + 60

@@ -1,4 +1,7 @@
-"""cuSPARSE by ctypes, without a GPU: what is missing is said, statuses are quoted, and each algorithm is analysed once."""
+"""cuSPARSE by ctypes, without a GPU: what is missing is said, statuses are quoted, and each algorithm is analysed
+once.
+"""
+
 from __future__ import annotations
 
 import ctypes
@@ -26,6 +29,7 @@ class Library:
                 if name.endswith("bufferSize"):
                     ctypes.c_size_t.from_address(arguments[10]).value = 64
             return 0
+
         return call
 
 
@@ -45,7 +49,9 @@ def test_each_algorithm_is_analysed_once_and_the_fastest_is_kept(operands):
     library = Library()
     call = cusparse._fastest(library, *operands)
     first, second, third = cusparse.ALGORITHMS.values()
-    assert library.calls == [(step, algorithm) for algorithm in (first, second, third) for step in ("bufferSize", "preprocess", "")]
+    assert library.calls == [
+        (step, algorithm) for algorithm in (first, second, third) for step in ("bufferSize", "preprocess", "")
+    ]
     library.calls.clear()
     assert call().shape == (2, 4) and call().shape == (2, 4)
     assert library.calls == [("", second)] * 2

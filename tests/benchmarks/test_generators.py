@@ -42,11 +42,14 @@ def test_a_complete_graph_is_reached():
     assert (np.diff(graph.indptr) == 20).all()
 
 
-@pytest.mark.parametrize("arguments, match", [
-    ((10, 101, 2.0, 10), "do not fit"),
-    ((10, 0, 2.0, 10), "do not fit"),
-    ((10, 20, 1.0, 10), "alpha"),
-])
+@pytest.mark.parametrize(
+    "arguments, match",
+    [
+        ((10, 101, 2.0, 10), "do not fit"),
+        ((10, 0, 2.0, 10), "do not fit"),
+        ((10, 20, 1.0, 10), "alpha"),
+    ],
+)
 def test_refusals(arguments, match):
     with pytest.raises(ValueError, match=match):
         power_law(*arguments)

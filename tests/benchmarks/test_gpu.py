@@ -1,4 +1,5 @@
 """Benchmarks on a GPU where there is none: the tables say so, and the contenders' answers are right."""
+
 from __future__ import annotations
 
 import itertools
@@ -17,8 +18,24 @@ from benchmarks.suite import CannotDo
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 @pytest.mark.parametrize("module, name", [(spmm, "spmm"), (sddmm, "sddmm")])
 def test_without_a_gpu_nothing_is_measured_and_every_cell_says_so(module, name, tmp_path, capsys):
-    assert module.main(["--device", "cuda", "--graphs", "cora", "--features", "32", "64", "--modes", next(iter(gpu.MODES[name])), "--out",
-                        str(tmp_path)]) == 0
+    assert (
+        module.main(
+            [
+                "--device",
+                "cuda",
+                "--graphs",
+                "cora",
+                "--features",
+                "32",
+                "64",
+                "--modes",
+                next(iter(gpu.MODES[name])),
+                "--out",
+                str(tmp_path),
+            ]
+        )
+        == 0
+    )
     found = json.loads((tmp_path / f"{name}_cuda.json").read_text())
     assert [cell["features"] for cell in found["cells"]] == [32, 64]
     assert all(t == "not measured" for cell in found["cells"] for t in cell["times"].values())
@@ -34,7 +51,9 @@ def small() -> BenchmarkGraph:
     return BenchmarkGraph("small", "", indptr.numpy(), col.int().numpy(), (7, 9))
 
 
-@pytest.mark.parametrize("operator, mode", [(operator, mode) for operator, modes in gpu.MODES.items() for mode in modes])
+@pytest.mark.parametrize(
+    "operator, mode", [(operator, mode) for operator, modes in gpu.MODES.items() for mode in modes]
+)
 def test_contenders_answer_alike(operator, mode):
     problem = gpu_peers.Problem.of(small(), gpu.MODES[operator][mode], 16, torch.float32, torch.device("cpu"), 0)
     exact = problem.exact()
@@ -53,8 +72,10 @@ def test_contenders_answer_alike(operator, mode):
     assert len(ran) >= 2, "somebody to compare with"
 
 
-@pytest.mark.parametrize("operator, mode", [(operator, mode) for operator, modes in gpu.MODES.items() for mode in modes
-                                            if modes[mode].backward])
+@pytest.mark.parametrize(
+    "operator, mode",
+    [(operator, mode) for operator, modes in gpu.MODES.items() for mode in modes if modes[mode].backward],
+)
 def test_the_reference_has_pytorchs_gradients(operator, mode):
     problem = gpu_peers.Problem.of(small(), gpu.MODES[operator][mode], 3, torch.float64, torch.device("cpu"), 0)
     peer = {"spmm": gpu_peers.gather_and_scatter, "sddmm": gpu_peers.gather_at_edges}[operator]
@@ -71,8 +92,11 @@ def test_a_peer_that_refuses_is_quoted(monkeypatch):
 
     monkeypatch.setitem(gpu.PEERS, "spmm", {"torch CSR": refuse, "CuPy": cannot})
     monkeypatch.setattr(gpu.graphs, "load_available", lambda *a: ([ONE_EDGE], {}))
-    cell, = gpu.cells("spmm", ["cora"], [4], ["weighted forward"], "float32", torch.device("cpu"), 0, Console())
-    assert cell["times"] == {"torch CSR": "refused: not implemented for this", "CuPy": "sums alone"} and cell["ratio"] is None
+    (cell,) = gpu.cells("spmm", ["cora"], [4], ["weighted forward"], "float32", torch.device("cpu"), 0, Console())
+    assert (
+        cell["times"] == {"torch CSR": "refused: not implemented for this", "CuPy": "sums alone"}
+        and cell["ratio"] is None
+    )
 
 
 def test_the_table_has_ratios_shares_and_means(monkeypatch, tmp_path, capsys):
@@ -82,15 +106,36 @@ def test_the_table_has_ratios_shares_and_means(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(gpu_timing, "device_and_name", lambda: (torch.device("cpu"), "a stand-in"))
     monkeypatch.setattr(gpu_timing, "seconds", lambda call, device, flush: next(clock))
     monkeypatch.setattr(gpu_ratings, "limits", lambda device, dtype: Roofline(0, ((1, 1e12),), 1e12, 1e12))
-    monkeypatch.setattr(gpu, "PEERS", {"spmm": {name: gpu_peers.SPMM[name] for name in (gpu.OURS, "gather and scatter")}})
+    monkeypatch.setattr(
+        gpu, "PEERS", {"spmm": {name: gpu_peers.SPMM[name] for name in (gpu.OURS, "gather and scatter")}}
+    )
     monkeypatch.setattr(gpu.graphs, "load_available", lambda *a: ([small()], {}))
-    assert gpu.main("spmm", ["--graphs", "cora", "--features", "4", "--modes", "unweighted forward", "weighted forward+backward", "--out",
-                             str(tmp_path), "--threads", str(torch.get_num_threads())]) == 0
+    assert (
+        gpu.main(
+            "spmm",
+            [
+                "--graphs",
+                "cora",
+                "--features",
+                "4",
+                "--modes",
+                "unweighted forward",
+                "weighted forward+backward",
+                "--out",
+                str(tmp_path),
+                "--threads",
+                str(torch.get_num_threads()),
+            ],
+        )
+        == 0
+    )
     found, said = json.loads((tmp_path / "spmm_cuda.json").read_text()), " ".join(capsys.readouterr().out.split())
     assert [cell["ratio"] for cell in found["cells"]] == [pytest.approx([3.0, 1.5])] * 2
     assert all(len(each) == 2 for cell in found["cells"] for each in cell["share"].values())
     assert found["summary"]["flushed"]["by_mode"] == {
-        "unweighted forward": pytest.approx(1.5), "weighted forward+backward": pytest.approx(1.5)}
+        "unweighted forward": pytest.approx(1.5),
+        "weighted forward+backward": pytest.approx(1.5),
+    }
     assert "time, cache flushed, best peer over ours, 2 cells: geometric mean 1.50, least 1.50" in said
 
 

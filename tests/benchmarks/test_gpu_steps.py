@@ -1,4 +1,7 @@
-"""Layers, networks and plans on a GPU where there is none: the tables say so, and what would be measured is compared first."""
+"""Layers, networks and plans on a GPU where there is none: the tables say so, and what would be measured is compared
+first.
+"""
+
 from __future__ import annotations
 
 import json
@@ -6,8 +9,20 @@ import json
 import pytest
 import torch
 
-from benchmarks import (attention_layers, gpu_plans, gpu_ratings, gpu_steps, gpu_timing, graphsage, layers, overhead, planner, rgcn,
-                        rgcn_graphs, rgcn_models)
+from benchmarks import (
+    attention_layers,
+    gpu_plans,
+    gpu_ratings,
+    gpu_steps,
+    gpu_timing,
+    graphsage,
+    layers,
+    overhead,
+    planner,
+    rgcn,
+    rgcn_graphs,
+    rgcn_models,
+)
 from benchmarks.contenders import BACKEND
 from benchmarks.roofline import Roofline
 from benchmarks.turns import Switched
@@ -34,7 +49,10 @@ def test_no_layer_is_measured_without_a_gpu(name, command, tmp_path, capsys):
     found = json.loads((tmp_path / f"{name}_cuda.json").read_text())
     assert "no GPU at hand" in found["device"] and "not measured" in capsys.readouterr().out
     assert found["cells"] and all(set(cell["contenders"].values()) == {"not measured"} for cell in found["cells"])
-    assert all(cell[key] is None for cell in found["cells"] for key in ("ratio", "memory_ratio", "share")) and found["roofline"] is None
+    assert (
+        all(cell[key] is None for cell in found["cells"] for key in ("ratio", "memory_ratio", "share"))
+        and found["roofline"] is None
+    )
     assert {each["geometric_mean"] for each in found["summary"].values()} == {None}
 
 
@@ -42,7 +60,9 @@ def test_no_layer_is_measured_without_a_gpu(name, command, tmp_path, capsys):
 def test_no_plan_is_measured_without_a_gpu(command, tmp_path):
     assert command(planner.main, "--device", "cuda", "--graphs", "cora", "--widths", "4", "64") == 0
     found = json.loads((tmp_path / "planner_cuda.json").read_text())["cells"]
-    assert [(cell["op"], cell["width"]) for cell in found] == [(op, width) for op in gpu_plans.OPERATORS for width in (4, 64)]
+    assert [(cell["op"], cell["width"]) for cell in found] == [
+        (op, width) for op in gpu_plans.OPERATORS for width in (4, 64)
+    ]
     assert {cell["result"] for cell in found} == {"not measured"}
 
 
@@ -51,7 +71,9 @@ def a_cell(name: str) -> gpu_steps.Cell:
     names = ("pyg", "pyg" + BACKEND)
     if name == "attention_layers":
         graph = overhead.small_graph(100, 300, 0)
-        return attention_layers.cell_on_gpu("small", graph, "gat", {"features": 8, "heads": 2, "width": 4, "seed": 0}, names)
+        return attention_layers.cell_on_gpu(
+            "small", graph, "gat", {"features": 8, "heads": 2, "width": 4, "seed": 0}, names
+        )
     if name == "overhead":
         return overhead.cell_on_gpu("pyg", "sage", 16, "forward+backward", overhead.small_graph(100, 300, 0), 0)
     if name == "rgcn":
@@ -75,8 +97,12 @@ def test_contenders_are_made_on_the_device_and_compared(name, monkeypatch):
 
 def test_ratios_are_of_the_best_peer_and_the_best_of_ours():
     """Whichever framework these are of; shares are those of the fastest of ours, of the limits."""
-    times = {"dgl": {"warm": 8.0, "flushed": 9.0, "peak": 100}, "pyg": {"warm": 6.0, "flushed": 12.0, "peak": 300},
-             "dgl+gsb": {"warm": 4.0, "flushed": 2.0, "peak": 50}, "pyg+gsb": {"warm": 2.0, "flushed": 3.0, "peak": 60}}
+    times = {
+        "dgl": {"warm": 8.0, "flushed": 9.0, "peak": 100},
+        "pyg": {"warm": 6.0, "flushed": 12.0, "peak": 300},
+        "dgl+gsb": {"warm": 4.0, "flushed": 2.0, "peak": 50},
+        "pyg+gsb": {"warm": 2.0, "flushed": 3.0, "peak": 60},
+    }
     ours = ("dgl+gsb", "pyg+gsb")
     work = {"dgl+gsb": Work(100, 400, 1000), "pyg+gsb": Work(200, 500, 3000)}
     found = gpu_ratings.rate(times, ours, work, Roofline(0, ((1, 100.0),), 1.0, 1000.0))
@@ -89,11 +115,23 @@ def test_ratios_are_of_the_best_peer_and_the_best_of_ours():
 
 
 def test_means_are_geometric_overall_and_by_label():
-    cells = [{"mode": mode, "ratio": ratio, "memory_ratio": memory}
-             for mode, ratio, memory in (("a", [1.0, 4.0], 2.0), ("a", [4.0, 4.0], None), ("b", [0.5, 1.0], 8.0), ("b", None, None))]
+    cells = [
+        {"mode": mode, "ratio": ratio, "memory_ratio": memory}
+        for mode, ratio, memory in (
+            ("a", [1.0, 4.0], 2.0),
+            ("a", [4.0, 4.0], None),
+            ("b", [0.5, 1.0], 8.0),
+            ("b", None, None),
+        )
+    ]
     found = gpu_ratings.summarise(cells, ["mode"])
-    assert found["warm"] == {"geometric_mean": pytest.approx(2 ** (1 / 3)), "cells": 3, "least": 0.5, "least_at": {"mode": "b"},
-                             "by_mode": {"a": pytest.approx(2.0), "b": 0.5}}
+    assert found["warm"] == {
+        "geometric_mean": pytest.approx(2 ** (1 / 3)),
+        "cells": 3,
+        "least": 0.5,
+        "least_at": {"mode": "b"},
+        "by_mode": {"a": pytest.approx(2.0), "b": 0.5},
+    }
     assert found["memory"]["geometric_mean"] == pytest.approx(4.0) and found["memory"]["cells"] == 2
 
 
@@ -109,7 +147,9 @@ def test_limits_are_measured_in_the_type_at_hand(monkeypatch):
     monkeypatch.setattr(gpu_timing, "COPIED_BYTES", 1 << 20)
     found = gpu_ratings.limits(torch.device("cpu"), torch.bfloat16, gemm=64)
     assert types == [torch.bfloat16, torch.uint8, torch.float32]
-    assert found.flops == 2 * 64**3 / 0.5 and found.stream == 2 * (1 << 20) / 0.5 and found.gather == 2 * (1 << 18) / 0.5
+    assert (
+        found.flops == 2 * 64**3 / 0.5 and found.stream == 2 * (1 << 20) / 0.5 and found.gather == 2 * (1 << 18) / 0.5
+    )
 
 
 def test_long_calls_are_taken_fewer_times():
@@ -120,10 +160,15 @@ def test_long_calls_are_taken_fewer_times():
 @pytest.fixture
 def pretended_gpu(monkeypatch):
     """The CPU in the place of a GPU, and times that are made up: those of PyG are thrice ours."""
+
     def measured(cell, name, device, expected, measure=gpu_steps._measure):
         found = measure(cell, name, device, expected)
         factor = 1.0 if name.endswith(BACKEND) else 3.0
-        return found if isinstance(found, str) else {key: factor * value if key in TIMES else value for key, value in found.items()}
+        return (
+            found
+            if isinstance(found, str)
+            else {key: factor * value if key in TIMES else value for key, value in found.items()}
+        )
 
     monkeypatch.setattr(gpu_timing, "device_and_name", lambda: (torch.device("cpu"), "a stand-in"))
     monkeypatch.setattr(gpu_ratings, "limits", lambda device, dtype: LIMITS)
@@ -137,10 +182,16 @@ def test_the_table_has_ratios_shares_and_means(name, pretended_gpu, command, tmp
     module, arguments = STEPS[name]
     assert command(module.main, "--device", "cuda", "--frameworks", "pyg", *arguments) == 0
     found, said = json.loads((tmp_path / f"{name}_cuda.json").read_text()), " ".join(capsys.readouterr().out.split())
-    assert found["device"] == "a stand-in" and all(cell["ratio"] == pytest.approx([3.0, 3.0]) for cell in found["cells"])
+    assert found["device"] == "a stand-in" and all(
+        cell["ratio"] == pytest.approx([3.0, 3.0]) for cell in found["cells"]
+    )
     for what in ("warm", "flushed", "memory"):
         assert found["summary"][what]["geometric_mean"] == pytest.approx(3.0)
-    assert "peak memory, best peer over ours" in said and "geometric mean 3.00, least 3.00" in said and "matrix product 1 TFLOP/s" in said
+    assert (
+        "peak memory, best peer over ours" in said
+        and "geometric mean 3.00, least 3.00" in said
+        and "matrix product 1 TFLOP/s" in said
+    )
 
 
 @pytest.mark.parametrize("precision", [["--dtype", "bfloat16"], ["--tf32"]], ids=lambda given: given[-1])
@@ -151,8 +202,23 @@ def test_relational_networks_in_every_precision(precision, pretended_gpu, comman
     graph = rgcn_graphs.of_triples("small", "", 40, 3, triples[0].numpy(), triples[1].numpy(), (triples[2] % 3).numpy())
     monkeypatch.setattr(rgcn, "load_available", lambda *given: [graph])
     before = torch.get_float32_matmul_precision()
-    assert command(rgcn.main, "--device", "cuda", "--graphs", "aifb", "--features", "16", "--contenders", "pyg", "torch", "pyg+gsb",
-                   *precision) == 0
+    assert (
+        command(
+            rgcn.main,
+            "--device",
+            "cuda",
+            "--graphs",
+            "aifb",
+            "--features",
+            "16",
+            "--contenders",
+            "pyg",
+            "torch",
+            "pyg+gsb",
+            *precision,
+        )
+        == 0
+    )
     name = precision[-1].removeprefix("--")
     found = json.loads((tmp_path / f"rgcn_{name}_cuda.json").read_text())
     assert found["precision"] == name and torch.get_float32_matmul_precision() == before
@@ -174,11 +240,16 @@ def test_an_answer_unlike_the_reference_is_wrong(pretended_gpu, monkeypatch):
     assert all(each.startswith("wrong: y is off") for each in found["contenders"].values())
 
 
-@pytest.mark.parametrize("given, message", [
-    (["--tf32"], "--tf32 is measured with --device cuda alone"), (["--dtype", "float16"], "--dtype float16 is measured with"),
-    (["--contenders", "torch"], "--contenders torch is measured with"),
-    (["--device", "cuda", "--tf32", "--dtype", "bfloat16"], "a way to multiply float32, not bfloat16"),
-], ids=lambda given: "")
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (["--tf32"], "--tf32 is measured with --device cuda alone"),
+        (["--dtype", "float16"], "--dtype float16 is measured with"),
+        (["--contenders", "torch"], "--contenders torch is measured with"),
+        (["--device", "cuda", "--tf32", "--dtype", "bfloat16"], "a way to multiply float32, not bfloat16"),
+    ],
+    ids=lambda given: "",
+)
 def test_precisions_that_are_none_are_refused(given, message, capsys):
     with pytest.raises(SystemExit):
         rgcn.arguments(given)
@@ -216,11 +287,17 @@ def test_wrong_and_refused_answers_are_said(monkeypatch):
             if answers[name] is None:
                 raise RuntimeError("no CUDA here\nat all")
             return Switched(lambda: (answers[name],))
-        return gpu_steps.Cell({}, tuple(answers), make, lambda a, b: layers.disagreement(("y",), a, b), lambda name: Work(1, 1, 1))
+
+        return gpu_steps.Cell(
+            {}, tuple(answers), make, lambda a, b: layers.disagreement(("y",), a, b), lambda name: Work(1, 1, 1)
+        )
 
     device = torch.device("cpu")
     found = gpu_steps.measure(cell(**{"dgl": None, "dgl+gsb": right}), device)["contenders"]
-    assert found == {"dgl": "refused: no CUDA here", "dgl+gsb": "refused: the framework alone has no answer to compare with"}
+    assert found == {
+        "dgl": "refused: no CUDA here",
+        "dgl+gsb": "refused: the framework alone has no answer to compare with",
+    }
     monkeypatch.setattr(gpu_steps, "times", lambda call, device: dict(TIMES))
     found = gpu_steps.measure(cell(**{"dgl": right, "dgl+gsb": wrong}), device)["contenders"]
     assert found["dgl+gsb"].startswith("wrong: y is off")
@@ -228,7 +305,9 @@ def test_wrong_and_refused_answers_are_said(monkeypatch):
 
 @pytest.mark.parametrize("width", [2, 64])
 def test_candidates_compute_the_same(width, serial_gpu):  # noqa: F811
-    graph = gpu_plans.Graph.from_edge_index(torch.randint(0, 9, (2, 120), generator=torch.Generator().manual_seed(0)), (9, 9))
+    graph = gpu_plans.Graph.from_edge_index(
+        torch.randint(0, 9, (2, 120), generator=torch.Generator().manual_seed(0)), (9, 9)
+    )
     clock = iter(range(1, 100))
     found = gpu_plans.measure(graph, "weighted_sum", width, 0, lambda call, device, flush: float(next(clock)))
     assert len(found["seconds"]) >= 3 and not any(isinstance(taken, str) for taken in found["seconds"].values()), found

@@ -11,8 +11,27 @@ from models import data
 @pytest.mark.parametrize("framework", cli.FRAMEWORKS)
 def test_the_command_writes_a_report(framework, command, tmp_path, capsys):
     pytest.importorskip(cli.FRAMEWORKS[framework])
-    code = command(graphsage.main, "--quick", "--budget", "0.1", "--nodes", "300", "--edges", "2000",
-                   "--frameworks", framework, "--hidden", "16", "--batches", "2", "--batch-size", "40", "--fanouts", "3", "3")
+    code = command(
+        graphsage.main,
+        "--quick",
+        "--budget",
+        "0.1",
+        "--nodes",
+        "300",
+        "--edges",
+        "2000",
+        "--frameworks",
+        framework,
+        "--hidden",
+        "16",
+        "--batches",
+        "2",
+        "--batch-size",
+        "40",
+        "--fanouts",
+        "3",
+        "3",
+    )
     assert code == 0
     report = json.loads((tmp_path / "graphsage.json").read_text())
     assert (tmp_path / "graphsage.png").read_bytes().startswith(b"\x89PNG")
@@ -36,7 +55,9 @@ def test_the_command_writes_a_report(framework, command, tmp_path, capsys):
 
 
 def test_sampled_epochs_are_whole_by_default():
-    assert graphsage.arguments([]).batches is None and graphsage.arguments(["--quick"]).batches == graphsage.QUICK_BATCHES
+    assert (
+        graphsage.arguments([]).batches is None and graphsage.arguments(["--quick"]).batches == graphsage.QUICK_BATCHES
+    )
     assert graphsage._batches(graphsage.arguments([])) == "whole epoch, sampled 10-10"
     assert graphsage._batches(graphsage.arguments(["--batches", "3"])) == "3 batches, sampled 10-10"
     with pytest.raises(SystemExit):
@@ -46,6 +67,16 @@ def test_sampled_epochs_are_whole_by_default():
 def test_all_training_nodes_are_in_a_whole_epoch():
     dataset = data.load("generated", "", nodes=300, edges=2000)
     for batches, seen in ((None, int(dataset.train.sum())), (2, 80)):
-        training = graphsage.SampledTraining("pyg", dataset, fanouts=(3, 3), batch_size=40, batches=batches, hidden=16, dropout=0.0,
-                                             backend=False, reuse=False, seed=0)
+        training = graphsage.SampledTraining(
+            "pyg",
+            dataset,
+            fanouts=(3, 3),
+            batch_size=40,
+            batches=batches,
+            hidden=16,
+            dropout=0.0,
+            backend=False,
+            reuse=False,
+            seed=0,
+        )
         assert sum(len(seeds) for seeds in training._batches(training._train)) == seen

@@ -43,7 +43,9 @@ def results_after_a_first_call(pieces: int) -> tuple[int, dict[str, int]]:
     return pool.POOL.kept, memory.of_call(functools.partial(makes_results, pieces))
 
 
-# In a fresh process, as the benchmarks measure: in one with a history the system may turn pages into huge ones meanwhile.
+# In a fresh process, as the benchmarks measure: in one with a history the system may turn pages into huge ones
+# meanwhile.
+
 
 def test_the_peak_of_a_call_is_what_it_touched():
     found = memory.in_child(memory.of_call, large_then_small)

@@ -8,18 +8,29 @@ MACHINE = {"cpu": "c", "cores": 2, "threads": 2, "date": "then"}
 
 
 def report(cells, **more):
-    return {"machine": MACHINE, "cells": [{"graph": graph, "mode": "sum", "features": width, "ratio": ratio}
-                                          for graph, width, ratio in cells], **more}
+    return {
+        "machine": MACHINE,
+        "cells": [{"graph": graph, "mode": "sum", "features": width, "ratio": ratio} for graph, width, ratio in cells],
+        **more,
+    }
 
 
 def test_cells_of_both_and_those_measured_again_once():
-    before = report([("a", 1, 1.0), ("a", 2, 1.0)], skipped={"b": "missing", "c": "missing"}, growth=[{"edges": 1, "width": 2}],
-                    per_call={"sum": {"x": 1.0}}, summary="old")
+    before = report(
+        [("a", 1, 1.0), ("a", 2, 1.0)],
+        skipped={"b": "missing", "c": "missing"},
+        growth=[{"edges": 1, "width": 2}],
+        per_call={"sum": {"x": 1.0}},
+        summary="old",
+    )
     now = report([("a", 2, 3.0), ("b", 1, 3.0)], skipped={}, growth=[], per_call={"max": {"x": 2.0}})
     now["machine"] = {**MACHINE, "date": "now"}
     merged = merging.merge(before, now)
     assert [(cell["graph"], cell["features"], cell["ratio"]) for cell in merged["cells"]] == [
-        ("a", 1, 1.0), ("a", 2, 3.0), ("b", 1, 3.0)]
+        ("a", 1, 1.0),
+        ("a", 2, 3.0),
+        ("b", 1, 3.0),
+    ]
     assert merged["skipped"] == {"c": "missing"} and merged["growth"] == before["growth"]
     assert merged["per_call"] == {"sum": {"x": 1.0}, "max": {"x": 2.0}}
     assert merged["machine"]["date"] == "now" and "summary" not in merged

@@ -12,17 +12,36 @@ from gnn_sparse_backend.planner.database import database
 
 
 def cell(planned, best, rules, single, op="sum", complete=True):
-    return {"graph": "g", "op": op, "width": 4, "planned": "a", "best": "b", "planned_seconds": planned, "best_seconds": best,
-            "rules_seconds": rules, "single_seconds": single, "regret": planned / best - 1, "complete": complete}
+    return {
+        "graph": "g",
+        "op": op,
+        "width": 4,
+        "planned": "a",
+        "best": "b",
+        "planned_seconds": planned,
+        "best_seconds": best,
+        "rules_seconds": rules,
+        "single_seconds": single,
+        "regret": planned / best - 1,
+        "complete": complete,
+    }
 
 
 def test_regret_by_hand():
     # kernel x is 2 and 1 times the best, y is 1 and 8 times: x is the better one for everything
-    summary = planner.summarise([cell(1.0, 1.0, 1.5, {"x": 2.0, "y": 1.0}), cell(2.6, 2.0, 2.0, {"x": 2.0, "y": 16.0, "z": 2.0})])
+    summary = planner.summarise(
+        [cell(1.0, 1.0, 1.5, {"x": 2.0, "y": 1.0}), cell(2.6, 2.0, 2.0, {"x": 2.0, "y": 16.0, "z": 2.0})]
+    )
     assert summary["mean_regret"] == pytest.approx(0.15) and summary["worst_regret"] == pytest.approx(0.3)
-    assert summary["mean_regret_of_rules"] == pytest.approx(0.25) and summary["worst_regret_of_rules"] == pytest.approx(0.5)
-    assert (summary["single"]["kernel"], summary["single"]["cells"]) == ("x", 2), "z was not measured in more than half of the cells"
-    assert summary["single"]["mean_regret"] == pytest.approx(0.5) and summary["single"]["worst_regret"] == pytest.approx(1.0)
+    assert summary["mean_regret_of_rules"] == pytest.approx(0.25) and summary["worst_regret_of_rules"] == pytest.approx(
+        0.5
+    )
+    assert (summary["single"]["kernel"], summary["single"]["cells"]) == ("x", 2), (
+        "z was not measured in more than half of the cells"
+    )
+    assert summary["single"]["mean_regret"] == pytest.approx(0.5) and summary["single"][
+        "worst_regret"
+    ] == pytest.approx(1.0)
     assert [worst["regret"] for worst in summary["worst"]] == pytest.approx([0.3, 0.0])
     assert planner.summarise([]) == {}
 
@@ -42,8 +61,13 @@ def test_the_single_kernel_of_each_operator():
     found = planner.summarise(cells)
     # x lacks a cell: both are compared where both are
     assert (found["single"]["kernel"], found["single"]["cells"]) == ("y", 4)
-    assert found["single"]["mean_regret"] == pytest.approx(1.0) and found["single"]["worst_regret"] == pytest.approx(3.0)
-    assert {op: (best["kernel"], best["cells"]) for op, best in found["single_by_op"].items()} == {"sum": ("x", 1), "max": ("y", 3)}
+    assert found["single"]["mean_regret"] == pytest.approx(1.0) and found["single"]["worst_regret"] == pytest.approx(
+        3.0
+    )
+    assert {op: (best["kernel"], best["cells"]) for op, best in found["single_by_op"].items()} == {
+        "sum": ("x", 1),
+        "max": ("y", 3),
+    }
 
 
 def test_a_run(command, tmp_path, monkeypatch, capsys):
@@ -53,12 +77,13 @@ def test_a_run(command, tmp_path, monkeypatch, capsys):
     assert database._database is before, "the user's database is back"
     report = json.loads((tmp_path / "planner.json").read_text())
     assert [(cell["graph"], cell["op"], cell["width"]) for cell in report["cells"]] == [
-        ("citeseer", op, 4) for op in ("sum", "weighted_sum", "mean", "max")]
+        ("citeseer", op, 4) for op in ("sum", "weighted_sum", "mean", "max")
+    ]
     for cell in report["cells"]:
         assert cell["source"] in ("model", "rules") and cell["regret"] >= 0
         assert cell["best_seconds"] == min(cell["seconds"].values()) > 0
         assert cell["complete"] and len(cell["single_seconds"]) == len(planner.SINGLE), "whatever the budget"
-    growth, = report["growth"]
+    (growth,) = report["growth"]
     assert growth["edges"] == 10_000 and growth["seconds"] > 0
     assert (tmp_path / "planner.png").read_bytes().startswith(b"\x89PNG")
     assert "Regret over 4 cells" in capsys.readouterr().out
@@ -70,10 +95,21 @@ def test_a_run(command, tmp_path, monkeypatch, capsys):
 
 
 def test_the_table_has_the_single_best_kernel():
-    cells = [cell(1.0, 1.0, 1.5, {"x": 2.125, "y": 1.0}) | {"predicted_seconds": 1.0},
-             cell(2.6, 2.0, 2.0, {"x": 2.375, "y": 16.0}) | {"predicted_seconds": 1.0}]
+    cells = [
+        cell(1.0, 1.0, 1.5, {"x": 2.125, "y": 1.0}) | {"predicted_seconds": 1.0},
+        cell(2.6, 2.0, 2.0, {"x": 2.375, "y": 16.0}) | {"predicted_seconds": 1.0},
+    ]
     console = Console(record=True, width=200, file=io.StringIO())
-    planner.show({"machine": machine.describe(1), "cells": cells, "growth": [], "skipped": {}, "summary": planner.summarise(cells)}, console)
+    planner.show(
+        {
+            "machine": machine.describe(1),
+            "cells": cells,
+            "growth": [],
+            "skipped": {},
+            "summary": planner.summarise(cells),
+        },
+        console,
+    )
     said = console.export_text()
     assert "single: x, the one kernel that is best for all cells together (2 compared)" in said
     assert "2125" in said and "2375" in said and "16000" not in said

@@ -9,8 +9,17 @@ from benchmarks import report, summary
 
 def cell(where, speedup, x=1):
     timings = {"gsb": {"median": 1e-3, "samples": 9}, "peer": {"median": 1e-3 * (speedup or 1), "samples": 2}}
-    return {"where": where, "x": x, "group": "g", "timings": timings, "wrong": {} if speedup else {"peer": "y is off"},
-            "best_ours": "gsb", "best_peer": "peer", "speedup": speedup, "reason": f"reason of {where}"}
+    return {
+        "where": where,
+        "x": x,
+        "group": "g",
+        "timings": timings,
+        "wrong": {} if speedup else {"peer": "y is off"},
+        "best_ours": "gsb",
+        "best_peer": "peer",
+        "speedup": speedup,
+        "reason": f"reason of {where}",
+    }
 
 
 def printed(found):

@@ -31,7 +31,9 @@ def tiny():
 
 
 def test_the_command_writes_a_full_report(frameworks, command, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(rgcn_graphs.RECIPES, "aifb", rgcn_graphs.Recipe(lambda seed: replace(tiny_graph(seed), name="aifb"), TINY[1]))
+    monkeypatch.setitem(
+        rgcn_graphs.RECIPES, "aifb", rgcn_graphs.Recipe(lambda seed: replace(tiny_graph(seed), name="aifb"), TINY[1])
+    )
     peaks = {"dgl": 900, "pyg": 600, "dgl+gsb": 100, "pyg+gsb": 300}
     names = ["dgl", "pyg", "pyg-fast", "dgl+gsb", "pyg+gsb"]
 
@@ -47,12 +49,17 @@ def test_the_command_writes_a_full_report(frameworks, command, tmp_path, monkeyp
     assert code == 0
     report = json.loads((tmp_path / "rgcn.json").read_text())
     assert (tmp_path / "rgcn.png").read_bytes().startswith(b"\x89PNG")
-    assert [(c["graph"], c["features"], c["mode"]) for c in report["cells"]] == [("aifb", 8, "inference"), ("aifb", 8, "step")]
+    assert [(c["graph"], c["features"], c["mode"]) for c in report["cells"]] == [
+        ("aifb", 8, "inference"),
+        ("aifb", 8, "step"),
+    ]
     for cell in report["cells"]:
         medians = {name: timing["median"] for name, timing in cell["timings"].items()}
         assert set(medians) == set(names) - {"pyg-fast"} and not cell["wrong"]
         assert cell["unable"] == {"pyg-fast": "does not fit the memory"}
-        assert cell["speedup"] == pytest.approx(min(medians["dgl"], medians["pyg"]) / min(medians["dgl+gsb"], medians["pyg+gsb"]))
+        assert cell["speedup"] == pytest.approx(
+            min(medians["dgl"], medians["pyg"]) / min(medians["dgl+gsb"], medians["pyg+gsb"])
+        )
         assert cell["memory_ratio"] == 6.0
         by_product = {product: set(seconds) for product, seconds in cell["orders"]["seconds"].items()}
         expected = {"product": {"planned", *rgcn_orders.ORDERS}}
@@ -62,10 +69,26 @@ def test_the_command_writes_a_full_report(frameworks, command, tmp_path, monkeyp
         assert cell["orders"]["regret"] >= 0 and cell["reason"] and cell["roofline_compulsory"] > 0
         assert cell["evidence"]["ours"] > 0 and not cell["evidence"]["fallbacks"]
     printed = capsys.readouterr().out
-    assert "gradient of W" in printed and "does not fit the memory" in printed and report["summary"]["worst"][0]["where"] in printed
+    assert (
+        "gradient of W" in printed
+        and "does not fit the memory" in printed
+        and report["summary"]["worst"][0]["where"] in printed
+    )
     assert report["summary"]["modes"]["step"]["memory_ratio"]["mean"] == pytest.approx(6.0)
-    command(rgcn.main, "--quick", "--budget", "0.1", "--features", "4", "--contenders", "dgl", "dgl+gsb", "--append",
-            "--modes", "inference")
+    command(
+        rgcn.main,
+        "--quick",
+        "--budget",
+        "0.1",
+        "--features",
+        "4",
+        "--contenders",
+        "dgl",
+        "dgl+gsb",
+        "--append",
+        "--modes",
+        "inference",
+    )
     report = json.loads((tmp_path / "rgcn.json").read_text())
     assert [(c["features"], c["mode"]) for c in report["cells"]] == [(8, "inference"), (8, "step"), (4, "inference")]
     assert list(report["contenders"]) == names
@@ -130,7 +153,9 @@ def test_what_fails_or_is_slow_at_a_width_is_left_out_at_larger_ones(tiny, monke
 def test_generated_graphs_have_the_sizes_of_their_data_sets(name):
     graph = rgcn_graphs.RECIPES[name].load(0)
     assert graph.num_edges == rgcn_graphs.RECIPES[name].edges and (np.diff(graph.relation) >= 0).all()
-    assert graph.relation[-1] == graph.num_relations - 1 and max(graph.source.max(), graph.destination.max()) < graph.nodes
+    assert (
+        graph.relation[-1] == graph.num_relations - 1 and max(graph.source.max(), graph.destination.max()) < graph.nodes
+    )
     sizes = np.bincount(graph.relation)
     half = len(sizes) // 2
     assert np.array_equal(sizes[:half], sizes[half:]) and sizes.max() > 10 * np.median(sizes)
@@ -171,8 +196,15 @@ def test_regret_is_of_all_products():
 def test_orders_are_printed_for_whatever_modes_ran(modes, rows):
     product, gradient = {"planned": 1.0, "gather": 2.0}, {"planned": 2.0, "rows": 1.0}
     seconds = {"inference": {"product": product}, "step": {"product": product, "gradient of W": gradient}}
-    table = rgcn_report._orders({"name": "aifb"}, [{"features": 8, "mode": mode, "orders": {"seconds": seconds[mode]}} for mode in modes])
-    assert table.row_count == rows and [str(column.header) for column in table.columns][:4] == ["F", "of", "planned", "gather"]
+    table = rgcn_report._orders(
+        {"name": "aifb"}, [{"features": 8, "mode": mode, "orders": {"seconds": seconds[mode]}} for mode in modes]
+    )
+    assert table.row_count == rows and [str(column.header) for column in table.columns][:4] == [
+        "F",
+        "of",
+        "planned",
+        "gather",
+    ]
 
 
 def test_ways_of_bases_by_themselves(tiny, monkeypatch, tmp_path, capsys):
@@ -180,6 +212,23 @@ def test_ways_of_bases_by_themselves(tiny, monkeypatch, tmp_path, capsys):
     assert len(ways) == 1 and all(torch.allclose(y, planned, atol=1e-4) for y in ways)
     monkeypatch.setattr(rgcn_orders, "load_available", lambda *_: [tiny, ("am", "not here")])
     monkeypatch.setattr(rgcn_orders.planner, "WHOLE_BYTES", rgcn_orders.planner.WHOLE_BYTES)
-    assert rgcn_orders.main(["--graphs", "aifb", "--features", "8", "--bases", "2", "--budget", "0.1", "--out", str(tmp_path),
-                             "--threads", str(torch.get_num_threads())]) == 0
+    assert (
+        rgcn_orders.main(
+            [
+                "--graphs",
+                "aifb",
+                "--features",
+                "8",
+                "--bases",
+                "2",
+                "--budget",
+                "0.1",
+                "--out",
+                str(tmp_path),
+                "--threads",
+                str(torch.get_num_threads()),
+            ]
+        )
+        == 0
+    )
     assert "2 bases, product: planned" in capsys.readouterr().out and (tmp_path / "rgcn_orders.json").is_file()

@@ -1,14 +1,15 @@
 """The SDDMM benchmark end to end on a tiny graph: a full report, and wrong answers noticed."""
+
 import json
 
 import pytest
+from operator_suites import check_a_wrong_answer_is_noticed, check_all_agree
 
 from benchmarks import graphs, sddmm
 from benchmarks.generators import power_law
 from benchmarks.graphs import BenchmarkGraph
 from benchmarks.sddmm_peers import PyG, contenders
 from benchmarks.sddmm_problem import MODES, Operands, Problem
-from operator_suites import check_a_wrong_answer_is_noticed, check_all_agree
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from operator_suites import check_a_wrong_answer_is_noticed, check_all_agree
 from rich.console import Console
 
 from benchmarks import graphs, spmm, suite, summary
@@ -15,7 +16,6 @@ from benchmarks.graphs import BenchmarkGraph
 from benchmarks.peers import Ours, SciPy, TorchCSR, contenders, half_contenders
 from benchmarks.problem import MODES, Mode, Operands, Problem
 from benchmarks.timing import Rules
-from operator_suites import check_a_wrong_answer_is_noticed, check_all_agree
 
 HASTY = Rules(budget_s=0.01, max_rounds=5, sample_s=1e-6)
 
@@ -33,8 +33,18 @@ def test_the_command_writes_a_full_report(command, tmp_path, monkeypatch, capsys
 
     report = json.loads((tmp_path / "spmm.json").read_text())
     assert (tmp_path / "spmm.png").read_bytes().startswith(b"\x89PNG")
-    assert set(report) == {"benchmark", "machine", "roofline", "contenders", "graphs", "preparation", "per_call", "cells", "summary",
-                           "skipped"}
+    assert set(report) == {
+        "benchmark",
+        "machine",
+        "roofline",
+        "contenders",
+        "graphs",
+        "preparation",
+        "per_call",
+        "cells",
+        "summary",
+        "skipped",
+    }
     assert {"cpu", "cores", "libraries", "threads", "date"} <= set(report["machine"])
     assert report["graphs"][0]["edges"] == 400
     assert {(c["mode"], c["features"]) for c in report["cells"]} == {(mode, f) for mode in modes for f in (8, 32)}
@@ -131,19 +141,27 @@ def test_a_peer_that_takes_long_is_called_once(tiny, limits, monkeypatch):
     running[0].bind(problem)()
     hasty = Rules(budget_s=0.01, min_rounds=3, max_rounds=5, sample_s=1e-6, hopeless=1.0)
     cell = suite.measure_cell(spmm.SUITE, problem, running, limits, hasty)
-    slower, = {"gsb", "scipy"} - {min(cell["timings"], key=lambda name: cell["timings"][name]["first_call"])}
+    (slower,) = {"gsb", "scipy"} - {min(cell["timings"], key=lambda name: cell["timings"][name]["first_call"])}
     assert cell["timings"]["gsb"]["samples"] >= 2
     assert slower == "gsb" or cell["timings"]["scipy"]["samples"] == 1
 
 
 def test_a_peer_that_was_beaten_is_not_called_for_more_features(tiny, limits, monkeypatch):
     monkeypatch.setattr(suite, "LONG_CALL_S", 3.0)
-    before = {"graph": "tiny", "mode": MODES[0].name, "features": 4,
-              "timings": {name: {"median": median} for name, median in
-                          {"gsb": 0.1, "dgl": 5.0, "scipy": 14.0, "pyg": 16.0, "edge-index": 2.9}.items()}}
+    before = {
+        "graph": "tiny",
+        "mode": MODES[0].name,
+        "features": 4,
+        "timings": {
+            name: {"median": median}
+            for name, median in {"gsb": 0.1, "dgl": 5.0, "scipy": 14.0, "pyg": 16.0, "edge-index": 2.9}.items()
+        },
+    }
     found = suite.beaten([before], "tiny", MODES[0].name, 8)
-    assert found == {"scipy": "not called: 14 s a call at F = 4, 5 times the best peer's",
-                     "pyg": "not called: 16 s a call at F = 4, 6 times the best peer's"}
+    assert found == {
+        "scipy": "not called: 14 s a call at F = 4, 5 times the best peer's",
+        "pyg": "not called: 16 s a call at F = 4, 6 times the best peer's",
+    }
     for elsewhere in (("tiny", MODES[0].name, 4), ("tiny", MODES[1].name, 8), ("other", MODES[0].name, 8)):
         assert suite.beaten([before], *elsewhere) == {}
     running = [*contenders()[:1], SciPy()]
@@ -174,14 +192,28 @@ def test_contenders_that_would_leave_no_memory_for_calls_are_left_out(tiny, limi
     shares = SimpleNamespace(take=lambda cell: 0.1)
     report = suite.run(three, [tiny], [4], shares=shares, threads=1, limits=limits, rules=HASTY)
     assert list(report["preparation"]["tiny"]) == ["gsb"]
-    assert set(report["cells"][0]["unable"]) == {"scipy", "torch-i32"} and "left 39.0 GiB" in report["cells"][0]["unable"]["scipy"]
+    assert (
+        set(report["cells"][0]["unable"]) == {"scipy", "torch-i32"}
+        and "left 39.0 GiB" in report["cells"][0]["unable"]["scipy"]
+    )
 
 
 def test_summary_splits_small_and_large_cells():
     def cell(edges, ours, theirs):
         timings = {summary.OURS: {"median": ours}, "peer": {"median": theirs}}
-        return {"where": "g", "graph": "g", "edges": edges, "mode": MODES[0].name, "features": 32, "timings": timings,
-                "wrong": {}, "best_ours": summary.OURS, "best_peer": "peer", "speedup": theirs / ours, "reason": "r"}
+        return {
+            "where": "g",
+            "graph": "g",
+            "edges": edges,
+            "mode": MODES[0].name,
+            "features": 32,
+            "timings": timings,
+            "wrong": {},
+            "best_ours": summary.OURS,
+            "best_peer": "peer",
+            "speedup": theirs / ours,
+            "reason": "r",
+        }
 
     result = suite.summarise([cell(100, 3.0, 1.0), cell(20_001, 2.0, 1.0), cell(20_001, 1.0, 0.95)], small=20_000)
     assert [c["speedup"] for c in result["slow"]] == [0.5, 0.95]
@@ -199,8 +231,9 @@ def test_missing_data_are_skipped_with_the_reason(monkeypatch, capsys, tmp_path)
         graphs.load("nonsense")
 
 
-@pytest.mark.parametrize("name, nodes, edges", [
-    ("cora", 2_708, 10_556), ("debian", 63_666, 390_266), ("wordnet", 117_659, 364_552)])
+@pytest.mark.parametrize(
+    "name, nodes, edges", [("cora", 2_708, 10_556), ("debian", 63_666, 390_266), ("wordnet", 117_659, 364_552)]
+)
 def test_real_graphs_have_their_documented_sizes(name, nodes, edges):
     try:
         graph = graphs.load(name)

@@ -32,7 +32,8 @@ def test_weighted_forward_adds_the_weights_and_the_multiplications():
 
 def test_backward_adds_the_transposed_product_and_the_weight_gradient():
     assert spmm_work(PATTERN.transpose, 8, weighted=False) == Work(
-        TRANSPOSED + 4 * 32 + 2 * 32, TRANSPOSED + 4 * 32 + 3 * 32, 3 * 8)
+        TRANSPOSED + 4 * 32 + 2 * 32, TRANSPOSED + 4 * 32 + 3 * 32, 3 * 8
+    )
     dots = Work(STRUCTURE + 3 * 4 + (3 + 2) * 32, STRUCTURE + 3 * 4 + (3 + 3) * 32, 2 * 3 * 8)
     assert sddmm_work(PATTERN, 8) == dots
     forward, backward = (spmm_work(pattern, 8, weighted=True) for pattern in (PATTERN, PATTERN.transpose))

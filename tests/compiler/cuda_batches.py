@@ -1,4 +1,7 @@
-"""Many CUDA kernels in one source: nvcc takes most of its time to read headers, and TVM to make the code of the host."""
+"""Many CUDA kernels in one source: nvcc takes most of its time to read headers, and TVM to make the code of the
+host.
+"""
+
 from __future__ import annotations
 
 import re
@@ -52,8 +55,20 @@ def assembled(ptx: str, texts: dict[str, str], arch: str, folder: Path) -> dict[
     As `machine_code`, which takes nvcc longer: the same PTX serves several architectures, as a driver makes code of it.
     """
     (folder / "kernels.ptx").write_text(ptx)
-    done = subprocess.run([Path(nvcc_path()).with_name("ptxas"), "-v", "-O3", f"-arch={arch}", f"--register-usage-level={ATTEMPTS[0][0]}",
-                           folder / "kernels.ptx", "-o", folder / "kernels.cubin"], capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            Path(nvcc_path()).with_name("ptxas"),
+            "-v",
+            "-O3",
+            f"-arch={arch}",
+            f"--register-usage-level={ATTEMPTS[0][0]}",
+            folder / "kernels.ptx",
+            "-o",
+            folder / "kernels.cubin",
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     return _told(done.stderr + done.stdout, texts, arch)
 
@@ -66,8 +81,8 @@ def machine_code(texts: dict[str, str], arch: str) -> dict[str, PtxasStatistics]
 
 
 def _told(log: str, texts: dict[str, str], arch: str) -> dict[str, PtxasStatistics]:
-    """What ptxas has said, but of kernels that spill what it says with as much room as `compile_cuda` gives them: all of them at once,
-    and one by one only what spills whatever room it has.
+    """What ptxas has said, but of kernels that spill what it says with as much room as `compile_cuda` gives them: all
+    of them at once, and one by one only what spills whatever room it has.
     """
     found = _by_name(log)
     assert found.keys() == texts.keys()

@@ -32,7 +32,11 @@ def _aggregate(width, dtype="float32", lanes=0, cached=False, **more):
 
 
 def _segments(width, **more):
-    operands = (Operand("column", (width,), "bfloat16"), Operand("edge", (1,), "bfloat16"), Operand("row", (width,), "bfloat16"))
+    operands = (
+        Operand("column", (width,), "bfloat16"),
+        Operand("edge", (1,), "bfloat16"),
+        Operand("row", (width,), "bfloat16"),
+    )
     spec = AggregateSpec(parse("mul(mul(x1, x0), x2)"), operands, (width,), "bfloat16", numbered=True, **more)
     return lambda arch: cuda_kernels.segment_kernel(spec.in_parts()[0], arch)
 
@@ -53,7 +57,9 @@ def _dot_attention(dtype="float32"):
 def _gat():
     ends = tuple(Operand(at, (8,), "float32") for at in ("row", "column"))
     score = Attribute(parse("leaky_relu(add(x0, x1), 0.2)"), ends, (8,))
-    return AttentionSpec(score, (False,), Attribute(parse("x0"), (Operand("column", (8, 8), "float32"),), (8, 8)), (8, 1))
+    return AttentionSpec(
+        score, (False,), Attribute(parse("x0"), (Operand("column", (8, 8), "float32"),), (8, 8)), (8, 1)
+    )
 
 
 def _edge_map():
@@ -62,7 +68,9 @@ def _edge_map():
 
 
 def _narrow():
-    return EdgeMapSpec(parse("mul(x0, x1)"), tuple(Operand(at, (3,), "float32") for at in ("row", "column")), (3,), (True,))
+    return EdgeMapSpec(
+        parse("mul(x0, x1)"), tuple(Operand(at, (3,), "float32") for at in ("row", "column")), (3,), (True,)
+    )
 
 
 def _sums():
@@ -73,11 +81,14 @@ def _sums():
 
 def _rows(in_features, out_features, dtype, blocks=1, full=False, **more):
     return lambda arch: cuda_rgms.rows_kernel(
-        replace(cuda_rgms.rows_spec(in_features, out_features, dtype, arch, blocks, full=full), **more), arch)
+        replace(cuda_rgms.rows_spec(in_features, out_features, dtype, arch, blocks, full=full), **more), arch
+    )
 
 
 def _dots(in_features, out_features, dtype, blocks=1, full=False):
-    return lambda arch: cuda_rgms.dots_kernel(cuda_rgms.dots_spec(in_features, out_features, dtype, arch, blocks, full=full), arch)
+    return lambda arch: cuda_rgms.dots_kernel(
+        cuda_rgms.dots_spec(in_features, out_features, dtype, arch, blocks, full=full), arch
+    )
 
 
 KERNELS = {
@@ -99,16 +110,26 @@ KERNELS = {
     "edge_softmax": lambda arch: cuda_kernels.edge_softmax_kernel(EdgeSoftmaxSpec(8), False, arch),
     "attention": lambda arch: cuda_kernels.attention_kernel(_dot_attention(), CudaPlan(arch=arch)),
     "attention_heads": lambda arch: cuda_kernels.attention_kernel(_gat(), CudaPlan(arch=arch)),
-    "attention_gradient": lambda arch: cuda_kernels.attention_gradient_kernel(_dot_attention(), (), CudaPlan(arch=arch)),
+    "attention_gradient": lambda arch: cuda_kernels.attention_gradient_kernel(
+        _dot_attention(), (), CudaPlan(arch=arch)
+    ),
     "attention_gradient_heads": lambda arch: cuda_kernels.attention_gradient_kernel(_gat(), (), CudaPlan(arch=arch)),
     "sums": lambda arch: cuda_kernels.sums_kernel(_sums(), CudaPlan(arch=arch)),
-    "grouped_product": lambda arch: cuda_grouped.product_kernel(GroupedSpec(64, 64, cuda_grouped.BLOCK_ROWS, 0, (True, False)), arch),
+    "grouped_product": lambda arch: cuda_grouped.product_kernel(
+        GroupedSpec(64, 64, cuda_grouped.BLOCK_ROWS, 0, (True, False)), arch
+    ),
     "grouped_sum": lambda arch: cuda_grouped.sum_kernel(GroupedSpec(64, 64, 4, 0, (True, False)), arch),
     "tiles_float16": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 32, 0, (True, False), "float16"), arch),
     "tiles_tf32": lambda arch: cuda_grouped.tiles_kernel(GroupedSpec(64, 64, 16, 0, (True, False), "float32"), arch),
-    "outer_bfloat16": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(128, 130, 0, 0, (True, True), "bfloat16"), arch),
-    "outer_float16": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(128, 128, 0, 0, (True, True), "float16"), arch),
-    "outer_tf32": lambda arch: cuda_grouped.sum_tiles_kernel(GroupedSpec(16, 40, 0, 0, (False, False), "float32"), arch),
+    "outer_bfloat16": lambda arch: cuda_grouped.sum_tiles_kernel(
+        GroupedSpec(128, 130, 0, 0, (True, True), "bfloat16"), arch
+    ),
+    "outer_float16": lambda arch: cuda_grouped.sum_tiles_kernel(
+        GroupedSpec(128, 128, 0, 0, (True, True), "float16"), arch
+    ),
+    "outer_tf32": lambda arch: cuda_grouped.sum_tiles_kernel(
+        GroupedSpec(16, 40, 0, 0, (False, False), "float32"), arch
+    ),
     "rgms_outer_float16": lambda arch: cuda_rgms.sum_tiles_kernel(64, 64, True, "float16", "int32", arch),
     "bsr_bfloat16": lambda arch: cuda_bsr.bsr_kernel(602, True, "bfloat16", "int32", arch),
     "bsr_tf32": lambda arch: cuda_bsr.bsr_kernel(37, False, "float32", "int64", arch),
@@ -121,12 +142,18 @@ KERNELS = {
     "rgms_rows_full": _rows(64, 64, "float32", full=True, out_dtype="float32", weighted=True),
     "rgms_rows_bfloat16": _rows(128, 128, "bfloat16", weighted=True),
     "rgms_rows_float16_by_columns": _rows(64, 64, "float16", weighted=True, by_columns=True),
-    "rgms_rows_tf32_by_columns": _rows(64, 128, "float32", out_dtype="float32", weighted=True, index_dtype="int64", by_columns=True),
-    "rgms_rows_full_by_columns": _rows(128, 128, "float32", full=True, out_dtype="float32", weighted=True, by_columns=True),
+    "rgms_rows_tf32_by_columns": _rows(
+        64, 128, "float32", out_dtype="float32", weighted=True, index_dtype="int64", by_columns=True
+    ),
+    "rgms_rows_full_by_columns": _rows(
+        128, 128, "float32", full=True, out_dtype="float32", weighted=True, by_columns=True
+    ),
     "rgms_dots_float16": _dots(64, 64, "float16"),
     "rgms_dots_full": _dots(64, 64, "float32", full=True),
     "rgms_outer_full": lambda arch: cuda_rgms.sum_tiles_kernel(64, 64, True, "float32", "int32", arch, 1, True),
-    "grouped_rows_full": lambda arch: cuda_grouped.rows_kernel(GroupedSpec(128, 64, 64, 0, (True, False), "float32"), arch),
+    "grouped_rows_full": lambda arch: cuda_grouped.rows_kernel(
+        GroupedSpec(128, 64, 64, 0, (True, False), "float32"), arch
+    ),
     "outer_full": lambda arch: cuda_grouped.sum_lanes_kernel(GroupedSpec(64, 64, 0, 0, (True, True), "float32"), arch),
 }
 # Bytes of shared memory at most: rows of sums, chunks of positions, and rows that a block of a matrix meets.
@@ -134,17 +161,29 @@ BLOCKS = [name for name in KERNELS if name.startswith(("bsr", "sr_bcrs"))]
 CHUNKS = {name: 8 << 10 if name in BLOCKS else 16 << 10 for name in KERNELS if "outer" in name or name in BLOCKS}
 ROWS = [name for name in KERNELS if name.startswith("rgms_rows")]
 DOTS = [name for name in KERNELS if name.startswith("rgms_dots")]
-SHARED = {"rgms_float16": 8 << 10, "rgms_blocks": 9 << 10, **dict.fromkeys(ROWS, cuda_rgms_rows.SHARED_BYTES),
-          **dict.fromkeys(DOTS, cuda_rgms_rows.DOTS_BYTES), "grouped_rows_full": cuda_grouped.WINDOW_BYTES, **CHUNKS}  # fmt: skip
+SHARED = {
+    "rgms_float16": 8 << 10,
+    "rgms_blocks": 9 << 10,
+    **dict.fromkeys(ROWS, cuda_rgms_rows.SHARED_BYTES),
+    **dict.fromkeys(DOTS, cuda_rgms_rows.DOTS_BYTES),
+    "grouped_rows_full": cuda_grouped.WINDOW_BYTES,
+    **CHUNKS,
+}
 # What the code of a product has, and nothing else.
 PRODUCT = {name: "* BF_" if "full" in name else "mma.sync" for name in KERNELS}
 # Products of a chunk while the next is loaded.
 PIPELINED = ["outer_tf32", "outer_full", *BLOCKS]
-SHUFFLES = ("sddmm_heads_bfloat16", "attention", "attention_gradient", "attention_gradient_heads", "spmm_2_across_lanes",
-            "mean_3_segments")
+SHUFFLES = (
+    "sddmm_heads_bfloat16",
+    "attention",
+    "attention_gradient",
+    "attention_gradient_heads",
+    "spmm_2_across_lanes",
+    "mean_3_segments",
+)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def function_of(name: str, arch: str):
     """The stage III function of a default kernel."""
     with pytest.MonkeyPatch.context() as patch:
@@ -164,7 +203,7 @@ def function_of(name: str, arch: str):
         return functions[0]
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def source_of(name: str, arch: str) -> str:
     """The CUDA source of a default kernel."""
     function = function_of(name, arch)

@@ -21,7 +21,14 @@ def _relational(make, **spec):
 
 
 def _relational_sizes(rng):
-    return {"num_groups": int(rng.integers(1, 4)), "relations": 3, "rows_a": 26, "rows_c": 26, "rows_g": 26, "positions": 26}
+    return {
+        "num_groups": int(rng.integers(1, 4)),
+        "relations": 3,
+        "rows_a": 26,
+        "rows_c": 26,
+        "rows_g": 26,
+        "positions": 26,
+    }
 
 
 def _panels(found, rng):
@@ -84,7 +91,11 @@ def _row_tasks(found, rng):
     row_ptr = np.concatenate([[0], np.cumsum(rng.integers(4, 6, len(panel_ptr) - 1))])
     task = np.repeat(np.arange(len(panel_ptr) - 1), np.diff(panel_ptr))
     rows = [rng.permutation(np.arange(row_ptr[t], row_ptr[t + 1]))[:c] for t, c in zip(task, counts)]
-    found["rows"], found["row_ptr"], found["First"] = int(row_ptr[-1]), row_ptr.astype(dtype), row_ptr[:-1].astype(dtype)
+    found["rows"], found["row_ptr"], found["First"] = (
+        int(row_ptr[-1]),
+        row_ptr.astype(dtype),
+        row_ptr[:-1].astype(dtype),
+    )
     found["Row"] = np.concatenate([np.zeros(0), *rows]).astype(dtype)
     found["Count"], found["Relation"] = counts.astype(dtype), rng.integers(0, 3, len(counts)).astype(dtype)
     found["Y"] = np.zeros((found["rows"], found["Y"].shape[1]), found["Y"].dtype)
@@ -117,7 +128,7 @@ def _relation_tasks(found, rng):
     dtype = found["Row"].dtype
     found["Row"] = rng.integers(0, 7, len(found["Row"])).astype(dtype)
     found["Count"] = np.diff(found["pair_ptr"]).astype(dtype)
-    found["Slot"] = rng.permutation(found["slots"])[:found["num_tasks"]].astype(dtype)
+    found["Slot"] = rng.permutation(found["slots"])[: found["num_tasks"]].astype(dtype)
 
 
 CASES |= {

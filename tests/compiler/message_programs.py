@@ -17,7 +17,9 @@ from tests.compiler.program_case import Adding, Case
 
 
 def _operands(dtype: str, *described) -> tuple[Operand, ...]:
-    """("column", 3, 3) is an operand of each column with features of shape (3, 3); "row numbers" holds whole numbers."""
+    """("column", 3, 3) is an operand of each column with features of shape (3, 3); "row numbers" holds whole
+    numbers.
+    """
     return tuple(Operand(at.split()[0], tuple(dims), "int64" if "number" in at else dtype) for at, *dims in described)
 
 
@@ -37,8 +39,10 @@ def _aggregation(message: str, *operands, **spec):
 
 def _words(message: str, *operands, **spec):
     def make(index_dtype):
-        compact = tuple(replace(operand, strided=False, dtype="float32" if operand.at == "edge" else "bfloat16")
-                        for operand in _operands("bfloat16", *operands))
+        compact = tuple(
+            replace(operand, strided=False, dtype="float32" if operand.at == "edge" else "bfloat16")
+            for operand in _operands("bfloat16", *operands)
+        )
         found = AggregateSpec(parse(message), compact, (3, 4), "bfloat16", index_dtype, words=True, **spec)
         return tile_axis(aggregate(found), "K", ((4, 2),))
 
@@ -57,8 +61,9 @@ def _halves(found, rng):
 
 def _edge_map(message: str, dims, reduced, *operands, lanes: int = 0, **spec):
     def make(index_dtype):
-        program = edge_map(EdgeMapSpec(
-            parse(message), _operands("float32", *operands), dims, reduced, index_dtype=index_dtype, **spec))
+        program = edge_map(
+            EdgeMapSpec(parse(message), _operands("float32", *operands), dims, reduced, index_dtype=index_dtype, **spec)
+        )
         return reduce_in_lanes(program, "sum", lanes) if lanes else tile_axis(program, "H", ((4, 2), (3,)))
 
     return make
@@ -88,7 +93,9 @@ CASES: dict[str, Case] = {
         _aggregation("mul(x0, x1)", _WIDE, ("edge", 1, 1), reduce="mean"), "C", fix=lambda f, r: _degrees(f)
     ),
     "aggregate_words": _grouped_case(
-        _words("mul(mul(x0, x1), x2)", ("column", 3, 4), ("row", 3, 4), ("edge", 3, 1), reduce="mean"), "C", fix=lambda f, r: _halves(f, r)
+        _words("mul(mul(x0, x1), x2)", ("column", 3, 4), ("row", 3, 4), ("edge", 3, 1), reduce="mean"),
+        "C",
+        fix=lambda f, r: _halves(f, r),
     ),
     "aggregate_max_of_words": _grouped_case(
         _words("x0", ("column", 3, 4), reduce="max", empty=True), "C", fix=lambda f, r: _halves(f, r)
@@ -96,7 +103,8 @@ CASES: dict[str, Case] = {
     "aggregate_heads": _grouped_case(_aggregation("mul(x0, x1)", _WIDE, _HEADS), "C"),
     "aggregate_inner_weights": _grouped_case(_aggregation("mul(x0, x1)", _WIDE, ("edge", 1, 3)), "C"),
     "aggregate_numbered": _grouped_case(
-        _aggregation("mul(mul(x0, x1), x2)", _WIDE, _HEADS, ("column", 1, 1), numbered=True), "C",
+        _aggregation("mul(mul(x0, x1), x2)", _WIDE, _HEADS, ("column", 1, 1), numbered=True),
+        "C",
         fix=lambda f, r: _edges(f, r, "X1"),
     ),
     "aggregate_rows_and_all": _grouped_case(
@@ -104,55 +112,78 @@ CASES: dict[str, Case] = {
     ),
     "aggregate_max": _grouped_case(
         _aggregation("sub(x0, x1)", _WIDE, _HEADS, reduce="max", numbered=True, chosen=("number", "column")),
-        "C", "Number", "Column", fix=lambda f, r: _edges(f, r, "X1"),
+        "C",
+        "Number",
+        "Column",
+        fix=lambda f, r: _edges(f, r, "X1"),
     ),
     "aggregate_min_empty": _grouped_case(
         _aggregation("x0", _WIDE, reduce="min", propagate=True, empty=True), "C", fix=lambda f, r: _degrees(f)
     ),
     "aggregate_mapped": _grouped_case(
-        _aggregation("mul(sub(x0, x2), x1)", _WIDE, ("edge", 1, 1), ("row", 3, 3), reduce="mean", numbered=True, mapped=True), "C",
+        _aggregation(
+            "mul(sub(x0, x2), x1)", _WIDE, ("edge", 1, 1), ("row", 3, 3), reduce="mean", numbered=True, mapped=True
+        ),
+        "C",
         fix=lambda f, r: (_edges(f, r, "X1"), _mapped(f, r)),
     ),
     "aggregate_mapped_choices": _grouped_case(
-        _aggregation("x0", _WIDE, reduce="max", propagate=True, empty=True, chosen=("column",), mapped=True), "C", "Column",
+        _aggregation("x0", _WIDE, reduce="max", propagate=True, empty=True, chosen=("column",), mapped=True),
+        "C",
+        "Column",
         fix=lambda f, r: _mapped(f, r),
     ),
     "aggregate_chosen": _grouped_case(
-        _aggregation("chosen(x0, x1, x2)", _WIDE, ("number", 1, 1), ("row numbers", 3, 3), numbered=True), "C",
+        _aggregation("chosen(x0, x1, x2)", _WIDE, ("number", 1, 1), ("row numbers", 3, 3), numbered=True),
+        "C",
         fix=lambda f, r: _chosen(f, r),
     ),
     "aggregate_min_unique": _grouped_case(
-        _aggregation("x0", _WIDE, reduce="min", propagate=True, chosen=("unique",), nobody=-1), "C", "Unique",
+        _aggregation("x0", _WIDE, reduce="min", propagate=True, chosen=("unique",), nobody=-1),
+        "C",
+        "Unique",
         fix=lambda f, r: f.update(X0=np.sign(f["X0"])),
     ),
     "aggregate_max_goes_on": Adding(
-        _aggregation("x0", _WIDE, reduce="max", propagate=True, chosen=("unique",), continues=True), _grouped_sizes, ("C", "Unique"),
+        _aggregation("x0", _WIDE, reduce="max", propagate=True, chosen=("unique",), continues=True),
+        _grouped_sizes,
+        ("C", "Unique"),
         lambda f, r: f.update(X0=np.sign(f["X0"]), C=np.sign(f["C"])),
     ),
     "choices": Adding(
         lambda index_dtype: choices(ChoicesSpec(7, 3, index_dtype=index_dtype)),
-        lambda rng: {"m": int(rng.integers(0, 7)), "n": int(rng.integers(1, 7))}, ("G",),
+        lambda rng: {"m": int(rng.integers(0, 7)), "n": int(rng.integers(1, 7))},
+        ("G",),
         lambda f, r: f.update(At=r.integers(-2, f["n"], f["At"].shape).astype(f["At"].dtype)),
     ),
     "scattered_copy": _grouped_case(_scattered("x0", ("column", 3)), "C", fix=lambda f, r: _flat(f, r)),
     "scattered_number": _grouped_case(_scattered("x0", ("column", 1)), "C", fix=lambda f, r: _flat(f, r)),
     "scattered_weighted_mean": _grouped_case(
-        _scattered("mul(sub(x0, x2), x1)", ("column", 3), ("edge", 1), ("row", 3), numbered=True, reduce="mean"), "C",
+        _scattered("mul(sub(x0, x2), x1)", ("column", 3), ("edge", 1), ("row", 3), numbered=True, reduce="mean"),
+        "C",
         fix=lambda f, r: _flat(f, r),
     ),
-    "edge_map_dot": _grouped_case(
-        _edge_map("mul(x0, x1)", (7,), (True,), ("row", 7), ("column", 7), lanes=4), "O"
-    ),
+    "edge_map_dot": _grouped_case(_edge_map("mul(x0, x1)", (7,), (True,), ("row", 7), ("column", 7), lanes=4), "O"),
     "edge_map_heads_numbered": _grouped_case(
-        _edge_map("mul(mul(x0, x1), x2)", (3, 7), (False, True), ("row", 3, 7), ("column", 3, 7), ("row", 1, 1),
-                  lanes=4, numbered=True),
-        "O", fix=lambda f, r: _edges(f, r, "O"),
+        _edge_map(
+            "mul(mul(x0, x1), x2)",
+            (3, 7),
+            (False, True),
+            ("row", 3, 7),
+            ("column", 3, 7),
+            ("row", 1, 1),
+            lanes=4,
+            numbered=True,
+        ),
+        "O",
+        fix=lambda f, r: _edges(f, r, "O"),
     ),
     "edge_map_first_reduced": _grouped_case(
         _edge_map("mul(x0, x1)", (7, 3), (True, False), ("row", 7, 3), ("column", 1, 3), lanes=2), "O"
     ),
     "edge_map_wide": _grouped_case(
-        _edge_map("add(x0, x1)", (3, 3), (False, False), ("row", 3, 3), ("column", 3, 1), numbered=True), "O",
+        _edge_map("add(x0, x1)", (3, 3), (False, False), ("row", 3, 3), ("column", 3, 1), numbered=True),
+        "O",
         fix=lambda f, r: _edges(f, r, "O"),
     ),
 }
@@ -183,6 +214,7 @@ def _edges(found, rng, *per_edge: str):
     for name in per_edge:
         old = found[name]
         found[name] = (rng.integers(-8, 9, (nnz, *old.shape[1:])) / 4).astype(old.dtype)
+
 
 def _flat(found, rng):
     """The non-zeros of a group lie in its rows, of which an empty one has none."""

@@ -1,4 +1,6 @@
-"""A program of the library to be tested at every stage, with sizes to draw and what to put into arrays that have a meaning of their own."""
+"""A program of the library to be tested at every stage, with sizes to draw and what to put into arrays that have a
+meaning of their own.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from gnn_sparse_backend.compiler.programs import formats, products, reductions, relational
-from gnn_sparse_backend.compiler.transform import decompose_format, group_axis, remove_copies, sparse_fuse, sparse_reorder
+from gnn_sparse_backend.compiler.transform import (
+    decompose_format,
+    group_axis,
+    remove_copies,
+    sparse_fuse,
+    sparse_reorder,
+)
 from tests.compiler import grouped_programs, message_programs
 from tests.compiler.program_case import Case
 from tests.compiler.structures import values
@@ -45,7 +51,10 @@ def _types(found, rng):
 
 def _decomposed(index_dtype):
     program = products.csr_spmm(3, index_dtype=index_dtype)
-    rules = [formats.bsr_rule(program, 2, index_dtype=index_dtype), formats.ell_rule(program, 2, index_dtype=index_dtype)]
+    rules = [
+        formats.bsr_rule(program, 2, index_dtype=index_dtype),
+        formats.ell_rule(program, 2, index_dtype=index_dtype),
+    ]
     return decompose_format(program, rules)
 
 
@@ -58,7 +67,9 @@ def _hyb(index_dtype):
 def _rgms_hyb(index_dtype):
     """3-D hyb: the rows of each relation in buckets (SparseTIR, section 4.4)."""
     program = relational.rgms_heterogeneous(3, 2, index_dtype=index_dtype)
-    rules = [formats.hyb_bucket_rule(program, 2**k, name=f"w{2**k}", tasks="R", index_dtype=index_dtype) for k in range(3)]
+    rules = [
+        formats.hyb_bucket_rule(program, 2**k, name=f"w{2**k}", tasks="R", index_dtype=index_dtype) for k in range(3)
+    ]
     return decompose_format(program, rules, copies=False)
 
 
@@ -92,23 +103,36 @@ CASES: dict[str, Case] = {
     "csr_spmm": Case(lambda t: products.csr_spmm(3, index_dtype=t), _mn, ("C",)),
     "ell_spmm": Case(lambda t: products.ell_spmm(3, 4, index_dtype=t), _mn, ("C",)),
     "bsr_spmm": Case(lambda t: products.bsr_spmm(3, 2, index_dtype=t), _bsr_sizes, ("C",), _bsr_mask),
-    "dia_spmm": Case(lambda t: products.dia_spmm(3, index_dtype=t), lambda rng: _mn(rng, diagonals=int(rng.integers(0, 2))), ("C",), _dia),
+    "dia_spmm": Case(
+        lambda t: products.dia_spmm(3, index_dtype=t),
+        lambda rng: _mn(rng, diagonals=int(rng.integers(0, 2))),
+        ("C",),
+        _dia,
+    ),
     "batched_spmm": Case(lambda t: products.batched_spmm(3, index_dtype=t), lambda rng: _mn(rng, batch=2), ("C",)),
     "csr_sddmm": Case(lambda t: products.csr_sddmm(5, index_dtype=t), _mn, ("O",)),
     "fused_sddmm": Case(lambda t: sparse_fuse(products.csr_sddmm(5, index_dtype=t), "sddmm", ("I", "J")), _mn, ("O",)),
-    "reordered_spmm": Case(lambda t: sparse_reorder(products.csr_spmm(3, index_dtype=t), "spmm", ("K", "I", "J")), _mn, ("C",)),
+    "reordered_spmm": Case(
+        lambda t: sparse_reorder(products.csr_spmm(3, index_dtype=t), "spmm", ("K", "I", "J")), _mn, ("C",)
+    ),
     "segment_sum": Case(lambda t: reductions.segment_sum(3, index_dtype=t), _mn, ("Y",)),
     "csr_row_sum": Case(lambda t: reductions.csr_row_sum(index_dtype=t), _mn, ("Y",)),
     "csr_scale": Case(lambda t: reductions.csr_scale(index_dtype=t), _mn, ("B",)),
     "square_sum": Case(lambda t: reductions.square_sum(index_dtype=t), lambda rng: _mn(rng, depth=5), ("Y",)),
-    "ragged_sum_4d": Case(lambda t: reductions.ragged_sum_4d(index_dtype=t), lambda rng: {"m": 3, "longest": 3}, ("Y",), most=3),
+    "ragged_sum_4d": Case(
+        lambda t: reductions.ragged_sum_4d(index_dtype=t), lambda rng: {"m": 3, "longest": 3}, ("Y",), most=3
+    ),
     "fused_ragged_sum_4d": Case(
         lambda t: sparse_fuse(reductions.ragged_sum_4d(index_dtype=t), "sums", ("I", "J", "K")),
-        lambda rng: {"m": 3, "longest": 3}, ("Y",), most=3,
+        lambda rng: {"m": 3, "longest": 3},
+        ("Y",),
+        most=3,
     ),
     "sparse_softmax": Case(lambda t: reductions.sparse_softmax(index_dtype=t), _mn, ("P",)),
     "hypergraph_convolution": Case(
-        lambda t: relational.hypergraph_convolution(3, index_dtype=t), lambda rng: {"vertices": 5, "edges": 4}, ("Z",),
+        lambda t: relational.hypergraph_convolution(3, index_dtype=t),
+        lambda rng: {"vertices": 5, "edges": 4},
+        ("Z",),
         lambda found, rng: _incidence(found, rng),
     ),
     "rgms_homogeneous": Case(

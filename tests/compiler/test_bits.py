@@ -1,4 +1,5 @@
 """Two bfloat16 numbers in a word, and the bits of one: in every interpreter and in machine code, against PyTorch."""
+
 import numpy as np
 import torch
 
@@ -12,7 +13,9 @@ from gnn_sparse_backend.compiler.lower import lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops, run_position
 from gnn_sparse_backend.compiler.schedule.cpu import CpuSchedule
 
-SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.5, float("inf"), float("-inf"), float("nan"), 1e-40, -1e-40, 3.3e38, 3.4e38, 2.0**-133])
+SPECIAL = torch.tensor(
+    [0.0, -0.0, 1.0, -1.5, float("inf"), float("-inf"), float("nan"), 1e-40, -1e-40, 3.3e38, 3.4e38, 2.0**-133]
+)
 
 
 def singles() -> torch.Tensor:
@@ -29,7 +32,11 @@ def word_program(width: int):
     (m,) = p.sizes("m")
     I, K = p.dense_fixed("I", m), p.dense_fixed("K", width)
     W, X = p.buffer("W", (I, K), "uint32"), p.buffer("X", (I, K), "float32")
-    Low, High, Bits = p.buffer("Low", (I, K), "float32"), p.buffer("High", (I, K), "float32"), p.buffer("Bits", (I, K), "uint32")
+    Low, High, Bits = (
+        p.buffer("Low", (I, K), "float32"),
+        p.buffer("High", (I, K), "float32"),
+        p.buffer("Bits", (I, K), "uint32"),
+    )
     with p.iterate("rows", (I,), "S") as (i,):
         with p.iterate("map", (K,), "S") as (k,):
             Low[i, k] = call("low_half", W[i, k])
@@ -43,18 +50,34 @@ def test_halves_and_bits():
     halves = torch.stack([x.bfloat16(), x.flip(1).bfloat16()], 2)
     program = word_program(x.shape[1])
     assert program_from_script(script(program)) == program
-    arguments = {"m": len(x), "W": halves.view(torch.uint32).flatten(1).numpy(), "X": x.numpy(),
-                 "Low": np.zeros(x.shape), "High": np.zeros(x.shape), "Bits": np.zeros(x.shape, np.uint32)}
+    arguments = {
+        "m": len(x),
+        "W": halves.view(torch.uint32).flatten(1).numpy(),
+        "X": x.numpy(),
+        "Low": np.zeros(x.shape),
+        "High": np.zeros(x.shape),
+        "Bits": np.zeros(x.shape, np.uint32),
+    }
     stage2 = lower(program)
     found = [interpret(program, arguments), run_position(stage2, arguments), run_loops(flatten(stage2), arguments)]
     for vectorize in (True, False):
-        out = {"Low": np.full(x.shape, 7, np.float32), "High": np.full(x.shape, 7, np.float32), "Bits": np.zeros(x.shape, np.uint32)}
+        out = {
+            "Low": np.full(x.shape, 7, np.float32),
+            "High": np.full(x.shape, 7, np.float32),
+            "Bits": np.zeros(x.shape, np.uint32),
+        }
         compile_program(program, CpuSchedule(parallel=False, vectorize=vectorize))(
-            len(x), arguments["W"], x.numpy(), *out.values())
+            len(x), arguments["W"], x.numpy(), *out.values()
+        )
         found.append(out)
     for each in found:
         np.testing.assert_array_equal(each["Low"], halves[..., 0].float().numpy())
         np.testing.assert_array_equal(each["High"], halves[..., 1].float().numpy())
-        bits = torch.from_numpy(np.asarray(each["Bits"]).astype(np.int64)).to(torch.int32).to(torch.int16).view(torch.bfloat16)
+        bits = (
+            torch.from_numpy(np.asarray(each["Bits"]).astype(np.int64))
+            .to(torch.int32)
+            .to(torch.int16)
+            .view(torch.bfloat16)
+        )
         torch.testing.assert_close(bits, x.bfloat16(), rtol=0, atol=0, equal_nan=True)
         assert torch.equal(bits.signbit() | bits.isnan(), x.signbit() | x.isnan())

@@ -23,14 +23,19 @@ def _dot(dtype: str) -> AttentionSpec:
 def _gat() -> AttentionSpec:
     ends = tuple(Operand(at, (8,), "float32") for at in ("row", "column"))
     score = Attribute(parse("leaky_relu(add(x0, x1), 0.2)"), ends, (8,))
-    return AttentionSpec(score, (False,), Attribute(parse("x0"), (Operand("column", (8, 8), "float32"),), (8, 8)), (8, 1))
+    return AttentionSpec(
+        score, (False,), Attribute(parse("x0"), (Operand("column", (8, 8), "float32"),), (8, 8)), (8, 1)
+    )
 
 
 @needs_nvcc
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("spec", [_dot("bfloat16"), _gat()], ids=["dot_bfloat16", "gat"])
 def test_attention_of_parts(spec, arch):
-    text = source(lambda arch: cuda_kernels.attention_kernel(replace(spec, parts=True), CudaPlan(arch=arch, longest_part=512)), arch)
+    text = source(
+        lambda arch: cuda_kernels.attention_kernel(replace(spec, parts=True), CudaPlan(arch=arch, longest_part=512)),
+        arch,
+    )
     kernel = text.split('extern "C"')[-1]
     for word in ("__shared__", "__syncthreads", "atomicAdd("):
         assert word not in kernel

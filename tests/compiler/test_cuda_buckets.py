@@ -1,4 +1,6 @@
-"""Rows in buckets of equal length, and grids side by side: the transformation and the fusion, one small program each."""
+"""Rows in buckets of equal length, and grids side by side: the transformation and the fusion, one small program
+each.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ WIDTHS = (4, 1)
 
 
 def weighted_mean(features: int = 6):
-    operands = (Operand("column", (features,), "float32"), Operand("edge", (1,), "float32"), Operand("row", (1,), "float32"))
+    operands = (
+        Operand("column", (features,), "float32"),
+        Operand("edge", (1,), "float32"),
+        Operand("row", (1,), "float32"),
+    )
     spec = AggregateSpec(parse("mul(mul(x0, x1), x2)"), operands, (features,), numbered=True, reduce="mean")
     program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((features,),))
     return share_axis(program, "K_0", 4, 2)
@@ -38,11 +44,26 @@ def arguments_of(lengths, seed: int):
     m, n, nnz = len(lengths), 7, sum(lengths)
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     indices, numbers = rng.integers(0, n - 1, nnz), rng.permutation(nnz)
-    values = {"X0": rng.standard_normal((n, 6)), "X1": rng.standard_normal((nnz, 1)), "X2": rng.standard_normal((m, 1)),
-              "D": np.array(lengths), "C": np.full((m, 6), np.nan)}
+    values = {
+        "X0": rng.standard_normal((n, 6)),
+        "X1": rng.standard_normal((nnz, 1)),
+        "X2": rng.standard_normal((m, 1)),
+        "D": np.array(lengths),
+        "C": np.full((m, 6), np.nan),
+    }
     values["X0"][n - 1] = np.inf  # no edge leads there
-    csr = {"num_groups": m, "m": m, "n": n, "nnz": nnz, "num_edges": nnz, "group_ptr": np.arange(m + 1), "indptr": indptr,
-           "indices": indices, "E": numbers, **values}
+    csr = {
+        "num_groups": m,
+        "m": m,
+        "n": n,
+        "nnz": nnz,
+        "num_edges": nnz,
+        "group_ptr": np.arange(m + 1),
+        "indptr": indptr,
+        "indices": indices,
+        "E": numbers,
+        **values,
+    }
     buckets = {"m": m, "n": n, "num_edges": nnz, **values}
     for width in WIDTHS:
         rows = [r for r in range(m) if (lengths[r] == 1) == (width == 1) and lengths[r]]
@@ -50,16 +71,21 @@ def arguments_of(lengths, seed: int):
         for b, r in enumerate(rows):
             slots[b, : lengths[r]] = np.arange(indptr[r], indptr[r + 1])
         there = slots >= 0
-        buckets |= {f"count_w{width}": len(rows), f"Rows_w{width}": np.array(rows, int),
-                    f"indices_w{width}": np.where(there, indices[slots], -1).ravel(),
-                    f"E_w{width}": np.where(there, numbers[slots], -1).ravel()}
+        buckets |= {
+            f"count_w{width}": len(rows),
+            f"Rows_w{width}": np.array(rows, int),
+            f"indices_w{width}": np.where(there, indices[slots], -1).ravel(),
+            f"E_w{width}": np.where(there, numbers[slots], -1).ravel(),
+        }
     return csr, buckets
 
 
 @pytest.mark.parametrize("lengths", [(3, 0, 1, 4, 2, 1, 0), (4, 2), (1, 1, 0, 1, 1, 1)], ids=["both", "wide", "narrow"])
 @pytest.mark.parametrize("cached", [(), ("edges_tile_0_w4",)])
 def test_buckets_give_what_rows_give(lengths, cached):
-    """In its own terms, and as loops with all grids in one; a bucket may have no rows; rows without edges are not touched."""
+    """In its own terms, and as loops with all grids in one; a bucket may have no rows; rows without edges are not
+    touched.
+    """
     program = weighted_mean()
     schedule = CudaTeams(4, 2, cached=cached, fuse=True, apart=("C",))
     bucketed = bucket_rows(program, "J", WIDTHS)
@@ -73,7 +99,10 @@ def test_buckets_give_what_rows_give(lengths, cached):
 
 def test_what_bucket_rows_does():
     text = bucket_rows(weighted_mean(), "J", WIDTHS).script()
-    assert "J_w4 = p.sparse_fixed('J_w4', I_w4, (n, 4), 'indices_w4', 'int32', sorted=False, unique=False, padded=True)" in text
+    assert (
+        "J_w4 = p.sparse_fixed('J_w4', I_w4, (n, 4), 'indices_w4', 'int32', sorted=False, unique=False, padded=True)"
+        in text
+    )
     assert "X0[j, k_lane * 2 + k_part] * X1[E_w4[i, j], 0] * X2[Rows_w4[i], 0]" in text
     assert "C[Rows_w1[i], f_lane * 2 + f_part] = Total_0_w1[f_lane, f_part]" in text
     assert "indptr" not in text and "group" not in text
@@ -82,8 +111,11 @@ def test_what_bucket_rows_does():
 def test_grids_lie_side_by_side():
     text = stage3(bucket_rows(weighted_mean(), "J", WIDTHS), CudaTeams(4, 2, fuse=True, apart=("C",))).script()
     assert text.count('thread="blockIdx.x"') == 1 and text.count('thread="threadIdx.y"') == 2
-    blocks = ["(count_w4 + T.int64(2) - T.int64(1)) // T.int64(2)", "(count_w1 + T.int64(2) - T.int64(1)) // T.int64(2)"]
-    assert f"T.thread_binding({' + '.join(blocks)}, thread=\"blockIdx.x\")" in text
+    blocks = [
+        "(count_w4 + T.int64(2) - T.int64(1)) // T.int64(2)",
+        "(count_w1 + T.int64(2) - T.int64(1)) // T.int64(2)",
+    ]
+    assert f'T.thread_binding({" + ".join(blocks)}, thread="blockIdx.x")' in text
     assert f"< {blocks[0]}:" in text and f" - {blocks[0]}" in text
 
 
@@ -100,14 +132,23 @@ def numbers_of_rows():
     return p.finish()
 
 
-@pytest.mark.parametrize("make, words", [
-    (lambda: bucket_rows(weighted_mean(), "K", (1,)), "axis 'K' is not sparse-variable under rows in groups"),
-    (lambda: bucket_rows(segment_sum(2), "J", (1,)), "axis 'J' is not sparse-variable under rows in groups"),
-    (lambda: bucket_rows(weighted_mean(), "J", (2, 2)), "widths (2, 2) are not different numbers of slots"),
-    (lambda: bucket_rows(numbers_of_rows(), "J", (2,)), "the coordinate 'b' of a row or a group is used as a value"),
-    (lambda: stage3(bucket_rows(weighted_mean(), "J", WIDTHS), CudaTeams(4, 2, fuse=True)),
-     "iteration 'rows_w4' stores to 'C', and so may 'rows_w1' or read it"),
-], ids=range(5))  # fmt: skip
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: bucket_rows(weighted_mean(), "K", (1,)), "axis 'K' is not sparse-variable under rows in groups"),
+        (lambda: bucket_rows(segment_sum(2), "J", (1,)), "axis 'J' is not sparse-variable under rows in groups"),
+        (lambda: bucket_rows(weighted_mean(), "J", (2, 2)), "widths (2, 2) are not different numbers of slots"),
+        (
+            lambda: bucket_rows(numbers_of_rows(), "J", (2,)),
+            "the coordinate 'b' of a row or a group is used as a value",
+        ),
+        (
+            lambda: stage3(bucket_rows(weighted_mean(), "J", WIDTHS), CudaTeams(4, 2, fuse=True)),
+            "iteration 'rows_w4' stores to 'C', and so may 'rows_w1' or read it",
+        ),
+    ],
+    ids=range(5),
+)
 def test_refusals(make, words):
     with pytest.raises(StageIError, match=re.escape(words)):
         make()

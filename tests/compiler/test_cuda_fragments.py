@@ -1,4 +1,6 @@
-"""Fragments of Tensor Cores: which lane holds what, and programs in fragments against products of matrices, without a GPU."""
+"""Fragments of Tensor Cores: which lane holds what, and programs in fragments against products of matrices, without a
+GPU.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ def test_the_layout_of_fragments_is_tvms():
     for i in range(16):
         for j in range(16):
             lane, local = scope[found.name](i, j)
-            # of A: register i // 8 + 2 (j // 8), element j % 2 of two; of C in its left half: register 2 (i // 8) + j % 2
+            # of A: register i // 8 + 2 (j // 8), element j % 2 of two; of C in its left half: register 2 (i // 8) + j %
+            # 2
             assert lane == (i % 8) * 4 + (j % 8) // 2
             assert local == 4 * (j // 8) + 2 * (i // 8) + j % 2
 
@@ -49,34 +52,63 @@ def test_fragments_give_the_product(dtype, run, by_columns):
     a, w = rng.integers(-4, 5, (9, 16)) / 4, rng.integers(-4, 5, (2, 8, 16)) / 4
     rows = rng.integers(0, 9, 12)  # a panel that is not full
     arguments = {
-        "num_groups": 1, "num_panels": 1, "relations": 2, "rows_a": 9, "rows_c": 12, "positions": 12,
-        "group_ptr": np.array([0, 1]), "Start": np.array([0]), "Stop": np.array([12]), "Relation": np.array([1]), "RowsA": rows, "A": a,
-        "W": w if by_columns else w.swapaxes(1, 2), "C": np.full((12, 8), np.nan),
-    }  # fmt: skip
+        "num_groups": 1,
+        "num_panels": 1,
+        "relations": 2,
+        "rows_a": 9,
+        "rows_c": 12,
+        "positions": 12,
+        "group_ptr": np.array([0, 1]),
+        "Start": np.array([0]),
+        "Stop": np.array([12]),
+        "Relation": np.array([1]),
+        "RowsA": rows,
+        "A": a,
+        "W": w if by_columns else w.swapaxes(1, 2),
+        "C": np.full((12, 8), np.nan),
+    }
     subject = program if run is interpret else stage3(program, CudaTeams(32, 4, mma=("mma",)), serial=True)
     np.testing.assert_allclose(run(subject, arguments)["C"], a[rows] @ w[1].T, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("widths, chunks, run, dtype, pipelined", [
-    ((1, 7), 2, interpret, "float32", False), ((15, 1), 2, run_loops, "float32", False),
-    ((1, 7), 2, interpret, "float32", True), ((15, 1), 2, run_loops, "float32", True),
-    ((16, 8), 1, run_loops, "bfloat16", True), ((3, 2), 0, run_loops, "float16", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "widths, chunks, run, dtype, pipelined",
+    [
+        ((1, 7), 2, interpret, "float32", False),
+        ((15, 1), 2, run_loops, "float32", False),
+        ((1, 7), 2, interpret, "float32", True),
+        ((15, 1), 2, run_loops, "float32", True),
+        ((16, 8), 1, run_loops, "bfloat16", True),
+        ((3, 2), 0, run_loops, "float16", True),
+    ],
+)
 def test_fragments_give_the_sum_of_outer_products(widths, chunks, run, dtype, pipelined):
-    """The same of a sum, of any widths: chunks of which the last is not full, or none, beside rows of others that are NaN."""
+    """The same of a sum, of any widths: chunks of which the last is not full, or none, beside rows of others that are
+    NaN.
+    """
     program = grouped_sum_tiles(OuterSpec(*widths, gathered=(True, False), pipelined=pipelined, dtype=dtype))
     chunk = chunk_of(dtype)
     rng = np.random.default_rng(0)
     count, start = max(0, (chunks - 1) * chunk + 3), 2
     a, g = rng.integers(-4, 5, (9, widths[0])) / 4, np.full((start + count + 5, widths[1]), np.nan)
-    g[start:start + count] = rng.integers(-4, 5, (count, widths[1])) / 4
+    g[start : start + count] = rng.integers(-4, 5, (count, widths[1])) / 4
     rows = rng.integers(0, 9, len(g))
     arguments = {
-        "num_tasks": 1, "num_chunks": chunks, "slots": 2, "rows_a": 9, "rows_g": len(g), "positions": len(g),
-        "task_ptr": np.array([0, chunks]), "Slot": np.array([1]), "Start": start + chunk * np.arange(chunks),
-        "Stop": np.minimum(start + chunk * np.arange(1, chunks + 1), start + count), "RowsA": rows, "A": a, "G": g,
+        "num_tasks": 1,
+        "num_chunks": chunks,
+        "slots": 2,
+        "rows_a": 9,
+        "rows_g": len(g),
+        "positions": len(g),
+        "task_ptr": np.array([0, chunks]),
+        "Slot": np.array([1]),
+        "Start": start + chunk * np.arange(chunks),
+        "Stop": np.minimum(start + chunk * np.arange(1, chunks + 1), start + count),
+        "RowsA": rows,
+        "A": a,
+        "G": g,
         "W": np.full((2, *widths), np.nan),
-    }  # fmt: skip
+    }
     schedule = CudaTeams(32, 1, shared=SHARED_ROWS, mma=instructions(pipelined))
     found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["W"]
     here = slice(start, start + count)
@@ -110,13 +142,23 @@ def test_fragments_give_the_product_of_blocks(listed, part, pipelined, run):
         arrays = {"block_cols": 2, "indices": np.array([0, 0, 1])}
     at = np.array([0, 32, 32])[:, None, None] + np.arange(16)[:, None], columns[:, None]
     arguments = {
-        "block_rows": 3, "blocks": 3, "rows": rows, "cols": cols, "indptr": np.array([0, 1, 1, 3]), **arrays,
-        "A": padded[at][None], "X": x[:, None], "Y": np.full((rows, 1, width), -1.0), "Mask": there[at],
-    }  # fmt: skip
+        "block_rows": 3,
+        "blocks": 3,
+        "rows": rows,
+        "cols": cols,
+        "indptr": np.array([0, 1, 1, 3]),
+        **arrays,
+        "A": padded[at][None],
+        "X": x[:, None],
+        "Y": np.full((rows, 1, width), -1.0),
+        "Mask": there[at],
+    }
     schedule = CudaTeams(32, 1, shared=("Rows",), mma=instructions(pipelined))
     found = run(program if run is interpret else stage3(program, schedule, serial=True), arguments)["Y"][:, 0]
     with np.errstate(invalid="ignore"):  # 0 * Inf, where the matrix stores a zero
-        expected = np.stack([sum((dense[i, j] * x[j] for j in np.flatnonzero(mask[i])), np.zeros(width)) for i in range(rows)])
+        expected = np.stack(
+            [sum((dense[i, j] * x[j] for j in np.flatnonzero(mask[i])), np.zeros(width)) for i in range(rows)]
+        )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
     assert np.isfinite(found[1]).all() and not np.isfinite(found).all()
 

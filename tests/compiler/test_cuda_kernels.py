@@ -42,7 +42,19 @@ def test_source(name):
 
 @needs_nvcc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
-@pytest.mark.parametrize("name", ["csr_spmm", "csr_sddmm", "sparse_softmax", "spmm_in_hyb", "aggregate_heads", "aggregate_max", "edge_map_dot", "csr_to_bsr"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "csr_spmm",
+        "csr_sddmm",
+        "sparse_softmax",
+        "spmm_in_hyb",
+        "aggregate_heads",
+        "aggregate_max",
+        "edge_map_dot",
+        "csr_to_bsr",
+    ],
+)
 def test_machine_code_without_spills(name, arch):
     program = program_of(name, "int32")
     source = cuda_source(build_jit(stage3(program, CudaSchedule()), cuda_target(arch)))

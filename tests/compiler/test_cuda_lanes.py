@@ -23,11 +23,15 @@ def _extreme(width: int, dtype: str, **more):
 
 
 def _in_lanes(spec, lanes):
-    return lambda arch: cuda_kernels.aggregate_kernel(spec, supported(CudaPlan(reduction="parallel", arch=arch, lanes=lanes), spec))
+    return lambda arch: cuda_kernels.aggregate_kernel(
+        spec, supported(CudaPlan(reduction="parallel", arch=arch, lanes=lanes), spec)
+    )
 
 
 def _softmax(width, lanes, gradient=False, dtype="float32", **more):
-    return lambda arch: cuda_kernels.edge_softmax_kernel(EdgeSoftmaxSpec(width, dtype, numbered=True, **more), gradient, arch, lanes)
+    return lambda arch: cuda_kernels.edge_softmax_kernel(
+        EdgeSoftmaxSpec(width, dtype, numbered=True, **more), gradient, arch, lanes
+    )
 
 
 # name: (kernel, results that are folded across lanes, lanes, loops over the edges of a row)
@@ -76,7 +80,11 @@ def test_rules():
     assert plan_cuda("", 100, 100 * LANES_PAY, 1, 0, "extreme").lanes == LANES_PAY
     assert plan_cuda("", 100, 100 * WARP, 5, 0, "extreme").lanes == plan_cuda("", 100, 700, 1, 0, "extreme").lanes == 0
     assert plan_cuda("", 10, 3000, 4, 2100, "extreme").longest_part == 512
-    assert plan_softmax("", 100, 400 * WARP, FEW, 0).lanes == WARP and plan_softmax("", 100, 399 * WARP, 5, 0).lanes == 0
+    assert (
+        plan_softmax("", 100, 400 * WARP, FEW, 0).lanes == WARP and plan_softmax("", 100, 399 * WARP, 5, 0).lanes == 0
+    )
     lanes = CudaPlan(reduction="parallel", lanes=8)
     assert supported(lanes, _extreme(2, "float32")) == lanes
-    assert supported(lanes, _extreme(2, "float32", chosen=("number",), numbered=True)).lanes == 0  # which came last is not known
+    assert (
+        supported(lanes, _extreme(2, "float32", chosen=("number",), numbered=True)).lanes == 0
+    )  # which came last is not known

@@ -1,4 +1,6 @@
-"""CUDA kernels as files: built, kept, loaded and launched by a process that has TVM's CUDA runtime, but no GPU (`fake_cuda`)."""
+"""CUDA kernels as files: built, kept, loaded and launched by a process that has TVM's CUDA runtime, but no GPU
+(`fake_cuda`).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ except ValueError as error:
 
 acted = find_library(DRIVER)
 launches, current = (ctypes.c_int * 8).in_dll(acted, "fake_launches"), ctypes.c_int.in_dll(acted, "fake_current")
-on_second = [tvm.runtime.empty(x.shape, str(x.dtype).removeprefix("torch."), tvm.cuda(1)) for x in (ptr, ptr, ptr[:1], one, one)]
+tensors = (ptr, ptr, ptr[:1], one, one)
+on_second = [tvm.runtime.empty(x.shape, str(x.dtype).removeprefix("torch."), tvm.cuda(1)) for x in tensors]
 current.value = 0
 kernel(1, 1, 1, 1, *on_second)
 print("launched", *launches[:2], "current", current.value)
@@ -74,7 +77,9 @@ assert keep_current_device(kernel) is kernel
 @pytest.mark.skipif(nvcc_path() is None and not nvrtc_available(), reason="no compiler of CUDA source on this machine")
 @pytest.mark.parametrize("linker", [True, False], ids=["linker", "no linker"])
 def test_a_kernel_is_compiled_once_found_again_and_launched(linker, tmp_path):
-    """On the GPU of its tensors, which the host's code of TVM makes the current one: what calls it from PyTorch undoes that."""
+    """On the GPU of its tensors, which the host's code of TVM makes the current one: what calls it from PyTorch undoes
+    that.
+    """
     environment = fake_cuda.environment(fake_cuda.make(tmp_path, gpus=2))
     said = [fake_cuda.run(PROGRAM.replace("if LINKER", f"if {linker}"), environment) for _ in range(2)]
     launched = ["refused True", "launched 0 1 current 1", "launched 0 2 current 0", "launched 0 3 current 1"]
@@ -96,6 +101,7 @@ def test_the_compiler_can_be_chosen(monkeypatch):
 
 def test_a_refused_source_keeps_its_name_and_text_through_tvm(monkeypatch):
     """TVM calls the compiler from C++; what it raises comes out as it is."""
+
     def refuse(*arguments):
         raise BuildError("kernel", "nvcc failed", "__global__ void kernel() {}")
 

@@ -1,8 +1,8 @@
 """The kernels of the default plans for a GPU: machine code for both architectures, without a GPU.
 
-Threads of a team exchange values by shuffles alone, and teams share nothing: so the source has no shared memory, no barrier
-and no atomic operation, and there is nothing to race for. On Tensor Cores rows go through shared memory: there are barriers, which
-are counted.
+Threads of a team exchange values by shuffles alone, and teams share nothing: so the source has no shared memory, no
+barrier and no atomic operation, and there is nothing to race for. On Tensor Cores rows go through shared memory: there
+are barriers, which are counted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,19 @@ from gnn_sparse_backend.compiler.target import BuildError, build_shared, cuda_ta
 from gnn_sparse_backend.compiler.target.cuda import compile_cuda, nvcc_path, nvrtc_available
 from gnn_sparse_backend.compiler.target.cuda_library import build_cuda_shared, check_lane_reductions
 from tests.compiler.cuda_batches import joined, machine_code, sources
-from tests.compiler.cuda_plan_kernels import (BLOCKS, CHUNKS, DOTS, KERNELS, PIPELINED, PRODUCT, ROWS, SHARED, SHUFFLES, function_of,
-                                              source_of)
+from tests.compiler.cuda_plan_kernels import (
+    BLOCKS,
+    CHUNKS,
+    DOTS,
+    KERNELS,
+    PIPELINED,
+    PRODUCT,
+    ROWS,
+    SHARED,
+    SHUFFLES,
+    function_of,
+    source_of,
+)
 
 ARCHITECTURES = ("sm_80", "sm_90")
 needs_nvcc = pytest.mark.skipif(nvcc_path() is None, reason="no nvcc on this machine")
@@ -51,10 +62,11 @@ def test_sums_of_pairs_are_complete_before_they_are_multiplied():
 
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_of_a_relation_are_gathered_before_they_are_multiplied(name):
-    """Two barriers in the loop over relations, which all threads of a block meet: before sums are stored to shared memory, and before
-    they are loaded. Products stay in registers, and rows are stored by the threads that have them, once."""
+    """Two barriers in the loop over relations, which all threads of a block meet: before sums are stored to shared
+    memory, and before they are loaded. Products stay in registers, and rows are stored by the threads that have them,
+    once."""
     kernel = source_of(name, "sm_80").split('extern "C"')[-1]
-    body = kernel[kernel.index("for (int64_t c = "):]
+    body = kernel[kernel.index("for (int64_t c = ") :]
     assert kernel.count("__shared__") == 1 and kernel.count("__syncthreads();") == body.count("__syncthreads();") == 2
     before, gathered, multiplied = body.split("__syncthreads();")
     for text in (before, before + gathered):
@@ -69,36 +81,50 @@ def test_rows_of_a_relation_are_gathered_before_they_are_multiplied(name):
 
 @pytest.mark.parametrize("name", DOTS)
 def test_rows_and_products_are_complete_before_they_are_read(name):
-    """A barrier before the first product for the rows of a block; in the loop over relations, which all threads of a block meet, one before
-    products are stored, and one before they are read. The dots of edges are stored by the warps that have them, once."""
+    """A barrier before the first product for the rows of a block; in the loop over relations, which all threads of a
+    block meet, one before products are stored, and one before they are read. The dots of edges are stored by the warps
+    that have them, once."""
     kernel = source_of(name, "sm_80").split('extern "C"')[-1]
-    loaded, body = kernel[:kernel.index("for (int64_t c = ")], kernel[kernel.index("for (int64_t c = "):]
+    loaded, body = kernel[: kernel.index("for (int64_t c = ")], kernel[kernel.index("for (int64_t c = ") :]
     assert kernel.count("__shared__") == 2 and "atomic" not in kernel and PRODUCT[name] not in loaded
     multiplied, kept, read = (loaded + body).split("__syncthreads();")[-3:]
     for text in (multiplied, multiplied + kept):
         assert text.count("{") - text.count("}") == 1  # in the loop over relations, and under nothing else
     assert PRODUCT[name] in multiplied and PRODUCT[name] not in kept + read
-    assert "Products_ptr" not in multiplied and "Products_ptr" in kept and "Products_ptr" in read and "Near_ptr" not in kept + read
+    assert (
+        "Products_ptr" not in multiplied
+        and "Products_ptr" in kept
+        and "Products_ptr" in read
+        and "Near_ptr" not in kept + read
+    )
     assert "O_ptr" not in multiplied + kept and "O_ptr" in read and "__shfl_" in read
 
 
 def test_windows_are_complete_before_they_are_multiplied():
-    """Two barriers in the loop over windows of features, which all threads of a block meet; rows are stored once, after it."""
+    """Two barriers in the loop over windows of features, which all threads of a block meet; rows are stored once, after
+    it.
+    """
     kernel = source_of("grouped_rows_full", "sm_80").split('extern "C"')[-1]
-    body = kernel[kernel.index("for (int64_t k = "):]
+    body = kernel[kernel.index("for (int64_t k = ") :]
     assert kernel.count("__shared__") == 1 and kernel.count("__syncthreads();") == body.count("__syncthreads();") == 2
     loaded, kept, multiplied = body.split("__syncthreads();")
     for text in (loaded, loaded + kept):
         assert text.count("{") - text.count("}") == 1  # in the loop over windows, and under nothing else
     assert "A_ptr" in loaded and " Rows_ptr" not in loaded and "Rows_ptr" in kept and "Rows_ptr" in multiplied
-    assert "* BF_" in multiplied and "* BF_" not in loaded + kept and "C_ptr" not in loaded + kept + multiplied.rpartition("* BF_")[0]
+    assert (
+        "* BF_" in multiplied
+        and "* BF_" not in loaded + kept
+        and "C_ptr" not in loaded + kept + multiplied.rpartition("* BF_")[0]
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in CHUNKS if name not in PIPELINED])
 def test_chunks_are_complete_before_they_are_multiplied(name):
-    """Two barriers in the loop over chunks, which all threads of a block meet: before a chunk is stored, and before it is loaded."""
+    """Two barriers in the loop over chunks, which all threads of a block meet: before a chunk is stored, and before it
+    is loaded.
+    """
     kernel = source_of(name, "sm_80").split('extern "C"')[-1]
-    body = kernel[kernel.index("for (int64_t c = "):]
+    body = kernel[kernel.index("for (int64_t c = ") :]
     assert kernel.count("__syncthreads();") == body.count("__syncthreads();") == 2
     before, stored, loaded = body.split("__syncthreads();")
     for text in (before, before + stored):
@@ -110,14 +136,17 @@ def test_chunks_are_complete_before_they_are_multiplied(name):
 
 @pytest.mark.parametrize("name", PIPELINED)
 def test_chunks_are_on_their_way_while_those_before_are_multiplied(name):
-    """In the loop a chunk is loaded into registers, the one before is multiplied, and the chunk is stored to shared memory, with
-    a barrier after each of the first two, which all threads of a block meet; one more is before the last product.
+    """In the loop a chunk is loaded into registers, the one before is multiplied, and the chunk is stored to shared
+    memory, with a barrier after each of the first two, which all threads of a block meet; one more is before the last
+    product.
     """
     kernel = source_of(name, "sm_80").split('extern "C"')[-1]
     loop = kernel.index("for (int64_t jo = " if name in BLOCKS else "for (int64_t c = ")
     blank, body = kernel[:loop], kernel[loop:]
     fetched, multiplied, kept, last = body.split("__syncthreads();")
-    depths = [text.count("{") - text.count("}") for text in (fetched, fetched + multiplied, fetched + multiplied + kept)]
+    depths = [
+        text.count("{") - text.count("}") for text in (fetched, fetched + multiplied, fetched + multiplied + kept)
+    ]
     assert depths == [1, 1, 0]  # in the loop over chunks, and under nothing else; after it
     for side in ("Rows_ptr",) if name in BLOCKS else ("Left_ptr", "Right_ptr"):
         assert side not in fetched and all(side in text for text in (blank, multiplied, kept, last))
@@ -128,33 +157,54 @@ def test_chunks_are_on_their_way_while_those_before_are_multiplied(name):
     assert "atomicAdd(" not in kernel
 
 
-@pytest.mark.parametrize("name, load", [
-    ("spmm_128", "float4*)(X0_ptr"), ("spmm_602", "float2*)(X0_ptr"), ("tiles_float16", "half2*)(A_ptr"),
-    ("outer_tf32", "float4*)(A_ptr"), ("rgms_outer_float16", "half2*)(X_ptr"), ("rgms_outer_float16", "half4*)(G_ptr"),
-    ("sr_bcrs_float16", "half4*)(X_ptr"), ("rgms_rows_float16", "half4*)(X_ptr"), ("rgms_rows_tf32", "float4*)(X_ptr"),
-    ("rgms_rows_float16", "half2*)(W_ptr"), ("rgms_rows_float16", "half4*)(O_ptr"), ("rgms_rows_tf32", "float2*)(W_ptr"),
-    ("rgms_rows_float16_by_columns", "half2*)(W_ptr"), ("rgms_rows_full_by_columns", "float2*)(W_ptr"),
-    ("outer_float16", "half2*)(Right_ptr"),
-    ("rgms_rows_full", "float4*)(X_ptr"), ("rgms_rows_full", "float4*)(W_ptr"), ("rgms_rows_full", "float4*)(O_ptr"),
-    ("rgms_dots_float16", "half4*)(G_ptr"), ("rgms_dots_full", "float2*)(X_ptr"), ("rgms_outer_full", "float4*)(W_ptr"),
-    ("grouped_rows_full", "float4*)(A_ptr"), ("grouped_rows_full", "float4*)(W_ptr"),
-    ("sddmm_heads_bfloat16", "nv_bfloat164*)(X1_ptr"), ("attention", "float4*)(X1_ptr"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, load",
+    [
+        ("spmm_128", "float4*)(X0_ptr"),
+        ("spmm_602", "float2*)(X0_ptr"),
+        ("tiles_float16", "half2*)(A_ptr"),
+        ("outer_tf32", "float4*)(A_ptr"),
+        ("rgms_outer_float16", "half2*)(X_ptr"),
+        ("rgms_outer_float16", "half4*)(G_ptr"),
+        ("sr_bcrs_float16", "half4*)(X_ptr"),
+        ("rgms_rows_float16", "half4*)(X_ptr"),
+        ("rgms_rows_tf32", "float4*)(X_ptr"),
+        ("rgms_rows_float16", "half2*)(W_ptr"),
+        ("rgms_rows_float16", "half4*)(O_ptr"),
+        ("rgms_rows_tf32", "float2*)(W_ptr"),
+        ("rgms_rows_float16_by_columns", "half2*)(W_ptr"),
+        ("rgms_rows_full_by_columns", "float2*)(W_ptr"),
+        ("outer_float16", "half2*)(Right_ptr"),
+        ("rgms_rows_full", "float4*)(X_ptr"),
+        ("rgms_rows_full", "float4*)(W_ptr"),
+        ("rgms_rows_full", "float4*)(O_ptr"),
+        ("rgms_dots_float16", "half4*)(G_ptr"),
+        ("rgms_dots_full", "float2*)(X_ptr"),
+        ("rgms_outer_full", "float4*)(W_ptr"),
+        ("grouped_rows_full", "float4*)(A_ptr"),
+        ("grouped_rows_full", "float4*)(W_ptr"),
+        ("sddmm_heads_bfloat16", "nv_bfloat164*)(X1_ptr"),
+        ("attention", "float4*)(X1_ptr"),
+    ],
+)
 def test_rows_are_loaded_in_vectors(name, load):
     assert load in source_of(name, "sm_80")
 
 
 @pytest.mark.parametrize("name", sorted(name for name in KERNELS if name.endswith("_cached")))
 def test_edges_are_loaded_once_for_a_team(name):
-    """Indices, numbers and weights of a stretch in one load of each, whose address is the lane's own, into a register; what
-    is read of an edge is that register of its lane, under no condition but loops that all lanes of the team go through.
+    """Indices, numbers and weights of a stretch in one load of each, whose address is the lane's own, into a register;
+    what is read of an edge is that register of its lane, under no condition but loops that all lanes of the team go
+    through.
     """
     kernel = source_of(name, "sm_80").split('extern "C"')[-1]
     lines = kernel.splitlines()
     for array in ("indices_ptr[", "E_ptr[", "X1_ptr["):
         loads = [line for line in lines if array in line]
         assert loads or array == "E_ptr["
-        assert all(re.match(r" *\w+_row_ptr\[0\] = ", line) and "threadIdx.x" in line.partition(array)[2] for line in loads)
+        assert all(
+            re.match(r" *\w+_row_ptr\[0\] = ", line) and "threadIdx.x" in line.partition(array)[2] for line in loads
+        )
     handed_on = [n for n, line in enumerate(lines) if "__shfl_sync(" in line]
     assert handed_on and all(re.match(r" *\w+_one_ptr\[0\] = __shfl_sync\(", lines[n]) for n in handed_on)
     for n in handed_on:
@@ -165,7 +215,9 @@ def test_edges_are_loaded_once_for_a_team(name):
             if line.strip() and indent < depth and line.rstrip().endswith("{"):
                 around.append(line.split("(")[0].strip())
                 depth = indent
-        assert around[:-1] == ["for"] * 3 + ["if"], around  # elements, stretches, rows; then whether there is a row at all
+        assert around[:-1] == ["for"] * 3 + ["if"], (
+            around
+        )  # elements, stretches, rows; then whether there is a row at all
 
 
 def test_buckets_are_one_launch_of_loops_of_known_length():
@@ -189,16 +241,23 @@ def test_machine_code_without_spills(arch):
 @pytest.mark.skipif(not nvrtc_available(), reason="no NVRTC, or no headers")
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_nvrtc_makes_machine_code_of_them_too(arch):
-    """The compiler of a machine without a toolkit: gathers, fragments of each type, loads ahead, and shuffles of what is chosen."""
+    """The compiler of a machine without a toolkit: gathers, fragments of each type, loads ahead, and shuffles of what
+    is chosen.
+    """
     names = {"rgms_rows_float16", "rgms_rows_full", "outer_bfloat16", "bsr_tf32", "max_64_bfloat16_cached"}
-    binary = compile_cuda(joined(sources({name: function_of(name, arch) for name in sorted(names)}, arch)), arch, "cubin", "nvrtc")
+    binary = compile_cuda(
+        joined(sources({name: function_of(name, arch) for name in sorted(names)}, arch)), arch, "cubin", "nvrtc"
+    )
     assert binary.code.startswith(b"\x7fELF")
-    # it gives the sum of outer products of bfloat16 164 registers, so that three blocks fit, where nvcc's takes 128 at most
+    # it gives the sum of outer products of bfloat16 164 registers, so that three blocks fit, where nvcc's takes 128 at
+    # most
     check({kernel.kernel.removesuffix("_kernel"): kernel for kernel in binary.statistics}, names, registers=168)
 
 
 def check(found: dict, names: set[str], registers: int = 128) -> None:
-    """What ptxas says of these kernels. registers: of a thread at most; with 128 four blocks of 128 threads are on every multiprocessor."""
+    """What ptxas says of these kernels. registers: of a thread at most; with 128 four blocks of 128 threads are on
+    every multiprocessor.
+    """
     assert found.keys() == names
     for name, kernel in found.items():
         assert kernel.spill_stores == kernel.spill_loads == 0, kernel
@@ -208,13 +267,20 @@ def check(found: dict, names: set[str], registers: int = 128) -> None:
 
 
 @needs_nvcc
-@pytest.mark.parametrize("name, instruction", [
-    ("rgms_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("tiles_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
-    ("tiles_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"), ("outer_bfloat16", "m16n8k16.row.col.f32.bf16.bf16.f32"),
-    ("bsr_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"), ("rgms_outer_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
-    ("sr_bcrs_float16", "m16n8k16.row.col.f32.f16.f16.f32"), ("rgms_rows_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"),
-    ("rgms_dots_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, instruction",
+    [
+        ("rgms_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
+        ("tiles_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
+        ("tiles_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"),
+        ("outer_bfloat16", "m16n8k16.row.col.f32.bf16.bf16.f32"),
+        ("bsr_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"),
+        ("rgms_outer_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
+        ("sr_bcrs_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
+        ("rgms_rows_tf32", "m16n8k8.row.col.f32.tf32.tf32.f32"),
+        ("rgms_dots_float16", "m16n8k16.row.col.f32.f16.f16.f32"),
+    ],
+)
 def test_products_use_tensor_cores(name, instruction):
     ptx = compile_cuda(source_of(name, "sm_80"), "sm_80", "ptx").code.decode()
     assert f"mma.sync.aligned.{instruction}" in ptx
@@ -223,7 +289,9 @@ def test_products_use_tensor_cores(name, instruction):
 @needs_nvcc
 @pytest.mark.parametrize("name", ["outer_tf32", "sr_bcrs_float16"])
 def test_the_compiler_leaves_loads_ahead_of_products(name):
-    """In PTX: a loop that loads from global memory, then multiplies, then stores to shared memory what it has loaded."""
+    """In PTX: a loop that loads from global memory, then multiplies, then stores to shared memory what it has
+    loaded.
+    """
     ptx = compile_cuda(source_of(name, "sm_80"), "sm_80", "ptx").code.decode()
     fetched, multiplied, kept, _ = ptx.split("bar.sync")
     (start,) = {label for label in re.findall(r"\bbra\S*\s+(\$\w+);", kept) if f"\n{label}:" in fetched}

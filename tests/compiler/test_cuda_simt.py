@@ -1,7 +1,10 @@
-"""A few calls of several kinds of kernels for a GPU, by their CUDA source, thread by thread, in two orders of the threads.
+"""A few calls of several kinds of kernels for a GPU, by their CUDA source, thread by thread, in two orders of the
+threads.
 
-The whole of what the stand-in for a GPU is tested with runs so by ``python -m tests.simt tests/ops tests/integrations tests/simt``.
+The whole of what the stand-in for a GPU is tested with runs so by ``python -m tests.simt tests/ops tests/integrations
+tests/simt``.
 """
+
 from __future__ import annotations
 
 import os
@@ -24,10 +27,17 @@ CALLS = [
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
-@pytest.mark.skipif(find_library(DRIVER) is not None, reason="this machine has a driver, which the acted one would stand beside")
+@pytest.mark.skipif(
+    find_library(DRIVER) is not None, reason="this machine has a driver, which the acted one would stand beside"
+)
 def test_kernels_of_several_kinds(tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment |= {"GSB_CACHE_DIR": str(tmp_path), "GSB_SIMT_ORDERS": "0,1"}
-    done = subprocess.run([sys.executable, "-m", "tests.simt", "-q", "-p", "no:cacheprovider", *CALLS], capture_output=True, text=True,
-                          env=environment, cwd=Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simt", "-q", "-p", "no:cacheprovider", *CALLS],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=Path(__file__).parents[2],
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

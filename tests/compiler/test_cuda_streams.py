@@ -1,7 +1,7 @@
 """A launch: on the stream that the owner of its tensors says is current, and nothing beside it.
 
-What capture in a CUDA graph asks of a kernel, shown without a GPU by a driver that is acted (`fake_cuda`); `tests/ops/test_ops_cuda.py`
-captures operators where there is a GPU.
+What capture in a CUDA graph asks of a kernel, shown without a GPU by a driver that is acted (`fake_cuda`);
+`tests/ops/test_ops_cuda.py` captures operators where there is a GPU.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ EXCHANGE = """
 import ctypes
 
 class Exchange(ctypes.Structure):  # DLPackExchangeAPI of dlpack.h
-    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("before", ctypes.c_void_p), ("allocate", ctypes.c_void_p),
-                ("from_object", ctypes.c_void_p), ("to_object", ctypes.c_void_p), ("borrow", ctypes.c_void_p), ("stream", ctypes.c_void_p)]
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32)]
+    _fields_ += [(name, ctypes.c_void_p) for name in ("before", "allocate", "from_object", "to_object")]
+    _fields_ += [("borrow", ctypes.c_void_p), ("stream", ctypes.c_void_p)]
 
 of_capsule = ctypes.pythonapi.PyCapsule_GetPointer
 of_capsule.restype, of_capsule.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
@@ -29,7 +30,9 @@ def exchange_of(kind):
     return Exchange.from_address(of_capsule(kind.__dlpack_c_exchange_api__, b"dlpack_exchange_api"))
 """
 
-PROGRAM = EXCHANGE + """
+PROGRAM = (
+    EXCHANGE
+    + """
 import torch
 import tvm
 import tvm_ffi
@@ -67,7 +70,8 @@ def arguments(wrap, number=0):
     shapes = ((2,), "int32"), ((2,), "int32"), ((1,), "int32"), ((1, 4), "float32"), ((1, 4), "float32")
     return [1, 1, 1, 1, *(wrap(tvm.runtime.empty(shape, dtype, tvm.cuda(number))) for shape, dtype in shapes)]
 
-given = [(arguments(lambda x: x), "plain"), (arguments(Theirs), "theirs"), (arguments(Theirs, 1), "theirs on the second")]
+given = [(arguments(lambda x: x), "plain"), (arguments(Theirs), "theirs")]
+given.append((arguments(Theirs, 1), "theirs on the second"))
 for operands, _ in given:
     kernel(*operands)  # the first call of a process loads the module
 for operands, name in [*given, given[0]]:
@@ -82,15 +86,24 @@ with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), 0x7000):
 kernel(*given[0][0])
 print("as before", hex(stream.value or 0))
 """
+)
 
 
 @pytest.mark.skipif(nvcc_path() is None and not nvrtc_available(), reason="no compiler of CUDA source on this machine")
 def test_a_launch_is_on_the_stream_of_its_tensors_and_nothing_else(tmp_path):
-    """One launch, on the stream that is asked of the first tensor on a GPU for the GPU that it is on, and what was current before is again;
-    nobody hands out memory, copies or waits. Tensors of TVM's own follow the stream that is set."""
+    """One launch, on the stream that is asked of the first tensor on a GPU for the GPU that it is on, and what was
+    current before is again; nobody hands out memory, copies or waits. Tensors of TVM's own follow the stream that is
+    set."""
     environment = fake_cuda.environment(fake_cuda.make(tmp_path, gpus=2))
     assert fake_cuda.run(PROGRAM, environment) == [
-        "plain 0x0 1 0", "theirs 0x5000 1 0", "theirs on the second 0x5001 1 0", "plain 0x0 1 0", "set 0x7000", "theirs 0x5000", "as before 0x0"]
+        "plain 0x0 1 0",
+        "theirs 0x5000 1 0",
+        "theirs on the second 0x5001 1 0",
+        "plain 0x0 1 0",
+        "set 0x7000",
+        "theirs 0x5000",
+        "as before 0x0",
+    ]
 
 
 def test_pytorch_says_what_stream_is_current():
@@ -101,5 +114,7 @@ def test_pytorch_says_what_stream_is_current():
     assert exchange.major == 1 and exchange.stream and exchange.from_object
     assert ctypes.sizeof(found["Exchange"]) == ctypes.sizeof(ctypes.c_void_p) * 7
     # and TVM's FFI takes them by it
-    assert tvm_ffi.core.DLTensorTestWrapper.__dlpack_c_exchange_api__ is not None and exchange.from_object != found["exchange_of"](
-        tvm_ffi.core.DLTensorTestWrapper).from_object
+    assert (
+        tvm_ffi.core.DLTensorTestWrapper.__dlpack_c_exchange_api__ is not None
+        and exchange.from_object != found["exchange_of"](tvm_ffi.core.DLTensorTestWrapper).from_object
+    )

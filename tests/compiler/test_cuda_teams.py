@@ -48,12 +48,16 @@ def check(program, scheduled, schedule, output: str) -> None:
         arguments[output] = np.full_like(arguments[output], np.nan)
         want = interpret(program, arguments)[output]
         np.testing.assert_allclose(interpret(scheduled, arguments)[output], want, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(run_loops(stage3(scheduled, schedule, serial=True), arguments)[output], want, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            run_loops(stage3(scheduled, schedule, serial=True), arguments)[output], want, rtol=0, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("features, lanes, part", [(8, 4, 2), (7, 4, 1), (12, 2, 4), (3, 4, 1), (6, 2, 4)])
 def test_features_shared_out(features, lanes, part):
-    """In one turn and in several; with lanes that have nothing in the last one, or at all; with a part that is cut off."""
+    """In one turn and in several; with lanes that have nothing in the last one, or at all; with a part that is cut
+    off.
+    """
     check(spmm(features), share_axis(spmm(features), "K_0", lanes, part), CudaTeams(lanes, 2), "C")
 
 
@@ -88,7 +92,9 @@ def weighted(features: int, **more):
 @pytest.mark.parametrize("numbered", [False, True])
 @pytest.mark.parametrize("features, lanes", [(8, 4), (6, 2), (3, 2)])
 def test_edges_cached_in_stretches(features, lanes, numbered, reduce):
-    """Rows of no stretch, of one that is not full, of several; lanes without a feature of their own load edges all the same."""
+    """Rows of no stretch, of one that is not full, of several; lanes without a feature of their own load edges all the
+    same.
+    """
     program = weighted(features, numbered=numbered, reduce=reduce)
     check(program, share_axis(program, "K_0", lanes, 2), CudaTeams(lanes, 2, cached=("edges_tile_0",)), "C")
 
@@ -98,14 +104,17 @@ def cached(program, lanes: int, name: str = "edges_tile_0", **more) -> str:
 
 
 def test_what_is_cached_of_an_edge():
-    """Its column, and its weight with the number that leads there; not the row of features, which is loaded by its lanes."""
+    """Its column, and its weight with the number that leads there; not the row of features, which is loaded by its
+    lanes.
+    """
     text = cached(share_axis(weighted(8, numbered=True), "K_0", 4, 2), 4, shuffles=False)
     fetched = [line.strip() for line in text.splitlines() if "_row[lane] = " in line]
     assert [line.partition("[")[0] for line in fetched] == ["indices_0_row", "X1_1_row"]
     assert all("T.min(stretch * T.int64(4) + lane," in line for line in fetched) and "E[" in fetched[1]
     used = text.partition("_one[T.int64(0)] = ")[2].partition("edges_0")[2].splitlines()
-    assert not any(word in line for line in used for word in ("T.Cast(\"int64\", indices[", "X1[")
-                   if "T.reads" not in line)  # fmt: skip
+    assert not any(
+        word in line for line in used for word in ('T.Cast("int64", indices[', "X1[") if "T.reads" not in line
+    )
 
 
 def test_a_shuffle_names_the_threads_of_its_team():
@@ -135,16 +144,28 @@ def test_what_a_condition_guards_is_loaded_under_it():
     program = share_axis(p.finish(), "K", 4, 2)
     rng = np.random.default_rng(0)
     slots = np.array([0, 2, 1, 1, -1, -1, 2, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1])
-    arguments = {"m": 3, "n": 4, "z": 5, "slots": slots, "E": np.where(slots < 0, -1, np.arange(18) % 5),
-                 "W": rng.standard_normal(5), "X": rng.standard_normal((4, 8)), "C": np.full((3, 8), np.nan)}
+    arguments = {
+        "m": 3,
+        "n": 4,
+        "z": 5,
+        "slots": slots,
+        "E": np.where(slots < 0, -1, np.arange(18) % 5),
+        "W": rng.standard_normal(5),
+        "X": rng.standard_normal((4, 8)),
+        "C": np.full((3, 8), np.nan),
+    }
     arguments["X"][3] = np.inf
     want = interpret(program, arguments)["C"]
     assert np.isfinite(want).all()
     schedule = CudaTeams(4, 2, cached=("edges",))
-    np.testing.assert_allclose(run_loops(stage3(program, schedule, serial=True), arguments)["C"], want, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        run_loops(stage3(program, schedule, serial=True), arguments)["C"], want, rtol=0, atol=1e-12
+    )
 
 
-@pytest.mark.parametrize("reduce, more", [("max", {"chosen": ("column",)}), ("min", {"propagate": True, "empty": True})])
+@pytest.mark.parametrize(
+    "reduce, more", [("max", {"chosen": ("column",)}), ("min", {"propagate": True, "empty": True})]
+)
 def test_loads_before_they_are_compared(reduce, more):
     program = weighted(6, reduce=reduce, **more)
     held = share_axis(hold_loads(program, "K_0"), "K_0", 4, 2)
@@ -192,21 +213,44 @@ def test_buffers_that_lanes_read_of_each_other_stay_whole():
     assert "p.iterate('load_all', (K,)" in text and "p.iterate('load', (K_lane,)" in text
 
 
-@pytest.mark.parametrize("make, words", [
-    (lambda: share_axis(spmm(8), "J", 4), "axis 'J' is not dense-fixed"),
-    (lambda: share_axis(spmm(8), "K_0", 0), "0 lanes with parts of 1 hold nothing"),
-    (lambda: share_axis(aggregate(AggregateSpec(parse("x0"), (Operand("column", (8,), "float32"),), (8,))), "K", 4),
-     "iteration 'edges' does not visit axis 'K' alone"),
-    (lambda: share_sum(spmm(8), "edges_tile_0", 4), "is not over one static dense reduction axis"),
-    (lambda: fold_across_lanes(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 3), "3 lanes are not a power of two"),
-    (lambda: stage3(share_axis(spmm(8), "K_0", 4), CudaTeams(4, 2, shared=("Total_0",))), "2 teams of a block would wait"),
-    (lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 4), "is not over one spatial axis"),
-    (lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_zero_0"), 4), "stores to 'Total_0', which outlives"),
-    (lambda: stage3(spmm(8, continues=True), CudaTeams(4, 2)), "all lanes would store to 'C' in iteration 'out_0'"),
-    (lambda: stage3(share_axis(spmm(8), "K_0", 4), CudaTeams(2, 4)), "threadIdx.x of aggregate has 2 and 4 elements; teams have 2 lanes"),
-    (lambda: cache_row(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 3), "3 lanes are not a power of two"),
-    (lambda: cache_row(lower(spmm(2)), spmm(2).iteration("rows"), 4), "is not nested in another"),
-], ids=range(12))  # fmt: skip
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: share_axis(spmm(8), "J", 4), "axis 'J' is not dense-fixed"),
+        (lambda: share_axis(spmm(8), "K_0", 0), "0 lanes with parts of 1 hold nothing"),
+        (
+            lambda: share_axis(
+                aggregate(AggregateSpec(parse("x0"), (Operand("column", (8,), "float32"),), (8,))), "K", 4
+            ),
+            "iteration 'edges' does not visit axis 'K' alone",
+        ),
+        (lambda: share_sum(spmm(8), "edges_tile_0", 4), "is not over one static dense reduction axis"),
+        (
+            lambda: fold_across_lanes(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 3),
+            "3 lanes are not a power of two",
+        ),
+        (
+            lambda: stage3(share_axis(spmm(8), "K_0", 4), CudaTeams(4, 2, shared=("Total_0",))),
+            "2 teams of a block would wait",
+        ),
+        (
+            lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 4),
+            "is not over one spatial axis",
+        ),
+        (
+            lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_zero_0"), 4),
+            "stores to 'Total_0', which outlives",
+        ),
+        (lambda: stage3(spmm(8, continues=True), CudaTeams(4, 2)), "all lanes would store to 'C' in iteration 'out_0'"),
+        (
+            lambda: stage3(share_axis(spmm(8), "K_0", 4), CudaTeams(2, 4)),
+            "threadIdx.x of aggregate has 2 and 4 elements; teams have 2 lanes",
+        ),
+        (lambda: cache_row(lower(spmm(2)), spmm(2).iteration("edges_tile_0"), 3), "3 lanes are not a power of two"),
+        (lambda: cache_row(lower(spmm(2)), spmm(2).iteration("rows"), 4), "is not nested in another"),
+    ],
+    ids=range(12),
+)
 def test_refusals(make, words):
     with pytest.raises(StageIError, match=re.escape(words)):
         make()

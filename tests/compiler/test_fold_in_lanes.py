@@ -1,4 +1,6 @@
-"""Sums and maxima in lanes over rows of any length: as text, against the stage above, as machine code, and what is refused."""
+"""Sums and maxima in lanes over rows of any length: as text, against the stage above, as machine code, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,17 @@ MAKE = {
     "three_features": lambda t: program(width=3, index_dtype=t),
     "two_chunks": lambda t: program(width=5, tiles=((4, 1),), index_dtype=t),
     "weighted": lambda t: program("mul(x0, x1)", operands=("column", "edge"), index_dtype=t),
-    "numbered_mean": lambda t: program("mul(x0, x1)", 2, operands=("column", "edge"), numbered=True, reduce="mean", index_dtype=t),
+    "numbered_mean": lambda t: program(
+        "mul(x0, x1)", 2, operands=("column", "edge"), numbered=True, reduce="mean", index_dtype=t
+    ),
     "continued": lambda t: program("sub(x0, x1)", 2, operands=("column", "row"), continues=True, index_dtype=t),
 }
 EXTREMES = {
     "maximum": lambda t: program(width=3, reduce="max", index_dtype=t),
     "minimum_or_nan": lambda t: program(reduce="min", propagate=True, index_dtype=t),
-    "differences": lambda t: program("sub(x0, x1)", 2, operands=("column", "row"), reduce="max", propagate=True, index_dtype=t),
+    "differences": lambda t: program(
+        "sub(x0, x1)", 2, operands=("column", "row"), reduce="max", propagate=True, index_dtype=t
+    ),
     "sums": lambda t: program("add(x0, x1)", 3, operands=("column", "edge"), reduce="min", index_dtype=t),
     "leaky": lambda t: program("leaky_relu(x0, 0.25)", 3, reduce="max", propagate=True, index_dtype=t),
     "unique": lambda t: program(width=3, reduce="max", chosen=("unique",), nobody=-1, propagate=True, index_dtype=t),
@@ -61,7 +67,9 @@ def arguments_of(made, seed, extreme):
         found["X1"] = (rng.integers(-8, 9, (found["nnz"], 1)) / 4).astype("float32")
     if extreme:  # of few values several are the greatest
         for name in {"X0", "X1"} & set(found):
-            found[name] = rng.choice([-np.inf, -1.0, 0.0, 0.5, 2.0, np.inf, np.nan][seed % 2:5 + seed], found[name].shape).astype("float32")
+            found[name] = rng.choice(
+                [-np.inf, -1.0, 0.0, 0.5, 2.0, np.inf, np.nan][seed % 2 : 5 + seed], found[name].shape
+            ).astype("float32")
     if "D" in found:
         found["D"] = np.diff(found["indptr"]).astype(found["D"].dtype)
     return found
@@ -72,8 +80,14 @@ def scheduled(lanes):
 
 
 # seeds of each type of indices, extremes without and with NaN; with either number of lanes in every other program
-@pytest.mark.parametrize("name, lanes, seed", [
-    (name, lanes, (number + k) % 2 + 1) for number, name in enumerate(MAKE | EXTREMES) for k, lanes in enumerate((2, 8))])
+@pytest.mark.parametrize(
+    "name, lanes, seed",
+    [
+        (name, lanes, (number + k) % 2 + 1)
+        for number, name in enumerate(MAKE | EXTREMES)
+        for k, lanes in enumerate((2, 8))
+    ],
+)
 def test_every_stage_means_the_same(name, lanes, seed):
     made = (MAKE | EXTREMES)[name]("int32" if seed % 2 else "int64")
     arguments = arguments_of(made, seed, name in EXTREMES)
@@ -122,18 +136,25 @@ def test_refusals():
     refused("'spmm' is not nested in another", csr_spmm(4), "spmm")
     refused("'out_0' is not over one reduction axis", program(), "out_0")
     refused("'edges' is not over one reduction axis", small_aggregation(), "edges")
-    refused("does not fold in the form X = X [+] term, or that of a maximum, into 'Total_0'",
-            program(reduce="max", chosen=("number",), numbered=True))
+    refused(
+        "does not fold in the form X = X [+] term, or that of a maximum, into 'Total_0'",
+        program(reduce="max", chosen=("number",), numbered=True),
+    )
     heads = (Operand("column", (3, 2), "float32"), Operand("edge", (3, 1), "float32"))
     staged = tile_axis(aggregate(AggregateSpec(parse("mul(x0, x1)"), heads, (3, 2))), "K", ((4, 2),))
     refused("'edges' has an init, a condition, local buffers or padding", staged, "edges")
 
 
 def test_what_depends_on_the_order_is_no_fold():
-    """Of equal elements the last, a place beside another result, a result that is overwritten before its place is decided."""
+    """Of equal elements the last, a place beside another result, a result that is overwritten before its place is
+    decided.
+    """
     p = ProgramBuilder("p")
     K = p.dense_fixed("K", 3)
-    S, P, x, y = (p.buffer(name, (K,), kind) for name, kind in (("S", "float32"), ("P", "int64"), ("x", "float32"), ("y", "float32")))
+    S, P, x, y = (
+        p.buffer(name, (K,), kind)
+        for name, kind in (("S", "float32"), ("P", "int64"), ("x", "float32"), ("y", "float32"))
+    )
     k, place, several = Var("k"), Var("j"), number(-2)
     own, at, term, other = S[k], P[k], x[k], y[k]
 
@@ -145,20 +166,34 @@ def test_what_depends_on_the_order_is_no_fold():
     greatest = S, select(differ(term, term), inf - inf, number_alone[1])
     alone = P, select(term > own, place, select(own > term, at, several))
     assert [(fold.buffer, fold.term, fold.neutral) for fold in found(alone, greatest)] == [
-        (P.value, place, 0), (S.value, term, float("-inf"))]
+        (P.value, place, 0),
+        (S.value, term, float("-inf")),
+    ]
     assert found((S, select(term < own, term, own)))[0].neutral == float("inf")
     for stores in [
-        (greatest, alone), (alone, number_alone), ((P, select(term >= own, place, at)), greatest), (alone, (S, select(term < own, term, own))),
-        (alone, (S, select(other > own, other, own))), (alone, (S, own + term)), (alone,),
+        (greatest, alone),
+        (alone, number_alone),
+        ((P, select(term >= own, place, at)), greatest),
+        (alone, (S, select(term < own, term, own))),
+        (alone, (S, select(other > own, other, own))),
+        (alone, (S, own + term)),
+        (alone,),
         ((P, select(other > own, place, select(own > other, at, several))), greatest),
         ((P, select(term > own, place, select(own > term, several, several))), greatest),
         ((P, select(term > own, place, select(own < term, at, several))), greatest),
     ]:
         assert found(*stores) == "does not fold in the form X = X + term, or that of a maximum, into 'P'", stores
     for value in [
-        select(term >= own, term, own), select(term > own, own, term), select(own > term, own, term), own - term, term, term * own,
-        select(differ(other, other), inf - inf, select(term > own, term, own)), select(differ(term, term), inf, number_alone[1]),
-        select(term > own, other, own), (own + term) + own,
+        select(term >= own, term, own),
+        select(term > own, own, term),
+        select(own > term, own, term),
+        own - term,
+        term,
+        term * own,
+        select(differ(other, other), inf - inf, select(term > own, term, own)),
+        select(differ(term, term), inf, number_alone[1]),
+        select(term > own, other, own),
+        (own + term) + own,
     ]:
         assert "into 'S'" in found((S, value)) or found((S, value)) == "takes in a term that depends on a result", value
     assert found((S, own + (term + own))) == "takes in a term that depends on a result"

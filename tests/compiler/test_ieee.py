@@ -46,9 +46,7 @@ def flag(condition):
 
 def three_ways(x, y):
     """The last case is that of NaN, though every real number is in one of the others."""
-    return lambda dtype: select(
-        x > y, number(1.0, dtype), select(x <= y, number(2.0, dtype), number(3.0, dtype))
-    )
+    return lambda dtype: select(x > y, number(1.0, dtype), select(x <= y, number(2.0, dtype), number(3.0, dtype)))
 
 
 EXPRESSIONS = {

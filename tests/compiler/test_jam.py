@@ -58,7 +58,7 @@ def test_every_stage_means_the_same(name, count, seed):
     arguments = arguments_of(made, seed)
     degrees = np.diff(arguments["indptr"])
     assert (degrees == 0).any() and (degrees > count).any() and (degrees % count != 0).any()
-    together = ("edges", count),
+    together = (("edges", count),)
     want = interpret(made, arguments)["O"]
     stage2 = CpuSchedule(together=together).apply(lower(made))
     np.testing.assert_allclose(run_position(stage2, arguments)["O"], want, rtol=1e-12)

@@ -171,7 +171,7 @@ def test_machine_code_is_packed(name, schedule):
     packed = [i for i in instructions if re.fullmatch(r"v(fn?m(add|sub)\d+|mul|add|sub|div)ps", i)]
     single = [i for i in instructions if re.fullmatch(r"v(fn?m(add|sub)\d+|mul|add|sub|div)ss", i)]
     registers = 64 * 4 // host_target().vector_bytes
-    assert len(packed) >= 8 * registers or schedule is SCALARS and len(packed) >= 8  # a loop over registers will do
+    assert len(packed) >= 8 * registers or (schedule is SCALARS and len(packed) >= 8)  # a loop over registers will do
     assert not single
     called = re.findall(rf"\b(?:call|jmp)\w*\s+\S*(?:{name}|exp|log)f?\b", assembly)
     assert not called
@@ -196,6 +196,7 @@ def test_function_of_a_scalar_in_a_vector_loop():
 @pytest.mark.parametrize("width", [1, 7])
 def test_every_stage_agrees(width):
     """All functions in one expression, through the printer and the interpreters."""
+
     def everything(x):
         wide = cast("float32", exp(cast("float64", x)))
         return tanh(x) + sqrt(call("abs", x)) * log(exp(x) + call("sigmoid", x)) + wide

@@ -114,7 +114,10 @@ def test_bind_rows_to_blocks_and_features_to_threads():
         X[i, k] = X[i, k] * 2.0
     program = p.finish()
     bound = loops(bind_spatial(lower(program), program.iteration("scale")))
-    assert bound == ['for i in T.thread_binding(m, thread="blockIdx.x"):', 'for k in T.thread_binding(T.int64(64), thread="threadIdx.x"):']
+    assert bound == [
+        'for i in T.thread_binding(m, thread="blockIdx.x"):',
+        'for k in T.thread_binding(T.int64(64), thread="threadIdx.x"):',
+    ]
 
 
 def test_bind_cuts_a_single_loop_into_blocks():
@@ -126,7 +129,10 @@ def test_bind_cuts_a_single_loop_into_blocks():
         X[i] = X[i] * 2.0
     program = p.finish()
     text = bind_spatial(lower(program), program.iteration("scale")).script()
-    assert 'T.thread_binding(T.int64(128), thread="threadIdx.x")' in text and "if i_block * T.int64(128) + i_thread < m" in text
+    assert (
+        'T.thread_binding(T.int64(128), thread="threadIdx.x")' in text
+        and "if i_block * T.int64(128) + i_thread < m" in text
+    )
 
 
 def test_bind_runs_dependent_rows_in_one_thread():

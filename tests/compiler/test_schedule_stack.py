@@ -1,4 +1,5 @@
 """Local buffers of kernels for the CPU are stack slots: no call to TVM's pool of workspaces is left in the code."""
+
 from __future__ import annotations
 
 from gnn_sparse_backend.compiler.compile import stage3

@@ -57,7 +57,9 @@ def test_two_blocks_of_one_name():
     def rename(block, mutator):
         block = mutator.default_mutate(block)
         name = "spmm" if block.name_hint == "spmm_0" else block.name_hint
-        return s_tir.SBlock(block.iter_vars, block.reads, block.writes, name, block.body, block.init, block.alloc_buffers)
+        return s_tir.SBlock(
+            block.iter_vars, block.reads, block.writes, name, block.body, block.init, block.alloc_buffers
+        )
 
     with pytest.raises(StageError, match="2 blocks of the name 'spmm'"):
         validate_loops(rewritten(lower(csr_spmm(4)).function, s_tir.SBlock, rename))

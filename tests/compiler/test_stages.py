@@ -24,7 +24,7 @@ few = settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck
 NAMES = sorted(CASES)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def program_of(name: str, index_dtype: str):
     return CASES[name].make(index_dtype)
 
@@ -69,8 +69,10 @@ def test_stage_three_means_what_stage_two_means(name, seed):
     compare(run_loops(flatten(stage2), arguments), want, CASES[name].outputs, 0)
 
 
-@pytest.mark.parametrize("name, schedule, index_dtype", covering({
-    "name": NAMES, "schedule": [UNSCHEDULED, CpuSchedule()], "index_dtype": ["int32", "int64"]}))
+@pytest.mark.parametrize(
+    "name, schedule, index_dtype",
+    covering({"name": NAMES, "schedule": [UNSCHEDULED, CpuSchedule()], "index_dtype": ["int32", "int64"]}),
+)
 @given(seed=seeds)
 @few
 def test_machine_code_means_what_stage_one_means(name, schedule, index_dtype, seed):

@@ -1,7 +1,7 @@
 """bfloat16 features two at a time: what is computed, on any CPU, and the code for CPUs that have an instruction for it.
 
-That code is compiled and read here. What it computes is checked by running the same calls: by the instruction where this machine
-has it, else by the functions' other text, which says in ordinary instructions what the instruction does.
+That code is compiled and read here. What it computes is checked by running the same calls: by the instruction where
+this machine has it, else by the functions' other text, which says in ordinary instructions what the instruction does.
 """
 
 from __future__ import annotations
@@ -52,14 +52,17 @@ def rgms_of(make: str, dtype: str, target: Target):
     return rgms.scheduled(make, RgmsSpec(64, 64, 1, 16, 0, 0, 0, True, dtype, twos=twos), True, 16, target)
 
 
-@pytest.mark.parametrize("features, dtype, cpu, taken", [
-    (64, "bfloat16", "znver4", True),
-    (63, "bfloat16", "znver4", False),
-    (64, "float16", "znver4", False),
-    (64, "float32", "znver4", False),
-    (64, "bfloat16", "sapphirerapids", False),
-    (64, "bfloat16", "skylake-avx512", False),
-])
+@pytest.mark.parametrize(
+    "features, dtype, cpu, taken",
+    [
+        (64, "bfloat16", "znver4", True),
+        (63, "bfloat16", "znver4", False),
+        (64, "float16", "znver4", False),
+        (64, "float32", "znver4", False),
+        (64, "bfloat16", "sapphirerapids", False),
+        (64, "bfloat16", "skylake-avx512", False),
+    ],
+)
 def test_where_plans_take_two_at_a_time(features, dtype, cpu, taken):
     assert grouped.takes_twos(features, dtype, target_of(cpu)) == taken
 
@@ -71,8 +74,12 @@ def longest_loop(kernel: str, dtype: str, cpu: str) -> tuple[str, ...]:
     program, schedule = grouped_of(64, dtype, target) if kernel == "grouped" else rgms_of(kernel, dtype, target)
     lines = build_jit(stage3(program, schedule), target).module.inspect_source("s").splitlines()
     at = {line.split(":")[0]: n for n, line in enumerate(lines) if line.startswith(".L")}
-    loops = [lines[at[target]:n] for n, line in enumerate(lines) for target in re.findall(r"\sj\w+\s+(\.L\w+)", line)
-             if at.get(target, n) < n]
+    loops = [
+        lines[at[target] : n]
+        for n, line in enumerate(lines)
+        for target in re.findall(r"\sj\w+\s+(\.L\w+)", line)
+        if at.get(target, n) < n
+    ]
     inner = [loop for loop in loops if not any(line.startswith(".L") for line in loop[1:])]
     return tuple(max(inner, key=lambda loop: sum("vdpbf16ps" in line or "vfmadd" in line for line in loop)))
 
@@ -81,7 +88,9 @@ on_x86 = pytest.mark.skipif("x86_64" not in host_target().triple, reason="code f
 
 
 @on_x86
-@pytest.mark.parametrize("kernel, cpu", [("grouped", "sapphirerapids"), ("scatter", "sapphirerapids"), ("dot", "znver4")])
+@pytest.mark.parametrize(
+    "kernel, cpu", [("grouped", "sapphirerapids"), ("scatter", "sapphirerapids"), ("dot", "znver4")]
+)
 def test_one_instruction_for_two_features(kernel, cpu):
     loop = longest_loop(kernel, "bfloat16", cpu)
     products = [line for line in loop if "vdpbf16ps" in line and "zmm" in line]
@@ -92,8 +101,14 @@ def test_one_instruction_for_two_features(kernel, cpu):
 
 
 @on_x86
-@pytest.mark.parametrize("kernel, dtype, cpu", [("grouped", "bfloat16", "skylake-avx512"), ("gather", "float32", "skylake-avx512"),
-                                                ("gather", "bfloat16", "sapphirerapids")])
+@pytest.mark.parametrize(
+    "kernel, dtype, cpu",
+    [
+        ("grouped", "bfloat16", "skylake-avx512"),
+        ("gather", "float32", "skylake-avx512"),
+        ("gather", "bfloat16", "sapphirerapids"),
+    ],
+)
 def test_without_it_vectors_are_whole_and_stay_in_registers(kernel, dtype, cpu):
     """Sums are not rounded for the instruction, so those that are gathered do not use it."""
     loop = longest_loop(kernel, dtype, cpu)
@@ -106,8 +121,14 @@ def test_without_it_vectors_are_whole_and_stay_in_registers(kernel, dtype, cpu):
 def test_the_instruction_where_there_is_one_of_the_width():
     features = set(FEATURES["znver4"])
     assert "dpbf16ps.512" in llvm_text(16, features) and "dpbf16ps.128" in llvm_text(4, features)
-    assert all("dpbf16ps" not in text for text in (llvm_text(3, features), llvm_text(16, features - {"avx512bf16"}),
-                                                   llvm_text(8, features - {"avx512vl"})))
+    assert all(
+        "dpbf16ps" not in text
+        for text in (
+            llvm_text(3, features),
+            llvm_text(16, features - {"avx512bf16"}),
+            llvm_text(8, features - {"avx512vl"}),
+        )
+    )
     assert grouped.vectors(47, 16, True) == (16, 16, 8, 4, 3) and grouped.vectors(47, 16) == (16, 16, 15)
 
 
@@ -141,16 +162,22 @@ def test_the_call_computes_what_the_loops_say():
     a[3, 2], w[1, 8] = float("inf"), float("nan")
     arguments = {"count": 5, "A": a.double().numpy(), "W": w.double().numpy(), "C": np.zeros((5, 21))}
     want = interpret(program, arguments)["C"]
-    np.testing.assert_array_equal(run_loops(stage3(program, CpuSchedule(parallel=False, vectorize=False)), arguments)["C"], want)
+    np.testing.assert_array_equal(
+        run_loops(stage3(program, CpuSchedule(parallel=False, vectorize=False)), arguments)["C"], want
+    )
     for schedule in (CpuSchedule(), CpuSchedule(twos=grouped.twos_of(program))):
         out = torch.full((5, 21), float("nan"))
         compile_program(program, schedule)(5, a, w, out)
         np.testing.assert_allclose(out.numpy(), want, rtol=1e-6, atol=1e-6)
-    assert grouped.twos_of(program) == ("sum_tile_0",) and np.isnan(want[:, 4]).all() and np.isfinite(want[0]).sum() == 20
+    assert (
+        grouped.twos_of(program) == ("sum_tile_0",) and np.isnan(want[:, 4]).all() and np.isfinite(want[0]).sum() == 20
+    )
 
 
-@pytest.mark.parametrize("program, words", [
-    (product(swapped=True), "does not lie as the operands"), (product(dtype="float16"), "two bfloat16 numbers")])
+@pytest.mark.parametrize(
+    "program, words",
+    [(product(swapped=True), "does not lie as the operands"), (product(dtype="float16"), "two bfloat16 numbers")],
+)
 def test_refuses_what_the_instruction_does_not_compute(program, words):
     with pytest.raises(StageIError, match=words):
         stage3(program, CpuSchedule(twos=("sum_tile_0",)))

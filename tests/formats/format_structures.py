@@ -8,8 +8,16 @@ import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from gnn_sparse_backend.formats import (BsrFormat, CooFormat, CscFormat, CsrFormat, DiaFormat, EllFormat, HybFormat,
-                                        SrBcrsFormat)
+from gnn_sparse_backend.formats import (
+    BsrFormat,
+    CooFormat,
+    CscFormat,
+    CsrFormat,
+    DiaFormat,
+    EllFormat,
+    HybFormat,
+    SrBcrsFormat,
+)
 
 # Each test runs on a dozen formats; torch's first calls take longer than any deadline.
 few = settings(max_examples=20, deadline=None)

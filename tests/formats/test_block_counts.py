@@ -1,4 +1,5 @@
 """What a matrix has in blocks, against sets of Python and the formats themselves."""
+
 import pytest
 import torch
 from hypothesis import given
@@ -33,7 +34,9 @@ def test_a_gpu_is_waited_for_once(monkeypatch):
     indptr, indices = torch.tensor([0, 3, 3, 5]), torch.tensor([4, 0, 4, 1, 2])
     found = without_waiting(lambda: count_blocks(indptr, indices, (3, 5), (2, 2)), monkeypatch, sizes=1)
     for make in (BsrFormat, SrBcrsFormat):
-        stored = without_waiting(lambda make=make: make.from_csr(indptr, indices, (3, 5), (2, 2), check=False, counts=found), monkeypatch)
+        stored = without_waiting(
+            lambda make=make: make.from_csr(indptr, indices, (3, 5), (2, 2), check=False, counts=found), monkeypatch
+        )
         assert stored.num_duplicates == 1
 
 

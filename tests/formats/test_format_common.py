@@ -149,14 +149,17 @@ def test_indices_widen_where_int32_would_overflow(name, s, limit):
 
 
 # Each holds nothing above the threshold but its slots, or for the last the positions it computes before masking them.
-@pytest.mark.parametrize("threshold, name, rows, n_cols", [
-    (10, "ell", ((0, 1), (), (), (), (), (2,)), 3),
-    (10, "bsr-3x4", ((0,), (), (), (), (), (), (8,)), 9),
-    (10, "sr-bcrs-2x3", ((0, 8), (), (4,), ()), 9),
-    (10, "dia", ((0, 1), (), (), (0,)), 3),
-    (20, "hyb-1-2", ((0, 1, 2),) * 5 + ((3,),), 4),
-    (10, "hyb-1-2", ((0, 1, 2), (0, 1, 2), (1, 2)), 4),
-])
+@pytest.mark.parametrize(
+    "threshold, name, rows, n_cols",
+    [
+        (10, "ell", ((0, 1), (), (), (), (), (2,)), 3),
+        (10, "bsr-3x4", ((0,), (), (), (), (), (), (8,)), 9),
+        (10, "sr-bcrs-2x3", ((0, 8), (), (4,), ()), 9),
+        (10, "dia", ((0, 1), (), (), (0,)), 3),
+        (20, "hyb-1-2", ((0, 1, 2),) * 5 + ((3,),), 4),
+        (10, "hyb-1-2", ((0, 1, 2), (0, 1, 2), (1, 2)), 4),
+    ],
+)
 def test_slots_beyond_the_threshold_widen_the_indices(monkeypatch, threshold, name, rows, n_cols):
     csr = Structure(rows, n_cols, torch.int32).csr
     assert BUILDERS[name](*csr).index_dtype == torch.int32
@@ -190,24 +193,27 @@ def test_values_of_the_wrong_size_are_refused(name):
 GOOD = dict(indptr=torch.tensor([0, 2, 3]), indices=torch.tensor([1, 0, 2]), shape=(2, 3))
 
 
-@pytest.mark.parametrize("change, error, words", [
-    (dict(indptr=[0, 2, 3]), TypeError, "indptr must be a torch tensor, got list"),
-    (dict(indices=np.array([1, 0, 2])), TypeError, "indices must be a torch tensor, got ndarray"),
-    (dict(indptr=torch.tensor([0.0, 2.0, 3.0])), TypeError, "indptr must be int32 or int64, got torch.float32"),
-    (dict(indices=torch.tensor([1, 0, 2], dtype=torch.int32)), TypeError, "int64 but indices are torch.int32"),
-    (dict(indices=torch.tensor([[1, 0, 2]])), ValueError, r"indices must have one dimension, got shape \(1, 3\)"),
-    (dict(indptr=torch.tensor([0, 3])), ValueError, r"n_rows \+ 1 = 3 entries"),
-    (dict(indptr=torch.tensor([1, 2, 3])), ValueError, r"indptr\[0\] = 1"),
-    (dict(indptr=torch.tensor([0, 2, 4])), ValueError, r"number of indices 3, got indptr\[-1\] = 4"),
-    (dict(indptr=torch.tensor([0, 4, 3])), ValueError, r"indptr\[1\] = 4 and indptr\[2\] = 3"),
-    (dict(indices=torch.tensor([1, 3, 2])), ValueError, r"\[0, 3\), got indices\[1\] = 3"),
-    (dict(indices=torch.tensor([1, 0, -1])), ValueError, r"got indices\[2\] = -1"),
-    (dict(indices=torch.tensor([1, 0, 2], device="meta")), ValueError, "indptr is on cpu but indices are on meta"),
-    (dict(shape=(2, -3)), ValueError, r"must not be negative, got \(2, -3\)"),
-    (dict(shape=(2, 3, 1)), TypeError, r"two integers \(n_rows, n_cols\), got \(2, 3, 1\)"),
-    (dict(shape=(2, 2.5)), TypeError, "two integers"),
-    (dict(shape=7), TypeError, "two integers .* got 7"),
-])
+@pytest.mark.parametrize(
+    "change, error, words",
+    [
+        (dict(indptr=[0, 2, 3]), TypeError, "indptr must be a torch tensor, got list"),
+        (dict(indices=np.array([1, 0, 2])), TypeError, "indices must be a torch tensor, got ndarray"),
+        (dict(indptr=torch.tensor([0.0, 2.0, 3.0])), TypeError, "indptr must be int32 or int64, got torch.float32"),
+        (dict(indices=torch.tensor([1, 0, 2], dtype=torch.int32)), TypeError, "int64 but indices are torch.int32"),
+        (dict(indices=torch.tensor([[1, 0, 2]])), ValueError, r"indices must have one dimension, got shape \(1, 3\)"),
+        (dict(indptr=torch.tensor([0, 3])), ValueError, r"n_rows \+ 1 = 3 entries"),
+        (dict(indptr=torch.tensor([1, 2, 3])), ValueError, r"indptr\[0\] = 1"),
+        (dict(indptr=torch.tensor([0, 2, 4])), ValueError, r"number of indices 3, got indptr\[-1\] = 4"),
+        (dict(indptr=torch.tensor([0, 4, 3])), ValueError, r"indptr\[1\] = 4 and indptr\[2\] = 3"),
+        (dict(indices=torch.tensor([1, 3, 2])), ValueError, r"\[0, 3\), got indices\[1\] = 3"),
+        (dict(indices=torch.tensor([1, 0, -1])), ValueError, r"got indices\[2\] = -1"),
+        (dict(indices=torch.tensor([1, 0, 2], device="meta")), ValueError, "indptr is on cpu but indices are on meta"),
+        (dict(shape=(2, -3)), ValueError, r"must not be negative, got \(2, -3\)"),
+        (dict(shape=(2, 3, 1)), TypeError, r"two integers \(n_rows, n_cols\), got \(2, 3, 1\)"),
+        (dict(shape=(2, 2.5)), TypeError, "two integers"),
+        (dict(shape=7), TypeError, "two integers .* got 7"),
+    ],
+)
 @every_format
 def test_bad_structures_are_refused_in_words(name, change, error, words):
     arguments = {**GOOD, **change}

@@ -23,8 +23,8 @@ def buckets_by_definition(s, c, k):
         for p in range(c):
             rest = [first + j for j, col in enumerate(row) if col // partition_width == p]
             while rest:
-                part, rest = rest[:2**k], rest[2**k:]
-                buckets[p, 2**math.ceil(math.log2(len(part)))].append((i, part))
+                part, rest = rest[: 2**k], rest[2**k :]
+                buckets[p, 2 ** math.ceil(math.log2(len(part)))].append((i, part))
         first += len(row)
     return buckets
 
@@ -42,7 +42,9 @@ def test_buckets_are_those_of_the_paper(s, c, k, keep_empty):
         assert bucket.row_indices.tolist() == [row for row, _ in rows] and bucket.num_rows == len(rows)
         assert bucket.value_position.shape == bucket.indices.shape == (len(rows), bucket.width)
         assert bucket.value_position.tolist() == [part + [-1] * (bucket.width - len(part)) for _, part in rows]
-        assert bucket.indices.tolist() == [[columns[p] for p in part] + [-1] * (bucket.width - len(part)) for _, part in rows]
+        assert bucket.indices.tolist() == [
+            [columns[p] for p in part] + [-1] * (bucket.width - len(part)) for _, part in rows
+        ]
         assert bucket.nnz == sum(len(part) for _, part in rows)
         assert bucket.padding == (len(rows) * bucket.width / bucket.nnz - 1 if rows else 0.0)
         assert bucket.padding < 1
@@ -73,7 +75,7 @@ def test_unsplit_rows_of_one_partition_are_disjoint():
 @given(st.integers(0, 3000), st.integers(1, 50))
 def test_default_exponent_is_the_rounded_up_logarithm_of_the_mean_degree(nnz, n_rows):
     k = default_exponent(nnz, n_rows)
-    assert nnz <= n_rows * 2**k and (k == 0 or nnz > n_rows * 2**(k - 1))
+    assert nnz <= n_rows * 2**k and (k == 0 or nnz > n_rows * 2 ** (k - 1))
 
 
 def test_default_exponent_of_an_empty_matrix():
@@ -82,15 +84,18 @@ def test_default_exponent_of_an_empty_matrix():
     assert fmt.device == torch.device("cpu") and fmt.pad_values(torch.ones(0)) == ()
 
 
-@pytest.mark.parametrize("arguments, error, words", [
-    (dict(c=0), ValueError, "c must be at least 1, got 0"),
-    (dict(c=1.0), TypeError, "c must be an integer, got 1.0"),
-    (dict(k=-1), ValueError, "k must be at least 0, got -1"),
-    (dict(k=True), TypeError, "k must be an integer, got True"),
-    (dict(k=MAX_EXPONENT + 1), ValueError, f"got c = 1 and k = {MAX_EXPONENT + 1}"),
-    (dict(c=MAX_PARTITIONS + 1, k=0), ValueError, f"got c = {MAX_PARTITIONS + 1} and k = 0"),
-    (dict(c=3, max_slots=5), ValueError, "more than the limit of 5"),
-])
+@pytest.mark.parametrize(
+    "arguments, error, words",
+    [
+        (dict(c=0), ValueError, "c must be at least 1, got 0"),
+        (dict(c=1.0), TypeError, "c must be an integer, got 1.0"),
+        (dict(k=-1), ValueError, "k must be at least 0, got -1"),
+        (dict(k=True), TypeError, "k must be an integer, got True"),
+        (dict(k=MAX_EXPONENT + 1), ValueError, f"got c = 1 and k = {MAX_EXPONENT + 1}"),
+        (dict(c=MAX_PARTITIONS + 1, k=0), ValueError, f"got c = {MAX_PARTITIONS + 1} and k = 0"),
+        (dict(c=3, max_slots=5), ValueError, "more than the limit of 5"),
+    ],
+)
 def test_parameters_out_of_range_are_refused(arguments, error, words):
     with pytest.raises(error, match=words):
         HybFormat.from_csr(torch.tensor([0, 1, 2]), torch.tensor([0, 1]), (2, 2), **arguments)

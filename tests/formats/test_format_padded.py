@@ -27,7 +27,9 @@ def test_ell_puts_real_entries_first_in_order(s, extra):
 def test_ell_unchecked_gives_the_same(s):
     width = max(map(len, s.rows), default=0) + 1
     checked, unchecked = (EllFormat.from_csr(*s.csr, width=width, check=check) for check in (True, False))
-    assert torch.equal(checked.indices, unchecked.indices) and torch.equal(checked.value_position, unchecked.value_position)
+    assert torch.equal(checked.indices, unchecked.indices) and torch.equal(
+        checked.value_position, unchecked.value_position
+    )
 
 
 def test_ell_refuses_a_row_that_does_not_fit():
@@ -44,9 +46,13 @@ def test_ell_of_a_skewed_graph_is_refused_before_it_is_allocated():
     indptr = torch.full((n_rows + 1,), hub, dtype=torch.int32)
     indptr[0] = 0
     indices = torch.zeros(hub, dtype=torch.int32)
-    with pytest.raises(ValueError, match=f"would store {2**40} slots for {hub} non-zeros, more than the limit of {2**28}"):
+    with pytest.raises(
+        ValueError, match=f"would store {2**40} slots for {hub} non-zeros, more than the limit of {2**28}"
+    ):
         EllFormat.from_csr(indptr, indices, (n_rows, 1))
-    with pytest.raises(ValueError, match="ELL of width 2 on 3 rows would store 6 slots for 2 non-zeros, more than the limit of 5"):
+    with pytest.raises(
+        ValueError, match="ELL of width 2 on 3 rows would store 6 slots for 2 non-zeros, more than the limit of 5"
+    ):
         EllFormat.from_csr(torch.tensor([0, 2, 2, 2]), torch.tensor([0, 0]), (3, 1), max_slots=5)
 
 
@@ -57,7 +63,7 @@ def test_bsr_stores_the_touched_blocks_in_order(s, br, bc):
     blocks = sorted({(row // br, col // bc) for row, col, _ in s.triples()})
     starts = fmt.indptr.tolist()
     assert len(starts) == math.ceil(s.shape[0] / br) + 1
-    stored = [(i, col) for i in range(len(starts) - 1) for col in fmt.indices.tolist()[starts[i]:starts[i + 1]]]
+    stored = [(i, col) for i in range(len(starts) - 1) for col in fmt.indices.tolist()[starts[i] : starts[i + 1]]]
     assert stored == blocks and fmt.mask.shape == (len(blocks), br, bc) and fmt.num_blocks == len(blocks)
     cells = {(row, col) for row, col, _ in s.triples()}
     assert int(fmt.mask.sum()) == len(cells) and fmt.num_duplicates == s.nnz - len(cells)
@@ -74,7 +80,7 @@ def test_sr_bcrs_stores_the_touched_columns_of_each_tile_in_order(s, height, gro
     expected = [cols + [-1] * (-len(cols) % group) for cols in touched]
     starts = fmt.indptr.tolist()
     assert len(starts) == tiles + 1
-    assert [fmt.indices[starts[i]:starts[i + 1]].flatten().tolist() for i in range(tiles)] == expected
+    assert [fmt.indices[starts[i] : starts[i + 1]].flatten().tolist() for i in range(tiles)] == expected
     assert fmt.mask.shape == (fmt.num_groups, height, group) and fmt.num_groups == sum(map(len, expected)) // group
     # a vector has an edge unless it fills a group up, which has none
     assert torch.equal(fmt.mask.any(1), fmt.indices >= 0)
@@ -94,8 +100,11 @@ def test_dia_stores_the_touched_diagonals_in_order(s):
         assert fmt.padding == len(diagonals) * s.shape[0] / s.nnz - 1
 
 
-@pytest.mark.parametrize("build", [lambda *csr: BsrFormat.from_csr(*csr, 2), lambda *csr: SrBcrsFormat.from_csr(*csr, 2),
-                                   DiaFormat.from_csr], ids=["bsr", "sr-bcrs", "dia"])
+@pytest.mark.parametrize(
+    "build",
+    [lambda *csr: BsrFormat.from_csr(*csr, 2), lambda *csr: SrBcrsFormat.from_csr(*csr, 2), DiaFormat.from_csr],
+    ids=["bsr", "sr-bcrs", "dia"],
+)
 def test_repeated_coordinates_share_a_slot(build):
     fmt = build(torch.tensor([0, 3, 4]), torch.tensor([1, 0, 1, 0]), (2, 2))
     assert fmt.num_duplicates == 1
@@ -105,13 +114,16 @@ def test_repeated_coordinates_share_a_slot(build):
         fmt.value_position
 
 
-@pytest.mark.parametrize("block, error, words", [
-    (0, ValueError, "block rows must be at least 1, got 0"),
-    ((2, -1), ValueError, "block columns must be at least 1, got -1"),
-    ((1, 2, 3), ValueError, r"got \(1, 2, 3\)"),
-    (2.5, TypeError, "must be an integer, got 2.5"),
-    (2**20, ValueError, f"1 blocks of {2**20} x {2**20} would store {2**40} slots"),
-])
+@pytest.mark.parametrize(
+    "block, error, words",
+    [
+        (0, ValueError, "block rows must be at least 1, got 0"),
+        ((2, -1), ValueError, "block columns must be at least 1, got -1"),
+        ((1, 2, 3), ValueError, r"got \(1, 2, 3\)"),
+        (2.5, TypeError, "must be an integer, got 2.5"),
+        (2**20, ValueError, f"1 blocks of {2**20} x {2**20} would store {2**40} slots"),
+    ],
+)
 def test_bsr_refuses_bad_blocks(block, error, words):
     with pytest.raises(error, match=words):
         BsrFormat.from_csr(torch.tensor([0, 1]), torch.tensor([0]), (1, 1), block)
@@ -125,7 +137,10 @@ def test_a_grid_that_64_bits_cannot_number_is_refused(build):
 
 def test_sr_bcrs_refuses_more_slots_than_it_may_store():
     csr = torch.tensor([0, 1, 1, 3]), torch.tensor([4, 0, 2]), (3, 5)
-    with pytest.raises(ValueError, match="SR-BCRS with 2 groups of 2 x 4 would store 16 slots for 3 non-zeros, more than the limit of 15"):
+    with pytest.raises(
+        ValueError,
+        match="SR-BCRS with 2 groups of 2 x 4 would store 16 slots for 3 non-zeros, more than the limit of 15",
+    ):
         SrBcrsFormat.from_csr(*csr, (2, 4), max_slots=15)
     assert SrBcrsFormat.from_csr(*csr, (2, 4), max_slots=16).indices.tolist() == [[4, -1, -1, -1], [0, 2, -1, -1]]
 

@@ -1,4 +1,5 @@
 """Pairs of rows and relations, and their panels, against sets of Python."""
+
 import dataclasses
 
 import pytest
@@ -45,8 +46,13 @@ def test_pairs(case):
     assert pairs.row.dtype == row.dtype == pairs.indptr.dtype
     # edges of one pair in their order
     within = torch.repeat_interleave(pairs.indptr.diff())
-    assert all(a < b for a, b, p, q in zip(pairs.edge_ids.tolist(), pairs.edge_ids[1:].tolist(), within.tolist(),
-                                           within[1:].tolist()) if p == q)
+    assert all(
+        a < b
+        for a, b, p, q in zip(
+            pairs.edge_ids.tolist(), pairs.edge_ids[1:].tolist(), within.tolist(), within[1:].tolist()
+        )
+        if p == q
+    )
     assert pairs.relation_ptr.diff().tolist() == [sum(r == s for s in pairs.relation.tolist()) for r in range(sizes[2])]
     of_edge = pairs.pair_of_edge()
     assert triples(pairs.row[of_edge], col, pairs.relation[of_edge]) == every
@@ -57,7 +63,9 @@ def test_pairs(case):
 def test_pairs_of_both_ends(case):
     row, col, relation, sizes = case
     found = pairs_of_ends(row, col, relation, *sizes)
-    for pairs, expected in zip(found, (relation_pairs(*case[:3], *sizes), relation_pairs(col, row, relation, sizes[1], sizes[0], sizes[2]))):
+    for pairs, expected in zip(
+        found, (relation_pairs(*case[:3], *sizes), relation_pairs(col, row, relation, sizes[1], sizes[0], sizes[2]))
+    ):
         for name in (field.name for field in dataclasses.fields(pairs)):
             a, b = getattr(pairs, name), getattr(expected, name)
             assert (torch.equal(a, b) and a.dtype == b.dtype) if isinstance(a, torch.Tensor) else a == b, name
@@ -67,7 +75,10 @@ def test_pairs_of_both_ends(case):
 @few
 def test_tasks_of_rows(case, tasks, most, kind):
     row, col, relation, sizes = case
-    rows, columns = relation_pairs(row, col, relation, *sizes), relation_pairs(col, row, relation, sizes[1], sizes[0], sizes[2])
+    rows, columns = (
+        relation_pairs(row, col, relation, *sizes),
+        relation_pairs(col, row, relation, sizes[1], sizes[0], sizes[2]),
+    )
     seen = {}
 
     def by_column(*counts):
@@ -82,14 +93,14 @@ def test_tasks_of_rows(case, tasks, most, kind):
     for panels, flipped in ((gathers, False), (scatters, True)):
         assert_within(panels, most)
         for task in range(tasks):
-            first, last = panels.panel_ptr[task:task + 2].tolist()
+            first, last = panels.panel_ptr[task : task + 2].tolist()
             assert panels.relation[first:last].tolist() == sorted(panels.relation[first:last].tolist())
             for panel in range(first, last):
                 slot = task * sizes[2] + panels.relation[panel].item()
                 assert {"none": False, "all": True, "some": slot % 3 == 1}[kind] is flipped
-                for pair in range(*panels.pair_ptr[panel:panel + 2].tolist()):
+                for pair in range(*panels.pair_ptr[panel : panel + 2].tolist()):
                     assert panels.indptr[pair] < panels.indptr[pair + 1]
-                    for at in range(*panels.indptr[pair:pair + 2].tolist()):
+                    for at in range(*panels.indptr[pair : pair + 2].tolist()):
                         ends = (panels.row[pair].item(), panels.indices[at].item())
                         ends = ends[::-1] if flipped else ends
                         assert row_ptr[task] <= ends[0] < row_ptr[task + 1]
@@ -129,7 +140,7 @@ def test_tasks_of_relations(case, limit, most):
     if limit > 1e8:
         assert len(set(of_task.tolist())) == of_task.numel() == len(set(relation.tolist()))
     for task in range(panels.tasks):
-        first, last = panels.pair_ptr[panels.panel_ptr[task:task + 2].long()].tolist()
+        first, last = panels.pair_ptr[panels.panel_ptr[task : task + 2].long()].tolist()
         cost = panels.indptr[last] - panels.indptr[first] + 2.0 * (last - first)
         heaviest = 2.0 + panels.indptr.diff()[first:last].max()
         assert cost <= limit + heaviest

@@ -1,4 +1,5 @@
 """Tiles of rows of a relational structure, against sets of Python."""
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,12 +15,14 @@ few = settings(max_examples=60, deadline=None)
 
 
 def check(row, col, relation, sizes, slots, shares, longest, part):
-    """Every edge stands once, at a place of its own row, in the panel of its relation, in one share with the others of both."""
+    """Every edge stands once, at a place of its own row, in the panel of its relation, in one share with the others of
+    both.
+    """
     every = triples(row, col, relation)
     found = row_tiles(relation_pairs(row, col, relation, *sizes), slots, shares, longest, part)
     owner = {number: number for number in range(sizes[0])}
     for at, number in enumerate(found.long_rows.tolist()):
-        parts = found.part[found.part_ptr[at]:found.part_ptr[at + 1]].tolist()
+        parts = found.part[found.part_ptr[at] : found.part_ptr[at + 1]].tolist()
         assert parts[0] == number and len(parts) > 1
         owner.update(dict.fromkeys(parts, number))
     # every row, and every part, in one place; tiles are full or have enough edges
@@ -29,14 +32,17 @@ def check(row, col, relation, sizes, slots, shares, longest, part):
     assert (found.tiles, found.panels) == (len(bounds) - 1, found.relation.numel())
     seen, lengths, of_share = [], dict.fromkeys(owner, 0), {}
     for tile in range(found.tiles):
-        rows, panels = found.row[bounds[tile]:bounds[tile + 1]].tolist(), range(*found.panel_ptr[tile:tile + 2].tolist())
-        relations = found.relation[panels.start:panels.stop].tolist()
+        rows, panels = (
+            found.row[bounds[tile] : bounds[tile + 1]].tolist(),
+            range(*found.panel_ptr[tile : tile + 2].tolist()),
+        )
+        relations = found.relation[panels.start : panels.stop].tolist()
         assert relations == sorted(set(relations))
         for panel in panels:
             present = set()
             for share in range(panel * shares, (panel + 1) * shares):
                 last = None
-                for edge in range(*found.share_ptr[share:share + 2].tolist()):
+                for edge in range(*found.share_ptr[share : share + 2].tolist()):
                     place, first = divmod(int(found.place[edge]), 2)
                     assert bool(first) == (place != last) and (not first or place not in present)
                     last = place

@@ -1,4 +1,5 @@
 """Rows in the order of their lengths hold what they held before."""
+
 import numpy as np
 import pytest
 import torch
@@ -18,14 +19,16 @@ def structure(lengths, cols=30, dtype=torch.int32, seed=0):
 def test_every_row_keeps_its_non_zeros_in_their_order(lengths, window, dtype):
     indptr, indices, shape = structure(lengths, dtype=dtype)
     piece, rows = rows_by_length(indptr, indices, shape, window)
-    assert piece.shape == shape and {piece.indptr.dtype, piece.indices.dtype, piece.positions.dtype, rows.dtype} == {dtype}
+    assert piece.shape == shape and {piece.indptr.dtype, piece.indices.dtype, piece.positions.dtype, rows.dtype} == {
+        dtype
+    }
     assert sorted(rows.tolist()) == list(range(len(lengths)))
     for at, row in enumerate(rows.tolist()):
         first, last = piece.indptr[at], piece.indptr[at + 1]
         assert piece.positions[first:last].tolist() == list(range(indptr[row], indptr[row + 1]))
     assert torch.equal(piece.indices, indices[piece.positions.long()])
     for start in range(0, len(lengths), window):
-        own = rows[start:start + window].tolist()
+        own = rows[start : start + window].tolist()
         # in the order of their lengths, and of their numbers where these are equal
         assert own == sorted(range(start, min(start + window, len(lengths))), key=lambda row: (lengths[row], row))
 

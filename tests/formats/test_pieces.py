@@ -1,4 +1,5 @@
 """Pieces of a structure against lists in plain Python."""
+
 import numpy as np
 import pytest
 import torch
@@ -29,7 +30,9 @@ def test_column_partitions(seed, parts, dtype):
     for number, piece in enumerate(pieces):
         assert piece.shape == (12, 10) and {piece.indptr.dtype, piece.indices.dtype, piece.positions.dtype} == {dtype}
         own = range(number * width, (number + 1) * width)
-        assert rows_of(piece.indptr, piece.indices) == [[c for c in row if c in own] for row in rows_of(indptr, indices)]
+        assert rows_of(piece.indptr, piece.indices) == [
+            [c for c in row if c in own] for row in rows_of(indptr, indices)
+        ]
         assert torch.equal(indices[piece.positions.long()], piece.indices)
         numbers = torch.randperm(indices.numel())
         assert torch.equal(piece.edge_numbers(numbers), numbers[piece.positions.long()])
@@ -47,13 +50,13 @@ def test_row_parts(seed, longest, dtype):
     for rows in row_parts(indptr, indices, (12, 10), longest):
         assert rows.first == done < rows.last
         done = rows.last
-        own = lists[rows.first:rows.last]
+        own = lists[rows.first : rows.last]
         assert rows.edges == sum(map(len, own)) and rows.piece.indices is indices and rows.piece.indptr.dtype == dtype
         found = rows_of(rows.piece.indptr, rows.piece.indices)
         if rows.sums is None:
             assert found == own and max(map(len, own)) <= longest
         else:
-            assert found == [own[0][at:at + longest] for at in range(0, len(own[0]), longest)] and len(found) > 1
+            assert found == [own[0][at : at + longest] for at in range(0, len(own[0]), longest)] and len(found) > 1
             assert rows_of(rows.sums.indptr, rows.sums.indices) == [list(range(len(found)))]
             assert rows.sums.indptr.dtype == rows.sums.indices.dtype == dtype
         assert rows.piece.shape == (len(found), 10)

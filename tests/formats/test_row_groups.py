@@ -19,8 +19,13 @@ def indptr_of(degrees, dtype):
 
 
 @many
-@given(degrees=degree_lists, num_groups=st.integers(1, 70), row=costs, nnz=costs,
-       dtype=st.sampled_from([torch.int32, torch.int64]))
+@given(
+    degrees=degree_lists,
+    num_groups=st.integers(1, 70),
+    row=costs,
+    nnz=costs,
+    dtype=st.sampled_from([torch.int32, torch.int64]),
+)
 def test_no_group_costs_more_than_its_share_and_one_row(degrees, num_groups, row, nnz, dtype):
     if row == nnz == 0:
         row = 1.0
@@ -75,7 +80,12 @@ def test_rows_are_balanced_where_equal_ones_cost_too_much(monkeypatch):
     """One heavy row anywhere; a heavy end; more non-zeros than a batch has; fewer rows than groups."""
     light = np.random.default_rng(0).integers(0, 11, 1000)
     heavy = [np.where(np.arange(1000) == at, 2000, light) for at in (0, 499, 999)]
-    for degrees, even in ((light, True), *((degrees, False) for degrees in heavy), (np.sort(light), False), (light[:31], False)):
+    for degrees, even in (
+        (light, True),
+        *((degrees, False) for degrees in heavy),
+        (np.sort(light), False),
+        (light[:31], False),
+    ):
         indptr = indptr_of(degrees, torch.int32)
         balanced = balanced_row_groups(indptr, 32, 2.0, 1.0).tolist()
         cuts = cut_rows(indptr.numpy(), 32, 2.0, 1.0).tolist()
@@ -103,17 +113,24 @@ def test_graphs_without_edges(degrees, row):
     assert bounds[0] == 0 and bounds[-1] == len(degrees) and bounds == sorted(bounds)
 
 
-@pytest.mark.parametrize("arguments, error, words", [
-    (([0, 1], 2), TypeError, "got list"),
-    ((torch.tensor([0.0, 1.0]), 2), TypeError, "got torch.float32"),
-    ((torch.tensor([], dtype=torch.int64), 2), ValueError, r"got \(0,\)"),
-    ((torch.tensor([[0, 1]]), 2), ValueError, r"got \(1, 2\)"),
-    ((torch.tensor([0, 1]), 0), ValueError, "num_groups must be at least 1, got 0"),
-    ((torch.tensor([0, 1]), 1.5), TypeError, "num_groups must be an integer, got 1.5"),
-    ((torch.tensor([0, 1]), 2, -1.0), ValueError, "cost_per_row must be finite and not negative, got -1.0"),
-    ((torch.tensor([0, 1]), 2, 1.0, float("nan")), ValueError, "cost_per_nnz must be finite and not negative, got nan"),
-    ((torch.tensor([0, 1]), 2, 0, 0), ValueError, "both 0"),
-])
+@pytest.mark.parametrize(
+    "arguments, error, words",
+    [
+        (([0, 1], 2), TypeError, "got list"),
+        ((torch.tensor([0.0, 1.0]), 2), TypeError, "got torch.float32"),
+        ((torch.tensor([], dtype=torch.int64), 2), ValueError, r"got \(0,\)"),
+        ((torch.tensor([[0, 1]]), 2), ValueError, r"got \(1, 2\)"),
+        ((torch.tensor([0, 1]), 0), ValueError, "num_groups must be at least 1, got 0"),
+        ((torch.tensor([0, 1]), 1.5), TypeError, "num_groups must be an integer, got 1.5"),
+        ((torch.tensor([0, 1]), 2, -1.0), ValueError, "cost_per_row must be finite and not negative, got -1.0"),
+        (
+            (torch.tensor([0, 1]), 2, 1.0, float("nan")),
+            ValueError,
+            "cost_per_nnz must be finite and not negative, got nan",
+        ),
+        ((torch.tensor([0, 1]), 2, 0, 0), ValueError, "both 0"),
+    ],
+)
 def test_bad_arguments_are_refused_in_words(arguments, error, words):
     with pytest.raises(error, match=words):
         balanced_row_groups(*arguments)

@@ -1,7 +1,9 @@
 """Every test of the integrations starts and ends with the backend off and the counts at zero.
 
-With GSB_SERIAL_GPU=1 the frameworks' layers take the way to a GPU, and its kernels run serially on the CPU (`serial_gpu`).
+With GSB_SERIAL_GPU=1 the frameworks' layers take the way to a GPU, and its kernels run serially on the CPU
+(`serial_gpu`).
 """
+
 import pytest
 
 import gnn_sparse_backend as gsb

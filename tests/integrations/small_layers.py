@@ -1,4 +1,7 @@
-"""Layers of DGL and PyG on one small graph, each as a function of its features, for tests of the way that they take to a GPU."""
+"""Layers of DGL and PyG on one small graph, each as a function of its features, for tests of the way that they take to
+a GPU.
+"""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -19,22 +22,29 @@ def kinds() -> Tensor:
 
 
 def features(seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.randn(NODES, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype).requires_grad_()
+    return (
+        torch.randn(NODES, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        .to(dtype)
+        .requires_grad_()
+    )
 
 
 def pyg(make: Callable, *arguments: Callable):
     """A layer of PyG on the edges, and what it is called with beside."""
+
     def bound(dtype=torch.float64):
         from torch_geometric import nn as gnn
 
         torch.manual_seed(0)
         layer, edges, others = make(gnn).to(dtype), edge_index(), [each() for each in arguments]
         return list(layer.parameters()), lambda x: layer(x, edges, *others)
+
     return "pyg", bound
 
 
 def dgl(make: Callable, *arguments: Callable):
     """The same of DGL."""
+
     def bound(dtype=torch.float64):
         import dgl
         import dgl.nn.pytorch as dglnn
@@ -44,6 +54,7 @@ def dgl(make: Callable, *arguments: Callable):
         layer, graph = make(dglnn).to(dtype), dgl.graph((edges[0], edges[1]), num_nodes=NODES)
         others = [each() for each in arguments]
         return list(layer.parameters()), lambda x: layer(graph, x, *others)
+
     return "dgl", bound
 
 
@@ -56,6 +67,7 @@ def pyg_hetero():
         layer = gnn.HeteroConv({name: gnn.SAGEConv(WIDTH, 4) for name in types}).to(dtype)
         edges = dict(zip(types, (edge_index(), edge_index().flip(0))))
         return list(layer.parameters()), lambda x: layer({"a": x}, edges)["a"]
+
     return "pyg", bound
 
 
@@ -67,9 +79,12 @@ def dgl_hetero():
         torch.manual_seed(0)
         u, v = edge_index()
         graph = dgl.heterograph({("a", "on", "a"): (u, v), ("a", "back", "a"): (v, u)}, num_nodes_dict={"a": NODES})
-        layer = dglnn.HeteroGraphConv({name: dglnn.GraphConv(WIDTH, 4, allow_zero_in_degree=True) for name in ("on", "back")})
+        layer = dglnn.HeteroGraphConv(
+            {name: dglnn.GraphConv(WIDTH, 4, allow_zero_in_degree=True) for name in ("on", "back")}
+        )
         layer = layer.to(dtype)
         return list(layer.parameters()), lambda x: layer(graph, {"a": x})["a"]
+
     return "dgl", bound
 
 
@@ -82,7 +97,9 @@ def pyg_scatter():
         def call(x):
             weights = utils.softmax(x[:, :2].repeat(4, 1)[:EDGES], index, num_nodes=NODES)
             return utils.scatter(weights, index, 0, NODES, "max")
+
         return [], call
+
     return "pyg", bound
 
 

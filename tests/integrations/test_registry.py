@@ -1,4 +1,5 @@
 """enable, disable, enabled: state, order, errors and threads. A made-up framework stands in for a real one."""
+
 import importlib.util
 import threading
 
@@ -73,8 +74,9 @@ def test_unknown_names_are_quoted_with_the_known_ones(framework):
 
 def test_a_framework_that_is_not_installed_is_named_with_the_remedy(framework, monkeypatch):
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec",
-                        lambda name, *rest: None if name == "dgl" else find_spec(name, *rest))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "dgl" else find_spec(name, *rest)
+    )
     with pytest.raises(ImportError, match=r"pip install gnn-sparse-backend\[dgl\]"):
         gsb.enable("dgl")
     assert gsb.status().enabled == ()

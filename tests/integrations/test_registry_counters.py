@@ -1,4 +1,5 @@
 """The counts and the table that show what ran where."""
+
 import threading
 
 import pytest

@@ -1,8 +1,10 @@
-"""DGL and PyG on a GPU, without one: their layers take the way to CUDA, whose kernels run serially (`tests/ops/serial_gpu.py`).
+"""DGL and PyG on a GPU, without one: their layers take the way to CUDA, whose kernels run serially
+(`tests/ops/serial_gpu.py`).
 
 DGL's wheel is for the CPU, and PyTorch here may be. So tensors are the CPU's, and what differs is what differs in the
 dispatch: which kernels are planned and launched, how PyG's graphs are found again, and what may not be read back.
 """
+
 from __future__ import annotations
 
 import importlib.util
@@ -69,7 +71,7 @@ def test_pygs_graphs_are_known_by_their_tensors(store, serial_gpu):
 
 def test_pygs_graphs_go_with_their_tensors(store, serial_gpu):
     index = edge_index()
-    kept, = store.derived(index, ("loops",), lambda: (torch.cat([index, index.flip(0)], 1),))
+    (kept,) = store.derived(index, ("loops",), lambda: (torch.cat([index, index.flip(0)], 1),))
     assert store.derived(index, ("loops",), lambda: None)[0] is kept
     assert find(store, kept) is find(store, kept)
     store.derived(index, ("a view",), lambda: (index[:, 1:],))  # would keep the tensor alive

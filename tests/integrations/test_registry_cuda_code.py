@@ -1,4 +1,7 @@
-"""The code of every kernel that layers of DGL and PyG launch on a GPU: it is generated, and nvcc takes it, without a GPU."""
+"""The code of every kernel that layers of DGL and PyG launch on a GPU: it is generated, and nvcc takes it, without a
+GPU.
+"""
+
 from __future__ import annotations
 
 import importlib.util
@@ -25,5 +28,12 @@ def test_every_kernel_of_the_layers(recorded_gpu, tmp_path):
         with gsb.enabled(framework):
             step(parameters, call, features(dtype=torch.float32), None)
         found.add(name, recorded_gpu)
-    assert {"aggregate", "attention", "attention_gradient", "sums", "grouped_product", "grouped_sum"} <= found.programs()
+    assert {
+        "aggregate",
+        "attention",
+        "attention_gradient",
+        "sums",
+        "grouped_product",
+        "grouped_sum",
+    } <= found.programs()
     found.check("float32", "sm_80", tmp_path)

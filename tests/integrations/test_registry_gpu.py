@@ -1,4 +1,7 @@
-"""Layers of PyG on a GPU, where there is one: answers, the backend's share of the calls, waits, capture in a CUDA graph."""
+"""Layers of PyG on a GPU, where there is one: answers, the backend's share of the calls, waits, capture in a CUDA
+graph.
+"""
+
 from __future__ import annotations
 
 import pytest
@@ -39,6 +42,7 @@ def step(request):
     def call() -> list:
         out = layer(x, edges, *others)
         return [out.detach(), *torch.autograd.grad(out, leaves, torch.ones_like(out), allow_unused=True)]
+
     call.x = x
     return call
 

@@ -1,4 +1,5 @@
 """A value is found again for the same, unchanged object, and for nothing else."""
+
 import gc
 import weakref
 
@@ -47,16 +48,19 @@ def test_an_address_used_again_is_not_the_same_object():
         del owner
 
 
-@pytest.mark.parametrize("change", [
-    lambda t: t.add_(1),
-    lambda t: t.__setitem__(0, 7),
-    lambda t: t.view(-1)[:2].zero_(),       # through a view
-    lambda t: t.detach().zero_(),           # through an alias
-    lambda t: t.resize_(1, 3),
-    lambda t: t.set_(torch.arange(6).view(2, 3)),
-    lambda t: setattr(t, "data", torch.ones(2, 3, dtype=torch.int64)),
-    lambda t: t.t_(),
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.add_(1),
+        lambda t: t.__setitem__(0, 7),
+        lambda t: t.view(-1)[:2].zero_(),  # through a view
+        lambda t: t.detach().zero_(),  # through an alias
+        lambda t: t.resize_(1, 3),
+        lambda t: t.set_(torch.arange(6).view(2, 3)),
+        lambda t: setattr(t, "data", torch.ones(2, 3, dtype=torch.int64)),
+        lambda t: t.t_(),
+    ],
+)
 def test_a_tensor_that_changed_is_not_the_same(change):
     handles, tensor = Handles(), torch.arange(6).view(2, 3)
     handles.put(tensor, "value")

@@ -1,4 +1,5 @@
 """Anybody's tests with a framework enabled: `pytest -p gnn_sparse_backend.integrations.pytest_plugin --gsb NAME`."""
+
 import json
 
 import pytest
@@ -19,7 +20,9 @@ def made_up(monkeypatch):
 
 
 def _home(table):
-    return next((module, name) for module in (registry, counters) for name, value in vars(module).items() if value is table)
+    return next(
+        (module, name) for module in (registry, counters) for name, value in vars(module).items() if value is table
+    )
 
 
 def _inside(pytester, *arguments):
@@ -43,7 +46,9 @@ def test_enabled_from_collection_to_the_end_and_not_after(pytester, made_up):
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*enabled: made_up", "*spmm*1*1*too odd: 1"])
     assert json.loads((pytester.path / "counts.json").read_text()) == {
-        "enabled": ["made_up"], "calls": {"made_up": {"spmm": {"ours": 1, "fallbacks": {"too odd": 1}}}}}
+        "enabled": ["made_up"],
+        "calls": {"made_up": {"spmm": {"ours": 1, "fallbacks": {"too odd": 1}}}},
+    }
     assert gsb.status().enabled == ()
 
 

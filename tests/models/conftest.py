@@ -1,4 +1,5 @@
 """Fixtures for the tests of models."""
+
 from __future__ import annotations
 
 import pytest
@@ -14,6 +15,10 @@ def one_thread(set_threads):
 def device(request) -> str:
     """Where models are trained: as ``--device`` says."""
     chosen = request.config.getoption("--device")
-    if chosen == "cuda" and getattr(request.node, "callspec", None) and request.node.callspec.params.get("framework") == "dgl":
+    if (
+        chosen == "cuda"
+        and getattr(request.node, "callspec", None)
+        and request.node.callspec.params.get("framework") == "dgl"
+    ):
         pytest.skip("--device cuda: DGL's wheel has no CUDA")
     return chosen

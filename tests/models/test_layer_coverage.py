@@ -1,4 +1,5 @@
 """The walk over layers notices every kind of difference, and its table says what ran where."""
+
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -26,17 +27,20 @@ def altered(position, value):
     return values
 
 
-@pytest.mark.parametrize("output, words", [
-    (VALUES * (1 + 1e-9), "differs by"),
-    (VALUES.float(), "dtype torch.float32 instead of torch.float64"),
-    (VALUES[:, :2], "shape"),
-    (VALUES.t().contiguous().t(), "strides"),
-    (VALUES.clone().requires_grad_(), "requires_grad True instead of False"),
-    (torch.nn.Parameter(VALUES, requires_grad=False), "type Parameter instead of Tensor"),
-    (altered((0, 0), float("nan")), "infinities or NaN in other places"),
-    (altered((0, 0), float("inf")), "infinities or NaN in other places"),
-    (VALUES.to_sparse(), "layout"),
-])
+@pytest.mark.parametrize(
+    "output, words",
+    [
+        (VALUES * (1 + 1e-9), "differs by"),
+        (VALUES.float(), "dtype torch.float32 instead of torch.float64"),
+        (VALUES[:, :2], "shape"),
+        (VALUES.t().contiguous().t(), "strides"),
+        (VALUES.clone().requires_grad_(), "requires_grad True instead of False"),
+        (torch.nn.Parameter(VALUES, requires_grad=False), "type Parameter instead of Tensor"),
+        (altered((0, 0), float("nan")), "infinities or NaN in other places"),
+        (altered((0, 0), float("inf")), "infinities or NaN in other places"),
+        (VALUES.to_sparse(), "layout"),
+    ],
+)
 def test_every_kind_of_difference_is_named(output, words):
     found = compare(replace(OUTCOME, outputs=(output,)), OUTCOME)
     assert len(found) == 1 and found[0].startswith("output 0: ") and words in found[0]
@@ -52,7 +56,8 @@ def test_signs_of_infinities_and_nan_are_compared():
 def test_gradients_buffers_and_numbers_of_outputs_are_compared():
     assert compare(replace(OUTCOME, gradients={"w": None, "unused": None}), OUTCOME) == ["gradient of w: missing"]
     assert compare(replace(OUTCOME, gradients={"w": VALUES, "unused": VALUES}), OUTCOME) == [
-        "gradient of unused: not there without the backend"]
+        "gradient of unused: not there without the backend"
+    ]
     assert compare(replace(OUTCOME, gradients={"w": VALUES}), OUTCOME) == ["gradient of other names: ['unused']"]
     found = compare(replace(OUTCOME, buffers={"mean": VALUES + 1, "steps": torch.tensor(4)}), OUTCOME)
     assert sorted(each.split(":")[0] for each in found) == ["buffer mean", "buffer steps"]
@@ -99,17 +104,25 @@ def test_a_case_is_the_same_at_every_run_and_other_for_another_seed():
     assert set(run_case("pyg", CASE, 0, backward=False).gradients.values()) == {None}
 
 
-@pytest.mark.parametrize("required, exceptions, enough", [
-    (None, {}, True), (0.5, {}, True), (0.51, {}, False), (0.95, {"*": {"spmm: reduce max": "why"}}, True),
-    (0.95, {"Counting": {"spmm: reduce max": "why"}}, True), (0.95, {"Other": {"spmm: reduce max": "why"}}, False),
-])
+@pytest.mark.parametrize(
+    "required, exceptions, enough",
+    [
+        (None, {}, True),
+        (0.5, {}, True),
+        (0.51, {}, False),
+        (0.95, {"*": {"spmm: reduce max": "why"}}, True),
+        (0.95, {"Counting": {"spmm: reduce max": "why"}}, True),
+        (0.95, {"Other": {"spmm: reduce max": "why"}}, False),
+    ],
+)
 def test_the_share_required(monkeypatch, required, exceptions, enough):
     monkeypatch.setattr(coverage.importlib, "import_module", lambda name: SimpleNamespace(EXCEPTIONS=exceptions))
     monkeypatch.setitem(coverage.REQUIRED_SHARE, "pyg", required)
     words = shortfall("pyg", CASE, run_case("pyg", CASE, 0))
     assert (words is None) == enough
-    assert enough or words == ("1 of 2 calls on our kernels, at least "
-                               f"{required:.0%} required; the others: {{'spmm: reduce max': 1}}")
+    assert enough or words == (
+        f"1 of 2 calls on our kernels, at least {required:.0%} required; the others: {{'spmm: reduce max': 1}}"
+    )
 
 
 def test_the_document_has_a_line_for_every_case():
@@ -117,8 +130,10 @@ def test_the_document_has_a_line_for_every_case():
     row = Row(CASE, run_case("pyg", CASE, 0), [], {"spmm: reduce max": "as said"})
     text = markdown({"pyg": [row]})
     assert "| Counting | 1 | 1 | 50% | spmm: reduce max (1), as said |" in text
-    assert "1 cases; 1 of 2 calls on our kernels. Of the others 1 are left to the framework on purpose, as the table " \
-           "explains; without those 100% are on our kernels." in text
+    assert (
+        "1 cases; 1 of 2 calls on our kernels. Of the others 1 are left to the framework on purpose, as the table "
+        "explains; without those 100% are on our kernels." in text
+    )
     assert "1 cases; 1 of 2 calls on our kernels.\n" in markdown({"pyg": [replace(row, explained={})]})
 
 
@@ -128,9 +143,13 @@ def test_the_backend_is_as_before_after_a_pair():
     assert gsb.status().enabled == ()
 
 
-@pytest.mark.parametrize("arguments, words", [
-    (["--framework", "dgl", "--write"], "leave --framework out"), (["--framework", "jax"], "invalid choice"),
-])
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--framework", "dgl", "--write"], "leave --framework out"),
+        (["--framework", "jax"], "invalid choice"),
+    ],
+)
 def test_bad_options(arguments, words, capsys):
     with pytest.raises(SystemExit) as error:
         coverage.main(arguments)

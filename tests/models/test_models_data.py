@@ -1,4 +1,5 @@
 """Data sets of the example scripts: what is generated, what is read, and what is refused."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -73,8 +74,13 @@ INDPTR, INDICES = np.array([0, 2, 2, 3, 3, 4]), np.array([1, 3, 0, 2])
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 def test_npz_with_features_and_labels(tmp_path, index):
     features, labels = np.arange(15.0).reshape(5, 3), np.array([0, 2, 1, 0, -1])
-    np.savez(tmp_path / "mine.npz", indptr=INDPTR.astype(index), indices=INDICES.astype(index), features=features,
-             labels=labels)
+    np.savez(
+        tmp_path / "mine.npz",
+        indptr=INDPTR.astype(index),
+        indices=INDICES.astype(index),
+        features=features,
+        labels=labels,
+    )
     dataset = load(str(tmp_path / "mine.npz"), "pyg")
     assert dataset.name == "mine" and "generated" not in dataset.origin
     assert dataset.edge_index.tolist() == [[1, 3, 0, 2], [0, 0, 2, 4]]
@@ -106,18 +112,21 @@ def test_npz_edge_list(tmp_path):
     assert sorted(zip(*dataset.edge_index.tolist())) == [(1, 3), (2, 0), (3, 0)]
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"indices": None}, r"has the arrays .*needed are 'indptr' and 'indices'"),
-    ({"indptr": np.array([0, 2, 1, 3, 3, 4])}, r"indptr\[1\] = 2 but indptr\[2\] = 1"),
-    ({"indices": np.array([1, 3, 0, 5])}, r"indices\[3\] = 5 is out of range"),
-    ({"indices": INDICES.astype(float)}, "indices must hold integers, got .*float64"),
-    ({"labels": np.zeros(4, int)}, r"labels must be \(5,\) integers, got \(4,\)"),
-    ({"labels": np.zeros(5)}, r"labels must be \(5,\) integers, got \(5,\) float64"),
-    ({"labels": np.full(5, -1)}, "no label is known"),
-    ({"features": np.zeros((4, 2))}, r"features must be \(5, F\) numbers, got \(4, 2\)"),
-    ({"features": np.zeros((5, 0))}, r"features must be \(5, F\) numbers, got \(5, 0\)"),
-    ({"indptr": np.array([0, 0]), "indices": np.zeros(0, int)}, "1 nodes: too few"),
-])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"indices": None}, r"has the arrays .*needed are 'indptr' and 'indices'"),
+        ({"indptr": np.array([0, 2, 1, 3, 3, 4])}, r"indptr\[1\] = 2 but indptr\[2\] = 1"),
+        ({"indices": np.array([1, 3, 0, 5])}, r"indices\[3\] = 5 is out of range"),
+        ({"indices": INDICES.astype(float)}, "indices must hold integers, got .*float64"),
+        ({"labels": np.zeros(4, int)}, r"labels must be \(5,\) integers, got \(4,\)"),
+        ({"labels": np.zeros(5)}, r"labels must be \(5,\) integers, got \(5,\) float64"),
+        ({"labels": np.full(5, -1)}, "no label is known"),
+        ({"features": np.zeros((4, 2))}, r"features must be \(5, F\) numbers, got \(4, 2\)"),
+        ({"features": np.zeros((5, 0))}, r"features must be \(5, F\) numbers, got \(5, 0\)"),
+        ({"indptr": np.array([0, 0]), "indices": np.zeros(0, int)}, "1 nodes: too few"),
+    ],
+)
 def test_npz_refused_in_words(tmp_path, change, message):
     arrays = {"indptr": INDPTR, "indices": INDICES} | change
     path = tmp_path / "bad.npz"

@@ -1,4 +1,5 @@
 """The relational model: data sets of the frameworks' classes, mini-batches, and what a training reports."""
+
 from __future__ import annotations
 
 import urllib.error
@@ -34,14 +35,22 @@ def hetero_dataset():
     """Six persons among ten nodes, as DGL gives it: two node types, masks and labels on one of them."""
     import dgl
 
-    graph = dgl.heterograph({("person", "knows", "person"): ([0, 1, 2], [1, 2, 3]), ("group", "has", "person"): ([0, 3], [4, 5]),
-                             ("person", "in", "group"): ([4, 5], [0, 3])}, num_nodes_dict={"group": 4, "person": 6})
+    graph = dgl.heterograph(
+        {
+            ("person", "knows", "person"): ([0, 1, 2], [1, 2, 3]),
+            ("group", "has", "person"): ([0, 3], [4, 5]),
+            ("person", "in", "group"): ([4, 5], [0, 3]),
+        },
+        num_nodes_dict={"group": 4, "person": 6},
+    )
     data = graph.nodes["person"].data
     data["label"] = torch.tensor([2, 0, 1, -1, 1, 0]).double()
     data["train_mask"] = torch.tensor([1, 1, 0, 0, 1, 0])
     data["test_mask"] = torch.tensor([0, 0, 1, 0, 0, 1])
     dataset = [graph]
-    return type("Dataset", (), {"predict_category": "person", "num_classes": 3, "__getitem__": lambda _, i: dataset[i]})()
+    return type(
+        "Dataset", (), {"predict_category": "person", "num_classes": 3, "__getitem__": lambda _, i: dataset[i]}
+    )()
 
 
 def test_entities_of_dgl(monkeypatch):
@@ -64,8 +73,15 @@ def test_entities_of_pyg(monkeypatch, tmp_path):
     datasets = pytest.importorskip("torch_geometric.datasets")
     from torch_geometric.data import Data
 
-    data = Data(edge_index=torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]), edge_type=torch.tensor([2, 3, 0, 1]), num_nodes=5,
-                train_idx=torch.tensor([4, 0, 1]), train_y=torch.tensor([1, 0, 2]), test_idx=torch.tensor([2]), test_y=torch.tensor([1]))
+    data = Data(
+        edge_index=torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]),
+        edge_type=torch.tensor([2, 3, 0, 1]),
+        num_nodes=5,
+        train_idx=torch.tensor([4, 0, 1]),
+        train_y=torch.tensor([1, 0, 2]),
+        test_idx=torch.tensor([2]),
+        test_y=torch.tensor([1]),
+    )
     asked = []
 
     class Entities:
@@ -92,10 +108,20 @@ def raising(error):
     return make
 
 
-@pytest.mark.parametrize("error, words", [
-    (urllib.error.URLError("no route to host"), "AIFB cannot be downloaded: .*no route to host.*with a network, or copy that folder"),
-    (RuntimeError("Failed downloading url"), "AIFB cannot be downloaded: Failed downloading url"),
-    (ModuleNotFoundError("No module named 'rdflib'", name="rdflib"), "AIFB cannot be read without rdflib; try: pip install rdflib")])
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        (
+            urllib.error.URLError("no route to host"),
+            "AIFB cannot be downloaded: .*no route to host.*with a network, or copy that folder",
+        ),
+        (RuntimeError("Failed downloading url"), "AIFB cannot be downloaded: Failed downloading url"),
+        (
+            ModuleNotFoundError("No module named 'rdflib'", name="rdflib"),
+            "AIFB cannot be read without rdflib; try: pip install rdflib",
+        ),
+    ],
+)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_download_that_fails_says_what_to_do(framework, error, words, monkeypatch):
     pytest.importorskip(FRAMEWORKS[framework])
@@ -120,7 +146,7 @@ def test_a_batch_is_a_part_of_the_graph(small):
     seeds = np.array([7, 3, 250, 11])
     for _ in range(5):
         batch = sampler.draw(seeds, rng)
-        assert batch.nodes[:batch.seeds].tolist() == seeds.tolist() and len(batch.nodes.unique()) == len(batch.nodes)
+        assert batch.nodes[: batch.seeds].tolist() == seeds.tolist() and len(batch.nodes.unique()) == len(batch.nodes)
         real = edges_of(batch.nodes[batch.edge_index], batch.edge_type)
         assert real <= everything and len(real) == batch.edge_index.shape[1]  # no edge twice: the graph has none twice
         into = torch.bincount(batch.edge_index[1], minlength=len(batch.nodes))
@@ -134,7 +160,9 @@ def test_every_neighbour_is_drawn_as_often(small):
     node = int(torch.bincount(small.edge_index[1]).argmax())
     degree = int((small.edge_index[1] == node).sum())
     sampler, rng = NeighbourSampler(small, 3, 1), np.random.default_rng(1)
-    drawn = torch.cat([(lambda b: b.nodes[b.edge_index[0]])(sampler.draw(np.array([node]), rng)) for _ in range(40 * degree)])
+    drawn = torch.cat(
+        [(lambda b: b.nodes[b.edge_index[0]])(sampler.draw(np.array([node]), rng)) for _ in range(40 * degree)]
+    )
     expected = torch.bincount(small.edge_index[0][small.edge_index[1] == node], minlength=small.num_nodes) * 120.0
     found = torch.bincount(drawn, minlength=small.num_nodes)
     assert ((found - expected).abs() <= 6 * expected.sqrt()).all()  # six standard deviations, at least
@@ -145,7 +173,7 @@ def test_an_epoch_has_every_node_once(part, small):
     drawn, seen = batches(small, Config(batch=30, fanout=3, model="rgcn"), lambda batch: batch), []
     for epoch in (0, 1):
         found = list(drawn(part, epoch))
-        seen.append(torch.cat([batch.nodes[:batch.seeds] for batch, *_ in found]))
+        seen.append(torch.cat([batch.nodes[: batch.seeds] for batch, *_ in found]))
         assert sorted(seen[-1].tolist()) == getattr(small, part).nonzero().flatten().tolist()
         for batch, _, rows, labels in found:
             assert torch.equal(small.labels[batch.nodes[rows]], labels)
@@ -164,8 +192,17 @@ def test_an_epoch_has_every_node_once(part, small):
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_backend_changes_nothing_but_rounding(framework, batch, evaluate, device, small):
     pytest.importorskip(FRAMEWORKS[framework])
-    config = Config(hidden=8, epochs=3, model="rgcn", bases=4, batch=batch, fanout=5, dropout=0.2,
-                    evaluate=evaluate if batch and evaluate == "full" else "", device=device)
+    config = Config(
+        hidden=8,
+        epochs=3,
+        model="rgcn",
+        bases=4,
+        batch=batch,
+        fanout=5,
+        dropout=0.2,
+        evaluate=evaluate if batch and evaluate == "full" else "",
+        device=device,
+    )
     off, on = train(framework, ["off", "on"], small, config)
     torch.testing.assert_close(torch.tensor(on.losses), torch.tensor(off.losses), rtol=1e-3, atol=0)
     assert disagreement(off, on) is None and on.framework_calls == 0
@@ -184,8 +221,18 @@ def test_backend_changes_nothing_but_rounding(framework, batch, evaluate, device
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_batches_of_all_neighbours_see_what_the_whole_graph_shows(framework, small):
     pytest.importorskip(FRAMEWORKS[framework])
-    given = {"hidden": 16, "epochs": 6, "model": "rgcn", "bases": 8, "batch": 64, "fanout": small.num_edges, "dropout": 0.0}
-    (full,), (batches,) = (train(framework, ["on"], small, Config(**given, evaluate=each)) for each in ("full", "batches"))
+    given = {
+        "hidden": 16,
+        "epochs": 6,
+        "model": "rgcn",
+        "bases": 8,
+        "batch": 64,
+        "fanout": small.num_edges,
+        "dropout": 0.0,
+    }
+    (full,), (batches,) = (
+        train(framework, ["on"], small, Config(**given, evaluate=each)) for each in ("full", "batches")
+    )
     assert full.losses == batches.losses
     for name in ("val", "test"):
         one, other = (getattr(run, f"{name}_accuracy") for run in (full, batches))
@@ -195,13 +242,19 @@ def test_batches_of_all_neighbours_see_what_the_whole_graph_shows(framework, sma
 
 def test_batches_learn(small):
     pytest.importorskip("torch_geometric")
-    run, = train("pyg", ["off"], small, Config(hidden=16, epochs=6, model="rgcn", bases=8, batch=64, dropout=0.0))
+    (run,) = train("pyg", ["off"], small, Config(hidden=16, epochs=6, model="rgcn", bases=8, batch=64, dropout=0.0))
     assert run.losses[-1] < 0.8 * run.losses[0]
 
 
-@pytest.mark.parametrize("wrong, words", [({"batch": -1}, "batch must be at least 1, or 0"), ({"fanout": 0}, "fanout must be at least 1"),
-                                          ({"batch": 8, "evaluate": "all"}, "evaluate must be 'batches' or 'full', got 'all'"),
-                                          ({"evaluate": "batches"}, "evaluate is 'batches', but batch is 0")])
+@pytest.mark.parametrize(
+    "wrong, words",
+    [
+        ({"batch": -1}, "batch must be at least 1, or 0"),
+        ({"fanout": 0}, "fanout must be at least 1"),
+        ({"batch": 8, "evaluate": "all"}, "evaluate must be 'batches' or 'full', got 'all'"),
+        ({"evaluate": "batches"}, "evaluate is 'batches', but batch is 0"),
+    ],
+)
 def test_bad_sizes_are_refused(wrong, words):
     with pytest.raises(ValueError, match=words):
         Config(**wrong)

@@ -1,4 +1,5 @@
 """The scripts as a user runs them, on a small graph: by their ``main``, and two of them in a process of their own."""
+
 from __future__ import annotations
 
 import json
@@ -19,8 +20,15 @@ SMALL = ("--nodes", "600", "--edges", "5000", "--epochs", "5", "--hidden", "16",
 
 
 def run(*command: str, cwd=ROOT) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, *command], cwd=cwd, capture_output=True, text=True, timeout=300,
-                          env=os.environ | {"COLUMNS": "120"}, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"COLUMNS": "120"},
+        stdin=subprocess.DEVNULL,
+    )
 
 
 @pytest.fixture
@@ -58,7 +66,9 @@ def test_graphsage_both(framework, module, label, call, tmp_path):
 @pytest.mark.parametrize("framework, module", [("dgl", "dgl"), ("pyg", "torch_geometric")])
 def test_rgcn_both(framework, module, call, tmp_path):
     pytest.importorskip(module)
-    status, said, _ = call(rgcn.main, "--framework", framework, *SMALL, "--bases", "4", "--precompile", "20s", "--out", str(tmp_path))
+    status, said, _ = call(
+        rgcn.main, "--framework", framework, *SMALL, "--bases", "4", "--precompile", "20s", "--out", str(tmp_path)
+    )
     # every edge has an inverse
     assert status == 0 and "600 nodes, 10,000 edges" in said and "with and without the backend agrees" in said
     record = json.loads((tmp_path / f"rgcn-{framework}.json").read_text())
@@ -66,9 +76,17 @@ def test_rgcn_both(framework, module, call, tmp_path):
     assert record["disagreements"] == [] and on["own_calls"] >= 2 * 6 and on["framework_calls"] == 0
 
 
-@pytest.mark.parametrize("dataset, message", [
-    ("cora", "error: unknown data set 'cora': give 'generated', 'debian', 'wordnet', 'aifb', 'mutag', 'bgs', 'am', or the path of a .npz file"),
-    ("mine.npz", "error: mine.npz has no array 'etype'; needed are 'src', 'dst', 'etype' and 'label'")])
+@pytest.mark.parametrize(
+    "dataset, message",
+    [
+        (
+            "cora",
+            "error: unknown data set 'cora': give 'generated', 'debian', 'wordnet', 'aifb', 'mutag', 'bgs', 'am', or "
+            "the path of a .npz file",
+        ),
+        ("mine.npz", "error: mine.npz has no array 'etype'; needed are 'src', 'dst', 'etype' and 'label'"),
+    ],
+)
 def test_rgcn_refuses(dataset, message, call, tmp_path, monkeypatch):
     pytest.importorskip("torch_geometric")
     np.savez(tmp_path / "mine.npz", src=[0], dst=[1], label=[0, 1])
@@ -92,21 +110,36 @@ def test_graphsage_runs_as_a_file_from_another_folder(tmp_path):
     pytest.importorskip("torch_geometric")
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "mine.npz", src=rng.integers(0, 50, 300), dst=rng.integers(0, 50, 300))
-    done = run(str(ROOT / "models" / "graphsage.py"), "--framework", "pyg", "--dataset", "mine.npz", "--backend", "off",
-               "--epochs", "2", cwd=tmp_path)
+    done = run(
+        str(ROOT / "models" / "graphsage.py"),
+        "--framework",
+        "pyg",
+        "--dataset",
+        "mine.npz",
+        "--backend",
+        "off",
+        "--epochs",
+        "2",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "generated: features and labels" in done.stdout
     assert (tmp_path / "out" / "graphsage-pyg.json").exists()
 
 
-@pytest.mark.parametrize("options, message", [
-    (("--dataset", "absent.npz"), "error: absent.npz is not a file"),
-    (("--dataset", "reddit"), "error: unknown data set 'reddit'"),
-    (("--epochs", "0"), "error: epochs must be at least 1, got 0"),
-    (("--threads", "0"), "error: --threads must be at least 1, got 0"),
-    (("--backend", "maybe"), "invalid choice: 'maybe'"),
-    pytest.param(("--device", "cuda"), "error: --device cuda: PyTorch finds no GPU here; `gsb doctor`", marks=no_gpu),
-])
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (("--dataset", "absent.npz"), "error: absent.npz is not a file"),
+        (("--dataset", "reddit"), "error: unknown data set 'reddit'"),
+        (("--epochs", "0"), "error: epochs must be at least 1, got 0"),
+        (("--threads", "0"), "error: --threads must be at least 1, got 0"),
+        (("--backend", "maybe"), "invalid choice: 'maybe'"),
+        pytest.param(
+            ("--device", "cuda"), "error: --device cuda: PyTorch finds no GPU here; `gsb doctor`", marks=no_gpu
+        ),
+    ],
+)
 def test_bad_input_is_refused_in_words(options, message, call, tmp_path):
     pytest.importorskip("torch_geometric")
     status, _, errors = call(graphsage.main, "--framework", "pyg", *options, "--out", str(tmp_path / "out"))

@@ -1,4 +1,5 @@
 """Training with and without the backend: the same numbers under both frameworks, and Cora's accuracy."""
+
 from __future__ import annotations
 
 import math
@@ -44,8 +45,9 @@ def test_every_aggregation_runs_on_the_backend(framework, device, small):
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_same_seed_same_run_another_seed_another(framework, small):
     pytest.importorskip(MODULES[framework])
-    first, again, other = (train(framework, ["off"], small, Config(hidden=16, epochs=2, seed=seed))[0]
-                           for seed in (0, 0, 1))
+    first, again, other = (
+        train(framework, ["off"], small, Config(hidden=16, epochs=2, seed=seed))[0] for seed in (0, 0, 1)
+    )
     assert first.losses == pytest.approx(again.losses, rel=1e-5)
     assert first.losses != pytest.approx(other.losses, rel=1e-5)
 
@@ -84,14 +86,17 @@ def _run(loss: float, accuracy: float, nodes: int = 1000) -> Run:
     return Run("pyg", "on", losses=[loss], seconds=[1.0], test_accuracy=accuracy, test_nodes=nodes)
 
 
-@pytest.mark.parametrize("on, message", [
-    (_run(2.0, 0.8), None),
-    (_run(2.0001, 0.804), None),
-    (_run(2.001, 0.8), "loss of the first epoch: 2 .*2.001 with it"),
-    (_run(math.nan, 0.8), "loss of the first epoch"),
-    (_run(2.0, 0.79), "test accuracy: 0.8000 without the backend, 0.7900 with it"),
-    (_run(2.0, math.nan), "test accuracy"),
-])
+@pytest.mark.parametrize(
+    "on, message",
+    [
+        (_run(2.0, 0.8), None),
+        (_run(2.0001, 0.804), None),
+        (_run(2.001, 0.8), "loss of the first epoch: 2 .*2.001 with it"),
+        (_run(math.nan, 0.8), "loss of the first epoch"),
+        (_run(2.0, 0.79), "test accuracy: 0.8000 without the backend, 0.7900 with it"),
+        (_run(2.0, math.nan), "test accuracy"),
+    ],
+)
 def test_disagreement_is_flagged(on, message):
     import re
 
@@ -115,28 +120,40 @@ def test_dgl_without_cuda_is_told_before_anything_is_trained(monkeypatch, capsys
     dgl = pytest.importorskip("dgl")
 
     def to(graph, device):
-        raise dgl.DGLError("[03:27:37] runtime.cc:88: Check failed:\nDevice API cuda is not enabled. Please install the cuda version of dgl.")
+        raise dgl.DGLError(
+            "[03:27:37] runtime.cc:88: Check failed:\nDevice API cuda is not enabled. Please install the cuda version "
+            "of dgl."
+        )
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(dgl.DGLGraph, "to", to)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # which the script sets
     assert graphsage.main(["--framework", "dgl", "--device", "cuda"]) == 2
     said = capsys.readouterr().err
-    assert "error: --device cuda: this DGL has no CUDA (Device API cuda is not enabled" in said and "data.dgl.ai" in said
+    assert (
+        "error: --device cuda: this DGL has no CUDA (Device API cuda is not enabled" in said and "data.dgl.ai" in said
+    )
 
 
 def test_trainings_take_turns(small):
     pytest.importorskip("torch_geometric")
     seen = []
-    train("pyg", ["off", "on"], small, Config(hidden=4, epochs=5, turn=2, warmup=0), lambda run: seen.append(run.backend))
+    train(
+        "pyg", ["off", "on"], small, Config(hidden=4, epochs=5, turn=2, warmup=0), lambda run: seen.append(run.backend)
+    )
     assert seen == ["off"] * 2 + ["on"] * 4 + ["off"] * 2 + ["off", "on"]
 
 
-@pytest.mark.parametrize("wrong, message", [({"hidden": 0}, "hidden must be at least 1, got 0"),
-                                            ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
-                                            ({"device": "mps"}, "device must be 'cpu' or 'cuda', got 'mps'"),
-                                            ({"lr": math.nan}, "lr must be positive, got nan"),
-                                            ({"warmup": 10}, r"warmup must be in \[0, turn = 10\), got 10")])
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"hidden": 0}, "hidden must be at least 1, got 0"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
+        ({"device": "mps"}, "device must be 'cpu' or 'cuda', got 'mps'"),
+        ({"lr": math.nan}, "lr must be positive, got nan"),
+        ({"warmup": 10}, r"warmup must be in \[0, turn = 10\), got 10"),
+    ],
+)
 def test_config_refuses(wrong, message):
     with pytest.raises(ValueError, match=message):
         Config(**wrong)

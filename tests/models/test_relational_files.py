@@ -1,4 +1,5 @@
 """The real relational graphs of $GSB_DATA, as the models load them."""
+
 from __future__ import annotations
 
 import os
@@ -33,7 +34,9 @@ def test_the_file_and_its_inverse_edges(name, framework):
 
     forward = relation < count
     assert np.array_equal(key(source[forward], destination[forward], relation[forward]), key(src, dst, kinds))
-    assert np.array_equal(key(destination[~forward], source[~forward], relation[~forward] - count), key(src, dst, kinds))
+    assert np.array_equal(
+        key(destination[~forward], source[~forward], relation[~forward] - count), key(src, dst, kinds)
+    )
     # labelled nodes alone are split, each once, half of them for training
     split = dataset.train.int() + dataset.val.int() + dataset.test.int()
     assert torch.equal(split == 1, dataset.labels >= 0) and split.max() == 1

@@ -1,4 +1,5 @@
 """What a call allocates: every tensor's memory, in whichever operator, traced code or backward pass it is made."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -31,8 +32,10 @@ def recorded():
         found.sizes.append(nbytes)
         return lease(nbytes)
 
-    with mock.patch.object(memory.POOL, "lease", leased), \
-            profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=False) as profiled:
+    with (
+        mock.patch.object(memory.POOL, "lease", leased),
+        profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=False) as profiled,
+    ):
         yield found
     events = profiled.profiler.kineto_results.events()
     found.sizes += [event.nbytes() for event in events if event.name() == "[memory]" and event.nbytes() > 0]

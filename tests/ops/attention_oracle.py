@@ -1,4 +1,5 @@
 """Attention and softmax over edges as the frameworks compose them, in torch float64, differentiable."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -75,26 +76,62 @@ def cases(H: int, D: int) -> dict[str, Case]:
         return leaky_relu(x, 0.2)
 
     return {
-        "gat": Case(("leaky_relu(add(x0, x1), 0.2)", ("row", "column"), [one, one]), columns[0], False,
-                    lambda a, b: slope(a + b), columns[1]),
-        "gat_edges": Case(("leaky_relu(add(add(x0, x1), x2), 0.2)", ("row", "column", "edge"), [one] * 3), columns[0],
-                          False, lambda a, b, c: slope(a + b + c), columns[1]),
-        "gatv2": Case(("mul(leaky_relu(add(x0, x1), 0.2), x2)", ("row", "column", "all"), [full] * 3), columns[0], True,
-                      lambda a, b, c: slope(a + b) * c, columns[1]),
-        "dot": Case(("mul(mul(x0, x1), 0.3)", ("row", "column"), [full, full]), columns[0], True,
-                    lambda a, b: a * b * 0.3, columns[1]),
-        "transformer_edges": Case(("mul(x0, add(x1, x2))", ("row", "column", "edge"), [full] * 3),
-                                  ("add(x0, x1)", ("column", "edge"), [full, full]), True,
-                                  lambda a, b, c: a * (b + c), lambda v, e: v + e),
-        "dropout": Case(("mul(x0, x1)", ("row", "column"), [full, full]),
-                        ("mul(x0, x1)", ("column", "edge"), [full, one]), True, lambda a, b: a * b, lambda v, e: v * e),
-        "vector": Case(("sub(x0, x1)", ("row", "column"), [full, full]), columns[0], False,
-                       lambda a, b: a - b, columns[1]),
-        "no_heads": Case(("x0", ("edge",), [()]), ("x0", ("column",), [(D,)]), False, lambda e: e.unsqueeze(-1),
-                         columns[1]),
-        "shared_value": Case(("mul(x0, x1)", ("row", "column"), [full, full]), ("x0", ("column",), [(1, D)]), True,
-                             lambda a, b: a * b, columns[1]),
-    }  # fmt: skip
+        "gat": Case(
+            ("leaky_relu(add(x0, x1), 0.2)", ("row", "column"), [one, one]),
+            columns[0],
+            False,
+            lambda a, b: slope(a + b),
+            columns[1],
+        ),
+        "gat_edges": Case(
+            ("leaky_relu(add(add(x0, x1), x2), 0.2)", ("row", "column", "edge"), [one] * 3),
+            columns[0],
+            False,
+            lambda a, b, c: slope(a + b + c),
+            columns[1],
+        ),
+        "gatv2": Case(
+            ("mul(leaky_relu(add(x0, x1), 0.2), x2)", ("row", "column", "all"), [full] * 3),
+            columns[0],
+            True,
+            lambda a, b, c: slope(a + b) * c,
+            columns[1],
+        ),
+        "dot": Case(
+            ("mul(mul(x0, x1), 0.3)", ("row", "column"), [full, full]),
+            columns[0],
+            True,
+            lambda a, b: a * b * 0.3,
+            columns[1],
+        ),
+        "transformer_edges": Case(
+            ("mul(x0, add(x1, x2))", ("row", "column", "edge"), [full] * 3),
+            ("add(x0, x1)", ("column", "edge"), [full, full]),
+            True,
+            lambda a, b, c: a * (b + c),
+            lambda v, e: v + e,
+        ),
+        "dropout": Case(
+            ("mul(x0, x1)", ("row", "column"), [full, full]),
+            ("mul(x0, x1)", ("column", "edge"), [full, one]),
+            True,
+            lambda a, b: a * b,
+            lambda v, e: v * e,
+        ),
+        "vector": Case(
+            ("sub(x0, x1)", ("row", "column"), [full, full]), columns[0], False, lambda a, b: a - b, columns[1]
+        ),
+        "no_heads": Case(
+            ("x0", ("edge",), [()]), ("x0", ("column",), [(D,)]), False, lambda e: e.unsqueeze(-1), columns[1]
+        ),
+        "shared_value": Case(
+            ("mul(x0, x1)", ("row", "column"), [full, full]),
+            ("x0", ("column",), [(1, D)]),
+            True,
+            lambda a, b: a * b,
+            columns[1],
+        ),
+    }
 
 
 def assert_close(actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:

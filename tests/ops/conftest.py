@@ -1,4 +1,5 @@
 """With GSB_SERIAL_GPU=1 all operators take the way to a GPU, and its kernels run serially on the CPU (`serial_gpu`)."""
+
 from __future__ import annotations
 
 import pytest

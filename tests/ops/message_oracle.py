@@ -3,6 +3,7 @@
 Values are small multiples of a power of two, so that messages, and sums of thousands of them, are exact in the
 accumulation type of every storage type: what a kernel may differ by is what rounding its result costs.
 """
+
 from __future__ import annotations
 
 import numpy as np
@@ -13,8 +14,14 @@ import gnn_sparse_backend as gsb
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
 MESSAGES = {
-    "copy_u": lambda x: x, "copy_e": lambda x: x, "copy_lhs": lambda x: x, "copy_rhs": lambda x: x,
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div,
+    "copy_u": lambda x: x,
+    "copy_e": lambda x: x,
+    "copy_lhs": lambda x: x,
+    "copy_rhs": lambda x: x,
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
     "dot": lambda x, y: (x * y).sum(-1, keepdim=True),
 }
 
@@ -147,7 +154,8 @@ def reduced(edges: Edges, message: torch.Tensor, reduce: str, ties: str, dtype, 
             position = edges.position.view(-1, *(1,) * (message.dim() - 1)).expand(message.shape)
             nobody = len(row) if ties == "first" else -1
             taken = torch.full(shape, nobody).scatter_reduce(
-                0, index, torch.where(attained, position, nobody), "amin" if ties == "first" else "amax")
+                0, index, torch.where(attained, position, nobody), "amin" if ties == "first" else "amax"
+            )
             shares = (position == taken[row]).double()
     out = message.new_zeros(shape).index_add(0, row, shares * message)
     if best is None:
@@ -157,8 +165,9 @@ def reduced(edges: Edges, message: torch.Tensor, reduce: str, ties: str, dtype, 
     return best + (out - out.detach()), shares
 
 
-def assert_close_to(actual: torch.Tensor, expected: torch.Tensor, magnitude: torch.Tensor, roundings: int = 0,
-                    terms: int = 1) -> None:
+def assert_close_to(
+    actual: torch.Tensor, expected: torch.Tensor, magnitude: torch.Tensor, roundings: int = 0, terms: int = 1
+) -> None:
     """Within the rounding of the result, of some steps in the accumulation type, and of ``roundings`` in its own.
 
     terms: of the longest sum, whose rounding grows as a random walk (Higham, Accuracy and Stability, section 4.2).
@@ -166,11 +175,16 @@ def assert_close_to(actual: torch.Tensor, expected: torch.Tensor, magnitude: tor
     assert actual.shape == expected.shape
     own = torch.finfo(actual.dtype)
     accumulation = torch.finfo(torch.float64 if actual.dtype == torch.float64 else torch.float32)
-    bound = own.eps * expected.abs() + ((8 + terms ** 0.5 / 2) * accumulation.eps + roundings * own.eps) * magnitude.abs() + own.tiny
+    bound = (
+        own.eps * expected.abs()
+        + ((8 + terms**0.5 / 2) * accumulation.eps + roundings * own.eps) * magnitude.abs()
+        + own.tiny
+    )
     actual = actual.detach().double()
     right = ((actual - expected).abs() <= bound) | (actual == expected)  # the same infinity
-    assert right.all(), f"{int((~right).sum())} of {right.numel()} are wrong, first {actual[~right][0]}, " \
-                        f"expected {expected[~right][0]}"
+    assert right.all(), (
+        f"{int((~right).sum())} of {right.numel()} are wrong, first {actual[~right][0]}, expected {expected[~right][0]}"
+    )
 
 
 def case_name(value) -> str:

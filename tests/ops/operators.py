@@ -1,4 +1,5 @@
 """Every operator on a graph as a function of its operands alone, for tests that hold for all of them."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -29,7 +30,9 @@ def quarters(*shape: int, dtype: torch.dtype, seed: int = 0) -> Tensor:
 
 @dataclass(frozen=True)
 class Operator:
-    """operands: graph, type and sizes to fresh random tensors, all differentiable. run: graph and operands to the result."""
+    """operands: graph, type and sizes to fresh random tensors, all differentiable. run: graph and operands to the
+    result.
+    """
 
     operands: Callable
     run: Callable
@@ -38,8 +41,15 @@ class Operator:
 def _tensors(*shapes):
     def make(graph, dtype=torch.float32, heads=HEADS, width=WIDTH, out=OUT):
         rows, columns = graph.shape
-        sizes = {"row": rows, "column": columns, "edge": graph.num_edges, "relation": getattr(graph, "num_relations", 0),
-                 "heads": heads, "width": width, "out": out}
+        sizes = {
+            "row": rows,
+            "column": columns,
+            "edge": graph.num_edges,
+            "relation": getattr(graph, "num_relations", 0),
+            "heads": heads,
+            "width": width,
+            "out": out,
+        }
         return [torch.randn([sizes.get(n, n) for n in shape]).to(dtype).requires_grad_() for shape in shapes]
 
     return make
@@ -63,40 +73,59 @@ def _segments(graph) -> Tensor:
 
 OPERATORS: dict[str, Operator] = {
     "spmm": Operator(_tensors(("column", "width")), lambda g, x: gsb.spmm(g, x)),
-    "spmm_weighted_mean": Operator(
-        _tensors(_X, ("edge", "heads")), lambda g, x, w: gsb.spmm(g, x, w, "mean")),
+    "spmm_weighted_mean": Operator(_tensors(_X, ("edge", "heads")), lambda g, x, w: gsb.spmm(g, x, w, "mean")),
     "sddmm": Operator(_tensors(_Y, _X), lambda g, u, v: gsb.sddmm(g, u, v)),
-    **{f"gspmm_{op}_{reduce}": _gspmm(op, reduce) for op, reduce in (
-        ("copy_u", "max"), ("copy_e", "sum"), ("copy_e", "min"), ("add", "mean"), ("mul", "max"), ("div", "sum"))},
+    **{
+        f"gspmm_{op}_{reduce}": _gspmm(op, reduce)
+        for op, reduce in (
+            ("copy_u", "max"),
+            ("copy_e", "sum"),
+            ("copy_e", "min"),
+            ("add", "mean"),
+            ("mul", "max"),
+            ("div", "sum"),
+        )
+    },
     "gspmm_last_max": _gspmm("mul", "max", "last"),
-    **{f"gsddmm_{op}": Operator(_tensors(_Y, _X), lambda g, u, v, op=op: gsb.gsddmm(g, op, u, v, "v", "u"))
-       for op in ("add", "div", "dot")},
+    **{
+        f"gsddmm_{op}": Operator(_tensors(_Y, _X), lambda g, u, v, op=op: gsb.gsddmm(g, op, u, v, "v", "u"))
+        for op in ("add", "div", "dot")
+    },
     "edge_softmax": Operator(_tensors(("edge", "heads")), lambda g, s: gsb.edge_softmax(g, s)),
     "attention": Operator(_tensors(_Y, _X, _X), lambda g, q, k, v: gsb.attention(g, q, k, v)),
     "gat_attention": Operator(
-        _tensors(("row", "heads"), ("column", "heads"), _X), lambda g, d, s, v: gsb.gat_attention(g, d, s, v)),
+        _tensors(("row", "heads"), ("column", "heads"), _X), lambda g, d, s, v: gsb.gat_attention(g, d, s, v)
+    ),
     "gatv2_attention": Operator(
-        _tensors(_Y, _X, ("heads", "width")), lambda g, d, s, a: gsb.gatv2_attention(g, d, s, a)),
-    **{f"segment_reduce_{reduce}": Operator(
-        _tensors(("edge", "width")), lambda g, x, reduce=reduce: gsb.segment_reduce(x, _segments(g), reduce))
-       for reduce in ("sum", "max")},
+        _tensors(_Y, _X, ("heads", "width")), lambda g, d, s, a: gsb.gatv2_attention(g, d, s, a)
+    ),
+    **{
+        f"segment_reduce_{reduce}": Operator(
+            _tensors(("edge", "width")), lambda g, x, reduce=reduce: gsb.segment_reduce(x, _segments(g), reduce)
+        )
+        for reduce in ("sum", "max")
+    },
     "segment_mm": Operator(
-        _tensors(("edge", "width"), ("row", "width", "out")), lambda g, a, b: gsb.segment_mm(a, b, _segments(g))),
+        _tensors(("edge", "width"), ("row", "width", "out")), lambda g, a, b: gsb.segment_mm(a, b, _segments(g))
+    ),
     "gather_mm": Operator(
-        _tensors(("edge", "width"), ("column", "width", "out")), lambda g, a, b: gsb.gather_mm(a, b, g.indices)),
+        _tensors(("edge", "width"), ("column", "width", "out")), lambda g, a, b: gsb.gather_mm(a, b, g.indices)
+    ),
 }
 
 # on a RelGraph
 RGMS: dict[str, Operator] = {
-    "rgms": Operator(
-        _tensors(("column", "width"), ("relation", "width", "out")), lambda g, x, w: gsb.rgms(g, x, w)),
+    "rgms": Operator(_tensors(("column", "width"), ("relation", "width", "out")), lambda g, x, w: gsb.rgms(g, x, w)),
     "rgms_mean": Operator(
-        _tensors(("column", "width"), ("relation", "width", "out")), lambda g, x, w: gsb.rgms(g, x, w, reduce="mean")),
+        _tensors(("column", "width"), ("relation", "width", "out")), lambda g, x, w: gsb.rgms(g, x, w, reduce="mean")
+    ),
     "rgms_weighted": Operator(
-        _tensors(("column", "width"), ("relation", "width", "out"), ("edge",)), lambda g, x, w, a: gsb.rgms(g, x, w, a)),
+        _tensors(("column", "width"), ("relation", "width", "out"), ("edge",)), lambda g, x, w, a: gsb.rgms(g, x, w, a)
+    ),
     "rgms_blocks": Operator(
         _tensors(("column", "heads", "width"), ("relation", "heads", "width", "out")),
-        lambda g, x, w: gsb.rgms(g, x.flatten(1), w, reduce="mean")),
+        lambda g, x, w: gsb.rgms(g, x.flatten(1), w, reduce="mean"),
+    ),
 }
 
 

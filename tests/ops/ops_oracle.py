@@ -1,4 +1,5 @@
 """The operators in NumPy float64, how far a right answer may be from them, and hypothesis strategies."""
+
 from __future__ import annotations
 
 import numpy as np

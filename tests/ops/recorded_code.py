@@ -1,4 +1,7 @@
-"""The code of kernels that were recorded (`recorded_gpu`): all of them in one source, which TVM and nvcc are started for once."""
+"""The code of kernels that were recorded (`recorded_gpu`): all of them in one source, which TVM and nvcc are started
+for once.
+"""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -12,7 +15,8 @@ from tests.compiler.cuda_batches import assembled, ptx_of, sources
 
 ARCHITECTURES = ("sm_80", "sm_90")
 INSTRUCTIONS = {
-    "float32": "m16n8k8.row.col.f32.tf32.tf32.f32", "float16": "m16n8k16.row.col.f32.f16.f16.f32",
+    "float32": "m16n8k8.row.col.f32.tf32.tf32.f32",
+    "float16": "m16n8k16.row.col.f32.f16.f16.f32",
     "bfloat16": "m16n8k16.row.col.f32.bf16.bf16.f32",
 }
 
@@ -21,7 +25,10 @@ def scopes(function) -> set[str]:
     """Where the buffers are that a stage III function has beside its parameters."""
     found: set[str] = set()
     tvm_ffi.structural_walk(
-        function.body, (s_tir.SBlock, lambda block: found.update(buffer.ty.storage_scope for buffer in block.alloc_buffers)), order="post")
+        function.body,
+        (s_tir.SBlock, lambda block: found.update(buffer.ty.storage_scope for buffer in block.alloc_buffers)),
+        order="post",
+    )
     return found
 
 
@@ -44,12 +51,13 @@ class Kernels:
         return {program.name for program, schedule, _ in self._found.values() if schedule.mma or not promised}
 
     def check(self, dtype: str, arch: str, folder: Path, registers: int = 128) -> None:
-        """TVM makes code of all kernels, and nvcc takes it for this architecture. Machine code is made for it and for those that are newer:
-        nothing is spilled, and all arrays but shared ones are registers. What is promised to the Tensor Cores goes to them. No kernel asks
-        for memory beside its operands, which would be the driver's and not PyTorch's.
+        """TVM makes code of all kernels, and nvcc takes it for this architecture. Machine code is made for it and for
+        those that are newer: nothing is spilled, and all arrays but shared ones are registers. What is promised to the
+        Tensor Cores goes to them. No kernel asks for memory beside its operands, which would be the driver's and not
+        PyTorch's.
 
-        registers: of a thread at most, but of those that multiply on Tensor Cores: with 128 there is room for four blocks of 128 threads on a
-        multiprocessor.
+        registers: of a thread at most, but of those that multiply on Tensor Cores: with 128 there is room for four
+        blocks of 128 threads on a multiprocessor.
         """
         functions = {name: stage3(program, schedule) for name, (program, schedule, _) in self._found.items()}
         for name, function in functions.items():
@@ -64,7 +72,7 @@ class Kernels:
         if nvcc_path() is None:
             return
         ptx, entries = ptx_of(texts, arch)
-        for newer in ARCHITECTURES[ARCHITECTURES.index(arch):]:
+        for newer in ARCHITECTURES[ARCHITECTURES.index(arch) :]:
             for name, kernel in assembled(ptx, texts, newer, folder).items():
                 _, schedule, users = self._found[name]
                 said = f"{newer}, {users}: {kernel}"

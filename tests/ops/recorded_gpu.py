@@ -1,7 +1,10 @@
-"""A stand-in for a GPU that is told every kernel and computes zeros: what the dispatch launches there, at the cost of planning alone.
+"""A stand-in for a GPU that is told every kernel and computes zeros: what the dispatch launches there, at the cost of
+planning alone.
 
-As with `serial_gpu` the boundary alone is replaced. Nothing is compiled: that is for tests of the code of these kernels.
+As with `serial_gpu` the boundary alone is replaced. Nothing is compiled: that is for tests of the code of these
+kernels.
 """
+
 from __future__ import annotations
 
 from types import SimpleNamespace
@@ -20,8 +23,12 @@ LAUNCHED: dict[tuple[str, str], tuple[Program, CudaTeams]] = {}
 def build(program: Program, schedule: CudaTeams, arch: str):
     assert arch == ARCH, arch
     key = program.script(), repr(schedule)
-    stored = {statement.buffer.name for it in walk_iterations(program.iterations) for statement in (*it.init, *it.body)
-              if isinstance(statement, Store)}
+    stored = {
+        statement.buffer.name
+        for it in walk_iterations(program.iterations)
+        for statement in (*it.init, *it.body)
+        if isinstance(statement, Store)
+    }
     names = program.parameter_names
 
     def launch(*arguments):
@@ -35,7 +42,9 @@ def build(program: Program, schedule: CudaTeams, arch: str):
 
 @pytest.fixture
 def recorded_gpu(monkeypatch):
-    """Tensors of the CPU take the way of tensors on a GPU, and get zeros. Gives the programs and schedules launched meanwhile."""
+    """Tensors of the CPU take the way of tensors on a GPU, and get zeros. Gives the programs and schedules launched
+    meanwhile.
+    """
     LAUNCHED.clear()
     stand_in(monkeypatch, ARCH, build)
     return LAUNCHED

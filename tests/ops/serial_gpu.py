@@ -1,7 +1,10 @@
-"""A stand-in for a GPU: operators plan and dispatch as for CUDA, and kernels are those scheduled for CUDA, run serially.
+"""A stand-in for a GPU: operators plan and dispatch as for CUDA, and kernels are those scheduled for CUDA, run
+serially.
 
-What is replaced is the boundary alone: what architecture a device has, what its driver tells, and how a scheduled program becomes code.
+What is replaced is the boundary alone: what architecture a device has, what its driver tells, and how a scheduled
+program becomes code.
 """
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,13 +1,15 @@
 """Fused attention and its gradients against the same composed in torch in float64; corners as frameworks have them."""
+
 from __future__ import annotations
 
 import pytest
 import torch
+from attention_oracle import assert_close, cases, graph_of, rows_of, softmax
 from torch.nn.functional import leaky_relu
 
 import gnn_sparse_backend as gsb
-from attention_oracle import assert_close, cases, graph_of, rows_of, softmax
-from gnn_sparse_backend.ops import attention as module, build
+from gnn_sparse_backend.ops import attention as module
+from gnn_sparse_backend.ops import build
 from gnn_sparse_backend.ops.attention import attend
 from gnn_sparse_backend.ops.form import form, in_order
 
@@ -50,10 +52,13 @@ def test_every_structure(structure, name):
     assert_right(CASES[name], structure)
 
 
-@pytest.mark.parametrize("score, value", [
-    (("leaky_relu(add(x0, x1), 0.2)", ("column", "row")), ("mul(x0, x1)", ("edge", "column"))),
-    (("leaky_relu(add(x1, x0), 0.2)", ("row", "column")), ("mul(x1, x0)", ("column", "edge"))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "score, value",
+    [
+        (("leaky_relu(add(x0, x1), 0.2)", ("column", "row")), ("mul(x0, x1)", ("edge", "column"))),
+        (("leaky_relu(add(x1, x0), 0.2)", ("row", "column")), ("mul(x1, x0)", ("column", "edge"))),
+    ],
+)
 def test_the_order_of_sums_and_products_makes_no_kernels(zoo, score, value):
     """As frameworks' layers write them: the same form, and so the same bits, gradients included."""
     graph = graph_of(zoo["random"])
@@ -63,11 +68,15 @@ def test_the_order_of_sums_and_products_makes_no_kernels(zoo, score, value):
     generator = torch.Generator().manual_seed(0)
     sizes = {"row": (graph.shape[0], 2, 1), "column": (graph.shape[1], 2, 1), "edge": (graph.num_edges, 2, 1)}
     ends = {at: torch.randn(sizes[at], generator=generator, requires_grad=True) for at in ("row", "column")}
-    values = {"column": torch.randn(graph.shape[1], 2, 3, generator=generator, requires_grad=True),
-              "edge": torch.rand(sizes["edge"], generator=generator, requires_grad=True)}
+    values = {
+        "column": torch.randn(graph.shape[1], 2, 3, generator=generator, requires_grad=True),
+        "edge": torch.rand(sizes["edge"], generator=generator, requires_grad=True),
+    }
     found = []
     for scored, valued in (first, second):
-        out = attend(graph, scored, [ends[at] for at in scored.places], [values[at] for at in valued.places], False, valued)
+        out = attend(
+            graph, scored, [ends[at] for at in scored.places], [values[at] for at in valued.places], False, valued
+        )
         found.append([out, *torch.autograd.grad(out.square().sum(), [*ends.values(), *values.values()])])
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
@@ -119,9 +128,27 @@ def test_scores_that_keep_growing(name):
         assert_close(run(case, graph_of(structure), turned), case.exact(structure, *turned), torch.float64)
 
 
-ROWS = [[-INF, 1, 2], [1, -INF, 2], [2, 1, -INF], [-INF, -INF, -INF], [-INF], [NAN, 1, 2], [1, 2, NAN], [-INF, NAN, 1],
-        [INF, 1, 2], [1, INF, 2], [INF, INF, 1], [-INF, INF], [500, -500, 0], [-3e38, 3e38, 0], [3e38, -3e38, -INF],
-        [-1e30, -1e30, -1e30], [20, 40, 60], [], [5]]
+ROWS = [
+    [-INF, 1, 2],
+    [1, -INF, 2],
+    [2, 1, -INF],
+    [-INF, -INF, -INF],
+    [-INF],
+    [NAN, 1, 2],
+    [1, 2, NAN],
+    [-INF, NAN, 1],
+    [INF, 1, 2],
+    [1, INF, 2],
+    [INF, INF, 1],
+    [-INF, INF],
+    [500, -500, 0],
+    [-3e38, 3e38, 0],
+    [3e38, -3e38, -INF],
+    [-1e30, -1e30, -1e30],
+    [20, 40, 60],
+    [],
+    [5],
+]
 
 
 @pytest.mark.parametrize("values", ["finite", "with infinities"])
@@ -142,8 +169,10 @@ def test_infinities_and_nan(values, dtype):
     assert nan_rows[[3, 4, 5, 6, 7, 8, 9, 10, 11]].all() and not nan_rows[17] and expected[17].eq(0).all()
     assert_close(actual, expected, dtype)
     cotangent = cotangent_for(expected).to(dtype)
-    for gradient, reference in zip(torch.autograd.grad(actual, [scores, value], cotangent),
-                                   torch.autograd.grad(expected, exact, cotangent.double())):
+    for gradient, reference in zip(
+        torch.autograd.grad(actual, [scores, value], cotangent),
+        torch.autograd.grad(expected, exact, cotangent.double()),
+    ):
         assert_close(gradient, reference, dtype)
 
 
@@ -174,7 +203,7 @@ def test_one_tensor_in_several_places(zoo):
     exact = x.detach().clone().requires_grad_()
     expected = case.exact(structure, [exact, exact], [exact])
     cotangent = cotangent_for(expected)
-    reference, = torch.autograd.grad(expected, exact, cotangent)
+    (reference,) = torch.autograd.grad(expected, exact, cotangent)
     assert_close(*torch.autograd.grad(ours(x), x, cotangent), reference, torch.float64)
     assert_close(*torch.autograd.grad(ours(x), x, cotangent, create_graph=True), reference, torch.float64)
 
@@ -197,13 +226,17 @@ def test_strided_operands_and_cotangents(zoo):
     case, graph = CASES["dot"], graph_of(structure)
     operands = case.operands(structure, grad=False)
     expected = run(case, graph, operands)
-    for change in (lambda x: torch.cat([x, x], 2)[..., :3], lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
-                   lambda x: torch.cat([x, x])[: len(x)], lambda x: torch.stack([x, x], 1)[:, 0]):
+    for change in (
+        lambda x: torch.cat([x, x], 2)[..., :3],
+        lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+        lambda x: torch.cat([x, x])[: len(x)],
+        lambda x: torch.stack([x, x], 1)[:, 0],
+    ):
         changed = [[change(x) for x in group] for group in operands]
         assert torch.equal(run(case, graph, changed), expected)
     x = operands[1][0].requires_grad_()
     out = run(case, graph, operands)
-    total, = torch.autograd.grad(out.sum(), x, retain_graph=True)
+    (total,) = torch.autograd.grad(out.sum(), x, retain_graph=True)
     assert torch.equal(total, torch.autograd.grad(out, x, torch.ones_like(out))[0])
 
 
@@ -241,8 +274,10 @@ def test_extents_of_zero(zoo, score, value):
     """Sums of no terms are equal scores; no features, or no heads, is an empty result."""
     structure = zoo["duplicates"]
     row, col, (rows, cols) = structure
-    q, k, v = (torch.randn(n, *shape, dtype=torch.float64, requires_grad=True)
-               for n, shape in ((rows, score), (cols, score), (cols, value)))
+    q, k, v = (
+        torch.randn(n, *shape, dtype=torch.float64, requires_grad=True)
+        for n, shape in ((rows, score), (cols, score), (cols, value))
+    )
     out = attend(graph_of(structure), form("mul(x0, x1)", ("row", "column")), (q, k), v, True)
     assert out.shape == (rows, *value)
     if score == (2, 0):
@@ -257,8 +292,15 @@ def test_extents_of_zero(zoo, score, value):
 
 def layer_operands(structure, heads=(2,), width=4, dtype=torch.float64):
     row, _, (rows, cols) = structure
-    shapes = [(rows, *heads, width), (cols, *heads, width), (cols, *heads, 3), (len(row), *heads), (rows, *heads),
-              (cols, *heads), heads + (width,)]
+    shapes = [
+        (rows, *heads, width),
+        (cols, *heads, width),
+        (cols, *heads, 3),
+        (len(row), *heads),
+        (rows, *heads),
+        (cols, *heads),
+        heads + (width,),
+    ]
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(s, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for s in shapes]
 
@@ -282,10 +324,14 @@ def test_layers_are_what_they_say(zoo, heads, weighted):
     for actual, expected in [
         (gsb.attention(graph, query, key, value, **extra), attended(dots / 2, value)),
         (gsb.attention(graph, query, key, value, 1, **extra), attended(dots, value)),
-        (gsb.gat_attention(graph, at_rows, at_columns, value, edge_scores=at_edges, **extra),
-         attended(leaky_relu(sums, 0.2), value)),
-        (gsb.gat_attention(graph, at_rows, at_columns, value, 0.5, **extra),
-         attended(leaky_relu(at_rows[ends] + at_columns[sources], 0.5), value)),
+        (
+            gsb.gat_attention(graph, at_rows, at_columns, value, edge_scores=at_edges, **extra),
+            attended(leaky_relu(sums, 0.2), value),
+        ),
+        (
+            gsb.gat_attention(graph, at_rows, at_columns, value, 0.5, **extra),
+            attended(leaky_relu(at_rows[ends] + at_columns[sources], 0.5), value),
+        ),
         (gsb.gatv2_attention(graph, query, key, att, value=value, **extra), attended(looks, value)),
         (gsb.gatv2_attention(graph, query, key, att, **extra), attended(looks, key)),
     ]:
@@ -293,8 +339,11 @@ def test_layers_are_what_they_say(zoo, heads, weighted):
 
 
 def layers(graph, query, key, value, at_edges, at_rows, at_columns, att):
-    return (gsb.attention(graph, query * 2, key, value), gsb.gat_attention(graph, at_rows, at_columns, value, 0.1),
-            gsb.gatv2_attention(graph, query, key, att, value=value, edge_weight=at_edges))
+    return (
+        gsb.attention(graph, query * 2, key, value),
+        gsb.gat_attention(graph, at_rows, at_columns, value, 0.1),
+        gsb.gatv2_attention(graph, query, key, att, value=value, edge_weight=at_edges),
+    )
 
 
 def test_compiled(zoo):
@@ -306,15 +355,26 @@ def test_compiled(zoo):
         expected, actual = layers(graph, *operands), compiled(graph, *operands)
         torch.testing.assert_close(actual, expected)
         cotangents = [cotangent_for(y) for y in expected]
-        torch.testing.assert_close(torch.autograd.grad(actual, operands, cotangents),
-                                   torch.autograd.grad(expected, operands, cotangents))
+        torch.testing.assert_close(
+            torch.autograd.grad(actual, operands, cotangents), torch.autograd.grad(expected, operands, cotangents)
+        )
 
 
 def test_the_library_operator(zoo):
     graph = graph_of(zoo["duplicates"])
     operands = [x.detach() for group in CASES["gat_edges"].operands(zoo["duplicates"]) for x in group]
-    arguments = (graph.indptr, graph.indices, graph.edge_ids, graph.shape[1], operands,
-                 "leaky_relu(add(add(x0, x1), x2), 0.2)", "row,column,edge", "x0", "column", False)
+    arguments = (
+        graph.indptr,
+        graph.indices,
+        graph.edge_ids,
+        graph.shape[1],
+        operands,
+        "leaky_relu(add(add(x0, x1), x2), 0.2)",
+        "row,column,edge",
+        "x0",
+        "column",
+        False,
+    )
     gsb.gat_attention(graph, *layer_operands(zoo["duplicates"])[4:6], layer_operands(zoo["duplicates"])[2])
     torch.library.opcheck(torch.ops.gsb.attend.default, arguments)
     with pytest.raises(ValueError, match="x0 must have 4 rows, one per destination of the graph"):
@@ -332,29 +392,58 @@ def fails(text, error=ValueError, **changes):
     return changes, error, text
 
 
-@pytest.mark.parametrize("name, changes, error, text", [
-    ("attention", *fails("graph must be a gsb.Graph", TypeError, graph=3)),
-    ("attention", *fails("attention: query must have shape .n, 2, D., with the 2 heads of value, got .33, 4.",
-                         query=torch.zeros(33, 4))),
-    ("attention", *fails("attention: query must have shape .n, D., as value has no heads", value=torch.zeros(29, 3))),
-    ("attention", *fails("query and key must have the same last dimension, got .33, 2, 5. and",
-                         query=torch.zeros(33, 2, 5))),
-    ("attention", *fails("attention: query has no features to compare", query=torch.zeros(33, 2, 0))),
-    ("attention", *fails("attention: key must have 29 rows, one per source of the graph", key=torch.zeros(33, 2, 4))),
-    ("attention", *fails("attention: value must have shape .n_src, H, D.*got .29,.", value=torch.zeros(29))),
-    ("attention", *fails("query is torch.float32 but value is torch.float64", TypeError,
-                         value=torch.zeros(29, 2, 3, dtype=torch.float64))),
-    ("attention", *fails("value must be float32, .* got torch.int64", TypeError, value=torch.zeros(29, 2, 3).long())),
-    ("attention", *fails("scale must be a number or None, got 'x'", scale="x")),
-    ("attention", *fails("edge_weight must have 200 rows, one per edge", edge_weight=torch.zeros(20, 2))),
-    ("attention", *fails("edge_weight must have shape .n, 2., one per head of value, got .200,.",
-                         edge_weight=torch.zeros(200))),
-    ("gat_attention", *fails("dst_scores must have shape .n, 2., one per head", dst_scores=torch.zeros(33))),
-    ("gat_attention", *fails("src_scores must have 29 rows", src_scores=torch.zeros(33, 2))),
-    ("gat_attention", *fails("negative_slope must be a finite number, got nan", negative_slope=NAN)),
-    ("gatv2_attention", *fails("att must have shape .2, 4., the features of x_src, got .4,.", att=torch.zeros(4))),
-    ("gatv2_attention", *fails("x_dst and x_src must have the same last dimension", x_dst=torch.zeros(33, 2, 1))),
-])
+@pytest.mark.parametrize(
+    "name, changes, error, text",
+    [
+        ("attention", *fails("graph must be a gsb.Graph", TypeError, graph=3)),
+        (
+            "attention",
+            *fails(
+                "attention: query must have shape .n, 2, D., with the 2 heads of value, got .33, 4.",
+                query=torch.zeros(33, 4),
+            ),
+        ),
+        (
+            "attention",
+            *fails("attention: query must have shape .n, D., as value has no heads", value=torch.zeros(29, 3)),
+        ),
+        (
+            "attention",
+            *fails("query and key must have the same last dimension, got .33, 2, 5. and", query=torch.zeros(33, 2, 5)),
+        ),
+        ("attention", *fails("attention: query has no features to compare", query=torch.zeros(33, 2, 0))),
+        (
+            "attention",
+            *fails("attention: key must have 29 rows, one per source of the graph", key=torch.zeros(33, 2, 4)),
+        ),
+        ("attention", *fails("attention: value must have shape .n_src, H, D.*got .29,.", value=torch.zeros(29))),
+        (
+            "attention",
+            *fails(
+                "query is torch.float32 but value is torch.float64",
+                TypeError,
+                value=torch.zeros(29, 2, 3, dtype=torch.float64),
+            ),
+        ),
+        (
+            "attention",
+            *fails("value must be float32, .* got torch.int64", TypeError, value=torch.zeros(29, 2, 3).long()),
+        ),
+        ("attention", *fails("scale must be a number or None, got 'x'", scale="x")),
+        ("attention", *fails("edge_weight must have 200 rows, one per edge", edge_weight=torch.zeros(20, 2))),
+        (
+            "attention",
+            *fails(
+                "edge_weight must have shape .n, 2., one per head of value, got .200,.", edge_weight=torch.zeros(200)
+            ),
+        ),
+        ("gat_attention", *fails("dst_scores must have shape .n, 2., one per head", dst_scores=torch.zeros(33))),
+        ("gat_attention", *fails("src_scores must have 29 rows", src_scores=torch.zeros(33, 2))),
+        ("gat_attention", *fails("negative_slope must be a finite number, got nan", negative_slope=NAN)),
+        ("gatv2_attention", *fails("att must have shape .2, 4., the features of x_src, got .4,.", att=torch.zeros(4))),
+        ("gatv2_attention", *fails("x_dst and x_src must have the same last dimension", x_dst=torch.zeros(33, 2, 1))),
+    ],
+)
 def test_errors(zoo, name, changes, error, text):
     query, key, value, at_edges, at_rows, at_columns, att = layer_operands(zoo["random"], dtype=torch.float32)
     given = {

@@ -1,4 +1,5 @@
 """SpMM on locally dense graphs by blocks on Tensor Cores, serially, against dense products in float64."""
+
 from __future__ import annotations
 
 import pytest
@@ -12,7 +13,6 @@ from gnn_sparse_backend.planner import cuda_bsr
 from tests.ops.operators import quarters
 from tests.ops.waits import without_waiting
 
-
 pytestmark = pytest.mark.usefixtures("matmul_precision")
 
 
@@ -23,7 +23,8 @@ def every_size(monkeypatch):
 
 
 def local_graph(twice: bool = False, apart: bool = False) -> tuple[gsb.Graph, torch.Tensor, torch.Tensor]:
-    """37 x 43: three dense pieces, at the borders of the matrix too, whose edges come in any order; (graph, row, column).
+    """37 x 43: three dense pieces, at the borders of the matrix too, whose edges come in any order; (graph, row,
+    column).
 
     apart: columns that were neighbours are none any more, so that BSR would store too much.
     """
@@ -39,10 +40,17 @@ def local_graph(twice: bool = False, apart: bool = False) -> tuple[gsb.Graph, to
     return gsb.Graph.from_coo(row, col, (37, 43)), row, col
 
 
-@pytest.mark.parametrize("dtype, width, weighted, reduce, apart", [
-    (torch.float16, 8, False, "mean", False), (torch.bfloat16, 37, True, "sum", False), (torch.float32, 76, True, "sum", False),
-    (torch.float16, 40, True, "mean", True), (torch.float32, 37, False, "sum", True),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "dtype, width, weighted, reduce, apart",
+    [
+        (torch.float16, 8, False, "mean", False),
+        (torch.bfloat16, 37, True, "sum", False),
+        (torch.float32, 76, True, "sum", False),
+        (torch.float16, 40, True, "mean", True),
+        (torch.float32, 37, False, "sum", True),
+    ],
+    ids=str,
+)
 def test_products_and_their_gradients(dtype, width, weighted, reduce, apart, serial_gpu):
     graph, row, col = local_graph(apart=apart)
     x, g = quarters(43, width, dtype=dtype).requires_grad_(), quarters(37, width, dtype=dtype, seed=1)
@@ -58,7 +66,9 @@ def test_products_and_their_gradients(dtype, width, weighted, reduce, apart, ser
     if dtype is torch.bfloat16:
         found = torch.autograd.grad(out, (x, weight), g)
         torch.testing.assert_close(found[0].double(), dense.T @ g.double(), rtol=eps, atol=0)
-        torch.testing.assert_close(found[1].double(), (g.double()[row] * x.detach().double()[col]).sum(1), rtol=eps, atol=0)
+        torch.testing.assert_close(
+            found[1].double(), (g.double()[row] * x.detach().double()[col]).sum(1), rtol=eps, atol=0
+        )
         # the rows of the transposed graph have columns apart either way
         assert "sr_bcrs_tiles" in serial_gpu[1:] and "bsr_tiles" not in serial_gpu[1:]
 
@@ -67,10 +77,15 @@ def test_numbers_of_heads(serial_gpu):
     """And the gradient of a mean of them by the features, whose edges have the number of their row beside their own."""
     graph, row, col = local_graph()
     dtype, heads, width = torch.bfloat16, 3, 34
-    x, weight = quarters(43, heads, width, dtype=dtype).requires_grad_(), quarters(row.numel(), heads, dtype=dtype, seed=2)
+    x, weight = (
+        quarters(43, heads, width, dtype=dtype).requires_grad_(),
+        quarters(row.numel(), heads, dtype=dtype, seed=2),
+    )
     g = quarters(37, heads, width, dtype=dtype, seed=1)
     degree = torch.bincount(row, minlength=37).clamp(min=1)
-    dense = torch.zeros(heads, 37, 43, dtype=torch.float64).index_put((torch.arange(heads)[:, None], row, col), weight.double().T)
+    dense = torch.zeros(heads, 37, 43, dtype=torch.float64).index_put(
+        (torch.arange(heads)[:, None], row, col), weight.double().T
+    )
     out = gsb.spmm(graph, x, weight, "mean")
     exact = torch.einsum("hij,jhf->ihf", dense, x.double()) / degree[:, None, None]
     torch.testing.assert_close(out.double(), exact, rtol=torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps)
@@ -84,8 +99,8 @@ def test_numbers_of_heads(serial_gpu):
 
 @pytest.mark.parametrize("apart", [1, 20], ids=["BSR", "SR-BCRS"])
 def test_infinities_stay_with_their_edges(apart, serial_gpu, monkeypatch):
-    """A row of a block without an edge to a column that its neighbours have does not meet what is there, nor what is in columns
-    that no row has."""
+    """A row of a block without an edge to a column that its neighbours have does not meet what is there, nor what is in
+    columns that no row has."""
     row, col = torch.tensor([0, 0, 1, 1, 2]), torch.tensor([0, 1, 1, 2, 3]) * apart
     graph = gsb.Graph.from_coo(row, col, (3, 3 * apart + 2))
     monkeypatch.setattr(cuda_bsr, "MOST_STORED", 1000)
@@ -101,8 +116,9 @@ def test_infinities_stay_with_their_edges(apart, serial_gpu, monkeypatch):
 
 @pytest.mark.parametrize("block, near, apart, thin", [((16, 8), 512, 1792, 1024), ((16, 16), 768, 2048, 1024)])
 def test_the_format_that_stores_less_is_taken(block, near, apart, thin):
-    """BSR where the columns of a tile are neighbours, SR-BCRS where they lie apart, neither where few rows share them; and both are
-    counted."""
+    """BSR where the columns of a tile are neighbours, SR-BCRS where they lie apart, neither where few rows share them;
+    and both are counted."""
+
     def found(graph):
         blocks = blocks_of(graph, block)
         assert blocks_of(graph, block) is blocks
@@ -116,20 +132,34 @@ def test_the_format_that_stores_less_is_taken(block, near, apart, thin):
 
 
 def test_what_blocks_are_not_for(monkeypatch):
-    """Graphs whose blocks are empty for the most part, few edges, narrow rows, full precision, other sums and types, old GPUs."""
+    """Graphs whose blocks are empty for the most part, few edges, narrow rows, full precision, other sums and types,
+    old GPUs.
+    """
     thin = gsb.Graph.from_coo(torch.arange(64), torch.arange(64) * 7 % 64, (64, 64))
     graph, row, _ = local_graph()
     x, wide = torch.ones(43, 16), torch.ones(64, 48)
     copy, largest = form("x0", ("column",), "sum"), form("x0", ("column",), "max", "last")
-    refused = [(copy, thin, wide, "sm_90"), (copy, graph, x[:, :4], "sm_90"), (copy, graph, x.double(), "sm_90"),
-               (copy, graph, x, "sm_75"), (largest, graph, x, "sm_90"),
-               (form("x0", ("edge",), "sum"), graph, torch.ones(row.numel(), 16), "sm_90")]  # fmt: skip
+    refused = [
+        (copy, thin, wide, "sm_90"),
+        (copy, graph, x[:, :4], "sm_90"),
+        (copy, graph, x.double(), "sm_90"),
+        (copy, graph, x, "sm_75"),
+        (largest, graph, x, "sm_90"),
+        (form("x0", ("edge",), "sum"), graph, torch.ones(row.numel(), 16), "sm_90"),
+    ]
     for of, on, operand, arch in refused:
         assert run_blocks(of, on, [operand], arch) is None
     product = form("mul(x0, x1)", ("column", "edge"), "sum")
-    assert run_blocks(product, graph, [wide[:43], torch.ones(row.numel(), 48)], "sm_90") is None  # a weight for each feature
+    assert (
+        run_blocks(product, graph, [wide[:43], torch.ones(row.numel(), 48)], "sm_90") is None
+    )  # a weight for each feature
     assert run_blocks(product, graph, [x, torch.ones(row.numel(), 1)], "sm_90") is None  # few features for each number
-    assert run_blocks(form("add(x0, x1)", ("column", "edge"), "sum"), graph, [wide[:43], torch.ones(row.numel(), 1)], "sm_90") is None
+    assert (
+        run_blocks(
+            form("add(x0, x1)", ("column", "edge"), "sum"), graph, [wide[:43], torch.ones(row.numel(), 1)], "sm_90"
+        )
+        is None
+    )
     torch.set_float32_matmul_precision("highest")
     assert run_blocks(copy, graph, [x], "sm_90") is None
     torch.set_float32_matmul_precision("high")
@@ -141,7 +171,9 @@ def test_edges_that_repeat(serial_gpu):
     """Are counted; their weights would be added in no order, so that they go to the kernels that know one."""
     graph, row, col = local_graph(twice=True)
     x = quarters(43, 8, dtype=torch.float16)
-    dense = torch.zeros(37, 43, dtype=torch.float64).index_put((row, col), torch.ones(row.numel(), dtype=torch.float64), accumulate=True)
+    dense = torch.zeros(37, 43, dtype=torch.float64).index_put(
+        (row, col), torch.ones(row.numel(), dtype=torch.float64), accumulate=True
+    )
     torch.testing.assert_close(gsb.spmm(graph, x).double(), dense @ x.double(), rtol=1e-3, atol=0)
     assert serial_gpu == ["bsr_tiles"]
     copy, product = form("x0", ("column",), "sum"), form("mul(x0, x1)", ("column", "edge"), "sum")
@@ -160,7 +192,9 @@ def test_the_first_call_on_a_graph_waits_once(weighted, serial_gpu, monkeypatch)
     of = form("mul(x0, x1)", ("column", "edge"), "sum") if weighted else form("x0", ("column",), "sum")
     expected = run_blocks(of, graph, operands, "serial")  # compiles
     again = local_graph()[0]
-    assert torch.equal(without_waiting(lambda: run_blocks(of, again, operands, "serial"), monkeypatch, sizes=1), expected)
+    assert torch.equal(
+        without_waiting(lambda: run_blocks(of, again, operands, "serial"), monkeypatch, sizes=1), expected
+    )
 
 
 def test_a_call_on_a_known_graph_reads_nothing_back(serial_gpu, monkeypatch):
@@ -179,7 +213,9 @@ def test_a_call_on_a_known_graph_reads_nothing_back(serial_gpu, monkeypatch):
 
 
 def test_numbers_may_change_from_call_to_call(serial_gpu):
-    """In place too, behind autograd's back: what is kept with the graph is where they go, in whatever order edges are numbered."""
+    """In place too, behind autograd's back: what is kept with the graph is where they go, in whatever order edges are
+    numbered.
+    """
     graph, row, col = local_graph()
     assert graph.edge_ids is not None
     x, weight = quarters(43, 32, dtype=torch.float16), quarters(row.numel(), dtype=torch.float16, seed=2)

@@ -1,4 +1,5 @@
 """What a call does beside its kernel, counted in calls of functions: clocks of busy machines tell nothing."""
+
 import sys
 
 import numpy as np

@@ -1,8 +1,10 @@
-"""What capture in a CUDA graph asks of a step that is planned, without a GPU: nobody reads a value, asks for a size, or copies numbers of the host.
+"""What capture in a CUDA graph asks of a step that is planned, without a GPU: nobody reads a value, asks for a size, or
+copies numbers of the host.
 
-That a launch itself does nothing else, and on which stream it is, `tests/compiler/test_cuda_streams.py` shows of the driver's calls;
-`test_ops_cuda.py` captures and replays where there is a GPU.
+That a launch itself does nothing else, and on which stream it is, `tests/compiler/test_cuda_streams.py` shows of the
+driver's calls; `test_ops_cuda.py` captures and replays where there is a GPU.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -28,19 +30,35 @@ def planned_steps(call, launched, monkeypatch) -> None:
     first = list(launched)
     launched.clear()
     found = without_waiting(call, monkeypatch)
-    assert first[-len(launched):] == launched and launched
+    assert first[-len(launched) :] == launched and launched
     for a, b in zip(found, expected, strict=True):
         assert torch.equal(a, b)
 
 
 # Of every family, and what takes another way where rows are long.
-WHOLE = ("attention", "edge_softmax", "gat_attention", "gather_mm", "gatv2_attention", "gsddmm_dot", "gspmm_copy_u_max", "gspmm_div_sum", "sddmm",
-         "segment_mm", "segment_reduce_max", "segment_reduce_sum", "spmm_weighted_mean")  # fmt: skip
+WHOLE = (
+    "attention",
+    "edge_softmax",
+    "gat_attention",
+    "gather_mm",
+    "gatv2_attention",
+    "gsddmm_dot",
+    "gspmm_copy_u_max",
+    "gspmm_div_sum",
+    "sddmm",
+    "segment_mm",
+    "segment_reduce_max",
+    "segment_reduce_sum",
+    "spmm_weighted_mean",
+)
 IN_PARTS = "attention", "edge_softmax", "gspmm_mul_max", "spmm_weighted_mean"
 
 
-@pytest.mark.parametrize("name, parts", [*((name, False) for name in WHOLE), *((name, True) for name in IN_PARTS)],
-                         ids=lambda value: {False: "whole rows", True: "rows in parts"}.get(value))
+@pytest.mark.parametrize(
+    "name, parts",
+    [*((name, False) for name in WHOLE), *((name, True) for name in IN_PARTS)],
+    ids=lambda value: {False: "whole rows", True: "rows in parts"}.get(value),
+)
 def test_a_step_of_an_operator(name, parts, serial_gpu, monkeypatch):
     if parts:
         cut_rows_short(monkeypatch, 8, 3)
@@ -62,8 +80,10 @@ def test_a_step_of_relational_products(order, parts, serial_gpu, monkeypatch):
     source, destination, relation = (torch.randint(0, n, (400,), generator=generator) for n in (60, 40, 3))
     destination[::4] = 7
     rel = gsb.RelGraph.from_triples(source, destination, relation, (41, 60), 4)
-    x, w, comp, bases, a = (torch.randn(shape, generator=generator).half().requires_grad_()
-                            for shape in ((60, 16), (4, 16, 24), (4, 2), (2, 16, 24), (400,)))
+    x, w, comp, bases, a = (
+        torch.randn(shape, generator=generator).half().requires_grad_()
+        for shape in ((60, 16), (4, 16, 24), (4, 2), (2, 16, 24), (400,))
+    )
     for operands in ([x, w, a], [x, (comp, bases), a]):
         leaves = [leaf for operand in operands for leaf in (operand if isinstance(operand, tuple) else [operand])]
 

@@ -1,8 +1,24 @@
-"""Gradients of maxima that copy, where the columns that they chose are kept: against torch's own gather and scatter in float64."""
+"""Gradients of maxima that copy, where the columns that they chose are kept: against torch's own gather and scatter in
+float64.
+"""
+
 from dataclasses import replace
 
 import pytest
 import torch
+from message_oracle import (
+    DTYPES,
+    EMPTY,
+    LAYOUTS,
+    STRUCTURES,
+    assert_close_to,
+    case_name,
+    from_coo,
+    from_csr,
+    messages,
+    reduced,
+    values,
+)
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
@@ -10,8 +26,6 @@ from gnn_sparse_backend.ops import build, choices, message_autograd, plans
 from gnn_sparse_backend.ops.form import form
 from gnn_sparse_backend.ops.structure import columns_ascend
 from gnn_sparse_backend.planner.choose import plan_for
-from message_oracle import (DTYPES, EMPTY, LAYOUTS, STRUCTURES, assert_close_to, case_name, from_coo, from_csr, messages, reduced,
-                            values)
 from tests.covering import covering
 
 REDUCTIONS = [("max", "even"), ("min", "even"), ("max", "last"), ("min", "last"), ("max", "first"), ("min", "first")]
@@ -37,8 +51,19 @@ def few_ties(seed: int, *shape: int) -> torch.Tensor:
 
 
 GRAPHS = {"ascending": dense, "unordered": lambda: dense(False), **STRUCTURES}
-CASES = covering({"reduction": REDUCTIONS, "features": FEATURES, "dtype": DTYPES, "index": [32, 64], "structure": list(GRAPHS),
-                  "layout": list(LAYOUTS), "plan": list(PLANS), "values": [values, few_ties], "ties": ["few", "any"]})
+CASES = covering(
+    {
+        "reduction": REDUCTIONS,
+        "features": FEATURES,
+        "dtype": DTYPES,
+        "index": [32, 64],
+        "structure": list(GRAPHS),
+        "layout": list(LAYOUTS),
+        "plan": list(PLANS),
+        "values": [values, few_ties],
+        "ties": ["few", "any"],
+    }
+)
 
 
 def taken(monkeypatch, few: int = choices.FEW_TIES) -> list:
@@ -48,15 +73,19 @@ def taken(monkeypatch, few: int = choices.FEW_TIES) -> list:
     monkeypatch.setattr(choices, "FEW_TIES", few)
     found = []
     for name in ("copied_gradient", "even_gradient"):
+
         def noted(*args, own=getattr(choices, name)):
             result = own(*args)
             found.append(result is not None)
             return result
+
         monkeypatch.setattr(message_autograd, name, noted)
     return found
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case[:7])) + f"-{case[7].__name__}-{case[8]}")
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: "-".join(map(case_name, case[:7])) + f"-{case[7].__name__}-{case[8]}"
+)
 def test_matrix(case, monkeypatch, poisoned_memory):
     (reduce, ties), features, dtype, bits, structure, layout, plan, draw, share = case
     noted = taken(monkeypatch, few=0 if share == "any" else choices.FEW_TIES)
@@ -74,12 +103,12 @@ def test_matrix(case, monkeypatch, poisoned_memory):
 
     cotangent = values(3, *expected.shape)
     of_layout = cotangent if layout == "one_row_repeated" else LAYOUTS[layout](cotangent)
-    gradient, = torch.autograd.grad(actual, given, of_layout.to(dtype))
-    wanted, = torch.autograd.grad(expected, inputs, cotangent, retain_graph=True)
-    bound, = torch.autograd.grad(expected, inputs, cotangent.abs())
+    (gradient,) = torch.autograd.grad(actual, given, of_layout.to(dtype))
+    (wanted,) = torch.autograd.grad(expected, inputs, cotangent, retain_graph=True)
+    (bound,) = torch.autograd.grad(expected, inputs, cotangent.abs())
     assert gradient.dtype == dtype
     # equal shares of an edge that is there hundreds of times are rounded the same way
-    assert_close_to(gradient, wanted, bound, 2 + graph.num_edges ** 0.5 if ties == "even" else 0)
+    assert_close_to(gradient, wanted, bound, 2 + graph.num_edges**0.5 if ties == "even" else 0)
     if ties != "even":
         assert noted == [True]
     elif dtype in (torch.float32, torch.float64):
@@ -89,7 +118,10 @@ def test_matrix(case, monkeypatch, poisoned_memory):
 
 
 def test_what_is_kept():
-    copies, dense_graph = {ties: form("x0", ("column",), "max", ties) for ties in ("even", "last", "first")}, dense().graph
+    copies, dense_graph = (
+        {ties: form("x0", ("column",), "max", ties) for ties in ("even", "last", "first")},
+        dense().graph,
+    )
     x, half = torch.ones(50, 2), torch.ones(50, 2, dtype=torch.bfloat16)
     kept = lambda of, graph, x: choices.kept_choice(of, graph, [x])  # noqa: E731
     assert [kept(of, dense_graph, x) for of in copies.values()] == ["unique", "column", "column"]
@@ -135,8 +167,9 @@ def test_infinities_and_nan_are_those_of_torch(few, features, monkeypatch):
     expected = torch.zeros(42, *features).scatter_reduce(0, index, theirs[edges.col], "amax", include_self=False)
     torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)
     cotangent = values(2, 42, *features).float()
-    torch.testing.assert_close(torch.autograd.grad(out, mine, cotangent), torch.autograd.grad(expected, theirs, cotangent),
-                               equal_nan=True)
+    torch.testing.assert_close(
+        torch.autograd.grad(out, mine, cotangent), torch.autograd.grad(expected, theirs, cotangent), equal_nan=True
+    )
     assert noted == [few == 0]
 
 
@@ -160,12 +193,15 @@ def test_second_derivatives_of_shared_maxima(monkeypatch):
     edges = dense()
     x = values(1, 50, 3)
     found = []
-    for run in (lambda u: gsb.gspmm(edges.graph, "copy_u", "max", u),
-                lambda u: torch.zeros(42, 3, dtype=torch.float64).scatter_reduce(
-                    0, edges.row[:, None].expand(-1, 3), u[edges.col], "amax", include_self=False)):
+    for run in (
+        lambda u: gsb.gspmm(edges.graph, "copy_u", "max", u),
+        lambda u: torch.zeros(42, 3, dtype=torch.float64).scatter_reduce(
+            0, edges.row[:, None].expand(-1, 3), u[edges.col], "amax", include_self=False
+        ),
+    ):
         u = x.clone().requires_grad_()
         cotangent = values(2, 42, 3).requires_grad_()
-        gradient, = torch.autograd.grad(run(u), u, cotangent, create_graph=True)
+        (gradient,) = torch.autograd.grad(run(u), u, cotangent, create_graph=True)
         found.append(torch.autograd.grad((gradient * values(3, 50, 3)).sum(), cotangent)[0])
     torch.testing.assert_close(*found)
 

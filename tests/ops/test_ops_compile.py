@@ -1,20 +1,24 @@
 """The operators under torch.compile, fake tensors and torch.library's own checks."""
+
 import gc
 import shutil
 import weakref
 
 import pytest
 import torch
+from ops_oracle import graph_of, random
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops import autograd, library, message_autograd, structure as structures  # noqa: F401  (library: its operators)
-from ops_oracle import graph_of, random
+from gnn_sparse_backend.ops import autograd, library, message_autograd  # noqa: F401  (library: its operators)
+from gnn_sparse_backend.ops import structure as structures
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
-INDUCTOR = pytest.param("inductor", (), marks=pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler"))
+INDUCTOR = pytest.param(
+    "inductor", (), marks=pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -32,13 +36,17 @@ def layer(graph, x, weight, u):
 def assert_compiled_agrees(compiled, structure, width=4, heads=()):
     graph = graph_of(structure)
     rows, cols = structure[2]
-    inputs = [random(cols, *heads, width, grad=True), random(structure[0].size, *heads, seed=1, grad=True),
-              random(rows, *heads, width, seed=2, grad=True)]
+    inputs = [
+        random(cols, *heads, width, grad=True),
+        random(structure[0].size, *heads, seed=1, grad=True),
+        random(rows, *heads, width, seed=2, grad=True),
+    ]
     expected, actual = layer(graph, *inputs), compiled(graph, *inputs)
     cotangents = [random(*y.shape, seed=3) for y in expected]
     torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(torch.autograd.grad(actual, inputs, cotangents),
-                               torch.autograd.grad(expected, inputs, cotangents))
+    torch.testing.assert_close(
+        torch.autograd.grad(actual, inputs, cotangents), torch.autograd.grad(expected, inputs, cotangents)
+    )
 
 
 @pytest.mark.parametrize("backend, heads", [("aot_eager", ()), ("aot_eager", (3,)), INDUCTOR])
@@ -72,8 +80,9 @@ def test_the_transpose_of_a_graph_in_a_compiled_function(zoo):
 def test_a_graph_that_dies_before_a_compiled_backward(zoo):
     structure = zoo["random"]
     x, weight = random(29, 3, grad=True), random(200, seed=1, grad=True)
-    compiled = torch.compile(lambda graph: gsb.spmm(graph, x, weight, "mean").sum(), fullgraph=True,
-                             backend="aot_eager")
+    compiled = torch.compile(
+        lambda graph: gsb.spmm(graph, x, weight, "mean").sum(), fullgraph=True, backend="aot_eager"
+    )
     graph = graph_of(structure)
     expected = torch.autograd.grad(gsb.spmm(graph, x, weight, "mean").sum(), [x, weight])
     loss = compiled(graph)

@@ -1,4 +1,5 @@
 """Operators on a GPU, where there is one: answers, streams, capture in a CUDA graph, memory."""
+
 from __future__ import annotations
 
 import subprocess
@@ -37,7 +38,9 @@ def test_every_operator_and_its_gradients(name, dtype):
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_default_plans_answer_as_the_cpu(case):
-    """On large graphs and in every format that is taken by itself: the same operands, and what the CPU's kernels make of them."""
+    """On large graphs and in every format that is taken by itself: the same operands, and what the CPU's kernels make
+    of them.
+    """
     results, expected = case(torch.device("cuda")), case(torch.device("cpu"))
     for a, b in zip(results, expected, strict=True):
         assert a.is_cuda and a.dtype == b.dtype and a.shape == b.shape
@@ -93,23 +96,35 @@ def test_a_step_is_captured_and_replayed(name):
 
 
 def relational(dtype, blocks=1):
-    """(RelGraph, x, w, a) on the GPU, with a relation that has no edges, and the exact answer of a weighted sum with its gradients."""
+    """(RelGraph, x, w, a) on the GPU, with a relation that has no edges, and the exact answer of a weighted sum with
+    its gradients.
+    """
     generator = torch.Generator().manual_seed(3)
-    source, destination = torch.randint(0, 60, (500,), generator=generator), torch.randint(0, 40, (500,), generator=generator)
+    source, destination = (
+        torch.randint(0, 60, (500,), generator=generator),
+        torch.randint(0, 40, (500,), generator=generator),
+    )
     relation = torch.tensor([0, 2, 3])[torch.randint(0, 3, (500,), generator=generator)]
     x, w = torch.randn(60, 32 * blocks, generator=generator), torch.randn(4, blocks, 32, 24, generator=generator)
     a = torch.rand(500, generator=generator)
     x, w, a = (t.to(dtype).cuda().requires_grad_() for t in (x, w if blocks > 1 else w[:, 0], a))
     rel = gsb.RelGraph.from_triples(source.cuda(), destination.cuda(), relation.cuda(), (40, 60), 4)
     exact = [t.detach().cpu().double().requires_grad_() for t in (x, w, a)]
-    each = torch.einsum("ebf,ebfk->ebk", exact[0][source].unflatten(1, (blocks, 32)), exact[1].view(4, blocks, 32, 24)[relation])
-    out = torch.zeros(40, 24 * blocks, dtype=torch.float64).index_add(0, destination, each.flatten(1) * exact[2][:, None])
+    each = torch.einsum(
+        "ebf,ebfk->ebk", exact[0][source].unflatten(1, (blocks, 32)), exact[1].view(4, blocks, 32, 24)[relation]
+    )
+    out = torch.zeros(40, 24 * blocks, dtype=torch.float64).index_add(
+        0, destination, each.flatten(1) * exact[2][:, None]
+    )
     return rel, (x, w, a), [out.detach(), *torch.autograd.grad(out.sum(), exact)]
 
 
 @pytest.mark.parametrize("blocks", [1, 3])
-@pytest.mark.parametrize("dtype, precision", [(torch.float32, "highest"), (torch.float32, "high"), (torch.float16, "highest"),
-                                              (torch.bfloat16, "highest")], ids=["float32", "tf32", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype, precision",
+    [(torch.float32, "highest"), (torch.float32, "high"), (torch.float16, "highest"), (torch.bfloat16, "highest")],
+    ids=["float32", "tf32", "float16", "bfloat16"],
+)
 def test_rgms_and_its_gradients(dtype, precision, blocks, matmul_precision):
     torch.set_float32_matmul_precision(precision)
     rel, operands, expected = relational(dtype, blocks)
@@ -118,7 +133,9 @@ def test_rgms_and_its_gradients(dtype, precision, blocks, matmul_precision):
     for found, exact in zip([out, *torch.autograd.grad(out.sum(), operands)], expected, strict=True):
         assert found.is_cuda and found.dtype == dtype
         # sums of hundreds of terms of both signs: by the size of the largest
-        torch.testing.assert_close(found.detach().cpu().double(), exact, rtol=8 * rounding, atol=8 * rounding * float(exact.abs().max()))
+        torch.testing.assert_close(
+            found.detach().cpu().double(), exact, rtol=8 * rounding, atol=8 * rounding * float(exact.abs().max())
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
@@ -133,8 +150,20 @@ def test_rgms_is_captured_and_replayed(dtype):
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("name", ["spmm_weighted_mean", "sddmm", "gatv2_attention", "edge_softmax", "segment_mm", "gather_mm",
-                                  "segment_reduce_sum", "segment_reduce_max", "rgms"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spmm_weighted_mean",
+        "sddmm",
+        "gatv2_attention",
+        "edge_softmax",
+        "segment_mm",
+        "gather_mm",
+        "segment_reduce_sum",
+        "segment_reduce_max",
+        "rgms",
+    ],
+)
 def test_a_planned_step_does_not_wait_for_the_gpu(name):
     """PyTorch raises at any call of its own that would."""
     if name == "rgms":
@@ -148,6 +177,7 @@ def test_a_planned_step_does_not_wait_for_the_gpu(name):
 
         def call():
             return step(name, graph, operands)
+
     call()
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
@@ -159,9 +189,11 @@ def test_a_planned_step_does_not_wait_for_the_gpu(name):
 
 def test_wrong_lengths_are_said_by_the_gpu():
     """In a process of its own, which has no GPU left afterwards."""
-    script = ("import torch, gnn_sparse_backend as gsb\n"
-              "gsb.segment_mm(torch.ones(5, 3).cuda(), torch.ones(2, 3, 4).cuda(), torch.tensor([2, 4]).cuda())\n"
-              "torch.cuda.synchronize()\n")
+    script = (
+        "import torch, gnn_sparse_backend as gsb\n"
+        "gsb.segment_mm(torch.ones(5, 3).cuda(), torch.ones(2, 3, 4).cuda(), torch.tensor([2, 4]).cuda())\n"
+        "torch.cuda.synchronize()\n"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert done.returncode != 0 and "lengths must not be negative and must sum to the number of rows 5" in done.stderr
 
@@ -191,6 +223,7 @@ def test_memory_is_pytorchs():
 
 def test_all_memory_is_pytorchs():
     """What the driver has given out beyond PyTorch's own does not grow from call to call, forward and backward."""
+
     def beyond() -> int:
         torch.cuda.synchronize()
         free, total = torch.cuda.mem_get_info()

@@ -1,4 +1,5 @@
 """Relational and grouped products of any widths on Tensor Cores, serialised on the CPU, against products in float64."""
+
 from __future__ import annotations
 
 import pytest
@@ -11,22 +12,35 @@ TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "f
 
 def close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:
     bound = 16 * torch.finfo(dtype).eps
-    torch.testing.assert_close(found.double(), expected, rtol=bound, atol=bound * max(1.0, float(expected.detach().abs().max())))
+    torch.testing.assert_close(
+        found.double(), expected, rtol=bound, atol=bound * max(1.0, float(expected.detach().abs().max()))
+    )
 
 
-@pytest.mark.parametrize("dtype, widths, blocks, reduce", [
-    (torch.float16, (16, 4), 1, "sum"), (torch.bfloat16, (5, 11), 2, "mean"), (torch.float32, (12, 3), 1, "sum"),
-], ids=lambda x: TYPES.get(x))  # fmt: skip
+@pytest.mark.parametrize(
+    "dtype, widths, blocks, reduce",
+    [
+        (torch.float16, (16, 4), 1, "sum"),
+        (torch.bfloat16, (5, 11), 2, "mean"),
+        (torch.float32, (12, 3), 1, "sum"),
+    ],
+    ids=lambda x: TYPES.get(x),
+)
 def test_rgms_of_any_widths_in_fragments(dtype, widths, blocks, reduce, serial_gpu, matmul_precision):
-    """Both directions of a last layer of a few classes, and of matrices of small blocks, with a weight for each edge; a relation of
-    NaN alone, and rows of NaN, which no edge names."""
+    """Both directions of a last layer of a few classes, and of matrices of small blocks, with a weight for each edge; a
+    relation of NaN alone, and rows of NaN, which no edge names."""
     generator = torch.Generator().manual_seed(5)
     inner, outer = widths
     relation = torch.cat([torch.zeros(70), torch.full((1,), 2.0), torch.full((40,), 3.0)]).long()
     source = torch.randperm(200, generator=generator)[:111]
-    destination = torch.cat([torch.arange(70) % 35, torch.tensor([80]), torch.randint(0, 90, (40,), generator=generator)])
+    destination = torch.cat(
+        [torch.arange(70) % 35, torch.tensor([80]), torch.randint(0, 90, (40,), generator=generator)]
+    )
     rel = gsb.RelGraph.from_triples(source, destination, relation, (90, 200), 4)
-    x, w = torch.randn(200, blocks * inner, generator=generator), torch.randn(4, blocks, inner, outer, generator=generator)
+    x, w = (
+        torch.randn(200, blocks * inner, generator=generator),
+        torch.randn(4, blocks, inner, outer, generator=generator),
+    )
     w[1] = torch.nan
     x[torch.isin(torch.arange(200), source, invert=True)] = torch.nan
     x, w, a = x.to(dtype), w.to(dtype), torch.randn(111, generator=generator).to(dtype)
@@ -52,8 +66,11 @@ def test_rgms_of_any_widths_in_fragments(dtype, widths, blocks, reduce, serial_g
     assert {"rgms_tiles", "grouped_tiles"} & set(serial_gpu) and "grouped_product" not in serial_gpu
 
 
-@pytest.mark.parametrize("dtype, widths, ordered", [(torch.float16, (33, 5), False), (torch.float32, (6, 13), True)],
-                         ids=lambda x: TYPES.get(x))  # fmt: skip
+@pytest.mark.parametrize(
+    "dtype, widths, ordered",
+    [(torch.float16, (33, 5), False), (torch.float32, (6, 13), True)],
+    ids=lambda x: TYPES.get(x),
+)
 def test_grouped_products_of_any_widths_in_fragments(dtype, widths, ordered, serial_gpu, matmul_precision):
     torch.manual_seed(0)
     lengths = torch.tensor([0, 3, 40, 16, 0, 1])  # none, a part of a tile, several panels, a whole tile

@@ -1,4 +1,7 @@
-"""Attention over graphs with hubs on a GPU: rows in parts, merged in a second pass; serialised, against float64 on the CPU."""
+"""Attention over graphs with hubs on a GPU: rows in parts, merged in a second pass; serialised, against float64 on the
+CPU.
+"""
+
 from __future__ import annotations
 
 import pytest
@@ -26,9 +29,16 @@ def hub_graph() -> gsb.Graph:
     return gsb.Graph.from_coo(row[order], col[order], (9, 12))
 
 
-@pytest.mark.parametrize("name, dtype", [
-    ("attention", torch.float64), ("attention", torch.bfloat16), ("gatv2_attention", torch.float64), ("gat_attention", torch.float64),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "name, dtype",
+    [
+        ("attention", torch.float64),
+        ("attention", torch.bfloat16),
+        ("gatv2_attention", torch.float64),
+        ("gat_attention", torch.float64),
+    ],
+    ids=str,
+)
 def test_attention_and_its_gradients_in_parts(name, dtype, request):
     torch.manual_seed(0)
     operands = OPERATORS[name].operands(hub_graph(), dtype)

@@ -1,7 +1,10 @@
-"""The code of every kernel that operators launch on a GPU by default: it is generated, and nvcc takes it, without a GPU.
+"""The code of every kernel that operators launch on a GPU by default: it is generated, and nvcc takes it, without a
+GPU.
 
-Operators run through the very dispatch, forward and backward, on a stand-in that is told what to build (`recorded_gpu`).
+Operators run through the very dispatch, forward and backward, on a stand-in that is told what to build
+(`recorded_gpu`).
 """
+
 from __future__ import annotations
 
 import pytest
@@ -30,7 +33,9 @@ CASES = {
 def some_relations(rows: int, columns: int, edges: int) -> gsb.RelGraph:
     """Several edges for each pair of a row and a relation."""
     generator = torch.Generator().manual_seed(0)
-    source, destination, relation = (torch.randint(0, n, (5 * edges,), generator=generator) for n in (columns, rows - 1, 3))
+    source, destination, relation = (
+        torch.randint(0, n, (5 * edges,), generator=generator) for n in (columns, rows - 1, 3)
+    )
     return gsb.RelGraph.from_triples(source, destination, relation, (rows, columns), 3)
 
 
@@ -46,12 +51,18 @@ def kernels_of(recorded_gpu, case: str, dtype: str) -> Kernels:
     return found
 
 
-# of both half types programs and schedules differ in the type alone (`test_cuda_plans` has float16); for bfloat16 sm_80 has fewer instructions
-# than sm_90
-@pytest.mark.parametrize("case, dtype, arch", [
-    ("whole vectors", "float32", "sm_80"), ("whole vectors", "bfloat16", "sm_80"),
-    ("long rows, odd widths", "float32", "sm_80"), ("several passes", "float32", "sm_80"), ("wide heads", "float32", "sm_80"),
-])  # fmt: skip
+# of both half types programs and schedules differ in the type alone (`test_cuda_plans` has float16); for bfloat16 sm_80
+# has fewer instructions than sm_90
+@pytest.mark.parametrize(
+    "case, dtype, arch",
+    [
+        ("whole vectors", "float32", "sm_80"),
+        ("whole vectors", "bfloat16", "sm_80"),
+        ("long rows, odd widths", "float32", "sm_80"),
+        ("several passes", "float32", "sm_80"),
+        ("wide heads", "float32", "sm_80"),
+    ],
+)
 def test_every_kernel_of_the_default_plans(case, dtype, arch, recorded_gpu, matmul_precision, tmp_path):
     """Forward and backward. What is promised to the Tensor Cores goes to them."""
     found = kernels_of(recorded_gpu, case, dtype)

@@ -1,4 +1,7 @@
-"""Softmax over edges and maxima on a GPU, in lanes along the edges of a row and over parts of long rows: serialised, against float64."""
+"""Softmax over edges and maxima on a GPU, in lanes along the edges of a row and over parts of long rows: serialised,
+against float64.
+"""
+
 from __future__ import annotations
 
 import pytest
@@ -17,7 +20,9 @@ def short_parts(monkeypatch):
 
 
 def hub_graph(mean: int) -> tuple[gsb.Graph, torch.Tensor]:
-    """Rows of no edges, of one, of about ``mean``, and a hub of 5 means; edges in an order of their own. And the row of each edge."""
+    """Rows of no edges, of one, of about ``mean``, and a hub of 5 means; edges in an order of their own. And the row of
+    each edge.
+    """
     lengths = torch.tensor([0, 1, mean, 5 * mean, mean + 1, 2 * mean, 0])
     order = torch.randperm(int(lengths.sum()), generator=torch.Generator().manual_seed(0))
     row = torch.repeat_interleave(torch.arange(len(lengths)), lengths)[order]
@@ -33,9 +38,15 @@ def softmax_of(scores: torch.Tensor, row: torch.Tensor, rows: int) -> torch.Tens
 
 
 @pytest.mark.parametrize("parts", [False, True], ids=["whole rows", "parts"])
-@pytest.mark.parametrize("dtype, heads, mean", [
-    (torch.float64, (), 10), (torch.float16, (3,), 40), (torch.bfloat16, (8,), 150),
-], ids=["one head", "three heads", "eight heads of long rows"])  # fmt: skip
+@pytest.mark.parametrize(
+    "dtype, heads, mean",
+    [
+        (torch.float64, (), 10),
+        (torch.float16, (3,), 40),
+        (torch.bfloat16, (8,), 150),
+    ],
+    ids=["one head", "three heads", "eight heads of long rows"],
+)
 def test_softmax_over_edges(dtype, heads, mean, parts, request, serial_gpu):
     if parts:
         request.getfixturevalue("short_parts")
@@ -52,7 +63,11 @@ def test_softmax_over_edges(dtype, heads, mean, parts, request, serial_gpu):
     gradient = torch.autograd.grad(found, scores, cotangent)[0]
     wanted = torch.autograd.grad(expected, exact, cotangent.double())[0]
     torch.testing.assert_close(gradient.double(), wanted, rtol=4 * ROUNDING[dtype], atol=4 * ROUNDING[dtype])
-    names = ["edge_softmax_gradient_parts", "aggregate", "edge_softmax_gradient_apply"] if parts else ["edge_softmax_gradient"]
+    names = (
+        ["edge_softmax_gradient_parts", "aggregate", "edge_softmax_gradient_apply"]
+        if parts
+        else ["edge_softmax_gradient"]
+    )
     assert serial_gpu == names
     torch.testing.assert_close(gsb.edge_softmax(graph.transpose(), scores, "src"), found, rtol=0, atol=0)
 
@@ -73,7 +88,9 @@ def test_infinities_and_nan_stay_in_their_rows(parts, request, serial_gpu):
     assert found[180:240, 1].isnan().all() and torch.isfinite(found[240:]).all()
 
 
-@pytest.mark.parametrize("reduce, width, mean, parts", [("max", 1, 10, False), ("min", 3, 40, False), ("max", 4, 40, True)])
+@pytest.mark.parametrize(
+    "reduce, width, mean, parts", [("max", 1, 10, False), ("min", 3, 40, False), ("max", 4, 40, True)]
+)
 def test_maxima_of_few_features(reduce, width, mean, parts, request, serial_gpu):
     """Both directions; one NaN, which its row has as its result."""
     if parts:

@@ -1,4 +1,5 @@
 """What a GPU's kernels lack on this machine is said in full by the first call on one, and calls on the CPU go on."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -45,20 +46,43 @@ OPERATORS = {
 }
 
 LACKING = {
-    "no driver": (dict(libraries=without(DRIVER)), "libcuda.so.1, NVIDIA's driver, is not on this machine; install the driver, version 580"),
-    "driver for CUDA 12": (dict(driver_says=12040), "driver is for CUDA 12.4, and libcudart.so.13 needs one for CUDA 13.0; "
-                                                    "update NVIDIA's driver to version 580 or later"),
-    "stub of the toolkit": (dict(driver_says=-34), "libcuda.so.1 is no driver that works: cuDriverGetVersion answers with error 34"),
-    "no runtime": (dict(libraries=without(RUNTIME)), f"libcudart.so.13, the runtime of CUDA 13.*is not found; {INSTALL}"),
-    "PyTorch for CUDA 12 alone": (dict(libraries=(DRIVER,), wheels=["nvidia/cuda_runtime/lib/libcudart.so.12"], headers=()),
-                                  rf"libcudart.so.13.*not found \(libcudart.so.12 is, which does not do, and may stay\); {INSTALL}.*"
-                                  rf"libnvrtc.so.13 \(nvidia-cuda-nvrtc\) is not found.*{INSTALL}"),
-    "no NVRTC": (dict(libraries=without("libnvrtc.so.13")), rf"NVRTC cannot be used, libnvrtc.so.13 \(nvidia-cuda-nvrtc\) is not found, "
-                                                            f"and there is no nvcc; {INSTALL}.*or put nvcc on PATH"),
-    "half of NVRTC": (dict(libraries=without(BUILTINS)), "libnvrtc-builtins.so.13.0.*is not found beside libnvrtc.so.13"),
-    "no headers": (dict(headers=("cuda_fp16.h",)), rf"headers are not found: crt/host_defines.h \(nvidia-cuda-crt\), "
-                                                   rf"cuda/std/cstdint \(nvidia-cuda-cccl\).*{INSTALL}"),
-}  # fmt: skip
+    "no driver": (
+        dict(libraries=without(DRIVER)),
+        "libcuda.so.1, NVIDIA's driver, is not on this machine; install the driver, version 580",
+    ),
+    "driver for CUDA 12": (
+        dict(driver_says=12040),
+        "driver is for CUDA 12.4, and libcudart.so.13 needs one for CUDA 13.0; "
+        "update NVIDIA's driver to version 580 or later",
+    ),
+    "stub of the toolkit": (
+        dict(driver_says=-34),
+        "libcuda.so.1 is no driver that works: cuDriverGetVersion answers with error 34",
+    ),
+    "no runtime": (
+        dict(libraries=without(RUNTIME)),
+        f"libcudart.so.13, the runtime of CUDA 13.*is not found; {INSTALL}",
+    ),
+    "PyTorch for CUDA 12 alone": (
+        dict(libraries=(DRIVER,), wheels=["nvidia/cuda_runtime/lib/libcudart.so.12"], headers=()),
+        rf"libcudart.so.13.*not found \(libcudart.so.12 is, which does not do, and may stay\); {INSTALL}.*"
+        rf"libnvrtc.so.13 \(nvidia-cuda-nvrtc\) is not found.*{INSTALL}",
+    ),
+    "no NVRTC": (
+        dict(libraries=without("libnvrtc.so.13")),
+        rf"NVRTC cannot be used, libnvrtc.so.13 \(nvidia-cuda-nvrtc\) is not found, "
+        f"and there is no nvcc; {INSTALL}.*or put nvcc on PATH",
+    ),
+    "half of NVRTC": (
+        dict(libraries=without(BUILTINS)),
+        "libnvrtc-builtins.so.13.0.*is not found beside libnvrtc.so.13",
+    ),
+    "no headers": (
+        dict(headers=("cuda_fp16.h",)),
+        rf"headers are not found: crt/host_defines.h \(nvidia-cuda-crt\), "
+        rf"cuda/std/cstdint \(nvidia-cuda-cccl\).*{INSTALL}",
+    ),
+}
 
 
 @pytest.mark.parametrize("lacking", LACKING)
@@ -75,11 +99,18 @@ def test_the_first_call_on_a_gpu_says_what_is_missing(lacking, acted_machine, on
     assert devices.why_not(torch.device("cuda:0")) == "CUDA kernels lack something here, see gsb doctor"
 
 
-@pytest.mark.parametrize("asked, machine, expected", [
-    ("nvcc", {}, "GSB_CUDA_COMPILER asks for nvcc, which is not found"),
-    ("nvrtc", dict(libraries=without("libnvrtc.so.13"), nvcc="/bin/nvcc"), "GSB_CUDA_COMPILER asks for NVRTC, which cannot be used: libnvrtc"),
-    ("clang", {}, "GSB_CUDA_COMPILER must be one of nvcc, nvrtc, got 'clang'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "asked, machine, expected",
+    [
+        ("nvcc", {}, "GSB_CUDA_COMPILER asks for nvcc, which is not found"),
+        (
+            "nvrtc",
+            dict(libraries=without("libnvrtc.so.13"), nvcc="/bin/nvcc"),
+            "GSB_CUDA_COMPILER asks for NVRTC, which cannot be used: libnvrtc",
+        ),
+        ("clang", {}, "GSB_CUDA_COMPILER must be one of nvcc, nvrtc, got 'clang'"),
+    ],
+)
 def test_a_compiler_that_is_asked_for_and_missing(asked, machine, expected, acted_machine, on_a_gpu, monkeypatch):
     acted_machine(**machine)
     monkeypatch.setenv("GSB_CUDA_COMPILER", asked)
@@ -88,8 +119,11 @@ def test_a_compiler_that_is_asked_for_and_missing(asked, machine, expected, acte
         OPERATORS["spmm"]()
 
 
-@pytest.mark.parametrize("machine", [{}, dict(linkers=()), dict(libraries=without("libnvrtc.so.13"), headers=(), nvcc="/bin/nvcc")],
-                         ids=["everything", "no linker", "nvcc alone"])  # fmt: skip
+@pytest.mark.parametrize(
+    "machine",
+    [{}, dict(linkers=()), dict(libraries=without("libnvrtc.so.13"), headers=(), nvcc="/bin/nvcc")],
+    ids=["everything", "no linker", "nvcc alone"],
+)
 def test_what_suffices(machine, acted_machine, monkeypatch):
     acted_machine(**machine)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))

@@ -1,4 +1,7 @@
-"""Gradients of relational products to the numbers of edges in one pass, by blocks that own rows, serialised on the CPU, against float64."""
+"""Gradients of relational products to the numbers of edges in one pass, by blocks that own rows, serialised on the CPU,
+against float64.
+"""
+
 from __future__ import annotations
 
 import pytest
@@ -14,9 +17,12 @@ from tests.ops.serial_gpu import cut_rows_short
 from tests.ops.test_ops_cuda_rgms_rows import SHAPE, close, operands, triples
 
 CASES = [  # dtype, precision, widths, blocks, reduce, fewer pairs of columns
-    (torch.float16, "high", (16, 24), 1, "mean", False), (torch.bfloat16, "high", (11, 5), 2, "sum", True),
-    (torch.float32, "high", (12, 3), 1, "sum", True), (torch.float32, "highest", (16, 40), 1, "mean", False),
-    (torch.float32, "highest", (5, 6), 2, "sum", True), (torch.float32, "highest", (1, 1), 1, "sum", False),
+    (torch.float16, "high", (16, 24), 1, "mean", False),
+    (torch.bfloat16, "high", (11, 5), 2, "sum", True),
+    (torch.float32, "high", (12, 3), 1, "sum", True),
+    (torch.float32, "highest", (16, 40), 1, "mean", False),
+    (torch.float32, "highest", (5, 6), 2, "sum", True),
+    (torch.float32, "highest", (1, 1), 1, "sum", False),
 ]
 
 
@@ -29,7 +35,9 @@ def launched(monkeypatch, serial_gpu, matmul_precision):
 
 
 def gradient(launched, edges, relations: int, dtype, widths, blocks: int = 1, reduce: str = "sum") -> list[str]:
-    """Names of what the gradient to the edges' numbers launches. A relation without edges and columns that no edge names are NaN."""
+    """Names of what the gradient to the edges' numbers launches. A relation without edges and columns that no edge
+    names are NaN.
+    """
     (inner, outer), (rows, _) = widths, SHAPE
     x, w, generator = operands(edges, relations, widths, blocks)
     a = torch.randn(edges[0].numel(), generator=generator).to(dtype).requires_grad_()
@@ -39,8 +47,12 @@ def gradient(launched, edges, relations: int, dtype, widths, blocks: int = 1, re
     launched.clear()
     (found,) = torch.autograd.grad(out, a, g)
     source, destination, relation = edges
-    exact = torch.einsum("edf,edfk,edk->e", x.double()[source].unflatten(1, (blocks, inner)), w.double()[relation],
-                         g.double()[destination].unflatten(1, (blocks, outer)))
+    exact = torch.einsum(
+        "edf,edfk,edk->e",
+        x.double()[source].unflatten(1, (blocks, inner)),
+        w.double()[relation],
+        g.double()[destination].unflatten(1, (blocks, outer)),
+    )
     if reduce == "mean":
         key = relation * rows + destination
         exact = exact / torch.bincount(key)[key]
@@ -77,7 +89,8 @@ def test_bytes_are_counted():
     counts = RelationCounts(2000 * spec.rows, 10, 8, 6)
     matrix = 256 / NEARER
     assert planned.dot_bytes(counts, 16, 8, "float16", "sm_90", False, panels=5) == pytest.approx(
-        {"rows": counts.rows * 32 + 5 * matrix + 160, "stored": 8 * (32 + 2 * 16 + matrix / 32) + 160})
+        {"rows": counts.rows * 32 + 5 * matrix + 160, "stored": 8 * (32 + 2 * 16 + matrix / 32) + 160}
+    )
     assert "rows" not in planned.dot_bytes(RelationCounts(100, 10, 8, 6), 16, 8, "float16", "sm_90", False)
 
 
@@ -85,10 +98,18 @@ def test_the_planner_takes_rows_where_they_move_less(serial_gpu, matmul_precisio
     monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
     generator = torch.Generator().manual_seed(0)
     destination, source = (torch.randint(0, n, (4000,), generator=generator) for n in (400, 500))
-    for relation, order in ((destination % 4, "rows"), (torch.randint(0, 2000, (4000,), generator=generator), "stored")):
+    for relation, order in (
+        (destination % 4, "rows"),
+        (torch.randint(0, 2000, (4000,), generator=generator), "stored"),
+    ):
         rel = gsb.RelGraph.from_triples(source, destination, relation, (400, 500), 2000)
         a = torch.ones(4000, dtype=torch.float16, requires_grad=True)
-        out = gsb.rgms(rel, torch.randn(500, 16, dtype=torch.float16), torch.randn(2000, 16, 24, dtype=torch.float16), edge_weight=a)
+        out = gsb.rgms(
+            rel,
+            torch.randn(500, 16, dtype=torch.float16),
+            torch.randn(2000, 16, 24, dtype=torch.float16),
+            edge_weight=a,
+        )
         serial_gpu.clear()
         torch.autograd.grad(out, a, torch.ones_like(out))
         by = rel.side(True).pairs.count < rel.side(False).pairs.count

@@ -1,5 +1,6 @@
-"""Relational products in one pass, by blocks that own rows, serialised on the CPU, against products in float64. (`test_ops_cuda_any_widths` and
-`test_ops_devices` have those that store products of pairs.)"""
+"""Relational products in one pass, by blocks that own rows, serialised on the CPU, against products in float64.
+(`test_ops_cuda_any_widths` and `test_ops_devices` have those that store products of pairs.)"""
+
 from __future__ import annotations
 
 import pytest
@@ -23,10 +24,14 @@ SHAPE = 150, 70
 
 
 def triples(count: int, relations: int):
-    """(source, destination, relation): edges that repeat, and one relation, the last row and the last columns without any."""
+    """(source, destination, relation): edges that repeat, and one relation, the last row and the last columns without
+    any.
+    """
     generator = torch.Generator().manual_seed(0)
     rows, columns = SHAPE
-    source, destination, relation = (torch.randint(0, n, (count,), generator=generator) for n in (columns - 3, rows - 1, relations))
+    source, destination, relation = (
+        torch.randint(0, n, (count,), generator=generator) for n in (columns - 3, rows - 1, relations)
+    )
     relation[relation == 1] = 0
     again = count // 8
     return tuple(torch.cat([t, t[:again]]) for t in (source, destination, relation))
@@ -49,7 +54,9 @@ def close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> No
 
 
 def operands(edges, relations: int, widths, blocks: int) -> tuple[torch.Tensor, torch.Tensor, torch.Generator]:
-    """x, w, and the generator that they were drawn by. A relation without edges and columns that no edge names are NaN."""
+    """x, w, and the generator that they were drawn by. A relation without edges and columns that no edge names are
+    NaN.
+    """
     (inner, outer), (_, columns) = widths, SHAPE
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(columns, blocks * inner, generator=generator)
@@ -59,9 +66,19 @@ def operands(edges, relations: int, widths, blocks: int) -> tuple[torch.Tensor, 
     return x, w, generator
 
 
-def check(launched, edges, relations: int, dtype=torch.float16, widths=(16, 24), blocks: int = 1, reduce: str = "mean",
-          weighted: bool = False) -> tuple[list[str], list[str]]:
-    """Both directions. A relation without edges and rows that no edge names are NaN, and reach nothing. Gives what either launched."""
+def check(
+    launched,
+    edges,
+    relations: int,
+    dtype=torch.float16,
+    widths=(16, 24),
+    blocks: int = 1,
+    reduce: str = "mean",
+    weighted: bool = False,
+) -> tuple[list[str], list[str]]:
+    """Both directions. A relation without edges and rows that no edge names are NaN, and reach nothing. Gives what
+    either launched.
+    """
     rows, _ = SHAPE
     x, w, generator = operands(edges, relations, widths, blocks)
     a = torch.randn(edges[0].numel(), generator=generator).to(dtype) if weighted else None
@@ -96,7 +113,9 @@ def by(monkeypatch, serial_gpu, matmul_precision):
 
 
 CASES = [  # dtype, widths, blocks, reduce, weighted
-    (torch.float16, (16, 24), 1, "mean", False), (torch.bfloat16, (5, 11), 2, "mean", True), (torch.float32, (12, 3), 1, "sum", True),
+    (torch.float16, (16, 24), 1, "mean", False),
+    (torch.bfloat16, (5, 11), 2, "mean", True),
+    (torch.float32, (12, 3), 1, "sum", True),
 ]
 
 
@@ -107,7 +126,10 @@ def test_both_directions(dtype, widths, blocks, reduce, weighted, by):
     assert forward == backward == ["rgms_rows"]
 
 
-@pytest.mark.parametrize("widths, blocks, reduce, weighted", [((16, 24), 1, "mean", False), ((5, 11), 2, "sum", True), ((4, 1), 1, "sum", False)])
+@pytest.mark.parametrize(
+    "widths, blocks, reduce, weighted",
+    [((16, 24), 1, "mean", False), ((5, 11), 2, "sum", True), ((4, 1), 1, "sum", False)],
+)
 def test_both_directions_in_full_precision(widths, blocks, reduce, weighted, by):
     torch.set_float32_matmul_precision("highest")
     forward, backward = check(by("rows"), triples(400, 5), 5, torch.float32, widths, blocks, reduce, weighted)
@@ -115,15 +137,24 @@ def test_both_directions_in_full_precision(widths, blocks, reduce, weighted, by)
 
 
 LAYOUTS = {
-    "by rows": lambda w: w, "by columns": lambda w: w.transpose(2, 3).contiguous().transpose(2, 3),
+    "by rows": lambda w: w,
+    "by columns": lambda w: w.transpose(2, 3).contiguous().transpose(2, 3),
     "neither": lambda w: torch.stack([w, torch.full_like(w, torch.nan)], -1)[..., 0],
 }
 
 
-@pytest.mark.parametrize("order, dtype, widths, precision", [
-    ("rows", torch.float16, (16, 24), "high"), ("rows", torch.float32, (6, 5), "high"), ("rows", torch.float32, (6, 5), "highest"),
-    ("tiles", torch.float16, (16, 24), "high"), ("transform", torch.float16, (16, 24), "high"), ("transform", torch.float32, (6, 5), "highest"),
-], ids=lambda value: TYPES.get(value))
+@pytest.mark.parametrize(
+    "order, dtype, widths, precision",
+    [
+        ("rows", torch.float16, (16, 24), "high"),
+        ("rows", torch.float32, (6, 5), "high"),
+        ("rows", torch.float32, (6, 5), "highest"),
+        ("tiles", torch.float16, (16, 24), "high"),
+        ("transform", torch.float16, (16, 24), "high"),
+        ("transform", torch.float32, (6, 5), "highest"),
+    ],
+    ids=lambda value: TYPES.get(value),
+)
 def test_matrices_are_taken_as_they_are_stored(order, dtype, widths, precision, by, monkeypatch):
     """By rows, or by columns as gradients have them: nothing copies them; a view that is neither is copied."""
     torch.set_float32_matmul_precision(precision)
@@ -131,13 +162,20 @@ def test_matrices_are_taken_as_they_are_stored(order, dtype, widths, precision, 
     edges = triples(400, 5)
     x, w, _ = operands(edges, 5, widths, 2 if order == "rows" else 1)
     x, w = x.to(dtype), w.to(dtype)
-    rel, expected = gsb.RelGraph.from_triples(*edges, SHAPE, 5), exact(edges, SHAPE[0], x.double(), w.double(), None, "sum")
+    rel, expected = (
+        gsb.RelGraph.from_triples(*edges, SHAPE, 5),
+        exact(edges, SHAPE[0], x.double(), w.double(), None, "sum"),
+    )
     copied = []
     for name, stored in LAYOUTS.items():
         given = stored(w)
         assert torch.equal(given.nan_to_num(), w.nan_to_num())
         with monkeypatch.context() as patch:
-            patch.setattr(layout, "compact", lambda t, of=layout.compact: (copied.append(name) if not t.is_contiguous() else None, of(t))[1])
+            patch.setattr(
+                layout,
+                "compact",
+                lambda t, of=layout.compact: (copied.append(name) if not t.is_contiguous() else None, of(t))[1],
+            )
             out = gsb.rgms(rel, x, given)
         close(out, expected, dtype)
     assert copied == ["neither"]
@@ -149,7 +187,9 @@ def test_numbers_of_relations(relations, edges, by):
 
 
 def test_a_hub_is_cut_into_parts(by, monkeypatch):
-    """Rows of more edges than a block should wait for go in parts, which are added up in float32; the others are stored in place."""
+    """Rows of more edges than a block should wait for go in parts, which are added up in float32; the others are stored
+    in place.
+    """
     cut_rows_short(monkeypatch, 30, 8)
     source, destination, relation = triples(500, 4)
     destination = torch.where(torch.arange(destination.numel()) % 3 == 0, 7, destination)
@@ -158,7 +198,9 @@ def test_a_hub_is_cut_into_parts(by, monkeypatch):
 
 
 def test_what_a_row_has_no_edges_of_does_not_reach_it(by):
-    """Inf in the matrix of a relation, and in a row of x: rows that have edges of the one or the other are not finite, others are."""
+    """Inf in the matrix of a relation, and in a row of x: rows that have edges of the one or the other are not finite,
+    others are.
+    """
     by("rows")
     source, destination, relation = triples(400, 5)
     rel = gsb.RelGraph.from_triples(source, destination, relation, SHAPE, 5)
@@ -167,7 +209,11 @@ def test_what_a_row_has_no_edges_of_does_not_reach_it(by):
     out = gsb.rgms(rel, x, w, reduce="mean")
     met = torch.zeros(150, dtype=torch.bool)
     met[destination[(relation == 3) | (source == 9)]] = True
-    assert 0 < met.sum() < 150 and torch.equal(~torch.isfinite(out).all(1), met) and torch.equal(~torch.isfinite(out).any(1), met)
+    assert (
+        0 < met.sum() < 150
+        and torch.equal(~torch.isfinite(out).all(1), met)
+        and torch.equal(~torch.isfinite(out).any(1), met)
+    )
 
 
 def test_deterministic_algorithms_change_nothing(by):
@@ -189,7 +235,9 @@ def test_deterministic_algorithms_change_nothing(by):
 
 
 def test_the_planner_takes_rows_where_they_move_less(serial_gpu, matmul_precision, monkeypatch):
-    """On a graph whose tiles have few relations each; the structure is made once, and not kept where it was only counted."""
+    """On a graph whose tiles have few relations each; the structure is made once, and not kept where it was only
+    counted.
+    """
     monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
     generator = torch.Generator().manual_seed(0)
     destination, source = (torch.randint(0, 500, (4000,), generator=generator) for _ in range(2))
@@ -206,7 +254,10 @@ def test_the_planner_takes_rows_where_they_move_less(serial_gpu, matmul_precisio
         found = gsb.explain(rel, "rgms", (16, 24), dtype="float16")
         assert found.order == order and found.moved == moved
         text = " ".join(str(found).split())
-        assert f"one order serves all relations: {order}, which moves fewest bytes" in text and "nothing is added atomically" in text
+        assert (
+            f"one order serves all relations: {order}, which moves fewest bytes" in text
+            and "nothing is added atomically" in text
+        )
 
 
 def test_full_precision_goes_by_rows_or_columns(serial_gpu, matmul_precision, monkeypatch):
@@ -228,23 +279,41 @@ def test_bytes_are_counted():
     counts = RelationCounts(2000 * spec.rows, 10, 8, 6)
     moved = planned.order_bytes(counts, 16, 8, "float16", "sm_90", False, panels=5)
     result, matrix = counts.rows * 16, 256 / NEARER
-    assert moved == pytest.approx({"rows": 320 + 5 * matrix + result, "tiles": 320 + 8 * 32 + 8 / 32 * matrix + result,
-                                   "transform": 6 * 48 + 6 / 32 * matrix + 160 + result})
-    # in full precision: where multiplying takes longer, that counts; a block multiplies all its rows by all columns it could have
+    assert moved == pytest.approx(
+        {
+            "rows": 320 + 5 * matrix + result,
+            "tiles": 320 + 8 * 32 + 8 / 32 * matrix + result,
+            "transform": 6 * 48 + 6 / 32 * matrix + 160 + result,
+        }
+    )
+    # in full precision: where multiplying takes longer, that counts; a block multiplies all its rows by all columns it
+    # could have
     full = planned.rows_spec(16, 8, "float32", "sm_90", full=True)
-    moved = planned.order_bytes(RelationCounts(2000 * full.rows, 10, 8, 6), 16, 8, "float32", "sm_90", True, panels=500_000)
-    assert moved["rows"] == 500_000 * full.rows * full.width * 16 / planned.MULTIPLIED and set(moved) == {"rows", "transform"}
+    moved = planned.order_bytes(
+        RelationCounts(2000 * full.rows, 10, 8, 6), 16, 8, "float32", "sm_90", True, panels=500_000
+    )
+    assert moved["rows"] == 500_000 * full.rows * full.width * 16 / planned.MULTIPLIED and set(moved) == {
+        "rows",
+        "transform",
+    }
     few = RelationCounts(100 * spec.rows, 10, 8, 6)
-    assert "rows" not in planned.order_bytes(few, 16, 8, "float16", "sm_90", False)  # blocks that would leave most of a GPU idle
+    assert "rows" not in planned.order_bytes(
+        few, 16, 8, "float16", "sm_90", False
+    )  # blocks that would leave most of a GPU idle
     assert planned.order_of({"rows": 1.0, "tiles": 1.0, "transform": 2.0}) == "rows"
 
 
 def test_the_code_of_default_plans(recorded_gpu, matmul_precision, monkeypatch):
-    """Both directions launch one kernel of one program, with ``mma`` and without atomics; `test_cuda_plans` has what ptxas says of it."""
+    """Both directions launch one kernel of one program, with ``mma`` and without atomics; `test_cuda_plans` has what
+    ptxas says of it.
+    """
     monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
     source = torch.arange(4000)
     rel = gsb.RelGraph.from_triples(source, source % 500, torch.zeros_like(source), (500, 4000), 1)
-    for dtype, instruction in ((torch.bfloat16, "m16n8k16.row.col.f32.bf16.bf16.f32"), (torch.float32, "m16n8k8.row.col.f32.tf32.tf32.f32")):
+    for dtype, instruction in (
+        (torch.bfloat16, "m16n8k16.row.col.f32.bf16.bf16.f32"),
+        (torch.float32, "m16n8k8.row.col.f32.tf32.tf32.f32"),
+    ):
         x = torch.randn(4000, 48, dtype=dtype, requires_grad=True)
         recorded_gpu.clear()
         out = gsb.rgms(rel, x, torch.randn(1, 48, 36, dtype=dtype))
@@ -253,4 +322,6 @@ def test_the_code_of_default_plans(recorded_gpu, matmul_precision, monkeypatch):
         assert [program.name for program, _ in launched] == ["rgms_rows"] * 2
         for text in sources({f"turn_{turn}": stage3(*one) for turn, one in enumerate(launched)}).values():
             kernel = text.split('extern "C"')[-1]
-            assert f"mma.sync.aligned.{instruction}" in kernel and "atomic" not in kernel and text.count("__global__") == 1
+            assert (
+                f"mma.sync.aligned.{instruction}" in kernel and "atomic" not in kernel and text.count("__global__") == 1
+            )

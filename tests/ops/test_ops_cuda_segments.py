@@ -1,4 +1,5 @@
 """Sums over chunks of non-zeros behind the dispatch to a GPU, run serially, against sums in float64."""
+
 from __future__ import annotations
 
 import pytest
@@ -32,13 +33,19 @@ def graph_of(lengths):
     return gsb.Graph.from_coo(row, col, (len(lengths), 12)), row, col
 
 
-@pytest.mark.parametrize("lengths, message, reduce, width, dtype", [
-    ("odd", "x0", "sum", 1, torch.float64), ("odd", "mul(x0, x1)", "mean", 4, torch.float32),
-    ("odd", "mul(x0, x1)", "sum", 3, torch.float16),
-    ("odd", "mul(x0, x1)", "mean", 2, torch.bfloat16), ("odd", "mul(mul(x0, x1), x2)", "sum", 2, torch.float64),
-    ("one row", "mul(x0, x1)", "mean", 4, torch.float32), ("one non-zero", "x0", "sum", 1, torch.float64),
-    ("none", "x0", "sum", 1, torch.float64),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "lengths, message, reduce, width, dtype",
+    [
+        ("odd", "x0", "sum", 1, torch.float64),
+        ("odd", "mul(x0, x1)", "mean", 4, torch.float32),
+        ("odd", "mul(x0, x1)", "sum", 3, torch.float16),
+        ("odd", "mul(x0, x1)", "mean", 2, torch.bfloat16),
+        ("odd", "mul(mul(x0, x1), x2)", "sum", 2, torch.float64),
+        ("one row", "mul(x0, x1)", "mean", 4, torch.float32),
+        ("one non-zero", "x0", "sum", 1, torch.float64),
+        ("none", "x0", "sum", 1, torch.float64),
+    ],
+)
 def test_sums_over_chunks(lengths, message, reduce, width, dtype, serial_gpu):
     """Bit by bit the same twice; an infinity that no edge leads to is in no sum."""
     graph, row, col = graph_of(LENGTHS[lengths])
@@ -56,7 +63,9 @@ def test_sums_over_chunks(lengths, message, reduce, width, dtype, serial_gpu):
         found = run_aggregate(of, graph, [x, w, y][:count])
         again = run_aggregate(of, graph, [x, w, y][:count])
     assert found.dtype == dtype and torch.equal(found, again)
-    torch.testing.assert_close(found.double(), expected, rtol=0, atol=ROUNDING[dtype] * max(1.0, float(expected.abs().max())))
+    torch.testing.assert_close(
+        found.double(), expected, rtol=0, atol=ROUNDING[dtype] * max(1.0, float(expected.abs().max()))
+    )
     assert serial_gpu == ["aggregate"] * (4 if edges else 0)
 
 
@@ -70,7 +79,9 @@ def test_pieces_of_a_very_long_row_are_cut_into_parts(serial_gpu):
     assert serial_gpu == ["aggregate"] * 3
 
 
-@pytest.mark.parametrize("message, reduce, dtype", [("stored(x0)", "sum", torch.bfloat16), ("x0", "max", torch.float64)])
+@pytest.mark.parametrize(
+    "message, reduce, dtype", [("stored(x0)", "sum", torch.bfloat16), ("x0", "max", torch.float64)]
+)
 def test_what_is_not_cut_into_chunks(message, reduce, dtype, serial_gpu):
     """A message that is rounded as it is stored, and a maximum, run in one pass."""
     graph, row, col = graph_of(LENGTHS["odd"])
@@ -79,14 +90,18 @@ def test_what_is_not_cut_into_chunks(message, reduce, dtype, serial_gpu):
     with planned(graph, of.kind, 2, x.dtype, CudaPlan(segments=True, **SECOND)):
         found = run_aggregate(of, graph, [x])
     own = x[col[row == 6]].double()
-    assert serial_gpu == ["aggregate"] and torch.equal(found[6].double(), own.amax(0) if reduce == "max" else own.sum(0))
+    assert serial_gpu == ["aggregate"] and torch.equal(
+        found[6].double(), own.amax(0) if reduce == "max" else own.sum(0)
+    )
 
 
 def test_skewed_graphs_of_short_rows_go_by_chunks(monkeypatch, serial_gpu):
     """A large graph, its backward too; the chunks are made once, and wait for the GPU there alone."""
     monkeypatch.setattr(cuda_plan, "BUCKETS_PAY", LONG_ROW)
     made, waits = [], []
-    monkeypatch.setattr(cuda_segments, "_segments", lambda graph, make=cuda_segments._segments: made.append(graph) or make(graph))
+    monkeypatch.setattr(
+        cuda_segments, "_segments", lambda graph, make=cuda_segments._segments: made.append(graph) or make(graph)
+    )
     row = torch.cat([torch.zeros(1000, dtype=torch.int64), torch.arange(1500)])
     col = torch.arange(2500) % 300
     graph = gsb.Graph.from_coo(row, col, (1500, 300))
@@ -108,6 +123,13 @@ def test_when_chunks_are_planned():
     skewed = {"arch": "sm_90", "rows": pays // 10, "nnz": pays, "features": 4, "longest": 2000, "kind": "sum"}
     assert plan_cuda(**skewed) == CudaPlan(segments=True, **{**SECOND, "arch": "sm_90"})
     assert plan_cuda(**{**skewed, "longest": 100_000}).longest_part == PART
-    for other in ({"features": 5}, {"features": 0}, {"kind": "map"}, {"kind": ""}, {"nnz": pays - 1}, {"longest": 79},
-                  {"rows": pays // WARP}):
+    for other in (
+        {"features": 5},
+        {"features": 0},
+        {"kind": "map"},
+        {"kind": ""},
+        {"nnz": pays - 1},
+        {"longest": 79},
+        {"rows": pays // WARP},
+    ):
         assert not plan_cuda(**{**skewed, **other}).segments, other

@@ -1,4 +1,5 @@
 """The calls that are checked by tools on a GPU reach every kind of kernel there is for one."""
+
 from __future__ import annotations
 
 import pytest
@@ -36,24 +37,67 @@ def built(monkeypatch):
 
 
 def facets(schedule) -> set[str]:
-    return {facet for facet in ("across", "side_by_side", "cached", "segmented", "shared", "mma", "fuse") if getattr(schedule, facet)}
+    return {
+        facet
+        for facet in ("across", "side_by_side", "cached", "segmented", "shared", "mma", "fuse")
+        if getattr(schedule, facet)
+    }
 
 
 def test_every_kernel_is_reached(built):
     """Each program and each kind of schedule; of the widths and types on the graphs of a million edges a few."""
     every = default_plans.cases()
     large = [case for case in every if any(words in case.name for words in ("large", "dense", "shared columns"))]
-    few = [case for case in large if case.name in {
-        "weighted mean of 3 on a large skewed graph, float32", "sum of 64 on a large skewed graph, float32",
-        "sum of 64 on dense blocks, float16", "sum of 64 on shared columns, float16"}]
+    few = [
+        case
+        for case in large
+        if case.name
+        in {
+            "weighted mean of 3 on a large skewed graph, float32",
+            "sum of 64 on a large skewed graph, float32",
+            "sum of 64 on dense blocks, float16",
+            "sum of 64 on shared columns, float16",
+        }
+    ]
     assert len(few) == 4 and len({case.name for case in every}) == len(every)
     left_out = "bfloat16", "of 1 ", "of 602 "
-    for case in [*(case for case in every if case not in large and not any(words in case.name for words in left_out)), *few]:
+    for case in [
+        *(case for case in every if case not in large and not any(words in case.name for words in left_out)),
+        *few,
+    ]:
         case(torch.device("cpu"))
     assert {name for name, _ in built} == {
-        "aggregate", "attention", "attention_gradient", "attention_parts", "bsr_tiles", "edge_map", "edge_softmax",
-        "edge_softmax_apply", "edge_softmax_gradient", "edge_softmax_gradient_apply", "edge_softmax_gradient_parts", "edge_softmax_parts",
-        "grouped_product", "grouped_rows", "grouped_sum", "grouped_sum_tiles", "grouped_tiles", "rgms_row_dots", "rgms_rows", "rgms_sum_tiles",
-        "rgms_tiles", "softmax_merge", "sr_bcrs_tiles", "sums"}
+        "aggregate",
+        "attention",
+        "attention_gradient",
+        "attention_parts",
+        "bsr_tiles",
+        "edge_map",
+        "edge_softmax",
+        "edge_softmax_apply",
+        "edge_softmax_gradient",
+        "edge_softmax_gradient_apply",
+        "edge_softmax_gradient_parts",
+        "edge_softmax_parts",
+        "grouped_product",
+        "grouped_rows",
+        "grouped_sum",
+        "grouped_sum_tiles",
+        "grouped_tiles",
+        "rgms_row_dots",
+        "rgms_rows",
+        "rgms_sum_tiles",
+        "rgms_tiles",
+        "softmax_merge",
+        "sr_bcrs_tiles",
+        "sums",
+    }
     assert set().union(*(facets(schedule) for _, schedule in built)) == {
-        "across", "side_by_side", "cached", "segmented", "shared", "mma", "fuse"}
+        "across",
+        "side_by_side",
+        "cached",
+        "segmented",
+        "shared",
+        "mma",
+        "fuse",
+    }

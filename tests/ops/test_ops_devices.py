@@ -1,4 +1,7 @@
-"""Operators on a GPU without one: the schedules for CUDA, run serially behind the very dispatch, against the CPU's kernels."""
+"""Operators on a GPU without one: the schedules for CUDA, run serially behind the very dispatch, against the CPU's
+kernels.
+"""
+
 from __future__ import annotations
 
 from types import SimpleNamespace
@@ -18,6 +21,7 @@ from tests.ops.operators import OPERATORS, ROUNDING, some_graph, step
 from tests.ops.serial_gpu import ARCH
 from tests.ops.waits import unnoticed, without_waiting
 
+
 @pytest.mark.parametrize("name", sorted(OPERATORS))
 def test_every_operator_and_its_gradients(name, request):
     torch.manual_seed(0)
@@ -30,7 +34,8 @@ def test_every_operator_and_its_gradients(name, request):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
 
 
-# no vector; a vector in each of few lanes; a whole warp; more than a warp, with a last turn that is not full; several passes
+# no vector; a vector in each of few lanes; a whole warp; more than a warp, with a last turn that is not full; several
+# passes
 @pytest.mark.parametrize("width", [1, 7, 12, 128, 200, 1100])
 def test_widths(width, serial_gpu):
     graph = some_graph()
@@ -68,7 +73,9 @@ def test_rows_of_few_features_are_summed_across_lanes(width, mean, serial_gpu):
 @pytest.mark.parametrize("width", [12, 200])
 @pytest.mark.parametrize("op", ["sum", "weighted mean", "max with its edges"])
 def test_edges_of_long_rows_are_loaded_in_stretches(op, width, serial_gpu):
-    """Rows of no stretch of 32 edges, of one that is not full, of exactly one, of several; edges in an order of their own."""
+    """Rows of no stretch of 32 edges, of one that is not full, of exactly one, of several; edges in an order of their
+    own.
+    """
     lengths = torch.tensor([0, 5, WARP, 3 * WARP + 7, 2 * WARP])
     order = torch.randperm(int(lengths.sum()), generator=torch.Generator().manual_seed(0))
     row = torch.repeat_interleave(torch.arange(5), lengths)[order]
@@ -94,15 +101,26 @@ def test_edges_of_long_rows_are_loaded_in_stretches(op, width, serial_gpu):
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("op, dtype, longest, partitions", [
-    ("sum", torch.float64, 4, 1), ("weighted mean", torch.float64, 32, 1), ("weighted mean", torch.bfloat16, 4, 3),
-    ("of both ends", torch.float64, 4, 1),
-], ids=["parts", "whole rows", "column partitions", "operands at rows"])  # fmt: skip
+@pytest.mark.parametrize(
+    "op, dtype, longest, partitions",
+    [
+        ("sum", torch.float64, 4, 1),
+        ("weighted mean", torch.float64, 32, 1),
+        ("weighted mean", torch.bfloat16, 4, 3),
+        ("of both ends", torch.float64, 4, 1),
+    ],
+    ids=["parts", "whole rows", "column partitions", "operands at rows"],
+)
 def test_rows_in_buckets(op, dtype, longest, partitions, serial_gpu):
-    """Rows of no edges, of one, of powers of two and of more; edges in an order of their own; an infinity that no edge leads to."""
+    """Rows of no edges, of one, of powers of two and of more; edges in an order of their own; an infinity that no edge
+    leads to.
+    """
     lengths = torch.tensor([0, 1, 2, 3, 8, 9, 31, 32, 0, 4])
     order = torch.randperm(int(lengths.sum()), generator=torch.Generator().manual_seed(0))
-    row, col = torch.repeat_interleave(torch.arange(10), lengths)[order], (torch.arange(int(lengths.sum())) * 5 % 11)[order]
+    row, col = (
+        torch.repeat_interleave(torch.arange(10), lengths)[order],
+        (torch.arange(int(lengths.sum())) * 5 % 11)[order],
+    )
     graph = gsb.Graph.from_coo(row, col, (10, 12))
     torch.manual_seed(0)
     x, y, w = torch.randn(12, 24).to(dtype), torch.randn(10, 24).to(dtype), torch.randn(row.numel(), 1).to(dtype)
@@ -129,7 +147,9 @@ def test_skewed_graphs_go_by_buckets(monkeypatch, serial_gpu):
     monkeypatch.setattr(cuda_plan, "BUCKETS_PAY", LONG_ROW)
     monkeypatch.setattr(cuda_plan, "PART", 4)
     made = []
-    monkeypatch.setattr(cuda_buckets, "_buckets", lambda *args, make=cuda_buckets._buckets: made.append(args) or make(*args))
+    monkeypatch.setattr(
+        cuda_buckets, "_buckets", lambda *args, make=cuda_buckets._buckets: made.append(args) or make(*args)
+    )
 
     def sized(*args, repeat=torch.repeat_interleave, **more):
         assert more.get("output_size") is not None  # or it would wait for the sum
@@ -149,8 +169,12 @@ def test_skewed_graphs_go_by_buckets(monkeypatch, serial_gpu):
     assert waits == [2 * 3 + 1]  # rows and edges of three buckets, and whether all rows are whole
     assert len(made) == 1 and serial_gpu == ["aggregate"] * 4  # buckets, and parts of the one long row, each time
     assert plan_cuda("", 1500, 2500, 8, 1001, "sum").buckets
-    for other in (plan_cuda("", 1500, 2500, 8, 7, "sum"), plan_cuda("", 1500, LONG_ROW - 1, 8, 1001, "sum"),
-                  plan_cuda("", 1500, 2500, 8, 1001), plan_cuda("", 1500, 2500, 2, 1001, "sum")):
+    for other in (
+        plan_cuda("", 1500, 2500, 8, 7, "sum"),
+        plan_cuda("", 1500, LONG_ROW - 1, 8, 1001, "sum"),
+        plan_cuda("", 1500, 2500, 8, 1001),
+        plan_cuda("", 1500, 2500, 2, 1001, "sum"),
+    ):
         assert not other.buckets
 
 
@@ -165,7 +189,9 @@ def test_long_rows_are_cut_into_parts(reduce, serial_gpu):
     assert serial_gpu == ["aggregate", "aggregate"]
     for r in (0, 2, 4):
         own = x[col[row == r]]
-        torch.testing.assert_close(out[r], own.amax(0) if reduce == "max" else getattr(own, reduce)(0), rtol=1e-11, atol=1e-11)
+        torch.testing.assert_close(
+            out[r], own.amax(0) if reduce == "max" else getattr(own, reduce)(0), rtol=1e-11, atol=1e-11
+        )
     assert not out[[1, 3, 5]].any()
     scores = gsb.sddmm(graph, torch.ones(6, 5, dtype=torch.float64), x)
     torch.testing.assert_close(scores, x.sum(1)[col], rtol=1e-12, atol=1e-12)
@@ -176,7 +202,11 @@ def test_operands_of_any_layout(serial_gpu):
     graph = some_graph()
     x = torch.randn(12, 8)
     expected = gsb.spmm(graph, x)
-    for odd in (torch.cat([x, x], 1)[:, :8], x.T.contiguous().T, torch.cat([torch.zeros(1), x.flatten()])[1:].view(12, 8)):
+    for odd in (
+        torch.cat([x, x], 1)[:, :8],
+        x.T.contiguous().T,
+        torch.cat([torch.zeros(1), x.flatten()])[1:].view(12, 8),
+    ):
         torch.testing.assert_close(gsb.spmm(graph, odd), expected, rtol=0, atol=0)
 
 
@@ -200,7 +230,10 @@ def test_no_edges_and_no_rows(serial_gpu):
 
 @pytest.mark.parametrize("index", [torch.int32, torch.int64], ids=str)
 def test_structures_are_those_of_the_cpu(index, zoo, request):
-    """What NumPy and SciPy make on the CPU, PyTorch makes on a GPU: the same numbers in the same order and type, edges' included."""
+    """What NumPy and SciPy make on the CPU, PyTorch makes on a GPU: the same numbers in the same order and type, edges'
+    included.
+    """
+
     def made():
         found = []
         for row, col, shape in zoo.values():
@@ -242,7 +275,9 @@ def test_copied_maxima_are_for_the_cpu(request):
 
 
 def test_construction_waits_for_a_gpu_as_often_as_it_must(serial_gpu, monkeypatch):
-    """For the ranges of all arrays at once, and for whether they are in order; `read` is where it waits, and nothing else does."""
+    """For the ranges of all arrays at once, and for whether they are in order; `read` is where it waits, and nothing
+    else does.
+    """
     waits = []
 
     def counted(*values, tolist=torch.Tensor.tolist):
@@ -260,13 +295,20 @@ def test_construction_waits_for_a_gpu_as_often_as_it_must(serial_gpu, monkeypatc
     assert found == (5,)
     assert made(graph.transpose)[1] == (2,)
     assert made(lambda: gsb.Graph.from_csr(graph.indptr, graph.indices, graph.shape, graph.edge_ids))[1] == (3, 4, 2)
-    kinds = rel_sources.Parts({"a": 3}, {"b": 4}, (("a", "x", "b"), ("a", "y", "b")), [("a", col, "b", row), ("a", col[:2], "b", row[:2])])
-    for make in (lambda: gsb.RelGraph.from_triples(col, row, relation, (4, 3)), lambda: gsb.RelGraph.from_graph(graph, relation),
-                 lambda: gsb.RelGraph._of_parts(kinds, None, None)):  # fmt: skip
+    kinds = rel_sources.Parts(
+        {"a": 3}, {"b": 4}, (("a", "x", "b"), ("a", "y", "b")), [("a", col, "b", row), ("a", col[:2], "b", row[:2])]
+    )
+    for make in (
+        lambda: gsb.RelGraph.from_triples(col, row, relation, (4, 3)),
+        lambda: gsb.RelGraph.from_graph(graph, relation),
+        lambda: gsb.RelGraph._of_parts(kinds, None, None),
+    ):
         rel, found = made(make)
         assert found == (6,) and rel.num_relations == (2 if rel.edge_counts else 3)
     assert rel.relation.tolist() == [0] * 5 + [1] * 2
-    assert made(lambda: [rel.side(end).pairs for end in (False, True)], sizes=1)[1] == ()  # the numbers of pairs at both ends
+    assert (
+        made(lambda: [rel.side(end).pairs for end in (False, True)], sizes=1)[1] == ()
+    )  # the numbers of pairs at both ends
 
 
 def test_the_other_devices_are_refused_in_words():
@@ -285,7 +327,9 @@ def test_rules():
     assert (shares(7, 4).lanes, shares(7, 4).part) == (8, 1)  # no vector divides it
     assert (shares(64, 8).lanes, shares(64, 8).part) == (32, 2)  # vectors of 16 bytes
     assert plan_cuda("sm_90", 10) != plan_cuda("sm_80", 10)
-    assert plan_cuda("sm_90", 10) == plan_cuda("sm_90", 10) and hash(plan_cuda("sm_90", 10)) == hash(plan_cuda("sm_90", 10))
+    assert plan_cuda("sm_90", 10) == plan_cuda("sm_90", 10) and hash(plan_cuda("sm_90", 10)) == hash(
+        plan_cuda("sm_90", 10)
+    )
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
@@ -329,7 +373,9 @@ def test_graphs_are_made_where_their_edges_are(serial_gpu):
         assert out.is_cpu and torch.autograd.grad(out.sum(), weight)[0].is_cpu
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=lambda t: str(t).removeprefix("torch."))
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32], ids=lambda t: str(t).removeprefix("torch.")
+)
 def test_products_in_fragments(dtype, serial_gpu, matmul_precision):
     """What the instruction of the Tensor Cores computes, loaded and stored lane by lane as it wants it."""
     torch.manual_seed(0)
@@ -351,16 +397,24 @@ def test_full_precision_stays_full_precision(serial_gpu, matmul_precision):
     assert serial_gpu == ["grouped_product"]
 
 
-@pytest.mark.parametrize("dtype, reduce, blocks", [
-    (torch.float16, "mean", 1), (torch.bfloat16, "mean", 3), (torch.float32, "sum", 1),
-], ids=lambda t: str(t).removeprefix("torch."))  # fmt: skip
+@pytest.mark.parametrize(
+    "dtype, reduce, blocks",
+    [
+        (torch.float16, "mean", 1),
+        (torch.bfloat16, "mean", 3),
+        (torch.float32, "sum", 1),
+    ],
+    ids=lambda t: str(t).removeprefix("torch."),
+)
 def test_rgms_in_fragments(dtype, reduce, blocks, serial_gpu, matmul_precision):
-    """Sums of more pairs than a panel holds, of one, and of none, multiplied where they are gathered, and added up by rows; by
-    matrices with blocks on their diagonals too."""
+    """Sums of more pairs than a panel holds, of one, and of none, multiplied where they are gathered, and added up by
+    rows; by matrices with blocks on their diagonals too."""
     generator = torch.Generator().manual_seed(3)
     relation = torch.cat([torch.zeros(150), torch.full((1,), 2.0), torch.full((60,), 3.0)]).long()
     source = torch.randperm(300, generator=generator)[:211]
-    destination = torch.cat([torch.arange(150) % 75, torch.tensor([80]), torch.randint(0, 90, (60,), generator=generator)])
+    destination = torch.cat(
+        [torch.arange(150) % 75, torch.tensor([80]), torch.randint(0, 90, (60,), generator=generator)]
+    )
     rel = gsb.RelGraph.from_triples(source, destination, relation, (90, 300), 4)
     x, w = torch.randn(300, blocks * 16, generator=generator), torch.randn(4, blocks, 16, 24, generator=generator)
     x, w = x.to(dtype).requires_grad_(), w.to(dtype).requires_grad_()
@@ -374,5 +428,7 @@ def test_rgms_in_fragments(dtype, reduce, blocks, serial_gpu, matmul_precision):
     exact = torch.zeros(90, blocks * 24, dtype=torch.float64).index_add(0, destination, terms)
     bound = 16 * torch.finfo(dtype).eps
     torch.testing.assert_close(out.double(), exact, rtol=bound, atol=bound)
-    for a, b in zip(torch.autograd.grad(out.double().sum(), (x, w)), torch.autograd.grad(exact.sum(), (exact_x, exact_w))):
+    for a, b in zip(
+        torch.autograd.grad(out.double().sum(), (x, w)), torch.autograd.grad(exact.sum(), (exact_x, exact_w))
+    ):
         torch.testing.assert_close(a.double(), b, rtol=bound, atol=bound * float(b.abs().max()))

@@ -1,11 +1,12 @@
 """``gsb.edge_softmax`` and its gradients against torch in float64, and against DGL."""
+
 from __future__ import annotations
 
 import pytest
 import torch
+from attention_oracle import assert_close, graph_of, rows_of, softmax
 
 import gnn_sparse_backend as gsb
-from attention_oracle import assert_close, graph_of, rows_of, softmax
 from gnn_sparse_backend.ops import build
 from gnn_sparse_backend.ops.edge_softmax import run_edge_softmax, run_edge_softmax_backward
 
@@ -31,8 +32,11 @@ def assert_right(graph, structure, scores, norm_by):
     assert_close(actual, expected, scores.dtype)
     cotangent = torch.randn(expected.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     cotangent = cotangent.to(scores.dtype)
-    assert_close(*torch.autograd.grad(actual, scores, cotangent),
-                 *torch.autograd.grad(expected, exact, cotangent.double()), scores.dtype)
+    assert_close(
+        *torch.autograd.grad(actual, scores, cotangent),
+        *torch.autograd.grad(expected, exact, cotangent.double()),
+        scores.dtype,
+    )
 
 
 @pytest.mark.parametrize("norm_by", ["dst", "src"])
@@ -55,8 +59,9 @@ def test_int64_indices(zoo, monkeypatch):
     assert_right(wide, zoo["duplicates"], scores_of(zoo["duplicates"], 3), "dst")
 
 
-@pytest.mark.parametrize("view", [lambda x: x.t()[:, ::2].t(), lambda x: x[::2], lambda x: x[:1].expand(20, 4),
-                                  lambda x: x[:20, 1:4]])
+@pytest.mark.parametrize(
+    "view", [lambda x: x.t()[:, ::2].t(), lambda x: x[::2], lambda x: x[:1].expand(20, 4), lambda x: x[:20, 1:4]]
+)
 def test_strided_scores(view):
     structure = rows_of([5, 0, 8, 7])
     base = torch.randn(40, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -74,8 +79,21 @@ def test_gradients_of_any_order(zoo, norm_by):
     assert torch.autograd.gradgradcheck(lambda x: gsb.edge_softmax(graph, x, norm_by), scores)
 
 
-ROWS = [[-INF, 1, 2], [1, -INF], [-INF, -INF], [-INF], [NAN, 1, 2], [1, 2, NAN], [INF, 1], [1, INF, INF],
-        [500, -500, 0], [-3e38, 3e38], [-1e30, -1e30, -1e30], [], [5]]
+ROWS = [
+    [-INF, 1, 2],
+    [1, -INF],
+    [-INF, -INF],
+    [-INF],
+    [NAN, 1, 2],
+    [1, 2, NAN],
+    [INF, 1],
+    [1, INF, INF],
+    [500, -500, 0],
+    [-3e38, 3e38],
+    [-1e30, -1e30, -1e30],
+    [],
+    [5],
+]
 
 
 def test_infinities_and_nan():
@@ -88,8 +106,11 @@ def test_infinities_and_nan():
     assert expected.isnan().sum() == 14
     assert_close(actual, expected, torch.float32)
     cotangent = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
-    assert_close(*torch.autograd.grad(actual, scores, cotangent),
-                 *torch.autograd.grad(expected, exact, cotangent.double()), torch.float32)
+    assert_close(
+        *torch.autograd.grad(actual, scores, cotangent),
+        *torch.autograd.grad(expected, exact, cotangent.double()),
+        torch.float32,
+    )
 
 
 def test_the_entry_points_without_autograd(zoo):
@@ -97,7 +118,7 @@ def test_the_entry_points_without_autograd(zoo):
     graph = graph_of(structure)
     scores, cotangent = scores_of(structure, 4), scores_of(structure, 4, seed=1).detach()
     out = gsb.edge_softmax(graph, scores)
-    expected, = torch.autograd.grad(out, scores, cotangent)
+    (expected,) = torch.autograd.grad(out, scores, cotangent)
     assert torch.equal(run_edge_softmax(graph, scores.detach()), out)
     assert_close(run_edge_softmax_backward(graph, out.detach(), out.detach() * cotangent), expected, torch.float64)
 
@@ -126,16 +147,21 @@ def test_against_dgl(zoo):
     from dgl.nn.functional import edge_softmax
 
     row, col, shape = structure = zoo["skewed"]
-    theirs = dgl.heterograph({("u", "e", "v"): (torch.from_numpy(col), torch.from_numpy(row))},
-                             num_nodes_dict={"u": shape[1], "v": shape[0]})
+    theirs = dgl.heterograph(
+        {("u", "e", "v"): (torch.from_numpy(col), torch.from_numpy(row))}, num_nodes_dict={"u": shape[1], "v": shape[0]}
+    )
     scores = scores_of(structure, 4, dtype=torch.float32)
     for norm_by in ("dst", "src"):
         expected = edge_softmax(theirs, scores, norm_by=norm_by)
         actual = gsb.edge_softmax(graph_of(structure), scores, norm_by)
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
         cotangent = torch.randn_like(expected)
-        torch.testing.assert_close(torch.autograd.grad(actual, scores, cotangent),
-                                   torch.autograd.grad(expected, scores, cotangent), rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(
+            torch.autograd.grad(actual, scores, cotangent),
+            torch.autograd.grad(expected, scores, cotangent),
+            rtol=1e-4,
+            atol=1e-6,
+        )
 
 
 @pytest.mark.parametrize("norm_by", ["dst", "src"])
@@ -148,8 +174,9 @@ def test_compiled(zoo, norm_by):
     cotangent = torch.randn_like(expected)
     actual = compiled(scores)
     torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(torch.autograd.grad(actual, scores, cotangent),
-                               torch.autograd.grad(expected, scores, cotangent))
+    torch.testing.assert_close(
+        torch.autograd.grad(actual, scores, cotangent), torch.autograd.grad(expected, scores, cotangent)
+    )
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -166,13 +193,21 @@ def test_the_library_operators(zoo, transposed):
 GRAPH = gsb.Graph.from_coo(torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]), (2, 2))
 
 
-@pytest.mark.parametrize("scores, norm_by, error, text", [
-    (torch.zeros(2, 4), "dst", ValueError, "edge_softmax: scores must have 3 rows, one per edge of the graph, got"),
-    (torch.zeros(()), "dst", ValueError, "edge_softmax: scores must have a row per edge"),
-    (torch.zeros(3, 4), "both", ValueError, "edge_softmax: norm_by must be 'dst' or 'src', got 'both'"),
-    (torch.zeros(3, dtype=torch.long), "dst", TypeError, "edge_softmax: scores must be float32, .* got torch.int64"),
-    ([1.0, 2.0, 3.0], "dst", TypeError, "edge_softmax: scores must be a torch tensor, got list"),
-])
+@pytest.mark.parametrize(
+    "scores, norm_by, error, text",
+    [
+        (torch.zeros(2, 4), "dst", ValueError, "edge_softmax: scores must have 3 rows, one per edge of the graph, got"),
+        (torch.zeros(()), "dst", ValueError, "edge_softmax: scores must have a row per edge"),
+        (torch.zeros(3, 4), "both", ValueError, "edge_softmax: norm_by must be 'dst' or 'src', got 'both'"),
+        (
+            torch.zeros(3, dtype=torch.long),
+            "dst",
+            TypeError,
+            "edge_softmax: scores must be float32, .* got torch.int64",
+        ),
+        ([1.0, 2.0, 3.0], "dst", TypeError, "edge_softmax: scores must be a torch tensor, got list"),
+    ],
+)
 def test_errors(scores, norm_by, error, text):
     with pytest.raises(error, match=text):
         gsb.edge_softmax(GRAPH, scores, norm_by)

@@ -64,7 +64,11 @@ def test_the_text_says_what_decided(rel):
 def test_small_graphs_and_none(rel):
     one = gsb.RelGraph.from_triples(torch.tensor([0]), torch.tensor([1]), torch.tensor([1]), (2, 2))
     found = gsb.explain(one, "rgms", 4)
-    assert found.small and "all relations by gather on one thread" in str(found) and [plan.name for plan in found.relations] == ["1"]
+    assert (
+        found.small
+        and "all relations by gather on one thread" in str(found)
+        and [plan.name for plan in found.relations] == ["1"]
+    )
     empty = torch.empty(0, dtype=torch.int64)
     assert "there are no edges" in str(gsb.explain(gsb.RelGraph.from_triples(empty, empty, empty, (2, 2), 3)))
 
@@ -80,13 +84,21 @@ def test_relations_have_their_names():
 def test_on_a_gpu_one_order_serves_all(rel, monkeypatch):
     monkeypatch.setattr(devices, "arch_of", lambda device: "sm_90")
     found = gsb.explain(rel, "rgms", 64, dtype="bfloat16")
-    assert found.order in ("rows", "tiles", "transform") and f"one order serves all relations: {found.order}" in str(found)
+    assert found.order in ("rows", "tiles", "transform") and f"one order serves all relations: {found.order}" in str(
+        found
+    )
 
 
-@pytest.mark.parametrize("op, features, words", [
-    ("sum", 64, "a RelGraph has one operator to explain, 'rgms', got 'sum'"),
-    ("rgms", 0, "got 0"), ("rgms", (4, 5, 6), r"got \(4, 5, 6\)"), ("rgms", True, "got True"), ("rgms", "8", "got '8'"),
-])
+@pytest.mark.parametrize(
+    "op, features, words",
+    [
+        ("sum", 64, "a RelGraph has one operator to explain, 'rgms', got 'sum'"),
+        ("rgms", 0, "got 0"),
+        ("rgms", (4, 5, 6), r"got \(4, 5, 6\)"),
+        ("rgms", True, "got True"),
+        ("rgms", "8", "got '8'"),
+    ],
+)
 def test_bad_arguments(rel, op, features, words):
     with pytest.raises(ValueError, match=words):
         gsb.explain(rel, op, features)

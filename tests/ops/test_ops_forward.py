@@ -1,14 +1,15 @@
 """spmm and sddmm forward against NumPy float64."""
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ops_oracle import DTYPES, assert_right, graph_of, longest_row, random, sddmm_oracle, spmm_oracle, structures
 from scipy import sparse
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import build
-from ops_oracle import (DTYPES, assert_right, graph_of, longest_row, random, sddmm_oracle, spmm_oracle, structures)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -131,7 +132,7 @@ def test_non_finite_values_stay_in_the_edges_that_see_them(zoo, bad):
 def test_half_types_accumulate_in_float32():
     ones = torch.ones(1, 3, dtype=torch.float16)
     graph = gsb.Graph.from_coo(torch.zeros(5000, dtype=torch.long), torch.zeros(5000, dtype=torch.long), (1, 1))
-    assert gsb.spmm(graph, ones).tolist() == [[5000.0] * 3]       # adding in float16 stops at 2048
+    assert gsb.spmm(graph, ones).tolist() == [[5000.0] * 3]  # adding in float16 stops at 2048
     assert gsb.spmm(graph, ones.bfloat16()).tolist() == [[4992.0] * 3]
     assert gsb.spmm(graph, ones * 60000, reduce="mean").tolist() == [[60000.0] * 3]  # the sum overflows float16
 
@@ -144,5 +145,6 @@ def test_weights_follow_the_users_edge_order(zoo):
     other = gsb.spmm(graph_of((row[order], col[order], shape)), x, weight[order])
     torch.testing.assert_close(one, other)
     u = random(shape[0], 5)
-    torch.testing.assert_close(gsb.sddmm(graph_of((row, col, shape)), u, x)[order],
-                               gsb.sddmm(graph_of((row[order], col[order], shape)), u, x))
+    torch.testing.assert_close(
+        gsb.sddmm(graph_of((row, col, shape)), u, x)[order], gsb.sddmm(graph_of((row[order], col[order], shape)), u, x)
+    )

@@ -1,4 +1,5 @@
 """What is looked at of a structure that was never seen before, and how often: a mini-batch waits for it."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -26,7 +27,9 @@ def batch(seed: int, rows: int = 1000, fan_out: int = 40, dtype: torch.dtype = t
 def test_plan_and_rows_share_one_look(monkeypatch, set_threads):
     set_threads(2)
     looks = []
-    monkeypatch.setattr(structure, "look_at_rows", lambda *about, look=look_at_rows: looks.append(about) or look(*about))
+    monkeypatch.setattr(
+        structure, "look_at_rows", lambda *about, look=look_at_rows: looks.append(about) or look(*about)
+    )
     graph, x = batch(0), torch.randn(4000, 64)
     gsb.spmm(graph, x)
     assert graph.num_edges >= LONG_ROW and len(looks) == 1 and plan_of(graph, "sum:column", 64, x.dtype).groups == 32
@@ -57,11 +60,14 @@ def test_offsets_of_sorted_rows(rows, edges, dtype):
     assert offsets.tolist() == [0, *(int((row <= i).sum()) for i in range(rows))]
 
 
-@pytest.mark.parametrize("row, said", [
-    ([0, 1, 4], r"row\[2\] = 4 is out of range: there are 4 destinations"),
-    ([-1, 0, 3], r"row\[0\] = -1 is out of range"),
-    ([3, 4, 0], r"row\[1\] = 4 is out of range"),
-])
+@pytest.mark.parametrize(
+    "row, said",
+    [
+        ([0, 1, 4], r"row\[2\] = 4 is out of range: there are 4 destinations"),
+        ([-1, 0, 3], r"row\[0\] = -1 is out of range"),
+        ([3, 4, 0], r"row\[1\] = 4 is out of range"),
+    ],
+)
 def test_rows_out_of_range_in_order_or_not(row, said):
     with pytest.raises(ValueError, match=said):
         gsb.Graph.from_coo(torch.tensor(row), torch.zeros(3, dtype=torch.int64), (4, 1))
@@ -83,13 +89,17 @@ def test_equal_plans_are_one_object(request, set_threads):
     for way in ("cpu", "gpu"):
         if way == "gpu":
             request.getfixturevalue("serial_gpu")
-        plans = [plan_of(batch(seed, rows), "sum:column", 64, x.dtype) for seed, rows in ((0, 1000), (1, 1500), (2, 2000))]
+        plans = [
+            plan_of(batch(seed, rows), "sum:column", 64, x.dtype) for seed, rows in ((0, 1000), (1, 1500), (2, 2000))
+        ]
         assert plans[0] is plans[1] is plans[2]
 
 
 def test_the_model_is_asked_once_for_problems_about_as_large(monkeypatch, tmp_path):
     asked = []
-    monkeypatch.setattr(choose, "candidates", lambda problem, all_of=choose.candidates: asked.append(problem) or all_of(problem))
+    monkeypatch.setattr(
+        choose, "candidates", lambda problem, all_of=choose.candidates: asked.append(problem) or all_of(problem)
+    )
     known = PlanDatabase(tmp_path / "plans.json")
 
     def plan(rows: int):
@@ -114,7 +124,9 @@ def test_buckets_are_handed_over_as_they_are_kept(serial_gpu):
     first = buckets.arguments(numbers)
     assert buckets.arguments(numbers) is first and buckets.arguments(None) is buckets.arguments(None)
     assert len(first) == 3 * len(buckets.counts) and len(buckets.arguments(None)) == 2 * len(buckets.counts)
-    for count, rows, entries, positions in zip(buckets.counts, buckets.rows, first[len(buckets.counts) + 1::2], buckets.positions):
+    for count, rows, entries, positions in zip(
+        buckets.counts, buckets.rows, first[len(buckets.counts) + 1 :: 2], buckets.positions
+    ):
         entries = torch.from_dlpack(entries)
         assert rows.numel() == count and torch.equal(entries[positions >= 0], numbers[positions[positions >= 0].long()])
     other = buckets.arguments(numbers.flip(0))

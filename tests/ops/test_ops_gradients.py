@@ -1,4 +1,5 @@
 """Gradients of spmm and sddmm, of first and second order, in eager mode."""
+
 import gc
 import weakref
 
@@ -7,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ops_oracle import DTYPES, assert_right, graph_of, longest_row, random, sddmm_oracle, spmm_oracle, structures
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import message_autograd
-from ops_oracle import (DTYPES, assert_right, graph_of, longest_row, random, sddmm_oracle, spmm_oracle, structures)
 
 SMALL = ["no_edges", "one_column", "duplicates", "last_rows_empty"]
 SHAPES = [((2,), None), ((2,), ()), ((1,), (1,)), ((2, 3), None), ((2, 2), ()), ((2, 2), (2,)), ((3, 1), (3,))]
@@ -76,13 +77,18 @@ def test_gradients_on_any_structure(structure, mean):
     row, col, shape = structure
     x, weight = random(shape[1], 3, grad=True), random(row.size, seed=1, grad=True)
     y = gsb.spmm(graph_of(structure), x, weight, "mean" if mean else "sum")
-    dense = torch.zeros(shape, dtype=torch.float64).index_put(
-        (torch.from_numpy(row), torch.from_numpy(col)), weight, accumulate=True) @ x
+    dense = (
+        torch.zeros(shape, dtype=torch.float64).index_put(
+            (torch.from_numpy(row), torch.from_numpy(col)), weight, accumulate=True
+        )
+        @ x
+    )
     if mean:
         dense = dense / torch.from_numpy(np.bincount(row, minlength=shape[0])).clamp(min=1)[:, None]
     cotangent = random(*y.shape, seed=2)
-    torch.testing.assert_close(torch.autograd.grad(y, [x, weight], cotangent),
-                               torch.autograd.grad(dense, [x, weight], cotangent))
+    torch.testing.assert_close(
+        torch.autograd.grad(y, [x, weight], cotangent), torch.autograd.grad(dense, [x, weight], cotangent)
+    )
 
 
 def test_only_the_gradients_that_are_needed_are_computed(zoo, monkeypatch):
@@ -90,10 +96,15 @@ def test_only_the_gradients_that_are_needed_are_computed(zoo, monkeypatch):
     calls = []
     for name in ("run_aggregate", "run_edge_map"):
         real = getattr(message_autograd, name)
-        monkeypatch.setattr(message_autograd, name, lambda *args, real=real, name=name: calls.append(name) or real(*args))
+        monkeypatch.setattr(
+            message_autograd, name, lambda *args, real=real, name=name: calls.append(name) or real(*args)
+        )
     edges = graph.num_edges
-    for x_grad, weight_grad, expected in [(True, True, {"run_aggregate", "run_edge_map"}), (True, False, {"run_aggregate"}),
-                                          (False, True, {"run_edge_map"})]:
+    for x_grad, weight_grad, expected in [
+        (True, True, {"run_aggregate", "run_edge_map"}),
+        (True, False, {"run_aggregate"}),
+        (False, True, {"run_edge_map"}),
+    ]:
         y = gsb.spmm(graph, random(29, 3, grad=x_grad), random(edges, grad=weight_grad))
         calls.clear()
         y.sum().backward()

@@ -1,4 +1,5 @@
 """Graph: construction, refusals, order of edges, transpose, caches, identity."""
+
 import copy
 import gc
 import pickle
@@ -10,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
+from ops_oracle import graph_of, structures
 from scipy import sparse
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend import Graph
 from gnn_sparse_backend.ops import build
-from ops_oracle import graph_of, structures
 
 
 def edges_of(graph):
@@ -126,50 +127,56 @@ def index(*values, dtype=torch.int64):
     return torch.tensor(values, dtype=dtype)
 
 
-@pytest.mark.parametrize("arrays, shape, error, words", [
-    ((index(0, 1), index(0)), (2, 2), ValueError, r"destinations \+ 1 = 3 entries, got 2"),
-    ((index(1, 1, 1), index(0)), (2, 2), ValueError, r"indptr\[0\] must be 0, got 1"),
-    ((index(0, 2, 1), index(0)), (2, 2), ValueError, r"indptr\[1\] = 2 but indptr\[2\] = 1"),
-    ((index(0, 1, 3), index(0, 0)), (2, 2), ValueError, r"number of edges 2, got 3"),
-    ((index(0, 1, 3), index(0, 2, -1)), (2, 2), ValueError, r"indices\[1\] = 2 is out of range.*2 sources"),
-    ((index(0, 1, 2), index(0, -1)), (2, 2), ValueError, r"indices\[1\] = -1"),
-    ((index(0, 1, 2), index(0, 2**32)), (2, 2), ValueError, r"indices\[1\] = 4294967296"),
-    ((index(0, 1, 2), index(0, 1), index(0)), (2, 2), ValueError, r"edge_ids must have one entry per edge \(2\)"),
-    ((index(0, 1, 2), index(0, 1), index(0, 2)), (2, 2), ValueError, r"edge_ids\[1\] = 2"),
-    ((index(0, 1), torch.zeros(1)), (1, 1), TypeError, r"indices must hold integers, got torch.float32"),
-    ((index(0, 1), torch.zeros(1, dtype=torch.bool)), (1, 1), TypeError, "torch.bool"),
-    ((index(0, 1), np.zeros(1)), (1, 1), TypeError, "float64"),
-    ((index(0, 1), [0]), (1, 1), TypeError, r"got list; wrap it in torch.as_tensor"),
-    ((index(0, 1), index(0).reshape(1, 1)), (1, 1), ValueError, r"1-D, got shape \(1, 1\)"),
-    ((index(0, 1), index(0).to_sparse()), (1, 1), TypeError, "layout torch.sparse_coo"),
-    ((index(0, 1), index(0).to("meta")), (1, 1), ValueError, "meta device"),
-    ((index(0, 1), index(0)), (1, 1, 1), TypeError, "shape must be a pair"),
-    ((index(0, 1), index(0)), 1, TypeError, "shape must be a pair"),
-    ((index(0, 1), index(0)), (1, -1), ValueError, "sources must not be negative, got -1"),
-    ((index(0, 1), index(0)), (1.0, 1), TypeError, "destinations must be an int, got 1.0"),
-    ((index(0, 1), index(0)), (True, 1), TypeError, "destinations must be an int, got True"),
-])
+@pytest.mark.parametrize(
+    "arrays, shape, error, words",
+    [
+        ((index(0, 1), index(0)), (2, 2), ValueError, r"destinations \+ 1 = 3 entries, got 2"),
+        ((index(1, 1, 1), index(0)), (2, 2), ValueError, r"indptr\[0\] must be 0, got 1"),
+        ((index(0, 2, 1), index(0)), (2, 2), ValueError, r"indptr\[1\] = 2 but indptr\[2\] = 1"),
+        ((index(0, 1, 3), index(0, 0)), (2, 2), ValueError, r"number of edges 2, got 3"),
+        ((index(0, 1, 3), index(0, 2, -1)), (2, 2), ValueError, r"indices\[1\] = 2 is out of range.*2 sources"),
+        ((index(0, 1, 2), index(0, -1)), (2, 2), ValueError, r"indices\[1\] = -1"),
+        ((index(0, 1, 2), index(0, 2**32)), (2, 2), ValueError, r"indices\[1\] = 4294967296"),
+        ((index(0, 1, 2), index(0, 1), index(0)), (2, 2), ValueError, r"edge_ids must have one entry per edge \(2\)"),
+        ((index(0, 1, 2), index(0, 1), index(0, 2)), (2, 2), ValueError, r"edge_ids\[1\] = 2"),
+        ((index(0, 1), torch.zeros(1)), (1, 1), TypeError, r"indices must hold integers, got torch.float32"),
+        ((index(0, 1), torch.zeros(1, dtype=torch.bool)), (1, 1), TypeError, "torch.bool"),
+        ((index(0, 1), np.zeros(1)), (1, 1), TypeError, "float64"),
+        ((index(0, 1), [0]), (1, 1), TypeError, r"got list; wrap it in torch.as_tensor"),
+        ((index(0, 1), index(0).reshape(1, 1)), (1, 1), ValueError, r"1-D, got shape \(1, 1\)"),
+        ((index(0, 1), index(0).to_sparse()), (1, 1), TypeError, "layout torch.sparse_coo"),
+        ((index(0, 1), index(0).to("meta")), (1, 1), ValueError, "meta device"),
+        ((index(0, 1), index(0)), (1, 1, 1), TypeError, "shape must be a pair"),
+        ((index(0, 1), index(0)), 1, TypeError, "shape must be a pair"),
+        ((index(0, 1), index(0)), (1, -1), ValueError, "sources must not be negative, got -1"),
+        ((index(0, 1), index(0)), (1.0, 1), TypeError, "destinations must be an int, got 1.0"),
+        ((index(0, 1), index(0)), (True, 1), TypeError, "destinations must be an int, got True"),
+    ],
+)
 def test_from_csr_refuses(arrays, shape, error, words):
     with pytest.raises(error, match=words):
         Graph.from_csr(arrays[0], arrays[1], shape, *arrays[2:])
 
 
-@pytest.mark.parametrize("call, error, words", [
-    (lambda: Graph.from_coo(index(0, 2), index(0, 0), (2, 1)), ValueError, r"row\[1\] = 2 .*2 destinations"),
-    (lambda: Graph.from_coo(index(0, 1), index(0, 1), (2, 1)), ValueError, r"col\[1\] = 1 .*1 sources"),
-    (lambda: Graph.from_coo(index(0, 1), index(0), (2, 1)), ValueError, "same length, got 2 and 1"),
-    (lambda: Graph.from_coo(index(0), index(0), (0, 0)), ValueError, r"row\[0\] = 0 .*0 destinations"),
-    (lambda: Graph.from_scipy(np.eye(2)), TypeError, "SciPy sparse matrix or array, got ndarray"),
-    (lambda: Graph.from_edge_index(index(0, 1)), ValueError, r"\(2, edges\), got \(2,\)"),
-    (lambda: Graph.from_edge_index(torch.zeros(3, 2, dtype=torch.long)), ValueError, r"got \(3, 2\)"),
-    (lambda: Graph.from_edge_index(torch.zeros(2, 2)), TypeError, "must hold integers"),
-    (lambda: Graph.from_edge_index([[0], [1]]), TypeError, "torch tensor of shape"),
-    (lambda: Graph.from_edge_index(torch.eye(2).to_sparse_csr()), TypeError, "crow_indices"),
-    (lambda: Graph.from_edge_index(torch.tensor([[0], [-1]])), ValueError, r"row\[0\] = -1"),
-    (lambda: Graph.from_edge_index(torch.tensor([[0], [1]]), size=3), TypeError, "size must be"),
-    (lambda: Graph.from_edge_index(torch.tensor([[0], [1]]), size=(1, 1)), ValueError, r"row\[0\] = 1"),
-    (lambda: Graph(1, 2), TypeError, "Graph.from_csr"),
-])
+@pytest.mark.parametrize(
+    "call, error, words",
+    [
+        (lambda: Graph.from_coo(index(0, 2), index(0, 0), (2, 1)), ValueError, r"row\[1\] = 2 .*2 destinations"),
+        (lambda: Graph.from_coo(index(0, 1), index(0, 1), (2, 1)), ValueError, r"col\[1\] = 1 .*1 sources"),
+        (lambda: Graph.from_coo(index(0, 1), index(0), (2, 1)), ValueError, "same length, got 2 and 1"),
+        (lambda: Graph.from_coo(index(0), index(0), (0, 0)), ValueError, r"row\[0\] = 0 .*0 destinations"),
+        (lambda: Graph.from_scipy(np.eye(2)), TypeError, "SciPy sparse matrix or array, got ndarray"),
+        (lambda: Graph.from_edge_index(index(0, 1)), ValueError, r"\(2, edges\), got \(2,\)"),
+        (lambda: Graph.from_edge_index(torch.zeros(3, 2, dtype=torch.long)), ValueError, r"got \(3, 2\)"),
+        (lambda: Graph.from_edge_index(torch.zeros(2, 2)), TypeError, "must hold integers"),
+        (lambda: Graph.from_edge_index([[0], [1]]), TypeError, "torch tensor of shape"),
+        (lambda: Graph.from_edge_index(torch.eye(2).to_sparse_csr()), TypeError, "crow_indices"),
+        (lambda: Graph.from_edge_index(torch.tensor([[0], [-1]])), ValueError, r"row\[0\] = -1"),
+        (lambda: Graph.from_edge_index(torch.tensor([[0], [1]]), size=3), TypeError, "size must be"),
+        (lambda: Graph.from_edge_index(torch.tensor([[0], [1]]), size=(1, 1)), ValueError, r"row\[0\] = 1"),
+        (lambda: Graph(1, 2), TypeError, "Graph.from_csr"),
+    ],
+)
 def test_other_constructors_refuse(call, error, words):
     with pytest.raises(error, match=words):
         call()
@@ -215,8 +222,12 @@ def test_threads_share_one_transpose(zoo):
 def test_index_type(monkeypatch):
     monkeypatch.setattr(build, "INT32_LIMIT", 10)
     few, many = torch.zeros(10, dtype=torch.long), torch.zeros(11, dtype=torch.int32)
-    for edges, shape, expected in [(few, (10, 10), torch.int32), (many, (10, 10), torch.int64),
-                                   (few, (11, 10), torch.int64), (few, (10, 11), torch.int64)]:
+    for edges, shape, expected in [
+        (few, (10, 10), torch.int32),
+        (many, (10, 10), torch.int64),
+        (few, (11, 10), torch.int64),
+        (few, (10, 11), torch.int64),
+    ]:
         graph = Graph.from_coo(edges, edges, shape)
         indptr = torch.full((shape[0] + 1,), edges.numel())
         indptr[0] = 0
@@ -257,8 +268,12 @@ def test_fingerprint_identifies_content(zoo):
     again = Graph.from_coo(row.astype(np.int32), col, shape)
     assert again.fingerprint == graph.fingerprint and graph.same_structure(again)
     assert graph != again and len({graph, again, graph}) == 2
-    for other in [(row[::-1].copy(), col[::-1].copy(), shape), (row, col, (shape[0] + 1, shape[1])),
-                  (row, col, (shape[0], shape[1] + 1)), (row[:-1], col[:-1], shape)]:
+    for other in [
+        (row[::-1].copy(), col[::-1].copy(), shape),
+        (row, col, (shape[0] + 1, shape[1])),
+        (row, col, (shape[0], shape[1] + 1)),
+        (row[:-1], col[:-1], shape),
+    ]:
         assert not graph.same_structure(graph_of(other))
     assert not graph.same_structure(graph.transpose())
     with pytest.raises(TypeError, match="expected a Graph, got int"):
@@ -285,8 +300,10 @@ def test_moving(zoo):
 
 
 def test_repr(zoo):
-    assert repr(graph_of(zoo["duplicates"])) == \
-        "Graph(4 destinations, 5 sources, 6 edges, int32 indices, own edge order, cpu)"
+    assert (
+        repr(graph_of(zoo["duplicates"]))
+        == "Graph(4 destinations, 5 sources, 6 edges, int32 indices, own edge order, cpu)"
+    )
 
 
 @pytest.mark.parametrize("name", ["debian", "wordnet"])
@@ -297,13 +314,17 @@ def test_real_graphs(gsb_data, name):
     assert_is(graph, destination, source, (nodes, nodes))
     assert_is(graph.transpose(), source, destination, (nodes, nodes))
     x = torch.rand(nodes, 3)
-    expected = sparse.csr_array((np.ones(source.size), (destination, source)), shape=(nodes, nodes)) @ x.double().numpy()
+    expected = (
+        sparse.csr_array((np.ones(source.size), (destination, source)), shape=(nodes, nodes)) @ x.double().numpy()
+    )
     np.testing.assert_allclose(gsb.spmm(graph, x).numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_package_imports_nothing_before_it_is_used():
-    code = ("import sys, gnn_sparse_backend as gsb; assert 'torch' not in sys.modules; assert 'spmm' in dir(gsb); "
-            "gsb.Graph; assert not {'dgl', 'torch_geometric'} & set(sys.modules)")
+    code = (
+        "import sys, gnn_sparse_backend as gsb; assert 'torch' not in sys.modules; assert 'spmm' in dir(gsb); "
+        "gsb.Graph; assert not {'dgl', 'torch_geometric'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="has no attribute 'spmmm'"):
         gsb.spmmm

@@ -1,18 +1,34 @@
 """``gsb.segment_mm`` and ``gsb.gather_mm`` against torch's own gather and batched product in float64."""
+
 import pytest
 import torch
+from message_oracle import DTYPES, LAYOUTS, assert_close_to, case_name, values
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import build
-from message_oracle import DTYPES, LAYOUTS, assert_close_to, case_name, values
 from tests.covering import covering
 
-LENGTHS = {"mixed": [5, 0, 3, 17, 1, 0], "ones": [1] * 9, "long": [0, 700, 3, 1300], "one": [37], "pairs": [2, 3, 2, 2, 3]}
+LENGTHS = {
+    "mixed": [5, 0, 3, 17, 1, 0],
+    "ones": [1] * 9,
+    "long": [0, 700, 3, 1300],
+    "one": [37],
+    "pairs": [2, 3, 2, 2, 3],
+}
 FEATURES = [(1, 1), (3, 4), (7, 70), (64, 16), (20, 130)]
 CALLS = ["segment", "gather", "gather_rows", "in_order"]
-CASES = covering({"call": CALLS, "lengths": list(LENGTHS), "features": FEATURES, "dtype": DTYPES, "index": [32, 64],
-                  "a_layout": list(LAYOUTS), "b_layout": list(LAYOUTS)})
+CASES = covering(
+    {
+        "call": CALLS,
+        "lengths": list(LENGTHS),
+        "features": FEATURES,
+        "dtype": DTYPES,
+        "index": [32, 64],
+        "a_layout": list(LAYOUTS),
+        "b_layout": list(LAYOUTS),
+    }
+)
 
 
 def shuffled(count: int, seed: int = 0) -> torch.Tensor:
@@ -41,8 +57,10 @@ def test_matrix(case, monkeypatch, poisoned_memory):
     if bits == 64:
         monkeypatch.setattr(build, "INT32_LIMIT", 0)
     rows, ours, plain = product(call, LENGTHS[lengths], torch.int32 if bits == 32 else torch.int64)
-    exact = [LAYOUTS[a_layout](values(1, rows, in_features)),
-             LAYOUTS[b_layout](values(2, len(LENGTHS[lengths]), in_features, out_features))]
+    exact = [
+        LAYOUTS[a_layout](values(1, rows, in_features)),
+        LAYOUTS[b_layout](values(2, len(LENGTHS[lengths]), in_features, out_features)),
+    ]
     given = [LAYOUTS[layout](x.to(dtype)).requires_grad_() for x, layout in zip(exact, (a_layout, b_layout))]
     actual = ours(*given)
     inputs = [x.clone().requires_grad_() for x in exact]
@@ -51,16 +69,20 @@ def test_matrix(case, monkeypatch, poisoned_memory):
     assert actual.dtype == dtype and actual.is_contiguous()
     assert_close_to(actual, expected, magnitude)
     cotangent = values(3, *expected.shape)
-    for found, right, bound in zip(torch.autograd.grad(actual, given, cotangent.to(dtype)),
-                                   torch.autograd.grad(expected, inputs, cotangent),
-                                   torch.autograd.grad(magnitude, sizes, cotangent.abs())):
+    for found, right, bound in zip(
+        torch.autograd.grad(actual, given, cotangent.to(dtype)),
+        torch.autograd.grad(expected, inputs, cotangent),
+        torch.autograd.grad(magnitude, sizes, cotangent.abs()),
+    ):
         assert found.dtype == dtype
         # rows that an index repeats are summed from stored products
         assert_close_to(found, right, bound, roundings=int(call == "gather_rows"))
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("lengths, in_features, out_features", [([], 3, 2), ([0, 0], 3, 2), ([3, 2], 0, 2), ([3, 2], 2, 0)])
+@pytest.mark.parametrize(
+    "lengths, in_features, out_features", [([], 3, 2), ([0, 0], 3, 2), ([3, 2], 0, 2), ([3, 2], 2, 0)]
+)
 def test_sizes_of_zero(call, lengths, in_features, out_features, poisoned_memory):
     rows, ours, _ = product(call, lengths)
     if call == "gather_rows" and not lengths:
@@ -103,8 +125,12 @@ def test_the_same_bits_for_any_number_of_threads(call, lengths):
         assert all(map(torch.equal, found[0], others))
     inputs = [x.double().requires_grad_() for x in (a, b)]
     expected = plain(*inputs)
-    torch.testing.assert_close([x.double() for x in found[0]],
-                               [expected, *torch.autograd.grad(expected, inputs, cotangent.double())], rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(
+        [x.double() for x in found[0]],
+        [expected, *torch.autograd.grad(expected, inputs, cotangent.double())],
+        rtol=1e-5,
+        atol=1e-4,
+    )
 
 
 @pytest.mark.parametrize("call", ["segment", "gather"])
@@ -138,6 +164,7 @@ def test_segments_are_made_once_for_many_products():
 
 def test_gradients_that_nobody_wants_are_not_computed(monkeypatch):
     from gnn_sparse_backend.ops import grouped
+
     monkeypatch.setattr(grouped, "run_grouped_sum", None)
     a, b = values(1, 5, 3).requires_grad_(), values(2, 2, 3, 2)
     assert torch.autograd.grad(gsb.segment_mm(a, b, torch.tensor([2, 3])).sum(), a)[0].shape == a.shape
@@ -152,8 +179,9 @@ def test_compiled(call):
     cotangent = values(3, *expected.shape)
     actual = torch.compile(ours, fullgraph=True, backend="aot_eager")(a, b)
     assert torch.equal(actual, expected)
-    torch.testing.assert_close(torch.autograd.grad(actual, [a, b], cotangent),
-                               torch.autograd.grad(expected, [a, b], cotangent))
+    torch.testing.assert_close(
+        torch.autograd.grad(actual, [a, b], cotangent), torch.autograd.grad(expected, [a, b], cotangent)
+    )
 
 
 @pytest.mark.parametrize("ordered", [False, True])
@@ -194,9 +222,19 @@ def test_autocast_as_a_matrix_product():
 
 A, B, LEN, IDX = torch.zeros(5, 3), torch.zeros(2, 3, 4), torch.tensor([2, 3]), torch.tensor([0, 1, 0, 1, 1])
 REFUSED = {
-    "sum": ("segment_mm", (A, B, torch.tensor([2, 2])), ValueError, "lengths must sum to the number of rows 5, .* to 4"),
+    "sum": (
+        "segment_mm",
+        (A, B, torch.tensor([2, 2])),
+        ValueError,
+        "lengths must sum to the number of rows 5, .* to 4",
+    ),
     "negative": ("segment_mm", (A, B, torch.tensor([6, -1])), ValueError, r"not be negative, but lengths\[1\] = -1"),
-    "segments": ("segment_mm", (A, B, torch.tensor([2, 2, 1])), ValueError, "b has 2 matrices, but there are 3 segments"),
+    "segments": (
+        "segment_mm",
+        (A, B, torch.tensor([2, 2, 1])),
+        ValueError,
+        "b has 2 matrices, but there are 3 segments",
+    ),
     "floats": ("segment_mm", (A, B, LEN.float()), TypeError, "lengths must hold integers, got torch.float32"),
     "list": ("segment_mm", (A, B, [2, 3]), TypeError, "lengths must be a torch tensor or NumPy array"),
     "2-d b": ("segment_mm", (A, B[0], LEN), ValueError, r"b must have shape \(relations, F_in, F_out\), got \(3, 4\)"),
@@ -208,7 +246,12 @@ REFUSED = {
     "rows": ("gather_mm", (A, B, IDX[:4]), ValueError, "4 rows belong to segments, but the operand has 5"),
     "idx_a": ("gather_mm", (A, B, IDX, IDX + 5), ValueError, r"idx_a\[0\] = 5 is out of range: there are 5 rows of a"),
     "idx_a rows": ("gather_mm", (A, B, IDX, IDX[:3]), ValueError, "5 rows belong to segments, but the operand has 3"),
-    "made for other": ("gather_mm", (A, B, gsb.Segments.from_index(IDX, 3)), ValueError, "b has 2 matrices, .* 3 segments"),
+    "made for other": (
+        "gather_mm",
+        (A, B, gsb.Segments.from_index(IDX, 3)),
+        ValueError,
+        "b has 2 matrices, .* 3 segments",
+    ),
 }
 
 
@@ -220,7 +263,11 @@ def test_refuses(case):
 
 
 def test_segments_refuse_bad_offsets():
-    for offsets, words in (([1, 2], r"offsets\[0\] must be 0, got 1"), ([0, 3, 2, 5], r"offsets\[1\] = 3 but offsets\[2\] = 2"),
-                           ([0, 4], "must end with the number of rows 5, got 4"), ([], "got none")):
+    for offsets, words in (
+        ([1, 2], r"offsets\[0\] must be 0, got 1"),
+        ([0, 3, 2, 5], r"offsets\[1\] = 3 but offsets\[2\] = 2"),
+        ([0, 4], "must end with the number of rows 5, got 4"),
+        ([], "got none"),
+    ):
         with pytest.raises(ValueError, match=words):
             gsb.Segments.from_offsets(torch.tensor(offsets, dtype=torch.int64), 5)

@@ -1,20 +1,49 @@
 """``gsb.gsddmm`` and ``gsb.edge_map`` against torch's own gather in float64."""
+
 import pytest
 import torch
+from message_oracle import (
+    DTYPES,
+    EMPTY,
+    LAYOUTS,
+    MESSAGES,
+    STRUCTURES,
+    assert_close_to,
+    case_name,
+    from_coo,
+    messages,
+    values,
+)
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import build
-from message_oracle import (DTYPES, EMPTY, LAYOUTS, MESSAGES, STRUCTURES, assert_close_to, case_name, from_coo,
-                            messages, values)
 from tests.covering import covering
 
 OPS = ["copy_lhs", "copy_rhs", "add", "sub", "mul", "div", "dot"]
 TARGETS = ["uv", "vu", "ue", "ev", "uu", "ee"]
-FEATURES = [((1,), (1,)), ((7,), (7,)), ((70,), (70,)), ((3, 5), (3, 1)), ((1,), (5,)), ((2, 1, 3), (4, 1)), ((6,), ()),
-            ((2, 33), (2, 33))]
-CASES = covering({"op": OPS, "targets": TARGETS, "features": FEATURES, "dtype": DTYPES, "index": [32, 64],
-                  "structure": list(STRUCTURES), "lhs_layout": list(LAYOUTS), "rhs_layout": list(LAYOUTS)})
+FEATURES = [
+    ((1,), (1,)),
+    ((7,), (7,)),
+    ((70,), (70,)),
+    ((3, 5), (3, 1)),
+    ((1,), (5,)),
+    ((2, 1, 3), (4, 1)),
+    ((6,), ()),
+    ((2, 33), (2, 33)),
+]
+CASES = covering(
+    {
+        "op": OPS,
+        "targets": TARGETS,
+        "features": FEATURES,
+        "dtype": DTYPES,
+        "index": [32, 64],
+        "structure": list(STRUCTURES),
+        "lhs_layout": list(LAYOUTS),
+        "rhs_layout": list(LAYOUTS),
+    }
+)
 MAGNITUDES = {**MESSAGES, "sub": torch.add}
 
 
@@ -29,10 +58,14 @@ def test_matrix(case, monkeypatch):
         monkeypatch.setattr(build, "INT32_LIMIT", 0)
     edges = STRUCTURES[structure]()
     graph = edges.graph
-    exact = [LAYOUTS[layout](values(seed, rows(graph, target), *dims, power=op == "div" and seed == 2))
-             for seed, target, dims, layout in zip((1, 2), targets, features, layouts)]
+    exact = [
+        LAYOUTS[layout](values(seed, rows(graph, target), *dims, power=op == "div" and seed == 2))
+        for seed, target, dims, layout in zip((1, 2), targets, features, layouts)
+    ]
     used = {"copy_lhs": [0], "copy_rhs": [1]}.get(op, [0, 1])
-    given = [LAYOUTS[layouts[side]](exact[side].to(dtype)).requires_grad_() if side in used else None for side in (0, 1)]
+    given = [
+        LAYOUTS[layouts[side]](exact[side].to(dtype)).requires_grad_() if side in used else None for side in (0, 1)
+    ]
     actual = gsb.gsddmm(graph, op, *given, lhs_target=targets[0], rhs_target=targets[1])
 
     places = [targets[side] for side in used]
@@ -75,8 +108,9 @@ def test_a_dot_product_and_a_product_of_the_same_shapes_have_their_own_gradients
             actual = gsb.gsddmm(edges.graph, op, lhs, rhs)
             expected = messages(edges, MESSAGES[op], "uv", [lhs, rhs])
             cotangent = values(3, *expected.shape)
-            torch.testing.assert_close(torch.autograd.grad(actual, inputs, cotangent),
-                                       torch.autograd.grad(expected, inputs, cotangent))
+            torch.testing.assert_close(
+                torch.autograd.grad(actual, inputs, cotangent), torch.autograd.grad(expected, inputs, cotangent)
+            )
 
 
 def test_dot_products_of_width_zero():
@@ -103,8 +137,10 @@ def test_infinities_and_nan_stay_at_their_edges(op):
 @pytest.mark.parametrize("op, targets", [("copy_rhs", "uv"), ("div", "ev"), ("dot", "vu"), ("dot", "uu")])
 def test_gradcheck(op, targets):
     graph = STRUCTURES["own_order"]().graph
-    operands = [(values(seed, rows(graph, target), 2, dims, power=True)).requires_grad_()
-                for seed, (target, dims) in enumerate(zip(targets, (3, 1)))]
+    operands = [
+        (values(seed, rows(graph, target), 2, dims, power=True)).requires_grad_()
+        for seed, (target, dims) in enumerate(zip(targets, (3, 1)))
+    ]
     if op == "copy_rhs":
         operands = operands[1:]
 
@@ -155,7 +191,12 @@ def test_operator_of_torch_library(reduced):
 U, V, E = torch.zeros(13, 3), torch.zeros(13, 3), torch.zeros(68, 3)
 REFUSED = {
     "op": (("max", U, V), {}, ValueError, "gsddmm: op must be 'copy_lhs', .* or 'dot', got 'max'"),
-    "target": (("add", U, V), {"rhs_target": "src"}, ValueError, "gsddmm: rhs_target must be 'u', 'v' or 'e', got 'src'"),
+    "target": (
+        ("add", U, V),
+        {"rhs_target": "src"},
+        ValueError,
+        "gsddmm: rhs_target must be 'u', 'v' or 'e', got 'src'",
+    ),
     "target type": (("add", U, V), {"lhs_target": None}, ValueError, "gsddmm: lhs_target must be .*, got None"),
     "missing": (("add", U), {}, ValueError, "gsddmm: op 'add' wants rhs, which is missing"),
     "missing lhs": (("copy_lhs", None), {}, ValueError, "gsddmm: op 'copy_lhs' wants lhs, which is missing"),
@@ -164,7 +205,12 @@ REFUSED = {
     "rows": (("add", U[1:], V), {}, ValueError, "gsddmm: lhs must have 13 rows, one per source"),
     "types": (("mul", U, V.half()), {}, TypeError, "gsddmm: lhs is torch.float32 but rhs is torch.float16"),
     "shapes": (("mul", U, V[:, :2]), {}, ValueError, r"gsddmm: of lhs, rhs the feature shapes \(3,\), \(2,\) do not"),
-    "dot": (("dot", U[:, 0], V[:, 0]), {}, ValueError, r"gsddmm: there is no feature dimension to sum over: .* \(13,\)"),
+    "dot": (
+        ("dot", U[:, 0], V[:, 0]),
+        {},
+        ValueError,
+        r"gsddmm: there is no feature dimension to sum over: .* \(13,\)",
+    ),
     "graph": (("copy_lhs", U), {"graph": "g"}, TypeError, "gsddmm: graph must be a gsb.Graph, got str"),
 }
 

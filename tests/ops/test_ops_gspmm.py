@@ -1,21 +1,58 @@
 """``gsb.gspmm`` and ``gsb.aggregate`` against torch's own gather and scatter in float64."""
+
 import pytest
 import torch
+from message_oracle import (
+    DTYPES,
+    EMPTY,
+    LAYOUTS,
+    MESSAGES,
+    STRUCTURES,
+    assert_close_to,
+    case_name,
+    from_coo,
+    messages,
+    reduced,
+    values,
+)
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import build
-from message_oracle import (DTYPES, EMPTY, LAYOUTS, MESSAGES, STRUCTURES, assert_close_to, case_name, from_coo,
-                            messages, reduced, values)
 from tests.covering import covering
 
 OPS = ["copy_u", "copy_e", "add", "sub", "mul", "div"]
-REDUCTIONS = [("sum", "even"), ("mean", "even"), ("max", "even"), ("max", "last"), ("max", "first"), ("min", "even"),
-              ("min", "last")]
-FEATURES = [((), ()), ((1,), (1,)), ((7,), (7,)), ((70,), (70,)), ((3, 5), (3, 1)), ((1,), (5,)), ((2, 1, 3), (4, 1)),
-            ((6,), ())]
-CASES = covering({"op": OPS, "reduction": REDUCTIONS, "features": FEATURES, "dtype": DTYPES, "index": [32, 64],
-                  "structure": list(STRUCTURES), "u_layout": list(LAYOUTS), "e_layout": list(LAYOUTS)})
+REDUCTIONS = [
+    ("sum", "even"),
+    ("mean", "even"),
+    ("max", "even"),
+    ("max", "last"),
+    ("max", "first"),
+    ("min", "even"),
+    ("min", "last"),
+]
+FEATURES = [
+    ((), ()),
+    ((1,), (1,)),
+    ((7,), (7,)),
+    ((70,), (70,)),
+    ((3, 5), (3, 1)),
+    ((1,), (5,)),
+    ((2, 1, 3), (4, 1)),
+    ((6,), ()),
+]
+CASES = covering(
+    {
+        "op": OPS,
+        "reduction": REDUCTIONS,
+        "features": FEATURES,
+        "dtype": DTYPES,
+        "index": [32, 64],
+        "structure": list(STRUCTURES),
+        "u_layout": list(LAYOUTS),
+        "e_layout": list(LAYOUTS),
+    }
+)
 MAGNITUDES = {**MESSAGES, "sub": torch.add}
 
 
@@ -27,11 +64,16 @@ def test_matrix(case, monkeypatch):
     edges = STRUCTURES[structure]()
     graph = edges.graph
     assert graph.indices.dtype == (torch.int32 if bits == 32 else torch.int64)
-    exact = {"u": LAYOUTS[u_layout](values(1, graph.shape[1], *u_dims)),
-             "e": LAYOUTS[e_layout](values(2, graph.num_edges, *e_dims, power=op == "div"))}
+    exact = {
+        "u": LAYOUTS[u_layout](values(1, graph.shape[1], *u_dims)),
+        "e": LAYOUTS[e_layout](values(2, graph.num_edges, *e_dims, power=op == "div")),
+    }
     used = {"copy_u": "u", "copy_e": "e"}.get(op, "ue")
-    given = {name: LAYOUTS[layout](exact[name].to(dtype)).requires_grad_()
-             for name, layout in (("u", u_layout), ("e", e_layout)) if name in used}
+    given = {
+        name: LAYOUTS[layout](exact[name].to(dtype)).requires_grad_()
+        for name, layout in (("u", u_layout), ("e", e_layout))
+        if name in used
+    }
     actual = gsb.gspmm(graph, op, reduce, **given, ties=ties)
 
     inputs = [exact[name].clone().requires_grad_() for name in used]
@@ -59,8 +101,11 @@ def test_structures_without_edges(structure, reduce, ties, poisoned_memory):
     rows, cols = edges.graph.shape
     empty = 0.0 if reduce in ("sum", "mean") or ties == "even" else float("-inf" if reduce == "max" else "inf")
     for op in OPS:
-        given = {name: torch.zeros(n, 3, requires_grad=True) for name, n in (("u", cols), ("e", 0))
-                 if op not in ("copy_u", "copy_e") or op[-1] == name}
+        given = {
+            name: torch.zeros(n, 3, requires_grad=True)
+            for name, n in (("u", cols), ("e", 0))
+            if op not in ("copy_u", "copy_e") or op[-1] == name
+        }
         out = gsb.gspmm(edges.graph, op, reduce, **given, ties=ties)
         assert torch.equal(out, torch.full((rows, 3), empty))
         for gradient, x in zip(torch.autograd.grad(out, list(given.values()), torch.ones_like(out)), given.values()):
@@ -85,14 +130,30 @@ INF, NAN = float("inf"), float("nan")
 # messages of one row, in the order of the non-zeros, and what each rule makes of them: result, gradient
 NON_FINITE = {
     ("sum", "even"): [([1, INF], INF, [1, 1]), ([INF, -INF], NAN, [1, 1]), ([NAN, 1], NAN, [1, 1])],
-    ("max", "even"): [([1, INF], INF, [0, 1]), ([INF, INF], INF, [0.5, 0.5]), ([-INF, -INF], -INF, [0.5, 0.5]),
-                      ([1, NAN], NAN, None), ([NAN, 1], NAN, None)],
+    ("max", "even"): [
+        ([1, INF], INF, [0, 1]),
+        ([INF, INF], INF, [0.5, 0.5]),
+        ([-INF, -INF], -INF, [0.5, 0.5]),
+        ([1, NAN], NAN, None),
+        ([NAN, 1], NAN, None),
+    ],
     ("min", "even"): [([1, -INF], -INF, [0, 1]), ([INF, INF], INF, [0.5, 0.5]), ([NAN, -INF], NAN, None)],
-    ("max", "last"): [([1, INF], INF, [0, 1]), ([INF, INF], INF, [0, 1]), ([-INF, -INF], -INF, [0, 1]),
-                      ([NAN, 1], 1, [0, 1]), ([1, NAN], 1, [1, 0]), ([NAN, NAN], -INF, [0, 0])],
+    ("max", "last"): [
+        ([1, INF], INF, [0, 1]),
+        ([INF, INF], INF, [0, 1]),
+        ([-INF, -INF], -INF, [0, 1]),
+        ([NAN, 1], 1, [0, 1]),
+        ([1, NAN], 1, [1, 0]),
+        ([NAN, NAN], -INF, [0, 0]),
+    ],
     ("min", "last"): [([INF, INF], INF, [0, 1]), ([NAN, -INF], -INF, [0, 1]), ([NAN, NAN], INF, [0, 0])],
-    ("max", "first"): [([2, 2], 2, [1, 0]), ([INF, INF], INF, [1, 0]), ([-INF, 1], 1, [0, 1]), ([NAN, 2], 2, [0, 1]),
-                       ([NAN, NAN], -INF, [0, 0])],
+    ("max", "first"): [
+        ([2, 2], 2, [1, 0]),
+        ([INF, INF], INF, [1, 0]),
+        ([-INF, 1], 1, [0, 1]),
+        ([NAN, 2], 2, [0, 1]),
+        ([NAN, NAN], -INF, [0, 0]),
+    ],
     ("min", "first"): [([2, 2], 2, [1, 0]), ([NAN, INF], INF, None), ([NAN, NAN], INF, [0, 0])],
 }
 
@@ -123,8 +184,9 @@ def test_even_ties_are_those_of_torch_scatter_reduce_even_with_nan():
     expected = torch.zeros(13, 4).scatter_reduce(0, index, theirs[edges.col], "amax", include_self=False)
     torch.testing.assert_close(out, expected, rtol=0, atol=0, equal_nan=True)
     cotangent = values(2, 13, 4).float()
-    torch.testing.assert_close(torch.autograd.grad(out, mine, cotangent), torch.autograd.grad(expected, theirs, cotangent),
-                               equal_nan=True)
+    torch.testing.assert_close(
+        torch.autograd.grad(out, mine, cotangent), torch.autograd.grad(expected, theirs, cotangent), equal_nan=True
+    )
 
 
 def distinct(seed: int, *shape: int) -> torch.Tensor:
@@ -134,8 +196,10 @@ def distinct(seed: int, *shape: int) -> torch.Tensor:
     return (torch.randperm(count, generator=generator).double() / count + 0.5).view(shape).requires_grad_()
 
 
-@pytest.mark.parametrize("op, reduce, ties", covering({"op": ["copy_u", "copy_e", "div"], "reduce": ["sum", "mean", "max"],
-                                                       "ties": ["even", "last", "first"]}))
+@pytest.mark.parametrize(
+    "op, reduce, ties",
+    covering({"op": ["copy_u", "copy_e", "div"], "reduce": ["sum", "mean", "max"], "ties": ["even", "last", "first"]}),
+)
 def test_gradcheck(op, reduce, ties):
     graph = STRUCTURES["own_order"]().graph
     u, e = distinct(0, 31, 2, 3), distinct(1, 70, 1, 3)
@@ -191,8 +255,11 @@ def test_operator_of_torch_library(reduce, ties):
 def test_spmm_takes_maxima(reduce, dtype):
     edges = STRUCTURES["messy"]()
     x, weight = values(1, 13, 2, 3).to(dtype), values(2, 68, 2).to(dtype)
-    for x, weight, message in ((x, weight, lambda x, w: x * w[..., None]), (x, None, lambda x: x),
-                               (x.flatten(1), weight[:, :1], lambda x, w: x * w)):
+    for x, weight, message in (
+        (x, weight, lambda x, w: x * w[..., None]),
+        (x, None, lambda x: x),
+        (x.flatten(1), weight[:, :1], lambda x, w: x * w),
+    ):
         given = [x.clone().requires_grad_()] + ([] if weight is None else [weight.clone().requires_grad_()])
         actual = gsb.spmm(edges.graph, *given, reduce=reduce)
         exact = [a.detach().double().requires_grad_() for a in given]
@@ -200,8 +267,9 @@ def test_spmm_takes_maxima(reduce, dtype):
         expected, _ = reduced(edges, message(*at_edges), reduce, "even", dtype)
         assert_close_to(actual, expected, expected)
         cotangent = values(3, *expected.shape)
-        for found, right in zip(torch.autograd.grad(actual, given, cotangent.to(dtype)),
-                                torch.autograd.grad(expected, exact, cotangent)):
+        for found, right in zip(
+            torch.autograd.grad(actual, given, cotangent.to(dtype)), torch.autograd.grad(expected, exact, cotangent)
+        ):
             assert_close_to(found, right, torch.full_like(right, 68.0), roundings=2)
 
 
@@ -216,7 +284,12 @@ U, E = torch.zeros(13, 3), torch.zeros(68, 3)
 REFUSED = {
     "op": (("pow", "sum", U, E), {}, ValueError, "gspmm: op must be 'copy_u', .* or 'div', got 'pow'"),
     "op type": (([], "sum", U, E), {}, ValueError, r"gspmm: op must be .*, got \[\]"),
-    "reduce": (("add", "prod", U, E), {}, ValueError, "gspmm: reduce must be 'sum', 'mean', 'max' or 'min', got 'prod'"),
+    "reduce": (
+        ("add", "prod", U, E),
+        {},
+        ValueError,
+        "gspmm: reduce must be 'sum', 'mean', 'max' or 'min', got 'prod'",
+    ),
     "ties": (("add", "max", U, E), {"ties": "all"}, ValueError, "gspmm: ties must be 'even', .*, got 'all'"),
     "no e": (("add", "sum", U), {}, ValueError, "gspmm: op 'add' wants e, which is missing"),
     "no u": (("copy_u", "sum"), {}, ValueError, "gspmm: op 'copy_u' wants u, which is missing"),
@@ -226,8 +299,12 @@ REFUSED = {
     "scalar": (("copy_u", "sum", U[0, 0]), {}, ValueError, "gspmm: u must have a row per source"),
     "types": (("add", "sum", U, E.double()), {}, TypeError, "gspmm: u is torch.float32 but e is torch.float64"),
     "integers": (("copy_e", "sum", None, E.long()), {}, TypeError, "gspmm: e must be float32, .* got torch.int64"),
-    "shapes": (("add", "sum", U, E[:, :2]), {}, ValueError,
-               r"gspmm: of u, e the feature shapes \(3,\), \(2,\) do not broadcast"),
+    "shapes": (
+        ("add", "sum", U, E[:, :2]),
+        {},
+        ValueError,
+        r"gspmm: of u, e the feature shapes \(3,\), \(2,\) do not broadcast",
+    ),
     "numpy": (("copy_u", "sum", U.numpy()), {}, TypeError, "gspmm: u must be a torch tensor, got ndarray"),
 }
 
@@ -239,18 +316,21 @@ def test_refuses(case):
         gsb.gspmm(messy_graph(), *arguments, **keywords)
 
 
-@pytest.mark.parametrize("message, operands, words", [
-    ("x0 + x1", [("u", U)], "aggregate: 'x0 \\+ x1' is not a message"),
-    ("pow(x0)", [("u", U)], "is not a message"),
-    ("add(x0)", [("u", U)], "add wants 2 arguments, got 1"),
-    ("add(x0, x1)", [("u", U)], r"the message 'add\(x0, x1\)' reads x1, but there are 1 operands"),
-    ("x0", [("u", U), ("e", E)], "does not read operand x1; leave it out"),
-    ("x0", [("w", U)], "operand 0 stands at 'w'"),
-    ("x0", [("v", U[1:])], "x0 must have 13 rows, one per destination"),
-    ("x0", [U], "operand 0 is of type Tensor"),
-    ("x0", U, "got Tensor"),
-    ("1.0", [], "got none"),
-])
+@pytest.mark.parametrize(
+    "message, operands, words",
+    [
+        ("x0 + x1", [("u", U)], "aggregate: 'x0 \\+ x1' is not a message"),
+        ("pow(x0)", [("u", U)], "is not a message"),
+        ("add(x0)", [("u", U)], "add wants 2 arguments, got 1"),
+        ("add(x0, x1)", [("u", U)], r"the message 'add\(x0, x1\)' reads x1, but there are 1 operands"),
+        ("x0", [("u", U), ("e", E)], "does not read operand x1; leave it out"),
+        ("x0", [("w", U)], "operand 0 stands at 'w'"),
+        ("x0", [("v", U[1:])], "x0 must have 13 rows, one per destination"),
+        ("x0", [U], "operand 0 is of type Tensor"),
+        ("x0", U, "got Tensor"),
+        ("1.0", [], "got none"),
+    ],
+)
 def test_aggregate_refuses(message, operands, words):
     with pytest.raises((TypeError, ValueError), match=words):
         gsb.aggregate(messy_graph(), message, operands)
@@ -259,10 +339,12 @@ def test_aggregate_refuses(message, operands, words):
 def test_what_the_operator_of_torch_library_is_given_is_checked():
     graph = messy_graph()
     arrays = graph.indptr, graph.indices, graph.edge_ids, graph.shape[1]
-    for arguments, words in [(([U], "x0", "nowhere", "sum", "", False), "stands at one of row, column"),
-                             (([U], "x0", "column,column", "sum", "", False), "want 2 operands, got 1|does not read"),
-                             (([U], "x0", "column", "sum", "last", False), "ties must be"),
-                             (([U[1:]], "x0", "column", "sum", "", False), "must have 13 rows"),
-                             (([U], "x0", "column", "mean", "", True), "a mean of the transpose")]:
+    for arguments, words in [
+        (([U], "x0", "nowhere", "sum", "", False), "stands at one of row, column"),
+        (([U], "x0", "column,column", "sum", "", False), "want 2 operands, got 1|does not read"),
+        (([U], "x0", "column", "sum", "last", False), "ties must be"),
+        (([U[1:]], "x0", "column", "sum", "", False), "must have 13 rows"),
+        (([U], "x0", "column", "mean", "", True), "a mean of the transpose"),
+    ]:
         with pytest.raises(ValueError, match=words):
             torch.ops.gsb.aggregate(*arrays, *arguments)

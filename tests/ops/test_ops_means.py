@@ -57,11 +57,15 @@ def test_the_operator_of_the_transpose_either_way(zoo, way):
     torch.testing.assert_close(torch.autograd.grad(compiled(x), x, g)[0], expected)
 
 
-@pytest.mark.parametrize("features, edges, divided", [(1, 800, True), (1, 799, False), (4, 3200, True), (4, 3199, False),
-                                                      (16, 12_800, True), (17, 50_000, False)])
+@pytest.mark.parametrize(
+    "features, edges, divided",
+    [(1, 800, True), (1, 799, False), (4, 3200, True), (4, 3199, False), (16, 12_800, True), (17, 50_000, False)],
+)
 def test_rows_are_divided_first_where_they_are_few(features, edges, divided):
     generator = torch.Generator().manual_seed(0)
     graph = gsb.Graph.from_coo(*torch.randint(100, (2, edges), generator=generator), (100, 100))
     for dtype in DTYPES:
         found = means.divided_first(graph, torch.ones(100, features, dtype=dtype))
-        assert (found is not None) == (divided and dtype in (torch.float32, torch.float64)), "halves would be rounded once more"
+        assert (found is not None) == (divided and dtype in (torch.float32, torch.float64)), (
+            "halves would be rounded once more"
+        )

@@ -22,7 +22,8 @@ def printed(body: str) -> list[int]:
     return [int(line) for line in done.stdout.split()]
 
 
-# faults() prints the minor page faults of 16 tensors of 64 MB, each of 16,384 pages; left() the bytes more than at the start
+# faults() prints the minor page faults of 16 tensors of 64 MB, each of 16,384 pages; left() the bytes more than at the
+# start
 HELPERS = """
     import resource, psutil, torch, gnn_sparse_backend as gsb
 
@@ -60,16 +61,21 @@ def glibc():
         pytest.skip("another C library")
 
 
-@pytest.mark.parametrize("on, off", [("gsb.reuse_memory()", "gsb.reuse_memory(False)"), ("gsb.enable('pyg')", "gsb.disable()")],
-                         ids=["asked for", "while a framework is enabled"])
+@pytest.mark.parametrize(
+    "on, off",
+    [("gsb.reuse_memory()", "gsb.reuse_memory(False)"), ("gsb.enable('pyg')", "gsb.disable()")],
+    ids=["asked for", "while a framework is enabled"],
+)
 def test_freed_memory_is_used_again(on, off, glibc):
     fresh, again, left = printed(f"faults(); {on}; faults(); {off}; left()")
     assert much_fewer(again, fresh) and left < GIVEN_BACK
 
 
 def test_what_the_user_says_goes_before_what_a_framework_asks_for(glibc):
-    declined, wanted = printed("gsb.reuse_memory(False); gsb.enable('pyg'); faults(); gsb.disable(); gsb.reuse_memory(); "
-                               "gsb.enable('pyg'); gsb.disable(); faults()")
+    declined, wanted = printed(
+        "gsb.reuse_memory(False); gsb.enable('pyg'); faults(); gsb.disable(); gsb.reuse_memory(); "
+        "gsb.enable('pyg'); gsb.disable(); faults()"
+    )
     assert much_fewer(wanted, declined)
 
 

@@ -1,11 +1,12 @@
 """Any tensor that a user can make works, or is refused in words."""
+
 import numpy as np
 import pytest
 import torch
+from ops_oracle import DTYPES, assert_right, graph_of, longest_row, random, sddmm_oracle, spmm_oracle
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gnn_sparse_backend as gsb
-from ops_oracle import DTYPES, assert_right, graph_of, longest_row, random, sddmm_oracle, spmm_oracle
 
 
 def unaligned(x: torch.Tensor, offset: int) -> torch.Tensor:
@@ -20,8 +21,7 @@ def unaligned(x: torch.Tensor, offset: int) -> torch.Tensor:
 
 def inside_wider(x):
     wide = torch.full((x.shape[0], x[0].numel() + 3), float("nan"), dtype=x.dtype)
-    view = wide[:, 1:-2].view(x.shape) if x.dim() == 2 else \
-        wide.as_strided(x.shape, (wide.shape[1], *x[0].stride()), 1)
+    view = wide[:, 1:-2].view(x.shape) if x.dim() == 2 else wide.as_strided(x.shape, (wide.shape[1], *x[0].stride()), 1)
     return view.copy_(x)
 
 
@@ -158,9 +158,15 @@ def test_meta_tensors_give_shapes(zoo):
     assert y.is_meta and y.shape == (33, 2, 3)
 
 
-@pytest.mark.parametrize("first, second, wider", [
-    (torch.bfloat16, torch.float32, torch.float32), (torch.float16, torch.bfloat16, torch.float32),
-    (torch.float32, torch.float32, torch.float32), (torch.float32, torch.float64, torch.float64)])
+@pytest.mark.parametrize(
+    "first, second, wider",
+    [
+        (torch.bfloat16, torch.float32, torch.float32),
+        (torch.float16, torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32, torch.float32),
+        (torch.float32, torch.float64, torch.float64),
+    ],
+)
 def test_autocast_widens_and_keeps_types(zoo, first, second, wider):
     graph = graph_of(zoo["random"])
     x, weight = random(29, 3, dtype=first, grad=True), random(200, dtype=second, grad=True)
@@ -178,7 +184,11 @@ SPMM_REFUSALS = {
     "numpy": ((X.numpy(),), TypeError, r"x must be a torch tensor, got ndarray; wrap it in torch.as_tensor"),
     "list": (([[1.0]],), TypeError, "got list"),
     "none": ((None,), TypeError, "x must be a torch tensor, got NoneType"),
-    "int": ((X.long(),), TypeError, r"float32, float64, bfloat16 or float16, got torch.int64; convert it with x.float\(\)"),
+    "int": (
+        (X.long(),),
+        TypeError,
+        r"float32, float64, bfloat16 or float16, got torch.int64; convert it with x.float\(\)",
+    ),
     "bool": ((X.bool(),), TypeError, "torch.bool"),
     "complex": ((X.cfloat(),), TypeError, "torch.complex64"),
     "float8": ((X.to(torch.float8_e4m3fn),), TypeError, "torch.float8_e4m3fn"),
@@ -187,14 +197,26 @@ SPMM_REFUSALS = {
     "4-d": ((torch.zeros(29, 1, 1, 1),), ValueError, r"got \(29, 1, 1, 1\)"),
     "rows": ((X[:-1],), ValueError, r"x must have 29 rows, one per source of the graph, got shape \(28, 2\)"),
     "more rows": ((torch.zeros(30, 2),), ValueError, "x must have 29 rows"),
-    "weight rows": ((X, W[1:]), ValueError, r"weight must have 200 rows, one per edge of the graph, got shape \(199,\)"),
+    "weight rows": (
+        (X, W[1:]),
+        ValueError,
+        r"weight must have 200 rows, one per edge of the graph, got shape \(199,\)",
+    ),
     "weight numpy": ((X, W.numpy()), TypeError, "weight must be a torch tensor, got ndarray"),
     "weight number": ((X, 2.0), TypeError, "weight must be a torch tensor, got float"),
     "weight int": ((X, W.long()), TypeError, "weight must be float32"),
-    "weight type": ((X, W.double()), TypeError, r"x is torch.float32 but weight is torch.float64; .*weight.to\(torch.float32\)"),
+    "weight type": (
+        (X, W.double()),
+        TypeError,
+        r"x is torch.float32 but weight is torch.float64; .*weight.to\(torch.float32\)",
+    ),
     "weight 0-d": ((X, torch.tensor(1.0)), ValueError, r"must have shape \(E,\) or \(E, 1\), got \(\)"),
     "weight heads": ((X, torch.zeros(200, 2)), ValueError, r"\(E,\) or \(E, 1\), got \(200, 2\)"),
-    "weight wrong heads": ((torch.zeros(29, 3, 2), torch.zeros(200, 2)), ValueError, r"\(E, 1\) or \(E, 3\), got \(200, 2\)"),
+    "weight wrong heads": (
+        (torch.zeros(29, 3, 2), torch.zeros(200, 2)),
+        ValueError,
+        r"\(E, 1\) or \(E, 3\), got \(200, 2\)",
+    ),
     "weight 3-d": ((torch.zeros(29, 3, 2), torch.zeros(200, 3, 1)), ValueError, r"got \(200, 3, 1\)"),
     "reduce": ((X, None, "prod"), ValueError, "reduce must be 'sum', 'mean', 'max' or 'min', got 'prod'"),
     "reduce type": ((X, None, []), ValueError, r"reduce must be 'sum', 'mean', 'max' or 'min', got \[\]"),
@@ -235,8 +257,10 @@ def test_what_is_no_graph_is_refused():
 def test_function_transforms_work_or_are_refused(zoo):
     graph = graph_of(zoo["random"])
     u, x = random(33, 3), random(29, 3)
-    for transformed in (lambda: torch.func.jvp(lambda x: gsb.spmm(graph, x), (x,), (x,)),
-                        lambda: torch.func.jvp(lambda x: gsb.sddmm(graph, u, x), (x,), (x,))):
+    for transformed in (
+        lambda: torch.func.jvp(lambda x: gsb.spmm(graph, x), (x,), (x,)),
+        lambda: torch.func.jvp(lambda x: gsb.sddmm(graph, u, x), (x,), (x,)),
+    ):
         with pytest.raises(RuntimeError, match="forward-mode derivatives .* are not supported"):
             transformed()
     with pytest.raises(RuntimeError):

@@ -2,6 +2,7 @@
 
 Operands are quarters, whose products and sums are exact in float32: results differ by the rounding of what is returned.
 """
+
 from __future__ import annotations
 
 import pytest
@@ -15,7 +16,6 @@ from gnn_sparse_backend.planner.cuda_grouped import sum_length, sum_shape, sums_
 from gnn_sparse_backend.planner.cuda_rgms import sums_by_columns
 from tests.ops.operators import quarters
 
-
 pytestmark = pytest.mark.usefixtures("matmul_precision")
 
 
@@ -25,13 +25,22 @@ def near(found, exact):
 
 
 # neither vectors nor whole tiles; more than a block of warps holds
-@pytest.mark.parametrize("dtype, widths, precision", [
-    (torch.bfloat16, (17, 9), "high"), (torch.float32, (136, 72), "high"), (torch.float32, (17, 9), "highest"), (torch.float32, (136, 72), "highest"),
-], ids=str)
+@pytest.mark.parametrize(
+    "dtype, widths, precision",
+    [
+        (torch.bfloat16, (17, 9), "high"),
+        (torch.float32, (136, 72), "high"),
+        (torch.float32, (17, 9), "highest"),
+        (torch.float32, (136, 72), "highest"),
+    ],
+    ids=str,
+)
 def test_sums_over_segments(dtype, widths, precision, serial_gpu):
     torch.set_float32_matmul_precision(precision)
     lengths = torch.tensor([0, 1, 600, 32, 0, 33])  # none, one, several tasks, a chunk, more than a chunk
-    index = torch.repeat_interleave(torch.arange(6), lengths)[torch.randperm(666, generator=torch.Generator().manual_seed(2))]
+    index = torch.repeat_interleave(torch.arange(6), lengths)[
+        torch.randperm(666, generator=torch.Generator().manual_seed(2))
+    ]
     a, g = quarters(666, widths[0], dtype=dtype), quarters(666, widths[1], dtype=dtype, seed=1)
     segments = gsb.Segments.from_index(index, 6)
     found = run_grouped_sum(segments, a, g)
@@ -51,11 +60,14 @@ def test_what_is_not_there_is_not_met(serial_gpu):
     assert found[0].eq(20).all() and found[1].isnan().all()
 
 
-@pytest.mark.parametrize("dtype, reduce, by_columns, blocks", [
-    (torch.float16, "mean", False, 1), (torch.bfloat16, "sum", True, 3), (torch.float32, "mean", True, 2)], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "dtype, reduce, by_columns, blocks",
+    [(torch.float16, "mean", False, 1), (torch.bfloat16, "sum", True, 3), (torch.float32, "mean", True, 2)],
+    ids=str,
+)
 def test_gradients_of_relations(dtype, reduce, by_columns, blocks, serial_gpu):
-    """Rows of several edges, relations without edges, more pairs than a chunk holds, and than a task does; blocks on the diagonal; float32 in
-    full precision."""
+    """Rows of several edges, relations without edges, more pairs than a chunk holds, and than a task does; blocks on
+    the diagonal; float32 in full precision."""
     torch.set_float32_matmul_precision("highest")
     generator = torch.Generator().manual_seed(3)
     relation = torch.cat([torch.zeros(300), torch.full((1,), 2.0), torch.full((60,), 3.0)]).long()
@@ -83,7 +95,9 @@ def test_gradients_of_relations(dtype, reduce, by_columns, blocks, serial_gpu):
 
 
 def test_blocks_on_the_diagonal_are_apart(serial_gpu):
-    """What is infinite in the features of a block stays with it, and blocks too small for Tensor Cores store their sums."""
+    """What is infinite in the features of a block stays with it, and blocks too small for Tensor Cores store their
+    sums.
+    """
     rel = gsb.RelGraph.from_triples(torch.arange(20), torch.arange(20) % 7, torch.arange(20) % 2, (7, 20))
     x, g = torch.ones(20, 48, dtype=torch.float16), torch.ones(7, 24, dtype=torch.float16)
     x[:, 16:32] = float("inf")
@@ -104,7 +118,11 @@ def test_float64_and_thin_matrices_stay_on_ordinary_kernels():
     assert takes_sum(16, 8, torch.float32, "sm_90") and not takes_sum(16, 1, torch.float16, "sm_90")
     assert not takes_sum(16, 8, torch.float32, "sm_75")
     torch.set_float32_matmul_precision("highest")
-    assert takes_sum(16, 8, torch.float16, "sm_90") and takes_sum(16, 8, torch.float32, "sm_75") and not takes_sum(16, 8, torch.float64, "sm_90")
+    assert (
+        takes_sum(16, 8, torch.float16, "sm_90")
+        and takes_sum(16, 8, torch.float32, "sm_75")
+        and not takes_sum(16, 8, torch.float64, "sm_90")
+    )
     assert not takes_sum(16, 1, torch.float32, "sm_75")
 
 
@@ -113,16 +131,34 @@ def test_tasks(dtype):
     offsets = torch.tensor([0, 0, 5, 5, 12, 13], dtype=dtype)
     found = outer_tasks(offsets, 13, 2, 4)
     # and as many chunks without positions as sizes leave room for
-    assert found.start.tolist() == [0, 2, 4, 5, 7, 9, 11, 12, 13] and found.stop.tolist() == [2, 4, 5, 7, 9, 11, 12, 13, 13]
+    assert found.start.tolist() == [0, 2, 4, 5, 7, 9, 11, 12, 13] and found.stop.tolist() == [
+        2,
+        4,
+        5,
+        7,
+        9,
+        11,
+        12,
+        13,
+        13,
+    ]
     assert found.task_ptr.tolist() == [0, 0, 2, 3, 3, 5, 7, 8] and found.slot.tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert found.segment_ptr.tolist() == [0, 1, 3, 4, 6, 7] and found.start.dtype == dtype
     indptr, indices = found.rows_of_parts(2)
     assert indptr.tolist() == [0, 1, 2, 4, 6, 7, 8, 10, 12, 13, 14]
     assert indices.tolist() == [0, 1, 2, 4, 3, 5, 6, 7, 8, 10, 9, 11, 12, 13]
     whole = outer_tasks(offsets, 13, 2, 8)
-    assert whole.segment_ptr is None and whole.slot.tolist() == [0, 1, 2, 3, 4] and whole.task_ptr.tolist() == [0, 0, 3, 3, 7, 8]
+    assert (
+        whole.segment_ptr is None
+        and whole.slot.tolist() == [0, 1, 2, 3, 4]
+        and whole.task_ptr.tolist() == [0, 0, 3, 3, 7, 8]
+    )
     more = outer_tasks(offsets, 13, 2, 8, unread=True)
-    assert more.segment_ptr.tolist() == [0, 1, 2, 3, 4, 5] and more.task_ptr.tolist() == [0, 0, 3, 3, 7, 8, 8] and more.tasks == 6
+    assert (
+        more.segment_ptr.tolist() == [0, 1, 2, 3, 4, 5]
+        and more.task_ptr.tolist() == [0, 0, 3, 3, 7, 8, 8]
+        and more.tasks == 6
+    )
 
 
 def test_rules():

@@ -1,19 +1,30 @@
-"""Every member of the kernel family computes the same: messages against torch in float64, SpMM against SciPy, and the same
-bits at every run and for any number of threads."""
+"""Every member of the kernel family computes the same: messages against torch in float64, SpMM against SciPy, and the
+same bits at every run and for any number of threads."""
+
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from message_oracle import (
+    DTYPES,
+    EMPTY,
+    MESSAGES,
+    STRUCTURES,
+    assert_close_to,
+    case_name,
+    from_coo,
+    messages,
+    reduced,
+    values,
+)
+from operators import OPERATORS, step
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import build, kernels, plans
 from gnn_sparse_backend.planner.choose import plan_for
 from gnn_sparse_backend.planner.plan import Plan
-from message_oracle import (DTYPES, EMPTY, MESSAGES, STRUCTURES, assert_close_to, case_name, from_coo, messages,
-                            reduced, values)
-from operators import OPERATORS, step
 from tests.covering import covering
 
 pytestmark = pytest.mark.cpu_only("plans of the CPU")
@@ -33,12 +44,17 @@ def force(monkeypatch, **fields):
     monkeypatch.setattr(plans, "plan_for", lambda *about: replace(plan_for(*about), **fields))
 
 
-CASES = covering({
-    "plan": list(FIELDS), "op": ["copy_u", "mul"],
-    "reduction": [("sum", "even"), ("mean", "even"), ("max", "even"), ("max", "last")],
-    "features": [((), ()), ((3, 5), (3, 1)), ((70,), ())],
-    "dtype": DTYPES, "index": [32, 64], "structure": list(STRUCTURES),
-})
+CASES = covering(
+    {
+        "plan": list(FIELDS),
+        "op": ["copy_u", "mul"],
+        "reduction": [("sum", "even"), ("mean", "even"), ("max", "even"), ("max", "last")],
+        "features": [((), ()), ((3, 5), (3, 1)), ((70,), ())],
+        "dtype": DTYPES,
+        "index": [32, 64],
+        "structure": list(STRUCTURES),
+    }
+)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
@@ -70,7 +86,10 @@ def test_matrix(case, monkeypatch):
 
 
 @pytest.mark.parametrize("plan", ["lanes", "partitions", "all_at_once"])
-@pytest.mark.parametrize("name", sorted(n for n in OPERATORS if n in ("spmm", "spmm_weighted_mean", "gspmm_copy_u_max", "segment_reduce_sum")))
+@pytest.mark.parametrize(
+    "name",
+    sorted(n for n in OPERATORS if n in ("spmm", "spmm_weighted_mean", "gspmm_copy_u_max", "segment_reduce_sum")),
+)
 def test_the_same_bits_for_any_number_of_threads(plan, name, monkeypatch):
     force(monkeypatch, **{field: value for field, value in FIELDS[plan].items() if field != "groups"})
     generator = torch.Generator().manual_seed(0)
@@ -138,14 +157,20 @@ def test_scattered_sums_have_the_bits_of_rows_one_after_the_other(width, dtype, 
     row[:500] = 7
     graph = gsb.Graph.from_coo(row, col, (20_000, 20_000))
     x, weight = torch.randn(20_000, width, dtype=dtype), torch.randn(50_000, dtype=dtype)
-    calls = [lambda: gsb.spmm(graph, x), lambda: gsb.spmm(graph, x, weight), lambda: gsb.spmm(graph, x, weight, reduce="mean")]
+    calls = [
+        lambda: gsb.spmm(graph, x),
+        lambda: gsb.spmm(graph, x, weight),
+        lambda: gsb.spmm(graph, x, weight, reduce="mean"),
+    ]
     assert kernels.aggregation_plan(graph, width, x.dtype).reduction == "scattered"
     scattered = [call() for call in calls]
     force(monkeypatch, reduction="sequential")
     graph.plans.clear()
     for found, call in zip(scattered, calls):
         assert torch.equal(found, call())
-    expected = torch.zeros(20_000, width, dtype=torch.float64).index_add(0, row, weight[:, None].double() * x[col].double())
+    expected = torch.zeros(20_000, width, dtype=torch.float64).index_add(
+        0, row, weight[:, None].double() * x[col].double()
+    )
     torch.testing.assert_close(scattered[1].double(), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -158,8 +183,12 @@ def test_one_row_with_all_edges_is_cut():
     x = torch.randn(1000, 16, dtype=torch.float64)
     expected = torch.zeros(3, 16, dtype=torch.float64).index_add(0, torch.ones(count, dtype=torch.long), x[columns])
     torch.testing.assert_close(gsb.spmm(graph, x), expected)
-    torch.testing.assert_close(gsb.spmm(graph, x.bfloat16().float(), reduce="mean"), expected.float() / torch.tensor(
-        [1, count, 1])[:, None], rtol=1e-2, atol=1e-3)
+    torch.testing.assert_close(
+        gsb.spmm(graph, x.bfloat16().float(), reduce="mean"),
+        expected.float() / torch.tensor([1, count, 1])[:, None],
+        rtol=1e-2,
+        atol=1e-3,
+    )
 
 
 @pytest.mark.parametrize("structure", ["sorted_csr", "own_order"])

@@ -1,4 +1,5 @@
 """Whether float32 may go to Tensor Cores: PyTorch has an older and a newer way to say so, and users mix them."""
+
 from __future__ import annotations
 
 from types import SimpleNamespace
@@ -41,19 +42,29 @@ def as_it_starts(matmul_precision):
         everywhere("none")
 
 
-@pytest.mark.parametrize("said, expected", [
-    ([], False),
-    ([(old, "high")], True), ([(old, "medium")], True), ([(old, "high"), (old, "highest")], False),
-    ([(allow, True)], True), ([(allow, True), (allow, False)], False),
-    pytest.param([(new, "tf32")], True, marks=needs_new), pytest.param([(new, "ieee")], False, marks=needs_new),
-    pytest.param([(everywhere, "tf32")], True, marks=needs_new),
-    pytest.param([(everywhere, "tf32"), (new, "ieee")], False, marks=needs_new),
-    pytest.param([(old, "high"), (new, "ieee")], False, marks=needs_new),
-    pytest.param([(old, "highest"), (new, "tf32")], True, marks=needs_new),
-    pytest.param([(new, "tf32"), (old, "highest")], False, marks=needs_new),
-    pytest.param([(new, "ieee"), (old, "high")], True, marks=needs_new),
-    pytest.param([(allow, False), (everywhere, "tf32")], False, marks=needs_new),  # the nearer one has been set
-], ids=lambda x: " then ".join(f"{how.__name__} {value}" for how, value in x) or "nothing" if type(x) is list else str(x))  # fmt: skip
+@pytest.mark.parametrize(
+    "said, expected",
+    [
+        ([], False),
+        ([(old, "high")], True),
+        ([(old, "medium")], True),
+        ([(old, "high"), (old, "highest")], False),
+        ([(allow, True)], True),
+        ([(allow, True), (allow, False)], False),
+        pytest.param([(new, "tf32")], True, marks=needs_new),
+        pytest.param([(new, "ieee")], False, marks=needs_new),
+        pytest.param([(everywhere, "tf32")], True, marks=needs_new),
+        pytest.param([(everywhere, "tf32"), (new, "ieee")], False, marks=needs_new),
+        pytest.param([(old, "high"), (new, "ieee")], False, marks=needs_new),
+        pytest.param([(old, "highest"), (new, "tf32")], True, marks=needs_new),
+        pytest.param([(new, "tf32"), (old, "highest")], False, marks=needs_new),
+        pytest.param([(new, "ieee"), (old, "high")], True, marks=needs_new),
+        pytest.param([(allow, False), (everywhere, "tf32")], False, marks=needs_new),  # the nearer one has been set
+    ],
+    ids=lambda x: (
+        " then ".join(f"{how.__name__} {value}" for how, value in x) or "nothing" if type(x) is list else str(x)
+    ),
+)
 def test_the_last_word_counts(said, expected):
     for how, value in said:
         how(value)

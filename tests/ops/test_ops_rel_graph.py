@@ -1,4 +1,5 @@
 """``gsb.RelGraph``: where it comes from, and what it and ``rgms`` refuse."""
+
 import copy
 
 import numpy as np
@@ -17,10 +18,12 @@ def edges_of(rel):
 def test_all_sources_give_the_same_graph():
     wanted = SOURCE.tolist(), DESTINATION.tolist(), RELATION.tolist()
     graph = gsb.Graph.from_coo(DESTINATION, SOURCE, (2, 3))
-    made = [gsb.RelGraph.from_triples(SOURCE, DESTINATION, RELATION, (2, 3)),
-            gsb.RelGraph.from_triples(SOURCE.numpy().astype(np.uint8), DESTINATION.int(), RELATION, (2, 3)),
-            gsb.RelGraph.from_graph(graph, RELATION),
-            gsb.RelGraph.from_edge_index(torch.stack([SOURCE, DESTINATION]), RELATION, (3, 2))]
+    made = [
+        gsb.RelGraph.from_triples(SOURCE, DESTINATION, RELATION, (2, 3)),
+        gsb.RelGraph.from_triples(SOURCE.numpy().astype(np.uint8), DESTINATION.int(), RELATION, (2, 3)),
+        gsb.RelGraph.from_graph(graph, RELATION),
+        gsb.RelGraph.from_edge_index(torch.stack([SOURCE, DESTINATION]), RELATION, (3, 2)),
+    ]
     for rel in made:
         assert edges_of(rel) == wanted and rel.shape == (2, 3) and rel.num_relations == 3 and rel.num_edges == 4
         assert rel.source.dtype == torch.int32
@@ -47,13 +50,18 @@ def hetero_oracle(data, w, edges):
     return out
 
 
-HETERO = {("user", "likes", "item"): ([0, 2, 2], [1, 0, 1]), ("item", "liked", "user"): ([1, 0], [0, 2]),
-          ("user", "knows", "user"): ([], [])}
+HETERO = {
+    ("user", "likes", "item"): ([0, 2, 2], [1, 0, 1]),
+    ("item", "liked", "user"): ([1, 0], [0, 2]),
+    ("user", "knows", "user"): ([], []),
+}
 COUNTS = {"item": 2, "user": 3}
 
 
 def hetero_case():
-    edges = {k: (torch.tensor(u, dtype=torch.int64), torch.tensor(v, dtype=torch.int64)) for k, (u, v) in HETERO.items()}
+    edges = {
+        k: (torch.tensor(u, dtype=torch.int64), torch.tensor(v, dtype=torch.int64)) for k, (u, v) in HETERO.items()
+    }
     x = {kind: torch.randn(count, 4, dtype=torch.float64) for kind, count in COUNTS.items()}
     return edges, x, torch.randn(3, 4, 5, dtype=torch.float64)
 
@@ -105,25 +113,43 @@ def test_data_of_pyg():
     with pytest.raises(ValueError, match=r"edge_index\[1\]\[0\] = 2 is out of range: there are 2 nodes of type 'item'"):
         gsb.RelGraph.from_pyg(hetero)
     hetero["user", "likes", "item"].edge_index = torch.tensor([[2, 0, -7], [1, 1, 0]])
-    with pytest.raises(ValueError, match=r"data\[\('user', 'likes', 'item'\)\]\.edge_index\[0\]\[2\] = -7 is out of range"):
+    with pytest.raises(
+        ValueError, match=r"data\[\('user', 'likes', 'item'\)\]\.edge_index\[0\]\[2\] = -7 is out of range"
+    ):
         gsb.RelGraph.from_pyg(hetero)
     del hetero["user", "likes", "item"].edge_index
-    with pytest.raises(ValueError, match=r"edge_index, which \('user', 'likes', 'item'\) of this HeteroData has not got$"):
+    with pytest.raises(
+        ValueError, match=r"edge_index, which \('user', 'likes', 'item'\) of this HeteroData has not got$"
+    ):
         gsb.RelGraph.from_pyg(hetero)
     hetero["user", "likes", "item"].adj_t = torch.eye(COUNTS["item"], COUNTS["user"]).to_sparse_csr()
-    with pytest.raises(ValueError, match=r"'item'\) of this HeteroData has not got; it has adj_t: ToSparseTensor\(remove_edge"):
+    with pytest.raises(
+        ValueError, match=r"'item'\) of this HeteroData has not got; it has adj_t: ToSparseTensor\(remove_edge"
+    ):
         gsb.RelGraph.from_pyg(hetero)
     with pytest.raises(TypeError, match="expected a HeteroData, or a Data with edge_index and edge_type"):
         gsb.RelGraph.from_pyg(data.Data(edge_index=torch.stack([SOURCE, DESTINATION])))
 
 
 MADE = {
-    "relation": ((SOURCE, DESTINATION, RELATION, (2, 3), 2), ValueError, r"relation\[0\] = 2 is out of range: there are 2 relat"),
+    "relation": (
+        (SOURCE, DESTINATION, RELATION, (2, 3), 2),
+        ValueError,
+        r"relation\[0\] = 2 is out of range: there are 2 relat",
+    ),
     "negative": ((SOURCE, DESTINATION, RELATION - 1, (2, 3)), ValueError, r"relation\[1\] = -1 is out of range"),
-    "source": ((SOURCE, DESTINATION, RELATION, (2, 2)), ValueError, r"source\[1\] = 2 is out of range: there are 2 sources"),
+    "source": (
+        (SOURCE, DESTINATION, RELATION, (2, 2)),
+        ValueError,
+        r"source\[1\] = 2 is out of range: there are 2 sources",
+    ),
     "destination": ((SOURCE, DESTINATION, RELATION, (1, 3)), ValueError, r"destination\[0\] = 1 is out of range"),
     "lengths": ((SOURCE, DESTINATION, RELATION[:3], (2, 3)), ValueError, "one entry per edge, got 4, 4 and 3"),
-    "floats": ((SOURCE, DESTINATION, RELATION.float(), (2, 3)), TypeError, "relation must hold integers, got torch.float32"),
+    "floats": (
+        (SOURCE, DESTINATION, RELATION.float(), (2, 3)),
+        TypeError,
+        "relation must hold integers, got torch.float32",
+    ),
     "count": ((SOURCE, DESTINATION, RELATION, (2, 3), 2.5), TypeError, "num_relations must be an int, got 2.5"),
     "fewer": ((SOURCE, DESTINATION, RELATION, (2, 3), -1), ValueError, "num_relations must not be negative, got -1"),
 }
@@ -141,13 +167,25 @@ def test_refuses_edges(case):
 REL = gsb.RelGraph.from_triples(SOURCE, DESTINATION, RELATION, (2, 3))
 X, W = torch.zeros(3, 4), torch.zeros(3, 4, 2)
 CALLS = {
-    "graph": ((gsb.Graph.from_coo(DESTINATION, SOURCE, (2, 3)), X, W), TypeError, "rel_graph must be a gsb.RelGraph, got Graph"),
+    "graph": (
+        (gsb.Graph.from_coo(DESTINATION, SOURCE, (2, 3)), X, W),
+        TypeError,
+        "rel_graph must be a gsb.RelGraph, got Graph",
+    ),
     "rows": ((REL, X[:2], W), ValueError, r"x must have shape \(n_src, F_in\) with n_src = 3, .* got \(2, 4\)"),
     "relations": ((REL, X, W[:2]), ValueError, r"weight must have shape \(3, F_in, F_out\) .* got \(2, 4, 2\)"),
     "features": ((REL, X, W[:, :3]), ValueError, "do not fit: 4 against 3"),
     "blocks": ((REL, X, torch.zeros(3, 2, 3, 2)), ValueError, "do not fit: 4 against 6"),
-    "comp": ((REL, X, (torch.zeros(3, 2), W)), ValueError, r"comp must have shape \(relations, bases\) = \(3, 3\), got \(3, 2\)"),
-    "edge weight": ((REL, X, W, torch.zeros(3)), ValueError, r"edge_weight must have shape \(4,\) or \(4, 1\), .* got \(3,\)"),
+    "comp": (
+        (REL, X, (torch.zeros(3, 2), W)),
+        ValueError,
+        r"comp must have shape \(relations, bases\) = \(3, 3\), got \(3, 2\)",
+    ),
+    "edge weight": (
+        (REL, X, W, torch.zeros(3)),
+        ValueError,
+        r"edge_weight must have shape \(4,\) or \(4, 1\), .* got \(3,\)",
+    ),
     "types": ((REL, X, W.double()), TypeError, "one type, got x of torch.float32, weight of torch.float64"),
     "integers": ((REL, X.long(), W), TypeError, "x must be float32"),
     "reduce": ((REL, X, W, None, "max"), ValueError, "reduce"),

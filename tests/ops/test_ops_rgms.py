@@ -1,10 +1,12 @@
 """``gsb.rgms`` against every edge's own product, in plain torch float64."""
+
 import importlib
 import shutil
 
 import pytest
 import torch
 from allocations import largest_of_step
+from message_oracle import DTYPES, LAYOUTS, assert_close_to, case_name, values
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
@@ -12,24 +14,35 @@ from gnn_sparse_backend.compiler.kernels import stats
 from gnn_sparse_backend.ops import build, rgms_kernels
 from gnn_sparse_backend.ops.rgms_library import structure
 from gnn_sparse_backend.planner import rgms as planner
-from message_oracle import DTYPES, LAYOUTS, assert_close_to, case_name, values
 from tests.covering import covering
 
 # name: sources, destinations, relations, edges
-SIZES = {"mixed": (9, 11, 4, 120), "one_relation": (7, 5, 1, 60), "many_relations": (12, 8, 1000, 90), "sparse": (40, 50, 3, 30),
-         "few_sources": (2, 60, 3, 200), "few_rows": (60, 2, 3, 200), "one_edge": (1, 1, 2, 1)}
+SIZES = {
+    "mixed": (9, 11, 4, 120),
+    "one_relation": (7, 5, 1, 60),
+    "many_relations": (12, 8, 1000, 90),
+    "sparse": (40, 50, 3, 30),
+    "few_sources": (2, 60, 3, 200),
+    "few_rows": (60, 2, 3, 200),
+    "one_edge": (1, 1, 2, 1),
+}
 FEATURES = [(1, 1, 1), (7, 70, 1), (8, 24, 4)]
 WEIGHTS = ["none", "flat", "column"]
 COMPILER = shutil.which("g++") or shutil.which("clang++")
-INDUCTOR = pytest.param("inductor", "mean", marks=pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler"))
+INDUCTOR = pytest.param(
+    "inductor", "mean", marks=pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler")
+)
 
 
 def triples(name, seed=0):
-    """(source, destination, relation, (destinations, sources), relations); relation 0 is the largest, others may be empty."""
+    """(source, destination, relation, (destinations, sources), relations); relation 0 is the largest, others may be
+    empty.
+    """
     sources, destinations, relations, count = SIZES[name]
     generator = torch.Generator().manual_seed(seed)
-    source, destination, relation = (torch.randint(0, n, (count,), generator=generator)
-                                     for n in (sources, destinations, relations))
+    source, destination, relation = (
+        torch.randint(0, n, (count,), generator=generator) for n in (sources, destinations, relations)
+    )
     relation[::3] = 0
     return source, destination, relation, (destinations, sources), relations
 
@@ -38,8 +51,13 @@ def hub():
     """A destination of degree 20,000 in one relation, others short."""
     source, destination, relation, shape, relations = triples("mixed")
     many = torch.arange(20_000)
-    return (torch.cat([source, many % 9]), torch.cat([destination, torch.full_like(many, 3)]),
-            torch.cat([relation, torch.full_like(many, 2)]), shape, relations)
+    return (
+        torch.cat([source, many % 9]),
+        torch.cat([destination, torch.full_like(many, 3)]),
+        torch.cat([relation, torch.full_like(many, 2)]),
+        shape,
+        relations,
+    )
 
 
 def make(arrays):
@@ -77,20 +95,35 @@ def check(arrays, ours, exact, dtype, reduce="sum", roundings=0, layouts=None):
     given = [layout(y.to(dtype)).requires_grad_() for y, layout in zip(exact, layouts)]
     inputs = [layout(y).clone().requires_grad_() for y, layout in zip(exact, layouts)]
     sizes = [y.detach().abs().requires_grad_() for y in inputs]
-    actual, expected, magnitude = ours(*given), oracle(arrays, *inputs, reduce=reduce), oracle(arrays, *sizes, reduce=reduce)
+    actual, expected, magnitude = (
+        ours(*given),
+        oracle(arrays, *inputs, reduce=reduce),
+        oracle(arrays, *sizes, reduce=reduce),
+    )
     assert actual.dtype == dtype and actual.is_contiguous()
     assert_close_to(actual, expected, magnitude, roundings)
     cotangent = values(4, *expected.shape)
-    for found, right, bound in zip(torch.autograd.grad(actual, given, cotangent.to(dtype)),
-                                   torch.autograd.grad(expected, inputs, cotangent),
-                                   torch.autograd.grad(magnitude, sizes, cotangent.abs())):
+    for found, right, bound in zip(
+        torch.autograd.grad(actual, given, cotangent.to(dtype)),
+        torch.autograd.grad(expected, inputs, cotangent),
+        torch.autograd.grad(magnitude, sizes, cotangent.abs()),
+    ):
         assert found.dtype == dtype and found.shape == right.shape
         # a product that is stored for another pass is rounded once more
         assert_close_to(found, right, bound, max(roundings, 1))
 
 
-CASES = covering({"name": list(SIZES), "features": FEATURES, "weight": WEIGHTS, "reduce": ["sum", "mean"], "dtype": DTYPES,
-                  "bits": [32, 64], "layout": ["plain", "every_second_row", "last_dimension_first", "offset"]})
+CASES = covering(
+    {
+        "name": list(SIZES),
+        "features": FEATURES,
+        "weight": WEIGHTS,
+        "reduce": ["sum", "mean"],
+        "dtype": DTYPES,
+        "bits": [32, 64],
+        "layout": ["plain", "every_second_row", "last_dimension_first", "offset"],
+    }
+)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
@@ -101,8 +134,15 @@ def test_matrix(case, monkeypatch, poisoned_memory):
     arrays = triples(name)
     exact = operands(arrays, features, weight)
     # weights and divisors of a mean are rounded before they are used
-    check(arrays, lambda x, w, a=None: gsb.rgms(make(arrays), x, w, a, reduce), exact, dtype, reduce,
-          roundings=2 * (reduce == "mean"), layouts=[LAYOUTS[layout]] * 2 + [LAYOUTS["plain"]])
+    check(
+        arrays,
+        lambda x, w, a=None: gsb.rgms(make(arrays), x, w, a, reduce),
+        exact,
+        dtype,
+        reduce,
+        roundings=2 * (reduce == "mean"),
+        layouts=[LAYOUTS[layout]] * 2 + [LAYOUTS["plain"]],
+    )
 
 
 @pytest.mark.parametrize("order", planner.ORDERS)
@@ -143,7 +183,7 @@ def test_each_relation_has_its_own_order(tasks, reduce, monkeypatch):
     rel, exact = make(arrays), operands(arrays, (64, 16, 1), "flat")
     check(arrays, lambda x, w, a: gsb.rgms(rel, x, w, a, reduce), exact, torch.float32, reduce, roundings=2)
     kept = [value for key, value in rel.side(False)._derived.items() if key[0] == "rows" and len(key) == 4]
-    (_, gathers, scatters), = kept
+    ((_, gathers, scatters),) = kept
     assert set(gathers.relation.tolist()) == {1} and set(scatters.relation.tolist()) == {0}
     assert gathers.tasks == scatters.tasks == tasks
 
@@ -152,14 +192,27 @@ def test_each_relation_has_its_own_order(tasks, reduce, monkeypatch):
 def test_batches_at_the_limit_of_one_thread_compile_once(weighted, first):
     """Widths that nothing else here uses; the sums of one graph go by one thread, those of the other by several."""
     generator = torch.Generator().manual_seed(0)
-    rels = [make((torch.randint(0, 200, (edges,), generator=generator), torch.randint(0, 400, (edges,), generator=generator),
-                  torch.randint(0, 4, (edges,), generator=generator), (400, 200), 4)) for edges in (300, 1600)]
+    rels = [
+        make(
+            (
+                torch.randint(0, 200, (edges,), generator=generator),
+                torch.randint(0, 400, (edges,), generator=generator),
+                torch.randint(0, 4, (edges,), generator=generator),
+                (400, 200),
+                4,
+            )
+        )
+        for edges in (300, 1600)
+    ]
     features = 8 + first, 10 + weighted
     assert [planner.is_small(rel.counts, *features) for rel in rels] == [True, False]
 
     def step(rel):
-        given = [y.float().requires_grad_() for y in (values(1, 200, features[0]), values(2, 4, *features), values(3, rel.num_edges))]
-        gsb.rgms(rel, *given[:2 + weighted]).sum().backward()
+        given = [
+            y.float().requires_grad_()
+            for y in (values(1, 200, features[0]), values(2, 4, *features), values(3, rel.num_edges))
+        ]
+        gsb.rgms(rel, *given[: 2 + weighted]).sum().backward()
 
     step(rels[first])
     before = stats()
@@ -169,16 +222,24 @@ def test_batches_at_the_limit_of_one_thread_compile_once(weighted, first):
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_nothing_of_size_pairs_is_stored(compiled):
-    """Neither in the forward nor in the backward pass, nor with the structure: relations whose products are made by row pairs, by
-    column pairs and by either."""
+    """Neither in the forward nor in the backward pass, nor with the structure: relations whose products are made by row
+    pairs, by column pairs and by either."""
     torch._dynamo.reset()
     few, many, edges, width = 4, 4_000, 12_000, 32
     generator = torch.Generator().manual_seed(0)
     draw = lambda nodes: torch.randint(0, nodes, (edges,), generator=generator)
-    arrays = (torch.cat([draw(few), draw(many), draw(many)]), torch.cat([draw(many), draw(few), draw(many)]),
-              torch.arange(3).repeat_interleave(edges), (many, many), 3)
+    arrays = (
+        torch.cat([draw(few), draw(many), draw(many)]),
+        torch.cat([draw(many), draw(few), draw(many)]),
+        torch.arange(3).repeat_interleave(edges),
+        (many, many),
+        3,
+    )
     rel = make(arrays)
-    inputs = [torch.randn(*shape, generator=generator).requires_grad_() for shape in ((many, width), (3, width, width), (3 * edges,))]
+    inputs = [
+        torch.randn(*shape, generator=generator).requires_grad_()
+        for shape in ((many, width), (3, width, width), (3 * edges,))
+    ]
     layer = lambda x, w, a: gsb.rgms(rel, x, w, a, "mean")
     layer = torch.compile(layer, fullgraph=True, backend="aot_eager") if compiled else layer
     stored = lambda x, w, a: (x[arrays[0]].unsqueeze(1) @ w[arrays[2]]).squeeze(1) * a.unsqueeze(1)
@@ -194,7 +255,9 @@ def test_hub(dtype, poisoned_memory):
     check(arrays, lambda x, w: gsb.rgms(make(arrays), x, w), operands(arrays, (150, 3, 1)), dtype)
 
 
-@pytest.mark.parametrize("reduce, blocks, recorded", [("sum", 2, "eager"), ("mean", 1, "eager"), ("mean", 2, "torch.library")])
+@pytest.mark.parametrize(
+    "reduce, blocks, recorded", [("sum", 2, "eager"), ("mean", 1, "eager"), ("mean", 2, "torch.library")]
+)
 def test_gradcheck(reduce, blocks, recorded, monkeypatch):
     if recorded == "torch.library":
         monkeypatch.setattr(importlib.import_module("gnn_sparse_backend.ops.rgms"), "is_plain", lambda *operands: False)
@@ -231,7 +294,9 @@ def test_compiled(backend, reduce):
     actual = torch.compile(function, fullgraph=True, backend=backend)(*inputs)
     cotangent = values(9, *expected.shape)
     torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(torch.autograd.grad(actual, inputs, cotangent), torch.autograd.grad(expected, inputs, cotangent))
+    torch.testing.assert_close(
+        torch.autograd.grad(actual, inputs, cotangent), torch.autograd.grad(expected, inputs, cotangent)
+    )
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 5), (5, 0), (4, 3)])

@@ -1,9 +1,12 @@
 """``gsb.rgms`` with matrices that are combinations of bases: values, gradients, and what is held in memory for them."""
+
 import importlib
 
 import pytest
 import torch
 from allocations import largest_of_step
+from message_oracle import DTYPES, assert_close_to, case_name, values
+from test_ops_rgms import COMPILER, make, oracle, triples
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
@@ -11,13 +14,14 @@ from gnn_sparse_backend.ops import build
 from gnn_sparse_backend.ops.rel_parts import relation_parts
 from gnn_sparse_backend.ops.rgms_library import structure
 from gnn_sparse_backend.planner import rgms as planner
-from message_oracle import DTYPES, assert_close_to, case_name, values
-from test_ops_rgms import COMPILER, make, oracle, triples
 from tests.covering import covering
 
 INDUCTOR = pytest.param("inductor", marks=pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler"))
 PARTS = {"one relation": 1, "some relations": 300, "whole": 1 << 20}
-"""Bytes of matrices at a time. There are never fewer than bases, so bases are one where each relation is to come alone."""
+"""Bytes of matrices at a time.
+
+There are never fewer than bases, so bases are one where each relation is to come alone.
+"""
 
 
 def mixed(comp, bases):
@@ -38,8 +42,18 @@ def a_relation_at_a_time(monkeypatch):
     monkeypatch.setattr(planner, "MATRIX_BYTES", 1)
 
 
-CASES = covering({"name": ["mixed", "many_relations", "sparse", "one_edge"], "features": [(1, 1), (5, 4), (7, 70)], "count": [1, 3],
-                  "weighted": [False, True], "reduce": ["sum", "mean"], "dtype": DTYPES, "bits": [32, 64], "parts": list(PARTS)})
+CASES = covering(
+    {
+        "name": ["mixed", "many_relations", "sparse", "one_edge"],
+        "features": [(1, 1), (5, 4), (7, 70)],
+        "count": [1, 3],
+        "weighted": [False, True],
+        "reduce": ["sum", "mean"],
+        "dtype": DTYPES,
+        "bits": [32, 64],
+        "parts": list(PARTS),
+    }
+)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
@@ -59,15 +73,24 @@ def test_matrix(case, monkeypatch, poisoned_memory):
     assert_close_to(actual, expected, bound, 3)
     assert actual.dtype == dtype and actual.is_contiguous()
     cotangent = values(9, *expected.shape)
-    for found, right, most in zip(torch.autograd.grad(actual, leaves, cotangent.to(dtype)),
-                                  torch.autograd.grad(expected, inputs, cotangent),
-                                  torch.autograd.grad(bound, sizes, cotangent.abs())):
+    for found, right, most in zip(
+        torch.autograd.grad(actual, leaves, cotangent.to(dtype)),
+        torch.autograd.grad(expected, inputs, cotangent),
+        torch.autograd.grad(bound, sizes, cotangent.abs()),
+    ):
         assert found.dtype == dtype and found.shape == right.shape
         assert_close_to(found, right, most, 4)
 
 
-@pytest.mark.parametrize("parts, reduce, recorded", [
-    ("one relation", "sum", "eager"), ("one relation", "mean", "torch.library"), ("whole", "sum", "torch.library"), ("whole", "mean", "eager")])
+@pytest.mark.parametrize(
+    "parts, reduce, recorded",
+    [
+        ("one relation", "sum", "eager"),
+        ("one relation", "mean", "torch.library"),
+        ("whole", "sum", "torch.library"),
+        ("whole", "mean", "eager"),
+    ],
+)
 def test_gradcheck(parts, reduce, recorded, monkeypatch):
     monkeypatch.setattr(planner, "MATRIX_BYTES", PARTS[parts])
     if recorded == "torch.library":
@@ -108,9 +131,10 @@ def test_parts_are_the_relations_that_have_edges():
     assert [part.edges.tolist() for part in parts] == [[1, 2, 6, 0, 4], [5, 3]]
     for part in parts:
         assert torch.equal(part.graph.source, rel.source[part.edges]) and torch.equal(
-            part.relations[part.graph.relation.long()], rel.relation[part.edges].long())
+            part.relations[part.graph.relation.long()], rel.relation[part.edges].long()
+        )
     assert relation_parts(rel, 2) is parts and relation_parts(rel, 4)[0].graph.num_edges == 7
-    whole, = relation_parts(rel, 1000)
+    (whole,) = relation_parts(rel, 1000)
     assert whole.graph is rel and whole.edges is None
 
 
@@ -129,7 +153,9 @@ def test_nothing_to_multiply(reduce, edges, a_relation_at_a_time):
     for features, count in (((3, 2), 2), ((3, 2), 0), ((0, 2), 2), ((3, 0), 2)):
         inputs = [y.requires_grad_() for y in operands(arrays, features, count, False)]
         out = gsb.rgms(rel, inputs[0], inputs[1:], reduce=reduce)
-        assert edges and 0 not in (count, *features) or torch.equal(out, torch.zeros(11, features[1], dtype=torch.float64))
+        assert (edges and 0 not in (count, *features)) or torch.equal(
+            out, torch.zeros(11, features[1], dtype=torch.float64)
+        )
         assert [g.shape for g in torch.autograd.grad(out.sum(), inputs)] == [y.shape for y in inputs]
 
 
@@ -169,16 +195,23 @@ def test_compiled(backend, parts, monkeypatch):
     actual = torch.compile(layer, fullgraph=True, backend=backend)(*inputs)
     cotangent = values(9, *expected.shape)
     torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(torch.autograd.grad(actual, inputs, cotangent), torch.autograd.grad(expected, inputs, cotangent))
+    torch.testing.assert_close(
+        torch.autograd.grad(actual, inputs, cotangent), torch.autograd.grad(expected, inputs, cotangent)
+    )
 
 
 def test_on_a_gpu(a_relation_at_a_time, serial_gpu):
     """The way to a GPU adds the same parts up."""
     arrays = triples("mixed")
     rel, inputs = make(arrays), [y.requires_grad_() for y in operands(arrays, count=1)]
-    found, right = gsb.rgms(rel, inputs[0], inputs[1:3], inputs[3], "mean"), exact(*inputs[:3], arrays, inputs[3], "mean")
+    found, right = (
+        gsb.rgms(rel, inputs[0], inputs[1:3], inputs[3], "mean"),
+        exact(*inputs[:3], arrays, inputs[3], "mean"),
+    )
     torch.testing.assert_close(found, right)
-    torch.testing.assert_close(torch.autograd.grad(found.sin().sum(), inputs), torch.autograd.grad(right.sin().sum(), inputs))
+    torch.testing.assert_close(
+        torch.autograd.grad(found.sin().sum(), inputs), torch.autograd.grad(right.sin().sum(), inputs)
+    )
     assert serial_gpu
 
 
@@ -206,8 +239,10 @@ def test_nothing_of_the_size_of_all_matrices_or_of_the_edges_by_a_width(backend)
     ends = [torch.randint(0, nodes, (edges,), generator=generator) for _ in range(2)]
     relation = torch.randint(0, relations, (edges,), generator=generator)
     rel = gsb.RelGraph.from_triples(*ends, relation, (nodes, nodes), relations)
-    inputs = [torch.randn(*shape, generator=generator).requires_grad_()
-              for shape in ((nodes, width), (relations, bases), (bases, width, width), (edges,))]
+    inputs = [
+        torch.randn(*shape, generator=generator).requires_grad_()
+        for shape in ((nodes, width), (relations, bases), (bases, width, width), (edges,))
+    ]
 
     def layer(x, comp, bases, a):
         return gsb.rgms(rel, x, (comp, bases), a, "mean")

@@ -1,19 +1,27 @@
 """``gsb.rgms`` on graphs with several types of nodes, the forms that operands may take, and under ``torch.compile``."""
+
 import pytest
 import torch
+from message_oracle import values
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import build
-from message_oracle import values
 
 COUNTS = {"item": 5, "shop": 3, "user": 4}
-EDGES = {("user", "likes", "item"): 20, ("item", "liked", "user"): 9, ("shop", "sells", "item"): 6, ("user", "knows", "user"): 0}
+EDGES = {
+    ("user", "likes", "item"): 20,
+    ("item", "liked", "user"): 9,
+    ("shop", "sells", "item"): 6,
+    ("user", "knows", "user"): 0,
+}
 
 
 def typed_edges():
     generator = torch.Generator().manual_seed(1)
-    return {name: tuple(torch.randint(0, COUNTS[name[end]], (count,), generator=generator) for end in (0, 2))
-            for name, count in EDGES.items()}
+    return {
+        name: tuple(torch.randint(0, COUNTS[name[end]], (count,), generator=generator) for end in (0, 2))
+        for name, count in EDGES.items()
+    }
 
 
 def from_dgl(idtype=torch.int64):
@@ -71,13 +79,28 @@ def test_features_by_node_type(source, weighted, reduce):
 
 
 BAD = {
-    "missing": (lambda x, a: (x.pop("shop"), None)[1], ValueError, "x must have an entry for every source type .*'shop' is missing"),
+    "missing": (
+        lambda x, a: (x.pop("shop"), None)[1],
+        ValueError,
+        "x must have an entry for every source type .*'shop' is missing",
+    ),
     "unknown": (lambda x, a: x.update(moon=values(1, 2, 6)), ValueError, "'moon' is none"),
-    "rows": (lambda x, a: x.update(shop=values(1, 2, 6)), ValueError, r"x\['shop'\] must be a tensor with 3 rows, got \(2, 6\)"),
+    "rows": (
+        lambda x, a: x.update(shop=values(1, 2, 6)),
+        ValueError,
+        r"x\['shop'\] must be a tensor with 3 rows, got \(2, 6\)",
+    ),
     "no tensor": (lambda x, a: x.update(shop=3), ValueError, r"x\['shop'\] must be a tensor with 3 rows, got int"),
-    "edge weights": (lambda x, a: a.pop(("user", "likes", "item")) is None, ValueError,
-                     "edge_weight must have an entry for every relation"),
-    "edges": (lambda x, a: a.update({("user", "likes", "item"): values(1, 3, 1)}), ValueError, "must be a tensor with 20 rows"),
+    "edge weights": (
+        lambda x, a: a.pop(("user", "likes", "item")) is None,
+        ValueError,
+        "edge_weight must have an entry for every relation",
+    ),
+    "edges": (
+        lambda x, a: a.update({("user", "likes", "item"): values(1, 3, 1)}),
+        ValueError,
+        "must be a tensor with 20 rows",
+    ),
 }
 
 
@@ -93,7 +116,9 @@ def test_refuses(case):
 def test_features_of_several_widths_want_a_matrix_for_each_relation():
     rel, (x, w, _) = from_pyg(), operands()
     x["shop"] = values(1, 3, 5)
-    with pytest.raises(ValueError, match=r"as many features for every source type, got .*\(3, 5\) for 'shop', .* give weight as a dict"):
+    with pytest.raises(
+        ValueError, match=r"as many features for every source type, got .*\(3, 5\) for 'shop', .* give weight as a dict"
+    ):
         gsb.rgms(rel, x, w)
 
 
@@ -105,7 +130,11 @@ def operands_of_widths(widths=WIDTHS, results=4):
     x, _, a = operands()
     x = {kind: values(seed, count, widths[kind]).requires_grad_() for seed, (kind, count) in enumerate(COUNTS.items())}
     results = dict.fromkeys(COUNTS, results) if isinstance(results, int) else results
-    return x, {name: values(20 + n, widths[name[0]], results[name[2]]).requires_grad_() for n, name in enumerate(EDGES)}, a
+    return (
+        x,
+        {name: values(20 + n, widths[name[0]], results[name[2]]).requires_grad_() for n, name in enumerate(EDGES)},
+        a,
+    )
 
 
 @pytest.mark.parametrize("reduce, weighted", [("sum", True), ("mean", False)])
@@ -116,15 +145,22 @@ def test_widths_by_node_type(widths, reduce, weighted):
     right = {kind: torch.zeros(count, 4, dtype=torch.float64) for kind, count in COUNTS.items()}
     for name in EDGES:  # the matrices of the others are zeros
         alone = torch.stack([w[name] if other == name else torch.zeros_like(w[name]) for other in rel.relations])
-        for kind, y in oracle(rel, {k: y if k == name[0] else values(0, COUNTS[k], widths[name[0]]) for k, y in x.items()}, alone,
-                              a if weighted else None, reduce == "mean").items():
+        for kind, y in oracle(
+            rel,
+            {k: y if k == name[0] else values(0, COUNTS[k], widths[name[0]]) for k, y in x.items()},
+            alone,
+            a if weighted else None,
+            reduce == "mean",
+        ).items():
             right[kind] = right[kind] + y
     assert found.keys() == right.keys()
     leaves = [*x.values(), *w.values(), *(a.values() if weighted else ())]
     for kind in right:
         torch.testing.assert_close(found[kind], right[kind])
-    gradients = [torch.autograd.grad(sum(y.sin().sum() for y in each.values()), leaves, allow_unused=True)
-                 for each in (found, right)]
+    gradients = [
+        torch.autograd.grad(sum(y.sin().sum() for y in each.values()), leaves, allow_unused=True)
+        for each in (found, right)
+    ]
     for one, other in zip(*gradients):
         torch.testing.assert_close(torch.zeros(()) if one is None else one, torch.zeros(()) if other is None else other)
 
@@ -154,13 +190,33 @@ def test_widths_by_node_type_compiled():
 
 LIKES, SELLS = ("user", "likes", "item"), ("shop", "sells", "item")
 BAD_WIDTHS = {
-    "missing": (lambda x, w: w.pop(LIKES), ValueError, "weight must have an entry for every relation.*'likes'.* is missing"),
+    "missing": (
+        lambda x, w: w.pop(LIKES),
+        ValueError,
+        "weight must have an entry for every relation.*'likes'.* is missing",
+    ),
     "unknown": (lambda x, w: w.update(moon=values(1, 2, 3)), ValueError, "'moon' is none"),
     "no tensor": (lambda x, w: w.update({LIKES: 3}), TypeError, "must be a tensor, got int"),
-    "vector": (lambda x, w: w.update({LIKES: values(1, 6)}), ValueError, r"must have shape \(F_in, F_out\) .* got \(6,\)"),
-    "F_in": (lambda x, w: w.update({LIKES: values(1, 5, 4)}), ValueError, r"shape \(5, 4\) takes 5 features, but x\['user'\] has 6"),
-    "F_out": (lambda x, w: w.update({SELLS: values(1, 3, 2)}), ValueError, "one F_out for all relations into 'item', got 2, 4"),
-    "types": (lambda x, w: w.update({LIKES: values(1, 6, 4).float()}), TypeError, "of one type, got torch.float32, torch.float64"),
+    "vector": (
+        lambda x, w: w.update({LIKES: values(1, 6)}),
+        ValueError,
+        r"must have shape \(F_in, F_out\) .* got \(6,\)",
+    ),
+    "F_in": (
+        lambda x, w: w.update({LIKES: values(1, 5, 4)}),
+        ValueError,
+        r"shape \(5, 4\) takes 5 features, but x\['user'\] has 6",
+    ),
+    "F_out": (
+        lambda x, w: w.update({SELLS: values(1, 3, 2)}),
+        ValueError,
+        "one F_out for all relations into 'item', got 2, 4",
+    ),
+    "types": (
+        lambda x, w: w.update({LIKES: values(1, 6, 4).float()}),
+        TypeError,
+        "of one type, got torch.float32, torch.float64",
+    ),
     "rows": (lambda x, w: x.update(shop=values(1, 2, 3)), ValueError, r"x\['shop'\] must be a tensor with 3 rows"),
 }
 
@@ -189,15 +245,29 @@ def arrays(relations, edges=400, nodes=30, hub=0):
     return source, destination, torch.randint(0, relations, (edges + hub,), generator=generator), nodes
 
 
-@pytest.mark.parametrize("weights, reduce, weighted, dtype", [
-    ("full", "sum", False, torch.float32), ("full", "mean", True, torch.bfloat16), ("blocks", "mean", True, torch.float32),
-    ("basis", "mean", True, torch.float32)], ids=str)
+@pytest.mark.parametrize(
+    "weights, reduce, weighted, dtype",
+    [
+        ("full", "sum", False, torch.float32),
+        ("full", "mean", True, torch.bfloat16),
+        ("blocks", "mean", True, torch.float32),
+        ("basis", "mean", True, torch.float32),
+    ],
+    ids=str,
+)
 def test_compiles_without_a_graph_break(weights, reduce, weighted, dtype):
     torch._dynamo.reset()  # which counts the compilations of one function
     source, destination, relation, nodes = arrays(5)
     rel = gsb.RelGraph.from_triples(source, destination, relation, (nodes, nodes), 5)
-    x, a = values(1, nodes, 8).to(dtype).requires_grad_(), values(2, len(source)).to(dtype).requires_grad_() if weighted else None
-    w = {"full": [values(3, 5, 8, 6)], "blocks": [values(3, 5, 2, 4, 3)], "basis": [values(3, 5, 3), values(4, 3, 8, 6)]}[weights]
+    x, a = (
+        values(1, nodes, 8).to(dtype).requires_grad_(),
+        values(2, len(source)).to(dtype).requires_grad_() if weighted else None,
+    )
+    w = {
+        "full": [values(3, 5, 8, 6)],
+        "blocks": [values(3, 5, 2, 4, 3)],
+        "basis": [values(3, 5, 3), values(4, 3, 8, 6)],
+    }[weights]
     w = [y.to(dtype).requires_grad_() for y in w]
 
     def layer(x, a, *w):
@@ -224,7 +294,8 @@ def test_hub_and_thousand_relations_and_wide_indices(limit, monkeypatch):
     x, w = values(1, nodes, 4).requires_grad_(), values(2, 1000, 4, 3).requires_grad_()
     found = gsb.rgms(rel, x, w, reduce="mean")
     counts = torch.zeros(nodes, 1000, dtype=torch.float64).index_put_(
-        (destination, relation), torch.ones(len(source), dtype=torch.float64), accumulate=True)
+        (destination, relation), torch.ones(len(source), dtype=torch.float64), accumulate=True
+    )
     message = torch.einsum("ei,eio->eo", x[source], w[relation]) / counts[destination, relation].unsqueeze(1)
     right = torch.zeros(nodes, 3, dtype=torch.float64).index_add(0, destination, message)
     torch.testing.assert_close(found, right)

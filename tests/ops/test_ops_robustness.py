@@ -1,4 +1,5 @@
 """Every operator under threads, forks and interrupts, on empty structures, and bit for bit at every run."""
+
 import functools
 import subprocess
 import sys
@@ -8,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from operators import OPERATORS, step
 from torch.utils.data import DataLoader
 
 import gnn_sparse_backend as gsb
-from operators import OPERATORS, step
 
 ROWS, COLUMNS, EDGES = 300, 200, 4000
 
@@ -30,8 +31,10 @@ def drawn(name, graph, dtype=torch.float32, seed=0):
 
 
 def same_bits(a, b) -> bool:
-    return all(x.dtype == y.dtype and x.shape == y.shape and torch.equal(x.view(torch.uint8), y.view(torch.uint8))
-               for x, y in zip(a, b, strict=True))
+    return all(
+        x.dtype == y.dtype and x.shape == y.shape and torch.equal(x.view(torch.uint8), y.view(torch.uint8))
+        for x, y in zip(a, b, strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -148,8 +151,9 @@ class _Steps(torch.utils.data.Dataset):
 def test_workers_forked_after_use(graph):
     operands = {name: drawn(name, graph) for name in OPERATORS}
     expected = {name: step(name, graph, operands[name]) for name in OPERATORS}
-    loader = DataLoader(_Steps(graph, operands), batch_size=None, num_workers=2, multiprocessing_context="fork",
-                        timeout=120)
+    loader = DataLoader(
+        _Steps(graph, operands), batch_size=None, num_workers=2, multiprocessing_context="fork", timeout=120
+    )
     seen = 0
     for at, found in loader:
         seen += 1

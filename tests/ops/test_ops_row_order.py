@@ -1,13 +1,16 @@
-"""Rows taken in the order of their lengths: the same bits, from the call on at which a structure counts as used again."""
+"""Rows taken in the order of their lengths: the same bits, from the call on at which a structure counts as used
+again.
+"""
+
 import pytest
 import torch
+from message_oracle import DTYPES, EMPTY, STRUCTURES, case_name, from_coo, values
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import build, row_order
 from gnn_sparse_backend.ops.kernels import aggregation_plan
 from gnn_sparse_backend.planner import spmm
 from gnn_sparse_backend.planner.spmm import USED_AGAIN, pays_in_order
-from message_oracle import DTYPES, EMPTY, STRUCTURES, case_name, from_coo, values
 from tests.covering import covering
 
 CALLS = {
@@ -16,9 +19,19 @@ CALLS = {
     "mean": lambda graph, x, w: gsb.spmm(graph, x, reduce="mean"),
     "max": lambda graph, x, w: gsb.spmm(graph, x, reduce="max"),
     "last": lambda graph, x, w: gsb.gspmm(graph, "mul", "min", x, w[:, None], ties="last"),
-    "of rows": lambda graph, x, w: gsb.aggregate(graph, "mul(x0, x1)", [("u", x), ("v", x.new_ones(graph.shape[0], 1) / 2)]),
+    "of rows": lambda graph, x, w: gsb.aggregate(
+        graph, "mul(x0, x1)", [("u", x), ("v", x.new_ones(graph.shape[0], 1) / 2)]
+    ),
 }
-CASES = covering({"call": list(CALLS), "structure": [*STRUCTURES, *EMPTY], "dtype": DTYPES, "index": [32, 64], "features": [1, 7, 16, 70]})
+CASES = covering(
+    {
+        "call": list(CALLS),
+        "structure": [*STRUCTURES, *EMPTY],
+        "dtype": DTYPES,
+        "index": [32, 64],
+        "features": [1, 7, 16, 70],
+    }
+)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
@@ -45,8 +58,11 @@ def test_the_bits_of_rows_as_they_stand(case, monkeypatch, poisoned_memory):
 
 def many(edges: int = 40_000) -> gsb.Graph:
     generator = torch.Generator().manual_seed(0)
-    return gsb.Graph.from_coo(torch.randint(0, 5000, (edges,), generator=generator),
-                              torch.randint(0, 3000, (edges,), generator=generator), (5000, 3000))
+    return gsb.Graph.from_coo(
+        torch.randint(0, 5000, (edges,), generator=generator),
+        torch.randint(0, 3000, (edges,), generator=generator),
+        (5000, 3000),
+    )
 
 
 def test_a_structure_is_ordered_at_the_call_from_which_it_is_used_again():
@@ -60,8 +76,11 @@ def test_a_structure_is_ordered_at_the_call_from_which_it_is_used_again():
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 def test_scattered_sums_are_followed_by_rows_in_order(reduce):
     generator = torch.Generator().manual_seed(0)
-    graph = gsb.Graph.from_coo(torch.randint(0, 9000, (40_000,), generator=generator),
-                               torch.randint(0, 3000, (40_000,), generator=generator), (9000, 3000))
+    graph = gsb.Graph.from_coo(
+        torch.randint(0, 9000, (40_000,), generator=generator),
+        torch.randint(0, 3000, (40_000,), generator=generator),
+        (9000, 3000),
+    )
     x, w = torch.randn(3000, 2, generator=generator), torch.randn(40_000, generator=generator)
     assert aggregation_plan(graph, 2, x.dtype, f"{reduce}:column").reduction == "scattered"
     expected = [gsb.spmm(graph, x, reduce=reduce), gsb.spmm(graph, x, w, reduce)]

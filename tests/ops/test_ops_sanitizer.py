@@ -1,4 +1,5 @@
 """What is made of compute-sanitizer's words; no tool and no GPU is needed for that."""
+
 from __future__ import annotations
 
 import sys
@@ -9,22 +10,33 @@ from tests import sanitizer
 
 pytestmark = pytest.mark.moves_by_itself
 RAN = "ran 0: spmm\nran 4: sddmm\n"
-CLEAN = {"memcheck": "========= ERROR SUMMARY: 0 errors\n",
-         "racecheck": "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n"}
+CLEAN = {
+    "memcheck": "========= ERROR SUMMARY: 0 errors\n",
+    "racecheck": "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n",
+}
 
 
-@pytest.mark.parametrize("status, said, tool, good, words", [
-    (0, RAN + "all calls ran\n", "", True, "2 calls ran"),
-    (0, RAN + "all calls ran\n" + CLEAN["memcheck"], "memcheck", True, "clean: 2 calls"),
-    (0, RAN + "all calls ran\n" + CLEAN["racecheck"], "racecheck", True, "clean: 2 calls"),
-    (0, RAN + "all calls ran\n", "memcheck", False, "no summary"),
-    (0, RAN + CLEAN["memcheck"], "memcheck", False, "before all calls ran"),
-    (86, RAN + "all calls ran\n========= ERROR SUMMARY: 3 errors\n", "memcheck", False, "found 3 problems"),
-    (0, RAN + "all calls ran\n========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)\n", "racecheck", False, "found 1"),
-    (None, RAN, "memcheck", False, "go on with --first 5"),
-    (None, "", "racecheck", False, "more --minutes"),
-    (1, RAN + "Traceback\nRuntimeError: no kernel\n", "", False, "RuntimeError: no kernel"),
-])
+@pytest.mark.parametrize(
+    "status, said, tool, good, words",
+    [
+        (0, RAN + "all calls ran\n", "", True, "2 calls ran"),
+        (0, RAN + "all calls ran\n" + CLEAN["memcheck"], "memcheck", True, "clean: 2 calls"),
+        (0, RAN + "all calls ran\n" + CLEAN["racecheck"], "racecheck", True, "clean: 2 calls"),
+        (0, RAN + "all calls ran\n", "memcheck", False, "no summary"),
+        (0, RAN + CLEAN["memcheck"], "memcheck", False, "before all calls ran"),
+        (86, RAN + "all calls ran\n========= ERROR SUMMARY: 3 errors\n", "memcheck", False, "found 3 problems"),
+        (
+            0,
+            RAN + "all calls ran\n========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)\n",
+            "racecheck",
+            False,
+            "found 1",
+        ),
+        (None, RAN, "memcheck", False, "go on with --first 5"),
+        (None, "", "racecheck", False, "more --minutes"),
+        (1, RAN + "Traceback\nRuntimeError: no kernel\n", "", False, "RuntimeError: no kernel"),
+    ],
+)
 def test_verdicts(status, said, tool, good, words):
     found = sanitizer.verdict(status, said, tool)
     assert found[0] is good and words in found[1]
@@ -52,7 +64,15 @@ def test_tools_are_run_on_all_calls(monkeypatch, tmp_path, capsys):
     assert sanitizer.main(["--only", "rgms", "--processes", "2", "--out", str(tmp_path)]) == 0
     assert [" ".join(command[1:5]) for command, _ in commands[:2]] == ["-u -m tests.sanitizer --inside"] * 2
     assert [command[-2:] for command, _ in commands[:2]] == [["0", "2"], ["1", "2"]]
-    assert commands[2][0][:7] == ["/bin/compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "86", "--padding", "256"]
+    assert commands[2][0][:7] == [
+        "/bin/compute-sanitizer",
+        "--tool",
+        "memcheck",
+        "--error-exitcode",
+        "86",
+        "--padding",
+        "256",
+    ]
     assert [alone for _, alone in commands] == [None, None, "1", None] and commands[3][0][2] == "racecheck"
     assert capsys.readouterr().out.count("clean: 2 calls") == 2
 

@@ -1,23 +1,40 @@
 """``gsb.segment_reduce`` against torch's own scatter in float64, and its kernel against DGL's."""
+
 from types import SimpleNamespace
 
 import pytest
 import torch
+from message_oracle import DTYPES, LAYOUTS, assert_close_to, case_name, reduced, values
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import build
 from gnn_sparse_backend.ops.segment import run_segment_reduce
-from message_oracle import DTYPES, LAYOUTS, assert_close_to, case_name, reduced, values
 from tests.covering import covering
 
 LENGTHS = {"mixed": [5, 0, 3, 17, 1, 0], "ones": [1] * 9, "long": [0, 20_000, 3], "one": [37]}
-REDUCTIONS = [("sum", "even"), ("mean", "even"), ("max", "even"), ("max", "first"), ("max", "last"), ("min", "even"),
-              ("min", "first")]
+REDUCTIONS = [
+    ("sum", "even"),
+    ("mean", "even"),
+    ("max", "even"),
+    ("max", "first"),
+    ("max", "last"),
+    ("min", "even"),
+    ("min", "first"),
+]
 FEATURES = [(), (1,), (7,), (70,), (3, 5)]
 CALLS = ["lengths", "offsets", "segments", "index"]
-CASES = covering({"call": CALLS, "reduction": REDUCTIONS, "features": FEATURES, "dtype": DTYPES, "index": [32, 64],
-                  "lengths": list(LENGTHS), "layout": list(LAYOUTS)})
+CASES = covering(
+    {
+        "call": CALLS,
+        "reduction": REDUCTIONS,
+        "features": FEATURES,
+        "dtype": DTYPES,
+        "index": [32, 64],
+        "lengths": list(LENGTHS),
+        "layout": list(LAYOUTS),
+    }
+)
 
 
 def edges_of(lengths: list[int], order=None):
@@ -43,8 +60,10 @@ def call(how: str, lengths: list[int], dtype=torch.int64):
         return lambda x, *rest: gsb.segment_reduce(x, made, rest[0], ties=rest[1]), edges_of(lengths)
     index = edges_of(lengths).row[torch.randperm(sum(lengths), generator=torch.Generator().manual_seed(0))]
     made = gsb.Segments.from_index(index.to(dtype), len(lengths))
-    return (lambda x, *rest: gsb.segment_reduce(x, made, rest[0], ties=rest[1]),
-            edges_of(lengths, torch.sort(index, stable=True).indices))
+    return (
+        lambda x, *rest: gsb.segment_reduce(x, made, rest[0], ties=rest[1]),
+        edges_of(lengths, torch.sort(index, stable=True).indices),
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
@@ -62,9 +81,9 @@ def test_matrix(case, monkeypatch, poisoned_memory):
     assert actual.dtype == dtype and actual.is_contiguous()
     assert_close_to(actual, expected, magnitude)
     cotangent = values(3, *expected.shape)
-    found, = torch.autograd.grad(actual, given, cotangent.to(dtype))
-    right, = torch.autograd.grad(expected, inputs, cotangent)
-    bound, = torch.autograd.grad(magnitude, sizes, cotangent.abs())
+    (found,) = torch.autograd.grad(actual, given, cotangent.to(dtype))
+    (right,) = torch.autograd.grad(expected, inputs, cotangent)
+    (bound,) = torch.autograd.grad(magnitude, sizes, cotangent.abs())
     assert found.dtype == dtype
     assert_close_to(found, right, bound, roundings=2 if ties == "even" and reduce in ("max", "min") else 0)
 
@@ -80,8 +99,9 @@ def test_sizes_of_zero(reduce, ties, lengths, poisoned_memory):
     assert gsb.segment_reduce(torch.ones(2, 0), torch.tensor([0, 2]), reduce, ties=ties).shape == (2, 0)
 
 
-@pytest.mark.parametrize("how, reduce, ties", covering({"how": CALLS, "reduce": ["sum", "mean", "max"],
-                                                        "ties": ["even", "first"]}))
+@pytest.mark.parametrize(
+    "how, reduce, ties", covering({"how": CALLS, "reduce": ["sum", "mean", "max"], "ties": ["even", "first"]})
+)
 def test_gradcheck(how, reduce, ties):
     ours, edges = call(how, [4, 1, 6])
     x = (torch.randperm(22, generator=torch.Generator().manual_seed(0)).double() / 10).view(11, 2).requires_grad_()
@@ -89,8 +109,17 @@ def test_gradcheck(how, reduce, ties):
 
 
 @pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
-@pytest.mark.parametrize("op, dtype", [("sum", torch.float32), ("sum", torch.float64), ("max", torch.float32),
-                                       ("max", torch.bfloat16), ("min", torch.float64), ("min", torch.bfloat16)])
+@pytest.mark.parametrize(
+    "op, dtype",
+    [
+        ("sum", torch.float32),
+        ("sum", torch.float64),
+        ("max", torch.float32),
+        ("max", torch.bfloat16),
+        ("min", torch.float64),
+        ("min", torch.bfloat16),
+    ],
+)
 def test_results_and_chosen_rows_are_those_of_dgl(op, dtype, index_dtype):
     """With ties, NaN, infinities and empty segments, first, last and in between."""
     sparse = pytest.importorskip("dgl.backend.pytorch.sparse", reason="DGL is not installed")
@@ -141,7 +170,12 @@ X, LEN = torch.zeros(5, 3), torch.tensor([2, 3])
 REFUSED = {
     "sum": ((X, LEN + 1), {}, ValueError, "lengths must sum to the number of rows 5, but they sum to 7"),
     "offsets": ((X,), {"offsets": LEN}, ValueError, r"offsets\[0\] must be 0, got 2"),
-    "offsets end": ((X,), {"offsets": torch.tensor([0, 6])}, ValueError, "offsets must end with the number of rows 5, got 6"),
+    "offsets end": (
+        (X,),
+        {"offsets": torch.tensor([0, 6])},
+        ValueError,
+        "offsets must end with the number of rows 5, got 6",
+    ),
     "both": ((X, LEN), {"offsets": LEN}, ValueError, "give either lengths or offsets"),
     "neither": ((X,), {}, ValueError, "give either lengths or offsets"),
     "reduce": ((X, LEN, "prod"), {}, ValueError, "reduce must be 'sum', 'mean', 'max' or 'min', got 'prod'"),

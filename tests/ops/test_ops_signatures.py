@@ -1,4 +1,5 @@
 """Calls like one that went through skip its checks: answers and errors are those of a graph that saw no call before."""
+
 import gc
 import weakref
 
@@ -30,12 +31,32 @@ def heads(*, dtype=torch.float32, width=WIDTH):
 
 CALLS = {
     "attention": (graph, gsb.attention, lambda **of: (heads(**of), heads(**of), heads(**of))),
-    "gat_attention": (graph, gsb.gat_attention, lambda dtype=torch.float32, width=WIDTH: (
-        random(N, HEADS, dtype=dtype), random(N, HEADS, dtype=dtype), heads(dtype=dtype, width=width))),
-    "gatv2_attention": (graph, gsb.gatv2_attention, lambda dtype=torch.float32, width=WIDTH: (
-        heads(dtype=dtype, width=width), heads(dtype=dtype, width=width), random(HEADS, width, dtype=dtype))),
-    "rgms": (rel_graph, gsb.rgms, lambda dtype=torch.float32, width=WIDTH: (
-        random(N, width, dtype=dtype), random(RELATIONS, width, 5, dtype=dtype))),
+    "gat_attention": (
+        graph,
+        gsb.gat_attention,
+        lambda dtype=torch.float32, width=WIDTH: (
+            random(N, HEADS, dtype=dtype),
+            random(N, HEADS, dtype=dtype),
+            heads(dtype=dtype, width=width),
+        ),
+    ),
+    "gatv2_attention": (
+        graph,
+        gsb.gatv2_attention,
+        lambda dtype=torch.float32, width=WIDTH: (
+            heads(dtype=dtype, width=width),
+            heads(dtype=dtype, width=width),
+            random(HEADS, width, dtype=dtype),
+        ),
+    ),
+    "rgms": (
+        rel_graph,
+        gsb.rgms,
+        lambda dtype=torch.float32, width=WIDTH: (
+            random(N, width, dtype=dtype),
+            random(RELATIONS, width, 5, dtype=dtype),
+        ),
+    ),
 }
 
 
@@ -83,8 +104,11 @@ def test_arguments_that_are_no_tensors():
     x, weight, seen = random(N, WIDTH), random(RELATIONS, WIDTH, 5), rel_graph()
     found = [gsb.rgms(seen, x, weight, None, reduce) for reduce in ("sum", "mean", "sum")]
     assert torch.equal(found[0], found[2]) and not torch.allclose(found[0], found[1])
-    for name, given, wrong in (("gat_attention", (scores, scores, value), "0.2"), ("attention", (value,) * 3, "2"),
-                               ("rgms", (x, weight, None), "median")):
+    for name, given, wrong in (
+        ("gat_attention", (scores, scores, value), "0.2"),
+        ("attention", (value,) * 3, "2"),
+        ("rgms", (x, weight, None), "median"),
+    ):
         with pytest.raises(ValueError, match=wrong):
             getattr(gsb, name)(graph() if name != "rgms" else seen, *given, wrong)
 
@@ -110,7 +134,7 @@ def test_errors_are_those_of_a_first_call(known):
             messages = []
             for g in (seen, known[0]()):
                 with pytest.raises((TypeError, ValueError)) as error:
-                    operator(g, *given[:at], wrong, *given[at + 1:])
+                    operator(g, *given[:at], wrong, *given[at + 1 :])
                 messages.append((type(error.value), str(error.value)))
             assert messages[0] == messages[1]
 

@@ -1,12 +1,13 @@
 """Operators on bfloat16 features two at a time, and on matrices in other layouts, against torch in float64."""
+
 import pytest
 import torch
+from message_oracle import assert_close_to, values
+from test_ops_rgms import check, make, operands, oracle, triples
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import grouped_kernels, rgms_kernels
 from gnn_sparse_backend.planner import rgms as planner
-from message_oracle import assert_close_to, values
-from test_ops_rgms import check, make, operands, oracle, triples
 
 
 @pytest.fixture
@@ -27,8 +28,9 @@ def test_grouped_product(by_twos):
     expected = torch.einsum("ni,nio->no", plain[0], plain[1][index])
     assert_close_to(actual, expected, torch.einsum("ni,nio->no", exact[0].abs(), exact[1].abs()[index]))
     cotangent = values(3, *expected.shape)
-    for found, right in zip(torch.autograd.grad(actual, (a, b), cotangent.bfloat16()),
-                            torch.autograd.grad(expected, plain, cotangent)):
+    for found, right in zip(
+        torch.autograd.grad(actual, (a, b), cotangent.bfloat16()), torch.autograd.grad(expected, plain, cotangent)
+    ):
         torch.testing.assert_close(found.double(), right, rtol=1e-2, atol=1e-2)
 
 
@@ -42,7 +44,13 @@ def test_relational_product_by_columns(by_twos):
 def test_relational_product_with_gradients(by_twos):
     """The gradient of edge weights is of products of rows as they are stored, the other two are not."""
     arrays = triples("mixed")
-    check(arrays, lambda x, w, a: gsb.rgms(make(arrays), x, w, a), operands(arrays, (6, 22, 1), "flat"), torch.bfloat16, roundings=1)
+    check(
+        arrays,
+        lambda x, w, a: gsb.rgms(make(arrays), x, w, a),
+        operands(arrays, (6, 22, 1), "flat"),
+        torch.bfloat16,
+        roundings=1,
+    )
 
 
 def test_tiled_matrices(monkeypatch):

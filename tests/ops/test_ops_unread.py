@@ -1,4 +1,7 @@
-"""Segments that are made for one call on a GPU: nothing of their values is read, and nothing is touched that is not theirs."""
+"""Segments that are made for one call on a GPU: nothing of their values is read, and nothing is touched that is not
+theirs.
+"""
+
 from __future__ import annotations
 
 import pytest
@@ -32,17 +35,28 @@ def shuffled(lengths) -> torch.Tensor:
 
 NAMED = torch.arange(ROWS) * 7 % 40
 # name: arrays of some lengths, made anew for each call, and the call on them; rows of a; plain PyTorch
-REDUCTIONS = {
-    f"segment_reduce {reduce} {ties}": (
-        lambda n: (torch.tensor(n),), lambda x, own, reduce=reduce, ties=ties: gsb.segment_reduce(x, own, reduce, ties=ties))
-    for reduce, ties in (("sum", "even"), ("mean", "even"), ("max", "even"), ("min", "first"))
-} | {
-    "segment_reduce of offsets": (lambda n: (torch.tensor([0, *n]).cumsum(0),), lambda x, own: gsb.segment_reduce(x, offsets=own)),
-} | {  # as under torch.compile
-    f"segment_reduce {reduce} {ties} by operators": (
-        lambda n: (torch.tensor(n),), lambda x, own, reduce=reduce, ties=ties: _by_operator(x, own, None, reduce, ties))
-    for reduce, ties in (("sum", None), ("mean", None), ("max", "first"))
-}
+REDUCTIONS = (
+    {
+        f"segment_reduce {reduce} {ties}": (
+            lambda n: (torch.tensor(n),),
+            lambda x, own, reduce=reduce, ties=ties: gsb.segment_reduce(x, own, reduce, ties=ties),
+        )
+        for reduce, ties in (("sum", "even"), ("mean", "even"), ("max", "even"), ("min", "first"))
+    }
+    | {
+        "segment_reduce of offsets": (
+            lambda n: (torch.tensor([0, *n]).cumsum(0),),
+            lambda x, own: gsb.segment_reduce(x, offsets=own),
+        ),
+    }
+    | {  # as under torch.compile
+        f"segment_reduce {reduce} {ties} by operators": (
+            lambda n: (torch.tensor(n),),
+            lambda x, own, reduce=reduce, ties=ties: _by_operator(x, own, None, reduce, ties),
+        )
+        for reduce, ties in (("sum", None), ("mean", None), ("max", "first"))
+    }
+)
 PRODUCTS = {
     "segment_mm": (lambda n: (torch.tensor(n, dtype=torch.int32),), gsb.segment_mm),
     "gather_mm": (lambda n: (shuffled(n),), gsb.gather_mm),
@@ -53,9 +67,14 @@ PRODUCTS = {
 
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions_do_not_wait(name, request, monkeypatch):
-    """Forward and backward, with long rows in parts. Kernels are there after the first call; lengths and results are new each time."""
+    """Forward and backward, with long rows in parts. Kernels are there after the first call; lengths and results are
+    new each time.
+    """
     make, run = REDUCTIONS[name]
-    x, cotangent = quarters(ROWS, 3, 2, dtype=torch.float64).requires_grad_(), quarters(6, 3, 2, dtype=torch.float64, seed=1)
+    x, cotangent = (
+        quarters(ROWS, 3, 2, dtype=torch.float64).requires_grad_(),
+        quarters(6, 3, 2, dtype=torch.float64, seed=1),
+    )
 
     def call(own):
         out = run(x, *own)
@@ -76,7 +95,9 @@ def test_reductions_do_not_wait(name, request, monkeypatch):
 
 
 # on Tensor Cores, and not; few rows a task, and all in one
-@pytest.mark.parametrize("dtype, widths", [(torch.bfloat16, (17, 9)), (torch.float64, (5, 4))], ids=["tiles", "float64"])
+@pytest.mark.parametrize(
+    "dtype, widths", [(torch.bfloat16, (17, 9)), (torch.float64, (5, 4))], ids=["tiles", "float64"]
+)
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_do_not_wait(name, dtype, widths, request, monkeypatch):
     """Forward, backward, and backward of that."""
@@ -124,50 +145,95 @@ def test_what_is_longest_is_a_bound():
     generator = torch.Generator().manual_seed(0)
     for trial in range(200):
         rows, longest, limit = (int(torch.randint(1, n, (), generator=generator)) for n in (9, 40, 12))
-        lengths = torch.randint(0, longest, (rows,), generator=generator) * torch.randint(0, 2, (rows,), generator=generator)
+        lengths = torch.randint(0, longest, (rows,), generator=generator) * torch.randint(
+            0, 2, (rows,), generator=generator
+        )
         total = int(lengths.sum())
         exact, most = split_rows(lengths, limit), most_parts(total, rows, limit)
         found = split_rows(lengths, limit, most=most)
         count = len(exact[0])
         assert count <= most <= total and all(torch.equal(a[:count], b) for a, b in zip(found, exact))
         assert not found[2][count:].any() and found[1][count:].eq(total).all()
-        tasks, bounded = (outer_tasks(torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]), total, 2, limit, way) for way in (False, True))
+        tasks, bounded = (
+            outer_tasks(torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]), total, 2, limit, way)
+            for way in (False, True)
+        )
         assert tasks.tasks <= bounded.tasks and torch.equal(bounded.task_ptr[: tasks.tasks + 1], tasks.task_ptr)
-        assert bounded.task_ptr[tasks.tasks:].eq(tasks.task_ptr[-1]).all()
+        assert bounded.task_ptr[tasks.tasks :].eq(tasks.task_ptr[-1]).all()
         if total:  # the bound is met
             assert most_parts(total, 1, limit) == -(-total // limit) and most_parts(total, total, limit) == total
 
 
-BAD_LENGTHS = ([5, 0, 60, 17, 1, 1], [5, 0, 60, 17, 0, 0], [90, -7, 0, 0, 0, 0], [2**62] * 6, [-(2**62)] * 6, [83, 83, 0, 0, 0, 0])
-BAD_OFFSETS = ([1, 5, 5, 65, 82, 83, 83], [0, 5, 4, 65, 82, 83, 83], [0, 5, 5, 65, 82, 83, 84], [0, 0, 0, 0, 0, 0, 0], [0, -5, 5, 5, 5, 5, 83],
-               [2**62] * 7)
+BAD_LENGTHS = (
+    [5, 0, 60, 17, 1, 1],
+    [5, 0, 60, 17, 0, 0],
+    [90, -7, 0, 0, 0, 0],
+    [2**62] * 6,
+    [-(2**62)] * 6,
+    [83, 83, 0, 0, 0, 0],
+)
+BAD_OFFSETS = (
+    [1, 5, 5, 65, 82, 83, 83],
+    [0, 5, 4, 65, 82, 83, 83],
+    [0, 5, 5, 65, 82, 83, 84],
+    [0, 0, 0, 0, 0, 0, 0],
+    [0, -5, 5, 5, 5, 5, 83],
+    [2**62] * 7,
+)
 BAD_INDICES = ([6], [-1], [2**40], [-(2**62)])
 
 
 def check_within(segments) -> None:
     """Whatever a kernel looks up of these segments is theirs."""
     rows, count = segments.num_rows, segments.num_segments
-    assert segments.unread and segments.offsets.diff().ge(0).all() and segments.offsets.ge(0).all() and segments.offsets.le(rows).all()
+    assert (
+        segments.unread
+        and segments.offsets.diff().ge(0).all()
+        and segments.offsets.ge(0).all()
+        and segments.offsets.le(rows).all()
+    )
     groups, panels, group_ptr, start, stop, segment = segments.panels_apart(16)
     assert group_ptr.ge(0).all() and group_ptr.le(panels).all() and segment.ge(0).all() and segment.lt(count).all()
-    assert start.ge(0).all() and (start <= stop).all() and stop.le(rows).all() and (start < stop)[: int(group_ptr[-1])].all()
+    assert (
+        start.ge(0).all()
+        and (start <= stop).all()
+        and stop.le(rows).all()
+        and (start < stop)[: int(group_ptr[-1])].all()
+    )
     units, _, work, number, work_ptr, begin, block, segment = segments.units_apart(17)
-    assert (begin[:, None] + work_ptr.diff()[:, None]).le(rows).all() and work_ptr[-1] <= work and block.lt(17 + 3).all()
+    assert (
+        (begin[:, None] + work_ptr.diff()[:, None]).le(rows).all() and work_ptr[-1] <= work and block.lt(17 + 3).all()
+    )
     tasks = segments.outer_tasks(16, 32)
-    assert tasks.start.ge(0).all() and tasks.stop.le(rows).all() and tasks.task_ptr.diff().ge(0).all() and tasks.task_ptr[-1] <= tasks.chunks
+    assert (
+        tasks.start.ge(0).all()
+        and tasks.stop.le(rows).all()
+        and tasks.task_ptr.diff().ge(0).all()
+        and tasks.task_ptr[-1] <= tasks.chunks
+    )
     assert tasks.segment_ptr.ge(0).all() and tasks.segment_ptr.le(tasks.tasks).all()
     indptr, indices = tasks.rows_of_parts(3)
-    assert indptr.diff().ge(0).all() and indptr[-1] <= indices.numel() and indices.ge(0).all() and indices.lt(3 * tasks.tasks).all()
+    assert (
+        indptr.diff().ge(0).all()
+        and indptr[-1] <= indices.numel()
+        and indices.ge(0).all()
+        and indices.lt(3 * tasks.tasks).all()
+    )
     graph = rows_of(segments)
     assert graph.indptr[-1] <= graph.num_edges == rows
     if segments.order is not None:
         assert segments.order.sort().values.equal(torch.arange(rows, dtype=segments.order.dtype))
 
 
-@pytest.mark.parametrize("kind, values", [
-    *(("lengths", values) for values in BAD_LENGTHS), *(("offsets", values) for values in BAD_OFFSETS),
-    *(("index", values) for values in BAD_INDICES),
-], ids=lambda x: x if type(x) is str else str(x[-1]))  # fmt: skip
+@pytest.mark.parametrize(
+    "kind, values",
+    [
+        *(("lengths", values) for values in BAD_LENGTHS),
+        *(("offsets", values) for values in BAD_OFFSETS),
+        *(("index", values) for values in BAD_INDICES),
+    ],
+    ids=lambda x: x if type(x) is str else str(x[-1]),
+)
 def test_wrong_values_end_the_run_and_touch_nothing(kind, values, serial_gpu, monkeypatch):
     """On the CPU the same are refused; here what was promised to the GPU does not hold."""
     own = torch.tensor(values)
@@ -183,9 +249,11 @@ def test_wrong_values_end_the_run_and_touch_nothing(kind, values, serial_gpu, mo
     (words,) = promises.broken()
     assert kind in words and str(bound) in words and len(words) < 255  # which is all that a GPU says
     x, w = torch.ones(ROWS, 17, requires_grad=True), torch.ones(6, 17, 9, requires_grad=True)
-    calls = {"lengths": (lambda: gsb.segment_mm(x, w, own), lambda: gsb.segment_reduce(x, own, "mean")),
-             "offsets": (lambda: gsb.segment_reduce(x, offsets=own), lambda: torch.ops.gsb.grouped_mm(x, w, own, None)),
-             "index": (lambda: gsb.gather_mm(x, w, own), lambda: gsb.gather_mm(x, w, shuffled(LENGTHS[0]), own * 83))}[kind]
+    calls = {
+        "lengths": (lambda: gsb.segment_mm(x, w, own), lambda: gsb.segment_reduce(x, own, "mean")),
+        "offsets": (lambda: gsb.segment_reduce(x, offsets=own), lambda: torch.ops.gsb.grouped_mm(x, w, own, None)),
+        "index": (lambda: gsb.gather_mm(x, w, own), lambda: gsb.gather_mm(x, w, shuffled(LENGTHS[0]), own * 83)),
+    }[kind]
     for call in calls:
         promises.clear()
         out = call()
@@ -193,8 +261,13 @@ def test_wrong_values_end_the_run_and_touch_nothing(kind, values, serial_gpu, mo
         assert promises.broken()
 
 
-BAD_CSR = {"indptr": ([0, 2, 1, 3], [0, 1, 2], None), "indptr ": ([1, 1, 2, 3], [0, 1, 2], None), "indptr  ": ([0, 1, 2, 2], [0, 1, 2], None),
-           "indices": ([0, 1, 2, 3], [0, 4, 2], None), "edge_ids": ([0, 1, 2, 3], [0, 1, 2], [0, -1, 2])}
+BAD_CSR = {
+    "indptr": ([0, 2, 1, 3], [0, 1, 2], None),
+    "indptr ": ([1, 1, 2, 3], [0, 1, 2], None),
+    "indptr  ": ([0, 1, 2, 2], [0, 1, 2], None),
+    "indices": ([0, 1, 2, 3], [0, 4, 2], None),
+    "edge_ids": ([0, 1, 2, 3], [0, 1, 2], [0, -1, 2]),
+}
 
 
 @pytest.mark.parametrize("wrong", BAD_CSR)
@@ -207,9 +280,13 @@ def test_wrong_arrays_of_an_operator_end_the_run_and_touch_nothing(wrong, serial
     graph = gsb.Graph._of_arrays(indptr, indices, edge_ids, 4)
     (words,) = promises.broken()
     assert wrong.strip() in words and len(words) < 255
-    assert graph.indptr.diff().ge(0).all() and 0 <= graph.indptr[0] and graph.indptr[-1] <= 3 and graph.indices.lt(4).all()
+    assert (
+        graph.indptr.diff().ge(0).all() and 0 <= graph.indptr[0] and graph.indptr[-1] <= 3 and graph.indices.lt(4).all()
+    )
     assert graph.edge_ids is None or graph.edge_ids.ge(0).all()
-    out, _ = torch.ops.gsb.aggregate(indptr, indices, edge_ids, 4, [x, e], "mul(x0, x1)", "column,edge", "sum", "", False)
+    out, _ = torch.ops.gsb.aggregate(
+        indptr, indices, edge_ids, 4, [x, e], "mul(x0, x1)", "column,edge", "sum", "", False
+    )
     assert out.shape == (3, 5) and promises.broken()
     for given in ((indptr, indices, torch.arange(2)), (indptr[:0], indices, None)):
         with pytest.raises(ValueError, match="edge_ids must have one entry per edge|destinations \\+ 1 entries"):
@@ -220,7 +297,10 @@ def test_an_order_that_is_none(serial_gpu, monkeypatch):
     promises = Promises()
     monkeypatch.setattr(torch, "_assert_async", promises)
     for order in ([0, 1, 1], [0, 1, 3], [0, 1, -1]):
-        assert unread.order_in_range(torch.tensor(order)).ge(0).all() and unread.order_in_range(torch.tensor(order)).lt(3).all()
+        assert (
+            unread.order_in_range(torch.tensor(order)).ge(0).all()
+            and unread.order_in_range(torch.tensor(order)).lt(3).all()
+        )
         assert promises.broken() == ["order must name each of 3 rows once"] * 2
         promises.clear()
     unread.order_in_range(torch.tensor([2, 0, 1]))
@@ -230,14 +310,21 @@ def test_an_order_that_is_none(serial_gpu, monkeypatch):
 def test_sizes_alone_are_checked_as_ever(serial_gpu):
     a, b = torch.ones(5, 3), torch.ones(2, 3, 4)
     none = torch.zeros(0, dtype=torch.int64)
-    for call, words in ((lambda: gsb.segment_mm(a, b[:0], none), "segment_mm: lengths must sum to the number of rows 5, but they sum to 0"),
-                        (lambda: gsb.segment_mm(a, b, torch.tensor([5])), "b has 2 matrices, but there are 1 segments"),
-                        (lambda: gsb.gather_mm(a, b, torch.tensor([0, 1])), "2 rows belong to segments, but the operand has 5"),
-                        (lambda: gsb.segment_reduce(a, offsets=none), r"offsets must have segments \+ 1 entries, got none")):
+    for call, words in (
+        (
+            lambda: gsb.segment_mm(a, b[:0], none),
+            "segment_mm: lengths must sum to the number of rows 5, but they sum to 0",
+        ),
+        (lambda: gsb.segment_mm(a, b, torch.tensor([5])), "b has 2 matrices, but there are 1 segments"),
+        (lambda: gsb.gather_mm(a, b, torch.tensor([0, 1])), "2 rows belong to segments, but the operand has 5"),
+        (lambda: gsb.segment_reduce(a, offsets=none), r"offsets must have segments \+ 1 entries, got none"),
+    ):
         with pytest.raises(ValueError, match=words):
             call()
     assert gsb.segment_mm(a[:0], b, torch.tensor([0, 0])).shape == (0, 4)
-    assert gsb.segment_reduce(a[:0], none).shape == (0, 3) and gsb.segment_reduce(a[:0], torch.tensor([0, 0])).eq(0).all()
+    assert (
+        gsb.segment_reduce(a[:0], none).shape == (0, 3) and gsb.segment_reduce(a[:0], torch.tensor([0, 0])).eq(0).all()
+    )
 
 
 def test_rows_that_belong_to_nobody_are_left_out_of_a_frameworks_reduction(serial_gpu, monkeypatch):
@@ -253,8 +340,13 @@ def test_rows_that_belong_to_nobody_are_left_out_of_a_frameworks_reduction(seria
 def test_segments_elsewhere_are_named():
     there = gsb.Segments.from_lengths(torch.tensor([2, 3])).to("meta")
     assert there.offsets.is_meta and there.num_rows == 5 and there.to("meta") is there
-    for call in (lambda: gsb.segment_mm(torch.ones(5, 3), torch.ones(2, 3, 4), there), lambda: gsb.segment_reduce(torch.ones(5, 3), there)):
-        with pytest.raises(ValueError, match=r"the segments are on meta, but .* is on cpu; move them with .to\('cpu'\)"):
+    for call in (
+        lambda: gsb.segment_mm(torch.ones(5, 3), torch.ones(2, 3, 4), there),
+        lambda: gsb.segment_reduce(torch.ones(5, 3), there),
+    ):
+        with pytest.raises(
+            ValueError, match=r"the segments are on meta, but .* is on cpu; move them with .to\('cpu'\)"
+        ):
             call()
 
 

@@ -1,4 +1,5 @@
 """Rows of bfloat16, two features at a time: the same bits as one at a time, from tensors at whatever address."""
+
 import pytest
 import torch
 
@@ -10,7 +11,9 @@ NODES, EDGES = 90, 700
 
 
 def look_up_anew(monkeypatch):
-    """Have kernels looked up anew, whatever was called before with such shapes: they are kept with forms, for every graph."""
+    """Have kernels looked up anew, whatever was called before with such shapes: they are kept with forms, for every
+    graph.
+    """
     original, now = message_kernels.call_key, object()
     monkeypatch.setattr(message_kernels, "call_key", lambda *known: (*original(*known), now))
 
@@ -37,6 +40,7 @@ def between_words(x):
 
 def calls():
     """name: (call, shapes of its operands)."""
+
     def spmm(reduce, weighted=False):
         return lambda g, x, *w: gsb.spmm(g, x, *w, reduce=reduce)
 
@@ -47,9 +51,13 @@ def calls():
         return gsb.gspmm(g, "add", "max", u=x, e=w)
 
     return {
-        "sum of 26": (spmm("sum"), (NODES, 26)), "sum of 74": (spmm("sum"), (NODES, 74)),
-        "mean": (spmm("mean"), (NODES, 58)), "max": (spmm("max"), (NODES, 38)), "min": (spmm("min"), (NODES, 46)),
-        "weighted": (spmm("sum"), (NODES, 302), (EDGES,)), "heads": (heads, (NODES, 5, 6), (EDGES, 5, 1)),
+        "sum of 26": (spmm("sum"), (NODES, 26)),
+        "sum of 74": (spmm("sum"), (NODES, 74)),
+        "mean": (spmm("mean"), (NODES, 58)),
+        "max": (spmm("max"), (NODES, 38)),
+        "min": (spmm("min"), (NODES, 46)),
+        "weighted": (spmm("sum"), (NODES, 302), (EDGES,)),
+        "heads": (heads, (NODES, 5, 6), (EDGES, 5, 1)),
         "max of edges": (edges, (NODES, 3, 14), (EDGES, 3, 14)),
     }
 

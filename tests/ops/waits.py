@@ -1,4 +1,7 @@
-"""What would make a GPU wait, noticed on a stand-in: a value of a tensor, or a size that depends on one, asked for in Python or below it."""
+"""What would make a GPU wait, noticed on a stand-in: a value of a tensor, or a size that depends on one, asked for in
+Python or below it.
+"""
+
 from __future__ import annotations
 
 from collections import Counter
@@ -11,10 +14,21 @@ from gnn_sparse_backend.formats import counts
 
 # Functions of Python, and operators of PyTorch, which on a GPU copy to the host.
 READING = ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__", "__array__")
-SYNCHRONISING = {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal", "aten::nonzero", "aten::masked_select",
-                 "aten::unique_dim", "aten::_unique", "aten::_unique2", "aten::unique_consecutive", "aten::bincount",
-                 # a tensor of numbers that the host has, which are copied
-                 "aten::lift_fresh"}
+SYNCHRONISING = {
+    "aten::item",
+    "aten::_local_scalar_dense",
+    "aten::is_nonzero",
+    "aten::equal",
+    "aten::nonzero",
+    "aten::masked_select",
+    "aten::unique_dim",
+    "aten::_unique",
+    "aten::_unique2",
+    "aten::unique_consecutive",
+    "aten::bincount",
+    # a tensor of numbers that the host has, which are copied
+    "aten::lift_fresh",
+}
 
 
 class Promises(list):
@@ -29,7 +43,9 @@ class Promises(list):
 
 
 def unnoticed(function: Callable, *arguments, **more):
-    """What a function of PyTorch gives that was there before it was replaced, and not what a mode would find by its name."""
+    """What a function of PyTorch gives that was there before it was replaced, and not what a mode would find by its
+    name.
+    """
     with torch._C.DisableTorchFunction():
         return function(*arguments, **more)
 
@@ -37,7 +53,8 @@ def unnoticed(function: Callable, *arguments, **more):
 def without_waiting(call: Callable, monkeypatch, sizes: int = 0):
     """The result of a call that asks for no value of a tensor and makes no tensor on a device of its own choice.
 
-    All that it promises to the GPU has to hold. sizes: so many times it asks for sizes that depend on values, neither more nor
+    All that it promises to the GPU has to hold. sizes: so many times it asks for sizes that depend on values, neither
+    more nor
     fewer: of what is not zero, the sum of repeats, or all that a format reads at once (`formats.counts.read`).
     """
     asked: list[str] = []
@@ -65,7 +82,10 @@ def without_waiting(call: Callable, monkeypatch, sizes: int = 0):
         return unnoticed(tolist, torch.stack([value.long() for value in values]))
 
     promises = Promises()
-    with monkeypatch.context() as patched, torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with (
+        monkeypatch.context() as patched,
+        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile,
+    ):
         for name in READING:
             patched.setattr(Tensor, name, refuse)
         for where in (torch, Tensor):

@@ -22,8 +22,16 @@ LARGE = Problem("sum:column", 200_000, 200_000, 2_000_000, 32, "float32", 2, 200
 NARROW = Problem("sum:column", 20_000, 20_000, 2_000_000, 1, "float32", 2, 20_000)
 SHORT = Problem("sum:column", 100_000, 100_000, 300_000, 1, "float32", 2, 100_000)
 DENSE = Problem("sum:column", 400_000, 400_000, 100_000_000, 64, "float32", 2, 400_000)
-EVERY = (SMALL, LARGE, NARROW, SHORT, DENSE, Problem("max:column,edge", 1, 1, 1, 1, "float16", 1, 1),
-         Problem("sum:edge", 10, 0, 0, 8, "float32", 4, 0), replace(LARGE, longest=500_000))
+EVERY = (
+    SMALL,
+    LARGE,
+    NARROW,
+    SHORT,
+    DENSE,
+    Problem("max:column,edge", 1, 1, 1, 1, "float16", 1, 1),
+    Problem("sum:edge", 10, 0, 0, 8, "float32", 4, 0),
+    replace(LARGE, longest=500_000),
+)
 
 
 @pytest.mark.parametrize("problem", EVERY)
@@ -56,7 +64,9 @@ def test_partitions_of_the_rules_are_not_left_to_the_model(monkeypatch):
     assert rule_plan(DENSE).partitions == 32
     assert {plan.partitions for plan in candidates(DENSE)} == {32}
     assert {plan.partitions for plan in trials(DENSE)} == {1, 16, 32, 64}
-    short = replace(DENSE, nnz=20 * DENSE.rows)  # in pieces as short as the loop around them: there the model may be right
+    short = replace(
+        DENSE, nnz=20 * DENSE.rows
+    )  # in pieces as short as the loop around them: there the model may be right
     assert {plan.partitions for plan in candidates(short)} == {1, 2}
 
 
@@ -72,7 +82,9 @@ def test_costs_are_positive_and_their_terms_add_up(problem):
 def test_costs_grow_with_the_problem():
     for field in ("rows", "nnz", "features"):
         larger = replace(LARGE, **{field: 4 * getattr(LARGE, field)})
-        assert predicted_seconds(larger, Plan(32), DEFAULT_UNITS) > 1.2 * predicted_seconds(LARGE, Plan(32), DEFAULT_UNITS)
+        assert predicted_seconds(larger, Plan(32), DEFAULT_UNITS) > 1.2 * predicted_seconds(
+            LARGE, Plan(32), DEFAULT_UNITS
+        )
     near = replace(LARGE, reach=500)
     assert predicted_seconds(near, Plan(32), DEFAULT_UNITS) < predicted_seconds(LARGE, Plan(32), DEFAULT_UNITS)
     assert predicted_seconds(LARGE, Plan(32), DEFAULT_UNITS) < predicted_seconds(LARGE, Plan(1), DEFAULT_UNITS)
@@ -169,7 +181,9 @@ def test_the_model_overrules_the_rules_where_it_expects_much_less(plans):
 
 def test_near_the_limit_the_model_has_one_thread_and_a_group_for_each(plans):
     narrow = Problem("max:column", 3_327, 3_327, 9_104, 1, "float32", 2, 3_327)
-    assert {plan.groups for plan in candidates(narrow)} == {1, 2, rule_plan(narrow).groups} and rule_plan(narrow).groups > 2
+    assert {plan.groups for plan in candidates(narrow)} == {1, 2, rule_plan(narrow).groups} and rule_plan(
+        narrow
+    ).groups > 2
     tiny, large = replace(narrow, rows=300, nnz=900), replace(narrow, nnz=90_000)
     assert {plan.groups for plan in candidates(tiny)} == {1, 2}
     assert {plan.groups for plan in candidates(large)} == {rule_plan(large).groups}
@@ -187,7 +201,9 @@ def test_the_order_of_additions_does_not_depend_on_threads(problem, plans):
 
 def test_choosing_is_cheap_and_runs_nothing(plans, two_threads, monkeypatch):
     rng = np.random.default_rng(0)
-    monkeypatch.setattr("gnn_sparse_backend.ops.kernels.structure_arguments", None)  # which every call of a kernel needs
+    monkeypatch.setattr(
+        "gnn_sparse_backend.ops.kernels.structure_arguments", None
+    )  # which every call of a kernel needs
     monkeypatch.setattr("gnn_sparse_backend.ops.plans.fingerprint", None)
     taken = []
     for nodes in range(100_000, 100_040):  # mini-batches: never the same size
@@ -223,8 +239,10 @@ def test_calibration_recovers_the_constants_it_was_given():
 
 
 def test_calibration_leaves_out_what_waited_for_a_core():
-    measured = [(probe, predicted_seconds(probe.problem, probe.plan, DEFAULT_UNITS) + 0.016 * (probe.plan.groups > 1))
-                for probe in calibrate.probes(2)]
+    measured = [
+        (probe, predicted_seconds(probe.problem, probe.plan, DEFAULT_UNITS) + 0.016 * (probe.plan.groups > 1))
+        for probe in calibrate.probes(2)
+    ]
     kept = calibrate.undisturbed(measured)
     assert {probe.plan.groups for probe, _ in kept} == {1}
     with pytest.raises(ValueError, match="0.0 s"):

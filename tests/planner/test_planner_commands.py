@@ -64,9 +64,16 @@ def test_files(kind, tmp_path, distinct):
         assert sorted(graph.indices[begin:end].tolist()) == sorted(distinct.indices[begin:end].tolist())
 
 
-@pytest.mark.parametrize("name, content, message", [
-    ("missing.npz", None, "not a file"), ("a.csv", b"1,2", "suffix '.csv'.*mtx"), ("a.npz", b"no archive", "cannot be read"),
-    ("a.mtx", b"no matrix", "cannot be read"), ("pickle.npz", np.array([{}]), "arrays")])
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("missing.npz", None, "not a file"),
+        ("a.csv", b"1,2", "suffix '.csv'.*mtx"),
+        ("a.npz", b"no archive", "cannot be read"),
+        ("a.mtx", b"no matrix", "cannot be read"),
+        ("pickle.npz", np.array([{}]), "arrays"),
+    ],
+)
 def test_bad_files(name, content, message, tmp_path, capsys):
     path = tmp_path / name
     if isinstance(content, bytes):
@@ -82,9 +89,17 @@ def test_bad_files(name, content, message, tmp_path, capsys):
 def test_explain_gives_plan_candidates_and_reason(plans, graph):
     explanation = gsb.explain(graph, "weighted_sum", 128)
     text = str(explanation)
-    for part in ("weighted_sum of 128 features (float32) on 900 x 800 with 6,000 edges, 2 threads", "source: rules",
-                 "plan of the rules", "degrees 0 to", "Gini", "candidates", "predicted", "512 bytes each",
-                 "measured on this machine"):
+    for part in (
+        "weighted_sum of 128 features (float32) on 900 x 800 with 6,000 edges, 2 threads",
+        "source: rules",
+        "plan of the rules",
+        "degrees 0 to",
+        "Gini",
+        "candidates",
+        "predicted",
+        "512 bytes each",
+        "measured on this machine",
+    ):
         assert part in text, part
     assert explanation.plan == explanation.candidates()[0][0] or explanation.choice.source == "rules"
     for plan, predicted, measured in explanation.candidates():
@@ -116,8 +131,9 @@ def test_edge_maps_are_explained_by_their_rules_and_measured_plans(plans, graph)
     torch.testing.assert_close(found[graph.edge_ids.long()], expected)
 
 
-@pytest.mark.parametrize("op, features, message", [("som", 16, "'som'"), ("sum", 0, "0"),
-                                                   ("sum", (16, 32), "one positive")])
+@pytest.mark.parametrize(
+    "op, features, message", [("som", 16, "'som'"), ("sum", 0, "0"), ("sum", (16, 32), "one positive")]
+)
 def test_explain_refuses(op, features, message, graph, plans):
     with pytest.raises(ValueError, match=message):
         gsb.explain(graph, op, features)
@@ -131,7 +147,11 @@ def test_explain_takes_one_graph(graph, plans):
 def test_buckets_hold_every_row_once():
     degrees = np.array([0, 1, 1, 2, 3, 4, 5, 8, 9, 16])
     widths, rows, nonzeros = buckets(degrees)
-    assert widths.tolist() == [1, 2, 4, 8, 16] and rows.tolist() == [2, 1, 2, 2, 2] and nonzeros.tolist() == [2, 2, 7, 13, 25]
+    assert (
+        widths.tolist() == [1, 2, 4, 8, 16]
+        and rows.tolist() == [2, 1, 2, 2, 2]
+        and nonzeros.tolist() == [2, 2, 7, 13, 25]
+    )
     assert buckets(np.zeros(3, int))[1].sum() == 0
 
 
@@ -144,7 +164,9 @@ def test_the_commands_in_turn(cache, tmp_path, distinct, capsys, monkeypatch):
     assert len(PlanDatabase().records()) == 2 and PlanDatabase().path.parent == cache
 
     database.forget()  # as another process
-    assert cli.main(["explain", str(path), "--features", "16", "--op", "mean", "--plot", str(tmp_path / "plan.png")]) == 0
+    assert (
+        cli.main(["explain", str(path), "--features", "16", "--op", "mean", "--plot", str(tmp_path / "plan.png")]) == 0
+    )
     out = capsys.readouterr().out
     assert "source: measured" in out and f"written: {tmp_path / 'plan.png'}" in out
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
@@ -186,12 +208,16 @@ def test_relations_in_a_file(cache, tmp_path, distinct, capsys):
     out = capsys.readouterr().out
     assert "(3, 5)" in out and "rgms_mean and backward" in out and out.count("compiled") == 4
     for arguments, said in (
-            ([written(tmp_path, distinct, "csr"), "--ops", "rgms"], "has no array 'src': relations are read from .npz with src, dst and etype"),
-            ([written(tmp_path, distinct, "mtx"), "--ops", "rgms"], "has no array 'src'"),
-            ([tmp_path / "missing.npz", "--ops", "rgms"], "missing.npz is not a file"),
-            ([path, "--ops", "rgms_bases", "--features", "8x8"], "rgms_bases must be (F_in, F_out, bases)"),
-            ([path, "--ops", "sum", "segment_mm"], "gsb.Segments, which no file holds"),
-            ([path, "--ops", "gat_attention", "--features", "2x3x4"], "got (2, 3, 4)")):
+        (
+            [written(tmp_path, distinct, "csr"), "--ops", "rgms"],
+            "has no array 'src': relations are read from .npz with src, dst and etype",
+        ),
+        ([written(tmp_path, distinct, "mtx"), "--ops", "rgms"], "has no array 'src'"),
+        ([tmp_path / "missing.npz", "--ops", "rgms"], "missing.npz is not a file"),
+        ([path, "--ops", "rgms_bases", "--features", "8x8"], "rgms_bases must be (F_in, F_out, bases)"),
+        ([path, "--ops", "sum", "segment_mm"], "gsb.Segments, which no file holds"),
+        ([path, "--ops", "gat_attention", "--features", "2x3x4"], "got (2, 3, 4)"),
+    ):
         assert cli.main(["tune", *map(str, arguments), "--budget", "1s"]) == 1
         assert said in capsys.readouterr().err, arguments
     np.savez(path, src=[0, 1], dst=[4, 4], etype=[0, -1])

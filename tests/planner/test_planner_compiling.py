@@ -1,4 +1,6 @@
-"""Compiling ahead of measuring: plans of all tasks side by side, a bar on a terminal, and what another process then finds."""
+"""Compiling ahead of measuring: plans of all tasks side by side, a bar on a terminal, and what another process then
+finds.
+"""
 
 import io
 import json
@@ -44,7 +46,7 @@ def test_plans_of_different_tasks_are_compiled_side_by_side(graph, plans, monkey
 def test_precompile_compiles_all_tasks_at_once(graph, plans, monkeypatch):
     compiled = []
     monkeypatch.setattr(precompile_module, "compile_plans", lambda tasks, *_: compiled.append(list(tasks)))
-    monkeypatch.setattr(precompile_module, "time_plans", lambda task, found, deadline: {plan: 1e-3 for plan in found})
+    monkeypatch.setattr(precompile_module, "time_plans", lambda task, found, deadline: dict.fromkeys(found, 0.001))
     gsb.precompile(graph, (8, 16), ("sum", "max"), "3s", progress=False)
     assert [len(tasks) for tasks in compiled] == [len(tasks_of(graph, ("sum", "max"), (8, 16), torch.float32, True))]
     compiled.clear()
@@ -58,9 +60,15 @@ def test_graphs_of_wide_indices_are_compiled_ahead_too(graph, plans, monkeypatch
     assert wide.indices.dtype == torch.int64
     monkeypatch.undo()
     seen = []
-    monkeypatch.setattr(Task, "runner", lambda self: lambda: seen.append((self.graph.indices.dtype, self.graph.indptr.dtype)))
-    compile_plans([Task("sum", "forward", g, 8, torch.float32) for g in (wide, graph)], SOON, clock=lambda: 0.0,
-                  plans=lambda problem: trials(problem)[:1])
+    monkeypatch.setattr(
+        Task, "runner", lambda self: lambda: seen.append((self.graph.indices.dtype, self.graph.indptr.dtype))
+    )
+    compile_plans(
+        [Task("sum", "forward", g, 8, torch.float32) for g in (wide, graph)],
+        SOON,
+        clock=lambda: 0.0,
+        plans=lambda problem: trials(problem)[:1],
+    )
     assert sorted(seen, key=str) == [(torch.int32,) * 2, (torch.int64,) * 2]
 
 
@@ -69,7 +77,9 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("stream, progress, shown", [(Terminal, True, True), (Terminal, False, False), (io.StringIO, True, False)])
+@pytest.mark.parametrize(
+    "stream, progress, shown", [(Terminal, True, True), (Terminal, False, False), (io.StringIO, True, False)]
+)
 def test_the_bar_is_shown_on_a_terminal(graph, plans, monkeypatch, stream, progress, shown):
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "JUPYTER_COLUMNS"):
         monkeypatch.delenv(name, raising=False)
@@ -100,9 +110,15 @@ print(json.dumps([choice.source, describe(choice.plan), describe(plan_of(graph, 
 
 def test_another_process_finds_what_was_measured(graph, plans):
     report = gsb.precompile(graph, 32, budget="2s", backward=False, progress=False)
-    measured, = report.rows
-    found = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=300, check=True,
-                           env={**os.environ, "GSB_CACHE_DIR": str(plans.path.parent)})
+    (measured,) = report.rows
+    found = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        env={**os.environ, "GSB_CACHE_DIR": str(plans.path.parent)},
+    )
     plan = plan_of(graph, "sum:column", 32, torch.float32)
     assert plan == measured.plan
 

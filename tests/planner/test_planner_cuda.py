@@ -1,4 +1,7 @@
-"""gsb.precompile, gsb.explain and the tuner for a GPU, without one: schedules for CUDA run serially behind the very dispatch."""
+"""gsb.precompile, gsb.explain and the tuner for a GPU, without one: schedules for CUDA run serially behind the very
+dispatch.
+"""
+
 from __future__ import annotations
 
 import json
@@ -28,7 +31,9 @@ from gnn_sparse_backend.planner.problem import CudaProblem
 from tests.ops.serial_gpu import ARCH, GPU
 
 CPU = torch.device("cpu")
-LARGE = CudaProblem("sum:column", 100_000, 100_000, 2_000_000, 64, "float32", 1, longest=900, arch="sm_90", cache=50 << 20)
+LARGE = CudaProblem(
+    "sum:column", 100_000, 100_000, 2_000_000, 64, "float32", 1, longest=900, arch="sm_90", cache=50 << 20
+)
 
 
 def skewed(square: bool = False) -> gsb.Graph:
@@ -62,11 +67,15 @@ def builds(serial_gpu, monkeypatch):
 
 
 def favour(monkeypatch, wanted):
-    """A timer that runs what it times, and finds plans of which ``wanted(plan)`` is true ten times as fast as the others."""
+    """A timer that runs what it times, and finds plans of which ``wanted(plan)`` is true ten times as fast as the
+    others.
+    """
+
     def timer_of(device, clock=None):
         def timed(run, count):
             run()
             return 1e-5 if wanted(current[0]) else 1e-4
+
         return timed
 
     current = [None]
@@ -84,9 +93,15 @@ def refuse(*_):
 
 
 @pytest.mark.usefixtures("plans", "rules_of_large_graphs")
-@pytest.mark.parametrize("op, square, width", [
-    ("weighted_mean", False, 13), ("sum", True, 3), ("max", False, 9), ("dot", False, 11),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "op, square, width",
+    [
+        ("weighted_mean", False, 13),
+        ("sum", True, 3),
+        ("max", False, 9),
+        ("dot", False, 11),
+    ],
+)
 def test_after_precompile_a_step_compiles_makes_and_waits_for_nothing(op, square, width, builds, monkeypatch):
     graph = skewed(square)
     report = gsb.precompile(graph, width, (op,), "60s", progress=False)
@@ -123,7 +138,9 @@ def test_the_next_process_finds_what_was_fastest(plans, serial_gpu, rules_of_lar
 
     later = PlanDatabase(plans.path).on(GPU.machine, default_units(GPU))
     assert later.find(problem, lambda: structure_fingerprint(graph)).best == row.plan and later.verify() == []
-    assert PlanDatabase(plans.path).find(problem, lambda: structure_fingerprint(graph)) is None, "the CPU's own are others"
+    assert PlanDatabase(plans.path).find(problem, lambda: structure_fingerprint(graph)) is None, (
+        "the CPU's own are others"
+    )
     again = skewed()
     serial_gpu.clear()
     x = torch.randn(300, 8)
@@ -152,7 +169,9 @@ def test_what_one_half_type_took_is_not_said_of_the_other(gpu, plans, request):
 def test_a_short_budget_compiles_what_the_rules_say(plans, builds, monkeypatch):
     """Steps come before measurements; without any time there are neither."""
     graph, width = skewed(), 15
-    assert {row.state for row in gsb.precompile(graph, width, budget=0, progress=False).rows} == {"not reached"} and not builds
+    assert {row.state for row in gsb.precompile(graph, width, budget=0, progress=False).rows} == {
+        "not reached"
+    } and not builds
     monkeypatch.setattr("gnn_sparse_backend.ops.precompile._measure", lambda *_: None)
     report = gsb.precompile(graph, width, budget="60s", progress=False)
     assert {row.state for row in report.rows} == {"compiled"} and not report.complete and builds
@@ -176,7 +195,9 @@ def test_a_recorded_plan_runs(plans, serial_gpu):
 
 
 @pytest.mark.usefixtures("plans", "serial_gpu", "rules_of_large_graphs")
-@pytest.mark.parametrize("kind, width, long", [("sum", 2, False), ("sum", 12, False), ("max", 40, True), ("dot", 5, False)])
+@pytest.mark.parametrize(
+    "kind, width, long", [("sum", 2, False), ("sum", 12, False), ("max", 40, True), ("dot", 5, False)]
+)
 def test_every_candidate_computes_the_same(kind, width, long):
     graph = skewed()
     if long:  # rows that are loaded in stretches
@@ -194,10 +215,14 @@ def test_every_candidate_computes_the_same(kind, width, long):
         expected[graph.edge_numbers.long()] = (operands[0][row] * sources).sum(1, keepdim=True)
     else:
         expected = torch.zeros(graph.shape[0], width, dtype=torch.float64)
-        expected.scatter_reduce_(0, row[:, None].expand_as(sources), sources, {"max": "amax"}.get(kind, kind), include_self=False)
+        expected.scatter_reduce_(
+            0, row[:, None].expand_as(sources), sources, {"max": "amax"}.get(kind, kind), include_self=False
+        )
     for plan in found:
         with planned(graph, task.kind, width, torch.float64, plan):
-            torch.testing.assert_close(run(), expected, rtol=1e-12, atol=1e-12, msg=lambda text, plan=plan: f"{plan}: {text}")
+            torch.testing.assert_close(
+                run(), expected, rtol=1e-12, atol=1e-12, msg=lambda text, plan=plan: f"{plan}: {text}"
+            )
 
 
 def test_blocks_that_lose_do_not_run(plans, serial_gpu, monkeypatch):
@@ -206,8 +231,12 @@ def test_blocks_that_lose_do_not_run(plans, serial_gpu, monkeypatch):
     graphs = [gsb.Graph.from_coo(row, col, (40, 30)) for _ in range(2)]
     x = torch.ones(30, 8, dtype=torch.float16)
     text = " ".join(str(gsb.explain(graphs[0], "sum", 8, dtype="float16")).split())
-    for part in ("plan: blocks on Tensor Cores, else features to lanes", "multiply blocks of 16 x 16 in the format BSR",
-                 "stores 1,024 elements, of which 37.5% are non-zeros: 2.7 for each non-zero, 8 at most", "would save 0.0%"):
+    for part in (
+        "plan: blocks on Tensor Cores, else features to lanes",
+        "multiply blocks of 16 x 16 in the format BSR",
+        "stores 1,024 elements, of which 37.5% are non-zeros: 2.7 for each non-zero, 8 at most",
+        "would save 0.0%",
+    ):
         assert part in text, part
     assert gsb.spmm(graphs[0], x)[3, 0] == 24 and any("tiles" in name for name in serial_gpu)
     favour(monkeypatch, lambda plan: not plan.blocks)
@@ -227,59 +256,104 @@ def test_the_format_of_measured_blocks_is_said(plans, serial_gpu, monkeypatch):
     graph = gsb.Graph.from_coo(row, col * 40, (32, 1000))
     found = gsb.explain(graph, "sum", 8, dtype="bfloat16").problem
     assert (found.slots, found.in_sr_bcrs, found.in_bsr) == (1024, 1024, 2 * 24 * 256)
-    database_of(CPU).add(found, structure_fingerprint(graph), {CudaPlan(arch=ARCH, blocks=True): 1e-6, CudaPlan(arch=ARCH): 2e-6})
+    database_of(CPU).add(
+        found, structure_fingerprint(graph), {CudaPlan(arch=ARCH, blocks=True): 1e-6, CudaPlan(arch=ARCH): 2e-6}
+    )
     text = " ".join(str(gsb.explain(graph, "sum", 8, dtype="bfloat16")).split())
     assert "source: measured It was the fastest" in text and "nothing was measured" not in text
-    assert "format SR-BCRS. It stores 1,024 elements, of which 75.0% are non-zeros" in text and "would store 16.0 for each" in text
+    assert (
+        "format SR-BCRS. It stores 1,024 elements, of which 75.0% are non-zeros" in text
+        and "would store 16.0 for each" in text
+    )
 
 
 def test_explain_has_the_rules_and_both_times(plans, serial_gpu, rules_of_large_graphs):
     graph = skewed()
     explanation = gsb.explain(graph, "weighted_sum", 16)
     text = " ".join(str(explanation).split())
-    for part in ("a GPU of serial", "plan: buckets of up to 16, edges in stretches", "source: rules",
-                 "longest row has 1,001 non-zeros", "a simple model, which chooses nothing", "* buckets of up to 16",
-                 "machine: a stand-in, serial, 1 multiprocessors", "500 GB a second (a guess)"):
+    for part in (
+        "a GPU of serial",
+        "plan: buckets of up to 16, edges in stretches",
+        "source: rules",
+        "longest row has 1,001 non-zeros",
+        "a simple model, which chooses nothing",
+        "* buckets of up to 16",
+        "machine: a stand-in, serial, 1 multiprocessors",
+        "500 GB a second (a guess)",
+    ):
         assert part in text, part
     assert explanation.plan == plan_of(graph, "sum:column,edge", 16, torch.float32)
     assert {plan for plan, _, _ in explanation.candidates()} == set(candidates(explanation.problem))
     assert all(predicted > 0 and measured is None for _, predicted, measured in explanation.candidates())
-    database_of(CPU).add(explanation.problem, structure_fingerprint(graph), {CudaPlan(arch=ARCH): 5e-6, explanation.plan: 7e-6})
+    database_of(CPU).add(
+        explanation.problem, structure_fingerprint(graph), {CudaPlan(arch=ARCH): 5e-6, explanation.plan: 7e-6}
+    )
     text = " ".join(str(gsb.explain(graph, "weighted_sum", 16)).split())
     for part in ("source: measured", "* features to lanes", "7.0", "The rules' plan (buckets"):
         assert part in text, part
     assert gsb.explain(graph, "weighted_sum", 16, backward=True).choice.source == "rules"
 
 
-@pytest.mark.parametrize("fields, said", [
-    ({"features": 4, "rows": 300_000}, "chunks of 32 consecutive non-zeros"),
-    ({"features": 4, "rows": 300_000, "longest": 70_000}, "has a piece in each of 2,187 chunks or more, more than 2,048: the pieces"),
-    ({}, "rows lie in buckets of equal length of up to 256 slots"),
-    ({"features": 2, "longest": 100}, "8 lanes share the non-zeros of a row"),
-    ({"kind": "map:column,row", "features": 16, "rows": 10_000}, "32 lanes share the non-zeros of a row"),
-    ({"nnz": 1_000_000, "longest": 5000}, "cut into parts of 512, which a second pass adds up"),
-    ({"nnz": 1_000_000}, "1,000,000 edges are fewer than 1,048,576, from which on buckets or chunks of rows pay"),
-    ({"longest": 150}, "less than 8 times the mean of 20.0"),
-    ({"longest": 150, "features": 8}, "2 lanes share the 8 features of a row, 4 neighbouring ones at a time; several rows"),
-    ({"rows": 10_000}, "a lane loads each edge of a stretch of 32 for all"),
-    ({"kind": "max:column"}, "fewer than 32: each lane loads the edges by itself"),
-    ({"slots": 8_000_000, "in_bsr": 8_000_000, "in_sr_bcrs": 7_600_000},
-     "blocks of 16 x 8 in the format BSR. It stores 8,000,000 elements, of which 25.0% are non-zeros: 4.0 for each non-zero, 8 at most. "
-     "SR-BCRS, without the columns of a block that none of its 16 rows has, would save 5.0% of them. It would have to save more than 10%"),
-    ({"slots": 8_000_000, "in_bsr": 10_000_000, "in_sr_bcrs": 8_000_000, "dtype": "bfloat16"},
-     "blocks of 16 x 16 in the format SR-BCRS. It stores 8,000,000 elements, of which 25.0% are non-zeros: 4.0 for each non-zero, 8 at "
-     "most. BSR, with the columns between those that 16 rows have, would store 5.0 for each, of which SR-BCRS saves 20.0%: more than 10%"),
-    ({"slots": 15_600_000, "in_bsr": 17_000_000, "in_sr_bcrs": 15_600_000}, "BSR, with the columns between those that 16 rows have, "
-     "would store 8.5 for each, more than 8."),
-    ({"in_sr_bcrs": 25_000_000}, "Not by blocks on Tensor Cores: SR-BCRS would store 12.5 elements for each non-zero, more than 8, and"),
-    ({"in_bsr": 9_000_000, "in_sr_bcrs": 9_000_000, "kind": "sum:column,edge"}, "Not by blocks on Tensor Cores: edges repeat"),
-    ({}, "Not by blocks on Tensor Cores: they take ten bits of the fraction of a float32"),
-    ({"dtype": "float64"}, "Not by blocks on Tensor Cores: they take float16, bfloat16, float32, not float64."),
-    ({"arch": "sm_75"}, "Not by blocks on Tensor Cores: sm_75 has not got their instructions."),
-    ({"nnz": 1_000_000, "longest": 5000}, "Not by blocks on Tensor Cores: 1,000,000 edges are fewer than 1,048,576"),
-    ({"features": 7}, "Not by blocks on Tensor Cores: 7 features are fewer than 8, the width of a tile."),
-    ({"kind": "mean:column,edge", "features": 31}, "31 features are fewer than 32, from which on it pays to lay out numbers in blocks."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fields, said",
+    [
+        ({"features": 4, "rows": 300_000}, "chunks of 32 consecutive non-zeros"),
+        (
+            {"features": 4, "rows": 300_000, "longest": 70_000},
+            "has a piece in each of 2,187 chunks or more, more than 2,048: the pieces",
+        ),
+        ({}, "rows lie in buckets of equal length of up to 256 slots"),
+        ({"features": 2, "longest": 100}, "8 lanes share the non-zeros of a row"),
+        ({"kind": "map:column,row", "features": 16, "rows": 10_000}, "32 lanes share the non-zeros of a row"),
+        ({"nnz": 1_000_000, "longest": 5000}, "cut into parts of 512, which a second pass adds up"),
+        ({"nnz": 1_000_000}, "1,000,000 edges are fewer than 1,048,576, from which on buckets or chunks of rows pay"),
+        ({"longest": 150}, "less than 8 times the mean of 20.0"),
+        (
+            {"longest": 150, "features": 8},
+            "2 lanes share the 8 features of a row, 4 neighbouring ones at a time; several rows",
+        ),
+        ({"rows": 10_000}, "a lane loads each edge of a stretch of 32 for all"),
+        ({"kind": "max:column"}, "fewer than 32: each lane loads the edges by itself"),
+        (
+            {"slots": 8_000_000, "in_bsr": 8_000_000, "in_sr_bcrs": 7_600_000},
+            "blocks of 16 x 8 in the format BSR. It stores 8,000,000 elements, of which 25.0% are non-zeros: 4.0 for "
+            "each non-zero, 8 at most. "
+            "SR-BCRS, without the columns of a block that none of its 16 rows has, would save 5.0% of them. It would "
+            "have to save more than 10%",
+        ),
+        (
+            {"slots": 8_000_000, "in_bsr": 10_000_000, "in_sr_bcrs": 8_000_000, "dtype": "bfloat16"},
+            "blocks of 16 x 16 in the format SR-BCRS. It stores 8,000,000 elements, of which 25.0% are non-zeros: 4.0 "
+            "for each non-zero, 8 at "
+            "most. BSR, with the columns between those that 16 rows have, would store 5.0 for each, of which SR-BCRS "
+            "saves 20.0%: more than 10%",
+        ),
+        (
+            {"slots": 15_600_000, "in_bsr": 17_000_000, "in_sr_bcrs": 15_600_000},
+            "BSR, with the columns between those that 16 rows have, would store 8.5 for each, more than 8.",
+        ),
+        (
+            {"in_sr_bcrs": 25_000_000},
+            "Not by blocks on Tensor Cores: SR-BCRS would store 12.5 elements for each non-zero, more than 8, and",
+        ),
+        (
+            {"in_bsr": 9_000_000, "in_sr_bcrs": 9_000_000, "kind": "sum:column,edge"},
+            "Not by blocks on Tensor Cores: edges repeat",
+        ),
+        ({}, "Not by blocks on Tensor Cores: they take ten bits of the fraction of a float32"),
+        ({"dtype": "float64"}, "Not by blocks on Tensor Cores: they take float16, bfloat16, float32, not float64."),
+        ({"arch": "sm_75"}, "Not by blocks on Tensor Cores: sm_75 has not got their instructions."),
+        (
+            {"nnz": 1_000_000, "longest": 5000},
+            "Not by blocks on Tensor Cores: 1,000,000 edges are fewer than 1,048,576",
+        ),
+        ({"features": 7}, "Not by blocks on Tensor Cores: 7 features are fewer than 8, the width of a tile."),
+        (
+            {"kind": "mean:column,edge", "features": 31},
+            "31 features are fewer than 32, from which on it pays to lay out numbers in blocks.",
+        ),
+    ],
+)
 def test_the_rules_that_fired_are_said(fields, said):
     problem = replace(LARGE, **fields)
     assert said in " ".join(reasons(problem, candidates(problem)[0]))
@@ -291,7 +365,9 @@ def test_costs_by_hand():
     plain, cached = CudaPlan(arch="sm_90"), CudaPlan(arch="sm_90", cached=True)
     large = replace(LARGE, cols=10_000_000)  # which no cache holds
     moved = counts(large, plain)
-    assert moved["near"] + moved["far"] == pytest.approx(2_000_000 * 256, rel=1e-9) and moved["far"] > 0.9 * moved["near"]
+    assert (
+        moved["near"] + moved["far"] == pytest.approx(2_000_000 * 256, rel=1e-9) and moved["far"] > 0.9 * moved["near"]
+    )
     assert moved["stream"] == 4 * (100_001 + 2_000_000) + 100_000 * 256 and moved["turn"] == 900
     small = replace(LARGE, rows=100, cols=100, nnz=1000)
     assert counts(small, plain)["far"] < 0.01 * counts(small, plain)["near"]
@@ -334,6 +410,7 @@ def test_a_candidate_that_fails_is_left_out(plans, graph, monkeypatch):
             if plan_of(graph, "sum:column", 8, torch.float32) == wanted:
                 raise BuildError("aggregate", "no")
             return 1e-3
+
         return timer
 
     monkeypatch.setattr(Task, "runner", lambda self: None)
@@ -372,6 +449,7 @@ def test_bandwidths_are_measured_by_copies(plans, serial_gpu):
         run()
         taken.append(count)
         return 1e-3 if len(taken) <= 5 else 1e-6
+
     units = cuda_calibration.calibrate_gpu(CPU, timer)
     assert units["stream"] == units["far"] == pytest.approx(1e-3 / (2 * 8 * GPU.cache))
     assert units["launch"] == default_units(GPU)["launch"]

@@ -1,4 +1,7 @@
-"""hyb(c, k) on a GPU: how wide buckets are, how many rows of each a block takes, and when columns are cut into partitions."""
+"""hyb(c, k) on a GPU: how wide buckets are, how many rows of each a block takes, and when columns are cut into
+partitions.
+"""
+
 from __future__ import annotations
 
 import re
@@ -22,7 +25,9 @@ from gnn_sparse_backend.planner.problem import CudaProblem
 from tests.compiler.cuda_code import source
 from tests.ops.serial_gpu import ARCH, GPU
 
-REDDIT = CudaProblem("sum:column", 232_965, 232_965, 114_615_892, 128, "float32", 1, longest=21_657, arch="sm_90", cache=50 << 20)
+REDDIT = CudaProblem(
+    "sum:column", 232_965, 232_965, 114_615_892, 128, "float32", 1, longest=21_657, arch="sm_90", cache=50 << 20
+)
 
 
 @pytest.mark.parametrize("widest, lanes", [(64, 4)])
@@ -33,15 +38,22 @@ def test_blocks_have_equally_many_slots(widest, lanes):
     plan = CudaPlan(longest_part=widest, cached=True, buckets=True)
     text = source(lambda arch: cuda_kernels.bucket_kernel(spec, replace(plan, arch=arch)), "sm_80")
     loops = re.findall(r"for \(\w+ i_w(\d+)_turn = [^;]+; \w+ < (?:\(int64_t\))?(\d+);", text)
-    assert {int(width): int(width) * int(rows) for width, rows in loops} == {1 << i: widest for i in range(widest.bit_length() - 1)}
+    assert {int(width): int(width) * int(rows) for width, rows in loops} == {
+        1 << i: widest for i in range(widest.bit_length() - 1)
+    }
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
 def test_rows_of_all_blocks_and_turns(partitions, serial_gpu):
     """So many short rows that they take many blocks, whose last turns are not full, against sums in float64."""
-    lengths = torch.cat([torch.ones(1000), torch.full((301,), 2), torch.full((75,), 4), torch.full((3,), 9), torch.zeros(5)]).long()
+    lengths = torch.cat(
+        [torch.ones(1000), torch.full((301,), 2), torch.full((75,), 4), torch.full((3,), 9), torch.zeros(5)]
+    ).long()
     order = torch.randperm(int(lengths.sum()), generator=torch.Generator().manual_seed(0))
-    row, col = torch.repeat_interleave(torch.arange(len(lengths)), lengths)[order], (torch.arange(len(order)) * 7 % 101)[order]
+    row, col = (
+        torch.repeat_interleave(torch.arange(len(lengths)), lengths)[order],
+        (torch.arange(len(order)) * 7 % 101)[order],
+    )
     graph = gsb.Graph.from_coo(row, col, (len(lengths), 101))
     x, w = torch.randn(101, 24, dtype=torch.float64), torch.randn(len(order), dtype=torch.float64)
     plan = CudaPlan(longest_part=4, arch=ARCH, cached=True, buckets=True, partitions=partitions)
@@ -67,11 +79,19 @@ def test_columns_are_cut_where_that_saves_bytes():
     assert (plan.buckets, plan.partitions, plan.longest_part) == (True, 8, 512)
     assert rule_plan(replace(REDDIT, longest=600)).partitions == 8  # no hubs are needed for it
     said = " ".join(reasons(REDDIT, plan))
-    assert "The dense operand has 113 MiB, and rows of it can count on 50% of a cache of 50 MiB: columns lie in 8 partitions" in said
+    assert (
+        "The dense operand has 113 MiB, and rows of it can count on 50% of a cache of 50 MiB: columns lie in 8 "
+        "partitions" in said
+    )
     assert "8 partitions" in words(plan)
-    for other in (replace(REDDIT, features=16), replace(REDDIT, cache=1 << 30), replace(REDDIT, kind="max:column"),
-                  replace(REDDIT, nnz=BUCKETS_PAY - 1), replace(REDDIT, kind="map:column"),
-                  replace(REDDIT, rows=60_000_000, cols=60_000_000)):  # two edges a row, which partitions would leave alone
+    for other in (
+        replace(REDDIT, features=16),
+        replace(REDDIT, cache=1 << 30),
+        replace(REDDIT, kind="max:column"),
+        replace(REDDIT, nnz=BUCKETS_PAY - 1),
+        replace(REDDIT, kind="map:column"),
+        replace(REDDIT, rows=60_000_000, cols=60_000_000),
+    ):  # two edges a row, which partitions would leave alone
         assert rule_plan(other).partitions == 1, other
 
 
@@ -109,7 +129,9 @@ def test_a_graph_in_partitions_by_the_rules(reduce, serial_gpu, monkeypatch):
     assert plan_of(graph, f"{reduce}:column", 8, torch.float64).partitions == (1 if reduce == "max" else 2)
     found = gsb.spmm(graph, x, reduce=reduce)
     exact = torch.zeros(120, 8, dtype=torch.float64)
-    exact = exact.scatter_reduce(0, row[:, None].expand(-1, 8), x[col], {"max": "amax"}.get(reduce, reduce), include_self=False)
+    exact = exact.scatter_reduce(
+        0, row[:, None].expand(-1, 8), x[col], {"max": "amax"}.get(reduce, reduce), include_self=False
+    )
     torch.testing.assert_close(found, exact, rtol=1e-11, atol=1e-11)
     cotangent = torch.randn(120, 8, generator=generator, dtype=torch.float64)
     expected = torch.autograd.grad(exact, x, cotangent)[0]

@@ -40,9 +40,19 @@ def test_the_next_process_finds_what_this_one_measured(path):
     assert oct(path.parent.stat().st_mode & 0o777) == "0o700"
 
 
-@pytest.mark.parametrize("field, value", [
-    ("kind", "max:column"), ("features", 32), ("dtype", "float64"), ("dtype", "bfloat16"), ("threads", 1), ("nnz", 1001),
-    ("rows", 99), ("cols", 91)])
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("kind", "max:column"),
+        ("features", 32),
+        ("dtype", "float64"),
+        ("dtype", "bfloat16"),
+        ("threads", 1),
+        ("nnz", 1001),
+        ("rows", 99),
+        ("cols", 91),
+    ],
+)
 def test_another_problem_has_no_record(path, field, value):
     database = open_(path)
     database.add(PROBLEM, "f", SECONDS)
@@ -104,7 +114,9 @@ def test_constants_of_the_machine(path):
         database.set_units({**DEFAULT_UNITS, "edge": float("nan")})
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"format": 99, "records": []}', b'{"format": 1'])
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"format": 99, "records": []}', b'{"format": 1']
+)
 def test_a_corrupt_file_is_reported_and_rebuilt(path, text):
     path.parent.mkdir(mode=0o700)
     path.write_bytes(text)
@@ -154,10 +166,14 @@ def test_records_of_the_format_before_this_one(path):
     database.on("a GPU", {}).add(gpu, "f", {CudaPlan(arch="sm_90"): 1e-6})
     as_format_3(path)
     again = open_(path)
-    assert again.verify() == [] and dict(find(again, replace(PROBLEM, typical=30)).seconds) == SECONDS, "found by what it was measured on"
+    assert again.verify() == [] and dict(find(again, replace(PROBLEM, typical=30)).seconds) == SECONDS, (
+        "found by what it was measured on"
+    )
     again.add(PROBLEM, "g", SECONDS)
     later = open_(path)
-    assert later.verify() == [] and len(later.records()) == 3 and later.on("a GPU", {}).find(gpu, lambda: "f") is not None
+    assert (
+        later.verify() == [] and len(later.records()) == 3 and later.on("a GPU", {}).find(gpu, lambda: "f") is not None
+    )
     assert json.loads(path.read_text())["format"] == 4
 
 
@@ -172,12 +188,22 @@ def test_records_of_the_format_before_that(path):
     as_format_2(path)
     again = open_(path)
     with pytest.warns(PlanDatabaseWarning, match="record 2 and 1 more: .* of 2 bytes .* measure again") as warned:
-        assert [find(again, replace(PROBLEM, dtype=dtype)) is not None for dtype in STORED] == [True, True, False, False]
+        assert [find(again, replace(PROBLEM, dtype=dtype)) is not None for dtype in STORED] == [
+            True,
+            True,
+            False,
+            False,
+        ]
     assert len(warned) == 1 and dict(find(again).seconds) == SECONDS and again.units["edge"] == 7e-9
     again.add(replace(PROBLEM, dtype="float16"), "f", {Plan(5): 1e-6})
     later = open_(path)
-    assert later.verify() == [] and len(later.records()) == 4 and later.on("a GPU", {}).find(gpu, lambda: "f") is not None
-    assert find(later, replace(PROBLEM, dtype="float16")).best == Plan(5) and find(later, replace(PROBLEM, dtype="bfloat16")) is None
+    assert (
+        later.verify() == [] and len(later.records()) == 4 and later.on("a GPU", {}).find(gpu, lambda: "f") is not None
+    )
+    assert (
+        find(later, replace(PROBLEM, dtype="float16")).best == Plan(5)
+        and find(later, replace(PROBLEM, dtype="bfloat16")) is None
+    )
 
 
 def _damage(record, name):
@@ -201,8 +227,9 @@ def _damage(record, name):
         del record["fingerprint"]
 
 
-@pytest.mark.parametrize("name", ["no plan", "unsorted", "negative", "plan field", "plan groups", "plan balance", "dtype", "text",
-                                  "missing"])
+@pytest.mark.parametrize(
+    "name", ["no plan", "unsorted", "negative", "plan field", "plan groups", "plan balance", "dtype", "text", "missing"]
+)
 def test_one_damaged_record_is_left_out(path, name):
     database = open_(path)
     database.add(PROBLEM, "f", SECONDS)
@@ -253,6 +280,8 @@ def test_clear(path):
 
 
 def test_the_planner_needs_no_torch():
-    code = ("import sys, gnn_sparse_backend.planner.choose, gnn_sparse_backend.planner.calibrate\n"
-            "assert 'torch' not in sys.modules and 'gnn_sparse_backend.ops' not in sys.modules")
+    code = (
+        "import sys, gnn_sparse_backend.planner.choose, gnn_sparse_backend.planner.calibrate\n"
+        "assert 'torch' not in sys.modules and 'gnn_sparse_backend.ops' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -23,15 +23,21 @@ def dense(graph):
 
 
 def one(data):
-    (name, graph), = graphs_of(data)
+    ((name, graph),) = graphs_of(data)
     assert name
     return dense(graph)
 
 
 MATRICES = {
-    "graph": lambda: gsb.Graph.from_edge_index(EDGES, (4, 4)), "coo": lambda: MATRIX, "csr": MATRIX.tocsr, "csc": MATRIX.tocsc,
-    "csr array": lambda: scipy.sparse.csr_array(MATRIX), "dok": MATRIX.todok, "edge_index": lambda: EDGES,
-    **{f"torch {kind}": getattr(torch.from_numpy(DENSE), f"to_sparse_{kind}") for kind in ("coo", "csr", "csc")}}
+    "graph": lambda: gsb.Graph.from_edge_index(EDGES, (4, 4)),
+    "coo": lambda: MATRIX,
+    "csr": MATRIX.tocsr,
+    "csc": MATRIX.tocsc,
+    "csr array": lambda: scipy.sparse.csr_array(MATRIX),
+    "dok": MATRIX.todok,
+    "edge_index": lambda: EDGES,
+    **{f"torch {kind}": getattr(torch.from_numpy(DENSE), f"to_sparse_{kind}") for kind in ("coo", "csr", "csc")},
+}
 
 
 @pytest.mark.parametrize("kind", MATRICES)
@@ -45,8 +51,12 @@ def test_dgl():
     graph = dgl.graph((EDGES[0], EDGES[1]), num_nodes=4)
     np.testing.assert_array_equal(one(graph), DENSE)
     np.testing.assert_array_equal(one(dgl.to_block(graph, torch.arange(4))).sum(1), DENSE.sum(1))
-    hetero = dgl.heterograph({("a", "x", "b"): (torch.tensor([0, 1]), torch.tensor([2, 2])),
-                              ("b", "y", "a"): (torch.tensor([2]), torch.tensor([0]))})
+    hetero = dgl.heterograph(
+        {
+            ("a", "x", "b"): (torch.tensor([0, 1]), torch.tensor([2, 2])),
+            ("b", "y", "a"): (torch.tensor([2]), torch.tensor([0])),
+        }
+    )
     found = dict(graphs_of(hetero))
     assert [graph.shape for graph in found.values()] == [(3, 2), (2, 3)]
     assert [name.split()[1] for name in found] == ["a/x/b", "b/y/a"]
@@ -66,7 +76,7 @@ def test_pyg():
     hetero = HeteroData()
     hetero["a"].num_nodes, hetero["b"].num_nodes = 3, 2
     hetero["a", "x", "b"].edge_index = torch.tensor([[0, 2], [1, 1]])
-    (name, graph), = graphs_of(hetero)
+    ((name, graph),) = graphs_of(hetero)
     assert "a/x/b" in name
     np.testing.assert_array_equal(dense(graph), [[0, 0, 0], [1, 0, 1]])
     with pytest.raises(ValueError, match="neither edge_index nor adj_t"):
@@ -117,7 +127,7 @@ def test_dataset_transforms(plans, two_threads):
     data, graph = Data(edge_index=edges, num_nodes=300), dgl.graph((edges[0], edges[1]), num_nodes=300)
     ours = pyg_transform.Precompile(16, "mean", "5s", backward=False)
     assert ours(data).edge_index is data.edge_index
-    report, = ours.budgeted.reports
+    (report,) = ours.budgeted.reports
     assert report.rows[0].state == "measured" and len(plans.records()) == 1
     theirs = dgl_transform.Precompile(features=16, ops="mean", budget="5s", backward=False)
     assert theirs(graph) is graph

@@ -1,4 +1,7 @@
-"""Layers and models of the frameworks compile nothing after gsb.precompile on their graph, and the data that it takes for them."""
+"""Layers and models of the frameworks compile nothing after gsb.precompile on their graph, and the data that it takes
+for them.
+"""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -29,27 +32,34 @@ def _dgl(name):
     from dgl import nn
 
     types, norm = edges()[1], torch.rand(EDGES, 1)
-    return {"gat_attention": ((HEADS, OUT), lambda: nn.GATConv(IN, OUT, HEADS, allow_zero_in_degree=True), ()),
-            "gatv2_attention": ((HEADS, OUT), lambda: nn.GATv2Conv(IN, OUT, HEADS, allow_zero_in_degree=True), ()),
-            "weighted_rgms_bases": ((IN, OUT, 2), lambda: nn.RelGraphConv(IN, OUT, KINDS, "basis", 2), (types, norm)),
-            "rgms_blocks": ((IN, 2 * IN, 6), lambda: nn.RelGraphConv(IN, 2 * IN, KINDS, "bdd", 6), (types,))}[name]
+    return {
+        "gat_attention": ((HEADS, OUT), lambda: nn.GATConv(IN, OUT, HEADS, allow_zero_in_degree=True), ()),
+        "gatv2_attention": ((HEADS, OUT), lambda: nn.GATv2Conv(IN, OUT, HEADS, allow_zero_in_degree=True), ()),
+        "weighted_rgms_bases": ((IN, OUT, 2), lambda: nn.RelGraphConv(IN, OUT, KINDS, "basis", 2), (types, norm)),
+        "rgms_blocks": ((IN, 2 * IN, 6), lambda: nn.RelGraphConv(IN, 2 * IN, KINDS, "bdd", 6), (types,)),
+    }[name]
 
 
 def _pyg(name):
     from torch_geometric import nn
 
     types = edges()[1]
-    return {"gat_attention": ((HEADS, OUT), lambda: nn.GATConv(IN, OUT, HEADS, add_self_loops=False), ()),
-            "gatv2_attention": ((HEADS, OUT), lambda: nn.GATv2Conv(IN, OUT, HEADS, add_self_loops=False), ()),
-            "attention": ((HEADS, OUT), lambda: nn.TransformerConv(IN, OUT, HEADS), ()),
-            "rgms_mean": ((IN, OUT), lambda: nn.RGCNConv(IN, OUT, KINDS), (types,)),
-            "rgms_bases_mean": ((IN, OUT, 2), lambda: nn.RGCNConv(IN, OUT, KINDS, num_bases=2), (types,))}[name]
+    return {
+        "gat_attention": ((HEADS, OUT), lambda: nn.GATConv(IN, OUT, HEADS, add_self_loops=False), ()),
+        "gatv2_attention": ((HEADS, OUT), lambda: nn.GATv2Conv(IN, OUT, HEADS, add_self_loops=False), ()),
+        "attention": ((HEADS, OUT), lambda: nn.TransformerConv(IN, OUT, HEADS), ()),
+        "rgms_mean": ((IN, OUT), lambda: nn.RGCNConv(IN, OUT, KINDS), (types,)),
+        "rgms_bases_mean": ((IN, OUT, 2), lambda: nn.RGCNConv(IN, OUT, KINDS, num_bases=2), (types,)),
+    }[name]
 
 
-@pytest.mark.parametrize("framework, name", [
-    *[("dgl", name) for name in ("gat_attention", "gatv2_attention", "weighted_rgms_bases", "rgms_blocks")],
-    *[("pyg", name) for name in ("gat_attention", "gatv2_attention", "attention", "rgms_mean", "rgms_bases_mean")],
-])
+@pytest.mark.parametrize(
+    "framework, name",
+    [
+        *[("dgl", name) for name in ("gat_attention", "gatv2_attention", "weighted_rgms_bases", "rgms_blocks")],
+        *[("pyg", name) for name in ("gat_attention", "gatv2_attention", "attention", "rgms_mean", "rgms_bases_mean")],
+    ],
+)
 def test_layers_compile_nothing(framework, name):
     pytest.importorskip(MODULES[framework])
     index, types = edges()
@@ -83,10 +93,10 @@ def test_models_compile_nothing(framework, model):
     report = prepare(framework, dataset, config)
     assert report.complete and report.rows
     before = stats()
-    run, = train(framework, ["on"], dataset, replace(config, precompile=""))
+    (run,) = train(framework, ["on"], dataset, replace(config, precompile=""))
     assert (stats().compiles, stats().disk_loads) == (before.compiles, before.disk_loads)
     assert run.own_calls and not run.framework_calls
-    other, = train(framework, ["on"], dataset, config)  # which prepares by itself
+    (other,) = train(framework, ["on"], dataset, config)  # which prepares by itself
     assert other.losses == run.losses
 
 
@@ -97,8 +107,12 @@ def test_a_model_says_what_time_is_none():
 
 def dgl_hetero():
     dgl = pytest.importorskip("dgl")
-    return dgl.heterograph({("a", "x", "b"): (torch.tensor([0, 1]), torch.tensor([2, 2])),
-                            ("b", "y", "a"): (torch.tensor([2]), torch.tensor([0]))})
+    return dgl.heterograph(
+        {
+            ("a", "x", "b"): (torch.tensor([0, 1]), torch.tensor([2, 2])),
+            ("b", "y", "a"): (torch.tensor([2]), torch.tensor([0])),
+        }
+    )
 
 
 def dgl_typed(key):
@@ -126,18 +140,27 @@ def pyg_typed():
     return Data(edge_index=torch.tensor([[0, 1, 4], [4, 4, 0]]), edge_type=torch.tensor([0, 0, 1]), num_nodes=5)
 
 
-TYPED = {"DGL heterograph": dgl_hetero, "DGL _TYPE": lambda: dgl_typed("_TYPE"), "DGL etype": lambda: dgl_typed("etype"),
-         "PyG HeteroData": pyg_hetero, "PyG Data": pyg_typed,
-         "pair": lambda: (torch.tensor([[0, 1, 4], [4, 4, 0]]), torch.tensor([0, 0, 1]))}
+TYPED = {
+    "DGL heterograph": dgl_hetero,
+    "DGL _TYPE": lambda: dgl_typed("_TYPE"),
+    "DGL etype": lambda: dgl_typed("etype"),
+    "PyG HeteroData": pyg_hetero,
+    "PyG Data": pyg_typed,
+    "pair": lambda: (torch.tensor([[0, 1, 4], [4, 4, 0]]), torch.tensor([0, 0, 1])),
+}
 
 
 @pytest.mark.parametrize("kind", TYPED)
 def test_edges_with_types_are_read_as_relations(kind):
     """Nodes a stand before nodes b: the edges are those of one graph of five nodes."""
     data = TYPED[kind]()
-    (name, found), = structures_of(data, (gsb.RelGraph,))
+    ((name, found),) = structures_of(data, (gsb.RelGraph,))
     assert (found.shape, found.num_relations) == ((5, 5), 2) and "3 edges, 2 relations" in name
-    assert [found.source.tolist(), found.destination.tolist(), found.relation.tolist()] == [[0, 1, 4], [4, 4, 0], [0, 0, 1]]
+    assert [found.source.tolist(), found.destination.tolist(), found.relation.tolist()] == [
+        [0, 1, 4],
+        [4, 4, 0],
+        [0, 0, 1],
+    ]
     both = [structure for _, structure in structures_of([data], (gsb.Graph, gsb.RelGraph))]
     types = 2 if "etero" in kind else 1
     assert [type(each) for each in both] == [gsb.Graph] * types + [gsb.RelGraph]
@@ -178,7 +201,10 @@ def test_dataset_transforms(framework):
     for _ in range(2):
         assert transform(data) is data or framework == "pyg"  # PyG hands out shallow copies
     for report in transform.budgeted.reports:
-        assert [row.op for row in report.rows] == ["edge_softmax and backward", "rgms_mean and backward"] and report.complete
+        assert [row.op for row in report.rows] == [
+            "edge_softmax and backward",
+            "rgms_mean and backward",
+        ] and report.complete
     assert len(transform.budgeted.reports) == 2
     with pytest.raises(ValueError, match="'rgsm'"):
         Precompile(8, ("rgsm",))

@@ -36,6 +36,7 @@ def fake_task(monkeypatch, graph, clock):
 
     def run():
         clock.now += clock.cost[plan_of(graph, task.kind, 64, torch.float32)]
+
     monkeypatch.setattr(Task, "runner", lambda self: run)
     return task
 
@@ -48,7 +49,9 @@ def test_the_next_call_and_the_next_process_run_by_what_was_fastest(plans, graph
     forward, backward, dot = report.rows
     assert forward.state == backward.state == dot.state == "measured"
     assert dot.plans == len(trials(problem_of(graph, "map:column,row", 32, torch.float32)))
-    assert forward.seconds <= forward.rules and forward.plans == len(trials(problem_of(graph, "sum:column", 32, torch.float32)))
+    assert forward.seconds <= forward.rules and forward.plans == len(
+        trials(problem_of(graph, "sum:column", 32, torch.float32))
+    )
     assert plan_of(graph, "sum:column", 32, torch.float32) == forward.plan
     torch.testing.assert_close(gsb.spmm(graph, x), expected)
     later = PlanDatabase(plans.path)
@@ -72,7 +75,9 @@ def test_what_is_known_is_not_measured_again(plans, graph):
     assert time.perf_counter() - begin < 1
     assert [row.state for row in second.rows] == ["known", "known"]
     assert [row.plan for row in second.rows] == [row.plan for row in first.rows]
-    assert gsb.precompile(graph, 32, budget="5s", backward=False, again=True, progress=False).rows[0].state == "measured"
+    assert (
+        gsb.precompile(graph, 32, budget="5s", backward=False, again=True, progress=False).rows[0].state == "measured"
+    )
 
 
 def test_the_fastest_plan_wins(graph, monkeypatch, plans):
@@ -119,6 +124,7 @@ def test_ctrl_c_keeps_what_was_measured(plans, graph, monkeypatch):
         if len(calls) == 2:
             raise KeyboardInterrupt
         return measure(task, *rest)
+
     monkeypatch.setattr(precompile_module, "time_plans", interrupted)
     report = gsb.precompile(graph, (16, 32), budget="5s", backward=False, progress=False)
     assert report.interrupted and not report.complete
@@ -130,6 +136,7 @@ def test_ctrl_c_keeps_what_was_measured(plans, graph, monkeypatch):
 def test_ctrl_c_while_compiling(plans, graph, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
+
     monkeypatch.setattr(precompile_module, "compile_plans", interrupted)
     report = gsb.precompile(graph, 32, budget="5s", progress=False)
     assert report.interrupted and {row.state for row in report.rows} == {"not reached"}
@@ -143,6 +150,7 @@ def test_every_operator_runs_what_training_runs(op, plans, graph, monkeypatch):
     def spy(g, kind, features, dtype):
         looked_up.add((g is graph, kind, features, dtype))
         return plan_of(g, kind, features, dtype)
+
     monkeypatch.setattr("gnn_sparse_backend.ops.kernels.plan_of", spy)
     tasks = tasks_of(graph, (op,), (16,), torch.float32, True)
     for task in tasks:
@@ -166,15 +174,26 @@ def test_a_graph_without_edges(plans):
     assert report.rows == [] and "no graph" in str(report)
 
 
-@pytest.mark.parametrize("text, seconds", [("30s", 30), ("500ms", 0.5), (" 2 m ", 120), ("1h", 3600), (3, 3), ("1.5", 1.5)])
+@pytest.mark.parametrize(
+    "text, seconds", [("30s", 30), ("500ms", 0.5), (" 2 m ", 120), ("1h", 3600), (3, 3), ("1.5", 1.5)]
+)
 def test_budgets(text, seconds):
     assert seconds_of(text) == seconds
 
 
-@pytest.mark.parametrize("arguments, message", [
-    ({"budget": "soon"}, "'soon'.*30s"), ({"budget": -1}, "-1"), ({"budget": float("nan")}, "nan"),
-    ({"ops": "som"}, "'som'.*sum"), ({"features": 0}, "0"), ({"features": (16, 1.5)}, "1.5"),
-    ({"features": ()}, "no width"), ({"dtype": "int8"}, "int8.*float32")])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"budget": "soon"}, "'soon'.*30s"),
+        ({"budget": -1}, "-1"),
+        ({"budget": float("nan")}, "nan"),
+        ({"ops": "som"}, "'som'.*sum"),
+        ({"features": 0}, "0"),
+        ({"features": (16, 1.5)}, "1.5"),
+        ({"features": ()}, "no width"),
+        ({"dtype": "int8"}, "int8.*float32"),
+    ],
+)
 def test_bad_arguments_are_quoted(arguments, message, graph, plans):
     with pytest.raises(ValueError, match=message):
         gsb.precompile(graph, **{"progress": False, **arguments})

@@ -23,37 +23,54 @@ def aggregation(width=1, dtype="float32", message="x0", **spec):
     return AggregateSpec(parse(message), (Operand("column", (width,), dtype),), (width,), dtype, **spec)
 
 
-HEADS = AggregateSpec(parse("mul(x0, x1)"), (Operand("column", (3, 2), "float32"), Operand("edge", (3, 1), "float32")), (3, 2))
-DOT = EdgeMapSpec(parse("mul(x0, x1)"), (Operand("row", (4,), "float32"), Operand("column", (4,), "float32")), (4,), (True,))
+HEADS = AggregateSpec(
+    parse("mul(x0, x1)"), (Operand("column", (3, 2), "float32"), Operand("edge", (3, 1), "float32")), (3, 2)
+)
+DOT = EdgeMapSpec(
+    parse("mul(x0, x1)"), (Operand("row", (4,), "float32"), Operand("column", (4,), "float32")), (4,), (True,)
+)
 
 
-@pytest.mark.parametrize("plan, spec, reason", [
-    (LANES, aggregation(reduce="max", chosen=("number",), numbered=True), "which of equal messages came last"),
-    (LANES, aggregation(reduce="max", chosen=("unique",)), "which of equal messages came last"),
-    (LANES, HEADS, "weights of heads"),
-    (LANES, aggregation(512), "512 features are chains enough"),
-    (SCATTERED, aggregation(reduce="max"), "sums and means, not a max"),
-    (SCATTERED, aggregation(dtype="bfloat16"), "rounded to bfloat16 after each edge"),
-    (SCATTERED, HEADS, "weights of heads"),
-    (replace(SCATTERED, longest_part=9), aggregation(), "in one pass"),
-    (PARTS, aggregation(reduce="max", chosen=("number",), numbered=True), "found in whole rows"),
-    (PARTITIONS, aggregation(dtype="bfloat16"), "rounded to bfloat16"),
-    (PARTITIONS, DOT, "reduces over no edges"),
-    (PARTS, aggregation(dtype="float16", message="stored(x0)"), "not stored in float16"),
-    (replace(PARTS, partitions=2), aggregation(), "not both"),
-])
+@pytest.mark.parametrize(
+    "plan, spec, reason",
+    [
+        (LANES, aggregation(reduce="max", chosen=("number",), numbered=True), "which of equal messages came last"),
+        (LANES, aggregation(reduce="max", chosen=("unique",)), "which of equal messages came last"),
+        (LANES, HEADS, "weights of heads"),
+        (LANES, aggregation(512), "512 features are chains enough"),
+        (SCATTERED, aggregation(reduce="max"), "sums and means, not a max"),
+        (SCATTERED, aggregation(dtype="bfloat16"), "rounded to bfloat16 after each edge"),
+        (SCATTERED, HEADS, "weights of heads"),
+        (replace(SCATTERED, longest_part=9), aggregation(), "in one pass"),
+        (PARTS, aggregation(reduce="max", chosen=("number",), numbered=True), "found in whole rows"),
+        (PARTITIONS, aggregation(dtype="bfloat16"), "rounded to bfloat16"),
+        (PARTITIONS, DOT, "reduces over no edges"),
+        (PARTS, aggregation(dtype="float16", message="stored(x0)"), "not stored in float16"),
+        (replace(PARTS, partitions=2), aggregation(), "not both"),
+    ],
+)
 def test_what_is_refused(plan, spec, reason):
     assert reason in supports(plan, spec)
     assert supports(supported(plan, spec), spec) is None
 
 
-@pytest.mark.parametrize("plan, spec", [
-    (SCATTERED, aggregation()), (replace(SCATTERED, prefetch=4, balance="rows"), aggregation(8, "float64", reduce="mean")),
-    (LANES, aggregation()), (LANES, aggregation(8, "bfloat16", reduce="mean")), (LANES, aggregation(reduce="max")),
-    (LANES, aggregation(reduce="min", chosen=("unique",), propagate=True)), (PARTITIONS, HEADS),
-    (PARTITIONS, aggregation(dtype="bfloat16", reduce="max")), (PARTITIONS, aggregation(reduce="max", chosen=("unique",))), (PARTS, aggregation(dtype="bfloat16")),
-    (Plan(4, prefetch=8), DOT), (replace(LANES, partitions=3, prefetch=4, balance="rows"), aggregation(2)),
-])
+@pytest.mark.parametrize(
+    "plan, spec",
+    [
+        (SCATTERED, aggregation()),
+        (replace(SCATTERED, prefetch=4, balance="rows"), aggregation(8, "float64", reduce="mean")),
+        (LANES, aggregation()),
+        (LANES, aggregation(8, "bfloat16", reduce="mean")),
+        (LANES, aggregation(reduce="max")),
+        (LANES, aggregation(reduce="min", chosen=("unique",), propagate=True)),
+        (PARTITIONS, HEADS),
+        (PARTITIONS, aggregation(dtype="bfloat16", reduce="max")),
+        (PARTITIONS, aggregation(reduce="max", chosen=("unique",))),
+        (PARTS, aggregation(dtype="bfloat16")),
+        (Plan(4, prefetch=8), DOT),
+        (replace(LANES, partitions=3, prefetch=4, balance="rows"), aggregation(2)),
+    ],
+)
 def test_what_is_supported_stays(plan, spec):
     assert supports(plan, spec) is None
     assert supported(plan, spec) == plan
@@ -93,9 +110,13 @@ def test_slices_are_half_of_a_core_s_own_cache_where_the_last_level_is_a_socket_
     assert [planned(nnz=114_000_000, features=f, edges=True).partitions for f in (4, 16, 32, 128)] == [1, 1, 32, 64]
 
 
-@pytest.mark.parametrize("last, private", [(480 << 20, 2 << 20), (32 << 20, 512 << 10)], ids=["of a socket", "of a few cores"])
+@pytest.mark.parametrize(
+    "last, private", [(480 << 20, 2 << 20), (32 << 20, 512 << 10)], ids=["of a socket", "of a few cores"]
+)
 @pytest.mark.parametrize("summed, shortest", [(True, 48), (False, 32)])
-def test_short_rows_are_left_to_the_processor_unless_they_come_from_memory(monkeypatch, summed, shortest, last, private):
+def test_short_rows_are_left_to_the_processor_unless_they_come_from_memory(
+    monkeypatch, summed, shortest, last, private
+):
     monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: last)
     monkeypatch.setattr(spmm, "private_cache_bytes", lambda: private)
     for features in (1, 4, 16, shortest - 1, shortest):
@@ -106,7 +127,10 @@ def test_short_rows_are_left_to_the_processor_unless_they_come_from_memory(monke
     # where the last level is no larger than a core's own, that counts
     monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: private)
     cols = private // 2 // 64
-    assert [plan_spmm(cols + more, cols + more, 3 * cols, 16, 4, 2, summed=summed).prefetch for more in (0, 1)] == [0, 16]
+    assert [plan_spmm(cols + more, cols + more, 3 * cols, 16, 4, 2, summed=summed).prefetch for more in (0, 1)] == [
+        0,
+        16,
+    ]
 
 
 @pytest.mark.parametrize("summed", [True, False])
@@ -121,7 +145,9 @@ def test_of_half_types_all_but_the_narrowest_rows_are_fetched_ahead(monkeypatch,
 
 def test_lanes_where_rows_are_long_and_narrow(cache):
     def lanes(mean, **kind):
-        plans = {features: plan_spmm(10_000, 10_000, 10_000 * mean, features, 4, 2, **kind) for features in range(1, 17)}
+        plans = {
+            features: plan_spmm(10_000, 10_000, 10_000 * mean, features, 4, 2, **kind) for features in range(1, 17)
+        }
         return [features for features, plan in plans.items() if plan.reduction == "parallel"]
 
     # in whole vectors; the neighbours of one feature are a vector themselves, and of two alone two halves of one
@@ -140,8 +166,12 @@ def test_threads_where_the_ends_of_rows_and_indices_are_work_too():
 
     # the sizes of CiteSeer and Cora: two threads have half of what takes one of them 20 microseconds
     assert groups(3_327, 9_104, 1) > 1 and groups(2_708, 10_556, 1) > 1
-    assert groups(3_327, 9_104, 1) == groups(3_327, 9_104, 8) <= groups(3_327, 9_104, 9), "a vector of features is one instruction"
-    assert groups(3_000, 0, 1) > 1 == groups(30, 3_000, 1), "rows without non-zeros are gone through, and three microseconds are not shared"
+    assert groups(3_327, 9_104, 1) == groups(3_327, 9_104, 8) <= groups(3_327, 9_104, 9), (
+        "a vector of features is one instruction"
+    )
+    assert groups(3_000, 0, 1) > 1 == groups(30, 3_000, 1), (
+        "rows without non-zeros are gone through, and three microseconds are not shared"
+    )
     assert groups(3_327, 9_104, 1, threads=1) == groups(1, 10**6, 64) == 1
     assert {groups(10**5, 10**6, features) for features in (1, 64)} == {32}
 
@@ -150,7 +180,9 @@ def test_scattered_sums_where_rows_are_short_and_narrow():
     assert [planned(nnz=700_000, features=f).reduction for f in (1, 4, 8, 9)] == ["scattered"] * 3 + ["sequential"]
     assert planned(nnz=2_000_000, features=1).reduction == "sequential"  # rows of more than a handful
     assert planned(rows=9_000, nnz=30_000, features=1).reduction == "sequential"  # too few to keep a row for each
-    assert planned(nnz=700_000, features=1, longest=100_000).reduction == "sequential"  # most of a thread's work is one chain
+    assert (
+        planned(nnz=700_000, features=1, longest=100_000).reduction == "sequential"
+    )  # most of a thread's work is one chain
     wide = Problem("sum:column", 233_000, 233_000, 700_000, 1, "float32", 2, 233_000)
     assert rule_plan(wide).reduction == "scattered"
     assert rule_plan(replace(wide, kind="max:column")).reduction == "sequential"
@@ -172,7 +204,19 @@ def test_the_order_of_additions_is_the_same_for_any_number_of_threads(rows, nnz)
 
 def test_gathers_run_as_many_bytes_ahead(cache):
     widths = 1, 32, 128, 512, 4096
-    assert [sddmm.plan_sddmm(50_000, 50_000, 10**6, f, 4, 2).prefetch for f in (*widths, 256, 257)] == [0, 16, 16, 0, 0, 8, 0]
+    assert [sddmm.plan_sddmm(50_000, 50_000, 10**6, f, 4, 2).prefetch for f in (*widths, 256, 257)] == [
+        0,
+        16,
+        16,
+        0,
+        0,
+        8,
+        0,
+    ]
     assert [planned(60_000, 10**6, f, reach=None).prefetch for f in widths] == [0, 16, 16, 8, 2]
-    assert [planned(60_000, 10**6, f, reach=2_000).prefetch for f in widths] == [0, 16, 16, 8, 2], "near each other or not"
-    assert [planned(500, 10**5, f, reach=None).prefetch for f in widths] == [0, 0, 0, 8, 2], "all of it stays in the cache"
+    assert [planned(60_000, 10**6, f, reach=2_000).prefetch for f in widths] == [0, 16, 16, 8, 2], (
+        "near each other or not"
+    )
+    assert [planned(500, 10**5, f, reach=None).prefetch for f in widths] == [0, 0, 0, 8, 2], (
+        "all of it stays in the cache"
+    )

@@ -1,8 +1,10 @@
-"""``python -m tests.simt tests/ops/test_ops_cuda_rgms_rows.py ...``: pytest, where the stand-in for a GPU runs CUDA source thread by thread.
+"""``python -m tests.simt tests/ops/test_ops_cuda_rgms_rows.py ...``: pytest, where the stand-in for a GPU runs CUDA
+source thread by thread.
 
-GSB_SIMT_ORDERS=0,1,2 has every launch run in several orders of its threads, whose results have to be the same, bit by bit. With GSB_SERIAL_GPU=1
-the CPU's own tests take the way to a GPU as well.
+GSB_SIMT_ORDERS=0,1,2 has every launch run in several orders of its threads, whose results have to be the same, bit by
+bit. With GSB_SERIAL_GPU=1 the CPU's own tests take the way to a GPU as well.
 """
+
 from __future__ import annotations
 
 import hashlib

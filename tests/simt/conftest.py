@@ -1,4 +1,5 @@
 """Where kernels are not their CUDA source (`python -m tests.simt`), the default plans are not run by it."""
+
 from __future__ import annotations
 
 import os

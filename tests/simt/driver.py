@@ -1,8 +1,10 @@
 """A driver that runs kernels on the CPU, and kernels as the operators build them for a GPU, whose source it runs.
 
-All of the way to a GPU is the product's own: the program's schedule, TVM's code of the host, its checks and the sizes of its launch, and the
-CUDA source. What is in place of the machine is the driver (`fake_cuda`), which hands a launch to `simt.h`, and the memory, which is the CPU's.
+All of the way to a GPU is the product's own: the program's schedule, TVM's code of the host, its checks and the sizes
+of its launch, and the CUDA source. What is in place of the machine is the driver (`fake_cuda`), which hands a launch to
+`simt.h`, and the memory, which is the CPU's.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -44,12 +46,16 @@ int cuLaunchKernelEx(const Configuration* how, Function* function, void** parame
   unsigned threads = block[0] * block[1] * block[2];
   fake_launches[fake_current]++;
   // what a GPU refuses, too
-  if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 2147483647u || grid[1] > 65535 || grid[2] > 65535 || !threads || threads > 1024) return 1;
+  if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 2147483647u || grid[1] > 65535 || grid[2] > 65535 ||
+      !threads || threads > 1024) return 1;
   function->launch(function->entry, grid, block, parameters, fake_order);
   return 0;
 }
 """
-"""What the acted driver does with modules and launches. fake_order: in which blocks and threads take turns, as of ``simt_launch``."""
+"""What the acted driver does with modules and launches.
+
+fake_order: in which blocks and threads take turns, as of ``simt_launch``.
+"""
 
 
 def orders() -> list[int]:
@@ -60,8 +66,8 @@ def orders() -> list[int]:
 def build(program, schedule) -> Kernel:
     """The kernel of a program for CUDA, for tensors of the CPU.
 
-    Where several orders are asked for, every launch runs in each of them, from the same state of its tensors; an AssertionError says what
-    differs.
+    Where several orders are asked for, every launch runs in each of them, from the same state of its tensors; an
+    AssertionError says what differs.
     """
     compiled, cuda.compile_cuda = cuda.compile_cuda, _compile
     try:
@@ -72,7 +78,9 @@ def build(program, schedule) -> Kernel:
     order = ctypes.c_uint.in_dll(ctypes.CDLL("libcuda.so.1"), "fake_order")
 
     def launch(*arguments):
-        arguments = [torch.from_dlpack(argument) if isinstance(argument, tvm_ffi.Tensor) else argument for argument in arguments]
+        arguments = [
+            torch.from_dlpack(argument) if isinstance(argument, tvm_ffi.Tensor) else argument for argument in arguments
+        ]
         tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
         assert all(tensor.is_contiguous() for tensor in tensors)
         given = [_OnGpu(argument) if isinstance(argument, torch.Tensor) else argument for argument in arguments]
@@ -88,7 +96,10 @@ def build(program, schedule) -> Kernel:
             found = [_bytes(tensor) for tensor in tensors]
             first = found if first is None else first
             for at, (a, b) in enumerate(zip(first, found)):
-                assert a == b, f"{program.name}: tensor {at} of {len(found)} is another in order {order.value} of the threads: they race"
+                assert a == b, (
+                    f"{program.name}: tensor {at} of {len(found)} is another in order {order.value} of the threads: "
+                    f"they race"
+                )
 
     return dataclasses.replace(kernel, entry=launch)
 

@@ -1,4 +1,5 @@
 """CUDA source as C++ that `simt.h` runs, and a library of it."""
+
 from __future__ import annotations
 
 import hashlib
@@ -10,11 +11,24 @@ import subprocess
 from pathlib import Path
 
 HEADER = Path(__file__).with_name("simt.h")
-FLAGS = ("-std=c++17", "-O1", "-mf16c", "-ffp-contract=off", "-fno-strict-aliasing", "-w", "-fPIC",
-         # vectors are loaded from where they may be
-         "-fsanitize=alignment", "-fno-sanitize-recover=alignment")
+FLAGS = (
+    "-std=c++17",
+    "-O1",
+    "-mf16c",
+    "-ffp-contract=off",
+    "-fno-strict-aliasing",
+    "-w",
+    "-fPIC",
+    # vectors are loaded from where they may be
+    "-fsanitize=alignment",
+    "-fno-sanitize-recover=alignment",
+)
 _KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
-_ASM = re.compile(r'__asm__ __volatile__\(\s*"mma\.sync\.aligned\.(m16n8k\d+)\.row\.col\.f32\.(f16|bf16|tf32)\.\2\.f32"\s*"[^"]*"\s*:(.*?)\);\n', re.DOTALL)
+_ASM = re.compile(
+    r'__asm__ __volatile__\(\s*"mma\.sync\.aligned\.(m16n8k\d+)\.row\.col\.f32\.(f16|bf16|tf32)\.\2\.f32"'
+    r'\s*"[^"]*"\s*:(.*?)\);\n',
+    re.DOTALL,
+)
 _KINDS = {("m16n8k16", "f16"): "MMA_FLOAT16", ("m16n8k16", "bf16"): "MMA_BFLOAT16", ("m16n8k8", "tf32"): "MMA_TF32"}
 
 
@@ -27,15 +41,18 @@ def missing() -> str:
 
 
 def as_cpp(source: str) -> str:
-    """The kernels of CUDA text that TVM generated, each with an entry ``<name>_entry`` that takes its arguments by address.
+    """The kernels of CUDA text that TVM generated, each with an entry ``<name>_entry`` that takes its arguments by
+    address.
 
     Raises ValueError for what this does not know.
     """
     kernels = 'extern "C" __global__' + source.partition('extern "C" __global__')[2]
     kernels = _ASM.sub(_mma, kernels)
     if "asm" in kernels:
-        raise ValueError(f"an instruction that simt.h does not know: {kernels[kernels.index('asm'):][:200]}")
-    kernels = re.sub(r"__shared__ alignas\((\d+)\)", r'static __attribute__((section("simt_shared"), aligned(\1)))', kernels)
+        raise ValueError(f"an instruction that simt.h does not know: {kernels[kernels.index('asm') :][:200]}")
+    kernels = re.sub(
+        r"__shared__ alignas\((\d+)\)", r'static __attribute__((section("simt_shared"), aligned(\1)))', kernels
+    )
     entries = []
     for name, parameters in _KERNEL.findall(kernels):
         types = [re.sub(r"\s*(__restrict__)?\s*\w+$", "", one.strip()) for one in parameters.split(",")]
@@ -87,8 +104,10 @@ def _mma(found: re.Match) -> str:
     assert operands[:4] == c and len(operands) == 14, operands
     takes = ", ".join(f"{{{', '.join(group)}}}" for group in (a, b, c))
     back = " ".join(f"{place} = fragments.c[{at}];" for at, place in enumerate(c))
-    return (f"simt::Fragments fragments = {{{takes}}}; simt::now->fragments = &fragments; "
-            f"simt::meet(__LINE__, simt::{_KINDS[found[1], found[2]]}, ~0u); {back}\n")
+    return (
+        f"simt::Fragments fragments = {{{takes}}}; simt::now->fragments = &fragments; "
+        f"simt::meet(__LINE__, simt::{_KINDS[found[1], found[2]]}, ~0u); {back}\n"
+    )
 
 
 def _operands(text: str) -> list[str]:
@@ -99,7 +118,7 @@ def _operands(text: str) -> list[str]:
         while depth:
             depth += {"(": 1, ")": -1}.get(text[end], 0)
             end += 1
-        found.append(text[match.end():end - 1])
+        found.append(text[match.end() : end - 1])
     return found
 
 

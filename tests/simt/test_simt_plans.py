@@ -1,4 +1,7 @@
-"""The default plans' CUDA source, thread by thread, against the CPU's kernels: ``python -m tests.simt tests/simt``. Minutes."""
+"""The default plans' CUDA source, thread by thread, against the CPU's kernels: ``python -m tests.simt tests/simt``.
+Minutes.
+"""
+
 from __future__ import annotations
 
 import os
@@ -14,7 +17,9 @@ from tests.ops.operators import ROUNDING
 LARGE = () if os.environ.get("GSB_SIMT_LARGE") else ("large", "dense", "shared columns", "rgms by rows of the result")
 
 
-@pytest.mark.parametrize("case", [case for case in cases() if not any(words in case.name for words in LARGE)], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in cases() if not any(words in case.name for words in LARGE)], ids=lambda case: case.name
+)
 def test_default_plans_answer_as_the_cpu(case, request):
     expected = case(torch.device("cpu"))
     default_plans.a_graph.cache_clear()  # it has the CPU's plans

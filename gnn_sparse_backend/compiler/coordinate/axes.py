@@ -118,9 +118,17 @@ def sparse_fixed(
     """Under each parent position, `nnz_cols` slots with coordinates in `indices` (ELL). extent: (length, nnz_cols)."""
     length, nnz_cols = extent
     return Axis(
-        name, "sparse_fixed", length, parent, nnz_cols=nnz_cols, indices=indices, index_dtype=index_dtype,
-        sorted=sorted, unique=unique, padded=padded,
-    )  # fmt: skip
+        name,
+        "sparse_fixed",
+        length,
+        parent,
+        nnz_cols=nnz_cols,
+        indices=indices,
+        index_dtype=index_dtype,
+        sorted=sorted,
+        unique=unique,
+        padded=padded,
+    )
 
 
 def sparse_variable(
@@ -137,6 +145,14 @@ def sparse_variable(
     length, nnz = extent
     indptr, indices = arrays
     return Axis(
-        name, "sparse_variable", length, parent, nnz=nnz, indptr=indptr, indices=indices, index_dtype=index_dtype,
-        sorted=sorted, unique=unique,
-    )  # fmt: skip
+        name,
+        "sparse_variable",
+        length,
+        parent,
+        nnz=nnz,
+        indptr=indptr,
+        indices=indices,
+        index_dtype=index_dtype,
+        sorted=sorted,
+        unique=unique,
+    )

@@ -20,7 +20,8 @@ COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 LOGICAL = ("and", "or")
 FUNCTIONS = ("exp", "log", "sqrt", "tanh", "sigmoid", "abs")
 PREDICATES = ("is_nan",)
-# A word of 32 bits holds two neighbouring bfloat16 numbers: each as a float32, and the bits (0 to 65,535) of one, rounded.
+# A word of 32 bits holds two neighbouring bfloat16 numbers: each as a float32, and the bits (0 to 65,535) of one,
+# rounded.
 HALVES = ("low_half", "high_half")
 BITS = ("bfloat16_bits",)
 
@@ -178,7 +179,9 @@ def as_expr(value, like: str = "int64") -> Expr:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise StageIError(f"{value!r} is not an expression; use iterators, sizes, buffer loads and numbers")
     if isinstance(value, float) and like not in FLOATS:
-        raise StageIError(f"the number {value!r} cannot stand where an {like} is wanted; say its type with number({value!r}, dtype)")
+        raise StageIError(
+            f"the number {value!r} cannot stand where an {like} is wanted; say its type with number({value!r}, dtype)"
+        )
     if value != value:
         raise StageIError("NaN cannot be a constant of a program: it does not even equal itself")
     low, high = _range(like)
@@ -295,7 +298,9 @@ def call(function: str, argument) -> Expr:
         if argument.dtype not in INTEGERS:
             raise StageIError(f"{function} wants a word of 32 bits, not {argument.dtype}")
     elif argument.dtype not in (("float32",) if function in BITS else FLOATS):
-        raise StageIError(f"{function} wants a {'float32' if function in BITS else 'floating-point'} argument, not {argument.dtype}")
+        raise StageIError(
+            f"{function} wants a {'float32' if function in BITS else 'floating-point'} argument, not {argument.dtype}"
+        )
     return Call(function, argument)
 
 

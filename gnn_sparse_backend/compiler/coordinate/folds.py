@@ -1,12 +1,14 @@
-"""Folds: how a loop takes its elements into local results, where what another part of the elements left can stand for an element.
+"""Folds: how a loop takes its elements into local results, where what another part of the elements left can stand for
+an element.
 
     sum        S = S + t
     extreme    S = select(t > S, t, S), or with <; select(differ(t, t), NaN, ...) where a NaN is to be the result
-    its place  P = select(t > S, p, select(S > t, P, c)): the p of the one t that became S, and c where several did, or NaN,
+    its place  P = select(t > S, p, select(S > t, P, c)): the p of the one t that became S, and c where several did, or
+    NaN,
                which then has to be the result: the place of a number would be c or not by where a NaN stands
 
-The order of the elements decides no more than the order of additions, and which of two zeros is the greatest. What part of them
-left of S and P may take the places of t and p: partial results become one as an element is taken into them.
+The order of the elements decides no more than the order of additions, and which of two zeros is the greatest. What part
+of them left of S and P may take the places of t and p: partial results become one as an element is taken into them.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ _BEHIND_NAN = ("otherwise", "then")
 
 @dataclass(frozen=True)
 class Fold:
-    """A local result. term: what an element brings to it. path: where the term stands in the value that is stored, by names of
-    sub-expressions. neutral: what the result is before the first. better: how a term compares that takes the place of an extreme.
+    """A local result. term: what an element brings to it. path: where the term stands in the value that is stored, by
+    names of sub-expressions. neutral: what the result is before the first. better: how a term compares that takes the
+    place of an extreme.
     """
 
     buffer: Buffer
@@ -35,7 +38,9 @@ class Fold:
 
 
 def folds(stores: Sequence[Store]) -> tuple[Fold, ...] | str:
-    """The fold of each store of a loop's body, all to elements of their own, in the same order; or why one of them is none."""
+    """The fold of each store of a loop's body, all to elements of their own, in the same order; or why one of them is
+    none.
+    """
     found: list[Fold] = []
     for store in reversed(stores):  # a place stands before the result that it belongs to
         fold = _sum(store) or _extreme(store) or _place(store, {fold.buffer: fold for fold in found})
@@ -81,7 +86,12 @@ def _place(store: Store, extremes: dict[Buffer, Fold]) -> Fold | None:
         case Select(Binary(better, term, Load(buffer, indices) as best), place, Select(worse, kept, Const())):
             found = extremes.get(buffer)
             wanted = Binary(better, best, term), _own(store), store.indices
-            if found and found.path == _BEHIND_NAN and (found.better, found.term) == (better, term) and (worse, kept, indices) == wanted:
+            if (
+                found
+                and found.path == _BEHIND_NAN
+                and (found.better, found.term) == (better, term)
+                and (worse, kept, indices) == wanted
+            ):
                 return Fold(store.buffer, place, ("then",), 0)
     return None
 

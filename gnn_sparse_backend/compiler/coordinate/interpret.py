@@ -155,7 +155,10 @@ class _Interpreter:
             elif any(a.parent == axis and a.is_sparse for a in buffer.axes):
                 return None
             else:
-                raise StageIError(f"buffer {buffer.name!r}: coordinate {wanted} lies outside axis {axis.name!r} of length {len(slots)}")
+                raise StageIError(
+                    f"buffer {buffer.name!r}: coordinate {wanted} lies outside axis {axis.name!r} of length "
+                    f"{len(slots)}"
+                )
         return tuple(found[chain[-1]] for chain in chains(buffer.axes)) or (0,)
 
     def _store(self, store: Store, offsets, axis_of) -> None:
@@ -196,5 +199,3 @@ class _Interpreter:
                 found = value(expr.value)
                 return np.float64(found) if expr.dtype in FLOATS else int(np.int64(found).astype(expr.dtype))
         raise StageIError(f"cannot interpret {expr!r}")
-
-

@@ -13,7 +13,8 @@ from .axes import Axis, StageIError
 def chains(axes: tuple[Axis, ...]) -> tuple[tuple[Axis, ...], ...]:
     """The axes grouped by tree, root first in each group.
 
-    Raises StageIError where an axis stands before its parent, twice, or beside a sibling: then the buffer has no layout.
+    Raises StageIError where an axis stands before its parent, twice, or beside a sibling: then the buffer has no
+    layout.
     """
     groups: list[list[Axis]] = []
     seen: set[Axis] = set()

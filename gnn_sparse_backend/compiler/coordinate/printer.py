@@ -19,7 +19,10 @@ def script(program: Program) -> str:
     lines = [f"{p} = ProgramBuilder({program.name!r})"]
     if program.sizes:
         names = ", ".join(s.name for s in program.sizes)
-        lines.append(f"{names}{',' if len(program.sizes) == 1 else ''} = {p}.sizes({', '.join(repr(s.name) for s in program.sizes)})")
+        lines.append(
+            f"{names}{',' if len(program.sizes) == 1 else ''} = "
+            f"{p}.sizes({', '.join(repr(s.name) for s in program.sizes)})"
+        )
     lines += [f"{axis.name} = {_axis(axis, p)}" for axis in program.axes]
     lines += [_declaration(b, p) for b in program.buffers]
     for iteration in program.iterations:
@@ -69,7 +72,11 @@ def _axis(axis: Axis, p: str) -> str:
     if axis.parent is not None:
         args.append(repr(axis.index_dtype))
     if axis.is_sparse:
-        args += [f"{flag}={getattr(axis, flag)}" for flag, usual in (("sorted", True), ("unique", True), ("padded", False)) if getattr(axis, flag) != usual]
+        args += [
+            f"{flag}={getattr(axis, flag)}"
+            for flag, usual in (("sorted", True), ("unique", True), ("padded", False))
+            if getattr(axis, flag) != usual
+        ]
     return f"{p}.{axis.kind}({', '.join(args)})"
 
 

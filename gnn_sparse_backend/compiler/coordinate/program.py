@@ -19,8 +19,22 @@ from .axes import Axis, Size, StageIError
 from .expr import FLOATS, INTEGERS, Expr, Load, Var, as_expr
 
 # what the text of a program is written with: no part of a program may have such a name
-WORDS = ("minimum", "maximum", "equal", "differ", "both", "either", "select", "cast", "call", "number", "present",
-         "float", "program", "ProgramBuilder")  # fmt: skip
+WORDS = (
+    "minimum",
+    "maximum",
+    "equal",
+    "differ",
+    "both",
+    "either",
+    "select",
+    "cast",
+    "call",
+    "number",
+    "present",
+    "float",
+    "program",
+    "ProgramBuilder",
+)
 SCOPES = ("param", "temporary", "local")
 
 

@@ -29,7 +29,9 @@ def _names(program: Program) -> None:
         if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
             raise StageIError(f"program {program.name!r}: {name!r} is not an identifier")
         if name in WORDS:
-            raise StageIError(f"program {program.name!r}: the name {name!r} has a meaning in the text of programs; choose another")
+            raise StageIError(
+                f"program {program.name!r}: the name {name!r} has a meaning in the text of programs; choose another"
+            )
         if names.count(name) > 1:
             raise StageIError(f"program {program.name!r}: the name {name!r} is used {names.count(name)} times")
 
@@ -87,10 +89,14 @@ def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers:
         if var in bound.values():
             raise StageIError(f"{where}: the variable {var.name!r} is already bound")
         if var.name in declared:
-            raise StageIError(f"{where}: the variable {var.name!r} has the name of a size, axis, array, buffer or iteration; choose another with variables=")
+            raise StageIError(
+                f"{where}: the variable {var.name!r} has the name of a size, axis, array, buffer or iteration; choose "
+                f"another with variables="
+            )
         if axis.parent is not None and axis.parent not in bound:
             raise StageIError(
-                f"{where}: axis {axis.name!r} needs its parent {axis.parent.name!r} before it, here or in an enclosing iteration"
+                f"{where}: axis {axis.name!r} needs its parent {axis.parent.name!r} before it, here or in an enclosing "
+                f"iteration"
             )
         if kind == "S" and kind_of.get(axis.parent) == "R" and it.init:
             raise StageIError(
@@ -142,7 +148,8 @@ def _visited(load: Load, axis_of: dict[Var, Axis], where: str) -> None:
             visited.add(axis)
         elif axis.is_sparse:
             raise StageIError(
-                f"{where}: buffer {load.buffer.name!r} would have to look up a coordinate of sparse axis {axis.name!r}; "
+                f"{where}: buffer {load.buffer.name!r} would have to look up a coordinate of sparse axis "
+                f"{axis.name!r}; "
                 "write the initial values in an iteration of their own"
             )
 

@@ -39,10 +39,14 @@ class _Flattener:
             if any(len(group) > 1 for group in groups):
                 shape = [elements(group[-1], self._size) for group in groups]
                 flat = tirx.decl_buffer(
-                    shape, var.ty.dtype, name=var.name, scope=var.ty.storage_scope, layout=None,
+                    shape,
+                    var.ty.dtype,
+                    name=var.name,
+                    scope=var.ty.storage_scope,
+                    layout=None,
                     strides=_flat_strides(var, axes, groups),
                     data_alignment=var.ty.data_alignment,
-                )  # fmt: skip
+                )
                 self.replaced[var] = (flat, groups)
         body = tvm_ffi.structural_mutate(
             self.function.body,
@@ -95,10 +99,16 @@ class _Flattener:
         body = mutator.mutate(node.body)
         init = None if node.init is None else mutator.mutate(node.init)
         return s_tir.SBlock(
-            node.iter_vars, [self._whole(r) for r in node.reads], [self._whole(r) for r in node.writes],
-            node.name_hint, body, init, [self._replacement(b) for b in node.alloc_buffers], node.match_buffers,
+            node.iter_vars,
+            [self._whole(r) for r in node.reads],
+            [self._whole(r) for r in node.writes],
+            node.name_hint,
+            body,
+            init,
+            [self._replacement(b) for b in node.alloc_buffers],
+            node.match_buffers,
             node.annotations,
-        )  # fmt: skip
+        )
 
     def _whole(self, region):
         flat = self._replacement(region.source)

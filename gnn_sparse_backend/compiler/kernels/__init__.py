@@ -1,4 +1,5 @@
 """Kernels and their caches: content keys, memory, disk."""
+
 from .default import default_store, get_kernel, stats
 from .disk import DiskCache, cache_dir
 from .errors import KernelBuildError, KernelCacheWarning, UnsafeCacheError
@@ -6,5 +7,17 @@ from .kernel import Kernel
 from .key import KernelKey
 from .store import KernelStore, StoreStats
 
-__all__ = ["DiskCache", "Kernel", "KernelBuildError", "KernelCacheWarning", "KernelKey", "KernelStore", "StoreStats",
-           "UnsafeCacheError", "cache_dir", "default_store", "get_kernel", "stats"]
+__all__ = [
+    "DiskCache",
+    "Kernel",
+    "KernelBuildError",
+    "KernelCacheWarning",
+    "KernelKey",
+    "KernelStore",
+    "StoreStats",
+    "UnsafeCacheError",
+    "cache_dir",
+    "default_store",
+    "get_kernel",
+    "stats",
+]

@@ -1,4 +1,5 @@
 """What a build callback left in its folder."""
+
 from __future__ import annotations
 
 import os
@@ -33,16 +34,19 @@ class Built:
         library = folder / returned if is_path else folder
         if library.parent.resolve() != folder.resolve() or not library.is_file():
             left = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
-            raise KernelBuildError("a build must return the name of the library file that it left in its folder; this "
-                                   f"one returned {returned!r} and left {left}")
+            raise KernelBuildError(
+                "a build must return the name of the library file that it left in its folder; this "
+                f"one returned {returned!r} and left {left}"
+            )
         files = {library.name: library.read_bytes()}
         stems: dict[str, str] = {}
         for path in sorted(folder.iterdir()):
             if path.suffix not in TEXT_SUFFIXES or path.name == library.name:
                 continue
             if path.stem in stems:
-                raise KernelBuildError(f"a build left two texts of the stage {path.stem!r}: {stems[path.stem]} and "
-                                       f"{path.name}")
+                raise KernelBuildError(
+                    f"a build left two texts of the stage {path.stem!r}: {stems[path.stem]} and {path.name}"
+                )
             stems[path.stem] = path.name
             files[path.name] = path.read_bytes()
             try:

@@ -1,4 +1,5 @@
 """Named event counters, exact with several threads."""
+
 from __future__ import annotations
 
 import threading

@@ -1,4 +1,5 @@
 """The store that the rest of the package uses: one per process, over the user's cache folder."""
+
 from __future__ import annotations
 
 import threading

@@ -12,6 +12,7 @@ A cache may fail to help; it never gives a wrong kernel and never stops the prog
 removed, reported (:class:`KernelCacheWarning`) and rebuilt. Where the root cannot be written, kernels stay in memory.
 The one refusal is a root that somebody else can write (:class:`UnsafeCacheError`).
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -122,9 +123,16 @@ class DiskCache:
         The entry appears whole or not at all. If another process was first, its entry is returned.
         """
         manifest = Manifest(
-            key=key.digest, name=name, symbol=key.symbol, target=key.target, toolchain=key.toolchain,
-            created=datetime.now(timezone.utc).isoformat(timespec="seconds"), compile_seconds=compile_seconds,
-            library=built.library, files={file: FileRecord.of(data) for file, data in built.files.items()})
+            key=key.digest,
+            name=name,
+            symbol=key.symbol,
+            target=key.target,
+            toolchain=key.toolchain,
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            compile_seconds=compile_seconds,
+            library=built.library,
+            files={file: FileRecord.of(data) for file, data in built.files.items()},
+        )
         try:
             folders.create_root(self.root)
             self._sweep_once()
@@ -155,8 +163,10 @@ class DiskCache:
                 held.enter_context(lock)
             except filelock.Timeout:
                 self._counts.add("lock_timeouts")
-                _warn(f"another process has held {self._lock_path(key.digest)} for {self.lock_timeout:g} s; "
-                      "compiling without waiting for it")
+                _warn(
+                    f"another process has held {self._lock_path(key.digest)} for {self.lock_timeout:g} s; "
+                    "compiling without waiting for it"
+                )
             except (OSError, NotImplementedError) as error:
                 # A folder or file system without locks: whether that matters, the write will tell.
                 self._warn_unwritable(error)
@@ -234,8 +244,10 @@ class DiskCache:
     def _warn_unwritable(self, error: Exception) -> None:
         if not self._warned_unwritable:
             self._warned_unwritable = True
-            _warn(f"the kernel cache {self.root} cannot be written ({error}); kernels stay in memory and are compiled "
-                  "again by each process. Set GSB_CACHE_DIR to a folder with room that you can write")
+            _warn(
+                f"the kernel cache {self.root} cannot be written ({error}); kernels stay in memory and are compiled "
+                "again by each process. Set GSB_CACHE_DIR to a folder with room that you can write"
+            )
 
 
 def _read(folder: Path) -> Entry:

@@ -1,4 +1,5 @@
 """What the kernel caches raise and what they warn about."""
+
 from __future__ import annotations
 
 

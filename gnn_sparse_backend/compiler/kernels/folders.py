@@ -4,6 +4,7 @@ Everything that is read must be an ordinary file or folder of this user that nob
 checked and hashed through one descriptor; the loader then opens the same path again. Between the two, only this user
 (or root) could exchange the file, because only they can write the folder: this is why the folder must be owner-only.
 """
+
 from __future__ import annotations
 
 import os
@@ -18,8 +19,9 @@ from .errors import BadEntry, UnsafeCacheError
 STAGING, TRASH = ".staging-", ".trash-"
 _STALE_SECONDS = 3600.0
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_READ_FLAGS = (os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-               | getattr(os, "O_NONBLOCK", 0))  # a FIFO must not block the opener
+_READ_FLAGS = (
+    os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+)  # a FIFO must not block the opener
 
 
 def create_root(root: Path) -> None:
@@ -43,8 +45,10 @@ def check_root(root: Path) -> bool:
     if fault is None:
         fault, remedy = _parent_fault(root), "Set"
     if fault is not None:
-        raise UnsafeCacheError(f"the kernel cache {root} {fault}: loading a kernel from it could run somebody else's "
-                               f"code. {remedy} GSB_CACHE_DIR to a folder of your own")
+        raise UnsafeCacheError(
+            f"the kernel cache {root} {fault}: loading a kernel from it could run somebody else's "
+            f"code. {remedy} GSB_CACHE_DIR to a folder of your own"
+        )
     return True
 
 

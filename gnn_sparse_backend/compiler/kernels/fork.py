@@ -3,6 +3,7 @@
 A lock held by another thread at the moment of a fork stays locked in the child for ever, because the thread that
 would release it does not exist there. Objects that own locks make new ones in the child.
 """
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """The kernel object: a compiled function and where it came from."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -12,8 +13,8 @@ class Kernel:
 
     Call it with tensors (anything with DLPack: torch tensors, NumPy arrays) and Python ints in the order of the
     program's parameters. Outputs are parameters too and are written in place; nothing is returned. The machine code
-    checks arity, types and ranks (TypeError), shapes and strides (ValueError); **it does not check index values**, which the
-    caller guarantees.
+    checks arity, types and ranks (TypeError), shapes and strides (ValueError); **it does not check index values**,
+    which the caller guarantees.
 
     ``entry`` is the bare TVM function, for a caller that counts nanoseconds: ``kernel(...)`` is ``kernel.entry(...)``.
 
@@ -52,14 +53,18 @@ class Kernel:
             raise ValueError(f"kernel {self.name!r} keeps no text {stage!r}; it has {', '.join(self.stages)}") from None
 
     def __repr__(self) -> str:
-        return (f"Kernel({self.name!r}, key={self.key[:12]}, origin={self.origin!r}, "
-                f"compile_seconds={self.compile_seconds:.3f})")
+        return (
+            f"Kernel({self.name!r}, key={self.key[:12]}, origin={self.origin!r}, "
+            f"compile_seconds={self.compile_seconds:.3f})"
+        )
 
 
 def constant_argument(array: Any) -> Any:
-    """A tensor (anything with DLPack) as kernels take it in a tenth of the time, for one that is passed again and again.
+    """A tensor (anything with DLPack) as kernels take it in a tenth of the time, for one that is passed again and
+    again.
 
-    It shares the tensor's memory, and keeps it alive. Which stream of a GPU a kernel runs on is told by its other tensors.
+    It shares the tensor's memory, and keeps it alive. Which stream of a GPU a kernel runs on is told by its other
+    tensors.
     """
     import tvm_ffi
 

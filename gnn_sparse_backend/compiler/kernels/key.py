@@ -4,6 +4,7 @@ A key is the SHA-256 of everything that decides the code: the printed stage I pr
 of its text), the plan, the target, the name of the function, and the toolchain. The toolchain includes a hash of this
 compiler's own source files, so that an edited compiler never loads a kernel of the version before the edit.
 """
+
 from __future__ import annotations
 
 import functools
@@ -40,16 +41,18 @@ def source_hash(folder: Path) -> str:
 _COMPILER_SOURCE = source_hash(Path(__file__).resolve().parents[1])
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def toolchain() -> Mapping[str, str]:
     """What besides program, plan and target decides the machine code: versions, compiler source, host platform."""
-    return MappingProxyType({
-        "tvm": _version("apache-tvm", "tvm"),
-        "tvm_ffi": _version("apache-tvm-ffi", "tvm_ffi"),
-        "gnn_sparse_backend": importlib.import_module("gnn_sparse_backend").__version__,
-        "compiler_source": _COMPILER_SOURCE,
-        "platform": f"{sys.platform}-{platform.machine()}",
-    })
+    return MappingProxyType(
+        {
+            "tvm": _version("apache-tvm", "tvm"),
+            "tvm_ffi": _version("apache-tvm-ffi", "tvm_ffi"),
+            "gnn_sparse_backend": importlib.import_module("gnn_sparse_backend").__version__,
+            "compiler_source": _COMPILER_SOURCE,
+            "platform": f"{sys.platform}-{platform.machine()}",
+        }
+    )
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,10 @@ class KernelKey:
             if not value and name != "plan":
                 raise ValueError(f"{name} of a kernel key is empty; it must say what is compiled")
         if _NATIVE_CPU.search(self.target):
-            raise ValueError(f"the target {self.target!r} names its CPU 'native', which is another CPU on another "
-                             "machine; name the CPU itself (tvm's global function target.llvm_get_system_cpu has it)")
+            raise ValueError(
+                f"the target {self.target!r} names its CPU 'native', which is another CPU on another "
+                "machine; name the CPU itself (tvm's global function target.llvm_get_system_cpu has it)"
+            )
         # JSON keeps the parts apart: ("ab", "c") and ("a", "bc") are different texts.
         parts = [self.program, self.plan, self.target, self.symbol, dict(self.toolchain)]
         text = json.dumps(parts, sort_keys=True)

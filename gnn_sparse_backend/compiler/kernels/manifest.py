@@ -3,6 +3,7 @@
 JSON, sealed by a hash over itself, so that a changed byte anywhere is noticed. The seal is against damage and mixed
 up files; against an adversary there is the owner-only folder.
 """
+
 from __future__ import annotations
 
 import hashlib

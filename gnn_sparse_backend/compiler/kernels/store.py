@@ -1,4 +1,5 @@
 """Program, plan and target in, kernel out: from memory, else from disk, else compiled."""
+
 from __future__ import annotations
 
 import os
@@ -61,8 +62,9 @@ class KernelStore:
         self._guard = threading.Lock()
         self._key_locks: dict[str, threading.Lock] = {}
 
-    def get(self, program: str, plan: str, target, build: Build, *, name: str = "kernel",
-            symbol: str = "main") -> Kernel:
+    def get(
+        self, program: str, plan: str, target, build: Build, *, name: str = "kernel", symbol: str = "main"
+    ) -> Kernel:
         """The kernel of a program (its printed text), a plan (its text) and a target.
 
         ``target``: a :class:`compiler.target.Target`, or the text of its key.
@@ -93,8 +95,10 @@ class KernelStore:
     def stats(self) -> StoreStats:
         """Counts since this store was made."""
         disk = {} if self.disk is None else self.disk.stats
-        return StoreStats(**self._counts.snapshot(), **{
-            name: disk[name] for name in ("rejected", "lost_races", "lock_timeouts", "unsaved") if name in disk})
+        return StoreStats(
+            **self._counts.snapshot(),
+            **{name: disk[name] for name in ("rejected", "lost_races", "lock_timeouts", "unsaved") if name in disk},
+        )
 
     def _obtain(self, key: KernelKey, build: Build, name: str) -> Kernel:
         if self.disk is None:
@@ -151,6 +155,7 @@ class KernelStore:
             module = self._load(library)
             entry = module[key.symbol]
         except Exception as error:  # TVM and the dynamic loader raise many kinds
-            raise KernelBuildError(f"kernel {name!r}: function {key.symbol!r} of {library} cannot be loaded: {error}"
-                                   ) from error
+            raise KernelBuildError(
+                f"kernel {name!r}: function {key.symbol!r} of {library} cannot be loaded: {error}"
+            ) from error
         return Kernel(entry, name, key.digest, origin, seconds, key.target, module, texts)

@@ -5,8 +5,8 @@
     for t in parallel(num_T): bucket_2(t)             bucket_1(t)
                                                       bucket_2(t)
 
-(SparseTIR, section 3.4.2, fuses grids side by side; here the sub-kernels share one axis of tasks, which write disjoint rows,
-so a task runs its slice of every sub-kernel in turn, and no addition needs to be atomic.)
+(SparseTIR, section 3.4.2, fuses grids side by side; here the sub-kernels share one axis of tasks, which write disjoint
+rows, so a task runs its slice of every sub-kernel in turn, and no addition needs to be atomic.)
 
 Where sub-kernels have no axis in common their grids lie side by side, as there:
 
@@ -43,7 +43,10 @@ def refuses(program: Program) -> str | None:
             for buffer in written & _touched(other):
                 for who in (it, other):
                     if not _owned(who, buffer, who.variable(axis)):
-                        return f"iteration {who.name!r} reaches elements of {buffer.name!r} outside its element of {axis.name!r}"
+                        return (
+                            f"iteration {who.name!r} reaches elements of {buffer.name!r} "
+                            f"outside its element of {axis.name!r}"
+                        )
     return None
 
 
@@ -72,8 +75,8 @@ def fuse_grids(function, program: Program, apart: tuple[str, ...] = ()):
     """Put the grids of all top-level iterations of a scheduled stage III function side by side in one launch.
 
     apart: parameters that several iterations store to, at elements which index arrays of the caller's keep apart.
-    Preconditions, refused with a StageIError: all outermost loops are over the blocks of a GPU, or serial as the interpreters want
-    them; no iteration stores to what another one touches, but for ``apart``, which nothing may load.
+    Preconditions, refused with a StageIError: all outermost loops are over the blocks of a GPU, or serial as the
+    interpreters want them; no iteration stores to what another one touches, but for ``apart``, which nothing may load.
     """
     if len(program.iterations) == 1:
         return function
@@ -83,7 +86,9 @@ def fuse_grids(function, program: Program, apart: tuple[str, ...] = ()):
             met = sorted(b.name for b in written & _touched(other) if b.name not in apart) if other is not it else []
             met += sorted({e.buffer.name for e in _loads(other) if e.buffer in written and e.buffer.name in apart})
             if met:
-                raise StageIError(f"fuse_grids: iteration {it.name!r} stores to {met[0]!r}, and so may {other.name!r} or read it")
+                raise StageIError(
+                    f"fuse_grids: iteration {it.name!r} stores to {met[0]!r}, and so may {other.name!r} or read it"
+                )
     loops = _loops(function, program, "fuse_grids")
     head = loops[0]
     if any(_binding(loop) != _binding(head) for loop in loops) or _binding(head)[1] not in ("", "blockIdx.x"):
@@ -113,9 +118,16 @@ def _with_body(function, body):
     """The function with another statement in its root block."""
     root = function.body.block
     block = s_tir.SBlock(
-        root.iter_vars, root.reads, root.writes, root.name_hint, body, root.init, root.alloc_buffers,
-        root.match_buffers, root.annotations,
-    )  # fmt: skip
+        root.iter_vars,
+        root.reads,
+        root.writes,
+        root.name_hint,
+        body,
+        root.init,
+        root.alloc_buffers,
+        root.match_buffers,
+        root.annotations,
+    )
     body = s_tir.SBlockRealize(function.body.iter_values, function.body.predicate, block)
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 

@@ -19,7 +19,17 @@ from .regions import close_regions
 from .scope import Scope, index
 from .translate import compress, unfuse, value
 
-ITEM_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "uint32": 4, "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2}
+ITEM_BYTES = {
+    "float64": 8,
+    "int64": 8,
+    "float32": 4,
+    "int32": 4,
+    "uint32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "int16": 2,
+    "uint16": 2,
+}
 
 
 def lower(program: Program) -> PositionFunction:
@@ -79,9 +89,7 @@ def _shape(buffer: Buffer, scope: Scope):
 
 def _allocate(buffer: Buffer, scope: Scope):
     small = buffer.scope == "local" and all(not isinstance(slots(a), Size) for a in buffer.axes)
-    cell = T.sblock_alloc_buffer(
-        _shape(buffer, scope), buffer.dtype, scope="local" if small else "global", layout=None
-    )
+    cell = T.sblock_alloc_buffer(_shape(buffer, scope), buffer.dtype, scope="local" if small else "global", layout=None)
     IRBuilder.name(buffer.name, cell)
     return cell
 
@@ -108,7 +116,12 @@ def _segment(iteration: Iteration, nest: Nest, number: int, scope: Scope) -> Non
             with T.init():
                 later = [loop for segment in nest.segments[number + 1 :] for loop in segment]
                 bound = [axis for segment in nest.segments[: number + 1] for loop in segment for axis in loop.axes]
-                _init(iteration, [a for a in bound if a in iteration.spatial], [loop for loop in later if loop.kind == "S"], scope)
+                _init(
+                    iteration,
+                    [a for a in bound if a in iteration.spatial],
+                    [loop for loop in later if loop.kind == "S"],
+                    scope,
+                )
         if not last:
             _segment(iteration, nest, number + 1, scope)
             return
@@ -174,8 +187,8 @@ def _store(store: Store, scope: Scope) -> None:
 
 
 def _narrowed(stored, dtype: str):
-    """``stored`` in the type of its buffer. What is only chosen among is chosen in that type: vectors of 64-bit numbers that end up
-    in 32 bits would take twice the registers, and LLVM gives some of them to scalar code.
+    """``stored`` in the type of its buffer. What is only chosen among is chosen in that type: vectors of 64-bit numbers
+    that end up in 32 bits would take twice the registers, and LLVM gives some of them to scalar code.
     """
     if str(stored.ty.dtype) == dtype:
         return stored

@@ -1,7 +1,7 @@
 """Pass 5: the regions that each block reads and writes.
 
-TVM's frames infer them from the accesses inside. Where an access is by a position that the block itself searches for, the
-inferred region speaks of a buffer that does not exist outside the block; there the whole dimension is declared.
+TVM's frames infer them from the accesses inside. Where an access is by a position that the block itself searches for,
+the inferred region speaks of a buffer that does not exist outside the block; there the whole dimension is declared.
 """
 
 from __future__ import annotations
@@ -21,10 +21,16 @@ def close_regions(function):
         if not own:
             return block
         return s_tir.SBlock(
-            block.iter_vars, [_close(r, own) for r in block.reads if r.source not in own],
-            [_close(r, own) for r in block.writes if r.source not in own], block.name_hint, block.body, block.init,
-            block.alloc_buffers, block.match_buffers, block.annotations,
-        )  # fmt: skip
+            block.iter_vars,
+            [_close(r, own) for r in block.reads if r.source not in own],
+            [_close(r, own) for r in block.writes if r.source not in own],
+            block.name_hint,
+            block.body,
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            block.annotations,
+        )
 
     body = tvm_ffi.structural_mutate(function.body, [(s_tir.SBlock, visit)])
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)

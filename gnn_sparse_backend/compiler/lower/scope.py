@@ -44,9 +44,7 @@ class Scope:
         return f"{name}_{count}" if count else name
 
     def bind(self, axis: Axis, var: Var, position) -> Scope:
-        return replace(
-            self, positions={**self.positions, axis: position}, axis_of={**self.axis_of, var: axis}
-        )
+        return replace(self, positions={**self.positions, axis: position}, axis_of={**self.axis_of, var: axis})
 
     def under(self, condition) -> Scope:
         """For what is evaluated only where `condition` holds."""
@@ -77,7 +75,9 @@ class Scope:
             return index(0), self.size(axis.length)
         if parent_offset is None:
             parent_offset = self.offset(axis.parent)
-        start = first(axis, parent_offset, self.indptr) if axis.is_variable else parent_offset * self.size(axis.nnz_cols)
+        start = (
+            first(axis, parent_offset, self.indptr) if axis.is_variable else parent_offset * self.size(axis.nnz_cols)
+        )
         if not axis.is_variable:
             return start, self.size(axis.nnz_cols)
         return start, self.indptr(axis, parent_offset + 1) - start

@@ -137,13 +137,15 @@ def compress(buffer: Buffer, indices: tuple[Expr, ...], scope: Scope):
 
 
 def _harmless(expr: Select, scope: Scope) -> bool:
-    """Whether the side that is not chosen may be evaluated too: it reads only what is there anyway, and costs little."""
+    """Whether the side that is not chosen may be evaluated too: it reads only what is there anyway, and costs
+    little.
+    """
     decided = list(walk(expr.condition))
-    if any(isinstance(e, Select) or isinstance(e, Binary) and e.op in ("and", "or") for e in decided):
+    if any(isinstance(e, Select) or (isinstance(e, Binary) and e.op in ("and", "or")) for e in decided):
         decided = []  # not all of the condition is evaluated
     for side in (expr.then, expr.otherwise):
         for e in walk(side):
-            if isinstance(e, Present) or isinstance(e, Call) and e.function not in HALVES:
+            if isinstance(e, Present) or (isinstance(e, Call) and e.function not in HALVES):
                 return False
             if isinstance(e, Binary) and e.op in ("//", "%") and not isinstance(e.b, Const):
                 return False

@@ -1,8 +1,8 @@
 """Running stage II and stage III functions in Python, statement by statement: the oracle for lowering and flattening.
 
 Stage II buffers that stand on sparse axes have no array of their own shape; their accesses are addressed through the
-axis tree, with the function's own index arrays. Loops of every kind run serially, in order, and floating-point values are
-float64.
+axis tree, with the function's own index arrays. Loops of every kind run serially, in order, and floating-point values
+are float64.
 """
 
 from __future__ import annotations

@@ -29,7 +29,9 @@ def validate_position(stage2: PositionFunction) -> None:
             raise StageError(f"function {stage2.name!r}: buffer {name!r} of the axis table is not in it")
         rank = len(buffers[name].ty.shape)
         if rank != max(len(axes), 1):
-            raise StageError(f"function {stage2.name!r}: buffer {name!r} has {rank} dimensions and stands on {len(axes)} axes")
+            raise StageError(
+                f"function {stage2.name!r}: buffer {name!r} has {rank} dimensions and stands on {len(axes)} axes"
+            )
 
 
 def validate_loops(function) -> None:
@@ -98,7 +100,9 @@ class _Checker:
             self.problems.append(f"buffer {buffer.name!r} is used where it is not visible")
         for index in indices:
             if str(index.ty.dtype).partition("x")[0] != "int64":  # a vector of indices is one, too
-                self.problems.append(f"buffer {buffer.name!r} is indexed by {index} of type {index.ty.dtype}, not int64")
+                self.problems.append(
+                    f"buffer {buffer.name!r} is indexed by {index} of type {index.ty.dtype}, not int64"
+                )
 
     def _var(self, var, mutator):
         if var not in self.scope:

@@ -1,4 +1,6 @@
-"""What the warps of a block accumulate in registers: cleared, multiplied into, and stored element by element in the end."""
+"""What the warps of a block accumulate in registers: cleared, multiplied into, and stored element by element in the
+end.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ from .row_products import BlockSpec, Operands
 class Accumulators:
     """The tiles of the warps of a block (`BlockSpec`), of which each lane has the elements that its product gives it.
 
-    ``warp``, ``lane``: axes of the threads of a block. ``down``, ``wide``: of the tiles of a warp. ``held``: of the elements of a tile
-    that a lane has; ``half``: those by which their rows differ, ``near`` of them lie side by side in a row.
+    ``warp``, ``lane``: axes of the threads of a block. ``down``, ``wide``: of the tiles of a warp. ``held``: of the
+    elements of a tile that a lane has; ``half``: those by which their rows differ, ``near`` of them lie side by side in
+    a row.
     """
 
     def __init__(self, p: ProgramBuilder, spec: BlockSpec):
@@ -25,7 +28,8 @@ class Accumulators:
         self.down, self.wide = p.dense_fixed("M_turn", spec.tiles[0]), p.dense_fixed("N_turn", spec.tiles[1])
         high, self.near = self.product.held
         self.held, self.half = p.dense_fixed("R_turn", high * self.near), p.dense_fixed("H_turn", high)
-        # neighbouring elements, of as many tiles as columns are dealt to, are one vector where every row of the result begins with a whole one
+        # neighbouring elements, of as many tiles as columns are dealt to, are one vector where every row of the result
+        # begins with a whole one
         self.group = p.dense_fixed("Group_turn", spec.tiles[1] // self.product.together)
         aside = self.near * self.product.together
         part = math.gcd(aside, spec.out_features)
@@ -48,8 +52,11 @@ class Accumulators:
             made[l, w, m, n, r] = 0.0
         return made
 
-    def multiplier(self, terms: int, columns: int, place: Callable, left: Callable, right: Callable, **more: bool) -> Callable[..., None]:
-        """A function (result, suffix="") that writes what adds the products of these `Operands` to an array of elements.
+    def multiplier(
+        self, terms: int, columns: int, place: Callable, left: Callable, right: Callable, **more: bool
+    ) -> Callable[..., None]:
+        """A function (result, suffix="") that writes what adds the products of these `Operands` to an array of
+        elements.
 
         suffix: of the names of its iterations and buffers, where a program has several products.
         """
@@ -63,14 +70,31 @@ class Accumulators:
 
         return add
 
-    def store(self, result: BufferHandle, place: Callable[..., tuple[Expr, Expr]], put: Callable[[Expr, Expr, Expr], None],
-              inside: Callable[[Expr], Expr] | None = None) -> None:  # fmt: skip
-        """put(row, column, value) for every element of ``result`` in a column that the matrix has, and in a row for which ``inside`` holds.
+    def store(
+        self,
+        result: BufferHandle,
+        place: Callable[..., tuple[Expr, Expr]],
+        put: Callable[[Expr, Expr, Expr], None],
+        inside: Callable[[Expr], Expr] | None = None,
+    ) -> None:
+        """put(row, column, value) for every element of ``result`` in a column that the matrix has, and in a row for
+        which ``inside`` holds.
 
         place(w, m, n): as of `Operands`; the row and the column that are put are counted as there.
         """
-        axes, together = (self.warp, self.down, self.group, self.half, self.lane, self.turn, self.part), self.product.together
-        with self.p.iterate("store", axes, "SSSSSSS", ("wo", "mo", "no", "ho", "lo", "to", "eo")) as (w, m, g, h, l, t, e):
+        axes, together = (
+            (self.warp, self.down, self.group, self.half, self.lane, self.turn, self.part),
+            self.product.together,
+        )
+        with self.p.iterate("store", axes, "SSSSSSS", ("wo", "mo", "no", "ho", "lo", "to", "eo")) as (
+            w,
+            m,
+            g,
+            h,
+            l,
+            t,
+            e,
+        ):
             row, column = place(w, m, g * together)
             element = t * self.part.length + e
             row, column = row + self.product.row(l, h), column + self.product.column(l) + t * self.part.length
@@ -79,7 +103,9 @@ class Accumulators:
                 checks.append(column < self.spec.out_features)
             if checks:
                 self.p.where(functools.reduce(both, checks))
-            put(row, column + e, result[l, w, m, g * together + element % together, h * self.near + element // together])
+            put(
+                row, column + e, result[l, w, m, g * together + element % together, h * self.near + element // together]
+            )
 
 
 __all__ = ["Accumulators"]

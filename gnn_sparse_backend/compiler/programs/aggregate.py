@@ -31,17 +31,18 @@ class AggregateSpec:
     numbered: edge arrays are in the order that E gives.
     reduce: ``sum``, ``mean``, ``max`` or ``min``.
     chosen: with max and min, what else to store of the edge that was chosen: ``number``, ``column``.
-        Of equal messages the last in the order of the non-zeros is chosen, or the first. ``unique``, alone: the column if one
-        message alone was the result, and `SEVERAL` if several were, or NaN.
+        Of equal messages the last in the order of the non-zeros is chosen, or the first. ``unique``, alone: the column
+        if one message alone was the result, and `SEVERAL` if several were, or NaN.
     nobody: what is stored of a row without a choice.
     propagate: with max and min, a NaN among the messages is the result; otherwise NaN is never chosen.
     empty: with max and min, the result of a row without edges is 0; otherwise it is the neutral element.
     first: of equal messages the first is chosen. The neutral element is then no choice.
-    continues: reduce on from what the result and the choices hold, which a pass over other edges of the same rows has left. The
-        type of a sum must be that of the result.
+    continues: reduce on from what the result and the choices hold, which a pass over other edges of the same rows has
+        left. The type of a sum must be that of the result.
     mapped: the rows of the structure are in an order of their own, and Row has the row of each.
-    words: the result, and the operands in `packed`, are given as words of two neighbouring bfloat16 features each. A vector of
-        words becomes two of float32 by a shift and a mask, which takes fewer instructions than widening each number by itself.
+    words: the result, and the operands in `packed`, are given as words of two neighbouring bfloat16 features each. A
+        vector of words becomes two of float32 by a shift and a mask, which takes fewer instructions than widening each
+        number by itself.
     """
 
     message: Message
@@ -62,15 +63,24 @@ class AggregateSpec:
 
     def __post_init__(self):
         if "unique" in self.chosen and len(self.chosen) > 1:
-            raise StageIError(f"aggregate: of equal messages nobody is chosen, so that ``unique`` goes alone; got {self.chosen}")
+            raise StageIError(
+                f"aggregate: of equal messages nobody is chosen, so that ``unique`` goes alone; got {self.chosen}"
+            )
         if self.words and not self.fits_words:
-            raise StageIError(f"aggregate: words of two bfloat16 features are for even rows of them, of sums, means, and maxima whose "
-                              f"edges nobody asks for, in one pass; this is {replace(self, words=False)}")
+            raise StageIError(
+                f"aggregate: words of two bfloat16 features are for even rows of them, of sums, means, and maxima "
+                f"whose "
+                f"edges nobody asks for, in one pass; this is {replace(self, words=False)}"
+            )
 
     @property
     def packed(self) -> tuple[int, ...]:
         """Operands with all features of the message."""
-        return tuple(which for which, operand in enumerate(self.operands) if operand.at != "number" and operand.width == self.features)
+        return tuple(
+            which
+            for which, operand in enumerate(self.operands)
+            if operand.at != "number" and operand.width == self.features
+        )
 
     @property
     def fits_words(self) -> bool:
@@ -79,8 +89,12 @@ class AggregateSpec:
             return False
         if any(operand.at == "number" for operand in self.operands):
             return False
-        return all(operand.dtype == "bfloat16" and operand.at != "all" and not (operand.strided and operand.at != "edge")
-                   if which in self.packed else operand.dims[-1] == 1 for which, operand in enumerate(self.operands))
+        return all(
+            operand.dtype == "bfloat16" and operand.at != "all" and not (operand.strided and operand.at != "edge")
+            if which in self.packed
+            else operand.dims[-1] == 1
+            for which, operand in enumerate(self.operands)
+        )
 
     @property
     def features(self) -> int:
@@ -93,8 +107,11 @@ class AggregateSpec:
         They are loaded into registers once for each edge: then a vector of features picks its weights by a shuffle
         and not by a gather.
         """
-        return tuple(which for which, operand in enumerate(self.operands)
-                     if 1 < operand.width < self.features and operand.dtype in ACCUMULATOR)
+        return tuple(
+            which
+            for which, operand in enumerate(self.operands)
+            if 1 < operand.width < self.features and operand.dtype in ACCUMULATOR
+        )
 
     @property
     def degrees(self) -> bool:
@@ -110,17 +127,24 @@ class AggregateSpec:
         kept = ACCUMULATOR[self.dtype] if summed else self.dtype
         first = replace(self, dtype=kept, reduce="sum" if summed else self.reduce, empty=False)
         second = AggregateSpec(
-            arg(0), (Operand("column", (self.features,), kept),), (self.features,), self.dtype, self.index_dtype,
-            reduce=self.reduce, propagate=self.propagate, empty=self.empty, first=self.first,
-        )  # fmt: skip
+            arg(0),
+            (Operand("column", (self.features,), kept),),
+            (self.features,),
+            self.dtype,
+            self.index_dtype,
+            reduce=self.reduce,
+            propagate=self.propagate,
+            empty=self.empty,
+            first=self.first,
+        )
         return first, second
 
 
 def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
     """The program. stage: load the operands in `staged` once for each edge.
 
-    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], [D], [Row], X0, X1, ..., C, [Number],
-    [Column]); X is the buffer of an operand.
+    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], [D], [Row], X0, X1, ..., C,
+    [Number], [Column]); X is the buffer of an operand.
     """
     accumulator = ACCUMULATOR[spec.dtype]
     halves = len(HALVES) if spec.words else 1
@@ -214,7 +238,9 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
             if spec.reduce == "mean":
                 results = [total / maximum(cast(accumulator, D[row(g, i)]), 1.0) for total in results]
             elif spec.empty:
-                results = [select(equal(D[row(g, i)], as_expr(0)), number(0.0, accumulator), total) for total in results]
+                results = [
+                    select(equal(D[row(g, i)], as_expr(0)), number(0.0, accumulator), total) for total in results
+                ]
             if spec.words:
                 low, high = (call("bfloat16_bits", total) for total in results)
                 C[(*row(g, i), f)] = low + high * 65536
@@ -230,8 +256,8 @@ def _neutral(reduce: str, dtype: str) -> Expr:
 
 
 def _extreme(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:
-    """The better of the two alone, in fewer instructions than it takes to know which one it was: a processor's maximum, and
-    a NaN of its own where ``term`` is one.
+    """The better of the two alone, in fewer instructions than it takes to know which one it was: a processor's maximum,
+    and a NaN of its own where ``term`` is one.
     """
     value = select(_beats(spec, best, term), term, best)
     if not spec.propagate:

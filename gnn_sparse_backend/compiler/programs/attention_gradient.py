@@ -1,4 +1,5 @@
-"""What the gradients of attention need of every edge, and the gradients that belong to rows, in one pass over the edges.
+"""What the gradients of attention need of every edge, and the gradients that belong to rows, in one pass over the
+edges.
 
     P[e] = exp(S[e] - M[i]) * R[i]
     dS[e] = P[e] * (sum over a head of dC[i] * value[e] - sum over a head of dC[i] * C[i])
@@ -23,8 +24,8 @@ def attention_gradient(spec: AttentionSpec, outputs: tuple[Output, ...] = ()) ->
     """The program.
 
     outputs: sums over the edges of each row to compute along the way.
-    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], X0, ..., V0, ..., C, M, R, dC, P, dS,
-    O0, ...); up to R as in ``attention``. P and dS (edges, heads) have the accumulation type.
+    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], X0, ..., V0, ..., C, M, R, dC, P,
+    dS, O0, ...); up to R as in ``attention``. P and dS (edges, heads) have the accumulation type.
     """
     w = AttentionWriter("attention_gradient", spec)
     p, edges, H, K, accumulator = w.p, w.edges, w.H, w.K, w.accumulator

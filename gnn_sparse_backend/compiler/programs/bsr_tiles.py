@@ -1,15 +1,18 @@
-"""Products of a matrix in BSR or SR-BCRS on Tensor Cores: tiles of stored elements, zeros between them, times rows of X.
+"""Products of a matrix in BSR or SR-BCRS on Tensor Cores: tiles of stored elements, zeros between them, times rows of
+X.
 
     Y[i] = sum over the blocks of the tile of 16 rows of i, and their columns j, of A[i, j] * X[j]
 
-A block of warps takes 16 rows and some features. For each block of the matrix, 16 rows by the columns of one instruction, the
-rows of X that it meets go through shared memory (`shared_rows`), its elements straight to the fragment of the lane that holds
-them (``grouped_tiles`` has the layouts), and each warp multiplies its own features. The two formats differ in which columns a
-block has: neighbours, known by the number of the block (BSR), or any, each named by an array (SR-BCRS), where a block may lack some.
+A block of warps takes 16 rows and some features. For each block of the matrix, 16 rows by the columns of one
+instruction, the rows of X that it meets go through shared memory (`shared_rows`), its elements straight to the fragment
+of the lane that holds them (``grouped_tiles`` has the layouts), and each warp multiplies its own features. The two
+formats differ in which columns a
+block has: neighbours, known by the number of the block (BSR), or any, each named by an array (SR-BCRS), where a block
+may lack some.
 
-0 * Inf is NaN, and a row may have nothing in a column that its neighbours have: where an element of the result comes out NaN,
-which is the only trace that such a product leaves, the lane that holds it adds up the elements of its row anew, those alone
-that the mask says are there.
+0 * Inf is NaN, and a row may have nothing in a column that its neighbours have: where an element of the result comes
+out NaN, which is the only trace that such a product leaves, the lane that holds it adds up the elements of its row
+anew, those alone that the mask says are there.
 """
 
 from __future__ import annotations
@@ -29,10 +32,12 @@ SHARED = "Rows"
 
 @dataclass(frozen=True)
 class BsrTilesSpec:
-    """What is static. features: of a row of X, for each of `heads`, which have elements of their own. warps: of a block, each with
-    `tiles` of 8 features. part: neighbouring features that a lane loads together, which divides ``features``, a power of two.
+    """What is static. features: of a row of X, for each of `heads`, which have elements of their own. warps: of a
+    block, each with `tiles` of 8 features. part: neighbouring features that a lane loads together, which divides
+    ``features``, a power of two.
     mean: divide by the Degrees of the rows. listed: the columns of a block are named one by one (SR-BCRS).
-    pipelined: a block is loaded while the one before is multiplied (``windows``). dtype, index_dtype: as of an `OuterSpec`."""
+    pipelined: a block is loaded while the one before is multiplied (``windows``). dtype, index_dtype: as of an
+    `OuterSpec`."""
 
     features: int
     warps: int = 1
@@ -59,23 +64,29 @@ def block_of(dtype: str) -> tuple[int, int]:
 def bsr_tiles(spec: BsrTilesSpec) -> Program:
     """The program, accumulating in float32.
 
-    Parameters: (block_rows, block_cols, blocks, rows, cols, indptr, indices, A, Mask, [Degrees], X, Y), as of a `BsrFormat` with blocks of
-    `block_of(dtype)`; or, where columns are listed, (block_rows, blocks, rows, cols, indptr, Columns, A, Mask, [Degrees], X, Y), as of an
-    `SrBcrsFormat`, whose Columns are (blocks, columns of a block), -1 for none. A is (heads, blocks, 16, columns of a block), Mask
-    (uint8) the same of one head, X (cols, heads, features), Y (rows, heads, features).
+    Parameters: (block_rows, block_cols, blocks, rows, cols, indptr, indices, A, Mask, [Degrees], X, Y), as of a
+    `BsrFormat` with blocks of `block_of(dtype)`; or, where columns are listed, (block_rows, blocks, rows, cols, indptr,
+    Columns, A, Mask, [Degrees], X, Y), as of an `SrBcrsFormat`, whose Columns are (blocks, columns of a block), -1 for
+    none. A is (heads, blocks, 16, columns of a block), Mask (uint8) the same of one head, X (cols, heads, features), Y
+    (rows, heads, features).
     """
     if spec.dtype not in SIDE_BY_SIDE:
         raise StageIError(f"bsr_tiles: Tensor Cores do not multiply {spec.dtype} here")
     if spec.features < 1 or spec.features % spec.part or COLUMNS % spec.part:
-        raise StageIError(f"bsr_tiles: parts of {spec.part} do not divide rows of {spec.features} features and tiles of "
-                          f"{COLUMNS}")  # fmt: skip
+        raise StageIError(
+            f"bsr_tiles: parts of {spec.part} do not divide rows of {spec.features} features and tiles of {COLUMNS}"
+        )
     q, (height, depth) = SIDE_BY_SIDE[spec.dtype], block_of(spec.dtype)
     p = ProgramBuilder("sr_bcrs_tiles" if spec.listed else "bsr_tiles")
     block_rows = p.size("block_rows")
     block_cols = None if spec.listed else p.size("block_cols")
     blocks, rows, cols = p.sizes("blocks", "rows", "cols")
     across = -(-spec.features // spec.width)
-    IO, B, H = p.dense_fixed("IO", block_rows), p.dense_fixed("B_grid", spec.heads * across), p.dense_fixed("H", spec.heads)
+    IO, B, H = (
+        p.dense_fixed("IO", block_rows),
+        p.dense_fixed("B_grid", spec.heads * across),
+        p.dense_fixed("H", spec.heads),
+    )
     II, JI, F = p.dense_fixed("II", height), p.dense_fixed("JI", depth), p.dense_fixed("F", spec.features)
     if spec.listed:
         JO = p.dense_variable("JO", IO, (blocks, blocks), "indptr", spec.index_dtype)
@@ -132,14 +143,22 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
             return keep
 
         def met(jo):
-            return window.fetch(lambda at: present(io, jo, at), lambda at, feature: X[column(io, jo, at), head, feature])
+            return window.fetch(
+                lambda at: present(io, jo, at), lambda at, feature: X[column(io, jo, at), head, feature]
+            )
 
         def multiply(suffix: str) -> None:
             with p.iterate("warps" + suffix, (warp,), "S", ("w",)) as (w,):
                 with p.iterate("across" + suffix, (columns,), "S", ("nt",)) as (nt,):
                     BF = p.local("BF" + suffix, (lane_axis, half, side), spec.dtype)
-                    with p.iterate("load_b" + suffix, (half, side, lane_axis), "SSS", ("rb", "eb", "lb")) as (r, e, lane):
-                        BF[lane, r, e] = window[r * (4 * q) + lane % 4 * q + e, (w * spec.tiles + nt) * COLUMNS + lane // 4]
+                    with p.iterate("load_b" + suffix, (half, side, lane_axis), "SSS", ("rb", "eb", "lb")) as (
+                        r,
+                        e,
+                        lane,
+                    ):
+                        BF[lane, r, e] = window[
+                            r * (4 * q) + lane % 4 * q + e, (w * spec.tiles + nt) * COLUMNS + lane // 4
+                        ]
                     with p.iterate("mma" + suffix, extents, "SSR", ("m", "n", "k")) as (m, n, k):
                         a = AF[(m % 8) * 4 + k % (4 * q) // q, m // 8 + 2 * (k // (4 * q)), k % q]
                         x = BF[n * 4 + k % (4 * q) // q, k // (4 * q), k % q]

@@ -1,9 +1,9 @@
 """What flows back through a choice: G[At[i, k], k] += Y[i, k], for every row i and feature k that chose a column.
 
-A maximum that copies takes each number of its result from one column, which it can keep: its gradient is then a sum over
-rows and features, and not over edges. Columns are chosen feature by feature, so neighbouring features go to rows that lie far
-apart, but no two features to the same number: blocks of features are independent, and the order of additions is that of the
-rows whatever the number of threads.
+A maximum that copies takes each number of its result from one column, which it can keep: its gradient is then a sum
+over rows and features, and not over edges. Columns are chosen feature by feature, so neighbouring features go to rows
+that lie far apart, but no two features to the same number: blocks of features are independent, and the order of
+additions is that of the rows whatever the number of threads.
 """
 
 from __future__ import annotations

@@ -55,10 +55,15 @@ def edge_map(spec: EdgeMapSpec) -> Program:
 
     def message(g, i, j, h, k) -> Expr:
         flat = flat_position(spec.dims, spec.reduced, h, k)
-        return lower(spec.message, [
-            edges.load(buffer, operand, g, i, j, feature_index(flat, spec.dims, operand.dims), accumulator)
-            for buffer, operand in zip(X, spec.operands)
-        ], spec.dtype, accumulator)  # fmt: skip
+        return lower(
+            spec.message,
+            [
+                edges.load(buffer, operand, g, i, j, feature_index(flat, spec.dims, operand.dims), accumulator)
+                for buffer, operand in zip(X, spec.operands)
+            ],
+            spec.dtype,
+            accumulator,
+        )
 
     with p.iterate("rows", (G, I), "SS") as (g, i):
         with p.iterate("edges", (J,), "S") as (j,):

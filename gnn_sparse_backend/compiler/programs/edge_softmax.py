@@ -3,8 +3,8 @@
     P[e] = exp(X[e] - max) / sum of exp(X - max)          over the edges e of a row, feature by feature
     dX[e] = P[e] * (dP[e] - sum of P * dP)
 
-A long row may be cut into parts, each a row of a structure of parts: what a part has of the maximum and the sum is stored
-(``parts``), becomes that of its row elsewhere (`softmax_merge`), and comes back (``apply``).
+A long row may be cut into parts, each a row of a structure of parts: what a part has of the maximum and the sum is
+stored (``parts``), becomes that of its row elsewhere (`softmax_merge`), and comes back (``apply``).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class EdgeSoftmaxSpec:
     width: features of an edge. dtype: of the edge arrays. index_dtype: of indptr, indices and edge numbers.
     numbered: edge arrays are in the order that E gives.
     product: of the gradient: what is given beside P is P * dP, not dP.
-    stage: "whole": of rows; "parts": the maximum and sum of each part of a row, or of the gradient its sum alone; "apply": what
-        follows, with those of its row given for each part.
+    stage: "whole": of rows; "parts": the maximum and sum of each part of a row, or of the gradient its sum alone;
+        "apply": what follows, with those of its row given for each part.
     """
 
     width: int
@@ -39,8 +39,9 @@ class EdgeSoftmaxSpec:
 def edge_softmax(spec: EdgeSoftmaxSpec) -> Program:
     """The softmax: parameters (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], X, P).
 
-    A row with a NaN or +inf, or of -inf alone, is NaN. In parts: (..., X, M, S), the maximum of each part and the sum of
-    exp(X - maximum), which is 0 where all are -inf; then (..., X, M, R, P), with the inverse R of the sum of the part's row.
+    A row with a NaN or +inf, or of -inf alone, is NaN. In parts: (..., X, M, S), the maximum of each part and the sum
+    of exp(X - maximum), which is 0 where all are -inf; then (..., X, M, R, P), with the inverse R of the sum of the
+    part's row.
     """
     accumulator = ACCUMULATOR[spec.dtype]
     p = ProgramBuilder("edge_softmax" if spec.stage == "whole" else f"edge_softmax_{spec.stage}")

@@ -1,8 +1,8 @@
 """Grouped matrix products: rows that belong to relations, each relation with a matrix of its own.
 
 The rows of a relation are neighbours in some order: the stored one, or one that an index array gives. Two programs are
-closed under differentiation: the product C[n] = A[n] W[r(n)], and the sum of outer products W[r] += A[n]^T G[n] over the
-rows of each relation, which is the gradient of the weights.
+closed under differentiation: the product C[n] = A[n] W[r(n)], and the sum of outer products W[r] += A[n]^T G[n] over
+the rows of each relation, which is the gradient of the weights.
 
 Both keep a block of accumulators in registers: some rows (of C, or of W) by a tile of columns. The block is written
 out row by row here, since a local buffer becomes registers only if its elements are named by constants. A block at the
@@ -49,8 +49,8 @@ def grouped_product(spec: GroupedSpec) -> Program:
     [RowsA], [RowsC], A, W, C). A panel is up to `block` positions Start .. Stop - 1 of one relation; panels come in
     groups, which are independent. Position p is row p, or row RowsA[p] of A and row RowsC[p] of C.
 
-    W is (relations, F_in, F_out); by twos (relations, F_in / 2, 2 F_out), element [r, i, 2 k + q] for that of row 2 i + q and
-    column k, so that the two rows that an instruction takes together are neighbours (`schedule.primitives.twos`).
+    W is (relations, F_in, F_out); by twos (relations, F_in / 2, 2 F_out), element [r, i, 2 k + q] for that of row 2 i +
+    q and column k, so that the two rows that an instruction takes together are neighbours (`schedule.primitives.twos`).
     """
     check_twos("grouped_product", spec)
     accumulator = ACCUMULATOR[spec.dtype]
@@ -91,14 +91,16 @@ def grouped_sum(spec: GroupedSpec) -> Program:
     """W[r, i] += the sum of A[n, i] G[n] over the rows n of each relation r.
 
     Parameters: (num_groups, num_units, relations, rows_a, rows_g, work, [positions], group_ptr, work_ptr, Start, Block,
-    Relation, [RowsA], [RowsG], A, G, W). A unit adds to rows Block, Block + 1, ... of one matrix what the work_ptr[u + 1]
+    Relation, [RowsA], [RowsG], A, G, W). A unit adds to rows Block, Block + 1, ... of one matrix what the work_ptr[u +
+    1]
     - work_ptr[u] positions from Start on contribute. Units of one group run in order, so several may share a matrix;
     groups are independent. W has the accumulation type.
     """
     accumulator = ACCUMULATOR[spec.dtype]
     p = ProgramBuilder("grouped_sum")
     num_groups, units, relations, rows_a, rows_g, work = p.sizes(
-        "num_groups", "num_units", "relations", "rows_a", "rows_g", "work")  # fmt: skip
+        "num_groups", "num_units", "relations", "rows_a", "rows_g", "work"
+    )
     positions = p.size("positions") if any(spec.gathered) else None
     T = p.dense_fixed("T", num_groups)
     U = p.dense_variable("U", T, (units, units), "group_ptr", spec.index_dtype)
@@ -133,7 +135,9 @@ def grouped_sum(spec: GroupedSpec) -> Program:
 def row_indices(p: ProgramBuilder, spec, positions, names) -> list[BufferHandle | None]:
     """What row a position is in each of two operands, or None where it is that row itself; spec: with ``gathered``."""
     axis = p.dense_fixed("Z", positions) if positions is not None else None
-    return [p.buffer(name, (axis,), spec.index_dtype) if gathered else None for name, gathered in zip(names, spec.gathered)]
+    return [
+        p.buffer(name, (axis,), spec.index_dtype) if gathered else None for name, gathered in zip(names, spec.gathered)
+    ]
 
 
 def row_at(rows: BufferHandle | None, position: Expr) -> Expr:

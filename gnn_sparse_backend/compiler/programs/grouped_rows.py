@@ -2,9 +2,9 @@
 
     C[n] = A[n] W[r] for all rows n of each relation r
 
-A block goes through the features in windows: it leaves those of its rows in shared memory, from where each lane takes the terms of its
-rows, beside vectors of the matrix (`row_products.InLanes`). So a row is loaded once for all columns of a block, and a matrix once for all
-rows of a panel. Rows that a panel lacks are zeros, whose products are not stored.
+A block goes through the features in windows: it leaves those of its rows in shared memory, from where each lane takes
+the terms of its rows, beside vectors of the matrix (`row_products.InLanes`). So a row is loaded once for all columns of
+a block, and a matrix once for all rows of a panel. Rows that a panel lacks are zeros, whose products are not stored.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ SHARED = "Rows"
 class GroupedRowsSpec(BlockSpec):
     """What is static, as of a `BlockSpec`.
 
-    across: is never 0. window: features that are kept at a time, which divides ``in_features``. part: neighbouring features that a lane loads
-    together, which divides the window; a power of two. gathered: for A and for C, whether its rows are named by an index array.
+    across: is never 0. window: features that are kept at a time, which divides ``in_features``. part: neighbouring
+    features that a lane loads together, which divides the window; a power of two. gathered: for A and for C, whether
+    its rows are named by an index array.
     by_columns: as of `Matrices`. index_dtype: of all index arrays.
     """
 
@@ -50,8 +51,9 @@ class GroupedRowsSpec(BlockSpec):
 def grouped_rows(spec: GroupedRowsSpec) -> Program:
     """The program.
 
-    Parameters: (num_groups, num_panels, relations, rows_a, rows_c, [positions], group_ptr, Start, Stop, Relation, [RowsA], [RowsC], A,
-    W, C), as of `grouped.grouped_product`, but that a panel has up to `spec.rows` positions and W may be by columns.
+    Parameters: (num_groups, num_panels, relations, rows_a, rows_c, [positions], group_ptr, Start, Stop, Relation,
+    [RowsA], [RowsC], A, W, C), as of `grouped.grouped_product`, but that a panel has up to `spec.rows` positions and W
+    may be by columns.
     """
     _check(spec)
     p = ProgramBuilder("grouped_rows")
@@ -67,7 +69,9 @@ def grouped_rows(spec: GroupedRowsSpec) -> Program:
     W = Matrices(p, (p.dense_fixed("NW", relations),), FI, FO, spec.by_columns, spec.dtype)
     C = p.buffer("C", (p.dense_fixed("NC", rows_c), FO), spec.dtype)
     products, chunk = Accumulators(p, spec), p.dense_fixed("K", spec.in_features // spec.window)
-    kept = SharedRows(p, SHARED, "X", spec.rows, spec.window, spec.in_features, spec.part, products.warp, products.lane, spec.dtype)
+    kept = SharedRows(
+        p, SHARED, "X", spec.rows, spec.window, spec.in_features, spec.part, products.warp, products.lane, spec.dtype
+    )
     with p.iterate("panels", (G, P, B), "SSS", ("g", "panel", "b")) as (g, panel, b):
 
         def place(w, m, n) -> tuple[Expr, Expr]:
@@ -86,8 +90,13 @@ def grouped_rows(spec: GroupedRowsSpec) -> Program:
             kept.load(present, lambda row, feature: A[row_at(rows[0], Start[g, panel] + row), feature])
             right = W[Relation[g, panel],]
             multiply = products.multiplier(
-                spec.window, spec.out_features, place, lambda row, term: kept[row, term],
-                lambda column, term: right(column, c * spec.window + term), by_columns=spec.by_columns)  # fmt: skip
+                spec.window,
+                spec.out_features,
+                place,
+                lambda row, term: kept[row, term],
+                lambda column, term: right(column, c * spec.window + term),
+                by_columns=spec.by_columns,
+            )
             multiply(CF)
         products.store(CF, place, put, present)
     return p.finish()

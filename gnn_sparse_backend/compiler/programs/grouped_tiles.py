@@ -1,6 +1,7 @@
 """Grouped matrix products on Tensor Cores: gathered rows, multiplied by the matrix of their relation in fragments.
 
-Tensor Cores multiply a tile of 16 rows by one of 8 columns, for 32 lanes together, each of which holds a few elements of
+Tensor Cores multiply a tile of 16 rows by one of 8 columns, for 32 lanes together, each of which holds a few elements
+of
 every tile: its fragment. This program is written in terms of the fragments of ``mma.m16n8k16`` (of 16-bit types) and
 ``mma.m16n8k8`` (tf32); which lane holds what is laid down in PTX ISA, section "Matrix fragments for mma" (with group =
 lane // 4, t = lane % 4, and q elements of a row side by side, 2 of 16 bits or 1 of 32):
@@ -10,11 +11,11 @@ lane // 4, t = lane % 4, and q elements of a row side by side, 2 of 16 bits or 1
     C  16 x 8    register r: row group + 8 (r // 2), column 2 t + r % 2              r < 4
 
 The iteration ``mma`` says what the instruction computes, so that the program means the same without it
-(`schedule.primitives.mma` puts the instruction in its place). Each element of the gathered rows is loaded by the one lane
-that holds it, so that they need no shared memory, and stay in registers for all columns of the matrix.
+(`schedule.primitives.mma` puts the instruction in its place). Each element of the gathered rows is loaded by the one
+lane that holds it, so that they need no shared memory, and stay in registers for all columns of the matrix.
 
-Matrices have any widths. Terms of a sum that its last tile lacks are zero on both sides, and not loaded, so that an Inf or NaN
-of another row is not met. Columns that B lacks are copies of its last, and not stored.
+Matrices have any widths. Terms of a sum that its last tile lacks are zero on both sides, and not loaded, so that an Inf
+or NaN of another row is not met. Columns that B lacks are copies of its last, and not stored.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ class TilesSpec:
     """What is static in the product.
 
     in_features, out_features: any widths from 1 on. tiles: of 16 rows that a panel has.
-    gathered: for A and for C, whether its rows are named by an index array. by_columns: as of `Matrices`. dtype: float16, bfloat16, or float32, of which
-    Tensor Cores take ten bits of the fraction (tf32). index_dtype: of all index arrays.
+    gathered: for A and for C, whether its rows are named by an index array. by_columns: as of `Matrices`. dtype:
+    float16, bfloat16, or float32, of which Tensor Cores take ten bits of the fraction (tf32). index_dtype: of all index
+    arrays.
     """
 
     in_features: int
@@ -132,15 +134,19 @@ class Fragments:
                         b_ = BF[n * 4 + (k % (4 * q)) // q, k // (4 * q), k % q]
                         at = ((m % 8) * 4 + n // 2, mt, (m // 8) * 2 + n % 2)
                         CF[at] = CF[at] + cast("float32", a) * cast("float32", b_)
-            with p.iterate("store", (self.tile, self.half, self.lane, self.two), "SSSS",
-                           ("mo", "ho", "lo", "eo")) as (m, h, lane, e):  # fmt: skip
+            with p.iterate("store", (self.tile, self.half, self.lane, self.two), "SSSS", ("mo", "ho", "lo", "eo")) as (
+                m,
+                h,
+                lane,
+                e,
+            ):
                 row, first = m * ROWS + lane // 4 + h * 8, b * COLUMNS + (lane % 4) * 2
                 self._where(None if where is None else where(row), self._inside(1, first, e))
                 store(row, first + e, cast(spec.dtype, CF[lane, m, h * 2 + e]))
 
     def _inside(self, which: int, first: Expr, e: Expr) -> Expr | None:
-        """The condition that element `e` from `first` on is below in_features (0) or out_features (1), the same for all of a
-        vector; None where it always is."""
+        """The condition that element `e` from `first` on is below in_features (0) or out_features (1), the same for all
+        of a vector; None where it always is."""
         if self.whole[which]:
             return None
         return (first if self.vectors[which] else first + e) < (self.spec.in_features, self.spec.out_features)[which]
@@ -155,8 +161,8 @@ def grouped_tiles(spec: TilesSpec) -> Program:
     """C[n] = A[n] W[r] for all rows n of each relation r, accumulated in float32.
 
     Parameters: (num_groups, num_panels, relations, rows_a, rows_c, [positions], group_ptr, Start, Stop, Relation,
-    [RowsA], [RowsC], A, W, C), as of `grouped.grouped_product`, but that a panel has up to `spec.rows` positions and W may be
-    by columns. A panel that is not full repeats its last row, and stores it as often.
+    [RowsA], [RowsC], A, W, C), as of `grouped.grouped_product`, but that a panel has up to `spec.rows` positions and W
+    may be by columns. A panel that is not full repeats its last row, and stores it as often.
     """
     reason = refuses(spec.in_features, spec.out_features, spec.dtype)
     if reason:

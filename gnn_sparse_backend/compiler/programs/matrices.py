@@ -1,7 +1,7 @@
 """Matrices of F_in x F_out that programs multiply by, as they are stored: row by row, or column by column.
 
-The gradient of a product multiplies by the same matrices, transposed. A program that takes either layout takes them where they are, and
-nothing copies them.
+The gradient of a product multiplies by the same matrices, transposed. A program that takes either layout takes them
+where they are, and nothing copies them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from ..coordinate.expr import Expr
 class Matrices:
     """The parameter ``W`` of a program: (*leading, F_in, F_out), or (*leading, F_out, F_in) where ``by_columns``."""
 
-    def __init__(self, p: ProgramBuilder, leading: tuple[Axis, ...], in_features: Axis, out_features: Axis, by_columns: bool, dtype: str):
+    def __init__(
+        self,
+        p: ProgramBuilder,
+        leading: tuple[Axis, ...],
+        in_features: Axis,
+        out_features: Axis,
+        by_columns: bool,
+        dtype: str,
+    ):
         self.by_columns = by_columns
         self.stored = p.buffer("W", (*leading, *self._as_stored(in_features, out_features)), dtype)
 

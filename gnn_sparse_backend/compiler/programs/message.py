@@ -121,9 +121,7 @@ _OPERATORS: dict[str, _Operator] = {
         lambda g, x: (g * (Message("sigmoid", (x,)) * (const(1.0) - Message("sigmoid", (x,)))),),
     ),
     # a threshold passes NaN on, as PyTorch's does
-    "relu": _Operator(
-        lambda x: select(x <= 0.0, _like(0.0, x), x), lambda g, x: (Message("relu_grad", (g, x)),)
-    ),
+    "relu": _Operator(lambda x: select(x <= 0.0, _like(0.0, x), x), lambda g, x: (Message("relu_grad", (g, x)),)),
     "relu_grad": _Operator(
         lambda g, x: select(x <= 0.0, _like(0.0, g), g),
         lambda c, g, x: (Message("relu_grad", (c, x)), None),
@@ -137,18 +135,15 @@ _OPERATORS: dict[str, _Operator] = {
     "leaky_relu_grad": _Operator(
         lambda g, x, slope: _step(x, g, g * slope),
         lambda c, g, x, slope: (Message("leaky_relu_grad", (c, x, slope)), None, None),
-        arity=2, constants=1,
+        arity=2,
+        constants=1,
     ),
-    "abs": _Operator(
-        lambda x: call("abs", x), lambda g, x: (g * Message("sign", (x,)),)
-    ),
+    "abs": _Operator(lambda x: call("abs", x), lambda g, x: (g * Message("sign", (x,)),)),
     "sign": _Operator(
         lambda x: select(x > 0.0, _like(1.0, x), select(x < 0.0, _like(-1.0, x), x * 0.0)), lambda g, x: (None,)
     ),
     "stored": _Operator(lambda x: x, lambda g, x: (g,)),
-    "same": _Operator(
-        lambda x, y: select(equal(x, y), _like(1.0, x), _like(0.0, x)), lambda g, x, y: (None, None), 2
-    ),
+    "same": _Operator(lambda x, y: select(equal(x, y), _like(1.0, x), _like(0.0, x)), lambda g, x, y: (None, None), 2),
     # 1 where edge x is the one that was chosen, y: numbers of edges, exact in their own type
     "chosen": _Operator(
         lambda g, x, y: select(equal(x, y), g, _like(0.0, g)),
@@ -180,7 +175,7 @@ def lower(message: Message, operands: list[Expr], dtype: str, accumulator: str) 
     return _OPERATORS[message.op].lower(*parts)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def vjp(message: Message, operand: int, cotangent: Message) -> Message | None:
     """The contribution of ``cotangent`` to the gradient of an operand, or None if the message does not depend on it."""
     if message.op == "arg":
@@ -205,14 +200,16 @@ def renumber(message: Message, numbers: dict[int, int]) -> Message:
 
 
 def commuted(message: Message) -> Message:
-    """The message with both parts of sums and products in the order of their texts. The same bits: both commute in IEEE 754."""
+    """The message with both parts of sums and products in the order of their texts. The same bits: both commute in IEEE
+    754.
+    """
     if message.op == "arg":
         return message
     parts = [commuted(p) if isinstance(p, Message) else p for p in message.parts]
     return Message(message.op, tuple(sorted(parts, key=str) if message.op in ("add", "mul") else parts))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def parse(text: str) -> Message:
     """The message that prints as ``text``. Raises ValueError that quotes what is not one."""
     try:
@@ -229,13 +226,27 @@ def _parsed(node) -> Message:
             arity, constants = _OPERATORS[op].arity, _OPERATORS[op].constants
             if len(parts) != arity + constants:
                 raise ValueError(f"{op} wants {arity + constants} arguments, got {len(parts)}")
-            return Message(op, (
-                *(_parsed(p) for p in parts[:arity]), *(float(ast.literal_eval(p)) for p in parts[arity:])
-            ))
+            return Message(
+                op, (*(_parsed(p) for p in parts[:arity]), *(float(ast.literal_eval(p)) for p in parts[arity:]))
+            )
     value = ast.literal_eval(node)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{ast.unparse(node)!r} is neither an operand, a number nor a known operator")
     return const(value)
 
 
-__all__ = ["Message", "arg", "chosen", "commuted", "const", "leaky_relu", "lower", "operands_of", "parse", "renumber", "same", "stored", "vjp"]
+__all__ = [
+    "Message",
+    "arg",
+    "chosen",
+    "commuted",
+    "const",
+    "leaky_relu",
+    "lower",
+    "operands_of",
+    "parse",
+    "renumber",
+    "same",
+    "stored",
+    "vjp",
+]

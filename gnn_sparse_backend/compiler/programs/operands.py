@@ -26,8 +26,8 @@ class Operand:
         buffer: the number of the edge).
     dims: for each feature dimension its extent, or 1 where the operand is the same along it.
     dtype: of its buffer.
-    strided: rows may lie further apart than they are long, where it stands at rows or columns. Where they may not, an address
-        is a shift or nothing instead of a multiplication by a number that is known at run time.
+    strided: rows may lie further apart than they are long, where it stands at rows or columns. Where they may not, an
+        address is a shift or nothing instead of a multiplication by a number that is known at run time.
     """
 
     at: str
@@ -46,8 +46,8 @@ class Edges:
     Parameters, in order: num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E].
     numbered: edge arrays are in another order than the non-zeros; E gives the number of each non-zero. They may also
     be longer than the non-zeros: a graph may be a part of the one that they were made for.
-    flat: the non-zeros of a group are one sequence (COO). indptr has the offsets of groups; Row, declared by `declare_rows`, the
-    row of each non-zero, a place on axis M.
+    flat: the non-zeros of a group are one sequence (COO). indptr has the offsets of groups; Row, declared by
+    `declare_rows`, the row of each non-zero, a place on axis M.
     mapped: the rows of the structure are in another order than those of arrays; Row has the row of each.
     """
 
@@ -56,8 +56,15 @@ class Edges:
         self.num_groups, self.m, self.n, self.nnz = p.sizes("num_groups", "m", "n", "nnz")
         self.G = p.dense_fixed("G", self.num_groups)
         self.I = p.dense_variable("I", self.G, (self.m, self.m), "group_ptr", index_dtype)
-        self.J = p.sparse_variable("J", self.G if flat else self.I, (self.n, self.nnz), ("indptr", "indices"), index_dtype,
-                                   sorted=False, unique=False)  # fmt: skip
+        self.J = p.sparse_variable(
+            "J",
+            self.G if flat else self.I,
+            (self.n, self.nnz),
+            ("indptr", "indices"),
+            index_dtype,
+            sorted=False,
+            unique=False,
+        )
         self.N = p.dense_fixed("N", self.n)
         self._tree = (self.G, self.J) if flat else (self.G, self.I, self.J)
         if flat or mapped:
@@ -144,7 +151,7 @@ def flat_position(dims: tuple[int, ...], reduced: tuple[bool, ...], kept: Expr, 
     flat: Expr = as_expr(0)
     for at, (extent, gone) in enumerate(zip(dims, reduced)):
         source = inner if gone else kept
-        below = prod(e for e, g in zip(dims[at + 1:], reduced[at + 1:]) if g == gone)
+        below = prod(e for e, g in zip(dims[at + 1 :], reduced[at + 1 :]) if g == gone)
         digit = (source // below) % extent if extent > 1 else as_expr(0)
         flat = flat * extent + digit
     return flat

@@ -2,12 +2,12 @@
 
     W[s] = sum over the positions n of a task of Left[n]^T Right[n]
 
-The sum goes over positions, so positions are the terms of a product, of which fragments of Tensor Cores hold a few neighbouring ones
-of one feature. Rows in memory hold neighbouring features. So a block of a few warps leaves a chunk of positions in shared memory, row
-by row as they are loaded, and each lane takes its elements from there, for fragments or for products of its own (``row_products``).
-What a chunk lacks of positions, and rows of features, is zero on both sides, so that an Inf or NaN of anybody else's is not met. A task
-has positions of one matrix only, and a matrix may have several tasks, whose results are added up afterwards in their order: nothing is
-atomic.
+The sum goes over positions, so positions are the terms of a product, of which fragments of Tensor Cores hold a few
+neighbouring ones of one feature. Rows in memory hold neighbouring features. So a block of a few warps leaves a chunk of
+positions in shared memory, row by row as they are loaded, and each lane takes its elements from there, for fragments or
+for products of its own (``row_products``). What a chunk lacks of positions, and rows of features, is zero on both
+sides, so that an Inf or NaN of anybody else's is not met. A task has positions of one matrix only, and a matrix may
+have several tasks, whose results are added up afterwards in their order: nothing is atomic.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ class OuterSpec(BlockSpec):
 
     in_features, out_features: of Left and Right, which are the rows and columns of W; any widths.
     parts: neighbouring elements of Left and Right that a lane loads together, which divide their widths; powers of two.
-    gathered: for Left and Right, whether their rows are named by an index array (`grouped_sum_tiles`). weighted: a number A for
-    each edge, in float32; blocks: on the diagonal of W, which is zero elsewhere, of in_features x out_features each
-    (`rgms_sum_tiles`). pipelined: a chunk is loaded while the one before is multiplied (`grouped_sum_tiles`, ``windows``).
-    dtype: float16, bfloat16, or float32, of which Tensor Cores take ten bits of the fraction (tf32). index_dtype: of all
-    index arrays.
+    gathered: for Left and Right, whether their rows are named by an index array (`grouped_sum_tiles`). weighted: a
+    number A for each edge, in float32; blocks: on the diagonal of W, which is zero elsewhere, of in_features x
+    out_features each (`rgms_sum_tiles`). pipelined: a chunk is loaded while the one before is multiplied
+    (`grouped_sum_tiles`, ``windows``).
+    dtype: float16, bfloat16, or float32, of which Tensor Cores take ten bits of the fraction (tf32). index_dtype: of
+    all index arrays.
     """
 
     parts: tuple[int, int] = (1, 1)
@@ -84,8 +85,14 @@ class _Outer:
             for name, letter, width, total, part in zip(SHARED, "XY", spec.block, widths, spec.parts)
         )
         self.product_of_chunk = self.sums.multiplier(
-            spec.chunk, spec.block[1], spec.of_warp, lambda row, term: self.left[term, row], lambda column, term: self.right[term, column],
-            terms_aside=False, unrolled=True)  # fmt: skip
+            spec.chunk,
+            spec.block[1],
+            spec.of_warp,
+            lambda row, term: self.left[term, row],
+            lambda column, term: self.right[term, column],
+            terms_aside=False,
+            unrolled=True,
+        )
 
     def start(self, tile: Expr) -> None:
         """Of block `tile` of W."""
@@ -105,6 +112,7 @@ class _Outer:
 
     def store(self, put) -> None:
         """put(row, column, value): where an element of W goes."""
+
         def place(w, m, n) -> tuple[Expr, Expr]:
             row, column = self.spec.of_warp(w, m, n)
             return self.left.first + row, self.right.first + column
@@ -115,9 +123,9 @@ class _Outer:
 def grouped_sum_tiles(spec: OuterSpec) -> Program:
     """W[slot] = the sum of A[n]^T G[n] over the positions n of each task, in float32.
 
-    Parameters: (num_tasks, num_chunks, slots, rows_a, rows_g, [positions], task_ptr, Slot, Start, Stop, [RowsA], [RowsG],
-    A, G, W). Chunks task_ptr[t], ... of task t have positions Start .. Stop - 1, `spec.chunk` at most, each; positions are as of
-    `grouped.grouped_sum`. W is (slots, F_in, F_out), of which a task fills Slot[t].
+    Parameters: (num_tasks, num_chunks, slots, rows_a, rows_g, [positions], task_ptr, Slot, Start, Stop, [RowsA],
+    [RowsG], A, G, W). Chunks task_ptr[t], ... of task t have positions Start .. Stop - 1, `spec.chunk` at most, each;
+    positions are as of `grouped.grouped_sum`. W is (slots, F_in, F_out), of which a task fills Slot[t].
     """
     _check("grouped_sum_tiles", spec)
     p = ProgramBuilder("grouped_sum_tiles")
@@ -155,21 +163,27 @@ def grouped_sum_tiles(spec: OuterSpec) -> Program:
 
 
 def rgms_sum_tiles(spec: OuterSpec) -> Program:
-    """W[slot, d] = the sum over the pairs p of each task of (sum over the edges e of p of A[e] * X[j(e), d])^T G[Row[p], d].
+    """W[slot, d] = the sum over the pairs p of each task of (sum over the edges e of p of A[e] * X[j(e), d])^T
+    G[Row[p], d].
 
     Parameters: (num_tasks, num_chunks, slots, pairs, cols, nnz, rows, task_ptr, pair_ptr, indptr, indices, Slot, Start,
-    Stop, Row, [A], X, G, W), where chunks have the pairs from pair_ptr on, which is Start again. X is (cols, blocks, F_in), G
-    (rows, blocks, F_out) and W (slots, blocks, F_in, F_out): each block d on the diagonal of W is a sum of its own, of its own
-    features, by warps of its own. The warps of a block take the pairs of a chunk in turns, the lanes of a warp the features of a
-    row; sums are in float32, and rounded where they lie in shared memory.
+    Stop, Row, [A], X, G, W), where chunks have the pairs from pair_ptr on, which is Start again. X is (cols, blocks,
+    F_in), G (rows, blocks, F_out) and W (slots, blocks, F_in, F_out): each block d on the diagonal of W is a sum of its
+    own, of its own features, by warps of its own. The warps of a block take the pairs of a chunk in turns, the lanes of
+    a warp the features of a row; sums are in float32, and rounded where they lie in shared memory.
     """
     _check("rgms_sum_tiles", spec)
     p = ProgramBuilder("rgms_sum_tiles")
     tasks, chunks, slots, pairs, cols, nnz, rows = p.sizes(
-        "num_tasks", "num_chunks", "slots", "pairs", "cols", "nnz", "rows")  # fmt: skip
+        "num_tasks", "num_chunks", "slots", "pairs", "cols", "nnz", "rows"
+    )
     outer = _Outer(p, spec)
     of_block = spec.grid[0] * spec.grid[1]
-    T, B, D = p.dense_fixed("T", tasks), p.dense_fixed("B_grid", spec.blocks * of_block), p.dense_fixed("D", spec.blocks)
+    T, B, D = (
+        p.dense_fixed("T", tasks),
+        p.dense_fixed("B_grid", spec.blocks * of_block),
+        p.dense_fixed("D", spec.blocks),
+    )
     C = p.dense_variable("C", T, (chunks, chunks), "task_ptr", spec.index_dtype)
     I = p.dense_variable("I", C, (pairs, pairs), "pair_ptr", spec.index_dtype)
     J = p.sparse_variable("J", I, (cols, nnz), ("indptr", "indices"), spec.index_dtype, sorted=False, unique=False)
@@ -233,7 +247,9 @@ def _check(program: str, spec: OuterSpec) -> None:
         raise StageIError(f"{program}: {reason}")
     for width, part in zip((spec.in_features, spec.out_features), spec.parts):
         if width < 1 or width % part or COLUMNS % part:
-            raise StageIError(f"{program}: parts of {part} do not divide rows of {width} features and tiles of {COLUMNS}")
+            raise StageIError(
+                f"{program}: parts of {part} do not divide rows of {width} features and tiles of {COLUMNS}"
+            )
 
 
 __all__ = ["SHARED", "OuterSpec", "chunk_of", "grouped_sum_tiles", "rgms_sum_tiles"]

@@ -29,7 +29,9 @@ def hypergraph_convolution(features: int, dtype: str = "float32", index_dtype: s
     return p.finish()
 
 
-def rgms_homogeneous(in_features: int, out_features: int, dtype: str = "float32", index_dtype: str = "int32") -> Program:
+def rgms_homogeneous(
+    in_features: int, out_features: int, dtype: str = "float32", index_dtype: str = "int32"
+) -> Program:
     """Y[i] = sum over j of X[j] W[T[i, j]]: relational gather-matmul-scatter with a relation per non-zero."""
     p = ProgramBuilder("rgms_homogeneous")
     m, n, nnz, relations = p.sizes("m", "n", "nnz", "relations")
@@ -50,7 +52,9 @@ def rgms_homogeneous(in_features: int, out_features: int, dtype: str = "float32"
     return p.finish()
 
 
-def rgms_heterogeneous(in_features: int, out_features: int, dtype: str = "float32", index_dtype: str = "int32") -> Program:
+def rgms_heterogeneous(
+    in_features: int, out_features: int, dtype: str = "float32", index_dtype: str = "int32"
+) -> Program:
     """Y[i] = sum over r and j of A[r, i, j] * X[j] W[r], the non-zeros grouped by relation and then by row."""
     p = ProgramBuilder("rgms_heterogeneous")
     relations, m, n, rows, nnz = p.sizes("relations", "m", "n", "rows", "nnz")

@@ -6,9 +6,9 @@ A *pair* is a node with a relation r of some edge at it, on either side. All edg
 their rows of X are summed before the product; all edges of a column's pair share the product, so it is made once, and
 added to their rows. A *panel* is a few pairs of one relation, whose sums or products fill a buffer that stays in the
 first-level cache. Nothing of the size of the edges or the pairs times a width is stored. The programs are closed under
-differentiation: the product (``gather`` by row pairs, ``scatter`` by column pairs), the sum of outer products W[r] = sum
-over pairs of (sum of A[e] * X[j(e)])^T G[i], and the dots of each edge, A[e] = <X[j(e)] W[r], G[i(e)]>. All are derivatives
-of one form that is linear in A, X, W and G.
+differentiation: the product (``gather`` by row pairs, ``scatter`` by column pairs), the sum of outer products W[r] =
+sum over pairs of (sum of A[e] * X[j(e)])^T G[i], and the dots of each edge, A[e] = <X[j(e)] W[r], G[i(e)]>. All are
+derivatives of one form that is linear in A, X, W and G.
 
 Matrices are block-diagonal with `blocks` blocks on the diagonal, 1 for a full matrix.
 """
@@ -31,7 +31,8 @@ class RgmsSpec:
 
     in_features, out_features: of one block of the matrix, whose shape is (in_features, out_features).
     blocks: blocks on the diagonal. panel: pairs of a panel at most.
-    rows: of the block of accumulators, by a tile of ``tile`` columns. piece: columns that a sum over edges holds at a time.
+    rows: of the block of accumulators, by a tile of ``tile`` columns. piece: columns that a sum over edges holds at a
+    time.
     weighted: there is a number A for each edge. dtype: of X, W, G; the result and A have its accumulation type.
     tiled: matrices come tile by tile (``rgms_gather``).
     twos: products of rows as they are stored (``scatter``, ``dot``) take two features at a time; F_in is even.
@@ -65,8 +66,8 @@ class _Pairs:
     """The axes of all programs: tasks, panels of a task, pairs of a panel, edges of a pair.
 
     Parameters, in order: num_tasks, num_panels, pairs, cols, nnz, ..., panel_ptr, pair_ptr, indptr, indices, Count,
-    Row, [A]. Count is the number of pairs of a panel, Row the node that a pair belongs to; indices have the nodes at the
-    other end of its edges, of which there are cols.
+    Row, [A]. Count is the number of pairs of a panel, Row the node that a pair belongs to; indices have the nodes at
+    the other end of its edges, of which there are cols.
     """
 
     def __init__(self, p: ProgramBuilder, spec: RgmsSpec, *more: str):
@@ -108,7 +109,8 @@ class _Pairs:
     def multiply(self, t, panel, left, keep) -> None:
         """The products of a panel's pairs by the matrix of its relation, a block of accumulators at a time.
 
-        left(m, f): feature f of the left operand of pair m. keep(suffix, axis, column, at, sums) says what becomes of the
+        left(m, f): feature f of the left operand of pair m. keep(suffix, axis, column, at, sums) says what becomes of
+        the
         block: sums[n] are the columns from `column` on, over `axis`, of the product of pair at[n].
         """
         p, spec = self.p, self.spec
@@ -161,8 +163,8 @@ def rgms_gather(spec: RgmsSpec) -> Program:
     Parameters: (num_tasks, num_panels, pairs, cols, nnz, relations, rows, panel_ptr, pair_ptr, indptr, indices,
     row_ptr, Count, Row, [A], X, First, Relation, W, Y). Task t has the rows First[t], First[t] + 1, ..., so many as
     row_ptr says, and the pairs of these rows; Y has the accumulation type. Tiled matrices are, of each block on the
-    diagonal, the first `tile` columns, as rows of this width, then the next ones; the last tile may be narrower. The rows of
-    a tile of a large matrix would be so far apart otherwise that they compete for the same places of the cache.
+    diagonal, the first `tile` columns, as rows of this width, then the next ones; the last tile may be narrower. The
+    rows of a tile of a large matrix would be so far apart otherwise that they compete for the same places of the cache.
     """
     p = ProgramBuilder("rgms_gather")
     w = _Pairs(p, spec, "relations", "rows")
@@ -198,9 +200,10 @@ def rgms_gather(spec: RgmsSpec) -> Program:
 def rgms_scatter(spec: RgmsSpec) -> Program:
     """Y[i(e)] += A[e] * (X[j] W[r]) for all edges e of all pairs (j, r), each of whose products is made once in a task.
 
-    Parameters: (num_tasks, num_panels, pairs, rows, nnz, relations, cols, panel_ptr, pair_ptr, indptr, indices, Count, Row,
-    [A], X, Relation, W, Y). Tasks add to rows of their own; indices are rows of Y, Row rows of X. Y has the accumulation
-    type; matrices as in ``rgms_gather``, by twos with rows 2 i and 2 i + 1 of a tile side by side, column by column.
+    Parameters: (num_tasks, num_panels, pairs, rows, nnz, relations, cols, panel_ptr, pair_ptr, indptr, indices, Count,
+    Row, [A], X, Relation, W, Y). Tasks add to rows of their own; indices are rows of Y, Row rows of X. Y has the
+    accumulation type; matrices as in ``rgms_gather``, by twos with rows 2 i and 2 i + 1 of a tile side by side, column
+    by column.
     """
     p = ProgramBuilder("rgms_scatter")
     w = _Pairs(p, spec, "relations", "far")
@@ -225,8 +228,8 @@ def rgms_dot(spec: RgmsSpec) -> Program:
     """C[number of e] = <G[i] W[r], X[j(e)]> for all edges e of all pairs (i, r), each of whose products is made once.
 
     Parameters: (num_tasks, num_panels, pairs, cols, nnz, relations, far, numbers, panel_ptr, pair_ptr, indptr, indices,
-    Count, Row, Number, X, G, Relation, W, C). Row are rows of G, of the width that X has beside W; indices are rows of X;
-    C (numbers, 1) has the accumulation type; matrices as in ``rgms_scatter``.
+    Count, Row, Number, X, G, Relation, W, C). Row are rows of G, of the width that X has beside W; indices are rows of
+    X; C (numbers, 1) has the accumulation type; matrices as in ``rgms_scatter``.
     """
     p = ProgramBuilder("rgms_dot")
     w = _Pairs(p, spec, "relations", "far", "numbers")

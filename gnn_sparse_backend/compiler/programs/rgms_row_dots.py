@@ -2,12 +2,13 @@
 
     O[e] = <G[i(e)] W[r(e)], X[j(e)]>
 
-(The gradient of RGMS to the numbers of its edges.) A block of warps has a tile of rows of G, which it leaves in shared memory, and goes
-through the relations of their edges, as `rgms_rows` does. Of each it multiplies the rows, on Tensor Cores or in full precision
-(``row_products``), and leaves the products in shared memory, too. Then each warp takes its share of the relation's edges one by one: its
-lanes load a row of X, multiply it by the product of the edge's row, and fold what they have by shuffles. What rows without edges of a
-relation are multiplied to is not met by any edge, so that an Inf or NaN of a matrix stays with the edges it is for. All blocks on the
-diagonal of a matrix are multiplied before the dots, each edge is one warp's: nothing is atomic.
+(The gradient of RGMS to the numbers of its edges.) A block of warps has a tile of rows of G, which it leaves in shared
+memory, and goes through the relations of their edges, as `rgms_rows` does. Of each it multiplies the rows, on Tensor
+Cores or in full precision (``row_products``), and leaves the products in shared memory, too. Then each warp takes its
+share of the relation's edges one by one: its lanes load a row of X, multiply it by the product of the edge's row, and
+fold what they have by shuffles. What rows without edges of a relation are multiplied to is not met by any edge, so that
+an Inf or NaN of a matrix stays with the edges it is for. All blocks on the diagonal of a matrix are multiplied before
+the dots, each edge is one warp's: nothing is atomic.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ SHARED = ("Near", "Products")
 
 @dataclass(frozen=True)
 class RgmsDotsSpec(BlockSpec):
-    """What is static, as of a `BlockSpec`, with the rows of a tile at most for a block's. in_features, out_features: of a row of G and of one
-    of X, in each of the `blocks` on the diagonal of W. parts: neighbouring elements of a row of G, and of X, that a lane loads together;
-    powers of two that divide the widths, those of X of all blocks.
+    """What is static, as of a `BlockSpec`, with the rows of a tile at most for a block's. in_features, out_features: of
+    a row of G and of one of X, in each of the `blocks` on the diagonal of W. parts: neighbouring elements of a row of
+    G, and of X, that a lane loads together; powers of two that divide the widths, those of X of all blocks.
     """
 
     parts: tuple[int, int] = (1, 1)
@@ -64,10 +65,11 @@ class RgmsDotsSpec(BlockSpec):
 def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
     """The program.
 
-    Parameters: (num_tiles, panels, shares, nnz, cols, relations, slots, rows, numbers, panel_ptr, owned_ptr, share_ptr, indices, Start,
-    Stop, Relation, Place, Number, Row, G, X, W, O), as of `owned_rows`: tile t has the rows Row[Start[t]], ..., Row[Stop[t] - 1] of G,
-    panel c has `spec.shares` shares, and an edge's dot goes to O[Number[e]]. G is (rows, blocks, F_in), X (cols, blocks * F_out), W
-    (relations, blocks, F_in, F_out) or by columns, O (numbers, 1) float32.
+    Parameters: (num_tiles, panels, shares, nnz, cols, relations, slots, rows, numbers, panel_ptr, owned_ptr, share_ptr,
+    indices, Start, Stop, Relation, Place, Number, Row, G, X, W, O), as of `owned_rows`: tile t has the rows
+    Row[Start[t]], ..., Row[Stop[t] - 1] of G, panel c has `spec.shares` shares, and an edge's dot goes to O[Number[e]].
+    G is (rows, blocks, F_in), X (cols, blocks * F_out), W (relations, blocks, F_in, F_out) or by columns, O (numbers,
+    1) float32.
     """
     _check(spec)
     covered = spec.product.covered(spec.in_features)
@@ -87,7 +89,10 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
     of_g, of_x = spec.parts
     each_g, each_x = p.dense_fixed("G_part", of_g), p.dense_fixed("X_part", of_x)
     threads, loaded = products.threads, spec.rows * spec.blocks * spec.in_features
-    fetch, fold = p.dense_fixed("G_turn", -(-loaded // (threads * of_g))), p.dense_fixed("X_turn", -(-FX.length // (LANES * of_x)))
+    fetch, fold = (
+        p.dense_fixed("G_turn", -(-loaded // (threads * of_g))),
+        p.dense_fixed("X_turn", -(-FX.length // (LANES * of_x))),
+    )
     lack = spec.rows * spec.blocks * (covered - spec.in_features)
     lacking = p.dense_fixed("Z_turn", -(-lack // threads)) if lack else None
     stride, far = spec.strides
@@ -107,7 +112,8 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
             here = row < tiles.Stop[t] - tiles.Start[t]
             p.where(both(element < loaded, here) if loaded % (threads * of_g) else here)
             Near[place_of(element, spec.in_features) + e] = G[
-                Row[tiles.Start[t] + row], feature // spec.in_features, feature % spec.in_features + e]
+                Row[tiles.Start[t] + row], feature // spec.in_features, feature % spec.in_features + e
+            ]
         if lacking is not None:  # terms that the last step lacks
             with p.iterate("lack_a", (lacking, warp, lane), "SSS", ("tz", "wz", "lz_a")) as (s, w, l):
                 element = (s * warp.length + w) * LANES + l
@@ -126,15 +132,23 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
                     Products[row * far + d * spec.out_features + column] = value
 
                 multiply = products.multiplier(
-                    spec.in_features, spec.out_features, place, lambda row, term: Near[row * stride + d * covered + term],
-                    W[tiles.Relation[t, c], d], by_columns=spec.by_columns)
+                    spec.in_features,
+                    spec.out_features,
+                    place,
+                    lambda row, term: Near[row * stride + d * covered + term],
+                    W[tiles.Relation[t, c], d],
+                    by_columns=spec.by_columns,
+                )
                 CF = products.zeros("CF")
                 multiply(CF)
                 products.store(CF, place, keep)
             with p.iterate("edges_of_warps", (warp, U), "SS", ("we", "u")) as (w, u):
                 p.where(equal(u, w))
                 with p.iterate("edges", (J,), "R", ("j",)) as (j,):
-                    Partial, Folded = p.local("Partial", (lane, each_x), "float32"), p.local("Folded", (lane,), "float32")
+                    Partial, Folded = (
+                        p.local("Partial", (lane, each_x), "float32"),
+                        p.local("Folded", (lane,), "float32"),
+                    )
                     Dot = p.local("Dot", (), "float32")
                     with p.iterate("zero", (lane, each_x), "SS", ("l0", "e0")) as (l, e):
                         Partial[l, e] = 0.0
@@ -142,7 +156,9 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
                         first = (s * LANES + l) * of_x
                         if FX.length % (LANES * of_x):
                             p.where(first < FX.length)
-                        Partial[l, e] = Partial[l, e] + Products[tiles.Place[t, c, u, j] // 2 * far + first + e] * cast("float32", X[j, first + e])
+                        Partial[l, e] = Partial[l, e] + Products[tiles.Place[t, c, u, j] // 2 * far + first + e] * cast(
+                            "float32", X[j, first + e]
+                        )
                     with p.iterate("fold", (lane,), "S", ("l2",)) as (l,):
                         total = Partial[l, 0]
                         for e in range(1, of_x):
@@ -161,8 +177,10 @@ def _check(spec: RgmsDotsSpec) -> None:
     if reason:
         raise StageIError(f"rgms_row_dots: {reason}")
     if spec.in_features % spec.parts[0] or spec.blocks * spec.out_features % spec.parts[1]:
-        raise StageIError(f"rgms_row_dots: parts of {spec.parts} do not divide rows of {spec.in_features} and of {spec.blocks} times "
-                          f"{spec.out_features} features")  # fmt: skip
+        raise StageIError(
+            f"rgms_row_dots: parts of {spec.parts} do not divide rows of {spec.in_features} and of {spec.blocks} times "
+            f"{spec.out_features} features"
+        )
 
 
 __all__ = ["SHARED", "RgmsDotsSpec", "rgms_row_dots"]

@@ -2,16 +2,19 @@
 
     O[i] = sum over relations r of (sum over the edges e of i and r of A[e] * X[j(e)]) W[r]
 
-(RGMS; Ye et al., SparseTIR, section 4.4.) A block of warps has a tile of rows and goes through the relations of their edges. Of each it
-gathers the rows of X, adds them up in registers, leaves the sums in shared memory, at the place of their row in the tile, and
-multiplies them, on Tensor Cores or in full precision (``row_products`` has both). Products of rows that have edges of the relation
-are added to sums that stay in the registers of the lanes which hold the products; the others, of whatever lay in shared memory, are
-dropped, so that no Inf or NaN of a matrix reaches a row that it is not for. In the end the lanes scatter the sums to the rows. All
-relations are one launch, every row is one block's, relations come in their order: nothing is atomic.
+(RGMS; Ye et al., SparseTIR, section 4.4.) A block of warps has a tile of rows and goes through the relations of their
+edges. Of each it gathers the rows of X, adds them up in registers, leaves the sums in shared memory, at the place of
+their row in the tile, and multiplies them, on Tensor Cores or in full precision (``row_products`` has both). Products
+of rows that have edges of the relation are added to sums that stay in the registers of the lanes which hold the
+products; the others, of whatever lay in shared memory, are dropped, so that no Inf or NaN of a matrix reaches a row
+that it is not for. In the end the lanes scatter the sums to the rows. All relations are one launch, every row is one
+block's, relations come in their order: nothing is atomic.
 
-Lanes gather in teams as wide as a row, and a team goes through its share of the edges one by one, whatever pairs they belong
-to: it begins anew where an edge is the first of its row and relation, and leaves the sum in shared memory after each. So no loop is as
-short as the edges of a pair, which are one or two in most graphs, and every team of a warp has a row on its way.
+Lanes gather in teams as wide as a row, and a team goes through its share of the edges one by one, whatever pairs they
+belong
+to: it begins anew where an edge is the first of its row and relation, and leaves the sum in shared memory after each.
+So no loop is as short as the edges of a pair, which are one or two in most graphs, and every team of a warp has a row
+on its way.
 """
 
 from __future__ import annotations
@@ -33,8 +36,9 @@ SHARED = "Sums"
 
 @dataclass(frozen=True)
 class RgmsRowsSpec(BlockSpec):
-    """What is static, as of a `BlockSpec`, with the rows of a tile at most for a block's. lanes: of a team that loads a row of X, in parts of
-    `part` neighbouring elements, which divides ``in_features``; both powers of two. out_dtype: of O. The rest as in an `RgmsTilesSpec`."""
+    """What is static, as of a `BlockSpec`, with the rows of a tile at most for a block's. lanes: of a team that loads a
+    row of X, in parts of `part` neighbouring elements, which divides ``in_features``; both powers of two. out_dtype: of
+    O. The rest as in an `RgmsTilesSpec`."""
 
     lanes: int = LANES
     part: int = 1
@@ -69,9 +73,10 @@ class RgmsRowsSpec(BlockSpec):
 def rgms_rows(spec: RgmsRowsSpec) -> Program:
     """The program.
 
-    Parameters: (num_tiles, panels, shares, nnz, cols, relations, rows, panel_ptr, owned_ptr, share_ptr, indices, Start, Stop, Relation,
-    Place, Present, [A], Row, X, W, O), as of `owned_rows`: tile t has the rows Row[Start[t]], ..., Row[Stop[t] - 1], panel c has
-    `spec.shares` shares. X is (cols, blocks, F_in), W (relations, blocks, F_in, F_out) or by columns, O (rows, blocks, F_out).
+    Parameters: (num_tiles, panels, shares, nnz, cols, relations, rows, panel_ptr, owned_ptr, share_ptr, indices, Start,
+    Stop, Relation, Place, Present, [A], Row, X, W, O), as of `owned_rows`: tile t has the rows Row[Start[t]], ...,
+    Row[Stop[t] - 1], panel c has `spec.shares` shares. X is (cols, blocks, F_in), W (relations, blocks, F_in, F_out) or
+    by columns, O (rows, blocks, F_out).
     """
     _check(spec)
     product, covered = spec.product, spec.product.covered(spec.in_features)
@@ -87,7 +92,10 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
     X = p.buffer("X", (p.dense_fixed("NX", tiles.cols), D, FI), spec.dtype)
     W = Matrices(p, (p.dense_fixed("NW", tiles.relations), D), FI, FO, spec.by_columns, spec.dtype)
     O = p.buffer("O", (NO, D, FO), spec.out_dtype)
-    turn, part = p.dense_fixed("X_turn", -(-spec.in_features // (spec.lanes * spec.part))), p.dense_fixed("X_part", spec.part)
+    turn, part = (
+        p.dense_fixed("X_turn", -(-spec.in_features // (spec.lanes * spec.part))),
+        p.dense_fixed("X_part", spec.part),
+    )
     kept = p.dense_fixed("Kept", spec.rows * spec.stride)
     lack = spec.rows * (covered - spec.in_features)
     lacking = p.dense_fixed("Z_turn", -(-lack // sums.threads)) if lack else None
@@ -110,7 +118,12 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
 
         with p.iterate("each", (C,), "R", ("c",)) as (c,):
             Here = p.local("Here", (lane, warp, sums.down, sums.half), "int32")
-            with p.iterate("look", (warp, sums.down, sums.half, lane), "SSSS", ("wl", "ml", "hl", "ll")) as (w, m, h, l):
+            with p.iterate("look", (warp, sums.down, sums.half, lane), "SSSS", ("wl", "ml", "hl", "ll")) as (
+                w,
+                m,
+                h,
+                l,
+            ):
                 Here[l, w, m, h] = Present[t, c, spec.of_warp(w, m, 0)[0] + product.row(l, h)]
             with p.iterate("gather", (warp, lane), "SS", ("wg", "lg")) as (w, l):
                 Edge = p.local("Edge", (turn, part), "float32")
@@ -134,10 +147,18 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
                             value = cast("float32", X[j, d, inside(s) + e])
                             Edge[s, e] = Edge[s, e] + (value if A is None else A[t, c, u, j] * value)
                         with elements("keep") as (s, e):
-                            Sums[tiles.Place[t, c, u, j] // 2 * spec.stride + inside(s) + e] = cast(spec.dtype, Edge[s, e])
+                            Sums[tiles.Place[t, c, u, j] // 2 * spec.stride + inside(s) + e] = cast(
+                                spec.dtype, Edge[s, e]
+                            )
 
-            multiply = sums.multiplier(spec.in_features, spec.out_features, place, lambda row, term: Sums[row * spec.stride + term],
-                                       W[tiles.Relation[t, c], d], by_columns=spec.by_columns)
+            multiply = sums.multiplier(
+                spec.in_features,
+                spec.out_features,
+                place,
+                lambda row, term: Sums[row * spec.stride + term],
+                W[tiles.Relation[t, c], d],
+                by_columns=spec.by_columns,
+            )
             CF = sums.zeros("CF")
             multiply(CF)
             with sums.each("take") as (w, m, n, r, l):
@@ -156,8 +177,11 @@ def _check(spec: RgmsRowsSpec) -> None:
     if reason:
         raise StageIError(f"rgms_rows: {reason}")
     if spec.in_features % spec.part or LANES % spec.lanes:
-        raise StageIError(f"rgms_rows: parts of {spec.part} do not divide rows of {spec.in_features} features, or teams of {spec.lanes} "
-                          f"lanes a warp of {LANES}")  # fmt: skip
+        raise StageIError(
+            f"rgms_rows: parts of {spec.part} do not divide rows of {spec.in_features} features, or teams of "
+            f"{spec.lanes} "
+            f"lanes a warp of {LANES}"
+        )
 
 
 __all__ = ["SHARED", "RgmsRowsSpec", "rgms_rows"]

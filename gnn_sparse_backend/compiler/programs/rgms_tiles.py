@@ -4,7 +4,8 @@
 
 (RGMS; Ye et al., SparseTIR, section 4.4.) A team gathers the rows of the edges of up to 16 pairs of one relation, or of
 several times 16, feature by feature side by side, adds them up in registers, and leaves the sums in shared memory, from
-where they are loaded as fragments. All relations are one launch. What rows have of several relations is added up afterwards,
+where they are loaded as fragments. All relations are one launch. What rows have of several relations is added up
+afterwards,
 in the order of the relations: nothing is atomic.
 """
 
@@ -25,8 +26,8 @@ SHARED = "Sums"
 
 @dataclass(frozen=True)
 class RgmsTilesSpec:
-    """What is static. weighted: there is a number A for each edge, in float32. blocks: on the diagonal of W, which is zero elsewhere,
-    of in_features x out_features each; the rest as in a `TilesSpec`."""
+    """What is static. weighted: there is a number A for each edge, in float32. blocks: on the diagonal of W, which is
+    zero elsewhere, of in_features x out_features each; the rest as in a `TilesSpec`."""
 
     in_features: int
     out_features: int
@@ -41,14 +42,16 @@ class RgmsTilesSpec:
 def rgms_tiles(spec: RgmsTilesSpec) -> Program:
     """The program.
 
-    Parameters: (num_panels, pairs, cols, nnz, relations, pair_ptr, indptr, indices, Count, Relation, [A], X, W, O). Panel t has
-    the Count[t] pairs from pair_ptr[t] on, all of Relation[t]; X is (cols, blocks * F_in), W (relations, blocks, F_in, F_out) or
-    by columns, O (pairs, blocks, F_out). Every pair has edges.
+    Parameters: (num_panels, pairs, cols, nnz, relations, pair_ptr, indptr, indices, Count, Relation, [A], X, W, O).
+    Panel t has the Count[t] pairs from pair_ptr[t] on, all of Relation[t]; X is (cols, blocks * F_in), W (relations,
+    blocks, F_in, F_out) or by columns, O (pairs, blocks, F_out). Every pair has edges.
     """
     reason = refuses(spec.in_features, spec.out_features, spec.dtype)
     if reason:
         raise StageIError(f"rgms_tiles: {reason}")
-    tiles = TilesSpec(spec.in_features, spec.out_features, spec.tiles, (False, False), spec.dtype, spec.index_dtype, spec.by_columns)
+    tiles = TilesSpec(
+        spec.in_features, spec.out_features, spec.tiles, (False, False), spec.dtype, spec.index_dtype, spec.by_columns
+    )
     stride = stride_of(spec.blocks * spec.in_features, spec.dtype)
     p = ProgramBuilder("rgms_tiles")
     panels, pairs, cols, nnz, relations = p.sizes("num_panels", "pairs", "cols", "nnz", "relations")
@@ -82,8 +85,12 @@ def rgms_tiles(spec: RgmsTilesSpec) -> Program:
             def store(row, column, value) -> None:
                 O[t, row, d, column] = value
 
-            fragments.product(lambda row, column: Sums[row * stride + d * spec.in_features + column],
-                              W[Relation[t], d], store, lambda row: row < Count[t])
+            fragments.product(
+                lambda row, column: Sums[row * stride + d * spec.in_features + column],
+                W[Relation[t], d],
+                store,
+                lambda row: row < Count[t],
+            )
     return p.finish()
 
 

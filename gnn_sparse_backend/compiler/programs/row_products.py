@@ -1,14 +1,16 @@
-"""How the warps of a block multiply what lies in shared memory: which lane has which elements of the result, and how it gets them.
+"""How the warps of a block multiply what lies in shared memory: which lane has which elements of the result, and how it
+gets them.
 
-A warp accumulates tiles of ``rows`` x ``columns``, of which lane l holds ``held`` elements, (down, across): of rows ``row(l, h)``, and
-of columns from ``column(l)`` on. Of ``together`` neighbouring tiles the t-th has columns t, t + together, ...: what a lane holds of all of them
-are neighbours. Two forms of the same product:
+A warp accumulates tiles of ``rows`` x ``columns``, of which lane l holds ``held`` elements, (down, across): of rows
+``row(l, h)``, and of columns from ``column(l)`` on. Of ``together`` neighbouring tiles the t-th has columns t, t +
+together, ...: what a lane holds of all of them are neighbours. Two forms of the same product:
 
-- `InFragments`: tiles and fragments of ``mma`` (`grouped_tiles` has the layouts), on Tensor Cores. Where a matrix lies in memory row by
-  row, a lane loads columns of two tiles as one vector, though an instruction takes elements of different rows for a register.
-- `InLanes`: every lane multiplies for itself, in full precision. It has a row and four neighbouring columns of each tile, so that
-  one term of a row serves four products. The lanes of a warp have ``across`` stretches of columns, and share rows: what they load of
-  one is the same element, or the same 16 bytes, for all of these lanes.
+- `InFragments`: tiles and fragments of ``mma`` (`grouped_tiles` has the layouts), on Tensor Cores. Where a matrix lies
+  in memory row by row, a lane loads columns of two tiles as one vector, though an instruction takes elements of
+  different rows for a register.
+- `InLanes`: every lane multiplies for itself, in full precision. It has a row and four neighbouring columns of each
+  tile, so that one term of a row serves four products. The lanes of a warp have ``across`` stretches of columns, and
+  share rows: what they load of one is the same element, or the same 16 bytes, for all of these lanes.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ HELD_TERMS = 16
 STRETCH = 4
 
 Multiply = Callable[..., None]
-"""multiply(w, result, suffix=""): adds the product of warp w to ``result``, a local buffer (lane, warp, down, wide, element of the tile).
+"""multiply(w, result, suffix=""): adds the product of warp w to ``result``.
+
+``result`` is a local buffer (lane, warp, down, wide, element of the tile).
 suffix: of the names of its iterations and buffers, where a program has several products."""
 
 
@@ -36,11 +40,13 @@ suffix: of the names of its iterations and buffers, where a program has several 
 class Operands:
     """What the warps of a block multiply.
 
-    terms: that are summed over. place(w, m, n): the row and the column where the tile begins that is the m-th down and the n-th across of
-    warp w. left(row, term), right(column, term): elements. lane, down, wide: axes of the lanes of a warp, and of its tiles.
+    terms: that are summed over. place(w, m, n): the row and the column where the tile begins that is the m-th down and
+    the n-th across of warp w. left(row, term), right(column, term): elements. lane, down, wide: axes of the lanes of a
+    warp, and of its tiles.
     columns: of the right operand. whole: whether no tile has columns beyond; what is computed of these is not stored.
-    terms_aside: whether neighbouring terms of a row of the left operand lie side by side in memory. by_columns: whether those of a column of
-    the right one do, in place of neighbouring columns of a term. unrolled: whether there are but few terms.
+    terms_aside: whether neighbouring terms of a row of the left operand lie side by side in memory. by_columns: whether
+    those of a column of the right one do, in place of neighbouring columns of a term. unrolled: whether there are but
+    few terms.
     """
 
     terms: int
@@ -104,12 +110,18 @@ class InFragments:
         def multiply(w: Expr, result, suffix: str = "") -> None:
             with p.iterate("steps" + suffix, (step,), "R", ("s",)) as (s,):
                 AF = p.local("AF" + suffix, (lane, of.down, four, pair), dtype)
-                with p.iterate("load_a" + suffix, (of.down, four, lane, pair), "SSSS", ("ma", "ra", "la", "qa")) as (m, r, l, e):
+                with p.iterate("load_a" + suffix, (of.down, four, lane, pair), "SSSS", ("ma", "ra", "la", "qa")) as (
+                    m,
+                    r,
+                    l,
+                    e,
+                ):
                     row = of.place(w, m, 0)[0] + l // 4 + r % 2 * 8
                     AF[l, m, r, e] = of.left(row, s * (8 * q) + r // 2 * (4 * q) + l % 4 * q + e)
                 with p.iterate("across" + suffix, (group,), "S", ("ng",)) as (g,):
                     BF = p.local("BF" + suffix, (lane, twin, half, side), dtype)
-                    # as they come: neighbouring terms of a column, which are a register's, or columns of a term, of as many tiles
+                    # as they come: neighbouring terms of a column, which are a register's, or columns of a term, of as
+                    # many tiles
                     order = (twin, side) if of.by_columns else (side, twins)
                     came = BF if of.by_columns else p.local("BL" + suffix, (lane, half, *order), dtype)
 
@@ -117,18 +129,34 @@ class InFragments:
                         return (l, i, r, j) if of.by_columns else (l, r, i, j)
 
                     if covered != of.terms:
-                        with p.iterate("lack_b" + suffix, (half, lane, *order), "SSSS", ("rz", "lz", "iz", "jz")) as (r, l, i, j):
+                        with p.iterate("lack_b" + suffix, (half, lane, *order), "SSSS", ("rz", "lz", "iz", "jz")) as (
+                            r,
+                            l,
+                            i,
+                            j,
+                        ):
                             came[slot(l, r, i, j)] = 0.0
-                    with p.iterate("load_b" + suffix, (half, lane, *order), "SSSS", ("rb", "lb", "ib", "jb")) as (r, l, i, j):
+                    with p.iterate("load_b" + suffix, (half, lane, *order), "SSSS", ("rb", "lb", "ib", "jb")) as (
+                        r,
+                        l,
+                        i,
+                        j,
+                    ):
                         v, e = (i, j) if of.by_columns else (j, i)
                         first = s * (8 * q) + r * (4 * q) + l % 4 * q
                         if covered != of.terms:
                             p.where((first if of.by_columns and vectors else first + e) < of.terms)
                         column = of.place(w, 0, g * self.together)[1] + l // 4 * self.together
-                        column = of.inside(column + v) if of.by_columns or not vectors else of.inside(column, self.together) + v
+                        column = (
+                            of.inside(column + v)
+                            if of.by_columns or not vectors
+                            else of.inside(column, self.together) + v
+                        )
                         came[slot(l, r, i, j)] = of.right(column, first + e)
                     if not of.by_columns:
-                        with p.iterate("deal" + suffix, (half, lane, side, twins), "SSSS", ("rd", "ld", "ed", "vd")) as (r, l, e, v):
+                        with p.iterate(
+                            "deal" + suffix, (half, lane, side, twins), "SSSS", ("rd", "ld", "ed", "vd")
+                        ) as (r, l, e, v):
                             BF[l, v, r, e] = came[l, r, e, v]
                     with p.iterate("twins" + suffix, (twin, of.down), "SS", ("vt", "mt")) as (v, mt):
                         with p.iterate("mma" + suffix, extents, "SSR", ("m", "n", "k")) as (m, n, k):
@@ -163,7 +191,9 @@ class InLanes:
         return terms
 
     def loads(self, tiles: tuple[int, int]) -> int:
-        """Loads for four terms of so many tiles, those of the right operand counting twice: a matrix comes from farther away."""
+        """Loads for four terms of so many tiles, those of the right operand counting twice: a matrix comes from farther
+        away.
+        """
         return tiles[0] + 2 * TERMS * tiles[1]
 
     def row(self, lane: Expr, h: Expr) -> Expr:
@@ -213,17 +243,21 @@ class InLanes:
 
 
 def product_of(dtype: str, across: int, wide: int) -> InFragments | InLanes:
-    """across: stretches of columns among the lanes of a warp that multiply in full precision, 0 on Tensor Cores. wide: tiles of a warp."""
+    """across: stretches of columns among the lanes of a warp that multiply in full precision, 0 on Tensor Cores. wide:
+    tiles of a warp.
+    """
     return InLanes(across, dtype) if across else InFragments(dtype, 1 if wide % 2 else 2)
 
 
 @dataclass(frozen=True)
 class BlockSpec:
-    """What is static in a program whose blocks of warps multiply by matrices of in_features x out_features; a program's own has ``dtype``.
+    """What is static in a program whose blocks of warps multiply by matrices of in_features x out_features; a program's
+    own has ``dtype``.
 
-    warps: of a block, along rows and along columns of what it accumulates. tiles: of the product, down and across, that a warp accumulates.
-    across: stretches of columns that the lanes of a warp have where they multiply in full precision, which is float32 alone; 0 on
-    Tensor Cores.
+    warps: of a block, along rows and along columns of what it accumulates. tiles: of the product, down and across, that
+    a warp accumulates.
+    across: stretches of columns that the lanes of a warp have where they multiply in full precision, which is float32
+    alone; 0 on Tensor Cores.
     """
 
     in_features: int
@@ -250,13 +284,18 @@ class BlockSpec:
     def of_warp(self, w: Expr, m, n) -> tuple[Expr, Expr]:
         """(row, column) in the block where the tile begins that is the m-th down and the n-th across of warp w."""
         along = self.warps[1]
-        return (w // along * self.tiles[0] + m) * self.product.rows, (w % along * self.tiles[1] + n) * self.product.columns
+        return (w // along * self.tiles[0] + m) * self.product.rows, (
+            w % along * self.tiles[1] + n
+        ) * self.product.columns
 
 
 def refuses_lanes(dtype: str, across: int) -> str | None:
     """Why lanes do not multiply like that, or None."""
     if across and (across & (across - 1) or across > LANES or dtype != "float32"):
-        return f"lanes in {across} stretches of columns do not multiply {dtype} in full precision, but a power of two of them float32"
+        return (
+            f"lanes in {across} stretches of columns do not multiply {dtype} in full precision, "
+            "but a power of two of them float32"
+        )
     return None
 
 

@@ -2,11 +2,11 @@
 
     C[i(e)] += message of e, for the non-zeros e of a group of rows, one after the other
 
-A loop over the non-zeros of a row ends after a number of rounds that nobody can predict; where rows have a few non-zeros of one
-or two features, the misprediction costs more than the row. Here the only loop is over all non-zeros of a group (the non-zero-split
-design of Huang et al., section 3.2, cut between rows): a sum waits for the one before in its own row alone, some cycles in
-memory, and the processor has several rows under way. Groups hold whole rows, so that nothing is added by two threads, and
-the order of additions is that of a loop over rows: the bits are the same.
+A loop over the non-zeros of a row ends after a number of rounds that nobody can predict; where rows have a few
+non-zeros of one or two features, the misprediction costs more than the row. Here the only loop is over all non-zeros of
+a group (the non-zero-split design of Huang et al., section 3.2, cut between rows): a sum waits for the one before in
+its own row alone, some cycles in memory, and the processor has several rows under way. Groups hold whole rows, so that
+nothing is added by two threads, and the order of additions is that of a loop over rows: the bits are the same.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ def refuses(spec: AggregateSpec) -> str | None:
 def scattered(spec: AggregateSpec) -> Program:
     """The program of a sum or a mean.
 
-    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], [D], Row, First, X0, X1, ..., C). Group g has
-    the rows from group_ptr[g], which is First[g], and their non-zeros from indptr[g] on; Row has the row of each.
+    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], [D], Row, First, X0, X1, ..., C).
+    Group g has the rows from group_ptr[g], which is First[g], and their non-zeros from indptr[g] on; Row has the row of
+    each.
     """
     reason = refuses(spec)
     if reason:
@@ -52,8 +53,10 @@ def scattered(spec: AggregateSpec) -> Program:
         with p.iterate("clear", (I, K), "SS", ("i0", "k0")) as (i, k):
             C[First[g] + i, k] = 0.0
         with p.iterate("edges", (J,), "R", ("j",)) as (j,), p.iterate("add", (K,), "S", ("k",)) as (k,):
-            values = [edges.load(x, operand, g, None, j, feature_index(k, spec.dims, operand.dims), spec.dtype)
-                      for x, operand in zip(X, spec.operands)]
+            values = [
+                edges.load(x, operand, g, None, j, feature_index(k, spec.dims, operand.dims), spec.dtype)
+                for x, operand in zip(X, spec.operands)
+            ]
             at = Row[g, j], k
             C[at] = C[at] + lower(spec.message, values, spec.dtype, spec.dtype)
         if D is not None:

@@ -1,8 +1,8 @@
 """Rows of features that a block of warps leaves in shared memory, to be read as fragments of a transposed matrix.
 
-Rows in memory hold neighbouring features; a fragment of ``mma`` holds neighbouring rows of one feature where the product
-sums over rows. Rows in shared memory have 8 elements more than they need: the lanes of a warp, 4 (pairs of) rows by 8 features, then
-read from different banks, whether elements have 16 or 32 bits.
+Rows in memory hold neighbouring features; a fragment of ``mma`` holds neighbouring rows of one feature where the
+product sums over rows. Rows in shared memory have 8 elements more than they need: the lanes of a warp, 4 (pairs of)
+rows by 8 features, then read from different banks, whether elements have 16 or 32 bits.
 """
 
 from __future__ import annotations
@@ -21,13 +21,24 @@ PAD = 8
 class SharedRows:
     """A window of so many rows by so many features, elements of which go to the lanes of all warps in turns.
 
-    name: of the local buffer, which the schedule puts into shared memory. letter: of the names of the axes. total: features
-    of a row, of which the last window may have fewer than `width`. part: neighbouring features that a lane loads together,
-    which divides both.
+    name: of the local buffer, which the schedule puts into shared memory. letter: of the names of the axes. total:
+    features of a row, of which the last window may have fewer than `width`. part: neighbouring features that a lane
+    loads together, which divides both.
     """
 
-    def __init__(self, p: ProgramBuilder, name: str, letter: str, rows: int, width: int, total: int, part: int,
-                 warp: Axis, lane: Axis, dtype: str):  # fmt: skip
+    def __init__(
+        self,
+        p: ProgramBuilder,
+        name: str,
+        letter: str,
+        rows: int,
+        width: int,
+        total: int,
+        part: int,
+        warp: Axis,
+        lane: Axis,
+        dtype: str,
+    ):
         self.p, self.name, self.rows, self.width, self.total, self.size = p, name, rows, width, total, part
         self.warp, self.lane, self.dtype = warp, lane, dtype
         self.stride = width + PAD
@@ -55,10 +66,11 @@ class SharedRows:
         self.fetch(present, element)()
 
     def fetch(self, present, element) -> Callable[[], None]:
-        """The rows for which ``present(row)`` holds, and zeros in the place of the others, in registers, and the function that writes
-        what leaves them in shared memory.
+        """The rows for which ``present(row)`` holds, and zeros in the place of the others, in registers, and the
+        function that writes what leaves them in shared memory.
 
-        element(row, feature): of a row of the window that is present. What comes between is done while the rows are on their way.
+        element(row, feature): of a row of the window that is present. What comes between is done while the rows are on
+        their way.
         """
         p, name = self.p, self.name.lower()
         held = p.local(f"Held_{name}", (self.lane, self.warp, self.turn, self.part), self.dtype)
@@ -86,7 +98,9 @@ class SharedRows:
 
     def _visit(self, what: str):
         names = tuple(f"{n}_{what}_{self.name.lower()}" for n in "twlp")
-        return self.p.iterate(f"{what}_{self.name.lower()}", (self.turn, self.warp, self.lane, self.part), "SSSS", names)
+        return self.p.iterate(
+            f"{what}_{self.name.lower()}", (self.turn, self.warp, self.lane, self.part), "SSSS", names
+        )
 
     def _where(self, row: Expr, *conditions: Expr) -> None:
         """Restrict a visit to what meets the conditions, of rows of the window: the last turn may be for more."""

@@ -1,6 +1,7 @@
 """Maxima and sums of the parts of a row made those of the row, with weighted sums of values if there are any.
 
-    M = max of M[p],  s = sum of exp(M[p] - M) S[p],  C = (sum of exp(M[p] - M) A[p]) / s          over the parts p of a row
+    M = max of M[p],  s = sum of exp(M[p] - M) S[p],  C = (sum of exp(M[p] - M) A[p]) / s          over the parts p of a
+    row
 
 (Online softmax, over parts: Milakov and Gimelshein, 2018; of attention: Dao et al., Flash-Decoding, 2023.)
 """
@@ -18,8 +19,9 @@ from .operands import ACCUMULATOR, Edges, feature_index
 
 @dataclass(frozen=True)
 class MergeSpec:
-    """What is static. dims: of the values, () where there are none. heads: of the maxima among them, extents or 1, or just their
-    number. dtype: of the result, whose accumulation type everything else has. index_dtype: of all index arrays.
+    """What is static. dims: of the values, () where there are none. heads: of the maxima among them, extents or 1, or
+    just their number. dtype: of the result, whose accumulation type everything else has. index_dtype: of all index
+    arrays.
     """
 
     dims: tuple[int, ...]
@@ -42,9 +44,9 @@ def softmax_merge(spec: MergeSpec) -> Program:
     """The program, over a structure whose columns are the parts of its rows.
 
     Parameters: (num_groups, m, n, nnz, group_ptr, indptr, indices, PartM, PartS, [PartA], [C], M, R): maxima and sums
-    (parts, heads), sums of values (parts, features), the result (m, features), the maxima and the inverse sums of rows (m, heads).
-    A part whose maximum is -inf adds nothing but a NaN that its sums hold; a row of none but such parts is NaN, and a row without
-    parts 0.
+    (parts, heads), sums of values (parts, features), the result (m, features), the maxima and the inverse sums of rows
+    (m, heads). A part whose maximum is -inf adds nothing but a NaN that its sums hold; a row of none but such parts is
+    NaN, and a row without parts 0.
     """
     accumulator = ACCUMULATOR[spec.dtype]
     p = ProgramBuilder("softmax_merge")

@@ -20,8 +20,8 @@ from .operands import ACCUMULATOR, Edges, Operand, feature_index
 class Output:
     """One sum.
 
-    message: its operand n is operand ``sources[n]`` of the program, with extents ``shapes[n]`` among ``dims``, the feature
-    shape of the message. dtype: of the result.
+    message: its operand n is operand ``sources[n]`` of the program, with extents ``shapes[n]`` among ``dims``, the
+    feature shape of the message. dtype: of the result.
     """
 
     message: Message
@@ -48,7 +48,9 @@ class Output:
 
 @dataclass(frozen=True)
 class SumsSpec:
-    """What is static in several sums. operands: dims are their widths alone. index_dtype, numbered: as in an aggregation."""
+    """What is static in several sums. operands: dims are their widths alone. index_dtype, numbered: as in an
+    aggregation.
+    """
 
     operands: tuple[Operand, ...]
     outputs: tuple[Output, ...]
@@ -89,8 +91,12 @@ def sums(spec: SumsSpec, stage: bool = True) -> Program:
 
 def _staged(spec: SumsSpec) -> list[int]:
     """Operands that some sum reads for fewer features than it has."""
-    return [which for which, operand in enumerate(spec.operands) if operand.at != "all" and any(
-        which in output.sources and operand.width < output.features for output in spec.outputs)]
+    return [
+        which
+        for which, operand in enumerate(spec.operands)
+        if operand.at != "all"
+        and any(which in output.sources and operand.width < output.features for output in spec.outputs)
+    ]
 
 
 class Totals:
@@ -99,8 +105,10 @@ class Totals:
     def __init__(self, p: ProgramBuilder, edges: Edges, outputs: tuple[Output, ...], accumulator: str):
         self.p, self.outputs, self.accumulator = p, outputs, accumulator
         self.axes = [p.dense_fixed(f"O{n}_features", output.features) for n, output in enumerate(outputs)]
-        self.results = [p.buffer(f"O{n}", (edges.G, edges.I, axis), output.dtype)
-                        for n, (axis, output) in enumerate(zip(self.axes, outputs))]
+        self.results = [
+            p.buffer(f"O{n}", (edges.G, edges.I, axis), output.dtype)
+            for n, (axis, output) in enumerate(zip(self.axes, outputs))
+        ]
         self.totals: list = []
 
     def start(self) -> None:
@@ -114,8 +122,10 @@ class Totals:
         """At an edge. load(source, feature): a feature of an operand, in the type to compute in."""
         for n, (axis, total, output) in enumerate(zip(self.axes, self.totals, self.outputs)):
             with self.p.iterate(f"add_{n}", (axis,), "S", (f"add_k{n}",)) as (k,):
-                operands = [load(source, feature_index(k, output.dims, shape))
-                            for source, shape in zip(output.sources, output.shapes)]
+                operands = [
+                    load(source, feature_index(k, output.dims, shape))
+                    for source, shape in zip(output.sources, output.shapes)
+                ]
                 total[k] = total[k] + lower(output.message, operands, output.dtype, self.accumulator)
 
     def store(self, g, i) -> None:

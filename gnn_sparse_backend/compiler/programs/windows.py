@@ -8,11 +8,12 @@
             keep it in shared memory            keep it in shared memory
         multiply them                       multiply the last window
 
-Pipelined, a window is on its way from global memory while the one before is multiplied. This is the loop of the double-buffered
-products of matrices (CUTLASS, "Efficient GEMM in CUDA", software pipelining), turned by a step: there the window ahead is fetched,
-here the one behind is multiplied. So a program names no window but the one that it visits: nothing is read past the last one, and the axis
-of the windows may be sparse, where the next coordinate has no name. What is multiplied before the first window are zeros, which add
-nothing, while that window is on its way; of no window at all, the same zeros are what is multiplied after the loop.
+Pipelined, a window is on its way from global memory while the one before is multiplied. This is the loop of the
+double-buffered products of matrices (CUTLASS, "Efficient GEMM in CUDA", software pipelining), turned by a step: there
+the window ahead is fetched, here the one behind is multiplied. So a program names no window but the one that it visits:
+nothing is read past the last one, and the axis of the windows may be sparse, where the next coordinate has no name.
+What is multiplied before the first window are zeros, which add nothing, while that window is on its way; of no window
+at all, the same zeros are what is multiplied after the loop.
 """
 
 from __future__ import annotations
@@ -25,13 +26,20 @@ from ..coordinate.builder import ProgramBuilder
 _LAST = "_last"
 
 
-def each_window(p: ProgramBuilder, name: str, axis: Axis, variable: str, parts: Sequence[Callable], multiply: Callable,
-                blank: Callable[[], None] | None = None) -> None:  # fmt: skip
+def each_window(
+    p: ProgramBuilder,
+    name: str,
+    axis: Axis,
+    variable: str,
+    parts: Sequence[Callable],
+    multiply: Callable,
+    blank: Callable[[], None] | None = None,
+) -> None:
     """Write the iteration `name` over the windows of `axis`, pipelined where there is a `blank`.
 
-    parts: functions fetch(w), which write what fetches a part of window w and return the function that writes what keeps it.
-    multiply(suffix): writes the product of what is kept, its iterations and buffers named with the suffix: it is written twice.
-    blank(): writes zeros in the place of what is kept.
+    parts: functions fetch(w), which write what fetches a part of window w and return the function that writes what
+    keeps it. multiply(suffix): writes the product of what is kept, its iterations and buffers named with the suffix: it
+    is written twice. blank(): writes zeros in the place of what is kept.
     """
     if blank is not None:
         blank()

@@ -20,7 +20,9 @@ from .primitives.twos import multiply_twos
 
 @dataclass(frozen=True)
 class Prefetch:
-    """In `iteration`, fetch `count` elements from `first` on of the row of `buffer` needed `distance` elements later."""
+    """In `iteration`, fetch `count` elements from `first` on of the row of `buffer` needed `distance` elements
+    later.
+    """
 
     iteration: str
     buffer: str

@@ -1,9 +1,10 @@
-"""The CUDA schedule of teams: a few threads of one warp work on one element of the outermost axis, several teams a block.
+"""The CUDA schedule of teams: a few threads of one warp work on one element of the outermost axis, several teams a
+block.
 
-What a program does for a row stays one sequential program. Loops over the lanes of a shared axis (`transform.share`) are
-the threads of the team; a reduction over lanes is a reduction among threads, by shuffles, whose result every lane has;
-everything else is computed by all lanes alike. As a team is part of one warp, no barrier is needed, but where lanes pass values
-on through shared memory.
+What a program does for a row stays one sequential program. Loops over the lanes of a shared axis (`transform.share`)
+are the threads of the team; a reduction over lanes is a reduction among threads, by shuffles, whose result every lane
+has; everything else is computed by all lanes alike. As a team is part of one warp, no barrier is needed, but where
+lanes pass values on through shared memory.
 """
 
 from __future__ import annotations
@@ -34,16 +35,17 @@ LANE_REDUCTIONS = "gsb.lane_reductions"
 
 @dataclass(frozen=True)
 class CudaTeams:
-    """lanes: threads of a team, a power of two of at most 32. teams: of a block. turns: of a top-level iteration, by name, elements
-    that a team has one after the other; one each where it is not named.
+    """lanes: threads of a team, a power of two of at most 32. teams: of a block. turns: of a top-level iteration, by
+    name, elements that a team has one after the other; one each where it is not named.
 
-    Axes called ``<axis>_lane`` have as many elements as there are lanes. Those called ``<axis>_part`` become vectors, and
-    those called ``<axis>_turn`` are unrolled, so that what a lane keeps of a shared axis stays in registers. ``<axis>_warp``
-    has an element for each warp of a block of one element, and ``<axis>_grid`` is a second dimension of the grid.
+    Axes called ``<axis>_lane`` have as many elements as there are lanes. Those called ``<axis>_part`` become vectors,
+    and those called ``<axis>_turn`` are unrolled, so that what a lane keeps of a shared axis stays in registers.
+    ``<axis>_warp`` has an element for each warp of a block of one element, and ``<axis>_grid`` is a second dimension of
+    the grid.
     across: reductions over a run-time number of elements that the lanes share (`primitives.across`).
     side_by_side: spatial iterations over a run-time number of elements, of which each lane has its own.
-    cached: iterations over a run-time number of elements, of which each lane loads what it takes to know one for all lanes
-        (`primitives.cache_row`).
+    cached: iterations over a run-time number of elements, of which each lane loads what it takes to know one for all
+        lanes (`primitives.cache_row`).
     segmented: reductions over the non-zeros of rows in groups of at most 32 of them, which are one scan for the group
         (`primitives.segments`).
     shared: local buffers through which the lanes of a team pass values on; then a block has one team.
@@ -121,7 +123,9 @@ class CudaTeams:
 
 
 def _check_threads(stage2: PositionFunction, lanes: int) -> None:
-    """A dimension of the threads of a block has one size: of several TVM takes one, without a word, and visits no others."""
+    """A dimension of the threads of a block has one size: of several TVM takes one, without a word, and visits no
+    others.
+    """
     found: dict[str, set[int]] = {"threadIdx.x": {lanes}} if lanes > 1 else {}
 
     def visit(loop: tirx.For) -> None:
@@ -132,7 +136,10 @@ def _check_threads(stage2: PositionFunction, lanes: int) -> None:
     tvm_ffi.structural_walk(stage2.function.body, (tirx.For, visit), order="post")
     for tag, sizes in found.items():
         if len(sizes) > 1:
-            raise StageIError(f"CudaTeams: {tag} of {stage2.name} has {' and '.join(map(str, sorted(sizes)))} elements; teams have {lanes} lanes")
+            raise StageIError(
+                f"CudaTeams: {tag} of {stage2.name} has {' and '.join(map(str, sorted(sizes)))} elements; teams have "
+                f"{lanes} lanes"
+            )
 
 
 def _check_repeatable(program: Program, side_by_side: tuple[str, ...]) -> None:
@@ -147,7 +154,8 @@ def _check_repeatable(program: Program, side_by_side: tuple[str, ...]) -> None:
                 visit(statement, shared)
             elif not shared and statement.buffer.scope != "local" and statement.buffer in loaded:
                 raise StageIError(
-                    f"CudaTeams: all lanes would store to {statement.buffer.name!r} in iteration {it.name!r}, and read what "
+                    f"CudaTeams: all lanes would store to {statement.buffer.name!r} in iteration {it.name!r}, and read "
+                    f"what "
                     "others have stored; share an axis of it out"
                 )
 

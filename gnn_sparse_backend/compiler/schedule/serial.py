@@ -1,7 +1,7 @@
 """A function scheduled for a GPU as a serial one: its thread loops run one after the other, on any CPU.
 
-A schedule binds loops of a sequential program to threads and changes nothing of what the program means. What this shows are
-wrong indices, guards and orders. What it cannot show are races: there the argument is the schedule's own, and each
+A schedule binds loops of a sequential program to threads and changes nothing of what the program means. What this shows
+are wrong indices, guards and orders. What it cannot show are races: there the argument is the schedule's own, and each
 primitive states it.
 """
 
@@ -17,7 +17,7 @@ from .primitives.stack import locals_on_stack
 def serialise(stage2: PositionFunction) -> PositionFunction:
     """The same loops, all of them serial, and local and shared buffers in ordinary memory.
 
-        for i in thread_binding(m, "blockIdx.x"): ...  ->  for i in range(m): ...
+    for i in thread_binding(m, "blockIdx.x"): ...  ->  for i in range(m): ...
     """
     function = stage2.function
 

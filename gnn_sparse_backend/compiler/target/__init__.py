@@ -7,6 +7,17 @@ from .description import Target
 from .errors import BuildError
 
 __all__ = [
-    "BuildError", "CudaBinary", "LoadedModule", "PtxasStatistics", "Target", "build_jit", "build_shared", "compile_cuda", "cuda_source",
-    "cuda_target", "generate_cuda", "host_target", "load",
-]  # fmt: skip
+    "BuildError",
+    "CudaBinary",
+    "LoadedModule",
+    "PtxasStatistics",
+    "Target",
+    "build_jit",
+    "build_shared",
+    "compile_cuda",
+    "cuda_source",
+    "cuda_target",
+    "generate_cuda",
+    "host_target",
+    "load",
+]

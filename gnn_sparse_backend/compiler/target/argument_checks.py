@@ -1,7 +1,8 @@
-"""The checks of arguments at the start of a compiled function for the CPU: a table, and one small function that reads it.
+"""The checks of arguments at the start of a compiled function for the CPU: a table, and one small function that reads
+it.
 
-TVM asserts one property of one argument at a time, 57 asserts for nine arguments, and LLVM spends more time on them than on
-the kernel behind them. Here the same properties stand in a table of integers, which leaves nothing to optimise.
+TVM asserts one property of one argument at a time, 57 asserts for nine arguments, and LLVM spends more time on them
+than on the kernel behind them. Here the same properties stand in a table of integers, which leaves nothing to optimise.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _COMPACT, _ANY = -1, -2
 def describe_parameters(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A function with an attribute that says, as a row of integers for each parameter, what an argument must be.
 
-    An integer is [-1]. A tensor is [ndim, dtype, then position, factor, offset, stride for each dimension]: dtype as DLPack packs
-    it, the length of a dimension is factor times the integer argument at that position, plus offset, and its stride is a
-    number of elements, or `_COMPACT`, or `_ANY`.
+    An integer is [-1]. A tensor is [ndim, dtype, then position, factor, offset, stride for each dimension]: dtype as
+    DLPack packs it, the length of a dimension is factor times the integer argument at that position, plus offset, and
+    its stride is a number of elements, or `_COMPACT`, or `_ANY`.
 
     A function with another kind of parameter, length or stride keeps TVM's own checks.
     """
@@ -32,7 +33,9 @@ def describe_parameters(function: tirx.PrimFunc) -> tirx.PrimFunc:
     free: list[ir.Var] = []
     for parameter in function.params:
         rows.append(_row(parameter.ty, positions, free))
-    if None in rows or len({*free, *positions}) < len(free) + len(positions):  # a stride that is another one, or an argument
+    if None in rows or len({*free, *positions}) < len(free) + len(
+        positions
+    ):  # a stride that is another one, or an argument
         return function
     return function.with_attr(_TABLE, "\n".join(" ".join(map(str, row)) for row in rows))
 
@@ -78,7 +81,8 @@ def _linear(length: ir.Expr, positions: Mapping[ir.Var, int]) -> tuple[int, int,
 
 
 def check_by_table(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A function made by MakePackedAPI whose checks are one call of a function whose text, in LLVM's language, it carries.
+    """A function made by MakePackedAPI whose checks are one call of a function whose text, in LLVM's language, it
+    carries.
 
     It is as it was where `describe_parameters` left no table.
     """
@@ -97,7 +101,9 @@ def check_by_table(function: tirx.PrimFunc) -> tirx.PrimFunc:
     for at, row in enumerate(rows):
         is_tensor = row[0] >= 0
         properties = "type, ndim, dtype or device" if is_tensor else "type"
-        statements.append(_check("TypeError", _is_not(misfit, at), f"Mismatched {properties} of argument #{at}", signature))
+        statements.append(
+            _check("TypeError", _is_not(misfit, at), f"Mismatched {properties} of argument #{at}", signature)
+        )
         if is_tensor:
             message = f"Mismatched shape or strides of argument #{at}"
             statements.append(_check("ValueError", _is_not(misfit, count + at), message, signature))
@@ -133,10 +139,11 @@ def _without_checks(body: tirx.Stmt) -> tuple[tirx.Stmt, str]:
     return body, messages[0].partition("`")[2].partition("`")[0]
 
 
-# args points to TVMFFIAny: {type index, padding, value}. Type indices: 1 int, 2 bool, 7 DLTensor*, 70 tensor object, in which the
-# DLTensor stands 24 bytes in. DLTensor: data 0, device type 8 (1 is the CPU), ndim 16, dtype 20, shape 24, strides 32, byte offset 40.
-# The result is -1, or the position of the first argument of a wrong type, or, plus the number of arguments, of a wrong shape.
-# Strides of no elements, or along a length of 1, may be anything; no strides at all are those of a compact tensor.
+# args points to TVMFFIAny: {type index, padding, value}. Type indices: 1 int, 2 bool, 7 DLTensor*, 70 tensor object, in
+# which the DLTensor stands 24 bytes in. DLTensor: data 0, device type 8 (1 is the CPU), ndim 16, dtype 20, shape 24,
+# strides 32, byte offset 40. The result is -1, or the position of the first argument of a wrong type, or, plus the
+# number of arguments, of a wrong shape. Strides of no elements, or along a length of 1, may be anything; no strides at
+# all are those of a compact tensor.
 _TEXT = """
 @{name}_table = internal unnamed_addr constant [{size} x i64] [{table}]
 

@@ -3,8 +3,9 @@
 TVM serialises the modules that a module imports for the shared objects that it links, as one array: ::
 
     bytes, from here on                                                  (all numbers are 64 bits)
-    n + 1, and n + 1 offsets into the children; their number, and the children: which imports which, the host's module first
-    then of each module its kind ("_lib" for the host's), and, but for the host's, bytes that ``ffi.Module.load_from_bytes.<kind>`` takes
+    n + 1, and n + 1 offsets into the children; their number, and the children: which imports which, the host's module
+    first then of each module its kind ("_lib" for the host's), and, but for the host's, bytes that
+    ``ffi.Module.load_from_bytes.<kind>`` takes
 
 strings and bytes after their lengths. Here each import is a comment at the end of the text.
 """
@@ -23,7 +24,9 @@ _PACK, _LOAD = "runtime.ModulePackImportsToTensor", "ffi.Module.load_from_bytes.
 
 
 def text_with_imports(module: tvm.runtime.Module) -> str:
-    """The LLVM text of a compiled module, with what it imports. Raises ValueError where TVM packs imports in another way."""
+    """The LLVM text of a compiled module, with what it imports. Raises ValueError where TVM packs imports in another
+    way.
+    """
     lines = [f"{_MARK}{kind} {base64.b64encode(data).decode()}\n" for kind, data in _imports(module)]
     return "".join([module.inspect_source("ll"), "\n", *lines])
 
@@ -55,7 +58,13 @@ def _imports(module: tvm.runtime.Module) -> list[tuple[str, bytes]]:
         place += length
         return packed[place - length : place]
 
-    tree = (count + 2, 0, *[count] * (count + 1), count, *range(1, count + 1))  # the host's module imports all, the others nothing
+    tree = (
+        count + 2,
+        0,
+        *[count] * (count + 1),
+        count,
+        *range(1, count + 1),
+    )  # the host's module imports all, the others nothing
     if numbers(len(tree)) != tree or text() != b"_lib":
         raise ValueError("TVM packs imported modules in a way that is not known here")
     found = [(text().decode(), text()) for _ in range(count)]

@@ -57,9 +57,10 @@ def build_jit(function: tirx.PrimFunc | tvm.IRModule, target: Target) -> LoadedM
 def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir: str | os.PathLike) -> Path:
     """Compile into a file that `load` accepts, and return its path.
 
-    A shared object ``<name>.so``, linked by ``ld`` or, failing that, by ``gcc`` or ``cc``; on a machine without any of them LLVM
-    text, ``<name>.ll``, which takes longer to load (about 50 ms). ``name`` is that of the first function. Raises BuildError, and
-    ValueError for a cuda target, whose result is the text of `generate_cuda` or the machine code of `compile_cuda`.
+    A shared object ``<name>.so``, linked by ``ld`` or, failing that, by ``gcc`` or ``cc``; on a machine without any of
+    them LLVM text, ``<name>.ll``, which takes longer to load (about 50 ms). ``name`` is that of the first function.
+    Raises BuildError, and ValueError for a cuda target, whose result is the text of `generate_cuda` or the machine code
+    of `compile_cuda`.
     """
     if target.is_cuda:
         raise ValueError(f"build_shared makes CPU files, got target {target}; use generate_cuda and compile_cuda")
@@ -90,8 +91,8 @@ def generate_cuda(function: tirx.PrimFunc | tvm.IRModule, arch: str) -> str:
 def load(path: str | os.PathLike) -> LoadedModule:
     """Load what `build_shared` or `build_cuda_shared` wrote, with its parallel loops on the shared threads.
 
-    The file's code runs in this process: load only files whose origin and content are known (the kernel cache compares hashes).
-    Raises BuildError when the file is missing, cut short, or not a library.
+    The file's code runs in this process: load only files whose origin and content are known (the kernel cache compares
+    hashes). Raises BuildError when the file is missing, cut short, or not a library.
     """
     path = Path(path).absolute()
     if not path.is_file():
@@ -109,7 +110,9 @@ def load(path: str | os.PathLike) -> LoadedModule:
 
 
 def _is_cut_short(path: Path) -> bool:
-    """Whether an ELF file ends before its section headers, which linkers put last: the dynamic linker would die of a bus error."""
+    """Whether an ELF file ends before its section headers, which linkers put last: the dynamic linker would die of a
+    bus error.
+    """
     if sys.platform == "darwin":
         return False
     header = path.read_bytes()[:64]
@@ -140,14 +143,20 @@ def compiled(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
         complete = choose_apart(complete)
     if any(_has_parallel_loop(function) for function in module.functions.values()):
         name, function = slot_function()
-        complete = tvm.IRModule({**{str(variable.name_hint): body for variable, body in complete.functions.items()}, name: function})
+        complete = tvm.IRModule(
+            {**{str(variable.name_hint): body for variable, body in complete.functions.items()}, name: function}
+        )
     try:
         with own_compile_callback(target.arch) if target.is_cuda else contextlib.nullcontext():
-            return tvm.compile(complete, target=target.to_tvm(), tir_pipeline="default" if target.is_cuda else CPU_PIPELINE).mod
+            return tvm.compile(
+                complete, target=target.to_tvm(), tir_pipeline="default" if target.is_cuda else CPU_PIPELINE
+            ).mod
     except BuildError:
         raise
     except Exception as error:  # TVM's passes raise every kind of exception; none of them names the kernel
-        raise BuildError(", ".join(function_names(module)), f"{type(error).__name__}: {error}", module.script()) from error
+        raise BuildError(
+            ", ".join(function_names(module)), f"{type(error).__name__}: {error}", module.script()
+        ) from error
 
 
 def _has_parallel_loop(function: tirx.PrimFunc) -> bool:

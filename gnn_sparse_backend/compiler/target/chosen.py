@@ -1,7 +1,8 @@
 """What is chosen, number by number: for CUDA, where TVM's code generator has no choice between vectors.
 
-Of a choice in a vector loop TVM makes code that nvcc refuses: the condition is a vector of 16-bit integers, and is declared as a
-vector of what is chosen. So values that are chosen go to registers in an unrolled loop, and from there to memory as one vector.
+Of a choice in a vector loop TVM makes code that nvcc refuses: the condition is a vector of 16-bit integers, and is
+declared as a vector of what is chosen. So values that are chosen go to registers in an unrolled loop, and from there to
+memory as one vector.
 
     for p in vectorized(4):                         for p in unroll(4):
         C[i, p] = Select(D[i] == 0, 0, S[p])   ->       C_chosen[p] = Select(D[i] == 0, 0, S[p])
@@ -17,7 +18,9 @@ from tvm import s_tir, tirx
 
 
 def choose_apart(module: tvm.IRModule) -> tvm.IRModule:
-    """The module without choices in vector loops. As in any vector loop, a statement is done for all elements before the next."""
+    """The module without choices in vector loops. As in any vector loop, a statement is done for all elements before
+    the next.
+    """
     functions = {}
     for variable, function in module.functions.items():
         body = tvm_ffi.structural_mutate(function.body, [(tirx.For, _visit)])
@@ -37,6 +40,7 @@ def _visit(loop, mutator):
 
 def _apart(loop, store) -> list:
     """The loops over one store."""
+
     def values(p):
         return _at(store, {loop.loop_var: p})
 
@@ -51,10 +55,12 @@ def _apart(loop, store) -> list:
         there = values(p)
         return tirx.BufferStore(there.buffer, chosen[p - loop.min], there.indices)
 
-    both = _sequence([
-        _over(loop, tirx.ForKind.UNROLLED, lambda p: tirx.BufferStore(chosen, values(p).value, [p - loop.min])),
-        _over(loop, tirx.ForKind.VECTORIZED, load),
-    ])  # fmt: skip
+    both = _sequence(
+        [
+            _over(loop, tirx.ForKind.UNROLLED, lambda p: tirx.BufferStore(chosen, values(p).value, [p - loop.min])),
+            _over(loop, tirx.ForKind.VECTORIZED, load),
+        ]
+    )
     return [s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], name, both, None, [chosen]))]
 
 

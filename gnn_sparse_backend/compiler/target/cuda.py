@@ -29,16 +29,19 @@ COMPILERS = ("nvcc", "nvrtc")
 _CALLBACK = "tvm_callback_cuda_compile"
 _callback_lock = threading.Lock()
 
-# No fast-math: it flushes denormals to zero and approximates division and square root. TVM's own compile callback turns it on.
-# ptxas by itself spills a register or two of some kernels where that lets one more block run beside the others: hardly so at level 10,
-# which is also TVM's. What spills there with room for 512 threads, 128 registers each, is tried at ptxas' own level, 5, whose
-# optimisations take fewer registers, and what spills still with all registers that a thread can have.
+# No fast-math: it flushes denormals to zero and approximates division and square root. TVM's own compile callback turns
+# it on. ptxas by itself spills a register or two of some kernels where that lets one more block run beside the others:
+# hardly so at level 10, which is also TVM's. What spills there with room for 512 threads, 128 registers each, is tried
+# at ptxas' own level, 5, whose optimisations take fewer registers, and what spills still with all registers that a
+# thread can have.
 ATTEMPTS = ((10, 512), (5, 512), (10, 256))
 
 
 @dataclass(frozen=True)
 class CudaBinary:
-    """Machine code (or PTX text) of CUDA source: the bytes, and ptxas' statistics (empty for PTX, which ptxas has not seen)."""
+    """Machine code (or PTX text) of CUDA source: the bytes, and ptxas' statistics (empty for PTX, which ptxas has not
+    seen).
+    """
 
     code: bytes
     format: str
@@ -49,12 +52,16 @@ class CudaBinary:
         """Statistics of one kernel; KeyError with the names there are when it is not among them."""
         found = [entry for entry in self.statistics if entry.kernel == kernel]
         if not found:
-            raise KeyError(f"no kernel {kernel!r}; there are {', '.join(entry.kernel for entry in self.statistics) or 'none'}")
+            raise KeyError(
+                f"no kernel {kernel!r}; there are {', '.join(entry.kernel for entry in self.statistics) or 'none'}"
+            )
         return found[0]
 
 
 def cuda_target(arch: str) -> Target:
-    """A GPU of compute architecture ``arch`` ("sm_80", "sm_90") with this process's CPU as its host; no GPU is needed."""
+    """A GPU of compute architecture ``arch`` ("sm_80", "sm_90") with this process's CPU as its host; no GPU is
+    needed.
+    """
     _check_arch(arch)
     return replace(host_target(), kind="cuda", arch=arch)
 
@@ -64,9 +71,13 @@ def cuda_source(module: tvm.runtime.Module | object) -> str:
 
     Raises ValueError when it holds none.
     """
-    if not isinstance(module, tvm.runtime.Module):  # which, asked for an attribute, would look among its functions, and compile the host's
+    if not isinstance(
+        module, tvm.runtime.Module
+    ):  # which, asked for an attribute, would look among its functions, and compile the host's
         module = module.module
-    texts = [part.inspect_source() for part in module.imports if part.kind == "cuda" or "__global__" in part.inspect_source()]
+    texts = [
+        part.inspect_source() for part in module.imports if part.kind == "cuda" or "__global__" in part.inspect_source()
+    ]
     if not texts:
         raise ValueError(f"a module of kind {module.kind!r} without CUDA code; compile it for cuda_target(...)")
     return "\n".join(texts)
@@ -76,8 +87,8 @@ def cuda_source(module: tvm.runtime.Module | object) -> str:
 def own_compile_callback(arch: str) -> Iterator[None]:
     """While open, TVM compiles CUDA source by `compile_cuda`: where the machine has a GPU it does so within a build.
 
-    TVM's own callback, which uses fast-math, is put back afterwards, so that other users of TVM in this process keep it. A
-    BuildError comes out as it was raised, and not as what TVM makes of it on the way.
+    TVM's own callback, which uses fast-math, is put back afterwards, so that other users of TVM in this process keep
+    it. A BuildError comes out as it was raised, and not as what TVM makes of it on the way.
     """
     with _callback_lock:
         original = tvm_ffi.get_global_func(_CALLBACK)
@@ -107,7 +118,9 @@ def nvrtc_available() -> bool:
 
 
 def default_compiler() -> str:
-    """The compiler of CUDA source: NVRTC where it and headers are installed, which needs no toolkit, else nvcc; ``GSB_CUDA_COMPILER`` chooses."""
+    """The compiler of CUDA source: NVRTC where it and headers are installed, which needs no toolkit, else nvcc;
+    ``GSB_CUDA_COMPILER`` chooses.
+    """
     chosen = os.environ.get("GSB_CUDA_COMPILER") or ("nvrtc" if nvrtc_available() else "nvcc")
     if chosen not in COMPILERS:
         raise ValueError(f"GSB_CUDA_COMPILER must be one of {', '.join(COMPILERS)}, got {chosen!r}")
@@ -115,8 +128,9 @@ def default_compiler() -> str:
 
 
 def compile_cuda(source: str, arch: str, format: str = "cubin", compiler: str = "nvcc") -> CudaBinary:
-    """Compile CUDA source for one architecture, without fast-math; again with more registers where a kernel spills (`spills`), and
-    where that is not enough with fewer optimisations that take them, and with half the threads; of all, what spills least.
+    """Compile CUDA source for one architecture, without fast-math; again with more registers where a kernel spills
+    (`spills`), and where that is not enough with fewer optimisations that take them, and with half the threads; of all,
+    what spills least.
 
     Parameters
     ----------
@@ -128,8 +142,8 @@ def compile_cuda(source: str, arch: str, format: str = "cubin", compiler: str = 
 
     Raises
     ------
-    ValueError for an unknown format, compiler or architecture; BuildError, which names the kernel and keeps the source, when there
-    is no such compiler or it refuses the source.
+    ValueError for an unknown format, compiler or architecture; BuildError, which names the kernel and keeps the source,
+    when there is no such compiler or it refuses the source.
     """
     _check_arch(arch)
     if format not in FORMATS:
@@ -160,12 +174,27 @@ def _flags(level: int) -> tuple[str, ...]:
 def _nvcc(source: str, arch: str, format: str, kernel: str, level: int) -> tuple[bytes, str]:
     nvcc = nvcc_path()
     if nvcc is None:
-        raise BuildError(kernel, "no nvcc on PATH, in $CUDA_HOME or in /usr/local/cuda; install the CUDA toolkit, or use compiler='nvrtc'", source)
+        raise BuildError(
+            kernel,
+            "no nvcc on PATH, in $CUDA_HOME or in /usr/local/cuda; install the CUDA toolkit, or use compiler='nvrtc'",
+            source,
+        )
     with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
         text, binary = Path(scratch, "kernel.cu"), Path(scratch, f"kernel.{format}")
         text.write_text(source)
         done = subprocess.run(
-            [nvcc, f"--{format}", "-O3", f"-arch={arch}", *_flags(level), "--expt-relaxed-constexpr", "-diag-suppress=177", str(text), "-o", str(binary)],
+            [
+                nvcc,
+                f"--{format}",
+                "-O3",
+                f"-arch={arch}",
+                *_flags(level),
+                "--expt-relaxed-constexpr",
+                "-diag-suppress=177",
+                str(text),
+                "-o",
+                str(binary),
+            ],
             capture_output=True,
             text=True,
         )

@@ -23,9 +23,10 @@ from .nvrtc import nvrtc_version
 def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir: str | os.PathLike) -> Path:
     """Compile into a file that `load` accepts, and leave the CUDA source beside it as ``kernel.cu``.
 
-    A shared object ``<name>.so``; on a machine without a linker LLVM text, ``<name>.ll``, with the GPU's code in it (`attached`).
-    Where TVM's CUDA runtime is loaded the file holds machine code for the architecture of the target. Elsewhere it holds
-    the source, which is then compiled when it is loaded. Raises BuildError, which names the kernel and keeps its source.
+    A shared object ``<name>.so``; on a machine without a linker LLVM text, ``<name>.ll``, with the GPU's code in it
+    (`attached`). Where TVM's CUDA runtime is loaded the file holds machine code for the architecture of the target.
+    Elsewhere it holds the source, which is then compiled when it is loaded. Raises BuildError, which names the kernel
+    and keeps its source.
     """
     module = as_module(function)
     name = function_names(module)[0]
@@ -41,7 +42,9 @@ def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, ou
         try:
             path.write_text(text_with_imports(made), encoding="utf-8")
         except ValueError as error:
-            raise BuildError(name, f"{error}; a linker (ld, gcc or cc) on PATH does without it", module.script()) from error
+            raise BuildError(
+                name, f"{error}; a linker (ld, gcc or cc) on PATH does without it", module.script()
+            ) from error
         return path
     path = out_dir / f"{name}.so"
 
@@ -59,18 +62,22 @@ def check_lane_reductions(name: str, function: tirx.PrimFunc, source: str) -> No
 
     Where TVM does not recognise one it leaves an addition that each lane does for itself, without a word.
     """
-    wanted = int(function.attrs["gsb.lane_reductions"]) if function.attrs and "gsb.lane_reductions" in function.attrs else 0
+    wanted = (
+        int(function.attrs["gsb.lane_reductions"]) if function.attrs and "gsb.lane_reductions" in function.attrs else 0
+    )
     found = source.count("__activemask()")
     if found < wanted:
         raise BuildError(name, f"TVM made {found} reductions among lanes of {wanted}", source)
 
 
 def cuda_key(target: Target) -> str:
-    """The key of a cuda target with the version of the compiler outside of this environment that makes its machine code."""
+    """The key of a cuda target with the version of the compiler outside of this environment that makes its machine
+    code.
+    """
     return f"{target.key}-{cuda_compiler()}"
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def cuda_compiler() -> str:
     """Name and version of the compiler of CUDA source on this machine."""
     if default_compiler() == "nvrtc":

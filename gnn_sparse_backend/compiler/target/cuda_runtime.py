@@ -1,8 +1,8 @@
 """What TVM needs of CUDA at run time: found, loaded, and named where it is missing. Nothing here needs a GPU.
 
-TVM's wheel has its CUDA runtime in a library of its own, linked against version 13 of NVIDIA's runtime, which it loads when
-it is imported, and goes without where it cannot. NVIDIA's runtime may be in the wheel ``nvidia-cuda-runtime``, where the
-dynamic linker does not look, so it is loaded here first.
+TVM's wheel has its CUDA runtime in a library of its own, linked against version 13 of NVIDIA's runtime, which it loads
+when it is imported, and goes without where it cannot. NVIDIA's runtime may be in the wheel ``nvidia-cuda-runtime``,
+where the dynamic linker does not look, so it is loaded here first.
 """
 
 from __future__ import annotations
@@ -26,18 +26,23 @@ OLDEST = 75
 
 
 def missing_for_cuda() -> list[str]:
-    """What keeps CUDA kernels from being compiled and run in this process, in words, most basic first; empty for nothing.
+    """What keeps CUDA kernels from being compiled and run in this process, in words, most basic first; empty for
+    nothing.
 
     Each says what is there, what is wanted, and what to do.
     """
     missing = [*_missing_driver(), *_missing_runtime()]
     if not missing and not load_runtime():
-        missing.append(f"TVM's own CUDA runtime does not load: {_load_error()}; pip install --force-reinstall apache-tvm")
+        missing.append(
+            f"TVM's own CUDA runtime does not load: {_load_error()}; pip install --force-reinstall apache-tvm"
+        )
     return missing + _missing_compiler()
 
 
 def require_cuda(framework: str = "") -> None:
-    """Raise BuildError that says all that is missing, unless nothing is. framework: whose tensors they are, in words."""
+    """Raise BuildError that says all that is missing, unless nothing is. framework: whose tensors they are, in
+    words.
+    """
     missing = missing_for_cuda()
     if missing:
         of = f" ({framework})" if framework else ""
@@ -48,8 +53,11 @@ def require_cuda(framework: str = "") -> None:
 def require_arch(arch: str) -> None:
     """Raise BuildError for a GPU that CUDA's compilers no longer make machine code for."""
     if is_too_old(arch):
-        raise BuildError("CUDA", f"the GPU is of {arch}, and CUDA {CUDA} compiles for sm_{OLDEST} and later; move the operands "
-                                 "with .to('cpu')")  # fmt: skip
+        raise BuildError(
+            "CUDA",
+            f"the GPU is of {arch}, and CUDA {CUDA} compiles for sm_{OLDEST} and later; move the operands "
+            "with .to('cpu')",
+        )
 
 
 def is_too_old(arch: str) -> bool:
@@ -95,8 +103,10 @@ def _missing_runtime() -> list[str]:
         return []
     others = sorted({path.name for path in in_wheels("*/lib/libcudart.so.*")})
     instead = f" ({', '.join(others)} is, which does not do, and may stay)" if others else ""
-    return [f"{RUNTIME}, the runtime of CUDA {CUDA} that TVM is linked against, is not found{instead}; {INSTALL} "
-            f"brings it, beside a PyTorch for CUDA {CUDA - 1} too"]  # fmt: skip
+    return [
+        f"{RUNTIME}, the runtime of CUDA {CUDA} that TVM is linked against, is not found{instead}; {INSTALL} "
+        f"brings it, beside a PyTorch for CUDA {CUDA - 1} too"
+    ]
 
 
 def _missing_compiler() -> list[str]:
@@ -108,13 +118,23 @@ def _missing_compiler() -> list[str]:
         return []
     nvrtc = "; ".join(missing_for_nvrtc())
     if chosen == "nvcc":
-        return ["GSB_CUDA_COMPILER asks for nvcc, which is not found; put it on PATH, set CUDA_HOME, or unset GSB_CUDA_COMPILER"]
+        return [
+            "GSB_CUDA_COMPILER asks for nvcc, which is not found; put it on PATH, set CUDA_HOME, or unset "
+            "GSB_CUDA_COMPILER"
+        ]
     if chosen == "nvrtc":
-        return [f"GSB_CUDA_COMPILER asks for NVRTC, which cannot be used: {nvrtc}; {INSTALL} brings all of it"] if nvrtc else []
+        return (
+            [f"GSB_CUDA_COMPILER asks for NVRTC, which cannot be used: {nvrtc}; {INSTALL} brings all of it"]
+            if nvrtc
+            else []
+        )
     if not nvrtc:
         return []
-    return [f"a compiler of CUDA source is not found: NVRTC cannot be used, {nvrtc}, and there is no nvcc; {INSTALL} brings NVRTC and "
-            "its headers, or put nvcc on PATH"]  # fmt: skip
+    return [
+        f"a compiler of CUDA source is not found: NVRTC cannot be used, {nvrtc}, and there is no nvcc; {INSTALL} "
+        f"brings NVRTC and "
+        "its headers, or put nvcc on PATH"
+    ]
 
 
 def _loaded() -> bool:

@@ -40,12 +40,16 @@ class Target:
         if self.kind not in KINDS:
             raise ValueError(f"target kind {self.kind!r} is unknown; use one of {', '.join(KINDS)}")
         if (self.kind == "cuda") != bool(self.arch):
-            raise ValueError(f"a {self.kind!r} target with arch={self.arch!r}: an arch belongs to cuda targets, and to them only")
+            raise ValueError(
+                f"a {self.kind!r} target with arch={self.arch!r}: an arch belongs to cuda targets, and to them only"
+            )
 
     @property
     def key(self) -> str:
         """A short text that differs wherever the generated code may differ; fit for a file name."""
-        content = "\n".join([self.cpu, self.triple, *(",".join(names) for names in (self.features, self.disabled, self.enabled))])
+        content = "\n".join(
+            [self.cpu, self.triple, *(",".join(names) for names in (self.features, self.disabled, self.enabled))]
+        )
         host = f"{self.cpu}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
         return f"{self.kind}-{self.arch}-{host}" if self.arch else f"{self.kind}-{host}"
 
@@ -71,10 +75,14 @@ class Target:
         return _tvm_target(self)
 
     def __str__(self) -> str:
-        return f"cuda {self.arch} (host {self.cpu})" if self.is_cuda else f"llvm {self.cpu}, {8 * self.vector_bytes}-bit vectors"
+        return (
+            f"cuda {self.arch} (host {self.cpu})"
+            if self.is_cuda
+            else f"llvm {self.cpu}, {8 * self.vector_bytes}-bit vectors"
+        )
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _tvm_target(target: Target) -> tvm.target.Target:
     host: dict[str, object] = {"kind": "llvm", "mcpu": target.cpu, "mtriple": target.triple}
     if target.disabled or target.enabled:

@@ -23,7 +23,9 @@ class Device:
 
 
 def driver_version() -> tuple[int, int]:
-    """The latest version of CUDA that the driver works with, (13, 0). Raises DriverError, of a stub of the toolkit's too."""
+    """The latest version of CUDA that the driver works with, (13, 0). Raises DriverError, of a stub of the toolkit's
+    too.
+    """
     version = ctypes.c_int()
     _call("cuDriverGetVersion", ctypes.byref(version))
     return split(version.value)

@@ -13,6 +13,8 @@ class BuildError(RuntimeError):
     """
 
     def __init__(self, kernel: str, reason: str, source: str = "") -> None:
-        super().__init__(f"kernel {kernel!r}: {reason}" + (f"\n--- source of {kernel!r} ---\n{source}" if source else ""))
+        super().__init__(
+            f"kernel {kernel!r}: {reason}" + (f"\n--- source of {kernel!r} ---\n{source}" if source else "")
+        )
         self.kernel = kernel
         self.source = source

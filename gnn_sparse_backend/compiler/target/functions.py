@@ -20,8 +20,8 @@ from .twos import function_name, lanes_of, llvm_text
 
 
 def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """A lowered function in which exp, log, tanh and sigmoid are calls of functions whose text it carries; it carries that of
-    the functions of `twos` as well.
+    """A lowered function in which exp, log, tanh and sigmoid are calls of functions whose text it carries; it carries
+    that of the functions of `twos` as well.
 
         y[T.ramp(0, 1, 64)] = T.exp(x[T.ramp(0, 1, 64)])
         ->  y[T.ramp(0, 1, 64)] = T.call_pure_extern("float32x64", "gsb_exp_float32x64", x[T.ramp(0, 1, 64)])

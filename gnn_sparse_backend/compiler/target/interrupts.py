@@ -1,6 +1,7 @@
 """Ctrl-C while a kernel is compiled.
 
-Python runs the handler of a signal wherever the main thread is. Within TVM's passes that is below calls from C++, which make an error of
+Python runs the handler of a signal wherever the main thread is. Within TVM's passes that is below calls from C++, which
+make an error of
 their own of whatever is raised: a user who presses Ctrl-C would read that a kernel does not compile.
 """
 

@@ -1,9 +1,9 @@
 """The parallel launcher: a few lines of LLVM text that run TVM's parallel loops on the OpenMP pool of this process.
 
 TVM compiles a parallel loop to ``int lambda(int task, ParallelGroupEnv* env, void* data)``, which runs the task-th of
-``env->num_task`` equal parts, and calls ``launch(lambda, data, num_task)`` through a pointer in the module. This launch hands
-the parts out to the workers of ``GOMP_parallel`` (the entry of both GNU's and LLVM's OpenMP runtime) from an atomic counter, so
-that a worker which meets cheap rows takes more of them (dynamic scheduling).
+``env->num_task`` equal parts, and calls ``launch(lambda, data, num_task)`` through a pointer in the module. This launch
+hands the parts out to the workers of ``GOMP_parallel`` (the entry of both GNU's and LLVM's OpenMP runtime) from an
+atomic counter, so that a worker which meets cheap rows takes more of them (dynamic scheduling).
 
 It is compiled by TVM itself, in the process, so that no C compiler is needed.
 """
@@ -25,8 +25,8 @@ from .cpu import host_target
 class LauncherState(ctypes.Structure):
     """The launcher's variables, which Python sets; the same layout as ``%State`` below.
 
-    ``gomp_parallel`` null means that ``fallback``, TVM's own launch, is called instead. ``serial`` nonzero runs every loop in the
-    calling thread.
+    ``gomp_parallel`` null means that ``fallback``, TVM's own launch, is called instead. ``serial`` nonzero runs every
+    loop in the calling thread.
     """
 
     _fields_ = [
@@ -45,8 +45,8 @@ class LauncherState(ctypes.Structure):
 
 SLOT_FUNCTION = "gsb_parallel_launch_slot"
 
-# %Region: lambda, data, env = {sync handle, number of tasks}, first error code, error object of that task; and, on a cache line
-# of its own because every worker writes it, the next task.
+# %Region: lambda, data, env = {sync handle, number of tasks}, first error code, error object of that task; and, on a
+# cache line of its own because every worker writes it, the next task.
 _LAUNCHER = """
 %State = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32, i32 }
 %Environment = type { ptr, i32 }
@@ -252,7 +252,7 @@ def redirect_launches(module: tvm.runtime.Module) -> bool:
     return True
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def launcher_state() -> LauncherState:
     """The launcher of this process, compiled at the first call (about 20 ms) and kept until the process ends.
 
@@ -277,4 +277,6 @@ def _llvm_header() -> str:
     nothing = tirx.PrimFunc([], tirx.Evaluate(0)).with_attr("global_symbol", "nothing")
     lines = tvm.compile(nothing, target=host_target().to_tvm()).mod.inspect_source("ll").splitlines()
     note = next(line.partition(" = ")[2] for line in lines if "tvm_target" in line)
-    return "\n".join([line for line in lines if line.startswith("target ")] + ["!llvm.module.flags = !{!0}", f"!0 = {note}"])
+    return "\n".join(
+        [line for line in lines if line.startswith("target ")] + ["!llvm.module.flags = !{!0}", f"!0 = {note}"]
+    )

@@ -17,15 +17,19 @@ NVRTC = f"libnvrtc.so.{CUDA}"
 INSTALL = "pip install 'gnn-sparse-backend[cuda]'"
 
 # What TVM's sources include, and what that includes, by the wheels that have it: NVRTC brings no headers of its own.
-HEADERS = {"cuda_fp16.h": "nvidia-cuda-runtime", "crt/host_defines.h": "nvidia-cuda-crt", "cuda/std/cstdint": "nvidia-cuda-cccl"}
+HEADERS = {
+    "cuda_fp16.h": "nvidia-cuda-runtime",
+    "crt/host_defines.h": "nvidia-cuda-crt",
+    "cuda/std/cstdint": "nvidia-cuda-cccl",
+}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def find_library(name: str) -> ctypes.CDLL | None:
     """A shared library, where the dynamic linker finds it, in one of NVIDIA's wheels or in a toolkit; kept loaded."""
     paths = [name, *in_wheels(f"*/lib/{name}"), *(root / lib / name for root in toolkits() for lib in ("lib64", "lib"))]
-    # NVRTC goes with the headers, those of the wheels first; of a runtime or a driver there is but one in a process. What is global
-    # is what TVM's runtime is linked against.
+    # NVRTC goes with the headers, those of the wheels first; of a runtime or a driver there is but one in a process.
+    # What is global is what TVM's runtime is linked against.
     mode = ctypes.RTLD_GLOBAL
     if name == NVRTC:
         paths, mode = [*paths[1:], name], ctypes.RTLD_LOCAL
@@ -51,7 +55,9 @@ def toolkits() -> list[Path]:
 
 
 def nvcc_path() -> str | None:
-    """The nvcc of this machine: in ``$CUDA_HOME`` or ``$CUDA_PATH``, on ``PATH``, or in /usr/local/cuda; None without one."""
+    """The nvcc of this machine: in ``$CUDA_HOME`` or ``$CUDA_PATH``, on ``PATH``, or in /usr/local/cuda; None without
+    one.
+    """
     *named, usual = toolkits()
     for home in named:
         found = shutil.which("nvcc", path=str(home / "bin"))
@@ -61,7 +67,9 @@ def nvcc_path() -> str | None:
 
 
 def include_folders() -> list[str]:
-    """Header folders for NVRTC. Those of the wheels of CUDA 13 first, which go with the NVRTC beside them, then the toolkit's."""
+    """Header folders for NVRTC. Those of the wheels of CUDA 13 first, which go with the NVRTC beside them, then the
+    toolkit's.
+    """
     roots = [*in_wheels(f"cu{CUDA}"), *toolkits()]
     folders = [folder for root in roots for folder in (root / "include", root / "include" / "cccl") if folder.is_dir()]
     return [str(folder) for folder in folders]
@@ -70,10 +78,24 @@ def include_folders() -> list[str]:
 def missing_headers() -> list[str]:
     """Headers that NVRTC would not find, each with the wheel that has it."""
     folders = include_folders()
-    return [f"{header} ({wheel})" for header, wheel in HEADERS.items() if not any(os.path.isfile(os.path.join(f, header)) for f in folders)]
+    return [
+        f"{header} ({wheel})"
+        for header, wheel in HEADERS.items()
+        if not any(os.path.isfile(os.path.join(f, header)) for f in folders)
+    ]
 
 
 __all__ = [
-    "CUDA", "DRIVER", "HEADERS", "INSTALL", "NVRTC", "RUNTIME", "find_library", "in_wheels", "include_folders", "missing_headers",
-    "nvcc_path", "toolkits",
-]  # fmt: skip
+    "CUDA",
+    "DRIVER",
+    "HEADERS",
+    "INSTALL",
+    "NVRTC",
+    "RUNTIME",
+    "find_library",
+    "in_wheels",
+    "include_folders",
+    "missing_headers",
+    "nvcc_path",
+    "toolkits",
+]

@@ -1,4 +1,5 @@
-"""NVRTC, NVIDIA's compiler as a library, called without bindings: PyTorch pins a version of theirs, which need not be CUDA 13's.
+"""NVRTC, NVIDIA's compiler as a library, called without bindings: PyTorch pins a version of theirs, which need not be
+CUDA 13's.
 
 Nothing of it needs a GPU or a driver.
 """
@@ -37,15 +38,18 @@ def nvrtc_version() -> str:
 
 
 def _builtins() -> str:
-    """The library that NVRTC loads by its name when it compiles: that of CUDA 13.0 does not look beside itself, and finds what is
-    loaded already."""
+    """The library that NVRTC loads by its name when it compiles: that of CUDA 13.0 does not look beside itself, and
+    finds what is loaded already."""
     return f"libnvrtc-builtins.so.{nvrtc_version()}"
 
 
 def run_nvrtc(source: str, options: list[str], format: str) -> tuple[bytes, str]:
     """(code, log) of a source. format: "cubin" or "ptx", which ends with a null byte. Raises NvrtcError."""
     library, program = _library(), ctypes.c_void_p()
-    _check(library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None), "creating the program")
+    _check(
+        library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None),
+        "creating the program",
+    )
     try:
         arguments = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         code = library.nvrtcCompileProgram(program, len(options), arguments)
@@ -69,7 +73,7 @@ def _check(code: int, what: str, log: str = "") -> None:
         raise NvrtcError(f"{what} failed: {_library().nvrtcGetErrorString(code).decode()}\n{log}")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _library() -> ctypes.CDLL:
     library = find_library(NVRTC)
     if library is None:

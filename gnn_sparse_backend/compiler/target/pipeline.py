@@ -15,15 +15,21 @@ CPU_PIPELINE = "gnn_sparse_backend_cpu"
 
 
 def _cpu_pipeline():
-    """The parameters are described while they have shapes. The checks are replaced where TVM has made them, and elementary
-    functions behind the pass that makes vectors: they are chosen by their width."""
+    """The parameters are described while they have shapes. The checks are replaced where TVM has made them, and
+    elementary functions behind the pass that makes vectors: they are chosen by their width."""
     lower, finish_host, finish_device = compilation_pipeline.get_tir_pipeline("default")
     described = tvm.ir.transform.Sequential([_each(describe_parameters), lower])
-    return described, lambda: tvm.ir.transform.Sequential([_each(check_by_table), _each(call_vector_functions), finish_host()]), finish_device
+    return (
+        described,
+        lambda: tvm.ir.transform.Sequential([_each(check_by_table), _each(call_vector_functions), finish_host()]),
+        finish_device,
+    )
 
 
 def _each(rewrite: Callable[[tirx.PrimFunc], tirx.PrimFunc]):
-    return tirx.transform.prim_func_pass(lambda function, module, context: rewrite(function), opt_level=0, name=f"gsb.{rewrite.__name__}")
+    return tirx.transform.prim_func_pass(
+        lambda function, module, context: rewrite(function), opt_level=0, name=f"gsb.{rewrite.__name__}"
+    )
 
 
 compilation_pipeline.register_tir_pipeline(CPU_PIPELINE, _cpu_pipeline)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PtxasStatistics:
-    """What ptxas reports of one kernel: registers per thread; bytes per thread of stack and of spilled stores and loads; bytes
-    of static shared memory per block."""
+    """What ptxas reports of one kernel: registers per thread; bytes per thread of stack and of spilled stores and
+    loads; bytes of static shared memory per block."""
 
     kernel: str
     registers: int

@@ -1,10 +1,11 @@
 """Room for kernels whose registers the compiler has put aside in memory.
 
-ptxas chooses by itself how many blocks of a kernel a multiprocessor should have room for, and spills a few registers where that
-lets one more run. Our loops touch every register for each non-zero or so, and would pay for that each time. Of a kernel that spills, the
-source therefore asks for one block fewer, which leaves more registers to each thread, and is compiled again. It is not asked of others:
-offered 128 registers, they take up to twice what they take by themselves. For how few threads there may be room, `compile_cuda` says: for
-fewer than 512 only where leaving out optimisations that take registers does not help either.
+ptxas chooses by itself how many blocks of a kernel a multiprocessor should have room for, and spills a few registers
+where that lets one more run. Our loops touch every register for each non-zero or so, and would pay for that each time.
+Of a kernel that spills, the source therefore asks for one block fewer, which leaves more registers to each thread, and
+is compiled again. It is not asked of others: offered 128 registers, they take up to twice what they take by themselves.
+For how few threads there may be room, `compile_cuda` says: for fewer than 512 only where leaving out optimisations that
+take registers does not help either.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def spilled_bytes(statistics: Iterable[PtxasStatistics]) -> int:
 
 
 def with_more_room(source: str, statistics: Iterable[PtxasStatistics], least: int) -> str | None:
-    """CUDA source in which every kernel that spilled asks for fewer blocks side by side; None where there is none, or no room.
+    """CUDA source in which every kernel that spilled asks for fewer blocks side by side; None where there is none, or
+    no room.
 
         __launch_bounds__(128) kernel(   ->   __launch_bounds__(128, 6) kernel(       where 72 registers left room for 7
 

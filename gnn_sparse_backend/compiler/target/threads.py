@@ -1,13 +1,13 @@
 """One pool of threads for the compiled kernels and PyTorch.
 
-TVM's own pool beside PyTorch's would put two sets of workers on the same cores, each spinning while the other works. Modules
-that this package compiles or loads run their parallel loops on the OpenMP runtime that PyTorch already uses instead; other
-users of TVM in the process keep TVM's pool. Without PyTorch (or with a PyTorch that has no OpenMP with a ``GOMP_parallel``
-entry) TVM's pool is used, and `description` says so.
+TVM's own pool beside PyTorch's would put two sets of workers on the same cores, each spinning while the other works.
+Modules that this package compiles or loads run their parallel loops on the OpenMP runtime that PyTorch already uses
+instead; other users of TVM in the process keep TVM's pool. Without PyTorch (or with a PyTorch that has no OpenMP with a
+``GOMP_parallel`` entry) TVM's pool is used, and `description` says so.
 
-The number of threads is PyTorch's for the calling thread, so ``torch.set_num_threads`` and ``OMP_NUM_THREADS`` are honoured. A
-kernel called with one thread, inside a parallel region, or in a forked child runs in the calling thread. A task of a
-parallel loop must not wait for another one (no barrier): a worker may run them one after the other.
+The number of threads is PyTorch's for the calling thread, so ``torch.set_num_threads`` and ``OMP_NUM_THREADS`` are
+honoured. A kernel called with one thread, inside a parallel region, or in a forked child runs in the calling thread. A
+task of a parallel loop must not wait for another one (no barrier): a worker may run them one after the other.
 """
 
 from __future__ import annotations
@@ -76,12 +76,14 @@ def _attach() -> bool:
 
 
 def find_torch_openmp() -> OpenMPPool | None:
-    """The OpenMP runtime that the PyTorch of this process is linked to; None when there is none or it cannot be shared."""
+    """The OpenMP runtime that the PyTorch of this process is linked to; None when there is none or it cannot be
+    shared.
+    """
     path = _mapped_file("libtorch_cpu.so")
     if path is None:
         return None
-    # A look-up in a library's handle covers what it is linked to as well. The program's own scope comes first in the dynamic
-    # linker's order, and so it does here: a preloaded runtime is the one that PyTorch uses.
+    # A look-up in a library's handle covers what it is linked to as well. The program's own scope comes first in the
+    # dynamic linker's order, and so it does here: a preloaded runtime is the one that PyTorch uses.
     scopes = [ctypes.CDLL(None), ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)]
     parallel = _address(scopes, "GOMP_parallel")
     in_parallel = _address(scopes, "omp_in_parallel")
@@ -107,7 +109,8 @@ def tasks_per_thread() -> int:
 
 
 def set_tasks_per_thread(count: int) -> None:
-    """Cut parallel loops into ``count`` parts per thread: more parts balance skewed rows better, each costs some nanoseconds.
+    """Cut parallel loops into ``count`` parts per thread: more parts balance skewed rows better, each costs some
+    nanoseconds.
 
     Raises ValueError unless 1 <= count <= 1024.
     """
@@ -122,7 +125,11 @@ def description() -> str:
         return "the calling thread only (this process was forked, and threads do not survive that)"
     if attach():
         return f"shared with PyTorch: {_pool.library}, {num_threads()} threads, {tasks_per_thread()} tasks each"
-    reason = "PyTorch is not imported" if "torch" not in sys.modules else "this PyTorch has no OpenMP runtime with GOMP_parallel"
+    reason = (
+        "PyTorch is not imported"
+        if "torch" not in sys.modules
+        else "this PyTorch has no OpenMP runtime with GOMP_parallel"
+    )
     return f"TVM's own pool, {num_threads()} threads ({reason})"
 
 

@@ -5,10 +5,10 @@
       out: C[g,i] = S                            out_w4: C[Rows_w4[i]] = S_w4
                                                rows_w8 (I_w8): ...
 
-Bucket w4 has count_w4 rows of 4 slots, padded with coordinates of -1: ELL, the pieces of hyb(c, k) (Ye et al., SparseTIR,
-section 4.2.1). As the number of slots is known, loops over them are unrolled, and all rows of a bucket take equally long.
-`decompose_format` rewrites flat iterations into such pieces, which add to their results in memory; here the program of a row
-stays whole, with its accumulators and what it does at the end.
+Bucket w4 has count_w4 rows of 4 slots, padded with coordinates of -1: ELL, the pieces of hyb(c, k) (Ye et al.,
+SparseTIR, section 4.2.1). As the number of slots is known, loops over them are unrolled, and all rows of a bucket take
+equally long. `decompose_format` rewrites flat iterations into such pieces, which add to their results in memory; here
+the program of a row stays whole, with its accumulators and what it does at the end.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from .decompose import prune
 def bucket_rows(program: Program, columns: str, widths: tuple[int, ...]) -> Program:
     """Put the rows of the sparse variable axis `columns` into buckets of ``widths`` slots.
 
-    The rows are a ragged axis of the groups that its parent is (`programs.operands.Edges`). Parameters that stand on rows
-    become arrays of rows: (m, ...); those that stand on non-zeros, and the column indices, get one array for each bucket:
-    (count, width, ...), ``<name>_w<width>``. New parameters, for each bucket: the size count, and Rows, (count,), the row of
-    each bucket row, int32 or int64 as the column indices. A row may be in several buckets or none: what is done for a bucket
-    row is stored at its row, and which rows there are, each once, is the caller's to say.
+    The rows are a ragged axis of the groups that its parent is (`programs.operands.Edges`). Parameters that stand on
+    rows
+    become arrays of rows: (m, ...); those that stand on non-zeros, and the column indices, get one array for each
+    bucket: (count, width, ...), ``<name>_w<width>``. New parameters, for each bucket: the size count, and Rows,
+    (count,), the row of each bucket row, int32 or int64 as the column indices. A row may be in several buckets or none:
+    what is done for a bucket row is stored at its row, and which rows there are, each once, is the caller's to say.
 
-    Refuses (StageIError) an axis that is no such one, widths that repeat or are below 1, and a program with an iteration that
-    does not begin with the groups and their rows, or that uses the coordinate of a row or a group as a value.
+    Refuses (StageIError) an axis that is no such one, widths that repeat or are below 1, and a program with an
+    iteration that does not begin with the groups and their rows, or that uses the coordinate of a row or a group as a
+    value.
     """
     J = program.axis(columns)
     I = J.parent
@@ -41,7 +43,9 @@ def bucket_rows(program: Program, columns: str, widths: tuple[int, ...]) -> Prog
         raise StageIError(f"bucket_rows: widths {widths} are not different numbers of slots")
     for it in program.iterations:
         if it.axes[:2] != (I.parent, I) or it.kinds[:2] != "SS" or it.fused or it.init:
-            raise StageIError(f"bucket_rows: iteration {it.name!r} does not begin with axes {I.parent.name!r} and {I.name!r}")
+            raise StageIError(
+                f"bucket_rows: iteration {it.name!r} does not begin with axes {I.parent.name!r} and {I.name!r}"
+            )
     M = dense_fixed("M", I.length)
     buckets = [_Bucket(program, I, J, M, width) for width in widths]
     onto_rows = {b: replace(b, axes=(M, *b.axes[2:])) for b in program.buffers if I in b.axes and J not in b.axes}
@@ -52,7 +56,11 @@ def bucket_rows(program: Program, columns: str, widths: tuple[int, ...]) -> Prog
     done = replace(
         program,
         sizes=program.sizes + tuple(bucket.count for bucket in buckets),
-        axes=(*(a for a in program.axes if a not in (I, J)), M, *(a for bucket in buckets for a in (bucket.I, bucket.J))),
+        axes=(
+            *(a for a in program.axes if a not in (I, J)),
+            M,
+            *(a for bucket in buckets for a in (bucket.I, bucket.J)),
+        ),
         buffers=(*inputs, *kept),
         iterations=tuple(bucket.iteration(it) for bucket in buckets for it in program.iterations),
     )
@@ -68,11 +76,21 @@ class _Bucket:
         self.old_rows, self.old_columns, self.suffix = I, J, f"_w{width}"
         self.count = Size(f"count{self.suffix}")
         self.I = dense_fixed(f"{I.name}{self.suffix}", self.count)
-        self.J = sparse_fixed(f"{J.name}{self.suffix}", self.I, (J.length, width), f"{J.indices}{self.suffix}", J.index_dtype,
-                              sorted=False, unique=False, padded=True)  # fmt: skip
+        self.J = sparse_fixed(
+            f"{J.name}{self.suffix}",
+            self.I,
+            (J.length, width),
+            f"{J.indices}{self.suffix}",
+            J.index_dtype,
+            sorted=False,
+            unique=False,
+            padded=True,
+        )
         self.rows = Buffer(f"Rows{self.suffix}", (self.I,), J.index_dtype)
         self.on_edges = {
-            b: Buffer(f"{b.name}{self.suffix}", (self.I, self.J, *b.axes[3:]), b.dtype) for b in program.buffers if J in b.axes
+            b: Buffer(f"{b.name}{self.suffix}", (self.I, self.J, *b.axes[3:]), b.dtype)
+            for b in program.buffers
+            if J in b.axes
         }
         locals_ = [b for it in walk_iterations(program.iterations) for b in it.locals]
         if any(I in b.axes or J in b.axes for b in locals_):
@@ -88,12 +106,16 @@ class _Bucket:
             axes, kinds, variables = (self.I, *axes[2:]), kinds[1:], variables[1:]
         axes = tuple(self.J if a == self.old_columns else a for a in axes)
         return replace(
-            it, name=f"{it.name}{self.suffix}", axes=axes, kinds=kinds, variables=variables,
+            it,
+            name=f"{it.name}{self.suffix}",
+            axes=axes,
+            kinds=kinds,
+            variables=variables,
             init=tuple(self._store(s) for s in it.init),
             body=tuple(self.iteration(s) if isinstance(s, Iteration) else self._store(s) for s in it.body),
             locals=tuple(self.locals[b] for b in it.locals),
             where=None if it.where is None else self._expr(it.where),
-        )  # fmt: skip
+        )
 
     def _store(self, store: Store) -> Store:
         target = self._expr(Load(store.buffer, store.indices))
@@ -108,7 +130,9 @@ class _Bucket:
         if expr.buffer not in self.onto_rows and expr.buffer not in self.on_edges:
             return Load(self.locals.get(expr.buffer, expr.buffer), tuple(self._expr(e) for e in expr.indices))
         if expr.indices[:2] != (self.group, self.row):
-            raise StageIError(f"bucket_rows: buffer {expr.buffer.name!r} is indexed by another row than the one being visited")
+            raise StageIError(
+                f"bucket_rows: buffer {expr.buffer.name!r} is indexed by another row than the one being visited"
+            )
         rest = tuple(self._expr(e) for e in expr.indices[2:])
         if expr.buffer in self.on_edges:
             return Load(self.on_edges[expr.buffer], (self.row, *rest))

@@ -11,12 +11,14 @@ from ..coordinate.program import Buffer, Program, Store, map_iterations
 def compact_parameters(program: Program) -> Program:
     """The program with every parameter compact. Its callers pass contiguous tensors.
 
-        X = p.buffer("X", (N, K), "float32", strided=True)  ->  X = p.buffer("X", (N, K), "float32")
+    X = p.buffer("X", (N, K), "float32", strided=True)  ->  X = p.buffer("X", (N, K), "float32")
     """
     new = {b: replace(b, strided=False) for b in program.buffers if b.strided}
 
     def change(expr):
-        return rewrite(expr, lambda e: Load(new[e.buffer], e.indices) if isinstance(e, Load) and e.buffer in new else None)
+        return rewrite(
+            expr, lambda e: Load(new[e.buffer], e.indices) if isinstance(e, Load) and e.buffer in new else None
+        )
 
     def store(s):
         if not isinstance(s, Store):

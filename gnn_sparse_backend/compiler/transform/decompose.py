@@ -37,10 +37,10 @@ class FormatRewriteRule:
     buffers: names of the old buffers, which all stand on `axes_before`.
     axes_before, axes_after: names of the old and new axes.
     axis_map: for each old axis, the new ones that take its place where it is iterated over; the kind is inherited.
-    index_map: old coordinates to new ones. inverse_index_map: new coordinates to old ones; both on expressions. The second
-        must undo the first.
-    masked: the format stores elements that are no non-zeros (a block). A mask beside the values tells them apart, so that
-        their zeros never meet an infinity.
+    index_map: old coordinates to new ones. inverse_index_map: new coordinates to old ones; both on expressions. The
+        second must undo the first.
+    masked: the format stores elements that are no non-zeros (a block). A mask beside the values tells them apart, so
+        that their zeros never meet an infinity.
     """
 
     name: str
@@ -58,8 +58,8 @@ class FormatRewriteRule:
 def decompose_format(program: Program, rules: list[FormatRewriteRule], *, copies: bool = True) -> Program:
     """Rewrite the buffers that the rules name into the rules' formats.
 
-    The result has, in order: copies, initial values, and for each iteration that reads the old buffers one iteration per
-    rule. New buffers are parameters. Rules may share axes and sizes with each other and with the program.
+    The result has, in order: copies, initial values, and for each iteration that reads the old buffers one iteration
+    per rule. New buffers are parameters. Rules may share axes and sizes with each other and with the program.
 
     A copy looks a coordinate up and finds one element, so copies are refused where coordinates may repeat. With
     copies=False there are none: the caller fills the new buffers, from the format's `value_position`.
@@ -199,7 +199,8 @@ class _Part:
             if old.axes[: len(self.before)] != self.before:
                 raise StageIError(f"{where}: buffer {old.name!r} does not begin with the axes {rule.axes_before}")
         self.new = {
-            old: Buffer(f"{old.name}_{rule.name}", self.after + old.axes[len(self.before) :], old.dtype) for old in self.olds
+            old: Buffer(f"{old.name}_{rule.name}", self.after + old.axes[len(self.before) :], old.dtype)
+            for old in self.olds
         }
         self.mask = Buffer(f"mask_{rule.name}", self.after, "uint8") if rule.masked else None
         self.variables = {axis: Var(axis.name.lower()) for axis in self.after}
@@ -217,8 +218,10 @@ class _Part:
         for axis in self.before:
             if not axis.unique:
                 raise StageIError(
-                    f"decompose_format: coordinates of axis {axis.name!r} may repeat, and a copy would find only one of them; "
-                    f"pass copies=False and fill {', '.join(b.name for b in self.new_buffers())} from the format's value_position"
+                    f"decompose_format: coordinates of axis {axis.name!r} may repeat, and a copy would find only one "
+                    f"of them; "
+                    f"pass copies=False and fill {', '.join(b.name for b in self.new_buffers())} from the format's "
+                    f"value_position"
                 )
         at = self._old_coordinates()
         out = []
@@ -240,7 +243,9 @@ class _Part:
     def compute(self, it: Iteration) -> Iteration:
         """The iteration over the new axes in place of the old ones, adding to what is there."""
         if not set(self.before) <= set(it.axes):
-            raise StageIError(f"decompose_format: iteration {it.name!r} does not visit the axes {self.rule.axes_before}")
+            raise StageIError(
+                f"decompose_format: iteration {it.name!r} does not visit the axes {self.rule.axes_before}"
+            )
         if any(isinstance(s, Iteration) for s in it.body) or it.fused:
             raise StageIError(f"decompose_format: iteration {it.name!r} is nested or fused; decompose first")
         kind_of = dict(zip(it.axes, it.kinds))
@@ -257,7 +262,11 @@ class _Part:
         variables = tuple(self.variables[a] if a in self.variables else it.variable(a) for a in axes)
         coordinate = dict(zip((it.variable(a) for a in self.before), self._old_coordinates()))
         body = tuple(
-            Store(s.buffer, tuple(self._rewrite(e, it, coordinate) for e in s.indices), self._rewrite(s.value, it, coordinate))
+            Store(
+                s.buffer,
+                tuple(self._rewrite(e, it, coordinate) for e in s.indices),
+                self._rewrite(s.value, it, coordinate),
+            )
             for s in it.body
         )
         where = None if it.where is None else self._rewrite(it.where, it, coordinate)
@@ -272,7 +281,9 @@ class _Part:
         if isinstance(expr, Load) and expr.buffer in self.new:
             head = expr.indices[: len(self.before)]
             if head != tuple(it.variable(a) for a in self.before):
-                raise StageIError(f"decompose_format: {it.name!r} reads {expr.buffer.name!r} by other indices than its iterators")
+                raise StageIError(
+                    f"decompose_format: {it.name!r} reads {expr.buffer.name!r} by other indices than its iterators"
+                )
             tail = tuple(self._rewrite(e, it, coordinate) for e in expr.indices[len(self.before) :])
             return Load(self.new[expr.buffer], tuple(self.variables[a] for a in self.after) + tail)
         kids = children(expr)

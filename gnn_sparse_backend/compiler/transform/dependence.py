@@ -13,8 +13,8 @@ def check_separable(outer: Iteration, axis: Axis, what: str) -> None:
     """Raise StageIError unless the statements of `outer` that visit `axis` keep its elements apart.
 
     A buffer that one of them stores to must be indexed in one place by the iterator of `axis`, in all of them, and be
-    touched by no statement that does not visit the axis. What such a statement stores must not have been used before it:
-    the next group of elements would find the new value.
+    touched by no statement that does not visit the axis. What such a statement stores must not have been used before
+    it: the next group of elements would find the new value.
     """
     visiting = [s for s in outer.body if isinstance(s, Iteration) and axis in s.axes]
     stored = {b for s in visiting for b, _, stores in _accesses(s) if stores}
@@ -22,7 +22,8 @@ def check_separable(outer: Iteration, axis: Axis, what: str) -> None:
         mine = [(s.variable(axis), indices) for s in visiting for b, indices, _ in _accesses(s) if b == buffer]
         if not any(all(indices[d] == var for var, indices in mine) for d in range(len(buffer.axes))):
             raise StageIError(
-                f"{what}: buffer {buffer.name!r} is stored to in iteration {outer.name!r} and not always indexed by the "
+                f"{what}: buffer {buffer.name!r} is stored to in iteration {outer.name!r} and not always indexed by "
+                f"the "
                 f"iterator of axis {axis.name!r}"
             )
     used: set[Buffer] = set()
@@ -34,7 +35,8 @@ def check_separable(outer: Iteration, axis: Axis, what: str) -> None:
         for buffer, _, stores in touched:
             if buffer in stored or (stores and buffer in used):
                 raise StageIError(
-                    f"{what}: a statement of iteration {outer.name!r} that does not visit axis {axis.name!r} shares buffer "
+                    f"{what}: a statement of iteration {outer.name!r} that does not visit axis {axis.name!r} shares "
+                    f"buffer "
                     f"{buffer.name!r} with those that do"
                 )
 

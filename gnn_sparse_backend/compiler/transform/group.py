@@ -30,7 +30,9 @@ def group_axis(program: Program, axis_name: str, group_name: str = "T", index_dt
         raise StageIError(f"group_axis: axis {axis_name!r} is fused; group before fusing")
     count = Size(f"num_{group_name}")
     group = dense_fixed(group_name, count)
-    new: dict[Axis, Axis] = {old: dense_variable(axis_name, group, (old.length, old.length), f"{group_name}_ptr", index_dtype)}
+    new: dict[Axis, Axis] = {
+        old: dense_variable(axis_name, group, (old.length, old.length), f"{group_name}_ptr", index_dtype)
+    }
     axes: list[Axis] = []
     for axis in program.axes:
         if axis.parent in new:
@@ -73,13 +75,16 @@ class _Grouping:
             variables.append(var)
         return (
             replace(
-                it, axes=self._axes(it.axes), kinds=kinds, variables=tuple(variables),
+                it,
+                axes=self._axes(it.axes),
+                kinds=kinds,
+                variables=tuple(variables),
                 init=tuple(self._store(s) for s in it.init),
                 body=tuple(s if isinstance(s, Iteration) else self._store(s) for s in it.body),
                 locals=tuple(self.buffer(b) for b in it.locals),
                 where=None if it.where is None else self._expr(it.where),
             ),
-        )  # fmt: skip
+        )
 
     def _store(self, store: Store) -> Store:
         target = self._expr(Load(store.buffer, store.indices))
@@ -95,7 +100,9 @@ class _Grouping:
         for axis, index in zip(expr.buffer.axes, expr.indices):
             if axis == self.old:
                 if index not in self.rows:
-                    raise StageIError(f"group_axis: buffer {expr.buffer.name!r} is indexed along {axis.name!r} by {index!r}")
+                    raise StageIError(
+                        f"group_axis: buffer {expr.buffer.name!r} is indexed along {axis.name!r} by {index!r}"
+                    )
                 indices.append(self.var)
                 indices.append(index)
             else:

@@ -1,9 +1,9 @@
 """Move a static dense axis from the inner iterations to the one that holds them: a GPU thread then owns one feature.
 
-    rows (I): S[K]                              rows (I, K): S[]
-      sum (J, K): init S[k] = 0                   sum (J): init S[] = 0
-                  S[k] += A[i,j] * B[j,k]   ->             S[] += A[i,j] * B[j,k]
-      out (K):    C[i,k] = S[k]                   C[i,k] = S[]
+rows (I): S[K]                              rows (I, K): S[]
+  sum (J, K): init S[k] = 0                   sum (J): init S[] = 0
+              S[k] += A[i,j] * B[j,k]   ->             S[] += A[i,j] * B[j,k]
+  out (K):    C[i,k] = S[k]                   C[i,k] = S[]
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .dependence import check_separable
 def hoist_axis(program: Program, axis_name: str) -> Program:
     """Hoist `axis_name` out of every iteration whose statements all visit it.
 
-    Refuses (StageIError) where a statement beside others does not visit the axis, visits it as a reduction, or where what
-    is stored under the axis is indexed by anything but its iterator.
+    Refuses (StageIError) where a statement beside others does not visit the axis, visits it as a reduction, or where
+    what is stored under the axis is indexed by anything but its iterator.
     """
     axis = program.axis(axis_name)
     if axis.kind != "dense_fixed":
@@ -53,7 +53,9 @@ def _check(outer: Iteration, axis: Axis) -> None:
             name = s.name if isinstance(s, Iteration) else f"store to {s.buffer.name}"
             raise StageIError(f"hoist_axis: {name!r} in iteration {outer.name!r} does not visit axis {axis.name!r}")
         if s.kinds[s.axes.index(axis)] != "S" or any(isinstance(inner, Iteration) for inner in s.body) or s.fused:
-            raise StageIError(f"hoist_axis: iteration {s.name!r} does not visit axis {axis.name!r} as a plain spatial axis")
+            raise StageIError(
+                f"hoist_axis: iteration {s.name!r} does not visit axis {axis.name!r} as a plain spatial axis"
+            )
         if len(s.axes) == 1 and s.where is not None:
             raise StageIError(f"hoist_axis: iteration {s.name!r} would lose its condition")
     check_separable(outer, axis, "hoist_axis")
@@ -73,15 +75,23 @@ def _hoist(outer: Iteration, axis: Axis) -> Iteration:
             continue
         body.append(
             replace(
-                it, axes=tuple(it.axes[n] for n in keep), kinds="".join(it.kinds[n] for n in keep),
-                variables=tuple(it.variables[n] for n in keep), init=init, body=inner,
+                it,
+                axes=tuple(it.axes[n] for n in keep),
+                kinds="".join(it.kinds[n] for n in keep),
+                variables=tuple(it.variables[n] for n in keep),
+                init=init,
+                body=inner,
                 where=None if it.where is None else _substitute(it.where, old, var, axis, locals_),
-            )  # fmt: skip
+            )
         )
     return replace(
-        outer, axes=outer.axes + (axis,), kinds=outer.kinds + "S", variables=outer.variables + (var,),
-        body=tuple(body), locals=tuple(locals_.values()),
-    )  # fmt: skip
+        outer,
+        axes=outer.axes + (axis,),
+        kinds=outer.kinds + "S",
+        variables=outer.variables + (var,),
+        body=tuple(body),
+        locals=tuple(locals_.values()),
+    )
 
 
 def _store(store: Store, old: Var, var: Var, axis: Axis, locals_: dict[Buffer, Buffer]) -> Store:
@@ -96,7 +106,9 @@ def _substitute(expr: Expr, old: Var, var: Var, axis: Axis, locals_: dict[Buffer
         indices = []
         for a, e in zip(expr.buffer.axes, expr.indices):
             if a == axis and e != old:
-                raise StageIError(f"hoist_axis: local buffer {expr.buffer.name!r} is indexed along {axis.name!r} by {e!r}")
+                raise StageIError(
+                    f"hoist_axis: local buffer {expr.buffer.name!r} is indexed along {axis.name!r} by {e!r}"
+                )
             if a != axis:
                 indices.append(_substitute(e, old, var, axis, locals_))
         return Load(locals_[expr.buffer], tuple(indices))

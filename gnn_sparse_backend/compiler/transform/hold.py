@@ -1,7 +1,7 @@
 """Load what an iteration over features takes before it computes, so that loads stay vectors whatever is computed.
 
-A maximum is a comparison and a choice, which TVM's code for a GPU makes number by number, and the loads in it with it. Loaded
-into registers beforehand, a vector is one instruction, and lanes side by side load one stretch of memory.
+A maximum is a comparison and a choice, which TVM's code for a GPU makes number by number, and the loads in it with it.
+Loaded into registers beforehand, a vector is one instruction, and lanes side by side load one stretch of memory.
 
     add (K): M[k] = select(B[j,k] > M[k], B[j,k], M[k])   ->   add_hold (K): H[k] = B[j,k]
                                                               add (K):      M[k] = select(H[k] > M[k], H[k], M[k])
@@ -19,13 +19,17 @@ from ..coordinate.validate import validate
 
 
 def hold_loads(program: Program, axis_name: str) -> Program:
-    """Hold what every iteration over the axis alone, in a reduction, loads of parameters that it does not store to, element by element.
+    """Hold what every iteration over the axis alone, in a reduction, loads of parameters that it does not store to,
+    element by element.
 
-    Held are loads that are made in any case, not in one side of a choice; of those that are equal one. They lie in local
-    buffers of the iteration around. An iteration that holds others, has locals of its own, or nothing to choose, stays as it is.
+    Held are loads that are made in any case, not in one side of a choice; of those that are equal one. They lie in
+    local buffers of the iteration around. An iteration that holds others, has locals of its own, or nothing to choose,
+    stays as it is.
     """
     axis = program.axis(axis_name)
-    written = {s.buffer for it in walk_iterations(program.iterations) for s in (*it.init, *it.body) if isinstance(s, Store)}
+    written = {
+        s.buffer for it in walk_iterations(program.iterations) for s in (*it.init, *it.body) if isinstance(s, Store)
+    }
     used = set(program.names)
 
     def visit(it: Iteration) -> tuple[Iteration]:
@@ -44,7 +48,9 @@ def hold_loads(program: Program, axis_name: str) -> Program:
             body += _apart(statement, held) if held else [statement]
         return (replace(it, body=tuple(body), locals=tuple(locals_)),)
 
-    done = replace(program, iterations=map_iterations(program.iterations, visit)).with_provenance(f"hold_loads({axis_name})")
+    done = replace(program, iterations=map_iterations(program.iterations, visit)).with_provenance(
+        f"hold_loads({axis_name})"
+    )
     validate(done)
     return done
 
@@ -57,16 +63,27 @@ def _held(it: Iteration, axis: Axis, written: set[Buffer]) -> dict[Load, Buffer 
         return {}
     var = it.variables[0]
     found = (e for store in it.body for e in _certain(store.value))
-    return {e: None for e in found if isinstance(e, Load) and e.buffer.scope == "param" and e.buffer not in written
-            and any(var in walk(index) for index in e.indices)}
+    return {
+        e: None
+        for e in found
+        if isinstance(e, Load)
+        and e.buffer.scope == "param"
+        and e.buffer not in written
+        and any(var in walk(index) for index in e.indices)
+    }
 
 
 def _apart(it: Iteration, held: dict[Load, Buffer]) -> list[Iteration]:
     old = it.variables[0]
     own = Var(f"{old.name}_held")
     loads = tuple(Store(buffer, (own,), _replaced(load, {old: own})) for load, buffer in held.items())
-    first = replace(it, name=f"{it.name}_hold", variables=(own,), body=loads,
-                    where=None if it.where is None else _replaced(it.where, {old: own}))  # fmt: skip
+    first = replace(
+        it,
+        name=f"{it.name}_hold",
+        variables=(own,),
+        body=loads,
+        where=None if it.where is None else _replaced(it.where, {old: own}),
+    )
     values = {load: Load(buffer, (old,)) for load, buffer in held.items()}
     return [first, replace(it, body=tuple(Store(s.buffer, s.indices, _replaced(s.value, values)) for s in it.body))]
 

@@ -33,7 +33,8 @@ _OPERATIONS = {
 
 
 def check_index_maps(rule, before: tuple[Axis, ...], after: tuple[Axis, ...]) -> None:
-    """Raise StageIError unless inverse_index_map(index_map(x)) == x, and index_map(x) lies on the new axes, for samples x.
+    """Raise StageIError unless inverse_index_map(index_map(x)) == x, and index_map(x) lies on the new axes, for samples
+    x.
 
     Maps that read buffers have no value before the program runs: they are taken on trust.
     """
@@ -47,7 +48,9 @@ def check_index_maps(rule, before: tuple[Axis, ...], after: tuple[Axis, ...]) ->
                 raise StageIError(f"{where}: index_map takes {point} to {moved}, which lies outside axis {axis.name!r}")
         back = _apply(rule.inverse_index_map, moved, len(before), f"{where}: inverse_index_map", "axes_before")
         if back is not None and back != point:
-            raise StageIError(f"{where}: index_map takes {point} to {moved}, and inverse_index_map takes that to {back}")
+            raise StageIError(
+                f"{where}: index_map takes {point} to {moved}, and inverse_index_map takes that to {back}"
+            )
 
 
 def _samples(axis: Axis) -> tuple[int, ...]:
@@ -60,7 +63,9 @@ def _apply(index_map, point: tuple[int, ...], count: int, where: str, axes: str)
     if len(found) != count:
         raise StageIError(f"{where} gives {len(found)} coordinates for the {count} {axes}")
     if any(e.dtype != "int64" for e in found):
-        raise StageIError(f"{where} gives a coordinate of type {next(e.dtype for e in found if e.dtype != 'int64')}, not int64")
+        raise StageIError(
+            f"{where} gives a coordinate of type {next(e.dtype for e in found if e.dtype != 'int64')}, not int64"
+        )
     if any(isinstance(e, Load) for expr in found for e in walk(expr)):
         return None
     return tuple(_evaluate(e, where) for e in found)

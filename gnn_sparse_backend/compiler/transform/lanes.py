@@ -51,7 +51,9 @@ def reduce_in_lanes(program: Program, iteration_name: str, lanes: int) -> Progra
 
 
 def check_sum(where: str, program: Program, it: Iteration) -> None:
-    """Raise StageIError, which begins with ``where``, unless the iteration is a sum over a static axis that can be parted."""
+    """Raise StageIError, which begins with ``where``, unless the iteration is a sum over a static axis that can be
+    parted.
+    """
     axis = it.axes[0]
     if it in program.iterations:
         raise StageIError(f"{where} is not nested in another, so its lanes would live nowhere")

@@ -1,9 +1,11 @@
 """Pick an entry of a small local array by comparisons, where which one depends on the lane.
 
-A local array lies in registers only if every index is known when the code is made; else it lies in memory, and so does every
-store to it. What every lane keeps whole (the scores of a few heads) and reads at an index of its own is therefore picked:
+A local array lies in registers only if every index is known when the code is made; else it lies in memory, and so does
+every store to it. What every lane keeps whole (the scores of a few heads) and reads at an index of its own is therefore
+picked:
 
-    add (K_lane): Acc[l] += P[l // 8] * ...   ->   add (K_lane): Acc[l] += select(l // 8 == 0, P[0], select(l // 8 == 1, P[1], ...)) * ...
+    add (K_lane): Acc[l] += P[l // 8] * ...   ->   add (K_lane): Acc[l] += select(l // 8 == 0, P[0], select(l // 8 == 1,
+    P[1], ...)) * ...
 """
 
 from __future__ import annotations
@@ -26,7 +28,12 @@ def pick_entries(program: Program, axis_name: str) -> Program:
         raise StageIError(f"pick_entries: axis {axis_name!r} is not dense-fixed with a static length")
 
     def picked(e: Expr) -> Expr | None:
-        if not isinstance(e, Load) or e.buffer.scope != "local" or e.buffer.axes != (axis,) or isinstance(e.indices[0], (Var, Const)):
+        if (
+            not isinstance(e, Load)
+            or e.buffer.scope != "local"
+            or e.buffer.axes != (axis,)
+            or isinstance(e.indices[0], (Var, Const))
+        ):
             return None
         entries = [e.buffer[Const(n, "int64")] for n in range(axis.length)]
         found = entries[-1]
@@ -42,7 +49,9 @@ def pick_entries(program: Program, axis_name: str) -> Program:
         where = None if it.where is None else rewrite(it.where, picked)
         return (replace(it, init=tuple(map(store, it.init)), body=body, where=where),)
 
-    done = replace(program, iterations=map_iterations(program.iterations, visit)).with_provenance(f"pick_entries({axis_name})")
+    done = replace(program, iterations=map_iterations(program.iterations, visit)).with_provenance(
+        f"pick_entries({axis_name})"
+    )
     validate(done)
     return done
 

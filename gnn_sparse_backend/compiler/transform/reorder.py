@@ -20,16 +20,22 @@ def sparse_reorder(program: Program, iteration_name: str, order: tuple[str, ...]
     it = program.iteration(iteration_name)
     names = [a.name for a in it.axes]
     if sorted(order) != sorted(names):
-        raise StageIError(f"sparse_reorder: {tuple(order)} is not a permutation of the axes {tuple(names)} of {iteration_name!r}")
+        raise StageIError(
+            f"sparse_reorder: {tuple(order)} is not a permutation of the axes {tuple(names)} of {iteration_name!r}"
+        )
     axes = tuple(it.axes[names.index(n)] for n in order)
     for at, axis in enumerate(axes):
         if axis.parent in axes[at:]:
-            raise StageIError(f"sparse_reorder: axis {axis.name!r} depends on {axis.parent.name!r} and cannot come before it")
+            raise StageIError(
+                f"sparse_reorder: axis {axis.name!r} depends on {axis.parent.name!r} and cannot come before it"
+            )
     kinds = "".join(it.kinds[names.index(n)] for n in order)
     variables = tuple(it.variables[names.index(n)] for n in order)
 
     def visit(found: Iteration):
-        return (replace(found, axes=axes, kinds=kinds, variables=variables),) if found.name == iteration_name else (found,)
+        return (
+            (replace(found, axes=axes, kinds=kinds, variables=variables),) if found.name == iteration_name else (found,)
+        )
 
     done = replace(program, iterations=map_iterations(program.iterations, visit))
     done = done.with_provenance(f"sparse_reorder({iteration_name}, {', '.join(order)})")

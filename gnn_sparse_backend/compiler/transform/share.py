@@ -28,8 +28,8 @@ def share_axis(program: Program, axis_name: str, lanes: int, part: int = 1, exch
 
     exchanged: local buffers through which lanes pass values on, which the schedule has to put where all lanes see them.
     The new axes are called ``<axis>_turn``, ``<axis>_lane`` and ``<axis>_part``; what has one element is left out, but
-    for the lanes. Refuses (StageIError) an axis that is not static dense, lanes or parts below 1, and a visit that is not
-    as above.
+    for the lanes. Refuses (StageIError) an axis that is not static dense, lanes or parts below 1, and a visit that is
+    not as above.
     """
     axis = program.axis(axis_name)
     if axis.kind != "dense_fixed" or not isinstance(axis.length, int):
@@ -38,8 +38,10 @@ def share_axis(program: Program, axis_name: str, lanes: int, part: int = 1, exch
     visits = [it for it in walk_iterations(program.iterations) if axis in it.axes]
     for it in visits:
         if len(it.axes) != 1 or it.kinds != "S" or it.locals or any(isinstance(s, Iteration) for s in it.body):
-            raise StageIError(f"share_axis: iteration {it.name!r} does not visit axis {axis_name!r} alone, spatially, "
-                              "with stores only")  # fmt: skip
+            raise StageIError(
+                f"share_axis: iteration {it.name!r} does not visit axis {axis_name!r} alone, spatially, "
+                "with stores only"
+            )
     shared, owned = _shared(program, axis, visits, exchanged)
     new = {b: replace(b, axes=tuple(x for a in b.axes for x in (split.stored if a == axis else (a,)))) for b in owned}
 
@@ -119,12 +121,20 @@ def _shared(
     program: Program, axis: Axis, visits: list[Iteration], exchanged: tuple[str, ...]
 ) -> tuple[list[Iteration], set[Buffer]]:
     """The iterations that lanes share, and the local buffers that they share with them."""
-    locals_ = {b for it in walk_iterations(program.iterations) for b in it.locals if axis in b.axes and b.name not in exchanged}
+    locals_ = {
+        b for it in walk_iterations(program.iterations) for b in it.locals if axis in b.axes and b.name not in exchanged
+    }
     whole = {b for b in locals_ if b.axes.count(axis) > 1 or _indexed_otherwise(program.iterations, b, axis, None)}
     shared = list(visits)
     while True:
-        alike = [it for it in shared if any(
-            s.buffer.scope == "local" and s.buffer not in locals_ - whole and s.buffer.name not in exchanged for s in it.body)]
+        alike = [
+            it
+            for it in shared
+            if any(
+                s.buffer.scope == "local" and s.buffer not in locals_ - whole and s.buffer.name not in exchanged
+                for s in it.body
+            )
+        ]
         if not alike:
             return shared, locals_ - whole
         shared = [it for it in shared if it not in alike]
@@ -141,7 +151,9 @@ def _expressions(it: Iteration):
 
 
 def _indexed_otherwise(statements, buffer: Buffer, axis: Axis, var: Var | None) -> bool:
-    """Whether the buffer is somewhere indexed along the axis by anything but the iterator, ``var`` where one is bound."""
+    """Whether the buffer is somewhere indexed along the axis by anything but the iterator, ``var`` where one is
+    bound.
+    """
     for statement in statements:
         if isinstance(statement, Iteration):
             inner = statement.variable(axis) if axis in statement.axes else var
@@ -177,11 +189,17 @@ def _share(it: Iteration, axis: Axis, split: Split, new: dict[Buffer, Buffer]) -
         return Store(target.buffer, target.indices, change(s.value))
 
     conditions = [c for c in (None if it.where is None else change(it.where), split.inside(at)) if c is not None]
-    where = conditions[0] if len(conditions) == 1 else Binary("and", conditions[1], conditions[0]) if conditions else None
+    where = (
+        conditions[0] if len(conditions) == 1 else Binary("and", conditions[1], conditions[0]) if conditions else None
+    )
     return replace(
-        it, axes=split.axes, kinds="S" * len(split.axes), variables=tuple(at[a] for a in split.axes),
-        body=tuple(store(s) for s in it.body), where=where,
-    )  # fmt: skip
+        it,
+        axes=split.axes,
+        kinds="S" * len(split.axes),
+        variables=tuple(at[a] for a in split.axes),
+        body=tuple(store(s) for s in it.body),
+        where=where,
+    )
 
 
 def share_sum(program: Program, iteration_name: str, lanes: int, part: int = 1) -> Program:

@@ -1,7 +1,7 @@
 """Exact tiling of a static dense axis, so that accumulators can live in registers.
 
-A guard in an innermost vector loop turns it scalar, so an axis of width 602 must not be cut by a single tile width. It is
-cut into tiles, and each tile into chunks, whose widths are given exactly. Each tile is a pass of its own over the
+A guard in an innermost vector loop turns it scalar, so an axis of width 602 must not be cut by a single tile width. It
+is cut into tiles, and each tile into chunks, whose widths are given exactly. Each tile is a pass of its own over the
 reduction (its accumulators fit the register file); the chunks of one tile are updated side by side within it.
 
     rows (I):                                   rows (I):
@@ -175,9 +175,15 @@ def _tile(it: Iteration, axis: Axis, tile: int, chunks: list[_Chunk], split) -> 
     if len(it.axes) == 1:
         return out + inner
     rest = replace(
-        it, name=f"{it.name}_tile_{tile}", axes=it.axes[:-1], kinds=it.kinds[:-1], variables=it.variables[:-1],
-        init=(), body=tuple(inner), where=None if within else it.where,
-    )  # fmt: skip
+        it,
+        name=f"{it.name}_tile_{tile}",
+        axes=it.axes[:-1],
+        kinds=it.kinds[:-1],
+        variables=it.variables[:-1],
+        init=(),
+        body=tuple(inner),
+        where=None if within else it.where,
+    )
     return out + [rest]
 
 

@@ -22,6 +22,7 @@ functions of ``dgl.ops``.
 
 Written against DGL 1.1; the names are the same in 2.x. A global that an installed version does not have is left out.
 """
+
 from __future__ import annotations
 
 import importlib
@@ -34,7 +35,19 @@ from dgl import DGLGraph
 from dgl.heterograph_index import HeteroGraphIndex
 
 from ..patch import Patches
-from . import hetero, hetero_conv, lazy_edges, messages, relational, sddmm, segments, softmax, spmm, structure, typed_linear
+from . import (
+    hetero,
+    hetero_conv,
+    lazy_edges,
+    messages,
+    relational,
+    sddmm,
+    segments,
+    softmax,
+    spmm,
+    structure,
+    typed_linear,
+)
 
 _patches = Patches()
 
@@ -42,8 +55,7 @@ _patches = Patches()
 def activate() -> None:
     """Replace DGL's sparse operators; called by ``enable("dgl")``."""
     _patches.set(HeteroGraphIndex, "reverse", structure.linked_reverse(HeteroGraphIndex.reverse))
-    _patches.set(HeteroGraphIndex, "get_relation_graph",
-                 structure.linked_relation(HeteroGraphIndex.get_relation_graph))
+    _patches.set(HeteroGraphIndex, "get_relation_graph", structure.linked_relation(HeteroGraphIndex.get_relation_graph))
     _replace("_gspmm", spmm.make_forward)
     _replace("_gsddmm", sddmm.make_forward)
     _replace("_gspmm_hetero", hetero.make_spmm)
@@ -54,8 +66,11 @@ def activate() -> None:
     _patches.set(dgl.backend, "segment_reduce", segments.make_reduce_of_lazy(dgl.backend.segment_reduce))
     _patches.set(dgl.backend, "segment_mm", segments.make_segment_mm(dgl.backend.segment_mm))
     # The module's global is what the functions made in it call; the package's is what users call.
-    for name, make, modules in (("gspmm", spmm.make, ("ops.spmm", "ops")), ("gsddmm", sddmm.make, ("ops.sddmm", "ops")),
-                                ("gather_mm", segments.make_gather_mm, ("ops.gather_mm", "ops", "nn.pytorch.linear"))):
+    for name, make, modules in (
+        ("gspmm", spmm.make, ("ops.spmm", "ops")),
+        ("gsddmm", sddmm.make, ("ops.sddmm", "ops")),
+        ("gather_mm", segments.make_gather_mm, ("ops.gather_mm", "ops", "nn.pytorch.linear")),
+    ):
         new = make(getattr(dgl.ops, name))
         for module in modules:
             _patches.set(importlib.import_module(f"dgl.{module}"), name, new)
@@ -67,8 +82,10 @@ def activate() -> None:
     core = importlib.import_module("dgl.core")
     _patches.set(core, "message_passing", messages.make_messages(core.message_passing))
     _patches.set(core, "message_passing", relational.make_messages(core.message_passing))
-    for module, name, make in (("hetero", "HeteroGraphConv", hetero_conv.make_forward),
-                               ("linear", "TypedLinear", typed_linear.make_forward)):
+    for module, name, make in (
+        ("hetero", "HeteroGraphConv", hetero_conv.make_forward),
+        ("linear", "TypedLinear", typed_linear.make_forward),
+    ):
         layer = getattr(importlib.import_module(f"dgl.nn.pytorch.{module}"), name)
         _patches.set(layer, "forward", make(layer.forward))
     _patches.set(core, "invoke_gsddmm", messages.make_values(core.invoke_gsddmm))

@@ -1,10 +1,11 @@
 """``_gspmm_hetero`` and ``_gsddmm_hetero`` of DGL: one operator on all edge types of a graph at once.
 
-They are below DGL's autograd. Node features come by node type, edge features and edge results by edge type; what several
-edge types send to one node type is reduced together. Conventions, measured: node types without edges into them get
-an empty float32 tensor; the args of an operand that is not read are empty, as those of sums are; args by type are
+They are below DGL's autograd. Node features come by node type, edge features and edge results by edge type; what
+several edge types send to one node type is reduced together. Conventions, measured: node types without edges into them
+get an empty float32 tensor; the args of an operand that is not read are empty, as those of sums are; args by type are
 (n, 1) for scalar features, where all others are (n,); of equal messages the first edge type's first edge is chosen.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -75,7 +76,7 @@ def _spmm(gidx, op: str, reduce: str, u, e) -> tuple | str:
 class _Relation:
     """One edge type of a call: its number, graph, source and destination type, and operands."""
 
-    __slots__ = ("number", "graph", "source", "destination", "operands")
+    __slots__ = ("destination", "graph", "number", "operands", "source")
 
     def __init__(self, number, graph, ends, operands):
         self.number, self.graph, self.operands = number, graph, operands
@@ -105,8 +106,10 @@ def _relations(gidx, op: str, lhs, rhs, places, lhs_target: str, rhs_target: str
                 return "number of rows"
         if len(operands) == 2 and not broadcast(op, operands[0].shape[1:], operands[1].shape[1:]):
             return "features do not broadcast"
-        if found and any(x.shape[1:] != first.shape[1:] or x.dtype is not first.dtype
-                         for x, first in zip(operands, found[0].operands)):
+        if found and any(
+            x.shape[1:] != first.shape[1:] or x.dtype is not first.dtype
+            for x, first in zip(operands, found[0].operands)
+        ):
             return "features of edge types differ in shape or type"
         found.append(_Relation(number, graph, ends, operands))
     return found or "no edge types"
@@ -131,8 +134,11 @@ def _extremes(relations, op: str, reduce: str, node_types: int, index: torch.dty
         there = best[each.destination]
         if there is None:
             worst = torch.full_like(values, float("-inf") if reduce == "max" else float("inf"))
-            there = (worst, [torch.zeros_like(values, dtype=index) for _ in args],
-                     [torch.full_like(values, -1, dtype=index) for _ in args])
+            there = (
+                worst,
+                [torch.zeros_like(values, dtype=index) for _ in args],
+                [torch.full_like(values, -1, dtype=index) for _ in args],
+            )
             best[each.destination] = there
         better = values > there[0] if reduce == "max" else values < there[0]
         for kept, new in zip((there[0], *there[1]), (values, *args)):
@@ -178,5 +184,6 @@ def _sddmm(gidx, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> tuple |
     relations = _relations(gidx, op, lhs, rhs, of.places, lhs_target, rhs_target)
     if type(relations) is str:
         return relations
-    return tuple(run_edge_map(of, each.graph, each.operands, reduced_dimensions(op, each.operands))
-                 for each in relations)
+    return tuple(
+        run_edge_map(of, each.graph, each.operands, reduced_dimensions(op, each.operands)) for each in relations
+    )

@@ -1,10 +1,11 @@
 """``HeteroGraphConv`` of ``GraphConv`` layers in DGL: the sums of all relations in one operator.
 
-DGL calls a layer for each edge type: a sum of neighbours, a product and two scalings, each with a result of its own, and the
-layers' results are stacked and added. That is relational gather-matmul-scatter: its relations are the edge types, and the
-normalisation is a number per edge. Layers of other kinds are called one by one, as DGL does, and so are those with something of
-the user's in them.
+DGL calls a layer for each edge type: a sum of neighbours, a product and two scalings, each with a result of its own,
+and the layers' results are stacked and added. That is relational gather-matmul-scatter: its relations are the edge
+types, and the normalisation is a number per edge. Layers of other kinds are called one by one, as DGL does, and so are
+those with something of the user's in them.
 """
+
 from __future__ import annotations
 
 import functools
@@ -58,8 +59,12 @@ def make_forward(original: Callable) -> Callable:
 
 def _is_candidate(conv, g) -> bool:
     """Whether this is the operator at all: sums or means over relations of nothing but ``GraphConv``."""
-    return (isinstance(g, DGLGraph) and _reduce_of(conv) is not None and len(conv.mods) > 0
-            and all(isinstance(layer, GraphConv) for layer in conv.mods.values()))
+    return (
+        isinstance(g, DGLGraph)
+        and _reduce_of(conv) is not None
+        and len(conv.mods) > 0
+        and all(isinstance(layer, GraphConv) for layer in conv.mods.values())
+    )
 
 
 def _reduce_of(conv) -> str | None:
@@ -76,7 +81,7 @@ def _fused(conv, g, inputs, mod_args, mod_kwargs) -> dict[str, Tensor] | str:
     skips = isinstance(inputs, tuple) or g.is_block
     sources, destinations = inputs if isinstance(inputs, tuple) else (inputs, inputs)
     if g.is_block and destinations is inputs:
-        destinations = {kind: x[:g.num_dst_nodes(kind)] for kind, x in inputs.items()}
+        destinations = {kind: x[: g.num_dst_nodes(kind)] for kind, x in inputs.items()}
     relations = []
     for relation in _relations(conv, g, sources, destinations, skips, mod_args, mod_kwargs):
         if type(relation) is str:
@@ -136,7 +141,12 @@ def _why_not_operands(relations: list[_Relation], g, sources, destinations) -> s
         for operand in (y, destinations[destination], relation.weight, relation.edge_weight, relation.layer.bias):
             if operand is not None and (reason := refuse(x, operand)) is not None:
                 return reason
-        if y.dim() != 2 or len(y) != g.num_src_nodes(source) or relation.weight.dim() != 2 or len(relation.weight) != y.shape[1]:
+        if (
+            y.dim() != 2
+            or len(y) != g.num_src_nodes(source)
+            or relation.weight.dim() != 2
+            or len(relation.weight) != y.shape[1]
+        ):
             return "the features do not fit the layers"
         if widths.setdefault(destination, relation.weight.shape[1]) != relation.weight.shape[1]:  # an error in DGL
             return "results of several widths for one node type"
@@ -179,8 +189,12 @@ def _given(relations: list[_Relation], rel: RelGraph, x: Tensor) -> Tensor | Non
     """(edges,) the edge weights that the user gives, ones where none."""
     if all(relation.edge_weight is None for relation in relations):
         return None
-    return torch.cat([x.new_ones(count) if relation.edge_weight is None else relation.edge_weight.flatten()
-                      for relation, count in zip(relations, rel.edge_counts)])
+    return torch.cat(
+        [
+            x.new_ones(count) if relation.edge_weight is None else relation.edge_weight.flatten()
+            for relation, count in zip(relations, rel.edge_counts)
+        ]
+    )
 
 
 _POWERS = {"none": (0.0, 0.0), "left": (-1.0, 0.0), "right": (0.0, -1.0), "both": (-0.5, -0.5)}
@@ -194,7 +208,9 @@ def _scale_of(rel: RelGraph, norms: tuple[str, ...], dtype: torch.dtype) -> Tens
 
     def make() -> Tensor:
         with torch.inference_mode(False):
-            powers = torch.tensor([_POWERS[norm] for norm in norms], dtype=torch.float64).to(rel.device)[rel.relation.long()]
+            powers = torch.tensor([_POWERS[norm] for norm in norms], dtype=torch.float64).to(rel.device)[
+                rel.relation.long()
+            ]
             scale = _degree(rel, True) ** powers[:, 0] * _degree(rel, False) ** powers[:, 1]
             return scale.to(dtype)
 

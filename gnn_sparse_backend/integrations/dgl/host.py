@@ -1,4 +1,5 @@
 """DGL as lazy tensors see it: edges belong to a graph object, and an end is one of its sides."""
+
 from __future__ import annotations
 
 import torch
@@ -34,7 +35,11 @@ class GraphEnd(End):
         if self.side == 0:
             rows = torch.arange(self.size, dtype=nodes.dtype, device=nodes.device)
             nodes = rows.repeat_interleave(graph.in_degrees, output_size=self.count)
-        return nodes if graph.edge_ids is None else nodes.new_empty(self.count).index_copy_(0, graph.edge_ids.long(), nodes)
+        return (
+            nodes
+            if graph.edge_ids is None
+            else nodes.new_empty(self.count).index_copy_(0, graph.edge_ids.long(), nodes)
+        )
 
 
 class DglHost(Host):

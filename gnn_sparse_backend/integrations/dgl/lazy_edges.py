@@ -1,11 +1,12 @@
 """Edge features that are computed when they are used: what ``apply_edges`` gives inside ``local_scope``.
 
-Attention in DGL is written as ``apply_edges(u_add_v)``, arithmetic, ``edge_softmax`` and ``update_all(u_mul_e, sum)``, each
-with a tensor of one row per edge between. Inside ``local_scope``, and on the result of ``local_var``, edge features
-are temporary by construction, so there these tensors are lazy (``integrations/lazy``), and the last step runs one
-operator over all of it. Whatever else is done with one computes it. One that is still there when its scope ends, because it
-is returned, becomes an ordinary tensor.
+Attention in DGL is written as ``apply_edges(u_add_v)``, arithmetic, ``edge_softmax`` and ``update_all(u_mul_e, sum)``,
+each with a tensor of one row per edge between. Inside ``local_scope``, and on the result of ``local_var``, edge
+features are temporary by construction, so there these tensors are lazy (``integrations/lazy``), and the last step runs
+one operator over all of it. Whatever else is done with one computes it. One that is still there when its scope ends,
+because it is returned, becomes an ordinary tensor.
 """
+
 from __future__ import annotations
 
 import functools
@@ -20,8 +21,7 @@ from torch import Tensor
 from ...compiler.programs.message import parse
 from ...ops.graph import Graph
 from ..handles import Handles
-from ..lazy import LazyTensor, lazy_tensor, materialise, reduced, softmaxed, transformed, value
-from ..lazy import arithmetic
+from ..lazy import LazyTensor, arithmetic, lazy_tensor, materialise, reduced, softmaxed, transformed, value
 from ..lazy.recipes import EDGE, Pointwise, Recipe, gathered, version
 from ..lazy.stages import Score, Softmax
 from ..lazy.terms import term
@@ -64,8 +64,12 @@ def marking_scope(original: Callable) -> Callable:
         with original(self):
             _mark(self)
             yield
-            leaving = [column.storage for frame in self._edge_frames for column in frame._columns.values()
-                       if type(getattr(column, "storage", None)) is LazyTensor]
+            leaving = [
+                column.storage
+                for frame in self._edge_frames
+                for column in frame._columns.values()
+                if type(getattr(column, "storage", None)) is LazyTensor
+            ]
         while leaving:
             lazy = leaving.pop()
             # somebody holds it beside this name and the argument of the call
@@ -103,24 +107,34 @@ def lazy_values(graph: Graph, op: str, message: str, places: tuple[str, ...], op
     features = tuple([tuple(x.shape[1:]) for x in operands])
     inner, sums, kept = _layout(op, features)
     recipe = Pointwise(
-        HOST, torch.Size((graph.num_edges, *inner)), operands[0].dtype, operands, tuple([version(x) for x in operands]),
-        _term(message), tuple([EDGE if place == "edge" else GraphEnd(graph, _SIDES[place]) for place in places]),
-        features, inner)
+        HOST,
+        torch.Size((graph.num_edges, *inner)),
+        operands[0].dtype,
+        operands,
+        tuple([version(x) for x in operands]),
+        _term(message),
+        tuple([EDGE if place == "edge" else GraphEnd(graph, _SIDES[place]) for place in places]),
+        features,
+        inner,
+    )
     if sums:
         recipe = Score(recipe, sums, torch.Size((graph.num_edges, *kept)))
     return lazy_tensor(recipe)
 
 
 def combined(graph: Graph, op: str, first, second) -> LazyTensor | None:
-    """``op`` of a lazy edge feature and a source feature, destination feature or edge feature; None if it cannot be lazy.
+    """``op`` of a lazy edge feature and a source feature, destination feature or edge feature; None if it cannot be
+    lazy.
 
     first, second: a tensor beside its place, or a lazy tensor beside ``edge``.
     """
     (x, here), (y, there) = first, second
     if x.dim() != y.dim() or x.dtype is not y.dtype:
         return None
-    sides = [each._recipe if type(each) is LazyTensor else _plain(graph, each, place)
-             for each, place in ((x, here), (y, there))]
+    sides = [
+        each._recipe if type(each) is LazyTensor else _plain(graph, each, place)
+        for each, place in ((x, here), (y, there))
+    ]
     found = arithmetic.binary("mul" if op == "dot" else op, *sides)
     if op == "dot" and isinstance(found, Recipe) and len(found.shape) > 1:
         found = arithmetic.summed(found, -1, True)
@@ -140,8 +154,9 @@ def softmax(graph: Graph, lazy: LazyTensor, side: int, framework: Callable[[Tens
 def belongs(lazy: LazyTensor, graph: Graph) -> bool:
     """Whether all ends of a lazy tensor are those of this graph, whose order of edges it then has."""
     recipe = lazy._recipe
-    return (recipe.host is HOST and recipe.shape[0] == graph.num_edges
-            and all(end.graph is graph for end in recipe.ends()))
+    return (
+        recipe.host is HOST and recipe.shape[0] == graph.num_edges and all(end.graph is graph for end in recipe.ends())
+    )
 
 
 def asks_for_attention(frame) -> bool:
@@ -183,7 +198,7 @@ def _plain(graph: Graph, x: Tensor, place: str) -> Pointwise:
     return Pointwise(HOST, x.shape, x.dtype, (x,), (version(x),), _term("x0"), (EDGE,), (features,), features)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _term(message: str):
     return term(parse(message))
 

@@ -1,14 +1,16 @@
-"""Messages of ``update_all`` that DGL computes for every edge before it reduces them: those that it has no operator for.
+"""Messages of ``update_all`` that DGL computes for every edge before it reduces them: those that it has no operator
+for.
 
 A message is temporary by construction, so it is lazy, and its reduction runs one operator::
 
     graph.update_all(fn.u_add_v("h", "h", "m"), fn.sum("m", "out"))
     graph.update_all(lambda edges: {"m": edges.src["h"] * edges.data["w"]}, fn.sum("m", "out"))
 
-For the second, ``edges.src["h"]`` and ``edges.dst["h"]``, which DGL gathers to every edge before it calls the function, are
-gathered when they are used. So they are in ``apply_edges``, whose results stay lazy where edge features are temporary.
-Functions of some of the edges, and reduce functions of users, stay DGL's.
+For the second, ``edges.src["h"]`` and ``edges.dst["h"]``, which DGL gathers to every edge before it calls the function,
+are gathered when they are used. So they are in ``apply_edges``, whose results stay lazy where edge features are
+temporary. Functions of some of the edges, and reduce functions of users, stay DGL's.
 """
+
 from __future__ import annotations
 
 import functools
@@ -110,7 +112,12 @@ class _EndColumn(Column):
 def _make_lazy(frame, end: GraphEnd) -> None:
     """Let the columns of a frame that DGL has just made for an end of all edges gather lazily."""
     for column in frame._columns.values():
-        if type(column) is Column and column.device is None and column.deferred_dtype is None \
-                and column.index is not None and getattr(column.index, "shape", None) == (end.count,):
+        if (
+            type(column) is Column
+            and column.device is None
+            and column.deferred_dtype is None
+            and column.index is not None
+            and getattr(column.index, "shape", None) == (end.count,)
+        ):
             column.__class__ = _EndColumn
             column.end = end

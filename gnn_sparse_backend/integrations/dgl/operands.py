@@ -1,4 +1,5 @@
 """Which operands of DGL's operators the kernels take, and where they stand."""
+
 from __future__ import annotations
 
 from functools import lru_cache
@@ -41,7 +42,9 @@ def refuse(x: Tensor | None, y: Tensor | None = None) -> str | None:
 
 @lru_cache(maxsize=4096)
 def broadcast(op: str, first: Shape, second: Shape) -> bool:
-    """Whether DGL applies ``op`` to features of these shapes: as NumPy does, and ``dot`` wants last extents that agree."""
+    """Whether DGL applies ``op`` to features of these shapes: as NumPy does, and ``dot`` wants last extents that
+    agree.
+    """
     if op == "dot" and (first or (1,))[-1] != (second or (1,))[-1]:
         return False
     return all(a == b or a == 1 or b == 1 for a, b in zip(first[::-1], second[::-1]))

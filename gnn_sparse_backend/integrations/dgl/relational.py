@@ -3,6 +3,7 @@
 The layer's ``forward`` stays DGL's. What is taken over is its ``update_all``: a message that is the layer's own method,
 summed. DGL gathers a row for every edge, multiplies it, and adds up what comes out.
 """
+
 from __future__ import annotations
 
 import functools

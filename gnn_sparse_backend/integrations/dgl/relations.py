@@ -1,4 +1,5 @@
 """The ``RelGraph`` of a DGL graph and of what says which relation an edge has, kept as long as the structure lives."""
+
 from __future__ import annotations
 
 import weakref
@@ -18,7 +19,7 @@ _KEPT = 4  # contents of edge types kept with one structure
 class _Known:
     """One content of edge types, the tensor that last had it (weakly) and its state, and the graph."""
 
-    __slots__ = ("owner", "state", "copy", "graph")
+    __slots__ = ("copy", "graph", "owner", "state")
 
     def __init__(self, edge_type: Tensor, graph: RelGraph):
         self.copy, self.graph = edge_type.clone(), graph
@@ -32,7 +33,8 @@ class _Known:
 
 
 def typed_edges(g, edge_type: Tensor, num_relations: int) -> RelGraph | None:
-    """The edges of a graph of one edge type with their relations, (E,) integers in its edge order; None if it has several.
+    """The edges of a graph of one edge type with their relations, (E,) integers in its edge order; None if it has
+    several.
 
     A tensor seen before, unchanged since, is known by identity; another is compared, for which a GPU is waited for.
 
@@ -67,8 +69,12 @@ def edges_of_types(g, numbers: tuple[int, ...]) -> RelGraph:
         for number, (source, _, destination) in zip(numbers, names):
             u, v, _ = g._graph.edges(number, "eid")
             edges.append((source, u, destination, v))
-        parts = Parts({source: g.num_src_nodes(source) for source, _, _ in names},
-                      {destination: g.num_dst_nodes(destination) for _, _, destination in names}, tuple(names), edges)
+        parts = Parts(
+            {source: g.num_src_nodes(source) for source, _, _ in names},
+            {destination: g.num_dst_nodes(destination) for _, _, destination in names},
+            tuple(names),
+            edges,
+        )
         found = structures.relations.setdefault((side, numbers), RelGraph._of_parts(parts, None, None))
     return found
 

@@ -2,10 +2,11 @@
 
 As ``gspmm``, it is taken over above DGL's autograd, and below it (``_gsddmm``) for whatever comes by there.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
@@ -19,8 +20,13 @@ from .lazy_edges import belongs, combined, computed, is_temporary, lazy_values
 from .operands import PLACES, broadcast, refuse
 from .structure import only_graph_of
 
-_MESSAGES = {"add": "add(x0, x1)", "sub": "sub(x0, x1)", "mul": "mul(x0, x1)", "div": "div(x0, x1)",
-             "dot": "mul(x0, x1)"}
+_MESSAGES = {
+    "add": "add(x0, x1)",
+    "sub": "sub(x0, x1)",
+    "mul": "mul(x0, x1)",
+    "div": "div(x0, x1)",
+    "dot": "mul(x0, x1)",
+}
 _COPIES = ("copy_lhs", "copy_rhs")
 
 
@@ -62,13 +68,15 @@ def make(original: Callable) -> Callable:
                     return lazy_values(graph, op, _MESSAGES.get(op, "x0"), of.places, operands)
                 ours("dgl", "gsddmm")
                 return edge_map(of, graph, reduced, *operands)
-        return original(g, op, computed(lhs_data, f"gsddmm {op}"), computed(rhs_data, f"gsddmm {op}"), lhs_target, rhs_target)
+        return original(
+            g, op, computed(lhs_data, f"gsddmm {op}"), computed(rhs_data, f"gsddmm {op}"), lhs_target, rhs_target
+        )
 
     gsddmm.__doc__ = original.__doc__
     return gsddmm
 
 
-@lru_cache(maxsize=None)
+@cache
 def form_of(op: str, lhs_target: str, rhs_target: str) -> Form:
     """The form of an operator that DGL has."""
     if op in _COPIES:
@@ -94,7 +102,9 @@ def _combined(g, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> LazyTen
         if type(x) is LazyTensor:
             if place != "edge" or not belongs(x, graph):
                 return None
-        elif refuse(x) is not None or x.shape[0] != (graph.num_edges if place == "edge" else graph.shape[place == "column"]):
+        elif refuse(x) is not None or x.shape[0] != (
+            graph.num_edges if place == "edge" else graph.shape[place == "column"]
+        ):
             return None
     return combined(graph, op, *operands) if broadcast(op, lhs.shape[1:], rhs.shape[1:]) else None
 

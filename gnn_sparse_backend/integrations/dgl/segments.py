@@ -1,9 +1,11 @@
-"""Operators of DGL on rows that belong to segments or relations: reductions (readouts), and products with a matrix each.
+"""Operators of DGL on rows that belong to segments or relations: reductions (readouts), and products with a matrix
+each.
 
-``_segment_reduce`` is below DGL's autograd, whose gradients of it stay: they copy one row per element, or scatter one per
-chosen element. Of the products DGL's path on the CPU loops over segments, or copies a matrix for every row; these are
-taken over with their gradients.
+``_segment_reduce`` is below DGL's autograd, whose gradients of it stay: they copy one row per element, or scatter one
+per chosen element. Of the products DGL's path on the CPU loops over segments, or copies a matrix for every row; these
+are taken over with their gradients.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -22,7 +24,9 @@ from .lazy_edges import computed
 from .operands import refuse
 
 _INDEX = (torch.int32, torch.int64)
-_segments = Handles()  # the rows of each relation, by the tensor that says which relation a row belongs to, or of lengths
+_segments = (
+    Handles()
+)  # the rows of each relation, by the tensor that says which relation a row belongs to, or of lengths
 
 
 def make_reduce(original: Callable) -> Callable:
@@ -98,7 +102,7 @@ def _segments_of(a: Tensor, b: Tensor, index) -> Segments | str:
 
 def _segments_of_lengths(a: Tensor, b: Tensor, lengths) -> Segments | str:
     """lengths: on the device of the rows, or, as DGL wants them for a GPU, on the CPU."""
-    if not _is_index(lengths) or not lengths.is_cpu and lengths.device != a.device or lengths.shape[0] != b.shape[0]:
+    if not _is_index(lengths) or (not lengths.is_cpu and lengths.device != a.device) or lengths.shape[0] != b.shape[0]:
         return "the lengths are not one integer per matrix"
     rows, device = a.shape[0], a.device
     try:

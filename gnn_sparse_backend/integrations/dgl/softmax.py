@@ -4,6 +4,7 @@ Taken over above DGL's autograd, and below it (``_edge_softmax_forward`` and ``_
 part of the edges, autocast, and models recorded before the backend was enabled. On several edge types at once DGL
 composes it of ``_gspmm_hetero`` and ``_gsddmm_hetero``.
 """
+
 from __future__ import annotations
 
 import sys
@@ -58,7 +59,9 @@ def _lazy(gidx, logits: LazyTensor, eids, norm_by: str, original: Callable) -> L
     graph = only_graph_of(gidx)
     if graph is None:
         return None
-    return softmax(graph, logits, int(norm_by == "src"), lambda scores: original(gidx, scores, eids=eids, norm_by=norm_by))
+    return softmax(
+        graph, logits, int(norm_by == "src"), lambda scores: original(gidx, scores, eids=eids, norm_by=norm_by)
+    )
 
 
 def make_forward(original: Callable) -> Callable:

@@ -1,11 +1,12 @@
 """``gspmm`` of DGL: a binary operator on source and edge features, reduced into destinations.
 
-``_gspmm`` is below DGL's autograd, and everything comes by there: gradients of DGL's own formulas too. Sums and means are
-taken over already at ``gspmm``, above DGL's autograd: the gradient of a broadcast operand is then summed where it is
-computed, and not from a tensor of one broadcast feature per edge. So are maxima of the sources' features on the CPU, where one
-value per chosen edge is scattered by a kernel of ours or, where rows are short, gathered. For other maxima DGL's formula, which
-scatters, is the better one.
+``_gspmm`` is below DGL's autograd, and everything comes by there: gradients of DGL's own formulas too. Sums and means
+are taken over already at ``gspmm``, above DGL's autograd: the gradient of a broadcast operand is then summed where it
+is computed, and not from a tensor of one broadcast feature per edge. So are maxima of the sources' features on the CPU,
+where one value per chosen edge is scattered by a kernel of ours or, where rows are short, gathered. For other maxima
+DGL's formula, which scatters, is the better one.
 """
+
 from __future__ import annotations
 
 import functools
@@ -40,8 +41,12 @@ MESSAGES = {
 """DGL's operators as messages, and the places of what they read."""
 
 TOTALS = {(op, reduce): form(*message, reduce) for op, message in MESSAGES.items() for reduce in ("sum", "mean")}
-EXTREMES = {(op, reduce, ties): form(*message, reduce, ties) for op, message in MESSAGES.items()
-             for reduce in ("max", "min") for ties in ("first", "last")}
+EXTREMES = {
+    (op, reduce, ties): form(*message, reduce, ties)
+    for op, message in MESSAGES.items()
+    for reduce in ("max", "min")
+    for ties in ("first", "last")
+}
 _COUNTED = {"sum": "gspmm", "mean": "gspmm_mean", "max": "gspmm", "min": "gspmm"}
 
 
@@ -64,7 +69,9 @@ def make_forward(original: Callable) -> Callable:
 
 
 def make(original: Callable) -> Callable:
-    """``dgl.ops.gspmm``: sums, means and maxima of the source with gradients; the rest goes to ``original``, and on to ``_gspmm``."""
+    """``dgl.ops.gspmm``: sums, means and maxima of the source with gradients; the rest goes to ``original``, and on to
+    ``_gspmm``.
+    """
 
     def gspmm(g, op, reduce_op, lhs_data, rhs_data):
         if type(rhs_data) is LazyTensor:
@@ -116,7 +123,9 @@ def _copied(of: Form, graph, x: Tensor) -> Tensor:
 
 
 class CopiedExtreme(torch.autograd.Function):
-    """DGL's gradient: what comes back to a number that was taken from nobody goes to source 0, as DGL's arrays have it."""
+    """DGL's gradient: what comes back to a number that was taken from nobody goes to source 0, as DGL's arrays have
+    it.
+    """
 
     @staticmethod
     def forward(ctx, of, graph, x):
@@ -127,7 +136,7 @@ class CopiedExtreme(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        kept, = ctx.saved_tensors
+        (kept,) = ctx.saved_tensors
         if ctx.choice == "column":
             return None, None, copied_gradient(kept, grad, ctx.graph.shape[1])
         gradient = ctx.of.gradient(0)
@@ -155,7 +164,7 @@ def _checked(gidx, op: str, u: Tensor | None, e: Tensor | None) -> tuple | str:
         return "several edge types"
     if graph.device != (e if op == "copy_rhs" else u).device:
         return "graph on another device"
-    if op != "copy_rhs" and u.shape[0] != graph.shape[1] or op != "copy_lhs" and e.shape[0] != graph.num_edges:
+    if (op != "copy_rhs" and u.shape[0] != graph.shape[1]) or (op != "copy_lhs" and e.shape[0] != graph.num_edges):
         return "number of rows"
     if op == "copy_lhs":
         return graph, (u,)
@@ -208,7 +217,7 @@ def ties(operands: tuple[Tensor, ...]) -> str:
     return _jit_ties(first.dtype)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _jit_ties(dtype: torch.dtype) -> str:
     """What DGL itself chooses here, of two equal messages of one shape."""
     index = dgl.graph(([0, 1], [0, 0]))._graph

@@ -1,12 +1,13 @@
 """The ``Graph`` of a DGL graph index, found again at every layer, epoch and backward pass.
 
-A DGLGraph holds one index object for as long as its structure stays the same, so the structures of its edge types belong
-to that object. Two methods hand out new objects for structures that are known already, and are replaced to pass
+A DGLGraph holds one index object for as long as its structure stays the same, so the structures of its edge types
+belong to that object. Two methods hand out new objects for structures that are known already, and are replaced to pass
 them on: ``reverse``, called by every backward pass, and ``get_relation_graph``, called by every use of one edge type.
 
 Index arrays are DGL's own in both directions: it has them in memory or makes them faster than a sort, and the order of
 a row's edges, which decides between equal maxima, is then its order.
 """
+
 from __future__ import annotations
 
 import weakref
@@ -24,18 +25,22 @@ from ..handles import Handles
 class _Source:
     """A live index that has the edges of a structure, as ``edge_type``; its destinations are the rows of ``side``."""
 
-    __slots__ = ("index", "edge_type", "side")
+    __slots__ = ("edge_type", "index", "side")
 
     def __init__(self, gidx, edge_type: int, side: int) -> None:
         self.index, self.edge_type, self.side = weakref.ref(gidx), edge_type, side
 
     def csr(self, side: int) -> tuple[tuple[int, int], tuple] | None:
-        """The shape with the rows of ``side``, and (indptr, indices, edge_ids); None if the index is gone or may not make them."""
+        """The shape with the rows of ``side``, and (indptr, indices, edge_ids); None if the index is gone or may not
+        make them.
+        """
         gidx = self.index()
         if gidx is None:
             return None
         try:
-            rows, columns, indptr, indices, ids = gidx.adjacency_matrix_tensors(self.edge_type, side == self.side, "csr")
+            rows, columns, indptr, indices, ids = gidx.adjacency_matrix_tensors(
+                self.edge_type, side == self.side, "csr"
+            )
         except DGLError:  # the user restricted the graph to other formats
             return None
         # DGL leaves the ids out where they count up
@@ -54,7 +59,7 @@ class Structure:
     relations: what is known of relations among these edges (``relations.py``).
     """
 
-    __slots__ = ("graphs", "source", "relations")
+    __slots__ = ("graphs", "relations", "source")
 
     def __init__(self) -> None:
         self.graphs: list[Graph | None] = [None, None]
@@ -99,8 +104,8 @@ class Structure:
 class Structures:
     """The structures of all edge types of an index.
 
-    edge_types: how many there are. known: by edge type, made when first used. relations: graphs of several edge types, by
-    side and numbers of types.
+    edge_types: how many there are. known: by edge type, made when first used. relations: graphs of several edge types,
+    by side and numbers of types.
     """
 
     __slots__ = ("edge_types", "known", "relations")

@@ -1,8 +1,9 @@
 """A DGL transform that precompiles the graphs of a dataset when they are loaded.
 
-    from gnn_sparse_backend.integrations.dgl.transform import Precompile
-    dataset = dgl.data.CoraGraphDataset(transform=Precompile(features=(16, 64), ops="mean", budget="10s"))
+from gnn_sparse_backend.integrations.dgl.transform import Precompile
+dataset = dgl.data.CoraGraphDataset(transform=Precompile(features=(16, 64), ops="mean", budget="10s"))
 """
+
 from __future__ import annotations
 
 from dgl.transforms import BaseTransform
@@ -11,7 +12,9 @@ from ..dataset_transform import Budgeted
 
 
 class Precompile(BaseTransform):
-    """Gives every graph back as it is. Arguments as those of ``gsb.precompile``; the budget is for all graphs together."""
+    """Gives every graph back as it is. Arguments as those of ``gsb.precompile``; the budget is for all graphs
+    together.
+    """
 
     def __init__(self, *arguments, **options):
         self.budgeted = Budgeted(*arguments, **options)

@@ -1,8 +1,9 @@
 """``TypedLinear`` of DGL with block-diagonal matrices, of which DGL copies one for every row.
 
-Each block of a row is a row of its own, whose type is that of the row and the block. Without blocks the layer's products are
-those of ``segments.py``.
+Each block of a row is a row of its own, whose type is that of the row and the block. Without blocks the layer's
+products are those of ``segments.py``.
 """
+
 from __future__ import annotations
 
 import functools
@@ -53,8 +54,12 @@ def _blocks(layer, x, x_type) -> Tensor | str:
         return reason
     if x.dim() != 2 or x.shape[1] != layer.in_size or not len(x):
         return "the shapes do not fit"
-    if type(x_type) is not Tensor or x_type.dtype not in (torch.int32, torch.int64) or x_type.shape != x.shape[:1] \
-            or x_type.device != x.device:
+    if (
+        type(x_type) is not Tensor
+        or x_type.dtype not in (torch.int32, torch.int64)
+        or x_type.shape != x.shape[:1]
+        or x_type.device != x.device
+    ):
         return "the index is not one integer per row"
     blocks, types = layer.num_bases, layer.num_types
 

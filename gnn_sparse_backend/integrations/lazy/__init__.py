@@ -1,8 +1,9 @@
 """Lazy tensors: what a layer computes for every edge, not computed until it is known what for.
 
-Layers of every framework gather node features to edges, do arithmetic there, and reduce the result into nodes. The tensors in
-between have a row per edge and are most of the memory traffic. Here a gather gives a ``LazyTensor``, arithmetic on it
-gives another, and a reduction or a softmax over edges of it runs one kernel; whatever else is done with one computes it.
+Layers of every framework gather node features to edges, do arithmetic there, and reduce the result into nodes. The
+tensors in between have a row per edge and are most of the memory traffic. Here a gather gives a ``LazyTensor``,
+arithmetic on it gives another, and a reduction or a softmax over edges of it runs one kernel; whatever else is done
+with one computes it.
 
 A framework says how it knows its edges (``End``, ``Host`` in ``ends.py``), and calls three functions::
 
@@ -32,7 +33,8 @@ With a graph object instead of index tensors an end is the graph and a side of i
         def fallback(self, reason): ...
 
 Ordinary tensors (E, ...) that a lazy one is combined with are in the order of ``Graph``'s edges, the user's. What is
-gathered must be a dense floating tensor of a type with kernels, on a device with kernels, with features, and nothing may be tracing or
+gathered must be a dense floating tensor of a type with kernels, on a device with kernels, with features, and nothing
+may be tracing or
 transforming the operations: ``why_not`` says.
 
     terms.py        the messages that lazy tensors stand for, each made once
@@ -46,6 +48,7 @@ transforming the operations: ``why_not`` says.
     handlers.py     which functions of PyTorch keep a tensor lazy
     reductions.py   reduced, softmaxed
 """
+
 from .ends import End, Host, NoGraph
 from .handlers import keep
 from .modes import transformed
@@ -54,10 +57,25 @@ from .recipes import gathered
 from .reductions import reduced, softmaxed, why_not
 from .tensor import LazyTensor, lazy_tensor, materialise, value
 
-__all__ = ["End", "Host", "LazyTensor", "NoGraph", "gather", "gather_now", "keep", "materialise", "reduced", "softmaxed",
-           "transformed", "value", "why_not"]
+__all__ = [
+    "End",
+    "Host",
+    "LazyTensor",
+    "NoGraph",
+    "gather",
+    "gather_now",
+    "keep",
+    "materialise",
+    "reduced",
+    "softmaxed",
+    "transformed",
+    "value",
+    "why_not",
+]
 
 
 def gather(host: Host, end: End, x) -> LazyTensor:
-    """``x`` (end.size, ...) at an end of the edges, (end.count, ...): lazy. For operands that ``why_not`` lets through."""
+    """``x`` (end.size, ...) at an end of the edges, (end.count, ...): lazy. For operands that ``why_not`` lets
+    through.
+    """
     return lazy_tensor(gathered(host, end, x))

@@ -1,7 +1,9 @@
 """Arithmetic on lazy tensors, with PyTorch's rules for shapes and types.
 
-Every function returns a recipe or an ordinary tensor, or ``NotImplemented`` where the operands have to be computed first.
+Every function returns a recipe or an ordinary tensor, or ``NotImplemented`` where the operands have to be computed
+first.
 """
+
 from __future__ import annotations
 
 import functools
@@ -69,8 +71,11 @@ def _usable(recipe: Recipe):
 
 
 def _two(op: str, first: Recipe, second: Recipe):
-    if not (first.pending() and second.pending()) or len(first.shape) != len(second.shape) \
-            or first.shape[0] != second.shape[0]:
+    if (
+        not (first.pending() and second.pending())
+        or len(first.shape) != len(second.shape)
+        or first.shape[0] != second.shape[0]
+    ):
         return NotImplemented
     if op == "mul" and Softmax in (type(first), type(second)):
         weighted = _weighted(first, second)
@@ -79,8 +84,13 @@ def _two(op: str, first: Recipe, second: Recipe):
     first, second = _pointwise(first), _pointwise(second)
     if type(first) is not Pointwise or type(second) is not Pointwise:
         # a score or a softmax is a small tensor of its own
-        return _binary(op, first, second, False) if type(first) is Pointwise else \
-            _binary(op, second, first, True) if type(second) is Pointwise else getattr(torch, op)(first, second)
+        return (
+            _binary(op, first, second, False)
+            if type(first) is Pointwise
+            else _binary(op, second, first, True)
+            if type(second) is Pointwise
+            else getattr(torch, op)(first, second)
+        )
     if not (first.plain and second.plain):
         return NotImplemented
     inner, dtype = _broadcast(first.inner, second.inner), _promote(first.dtype, second.dtype)
@@ -117,12 +127,18 @@ def _pointwise(recipe: Recipe) -> Pointwise | Tensor:
 
 
 def _operand(recipe: Pointwise, other) -> Pointwise | None:
-    """``other`` as a message of its own beside ``recipe``, of the type that the result has; None if it cannot be one."""
+    """``other`` as a message of its own beside ``recipe``, of the type that the result has; None if it cannot be
+    one.
+    """
     kind, shape, dtype = type(other), recipe.shape, recipe.dtype
     if kind in _SCALARS:
         return _message(recipe, number(other, dtype, recipe.device), SCALAR, (), dtype)
-    if kind is not Tensor and kind is not Parameter or other.device != recipe.device \
-            or other.layout is not torch.strided or other.is_complex():
+    if (
+        (kind is not Tensor and kind is not Parameter)
+        or other.device != recipe.device
+        or other.layout is not torch.strided
+        or other.is_complex()
+    ):
         return None
     given, rank = tuple(other.shape), len(shape)
     if 0 in given[1:]:
@@ -168,12 +184,21 @@ def _merged(op: str, first: Pointwise, second: Pointwise, inner: tuple, dtype, f
             dims.append(own)
         numbers.append(at)
     term = first.term.binary(op, second.term, tuple(numbers), flipped)
-    return Pointwise(first.host, torch.Size((first.shape[0], *inner)), dtype, tuple(operands), tuple(versions), term,
-                     tuple(places), tuple(dims), inner)
+    return Pointwise(
+        first.host,
+        torch.Size((first.shape[0], *inner)),
+        dtype,
+        tuple(operands),
+        tuple(versions),
+        term,
+        tuple(places),
+        tuple(dims),
+        inner,
+    )
 
 
 def _same_place(one, other) -> bool:
-    return one is other or type(one) is not str and type(other) is not str and one.key == other.key
+    return one is other or (type(one) is not str and type(other) is not str and one.key == other.key)
 
 
 def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -2,6 +2,7 @@
 
 A framework says here how it knows its edges: as index tensors (PyG), or as a graph object (DGL).
 """
+
 from __future__ import annotations
 
 from collections.abc import Hashable
@@ -24,7 +25,7 @@ class End:
         key: two ends with equal keys are the same end, as long as both objects live.
     """
 
-    __slots__ = ("key", "count", "size")
+    __slots__ = ("count", "key", "size")
 
     def __init__(self, key: Hashable, count: int, size: int):
         self.key, self.count, self.size = key, count, size

@@ -1,4 +1,5 @@
 """Which functions of PyTorch keep a lazy tensor lazy."""
+
 from __future__ import annotations
 
 from types import EllipsisType, NoneType
@@ -32,19 +33,23 @@ def _given(operand):
 def _binary(op: str):
     def handle(first, other):
         return _result(arithmetic.binary(op, _given(first), _given(other)))
+
     return handle
 
 
 def _reflected(op: str):
     """``x.__rop__(y)``: y op x."""
+
     def handle(first, other):
         return _result(arithmetic.binary(op, _given(other), _given(first)))
+
     return handle
 
 
 def _unary(op: str):
     def handle(lazy, inplace=False):
         return NotImplemented if inplace else _result(arithmetic.unary(op, _given(lazy)))
+
     return handle
 
 
@@ -73,7 +78,7 @@ def _sum(lazy, dim=None, keepdim=False):
 
 def _dropout(lazy, p=0.5, training=True, inplace=False):
     """Dropout that drops nothing."""
-    if inplace or type(p) not in _NUMBERS or not 0 <= p <= 1 or training and p != 0:
+    if inplace or type(p) not in _NUMBERS or not 0 <= p <= 1 or (training and p != 0):
         return NotImplemented
     return lazy
 
@@ -112,16 +117,19 @@ def _index(lazy, at):
     if type(lazy) is not LazyTensor or type(at) is not tuple or not at or at[0] is None:
         return NotImplemented
     kinds, whole, shape = [type(one) for one in at], slice(None), lazy._recipe.shape
-    if not {slice, NoneType, EllipsisType}.issuperset(kinds) or kinds.count(EllipsisType) > 1 \
-            or any(kind is slice and one != whole for kind, one in zip(kinds, at)):
+    if (
+        not {slice, NoneType, EllipsisType}.issuperset(kinds)
+        or kinds.count(EllipsisType) > 1
+        or any(kind is slice and one != whole for kind, one in zip(kinds, at))
+    ):
         return NotImplemented
     if EllipsisType not in kinds:
         at, kinds = (*at, ...), [*kinds, EllipsisType]
     place, rest = kinds.index(EllipsisType), len(shape) - kinds.count(slice)
-    if rest < 0 or place == 0 and rest == 0 and at[1:2] == (None,):
+    if rest < 0 or (place == 0 and rest == 0 and at[1:2] == (None,)):
         return NotImplemented
     extents = iter(shape)
-    wanted = [1 if one is None else next(extents) for one in (*at[:place], *(whole,) * rest, *at[place + 1:])]
+    wanted = [1 if one is None else next(extents) for one in (*at[:place], *(whole,) * rest, *at[place + 1 :])]
     return _viewed(lazy, torch.Size(wanted))
 
 
@@ -152,16 +160,32 @@ for _op, _functions in {
     "add": (torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__),
     "sub": (torch.sub, torch.subtract, Tensor.sub, Tensor.subtract, Tensor.__sub__),
     "mul": (torch.mul, torch.multiply, Tensor.mul, Tensor.multiply, Tensor.__mul__, Tensor.__rmul__),
-    "div": (torch.div, torch.divide, torch.true_divide, Tensor.div, Tensor.divide, Tensor.true_divide, Tensor.__truediv__),
+    "div": (
+        torch.div,
+        torch.divide,
+        torch.true_divide,
+        Tensor.div,
+        Tensor.divide,
+        Tensor.true_divide,
+        Tensor.__truediv__,
+    ),
 }.items():
     for _function in _functions:
         keep(_function, _binary(_op), "other")
-for _function, _op in ((Tensor.__rsub__, "sub"), (torch.rsub, "sub"), (Tensor.__rtruediv__, "div"), (Tensor.__rdiv__, "div")):
+for _function, _op in (
+    (Tensor.__rsub__, "sub"),
+    (torch.rsub, "sub"),
+    (Tensor.__rtruediv__, "div"),
+    (Tensor.__rdiv__, "div"),
+):
     keep(_function, _reflected(_op), "other")
 for _op, _functions in {
     "neg": (torch.neg, torch.negative, Tensor.neg, Tensor.negative, Tensor.__neg__),
-    "exp": (torch.exp, Tensor.exp), "log": (torch.log, Tensor.log), "sqrt": (torch.sqrt, Tensor.sqrt),
-    "tanh": (torch.tanh, Tensor.tanh), "sigmoid": (torch.sigmoid, Tensor.sigmoid, torch.special.expit),
+    "exp": (torch.exp, Tensor.exp),
+    "log": (torch.log, Tensor.log),
+    "sqrt": (torch.sqrt, Tensor.sqrt),
+    "tanh": (torch.tanh, Tensor.tanh),
+    "sigmoid": (torch.sigmoid, Tensor.sigmoid, torch.special.expit),
     "relu": (torch.relu, Tensor.relu, functional.relu),
     "abs": (torch.abs, torch.absolute, Tensor.abs, Tensor.absolute, Tensor.__abs__),
 }.items():
@@ -173,9 +197,12 @@ for _functions, _handle, _keywords in (
     ((torch.square, Tensor.square), _square, ()),
     ((torch.sum, Tensor.sum), _sum, ("dim", "keepdim")),
     ((functional.dropout,), _dropout, ("p", "training", "inplace")),
-    ((Tensor.view, Tensor.reshape), _view, ()), ((torch.reshape,), _reshape, ("shape",)),
-    ((torch.unsqueeze, Tensor.unsqueeze), _unsqueeze, ("dim",)), ((torch.squeeze, Tensor.squeeze), _squeeze, ("dim",)),
-    ((Tensor.__getitem__,), _index, ()), ((Tensor.detach, torch.detach), _detach, ()),
+    ((Tensor.view, Tensor.reshape), _view, ()),
+    ((torch.reshape,), _reshape, ("shape",)),
+    ((torch.unsqueeze, Tensor.unsqueeze), _unsqueeze, ("dim",)),
+    ((torch.squeeze, Tensor.squeeze), _squeeze, ("dim",)),
+    ((Tensor.__getitem__,), _index, ()),
+    ((Tensor.detach, torch.detach), _detach, ()),
     ((Tensor.expand_as,), _expand_as, ()),
 ):
     for _function in _functions:
@@ -198,6 +225,18 @@ def _method(name: str, handler: Handler):
     return method
 
 
-for _name in ("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__neg__",
-              "view", "unsqueeze", "sum"):
+for _name in (
+    "__add__",
+    "__radd__",
+    "__sub__",
+    "__rsub__",
+    "__mul__",
+    "__rmul__",
+    "__truediv__",
+    "__rtruediv__",
+    "__neg__",
+    "view",
+    "unsqueeze",
+    "sum",
+):
     setattr(LazyTensor, _name, _method(_name, HANDLERS[getattr(Tensor, _name)]))

@@ -1,4 +1,5 @@
 """The state of PyTorch that an operation runs in, as far as it decides what the operation records."""
+
 from __future__ import annotations
 
 import contextlib
@@ -32,8 +33,12 @@ def mode() -> tuple:
 
     The hooks tell whether this is inside a checkpointed region or under an offload to another device.
     """
-    return (_grad_enabled(), _inference(), _hooks(True),
-            _transforms() or _dispatch_modes() > 0 or forward_ad._current_level >= 0)
+    return (
+        _grad_enabled(),
+        _inference(),
+        _hooks(True),
+        _transforms() or _dispatch_modes() > 0 or forward_ad._current_level >= 0,
+    )
 
 
 @contextlib.contextmanager

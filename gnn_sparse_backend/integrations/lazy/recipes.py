@@ -1,4 +1,5 @@
 """How to compute a tensor of one row per edge: kept instead of the tensor until somebody wants its values."""
+
 from __future__ import annotations
 
 import functools
@@ -36,9 +37,11 @@ class Recipe:
             memory with it.
     """
 
-    __slots__ = ("host", "shape", "dtype", "operands", "versions", "mode", "computed", "used", "base")
+    __slots__ = ("base", "computed", "dtype", "host", "mode", "operands", "shape", "used", "versions")
 
-    def __init__(self, host: Host, shape: torch.Size, dtype: torch.dtype, operands: tuple[Tensor, ...], versions: tuple):
+    def __init__(
+        self, host: Host, shape: torch.Size, dtype: torch.dtype, operands: tuple[Tensor, ...], versions: tuple
+    ):
         self.host, self.shape, self.dtype, self.operands, self.versions = host, shape, dtype, operands, versions
         self.mode = mode()
         self.computed = self.base = None
@@ -86,7 +89,8 @@ class Recipe:
             raise RuntimeError(
                 "gnn_sparse_backend computes messages between nodes only when they are used, but the node features, "
                 "the edge features or the edge index were modified in place in between; modify a clone instead, or run "
-                f"this layer with the backend off: gnn_sparse_backend.disable({self.host.name!r})")
+                f"this layer with the backend off: gnn_sparse_backend.disable({self.host.name!r})"
+            )
 
     def _compute(self, reason: str) -> Tensor:
         if self.base is not None:
@@ -130,31 +134,51 @@ class Pointwise(Recipe):
         inner: the broadcast features. ``shape`` has as many features, maybe in other dimensions.
     """
 
-    __slots__ = ("term", "places", "dims", "inner")
+    __slots__ = ("dims", "inner", "places", "term")
 
     def __init__(self, host, shape, dtype, operands, versions, term: Term, places: tuple, dims: tuple, inner: tuple):
         super().__init__(host, shape, dtype, operands, versions)
         self.term, self.places, self.dims, self.inner = term, places, dims, inner
 
     def on(self, operands):
-        return Pointwise(self.host, self.shape, self.dtype, operands, tuple(map(version, operands)), self.term, self.places,
-                         self.dims, self.inner)
+        return Pointwise(
+            self.host,
+            self.shape,
+            self.dtype,
+            operands,
+            tuple(map(version, operands)),
+            self.term,
+            self.places,
+            self.dims,
+            self.inner,
+        )
 
     def of(self, term: Term) -> Pointwise:
         """Another expression of the same operands, asked for now."""
-        return Pointwise(self.host, self.shape, self.dtype, self.operands, self.versions, term, self.places, self.dims,
-                         self.inner)
+        return Pointwise(
+            self.host, self.shape, self.dtype, self.operands, self.versions, term, self.places, self.dims, self.inner
+        )
 
     def viewed(self, shape: torch.Size, dims: tuple | None = None) -> Pointwise:
         """The same message in another shape; ``dims`` of the operands that broadcast to it, if there are any."""
         kept = dims is None
-        return Pointwise(self.host, shape, self.dtype, self.operands, self.versions, self.term, self.places,
-                         self.dims if kept else dims, self.inner if kept else tuple(shape[1:]))
+        return Pointwise(
+            self.host,
+            shape,
+            self.dtype,
+            self.operands,
+            self.versions,
+            self.term,
+            self.places,
+            self.dims if kept else dims,
+            self.inner if kept else tuple(shape[1:]),
+        )
 
     def promoted(self, dtype: torch.dtype) -> Pointwise:
         """The same message in another type."""
-        return Pointwise(self.host, self.shape, dtype, self.operands, self.versions, self.term, self.places, self.dims,
-                         self.inner)
+        return Pointwise(
+            self.host, self.shape, dtype, self.operands, self.versions, self.term, self.places, self.dims, self.inner
+        )
 
     @property
     def plain(self) -> bool:
@@ -239,7 +263,9 @@ class Pointwise(Recipe):
 def gathered(host: Host, end: End, x: Tensor) -> Pointwise:
     """The recipe of ``x`` (end.size, ...) at an end of the edges: (end.count, ...)."""
     features = x.shape[1:]
-    return Pointwise(host, torch.Size((end.count, *features)), x.dtype, (x,), (version(x),), BARE, (end,), (features,), features)
+    return Pointwise(
+        host, torch.Size((end.count, *features)), x.dtype, (x,), (version(x),), BARE, (end,), (features,), features
+    )
 
 
 def gather(host: Host, end: End, x: Tensor, dim: int = 0) -> Tensor:
@@ -278,8 +304,8 @@ def _number(value: float, sign: float, dtype: torch.dtype) -> Tensor:
 def number(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A number of the user's program, in the type that messages of ``dtype`` are computed in.
 
-    On a GPU it is filled in anew by a launch: one that is kept would have to be waited for on other streams, and what is
-    first filled in during the capture of a CUDA graph holds nothing before the graph is replayed.
+    On a GPU it is filled in anew by a launch: one that is kept would have to be waited for on other streams, and what
+    is first filled in during the capture of a CUDA graph holds nothing before the graph is replayed.
     """
     value, wide = float(value), torch.float64 if dtype is torch.float64 else torch.float32
     if devices.arch_of(device):

@@ -1,4 +1,5 @@
 """From a lazy tensor to what a layer wants of it: a reduction over the edges into each node, or a softmax over them."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -58,7 +59,8 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = "even") -> Ten
 
 
 def softmaxed(lazy: LazyTensor, rows: End, framework: Callable[[Tensor], Tensor]) -> LazyTensor | None:
-    """The softmax of lazy scores over the edges of each row, lazy itself; None where the scores have to be computed first.
+    """The softmax of lazy scores over the edges of each row, lazy itself; None where the scores have to be computed
+    first.
 
     framework: ``(scores) -> tensor``, the framework's own softmax. Raises as ``reduced``.
     """

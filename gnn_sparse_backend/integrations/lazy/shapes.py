@@ -1,4 +1,5 @@
 """Views of lazy tensors: the features of a message in other dimensions."""
+
 from __future__ import annotations
 
 import functools
@@ -21,9 +22,11 @@ def reshaped(recipe: Pointwise, shape: torch.Size) -> Pointwise:
 
 @functools.lru_cache(maxsize=4096)
 def _split(inner: Dims, wanted: Dims, operands: tuple[Dims, ...]) -> tuple[Dims, ...] | None:
-    """The shapes of operands, which broadcast to ``inner``, when ``inner`` is viewed as ``wanted``; None if they have none.
+    """The shapes of operands, which broadcast to ``inner``, when ``inner`` is viewed as ``wanted``; None if they have
+    none.
 
-    Both are cut into the shortest runs of dimensions of equal product. Along a run an operand must be full, or constant.
+    Both are cut into the shortest runs of dimensions of equal product. Along a run an operand must be full, or
+    constant.
 
         _split((8,), (2, 4), ((8,), (1,))) == ((2, 4), (1, 1))
         _split((2, 4), (8,), ((2, 1),)) is None
@@ -53,7 +56,7 @@ def _runs(inner: Dims, wanted: Dims) -> list[tuple[tuple[int, int], tuple[int, i
     while first < len(inner) or start < len(wanted):
         last, stop = first, start
         mine = theirs = 1
-        while last == first and stop == start or mine != theirs:
+        while (last == first and stop == start) or mine != theirs:
             if mine <= theirs and last < len(inner):
                 mine *= inner[last]
                 last += 1
@@ -100,4 +103,4 @@ def squeezed(shape: torch.Size, dim: int) -> torch.Size | None:
     if type(dim) is not int or not -rank <= dim < rank or dim % rank == 0:
         return None
     dim %= rank
-    return shape if shape[dim] != 1 else torch.Size((*shape[:dim], *shape[dim + 1:]))
+    return shape if shape[dim] != 1 else torch.Size((*shape[:dim], *shape[dim + 1 :]))

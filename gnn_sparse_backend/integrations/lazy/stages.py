@@ -1,4 +1,7 @@
-"""What comes after a message on its way to attention: a sum over features, a softmax over edges, a product with values."""
+"""What comes after a message on its way to attention: a sum over features, a softmax over edges, a product with
+values.
+"""
+
 from __future__ import annotations
 
 import torch
@@ -16,8 +19,8 @@ from .terms import BARE
 class Score(Recipe):
     """A message summed over some of its features.
 
-    message: what is summed, ``plain``. reduced: for each feature of it, whether it is summed over. kept: ``shape`` with extent 1
-    for those.
+    message: what is summed, ``plain``. reduced: for each feature of it, whether it is summed over. kept: ``shape`` with
+    extent 1 for those.
     """
 
     __slots__ = ("message", "reduced")
@@ -59,11 +62,11 @@ class Softmax(Recipe):
     """A softmax of scores over the edges into each row.
 
     scores: a ``Pointwise`` or ``Score``. graph: of the scores, its rows those that are normalised. rows: their end.
-    framework: ``(scores) -> tensor``, the framework's own softmax. ``shape`` may have the features of the scores in other
-    dimensions.
+    framework: ``(scores) -> tensor``, the framework's own softmax. ``shape`` may have the features of the scores in
+    other dimensions.
     """
 
-    __slots__ = ("scores", "graph", "rows", "framework")
+    __slots__ = ("framework", "graph", "rows", "scores")
 
     def __init__(self, scores: Pointwise | Score, graph: Graph, rows: End, framework, shape: torch.Size):
         super().__init__(scores.host, shape, scores.dtype, scores.operands, scores.versions)
@@ -92,11 +95,12 @@ class Softmax(Recipe):
 class Weighted(Recipe):
     """The product of a softmax and a message, in the order of the user's."""
 
-    __slots__ = ("weights", "values", "weights_first")
+    __slots__ = ("values", "weights", "weights_first")
 
     def __init__(self, weights: Softmax, values: Pointwise, weights_first: bool, shape: torch.Size):
-        super().__init__(values.host, shape, values.dtype, weights.operands + values.operands,
-                         weights.versions + values.versions)
+        super().__init__(
+            values.host, shape, values.dtype, weights.operands + values.operands, weights.versions + values.versions
+        )
         self.weights, self.values, self.weights_first = weights, values, weights_first
 
     def ends(self):
@@ -104,7 +108,9 @@ class Weighted(Recipe):
 
     def on(self, operands):
         count = len(self.weights.operands)
-        return Weighted(self.weights.on(operands[:count]), self.values.on(operands[count:]), self.weights_first, self.shape)
+        return Weighted(
+            self.weights.on(operands[:count]), self.values.on(operands[count:]), self.weights_first, self.shape
+        )
 
     def viewed(self, shape: torch.Size) -> Weighted:
         viewed = Weighted(self.weights, self.values, self.weights_first, shape)
@@ -116,8 +122,17 @@ class Weighted(Recipe):
         values, weights = self.values, self.weights.value("the weights of an attention")
         inner = torch.broadcast_shapes(values.inner, weights.shape[1:])
         term = values.term.binary("mul", BARE, (len(values.operands),), self.weights_first)
-        return Pointwise(self.host, self.shape, self.dtype, (*values.operands, weights), (*values.versions, version(weights)),
-                         term, (*values.places, EDGE), (*values.dims, weights.shape[1:]), inner)
+        return Pointwise(
+            self.host,
+            self.shape,
+            self.dtype,
+            (*values.operands, weights),
+            (*values.versions, version(weights)),
+            term,
+            (*values.places, EDGE),
+            (*values.dims, weights.shape[1:]),
+            inner,
+        )
 
     def run(self):
         return self.pointwise().run()
@@ -138,12 +153,18 @@ class Weighted(Recipe):
         score, reduced = scores
         score_places, columns = score.at(rows)
         found = values.at(rows)
-        if found is None or columns is not None and found[1] is not None and found[1].key != columns.key:
+        if found is None or (columns is not None and found[1] is not None and found[1].key != columns.key):
             return None
         value_places, value_columns = found
         graph = weights.graph if columns is not None or value_columns is None else self.host.graph(rows, value_columns)
-        out = attend(graph, score.term.form(score_places, None, None), score.arguments(), values.arguments(), reduced,
-                     values.term.form(value_places, None, None))
+        out = attend(
+            graph,
+            score.term.form(score_places, None, None),
+            score.arguments(),
+            values.arguments(),
+            reduced,
+            values.term.form(value_places, None, None),
+        )
         return out.view(rows.size, *self.shape[1:])
 
 

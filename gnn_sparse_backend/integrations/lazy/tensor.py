@@ -1,4 +1,5 @@
 """``LazyTensor``: a tensor of one row per edge that has not been computed yet."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -20,7 +21,8 @@ class LazyTensor(Tensor):
     Shape, type and device are known; arithmetic and views give lazy tensors again (``HANDLERS``); a reduction or an
     attention runs one kernel (``reductions.py``); anything else first computes the tensor and goes on with an
     ordinary one. It is a node of the autograd graph, so code that PyTorch does not announce through
-    ``__torch_function__`` (custom autograd functions, TorchScript, extensions) gets right values and right gradients too.
+    ``__torch_function__`` (custom autograd functions, TorchScript, extensions) gets right values and right gradients
+    too.
     """
 
     _recipe: Recipe
@@ -140,8 +142,11 @@ class _History(Function):
         recipe.check_unmodified()
         again = torch.is_grad_enabled()
         with torch.enable_grad():
-            operands = recipe.operands if again else tuple(
-                x.detach().requires_grad_(wanted) for x, wanted in zip(recipe.operands, needed))
+            operands = (
+                recipe.operands
+                if again
+                else tuple(x.detach().requires_grad_(wanted) for x, wanted in zip(recipe.operands, needed))
+            )
             value = recipe.on(operands).value("the gradient of a message that was used below autograd")
             wanted = [x for x, one in zip(operands, needed) if one]
             grads = iter(torch.autograd.grad(value, wanted, grad, create_graph=again, allow_unused=True))
@@ -153,12 +158,16 @@ _record = super(Function, _History).apply
 
 
 def _check_watchable(lazy) -> None:
-    """A hook sees the gradient of the tensor that it is put on, so it comes too late once that has become something else."""
+    """A hook sees the gradient of the tensor that it is put on, so it comes too late once that has become something
+    else.
+    """
     if type(lazy) is LazyTensor and lazy._recipe.used and lazy._recipe.computed is None and lazy.requires_grad:
         raise RuntimeError(
             "gnn_sparse_backend has made this message part of a later one without computing it, so its gradient is "
-            "not there to be seen; register the hook before the message is used, or run this layer with the backend off: "
-            f"gnn_sparse_backend.disable({lazy._recipe.host.name!r})")
+            "not there to be seen; register the hook before the message is used, or run this layer with the backend "
+            "off: "
+            f"gnn_sparse_backend.disable({lazy._recipe.host.name!r})"
+        )
 
 
 class Handler(NamedTuple):
@@ -176,10 +185,39 @@ _WATCHERS = frozenset([Tensor.register_hook, Tensor.retain_grad])
 
 _ALLOCATORS = frozenset([Tensor.new_zeros, Tensor.new_ones, Tensor.new_empty, Tensor.new_full])
 
-_METADATA = frozenset([
-    Tensor.size, Tensor.dim, Tensor.numel, Tensor.nelement, Tensor.ndimension, Tensor.is_floating_point,
-    Tensor.is_complex, Tensor.get_device, Tensor.__len__, torch.is_floating_point, torch.is_complex, torch.numel,
-    *[getattr(Tensor, name).__get__ for name in
-      ("shape", "ndim", "dtype", "device", "layout", "requires_grad", "is_cuda", "is_cpu", "is_meta", "is_sparse",
-       "is_quantized", "is_mkldnn", "is_nested", "is_mps", "is_xpu")],
-])
+_METADATA = frozenset(
+    [
+        Tensor.size,
+        Tensor.dim,
+        Tensor.numel,
+        Tensor.nelement,
+        Tensor.ndimension,
+        Tensor.is_floating_point,
+        Tensor.is_complex,
+        Tensor.get_device,
+        Tensor.__len__,
+        torch.is_floating_point,
+        torch.is_complex,
+        torch.numel,
+        *[
+            getattr(Tensor, name).__get__
+            for name in (
+                "shape",
+                "ndim",
+                "dtype",
+                "device",
+                "layout",
+                "requires_grad",
+                "is_cuda",
+                "is_cpu",
+                "is_meta",
+                "is_sparse",
+                "is_quantized",
+                "is_mkldnn",
+                "is_nested",
+                "is_mps",
+                "is_xpu",
+            )
+        ],
+    ]
+)

@@ -3,6 +3,7 @@
 A layer builds the same message at every call. A ``Term`` therefore remembers what became of it under every operation,
 so that following a model costs one look-up per operation: no message is hashed, printed or parsed after its first time.
 """
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -15,9 +16,19 @@ from ...compiler.programs.message import Message, arg, renumber
 from ...ops.form import Form, form
 
 _TORCH = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "neg": torch.neg, "exp": torch.exp,
-    "log": torch.log, "sqrt": torch.sqrt, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu,
-    "leaky_relu": functional.leaky_relu, "abs": torch.abs,
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "neg": torch.neg,
+    "exp": torch.exp,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "relu": torch.relu,
+    "leaky_relu": functional.leaky_relu,
+    "abs": torch.abs,
 }
 """The operator of PyTorch that each operator of a message stands for."""
 
@@ -28,7 +39,7 @@ class Term:
     message: the expression. names: what each reduction of it is counted as.
     """
 
-    __slots__ = ("message", "names", "_forms", "_made")
+    __slots__ = ("_forms", "_made", "message", "names")
 
     def __init__(self, message: Message):
         self.message = message
@@ -57,7 +68,9 @@ class Term:
         return found
 
     def binary(self, op: str, other: Term, numbers: tuple[int, ...], flipped: bool) -> Term:
-        """``op`` of this message and ``other``, whose operands get ``numbers``; the other way round where ``flipped``."""
+        """``op`` of this message and ``other``, whose operands get ``numbers``; the other way round where
+        ``flipped``.
+        """
         key = (op, other, numbers, flipped)
         found = self._made.get(key)
         if found is None:

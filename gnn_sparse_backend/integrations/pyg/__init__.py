@@ -16,12 +16,13 @@ module           what it holds
 ``graphs``       from index tensors to a ``Graph``, found again by provenance or content
 ===============  ==========================================================================================
 
-Counted as ``copy.*``, ``mul.*`` and ``message.*`` (the reduction of a message that is a copy, a product of two, anything
-else), ``attention``, ``rgms`` (sums by relation), ``gather_mm`` (products by type), ``gather`` (of one operand, for an
-operation that is the framework's), ``edge_map`` (a message or scores for such an operation), ``softmax``, ``scatter.*``,
-``segment.*``, ``spmm.*`` and ``matmul.*``. A message that the framework computes itself is counted once under ``propagate``,
-with the reason.
+Counted as ``copy.*``, ``mul.*`` and ``message.*`` (the reduction of a message that is a copy, a product of two,
+anything else), ``attention``, ``rgms`` (sums by relation), ``gather_mm`` (products by type), ``gather`` (of one
+operand, for an operation that is the framework's), ``edge_map`` (a message or scores for such an operation),
+``softmax``, ``scatter.*``, ``segment.*``, ``spmm.*`` and ``matmul.*``. A message that the framework computes itself is
+counted once under ``propagate``, with the reason.
 """
+
 from __future__ import annotations
 
 import sys
@@ -65,8 +66,15 @@ def activate() -> None:
         patches.set(compiler, "_get_overloads", overloads_of_originals(compiler._get_overloads))
     utils = torch_geometric.utils
     of_layers = {original: scriptable(kept(original), original) for original in FUNCTIONS}
-    of_all = {original: scriptable(fuse(original), original) for fuse, original in (
-        (fused_spmm, utils.spmm), (fused_scatter, utils.scatter), (fused_segment, utils.segment), (fused_softmax, utils.softmax))}
+    of_all = {
+        original: scriptable(fuse(original), original)
+        for fuse, original in (
+            (fused_spmm, utils.spmm),
+            (fused_scatter, utils.scatter),
+            (fused_segment, utils.segment),
+            (fused_softmax, utils.softmax),
+        )
+    }
     ours = of_layers | of_all
     _replaced.update((function, original) for original, function in ours.items())
     for module, name, original in _globals_among(ours):
@@ -94,10 +102,15 @@ def forget() -> None:
 
 
 def _globals_among(functions: Collection[Callable]) -> list[tuple]:
-    """``(module, name, function)`` of every module global that is one of them: layers, PyG's and users', import helpers by name.
+    """``(module, name, function)`` of every module global that is one of them: layers, PyG's and users', import helpers
+    by name.
 
     In one pass over what may be a million globals, of which only those of the same types are looked up.
     """
     types = {type(function) for function in functions}
-    return [(module, name, held) for module in list(sys.modules.values())
-            for name, held in list(getattr(module, "__dict__", {}).items()) if type(held) in types and held in functions]
+    return [
+        (module, name, held)
+        for module in list(sys.modules.values())
+        for name, held in list(getattr(module, "__dict__", {}).items())
+        if type(held) in types and held in functions
+    ]

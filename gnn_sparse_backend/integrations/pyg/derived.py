@@ -1,10 +1,11 @@
 """What layers derive from an edge index alone, at every call: self loops, and GCN's normalisation. Kept with the index.
 
-Where edges have values these are computed each time, but the edge index that comes with them depends on the edges alone: it
-is the tensor of the first call, and its graph is found without a look at its content.
+Where edges have values these are computed each time, but the edge index that comes with them depends on the edges
+alone: it is the tensor of the first call, and its graph is found without a look at its content.
 
 Layers alone get these: what they derive they do not write to. Functions of the same name that a user calls stay PyG's.
 """
+
 from __future__ import annotations
 
 import functools
@@ -21,7 +22,10 @@ from ..lazy import transformed
 from .host import GRAPHS
 
 FUNCTIONS = (gcn_norm, add_remaining_self_loops, add_self_loops, remove_self_loops)
-"""Functions of an edge index, of edge values, and of plain values: (edge index, values). The former depends on no value."""
+"""Functions of an edge index, of edge values, and of plain values: (edge index, values).
+
+The former depends on no value.
+"""
 
 LAYERS = "torch_geometric.nn."
 """Prefix of the modules whose globals are replaced."""
@@ -31,14 +35,22 @@ _VALUES = object()  # stands for values of edges in a key
 
 
 def kept(original: Callable) -> Callable:
-    """The function, computed once for each content of the edge index and each choice of plain arguments. Of given edge values
-    the result is computed each time, but for its edge index."""
+    """The function, computed once for each content of the edge index and each choice of plain arguments. Of given edge
+    values the result is computed each time, but for its edge index."""
 
     @functools.wraps(original)
     def derived(edge_index, *args, **kwargs):
-        if (type(edge_index) is not Tensor or edge_index.dtype is not torch.int64 or edge_index.dim() != 2
-                or edge_index.shape[0] != 2 or edge_index.layout is not torch.strided or edge_index.is_inference()
-                or devices.why_not(edge_index.device) or torch.compiler.is_compiling() or transformed() is not None):
+        if (
+            type(edge_index) is not Tensor
+            or edge_index.dtype is not torch.int64
+            or edge_index.dim() != 2
+            or edge_index.shape[0] != 2
+            or edge_index.layout is not torch.strided
+            or edge_index.is_inference()
+            or devices.why_not(edge_index.device)
+            or torch.compiler.is_compiling()
+            or transformed() is not None
+        ):
             return original(edge_index, *args, **kwargs)
         given, edges = [*args, *kwargs.values()], edge_index.shape[1:]
         known = tuple(_VALUES if type(x) in (Tensor, Parameter) and x.shape[:1] == edges else x for x in given)

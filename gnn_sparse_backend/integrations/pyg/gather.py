@@ -3,6 +3,7 @@
 ``propagate`` is generated for each class, so replacing it on the base class changes nothing; ``_index_select_safe`` is
 what all of them call to turn node features into one row per edge.
 """
+
 from __future__ import annotations
 
 import functools
@@ -55,8 +56,14 @@ def plain_index(index) -> Tensor | None:
 
 def _has_hooks(layer) -> bool:
     aggregation = layer.aggr_module
-    return bool(layer._propagate_forward_pre_hooks or layer._propagate_forward_hooks
-                or layer._message_forward_pre_hooks or layer._message_forward_hooks
-                or layer._aggregate_forward_pre_hooks or layer._aggregate_forward_hooks
-                or layer._edge_update_forward_pre_hooks or layer._edge_update_forward_hooks
-                or aggregation is not None and (aggregation._forward_pre_hooks or aggregation._forward_hooks))
+    return bool(
+        layer._propagate_forward_pre_hooks
+        or layer._propagate_forward_hooks
+        or layer._message_forward_pre_hooks
+        or layer._message_forward_hooks
+        or layer._aggregate_forward_pre_hooks
+        or layer._aggregate_forward_hooks
+        or layer._edge_update_forward_pre_hooks
+        or layer._edge_update_forward_hooks
+        or (aggregation is not None and (aggregation._forward_pre_hooks or aggregation._forward_hooks))
+    )

@@ -10,20 +10,22 @@ first:
    tensor at the same version and address has the same content.
 3. *Content*. Otherwise every entry is compared with the store's own copy, half a millisecond for 2 million edges.
 
-A graph belongs to its two indices, one with relations to three: the types of its edges are an index too. What asks for one end
-alone (a reduction of edge features) is served by any graph that has this index as an end.
+A graph belongs to its two indices, one with relations to three: the types of its edges are an index too. What asks for
+one end alone (a reduction of edge features) is served by any graph that has this index as an end.
 
-A mini-batch's index is never seen again once its tensor is gone, a layer's fresh one is. So of the contents that were found
-in no second tensor yet, and whose tensor is gone, only the last ``TRANSIENT`` are kept.
+A mini-batch's index is never seen again once its tensor is gone, a layer's fresh one is. So of the contents that were
+found in no second tensor yet, and whose tensor is gone, only the last ``TRANSIENT`` are kept.
 
-On a GPU the first and the third step would make the host wait for it, so provenance alone counts there, and no copy is kept:
-what belongs to an index lives as long as its tensor. A tensor that is made anew at every call, by the user or by a layer,
+On a GPU the first and the third step would make the host wait for it, so provenance alone counts there, and no copy is
+kept: what belongs to an index lives as long as its tensor. A tensor that is made anew at every call, by the user or by
+a layer,
 has a graph built at every call: a sort, and a wait.
 
 A pointer or a hash alone is never believed. What PyTorch's version counter does not see (writes through ``.data``,
 through a NumPy array that shares the memory, or from another process) is noticed only if it reaches a sampled entry;
 after such a write call ``gnn_sparse_backend.integrations.pyg.forget()``.
 """
+
 from __future__ import annotations
 
 import os
@@ -74,13 +76,13 @@ class _Sighting:
 class _Index:
     """One content of an index tensor, and the graphs that have it as their first index.
 
-    copy: the content; None if it is too large to keep, or on a GPU. graphs: by kind, other indices and shape. ends: for a number of
-    nodes, a graph that has this index as an end, and whether as its rows. derived: by second index and computation,
-    tensors that were computed from both, and their versions then. partners: indices that this one shares graphs or
-    tensors with.
+    copy: the content; None if it is too large to keep, or on a GPU. graphs: by kind, other indices and shape. ends: for
+    a number of nodes, a graph that has this index as an end, and whether as its rows. derived: by second index and
+    computation, tensors that were computed from both, and their versions then. partners: indices that this one shares
+    graphs or tensors with.
     """
 
-    __slots__ = ("key", "copy", "sightings", "graphs", "ends", "derived", "partners", "nbytes", "__weakref__")
+    __slots__ = ("__weakref__", "copy", "derived", "ends", "graphs", "key", "nbytes", "partners", "sightings")
 
     def __init__(self, key: tuple, copy: Tensor | None):
         self.key, self.copy = key, copy
@@ -96,8 +98,8 @@ class GraphStore:
     """Graphs by the content of their index tensors, least recently used out first.
 
     What takes up to ``capacity`` bytes (structures, their transposes, and the copies for comparison) is kept; no tensor
-    of the user is. An index too large for ``capacity``, or on a GPU, has no copy, is known by provenance only, and goes with its
-    graphs when its tensors do. Safe to use from several threads.
+    of the user is. An index too large for ``capacity``, or on a GPU, has no copy, is known by provenance only, and goes
+    with its graphs when its tensors do. Safe to use from several threads.
     """
 
     def __init__(self, capacity: int | None = None):
@@ -122,7 +124,9 @@ class GraphStore:
             self._transient.clear()
             self._nbytes = 0
 
-    def find(self, kind: str, first: Tensor, second: Tensor, shape: tuple[int, int], owner: Tensor | None = None) -> Graph:
+    def find(
+        self, kind: str, first: Tensor, second: Tensor, shape: tuple[int, int], owner: Tensor | None = None
+    ) -> Graph:
         """The graph of two index tensors, on their device.
 
         Args:
@@ -142,27 +146,37 @@ class GraphStore:
         return self._add(one, other, kind, shape, first, second) if graph is None else graph
 
     def find_either(self, first: Tensor, second: Tensor, shape: tuple[int, int]) -> tuple[Graph, bool]:
-        """``find("coo", first, second, shape)``, or the transpose if that is known already; whether it is the former."""
+        """``find("coo", first, second, shape)``, or the transpose if that is known already; whether it is the
+        former.
+        """
         with self._lock:
             one, other = self._index(first, None), self._index(second, None)
             if ("coo", one, shape[::-1]) in other.graphs and ("coo", other, shape) not in one.graphs:
                 return other.graphs["coo", one, shape[::-1]], False
         return self.find("coo", first, second, shape), True
 
-    def find_relations(self, source: Tensor, destination: Tensor, relation: Tensor, shape: tuple[int, int],
-                       num_relations: int) -> RelGraph:
+    def find_relations(
+        self, source: Tensor, destination: Tensor, relation: Tensor, shape: tuple[int, int], num_relations: int
+    ) -> RelGraph:
         """The graph of three index tensors, (edges,) each, as ``RelGraph.from_triples`` takes them.
 
         Raises as it does.
         """
-        return self._relations((destination, source, relation), (shape, num_relations),
-                               lambda: RelGraph.from_triples(source, destination, relation, shape, num_relations))
+        return self._relations(
+            (destination, source, relation),
+            (shape, num_relations),
+            lambda: RelGraph.from_triples(source, destination, relation, shape, num_relations),
+        )
 
     def find_parts(self, parts: Parts) -> RelGraph:
-        """The graph of edges between nodes of several types, whose relations have names. Raises as ``find_relations``."""
+        """The graph of edges between nodes of several types, whose relations have names. Raises as
+        ``find_relations``.
+        """
         source, destination, _ = parts.joined()
         names = (parts.relations, tuple(parts.source_types.items()), tuple(parts.destination_types.items()))
-        return self._relations((destination, source, parts.relation_numbers()), names, lambda: RelGraph._of_parts(parts, None, None))
+        return self._relations(
+            (destination, source, parts.relation_numbers()), names, lambda: RelGraph._of_parts(parts, None, None)
+        )
 
     def _relations(self, tensors: tuple[Tensor, ...], key: tuple, make: Callable[[], RelGraph]) -> RelGraph:
         """The graph of destinations, sources and relations that ``key`` tells from others of the same."""
@@ -182,8 +196,8 @@ class GraphStore:
         return found[0] if found[1] else found[0].transpose()
 
     def derived(self, edge_index: Tensor, key: tuple, compute: Callable[[], tuple]) -> tuple:
-        """What ``compute`` makes of the two rows of ``edge_index``: the tensors of an earlier call with this content and
-        ``key``, unless somebody has written to them.
+        """What ``compute`` makes of the two rows of ``edge_index``: the tensors of an earlier call with this content
+        and ``key``, unless somebody has written to them.
 
         compute: returns tensors and None, which depend on nothing but the content and ``key``.
         """
@@ -212,7 +226,7 @@ class GraphStore:
             key = (length, index.dtype, (index.device, index.data_ptr(), index.stride()))
         else:
             values = index.numpy()
-            sample = values if whole else values[::-(-length // SAMPLES)]
+            sample = values if whole else values[:: -(-length // SAMPLES)]
             key = (length, index.dtype, sample.tobytes())
         same_sample = self._indices.get(key)
         if same_sample is not None:
@@ -240,7 +254,7 @@ class GraphStore:
             known = self._new(key, index, not on_gpu)
         if state is not None:
             when_gone = None if known.copy is not None else self._forgetter(known)
-            known.sightings = [_Sighting(owner, state, when_gone), *known.sightings[:_SIGHTINGS - 1]]
+            known.sightings = [_Sighting(owner, state, when_gone), *known.sightings[: _SIGHTINGS - 1]]
         return known
 
     def _new(self, key: tuple, index: Tensor, copied: bool) -> _Index:
@@ -263,7 +277,9 @@ class GraphStore:
                     self._drop(oldest)
         return known
 
-    def _add(self, one: _Index, other: _Index, kind: str, shape: tuple[int, int], first: Tensor, second: Tensor) -> Graph:
+    def _add(
+        self, one: _Index, other: _Index, kind: str, shape: tuple[int, int], first: Tensor, second: Tensor
+    ) -> Graph:
         graph = self._keep((one, other), (kind, other, shape), lambda: _build(kind, first, second, shape))
         with self._lock:
             if kind == "coo" and self._knows(one) and self._knows(other):
@@ -348,18 +364,21 @@ def _pair(one: _Index, other: _Index) -> None:
 
 
 def _bytes_of(graph: Graph | RelGraph) -> int:
-    """Bytes of a graph with its transpose, or with what products by relation derive from it on both sides, at most about."""
+    """Bytes of a graph with its transpose, or with what products by relation derive from it on both sides, at most
+    about.
+    """
     if type(graph) is RelGraph:
         return graph.source.element_size() * (28 * graph.num_edges + 2 * sum(graph.shape))
     return 2 * graph.indices.element_size() * (2 * graph.num_edges + sum(graph.shape))
 
 
 def _may_outlive(edge_index: Tensor, kept: tuple) -> bool:
-    """Whether none of what is kept would keep the edge index alive, as a view of it does: on a GPU alone, where nothing else
-    bounds what is kept."""
+    """Whether none of what is kept would keep the edge index alive, as a view of it does: on a GPU alone, where nothing
+    else bounds what is kept."""
     memory = edge_index.untyped_storage().data_ptr()
     return bool(devices.arch_of(edge_index.device)) and all(
-        x.untyped_storage().data_ptr() != memory for x in kept if type(x) is Tensor)
+        x.untyped_storage().data_ptr() != memory for x in kept if type(x) is Tensor
+    )
 
 
 def _versions(tensors: tuple) -> tuple:

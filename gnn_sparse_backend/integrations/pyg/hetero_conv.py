@@ -1,12 +1,15 @@
 """``HeteroConv`` of ``SAGEConv`` or ``GraphConv`` layers in PyG: the sums of all relations in one operator.
 
-PyG calls a layer for each edge type: a sum or mean of neighbours, a product, a product of the destination's own features,
-and the results are stacked and added. What the neighbours send is relational gather-matmul-scatter. The matrices for a
-destination's own features are added up first: one product for each node type instead of one for each edge type. Where node
-types have features of several widths, the relations of each shape of matrix are one product (``ops.rgms_widths``).
+PyG calls a layer for each edge type: a sum or mean of neighbours, a product, a product of the destination's own
+features, and the results are stacked and added. What the neighbours send is relational gather-matmul-scatter. The
+matrices for a destination's own features are added up first: one product for each node type instead of one for each
+edge type. Where node types have features of several widths, the relations of each shape of matrix are one product
+(``ops.rgms_widths``).
 
-Layers of other kinds, or on sparse matrices, are called one by one, as PyG does; so are lazy ones until they know their width.
+Layers of other kinds, or on sparse matrices, are called one by one, as PyG does; so are lazy ones until they know their
+width.
 """
+
 from __future__ import annotations
 
 import functools
@@ -41,15 +44,19 @@ _TOUCHED = "a layer is the user's, has hooks, is explained, decomposed or runs a
 
 
 class _Kind(NamedTuple):
-    """What a kind of layer calls its parts: the product of what neighbours send, and that of the node's own features."""
+    """What a kind of layer calls its parts: the product of what neighbours send, and that of the node's own
+    features.
+    """
 
     neighbours: Callable[[Module], Linear]
     own: Callable[[Module], Linear | None]
     weighted: bool
 
 
-_KINDS = {SAGEConv: _Kind(lambda layer: layer.lin_l, lambda layer: layer.lin_r if layer.root_weight else None, False),
-          GraphConv: _Kind(lambda layer: layer.lin_rel, lambda layer: layer.lin_root, True)}
+_KINDS = {
+    SAGEConv: _Kind(lambda layer: layer.lin_l, lambda layer: layer.lin_r if layer.root_weight else None, False),
+    GraphConv: _Kind(lambda layer: layer.lin_rel, lambda layer: layer.lin_root, True),
+}
 
 
 class _Relation(NamedTuple):
@@ -89,14 +96,20 @@ def fused_forward(original: Callable) -> Callable:
 def _arguments(conv, args: tuple, kwargs: dict) -> tuple[dict, dict, dict] | None:
     """(features by node type, edges and their weights by edge type); None if there are other arguments."""
     given = dict(zip(_ARGUMENTS, args), **kwargs)
-    if len(args) > 3 or not given.keys() <= set(_ARGUMENTS) or len(given) < len(args) + len(kwargs) \
-            or any(type(value) is not dict for value in given.values()):
+    if (
+        len(args) > 3
+        or not given.keys() <= set(_ARGUMENTS)
+        or len(given) < len(args) + len(kwargs)
+        or any(type(value) is not dict for value in given.values())
+    ):
         return None
     return tuple(given.get(name, {}) for name in _ARGUMENTS)
 
 
 def _relations(conv, x: dict, edges: dict, weights: dict) -> list[_Relation] | str | None:
-    """The edge types that PyG would call a layer for, in its order; why not, or None if they are not the operator at all."""
+    """The edge types that PyG would call a layer for, in its order; why not, or None if they are not the operator at
+    all.
+    """
     if conv.aggr not in ("sum", "mean") or not edges.keys() >= weights.keys():
         return None
     found = []
@@ -109,9 +122,14 @@ def _relations(conv, x: dict, edges: dict, weights: dict) -> list[_Relation] | s
         if type(relation) is not _Relation:
             return relation
         found.append(relation)
-    alike = {(each.reduce, each.neighbours.weight.dtype, each.neighbours.weight.device, each.edge_index.device) for each in found}
+    alike = {
+        (each.reduce, each.neighbours.weight.dtype, each.neighbours.weight.device, each.edge_index.device)
+        for each in found
+    }
     results = {(each.name[2], len(each.neighbours.weight)) for each in found}
-    if len(alike) != 1 or len(results) != len({kind for kind, _ in results}):  # a result of several widths is an error in PyG
+    if len(alike) != 1 or len(results) != len(
+        {kind for kind, _ in results}
+    ):  # a result of several widths is an error in PyG
         return None
     first = found[0]
     return found if first.reduce is not None and first.neighbours.weight.device == first.edge_index.device else None
@@ -125,7 +143,7 @@ def _relation(name: tuple[str, str, str], layer, x: dict, index, weight) -> _Rel
     neighbours, own = kind.neighbours(layer), kind.own(layer)
     if type(neighbours) is not Linear or type(own) not in (Linear, NoneType):
         return _TOUCHED
-    if not _are_edges(index) or name[0] not in x or name[2] not in x or weight is not None and not kind.weighted:
+    if not _are_edges(index) or name[0] not in x or name[2] not in x or (weight is not None and not kind.weighted):
         return None
     source, destination = x[name[0]], x[name[2]]
     numbers = [source, destination, neighbours.weight, neighbours.bias, own and own.weight, own and own.bias, weight]
@@ -133,21 +151,38 @@ def _relation(name: tuple[str, str, str], layer, x: dict, index, weight) -> _Rel
         return None
     if weight is not None and weight.shape != index.shape[1:]:
         return None
-    if source.dim() != 2 or destination.dim() != 2 or source.shape[1] != neighbours.weight.shape[1] \
-            or own is not None and own.weight.shape != (len(neighbours.weight), destination.shape[1]):
+    if (
+        source.dim() != 2
+        or destination.dim() != 2
+        or source.shape[1] != neighbours.weight.shape[1]
+        or (own is not None and own.weight.shape != (len(neighbours.weight), destination.shape[1]))
+    ):
         return None
     return _Relation(name, layer, _REDUCES.get(type(layer.aggr_module)), index, weight, neighbours, own)
 
 
 def _are_edges(index) -> bool:
-    return (type(index) is Tensor and index.dtype in (torch.int32, torch.int64) and index.layout is torch.strided
-            and index.dim() == 2 and index.shape[0] == 2)
+    return (
+        type(index) is Tensor
+        and index.dtype in (torch.int32, torch.int64)
+        and index.layout is torch.strided
+        and index.dim() == 2
+        and index.shape[0] == 2
+    )
 
 
 def _are_numbers(tensors: list) -> bool:
     """Dense tensors of one floating type on one device, none of them empty in its features."""
-    return all(type(y) in (Tensor, Parameter) and y.dtype in FLOATING and y.dtype is tensors[0].dtype
-               and y.device == tensors[0].device and y.layout is torch.strided and y.dim() > 0 and 0 not in y.shape[1:] for y in tensors)
+    return all(
+        type(y) in (Tensor, Parameter)
+        and y.dtype in FLOATING
+        and y.dtype is tensors[0].dtype
+        and y.device == tensors[0].device
+        and y.layout is torch.strided
+        and y.dim() > 0
+        and 0 not in y.shape[1:]
+        for y in tensors
+    )
 
 
 def _why_not(relations: list[_Relation]) -> str | None:
@@ -169,8 +204,9 @@ class _Known:
         self.others = [(weakref.ref(index), index._version) for index in indices[1:]]
 
     def are(self, indices: list[Tensor]) -> bool:
-        return all(owner() is index and version == index._version
-                   for (owner, version), index in zip(self.others, indices[1:]))
+        return all(
+            owner() is index and version == index._version for (owner, version), index in zip(self.others, indices[1:])
+        )
 
 
 _seen = Handles()  # graphs by the first of their edge indices, for indices that come again
@@ -208,8 +244,12 @@ def _sums(conv, relations: list[_Relation], rel: RelGraph, features: dict) -> di
     x = {kind: features[kind] for kind in rel.source_types}
     like, weights = next(iter(x.values())), None
     if any(relation.edge_weight is not None for relation in relations):
-        weights = torch.cat([like.new_ones(each.edge_index.shape[1]) if each.edge_weight is None else each.edge_weight
-                             for each in relations])
+        weights = torch.cat(
+            [
+                like.new_ones(each.edge_index.shape[1]) if each.edge_weight is None else each.edge_weight
+                for each in relations
+            ]
+        )
     matrices = {relation.name: relation.neighbours.weight.t() for relation in relations}
     found = {}
     for kind, sums in rgms(rel, x, matrices, weights, relations[0].reduce).items():

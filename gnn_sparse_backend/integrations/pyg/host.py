@@ -1,4 +1,5 @@
 """PyG as lazy tensors see it: edges are index tensors."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -23,7 +24,7 @@ class IndexEnd(End):
     select: ``(x) -> x[index]``, the framework's own gather; None if nothing is gathered here.
     """
 
-    __slots__ = ("index", "version", "select")
+    __slots__ = ("index", "select", "version")
 
     def __init__(self, index: Tensor, size: int, select: Callable[[Tensor], Tensor] | None = None):
         self.index, self.select, self.size, self.count = index, select, size, index.shape[0]
@@ -65,7 +66,9 @@ HOST = PygHost()
 
 
 def segments(ptr: Tensor, count: int) -> Graph:
-    """A graph whose rows are the segments of ``count`` edges that pointers give; raises NoGraph where they give none."""
+    """A graph whose rows are the segments of ``count`` edges that pointers give; raises NoGraph where they give
+    none.
+    """
     try:
         return GRAPHS.find("segments", ptr, ptr, (max(ptr.numel() - 1, 0), count))
     except ValueError as error:

@@ -1,4 +1,5 @@
 """Whether a layer of PyG passes messages as its class says, so that one operator may stand in for it."""
+
 from __future__ import annotations
 
 from torch_geometric.nn.conv import MessagePassing
@@ -14,5 +15,9 @@ def has_hooks(layer: MessagePassing) -> bool:
 
 def is_rerouted(layer: MessagePassing) -> bool:
     """Whether it is explained, decomposed, runs against its edges, or has nodes in another dimension than the first."""
-    return (bool(layer.explain) or layer.decomposed_layers != 1 or layer.flow != "source_to_target"
-            or layer.node_dim not in (0, -2))
+    return (
+        bool(layer.explain)
+        or layer.decomposed_layers != 1
+        or layer.flow != "source_to_target"
+        or layer.node_dim not in (0, -2)
+    )

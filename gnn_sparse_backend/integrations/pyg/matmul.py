@@ -3,6 +3,7 @@
 Of equal products PyTorch gives the gradient of a maximum to the first one, which is not a rule that our kernels have: a
 maximum or minimum is ours where nobody asks for its gradient.
 """
+
 from __future__ import annotations
 
 import functools
@@ -22,8 +23,11 @@ from ..lazy import transformed
 from .host import GRAPHS
 
 _REDUCES = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "amax": "max", "min": "min", "amin": "min"}
-_CHOICES = {(reduce, weighted): form("mul(x1, x0)" if weighted else "x0", ("column", "edge")[:1 + weighted], reduce, "even")
-            for reduce in ("max", "min") for weighted in (False, True)}
+_CHOICES = {
+    (reduce, weighted): form("mul(x1, x0)" if weighted else "x0", ("column", "edge")[: 1 + weighted], reduce, "even")
+    for reduce in ("max", "min")
+    for weighted in (False, True)
+}
 _LAYOUTS = {torch.sparse_csr: "csr", torch.sparse_csc: "csc", torch.sparse_coo: "coo"}
 
 
@@ -56,8 +60,9 @@ def fused_matmul(original):
 
     @functools.wraps(original)
     def matmul(self, other, input_value=None, other_value=None, reduce="sum", transpose=False):
-        reason = (_why_not_edge_index(self, other, input_value, other_value, transpose)
-                  or _why_not_product(other, input_value, reduce))
+        reason = _why_not_edge_index(self, other, input_value, other_value, transpose) or _why_not_product(
+            other, input_value, reduce
+        )
         if reason is not None:
             fallback("pyg", f"matmul.{reduce}", reason)
             return original(self, other, input_value, other_value, reduce, transpose)
@@ -85,8 +90,11 @@ def _product(operator: str, graph, other: Tensor, value: Tensor | None, reduce: 
 def _why_not_product(other, values, reduce: str) -> str | None:
     if reduce not in _REDUCES:
         return f"the reduction is {reduce!r}"
-    if _REDUCES[reduce] in ("max", "min") and torch.is_grad_enabled() and (
-            other.requires_grad or values is not None and values.requires_grad):
+    if (
+        _REDUCES[reduce] in ("max", "min")
+        and torch.is_grad_enabled()
+        and (other.requires_grad or (values is not None and values.requires_grad))
+    ):
         return f"a gradient of the {_REDUCES[reduce]} may be asked for"
     if type(other) is not Tensor and type(other) is not Parameter:
         return f"the features are a {type(other).__name__}"
@@ -108,7 +116,7 @@ def _why_not_matrix(src, other) -> str | None:
         return f"the matrix has layout {src.layout}"
     if not isinstance(other, Tensor) or src.device != other.device or src.dtype is not other.dtype:
         return "the matrix differs from the features in type or device"
-    if src.dense_dim() or src.layout is torch.sparse_coo and not src.is_coalesced():
+    if src.dense_dim() or (src.layout is torch.sparse_coo and not src.is_coalesced()):
         return "the matrix is not coalesced or its entries are not numbers"
     if src.shape[1] != other.shape[0]:
         return "the shapes of the matrix and the features do not fit"
@@ -124,7 +132,11 @@ def _why_not_edge_index(edges, other, value, other_value, transpose: bool) -> st
         return "the edge index and the features are on two devices"
     if other.dim() != 2 or other.shape[0] != edges.get_sparse_size(0 if transpose else 1):
         return "the shapes of the edge index and the features do not fit"
-    if value is not None and (type(value) not in (Tensor, Parameter) or value.shape != edges.shape[1:]
-                              or value.dtype is not other.dtype or value.device != other.device):
+    if value is not None and (
+        type(value) not in (Tensor, Parameter)
+        or value.shape != edges.shape[1:]
+        or value.dtype is not other.dtype
+        or value.device != other.device
+    ):
         return "the values are not one number per edge of the features' type"
     return None

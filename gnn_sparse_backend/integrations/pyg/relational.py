@@ -1,8 +1,9 @@
 """``RGCNConv`` and ``FastRGCNConv`` of PyG: what all relations send, in one operator.
 
-The layers loop over relations, or copy a matrix for every edge. Means are by relation, as PyG's documentation has them; with
-``pyg-lib`` PyG's own faster path divides by nothing instead, which is not imitated.
+The layers loop over relations, or copy a matrix for every edge. Means are by relation, as PyG's documentation has them;
+with ``pyg-lib`` PyG's own faster path divides by nothing instead, which is not imitated.
 """
+
 from __future__ import annotations
 
 import torch
@@ -97,8 +98,8 @@ def _sums(layer, kind: type, x, edge_index, edge_type):
 
 
 def _embedded(layer, relations: RelGraph, numbers: Tensor | None, reduce: str) -> Tensor:
-    """The sum where a source has the row of each matrix that its number says: no product at all; with bases, one that needs no
-    matrix of a relation."""
+    """The sum where a source has the row of each matrix that its number says: no product at all; with bases, one that
+    needs no matrix of a relation."""
     weight, count = layer.weight, layer.weight.shape[1]
     scale = relations.mean_scale(weight.dtype) if reduce == "mean" else None
 
@@ -111,13 +112,15 @@ def _embedded(layer, relations: RelGraph, numbers: Tensor | None, reduce: str) -
         return Graph.from_coo(relations.destination, column() + relations.relation.long() * count, shape)
 
     def make_exchanged() -> RelGraph:
-        return RelGraph.from_triples(relations.relation, relations.destination, column(),
-                                     (relations.shape[0], relations.num_relations), count)
+        return RelGraph.from_triples(
+            relations.relation, relations.destination, column(), (relations.shape[0], relations.num_relations), count
+        )
 
     if layer.num_bases is None:
         graph = once(relations._derived, ("embedded", count), make) if numbers is None else make()
         return spmm(graph, weight.flatten(0, 1), scale)
-    # row n of the matrix of relation r is comp[r] @ weight[:, n]: relations give features, and the number says the matrix
+    # row n of the matrix of relation r is comp[r] @ weight[:, n]: relations give features, and the number says the
+    # matrix
     exchanged = once(relations._derived, ("exchanged", count), make_exchanged) if numbers is None else make_exchanged()
     return rgms(exchanged, layer.comp, weight.transpose(0, 1), scale)
 
@@ -130,8 +133,11 @@ def _why_not_layer(layer, kind: type) -> str | None:
     if is_rerouted(layer):
         return "the layer is explained, decomposed or runs against its edges"
     for parameter in (layer.weight, layer.comp):
-        if parameter is not None and (type(parameter) not in (Tensor, Parameter) or parameter.dtype not in FLOATING
-                                      or parameter.device != layer.weight.device):
+        if parameter is not None and (
+            type(parameter) not in (Tensor, Parameter)
+            or parameter.dtype not in FLOATING
+            or parameter.device != layer.weight.device
+        ):
             return "the weights are no dense numbers on one device"
     return None
 
@@ -154,7 +160,11 @@ def _why_not_features(layer, x, edge_index) -> str | None:
     if x.device != edge_index.device or layer.weight.device != x.device or x.layout is not torch.strided:
         return "the features are not dense, or not on the device of the edges and the weights"
     if x.is_floating_point():
-        return None if x.dim() == 2 and x.dtype is layer.weight.dtype else "the features are no matrix of the weights' type"
+        return (
+            None
+            if x.dim() == 2 and x.dtype is layer.weight.dtype
+            else "the features are no matrix of the weights' type"
+        )
     if x.dtype not in (torch.int32, torch.int64) or x.dim() != 1:
         return "the numbers of nodes are no vector of integers"
     return "blocks of features that are numbers" if layer.num_blocks is not None else None

@@ -1,4 +1,5 @@
 """``torch_geometric.utils.scatter``, ``segment`` and ``softmax``: of lazy messages, and of ordinary edge features."""
+
 from __future__ import annotations
 
 import functools
@@ -18,8 +19,10 @@ from .gather import plain_index
 from .host import HOST, IndexEnd, segments
 
 _REDUCES = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "min": "min", "amax": "max", "amin": "min"}
-_FORMS = {name: form("x0", ("edge",), name, "even" if name in ("max", "min") else None)
-          for name in ("sum", "mean", "max", "min")}
+_FORMS = {
+    name: form("x0", ("edge",), name, "even" if name in ("max", "min") else None)
+    for name in ("sum", "mean", "max", "min")
+}
 
 
 def fused_scatter(original):
@@ -83,8 +86,9 @@ def fused_softmax(original):
     """``torch_geometric.utils.softmax`` on our kernel."""
 
     @functools.wraps(original)
-    def softmax(src: Tensor, index: Tensor | None = None, ptr: Tensor | None = None, num_nodes: int | None = None,
-                dim: int = 0) -> Tensor:
+    def softmax(
+        src: Tensor, index: Tensor | None = None, ptr: Tensor | None = None, num_nodes: int | None = None, dim: int = 0
+    ) -> Tensor:
         if torch.compiler.is_compiling():
             return original(src, index, ptr, num_nodes, dim)
         if index is None and ptr is not None:
@@ -96,8 +100,11 @@ def fused_softmax(original):
                 if index is not None:
                     out = _softmax(src, plain_index(index), dim % src.dim(), num_nodes, original)
                 else:
-                    out = _along(dim % src.dim(), materialise(src, "its softmax"),
-                                 lambda x: softmax_edges(segments(ptr, x.shape[0]), x))
+                    out = _along(
+                        dim % src.dim(),
+                        materialise(src, "its softmax"),
+                        lambda x: softmax_edges(segments(ptr, x.shape[0]), x),
+                    )
             except NoGraph:
                 reason = "an index is out of range"
             else:
@@ -184,6 +191,6 @@ def _why_not_reduce(src, reduce) -> str | None:
 
 
 def _why_not_segment(reduce) -> str | None:
-    if reduce in ("sum", "mean") or reduce in ("max", "min") and not torch_geometric.typing.WITH_TORCH_SCATTER:
+    if reduce in ("sum", "mean") or (reduce in ("max", "min") and not torch_geometric.typing.WITH_TORCH_SCATTER):
         return None
     return f"the reduction is {reduce!r}"

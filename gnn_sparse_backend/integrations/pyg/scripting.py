@@ -1,4 +1,5 @@
 """TorchScript compiles PyG's own functions where it meets ours."""
+
 from __future__ import annotations
 
 import functools
@@ -7,7 +8,9 @@ from types import FunctionType
 
 
 def scriptable(function: Callable, original: Callable) -> Callable:
-    """``function``, marked so that ``torch.jit.script`` compiles ``original`` in its place (as ``script_if_tracing``)."""
+    """``function``, marked so that ``torch.jit.script`` compiles ``original`` in its place (as
+    ``script_if_tracing``).
+    """
     function.__script_if_tracing_wrapper = True
     function.__original_fn = original
     return function
@@ -16,7 +19,8 @@ def scriptable(function: Callable, original: Callable) -> Callable:
 def overloads_of_originals(original: Callable) -> Callable:
     """``torch.jit._script._get_overloads`` that finds those of PyG's function when it is asked for those of ours.
 
-    PyG declares overloads of some functions (``gcn_norm``, ``add_self_loops``, ``spmm``). TorchScript looks for them before
+    PyG declares overloads of some functions (``gcn_norm``, ``add_self_loops``, ``spmm``). TorchScript looks for them
+    before
     it looks at that mark: it would compile PyG's source in our module, where its names are unknown, and keep
     the outcome for our function alone.
     """

@@ -1,8 +1,9 @@
 """A PyG transform that precompiles the graphs of a dataset when they are loaded.
 
-    from gnn_sparse_backend.integrations.pyg.transform import Precompile
-    dataset = Planetoid("data", "Cora", transform=Precompile(features=(16, 64), ops="mean", budget="10s"))
+from gnn_sparse_backend.integrations.pyg.transform import Precompile
+dataset = Planetoid("data", "Cora", transform=Precompile(features=(16, 64), ops="mean", budget="10s"))
 """
+
 from __future__ import annotations
 
 from torch_geometric.transforms import BaseTransform
@@ -11,8 +12,8 @@ from ..dataset_transform import Budgeted
 
 
 class Precompile(BaseTransform):
-    """Gives every ``Data`` or ``HeteroData`` back as it is. Arguments as those of ``gsb.precompile``; the budget is for all
-    graphs together.
+    """Gives every ``Data`` or ``HeteroData`` back as it is. Arguments as those of ``gsb.precompile``; the budget is for
+    all graphs together.
     """
 
     def __init__(self, *arguments, **options):

@@ -1,8 +1,9 @@
 """``HeteroLinear`` of PyG, the typed linear layer of ``HEATConv`` and ``HGTConv``: rows times the matrix of their type.
 
-PyG sorts the rows, multiplies type by type, and has a gradient of the size of all rows for each type. ``HeteroDictLinear``
-stays PyG's: its rows come by type already, each a dense product.
+PyG sorts the rows, multiplies type by type, and has a gradient of the size of all rows for each type.
+``HeteroDictLinear`` stays PyG's: its rows come by type already, each a dense product.
 """
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -29,7 +30,9 @@ def fused_forward(original: Callable) -> Callable:
     def forward(self, x: Tensor, type_vec: Tensor) -> Tensor:
         if torch.compiler.is_compiling():
             return original(self, x, type_vec)
-        segments = transformed() or _why_not(self, x, type_vec) or _segments_of(type_vec, self.num_types, self.is_sorted)
+        segments = (
+            transformed() or _why_not(self, x, type_vec) or _segments_of(type_vec, self.num_types, self.is_sorted)
+        )
         if type(segments) is str:
             fallback("pyg", "gather_mm", segments)
             return original(self, x, type_vec)
@@ -47,8 +50,12 @@ def forget_all() -> None:
 
 def _why_not(layer, x, types) -> str | None:
     for y in (x, layer.weight, layer.bias):
-        if y is not None and (type(y) not in (Tensor, Parameter) or y.dtype not in FLOATING or y.device != x.device
-                              or y.layout is not torch.strided):
+        if y is not None and (
+            type(y) not in (Tensor, Parameter)
+            or y.dtype not in FLOATING
+            or y.device != x.device
+            or y.layout is not torch.strided
+        ):
             return "the features or weights are no dense numbers on one device"
     if not x.is_cpu and (reason := devices.why_not(x.device)) is not None:
         return reason
@@ -56,8 +63,12 @@ def _why_not(layer, x, types) -> str | None:
         return "operands of two types or devices"
     if x.dim() != 2 or x.shape[1] != layer.weight.shape[1]:
         return "the shapes do not fit"
-    if type(types) is not Tensor or types.dtype not in (torch.int32, torch.int64) or types.device != x.device \
-            or types.shape != x.shape[:1]:
+    if (
+        type(types) is not Tensor
+        or types.dtype not in (torch.int32, torch.int64)
+        or types.device != x.device
+        or types.shape != x.shape[:1]
+    ):
         return "the types are not one integer per row"
     return "no rows" if len(x) == 0 else None
 

@@ -30,10 +30,17 @@ def test_records_what_was_written(p):
     s = Buffer("S", (), "float32", "local")
     assert program.iterations == (
         Iteration(
-            "rows", (I, K), "SR", (i, k), (Store(C.value, (i,), Const(0.0, "float32")),),
-            (Store(s, (), A[i, k]), Store(C.value, (i,), C[i] + s[()])), (s,), (), k < 3,
+            "rows",
+            (I, K),
+            "SR",
+            (i, k),
+            (Store(C.value, (i,), Const(0.0, "float32")),),
+            (Store(s, (), A[i, k]), Store(C.value, (i,), C[i] + s[()])),
+            (s,),
+            (),
+            k < 3,
         ),
-    )  # fmt: skip
+    )
     assert program.parameter_names == ("m", "A", "C")
 
 
@@ -71,9 +78,10 @@ def test_lookups_by_name(p):
     program = p.finish()
     assert program.axis("I") == I and program.buffer("A") == A.value and program.iteration("fill").axes == (I,)
     for look, message in (
-        (program.axis, "has no axis 'Z'; it has I"), (program.buffer, "has no buffer 'Z'; it has A"),
+        (program.axis, "has no axis 'Z'; it has I"),
+        (program.buffer, "has no buffer 'Z'; it has A"),
         (program.iteration, "has no iteration 'Z'; it has fill"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(StageIError, match=message):
             look("Z")
 
@@ -99,7 +107,10 @@ def test_store_of_another_type(p):
 def test_wrong_number_of_indices(p):
     I = p.dense_fixed("I", 3)
     A = p.buffer("A", (I, p.dense_fixed("K", 2)), "float32")
-    with p.iterate("it", (I,), "S") as (i,), pytest.raises(StageIError, match=r"'A' has 2 axes \(I, K\) and was indexed with 1"):
+    with (
+        p.iterate("it", (I,), "S") as (i,),
+        pytest.raises(StageIError, match=r"'A' has 2 axes \(I, K\) and was indexed with 1"),
+    ):
         A[i] = 1
 
 
@@ -132,7 +143,10 @@ def test_where_of_a_python_comparison(p):
 
 def test_number_of_variables(p):
     I = p.dense_fixed("I", 3)
-    with pytest.raises(StageIError, match="iteration 'it': 1 axes and 2 variable names"), p.iterate("it", (I,), "S", ("a", "b")):
+    with (
+        pytest.raises(StageIError, match="iteration 'it': 1 axes and 2 variable names"),
+        p.iterate("it", (I,), "S", ("a", "b")),
+    ):
         pass
 
 

@@ -43,7 +43,14 @@ def test_types():
     # index values widen, so that no product of a coordinate and a width can overflow
     assert P[i].dtype == M[i].dtype == (P[i] * 3).dtype == "int64"
     assert A[i].dtype == (A[i] + 1).dtype == (2 / A[i]).dtype == exp(A[i]).dtype == "float32"
-    assert Flag[i].dtype == (i < j).dtype == equal(A[i], 0).dtype == present(A[i]).dtype == both(i < 1, Flag[i]).dtype == "bool"
+    assert (
+        Flag[i].dtype
+        == (i < j).dtype
+        == equal(A[i], 0).dtype
+        == present(A[i]).dtype
+        == both(i < 1, Flag[i]).dtype
+        == "bool"
+    )
     assert select(i < j, A[i], 0).dtype == "float32"
     assert cast("float64", A[i]).dtype == "float64"
 
@@ -58,9 +65,20 @@ def test_numbers_take_the_type_of_what_they_stand_beside():
 
 def test_every_operator_builds_its_node():
     for op, made in {
-        "+": i + j, "-": i - j, "*": i * j, "//": i // j, "%": i % j, "<": i < j, "<=": i <= j, ">": i > j, ">=": i >= j,
-        "==": equal(i, j), "!=": differ(i, j), "min": minimum(i, j), "max": maximum(i, j),
-    }.items():  # fmt: skip
+        "+": i + j,
+        "-": i - j,
+        "*": i * j,
+        "//": i // j,
+        "%": i % j,
+        "<": i < j,
+        "<=": i <= j,
+        ">": i > j,
+        ">=": i >= j,
+        "==": equal(i, j),
+        "!=": differ(i, j),
+        "min": minimum(i, j),
+        "max": maximum(i, j),
+    }.items():
         assert made == Binary(op, i, j)
     assert A[i] / A[j] == Binary("/", A[i], A[j])
     assert either(i < j, j < i) == Binary("or", i < j, j < i)
@@ -104,7 +122,10 @@ REFUSED = {
     "truth value": (lambda: bool(i < j), "no truth value before the program runs; use select"),
     "chained comparison": (lambda: 0 < i < 3, "no truth value"),
     "select on a number": (lambda: select(i, 1, 2), "select wants a condition, not a value of type int64"),
-    "select on a Python bool": (lambda: select(i == j, 1, 2), r"select wants a condition, not False; compare with <, equal"),
+    "select on a Python bool": (
+        lambda: select(i == j, 1, 2),
+        r"select wants a condition, not False; compare with <, equal",
+    ),
     "select of two types": (lambda: select(i < j, A[i], i), "two sides of select have types float32 and int64"),
     "function of an integer": (lambda: exp(i), "exp wants a floating-point argument, not int64"),
     "unknown function": (lambda: call("gamma", A[i]), "unknown function 'gamma'; there are exp"),

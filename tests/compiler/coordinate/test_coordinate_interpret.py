@@ -7,7 +7,19 @@ from hypothesis import given, settings
 
 from gnn_sparse_backend.compiler.coordinate.axes import StageIError
 from gnn_sparse_backend.compiler.coordinate.builder import ProgramBuilder
-from gnn_sparse_backend.compiler.coordinate.expr import both, call, cast, differ, either, equal, maximum, minimum, number, present, select
+from gnn_sparse_backend.compiler.coordinate.expr import (
+    both,
+    call,
+    cast,
+    differ,
+    either,
+    equal,
+    maximum,
+    minimum,
+    number,
+    present,
+    select,
+)
 from gnn_sparse_backend.compiler.coordinate.interpret import interpret
 from tests.compiler.programs_under_test import CASES
 from tests.compiler.structures import seeds
@@ -122,19 +134,31 @@ def rgms_heterogeneous(a):
 def csr_to_bsr(a):
     dense = np.zeros((2 * a["mb"], 2 * a["nb"]))
     dense[: a["m"], : a["n"]] = csr(a, a["A"]).toarray()
-    blocks = [
-        dense[2 * io : 2 * io + 2, 2 * jo : 2 * jo + 2] for io, jo in zip(rows_of(a, "JO"), a["JO_indices"])
-    ]  # fmt: skip
+    blocks = [dense[2 * io : 2 * io + 2, 2 * jo : 2 * jo + 2] for io, jo in zip(rows_of(a, "JO"), a["JO_indices"])]
     return {"B": np.array(blocks).reshape(-1, 2, 2)}
 
 
 ORACLES = {
-    "csr_spmm": spmm, "reordered_spmm": spmm, "ell_spmm": ell, "bsr_spmm": bsr, "dia_spmm": dia, "batched_spmm": batched,
-    "csr_sddmm": sddmm, "fused_sddmm": sddmm, "segment_sum": segment_sum, "csr_row_sum": row_sum, "csr_scale": scale,
-    "square_sum": square_sum, "ragged_sum_4d": ragged_4d, "fused_ragged_sum_4d": ragged_4d, "sparse_softmax": softmax,
-    "hypergraph_convolution": hypergraph, "rgms_homogeneous": rgms_homogeneous, "rgms_heterogeneous": rgms_heterogeneous,
+    "csr_spmm": spmm,
+    "reordered_spmm": spmm,
+    "ell_spmm": ell,
+    "bsr_spmm": bsr,
+    "dia_spmm": dia,
+    "batched_spmm": batched,
+    "csr_sddmm": sddmm,
+    "fused_sddmm": sddmm,
+    "segment_sum": segment_sum,
+    "csr_row_sum": row_sum,
+    "csr_scale": scale,
+    "square_sum": square_sum,
+    "ragged_sum_4d": ragged_4d,
+    "fused_ragged_sum_4d": ragged_4d,
+    "sparse_softmax": softmax,
+    "hypergraph_convolution": hypergraph,
+    "rgms_homogeneous": rgms_homogeneous,
+    "rgms_heterogeneous": rgms_heterogeneous,
     "csr_to_bsr": csr_to_bsr,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ORACLES)
@@ -163,25 +187,36 @@ def one_row(body, **arguments):
     return interpret(p.finish(), given)["Y"]
 
 
-@pytest.mark.parametrize("name, function", [
-    ("exp", np.exp), ("log", np.log), ("sqrt", np.sqrt), ("tanh", np.tanh), ("abs", np.abs), ("sigmoid", lambda v: 1 / (1 + np.exp(-v))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, function",
+    [
+        ("exp", np.exp),
+        ("log", np.log),
+        ("sqrt", np.sqrt),
+        ("tanh", np.tanh),
+        ("abs", np.abs),
+        ("sigmoid", lambda v: 1 / (1 + np.exp(-v))),
+    ],
+)
 def test_functions(name, function):
     with np.errstate(invalid="ignore"):
         np.testing.assert_allclose(one_row(lambda x, A: call(name, A[x])), function(np.array([0.5, 1, 2, 3, -4])))
 
 
-@pytest.mark.parametrize("build, want", [
-    (lambda x, A: (x - 2) // 2, [-1, -1, 0, 0, 1]),
-    (lambda x, A: (x - 2) % 3, [1, 2, 0, 1, 2]),
-    (lambda x, A: minimum(x, 2) * maximum(x, 3), [0, 3, 6, 6, 8]),
-    (lambda x, A: select(x < 2, 10, select(equal(x, 3), 20, 30)), [10, 10, 30, 20, 30]),
-    (lambda x, A: select(both(x > 0, either(x <= 1, differ(x, 3))), 1, 0), [0, 1, 1, 0, 1]),
-    (lambda x, A: cast("int64", A[x]), [0, 1, 2, 3, -4]),  # towards zero
-    (lambda x, A: cast("int64", cast("int8", x * 100)), [0, 100, -56, 44, -112]),  # wraps
-    (lambda x, A: cast("int64", cast("bool", x)), [0, 1, 1, 1, 1]),
-    (lambda x, A: select(x >= 3, 1, 0) - select(x < 1, 1, 0), [-1, 0, 0, 1, 1]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "build, want",
+    [
+        (lambda x, A: (x - 2) // 2, [-1, -1, 0, 0, 1]),
+        (lambda x, A: (x - 2) % 3, [1, 2, 0, 1, 2]),
+        (lambda x, A: minimum(x, 2) * maximum(x, 3), [0, 3, 6, 6, 8]),
+        (lambda x, A: select(x < 2, 10, select(equal(x, 3), 20, 30)), [10, 10, 30, 20, 30]),
+        (lambda x, A: select(both(x > 0, either(x <= 1, differ(x, 3))), 1, 0), [0, 1, 1, 0, 1]),
+        (lambda x, A: cast("int64", A[x]), [0, 1, 2, 3, -4]),  # towards zero
+        (lambda x, A: cast("int64", cast("int8", x * 100)), [0, 100, -56, 44, -112]),  # wraps
+        (lambda x, A: cast("int64", cast("bool", x)), [0, 1, 1, 1, 1]),
+        (lambda x, A: select(x >= 3, 1, 0) - select(x < 1, 1, 0), [-1, 0, 0, 1, 1]),
+    ],
+)
 def test_operators(build, want):
     np.testing.assert_array_equal(one_row(build, dtype="int64"), want)
 
@@ -225,7 +260,15 @@ def lookup(write=False, present_only=False):
     return p.finish()
 
 
-STORED = {"m": 2, "n": 4, "nnz": 5, "ptr": [0, 3, 5], "idx": [3, 0, 3, 1, 2], "A": [10.0, 11, 12, 13, 14], "Y": np.full((4, 6), 7.0)}
+STORED = {
+    "m": 2,
+    "n": 4,
+    "nnz": 5,
+    "ptr": [0, 3, 5],
+    "idx": [3, 0, 3, 1, 2],
+    "A": [10.0, 11, 12, 13, 14],
+    "Y": np.full((4, 6), 7.0),
+}
 
 
 def dense_of(values):
@@ -306,7 +349,15 @@ def test_locals_start_anew_at_every_element():
 
 
 def test_arguments_are_left_alone():
-    arguments = {"m": 1, "n": 2, "nnz": 1, "J_indptr": np.array([0, 1]), "J_indices": np.array([1]), "A": np.ones(1),
-                 "B": np.ones((2, 3)), "C": np.full((1, 3), 9.0)}  # fmt: skip
+    arguments = {
+        "m": 1,
+        "n": 2,
+        "nnz": 1,
+        "J_indptr": np.array([0, 1]),
+        "J_indices": np.array([1]),
+        "A": np.ones(1),
+        "B": np.ones((2, 3)),
+        "C": np.full((1, 3), 9.0),
+    }
     got = interpret(CASES["csr_spmm"].make("int32"), arguments)
     assert (arguments["C"] == 9).all() and (got["C"] == 1).all()

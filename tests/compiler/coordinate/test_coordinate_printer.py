@@ -108,10 +108,15 @@ def programs(draw):
     R = p.dense_variable("R", I, (n, nnz), "R_ptr", dtype)
     P = p.dense_fixed("P", draw(st.integers(0, 40)))  # its iterator has the name that the builder usually has
     buffers = [
-        p.buffer("A", (I, J, L), "float32"), p.buffer("B", (I, P), "float32", strided=draw(flag)), p.buffer("D", (I, R), "float64"),
-        p.buffer("H", (P,), draw(st.sampled_from(["float16", "bfloat16"]))), p.temporary("Idx", (I, J), "int32"),
-        p.buffer("Mask", (I,), "uint8"), p.buffer("Flag", (P,), "bool"), p.buffer("One", (), "float32"),
-    ]  # fmt: skip
+        p.buffer("A", (I, J, L), "float32"),
+        p.buffer("B", (I, P), "float32", strided=draw(flag)),
+        p.buffer("D", (I, R), "float64"),
+        p.buffer("H", (P,), draw(st.sampled_from(["float16", "bfloat16"]))),
+        p.temporary("Idx", (I, J), "int32"),
+        p.buffer("Mask", (I,), "uint8"),
+        p.buffer("Flag", (P,), "bool"),
+        p.buffer("One", (), "float32"),
+    ]
     d = Drawer(draw, buffers, (m, n, nnz))
     depth = draw(st.integers(1, 4))
 
@@ -121,7 +126,9 @@ def programs(draw):
         target[at] = d.expr(d.dtype_of(target), variables, depth)
 
     for count in range(draw(st.integers(0, 2))):
-        axes, kinds = draw(st.sampled_from([((I, J), "SS"), ((I, J), "SR"), ((I, J, L), "SSR"), ((P,), "S"), ((I, R, P), "SRS")]))
+        axes, kinds = draw(
+            st.sampled_from([((I, J), "SS"), ((I, J), "SR"), ((I, J, L), "SSR"), ((P,), "S"), ((I, R, P), "SRS")])
+        )
         fused = ((I, J),) if axes[:2] == (I, J) and kinds[:2] == "SS" and draw(flag) else ()
         names = tuple(a.name.lower() for a in axes) if draw(flag) else tuple(f"v{count}_{k}" for k in range(len(axes)))
         with p.iterate(f"it{count}", axes, kinds, names, fused) as variables:
@@ -160,22 +167,30 @@ def round_trip(build):
     return script(program).splitlines()[-2].strip().removeprefix("C[k] = ")
 
 
-@pytest.mark.parametrize("build, printed", [
-    (lambda k, n: k + 2 * k, "k + 2 * k"),
-    (lambda k, n: (k + 2) * k, "(k + 2) * k"),
-    (lambda k, n: k - (k - 1), "k - (k - 1)"),
-    (lambda k, n: k - k - 1, "k - k - 1"),
-    (lambda k, n: k // (k * 2), "k // (k * 2)"),
-    (lambda k, n: k * 2 // 3 % 4, "k * 2 // 3 % 4"),
-    (lambda k, n: 7 // k + 7 % k, "7 // k + 7 % k"),
-    # Python would work these out by itself
-    (lambda k, n: (number(2) + 3) * k, "(number(2) + 3) * k"),
-    (lambda k, n: select(number(3) < k, number(1), 2), "select(number(3) < k, 1, 2)"),
-    (lambda k, n: select(both(k < 3, either(k > 1, equal(k, n))), k, -1),
-     "select(both(k < 3, either(k > 1, equal(k, number(n)))), k, -1)"),
-    (lambda k, n: cast("int64", cast("float32", number(3)) / 2), "cast('int64', cast('float32', number(3)) / number(2.0, 'float32'))"),
-    (lambda k, n: k - -1, "k - -1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "build, printed",
+    [
+        (lambda k, n: k + 2 * k, "k + 2 * k"),
+        (lambda k, n: (k + 2) * k, "(k + 2) * k"),
+        (lambda k, n: k - (k - 1), "k - (k - 1)"),
+        (lambda k, n: k - k - 1, "k - k - 1"),
+        (lambda k, n: k // (k * 2), "k // (k * 2)"),
+        (lambda k, n: k * 2 // 3 % 4, "k * 2 // 3 % 4"),
+        (lambda k, n: 7 // k + 7 % k, "7 // k + 7 % k"),
+        # Python would work these out by itself
+        (lambda k, n: (number(2) + 3) * k, "(number(2) + 3) * k"),
+        (lambda k, n: select(number(3) < k, number(1), 2), "select(number(3) < k, 1, 2)"),
+        (
+            lambda k, n: select(both(k < 3, either(k > 1, equal(k, n))), k, -1),
+            "select(both(k < 3, either(k > 1, equal(k, number(n)))), k, -1)",
+        ),
+        (
+            lambda k, n: cast("int64", cast("float32", number(3)) / 2),
+            "cast('int64', cast('float32', number(3)) / number(2.0, 'float32'))",
+        ),
+        (lambda k, n: k - -1, "k - -1"),
+    ],
+)
 def test_one_expression(build, printed):
     assert round_trip(build) == printed
 

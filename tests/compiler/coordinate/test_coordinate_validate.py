@@ -63,12 +63,16 @@ def test_variable_name_is_no_identifier():
 
 @pytest.mark.parametrize("name", ["select", "number", "program", "float"])
 def test_name_has_a_meaning_in_the_text_of_programs(name):
-    refused(f"{name!r} has a meaning in the text of programs; choose another", program(axes=(I, J, K, dense_fixed(name, 3))))
+    refused(
+        f"{name!r} has a meaning in the text of programs; choose another", program(axes=(I, J, K, dense_fixed(name, 3)))
+    )
 
 
 def test_name_used_twice():
     refused("the name 'm' is used 2 times", program(buffers=(A, B, C, Buffer("m", (I,), "float32"))))
-    refused("the name 'ptr' is used 2 times", program(axes=(I, J, K, sparse_variable("L", I, (n, nnz), ("ptr", "idx2")))))
+    refused(
+        "the name 'ptr' is used 2 times", program(axes=(I, J, K, sparse_variable("L", I, (n, nnz), ("ptr", "idx2"))))
+    )
     refused("the name 'it' is used 2 times", program(over((I,), "S", (i,)), over((I,), "S", (i,))))
     local = Buffer("A", (), "float32", "local")
     refused("the name 'A' is used 2 times", program(over((I,), "S", (i,), locals=(local,))))
@@ -108,12 +112,16 @@ def test_extent_is_not_a_size_of_the_program(size, what):
 
 def test_negative_extent():
     refused("axis 'X': its length is -1, which is negative", program(axes=(I, J, K, dense_fixed("X", -1))))
-    refused("axis 'X': its nnz_cols is -2, which is negative", program(axes=(I, J, K, sparse_fixed("X", I, (n, -2), "x"))))
+    refused(
+        "axis 'X': its nnz_cols is -2, which is negative", program(axes=(I, J, K, sparse_fixed("X", I, (n, -2), "x")))
+    )
 
 
 @pytest.mark.parametrize("extent", [None, 2.0, "m"])
 def test_extent_of_another_type(extent):
-    refused("axis 'X': its length .* is neither an integer nor a Size", program(axes=(I, J, K, dense_fixed("X", extent))))
+    refused(
+        "axis 'X': its length .* is neither an integer nor a Size", program(axes=(I, J, K, dense_fixed("X", extent)))
+    )
     refused("axis 'X': its nnz_cols", program(axes=(I, J, K, sparse_fixed("X", I, (n, extent), "x"))))
     refused("axis 'X': its nnz ", program(axes=(I, J, K, sparse_variable("X", I, (n, extent), ("xp", "x")))))
 
@@ -132,7 +140,10 @@ def test_scope_of_a_buffer():
 
 
 def test_buffer_on_an_unknown_axis():
-    refused("buffer 'X': 'Z' is not an axis of the program", program(buffers=(Buffer("X", (dense_fixed("Z", 3),), "float32"),)))
+    refused(
+        "buffer 'X': 'Z' is not an axis of the program",
+        program(buffers=(Buffer("X", (dense_fixed("Z", 3),), "float32"),)),
+    )
 
 
 def test_buffer_without_a_layout():
@@ -150,7 +161,10 @@ def test_strided_buffer_of_one_tree_or_not_a_parameter():
 
 @pytest.mark.parametrize("kinds", ["S", "SSS", "SX", "sr"])
 def test_kinds(kinds):
-    refused(f"iteration 'it': kinds {kinds!r} must be one letter S or R for each of 2 axes", program(over((I, K), kinds, (i, k))))
+    refused(
+        f"iteration 'it': kinds {kinds!r} must be one letter S or R for each of 2 axes",
+        program(over((I, K), kinds, (i, k))),
+    )
 
 
 def test_iteration_over_no_axis():
@@ -177,12 +191,16 @@ def test_variable_bound_twice():
 
 @pytest.mark.parametrize("name", ["m", "I", "ptr", "A", "it"])
 def test_variable_with_the_name_of_something_else(name):
-    refused(f"the variable {name!r} has the name of a size, axis, array, buffer or iteration; choose another",
-            program(over((K,), "S", (Var(name),))))  # fmt: skip
+    refused(
+        f"the variable {name!r} has the name of a size, axis, array, buffer or iteration; choose another",
+        program(over((K,), "S", (Var(name),))),
+    )
 
 
 def test_parent_is_not_visited():
-    refused("axis 'J' needs its parent 'I' before it, here or in an enclosing iteration", program(over((J,), "S", (j,))))
+    refused(
+        "axis 'J' needs its parent 'I' before it, here or in an enclosing iteration", program(over((J,), "S", (j,)))
+    )
     refused("axis 'J' needs its parent 'I' before it", program(over((J, I), "SS", (j, i))))
 
 
@@ -198,12 +216,16 @@ def init_over(axes, kinds, variables, *init, body=(), **more):
 
 
 def test_init_without_a_reduction():
-    refused("init without a reduction axis; store the value in the body", init_over((I,), "S", (i,), Store(C, (i,), zero)))
+    refused(
+        "init without a reduction axis; store the value in the body", init_over((I,), "S", (i,), Store(C, (i,), zero))
+    )
 
 
 def test_init_under_a_reduction_axis():
-    refused("spatial axis 'J' hangs on reduction axis 'I', so init has no domain",
-            init_over((I, J), "RS", (i, j), Store(A, (i, j), zero)))  # fmt: skip
+    refused(
+        "spatial axis 'J' hangs on reduction axis 'I', so init has no domain",
+        init_over((I, J), "RS", (i, j), Store(A, (i, j), zero)),
+    )
 
 
 def test_init_by_a_reduction_variable():
@@ -212,12 +234,17 @@ def test_init_by_a_reduction_variable():
 
 def test_init_of_a_local():
     local = Buffer("S", (), "float32", "local")
-    refused("init: buffer 'S' is not visible here", init_over((I, K), "SR", (i, k), Store(local, (), zero), locals=(local,)))
+    refused(
+        "init: buffer 'S' is not visible here", init_over((I, K), "SR", (i, k), Store(local, (), zero), locals=(local,))
+    )
 
 
 def test_init_that_must_search():
     first = Const(0, "int64")
-    message = "buffer 'A' would have to look up a coordinate of sparse axis 'J'; write the initial values in an iteration of their own"
+    message = (
+        "buffer 'A' would have to look up a coordinate of sparse axis 'J'; "
+        "write the initial values in an iteration of their own"
+    )
     refused(message, init_over((I, K), "SR", (i, k), Store(A, (i, first), zero)))
     refused(message, init_over((I, K), "SR", (i, k), Store(C, (i,), A[i, first])))
     # the row is not the visited one, so the position in it is not either
@@ -227,22 +254,30 @@ def test_init_that_must_search():
 
 def test_init_with_fused_axes():
     fused = ((I, J),)
-    refused("init cannot run in a loop fused over spatial and reduction axes",
-            init_over((I, J), "SR", (i, j), Store(C, (i,), zero), fused=fused))  # fmt: skip
-    refused(r"init cannot run before the loop fused over \['I', 'J'\], which comes after a reduction axis; visit the fused axes first",
-            init_over((K, I, J), "RSS", (k, i, j), Store(A, (i, j), zero), fused=fused))  # fmt: skip
+    refused(
+        "init cannot run in a loop fused over spatial and reduction axes",
+        init_over((I, J), "SR", (i, j), Store(C, (i,), zero), fused=fused),
+    )
+    refused(
+        r"init cannot run before the loop fused over \['I', 'J'\], which comes after a reduction axis; visit the fused "
+        r"axes first",
+        init_over((K, I, J), "RSS", (k, i, j), Store(A, (i, j), zero), fused=fused),
+    )
     validate(init_over((I, J, K), "SSR", (i, j, k), Store(A, (i, j), zero), fused=fused))
 
 
 # fused groups
 
 
-@pytest.mark.parametrize("group, message", [
-    ((I,), r"fused group \['I'\] must name at least two of its axes"),
-    ((I, K), r"fused axes \['I', 'K'\] are not consecutive"),
-    ((J, K), r"fused axes \['J', 'K'\] must be one tree, from its root down"),
-    ((I, dense_fixed("Z", 3)), r"fused group \['I', 'Z'\] must name at least two of its axes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "group, message",
+    [
+        ((I,), r"fused group \['I'\] must name at least two of its axes"),
+        ((I, K), r"fused axes \['I', 'K'\] are not consecutive"),
+        ((J, K), r"fused axes \['J', 'K'\] must be one tree, from its root down"),
+        ((I, dense_fixed("Z", 3)), r"fused group \['I', 'Z'\] must name at least two of its axes"),
+    ],
+)
 def test_fused_group(group, message):
     refused(f"iteration 'it': {message}", program(over((I, J, K), "SSS", (i, j, k), fused=(group,))))
 
@@ -256,21 +291,32 @@ def test_fused_group_below_its_root():
 
 
 def test_store_to_a_buffer_that_is_not_there():
-    refused("buffer 'X' is not visible here", program(over((I,), "S", (i,), Store(Buffer("X", (I,), "float32"), (i,), zero))))
+    refused(
+        "buffer 'X' is not visible here",
+        program(over((I,), "S", (i,), Store(Buffer("X", (I,), "float32"), (i,), zero))),
+    )
 
 
 def test_local_outside_its_iteration():
     local = Buffer("S", (), "float32", "local")
     owner = Iteration("owner", (I,), "S", (i,), locals=(local,))
-    refused("iteration 'it': buffer 'S' is not visible here", program(owner, over((I,), "S", (i,), Store(C, (i,), Load(local, ())))))
+    refused(
+        "iteration 'it': buffer 'S' is not visible here",
+        program(owner, over((I,), "S", (i,), Store(C, (i,), Load(local, ())))),
+    )
 
 
 def test_load_of_a_buffer_that_is_not_there():
-    refused("buffer 'X' is not visible here", program(over((I,), "S", (i,), Store(C, (i,), Buffer("X", (I,), "float32")[i]))))
+    refused(
+        "buffer 'X' is not visible here",
+        program(over((I,), "S", (i,), Store(C, (i,), Buffer("X", (I,), "float32")[i]))),
+    )
 
 
 def test_unbound_variable():
-    refused("iteration 'it': the variable 'k' is not bound here", program(over((I,), "S", (i,), Store(C, (i,), B[i, k]))))
+    refused(
+        "iteration 'it': the variable 'k' is not bound here", program(over((I,), "S", (i,), Store(C, (i,), B[i, k])))
+    )
 
 
 def test_size_that_is_not_the_programs():
@@ -280,12 +326,20 @@ def test_size_that_is_not_the_programs():
 
 
 def test_index_that_is_no_integer():
-    refused("buffer 'C' is indexed by a value of type float32", program(over((I,), "S", (i,), Store(C, (A[i, i],), zero))))
-    refused("buffer 'C' is indexed by a value of type bool", program(over((I,), "S", (i,), Store(B, (i, i), C[present(C[i])]))))
+    refused(
+        "buffer 'C' is indexed by a value of type float32", program(over((I,), "S", (i,), Store(C, (A[i, i],), zero)))
+    )
+    refused(
+        "buffer 'C' is indexed by a value of type bool",
+        program(over((I,), "S", (i,), Store(B, (i, i), C[present(C[i])]))),
+    )
 
 
 def test_condition_that_is_none():
-    refused("iteration 'it': where wants a condition, not a value of type float32", program(over((I,), "S", (i,), where=C[i])))
+    refused(
+        "iteration 'it': where wants a condition, not a value of type float32",
+        program(over((I,), "S", (i,), where=C[i])),
+    )
     refused("iteration 'it': where wants a condition, not False", program(over((I,), "S", (i,), where=(i == j))))
 
 
@@ -295,7 +349,10 @@ def test_condition_on_an_unbound_variable():
 
 def test_condition_on_an_own_local():
     local = Buffer("S", (), "float32", "local")
-    refused("where: buffer 'S' is not visible here", program(over((I,), "S", (i,), where=Load(local, ()) < 3, locals=(local,))))
+    refused(
+        "where: buffer 'S' is not visible here",
+        program(over((I,), "S", (i,), where=Load(local, ()) < 3, locals=(local,))),
+    )
 
 
 def test_builder_validates():

@@ -1,4 +1,6 @@
-"""Texts that are kept in this folder and compared exactly. With GSB_WRITE_GOLDEN=1 the tests write them instead: read the diff."""
+"""Texts that are kept in this folder and compared exactly. With GSB_WRITE_GOLDEN=1 the tests write them instead: read
+the diff.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ def check_golden(name: str, text: str) -> None:
     if os.environ.get("GSB_WRITE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
     assert path.exists(), f"{path} does not exist; run with GSB_WRITE_GOLDEN=1 and read it"
-    assert text == path.read_text(encoding="utf-8"), f"not what {path} says; if it should be, run with GSB_WRITE_GOLDEN=1"
+    assert text == path.read_text(encoding="utf-8"), (
+        f"not what {path} says; if it should be, run with GSB_WRITE_GOLDEN=1"
+    )
 
 
 def tvm_text(function) -> str:

@@ -28,8 +28,10 @@ def scale_function(factor: float):
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory) -> dict[float, Path]:
     """Compiled libraries by factor, so that a test's build is a copy."""
-    return {factor: build_shared(scale_function(factor), host_target(), tmp_path_factory.mktemp("library"))
-            for factor in (2.0, 3.0)}
+    return {
+        factor: build_shared(scale_function(factor), host_target(), tmp_path_factory.mktemp("library"))
+        for factor in (2.0, 3.0)
+    }
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
 """What the tests of the kernel caches and their worker processes share. Imports no TVM compiler: workers start fast."""
+
 from __future__ import annotations
 
 import json
@@ -53,8 +54,12 @@ def assert_scales(kernel, factor: float = 2.0) -> None:
 
 def start_worker(command: str, **arguments) -> subprocess.Popen:
     """Run ``kernel_cache_worker.py`` in a fresh interpreter."""
-    return subprocess.Popen([sys.executable, str(HERE / "kernel_cache_worker.py"), command, json.dumps(arguments)],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, str(HERE / "kernel_cache_worker.py"), command, json.dumps(arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def finish_worker(process: subprocess.Popen, timeout: float = 120.0) -> dict:

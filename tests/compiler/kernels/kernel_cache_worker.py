@@ -1,4 +1,5 @@
 """Worker process of the cache tests: ``kernel_cache_worker.py COMMAND JSON``; prints one line of JSON."""
+
 from __future__ import annotations
 
 import json
@@ -46,7 +47,9 @@ def die_while_writing(root: str, library: str, scratch: str) -> dict:
 
 
 def hold_lock(root: str, ready: str, toolchain: dict) -> dict:
-    """Hold the lock of the key until killed. ``toolchain``: the caller's, so that it is the same key by construction."""
+    """Hold the lock of the key until killed. ``toolchain``: the caller's, so that it is the same key by
+    construction.
+    """
     with DiskCache(root).lock(KernelKey(PROGRAM, PLAN, TARGET, toolchain=toolchain)):
         Path(ready).touch()
         time.sleep(600)
@@ -54,7 +57,9 @@ def hold_lock(root: str, ready: str, toolchain: dict) -> dict:
 
 
 def use_read_only_root(root: str, library: str, user: int, occupied: bool) -> dict:
-    """As ``user``: make ``root``, with the first kernel if ``occupied``, take write permission away, get two kernels."""
+    """As ``user``: make ``root``, with the first kernel if ``occupied``, take write permission away, get two
+    kernels.
+    """
     if os.geteuid() == 0:  # root may write anywhere
         os.setegid(user)
         os.seteuid(user)
@@ -69,8 +74,11 @@ def use_read_only_root(root: str, library: str, user: int, occupied: bool) -> di
         kernels = [get(store, CopyBuild(library), program) for program in programs]
     for kernel in kernels:
         assert_scales(kernel)
-    return {"origins": [kernel.origin for kernel in kernels], "warnings": [str(item.message) for item in caught],
-            **asdict(store.stats())}
+    return {
+        "origins": [kernel.origin for kernel in kernels],
+        "warnings": [str(item.message) for item in caught],
+        **asdict(store.stats()),
+    }
 
 
 def compile_for_real(factor: float) -> dict:
@@ -81,8 +89,13 @@ def compile_for_real(factor: float) -> dict:
     from gnn_sparse_backend.compiler.target import build_shared, host_target
 
     target = host_target()
-    kernel = kernels.get_kernel(f"b = a * {factor}", "serial", target,
-                                lambda folder: build_shared(scale_function(factor), target, folder), name="scale")
+    kernel = kernels.get_kernel(
+        f"b = a * {factor}",
+        "serial",
+        target,
+        lambda folder: build_shared(scale_function(factor), target, folder),
+        name="scale",
+    )
     assert_scales(kernel, factor)
     return {"origin": kernel.origin, "name": kernel.name, "program": kernel.script(), **asdict(kernels.stats())}
 

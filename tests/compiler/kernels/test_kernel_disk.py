@@ -1,4 +1,5 @@
 """The disk cache gives the right kernel or none: every kind of damage is seen, removed, reported and rebuilt."""
+
 from __future__ import annotations
 
 import contextlib
@@ -12,11 +13,29 @@ import warnings
 from pathlib import Path
 
 import pytest
-from kernel_cache_helpers import (PLAN, PROGRAM, TARGET, CopyBuild, assert_scales, finish_worker, get, key_of, load,
-                                  start_worker)
+from kernel_cache_helpers import (
+    PLAN,
+    PROGRAM,
+    TARGET,
+    CopyBuild,
+    assert_scales,
+    finish_worker,
+    get,
+    key_of,
+    load,
+    start_worker,
+)
 
-from gnn_sparse_backend.compiler.kernels import (DiskCache, KernelBuildError, KernelCacheWarning, KernelKey,
-                                                 KernelStore, UnsafeCacheError, cache_dir, folders)
+from gnn_sparse_backend.compiler.kernels import (
+    DiskCache,
+    KernelBuildError,
+    KernelCacheWarning,
+    KernelKey,
+    KernelStore,
+    UnsafeCacheError,
+    cache_dir,
+    folders,
+)
 from gnn_sparse_backend.compiler.kernels.built import Built
 from gnn_sparse_backend.compiler.kernels.key import toolchain
 from gnn_sparse_backend.compiler.kernels.manifest import FileRecord, Manifest
@@ -75,7 +94,10 @@ def fifo(path: Path) -> None:
 DAMAGE = {
     "flipped byte in the library": (lambda e: flip(e / "kernel.so"), "hash of its file kernel.so"),
     "flipped byte in a text": (lambda e: flip(e / "program.py"), "hash of its file program.py"),
-    "truncated library": (lambda e: replace(e / "kernel.so", (e / "kernel.so").read_bytes()[:-100]), "bytes instead of"),
+    "truncated library": (
+        lambda e: replace(e / "kernel.so", (e / "kernel.so").read_bytes()[:-100]),
+        "bytes instead of",
+    ),
     "empty library": (lambda e: replace(e / "kernel.so", b""), "0 bytes instead of"),
     "library gone": (lambda e: (e / "kernel.so").unlink(), "differ in 'kernel.so'"),
     "manifest gone": (lambda e: (e / "manifest.json").unlink(), "manifest.json cannot be read"),
@@ -83,14 +105,19 @@ DAMAGE = {
     "manifest flipped": (lambda e: flip(e / "manifest.json"), "manifest"),
     "manifest deeply nested": (lambda e: replace(e / "manifest.json", b"[" * 100_000), "not JSON"),
     "manifest a list": (lambda e: replace(e / "manifest.json", b"[1]"), "not a JSON object"),
-    "manifest altered": (lambda e: replace(e / "manifest.json", (e / "manifest.json").read_bytes().replace(
-        b'"scale"', b'"other"')), "changed after it was written"),
+    "manifest altered": (
+        lambda e: replace(e / "manifest.json", (e / "manifest.json").read_bytes().replace(b'"scale"', b'"other"')),
+        "changed after it was written",
+    ),
     "manifest of another format": (change_format, "has format 99, this version reads 1"),
     "foreign version": (lambda e: reseal(e, toolchain={**toolchain(), "tvm": "0.1"}), "was written by .*'tvm': '0.1'"),
     "foreign target": (lambda e: reseal(e, target="llvm-other"), "target is 'llvm-other'"),
     "foreign symbol": (lambda e: reseal(e, symbol="other"), "symbol is 'other'"),
     "foreign key": (lambda e: reseal(e, key="0" * 64), "entry of another key, 0000"),
-    "file name that leaves the folder": (lambda e: reseal(e, library="../x.so", files={"../x.so": FileRecord(0, "")}), "'../x.so'"),
+    "file name that leaves the folder": (
+        lambda e: reseal(e, library="../x.so", files={"../x.so": FileRecord(0, "")}),
+        "'../x.so'",
+    ),
     "added file": (lambda e: (e / "extra.so").write_bytes(b""), "differ in 'extra.so'"),
     "library is a link": (lambda e: use_symbolic_link(e / "kernel.so"), "kernel.so cannot be read"),
     "library is a FIFO": (lambda e: fifo(e / "kernel.so"), "not an ordinary file"),
@@ -157,7 +184,12 @@ def test_entry_on_disk(entry, root):
     assert stat.S_IMODE(entry.stat().st_mode) == 0o700
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in entry.iterdir())
     [manifest] = DiskCache(root).entries()
-    assert (manifest.key, manifest.name, manifest.target, manifest.compile_seconds) == (entry.name, "scale", TARGET, .25)
+    assert (manifest.key, manifest.name, manifest.target, manifest.compile_seconds) == (
+        entry.name,
+        "scale",
+        TARGET,
+        0.25,
+    )
     assert manifest.size == sum(path.stat().st_size for path in entry.iterdir() if path.name != "manifest.json")
     assert dict(manifest.toolchain) == dict(toolchain())
 
@@ -223,8 +255,11 @@ def test_read_only_root(occupied, libraries):
     try:
         library = shutil.copy(libraries[2.0], base / "library.so")
         os.chown(base, user, -1)
-        report = finish_worker(start_worker("use_read_only_root", root=str(base / "cache"), library=str(library),
-                                            user=user, occupied=occupied))
+        report = finish_worker(
+            start_worker(
+                "use_read_only_root", root=str(base / "cache"), library=str(library), user=user, occupied=occupied
+            )
+        )
     finally:
         with contextlib.suppress(FileNotFoundError):
             (base / "cache").chmod(0o700)
@@ -236,7 +271,7 @@ def test_read_only_root(occupied, libraries):
 
 def test_full_disk(root, new_store, build, monkeypatch):
     def write_half(path, data):
-        path.write_bytes(data[:len(data) // 2])
+        path.write_bytes(data[: len(data) // 2])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     store = new_store()

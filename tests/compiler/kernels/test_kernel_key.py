@@ -1,4 +1,5 @@
 """A key changes with everything that decides the machine code, and with nothing else."""
+
 from __future__ import annotations
 
 import subprocess
@@ -37,8 +38,10 @@ def test_text_cannot_move_between_parts():
 
 
 def test_key_is_the_same_in_another_process():
-    code = ("from gnn_sparse_backend.compiler.kernels import KernelKey;"
-            "print(KernelKey('prögram', 'plan', 'llvm-x', toolchain={'b': '1', 'a': '2'}).digest)")
+    code = (
+        "from gnn_sparse_backend.compiler.kernels import KernelKey;"
+        "print(KernelKey('prögram', 'plan', 'llvm-x', toolchain={'b': '1', 'a': '2'}).digest)"
+    )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == KernelKey("prögram", "plan", "llvm-x", toolchain={"a": "2", "b": "1"}).digest
     assert len(other.stdout.strip()) == 64
@@ -62,14 +65,17 @@ def test_source_hash_sees_edits_renames_and_new_files(tmp_path):
     assert source_hash(tmp_path) in seen
 
 
-@pytest.mark.parametrize("wrong, error, text", [
-    ({"program": ""}, ValueError, "program of a kernel key is empty"),
-    ({"target": ""}, ValueError, "target of a kernel key is empty"),
-    ({"plan": None}, TypeError, "plan of a kernel key must be text, got NoneType"),
-    ({"program": b"p"}, TypeError, "got bytes: b'p'"),
-    ({"target": "llvm -mcpu=native"}, ValueError, "another CPU"),
-    ({"target": '{"kind": "llvm", "mcpu": "native"}'}, ValueError, "another CPU"),
-])
+@pytest.mark.parametrize(
+    "wrong, error, text",
+    [
+        ({"program": ""}, ValueError, "program of a kernel key is empty"),
+        ({"target": ""}, ValueError, "target of a kernel key is empty"),
+        ({"plan": None}, TypeError, "plan of a kernel key must be text, got NoneType"),
+        ({"program": b"p"}, TypeError, "got bytes: b'p'"),
+        ({"target": "llvm -mcpu=native"}, ValueError, "another CPU"),
+        ({"target": '{"kind": "llvm", "mcpu": "native"}'}, ValueError, "another CPU"),
+    ],
+)
 def test_bad_parts_are_refused(wrong, error, text):
     with pytest.raises(error, match=text):
         KernelKey(**{**BASE, **wrong})

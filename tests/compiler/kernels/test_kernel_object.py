@@ -27,11 +27,14 @@ def test_size_zero(kernel):
     kernel(0, np.zeros(0, np.float32), np.zeros(0, np.float32))
 
 
-@pytest.mark.parametrize("arguments, error", [
-    ((3, np.zeros(3, np.float64), np.zeros(3, np.float32)), TypeError),
-    ((3, np.zeros(3, np.float32), np.zeros(2, np.float32)), ValueError),
-    ((3, np.zeros(3, np.float32)), TypeError),
-])
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        ((3, np.zeros(3, np.float64), np.zeros(3, np.float32)), TypeError),
+        ((3, np.zeros(3, np.float32), np.zeros(2, np.float32)), ValueError),
+        ((3, np.zeros(3, np.float32)), TypeError),
+    ],
+)
 def test_wrong_arguments_raise(kernel, arguments, error):
     with pytest.raises(error):
         kernel(*arguments)

@@ -1,4 +1,5 @@
 """Threads, forks and processes: one compile, the same kernel for all, and nobody waits for the dead."""
+
 from __future__ import annotations
 
 import os
@@ -132,8 +133,12 @@ def test_forked_child_keeps_its_parents_kernels(new_store, build):
 
 def test_processes_compile_once(root, libraries, tmp_path):
     log, start = tmp_path / "log", tmp_path / "start"
-    workers = [start_worker("get_kernel", root=str(root), library=str(libraries[2.0]), log=str(log), start=str(start),
-                            seconds=0.5) for _ in range(4)]
+    workers = [
+        start_worker(
+            "get_kernel", root=str(root), library=str(libraries[2.0]), log=str(log), start=str(start), seconds=0.5
+        )
+        for _ in range(4)
+    ]
     wait_for(lambda: len(list(tmp_path.glob("start.*"))) == 4)
     start.touch()
     reports = [finish_worker(worker) for worker in workers]

@@ -43,7 +43,9 @@ def agree(program, **given):
         results[repr(schedule)] = copies
     for stage, got in results.items():
         for buffer in program.parameters:
-            np.testing.assert_allclose(got[buffer.name], want[buffer.name], rtol=1e-6, err_msg=f"{buffer.name} by {stage}")
+            np.testing.assert_allclose(
+                got[buffer.name], want[buffer.name], rtol=1e-6, err_msg=f"{buffer.name} by {stage}"
+            )
     return want
 
 
@@ -176,8 +178,19 @@ def test_lookup_below_a_ragged_axis():
     Y = p.buffer("Y", (I, S), "float32")
     with p.iterate("it", (I, S), "SS") as (i, s):
         Y[i, s] = A[i, s - 1, 0]
-    got = agree(p.finish(), m=2, longest=2, nnz_r=3, n=1, nnz=3, rptr=[0, 1, 3], ptr=[0, 1, 2, 3], idx=[0, 0, 0], A=[1, 2, 3],
-                Y=np.full((2, 5), 9))  # fmt: skip
+    got = agree(
+        p.finish(),
+        m=2,
+        longest=2,
+        nnz_r=3,
+        n=1,
+        nnz=3,
+        rptr=[0, 1, 3],
+        ptr=[0, 1, 2, 3],
+        idx=[0, 0, 0],
+        A=[1, 2, 3],
+        Y=np.full((2, 5), 9),
+    )
     np.testing.assert_array_equal(got["Y"], [[0, 1, 0, 0, 0], [0, 2, 3, 0, 0]])
 
 
@@ -202,7 +215,15 @@ def test_search_beside_a_reduction():
         with p.init():
             Y[i] = 0
         Y[i] = Y[i] + A[i, j] * B[i, j]
-    got = agree(p.finish(), **CSR, nnz_l=5, lptr=[0, 3, 4, 5], lidx=[0, 1, 3, 0, 2], B=[1, 10, 100, 7, 1000], Y=np.full(3, np.nan))
+    got = agree(
+        p.finish(),
+        **CSR,
+        nnz_l=5,
+        lptr=[0, 3, 4, 5],
+        lidx=[0, 1, 3, 0, 2],
+        B=[1, 10, 100, 7, 1000],
+        Y=np.full(3, np.nan),
+    )
     np.testing.assert_array_equal(got["Y"], [210, 0, 4000])
 
 
@@ -237,7 +258,9 @@ def test_lookup_on_the_other_side_of_a_select():
 
 def test_load_behind_a_condition_that_decides():
     def body(p, x, A, Column, Y):
-        Y[x] = select(both(x < 3, differ(Column[x], 3)), ONE, 0.0) + select(either(x >= 3, equal(Column[x], 3)), ONE * 10, 0.0)
+        Y[x] = select(both(x < 3, differ(Column[x], 3)), ONE, 0.0) + select(
+            either(x >= 3, equal(Column[x], 3)), ONE * 10, 0.0
+        )
 
     np.testing.assert_array_equal(lazy(body), [1, 10, 1, 10, 10, 10])
 
@@ -278,7 +301,9 @@ def test_fused_axes_with_a_fixed_one_between():
     A, Y = p.buffer("A", (I, J, L, R), "float32"), p.buffer("Y", (I, J, L, R), "float32")
     with p.iterate("it", (I, J, L, R), "SSSS", fused=((I, J, L, R),)) as (i, j, l, r):
         Y[i, j, l, r] = A[i, j, l, r] + cast("float32", ((i * 10 + j) * 10 + l) * 10 + r)
-    got = agree(p.finish(), **CSR | {"A": [0] * 5}, nnz_r=5, lidx=[3, 4] * 4, rptr=[0, 0, 2, 2, 2, 3, 3, 3, 5], Y=np.zeros(5))
+    got = agree(
+        p.finish(), **CSR | {"A": [0] * 5}, nnz_r=5, lidx=[3, 4] * 4, rptr=[0, 0, 2, 2, 2, 3, 3, 3, 5], Y=np.zeros(5)
+    )
     np.testing.assert_array_equal(got["Y"], [140, 141, 2030, 2240, 2241])
 
 
@@ -286,7 +311,11 @@ def test_fused_reduction_over_all_elements():
     p = ProgramBuilder("total")
     I, J = csr(p)
     X = p.dense_fixed("X", 2)
-    A, V, Y = p.buffer("A", (I, J), "float32"), p.buffer("V", (p.dense_fixed("N", J.length), X), "float32"), p.buffer("Y", (X,), "float32")
+    A, V, Y = (
+        p.buffer("A", (I, J), "float32"),
+        p.buffer("V", (p.dense_fixed("N", J.length), X), "float32"),
+        p.buffer("Y", (X,), "float32"),
+    )
     with p.iterate("it", (X, I, J), "SRR", fused=((I, J),)) as (x, i, j):
         with p.init():
             Y[x] = 0
@@ -330,7 +359,11 @@ def test_functions_and_conversions():
     A = p.buffer("A", (X,), "float32")
     functions = ("exp", "log", "sqrt", "tanh", "sigmoid", "abs")
     outs = [p.buffer(f"Y_{name}", (X,), "float32") for name in functions]
-    Whole, Wrapped, Flag = p.buffer("Whole", (X,), "int64"), p.buffer("Wrapped", (X,), "int32"), p.buffer("Flag", (X,), "bool")
+    Whole, Wrapped, Flag = (
+        p.buffer("Whole", (X,), "int64"),
+        p.buffer("Wrapped", (X,), "int32"),
+        p.buffer("Flag", (X,), "bool"),
+    )
     with p.iterate("it", (X,), "S") as (x,):
         for out, name in zip(outs, functions):
             out[x] = call(name, A[x])
@@ -338,7 +371,14 @@ def test_functions_and_conversions():
         Wrapped[x] = cast("int64", cast("int8", x * 100)) + cast("int64", cast("bool", x))
         Flag[x] = A[x] > 1
     a = np.array([0.5, 1, 2, 3, -4], np.float32)
-    got = agree(p.finish(), A=a, Whole=np.zeros(5), Wrapped=np.zeros(5), Flag=np.zeros(5), **{f"Y_{n}": np.zeros(5) for n in functions})
+    got = agree(
+        p.finish(),
+        A=a,
+        Whole=np.zeros(5),
+        Wrapped=np.zeros(5),
+        Flag=np.zeros(5),
+        **{f"Y_{n}": np.zeros(5) for n in functions},
+    )
     np.testing.assert_array_equal(got["Whole"], [1, 2, 4, 1, -1])
     np.testing.assert_array_equal(got["Wrapped"], [0, 101, -55, 45, -111])
     np.testing.assert_array_equal(got["Flag"], a > 1)

@@ -25,27 +25,31 @@ def hyb_bucket():
     return decompose_format(program, [formats.hyb_bucket_rule(program, 4, name="w4")])
 
 
-@pytest.mark.parametrize("program, iteration, want", [
-    (products.csr_spmm(4), "spmm", "I:S | J:R K:S*"),
-    (sparse_reorder(products.csr_spmm(4), "spmm", ("K", "I", "J")), "spmm", "K:S I:S | J:R*"),
-    (sparse_reorder(products.csr_spmm(4), "spmm", ("I", "K", "J")), "spmm", "I:S K:S | J:R*"),
-    (products.ell_spmm(4, 2), "spmm", "I:S | J:R K:S*"),
-    (products.bsr_spmm(4, 2), "zero", "M:S K:S"),
-    (products.bsr_spmm(4, 2), "spmm", "IO:S | JO:R II:S JI:R K:S"),
-    (products.dia_spmm(4), "spmm", "I:S D:R K:S*"),
-    (products.batched_spmm(4), "spmm", "T:S I:S | J:R K:S*"),
-    (products.csr_sddmm(4), "sddmm", "I:S | J:S K:R*"),
-    (sparse_fuse(products.csr_sddmm(4), "sddmm", ("I", "J")), "sddmm", "I+J:S | K:R*"),
-    (reductions.square_sum(), "squares", "I:S | J:R* | K:R"),
-    (reductions.ragged_sum_4d(), "sums", "I:S | J:S | K:S | L:R*"),
-    (sparse_fuse(reductions.ragged_sum_4d(), "sums", ("I", "J", "K")), "sums", "I+J+K:S | L:R*"),
-    (reductions.sparse_softmax(), "rows", "I:S"),
-    (reductions.sparse_softmax(), "max", "J:R*"),
-    (relational.rgms_heterogeneous(4, 3), "rgms", "R:R | I:S | J:R FI:R FO:S"),
-    (small_aggregation(), "rows", "G:S | I:S"),
-    (small_aggregation(), "edges", "J:R K:S*"),
-    (hyb_bucket(), "spmm_w4", "T:S | I_w4:S | J_w4:R K:S"),
-], ids=lambda value: value if isinstance(value, str) else value.name)  # fmt: skip
+@pytest.mark.parametrize(
+    "program, iteration, want",
+    [
+        (products.csr_spmm(4), "spmm", "I:S | J:R K:S*"),
+        (sparse_reorder(products.csr_spmm(4), "spmm", ("K", "I", "J")), "spmm", "K:S I:S | J:R*"),
+        (sparse_reorder(products.csr_spmm(4), "spmm", ("I", "K", "J")), "spmm", "I:S K:S | J:R*"),
+        (products.ell_spmm(4, 2), "spmm", "I:S | J:R K:S*"),
+        (products.bsr_spmm(4, 2), "zero", "M:S K:S"),
+        (products.bsr_spmm(4, 2), "spmm", "IO:S | JO:R II:S JI:R K:S"),
+        (products.dia_spmm(4), "spmm", "I:S D:R K:S*"),
+        (products.batched_spmm(4), "spmm", "T:S I:S | J:R K:S*"),
+        (products.csr_sddmm(4), "sddmm", "I:S | J:S K:R*"),
+        (sparse_fuse(products.csr_sddmm(4), "sddmm", ("I", "J")), "sddmm", "I+J:S | K:R*"),
+        (reductions.square_sum(), "squares", "I:S | J:R* | K:R"),
+        (reductions.ragged_sum_4d(), "sums", "I:S | J:S | K:S | L:R*"),
+        (sparse_fuse(reductions.ragged_sum_4d(), "sums", ("I", "J", "K")), "sums", "I+J+K:S | L:R*"),
+        (reductions.sparse_softmax(), "rows", "I:S"),
+        (reductions.sparse_softmax(), "max", "J:R*"),
+        (relational.rgms_heterogeneous(4, 3), "rgms", "R:R | I:S | J:R FI:R FO:S"),
+        (small_aggregation(), "rows", "G:S | I:S"),
+        (small_aggregation(), "edges", "J:R K:S*"),
+        (hyb_bucket(), "spmm_w4", "T:S | I_w4:S | J_w4:R K:S"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
 def test_block_boundaries(program, iteration, want):
     assert planned(program, iteration) == want
 

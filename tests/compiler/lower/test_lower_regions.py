@@ -2,7 +2,7 @@
 
 import pytest
 import tvm_ffi
-from tvm import s_tir, tirx, ir
+from tvm import ir, s_tir, tirx
 
 from gnn_sparse_backend.compiler.lower import lower
 from tests.compiler.programs_under_test import CASES
@@ -20,7 +20,10 @@ def buffers_in(node):
     read, written = set(), set()
     tvm_ffi.structural_walk(
         node,
-        [(ir.TensorLoad, lambda load: read.add(load.source)), (tirx.BufferStore, lambda store: written.add(store.buffer))],
+        [
+            (ir.TensorLoad, lambda load: read.add(load.source)),
+            (tirx.BufferStore, lambda store: written.add(store.buffer)),
+        ],
         order="post",
     )
     return read, written
@@ -42,7 +45,9 @@ def test_regions_are_closed_and_complete(name):
             assert region.source not in own, f"{block.name_hint} declares its own {region.source.name}"
             for extent in region.region:
                 used = buffers_in(extent)[0]
-                assert not used & own, f"{block.name_hint}: the region of {region.source.name} depends on its own buffers"
+                assert not used & own, (
+                    f"{block.name_hint}: the region of {region.source.name} depends on its own buffers"
+                )
         read, written = buffers_in(block.body)
         declared_reads, declared_writes = ({r.source for r in regions} for regions in (block.reads, block.writes))
         # a block that adds to what it writes reads it too; TVM leaves that out of the reads of a reduction

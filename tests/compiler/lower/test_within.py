@@ -26,13 +26,28 @@ def of(op: str, a, b) -> Binary:
     return Binary(op, a, b)
 
 
-@pytest.mark.parametrize("expr, length, there", [
-    (k, 8, True), (k, 7, False), (k, 9, True), (k, ROWS, False), (i, ROWS, True), (i, COLS, False), (j, COLS, True),
-    (of("+", k, const(4)), 12, True), (of("+", k, const(4)), 11, False), (of("-", k, const(1)), 8, False),
-    (of("+", of("*", k, const(3)), el), 24, True), (of("+", of("*", k, const(3)), el), 23, False),
-    (of("//", k, const(4)), 2, True), (of("//", k, const(4)), 1, False), (of("%", k, const(4)), 4, True),
-    (of("//", k, el), 8, False), (of("+", i, const(0)), ROWS, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "expr, length, there",
+    [
+        (k, 8, True),
+        (k, 7, False),
+        (k, 9, True),
+        (k, ROWS, False),
+        (i, ROWS, True),
+        (i, COLS, False),
+        (j, COLS, True),
+        (of("+", k, const(4)), 12, True),
+        (of("+", k, const(4)), 11, False),
+        (of("-", k, const(1)), 8, False),
+        (of("+", of("*", k, const(3)), el), 24, True),
+        (of("+", of("*", k, const(3)), el), 23, False),
+        (of("//", k, const(4)), 2, True),
+        (of("//", k, const(4)), 1, False),
+        (of("%", k, const(4)), 4, True),
+        (of("//", k, el), 8, False),
+        (of("+", i, const(0)), ROWS, False),
+    ],
+)
 def test_known_cases(expr, length, there):
     assert within(expr, dense_fixed("B", length), OF) is there
 
@@ -44,8 +59,12 @@ def test_the_coordinate_of_a_padded_slot_may_be_negative():
 
 expressions = st.recursive(
     st.sampled_from([k, el]) | st.integers(-4, 9).map(const),
-    lambda inner: st.builds(of, st.sampled_from("+-*"), inner, inner)
-    | st.builds(of, st.sampled_from(["//", "%"]), inner, st.integers(1, 5).map(const)), max_leaves=6)  # fmt: skip
+    lambda inner: (
+        st.builds(of, st.sampled_from("+-*"), inner, inner)
+        | st.builds(of, st.sampled_from(["//", "%"]), inner, st.integers(1, 5).map(const))
+    ),
+    max_leaves=6,
+)
 
 
 def evaluate(expr, k_value: int, l_value: int) -> int:

@@ -10,8 +10,15 @@ from gnn_sparse_backend.compiler.target.argument_checks import describe_paramete
 
 
 @T.prim_func(s_tir=True)
-def fill(m: T.int64, n: T.int64, pointers_handle: T.handle, mask_handle: T.handle, half_handle: T.handle, brain_handle: T.handle,
-         out_handle: T.handle):
+def fill(
+    m: T.int64,
+    n: T.int64,
+    pointers_handle: T.handle,
+    mask_handle: T.handle,
+    half_handle: T.handle,
+    brain_handle: T.handle,
+    out_handle: T.handle,
+):
     pointers = T.match_buffer(pointers_handle, (m + T.int64(1),), "int64", align=8)
     mask = T.match_buffer(mask_handle, (n,), "bool", align=1)
     half = T.match_buffer(half_handle, (n, T.int64(2)), "float16", align=2)
@@ -32,8 +39,15 @@ def compiled():
 
 
 def arguments(m=3, n=4):
-    return {"m": m, "n": n, "pointers": torch.zeros(m + 1, dtype=torch.int64), "mask": torch.zeros(n, dtype=torch.bool),
-            "half": torch.zeros(n, 2, dtype=torch.float16), "brain": torch.zeros(3, dtype=torch.bfloat16), "out": torch.zeros(2 * m, n)}
+    return {
+        "m": m,
+        "n": n,
+        "pointers": torch.zeros(m + 1, dtype=torch.int64),
+        "mask": torch.zeros(n, dtype=torch.bool),
+        "half": torch.zeros(n, 2, dtype=torch.float16),
+        "brain": torch.zeros(3, dtype=torch.bfloat16),
+        "out": torch.zeros(2 * m, n),
+    }
 
 
 FITTING = {
@@ -41,10 +55,24 @@ FITTING = {
     "a view": {"out": torch.zeros(8, 4)[1:7]},
     "numpy": {"pointers": np.zeros(4, np.int64), "mask": np.zeros(4, bool), "half": np.zeros((4, 2), np.float16)},
     "bool for an integer": {"m": True, "pointers": torch.zeros(2, dtype=torch.int64), "out": torch.zeros(2, 4)},
-    "a stride along a length of 1": {"n": 1, "mask": torch.zeros(9, dtype=torch.bool)[::9], "half": torch.zeros(1, 2).half(),
-                                     "out": torch.zeros(6, 1).as_strided((6, 1), (1, 5))},
-    "no elements": {"n": 0, "mask": torch.zeros(0, dtype=torch.bool), "half": torch.zeros(0, 2).half(), "out": torch.zeros(6, 0)},
-    "no elements, strided": {"n": 0, "mask": torch.zeros(0, dtype=torch.bool), "half": torch.zeros(2, 0).half().T, "out": torch.zeros(6, 0)},
+    "a stride along a length of 1": {
+        "n": 1,
+        "mask": torch.zeros(9, dtype=torch.bool)[::9],
+        "half": torch.zeros(1, 2).half(),
+        "out": torch.zeros(6, 1).as_strided((6, 1), (1, 5)),
+    },
+    "no elements": {
+        "n": 0,
+        "mask": torch.zeros(0, dtype=torch.bool),
+        "half": torch.zeros(0, 2).half(),
+        "out": torch.zeros(6, 0),
+    },
+    "no elements, strided": {
+        "n": 0,
+        "mask": torch.zeros(0, dtype=torch.bool),
+        "half": torch.zeros(2, 0).half().T,
+        "out": torch.zeros(6, 0),
+    },
 }
 
 
@@ -130,7 +158,13 @@ def fill_rows(m: T.int64, x_handle: T.handle):
 def test_rows_with_a_stride_of_their_own():
     assert "gsb.parameters" in describe_parameters(fill_rows).attrs
     compiled = build_jit(fill_rows, host_target())["fill_rows"]
-    for x in (torch.zeros(3, 4), torch.zeros(3, 6)[:, 1:5], torch.zeros(1, 4).expand(3, 4), torch.zeros(0, 4), torch.zeros(6, 4)[::2]):
+    for x in (
+        torch.zeros(3, 4),
+        torch.zeros(3, 6)[:, 1:5],
+        torch.zeros(1, 4).expand(3, 4),
+        torch.zeros(0, 4),
+        torch.zeros(6, 4)[::2],
+    ):
         compiled(x.shape[0], x)
         assert bool((x == 1).all())
     for x in (torch.zeros(4, 3).T, torch.zeros(3, 8)[:, ::2], torch.zeros(2, 4), torch.zeros(3, 5)):

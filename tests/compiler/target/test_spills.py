@@ -8,20 +8,23 @@ from gnn_sparse_backend.compiler.target import cuda
 from gnn_sparse_backend.compiler.target.ptxas import PtxasStatistics
 from gnn_sparse_backend.compiler.target.spills import with_more_room
 
-SOURCE = '''extern "C" __global__ void __launch_bounds__(128) one(float* x);
+SOURCE = """extern "C" __global__ void __launch_bounds__(128) one(float* x);
 extern "C" __global__ void __launch_bounds__(128) one(float* x) { x[0] = 1; }
-extern "C" __global__ void __launch_bounds__(32) one_more(float* x) { x[0] = 1; }'''
+extern "C" __global__ void __launch_bounds__(32) one_more(float* x) { x[0] = 1; }"""
 
 
 def spilled(registers, kernel="one"):
     return PtxasStatistics(kernel, registers, spill_stores=12, spill_loads=12)
 
 
-@pytest.mark.parametrize("registers, blocks", [
-    (72, 6),   # 65,536 registers: 7 blocks of 128 threads with 72 each, 6 with 80
-    (40, 10),  # 12; 11 would have 46, of which a thread gets 40, and 10 have 48
-    (41, 9),   # of which ptxas gives 48; 9 blocks have 56
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "registers, blocks",
+    [
+        (72, 6),  # 65,536 registers: 7 blocks of 128 threads with 72 each, 6 with 80
+        (40, 10),  # 12; 11 would have 46, of which a thread gets 40, and 10 have 48
+        (41, 9),  # of which ptxas gives 48; 9 blocks have 56
+    ],
+)
 def test_one_block_fewer_that_leaves_more_registers(registers, blocks):
     eased = with_more_room(SOURCE, [spilled(registers), PtxasStatistics("one_more", 16)], 512)
     assert eased == SOURCE.replace("(128) one(", f"(128, {blocks}) one(")
@@ -46,8 +49,11 @@ def test_nothing_to_mend():
 
 
 def test_compiling_goes_on_until_nothing_spills(monkeypatch):
-    logs = {"(128)": "40 registers, 8 bytes spill stores, 8 bytes spill loads", "(128, 10)": "Used 48 registers, 4 bytes spill stores",
-            "(128, 9)": "Used 51 registers"}
+    logs = {
+        "(128)": "40 registers, 8 bytes spill stores, 8 bytes spill loads",
+        "(128, 10)": "Used 48 registers, 4 bytes spill stores",
+        "(128, 9)": "Used 51 registers",
+    }
     seen = []
 
     def nvcc(source, arch, format, kernel, level):
@@ -62,13 +68,18 @@ def test_compiling_goes_on_until_nothing_spills(monkeypatch):
     assert binary.statistics == (PtxasStatistics("one", 51),)
 
 
-@pytest.mark.parametrize("at_5, with_three, with_two, asked, chosen", [
-    (0, None, None, [(10, 4), (5, 4)], (5, 4)), (4, 0, None, [(10, 4), (5, 4), (10, 4), (10, 3)], (10, 3)),
-    (4, 4, 4, [(10, 4), (5, 4), (10, 4), (10, 3), (10, 2)], (5, 4)), (8, 8, 8, [(10, 4), (5, 4), (10, 4), (10, 3), (10, 2)], (10, 4)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "at_5, with_three, with_two, asked, chosen",
+    [
+        (0, None, None, [(10, 4), (5, 4)], (5, 4)),
+        (4, 0, None, [(10, 4), (5, 4), (10, 4), (10, 3)], (10, 3)),
+        (4, 4, 4, [(10, 4), (5, 4), (10, 4), (10, 3), (10, 2)], (5, 4)),
+        (8, 8, 8, [(10, 4), (5, 4), (10, 4), (10, 3), (10, 2)], (10, 4)),
+    ],
+)
 def test_where_no_room_is_left_ptxas_optimises_less(at_5, with_three, with_two, asked, chosen, monkeypatch):
-    """Four blocks of 128 threads have 128 registers each, three 168 and two all that a thread can have. What spills less is kept, and the first
-    of equals."""
+    """Four blocks of 128 threads have 128 registers each, three 168 and two all that a thread can have. What spills
+    less is kept, and the first of equals."""
     seen = []
     spills = {(10, 4): 8, (5, 4): at_5, (10, 3): with_three, (10, 2): with_two}
     registers = {4: 128, 3: 168, 2: 255}
@@ -76,8 +87,11 @@ def test_where_no_room_is_left_ptxas_optimises_less(at_5, with_three, with_two, 
     def nvcc(source, arch, format, kernel, level):
         blocks = next((n for n in (3, 2) if f"(128, {n}) one(" in source), 4)
         seen.append((level, blocks))
-        return (str(seen[-1]).encode(), f"Compiling entry function 'one' for 'sm_80'\n{spills[level, blocks]} bytes spill stores\n"
-                f"Used {registers[blocks]} registers")  # fmt: skip
+        return (
+            str(seen[-1]).encode(),
+            f"Compiling entry function 'one' for 'sm_80'\n{spills[level, blocks]} bytes spill stores\n"
+            f"Used {registers[blocks]} registers",
+        )
 
     monkeypatch.setattr(cuda, "_nvcc", nvcc)
     binary = cuda.compile_cuda(SOURCE, "sm_80")

@@ -55,12 +55,19 @@ def test_each_linker(linker, tmp_path, monkeypatch):
 
 
 def test_two_functions_in_one_module(tmp_path):
-    module = tvm.IRModule({"double": double.with_attr("global_symbol", "double"), "row_sums": row_sums.with_attr("global_symbol", "row_sums")})
+    module = tvm.IRModule(
+        {
+            "double": double.with_attr("global_symbol", "double"),
+            "row_sums": row_sums.with_attr("global_symbol", "row_sums"),
+        }
+    )
     built = build_jit(module, host_target())
     assert built.names == ("double", "row_sums")
     assert_doubles(built["double"])
     out = torch.empty(2, dtype=torch.float64)
-    built["row_sums"](2, 3, torch.tensor([0, 1, 3], dtype=torch.int32), torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64), out)
+    built["row_sums"](
+        2, 3, torch.tensor([0, 1, 3], dtype=torch.int32), torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64), out
+    )
     assert out.tolist() == [1.0, 6.0]
 
 

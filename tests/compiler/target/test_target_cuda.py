@@ -4,10 +4,24 @@ import pytest
 import tvm_ffi
 from target_kernels import double, exp_third_cuda
 
-from gnn_sparse_backend.compiler.target import BuildError, build_jit, compile_cuda, cuda_source, cuda_target, generate_cuda, host_target
+from gnn_sparse_backend.compiler.target import (
+    BuildError,
+    build_jit,
+    compile_cuda,
+    cuda_source,
+    cuda_target,
+    generate_cuda,
+    host_target,
+    nvrtc,
+)
 from gnn_sparse_backend.compiler.target import cuda as cuda_module
-from gnn_sparse_backend.compiler.target import nvrtc
-from gnn_sparse_backend.compiler.target.cuda import PtxasStatistics, nvcc_path, nvrtc_available, own_compile_callback, parse_ptxas
+from gnn_sparse_backend.compiler.target.cuda import (
+    PtxasStatistics,
+    nvcc_path,
+    nvrtc_available,
+    own_compile_callback,
+    parse_ptxas,
+)
 
 COMPILERS = [
     pytest.param("nvcc", marks=pytest.mark.skipif(nvcc_path() is None, reason="no nvcc")),
@@ -77,12 +91,18 @@ def test_missing_compilers_are_named(monkeypatch):
     monkeypatch.setattr(cuda_module, "nvcc_path", lambda: None)
     monkeypatch.setattr(nvrtc, "find_library", lambda name: None)
     monkeypatch.setattr(nvrtc, "missing_headers", lambda: ["cuda_fp16.h (nvidia-cuda-runtime)"])
-    for compiler, advice in (("nvcc", "toolkit"), ("nvrtc", r"libnvrtc.so.13.*cuda_fp16.h \(nvidia-cuda-runtime\).*gnn-sparse-backend\[cuda\]")):
+    for compiler, advice in (
+        ("nvcc", "toolkit"),
+        ("nvrtc", r"libnvrtc.so.13.*cuda_fp16.h \(nvidia-cuda-runtime\).*gnn-sparse-backend\[cuda\]"),
+    ):
         with pytest.raises(BuildError, match=advice):
             compile_cuda("__global__ void k() {}", "sm_80", "cubin", compiler)
 
 
-@pytest.mark.parametrize("arguments, quoted", [(("90", "ptx", "nvcc"), "'90'"), (("sm_90", "sass", "nvcc"), "'sass'"), (("sm_90", "ptx", "clang"), "'clang'")])
+@pytest.mark.parametrize(
+    "arguments, quoted",
+    [(("90", "ptx", "nvcc"), "'90'"), (("sm_90", "sass", "nvcc"), "'sass'"), (("sm_90", "ptx", "clang"), "'clang'")],
+)
 def test_bad_arguments_are_quoted(arguments, quoted):
     with pytest.raises(ValueError, match=quoted):
         compile_cuda("", *arguments)

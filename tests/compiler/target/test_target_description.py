@@ -43,13 +43,16 @@ def test_key_differs_where_the_code_may_differ():
     assert all("/" not in target.key and " " not in target.key for target in variants)
 
 
-@pytest.mark.parametrize("flags, hidden, unexpected", [
-    ({"avx", "avx2"}, ("avx512bf16", "avx512f"), ()),
-    ({"avx", "avx2", "avx512f", "avx512_bf16"}, (), ()),
-    ({"avx", "avx2", "avx512f", "avx512_bf16", "gfni", "avx512_fp16", "xtopology"}, (), ("avx512fp16", "gfni")),
-    ({"avx", "avx2", "avx512f", "avx_vnni"}, ("avx512bf16",), ("avxvnni",)),
-    ((), (), ()),
-])
+@pytest.mark.parametrize(
+    "flags, hidden, unexpected",
+    [
+        ({"avx", "avx2"}, ("avx512bf16", "avx512f"), ()),
+        ({"avx", "avx2", "avx512f", "avx512_bf16"}, (), ()),
+        ({"avx", "avx2", "avx512f", "avx512_bf16", "gfni", "avx512_fp16", "xtopology"}, (), ("avx512fp16", "gfni")),
+        ({"avx", "avx2", "avx512f", "avx_vnni"}, ("avx512bf16",), ("avxvnni",)),
+        ((), (), ()),
+    ],
+)
 def test_the_operating_system_corrects_what_llvm_assumes(flags, hidden, unexpected):
     assumed = ("avx", "avx2", "avx512bf16", "avx512f", "prfchw")
     assert feature_differences(assumed, frozenset(flags)) == (hidden, unexpected)

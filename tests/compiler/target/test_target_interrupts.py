@@ -1,4 +1,5 @@
 """Ctrl-C while a kernel is compiled: a KeyboardInterrupt, and not an error of the compiler's."""
+
 import os
 import signal
 import threading

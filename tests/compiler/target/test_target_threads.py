@@ -96,7 +96,9 @@ def test_a_new_python_thread_honours_torchs_setting(compiled):
     function = compiled(record_thread)
     torch.set_num_threads(1)
     results = []
-    worker = threading.Thread(target=lambda: results.append((threads.num_threads(), threads_used(function) == {caller()})))
+    worker = threading.Thread(
+        target=lambda: results.append((threads.num_threads(), threads_used(function) == {caller()}))
+    )
     worker.start()
     worker.join(60)
     assert results == [(1, True)]
@@ -107,7 +109,9 @@ def test_workers_are_those_of_torch(compiled):
     torch.ones(1_000_000).add_(1)
     before = set(os.listdir("/proc/self/task"))
     threads_used(compiled(record_thread))
-    assert set(os.listdir("/proc/self/task")) <= before, "one may still be leaving: a thread that was joined is listed a little longer"
+    assert set(os.listdir("/proc/self/task")) <= before, (
+        "one may still be leaving: a thread that was joined is listed a little longer"
+    )
 
 
 def test_inside_a_parallel_region_a_kernel_runs_in_place(compiled):

@@ -63,7 +63,7 @@ def arrays(indptr, indices, index_dtype):
     return torch.from_numpy(indptr.astype(index_dtype)), torch.from_numpy(indices.astype(index_dtype))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def kernel_of(program):
     return compile_program(program, CpuSchedule())
 
@@ -89,9 +89,13 @@ def poison(*shape):
 
 
 STRUCTURES = {
-    "square": dict(seed=1, m=12, n=12), "odd": dict(seed=2, m=7, n=13), "tall": dict(seed=3, m=21, n=5), "one": dict(seed=4, m=1, n=1, density=1),
-    "empty": dict(seed=5, m=6, n=4, density=0), "long_row": dict(seed=6, m=9, n=40, density=0.05, long_row=True),
-}  # fmt: skip
+    "square": dict(seed=1, m=12, n=12),
+    "odd": dict(seed=2, m=7, n=13),
+    "tall": dict(seed=3, m=21, n=5),
+    "one": dict(seed=4, m=1, n=1, density=1),
+    "empty": dict(seed=5, m=6, n=4, density=0),
+    "long_row": dict(seed=6, m=9, n=40, density=0.05, long_row=True),
+}
 
 
 @pytest.mark.parametrize("index_dtype", ["int32", "int64"])
@@ -105,11 +109,22 @@ def test_bsr(name, special, index_dtype):
     program = csr_spmm(WIDTH, index_dtype=index_dtype)
     program = decompose_format(program, [bsr_rule(program, 2, index_dtype=index_dtype)])
     arguments = {
-        "m": shape[0], "n": shape[1], "nnz": len(indices), "mb_bsr": len(form.indptr) - 1, "nb_bsr": -(-shape[1] // 2),
-        "nnzb_bsr": form.num_blocks, "J_indptr": indptr, "J_indices": indices, "indptr_bsr": form.indptr, "indices_bsr": form.indices,
-        "A": values, "B": b, "C": poison(shape[0], WIDTH), "A_bsr": poison(form.num_blocks, 2, 2),
+        "m": shape[0],
+        "n": shape[1],
+        "nnz": len(indices),
+        "mb_bsr": len(form.indptr) - 1,
+        "nb_bsr": -(-shape[1] // 2),
+        "nnzb_bsr": form.num_blocks,
+        "J_indptr": indptr,
+        "J_indices": indices,
+        "indptr_bsr": form.indptr,
+        "indices_bsr": form.indices,
+        "A": values,
+        "B": b,
+        "C": poison(shape[0], WIDTH),
+        "A_bsr": poison(form.num_blocks, 2, 2),
         "mask_bsr": np.full((form.num_blocks, 2, 2), 7),
-    }  # fmt: skip
+    }
     first, second = split_copies(program)
     copied = run(first, arguments)
     # what the copies find is what the format infers
@@ -133,9 +148,18 @@ def test_ell(name, special, index_dtype):
     program = csr_spmm(WIDTH, index_dtype=index_dtype)
     program = decompose_format(program, [ell_rule(program, width, index_dtype=index_dtype)])
     arguments = {
-        "m": shape[0], "n": shape[1], "nnz": len(indices), "m_ell": shape[0], "J_indptr": indptr, "J_indices": indices,
-        "indices_ell": form.indices.reshape(-1), "A": values, "B": b, "C": poison(shape[0], WIDTH), "A_ell": poison(form.num_slots),
-    }  # fmt: skip
+        "m": shape[0],
+        "n": shape[1],
+        "nnz": len(indices),
+        "m_ell": shape[0],
+        "J_indptr": indptr,
+        "J_indices": indices,
+        "indices_ell": form.indices.reshape(-1),
+        "A": values,
+        "B": b,
+        "C": poison(shape[0], WIDTH),
+        "A_ell": poison(form.num_slots),
+    }
     first, second = split_copies(program)
     copied = run(first, arguments)["A_ell"]
     # padded slots are left alone, and never read
@@ -167,9 +191,12 @@ def hyb_arguments(form, shape, values, b, tasks):
         ptr = np.searchsorted(rows, cuts)
         owner = np.repeat(np.arange(tasks), np.diff(ptr))
         found |= {
-            f"count_{name}": len(rows), f"ptr_{name}": ptr, f"rows_{name}": rows - cuts[owner],
-            f"indices_{name}": bucket.indices.reshape(-1), f"A_{name}": padded.reshape(-1),
-        }  # fmt: skip
+            f"count_{name}": len(rows),
+            f"ptr_{name}": ptr,
+            f"rows_{name}": rows - cuts[owner],
+            f"indices_{name}": bucket.indices.reshape(-1),
+            f"A_{name}": padded.reshape(-1),
+        }
     return found
 
 
@@ -229,11 +256,25 @@ def test_two_formats_share_the_non_zeros():
     both = decompose_format(program, [bsr_rule(program, 2), ell_rule(program, 8)])
     b = dense_operand(9, 8, True)
     arguments = {
-        "m": 8, "n": 8, "nnz": whole.nnz, "mb_bsr": 4, "nb_bsr": 4, "nnzb_bsr": bsr.num_blocks, "m_ell": 8,
-        "J_indptr": whole.indptr, "J_indices": whole.indices, "indptr_bsr": bsr.indptr, "indices_bsr": bsr.indices,
-        "indices_ell": ell.indices.reshape(-1), "A": whole.data, "B": b, "C": poison(8, WIDTH),
-        "A_bsr": poison(bsr.num_blocks, 2, 2), "mask_bsr": np.zeros((bsr.num_blocks, 2, 2)), "A_ell": poison(64),
-    }  # fmt: skip
+        "m": 8,
+        "n": 8,
+        "nnz": whole.nnz,
+        "mb_bsr": 4,
+        "nb_bsr": 4,
+        "nnzb_bsr": bsr.num_blocks,
+        "m_ell": 8,
+        "J_indptr": whole.indptr,
+        "J_indices": whole.indices,
+        "indptr_bsr": bsr.indptr,
+        "indices_bsr": bsr.indices,
+        "indices_ell": ell.indices.reshape(-1),
+        "A": whole.data,
+        "B": b,
+        "C": poison(8, WIDTH),
+        "A_bsr": poison(bsr.num_blocks, 2, 2),
+        "mask_bsr": np.zeros((bsr.num_blocks, 2, 2)),
+        "A_ell": poison(64),
+    }
     want = expected(whole.indptr, whole.indices, whole.data, (8, 8), b)
     check(run(both, arguments)["C"], want)
     check(interpret(both, {n: np.asarray(v) if not isinstance(v, int) else v for n, v in arguments.items()})["C"], want)
@@ -243,12 +284,21 @@ def bucket(program, width, tasks, T):
     """A bucket whose task axis is shared with the other buckets."""
     name = f"w{width}"
     count = Size(f"count_{name}")
-    I = sparse_variable(f"I_{name}", T, (program.axis("I").length, count), (f"ptr_{name}", f"rows_{name}"), unique=False)
+    I = sparse_variable(
+        f"I_{name}", T, (program.axis("I").length, count), (f"ptr_{name}", f"rows_{name}"), unique=False
+    )
     J = sparse_fixed(f"J_{name}", I, (program.axis("J").length, width), f"indices_{name}", sorted=False, padded=True)
     return FormatRewriteRule(
-        name, (tasks, count), (T, I, J), ("A",), ("I", "J"), (T.name, I.name, J.name), {"I": (T.name, I.name), "J": (J.name,)},
-        lambda i, j: (0, i, j), lambda t, i, j: (i, j),
-    )  # fmt: skip
+        name,
+        (tasks, count),
+        (T, I, J),
+        ("A",),
+        ("I", "J"),
+        (T.name, I.name, J.name),
+        {"I": (T.name, I.name), "J": (J.name,)},
+        lambda i, j: (0, i, j),
+        lambda t, i, j: (i, j),
+    )
 
 
 def test_rules_may_share_an_axis_and_a_size():
@@ -263,9 +313,12 @@ def test_rules_may_share_an_axis_and_a_size():
     for part, padded in zip(form.buckets, form.pad_values(torch.from_numpy(values))):
         name = f"w{part.width}"
         arguments |= {
-            f"count_{name}": part.num_rows, f"ptr_{name}": np.searchsorted(part.row_indices.numpy(), [0, 5, 10]),
-            f"rows_{name}": part.row_indices, f"indices_{name}": part.indices.reshape(-1), f"A_{name}": padded.reshape(-1),
-        }  # fmt: skip
+            f"count_{name}": part.num_rows,
+            f"ptr_{name}": np.searchsorted(part.row_indices.numpy(), [0, 5, 10]),
+            f"rows_{name}": part.row_indices,
+            f"indices_{name}": part.indices.reshape(-1),
+            f"A_{name}": padded.reshape(-1),
+        }
     check(run(shared, arguments)["C"], expected(indptr, indices, values, (10, 9), b))
 
 
@@ -287,14 +340,25 @@ def test_a_condition_goes_along():
     dense = np.random.default_rng(1).integers(0, 3, (6, 6)).astype(float)
     whole, b = sp.csr_matrix(dense), dense_operand(9, 6, False)
     common = {
-        "m": 6, "n": 6, "nnz": whole.nnz, "J_indptr": whole.indptr, "J_indices": whole.indices, "A": whole.data, "B": b,
+        "m": 6,
+        "n": 6,
+        "nnz": whole.nnz,
+        "J_indptr": whole.indptr,
+        "J_indices": whole.indices,
+        "A": whole.data,
+        "B": b,
         "C": poison(6, WIDTH),
-    }  # fmt: skip
+    }
     form = BsrFormat.from_csr(*arrays(whole.indptr, whole.indices, "int32"), (6, 6), 2)
     blocks = {
-        "mb_bsr": 3, "nb_bsr": 3, "nnzb_bsr": form.num_blocks, "indptr_bsr": form.indptr, "indices_bsr": form.indices,
-        "A_bsr": poison(form.num_blocks, 2, 2), "mask_bsr": np.zeros((form.num_blocks, 2, 2)),
-    }  # fmt: skip
+        "mb_bsr": 3,
+        "nb_bsr": 3,
+        "nnzb_bsr": form.num_blocks,
+        "indptr_bsr": form.indptr,
+        "indices_bsr": form.indices,
+        "A_bsr": poison(form.num_blocks, 2, 2),
+        "mask_bsr": np.zeros((form.num_blocks, 2, 2)),
+    }
     rows = EllFormat.from_csr(*arrays(whole.indptr, whole.indices, "int32"), (6, 6), 6)
     slots = {"m_ell": 6, "indices_ell": rows.indices.reshape(-1), "A_ell": poison(36)}
     want = np.tril(dense, -1) @ b.astype(np.float64)

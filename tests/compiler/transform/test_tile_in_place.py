@@ -1,4 +1,5 @@
 """A single tile of several chunks cuts iterations where they stand, at any depth, and keeps what they compute."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -11,7 +12,9 @@ from gnn_sparse_backend.compiler.transform.tile import tile_axis
 
 
 def running_maximum():
-    """C = sum of B over the row, halved wherever an element beats the sum so far; D = the last halved row, by position."""
+    """C = sum of B over the row, halved wherever an element beats the sum so far; D = the last halved row, by
+    position.
+    """
     p = ProgramBuilder("running")
     I, J = matrix(p)
     N, K, One = p.dense_fixed("N", J.length), p.dense_fixed("K", 6), p.dense_fixed("One", 1)
@@ -39,8 +42,13 @@ def running_maximum():
 
 def arguments(program):
     rng = np.random.default_rng(0)
-    values = {"m": 5, "n": 7, "nnz": 12, "ptr": np.array([0, 3, 3, 8, 9, 12], np.int32),
-              "idx": rng.integers(0, 7, 12).astype(np.int32)}
+    values = {
+        "m": 5,
+        "n": 7,
+        "nnz": 12,
+        "ptr": np.array([0, 3, 3, 8, 9, 12], np.int32),
+        "idx": rng.integers(0, 7, 12).astype(np.int32),
+    }
     for buffer in program.parameters:
         shape = {"A": (12,), "B": (7, 6), "C": (5, 6), "D": (5, 6)}[buffer.name]
         values[buffer.name] = rng.standard_normal(shape).astype(np.float32)

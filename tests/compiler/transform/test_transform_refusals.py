@@ -152,16 +152,24 @@ def stores_one_place(p, i, J, K, B, C, S):
         C[i, 0] = C[i, 0] + B[0, k]
 
 
-@pytest.mark.parametrize("transform", [lambda p: tile_axis(p, "K", HALVES), lambda p: hoist_axis(p, "K")], ids=["tile", "hoist"])
-@pytest.mark.parametrize("body, buffer", [(reads_the_neighbour, "S"), (reads_the_neighbour_outside, "C"), (stores_one_place, "C")])
+@pytest.mark.parametrize(
+    "transform", [lambda p: tile_axis(p, "K", HALVES), lambda p: hoist_axis(p, "K")], ids=["tile", "hoist"]
+)
+@pytest.mark.parametrize(
+    "body, buffer", [(reads_the_neighbour, "S"), (reads_the_neighbour_outside, "C"), (stores_one_place, "C")]
+)
 def test_elements_that_see_each_other(transform, body, buffer):
-    with refused(f"buffer '{buffer}' is stored to in iteration 'rows' and not always indexed by the iterator of axis 'K'"):
+    with refused(
+        f"buffer '{buffer}' is stored to in iteration 'rows' and not always indexed by the iterator of axis 'K'"
+    ):
         transform(local_sum(body))
 
 
 @pytest.mark.parametrize("body, buffer", [(shares_with_a_store, "C"), (overwrites_what_was_used, "X")])
 def test_tiles_beside_a_statement_that_shares_a_buffer(body, buffer):
-    with refused(f"a statement of iteration 'rows' that does not visit axis 'K' shares buffer '{buffer}' with those that do"):
+    with refused(
+        f"a statement of iteration 'rows' that does not visit axis 'K' shares buffer '{buffer}' with those that do"
+    ):
         tile_axis(local_sum(body), "K", HALVES)
 
 
@@ -204,15 +212,18 @@ def test_number_of_lanes(lanes):
         reduce_in_lanes(dot(), "sum", lanes)
 
 
-@pytest.mark.parametrize("program, message", [
-    (lambda: dot(width=None), "is not over one static dense reduction axis"),
-    (lambda: dot(start=1.0), "does not start from zero, which every lane would add again"),
-    (lambda: dot(term=lambda d, u, v: d[()] * u), r"does not add to 'D' in the form X = X \+ term"),
-    (lambda: dot(term=lambda d, u, v: u * v), r"does not add to 'D' in the form X = X \+ term"),
-    (lambda: dot(term=lambda d, u, v: u * v + d[()]), r"does not add to 'D' in the form X = X \+ term"),
-    (lambda: dot(term=lambda d, u, v: d[()] + u * d[()]), "adds a term that depends on 'D' itself"),
-    (lambda: dot(where=lambda k: k < 5), "has a condition or local buffers"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "program, message",
+    [
+        (lambda: dot(width=None), "is not over one static dense reduction axis"),
+        (lambda: dot(start=1.0), "does not start from zero, which every lane would add again"),
+        (lambda: dot(term=lambda d, u, v: d[()] * u), r"does not add to 'D' in the form X = X \+ term"),
+        (lambda: dot(term=lambda d, u, v: u * v), r"does not add to 'D' in the form X = X \+ term"),
+        (lambda: dot(term=lambda d, u, v: u * v + d[()]), r"does not add to 'D' in the form X = X \+ term"),
+        (lambda: dot(term=lambda d, u, v: d[()] + u * d[()]), "adds a term that depends on 'D' itself"),
+        (lambda: dot(where=lambda k: k < 5), "has a condition or local buffers"),
+    ],
+)
 def test_sum_that_lanes_would_get_wrong(program, message):
     with refused(message):
         reduce_in_lanes(program(), "sum", 4)
@@ -252,7 +263,9 @@ def test_rules_that_do_not_fit():
 def test_index_maps_that_are_not_inverse():
     program = spmm()
     good = bsr_rule(program, 2)
-    with refused(r"rule 'bsr': index_map takes \(0, 1\) to \(0, 0, 0, 1\), and inverse_index_map takes that to \(0, 0\)"):
+    with refused(
+        r"rule 'bsr': index_map takes \(0, 1\) to \(0, 0, 0, 1\), and inverse_index_map takes that to \(0, 0\)"
+    ):
         decompose_format(program, [replace(good, inverse_index_map=lambda io, jo, ii, ji: (io * 2 + ii, jo * 2))])
     with refused(r"index_map takes \(2, 0\) to \(0, 0, 2, 0\), which lies outside axis 'II_bsr'"):
         decompose_format(program, [replace(good, index_map=lambda i, j: (0, j // 2, i, j % 2))])
@@ -312,7 +325,10 @@ def test_reads_by_other_indices_than_the_iterators():
 
 def test_copies_of_repeated_coordinates():
     program = spmm(unique=False)
-    with refused("coordinates of axis 'J' may repeat, and a copy would find only one of them; pass copies=False and fill A_ell from the format's value_position"):
+    with refused(
+        "coordinates of axis 'J' may repeat, and a copy would find only one of them; pass copies=False and fill A_ell "
+        "from the format's value_position"
+    ):
         decompose_format(program, [ell_rule(program, 2)])
     with refused("fill A_bsr, mask_bsr from"):
         decompose_format(program, [bsr_rule(program, 2)])

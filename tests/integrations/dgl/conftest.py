@@ -1,4 +1,5 @@
 """Tests of this folder need DGL."""
+
 import pytest
 
 pytest.importorskip("dgl")

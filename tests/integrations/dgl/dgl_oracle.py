@@ -1,4 +1,5 @@
 """DGL with the backend off is the oracle: outputs and gradients of the same computation with it on must agree."""
+
 import dgl
 import torch
 
@@ -16,8 +17,11 @@ def homogeneous(row, col, shape, idtype=torch.int64):
 
 def bipartite(row, col, shape, idtype=torch.int64):
     """A DGL graph from ``shape[1]`` sources to ``shape[0]`` destinations."""
-    return dgl.heterograph({("source", "to", "destination"): (torch.as_tensor(col), torch.as_tensor(row))},
-                           num_nodes_dict={"source": shape[1], "destination": shape[0]}, idtype=idtype)
+    return dgl.heterograph(
+        {("source", "to", "destination"): (torch.as_tensor(col), torch.as_tensor(row))},
+        num_nodes_dict={"source": shape[1], "destination": shape[0]},
+        idtype=idtype,
+    )
 
 
 def multigraph(nodes, edges, seed=5, idtype=torch.int64):
@@ -56,8 +60,10 @@ def agree(compute, *inputs):
 
 def calls():
     """{operator: (ours, {reason: fallbacks})} since the last reset."""
-    return {operator: (row["ours"], row["fallbacks"])
-            for operator, row in gsb.status().to_dict()["calls"].get("dgl", {}).items()}
+    return {
+        operator: (row["ours"], row["fallbacks"])
+        for operator, row in gsb.status().to_dict()["calls"].get("dgl", {}).items()
+    }
 
 
 def normal(*shape, dtype=torch.float64, seed=0):

@@ -4,10 +4,10 @@ import dgl
 import dgl.nn.pytorch as dglnn
 import pytest
 import torch
-
-import gnn_sparse_backend as gsb
 from dgl_oracle import agree, bipartite, homogeneous, multigraph, normal
 from test_dgl_layers import OnGraph
+
+import gnn_sparse_backend as gsb
 
 ONE = {"attention": (1, {})}
 WIDTH = 6
@@ -20,11 +20,14 @@ def layer(make):
 
 LAYERS = {
     "gat": lambda **more: dglnn.GATConv(WIDTH, 4, 3, allow_zero_in_degree=True, **more),
-    "gat of one head": lambda **more: dglnn.GATConv(WIDTH, 5, 1, activation=torch.relu, allow_zero_in_degree=True, **more),
+    "gat of one head": lambda **more: dglnn.GATConv(
+        WIDTH, 5, 1, activation=torch.relu, allow_zero_in_degree=True, **more
+    ),
     "gat with a residual": lambda **more: dglnn.GATConv(WIDTH, 4, 3, residual=True, allow_zero_in_degree=True, **more),
     "gatv2": lambda **more: dglnn.GATv2Conv(WIDTH, 4, 3, allow_zero_in_degree=True, **more),
-    "gatv2 of shared weights": lambda **more: dglnn.GATv2Conv(WIDTH, 4, 3, share_weights=True,
-                                                              allow_zero_in_degree=True, **more),
+    "gatv2 of shared weights": lambda **more: dglnn.GATv2Conv(
+        WIDTH, 4, 3, share_weights=True, allow_zero_in_degree=True, **more
+    ),
     "dot": lambda: dglnn.DotGatConv(WIDTH, 4, 3, allow_zero_in_degree=True),
     "agnn": lambda: dglnn.AGNNConv(allow_zero_in_degree=True),
     "agnn of a fixed temperature": lambda: dglnn.AGNNConv(0.7, learn_beta=False, allow_zero_in_degree=True),
@@ -46,18 +49,24 @@ def test_layers_without_edges(name, nodes):
     assert all(not reasons for _, reasons in counts.values())
 
 
-@pytest.mark.parametrize("name, make, width", [
-    ("gat", lambda: dglnn.GATConv((WIDTH, 5), 4, 2, allow_zero_in_degree=True), 5),
-    ("gatv2", lambda: dglnn.GATv2Conv((WIDTH, 5), 4, 2, allow_zero_in_degree=True), 5),
-    ("dot", lambda: dglnn.DotGatConv((WIDTH, 5), 4, 2, allow_zero_in_degree=True), 5),
-    ("agnn", lambda: dglnn.AGNNConv(allow_zero_in_degree=True), WIDTH),
-])
+@pytest.mark.parametrize(
+    "name, make, width",
+    [
+        ("gat", lambda: dglnn.GATConv((WIDTH, 5), 4, 2, allow_zero_in_degree=True), 5),
+        ("gatv2", lambda: dglnn.GATv2Conv((WIDTH, 5), 4, 2, allow_zero_in_degree=True), 5),
+        ("dot", lambda: dglnn.DotGatConv((WIDTH, 5), 4, 2, allow_zero_in_degree=True), 5),
+        ("agnn", lambda: dglnn.AGNNConv(allow_zero_in_degree=True), WIDTH),
+    ],
+)
 def test_layers_between_two_kinds_of_nodes(name, make, width, zoo):
     for structure in ("wide", "tall", "last_rows_empty"):
         graph = bipartite(*zoo[structure], torch.int32)
         call = lambda layer, graph, x, y: layer(graph, (x, y))
-        counts = agree(OnGraph(layer(make), graph, call), normal(graph.num_src_nodes(), WIDTH),
-                       normal(graph.num_dst_nodes(), width, seed=1))
+        counts = agree(
+            OnGraph(layer(make), graph, call),
+            normal(graph.num_src_nodes(), WIDTH),
+            normal(graph.num_dst_nodes(), width, seed=1),
+        )
         assert counts == ONE
 
 
@@ -91,7 +100,10 @@ def test_attention_dropout(name):
         return layer(graph, x)
 
     assert agree(OnGraph(one, graph, call), normal(9, WIDTH)) == {
-        "gsddmm": (1, {}), "edge_softmax_forward": (1, {}), "gspmm": (1, {})}
+        "gsddmm": (1, {}),
+        "edge_softmax_forward": (1, {}),
+        "gspmm": (1, {}),
+    }
     assert agree(OnGraph(one.eval(), graph, call), normal(9, WIDTH)) == ONE
 
 
@@ -127,7 +139,7 @@ def test_returned_attention_is_an_ordinary_tensor_with_gradients_to_and_through_
     def call(layer, graph, x):
         out, weights = layer(graph, x, get_attention=True)
         assert type(weights) is torch.Tensor and weights.is_contiguous()
-        through, = torch.autograd.grad(out.pow(2).sum(), weights, create_graph=True)
+        (through,) = torch.autograd.grad(out.pow(2).sum(), weights, create_graph=True)
         return torch.cat([out.flatten(), weights.flatten(), through.flatten()])
 
     counts = agree(OnGraph(one, graph, call), normal(9, WIDTH))

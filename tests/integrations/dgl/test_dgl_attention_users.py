@@ -1,4 +1,5 @@
 """Attention in users' own words, as one operator; and what is left of the steps between."""
+
 import io
 
 import dgl
@@ -6,27 +7,29 @@ import dgl.function as fn
 import dgl.nn.pytorch as dglnn
 import pytest
 import torch
+from dgl_oracle import agree, calls, multigraph, normal, run
+from test_dgl_attention import ONE, WIDTH, layer
+from test_dgl_layers import OnGraph
 from torch.nn import functional
 
 import gnn_sparse_backend as gsb
-from dgl_oracle import agree, calls, multigraph, normal, run
 from gnn_sparse_backend.integrations.lazy import LazyTensor
-from test_dgl_attention import ONE, WIDTH, layer
-from test_dgl_layers import OnGraph
 
 
 def user_attention(graph, score, values="h", scope=None):
     """Attention as users write it: ``score`` computes the scores of a graph with node features h."""
+
     def compute(h, *others):
         scope_of = graph.local_scope()
         with scope_of:
             graph.srcdata["h"] = h
-            graph.dstdata["h"] = h[:graph.num_dst_nodes()]
+            graph.dstdata["h"] = h[: graph.num_dst_nodes()]
             for at, other in enumerate(others):
                 graph.edata[f"w{at}"] = other
             graph.edata["p"] = dgl.nn.functional.edge_softmax(graph, score(graph))
             graph.update_all(fn.u_mul_e(values, "p", "m"), fn.sum("m", "out"))
             return graph.dstdata["out"]
+
     return compute
 
 
@@ -39,7 +42,7 @@ SCORES = {
     "dot product": lambda g: apply_edges(g, fn.u_dot_v("h", "h", "s")) / 2.0,
     "sum of a product": lambda g: apply_edges(g, fn.v_mul_u("h", "h", "s")).sum(-1, keepdim=True) * 0.5,
     "of the difference": lambda g: -apply_edges(g, fn.u_sub_v("h", "h", "s")).abs().sum(-1).unsqueeze(-1),
-    "squared distance": lambda g: (-apply_edges(g, fn.u_sub_v("h", "h", "s")) ** 2).sum(dim=-1, keepdim=True),
+    "squared distance": lambda g: (-(apply_edges(g, fn.u_sub_v("h", "h", "s")) ** 2)).sum(dim=-1, keepdim=True),
     "tanh": lambda g: torch.tanh(apply_edges(g, fn.u_add_v("h", "h", "s"))).sum(-1, keepdim=True),
     "for each feature": lambda g: functional.leaky_relu(apply_edges(g, fn.u_add_v("h", "h", "s")), 0.1),
     "of the source alone": lambda g: apply_edges(g, fn.copy_u("h", "s")).sum(-1, keepdim=True),
@@ -52,13 +55,23 @@ def test_attention_of_users(name, square):
     assert agree(user_attention(square, SCORES[name]), normal(square.num_nodes(), 3)) == ONE
 
 
-@pytest.mark.parametrize("name, score, shapes", [
-    ("added", lambda g: functional.leaky_relu(apply_edges(g, fn.u_add_v("h", "h", "s")) + g.edata["w0"]), [(3,)]),
-    ("message of the edge", lambda g: apply_edges(g, fn.e_mul_u("w0", "h", "s")).sum(-1, keepdim=True), [(3,)]),
-    ("in two steps", lambda g: (apply_edges(g, fn.u_add_v("h", "h", "s")), apply_edges(g, fn.e_add_u("s", "h", "t")),
-                                apply_edges(g, fn.v_mul_e("h", "t", "r")))[-1].sum(-1, keepdim=True), []),
-    ("two kinds", lambda g: apply_edges(g, fn.u_dot_v("h", "h", "s")) + g.edata["w0"], [(1,)]),
-])
+@pytest.mark.parametrize(
+    "name, score, shapes",
+    [
+        ("added", lambda g: functional.leaky_relu(apply_edges(g, fn.u_add_v("h", "h", "s")) + g.edata["w0"]), [(3,)]),
+        ("message of the edge", lambda g: apply_edges(g, fn.e_mul_u("w0", "h", "s")).sum(-1, keepdim=True), [(3,)]),
+        (
+            "in two steps",
+            lambda g: (
+                apply_edges(g, fn.u_add_v("h", "h", "s")),
+                apply_edges(g, fn.e_add_u("s", "h", "t")),
+                apply_edges(g, fn.v_mul_e("h", "t", "r")),
+            )[-1].sum(-1, keepdim=True),
+            [],
+        ),
+        ("two kinds", lambda g: apply_edges(g, fn.u_dot_v("h", "h", "s")) + g.edata["w0"], [(1,)]),
+    ],
+)
 def test_scores_with_edge_features(name, score, shapes):
     graph = multigraph(9, 40)
     counts = agree(user_attention(graph, score), normal(9, 3), *[normal(40, *shape, seed=2) for shape in shapes])
@@ -83,8 +96,11 @@ def test_values_at_the_edges_that_are_returned_too():
 
 
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])
-@pytest.mark.parametrize("message", [fn.copy_e("s", "m"), fn.u_add_e("h", "s", "m"), fn.u_mul_e("h", "s", "m"),
-                                     fn.u_div_e("h", "s", "m")], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "message",
+    [fn.copy_e("s", "m"), fn.u_add_e("h", "s", "m"), fn.u_mul_e("h", "s", "m"), fn.u_div_e("h", "s", "m")],
+    ids=lambda m: m.name,
+)
 def test_messages_of_lazy_edge_features(message, reduce, square):
     def compute(h):
         with square.local_scope():
@@ -208,13 +224,26 @@ def test_a_scope_left_by_an_error_leaves_the_graph_as_dgl_does():
     assert type(graph.edata["s"]) is torch.Tensor
 
 
-@pytest.mark.parametrize("step", [
-    lambda e: e.clamp(max=0.5), lambda e: torch.where(e > 0, e, e - 1), lambda e: e * e.detach(),
-    lambda e: e.cumsum(0), lambda e: e[torch.arange(39, -1, -1)], lambda e: e.float().double(),
-    lambda e: functional.dropout(e, 0.0), lambda e: e.t().contiguous().t(), lambda e: torch.stack([e, e]).sum(0),
-    lambda e: functional.linear(e, torch.ones(1, 1, dtype=e.dtype)), lambda e: e.mean(-1, keepdim=True),
-    lambda e: e.mul_(2), lambda e: e.masked_fill(e < 0, 1.0), lambda e: functional.relu(e, inplace=True),
-], ids=range(14))
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda e: e.clamp(max=0.5),
+        lambda e: torch.where(e > 0, e, e - 1),
+        lambda e: e * e.detach(),
+        lambda e: e.cumsum(0),
+        lambda e: e[torch.arange(39, -1, -1)],
+        lambda e: e.float().double(),
+        lambda e: functional.dropout(e, 0.0),
+        lambda e: e.t().contiguous().t(),
+        lambda e: torch.stack([e, e]).sum(0),
+        lambda e: functional.linear(e, torch.ones(1, 1, dtype=e.dtype)),
+        lambda e: e.mean(-1, keepdim=True),
+        lambda e: e.mul_(2),
+        lambda e: e.masked_fill(e < 0, 1.0),
+        lambda e: functional.relu(e, inplace=True),
+    ],
+    ids=range(14),
+)
 def test_any_step_between_gives_what_dgl_gives(step):
     graph = multigraph(9, 40)
     score = lambda g: step(apply_edges(g, fn.u_dot_v("h", "h", "s")))

@@ -1,4 +1,5 @@
 """One operator on all edge types of a graph at once, and the layers of dgl.nn for such graphs."""
+
 import dgl
 import dgl.backend.pytorch.sparse as dgl_sparse
 import dgl.function as fn
@@ -6,19 +7,24 @@ import dgl.nn.pytorch as dglnn
 import pytest
 import torch
 from dgl._sparse_ops import _gsddmm_hetero, _gspmm_hetero
-
-import gnn_sparse_backend as gsb
 from dgl_oracle import agree, calls, normal
 from test_dgl_kernels import few, same
+
+import gnn_sparse_backend as gsb
 
 
 def relations(idtype=torch.int64):
     """Two edge types into b, one into a; nothing into or out of c."""
     draw = lambda high, n, seed: torch.randint(high, (n,), generator=torch.Generator().manual_seed(seed))
-    return dgl.heterograph({("a", "r", "b"): (draw(10, 60, 0), draw(12, 60, 1)),
-                            ("b", "s", "b"): (draw(12, 40, 2), draw(12, 40, 3)),
-                            ("b", "t", "a"): (draw(12, 5, 4), draw(10, 5, 5))},
-                           num_nodes_dict={"a": 10, "b": 12, "c": 3}, idtype=idtype)
+    return dgl.heterograph(
+        {
+            ("a", "r", "b"): (draw(10, 60, 0), draw(12, 60, 1)),
+            ("b", "s", "b"): (draw(12, 40, 2), draw(12, 40, 3)),
+            ("b", "t", "a"): (draw(12, 5, 4), draw(10, 5, 5)),
+        },
+        num_nodes_dict={"a": 10, "b": 12, "c": 3},
+        idtype=idtype,
+    )
 
 
 @pytest.fixture(params=[torch.int32, torch.int64], ids=str)
@@ -34,10 +40,20 @@ def same_lists(ours, theirs, tolerance=0.0):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("reduce", ["sum", "max", "min"])
-@pytest.mark.parametrize("op, u, e", [
-    ("copy_lhs", (3,), (3,)), ("copy_lhs", (), ()), ("copy_rhs", (3,), (3,)), ("copy_rhs", (), ()),
-    ("mul", (3,), (3,)), ("add", (), ()), ("add", (2, 3), (2, 1)), ("div", (3,), (1,)), ("sub", (), (3,)),
-])
+@pytest.mark.parametrize(
+    "op, u, e",
+    [
+        ("copy_lhs", (3,), (3,)),
+        ("copy_lhs", (), ()),
+        ("copy_rhs", (3,), (3,)),
+        ("copy_rhs", (), ()),
+        ("mul", (3,), (3,)),
+        ("add", (), ()),
+        ("add", (2, 3), (2, 1)),
+        ("div", (3,), (1,)),
+        ("sub", (), (3,)),
+    ],
+)
 def test_reductions_over_all_edge_types(graph, op, reduce, u, e, dtype):
     sources = [few(10, *u, dtype=dtype), few(12, *u, dtype=dtype, seed=1), None]
     edges = [few(graph.num_edges(each), *e, dtype=dtype, seed=at + 2) for at, each in enumerate(graph.etypes)]
@@ -55,10 +71,19 @@ def test_reductions_over_all_edge_types(graph, op, reduce, u, e, dtype):
         same_lists(one, other)
 
 
-@pytest.mark.parametrize("op, first, second, targets", [
-    ("add", (3,), (3,), "uv"), ("dot", (2, 3), (2, 3), "uv"), ("mul", (2, 3), (2, 1), "ve"), ("sub", (), (), "ev"),
-    ("div", (3,), (1,), "ue"), ("copy_lhs", (3,), (), "uv"), ("copy_rhs", (), (3,), "uv"), ("copy_rhs", (), (), "uv"),
-])
+@pytest.mark.parametrize(
+    "op, first, second, targets",
+    [
+        ("add", (3,), (3,), "uv"),
+        ("dot", (2, 3), (2, 3), "uv"),
+        ("mul", (2, 3), (2, 1), "ve"),
+        ("sub", (), (), "ev"),
+        ("div", (3,), (1,), "ue"),
+        ("copy_lhs", (3,), (), "uv"),
+        ("copy_rhs", (), (3,), "uv"),
+        ("copy_rhs", (), (), "uv"),
+    ],
+)
 def test_values_at_the_edges_of_all_types(graph, op, first, second, targets):
     def features(target, shape, seed):
         if target == "e":
@@ -78,11 +103,15 @@ def node_features(width=3, dtype=torch.float64):
 
 
 def edge_features(graph, *shape, dtype=torch.float64):
-    return [normal(graph.num_edges(each), *shape, dtype=dtype, seed=at + 5) for at, each in enumerate(graph.canonical_etypes)]
+    return [
+        normal(graph.num_edges(each), *shape, dtype=dtype, seed=at + 5)
+        for at, each in enumerate(graph.canonical_etypes)
+    ]
 
 
 def passing(graph, message, reduce):
     """The destinations' results of one ``update_all`` over all edge types."""
+
     def compute(a, b, *edges):
         with graph.local_scope():
             graph.nodes["a"].data["h"], graph.nodes["b"].data["h"] = a, b
@@ -90,13 +119,17 @@ def passing(graph, message, reduce):
                 graph.edges[each].data["w"] = e
             graph.update_all(message, reduce)
             return torch.cat([graph.nodes[each].data["o"] for each in "ab"])
+
     return compute
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("reduce", [fn.sum("m", "o"), fn.max("m", "o"), fn.min("m", "o")], ids=lambda r: r.name)
-@pytest.mark.parametrize("message", [fn.copy_u("h", "m"), fn.copy_e("w", "m"), fn.u_add_e("h", "w", "m"),
-                                     fn.u_mul_e("h", "w", "m")], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "message",
+    [fn.copy_u("h", "m"), fn.copy_e("w", "m"), fn.u_add_e("h", "w", "m"), fn.u_mul_e("h", "w", "m")],
+    ids=lambda m: m.name,
+)
 def test_update_all(graph, message, reduce, dtype):
     if message.name in ("u_add_e", "u_mul_e") and reduce.name != "sum":
         pytest.skip("DGL has no gradient for it")
@@ -149,9 +182,14 @@ def test_edge_types_whose_features_differ_keep_dgls_error(graph):
 
 
 def test_relations_of_a_model_one_by_one(graph):
-    convolution = dglnn.HeteroGraphConv({
-        "r": dglnn.GATConv(3, 4, 2, allow_zero_in_degree=True), "s": dglnn.SAGEConv(3, 8, "pool"),
-        "t": dglnn.GINConv(torch.nn.Linear(3, 8), "max")}, aggregate=lambda found, _: sum(x.flatten(1) for x in found)).double()
+    convolution = dglnn.HeteroGraphConv(
+        {
+            "r": dglnn.GATConv(3, 4, 2, allow_zero_in_degree=True),
+            "s": dglnn.SAGEConv(3, 8, "pool"),
+            "t": dglnn.GINConv(torch.nn.Linear(3, 8), "max"),
+        },
+        aggregate=lambda found, _: sum(x.flatten(1) for x in found),
+    ).double()
 
     class Model(torch.nn.Module):
         def __init__(self):

@@ -1,13 +1,14 @@
 """Sampled heterogeneous batches under DGL: nothing is compiled after the first, and no memory is kept."""
+
 import dgl
 import dgl.nn.pytorch as dglnn
 import pytest
 import torch
 import torch.nn.functional as F
-
-import gnn_sparse_backend as gsb
 from dgl_oracle import calls
 from mini_batches import CLASSES, NODES, WIDTH, check_steady, edges, features
+
+import gnn_sparse_backend as gsb
 
 KINDS = 3
 RELATIONS = 6
@@ -27,7 +28,9 @@ def hetero():
 
 
 def batches(graph, nodes):
-    loader = dgl.dataloading.DataLoader(graph, nodes, dgl.dataloading.NeighborSampler([5, 5]), batch_size=20, shuffle=True)
+    loader = dgl.dataloading.DataLoader(
+        graph, nodes, dgl.dataloading.NeighborSampler([5, 5]), batch_size=20, shuffle=True
+    )
     while True:
         yield from loader
 
@@ -36,8 +39,10 @@ def of_types():
     """(step, output of a batch) of a model of two HeteroGraphConv."""
     torch.manual_seed(0)
     graph, x, labels = hetero(), features(), torch.randint(0, CLASSES, (NODES,))
-    layers = torch.nn.ModuleList(dglnn.HeteroGraphConv({etype: dglnn.GraphConv(a, b, "right") for etype in graph.etypes})
-                                 for a, b in ((WIDTH, 8), (8, CLASSES)))
+    layers = torch.nn.ModuleList(
+        dglnn.HeteroGraphConv({etype: dglnn.GraphConv(a, b, "right") for etype in graph.etypes})
+        for a, b in ((WIDTH, 8), (8, CLASSES))
+    )
     draw = batches(graph, {"t0": torch.arange(NODES // KINDS)})
 
     def output(inputs, blocks):
@@ -59,8 +64,9 @@ def of_edges():
     source, target = edges()
     graph, x, labels = dgl.graph((source, target), num_nodes=NODES), features(), torch.randint(0, CLASSES, (NODES,))
     graph.edata["kind"] = (source * 7 + target) % RELATIONS
-    layers = torch.nn.ModuleList([dglnn.RelGraphConv(WIDTH, 8, RELATIONS, "basis", 2),
-                                  dglnn.RelGraphConv(8, CLASSES, RELATIONS)])
+    layers = torch.nn.ModuleList(
+        [dglnn.RelGraphConv(WIDTH, 8, RELATIONS, "basis", 2), dglnn.RelGraphConv(8, CLASSES, RELATIONS)]
+    )
     draw = batches(graph, torch.arange(NODES))
 
     def output(inputs, blocks):

@@ -1,24 +1,34 @@
-"""``HeteroGraphConv`` of ``GraphConv`` layers with the backend and without: one operator, the same outputs and gradients."""
+"""``HeteroGraphConv`` of ``GraphConv`` layers with the backend and without: one operator, the same outputs and
+gradients.
+"""
+
 import dgl
 import dgl.nn.pytorch as dglnn
 import pytest
 import torch
+from dgl_oracle import agree, calls, normal
 
 import gnn_sparse_backend as gsb
-from dgl_oracle import agree, calls, normal
 from gnn_sparse_backend.ops.rel_graph import RelGraph
 
 OURS = {"rgms": (1, {})}
 COUNTS = {"user": 7, "item": 9, "shop": 4}
-RELATIONS = {("user", "likes", "item"): 30, ("user", "knows", "user"): 25, ("shop", "sells", "item"): 12,
-             ("item", "liked by", "user"): 30, ("item", "like", "item"): 0}
+RELATIONS = {
+    ("user", "likes", "item"): 30,
+    ("user", "knows", "user"): 25,
+    ("shop", "sells", "item"): 12,
+    ("item", "liked by", "user"): 30,
+    ("item", "like", "item"): 0,
+}
 NAMES = {"likes", "knows", "sells", "liked by", "like"}
 
 
 def hetero(idtype=torch.int64):
     generator = torch.Generator().manual_seed(3)
-    ends = {name: tuple(torch.randint(0, COUNTS[name[end]], (count,), generator=generator) for end in (0, 2))
-            for name, count in RELATIONS.items()}
+    ends = {
+        name: tuple(torch.randint(0, COUNTS[name[end]], (count,), generator=generator) for end in (0, 2))
+        for name, count in RELATIONS.items()
+    }
     return dgl.heterograph(ends, num_nodes_dict=COUNTS, idtype=idtype)
 
 
@@ -39,7 +49,11 @@ class Flat(torch.nn.Module):
 
     def forward(self, *inputs):
         x = dict(zip(self.kinds, inputs))
-        out = self.conv(self.graph, x) if self.call is None else self.call(self.conv, self.graph, x, inputs[len(self.kinds):])
+        out = (
+            self.conv(self.graph, x)
+            if self.call is None
+            else self.call(self.conv, self.graph, x, inputs[len(self.kinds) :])
+        )
         return torch.cat([out[kind].flatten() for kind in sorted(out)])
 
 
@@ -70,10 +84,15 @@ def test_widths_and_index_types(widths, idtype):
 
 def test_weights_from_outside_and_edge_weights():
     """``mod_kwargs`` as in DGL's example of a relational graph convolution with shared bases."""
+
     def call(conv, graph, x, more):
         weights = more[:5]
-        return conv(graph, x, mod_args={"knows": (weights[0], more[5])},
-                    mod_kwargs={name: {"weight": weight} for name, weight in zip(sorted(NAMES - {"knows"}), weights[1:])})
+        return conv(
+            graph,
+            x,
+            mod_args={"knows": (weights[0], more[5])},
+            mod_kwargs={name: {"weight": weight} for name, weight in zip(sorted(NAMES - {"knows"}), weights[1:])},
+        )
 
     more = [normal(6, 5, seed=9 + i) for i in range(5)] + [normal(RELATIONS["user", "knows", "user"], seed=2)]
     for norm in ("right", "both", "none"):
@@ -85,7 +104,9 @@ def test_a_pair_of_features_and_a_block():
     pair = lambda conv, graph, x, more: conv(graph, (x, {kind: y * 2 for kind, y in x.items() if kind != "user"}))
     assert counted(convs(), call=pair) == OURS
     graph = hetero()
-    block = dgl.to_block(dgl.in_subgraph(graph, {"item": [1, 2, 3], "user": [0, 4]}), {"item": [1, 2, 3], "user": [0, 4]})
+    block = dgl.to_block(
+        dgl.in_subgraph(graph, {"item": [1, 2, 3], "user": [0, 4]}), {"item": [1, 2, 3], "user": [0, 4]}
+    )
     inputs = [normal(block.num_src_nodes(kind), 6, seed=1) for kind in COUNTS]
     assert agree(Flat(convs(), block), *inputs) == OURS
 
@@ -100,13 +121,15 @@ def test_layers_by_canonical_type_and_one_for_several():
     """As DGL takes them: a layer of the full name first, else of the name; a module may stand for several types."""
     torch.manual_seed(0)
     shared, own = dglnn.GraphConv(6, 5).double(), dglnn.GraphConv(6, 5, "right").double()
-    mods = {name: shared for name in NAMES} | {("user", "likes", "item"): own}
+    mods = dict.fromkeys(NAMES, shared) | {("user", "likes", "item"): own}
     assert counted(dglnn.HeteroGraphConv(mods)) == OURS
 
 
 def test_one_node_type_and_many_relations():
     generator = torch.Generator().manual_seed(1)
-    ends = {("n", f"r{i}", "n"): tuple(torch.randint(0, 9, (3,), generator=generator) for _ in "uv") for i in range(200)}
+    ends = {
+        ("n", f"r{i}", "n"): tuple(torch.randint(0, 9, (3,), generator=generator) for _ in "uv") for i in range(200)
+    }
     graph = dgl.heterograph(ends, num_nodes_dict={"n": 9})
     conv = convs(names=[name for _, name, _ in ends])
     assert agree(Flat(conv, graph, kinds=("n",)), normal(9, 6)) == OURS
@@ -127,7 +150,9 @@ def test_types(norm, dtype):
         torch.testing.assert_close(found[kind].double(), right, rtol=16 * eps, atol=64 * eps)
 
 
-@pytest.mark.parametrize("options", [{"norm": "none", "bias": False}, {"norm": "right", "bias": False}, {"norm": "none"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"norm": "none", "bias": False}, {"norm": "right", "bias": False}, {"norm": "none"}], ids=str
+)
 def test_autocast(options):
     conv = convs(lambda name: dglnn.GraphConv(6, 5, **options)).float()
     x = dict(zip(COUNTS, features(dtype=torch.float32)))
@@ -180,9 +205,14 @@ FALLS_BACK = {
     "hook": (hooked, "a layer is the user's, or has hooks"),
     "own forward": (replaced, "a layer is the user's, or has hooks"),
     "subclass": (lambda name: Own(6, 5), "a layer is the user's, or has hooks"),
-    "parametrized": (lambda name: torch.nn.utils.parametrizations.orthogonal(dglnn.GraphConv(6, 5), "weight"),
-                     "a layer is the user's, or has hooks"),
-    "activation": (lambda name: dglnn.GraphConv(6, 5, activation=torch.relu), "a layer has an activation, or checks degrees"),
+    "parametrized": (
+        lambda name: torch.nn.utils.parametrizations.orthogonal(dglnn.GraphConv(6, 5), "weight"),
+        "a layer is the user's, or has hooks",
+    ),
+    "activation": (
+        lambda name: dglnn.GraphConv(6, 5, activation=torch.relu),
+        "a layer has an activation, or checks degrees",
+    ),
     "no weight": (lambda name: dglnn.GraphConv(6, 6, weight=False, bias=False), "a layer has no weight, or two"),
 }
 

@@ -1,12 +1,15 @@
-"""What DGL's autograd calls, ``_gspmm`` and ``_gsddmm``: values, chosen sources and edges, shapes and types as DGL's own."""
+"""What DGL's autograd calls, ``_gspmm`` and ``_gsddmm``: values, chosen sources and edges, shapes and types as DGL's
+own.
+"""
+
 import dgl
 import dgl.backend.pytorch.sparse as dgl_sparse
 import pytest
 import torch
 from dgl._sparse_ops import _gsddmm, _gspmm
+from dgl_oracle import bipartite, calls, homogeneous, multigraph, normal
 
 import gnn_sparse_backend as gsb
-from dgl_oracle import bipartite, calls, homogeneous, multigraph, normal
 
 NAN, INF = float("nan"), float("inf")
 
@@ -53,11 +56,24 @@ def test_reductions_of_every_structure(graph, op, reduce):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("op, u, e", [
-    ("copy_lhs", (3,), (3,)), ("copy_lhs", (), ()), ("copy_rhs", (3,), (3,)), ("copy_rhs", (), ()),
-    ("add", (3,), (3,)), ("sub", (3,), ()), ("mul", (), ()), ("mul", (), (1,)), ("div", (1,), ()), ("add", (), (3,)),
-    ("mul", (2, 3), (2, 1)), ("sub", (2, 3), (3,)), ("mul", (3,), (2, 1)),
-])
+@pytest.mark.parametrize(
+    "op, u, e",
+    [
+        ("copy_lhs", (3,), (3,)),
+        ("copy_lhs", (), ()),
+        ("copy_rhs", (3,), (3,)),
+        ("copy_rhs", (), ()),
+        ("add", (3,), (3,)),
+        ("sub", (3,), ()),
+        ("mul", (), ()),
+        ("mul", (), (1,)),
+        ("div", (1,), ()),
+        ("add", (), (3,)),
+        ("mul", (2, 3), (2, 1)),
+        ("sub", (2, 3), (3,)),
+        ("mul", (3,), (2, 1)),
+    ],
+)
 def test_who_is_chosen_among_equal_messages(op, u, e, dtype):
     """DGL's kernels do not agree on it: it is the first or the last by type and broadcasting."""
     graph = multigraph(12, 150)
@@ -161,8 +177,12 @@ def test_values_at_the_edges_of_every_structure(graph):
 def test_a_tape_of_dgls_own_is_played_back_on_our_kernels():
     graph = homogeneous([1, 4, 0, 4, 4, 2, 4], [0, 1, 3, 3, 5, 5, 1], (6, 6))
     x, w = normal(6, 4).requires_grad_(), normal(7, 4, seed=1).requires_grad_()
-    compute = lambda: (dgl.ops.u_mul_e_sum(graph, x, w).sum() + dgl.ops.u_dot_v(graph, x, x).sum()
-                       + dgl.ops.edge_softmax(graph, w).pow(2).sum() + dgl.ops.copy_u_max(graph, x).sum())
+    compute = lambda: (
+        dgl.ops.u_mul_e_sum(graph, x, w).sum()
+        + dgl.ops.u_dot_v(graph, x, x).sum()
+        + dgl.ops.edge_softmax(graph, w).pow(2).sum()
+        + dgl.ops.copy_u_max(graph, x).sum()
+    )
     expected = torch.autograd.grad(compute(), [x, w])
     total = compute()
     with gsb.enabled("dgl"):

@@ -1,12 +1,13 @@
 """Layers of dgl.nn and update_all with the backend on against the same with it off, on every kind of graph."""
+
 import dgl
 import dgl.function as fn
 import dgl.nn.pytorch as dglnn
 import pytest
 import torch
+from dgl_oracle import TOLERANCE, agree, bipartite, calls, homogeneous, normal, run
 
 import gnn_sparse_backend as gsb
-from dgl_oracle import TOLERANCE, agree, bipartite, calls, homogeneous, normal, run
 
 F_IN, F_OUT = 6, 4
 
@@ -71,15 +72,21 @@ def test_layers_that_run_here_entirely(name, square, dtype):
 def test_graph_conv_with_edge_weights(norm, weight_shape, square, dtype):
     make = lambda: dglnn.GraphConv(F_IN, F_OUT, norm, allow_zero_in_degree=True)
     call = lambda layer, graph, x, w: layer(graph, x, edge_weight=w)
-    counts = agree(OnGraph(layer(make, dtype), square, call), normal(square.num_nodes(), F_IN, dtype=dtype),
-                   normal(square.num_edges(), *weight_shape, dtype=dtype, seed=1))
+    counts = agree(
+        OnGraph(layer(make, dtype), square, call),
+        normal(square.num_nodes(), F_IN, dtype=dtype),
+        normal(square.num_edges(), *weight_shape, dtype=dtype, seed=1),
+    )
     assert counts == SUM
 
 
 def test_sage_with_edge_weights(square, dtype):
     call = lambda layer, graph, x, w: layer(graph, x, edge_weight=w)
-    counts = agree(OnGraph(layer(lambda: dglnn.SAGEConv(F_IN, F_OUT, "mean"), dtype), square, call),
-                   normal(square.num_nodes(), F_IN, dtype=dtype), normal(square.num_edges(), dtype=dtype, seed=1))
+    counts = agree(
+        OnGraph(layer(lambda: dglnn.SAGEConv(F_IN, F_OUT, "mean"), dtype), square, call),
+        normal(square.num_nodes(), F_IN, dtype=dtype),
+        normal(square.num_edges(), dtype=dtype, seed=1),
+    )
     assert counts == MEAN
 
 
@@ -89,9 +96,11 @@ def test_sage_on_a_bipartite_graph(aggregator, structure, idtype, dtype):
     if aggregator == "pool" and graph.num_src_nodes() == 0:
         pytest.skip("DGL's own gradient of max needs a source")
     call = lambda layer, graph, x, y: layer(graph, (x, y))
-    counts = agree(OnGraph(layer(lambda: dglnn.SAGEConv((F_IN, 5), F_OUT, aggregator), dtype), graph, call),
-                   normal(graph.num_src_nodes(), F_IN, dtype=dtype),
-                   normal(graph.num_dst_nodes(), 5, dtype=dtype, seed=1))
+    counts = agree(
+        OnGraph(layer(lambda: dglnn.SAGEConv((F_IN, 5), F_OUT, aggregator), dtype), graph, call),
+        normal(graph.num_src_nodes(), F_IN, dtype=dtype),
+        normal(graph.num_dst_nodes(), 5, dtype=dtype, seed=1),
+    )
     assert counts == (MEAN if aggregator == "mean" else {"gspmm": (1, {})})
 
 
@@ -104,8 +113,9 @@ def test_a_stack_of_sampled_blocks(idtype, dtype):
     class Stack(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.layers = torch.nn.ModuleList([dglnn.SAGEConv(F_IN, 8, "mean"),
-                                               dglnn.GraphConv(8, F_OUT, allow_zero_in_degree=True)])
+            self.layers = torch.nn.ModuleList(
+                [dglnn.SAGEConv(F_IN, 8, "mean"), dglnn.GraphConv(8, F_OUT, allow_zero_in_degree=True)]
+            )
 
         def forward(self, x):
             for block, each in zip(blocks, self.layers):
@@ -118,21 +128,34 @@ def test_a_stack_of_sampled_blocks(idtype, dtype):
 
 def three_relations(idtype):
     draw = lambda high, n, seed: torch.randint(high, (n,), generator=torch.Generator().manual_seed(seed))
-    return dgl.heterograph({("a", "r", "b"): (draw(10, 30, 0), draw(12, 30, 1)),
-                            ("b", "s", "b"): (draw(12, 40, 2), draw(12, 40, 3)),
-                            ("b", "t", "a"): (draw(12, 5, 4), draw(10, 5, 5))},
-                           num_nodes_dict={"a": 10, "b": 12}, idtype=idtype)
+    return dgl.heterograph(
+        {
+            ("a", "r", "b"): (draw(10, 30, 0), draw(12, 30, 1)),
+            ("b", "s", "b"): (draw(12, 40, 2), draw(12, 40, 3)),
+            ("b", "t", "a"): (draw(12, 5, 4), draw(10, 5, 5)),
+        },
+        num_nodes_dict={"a": 10, "b": 12},
+        idtype=idtype,
+    )
 
 
 def test_relations_one_by_one(idtype, dtype):
     graph = three_relations(idtype)
-    convolution = lambda: dglnn.HeteroGraphConv({
-        "r": dglnn.GraphConv(F_IN, F_OUT, allow_zero_in_degree=True), "s": dglnn.SAGEConv(F_IN, F_OUT, "mean"),
-        "t": dglnn.GINConv(torch.nn.Linear(F_IN, F_OUT), "sum")}, aggregate="sum")
+    convolution = lambda: dglnn.HeteroGraphConv(
+        {
+            "r": dglnn.GraphConv(F_IN, F_OUT, allow_zero_in_degree=True),
+            "s": dglnn.SAGEConv(F_IN, F_OUT, "mean"),
+            "t": dglnn.GINConv(torch.nn.Linear(F_IN, F_OUT), "sum"),
+        },
+        aggregate="sum",
+    )
     # GINConv and SAGEConv need features of their destinations too
     call = lambda layer, graph, a, b: torch.cat(list(layer(graph, ({"a": a, "b": b}, {"a": a, "b": b})).values()))
-    counts = agree(OnGraph(layer(convolution, dtype), graph, call),
-                   normal(10, F_IN, dtype=dtype), normal(12, F_IN, dtype=dtype, seed=1))
+    counts = agree(
+        OnGraph(layer(convolution, dtype), graph, call),
+        normal(10, F_IN, dtype=dtype),
+        normal(12, F_IN, dtype=dtype, seed=1),
+    )
     assert counts == {"gspmm": (2, {}), "gspmm_mean": (1, {})}
 
 
@@ -142,23 +165,27 @@ def test_multi_update_all(idtype, dtype):
     def compute(a, b):
         with graph.local_scope():
             graph.nodes["a"].data["h"], graph.nodes["b"].data["h"] = a, b
-            graph.multi_update_all({"r": (fn.copy_u("h", "m"), fn.mean("m", "h")),
-                                    "s": (fn.copy_u("h", "m"), fn.sum("m", "h"))}, "sum")
+            graph.multi_update_all(
+                {"r": (fn.copy_u("h", "m"), fn.mean("m", "h")), "s": (fn.copy_u("h", "m"), fn.sum("m", "h"))}, "sum"
+            )
             return graph.nodes["b"].data["h"]
 
     counts = agree(compute, normal(10, 3, dtype=dtype), normal(12, 3, dtype=dtype, seed=1))
     assert counts == SUM | MEAN
 
 
-@pytest.mark.parametrize("message, reduce, ran", [
-    (fn.copy_u("h", "m"), fn.sum("m", "o"), (1, {})),
-    (fn.copy_u("h", "m"), fn.max("m", "o"), (1, {})),
-    (fn.u_sub_e("h", "w", "m"), fn.min("m", "o"), (1, {})),
-    (fn.u_add_e("h", "w", "m"), fn.sum("m", "o"), (1, {})),
-    (fn.v_mul_e("h", "w", "m"), fn.max("m", "o"), (1, {})),
-    (fn.u_mul_e("h", "w", "m"), fn.mean("m", "o"), None),
-    (lambda edges: {"m": edges.src["h"] * edges.data["w"]}, fn.sum("m", "o"), (1, {})),
-])
+@pytest.mark.parametrize(
+    "message, reduce, ran",
+    [
+        (fn.copy_u("h", "m"), fn.sum("m", "o"), (1, {})),
+        (fn.copy_u("h", "m"), fn.max("m", "o"), (1, {})),
+        (fn.u_sub_e("h", "w", "m"), fn.min("m", "o"), (1, {})),
+        (fn.u_add_e("h", "w", "m"), fn.sum("m", "o"), (1, {})),
+        (fn.v_mul_e("h", "w", "m"), fn.max("m", "o"), (1, {})),
+        (fn.u_mul_e("h", "w", "m"), fn.mean("m", "o"), None),
+        (lambda edges: {"m": edges.src["h"] * edges.data["w"]}, fn.sum("m", "o"), (1, {})),
+    ],
+)
 def test_update_all(message, reduce, ran, square, dtype):
     if square.num_edges() == 0 and not isinstance(message, fn.message.MessageFunction):
         pytest.skip("DGL gives a user's message function no edges to run on")
@@ -171,8 +198,9 @@ def test_update_all(message, reduce, ran, square, dtype):
             square.update_all(message, reduce)
             return square.ndata["o"]
 
-    counts = agree(compute, normal(square.num_nodes(), F_IN, dtype=dtype),
-                   normal(square.num_edges(), F_IN, dtype=dtype, seed=1))
+    counts = agree(
+        compute, normal(square.num_nodes(), F_IN, dtype=dtype), normal(square.num_edges(), F_IN, dtype=dtype, seed=1)
+    )
     assert counts == MEAN if ran is None else counts["gspmm"] == ran
 
 

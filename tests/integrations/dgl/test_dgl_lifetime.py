@@ -1,4 +1,5 @@
 """Structures are built once, found again, dropped with their graph, and never mixed up."""
+
 import copy
 import gc
 import pickle
@@ -9,9 +10,9 @@ import dgl
 import dgl.nn.pytorch as dglnn
 import pytest
 import torch
+from dgl_oracle import normal
 
 import gnn_sparse_backend as gsb
-from dgl_oracle import normal
 from gnn_sparse_backend.integrations.dgl import structure
 
 
@@ -80,8 +81,9 @@ def test_a_freed_graph_frees_its_structure_at_once(builds):
         for relation in (False, True):
             graph = dgl.rand_graph(30, 200)
             if relation:
-                graph = dgl.heterograph({("a", "r", "b"): graph.edges(), ("b", "s", "b"): graph.edges()},
-                                        num_nodes_dict={"a": 30, "b": 30})
+                graph = dgl.heterograph(
+                    {("a", "r", "b"): graph.edges(), ("b", "s", "b"): graph.edges()}, num_nodes_dict={"a": 30, "b": 30}
+                )
             step(graph["r"] if relation else graph, normal(30, 4), normal(200, 1, seed=1))
             dgl.ops.copy_e_sum(graph["s"] if relation else graph, normal(200, 3))
             index = weakref.ref(graph._graph)
@@ -105,8 +107,12 @@ def test_disable_drops_every_structure(builds):
 def test_a_changed_graph_is_seen(builds):
     graph, x = dgl.rand_graph(30, 200), normal(30, 4)
     with gsb.enabled("dgl"):
-        for change in (lambda: graph.add_edges([0, 1, 2], [3, 3, 4]), lambda: graph.remove_edges([5, 6]),
-                       lambda: graph.add_nodes(2), lambda: graph.remove_nodes([0])):
+        for change in (
+            lambda: graph.add_edges([0, 1, 2], [3, 3, 4]),
+            lambda: graph.remove_edges([5, 6]),
+            lambda: graph.add_nodes(2),
+            lambda: graph.remove_nodes([0]),
+        ):
             change()
             x = normal(graph.num_nodes(), 4)
             torch.testing.assert_close(dgl.ops.copy_u_sum(graph, x), dense_sum(graph, x))
@@ -136,8 +142,14 @@ def test_several_graphs_alive_and_their_copies():
     x = normal(30, 4)
     with gsb.enabled("dgl"):
         graphs = [dgl.rand_graph(30, 200) for _ in range(5)]
-        graphs += [dgl.reverse(graphs[0]), copy.deepcopy(graphs[1]), pickle.loads(pickle.dumps(graphs[2])),
-                   graphs[3].int(), dgl.to_bidirected(graphs[4]), dgl.add_self_loop(graphs[0])]
+        graphs += [
+            dgl.reverse(graphs[0]),
+            copy.deepcopy(graphs[1]),
+            pickle.loads(pickle.dumps(graphs[2])),
+            graphs[3].int(),
+            dgl.to_bidirected(graphs[4]),
+            dgl.add_self_loop(graphs[0]),
+        ]
         for _ in range(2):
             for graph in graphs:
                 torch.testing.assert_close(dgl.ops.copy_u_sum(graph, x), dense_sum(graph, x))
@@ -148,7 +160,7 @@ def test_several_graphs_alive_and_their_copies():
 
 def test_enabled_between_forward_and_backward_and_the_other_way():
     graph, x = dgl.rand_graph(30, 200), normal(30, 4).requires_grad_()
-    expected, = torch.autograd.grad(dgl.ops.copy_u_sum(graph, x).pow(2).sum(), x)
+    (expected,) = torch.autograd.grad(dgl.ops.copy_u_sum(graph, x).pow(2).sum(), x)
     out = dgl.ops.copy_u_sum(graph, x).pow(2).sum()
     with gsb.enabled("dgl"):
         torch.testing.assert_close(torch.autograd.grad(out, x)[0], expected)

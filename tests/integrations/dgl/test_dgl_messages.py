@@ -1,26 +1,28 @@
 """Messages without an operator of DGL's, and those of users' functions: one operator where they are arithmetic."""
+
 import dgl
 import dgl.function as fn
 import dgl.nn.pytorch as dglnn
 import pytest
 import torch
+from dgl_oracle import agree, bipartite, multigraph, normal
+from test_dgl_layers import OnGraph
 from torch.nn import functional
 
 import gnn_sparse_backend as gsb
-from dgl_oracle import agree, bipartite, multigraph, normal
 from gnn_sparse_backend.integrations.lazy import LazyTensor
-from test_dgl_layers import OnGraph
 
 
 def passing(graph, message, reduce=fn.sum("m", "out")):
     def compute(h, *edges):
         with graph.local_scope():
             graph.srcdata["h"] = h
-            graph.dstdata["d"] = h[:graph.num_dst_nodes()]
+            graph.dstdata["d"] = h[: graph.num_dst_nodes()]
             for at, e in enumerate(edges):
                 graph.edata[f"w{at}"] = e
             graph.update_all(message, reduce)
             return graph.dstdata["out"]
+
     return compute
 
 
@@ -29,25 +31,33 @@ def graph(request):
     return multigraph(9, 40, idtype=request.param)
 
 
-@pytest.mark.parametrize("message, counts", [
-    (lambda edges: {"m": edges.src["h"]}, {"gspmm": (1, {})}),
-    (lambda edges: {"m": edges.src["h"] * edges.data["w0"]}, {"gspmm": (1, {})}),
-    (lambda edges: {"m": edges.data["w0"] * torch.relu(edges.src["h"] - edges.dst["d"])}, {"gspmm": (1, {})}),
-    (lambda edges: {"m": torch.sigmoid(edges.src["h"] + edges.dst["d"]) * edges.src["h"]}, {"gspmm": (1, {})}),
-    (lambda edges: {"m": edges.data["w0"] * 2}, {"gspmm": (1, {})}),
-    (lambda edges: {"m": torch.cat([edges.src["h"], edges.dst["d"]], 1)}, {"gspmm": (1, {}), "gsddmm": (2, {})}),
-    (lambda edges: {"m": edges.src["h"].softmax(-1)}, {"gspmm": (1, {}), "gsddmm": (1, {})}),
-    (lambda edges: {"m": edges.src["h"] * edges.src["h"].mean()}, {"gspmm": (1, {}), "gsddmm": (1, {})}),
-    (lambda edges: {"m": edges.src["h"].clone().mul_(2)}, {"gspmm": (1, {}), "gsddmm": (1, {})}),
-], ids=range(9))
+@pytest.mark.parametrize(
+    "message, counts",
+    [
+        (lambda edges: {"m": edges.src["h"]}, {"gspmm": (1, {})}),
+        (lambda edges: {"m": edges.src["h"] * edges.data["w0"]}, {"gspmm": (1, {})}),
+        (lambda edges: {"m": edges.data["w0"] * torch.relu(edges.src["h"] - edges.dst["d"])}, {"gspmm": (1, {})}),
+        (lambda edges: {"m": torch.sigmoid(edges.src["h"] + edges.dst["d"]) * edges.src["h"]}, {"gspmm": (1, {})}),
+        (lambda edges: {"m": edges.data["w0"] * 2}, {"gspmm": (1, {})}),
+        (lambda edges: {"m": torch.cat([edges.src["h"], edges.dst["d"]], 1)}, {"gspmm": (1, {}), "gsddmm": (2, {})}),
+        (lambda edges: {"m": edges.src["h"].softmax(-1)}, {"gspmm": (1, {}), "gsddmm": (1, {})}),
+        (lambda edges: {"m": edges.src["h"] * edges.src["h"].mean()}, {"gspmm": (1, {}), "gsddmm": (1, {})}),
+        (lambda edges: {"m": edges.src["h"].clone().mul_(2)}, {"gspmm": (1, {}), "gsddmm": (1, {})}),
+    ],
+    ids=range(9),
+)
 def test_messages(graph, message, counts):
     assert agree(passing(graph, message), normal(9, 3), normal(40, 1, seed=1)) == counts
 
 
-@pytest.mark.parametrize("reduce", [fn.sum("m", "out"), fn.mean("m", "out"), fn.max("m", "out"), fn.min("m", "out")],
-                         ids=lambda r: r.name)
-@pytest.mark.parametrize("message", [fn.u_sub_v("h", "d", "m"), fn.v_mul_e("d", "w0", "m"), fn.e_sub_u("w0", "h", "m"),
-                                     fn.u_dot_v("h", "d", "m")], ids=lambda m: m.name)
+@pytest.mark.parametrize(
+    "reduce", [fn.sum("m", "out"), fn.mean("m", "out"), fn.max("m", "out"), fn.min("m", "out")], ids=lambda r: r.name
+)
+@pytest.mark.parametrize(
+    "message",
+    [fn.u_sub_v("h", "d", "m"), fn.v_mul_e("d", "w0", "m"), fn.e_sub_u("w0", "h", "m"), fn.u_dot_v("h", "d", "m")],
+    ids=lambda m: m.name,
+)
 def test_built_in_messages_that_dgl_computes_first(graph, message, reduce):
     counts = agree(passing(graph, message, reduce), normal(9, 3).round(), normal(40, 3, seed=1).round())
     if message.name == "u_dot_v":
@@ -58,6 +68,7 @@ def test_built_in_messages_that_dgl_computes_first(graph, message, reduce):
 
 def test_edge_features_of_a_function_of_nodes_are_not_messages(graph):
     """The flag that messages are lazy must not reach what is stored by the way."""
+
     def apply(nodes):
         graph.apply_edges(fn.u_add_v("h", "h", "stored"))
         return {"out": nodes.data["out"] * 2}
@@ -77,7 +88,10 @@ def test_other_reductions(graph, reduce):
 
 
 def test_reduce_functions_of_users(graph):
-    message = lambda edges: {"m": edges.src["h"] * edges.dst["d"], "s": (edges.src["h"] * edges.dst["d"]).sum(-1, keepdim=True)}
+    message = lambda edges: {
+        "m": edges.src["h"] * edges.dst["d"],
+        "s": (edges.src["h"] * edges.dst["d"]).sum(-1, keepdim=True),
+    }
     reduce = lambda nodes: {"out": (nodes.mailbox["s"].softmax(1) * nodes.mailbox["m"]).sum(1)}
     assert agree(passing(graph, message, reduce), normal(9, 3)) == {"gsddmm": (2, {})}
 
@@ -86,7 +100,9 @@ def test_edge_features_that_a_function_computes(graph):
     def compute(h):
         with graph.local_scope():
             graph.ndata["h"] = h
-            graph.apply_edges(lambda edges: {"s": functional.leaky_relu(edges.src["h"] + edges.dst["h"]).sum(-1, keepdim=True)})
+            graph.apply_edges(
+                lambda edges: {"s": functional.leaky_relu(edges.src["h"] + edges.dst["h"]).sum(-1, keepdim=True)}
+            )
             graph.edata["p"] = dgl.ops.edge_softmax(graph, graph.edata["s"])
             graph.update_all(lambda edges: {"m": edges.src["h"] * edges.data["p"]}, fn.sum("m", "out"))
             return graph.ndata["out"]
@@ -124,6 +140,7 @@ def test_a_part_of_the_edges_stays_dgls(graph):
 
 def test_other_kinds_of_features(graph):
     """Numbers of nodes, flags and features without a dimension are no operands of kernels: DGL gathers them."""
+
     def message(edges):
         flag = edges.src["flag"] & (edges.src["number"] < 5)
         return {"m": torch.where(flag, edges.src["h"][:, 0], edges.dst["number"].to(torch.float64))}
@@ -167,19 +184,28 @@ def test_relations_with_functions_of_users():
     def compute(h):
         with graph.local_scope():
             graph.ndata["h"] = h
-            graph.multi_update_all({"r": (lambda edges: {"m": edges.src["h"] * edges.dst["h"]}, fn.sum("m", "out")),
-                                    "s": (fn.copy_u("h", "m"), fn.sum("m", "out"))}, "sum")
+            graph.multi_update_all(
+                {
+                    "r": (lambda edges: {"m": edges.src["h"] * edges.dst["h"]}, fn.sum("m", "out")),
+                    "s": (fn.copy_u("h", "m"), fn.sum("m", "out")),
+                },
+                "sum",
+            )
             return graph.ndata["out"]
 
     assert agree(compute, normal(9, 3)) == {"gspmm": (2, {})}
 
 
-@pytest.mark.parametrize("make, inputs", [
-    (lambda: dglnn.RelGraphConv(6, 4, 3, "basis", 2), lambda: (torch.arange(40) % 3,)),
-    (lambda: dglnn.RelGraphConv(6, 4, 3, "bdd", 2), lambda: (torch.arange(40) % 3,)),
-    (lambda: dglnn.HGTConv(6, 3, 2, 2, 3, dropout=0.0), lambda: (torch.arange(9) % 2, torch.arange(40) % 3)),
-    (lambda: dglnn.PNAConv(6, 4, ["mean", "max", "sum"], ["identity"], 1.0, edge_feat_size=0), lambda: ()),
-], ids=["relational basis", "relational blocks", "heterogeneous transformer", "principal neighbourhood"])
+@pytest.mark.parametrize(
+    "make, inputs",
+    [
+        (lambda: dglnn.RelGraphConv(6, 4, 3, "basis", 2), lambda: (torch.arange(40) % 3,)),
+        (lambda: dglnn.RelGraphConv(6, 4, 3, "bdd", 2), lambda: (torch.arange(40) % 3,)),
+        (lambda: dglnn.HGTConv(6, 3, 2, 2, 3, dropout=0.0), lambda: (torch.arange(9) % 2, torch.arange(40) % 3)),
+        (lambda: dglnn.PNAConv(6, 4, ["mean", "max", "sum"], ["identity"], 1.0, edge_feat_size=0), lambda: ()),
+    ],
+    ids=["relational basis", "relational blocks", "heterogeneous transformer", "principal neighbourhood"],
+)
 def test_layers_with_functions_of_their_own(make, inputs):
     graph = multigraph(9, 40)
     torch.manual_seed(0)

@@ -1,12 +1,13 @@
 """Neighbour-sampled training under DGL: nothing is compiled after the first batches, and no memory is kept."""
+
 import dgl
 import dgl.nn.pytorch as dglnn
 import pytest
 import torch
 import torch.nn.functional as F
+from mini_batches import CLASSES, NODES, WIDTH, check_ours, check_steady, edges, features
 
 import gnn_sparse_backend as gsb
-from mini_batches import CLASSES, NODES, WIDTH, check_ours, check_steady, edges, features
 
 
 class Model(torch.nn.Module):
@@ -31,8 +32,9 @@ LAYERS = {
 def batches():
     source, target = edges()
     graph = dgl.graph((source, target), num_nodes=NODES)
-    loader = dgl.dataloading.DataLoader(graph, torch.arange(NODES), dgl.dataloading.NeighborSampler([5, 5]), batch_size=20,
-                                        shuffle=True)
+    loader = dgl.dataloading.DataLoader(
+        graph, torch.arange(NODES), dgl.dataloading.NeighborSampler([5, 5]), batch_size=20, shuffle=True
+    )
     while True:
         yield from loader
 

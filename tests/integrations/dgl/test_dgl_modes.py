@@ -1,4 +1,7 @@
-"""Autocast, worker processes, pickling, index types, restricted formats, derived graphs: results stay what they were."""
+"""Autocast, worker processes, pickling, index types, restricted formats, derived graphs: results stay what they
+were.
+"""
+
 import copy
 import pickle
 
@@ -7,10 +10,10 @@ import dgl.function as fn
 import dgl.nn.pytorch as dglnn
 import pytest
 import torch
-
-import gnn_sparse_backend as gsb
 from dgl_oracle import TOLERANCE, agree, calls, multigraph, normal, run
 from test_dgl_layers import OnGraph
+
+import gnn_sparse_backend as gsb
 
 LAYERS = {
     "sage": lambda: dglnn.SAGEConv(6, 8, "pool"),
@@ -94,7 +97,9 @@ def test_restricted_formats(formats, name):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_autocast(dtype, name):
-    """Matrix products run in half types: what DGL then refuses, it refuses; the rest agrees as far as those types go."""
+    """Matrix products run in half types: what DGL then refuses, it refuses; the rest agrees as far as those types
+    go.
+    """
     graph, x = dgl.add_self_loop(multigraph(12, 60)), normal(12, 6, dtype=torch.float32)
     module = OnGraph(layer(name, torch.float32), graph, call)
 
@@ -142,7 +147,9 @@ def test_sampled_minibatches_from_workers():
     graph = multigraph(60, 500)
     graph.ndata["h"] = normal(60, 6)
     torch.manual_seed(0)
-    layers = torch.nn.ModuleList([dglnn.SAGEConv(6, 6, "mean"), dglnn.GATConv(6, 3, 2, allow_zero_in_degree=True)]).double()
+    layers = torch.nn.ModuleList(
+        [dglnn.SAGEConv(6, 6, "mean"), dglnn.GATConv(6, 3, 2, allow_zero_in_degree=True)]
+    ).double()
 
     def epoch():
         sampler = dgl.dataloading.MultiLayerFullNeighborSampler(2, prefetch_node_feats=["h"])
@@ -167,7 +174,9 @@ def test_a_graph_with_lazy_features_is_pickled_with_their_values():
     with gsb.enabled("dgl"), graph.local_scope():
         graph.apply_edges(fn.u_mul_v("h", "h", "s"))
         for other in (pickle.loads(pickle.dumps(graph)), copy.deepcopy(graph), graph.clone()):
-            torch.testing.assert_close(other.edata["s"] + 0, dgl.ops.u_mul_v(graph, graph.ndata["h"], graph.ndata["h"]) + 0)
+            torch.testing.assert_close(
+                other.edata["s"] + 0, dgl.ops.u_mul_v(graph, graph.ndata["h"], graph.ndata["h"]) + 0
+            )
         part = dgl.edge_subgraph(graph, torch.arange(9))
         torch.testing.assert_close(part.edata["s"], graph.edata["s"][:9])
 

@@ -1,10 +1,11 @@
 """dgl.ops with the backend on against the same with it off: results, gradients and what ran where."""
+
 import dgl
 import pytest
 import torch
+from dgl_oracle import agree, bipartite, homogeneous, normal
 
 import gnn_sparse_backend as gsb
-from dgl_oracle import agree, bipartite, homogeneous, normal
 
 # gradients are of one operator with the result, and not counted again
 ONLY_OURS_SUM = {"gspmm": (1, {})}
@@ -45,25 +46,28 @@ def test_summed_edge_features(graph):
     assert agree(lambda e: dgl.ops.copy_e_mean(graph, e), e) == ONLY_OURS_MEAN
 
 
-@pytest.mark.parametrize("op, features, edge_features", [
-    ("mul", (), ()),
-    ("mul", (8,), ()),
-    ("mul", (8,), (1,)),
-    ("mul", (8,), (8,)),
-    ("mul", (1,), (5,)),
-    ("mul", (3, 4), (1,)),
-    ("mul", (3, 4), (3, 1)),
-    ("mul", (3, 4), (1, 4)),
-    ("mul", (3, 1), (1, 4)),
-    ("mul", (2, 3, 4), (2, 1, 4)),
-    ("mul", (4,), (2, 1, 1)),
-    ("add", (3, 1), (1, 4)),
-    ("add", (8,), (8,)),
-    ("sub", (2, 3, 4), (2, 1, 4)),
-    ("sub", (8,), ()),
-    ("div", (3, 4), (3, 1)),
-    ("div", (1,), (5,)),
-])
+@pytest.mark.parametrize(
+    "op, features, edge_features",
+    [
+        ("mul", (), ()),
+        ("mul", (8,), ()),
+        ("mul", (8,), (1,)),
+        ("mul", (8,), (8,)),
+        ("mul", (1,), (5,)),
+        ("mul", (3, 4), (1,)),
+        ("mul", (3, 4), (3, 1)),
+        ("mul", (3, 4), (1, 4)),
+        ("mul", (3, 1), (1, 4)),
+        ("mul", (2, 3, 4), (2, 1, 4)),
+        ("mul", (4,), (2, 1, 1)),
+        ("add", (3, 1), (1, 4)),
+        ("add", (8,), (8,)),
+        ("sub", (2, 3, 4), (2, 1, 4)),
+        ("sub", (8,), ()),
+        ("div", (3, 4), (3, 1)),
+        ("div", (1,), (5,)),
+    ],
+)
 def test_every_operator_and_every_way_to_broadcast(op, features, edge_features):
     graph = dgl.rand_graph(20, 90)
     x, w = normal(20, *features), normal(90, *edge_features, seed=1)
@@ -123,7 +127,9 @@ def test_maxima_and_their_gradients(graph, reduce, dtype):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("edges, features", [(60, (2,)), (60, (7,)), (600, (2, 1)), (600, (7,)), (600, (3, 20))])
 def test_maxima_whichever_way_their_gradient_goes(edges, features, dtype):
-    """Few edges and many, narrow and wide; some destinations without edges, or with sources alone that are NaN throughout."""
+    """Few edges and many, narrow and wide; some destinations without edges, or with sources alone that are NaN
+    throughout.
+    """
     ends = torch.randint(20, (2, edges), generator=torch.Generator().manual_seed(3))
     ends[0][ends[0] < 3] = 3
     ends[1][ends[0] == 4] = 5
@@ -133,20 +139,23 @@ def test_maxima_whichever_way_their_gradient_goes(edges, features, dtype):
 
     def gradient(x):
         y = dgl.ops.copy_u_max(graph, x).clamp(-9, 9)
-        return torch.autograd.grad((y ** 2).sum(), x, create_graph=True)[0]
+        return torch.autograd.grad((y**2).sum(), x, create_graph=True)[0]
 
     assert agree(lambda x: dgl.ops.copy_u_max(graph, x), x) == ONLY_OURS_SUM
     assert agree(lambda x: dgl.ops.copy_u_min(graph, x), x) == ONLY_OURS_SUM
     agree(gradient, x)
 
 
-@pytest.mark.parametrize("view", [
-    lambda x: x.t().contiguous().t(),
-    lambda x: torch.cat([x, x, x], dim=1)[:, x.shape[1]:2 * x.shape[1]],
-    lambda x: torch.cat([x, x])[::2],
-    lambda x: x[:1].expand(x.shape[0], -1),
-    lambda x: torch.cat([x.new_zeros(1), x.reshape(-1)])[1:].view(x.shape),  # aligned to its elements only
-])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.t().contiguous().t(),
+        lambda x: torch.cat([x, x, x], dim=1)[:, x.shape[1] : 2 * x.shape[1]],
+        lambda x: torch.cat([x, x])[::2],
+        lambda x: x[:1].expand(x.shape[0], -1),
+        lambda x: torch.cat([x.new_zeros(1), x.reshape(-1)])[1:].view(x.shape),  # aligned to its elements only
+    ],
+)
 def test_operands_that_are_not_contiguous(view):
     graph = homogeneous([1, 4, 0, 4, 4, 2], [0, 1, 3, 3, 5, 5], (6, 6))
     x, w = normal(6, 9), normal(6, 1, seed=1)

@@ -1,12 +1,13 @@
 """``RelGraphConv`` with the backend and without: one operator of ours, the same outputs and gradients."""
+
 import dgl
 import dgl.nn.pytorch as dglnn
 import pytest
 import torch
-
-import gnn_sparse_backend as gsb
 from dgl_oracle import agree, calls, multigraph, normal
 from test_dgl_layers import OnGraph
+
+import gnn_sparse_backend as gsb
 from tests.covering import covering
 from tests.ops.allocations import recorded
 
@@ -25,10 +26,17 @@ def counted(conv, graph, kinds, *inputs, **options):
     return agree(OnGraph(conv, graph, call), *inputs)
 
 
-@pytest.mark.parametrize("regularizer, options, norm, idtype", covering({
-    "regularizer": [None, "basis", "bdd"],
-    "options": [{}, {"layer_norm": True, "activation": torch.relu}, {"self_loop": False, "bias": False}],
-    "norm": [False, True], "idtype": [torch.int32, torch.int64]}))
+@pytest.mark.parametrize(
+    "regularizer, options, norm, idtype",
+    covering(
+        {
+            "regularizer": [None, "basis", "bdd"],
+            "options": [{}, {"layer_norm": True, "activation": torch.relu}, {"self_loop": False, "bias": False}],
+            "norm": [False, True],
+            "idtype": [torch.int32, torch.int64],
+        }
+    ),
+)
 def test_layer(regularizer, options, norm, idtype):
     inputs = [normal(9, 6), *([normal(40, 1, seed=2)] if norm else [])]
     conv = layer(6, 12, 3, regularizer, 2, **options)
@@ -37,12 +45,18 @@ def test_layer(regularizer, options, norm, idtype):
 
 @pytest.mark.parametrize("regularizer", [None, "basis"])
 def test_presorted(regularizer):
-    assert counted(layer(6, 12, 5, regularizer), multigraph(9, 40), KINDS.sort().values, normal(9, 6), presorted=True) == OURS
+    assert (
+        counted(layer(6, 12, 5, regularizer), multigraph(9, 40), KINDS.sort().values, normal(9, 6), presorted=True)
+        == OURS
+    )
 
 
 def test_many_relations_of_bases_want_no_matrix_each():
     nodes, edges, relations, width = 1000, 20_000, 1000, 64
-    graph, kinds = multigraph(nodes, edges), torch.randint(0, relations, (edges,), generator=torch.Generator().manual_seed(0))
+    graph, kinds = (
+        multigraph(nodes, edges),
+        torch.randint(0, relations, (edges,), generator=torch.Generator().manual_seed(0)),
+    )
     conv, x = layer(width, width, relations, "basis", 4).float(), normal(nodes, width).float()
     with recorded() as found, gsb.enabled("dgl"):
         conv(graph, x, kinds).sum().backward()
@@ -72,9 +86,14 @@ class Own(dglnn.RelGraphConv):
         return {"m": edges.src["h"]}
 
 
-@pytest.mark.parametrize("reason, make", [
-    ("the linear layer is the user's, or has hooks", "hooked"), ("no edges", "empty"),
-    ("norm is not one number per edge of the features' type", "wide norm")])
+@pytest.mark.parametrize(
+    "reason, make",
+    [
+        ("the linear layer is the user's, or has hooks", "hooked"),
+        ("no edges", "empty"),
+        ("norm is not one number per edge of the features' type", "wide norm"),
+    ],
+)
 def test_falls_back(reason, make):
     graph, conv, inputs, kinds = multigraph(9, 40), layer(6, 4, 3), [normal(9, 6)], KINDS
     if make == "hooked":
@@ -101,7 +120,9 @@ def test_an_edge_type_out_of_range_is_an_error_as_before():
 def test_relations_are_found_again_and_noticed_when_they_change(monkeypatch):
     made = []
     original = gsb.RelGraph.from_triples.__func__
-    monkeypatch.setattr(gsb.RelGraph, "from_triples", classmethod(lambda cls, *given: made.append(1) or original(cls, *given)))
+    monkeypatch.setattr(
+        gsb.RelGraph, "from_triples", classmethod(lambda cls, *given: made.append(1) or original(cls, *given))
+    )
     graph, conv, x, kinds = multigraph(9, 40), layer(6, 4, 3), normal(9, 6), KINDS.clone()
     with gsb.enabled("dgl"):
         for _ in range(3):
@@ -118,7 +139,9 @@ def test_relations_of_one_edge_type_are_found_again(monkeypatch):
     """DGL makes a new graph at every ``hetero[etype]``, of the same structure; its reverse has another."""
     made = []
     original = gsb.RelGraph.from_triples.__func__
-    monkeypatch.setattr(gsb.RelGraph, "from_triples", classmethod(lambda cls, *given: made.append(1) or original(cls, *given)))
+    monkeypatch.setattr(
+        gsb.RelGraph, "from_triples", classmethod(lambda cls, *given: made.append(1) or original(cls, *given))
+    )
     u, v = multigraph(9, 40).edges()
     hetero = dgl.heterograph({("n", "r", "n"): (u, v), ("n", "s", "n"): (v, u)}, num_nodes_dict={"n": 9})
     conv, x = layer(6, 4, 3), normal(9, 6)

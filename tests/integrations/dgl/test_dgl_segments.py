@@ -1,15 +1,16 @@
 """Readouts, and products of rows with the matrix of their segment or relation."""
+
 import dgl
 import dgl.backend.pytorch.sparse as dgl_sparse
 import dgl.nn.pytorch as dglnn
 import pytest
 import torch
 from dgl._sparse_ops import _segment_reduce
-
-import gnn_sparse_backend as gsb
 from dgl_oracle import agree, calls, multigraph, normal
 from test_dgl_kernels import few, same
 from test_dgl_layers import OnGraph
+
+import gnn_sparse_backend as gsb
 from tests.ops.waits import without_waiting
 
 LENGTHS = {"mixed": [3, 0, 1, 7, 0], "one": [9], "none": [], "empty": [0, 0], "many": [2] * 40}
@@ -101,13 +102,16 @@ def test_products_of_relations(shape):
         assert counts == GATHERED
 
 
-@pytest.mark.parametrize("wrong, error", [
-    (lambda: dgl.ops.gather_mm(normal(4, 3), normal(2, 3, 5), idx_b=torch.tensor([0, 1, 2, 0])), IndexError),
-    (lambda: dgl.ops.gather_mm(normal(4, 3), normal(2, 4, 5), idx_b=torch.tensor([0, 1, 1, 0])), RuntimeError),
-    (lambda: dgl.ops.segment_mm(normal(4, 3), normal(2, 4, 5), torch.tensor([2, 2])), RuntimeError),
-    (lambda: dgl.ops.segment_mm(normal(4, 3), normal(2, 3, 5).float(), torch.tensor([2, 2])), RuntimeError),
-    (lambda: dgl.ops.segment_mm(normal(4, 3), normal(3, 3, 5), torch.tensor([2, 2])), IndexError),
-])
+@pytest.mark.parametrize(
+    "wrong, error",
+    [
+        (lambda: dgl.ops.gather_mm(normal(4, 3), normal(2, 3, 5), idx_b=torch.tensor([0, 1, 2, 0])), IndexError),
+        (lambda: dgl.ops.gather_mm(normal(4, 3), normal(2, 4, 5), idx_b=torch.tensor([0, 1, 1, 0])), RuntimeError),
+        (lambda: dgl.ops.segment_mm(normal(4, 3), normal(2, 4, 5), torch.tensor([2, 2])), RuntimeError),
+        (lambda: dgl.ops.segment_mm(normal(4, 3), normal(2, 3, 5).float(), torch.tensor([2, 2])), RuntimeError),
+        (lambda: dgl.ops.segment_mm(normal(4, 3), normal(3, 3, 5), torch.tensor([2, 2])), IndexError),
+    ],
+)
 def test_what_dgl_refuses_keeps_its_error(wrong, error):
     with pytest.raises(error) as theirs:
         wrong()
@@ -119,9 +123,11 @@ def test_what_dgl_refuses_keeps_its_error(wrong, error):
 
 def test_what_pytorch_makes_of_odd_operands_stays():
     a, b = normal(4, 3), normal(2, 3, 5, seed=1)
-    for compute in (lambda: dgl.ops.segment_mm(a, b, torch.tensor([1, 2])),          # rows are left over
-                    lambda: dgl.ops.gather_mm(a, b, idx_b=torch.tensor([0, -1, 1, 0])),  # counted from the end
-                    lambda: dgl.ops.segment_mm(a[:0], b, torch.tensor([0, 0]))):
+    for compute in (
+        lambda: dgl.ops.segment_mm(a, b, torch.tensor([1, 2])),  # rows are left over
+        lambda: dgl.ops.gather_mm(a, b, idx_b=torch.tensor([0, -1, 1, 0])),  # counted from the end
+        lambda: dgl.ops.segment_mm(a[:0], b, torch.tensor([0, 0])),
+    ):
         expected = compute()
         with gsb.enabled("dgl"):
             same(compute(), expected)

@@ -1,13 +1,14 @@
 """Softmax over edges: values and gradients as DGL's, over either end and over a part of the edges."""
+
 import dgl
 import dgl.backend.pytorch.sparse as dgl_sparse
 import pytest
 import torch
 from dgl._sparse_ops import _edge_softmax_backward, _edge_softmax_forward
-
-import gnn_sparse_backend as gsb
 from dgl_oracle import agree, bipartite, calls, multigraph, normal
 from test_dgl_kernels import same
+
+import gnn_sparse_backend as gsb
 
 ONLY_OURS = {"edge_softmax_forward": (1, {})}
 
@@ -43,7 +44,7 @@ def test_gradients_of_gradients():
     scores = normal(80, 2).requires_grad_()
 
     def second():
-        grad, = torch.autograd.grad(dgl.ops.edge_softmax(graph, scores).pow(2).sum(), scores, create_graph=True)
+        (grad,) = torch.autograd.grad(dgl.ops.edge_softmax(graph, scores).pow(2).sum(), scores, create_graph=True)
         return torch.autograd.grad(grad.pow(2).sum(), scores)[0]
 
     # DGL's own backward is not differentiable: check it by differences
@@ -59,7 +60,7 @@ def test_gradients_of_gradients():
 
 
 def first_gradient(graph, scores):
-    grad, = torch.autograd.grad(dgl.ops.edge_softmax(graph, scores).pow(2).sum(), scores)
+    (grad,) = torch.autograd.grad(dgl.ops.edge_softmax(graph, scores).pow(2).sum(), scores)
     return grad.pow(2).sum()
 
 

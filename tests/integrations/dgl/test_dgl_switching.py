@@ -1,4 +1,5 @@
 """What enabling replaces, that disabling restores it, and what is left to DGL with its reason."""
+
 import importlib
 
 import dgl
@@ -7,14 +8,24 @@ import pytest
 import torch
 from dgl._sparse_ops import _gspmm as original_gspmm
 from dgl.heterograph_index import HeteroGraphIndex
+from dgl_oracle import calls, normal
 
 import gnn_sparse_backend as gsb
-from dgl_oracle import calls, normal
 
 
 def test_disable_restores_every_attribute_to_the_same_object():
-    modules = [importlib.import_module(f"dgl.{name}") for name in ("ops.spmm", "ops.sddmm", "ops.edge_softmax", "core", "backend",
-                                                                   "ops.gather_mm", "nn.pytorch.linear")]
+    modules = [
+        importlib.import_module(f"dgl.{name}")
+        for name in (
+            "ops.spmm",
+            "ops.sddmm",
+            "ops.edge_softmax",
+            "core",
+            "backend",
+            "ops.gather_mm",
+            "nn.pytorch.linear",
+        )
+    ]
     owners = [dgl_sparse, HeteroGraphIndex, dgl.DGLGraph, dgl.ops, *modules]
     snapshot = lambda: [dict(vars(owner)) for owner in owners]
     before = snapshot()
@@ -24,10 +35,18 @@ def test_disable_restores_every_attribute_to_the_same_object():
     after = snapshot()
     changed = [{name for name in old if old[name] is not new[name]} for old, new in zip(before, during)]
     assert {"_gspmm", "_gsddmm", "_gspmm_hetero", "_edge_softmax_forward"} <= changed[0]
-    assert changed[1:] == [{"reverse", "get_relation_graph"}, {"local_scope", "local_var"}, {"gspmm", "gsddmm", "gather_mm"},
-                           {"gspmm"}, {"gsddmm"}, {"edge_softmax_internal", "edge_softmax_hetero_internal"},
-                           {"message_passing", "invoke_gsddmm", "invoke_edge_udf"}, {"segment_reduce", "segment_mm"},
-                           {"gather_mm"}, {"gather_mm"}]
+    assert changed[1:] == [
+        {"reverse", "get_relation_graph"},
+        {"local_scope", "local_var"},
+        {"gspmm", "gsddmm", "gather_mm"},
+        {"gspmm"},
+        {"gsddmm"},
+        {"edge_softmax_internal", "edge_softmax_hetero_internal"},
+        {"message_passing", "invoke_gsddmm", "invoke_edge_udf"},
+        {"segment_reduce", "segment_mm"},
+        {"gather_mm"},
+        {"gather_mm"},
+    ]
     for old, new in zip(before, after):
         assert old.keys() == new.keys() and all(old[name] is new[name] for name in old)
     assert dgl_sparse._gspmm is original_gspmm
@@ -72,21 +91,24 @@ def test_reasons_show_in_the_status():
         assert text in str(gsb.status())
 
 
-@pytest.mark.parametrize("wrong", [
-    lambda g: dgl.ops.copy_u_sum(g, torch.ones(10, 3, dtype=torch.complex64)),
-    lambda g: dgl.ops.u_mul_e_sum(g, torch.ones(10, 3), torch.ones(30, 1, dtype=torch.float64)),
-    lambda g: dgl.ops.copy_u_sum(g, torch.ones(9, 3)),
-    lambda g: dgl.ops.copy_u_sum(g, torch.ones(11, 3)),
-    lambda g: dgl.ops.u_mul_e_sum(g, torch.ones(10, 3), torch.ones(29, 1)),
-    lambda g: dgl.ops.u_mul_e_sum(g, torch.ones(10, 3), torch.ones(30, 2)),
-    lambda g: dgl.ops.u_dot_v(g, torch.ones(10, 3), torch.ones(10, 4)),
-    lambda g: dgl.ops.u_dot_v(g, torch.ones(10, 3), torch.ones(8, 3)),
-    lambda g: dgl.ops.copy_u_sum(g, None),
-    lambda g: dgl.ops.copy_u_mean(g, torch.ones(11, 3)),
-    lambda g: dgl.ops.gspmm(g, "mul", "mean", torch.ones(10, 3), None),
-    lambda g: dgl.ops.gspmm(g, "copy_lhs", "median", torch.ones(10, 3), None),
-    lambda g: dgl.ops.copy_u_sum(g, torch.ones(10, 0)),
-])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda g: dgl.ops.copy_u_sum(g, torch.ones(10, 3, dtype=torch.complex64)),
+        lambda g: dgl.ops.u_mul_e_sum(g, torch.ones(10, 3), torch.ones(30, 1, dtype=torch.float64)),
+        lambda g: dgl.ops.copy_u_sum(g, torch.ones(9, 3)),
+        lambda g: dgl.ops.copy_u_sum(g, torch.ones(11, 3)),
+        lambda g: dgl.ops.u_mul_e_sum(g, torch.ones(10, 3), torch.ones(29, 1)),
+        lambda g: dgl.ops.u_mul_e_sum(g, torch.ones(10, 3), torch.ones(30, 2)),
+        lambda g: dgl.ops.u_dot_v(g, torch.ones(10, 3), torch.ones(10, 4)),
+        lambda g: dgl.ops.u_dot_v(g, torch.ones(10, 3), torch.ones(8, 3)),
+        lambda g: dgl.ops.copy_u_sum(g, None),
+        lambda g: dgl.ops.copy_u_mean(g, torch.ones(11, 3)),
+        lambda g: dgl.ops.gspmm(g, "mul", "mean", torch.ones(10, 3), None),
+        lambda g: dgl.ops.gspmm(g, "copy_lhs", "median", torch.ones(10, 3), None),
+        lambda g: dgl.ops.copy_u_sum(g, torch.ones(10, 0)),
+    ],
+)
 def test_what_dgl_refuses_keeps_its_error(wrong):
     graph = dgl.rand_graph(10, 30)
     with pytest.raises(Exception) as theirs:

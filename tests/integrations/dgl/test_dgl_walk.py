@@ -1,4 +1,5 @@
 """Everything in DGL that passes messages takes a training step with the backend and without: the results are equal."""
+
 import importlib
 import inspect
 
@@ -53,6 +54,7 @@ def test_gradients_are_the_slopes_of_the_outputs(name):
 
 def moved(case, directions, step):
     """The outputs' product with their cotangents after a step of all parameters and inputs."""
+
     def build():
         module = case.build().double()
         with torch.no_grad():
@@ -62,16 +64,22 @@ def moved(case, directions, step):
         return module
 
     outcome = run_case("dgl", coverage.Case(case.name, build, case.call), SEED, torch.float64, backward=False)
-    return sum((output.nan_to_num(posinf=0.0, neginf=0.0) * cotangent).sum().item() for output, cotangent in
-               zip(outcome.outputs, coverage.cotangents(outcome.outputs, SEED)) if cotangent is not None)
+    return sum(
+        (output.nan_to_num(posinf=0.0, neginf=0.0) * cotangent).sum().item()
+        for output, cotangent in zip(outcome.outputs, coverage.cotangents(outcome.outputs, SEED))
+        if cotangent is not None
+    )
 
 
 # --- nothing is left out --------------------------------------------------------------------------------------------
 
 
 def modules_of(package):
-    return {name: value for name, value in vars(package).items()
-            if inspect.isclass(value) and issubclass(value, torch.nn.Module) and value is not torch.nn.Module}
+    return {
+        name: value
+        for name, value in vars(package).items()
+        if inspect.isclass(value) and issubclass(value, torch.nn.Module) and value is not torch.nn.Module
+    }
 
 
 def built():
@@ -98,8 +106,11 @@ def test_what_is_not_built_cannot_be(name):
 
 @pytest.mark.parametrize("package", ["dgl.ops", "dgl.mpops"])
 def test_every_exported_function_has_a_case(package):
-    exported = {name for name, value in vars(importlib.import_module(package)).items()
-                if callable(value) and not name.startswith("_")}
+    exported = {
+        name
+        for name, value in vars(importlib.import_module(package)).items()
+        if callable(value) and not name.startswith("_")
+    }
     walked = {name.removeprefix(f"{package}.").split(",")[0] for name in CASES if name.startswith(f"{package}.")}
     assert exported == walked
 

@@ -1,4 +1,5 @@
 """Tests of this folder need PyTorch Geometric."""
+
 import pytest
 
 pytest.importorskip("torch_geometric")

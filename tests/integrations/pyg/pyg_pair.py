@@ -1,4 +1,5 @@
 """The same model and inputs through PyG alone and through PyG with the backend."""
+
 from __future__ import annotations
 
 import torch

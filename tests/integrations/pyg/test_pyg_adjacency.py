@@ -1,4 +1,5 @@
 """Sparse adjacencies and ``EdgeIndex``: ``torch_geometric.utils.spmm`` and ``EdgeIndex.matmul``."""
+
 import warnings
 
 import pytest
@@ -24,8 +25,12 @@ def adjacency(layout: str, shape=(NODES, NODES), dtype=torch.float64, edge_index
     return {"csr": matrix.to_sparse_csr, "csc": matrix.to_sparse_csc, "coo": lambda: matrix}[layout]()
 
 
-@pytest.mark.parametrize("layout, reduce, shape", covering({
-    "layout": list(LAYOUTS), "reduce": ["sum", "add", "mean"], "shape": [(NODES, NODES), (9, NODES), (NODES, 4)]}))
+@pytest.mark.parametrize(
+    "layout, reduce, shape",
+    covering(
+        {"layout": list(LAYOUTS), "reduce": ["sum", "add", "mean"], "shape": [(NODES, NODES), (9, NODES), (NODES, 4)]}
+    ),
+)
 def test_spmm(layout, reduce, shape):
     matrix, x = adjacency(layout, shape), features(6, nodes=shape[1])
     counts = check_pair(lambda x: spmm(matrix, x, reduce), x)
@@ -39,8 +44,15 @@ def test_spmm_without_entries(layout):
 
 
 @pytest.mark.parametrize("layout", ["csr", "coo"])
-@pytest.mark.parametrize("layer", [lambda: gnn.SAGEConv(5, 4), lambda: gnn.GINConv(nn.Linear(5, 4)),
-                                   lambda: gnn.GCNConv(5, 4), lambda: gnn.GraphConv(5, 4, aggr="mean")])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: gnn.SAGEConv(5, 4),
+        lambda: gnn.GINConv(nn.Linear(5, 4)),
+        lambda: gnn.GCNConv(5, 4),
+        lambda: gnn.GraphConv(5, 4, aggr="mean"),
+    ],
+)
 def test_layers(layout, layer):
     counts = check_pair(layer().double(), features(5), adjacency(layout))
     assert sum(counts.values()) == 1 and set(counts) <= {"spmm.sum", "spmm.mean"}
@@ -54,12 +66,13 @@ def test_gat_on_an_adjacency():
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 def test_gradients_of_the_values(layout, reduce):
     """Where PyG has them (it has none for a mean over CSC), they are the same."""
+
     def gradient():
         matrix = adjacency(layout).requires_grad_()
         x = features(6)
         out = spmm(matrix, x, reduce)
         cotangent = torch.randn(out.shape, dtype=out.dtype, generator=torch.Generator().manual_seed(1))
-        grad, = torch.autograd.grad(out, matrix, cotangent)
+        (grad,) = torch.autograd.grad(out, matrix, cotangent)
         return grad.to_dense()
 
     with gsb.enabled("pyg"):
@@ -104,8 +117,11 @@ def test_uncoalesced_matrices_are_the_frameworks():
         assert set(counts) == {f"spmm.{reduce}"} and isinstance(counts[f"spmm.{reduce}"], dict)
 
 
-@pytest.mark.parametrize("x", [torch.rand(NODES + 1, 3, dtype=torch.float64), torch.rand(NODES, 3),
-                               torch.rand(NODES, dtype=torch.float64)], ids=["rows", "type", "dimensions"])
+@pytest.mark.parametrize(
+    "x",
+    [torch.rand(NODES + 1, 3, dtype=torch.float64), torch.rand(NODES, 3), torch.rand(NODES, dtype=torch.float64)],
+    ids=["rows", "type", "dimensions"],
+)
 def test_operands_that_do_not_fit_raise_as_without_us(x):
     def attempt():
         try:
@@ -150,8 +166,15 @@ def edge_index(order: str | None) -> EdgeIndex:
 
 
 @pytest.mark.parametrize("order", [None, "row", "col"])
-@pytest.mark.parametrize("layer", [lambda: gnn.SAGEConv(5, 4), lambda: gnn.GINConv(nn.Linear(5, 4)),
-                                   lambda: gnn.GCNConv(5, 4), lambda: gnn.GraphConv(5, 4, aggr="mean")])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: gnn.SAGEConv(5, 4),
+        lambda: gnn.GINConv(nn.Linear(5, 4)),
+        lambda: gnn.GCNConv(5, 4),
+        lambda: gnn.GraphConv(5, 4, aggr="mean"),
+    ],
+)
 def test_edge_index(double, order, layer):
     counts = check_pair(layer().double(), features(5), edge_index(order))
     assert list(counts.values()) == [1]
@@ -164,7 +187,9 @@ def test_edge_index(double, order, layer):
 def test_matmul(double, transpose, reduce, weighted):
     matrix = edge_index("col" if transpose else "row")
     value = torch.rand(90, dtype=torch.float64).requires_grad_() if weighted else None
-    counts = check_pair(lambda x, value: matrix.matmul(x, value, reduce=reduce, transpose=transpose), features(5), value)
+    counts = check_pair(
+        lambda x, value: matrix.matmul(x, value, reduce=reduce, transpose=transpose), features(5), value
+    )
     assert counts == {f"matmul.{'mean' if reduce == 'mean' else 'sum'}": 1}
 
 
@@ -173,8 +198,12 @@ def test_matmul_of_other_kinds_is_the_frameworks(double):
     # MKL's product of two sparse matrices reads past its buffers where columns of a row are not in order
     ordered = EdgeIndex(coalesce(edges()), sparse_size=(NODES, NODES), sort_order="row")
     x = features(5).detach()
-    cases = (lambda: row.matmul(x.clone().requires_grad_(), reduce="max"), lambda: ordered.matmul(ordered)[1], lambda: (row @ x),
-             lambda: row.matmul(x, torch.rand(90).fill_(0.5)))
+    cases = (
+        lambda: row.matmul(x.clone().requires_grad_(), reduce="max"),
+        lambda: ordered.matmul(ordered)[1],
+        lambda: row @ x,
+        lambda: row.matmul(x, torch.rand(90).fill_(0.5)),
+    )
     for case in cases:
         expected = case()
         with gsb.enabled("pyg"):

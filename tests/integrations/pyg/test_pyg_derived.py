@@ -1,13 +1,16 @@
-"""Self loops and GCN's normalisation are computed once for an edge index, and again when it, or they, were written to."""
+"""Self loops and GCN's normalisation are computed once for an edge index, and again when it, or they, were written
+to.
+"""
+
 import pytest
 import torch
 import torch_geometric.nn as gnn
 import torch_geometric.utils as utils
+from pyg_pair import NODES, check_pair, edges, features
 from torch_geometric.nn.conv import gat_conv, gcn_conv
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations.pyg.host import GRAPHS
-from pyg_pair import NODES, check_pair, edges, features
 
 FUNCTIONS = {
     "norm": lambda e: gcn_conv.gcn_norm(e, None, NODES, dtype=torch.float64),
@@ -30,7 +33,9 @@ def large() -> torch.Tensor:
 
 
 def same(one, other) -> bool:
-    return all(a is None and b is None or a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    return all(
+        (a is None and b is None) or (a.dtype == b.dtype and torch.equal(a, b)) for a, b in zip(one, other, strict=True)
+    )
 
 
 @pytest.mark.parametrize("make", [edges, large])
@@ -100,8 +105,11 @@ def test_first_made_without_gradients():
         layer(x, edge_index).sum().backward()
 
 
-@pytest.mark.parametrize("layer", [lambda: gnn.GCNConv(5, 4), lambda: gnn.GATConv(5, 4), lambda: gnn.GCN2Conv(5, 0.1)],
-                         ids=["GCN", "GAT", "GCN2"])
+@pytest.mark.parametrize(
+    "layer",
+    [lambda: gnn.GCNConv(5, 4), lambda: gnn.GATConv(5, 4), lambda: gnn.GCN2Conv(5, 0.1)],
+    ids=["GCN", "GAT", "GCN2"],
+)
 def test_layers(layer):
     layer = layer().double()
     inputs = (features(5), features(5)) if isinstance(layer, gnn.GCN2Conv) else (features(5),)
@@ -125,13 +133,21 @@ def test_the_store_keeps_no_more_than_its_capacity(monkeypatch):
             assert 0 < GRAPHS.nbytes <= 300_000
 
 
-@pytest.mark.parametrize("call", [
-    lambda e, w: gcn_conv.gcn_norm(e, w, NODES), lambda e, w: gat_conv.remove_self_loops(e, w),
-    lambda e, w: gat_conv.add_self_loops(e, w, fill_value=2.0, num_nodes=NODES)], ids=["norm", "remove", "add"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda e, w: gcn_conv.gcn_norm(e, w, NODES),
+        lambda e, w: gat_conv.remove_self_loops(e, w),
+        lambda e, w: gat_conv.add_self_loops(e, w, fill_value=2.0, num_nodes=NODES),
+    ],
+    ids=["norm", "remove", "add"],
+)
 def test_the_index_beside_edge_values_is_that_of_the_first_call(call):
     """So its graph is known without a look at its content, which depends on no value."""
     edge_index = large()
-    one, other = (torch.rand(2000, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    one, other = (
+        torch.rand(2000, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
+    )
     expected = [call(edge_index, values) for values in (one, other)]
     with gsb.enabled("pyg"):
         found = [call(edge_index, values) for values in (one, other)]

@@ -1,4 +1,5 @@
 """The graph of an index tensor is found again, is never stale, and keeps nothing of the user's alive."""
+
 import gc
 import threading
 import weakref
@@ -58,11 +59,19 @@ def test_every_entry_of_a_large_graph_counts(store):
         assert found is not graph and agrees(found, edge_index)
 
 
-@pytest.mark.parametrize("change", [
-    lambda e: e.fill_(3), lambda e: e[0].copy_(e[1]), lambda e: e.copy_(e.flip(1)), lambda e: e.set_(e.flip(0).contiguous()),
-    lambda e: setattr(e, "data", e.flip(1).contiguous()), lambda e: e.index_fill_(1, torch.tensor([1]), 5),
-    lambda e: e.numpy().fill(2), lambda e: e.resize_(2, 600),
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda e: e.fill_(3),
+        lambda e: e[0].copy_(e[1]),
+        lambda e: e.copy_(e.flip(1)),
+        lambda e: e.set_(e.flip(0).contiguous()),
+        lambda e: setattr(e, "data", e.flip(1).contiguous()),
+        lambda e: e.index_fill_(1, torch.tensor([1]), 5),
+        lambda e: e.numpy().fill(2),
+        lambda e: e.resize_(2, 600),
+    ],
+)
 def test_changes_in_place_are_noticed(change):
     layer, x = gnn.SimpleConv(aggr="sum"), features(4).detach()
     edge_index = edges("large").clone()

@@ -1,8 +1,13 @@
-"""Sampled batches with relations under PyG: nothing is compiled after the first, no memory is kept, and what is kept counts."""
+"""Sampled batches with relations under PyG: nothing is compiled after the first, no memory is kept, and what is kept
+counts.
+"""
+
 import pytest
 import torch
 import torch.nn.functional as F
 import torch_geometric.nn as gnn
+from mini_batches import CLASSES, NODES, WIDTH, check_steady, edges, features, sampled
+from pyg_pair import calls
 from torch_geometric.data import HeteroData
 
 import gnn_sparse_backend as gsb
@@ -10,8 +15,6 @@ from gnn_sparse_backend.integrations.pyg import graphs
 from gnn_sparse_backend.integrations.pyg.graphs import GraphStore
 from gnn_sparse_backend.integrations.pyg.host import GRAPHS
 from gnn_sparse_backend.ops.rel_sources import Parts
-from mini_batches import CLASSES, NODES, WIDTH, check_steady, edges, features, sampled
-from pyg_pair import calls
 
 KINDS = 3
 RELATIONS = 6
@@ -25,14 +28,16 @@ def with_types(draw):
 
 
 def hetero(draw, widths=(WIDTH,) * KINDS):
-    """Batches as ``HeteroData``: the type of a node is its number modulo 3, its features the first of those of its number."""
+    """Batches as ``HeteroData``: the type of a node is its number modulo 3, its features the first of those of its
+    number.
+    """
     x = features()
     for nodes, edge_index in draw:
         data, kind, place = HeteroData(), nodes % KINDS, torch.empty_like(nodes)
         for number in range(KINDS):
             mine = (kind == number).nonzero().flatten()
             place[mine] = torch.arange(len(mine))
-            data[f"t{number}"].x, data[f"t{number}"].number = x[nodes[mine], :widths[number]], nodes[mine]
+            data[f"t{number}"].x, data[f"t{number}"].number = x[nodes[mine], : widths[number]], nodes[mine]
         for (a, b), name in NAMES.items():
             chosen = (kind[edge_index[0]] == a) & (kind[edge_index[1]] == b)
             data[name].edge_index = place[edge_index[:, chosen]]
@@ -53,8 +58,10 @@ def of_edges():
 
 def of_types(widths=(WIDTH,) * KINDS, hidden=(8,) * KINDS):
     torch.manual_seed(0)
-    layers = torch.nn.ModuleList(gnn.HeteroConv({name: gnn.SAGEConv((of[a], of[b]), out[b]) for (a, b), name in NAMES.items()})
-                                 for of, out in ((widths, hidden), (hidden, (CLASSES,) * KINDS)))
+    layers = torch.nn.ModuleList(
+        gnn.HeteroConv({name: gnn.SAGEConv((of[a], of[b]), out[b]) for (a, b), name in NAMES.items()})
+        for of, out in ((widths, hidden), (hidden, (CLASSES,) * KINDS))
+    )
 
     def output(data):
         h = data.x_dict
@@ -130,8 +137,15 @@ def test_what_is_charged_for_a_graph_of_types_is_what_it_takes(widths):
     counts = {f"t{number}": len(range(number, NODES, KINDS)) for number in range(KINDS)}
     source, destination = edges()
     chosen = [(source % KINDS == a) & (destination % KINDS == b) for a, b in NAMES]
-    parts = Parts(counts, counts, tuple(NAMES.values()), [
-        (name[0], source[mask] // KINDS, name[2], destination[mask] // KINDS) for name, mask in zip(NAMES.values(), chosen)])
+    parts = Parts(
+        counts,
+        counts,
+        tuple(NAMES.values()),
+        [
+            (name[0], source[mask] // KINDS, name[2], destination[mask] // KINDS)
+            for name, mask in zip(NAMES.values(), chosen)
+        ],
+    )
     rel = GraphStore(1 << 30).find_parts(parts)
     x = {kind: torch.randn(count, width, requires_grad=True) for (kind, count), width in zip(counts.items(), widths)}
     w = {name: torch.randn(widths[a], 8, requires_grad=True) for (a, _), name in NAMES.items()}

@@ -1,4 +1,7 @@
-"""``HeteroConv`` of ``SAGEConv`` or ``GraphConv`` layers with the backend and without: one operator, the same results."""
+"""``HeteroConv`` of ``SAGEConv`` or ``GraphConv`` layers with the backend and without: one operator, the same
+results.
+"""
+
 import pytest
 import torch
 from pyg_hetero import COUNTS, RELATIONS, Flat, edges, inputs
@@ -14,15 +17,23 @@ from gnn_sparse_backend.integrations.pyg.host import GRAPHS
 from gnn_sparse_backend.ops.rel_graph import RelGraph
 
 OURS = {"rgms": 1}
-LAYERS = {"sage mean": lambda a, b: gnn.SAGEConv(a, b), "sage sum": lambda a, b: gnn.SAGEConv(a, b, "sum"),
-          "sage add": lambda a, b: gnn.SAGEConv(a, b, "add"), "sage bare": lambda a, b: gnn.SAGEConv(a, b, root_weight=False, bias=False),
-          "sage biased": lambda a, b: gnn.SAGEConv(a, b, root_weight=False),
-          "graph add": lambda a, b: gnn.GraphConv(a, b), "graph mean": lambda a, b: gnn.GraphConv(a, b, "mean", bias=False)}
+LAYERS = {
+    "sage mean": lambda a, b: gnn.SAGEConv(a, b),
+    "sage sum": lambda a, b: gnn.SAGEConv(a, b, "sum"),
+    "sage add": lambda a, b: gnn.SAGEConv(a, b, "add"),
+    "sage bare": lambda a, b: gnn.SAGEConv(a, b, root_weight=False, bias=False),
+    "sage biased": lambda a, b: gnn.SAGEConv(a, b, root_weight=False),
+    "graph add": lambda a, b: gnn.GraphConv(a, b),
+    "graph mean": lambda a, b: gnn.GraphConv(a, b, "mean", bias=False),
+}
 
 
 def edge_weights():
-    return {name: torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(count)).requires_grad_()
-            for name, count in RELATIONS.items() if count != 12}
+    return {
+        name: torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(count)).requires_grad_()
+        for name, count in RELATIONS.items()
+        if count != 12
+    }
 
 
 def convs(make=LAYERS["sage mean"], aggr="sum", names=RELATIONS):
@@ -41,8 +52,15 @@ def test_layer(kind, aggr):
 
 
 def test_layers_of_two_kinds_with_and_without_their_own_features():
-    mixed = iter([LAYERS["sage add"], LAYERS["graph add"], LAYERS["sage add"],
-                  lambda a, b: gnn.SAGEConv(a, b, "sum", root_weight=False), LAYERS["graph add"]])
+    mixed = iter(
+        [
+            LAYERS["sage add"],
+            LAYERS["graph add"],
+            LAYERS["sage add"],
+            lambda a, b: gnn.SAGEConv(a, b, "sum", root_weight=False),
+            LAYERS["graph add"],
+        ]
+    )
     assert counted(convs(lambda a, b: next(mixed)(a, b))) == OURS
 
 
@@ -78,9 +96,16 @@ def test_other_aggregations_go_layer_by_layer(aggr):
     assert "rgms" not in counted(convs(aggr=aggr))
 
 
-@pytest.mark.parametrize("make", [lambda a, b: gnn.SAGEConv(a, b, "max"), lambda a, b: gnn.SAGEConv(a, b, normalize=True),
-                                  lambda a, b: gnn.SAGEConv(a, b, project=True), lambda a, b: gnn.GATConv((a, a), b, add_self_loops=False)],
-                         ids=["max", "normalized", "projected", "attention"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda a, b: gnn.SAGEConv(a, b, "max"),
+        lambda a, b: gnn.SAGEConv(a, b, normalize=True),
+        lambda a, b: gnn.SAGEConv(a, b, project=True),
+        lambda a, b: gnn.GATConv((a, a), b, add_self_loops=False),
+    ],
+    ids=["max", "normalized", "projected", "attention"],
+)
 def test_other_layers_go_one_by_one(make):
     assert "rgms" not in counted(convs(make))
 
@@ -91,11 +116,22 @@ ONE, TWO = {"user": 5, "item": 5}, {"user": 5, "item": 2}
 
 def of_widths(make, aggr="sum", results=ONE, names=RELATIONS):
     torch.manual_seed(0)
-    return gnn.HeteroConv({(a, name, b): make((WIDTHS[a], WIDTHS[b]), results[b]) for a, name, b in names}, aggr).double()
+    return gnn.HeteroConv(
+        {(a, name, b): make((WIDTHS[a], WIDTHS[b]), results[b]) for a, name, b in names}, aggr
+    ).double()
 
 
-@pytest.mark.parametrize("kind, aggr, results", [("sage mean", "sum", ONE), ("sage mean", "mean", TWO), ("sage bare", "mean", ONE),
-                                                 ("sage biased", "sum", ONE), ("graph add", "mean", ONE), ("graph mean", "sum", ONE)])
+@pytest.mark.parametrize(
+    "kind, aggr, results",
+    [
+        ("sage mean", "sum", ONE),
+        ("sage mean", "mean", TWO),
+        ("sage bare", "mean", ONE),
+        ("sage biased", "sum", ONE),
+        ("graph add", "mean", ONE),
+        ("graph mean", "sum", ONE),
+    ],
+)
 def test_node_types_of_several_widths(kind, aggr, results):
     """Where results are of two widths, the relation without edges has a shape of its own."""
     assert check_pair(Flat(of_widths(LAYERS[kind], aggr, results)), *inputs(WIDTHS)) == OURS
@@ -107,8 +143,15 @@ def test_several_widths_and_edge_weights():
     assert check_pair(Flat(of_widths(LAYERS["graph add"]), call), *inputs(WIDTHS), *weights.values()) == OURS
 
 
-@pytest.mark.parametrize("gone, kinds", [(("sells",), ("user", "item")), (("likes", "liked by", "like", "sells"), ("user",)),
-                                         (("like",), ("user", "item", "shop"))], ids=["shops", "items", "a relation"])
+@pytest.mark.parametrize(
+    "gone, kinds",
+    [
+        (("sells",), ("user", "item")),
+        (("likes", "liked by", "like", "sells"), ("user",)),
+        (("like",), ("user", "item", "shop")),
+    ],
+    ids=["shops", "items", "a relation"],
+)
 def test_several_widths_and_types_that_are_missing(gone, kinds):
     given = {name: index for name, index in edges().items() if name[1] not in gone}
     call = lambda conv, x, given, more: conv({kind: x[kind] for kind in kinds}, given)
@@ -121,7 +164,9 @@ def test_widths_that_do_not_fit_are_an_error_as_before():
         of_widths(LAYERS["sage mean"])(x, edges())
     two = iter((4, 5, 3, 5, 5))  # into items 4, 3 and 5
     torch.manual_seed(0)
-    conv = gnn.HeteroConv({(a, name, b): gnn.SAGEConv((WIDTHS[a], WIDTHS[b]), next(two)) for a, name, b in RELATIONS}).double()
+    conv = gnn.HeteroConv(
+        {(a, name, b): gnn.SAGEConv((WIDTHS[a], WIDTHS[b]), next(two)) for a, name, b in RELATIONS}
+    ).double()
     with gsb.enabled("pyg"), pytest.raises(RuntimeError, match="stack expects each tensor to be equal size"):
         conv(dict(zip(COUNTS, inputs(WIDTHS))), edges())
 
@@ -149,7 +194,9 @@ def test_the_graphs_of_each_width_are_found_again(monkeypatch):
         assert len(made) == 1 + 2  # the whole, and for matrices (3, 5) and (6, 5)
 
 
-@pytest.mark.parametrize("make", [lambda a, b: gnn.SAGEConv((-1, -1), b), lambda a, b: gnn.GraphConv(-1, b)], ids=["sage", "graph"])
+@pytest.mark.parametrize(
+    "make", [lambda a, b: gnn.SAGEConv((-1, -1), b), lambda a, b: gnn.GraphConv(-1, b)], ids=["sage", "graph"]
+)
 @pytest.mark.parametrize("widths", [dict.fromkeys(COUNTS, 6), WIDTHS], ids=["one", "several"])
 def test_layers_that_learn_their_widths(make, widths):
     """From the first call on; a layer that was never called still does not know its own."""
@@ -178,18 +225,24 @@ class Own(gnn.SAGEConv):
 def with_hook(name):
     def make(a, b):
         layer = gnn.SAGEConv(a, b)
-        getattr(layer if name != "linear" else layer.lin_l, "register_forward_hook" if name != "message" else
-                "register_message_forward_hook")(lambda module, given, out: 2 * out)
+        getattr(
+            layer if name != "linear" else layer.lin_l,
+            "register_forward_hook" if name != "message" else "register_message_forward_hook",
+        )(lambda module, given, out: 2 * out)
         return layer
 
     return make
 
 
-@pytest.mark.parametrize("make", [lambda a, b: Own(a, b), with_hook("layer"), with_hook("message"), with_hook("linear")],
-                         ids=["subclass", "layer hook", "message hook", "linear hook"])
+@pytest.mark.parametrize(
+    "make",
+    [lambda a, b: Own(a, b), with_hook("layer"), with_hook("message"), with_hook("linear")],
+    ids=["subclass", "layer hook", "message hook", "linear hook"],
+)
 def test_falls_back(make):
     assert counted(convs(make))["rgms"] == {
-        "a layer is the user's, has hooks, is explained, decomposed or runs against its edges": 1}
+        "a layer is the user's, has hooks, is explained, decomposed or runs against its edges": 1
+    }
 
 
 def test_hooks_for_all_modules_are_called():
@@ -263,7 +316,9 @@ def test_inference_mode():
     expected = conv(dict(zip(COUNTS, inputs())), given)
     with gsb.enabled("pyg"), torch.inference_mode():
         found = conv(dict(zip(COUNTS, inputs())), edges())
-        torch.testing.assert_close({kind: y.clone() for kind, y in found.items()}, {k: y.detach() for k, y in expected.items()})
+        torch.testing.assert_close(
+            {kind: y.clone() for kind, y in found.items()}, {k: y.detach() for k, y in expected.items()}
+        )
         conv(dict(zip(COUNTS, inputs())), given)
     with gsb.enabled("pyg"):  # a graph made in inference mode serves a backward pass
         conv(dict(zip(COUNTS, inputs())), given)["item"].sum().backward()
@@ -302,9 +357,14 @@ def test_explained_models_agree():
 
     def explain():
         torch.manual_seed(1)
-        explainer = Explainer(Model(), GNNExplainer(epochs=3), explanation_type="model", node_mask_type="attributes",
-                              edge_mask_type="object", model_config={"mode": "multiclass_classification", "task_level": "node",
-                                                                     "return_type": "raw"})
+        explainer = Explainer(
+            Model(),
+            GNNExplainer(epochs=3),
+            explanation_type="model",
+            node_mask_type="attributes",
+            edge_mask_type="object",
+            model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
+        )
         return explainer(data.x_dict, data.edge_index_dict)
 
     expected = explain()

@@ -1,4 +1,7 @@
-"""``HeteroLinear`` and the layers of PyG that have it, with the backend and without: one grouped product, the same results."""
+"""``HeteroLinear`` and the layers of PyG that have it, with the backend and without: one grouped product, the same
+results.
+"""
+
 import pytest
 import torch
 from pyg_hetero import COUNTS, RELATIONS, Flat, edges, inputs
@@ -26,7 +29,9 @@ def test_typed_linear_that_is_promised_order_and_gets_none():
     layer, x, kinds = gnn.HeteroLinear(6, 5, 3, is_sorted=True).double(), features(6, nodes=50), types(50, 3)
     with gsb.enabled("pyg"):
         layer(x, kinds)
-    assert gsb.status().to_dict()["calls"]["pyg"]["gather_mm"]["fallbacks"] == {"the types are not sorted, as promised": 1}
+    assert gsb.status().to_dict()["calls"]["pyg"]["gather_mm"]["fallbacks"] == {
+        "the types are not sorted, as promised": 1
+    }
 
 
 def test_typed_linear_notices_changed_types_and_keeps_the_type_of_its_features():
@@ -62,7 +67,9 @@ def test_a_layer_with_a_typed_linear():
     assert counts["gather_mm"] == 1
 
 
-@pytest.mark.parametrize("widths", [dict.fromkeys(COUNTS, 6), {"user": 3, "item": 8, "shop": 5}], ids=["one width", "several"])
+@pytest.mark.parametrize(
+    "widths", [dict.fromkeys(COUNTS, 6), {"user": 3, "item": 8, "shop": 5}], ids=["one width", "several"]
+)
 @pytest.mark.parametrize("lazy", [False, True], ids=["known", "lazy"])
 def test_attention_with_typed_linears(widths, lazy):
     """Keys and values are one product each, of all relations; what comes before are plain products by node type."""

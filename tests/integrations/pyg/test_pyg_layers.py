@@ -1,4 +1,5 @@
 """PyG's own layers give the same outputs and gradients with the backend, and it is our kernel that runs."""
+
 import pytest
 import torch
 from pyg_pair import EDGES, NODES, calls, check_pair, edges, features
@@ -34,9 +35,24 @@ def test_graph_conv_weights(name, aggr):
     assert counts == {"mul.mean" if aggr == "mean" else "mul.sum": 1}
 
 
-@pytest.mark.parametrize("name, options, weighted", covering({
-    "name": list(EDGES), "options": [{}, {"improved": True}, {"add_self_loops": False}, {"cached": True}, {"normalize": False},
-                                     {"aggr": "mean"}], "weighted": [False, True]}), ids=str)
+@pytest.mark.parametrize(
+    "name, options, weighted",
+    covering(
+        {
+            "name": list(EDGES),
+            "options": [
+                {},
+                {"improved": True},
+                {"add_self_loops": False},
+                {"cached": True},
+                {"normalize": False},
+                {"aggr": "mean"},
+            ],
+            "weighted": [False, True],
+        }
+    ),
+    ids=str,
+)
 def test_gcn(name, options, weighted):
     edge_index = edges(name)
     # A cached layer keeps the normalised weights, whose history a second backward pass would need.
@@ -46,19 +62,23 @@ def test_gcn(name, options, weighted):
     assert counts == {f"{kind}.{'mean' if 'aggr' in options else 'sum'}": 1}
 
 
-@pytest.mark.parametrize("layer, counted", [
-    (lambda: gnn.TAGConv(5, 4, K=2), {"mul.sum": 2}),
-    (lambda: gnn.ChebConv(5, 4, K=2), {"mul.sum": 1}),
-    (lambda: gnn.SGConv(5, 4, K=2), {"mul.sum": 2}),
-    (lambda: gnn.APPNP(K=2, alpha=0.1), {"mul.sum": 2}),
-    (lambda: gnn.GatedGraphConv(6, 2), {"copy.sum": 2}),
-    (lambda: gnn.SAGEConv(5, 4, aggr="max"), {"copy.max": 1}),
-    (lambda: gnn.SAGEConv(5, 4, aggr="std"), {"copy.mean": 1, "message.mean": 1}),
-    (lambda: gnn.GATConv(5, 4, heads=3), {"attention": 1}),
-    (lambda: gnn.GATv2Conv(5, 4, heads=3), {"attention": 1}),
-    (lambda: gnn.TransformerConv(5, 4, heads=2), {"attention": 1}),
-    (lambda: gnn.EdgeConv(nn.Linear(10, 4)), {"gather": 1, "edge_map": 1, "scatter.max": 1}),
-], ids=lambda value: None if isinstance(value, dict) else "")
+@pytest.mark.parametrize(
+    "layer, counted",
+    [
+        (lambda: gnn.TAGConv(5, 4, K=2), {"mul.sum": 2}),
+        (lambda: gnn.ChebConv(5, 4, K=2), {"mul.sum": 1}),
+        (lambda: gnn.SGConv(5, 4, K=2), {"mul.sum": 2}),
+        (lambda: gnn.APPNP(K=2, alpha=0.1), {"mul.sum": 2}),
+        (lambda: gnn.GatedGraphConv(6, 2), {"copy.sum": 2}),
+        (lambda: gnn.SAGEConv(5, 4, aggr="max"), {"copy.max": 1}),
+        (lambda: gnn.SAGEConv(5, 4, aggr="std"), {"copy.mean": 1, "message.mean": 1}),
+        (lambda: gnn.GATConv(5, 4, heads=3), {"attention": 1}),
+        (lambda: gnn.GATv2Conv(5, 4, heads=3), {"attention": 1}),
+        (lambda: gnn.TransformerConv(5, 4, heads=2), {"attention": 1}),
+        (lambda: gnn.EdgeConv(nn.Linear(10, 4)), {"gather": 1, "edge_map": 1, "scatter.max": 1}),
+    ],
+    ids=lambda value: None if isinstance(value, dict) else "",
+)
 def test_other_layers(layer, counted):
     assert check_pair(layer().double(), features(5), edges()) == counted
 
@@ -89,10 +109,26 @@ def test_sampled_batches():
         return x
 
     for sources, middle, seeds in ((23, 11, 4), (23, 8, 1), (23, 23, 23)):
-        batch = [(torch.stack([torch.randint(0, sources, (40,), generator=generator),
-                               torch.randint(0, middle, (40,), generator=generator)]), middle),
-                 (torch.stack([torch.randint(0, middle, (15,), generator=generator),
-                               torch.randint(0, seeds, (15,), generator=generator)]), seeds)]
+        batch = [
+            (
+                torch.stack(
+                    [
+                        torch.randint(0, sources, (40,), generator=generator),
+                        torch.randint(0, middle, (40,), generator=generator),
+                    ]
+                ),
+                middle,
+            ),
+            (
+                torch.stack(
+                    [
+                        torch.randint(0, middle, (15,), generator=generator),
+                        torch.randint(0, seeds, (15,), generator=generator),
+                    ]
+                ),
+                seeds,
+            ),
+        ]
         assert check_pair(lambda x: forward(x, batch), features(5)) == {"copy.mean": 2}
 
 

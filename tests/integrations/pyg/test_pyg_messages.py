@@ -1,4 +1,5 @@
 """Users' own layers: which messages run on our kernel, and that every other one works as without us."""
+
 import copy
 import pickle
 
@@ -34,30 +35,36 @@ def heads(x_j):
     return x_j.view(-1, 2, 3)
 
 
-@pytest.mark.parametrize("function, shape, counted, aggr", [
-    (lambda x_j, w: x_j, None, "copy", "sum"),
-    (lambda x_j, w: x_j, None, "copy", "mean"),
-    (lambda x_j, w: w * x_j, (1,), "mul", "sum"),
-    (lambda x_j, w: x_j * w, (1,), "mul", "mean"),
-    (lambda x_j, w: w.view(-1, 1) * x_j, (), "mul", "sum"),
-    (lambda x_j, w: x_j * w[:, None], (), "mul", "mean"),
-    (lambda x_j, w: torch.mul(w.unsqueeze(-1), x_j), (), "mul", "sum"),
-    (lambda x_j, w: x_j.mul(w), (1,), "mul", "mean"),
-    (lambda x_j, w: torch.multiply(x_j, other=w), (1,), "mul", "sum"),
-])
+@pytest.mark.parametrize(
+    "function, shape, counted, aggr",
+    [
+        (lambda x_j, w: x_j, None, "copy", "sum"),
+        (lambda x_j, w: x_j, None, "copy", "mean"),
+        (lambda x_j, w: w * x_j, (1,), "mul", "sum"),
+        (lambda x_j, w: x_j * w, (1,), "mul", "mean"),
+        (lambda x_j, w: w.view(-1, 1) * x_j, (), "mul", "sum"),
+        (lambda x_j, w: x_j * w[:, None], (), "mul", "mean"),
+        (lambda x_j, w: torch.mul(w.unsqueeze(-1), x_j), (), "mul", "sum"),
+        (lambda x_j, w: x_j.mul(w), (1,), "mul", "mean"),
+        (lambda x_j, w: torch.multiply(x_j, other=w), (1,), "mul", "sum"),
+    ],
+)
 def test_products(function, shape, counted, aggr):
     w = None if shape is None else weight(*shape)
     counts = check_pair(Layer(function, aggr=aggr), features(6), edges(), w)
     assert counts == {f"{counted}.{aggr}": 1}
 
 
-@pytest.mark.parametrize("function, shape, counted", [
-    (lambda x_j, w: heads(x_j), None, "copy"),
-    (lambda x_j, w: w * heads(x_j), (2, 1), "mul"),
-    (lambda x_j, w: heads(x_j) * w, (1, 1), "mul"),
-    (lambda x_j, w: w.unsqueeze(-1) * x_j.reshape((-1, 2, 3)), (2,), "mul"),
-    (lambda x_j, w: w.view(-1, 2, 1) * x_j.view(x_j.size(0), 2, 3), (2,), "mul"),
-])
+@pytest.mark.parametrize(
+    "function, shape, counted",
+    [
+        (lambda x_j, w: heads(x_j), None, "copy"),
+        (lambda x_j, w: w * heads(x_j), (2, 1), "mul"),
+        (lambda x_j, w: heads(x_j) * w, (1, 1), "mul"),
+        (lambda x_j, w: w.unsqueeze(-1) * x_j.reshape((-1, 2, 3)), (2,), "mul"),
+        (lambda x_j, w: w.view(-1, 2, 1) * x_j.view(x_j.size(0), 2, 3), (2,), "mul"),
+    ],
+)
 @pytest.mark.parametrize("aggr", ["sum", "mean"])
 def test_heads(function, shape, counted, aggr):
     w = None if shape is None else weight(*shape)
@@ -65,16 +72,19 @@ def test_heads(function, shape, counted, aggr):
     assert counts == {f"{counted}.{aggr}": 1}
 
 
-@pytest.mark.parametrize("function", [
-    lambda x_j, w: torch.sin(x_j),
-    lambda x_j, w: x_j[:, [5, 0, 1, 2, 3, 4]],
-    lambda x_j, w: torch.cat([x_j, x_j], -1),
-    lambda x_j, w: x_j.clone().mul_(2),
-    lambda x_j, w: x_j.view(-1, 3, 2).flatten(1),
-    lambda x_j, w: torch.add(x_j, x_j, alpha=2),
-    lambda x_j, w: torch.sum(x_j, axis=1, keepdim=True),
-    lambda x_j, w: x_j[x_j.size(0) // 2:].repeat(2, 1),
-])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x_j, w: torch.sin(x_j),
+        lambda x_j, w: x_j[:, [5, 0, 1, 2, 3, 4]],
+        lambda x_j, w: torch.cat([x_j, x_j], -1),
+        lambda x_j, w: x_j.clone().mul_(2),
+        lambda x_j, w: x_j.view(-1, 3, 2).flatten(1),
+        lambda x_j, w: torch.add(x_j, x_j, alpha=2),
+        lambda x_j, w: torch.sum(x_j, axis=1, keepdim=True),
+        lambda x_j, w: x_j[x_j.size(0) // 2 :].repeat(2, 1),
+    ],
+)
 def test_other_messages_are_computed(function):
     counts = check_pair(Layer(function), features(6), edges())
     assert counts == {"gather": 1, "scatter.sum": 1}
@@ -128,7 +138,7 @@ def test_message_computed_by_a_custom_autograd_function():
 
         @staticmethod
         def backward(ctx, grad):
-            x, = ctx.saved_tensors
+            (x,) = ctx.saved_tensors
             return 3 * x * x * grad
 
     check_pair(Layer(lambda x_j, w: Cube.apply(x_j)), features(6), edges())
@@ -152,17 +162,21 @@ def test_module_with_backward_hook_inside_message():
     check_pair(layer, features(6), edges())
 
 
-@pytest.mark.parametrize("function, shape", [
-    (lambda t: torch.utils.checkpoint.checkpoint(torch.sin, t, use_reentrant=False), None),
-    (lambda t: torch.utils.checkpoint.checkpoint(torch.sin, t, use_reentrant=False), (1,)),
-    (lambda t: torch.vmap(torch.sin)(t), (1,)),
-    (lambda t: torch.func.grad(lambda t: t.pow(3).sum())(t), None),
-    (lambda t: torch.compile(torch.sin, backend="eager")(t), (1,)),
-    (lambda t: (t.register_hook(lambda grad: grad * 3), t)[1], None),
-    (lambda t: (t.retain_grad(), t)[1], None),
-    (lambda t: t.as_subclass(torch.Tensor), (1,)),
-    (lambda t: setattr(t, "data", t.data * 2) or t, None),
-], ids=["checkpoint", "checkpoint_product", "vmap", "grad", "compile", "hook", "retain", "subclass", "data"])
+@pytest.mark.parametrize(
+    "function, shape",
+    [
+        (lambda t: torch.utils.checkpoint.checkpoint(torch.sin, t, use_reentrant=False), None),
+        (lambda t: torch.utils.checkpoint.checkpoint(torch.sin, t, use_reentrant=False), (1,)),
+        (lambda t: torch.vmap(torch.sin)(t), (1,)),
+        (lambda t: torch.func.grad(lambda t: t.pow(3).sum())(t), None),
+        (lambda t: torch.compile(torch.sin, backend="eager")(t), (1,)),
+        (lambda t: (t.register_hook(lambda grad: grad * 3), t)[1], None),
+        (lambda t: (t.retain_grad(), t)[1], None),
+        (lambda t: t.as_subclass(torch.Tensor), (1,)),
+        (lambda t: setattr(t, "data", t.data * 2) or t, None),
+    ],
+    ids=["checkpoint", "checkpoint_product", "vmap", "grad", "compile", "hook", "retain", "subclass", "data"],
+)
 def test_what_may_happen_to_a_message(function, shape):
     w = None if shape is None else weight(*shape)
     counts = check_pair(Layer(lambda x_j, w: function(x_j if w is None else w * x_j)), features(6), edges(), w)
@@ -196,8 +210,15 @@ def test_own_aggregation():
             columns = torch.zeros(6, dtype=torch.int64)
             return inputs.new_zeros(dim_size, 6).scatter_add(0, index.view(-1, 1) + columns, inputs)
 
-    for how, counted in (("scatter", "copy.mean"), ("scatter_add_", "copy.sum"), ("index_add", "copy.sum"),
-                         ("index_add_", "copy.sum"), ("alpha", "gather"), ("partial", "gather"), ("full", "gather")):
+    for how, counted in (
+        ("scatter", "copy.mean"),
+        ("scatter_add_", "copy.sum"),
+        ("index_add", "copy.sum"),
+        ("index_add_", "copy.sum"),
+        ("alpha", "gather"),
+        ("partial", "gather"),
+        ("full", "gather"),
+    ):
         layer = Own(lambda x_j, w: x_j)
         layer.how = how
         assert check_pair(layer, features(6), edges()) == {counted: 1}, how
@@ -221,8 +242,13 @@ def test_features_of_other_types(dtype):
 
 
 def test_mixed_types_are_promoted_as_by_the_framework():
-    for x_type, w_type in ((torch.float32, torch.float64), (torch.float64, torch.float32),
-                           (torch.bfloat16, torch.float32), (torch.float32, torch.int64), (torch.float32, torch.bool)):
+    for x_type, w_type in (
+        (torch.float32, torch.float64),
+        (torch.float64, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.int64),
+        (torch.float32, torch.bool),
+    ):
         x, w = features(6).detach().to(x_type), (weight(1).detach() * 2).to(w_type)
         layer = Layer(lambda x_j, w: w * x_j)
         expected = layer(x, edges(), w)
@@ -252,7 +278,9 @@ def test_numbers_in_an_attention_of_half_types(dtype):
     for one, exact in zip(ours, truth):
         assert one.dtype is dtype
         # each is one rounding of float32 sums; the gradient also reads the result, which was rounded
-        torch.testing.assert_close(one.double(), exact, rtol=4 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps)
+        torch.testing.assert_close(
+            one.double(), exact, rtol=4 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps
+        )
 
 
 def test_modification_between_gather_and_use_is_refused():
@@ -292,7 +320,13 @@ def test_what_is_known_without_computing(lazy):
     message, value = lazy
     assert message.shape == message.size() == value.shape
     assert (message.size(0), message.size(-1), message.dim(), message.ndim, len(message), message.numel()) == (
-        90, 6, 2, 2, 90, 540)
+        90,
+        6,
+        2,
+        2,
+        90,
+        540,
+    )
     assert (message.dtype, message.device, message.layout) == (value.dtype, value.device, value.layout)
     assert message.requires_grad and message.is_floating_point() and not message.is_cuda
     assert message.new_zeros(3).dtype is value.dtype and type(message.new_zeros(3)) is torch.Tensor
@@ -300,15 +334,33 @@ def test_what_is_known_without_computing(lazy):
     assert message._recipe.pending()
 
 
-@pytest.mark.parametrize("use", [
-    lambda t: repr(t.detach()), lambda t: str(t.detach()), lambda t: f"{t[0, 0]:.3f}", lambda t: t[3:5].tolist(), lambda t: t.detach().numpy().tolist(),
-    lambda t: list(t)[2].tolist(), lambda t: t.clone().tolist(), lambda t: t.is_contiguous(), lambda t: t.stride(),
-    lambda t: bool((t == t).all()), lambda t: t.sum().item(), lambda t: t.T.shape, lambda t: t.is_leaf,
-    lambda t: pickle.loads(pickle.dumps(t.detach())).tolist(), lambda t: copy.deepcopy(t.detach()).tolist(),
-    lambda t: torch.stack([t, t]).sum().item(), lambda t: t.to(torch.float32).dtype, lambda t: t.grad_fn is None,
-    lambda t: torch.from_dlpack(t.detach()).tolist(), lambda t: t.data.tolist(), lambda t: t.untyped_storage().nbytes(),
-    lambda t: torch.utils.checkpoint.checkpoint(torch.sin, t, use_reentrant=True).tolist(),
-])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda t: repr(t.detach()),
+        lambda t: str(t.detach()),
+        lambda t: f"{t[0, 0]:.3f}",
+        lambda t: t[3:5].tolist(),
+        lambda t: t.detach().numpy().tolist(),
+        lambda t: list(t)[2].tolist(),
+        lambda t: t.clone().tolist(),
+        lambda t: t.is_contiguous(),
+        lambda t: t.stride(),
+        lambda t: bool((t == t).all()),
+        lambda t: t.sum().item(),
+        lambda t: t.T.shape,
+        lambda t: t.is_leaf,
+        lambda t: pickle.loads(pickle.dumps(t.detach())).tolist(),
+        lambda t: copy.deepcopy(t.detach()).tolist(),
+        lambda t: torch.stack([t, t]).sum().item(),
+        lambda t: t.to(torch.float32).dtype,
+        lambda t: t.grad_fn is None,
+        lambda t: torch.from_dlpack(t.detach()).tolist(),
+        lambda t: t.data.tolist(),
+        lambda t: t.untyped_storage().nbytes(),
+        lambda t: torch.utils.checkpoint.checkpoint(torch.sin, t, use_reentrant=True).tolist(),
+    ],
+)
 def test_what_computes_the_message(lazy, use):
     message, value = lazy
     assert use(message) == use(value)

@@ -1,19 +1,26 @@
 """Neighbour-sampled training under PyG: nothing is compiled after the first batches, and no memory is kept."""
+
 import pytest
 import torch
 import torch.nn.functional as F
 import torch_geometric.nn as gnn
+from mini_batches import CLASSES, NODES, WIDTH, check_ours, check_steady, edges, features, sampled
+from pyg_pair import DEGREES
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations.pyg.graphs import TRANSIENT
 from gnn_sparse_backend.integrations.pyg.host import GRAPHS
-from mini_batches import CLASSES, NODES, WIDTH, check_ours, check_steady, edges, features, sampled
-from pyg_pair import DEGREES
 
 
-@pytest.mark.parametrize("make, batches_then", [
-    (lambda: gnn.GraphSAGE(WIDTH, 8, 2, CLASSES), 100), (lambda: gnn.GCN(WIDTH, 8, 2, CLASSES), 1000),
-    (lambda: gnn.GAT(WIDTH, 8, 2, CLASSES, heads=2), 100)], ids=["sage", "gcn", "gat"])
+@pytest.mark.parametrize(
+    "make, batches_then",
+    [
+        (lambda: gnn.GraphSAGE(WIDTH, 8, 2, CLASSES), 100),
+        (lambda: gnn.GCN(WIDTH, 8, 2, CLASSES), 1000),
+        (lambda: gnn.GAT(WIDTH, 8, 2, CLASSES, heads=2), 100),
+    ],
+    ids=["sage", "gcn", "gat"],
+)
 def test_many_batches(make, batches_then):
     torch.manual_seed(0)
     model, x = make(), features()

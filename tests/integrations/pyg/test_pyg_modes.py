@@ -1,4 +1,5 @@
 """Explainers, hooks, TorchScript, tracing, compilation, transforms: the framework's own path, counted."""
+
 import copy
 import io
 import subprocess
@@ -19,8 +20,17 @@ from gnn_sparse_backend.integrations.lazy import LazyTensor
 HOOKS = {"gather": 1, "scatter.mean": 1}
 
 
-@pytest.mark.parametrize("place", ["propagate_forward_pre", "propagate_forward", "message_forward_pre", "message_forward",
-                                   "aggregate_forward_pre", "aggregate_forward"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "propagate_forward_pre",
+        "propagate_forward",
+        "message_forward_pre",
+        "message_forward",
+        "aggregate_forward_pre",
+        "aggregate_forward",
+    ],
+)
 def test_hooks(place):
     seen = []
 
@@ -73,9 +83,14 @@ def test_explainer():
 
     def explain():
         torch.manual_seed(1)
-        explainer = Explainer(model, GNNExplainer(epochs=4), explanation_type="model", node_mask_type="attributes",
-                              edge_mask_type="object",
-                              model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"})
+        explainer = Explainer(
+            model,
+            GNNExplainer(epochs=4),
+            explanation_type="model",
+            node_mask_type="attributes",
+            edge_mask_type="object",
+            model_config={"mode": "multiclass_classification", "task_level": "node", "return_type": "raw"},
+        )
         explanation = explainer(x, edge_index, index=3)
         return explanation.edge_mask, explanation.node_mask
 
@@ -109,7 +124,8 @@ import gnn_sparse_backend as gsb
 
 x, edge_index = torch.randn(9, 5), torch.randint(0, 9, (2, 30))
 layers = [(nn.GCNConv(5, 4), (x, edge_index)), (nn.SimpleConv("sum", "self_loop"), (x, edge_index)),
-          (nn.APPNP(2, 0.1), (x, edge_index)), (nn.SAGEConv(5, 4), (x, edge_index)), (nn.ChebConv(5, 4, 2), (x, edge_index)),
+          (nn.APPNP(2, 0.1), (x, edge_index)), (nn.SAGEConv(5, 4), (x, edge_index)),
+          (nn.ChebConv(5, 4, 2), (x, edge_index)),
           (nn.RGCNConv(5, 4, 2), (x, edge_index, torch.arange(30) % 2)), (nn.PointNetConv(), (x, x[:, :3], edge_index))]
 later = nn.TAGConv(5, 4), nn.PointTransformerConv(5, 4)
 with gsb.enabled("pyg"):

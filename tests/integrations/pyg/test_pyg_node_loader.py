@@ -1,8 +1,12 @@
-"""Training on the batches of PyG's own NodeLoader. Its NeighborSampler needs a compiled library, so the sampler is one in PyTorch."""
+"""Training on the batches of PyG's own NodeLoader. Its NeighborSampler needs a compiled library, so the sampler is one
+in PyTorch.
+"""
+
 import pytest
 import torch
 import torch.nn.functional as F
 import torch_geometric.nn as gnn
+from mini_batches import CLASSES, NODES, WIDTH, edges, features
 from torch_geometric.data import Data
 from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import BaseSampler, SamplerOutput
@@ -10,7 +14,6 @@ from torch_geometric.sampler import BaseSampler, SamplerOutput
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.kernels import stats
 from gnn_sparse_backend.integrations import counters
-from mini_batches import CLASSES, NODES, WIDTH, edges, features
 from models.neighbours import NeighbourSampler
 
 
@@ -18,11 +21,17 @@ class Sampler(BaseSampler):
     """``NeighbourSampler`` as PyG's loaders ask for one."""
 
     def __init__(self, edge_index, fanouts):
-        self.inner, self.fanouts, self.generator = NeighbourSampler(edge_index, NODES), fanouts, torch.Generator().manual_seed(3)
+        self.inner, self.fanouts, self.generator = (
+            NeighbourSampler(edge_index, NODES),
+            fanouts,
+            torch.Generator().manual_seed(3),
+        )
 
     def sample_from_nodes(self, index, **_):
         nodes, edge_index = self.inner.sample(index.node, self.fanouts, self.generator)
-        return SamplerOutput(node=nodes, row=edge_index[0], col=edge_index[1], edge=None, metadata=(index.input_id, index.time))
+        return SamplerOutput(
+            node=nodes, row=edge_index[0], col=edge_index[1], edge=None, metadata=(index.input_id, index.time)
+        )
 
     def sample_from_edges(self, *_, **__):
         raise NotImplementedError
@@ -31,8 +40,13 @@ class Sampler(BaseSampler):
 def loader(batch_size=200, workers=0):
     edge_index = edges()
     data = Data(x=features(), edge_index=edge_index, y=torch.arange(NODES) % CLASSES)
-    return NodeLoader(data, Sampler(edge_index, (6, 4)), input_nodes=torch.arange(0, NODES, 8), batch_size=batch_size,
-                      num_workers=workers)
+    return NodeLoader(
+        data,
+        Sampler(edge_index, (6, 4)),
+        input_nodes=torch.arange(0, NODES, 8),
+        batch_size=batch_size,
+        num_workers=workers,
+    )
 
 
 def train(batches, backend):
@@ -43,10 +57,12 @@ def train(batches, backend):
     for batch in batches:
         if backend:
             with gsb.enabled("pyg"):
-                loss = F.cross_entropy(model(batch.x, batch.edge_index)[:batch.batch_size], batch.y[:batch.batch_size])
+                loss = F.cross_entropy(
+                    model(batch.x, batch.edge_index)[: batch.batch_size], batch.y[: batch.batch_size]
+                )
                 loss.backward()
         else:
-            loss = F.cross_entropy(model(batch.x, batch.edge_index)[:batch.batch_size], batch.y[:batch.batch_size])
+            loss = F.cross_entropy(model(batch.x, batch.edge_index)[: batch.batch_size], batch.y[: batch.batch_size])
             loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -1,4 +1,7 @@
-"""``RGCNConv`` and ``FastRGCNConv`` with the backend and without: one operator of ours, the same outputs and gradients."""
+"""``RGCNConv`` and ``FastRGCNConv`` with the backend and without: one operator of ours, the same outputs and
+gradients.
+"""
+
 import pytest
 import torch
 from pyg_pair import EDGES, NODES, check_pair, edges, features
@@ -22,8 +25,17 @@ def made(layer):
     return layer().double()
 
 
-@pytest.mark.parametrize("kind, options, aggr, name", covering({
-    "kind": KINDS, "options": [{}, {"num_bases": 2}, {"num_blocks": 2}], "aggr": ["mean", "add", "sum"], "name": list(EDGES)}))
+@pytest.mark.parametrize(
+    "kind, options, aggr, name",
+    covering(
+        {
+            "kind": KINDS,
+            "options": [{}, {"num_bases": 2}, {"num_blocks": 2}],
+            "aggr": ["mean", "add", "sum"],
+            "name": list(EDGES),
+        }
+    ),
+)
 def test_layer(kind, options, aggr, name):
     edge_index = edges(name)
     layer = made(lambda: kind(6, 4, 3, aggr=aggr, **options))
@@ -107,7 +119,8 @@ def test_subclasses():
     given = types(edge_index)
     assert check_pair(made(lambda: Named(6, 4, 3)), features(6), edge_index, given) == OURS
     assert check_pair(made(lambda: Own(6, 4, 3)), features(6), edge_index, given)["rgms"] == {
-        "the layer's methods are the user's": 1}
+        "the layer's methods are the user's": 1
+    }
 
 
 def test_falls_back():
@@ -123,7 +136,9 @@ def test_falls_back():
 
 def test_a_maximum_is_taken_relation_by_relation():
     edge_index = edges()
-    assert check_pair(made(lambda: gnn.RGCNConv(6, 4, 3, aggr="max")), features(6), edge_index, types(edge_index)) == {"copy.max": 3}
+    assert check_pair(made(lambda: gnn.RGCNConv(6, 4, 3, aggr="max")), features(6), edge_index, types(edge_index)) == {
+        "copy.max": 3
+    }
 
 
 def test_changed_edge_types_are_noticed():

@@ -1,4 +1,5 @@
 """Enabling replaces a few attributes; disabling restores every one; the counts are exact."""
+
 import importlib
 import sys
 import types

@@ -1,4 +1,5 @@
 """Everything in PyG that passes messages takes a training step with the backend and without: the results are equal."""
+
 import inspect
 import warnings
 
@@ -8,8 +9,16 @@ import torch_geometric.nn as gnn
 from torch_geometric.nn import aggr, conv, models, norm, pool
 
 import gnn_sparse_backend as gsb
-from models import (coverage, zoo_pyg, zoo_pyg_attention, zoo_pyg_conv, zoo_pyg_graphs, zoo_pyg_models, zoo_pyg_pool,
-                    zoo_pyg_reduce)
+from models import (
+    coverage,
+    zoo_pyg,
+    zoo_pyg_attention,
+    zoo_pyg_conv,
+    zoo_pyg_graphs,
+    zoo_pyg_models,
+    zoo_pyg_pool,
+    zoo_pyg_reduce,
+)
 from models.coverage import compare, exceptions, run_case, run_pair, shortfall
 
 CASES = {case.name: case for case in zoo_pyg.CASES}
@@ -25,9 +34,12 @@ def outcomes(request):
 
     The backend is enabled once, for all of them: what one case leaves behind, the next one meets.
     """
-    wanted = [(item.callspec.params["name"], item.callspec.params["dtype"]) for item in request.session.items
-              if getattr(item, "originalname", "") == test_a_step_with_the_backend_is_a_step_without.__name__
-              and item.module is request.module]
+    wanted = [
+        (item.callspec.params["name"], item.callspec.params["dtype"])
+        for item in request.session.items
+        if getattr(item, "originalname", "") == test_a_step_with_the_backend_is_a_step_without.__name__
+        and item.module is request.module
+    ]
 
     def run(name, dtype):
         try:
@@ -62,8 +74,11 @@ def test_a_step_with_the_backend_is_a_step_without(outcomes, name, dtype):
 
 def classes(package):
     """Modules that ``package`` exports."""
-    return {name for name in package.__all__ if inspect.isclass(getattr(package, name))
-            and issubclass(getattr(package, name), torch.nn.Module)}
+    return {
+        name
+        for name in package.__all__
+        if inspect.isclass(getattr(package, name)) and issubclass(getattr(package, name), torch.nn.Module)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +89,17 @@ def built():
         return {type(module).__name__ for case in zoo_pyg.CASES for module in case.build().modules()}
 
 
-@pytest.mark.parametrize("package, left_out", [
-    (conv, {*zoo_pyg_attention.NOT_BUILT, *zoo_pyg_attention.ABSTRACT}), (aggr, {*zoo_pyg_reduce.BASES}),
-    (norm, {*zoo_pyg_pool.OF_ROWS}), (models, {*zoo_pyg_models.NO_MESSAGES}), (pool, {*zoo_pyg_pool.NOT_BUILT}),
-], ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(
+    "package, left_out",
+    [
+        (conv, {*zoo_pyg_attention.NOT_BUILT, *zoo_pyg_attention.ABSTRACT}),
+        (aggr, {*zoo_pyg_reduce.BASES}),
+        (norm, {*zoo_pyg_pool.OF_ROWS}),
+        (models, {*zoo_pyg_models.NO_MESSAGES}),
+        (pool, {*zoo_pyg_pool.NOT_BUILT}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
 def test_every_exported_module_is_built(built, package, left_out):
     exported = classes(package)
     assert exported - built - left_out == set(), "exported by PyG, and no case builds it"
@@ -108,8 +130,10 @@ def test_every_exported_function_has_a_case():
 
 
 def test_the_graphs_have_what_makes_a_graph_hard():
-    for index, rows in ((zoo_pyg_graphs.isolated(), zoo_pyg_graphs.NODES),
-                        (zoo_pyg_graphs.bipartite(), zoo_pyg_graphs.TARGETS)):
+    for index, rows in (
+        (zoo_pyg_graphs.isolated(), zoo_pyg_graphs.NODES),
+        (zoo_pyg_graphs.bipartite(), zoo_pyg_graphs.TARGETS),
+    ):
         pairs = index.t().tolist()
         assert len({tuple(pair) for pair in pairs}) < len(pairs), "edges that come twice"
         assert set(range(rows)) - {target for _, target in pairs}, "nodes without edges"

@@ -17,13 +17,16 @@ from .nodes import blocks, int64, sequence, substitute
 WARP = 32
 
 
-def fold_across_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int, shuffle: bool = True) -> PositionFunction:
-    """Let `lanes` threads (threadIdx.x) walk along the elements of the reduction `iteration` side by side, and fold theirs.
+def fold_across_lanes(
+    stage2: PositionFunction, iteration: Iteration, lanes: int, shuffle: bool = True
+) -> PositionFunction:
+    """Let `lanes` threads (threadIdx.x) walk along the elements of the reduction `iteration` side by side, and fold
+    theirs.
 
     A row of few features keeps few threads busy; neighbouring elements of its sparse row lie side by side in memory
-    (parallel reduction: Huang et al., section 3.1). What the threads have becomes one in halves, and the first one's result is
-    every thread's: the order depends on the number of elements alone. Whatever `folds` knows goes as sums do: the result of
-    another thread stands where an element's term stood.
+    (parallel reduction: Huang et al., section 3.1). What the threads have becomes one in halves, and the first one's
+    result is every thread's: the order depends on the number of elements alone. Whatever `folds` knows goes as sums do:
+    the result of another thread stands where an element's term stood.
 
         for j in range(n):                        for l in threads(32): P[l] = 0
             with block("sum"):                    for turn in range(ceil(n / 32)):
@@ -35,10 +38,10 @@ def fold_across_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int
                                                   for l in threads(32): R = P[0]
                                                   S[0] += R
 
-    shuffle: Q[l] and R are read by instructions that only a GPU has, which name the threads of the team: teams of one warp have rows
-    of other lengths. Without it the loops say the same, and any interpreter runs them.
-    Last of all primitives: it parts the loop from the block. Preconditions, each refused with a StageIError: lanes are a
-    power of two from 2 to 32; what `lanes.refuses` names.
+    shuffle: Q[l] and R are read by instructions that only a GPU has, which name the threads of the team: teams of one
+    warp have rows of other lengths. Without it the loops say the same, and any interpreter runs them.
+    Last of all primitives: it parts the loop from the block. Preconditions, each refused with a StageIError: lanes are
+    a power of two from 2 to 32; what `lanes.refuses` names.
     """
     where = f"fold_across_lanes: iteration {iteration.name!r}"
     if lanes not in (2, 4, 8, 16, 32):
@@ -52,14 +55,16 @@ def fold_across_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int
 
 
 class _Across:
-    """The statements that take the place of the loop. inner: the iterations in its block, by name. mask: the threads of the team,
-    where they shuffle."""
+    """The statements that take the place of the loop. inner: the iterations in its block, by name. mask: the threads of
+    the team, where they shuffle."""
 
     def __init__(self, loop, inner: dict[str, Iteration], lanes: int, mask):
         self.loop, self.lanes, self.mask = loop, lanes, mask
         self.block = loop.body.block
         self.at = self.block.iter_vars[0].var
-        self.parts = [_Part(block, inner[block.name_hint], lanes) for block in blocks(self.block.body) if block.name_hint in inner]
+        self.parts = [
+            _Part(block, inner[block.name_hint], lanes) for block in blocks(self.block.body) if block.name_hint in inner
+        ]
         if len(self.parts) != len(inner):
             raise StageIError(f"fold_across_lanes: block {self.block.name_hint!r} has not the form of its iteration")
 
@@ -68,7 +73,11 @@ class _Across:
         steps = [self._threads(lambda lane: sequence([part.begin(lane) for part in self.parts])), self._turns()]
         half = self.lanes // 2
         while half:
-            fetch = [self._threads(lambda lane, half=half: sequence([part.fetch(lane, half, self.mask) for part in self.parts]))]
+            fetch = [
+                self._threads(
+                    lambda lane, half=half: sequence([part.fetch(lane, half, self.mask) for part in self.parts])
+                )
+            ]
             steps += [*fetch, self._threads(lambda lane: sequence([part.merge(lane) for part in self.parts]))]
             half //= 2
         steps.append(self._threads(lambda lane: sequence([part.spread(lane, self.mask) for part in self.parts])))
@@ -94,31 +103,51 @@ class _Across:
 
 
 class _Part(Folded):
-    """One of the iterations over features. Of each result: what a lane has, what another one had, and what is left of all."""
+    """One of the iterations over features. Of each result: what a lane has, what another one had, and what is left of
+    all.
+    """
 
     def __init__(self, block, iteration: Iteration, lanes: int):
         super().__init__(block, iteration, "fold_across_lanes")
         self.lanes = lanes
-        self.own, self.other, self.total = ({buffer: tirx.decl_buffer(
-            [int64(n) for n in (*first, self.width)], buffer.ty.dtype, name=f"{buffer.name}_{what}", scope="local", layout=None)
-            for buffer in (store.buffer for store in self.stores)}
-            for what, first in (("lanes", (lanes,)), ("other", (lanes,)), ("total", ())))  # fmt: skip
+        self.own, self.other, self.total = (
+            {
+                buffer: tirx.decl_buffer(
+                    [int64(n) for n in (*first, self.width)],
+                    buffer.ty.dtype,
+                    name=f"{buffer.name}_{what}",
+                    scope="local",
+                    layout=None,
+                )
+                for buffer in (store.buffer for store in self.stores)
+            }
+            for what, first in (("lanes", (lanes,)), ("other", (lanes,)), ("total", ()))
+        )
 
     @property
     def buffers(self):
         return [*self.own.values(), *self.other.values(), *self.total.values()]
 
     def begin(self, lane):
-        return self._each(lambda store, k, neutral: tirx.BufferStore(
-            self.own[store.buffer], tirx.const(neutral, str(store.buffer.ty.dtype)), [lane, k]))
+        return self._each(
+            lambda store, k, neutral: tirx.BufferStore(
+                self.own[store.buffer], tirx.const(neutral, str(store.buffer.ty.dtype)), [lane, k]
+            )
+        )
 
     def take(self, lane):
         """The element is taken into what the lane has."""
-        return self._each(lambda store, k, _: tirx.BufferStore(
-            self.own[store.buffer], substitute(self.replaced(store.value, self._mine(lane, k)), {self.feature: k}), [lane, k]))
+        return self._each(
+            lambda store, k, _: tirx.BufferStore(
+                self.own[store.buffer],
+                substitute(self.replaced(store.value, self._mine(lane, k)), {self.feature: k}),
+                [lane, k],
+            )
+        )
 
     def fetch(self, lane, distance: int, mask):
         """What the lane so far behind has."""
+
         def other(store, k, _):
             own = self.own[store.buffer]
             if mask is None:
@@ -131,32 +160,50 @@ class _Part(Folded):
 
     def merge(self, lane):
         """What was fetched is taken into what the lane has, as an element is."""
-        return self._each(lambda store, k, _: tirx.BufferStore(
-            self.own[store.buffer], self.replaced(store.value, self._mine(lane, k), lambda b: self.other[b][lane, k]), [lane, k]))
+        return self._each(
+            lambda store, k, _: tirx.BufferStore(
+                self.own[store.buffer],
+                self.replaced(store.value, self._mine(lane, k), lambda b: self.other[b][lane, k]),
+                [lane, k],
+            )
+        )
 
     def spread(self, lane, mask):
         """What the first lane has, to all of them."""
+
         def total(store, k, _):
             own = self.own[store.buffer]
-            value = own[int64(0), k] if mask is None else T.tvm_warp_shuffle(
-                mask, own[lane, k], *map(_int32, (0, self.lanes, WARP)))
+            value = (
+                own[int64(0), k]
+                if mask is None
+                else T.tvm_warp_shuffle(mask, own[lane, k], *map(_int32, (0, self.lanes, WARP)))
+            )
             return tirx.BufferStore(self.total[store.buffer], value, [k])
 
         return self._each(total)
 
     def finish(self):
         """What is left of all is taken into the result."""
-        return self._each(lambda store, k, _: tirx.BufferStore(
-            store.buffer, substitute(self.replaced(store.value, None, lambda b: self.total[b][k]), {self.feature: k}),
-            [substitute(i, {self.feature: k}) for i in store.indices]))
+        return self._each(
+            lambda store, k, _: tirx.BufferStore(
+                store.buffer,
+                substitute(self.replaced(store.value, None, lambda b: self.total[b][k]), {self.feature: k}),
+                [substitute(i, {self.feature: k}) for i in store.indices],
+            )
+        )
 
     def _mine(self, lane, k):
         return lambda buffer: self.own[buffer][lane, k]
 
     def _each(self, statement):
         """A statement for each feature of each store, in order: of (store, feature, neutral)."""
-        return sequence([statement(store, int64(k), neutral) for k in range(self.width)
-                         for store, neutral in zip(self.stores, self.neutral)])  # fmt: skip
+        return sequence(
+            [
+                statement(store, int64(k), neutral)
+                for k in range(self.width)
+                for store, neutral in zip(self.stores, self.neutral)
+            ]
+        )
 
 
 def _int32(value: int):

@@ -21,7 +21,8 @@ def bind_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunc
     """Bind the outermost loop of a top-level `iteration` to blocks, and one more loop of its first segment to threads.
 
     The thread loop is the last static, dense, spatial one, of at most 1024 elements. Where there is none, the
-    outermost loop itself is cut into blocks of 128 threads. Where the outermost loop may not run in parallel, everything
+    outermost loop itself is cut into blocks of 128 threads. Where the outermost loop may not run in parallel,
+    everything
     runs in one thread of one block: slow, and right.
 
         for i, k in grid(m, 64):           for i in thread_binding(m, "blockIdx.x"):
@@ -45,11 +46,14 @@ def bind_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunc
     return rewrite_loop(stage2, block, depth - 1, lambda loop: _blocks(loop, THREADS, "threadIdx.x"))
 
 
-def bind_teams(stage2: PositionFunction, iteration: Iteration, lanes: int, teams: int, turns: int = 1) -> PositionFunction:
-    """Give every element of the outermost loop of a top-level `iteration` to a team of `lanes` threads, `teams` a block.
+def bind_teams(
+    stage2: PositionFunction, iteration: Iteration, lanes: int, teams: int, turns: int = 1
+) -> PositionFunction:
+    """Give every element of the outermost loop of a top-level `iteration` to a team of `lanes` threads, `teams` a
+    block.
 
-    The threads of a team are known by threadIdx.x, to which loops inside may be bound; teams by threadIdx.y. turns: elements that
-    a team has, one after the other; those of the teams of a block lie side by side in each turn.
+    The threads of a team are known by threadIdx.x, to which loops inside may be bound; teams by threadIdx.y. turns:
+    elements that a team has, one after the other; those of the teams of a block lie side by side in each turn.
 
         for i in range(m): ...  ->  for io in blocks(ceil(m / 4)): for ii in threads_y(4): if io * 4 + ii < m: ...
 
@@ -61,14 +65,19 @@ def bind_teams(stage2: PositionFunction, iteration: Iteration, lanes: int, teams
     depth = len(plan_nest(iteration).segments[0])
     if teams == turns == 1:  # without a condition around what may wait for the other threads of the block
         return bind_loop(stage2, block_name(iteration, 0), "blockIdx.x", depth - 1)
-    return rewrite_loop(stage2, block_name(iteration, 0), depth - 1,
-                        lambda loop: _blocks(loop, teams, "threadIdx.y" if lanes > 1 else "threadIdx.x", turns))  # fmt: skip
+    return rewrite_loop(
+        stage2,
+        block_name(iteration, 0),
+        depth - 1,
+        lambda loop: _blocks(loop, teams, "threadIdx.y" if lanes > 1 else "threadIdx.x", turns),
+    )
 
 
 def _blocks(loop, threads: int, tag: str, turns: int = 1):
     """for i in range(m)  ->  for io in blocks(ceil(m / 128)): for ii in threads(128): if io * 128 + ii < m
 
-    With several turns: for io in blocks(...): for ii in threads(128): for it in range(turns): if (io * turns + it) * 128 + ii < m
+    With several turns: for io in blocks(...): for ii in threads(128): for it in range(turns): if (io * turns + it) *
+    128 + ii < m
     """
     name, count = loop.loop_var.name, tirx.IntImm("int64", threads)
     outer, inner, turn = (tirx.Var(f"{name}_{what}", "int64") for what in ("block", "thread", "turn"))

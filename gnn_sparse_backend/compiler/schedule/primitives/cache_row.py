@@ -1,4 +1,6 @@
-"""Load what a team needs to know of the edges of a row once for each edge: every lane loads that of one edge, for all lanes."""
+"""Load what a team needs to know of the edges of a row once for each edge: every lane loads that of one edge, for all
+lanes.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,20 @@ from .loops import bound_loop, rewrite_loop
 from .nodes import blocks, int64, sequence, substitute
 
 WARP = 32
-# Elements whose gathers are under way at a time, as the compiler of CUDA source unrolls: the addresses of all are at hand.
+# Elements whose gathers are under way at a time, as the compiler of CUDA source unrolls: the addresses of all are at
+# hand.
 UNROLL = 4
 
 
 def cache_row(stage2: PositionFunction, iteration: Iteration, lanes: int, shuffle: bool = True) -> PositionFunction:
-    """Go through the elements of `iteration` in stretches of `lanes`, and let each thread of a team load what one of them takes.
+    """Go through the elements of `iteration` in stretches of `lanes`, and let each thread of a team load what one of
+    them takes.
 
-    Coalesced row caching (GE-SpMM: Huang et al., SC 2020, section 4.1). Column indices, numbers and weights of neighbouring
-    non-zeros lie side by side, so a stretch of them is one load; without it every lane loads the same one, time and again.
-    What is cached is every load of a parameter that depends on the element and on nothing inside it. It lies in a register of
-    the lane, and is handed on by a shuffle among the threads of the team, which no condition on lanes surrounds.
+    Coalesced row caching (GE-SpMM: Huang et al., SC 2020, section 4.1). Column indices, numbers and weights of
+    neighbouring non-zeros lie side by side, so a stretch of them is one load; without it every lane loads the same one,
+    time and again. What is cached is every load of a parameter that depends on the element and on nothing inside it. It
+    lies in a register of the lane, and is handed on by a shuffle among the threads of the team, which no condition on
+    lanes surrounds.
 
         for j in range(n):                             for stretch in range(ceil(n / 32)):
             with block("edges"):                           for l in threads(32):
@@ -37,12 +42,13 @@ def cache_row(stage2: PositionFunction, iteration: Iteration, lanes: int, shuffl
                                                                for l in threads(32): c = C[s]
                                                                with block("edges"): S[:] += B[c, :]
 
-    Lanes beyond the end load the last element again, so that threads do not part. A load under a condition of the element's
-    own (padding) is made under it. Elements keep their order, and so does every bit of the result.
-    shuffle: C[s] is read by an instruction that only a GPU has. Without it the loops say the same, and any interpreter runs them.
+    Lanes beyond the end load the last element again, so that threads do not part. A load under a condition of the
+    element's own (padding) is made under it. Elements keep their order, and so does every bit of the result.
+    shuffle: C[s] is read by an instruction that only a GPU has. Without it the loops say the same, and any interpreter
+    runs them.
 
-    Last of all primitives: it parts the loop from the block. Preconditions, each refused with a StageIError: lanes are a
-    power of two from 2 to 32; what `refuses` names. Where there is nothing to cache the loop stays as it is.
+    Last of all primitives: it parts the loop from the block. Preconditions, each refused with a StageIError: lanes are
+    a power of two from 2 to 32; what `refuses` names. Where there is nothing to cache the loop stays as it is.
     """
     where = f"cache_row: iteration {iteration.name!r}"
     if lanes not in (2, 4, 8, 16, 32):
@@ -51,7 +57,9 @@ def cache_row(stage2: PositionFunction, iteration: Iteration, lanes: int, shuffl
     if reason:
         raise StageIError(f"{where} {reason}")
     stored: list = []
-    tvm_ffi.structural_walk(stage2.function.body, (tirx.BufferStore, lambda store: stored.append(store.buffer)), order="post")
+    tvm_ffi.structural_walk(
+        stage2.function.body, (tirx.BufferStore, lambda store: stored.append(store.buffer)), order="post"
+    )
     mask = team_mask(stage2.function, iteration.name, lanes) if shuffle else None
     readable = {p for p in stage2.function.params if is_buffer_var(p)}.difference(stored)
 
@@ -73,13 +81,21 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
     if iteration.init:
         return "has an init; give it a nest of its own"
     around = [it for it in walk_iterations(program.iterations) if iteration in walk_iterations(it.body)]
-    return next((f"is visited by the lanes of {it.name!r} one by one" for it in around
-                 if any(axis.name.endswith("_lane") for axis in it.axes)), None)
+    return next(
+        (
+            f"is visited by the lanes of {it.name!r} one by one"
+            for it in around
+            if any(axis.name.endswith("_lane") for axis in it.axes)
+        ),
+        None,
+    )
 
 
 @dataclass(frozen=True)
 class _Cached:
-    """load: of an element. guard: the condition under which it is made, or None. row: of all lanes; one: of the element at hand."""
+    """load: of an element. guard: the condition under which it is made, or None. row: of all lanes; one: of the element
+    at hand.
+    """
 
     load: object
     guard: object | None
@@ -99,13 +115,21 @@ class _Row:
         self.inside: set = set()
         tvm_ffi.structural_walk(self.block.body, (tirx.For, lambda each: self.inside.add(each.loop_var)), order="post")
         tvm_ffi.structural_walk(
-            self.block.body, (s_tir.SBlock, lambda each: self.inside.update(v.var for v in each.iter_vars)), order="post")
+            self.block.body,
+            (s_tir.SBlock, lambda each: self.inside.update(v.var for v in each.iter_vars)),
+            order="post",
+        )
         self.cached: list[_Cached] = []
         self.guards: list = []  # conditions around what is being visited; None for one that is not looked into
-        self.body = tvm_ffi.structural_mutate(self.block.body, [
-            (tvm.ir.TensorLoad, self._load), (tirx.IfThenElse, self._condition), (tvm.ir.Call, self._call),
-            (s_tir.SBlock, self._regions),
-        ])  # fmt: skip
+        self.body = tvm_ffi.structural_mutate(
+            self.block.body,
+            [
+                (tvm.ir.TensorLoad, self._load),
+                (tirx.IfThenElse, self._condition),
+                (tvm.ir.Call, self._call),
+                (s_tir.SBlock, self._regions),
+            ],
+        )
 
     def statement(self):
         """What takes the place of the loop."""
@@ -116,15 +140,30 @@ class _Row:
         first = stretch * width
         here = [self._hand_on(each, lane) for each in self.cached]
         block = s_tir.SBlock(
-            self.block.iter_vars, self.block.reads, self.block.writes, self.block.name_hint, self.body, self.block.init,
-            self.block.alloc_buffers, self.block.match_buffers, self.block.annotations,
-        )  # fmt: skip
+            self.block.iter_vars,
+            self.block.reads,
+            self.block.writes,
+            self.block.name_hint,
+            self.body,
+            self.block.init,
+            self.block.alloc_buffers,
+            self.block.match_buffers,
+            self.block.annotations,
+        )
         visit = s_tir.SBlockRealize([first + loop.loop_var], loop.body.predicate, block)
         exact = isinstance(count, tirx.IntImm) and count.value % self.lanes == 0
-        visits = tirx.For(loop.loop_var, int64(0), width if exact else tirx.min(width, count - first), tirx.ForKind.SERIAL,
-                          sequence([_threads(lane, width, here), visit]), annotations={"pragma_unroll": UNROLL})
+        visits = tirx.For(
+            loop.loop_var,
+            int64(0),
+            width if exact else tirx.min(width, count - first),
+            tirx.ForKind.SERIAL,
+            sequence([_threads(lane, width, here), visit]),
+            annotations={"pragma_unroll": UNROLL},
+        )
         body = sequence([_threads(lane, width, fetches), visits])
-        stretches = tirx.For(stretch, int64(0), tirx.floordiv(count + int64(self.lanes - 1), width), tirx.ForKind.SERIAL, body)
+        stretches = tirx.For(
+            stretch, int64(0), tirx.floordiv(count + int64(self.lanes - 1), width), tirx.ForKind.SERIAL, body
+        )
         buffers = [buffer for each in self.cached for buffer in (each.row, each.one)]
         whole = s_tir.SBlock([], [], [], f"{self.block.name_hint}_cached", stretches, None, buffers)
         return s_tir.SBlockRealize([], True, whole)
@@ -175,7 +214,9 @@ class _Row:
         return not _variables(expr) & self.inside and _buffers(expr) <= self.readable
 
     def _holds_for_some_lane(self, condition) -> bool:
-        """Whether what stands under a condition is surely done by the first lane or of the first feature, if not by all."""
+        """Whether what stands under a condition is surely done by the first lane or of the first feature, if not by
+        all.
+        """
         first = {var: int64(0) for var in _variables(condition) & self.inside}
         return bool(first) and Analyzer().can_prove(substitute(condition, first))
 
@@ -198,8 +239,17 @@ class _Row:
 
     def _regions(self, node, mutator):
         """A block with its regions as they are: nothing behind the primitives reads them."""
-        return s_tir.SBlock(node.iter_vars, node.reads, node.writes, node.name_hint, mutator.mutate(node.body), node.init,
-                            node.alloc_buffers, node.match_buffers, node.annotations)  # fmt: skip
+        return s_tir.SBlock(
+            node.iter_vars,
+            node.reads,
+            node.writes,
+            node.name_hint,
+            mutator.mutate(node.body),
+            node.init,
+            node.alloc_buffers,
+            node.match_buffers,
+            node.annotations,
+        )
 
 
 def _threads(lane, lanes, statements):

@@ -1,4 +1,6 @@
-"""The stores of an iteration over features inside a loop that folds its elements, with other things in the place of results and terms."""
+"""The stores of an iteration over features inside a loop that folds its elements, with other things in the place of
+results and terms.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,9 @@ class Folded:
         self.terms = {store.buffer: _at(store.value, fold.path) for store, fold in zip(self.stores, found)}
 
     def replaced(self, value, own=None, other=None):
-        """The value that is stored, with ``own(buffer)`` in the place of each result, and ``other(buffer)`` in that of what the
-        element brings to it; None for what stays."""
+        """The value that is stored, with ``own(buffer)`` in the place of each result, and ``other(buffer)`` in that of
+        what the element brings to it; None for what stays."""
+
         def visit(node, mutator):
             if own is not None and isinstance(node, tvm.ir.TensorLoad) and node.source in self.results:
                 return own(node.source)

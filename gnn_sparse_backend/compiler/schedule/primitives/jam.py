@@ -28,8 +28,8 @@ def jam(stage2: PositionFunction, iteration: Iteration, count: int) -> PositionF
                                                         for j in range(n % 2):
                                                             with block("edges"): ...   (vj = n - n % 2 + j)
 
-    Elements keep the order of their own operations, so that every bit stays as it is. Last of all primitives: it parts the
-    loop from the block.
+    Elements keep the order of their own operations, so that every bit stays as it is. Last of all primitives: it parts
+    the loop from the block.
 
     Preconditions, each refused with a StageIError: what `refuses` names; a count of at least two.
     """
@@ -48,8 +48,11 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
         return "is not nested in another"
     if len(iteration.axes) != 1 or iteration.kinds != "S":
         return "is not over one spatial axis"
-    if any(it.where is not None or axis.kind != "dense_fixed" or not isinstance(axis.length, int)
-           for it in list(walk_iterations((iteration,)))[1:] for axis in it.axes):
+    if any(
+        it.where is not None or axis.kind != "dense_fixed" or not isinstance(axis.length, int)
+        for it in list(walk_iterations((iteration,)))[1:]
+        for axis in it.axes
+    ):
         return "holds an iteration that is not over static dense axes, or has a condition"
     return outlives(iteration)
 
@@ -62,13 +65,23 @@ def _jammed(loop, count: int):
     local = [buffer for inner in blocks(block) for buffer in inner.alloc_buffers]
     copies, buffers = [], []
     for number in range(count):
-        own = {buffer: tirx.decl_buffer(buffer.ty.shape, buffer.ty.dtype, name=f"{buffer.name}_{number}",
-                                        scope=buffer.ty.storage_scope, layout=None) for buffer in local}  # fmt: skip
+        own = {
+            buffer: tirx.decl_buffer(
+                buffer.ty.shape,
+                buffer.ty.dtype,
+                name=f"{buffer.name}_{number}",
+                scope=buffer.ty.storage_scope,
+                layout=None,
+            )
+            for buffer in local
+        }
         buffers += own.values()
         element = substitute(realize, {loop.loop_var: turn * many + int64(number)})
         copies.append(_copy(element, own))
     together = s_tir.SBlock([], [], [], f"{block.name_hint}_together", _merged(copies), None, buffers)
-    turns = tirx.For(turn, int64(0), tirx.floordiv(loop.extent, many), tirx.ForKind.SERIAL, s_tir.SBlockRealize([], True, together))
+    turns = tirx.For(
+        turn, int64(0), tirx.floordiv(loop.extent, many), tirx.ForKind.SERIAL, s_tir.SBlockRealize([], True, together)
+    )
     rest = tirx.floormod(loop.extent, many)
     later = {loop.loop_var: loop.extent - rest + loop.loop_var}
     left = s_tir.SBlockRealize([substitute(v, later) for v in realize.iter_values], realize.predicate, block)
@@ -87,10 +100,15 @@ def _merged(copies: list):
 
 
 def _copy(statement, own: dict):
-    """The statement with buffers, and variables of loops, of its own, and without blocks: one around all declares the buffers."""
+    """The statement with buffers, and variables of loops, of its own, and without blocks: one around all declares the
+    buffers.
+    """
+
     def inside(realize, mutator):
         realize = mutator.default_mutate(realize)
-        return substitute(realize.block.body, {v.var: value for v, value in zip(realize.block.iter_vars, realize.iter_values)})
+        return substitute(
+            realize.block.body, {v.var: value for v, value in zip(realize.block.iter_vars, realize.iter_values)}
+        )
 
     def renamed(loop, mutator):
         loop = mutator.default_mutate(loop)

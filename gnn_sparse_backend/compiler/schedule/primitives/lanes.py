@@ -17,9 +17,10 @@ def fold_in_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) ->
     """Cut the reduction loop of `iteration` into rounds of `lanes` elements, each lane with partial results of its own.
 
     A narrow row is one chain of dependent additions, as long as there are non-zeros. In lanes the chains are
-    independent (parallel reduction: Huang et al., section 3.1; rfactor of a loop of run-time extent). What does not fill
-    a round is added to the total one by one, and the lanes are added up in halves: the order depends on the number of
-    elements alone. Whatever `folds` knows goes as sums do: the result of another lane stands where an element's term stood.
+    independent (parallel reduction: Huang et al., section 3.1; rfactor of a loop of run-time extent). What does not
+    fill a round is added to the total one by one, and the lanes are added up in halves: the order depends on the number
+    of elements alone. Whatever `folds` knows goes as sums do: the result of another lane stands where an element's term
+    stood.
 
         for j in range(n):                        if n >= 4:
             with block("sum"):                        P[0:4] = 0
@@ -74,18 +75,30 @@ class _Lanes:
         self.block = loop.body.block
         self.at = self.block.iter_vars[0].var
         self.rest = tirx.floormod(loop.extent, int64(lanes))
-        self.parts = [_Part(block, inner[block.name_hint], lanes) for block in blocks(self.block.body) if block.name_hint in inner]
+        self.parts = [
+            _Part(block, inner[block.name_hint], lanes) for block in blocks(self.block.body) if block.name_hint in inner
+        ]
         if len(self.parts) != len(inner):
             raise StageIError(f"fold_in_lanes: block {self.block.name_hint!r} has not the form of its iteration")
 
     def statement(self):
-        full = tirx.SeqStmt([*(part.begin() for part in self.parts), self._rounds(),
-                             *(step for part in self.parts for step in part.tree())])
+        full = tirx.SeqStmt(
+            [
+                *(part.begin() for part in self.parts),
+                self._rounds(),
+                *(step for part in self.parts for step in part.tree()),
+            ]
+        )
         lanes = tirx.IfThenElse(self.loop.extent >= int64(self.lanes), full, None)
         block = s_tir.SBlock(
-            [], [], [], f"{self.block.name_hint}_lanes", tirx.SeqStmt([lanes, self._remainder()]), None,
+            [],
+            [],
+            [],
+            f"{self.block.name_hint}_lanes",
+            tirx.SeqStmt([lanes, self._remainder()]),
+            None,
             [partial for part in self.parts for partial in part.partials.values()],
-        )  # fmt: skip
+        )
         return s_tir.SBlockRealize([], True, block)
 
     def _rounds(self):
@@ -99,7 +112,10 @@ class _Lanes:
         hints = _hints(self.block.body)
         body = [lanes(tirx.ForKind.UNROLLED, lambda lane: sequence(hints))] if hints else []
         # of one feature the lanes themselves are a vector: LLVM makes scalar code of a choice between unrolled scalars
-        body += [lanes(tirx.ForKind.VECTORIZED if part.width == 1 else tirx.ForKind.UNROLLED, part.take) for part in self.parts]
+        body += [
+            lanes(tirx.ForKind.VECTORIZED if part.width == 1 else tirx.ForKind.UNROLLED, part.take)
+            for part in self.parts
+        ]
         return _for(turn, tirx.floordiv(self.loop.extent, int64(self.lanes)), tirx.ForKind.SERIAL, sequence(body))
 
     def _remainder(self):
@@ -116,9 +132,12 @@ class _Part(Folded):
     def __init__(self, block, iteration: Iteration, lanes: int):
         super().__init__(block, iteration, "fold_in_lanes")
         self.lanes = lanes
-        self.partials = {store.buffer: tirx.decl_buffer(
-            [int64(lanes * self.width)], store.buffer.ty.dtype, name=f"{store.buffer.name}_lanes", layout=None)
-            for store in self.stores}
+        self.partials = {
+            store.buffer: tirx.decl_buffer(
+                [int64(lanes * self.width)], store.buffer.ty.dtype, name=f"{store.buffer.name}_lanes", layout=None
+            )
+            for store in self.stores
+        }
 
     def begin(self):
         def store(buffer, neutral):
@@ -129,10 +148,13 @@ class _Part(Folded):
 
     def take(self, lane):
         """The element is taken into the results of its lane."""
+
         def step(k):
             place = lane * int64(self.width) + k
-            return [tirx.BufferStore(partial, substitute(self._with(store.value, place), {self.feature: k}), [place])
-                    for store, partial in self._both()]
+            return [
+                tirx.BufferStore(partial, substitute(self._with(store.value, place), {self.feature: k}), [place])
+                for store, partial in self._both()
+            ]
 
         return _vector(self.width, step)
 
@@ -141,20 +163,34 @@ class _Part(Folded):
         half = self.lanes // 2
         while half:
             far = int64(half * self.width)
-            yield _vector(half * self.width, lambda i: [
-                tirx.BufferStore(partial, self._with(store.value, i, far + i), [i]) for store, partial in self._both()])
+            yield _vector(
+                half * self.width,
+                lambda i: [
+                    tirx.BufferStore(partial, self._with(store.value, i, far + i), [i])
+                    for store, partial in self._both()
+                ],
+            )
             half //= 2
-        yield _vector(self.width, lambda k: [
-            tirx.BufferStore(store.buffer, substitute(self._with(store.value, None, k), {self.feature: k}),
-                             [substitute(i, {self.feature: k}) for i in store.indices]) for store in self.stores])
+        yield _vector(
+            self.width,
+            lambda k: [
+                tirx.BufferStore(
+                    store.buffer,
+                    substitute(self._with(store.value, None, k), {self.feature: k}),
+                    [substitute(i, {self.feature: k}) for i in store.indices],
+                )
+                for store in self.stores
+            ],
+        )
 
     def _both(self):
         return zip(self.stores, self.partials.values())
 
     def _with(self, value, own=None, other=None):
-        """The value that is stored, with the results of place ``own`` for those of the loop, and those of ``other`` for the terms
-        of the element.
+        """The value that is stored, with the results of place ``own`` for those of the loop, and those of ``other`` for
+        the terms of the element.
         """
+
         def at(place):
             return None if place is None else lambda buffer: self.partials[buffer][place]
 

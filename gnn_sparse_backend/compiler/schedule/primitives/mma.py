@@ -24,10 +24,10 @@ def multiply_fragments(stage2: PositionFunction, iteration: Iteration) -> Positi
         for m, n, k in grid(16, 8, 16):                          for lane in thread_binding(32, "threadIdx.x"):
             with block("mma"): CF[...] += AF[...] * BF[...]  ->      mma.sync.m16n8k16(CF[lane], AF[lane], BF[lane])
 
-    The fragments are local buffers whose first dimension is the lane; a lane's registers are those that the indices give
-    for m = n = k = 0. Preconditions, refused with a StageIError: three axes of the extents of an instruction, kinds "SSR",
-    and one store of the form C = C + A * B to a float32 fragment of fragments of one type. That the indices are those of
-    the instruction is the program's to say (`programs.grouped_tiles`).
+    The fragments are local buffers whose first dimension is the lane; a lane's registers are those that the indices
+    give for m = n = k = 0. Preconditions, refused with a StageIError: three axes of the extents of an instruction,
+    kinds "SSR", and one store of the form C = C + A * B to a float32 fragment of fragments of one type. That the
+    indices are those of the instruction is the program's to say (`programs.grouped_tiles`).
     """
     where = f"multiply_fragments: iteration {iteration.name!r}"
     left, right, total = _fragments(iteration, where)

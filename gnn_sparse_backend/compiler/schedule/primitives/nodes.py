@@ -23,7 +23,10 @@ def substitute(node, values: dict):
 
 
 def on_buffers(others: dict) -> list:
-    """Visitors, for a mutation, by which a tree loads from and stores to other buffers. others: by buffer; may grow meanwhile."""
+    """Visitors, for a mutation, by which a tree loads from and stores to other buffers. others: by buffer; may grow
+    meanwhile.
+    """
+
     def load(node, mutator):
         node = mutator.default_mutate(node)
         return others[node.source][tuple(node.indices)] if node.source in others else node

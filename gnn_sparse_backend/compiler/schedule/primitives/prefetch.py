@@ -16,11 +16,14 @@ LINE_BYTES = 64
 _ITEM_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "uint32": 4}
 
 
-def prefetch_gather(stage2: PositionFunction, iteration: Iteration, buffer: str, first: int, count: int, distance: int) -> PositionFunction:
-    """Prefetch `count` elements from `first` on of the row of `buffer` that the element `distance` further on will gather.
+def prefetch_gather(
+    stage2: PositionFunction, iteration: Iteration, buffer: str, first: int, count: int, distance: int
+) -> PositionFunction:
+    """Prefetch `count` elements from `first` on of the row of `buffer` that the element `distance` further on will
+    gather.
 
-    The row is found through the index array, which runs on past the end of a row of the sparse matrix: the fetches never
-    pause where a row ends, which is where the processor's own look-ahead stops on a mispredicted branch.
+    The row is found through the index array, which runs on past the end of a row of the sparse matrix: the fetches
+    never pause where a row ends, which is where the processor's own look-ahead stops on a mispredicted branch.
 
         for j in range(...):                        for j in range(...):
             with block("sum"):                          with block("sum"):
@@ -46,14 +49,23 @@ def prefetch_gather(stage2: PositionFunction, iteration: Iteration, buffer: str,
             return mutator.default_mutate(block)
         body = tirx.SeqStmt([*rewriter.fetches(block.body), block.body])
         return s_tir.SBlock(
-            block.iter_vars, block.reads, block.writes, block.name_hint, body, block.init, block.alloc_buffers,
-            block.match_buffers, block.annotations,
-        )  # fmt: skip
+            block.iter_vars,
+            block.reads,
+            block.writes,
+            block.name_hint,
+            body,
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            block.annotations,
+        )
 
     function = stage2.function
     body = tvm_ffi.structural_mutate(function.body, [(s_tir.SBlock, visit)])
     if not rewriter.done:
-        raise StageIError(f"{where} does not gather from {buffer!r} by the coordinate of axis {axis.name!r} or a number on it")
+        raise StageIError(
+            f"{where} does not gather from {buffer!r} by the coordinate of axis {axis.name!r} or a number on it"
+        )
     return stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))
 
 
@@ -61,7 +73,9 @@ class _Prefetch:
     def __init__(self, stage2: PositionFunction, axis: Axis, buffer: str, first: int, count: int, distance: int):
         by_name = {p.name: p for p in stage2.function.params}
         self.array, self.buffer = by_name[axis.indices], by_name[buffer]
-        self.numbers = [by_name[b.name] for b in stage2.program.parameters if b.axes[-1:] == (axis,) and b.dtype in INTEGERS]
+        self.numbers = [
+            by_name[b.name] for b in stage2.program.parameters if b.axes[-1:] == (axis,) and b.dtype in INTEGERS
+        ]
         self.first, self.count, self.distance = first, count, distance
         total = elements(axis, lambda s: by_name[s.name] if hasattr(s, "name") else tirx.IntImm("int64", s))
         self.last = total - 1

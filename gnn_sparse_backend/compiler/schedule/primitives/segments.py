@@ -19,9 +19,10 @@ WARP = 32
 def scan_segments(stage2: PositionFunction, iteration: Iteration, lanes: int, shuffle: bool = True) -> PositionFunction:
     """Give each non-zero of a group of rows to a lane, and reduce `iteration`, over the non-zeros of a row, by a scan.
 
-    Non-zero-balanced parallel reduction: a warp takes 32 non-zeros whatever rows they belong to (Huang et al., sections 3.1
-    and 3.2), and adds them up by row in a segmented inclusive scan (Sengupta et al., Scan primitives for GPU computing, 2007):
-    after the step of d, a lane holds the sum of the last 2 d non-zeros up to its own, as far as they are of its row.
+    Non-zero-balanced parallel reduction: a warp takes 32 non-zeros whatever rows they belong to (Huang et al., sections
+    3.1 and 3.2), and adds them up by row in a segmented inclusive scan (Sengupta et al., Scan primitives for GPU
+    computing, 2007): after the step of d, a lane holds the sum of the last 2 d non-zeros up to its own, as far as they
+    are of its row.
 
         for i in range(rows of the group):      for l in threads(32):
             with block("rows"):                     row[l], depth[l] = of non-zero min(l, count - 1)
@@ -33,11 +34,12 @@ def scan_segments(stage2: PositionFunction, iteration: Iteration, lanes: int, sh
                                                     if l < count and depth[l] == n[row[l]] - 1:
                                                         with block("rows"): S = 0; S += P[l]; C[row[l]] = S
 
-    The row of a lane is found by bisection among the starts of the group's rows, 32 at most, which lie in a few cache lines
-    for all lanes; an array of rows would be one more load of every non-zero. Lanes beyond the end repeat the last non-zero,
-    so that threads do not part, and nothing flows down from them. The order of additions depends on the length of a row
-    alone.
-    shuffle: Q[l] is read by an instruction that only a GPU has. Without it the loops say the same, and any interpreter runs them.
+    The row of a lane is found by bisection among the starts of the group's rows, 32 at most, which lie in a few cache
+    lines for all lanes; an array of rows would be one more load of every non-zero. Lanes beyond the end repeat the last
+    non-zero, so that threads do not part, and nothing flows down from them. The order of additions depends on the
+    length of a row alone.
+    shuffle: Q[l] is read by an instruction that only a GPU has. Without it the loops say the same, and any interpreter
+    runs them.
 
     What the caller answers for: every group has from 1 to 32 non-zeros, and none of its rows is empty.
     Last of all primitives: it parts loops from blocks. Preconditions, each refused with a StageIError: 32 lanes; what
@@ -71,7 +73,14 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
 
 def _of_features(it) -> bool:
     """Whether this is S[k] = S[k] + a term, for all k of one axis."""
-    if not isinstance(it, Iteration) or it.kinds != "S" or len(it.body) != 1 or it.init or it.where is not None or it.locals:
+    if (
+        not isinstance(it, Iteration)
+        or it.kinds != "S"
+        or len(it.body) != 1
+        or it.init
+        or it.where is not None
+        or it.locals
+    ):
         return False
     store = it.body[0]
     value = getattr(store, "value", None)
@@ -107,7 +116,9 @@ class _Chunk:
         self.first = self._of(self.start, int64(0))
         self.count = self._of(self.stop, loop.extent - int64(1)) - self.first
         widths = {it.name: it.axes[0].length for it in iteration.body}
-        self.sums = [self._sum(b, widths[b.name_hint]) for b in blocks(self.edges.body.block.body) if b.name_hint in widths]
+        self.sums = [
+            self._sum(b, widths[b.name_hint]) for b in blocks(self.edges.body.block.body) if b.name_hint in widths
+        ]
         self.at = self._local("position", [lanes], "int64")
         self.row_of = self._local("row", [lanes], "int64")
         self.depth = self._local("depth", [lanes], "int64")
@@ -117,10 +128,17 @@ class _Chunk:
         steps = [1 << e for e in range(self.lanes.bit_length() - 1)]
         parts = [self._threads(self._find), self._threads(self._terms)]
         for step in steps:
-            parts += [self._threads(lambda lane, step=step: self._fetch(lane, step)),
-                      self._threads(lambda lane, step=step: self._add(lane, step))]
+            parts += [
+                self._threads(lambda lane, step=step: self._fetch(lane, step)),
+                self._threads(lambda lane, step=step: self._add(lane, step)),
+            ]
         parts.append(self._threads(self._store))
-        buffers = [self.at, self.row_of, self.depth, *(buffer for *_, partial, below, _ in self.sums for buffer in (partial, below))]
+        buffers = [
+            self.at,
+            self.row_of,
+            self.depth,
+            *(buffer for *_, partial, below, _ in self.sums for buffer in (partial, below)),
+        ]
         block = s_tir.SBlock([], [], [], f"{self.name}_segments", tirx.SeqStmt(parts), None, buffers)
         return s_tir.SBlockRealize([], True, block)
 
@@ -135,8 +153,10 @@ class _Chunk:
     def _find(self, lane):
         """The lane's non-zero, its row in the group, and its position in the row."""
         at = self.at[lane]
-        found = [tirx.BufferStore(self.at, self.first + tirx.min(lane, self.count - int64(1)), [lane]),
-                 tirx.BufferStore(self.row_of, int64(0), [lane])]
+        found = [
+            tirx.BufferStore(self.at, self.first + tirx.min(lane, self.count - int64(1)), [lane]),
+            tirx.BufferStore(self.row_of, int64(0), [lane]),
+        ]
         step = self.lanes // 2
         while step:
             further = tirx.min(self.row_of[lane] + int64(step), self.loop.extent - int64(1))
@@ -150,8 +170,11 @@ class _Chunk:
         row = self.row_of[lane]
         # the start of the row cancels out of positions: what is loaded of a non-zero need not wait for its row
         at = {self.row: row, self.element: self.at[lane] - self._of(self.start, row)}
-        return self._each(lambda feature, store, partial, _, k: tirx.BufferStore(
-            partial, substitute(store.value.b, {**at, feature: k}), [lane, k]))
+        return self._each(
+            lambda feature, store, partial, _, k: tirx.BufferStore(
+                partial, substitute(store.value.b, {**at, feature: k}), [lane, k]
+            )
+        )
 
     def _fetch(self, lane, step: int):
         def below(feature, store, partial, below, k):
@@ -159,27 +182,46 @@ class _Chunk:
                 return tirx.BufferStore(below, partial[tirx.max(lane - int64(step), int64(0)), k], [lane, k])
             mask = tirx.const((1 << WARP) - 1, "uint32")
             offset, width = tirx.IntImm("int32", step), tirx.IntImm("int32", WARP)
-            return tirx.BufferStore(below, T.tvm_warp_shuffle_up(mask, partial[lane, k], offset, width, width), [lane, k])
+            return tirx.BufferStore(
+                below, T.tvm_warp_shuffle_up(mask, partial[lane, k], offset, width, width), [lane, k]
+            )
 
         return self._each(below)
 
     def _add(self, lane, step: int):
-        added = self._each(lambda feature, store, partial, below, k: tirx.BufferStore(
-            partial, below[lane, k] + partial[lane, k], [lane, k]))
+        added = self._each(
+            lambda feature, store, partial, below, k: tirx.BufferStore(
+                partial, below[lane, k] + partial[lane, k], [lane, k]
+            )
+        )
         return tirx.IfThenElse(self.depth[lane] >= int64(step), added, None)
 
     def _store(self, lane):
-        """What is done for a row, with its sum in the place of the loop over its non-zeros, by the lane of the last of them."""
+        """What is done for a row, with its sum in the place of the loop over its non-zeros, by the lane of the last of
+        them.
+        """
+
         def add(feature, store, partial, _, k):
             indices = [substitute(i, {feature: k}) for i in store.indices]
             return tirx.BufferStore(store.buffer, store.buffer[tuple(indices)] + partial[lane, k], indices)
 
         total = self._each(add)
-        body = tvm_ffi.structural_mutate(self.rows.body, [
-            (tirx.For, lambda loop, mutator: total if loop.same_as(self.edges) else mutator.default_mutate(loop))])  # fmt: skip
+        body = tvm_ffi.structural_mutate(
+            self.rows.body,
+            [(tirx.For, lambda loop, mutator: total if loop.same_as(self.edges) else mutator.default_mutate(loop))],
+        )
         old = self.rows
-        block = s_tir.SBlock(old.iter_vars, old.reads, old.writes, old.name_hint, body, old.init, old.alloc_buffers,
-                             old.match_buffers, old.annotations)
+        block = s_tir.SBlock(
+            old.iter_vars,
+            old.reads,
+            old.writes,
+            old.name_hint,
+            body,
+            old.init,
+            old.alloc_buffers,
+            old.match_buffers,
+            old.annotations,
+        )
         done = s_tir.SBlockRealize([self.row_of[lane]], self.loop.body.predicate, block)
         last = self.depth[lane] + int64(1) == self._of(self.edges.extent, self.row_of[lane])
         return tirx.IfThenElse(tirx.And(lane < self.count, last), done, None)
@@ -189,7 +231,9 @@ class _Chunk:
         return substitute(expr, {self.row: row})
 
     def _each(self, statement):
-        """A statement for each feature of each sum: of (its variable, its store, buffers of scanned and fetched sums, feature)."""
+        """A statement for each feature of each sum: of (its variable, its store, buffers of scanned and fetched sums,
+        feature).
+        """
         return sequence([statement(*one, int64(k)) for *one, width in self.sums for k in range(width)])
 
     def _threads(self, body):

@@ -36,13 +36,21 @@ def _in_scope(stage2: PositionFunction, chosen, scope: str) -> PositionFunction:
     def allocate(block, mutator):
         for buffer in block.alloc_buffers:
             if chosen(buffer):
-                moved[buffer] = tirx.decl_buffer(buffer.ty.shape, buffer.ty.dtype, name=buffer.name, scope=scope, layout=None)
+                moved[buffer] = tirx.decl_buffer(
+                    buffer.ty.shape, buffer.ty.dtype, name=buffer.name, scope=scope, layout=None
+                )
         block = mutator.default_mutate(block)
         return s_tir.SBlock(
-            block.iter_vars, [_moved(r) for r in block.reads], [_moved(r) for r in block.writes], block.name_hint,
-            block.body, block.init, [moved.get(b, b) for b in block.alloc_buffers], block.match_buffers,
+            block.iter_vars,
+            [_moved(r) for r in block.reads],
+            [_moved(r) for r in block.writes],
+            block.name_hint,
+            block.body,
+            block.init,
+            [moved.get(b, b) for b in block.alloc_buffers],
+            block.match_buffers,
             block.annotations,
-        )  # fmt: skip
+        )
 
     def _moved(region):
         return tirx.BufferRegion(moved[region.source], region.region) if region.source in moved else region

@@ -27,8 +27,9 @@ def multiply_twos(stage2: PositionFunction, iteration: Iteration) -> PositionFun
     `target.twos` has the functions that are called: one instruction where the CPU has it, else what it computes.
 
     Preconditions, refused with a StageIError: the last axis of the iteration is a reduction of length 2; below it are
-    iterations over one static spatial axis each; each of their stores has the form S[k] = S[k] + a * w, S float32, a and w
-    converted from bfloat16, a at an index that grows by one with q and is the same for all k, w at one that grows by 2 k + q.
+    iterations over one static spatial axis each; each of their stores has the form S[k] = S[k] + a * w, S float32, a
+    and w converted from bfloat16, a at an index that grows by one with q and is the same for all k, w at one that grows
+    by 2 k + q.
     """
     where = f"multiply_twos: iteration {iteration.name!r}"
     if not iteration.axes or iteration.axes[-1].length != 2 or iteration.kinds[-1] != "R":
@@ -36,7 +37,13 @@ def multiply_twos(stage2: PositionFunction, iteration: Iteration) -> PositionFun
     if iteration.init or iteration.where is not None or iteration.locals:
         raise StageIError(f"{where} has an init, a condition or local buffers")
     for inner in iteration.body:
-        if not isinstance(inner, Iteration) or len(inner.axes) != 1 or inner.kinds != "S" or inner.init or inner.where is not None:
+        if (
+            not isinstance(inner, Iteration)
+            or len(inner.axes) != 1
+            or inner.kinds != "S"
+            or inner.init
+            or inner.where is not None
+        ):
             raise StageIError(f"{where} holds more than iterations over the columns of a sum")
         for store in inner.body:
             _check(store, f"{where}, {inner.name!r}")
@@ -93,9 +100,12 @@ def _call(store, column, term, lanes: int):
     two = tirx.reinterpret("int32", _stretch(a, zero, 2))
     sums = _stretch(store.value.a, zero, lanes)
     call = tirx.call_pure_extern(
-        f"float32{many}", function_name(lanes), sums, tirx.Broadcast(two, lanes) if lanes > 1 else two,
+        f"float32{many}",
+        function_name(lanes),
+        sums,
+        tirx.Broadcast(two, lanes) if lanes > 1 else two,
         tirx.reinterpret(f"int32{many}", _stretch(w, zero, 2 * lanes)),
-    )  # fmt: skip
+    )
     return tirx.BufferStore(store.buffer, call, list(sums.indices))
 
 

@@ -17,7 +17,8 @@ def vectorize_spatial(stage2: PositionFunction, iteration: Iteration) -> Positio
     TVM's `vectorize` refuses a block that reads what it writes; here stage I says that it is safe.
 
     Preconditions, each refused with a StageIError: one axis, spatial, dense-fixed of static length; a body of stores
-    only, each to a place of the element's own; every buffer that is stored to is read at the very same indices, if at all.
+    only, each to a place of the element's own; every buffer that is stored to is read at the very same indices, if at
+    all.
 
         for k in range(64):                                  for k in vectorized(64):
             with block("sum_0"): S[vk] = S[vk] + x[vk]  ->       with block("sum_0"): S[vk] = S[vk] + x[vk]
