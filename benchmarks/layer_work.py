@@ -7,6 +7,7 @@ stage are taken as fused into it, activations and dropout among them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -108,7 +109,7 @@ def sage_work(framework: str, pattern: Pattern, widths: Sequence[int], *, backwa
     needs a gradient.
     """
     work = NOTHING
-    for index, (fan_in, fan_out) in enumerate(zip(widths, widths[1:])):
+    for index, (fan_in, fan_out) in enumerate(itertools.pairwise(widths)):
         needs = input_gradient or index > 0
         first = framework == "dgl" and fan_in > fan_out
         work += aggregation_work(

@@ -58,7 +58,7 @@ class Ours(TorchContender):
         self._graph = gsb.Graph.from_csr(torch.from_numpy(graph.indptr), torch.from_numpy(graph.indices), graph.shape)
         # What the first training step would build: the transpose for the gradient, and the plan's statistics.
         for structure in (self._graph, self._graph.transpose()):
-            structure.statistics
+            _ = structure.statistics
 
     def forward(self, problem):
         spmm, graph, x, weight, reduce = self._spmm, self._graph, problem.x, problem.weight, problem.mode.reduce

@@ -7,6 +7,7 @@ matrix of the self loop, plus a bias. ReLU stands between the layers. All widths
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
@@ -128,7 +129,9 @@ def _structure(peer: str, graph: RelationalGraph, device: torch.device | str, dt
     norm = torch.from_numpy(graph.norm).to(device, dtype)
     if peer == TORCH:
         return [
-            (r, source[a:b], destination[a:b], norm[a:b]) for r, (a, b) in enumerate(zip(bounds, bounds[1:])) if a < b
+            (r, source[a:b], destination[a:b], norm[a:b])
+            for r, (a, b) in enumerate(itertools.pairwise(bounds))
+            if a < b
         ]
     import dgl
 
@@ -136,7 +139,7 @@ def _structure(peer: str, graph: RelationalGraph, device: torch.device | str, dt
         structure = dgl.graph((source, destination), num_nodes=graph.nodes)
         return structure, relation, norm
     return dgl.heterograph(
-        {("n", str(r), "n"): (source[a:b], destination[a:b]) for r, (a, b) in enumerate(zip(bounds, bounds[1:]))},
+        {("n", str(r), "n"): (source[a:b], destination[a:b]) for r, (a, b) in enumerate(itertools.pairwise(bounds))},
         num_nodes_dict={"n": graph.nodes},
     )
 

@@ -138,7 +138,7 @@ def main(args: argparse.Namespace, frameworks: list[str], name: str, model: str 
             label = report.LABELS[framework]
             task = progress.add_task(label, total=config.epochs * len(backends))
 
-            def on_epoch(run):
+            def on_epoch(run, task=task, label=label):
                 progress.update(
                     task, advance=1, description=f"{label}, backend {run.backend:3}, loss {run.losses[-1]:.3f}"
                 )

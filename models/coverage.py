@@ -23,6 +23,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -360,8 +361,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     console, tables = Console(), {}
     for framework in (each for each in frameworks if each not in absent):
-        tables[framework] = walk(framework, lambda cases: track(cases, NAMES[framework], console=Console(stderr=True)))
-        table = Table(*HEADINGS, title=NAMES[framework], box=box.SIMPLE_HEAD, pad_edge=False)
+        title = NAMES[framework]
+        tables[framework] = walk(framework, partial(track, description=title, console=Console(stderr=True)))
+        table = Table(*HEADINGS, title=title, box=box.SIMPLE_HEAD, pad_edge=False)
         for column in table.columns[1:4]:
             column.justify = "right"
         for row in tables[framework]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.report import Report
 from models.data import Dataset
@@ -20,10 +22,10 @@ def prepare(framework: str, dataset: Dataset, config, progress: bool = False) ->
         bases = min(config.bases, dataset.num_relations)
         # DGL's layer is given 1 / the number of edges for each edge, PyG's takes the mean by itself
         op = {"dgl": "weighted_rgms_bases", "pyg": "rgms_bases_mean"}[framework]
-        features = {op: [(i, o, bases) for i, o in zip(widths, widths[1:])]}
+        features = {op: [(i, o, bases) for i, o in itertools.pairwise(widths)]}
     else:
         graph = gsb.Graph.from_edge_index(dataset.edge_index, (nodes, nodes))
         widths = [dataset.features.shape[1]] + [config.hidden] * (config.layers - 1) + [dataset.num_classes]
         # DGL's layer multiplies first where that makes rows shorter
-        features = {"mean": [min(pair) if framework == "dgl" else pair[0] for pair in zip(widths, widths[1:])]}
+        features = {"mean": [min(pair) if framework == "dgl" else pair[0] for pair in itertools.pairwise(widths)]}
     return gsb.precompile(graph, features, budget=config.precompile, progress=progress)

@@ -4,6 +4,8 @@ backend.
 
 from __future__ import annotations
 
+import itertools
+
 import dgl
 import torch
 from dgl.nn import RelGraphConv
@@ -20,7 +22,9 @@ class RGCN(nn.Module):
         super().__init__()
         widths = [hidden] * layers + [classes]
         self.embedding = nn.Parameter(nn.init.xavier_uniform_(torch.empty(nodes, hidden)))
-        self.layers = nn.ModuleList(RelGraphConv(i, o, relations, "basis", bases) for i, o in zip(widths, widths[1:]))
+        self.layers = nn.ModuleList(
+            RelGraphConv(i, o, relations, "basis", bases) for i, o in itertools.pairwise(widths)
+        )
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, graph: tuple[dgl.DGLGraph, Tensor, Tensor, Tensor | None], _: Tensor) -> Tensor:

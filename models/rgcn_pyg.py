@@ -4,6 +4,8 @@ backend.
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import RGCNConv
@@ -19,7 +21,7 @@ class RGCN(nn.Module):
         super().__init__()
         widths = [hidden] * layers + [classes]
         self.embedding = nn.Parameter(nn.init.xavier_uniform_(torch.empty(nodes, hidden)))
-        self.layers = nn.ModuleList(RGCNConv(i, o, relations, num_bases=bases) for i, o in zip(widths, widths[1:]))
+        self.layers = nn.ModuleList(RGCNConv(i, o, relations, num_bases=bases) for i, o in itertools.pairwise(widths))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, graph: tuple[Tensor, Tensor, Tensor | None], _: Tensor) -> Tensor:

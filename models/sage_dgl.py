@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import dgl
@@ -18,7 +19,7 @@ class SAGE(nn.Module):
     def __init__(self, features: int, hidden: int, classes: int, layers: int, dropout: float):
         super().__init__()
         widths = [features] + [hidden] * (layers - 1) + [classes]
-        self.layers = nn.ModuleList(SAGEConv(i, o, "mean") for i, o in zip(widths, widths[1:]))
+        self.layers = nn.ModuleList(SAGEConv(i, o, "mean") for i, o in itertools.pairwise(widths))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, graph: dgl.DGLGraph | Sequence, x: Tensor) -> Tensor:

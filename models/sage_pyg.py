@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import SAGEConv
@@ -15,7 +17,7 @@ class SAGE(nn.Module):
     def __init__(self, features: int, hidden: int, classes: int, layers: int, dropout: float):
         super().__init__()
         widths = [features] + [hidden] * (layers - 1) + [classes]
-        self.layers = nn.ModuleList(SAGEConv(i, o, aggr="mean") for i, o in zip(widths, widths[1:]))
+        self.layers = nn.ModuleList(SAGEConv(i, o, aggr="mean") for i, o in itertools.pairwise(widths))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, edge_index: Tensor, x: Tensor) -> Tensor:

@@ -93,7 +93,7 @@ class Attention:
     def __call__(self, graph, operands: Sequence[Tensor]) -> Tensor:
         if self.call is None:
             return _composed(self.of, graph, self._given(operands))
-        if torch.is_grad_enabled() and any([x.requires_grad for x in operands]):
+        if torch.is_grad_enabled() and any(x.requires_grad for x in operands):
             return Attend.apply(self.of, graph, self.call, *self._given(operands))
         return run_attention(self.of, graph, [operands[i] for i in self.order], self.call)[0]
 

@@ -107,13 +107,11 @@ def common_type(operator: str, names: tuple[str, ...], *operands: Tensor) -> tup
     first = operands[0].dtype
     for name, x in zip(names, operands):
         if x.dtype is not first:
-            break
-    else:
-        return operands
-    if autocasts(x):
-        wider = functools.reduce(torch.promote_types, [x.dtype for x in operands])
-        return tuple(x.to(wider) for x in operands)
-    raise TypeError(
-        f"{operator}: {names[0]} is {first} but {name} is {x.dtype}; convert one of them, "
-        f"for example {name}.to({first})"
-    )
+            if autocasts(x):
+                wider = functools.reduce(torch.promote_types, [x.dtype for x in operands])
+                return tuple(x.to(wider) for x in operands)
+            raise TypeError(
+                f"{operator}: {names[0]} is {first} but {name} is {x.dtype}; convert one of them, "
+                f"for example {name}.to({first})"
+            )
+    return operands

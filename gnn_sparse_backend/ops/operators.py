@@ -40,7 +40,7 @@ def _messages():
         if name == "dot":
             shapes, call = (lambda g, f: [(g.shape[0], f), (g.shape[1], f)]), sddmm
         elif name.startswith("weighted_"):
-            shapes = lambda g, f: [(g.shape[1], f), (g.num_edges,)]  # noqa: E731
+            shapes = lambda g, f: [(g.shape[1], f), (g.num_edges,)]
             call = functools.partial(spmm, reduce=name.removeprefix("weighted_"))
         else:
             shapes, call = (lambda g, f: [(g.shape[1], f)]), functools.partial(spmm, reduce=name)

@@ -44,7 +44,7 @@ def _parts(rel: RelGraph, most: int):
     with torch.inference_mode(False):  # made now, kept for a backward pass later
         # edges of one relation keep their order
         relation, order = torch.sort(rel.relation, stable=True)
-        present, counts = torch.unique_consecutive(relation, return_counts=True)
+        _present, counts = torch.unique_consecutive(relation, return_counts=True)
         bounds = counts.cumsum(0)[most - 1 :: most].tolist()  # the one wait for the device
         for first, stop in zip([0, *bounds], [*bounds, rel.num_edges]):
             if first == stop:

@@ -69,7 +69,7 @@ class Recorded:
         return self._run(_BASIS_SUMS, (mean, transposed), x, comp, bases, a, g)
 
     def _run(self, operator: _Operator, marks: tuple, *operands: Tensor | None):
-        if torch.is_grad_enabled() and any([y is not None and y.requires_grad for y in operands]):
+        if torch.is_grad_enabled() and any(y is not None and y.requires_grad for y in operands):
             return _Relational.apply(operator, self.rel, marks, *operands)
         return operator.run(self.rel, *operands, *marks)
 

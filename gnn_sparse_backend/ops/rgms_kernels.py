@@ -495,10 +495,10 @@ def _entry(
     entry = _entries.get((make, in_features, out_features, *described, parallel))
     if entry is None or (others and (described, others) not in _at_hand):
         _at_hand.add((described, others))
-        for make, in_features, out_features, parallel in (*others, (make, in_features, out_features, parallel)):
+        for program, f_in, f_out, several in (*others, (make, in_features, out_features, parallel)):
             spec = RgmsSpec(
-                in_features,
-                out_features,
+                f_in,
+                f_out,
                 blocks,
                 panel,
                 0,
@@ -507,8 +507,8 @@ def _entry(
                 weighted,
                 type_name(dtype),
                 type_name(index),
-                twos=_by_twos(make, in_features, dtype),
+                twos=_by_twos(program, f_in, dtype),
             )
-            entry = rgms_kernel(make, spec, parallel).entry
-            _entries[(make, in_features, out_features, *described, parallel)] = entry
+            entry = rgms_kernel(program, spec, several).entry
+            _entries[(program, f_in, f_out, *described, several)] = entry
     return entry

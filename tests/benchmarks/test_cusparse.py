@@ -39,8 +39,8 @@ def operands(monkeypatch):
         cuda_stream = 0
 
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream)
-    # the second is the fastest
-    monkeypatch.setattr(gpu_timing, "seconds", lambda call, device, flush, taken=iter([3.0, 1.0, 2.0]): next(taken))
+    taken = iter([3.0, 1.0, 2.0])  # the second is the fastest
+    monkeypatch.setattr(gpu_timing, "seconds", lambda call, device, flush: next(taken))
     indptr, indices = torch.tensor([0, 1, 3], dtype=torch.int32), torch.tensor([0, 0, 1], dtype=torch.int32)
     return indptr, indices, torch.ones(3), torch.ones(2, 4), 2
 

@@ -26,7 +26,7 @@ def large_then_small():
     np.ones(SIZE // 4, np.uint8)
 
 
-def keeps_at_first(kept=[]):  # noqa: B006: what a first call keeps
+def keeps_at_first(kept=[]):  # noqa: B006 -- what a first call keeps
     if not kept:
         kept.append(np.ones(SIZE, np.uint8))
     np.ones(SIZE // 4, np.uint8)

@@ -185,7 +185,7 @@ def test_what_a_library_cannot_do_is_said(tiny, limits, monkeypatch):
 def test_contenders_that_would_leave_no_memory_for_calls_are_left_out(tiny, limits, monkeypatch):
     taken = []
     monkeypatch.setattr(Ours, "prepare", lambda self, graph, own=Ours.prepare: taken.append(own(self, graph)))
-    memory = lambda: SimpleNamespace(total=100 << 30, available=(39 if taken else 50) << 30)  # noqa: E731
+    memory = lambda: SimpleNamespace(total=100 << 30, available=(39 if taken else 50) << 30)
     monkeypatch.setattr(suite.psutil, "virtual_memory", memory)
     monkeypatch.setattr(suite, "per_call_cost", lambda *_: {MODES[0].name: {}})
     three = replace(spmm.SUITE, contenders=lambda: [*contenders()[:1], SciPy(), TorchCSR(torch.int32)], modes=MODES[:1])

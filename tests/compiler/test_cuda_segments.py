@@ -59,7 +59,7 @@ def test_chunks_of_rows(lengths):
     """Every non-zero once, in order; pieces within one row and one chunk, none empty, none that could be joined to the
     next.
     """
-    indptr, chunk_ptr, starts, row_of_piece = chunks_of(lengths)
+    _indptr, chunk_ptr, starts, row_of_piece = chunks_of(lengths)
     assert {x.dtype for x in (chunk_ptr, starts, row_of_piece)} == {torch.int32}
     row = np.repeat(np.arange(len(lengths)), lengths)
     nnz, pieces = len(row), len(row_of_piece)

@@ -234,7 +234,7 @@ def test_reductions_of_nan(update, dtype, schedule):
     counts = rng.integers(0, 6, 40)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype("int32")
     a = rng.choice(NUMBERS[2:], (indptr[-1], 5), p=[0.25, 0.25, 0.2, 0.1, 0.1, 0.1]).astype(dtype)
-    want = np.array([[reduced(update, a[s:e, k]) for k in range(5)] for s, e in zip(indptr, indptr[1:])])
+    want = np.array([[reduced(update, a[s:e, k]) for k in range(5)] for s, e in itertools.pairwise(indptr)])
     assert np.isnan(want).any() == (update != "ignore")
     got = np.zeros((40, 5), dtype)
     compile_program(program, schedule)(40, int(indptr[-1]), indptr, a, got)

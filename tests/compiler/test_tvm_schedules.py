@@ -42,7 +42,7 @@ def reordered(schedule):
 
 def cached_operand(schedule):
     block = schedule.get_sblock("spmm")
-    j, k = schedule.get_loops(block)
+    j, _k = schedule.get_loops(block)
     schedule.compute_at(schedule.cache_read(block, 1, "local"), j)
     schedule.decompose_reduction(block, j)
 

@@ -111,7 +111,7 @@ def test_repeated_coordinates_share_a_slot(build):
     assert fmt.pad_values(torch.ones(4)).sum() == 4 and fmt.pad_values(torch.ones(4)).max() == 2
     assert fmt.slots[0] == fmt.slots[2]
     with pytest.raises(ValueError, match="1 of 4 edges repeat a coordinate"):
-        fmt.value_position
+        _ = fmt.value_position
 
 
 @pytest.mark.parametrize(

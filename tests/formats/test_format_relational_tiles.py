@@ -1,5 +1,7 @@
 """Tiles of rows of a relational structure, against sets of Python."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -28,7 +30,9 @@ def check(row, col, relation, sizes, slots, shares, longest, part):
     # every row, and every part, in one place; tiles are full or have enough edges
     assert sorted(found.row.tolist()) == sorted(owner) == list(range(len(owner)))
     bounds = found.row_ptr.tolist()
-    assert bounds[0] == 0 and bounds[-1] == len(owner) and all(0 < b - a <= slots for a, b in zip(bounds, bounds[1:]))
+    assert (
+        bounds[0] == 0 and bounds[-1] == len(owner) and all(0 < b - a <= slots for a, b in itertools.pairwise(bounds))
+    )
     assert (found.tiles, found.panels) == (len(bounds) - 1, found.relation.numel())
     seen, lengths, of_share = [], dict.fromkeys(owner, 0), {}
     for tile in range(found.tiles):

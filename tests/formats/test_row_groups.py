@@ -1,5 +1,7 @@
 """Balanced groups of rows: bounds on the cost of a group, degenerate graphs, refusals."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -35,7 +37,7 @@ def test_no_group_costs_more_than_its_share_and_one_row(degrees, num_groups, row
     assert bounds[0] == 0 and bounds[-1] == len(degrees) and bounds == sorted(bounds)
     cost = [row + nnz * degree for degree in degrees]
     share = sum(cost) / num_groups + max(cost, default=0)
-    assert all(sum(cost[a:b]) <= share * (1 + 1e-9) for a, b in zip(bounds, bounds[1:]))
+    assert all(sum(cost[a:b]) <= share * (1 + 1e-9) for a, b in itertools.pairwise(bounds))
 
 
 def test_groups_balance_edges_not_rows():
@@ -103,7 +105,7 @@ def test_no_group_costs_much_more_than_the_mean_or_a_row(degrees, num_groups):
     cost = [2.0 + degree for degree in degrees]
     mean = sum(cost) / num_groups
     most = max(EVEN * mean, mean + max(cost, default=0))
-    assert all(sum(cost[a:b]) <= most * (1 + 1e-9) for a, b in zip(cuts, cuts[1:]))
+    assert all(sum(cost[a:b]) <= most * (1 + 1e-9) for a, b in itertools.pairwise(cuts))
 
 
 @pytest.mark.parametrize("degrees", [[], [0], [0, 0, 0, 0]])

@@ -70,14 +70,16 @@ def test_pygs_graphs_are_known_by_their_tensors(store, serial_gpu):
 
 
 def test_pygs_graphs_go_with_their_tensors(store, serial_gpu):
-    index = edge_index()
-    (kept,) = store.derived(index, ("loops",), lambda: (torch.cat([index, index.flip(0)], 1),))
-    assert store.derived(index, ("loops",), lambda: None)[0] is kept
-    assert find(store, kept) is find(store, kept)
-    store.derived(index, ("a view",), lambda: (index[:, 1:],))  # would keep the tensor alive
-    find(store, index)
-    assert len(store) == 2 and store.nbytes == 0
-    del index, kept
+    def used_and_forgotten():
+        index = edge_index()
+        (kept,) = store.derived(index, ("loops",), lambda: (torch.cat([index, index.flip(0)], 1),))
+        assert store.derived(index, ("loops",), lambda: None)[0] is kept
+        assert find(store, kept) is find(store, kept)
+        store.derived(index, ("a view",), lambda: (index[:, 1:],))  # would keep the tensor alive
+        find(store, index)
+        assert len(store) == 2 and store.nbytes == 0
+
+    used_and_forgotten()
     assert len(store) == 0 and not store._indices
 
 

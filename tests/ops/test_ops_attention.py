@@ -273,7 +273,7 @@ def test_outputs_are_written_entirely(zoo, poisoned_memory):
 def test_extents_of_zero(zoo, score, value):
     """Sums of no terms are equal scores; no features, or no heads, is an empty result."""
     structure = zoo["duplicates"]
-    row, col, (rows, cols) = structure
+    *_, (rows, cols) = structure
     q, k, v = (
         torch.randn(n, *shape, dtype=torch.float64, requires_grad=True)
         for n, shape in ((rows, score), (cols, score), (cols, value))
@@ -445,7 +445,7 @@ def fails(text, error=ValueError, **changes):
     ],
 )
 def test_errors(zoo, name, changes, error, text):
-    query, key, value, at_edges, at_rows, at_columns, att = layer_operands(zoo["random"], dtype=torch.float32)
+    query, key, value, _at_edges, at_rows, at_columns, att = layer_operands(zoo["random"], dtype=torch.float32)
     given = {
         "attention": {"query": query, "key": key, "value": value},
         "gat_attention": {"dst_scores": at_rows, "src_scores": at_columns, "value": value},

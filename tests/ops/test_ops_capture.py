@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -84,14 +85,14 @@ def test_a_step_of_relational_products(order, parts, serial_gpu, monkeypatch):
         torch.randn(shape, generator=generator).half().requires_grad_()
         for shape in ((60, 16), (4, 16, 24), (4, 2), (2, 16, 24), (400,))
     )
-    for operands in ([x, w, a], [x, (comp, bases), a]):
+
+    def call(operands):
         leaves = [leaf for operand in operands for leaf in (operand if isinstance(operand, tuple) else [operand])]
+        out = gsb.rgms(rel, *operands, "mean")
+        return [out.detach(), *torch.autograd.grad(out, leaves, torch.ones_like(out))]
 
-        def call():
-            out = gsb.rgms(rel, *operands, "mean")
-            return [out.detach(), *torch.autograd.grad(out, leaves, torch.ones_like(out))]
-
-        planned_steps(call, serial_gpu, monkeypatch)
+    for operands in ([x, w, a], [x, (comp, bases), a]):
+        planned_steps(partial(call, operands), serial_gpu, monkeypatch)
         serial_gpu.clear()
 
 

@@ -3,6 +3,7 @@ float64.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -72,14 +73,14 @@ def taken(monkeypatch, few: int = choices.FEW_TIES) -> list:
     monkeypatch.setattr(choices, "NARROW_PAYS", 0)
     monkeypatch.setattr(choices, "FEW_TIES", few)
     found = []
+
+    def noted(own, *args):
+        result = own(*args)
+        found.append(result is not None)
+        return result
+
     for name in ("copied_gradient", "even_gradient"):
-
-        def noted(*args, own=getattr(choices, name)):
-            result = own(*args)
-            found.append(result is not None)
-            return result
-
-        monkeypatch.setattr(message_autograd, name, noted)
+        monkeypatch.setattr(message_autograd, name, partial(noted, getattr(choices, name)))
     return found
 
 
@@ -98,7 +99,7 @@ def test_matrix(case, monkeypatch, poisoned_memory):
     given = LAYOUTS[layout](exact.to(dtype)).requires_grad_()
     actual = gsb.gspmm(graph, "copy_u", reduce, given, ties=ties)
     inputs = exact.clone().requires_grad_()
-    expected, shares = reduced(edges, messages(edges, lambda x: x, "u", [inputs]), reduce, ties, dtype)
+    expected, _shares = reduced(edges, messages(edges, lambda x: x, "u", [inputs]), reduce, ties, dtype)
     assert torch.equal(actual.double(), expected.detach())
 
     cotangent = values(3, *expected.shape)
@@ -123,7 +124,7 @@ def test_what_is_kept():
         dense().graph,
     )
     x, half = torch.ones(50, 2), torch.ones(50, 2, dtype=torch.bfloat16)
-    kept = lambda of, graph, x: choices.kept_choice(of, graph, [x])  # noqa: E731
+    kept = lambda of, graph, x: choices.kept_choice(of, graph, [x])
     assert [kept(of, dense_graph, x) for of in copies.values()] == ["unique", "column", "column"]
     assert [kept(of, dense_graph, half) for of in copies.values()] == [None, "column", "column"]
     sparse, wide = STRUCTURES["messy"]().graph, torch.ones(13, 5)  # five edges for each row

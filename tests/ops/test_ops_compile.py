@@ -134,7 +134,7 @@ def test_opcheck_spmm(zoo, mean, transposed, heads):
 @pytest.mark.parametrize("mean", [False, True])
 @pytest.mark.parametrize("heads", [(), (2,), (1,)])
 def test_opcheck_sddmm(zoo, mean, heads):
-    graph, arguments = operator_arguments(zoo["random"], heads=heads)
+    _graph, arguments = operator_arguments(zoo["random"], heads=heads)
     u = random(33, *heads, 3, seed=2, grad=True)
     torch.library.opcheck(torch.ops.gsb.sddmm.default, (*arguments[:3], u, arguments[4], mean))
 
@@ -142,7 +142,7 @@ def test_opcheck_sddmm(zoo, mean, heads):
 @pytest.mark.parametrize("mean", [False, True])
 @pytest.mark.parametrize("transposed", [False, True])
 def test_operators_gradgradcheck(zoo, mean, transposed):
-    graph, (indptr, indices, edge_ids, cols, x, weight) = operator_arguments(zoo["duplicates"], transposed)
+    _graph, (indptr, indices, edge_ids, cols, x, weight) = operator_arguments(zoo["duplicates"], transposed)
     spmm = lambda x, weight: torch.ops.gsb.spmm(indptr, indices, edge_ids, cols, x, weight, mean, transposed)
     sddmm = lambda u, v: torch.ops.gsb.sddmm(indptr, indices, edge_ids, u, v, mean)
     for function, inputs in ((spmm, (x, weight)), (sddmm, (random(4, 2, grad=True), random(5, 2, grad=True)))):

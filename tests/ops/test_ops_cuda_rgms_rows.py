@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -166,16 +168,18 @@ def test_matrices_are_taken_as_they_are_stored(order, dtype, widths, precision, 
         gsb.RelGraph.from_triples(*edges, SHAPE, 5),
         exact(edges, SHAPE[0], x.double(), w.double(), None, "sum"),
     )
-    copied = []
+    copied, compact = [], layout.compact
+
+    def noted(name, tensor):
+        if not tensor.is_contiguous():
+            copied.append(name)
+        return compact(tensor)
+
     for name, stored in LAYOUTS.items():
         given = stored(w)
         assert torch.equal(given.nan_to_num(), w.nan_to_num())
         with monkeypatch.context() as patch:
-            patch.setattr(
-                layout,
-                "compact",
-                lambda t, of=layout.compact: (copied.append(name) if not t.is_contiguous() else None, of(t))[1],
-            )
+            patch.setattr(layout, "compact", partial(noted, name))
             out = gsb.rgms(rel, x, given)
         close(out, expected, dtype)
     assert copied == ["neither"]

@@ -206,7 +206,7 @@ def test_threads_share_one_transpose(zoo):
         graph = graph_of(zoo["skewed"])
         barrier, found = threading.Barrier(4), []
 
-        def work():
+        def work(graph=graph, barrier=barrier, found=found):
             barrier.wait()
             found.append((graph.transpose(), graph.fingerprint, graph.in_degrees))
 
@@ -327,4 +327,4 @@ def test_the_package_imports_nothing_before_it_is_used():
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="has no attribute 'spmmm'"):
-        gsb.spmmm
+        _ = gsb.spmmm

@@ -191,7 +191,7 @@ def test_operators_of_torch_library(ordered):
     g = values(3, 5, 2).requires_grad_()
     for operator, inputs in ((torch.ops.gsb.grouped_mm, (a, b)), (torch.ops.gsb.grouped_sum, (a, g))):
         torch.library.opcheck(operator.default, (*inputs, offsets, order))
-        function = lambda x, y: operator(x, y, offsets, order)
+        function = lambda x, y, operator=operator: operator(x, y, offsets, order)
         assert gradcheck(function, inputs) and gradgradcheck(function, inputs)
     torch.library.opcheck(torch.ops.gsb.order_by_segment.default, (torch.tensor([2, 0, 2]), 3))
 

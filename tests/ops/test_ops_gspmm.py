@@ -255,12 +255,12 @@ def test_operator_of_torch_library(reduce, ties):
 def test_spmm_takes_maxima(reduce, dtype):
     edges = STRUCTURES["messy"]()
     x, weight = values(1, 13, 2, 3).to(dtype), values(2, 68, 2).to(dtype)
-    for x, weight, message in (
-        (x, weight, lambda x, w: x * w[..., None]),
-        (x, None, lambda x: x),
-        (x.flatten(1), weight[:, :1], lambda x, w: x * w),
+    for operands, message in (
+        ((x, weight), lambda x, w: x * w[..., None]),
+        ((x,), lambda x: x),
+        ((x.flatten(1), weight[:, :1]), lambda x, w: x * w),
     ):
-        given = [x.clone().requires_grad_()] + ([] if weight is None else [weight.clone().requires_grad_()])
+        given = [operand.clone().requires_grad_() for operand in operands]
         actual = gsb.spmm(edges.graph, *given, reduce=reduce)
         exact = [a.detach().double().requires_grad_() for a in given]
         at_edges = [exact[0][edges.col], *exact[1:]]

@@ -105,7 +105,7 @@ def test_threads_that_call_at_once(graph):
 
     def work(start):
         barrier.wait()
-        for turn in range(3):
+        for _turn in range(3):
             for at in range(len(names)):
                 name = names[(at + start * 5) % len(names)]
                 assert same_bits(step(name, graph, operands[name]), expected[name]), name
@@ -118,7 +118,7 @@ def test_threads_that_call_at_once(graph):
 def test_threads_that_meet_a_new_structure_at_once():
     """The first calls on a graph build its transpose and its row groups."""
     generator = torch.Generator().manual_seed(3)
-    for turn in range(10):
+    for _turn in range(10):
         row, column = torch.randint(0, 500, (2, 20000), generator=generator)
         reference = gsb.Graph.from_coo(row, column, (500, 500))
         x = torch.randn(500, 16, generator=generator, requires_grad=True)
@@ -126,7 +126,7 @@ def test_threads_that_meet_a_new_structure_at_once():
         fresh = gsb.Graph.from_coo(row, column, (500, 500))
         barrier = threading.Barrier(4)
 
-        def work(_):
+        def work(_, fresh=fresh, x=x, barrier=barrier):
             barrier.wait()
             return torch.autograd.grad(gsb.spmm(fresh, x).square().sum(), x)
 

@@ -41,7 +41,7 @@ def test_the_bits_of_rows_as_they_stand(case, monkeypatch, poisoned_memory):
         monkeypatch.setattr(build, "INT32_LIMIT", 0)
     found = []
     for ordered in (False, True):
-        monkeypatch.setattr(row_order, "pays_in_order", lambda *about: ordered)
+        monkeypatch.setattr(row_order, "pays_in_order", lambda *about, ordered=ordered: ordered)
         graph = (from_coo(*EMPTY[structure]) if structure in EMPTY else STRUCTURES[structure]()).graph
         row_order.expect_use(graph)
         row_order.expect_use(graph.transpose())
@@ -96,7 +96,7 @@ def test_where_it_pays(monkeypatch):
     assert not pays_in_order(5000, 20_000, 1, False)  # too little to save
     # an operand at the edges is read out of order, from a core's own cache or from further off
     for cache, wide, long in ((160_000, True, True), (159_999, False, False)):
-        monkeypatch.setattr(spmm, "private_cache_bytes", lambda: cache)
+        monkeypatch.setattr(spmm, "private_cache_bytes", lambda cache=cache: cache)
         assert pays_in_order(5000, 40_000, 2, True)
         assert pays_in_order(5000, 40_000, 3, True) == wide and pays_in_order(4000, 40_000, 1, True) == long
         assert pays_in_order(7000, 40_000, 8, True)  # where the other choice is additions in memory

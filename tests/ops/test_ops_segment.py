@@ -103,7 +103,7 @@ def test_sizes_of_zero(reduce, ties, lengths, poisoned_memory):
     "how, reduce, ties", covering({"how": CALLS, "reduce": ["sum", "mean", "max"], "ties": ["even", "first"]})
 )
 def test_gradcheck(how, reduce, ties):
-    ours, edges = call(how, [4, 1, 6])
+    ours, _edges = call(how, [4, 1, 6])
     x = (torch.randperm(22, generator=torch.Generator().manual_seed(0)).double() / 10).view(11, 2).requires_grad_()
     assert gradcheck(lambda x: ours(x, reduce, ties), x) and gradgradcheck(lambda x: ours(x, reduce, ties), x)
 
@@ -157,7 +157,7 @@ def test_large_inputs_share_no_row():
 @pytest.mark.parametrize("how", CALLS)
 @pytest.mark.parametrize("reduce, ties", [("mean", "even"), ("max", "first")])
 def test_compiled(how, reduce, ties):
-    ours, edges = call(how, [4, 1, 0, 6])
+    ours, _edges = call(how, [4, 1, 0, 6])
     x = values(1, 11, 2).requires_grad_()
     expected = ours(x, reduce, ties)
     actual = torch.compile(lambda x: ours(x, reduce, ties), fullgraph=True, backend="aot_eager")(x)

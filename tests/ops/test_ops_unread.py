@@ -4,6 +4,8 @@ theirs.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -90,7 +92,7 @@ def test_reductions_do_not_wait(name, request, monkeypatch):
             # the results of parts are merged, but for the rows that were chosen
             assert launched.count("aggregate") >= (1 if "first" in name else 2)
             own = make(lengths)
-        for a, b in zip(without_waiting(lambda: call(own), monkeypatch), exact, strict=True):
+        for a, b in zip(without_waiting(partial(call, own), monkeypatch), exact, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
@@ -121,7 +123,7 @@ def test_products_do_not_wait(name, dtype, widths, request, monkeypatch):
     assert ("grouped_tiles" in launched and "grouped_sum_tiles" in launched) == (dtype is torch.bfloat16)
     rounding = 8 * torch.finfo(dtype).eps
     for own, exact in zip(arrays, expected):
-        for found, wanted in zip(without_waiting(lambda: call(own), monkeypatch), exact, strict=True):
+        for found, wanted in zip(without_waiting(partial(call, own), monkeypatch), exact, strict=True):
             torch.testing.assert_close(found, wanted, rtol=rounding, atol=rounding)
 
 
@@ -143,7 +145,7 @@ def test_segments_are_looked_at_once(ordered, serial_gpu, monkeypatch):
 def test_what_is_longest_is_a_bound():
     """Of lengths of every kind; parts beyond the last have nothing, and are behind all others."""
     generator = torch.Generator().manual_seed(0)
-    for trial in range(200):
+    for _trial in range(200):
         rows, longest, limit = (int(torch.randint(1, n, (), generator=generator)) for n in (9, 40, 12))
         lengths = torch.randint(0, longest, (rows,), generator=generator) * torch.randint(
             0, 2, (rows,), generator=generator
@@ -192,7 +194,7 @@ def check_within(segments) -> None:
         and segments.offsets.ge(0).all()
         and segments.offsets.le(rows).all()
     )
-    groups, panels, group_ptr, start, stop, segment = segments.panels_apart(16)
+    _groups, panels, group_ptr, start, stop, segment = segments.panels_apart(16)
     assert group_ptr.ge(0).all() and group_ptr.le(panels).all() and segment.ge(0).all() and segment.lt(count).all()
     assert (
         start.ge(0).all()
@@ -200,7 +202,7 @@ def check_within(segments) -> None:
         and stop.le(rows).all()
         and (start < stop)[: int(group_ptr[-1])].all()
     )
-    units, _, work, number, work_ptr, begin, block, segment = segments.units_apart(17)
+    _units, _, work, _number, work_ptr, begin, block, segment = segments.units_apart(17)
     assert (
         (begin[:, None] + work_ptr.diff()[:, None]).le(rows).all() and work_ptr[-1] <= work and block.lt(17 + 3).all()
     )

@@ -102,7 +102,7 @@ def test_explain_gives_plan_candidates_and_reason(plans, graph):
     ):
         assert part in text, part
     assert explanation.plan == explanation.candidates()[0][0] or explanation.choice.source == "rules"
-    for plan, predicted, measured in explanation.candidates():
+    for _plan, predicted, measured in explanation.candidates():
         assert predicted > 0 and measured is None
     assert explanation.bound > 0
 

@@ -69,12 +69,12 @@ def test_layers_compile_nothing(framework, name):
         graph = dgl.graph((index[0], index[1]), num_nodes=NODES)
         graph.edata["_TYPE"] = types
         data, (width, make, more) = graph, _dgl(name)
-        call = lambda layer, x: layer(graph, x, *more)  # noqa: E731
+        call = lambda layer, x: layer(graph, x, *more)
     else:
         from torch_geometric.data import Data
 
         data, (width, make, more) = Data(edge_index=index, edge_type=types, num_nodes=NODES), _pyg(name)
-        call = lambda layer, x: layer(x, index, *more)  # noqa: E731
+        call = lambda layer, x: layer(x, index, *more)
     assert gsb.precompile(data, {name: width}, budget="60s", progress=False).complete
     layer, x = make(), torch.randn(NODES, IN, requires_grad=True)
     before = stats()

@@ -286,9 +286,7 @@ def test_the_bar_counts_them(structures, monkeypatch):
     monkeypatch.setattr(Step, "run", lambda self: setattr(self, "ready", True))
     gsb.precompile(structures[gsb.Graph], [(2, 3), (1, 3)], "gat_attention", budget="60s")
     assert said[1] == ("compiling", 0) and sum(advance for _, advance in said[2:]) == 2
-    assert {each for each in said[2:4]} == {(f"{words}, {width} features", 1) for width in ((2, 3), (1, 3))}, (
-        "as they are compiled"
-    )
+    assert set(said[2:4]) == {(f"{words}, {width} features", 1) for width in ((2, 3), (1, 3))}, "as they are compiled"
 
 
 class _Said:

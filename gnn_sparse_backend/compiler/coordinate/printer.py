@@ -37,7 +37,7 @@ def program_from_script(text: str) -> Program:
 
     names = {n: getattr(expr, n) for n in WORDS if hasattr(expr, n)}
     names["ProgramBuilder"] = builder.ProgramBuilder
-    exec(compile(text, "<stage I program>", "exec"), names)  # noqa: S102
+    exec(compile(text, "<stage I program>", "exec"), names)
     if not isinstance(names.get("program"), Program):
         raise StageIError("the text does not leave a program in the variable 'program'")
     return names["program"]

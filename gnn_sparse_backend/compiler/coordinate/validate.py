@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import keyword
 
 from .axes import Axis, Size, StageIError
@@ -161,7 +162,7 @@ def _fused(it: Iteration, where: str) -> None:
         at = it.axes.index(group[0])
         if it.axes[at : at + len(group)] != tuple(group):
             raise StageIError(f"{where}: fused axes {[a.name for a in group]} are not consecutive")
-        if group[0].parent is not None or any(b.parent != a for a, b in zip(group, group[1:])):
+        if group[0].parent is not None or any(b.parent != a for a, b in itertools.pairwise(group)):
             raise StageIError(f"{where}: fused axes {[a.name for a in group]} must be one tree, from its root down")
 
 

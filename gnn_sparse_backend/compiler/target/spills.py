@@ -10,6 +10,7 @@ take registers does not help either.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 
@@ -38,11 +39,11 @@ def with_more_room(source: str, statistics: Iterable[PtxasStatistics], least: in
     for kernel in statistics:
         if spilled_bytes([kernel]):
             bounds = re.compile(rf"__launch_bounds__\((\d+)(?:, \d+)?\) {re.escape(kernel.kernel)}\(")
-            changed = bounds.sub(lambda found: _eased(found, kernel, least), changed)
+            changed = bounds.sub(functools.partial(_eased, kernel, least), changed)
     return None if changed == source else changed
 
 
-def _eased(bounds: re.Match, kernel: PtxasStatistics, least: int) -> str:
+def _eased(kernel: PtxasStatistics, least: int, bounds: re.Match[str]) -> str:
     threads = int(bounds[1])
     blocks = _blocks(threads, kernel.registers) - 1
     while blocks > 0 and _registers(threads, blocks) <= kernel.registers:

@@ -6,7 +6,7 @@ As ``gspmm``, it is taken over above DGL's autograd, and below it (``_gsddmm``) 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, lru_cache
+from functools import cache
 
 import torch
 from torch import Tensor

@@ -49,7 +49,7 @@ def test_nested_iterations_keep_their_order(p):
     C = p.buffer("C", (I,), "float32")
     with p.iterate("outer", (I,), "S") as (i,):
         C[i] = 1
-        with p.iterate("inner", (K,), "R") as (k,):
+        with p.iterate("inner", (K,), "R") as (_k,):
             C[i] = C[i] + 1
         C[i] = 2
     (outer,) = p.finish().iterations

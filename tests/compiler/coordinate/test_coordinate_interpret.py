@@ -1,5 +1,7 @@
 """The stage I interpreter against SciPy and NumPy, so that the oracle of the stages is itself checked."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -79,7 +81,7 @@ def sddmm(a):
 def segments(indptr, values):
     """The sum of each segment of the first axis."""
     values = f64(values)
-    return np.array([values[b:e].sum(0) for b, e in zip(indptr, indptr[1:])]).reshape(-1, *values.shape[1:])
+    return np.array([values[b:e].sum(0) for b, e in itertools.pairwise(indptr)]).reshape(-1, *values.shape[1:])
 
 
 def segment_sum(a):
@@ -310,7 +312,7 @@ def padded(kinds="SS"):
         with p.iterate("it", (I, J), "SS") as (i, j):
             Y[i, j] = A[i, j]
     else:
-        with p.iterate("it", (I, J, K), "SSR") as (i, j, k):
+        with p.iterate("it", (I, J, K), "SSR") as (i, j, _k):
             with p.init():
                 Y[i, j] = 0
             Y[i, j] = Y[i, j] + A[i, j]

@@ -53,7 +53,7 @@ class Drawer:
         if dtype == "bool":
             return self.condition(variables, depth - 1)
         shape = self.pick("leaf", "load", "binary", "binary", "binary", "minmax", "select", "cast", "negate", "call")
-        a = lambda: self.expr(dtype, variables, depth - 1)  # noqa: E731
+        a = lambda: self.expr(dtype, variables, depth - 1)
         if shape == "load" and any(self.dtype_of(b) == dtype for b in self.buffers):
             return self.load(dtype, variables, depth)
         if shape == "binary":

@@ -152,7 +152,7 @@ def test_bad_entry_is_reported_and_rebuilt(damage, entry, root, new_store, build
 # A rightly sealed manifest of another toolchain, target or symbol is a problem only for whoever asks for this key.
 @pytest.mark.parametrize("damage", sorted(set(DAMAGE) - {"foreign version", "foreign target", "foreign symbol"}))
 def test_verify_names_the_problem_and_changes_nothing(damage, entry, root):
-    apply, reason = DAMAGE[damage]
+    apply, _reason = DAMAGE[damage]
     apply(entry)
     problems = DiskCache(root).verify()
     assert len(problems) == 1 and problems[0].startswith(entry.name)

@@ -1,6 +1,7 @@
 """Compiled loops on PyTorch's threads: results, load balance, thread counts, forks, errors, several callers."""
 
 import ctypes
+import itertools
 import os
 import signal
 import subprocess
@@ -53,7 +54,7 @@ def test_skewed_rows_are_summed_right(compiled, count, tasks, rows):
     values = rng.integers(-1000, 1000, indptr[-1]).astype("float64")  # exact in float64: the order of the sum is free
     out = torch.full((rows,), float("nan"), dtype=torch.float64)
     compiled(row_sums)(rows, len(values), torch.tensor(indptr), torch.tensor(values.tolist(), dtype=torch.float64), out)
-    expected = [values[first:last].sum() for first, last in zip(indptr[:-1], indptr[1:])]
+    expected = [values[first:last].sum() for first, last in itertools.pairwise(indptr)]
     np.testing.assert_array_equal(out.numpy(), expected)
 
 

@@ -96,7 +96,7 @@ def test_weights_from_outside_and_edge_weights():
 
     more = [normal(6, 5, seed=9 + i) for i in range(5)] + [normal(RELATIONS["user", "knows", "user"], seed=2)]
     for norm in ("right", "both", "none"):
-        conv = convs(lambda name: dglnn.GraphConv(6, 5, norm, weight=False, bias=False))
+        conv = convs(lambda name, norm=norm: dglnn.GraphConv(6, 5, norm, weight=False, bias=False))
         assert counted(conv, more=more, call=call) == OURS
 
 

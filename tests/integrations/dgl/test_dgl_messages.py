@@ -12,8 +12,10 @@ from torch.nn import functional
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations.lazy import LazyTensor
 
+SUM = fn.sum("m", "out")
 
-def passing(graph, message, reduce=fn.sum("m", "out")):
+
+def passing(graph, message, reduce=SUM):
     def compute(h, *edges):
         with graph.local_scope():
             graph.srcdata["h"] = h

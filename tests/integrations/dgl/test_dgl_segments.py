@@ -1,5 +1,7 @@
 """Readouts, and products of rows with the matrix of their segment or relation."""
 
+from functools import partial
+
 import dgl
 import dgl.backend.pytorch.sparse as dgl_sparse
 import dgl.nn.pytorch as dglnn
@@ -39,7 +41,8 @@ def test_a_reduction_on_a_gpu_does_not_wait(serial_gpu, monkeypatch):
         expected, chosen = _segment_reduce(op, x, offsets)
         with gsb.enabled("dgl"):
             dgl_sparse._segment_reduce(op, x, offsets)  # compiles
-            actual, args = without_waiting(lambda: dgl_sparse._segment_reduce(op, x, offsets.clone()), monkeypatch)
+            again = partial(dgl_sparse._segment_reduce, op, x, offsets.clone())
+            actual, args = without_waiting(again, monkeypatch)
             assert all(not reasons for _, reasons in calls().values())
         same(actual, expected, 0.0)
         same(args, chosen)
@@ -98,7 +101,8 @@ def test_products_of_segments(name, dtype):
 def test_products_of_relations(shape):
     index = torch.randint(6, (60,), generator=torch.Generator().manual_seed(0))
     for idx in (index, index.sort().values, index.new_full((60,), 3)):
-        counts = agree(lambda a, b: dgl.ops.gather_mm(a, b, idx_b=idx), normal(60, shape[0]), normal(6, *shape, seed=1))
+        product = partial(dgl.ops.gather_mm, idx_b=idx)
+        counts = agree(product, normal(60, shape[0]), normal(6, *shape, seed=1))
         assert counts == GATHERED
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 import gnn_sparse_backend as gsb
@@ -77,5 +79,5 @@ def check_pair(model, *args, rtol: float = 1e-10, **kwargs) -> dict:
         if value is None:
             assert actual[name] is None, name
         else:
-            torch.testing.assert_close(actual[name], value, rtol=rtol, atol=rtol, msg=lambda text: f"{name}: {text}")
+            torch.testing.assert_close(actual[name], value, rtol=rtol, atol=rtol, msg=partial("{}: {}".format, name))
     return counts

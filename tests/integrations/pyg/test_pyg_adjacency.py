@@ -113,7 +113,7 @@ def test_maxima_with_a_gradient_are_the_frameworks(reduce):
 def test_uncoalesced_matrices_are_the_frameworks():
     matrix = torch.sparse_coo_tensor(edges("duplicates").flip(0), torch.ones(6, dtype=torch.float64), (NODES, NODES))
     for reduce in ("sum", "mean"):
-        counts = check_pair(lambda x: spmm(matrix, x, reduce), features(6))
+        counts = check_pair(lambda x, reduce=reduce: spmm(matrix, x, reduce), features(6))
         assert set(counts) == {f"spmm.{reduce}"} and isinstance(counts[f"spmm.{reduce}"], dict)
 
 

@@ -129,7 +129,7 @@ def test_sampled_batches():
                 seeds,
             ),
         ]
-        assert check_pair(lambda x: forward(x, batch), features(5)) == {"copy.mean": 2}
+        assert check_pair(lambda x, batch=batch: forward(x, batch), features(5)) == {"copy.mean": 2}
 
 
 def test_target_to_source():

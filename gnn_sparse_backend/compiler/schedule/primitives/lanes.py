@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from tvm import s_tir, tirx
 
 from ...coordinate.axes import StageIError
@@ -160,16 +162,15 @@ class _Part(Folded):
 
     def tree(self):
         """The lanes become one, in halves, and that is taken into the result as an element."""
+
+        def merge(far, i):
+            return [
+                tirx.BufferStore(partial, self._with(store.value, i, far + i), [i]) for store, partial in self._both()
+            ]
+
         half = self.lanes // 2
         while half:
-            far = int64(half * self.width)
-            yield _vector(
-                half * self.width,
-                lambda i: [
-                    tirx.BufferStore(partial, self._with(store.value, i, far + i), [i])
-                    for store, partial in self._both()
-                ],
-            )
+            yield _vector(half * self.width, functools.partial(merge, int64(half * self.width)))
             half //= 2
         yield _vector(
             self.width,
