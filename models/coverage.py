@@ -2,14 +2,15 @@
 
     python -m models.coverage                    both tables
     python -m models.coverage --framework dgl    one of them
-    python -m models.coverage --write            docs/layers.md
+    python -m models.coverage --write            the pages of docs/layers/
 
 A zoo (``models/zoo_dgl.py``, ``models/zoo_pyg.py``) is a list of cases. A case builds a module that holds its inputs as
 parameters, so that gradients of inputs and of weights have names and are compared alike:
 
     Case("GraphConv", lambda: Bound(GraphConv(6, 4), x=features(8, 6)), lambda m: m.layer(graph, m.x))
 
-A zoo also has ``EXCEPTIONS``: {name of a case, or "*": {"operator: reason": why it cannot be a kernel of ours}}.
+A zoo also has ``EXCEPTIONS``: {name of a case, or "*": {"operator: reason": why it cannot be a kernel of ours}}, and
+``PAGES``: {name of a page of docs/layers/: its cases}.
 
 A case is one training step: forward, a random cotangent for every output, backward. It runs twice from the same seed.
 """
@@ -36,7 +37,7 @@ from models.cli import MODULES, installed
 
 ZOOS = {"dgl": "models.zoo_dgl", "pyg": "models.zoo_pyg"}
 NAMES = {"dgl": "DGL", "pyg": "PyTorch Geometric"}
-DOCUMENT = Path(__file__).parents[1] / "docs" / "layers.md"
+FOLDER = Path(__file__).parents[1] / "docs" / "layers"
 
 # The least share of calls on our kernels that every case must reach, the explained exceptions of its zoo left out.
 # None: nothing is required.
@@ -316,39 +317,50 @@ def summary(rows: Sequence[Row]) -> str:
     return text
 
 
-def markdown(tables: Mapping[str, Sequence[Row]]) -> str:
-    """docs/layers.md."""
-    lines = [
-        "# Layers",
-        "",
-        "Made by `python -m models.coverage --write`: every layer takes one training step (forward, a random",
-        "cotangent, backward) on a small graph, with the backend and without it from the same seed; outputs and",
-        "all gradients agree within the order of sums. The calls are those that the layer made to the operators",
-        "of its framework, forward and backward: on our kernels, or left to the framework for the reason named.",
-        "",
-    ]
+def pages(tables: Mapping[str, Sequence[Row]]) -> dict[str, str]:
+    """{file name: text} of docs/layers/: an index, and a table for each page of a zoo."""
+    index = [INTRODUCTION]
+    found = {}
     for framework, rows in tables.items():
-        module = importlib.import_module(MODULES[framework])
-        lines += [
-            f"## {NAMES[framework]} {module.__version__}",
-            "",
-            summary(rows),
-            "",
-            "| " + " | ".join(HEADINGS) + " |",
-            "|---|--:|--:|--:|---|",
-        ]
-        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row.cells()) + " |" for row in rows] + [""]
-    return "\n".join(lines)
+        title = f"{NAMES[framework]} {importlib.import_module(MODULES[framework]).__version__}"
+        by_name = {row.case.name: row for row in rows}
+        index += [f"## {title}", "", summary(rows), ""]
+        for page, cases in importlib.import_module(ZOOS[framework]).PAGES.items():
+            shown = [by_name[case.name] for case in cases]
+            name = f"{framework}-{page}.md"
+            found[name] = f"# {title}: {_words(page)}\n\n{summary(shown)}\n\n{_table(shown)}\n"
+            index.append(f"- [{_words(page).capitalize()}]({name}): {len(shown)} cases")
+        index.append("")
+    return {"index.md": "\n".join(index), **found}
+
+
+def _words(page: str) -> str:
+    return page.replace("-", " ")
+
+
+def _table(rows: Sequence[Row]) -> str:
+    lines = [HEADINGS, ("---", "--:", "--:", "--:", "---"), *(row.cells() for row in rows)]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |" for cells in lines)
+
+
+INTRODUCTION = """\
+# Layers of DGL and PyG
+
+These pages are written by `python -m models.coverage --write`. Every layer takes one training step (forward, a random
+cotangent, backward) on a small graph, with the backend and without it, from the same seed. Outputs and all gradients
+agree up to the order of sums. The tables count the calls that a layer made to the operators of its framework, forward
+and backward: how many ran on compiled kernels, and how many were left to the framework, for the reason named.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: all equal; 1: a layer gives other results with the backend; 2: bad input."""
     parser = argparse.ArgumentParser(prog="python -m models.coverage", description=__doc__.splitlines()[0])
     parser.add_argument("--framework", choices=ZOOS, help="default: every one that is installed")
-    parser.add_argument("--write", action="store_true", help="write docs/layers.md, with the tables of all frameworks")
+    parser.add_argument("--write", action="store_true", help="write docs/layers/, with the tables of all frameworks")
     args = parser.parse_args(arguments)
     if args.write and args.framework:
-        parser.error("docs/layers.md has the tables of all frameworks: leave --framework out")
+        parser.error("docs/layers/ has the tables of all frameworks: leave --framework out")
     frameworks = [args.framework] if args.framework else list(ZOOS)
     absent = [each for each in frameworks if not installed(each)]
     if absent and (args.write or args.framework):
@@ -373,7 +385,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for framework, row in wrong:
         print(f"error: {NAMES[framework]}, {row.case.name}: {'; '.join(row.differences)}", file=sys.stderr)
     if args.write and not wrong:
-        DOCUMENT.write_text(markdown(tables), encoding="utf-8")
+        for name, text in pages(tables).items():
+            (FOLDER / name).write_text(text, encoding="utf-8")
     return 1 if wrong else 0
 
 

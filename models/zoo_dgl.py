@@ -29,5 +29,14 @@ CASES = (
     thinned(zoo_dgl_conv.CASES + zoo_dgl_nn.CASES + zoo_dgl_hetero.CASES + zoo_dgl_explain.CASES) + zoo_dgl_ops.CASES
 )
 
+# The pages of docs/layers/, with the cases of each.
+PAGES = {
+    "convolutions": zoo_dgl_conv.CASES,
+    "readouts": zoo_dgl_nn.CASES,
+    "heterogeneous": zoo_dgl_hetero.CASES,
+    "explainers": zoo_dgl_explain.CASES,
+    "functions": zoo_dgl_ops.CASES,
+}
+
 # Calls that cannot run on our kernels, and why: {case, or "*" for all: {"operator: reason": why}}.
 EXCEPTIONS: dict[str, dict[str, str]] = {}

@@ -24,16 +24,20 @@ from models import (
     zoo_pyg_reduce,
 )
 
-CASES = (
-    zoo_pyg_conv.CASES
-    + zoo_pyg_attention.CASES
-    + zoo_pyg_hetero.CASES
-    + zoo_pyg_reduce.CASES
-    + zoo_pyg_pool.CASES
-    + zoo_pyg_models.CASES
-    + zoo_pyg_own.CASES
-    + zoo_pyg_modes.CASES
-)
+# The pages of docs/layers/, with the cases of each.
+PAGES = {
+    "convolutions": zoo_pyg_conv.SUMS,
+    "aggregators": zoo_pyg_conv.AGGREGATORS,
+    "attention": zoo_pyg_attention.CASES,
+    "heterogeneous": zoo_pyg_hetero.CASES,
+    "reductions": zoo_pyg_reduce.AGGREGATIONS,
+    "functions": zoo_pyg_reduce.FUNCTIONS,
+    "pooling": zoo_pyg_pool.CASES,
+    "models": zoo_pyg_models.CASES,
+    "own-layers": zoo_pyg_own.CASES,
+    "modes": zoo_pyg_modes.CASES,
+}
+CASES = [case for cases in PAGES.values() for case in cases]
 
 NUMBER = "nothing is gathered and nothing is saved: one number per edge goes to one number per node"
 SEEN = "PyG hands the messages to other code, which may read and change them"

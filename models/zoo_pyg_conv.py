@@ -425,4 +425,6 @@ def _aggregators() -> list[Case]:
     ]
 
 
-CASES = _simple() + _normalised() + _aggregators()
+SUMS = _simple() + _normalised()
+AGGREGATORS = _aggregators()
+CASES = SUMS + AGGREGATORS

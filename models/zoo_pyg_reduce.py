@@ -343,4 +343,6 @@ def functions_that_reduce() -> set[str]:
     }
 
 
-CASES = _aggregations() + _reductions() + _of_graphs()
+AGGREGATIONS = _aggregations()
+FUNCTIONS = _reductions() + _of_graphs()
+CASES = AGGREGATIONS + FUNCTIONS

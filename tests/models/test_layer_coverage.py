@@ -1,5 +1,6 @@
 """The walk over layers notices every kind of difference, and its table says what ran where."""
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.integrations.counters import fallback, ours
 from models import coverage
-from models.coverage import Bound, Case, Outcome, Row, compare, cotangents, features, markdown, run_case, shortfall
+from models.coverage import Bound, Case, Outcome, Row, compare, cotangents, features, pages, run_case, shortfall
 
 VALUES = features(4, 3)
 OUTCOME = Outcome((VALUES,), {"w": VALUES, "unused": None}, {"mean": VALUES, "steps": torch.tensor(3)})
@@ -125,16 +126,33 @@ def test_the_share_required(monkeypatch, required, exceptions, enough):
     )
 
 
-def test_the_document_has_a_line_for_every_case():
-    pytest.importorskip("torch_geometric")
+def test_the_pages_have_a_line_for_every_case(monkeypatch):
+    zoo = pytest.importorskip("models.zoo_pyg", exc_type=ImportError)
+    other = replace(CASE, name="Other | one")
+    monkeypatch.setattr(zoo, "PAGES", {"first-page": [CASE], "second": [other]})
     row = Row(CASE, run_case("pyg", CASE, 0), [], {"spmm: reduce max": "as said"})
-    text = markdown({"pyg": [row]})
-    assert "| Counting | 1 | 1 | 50% | spmm: reduce max (1), as said |" in text
+    found = pages({"pyg": [row, replace(row, case=other, explained={})]})
+    assert set(found) == {"index.md", "pyg-first-page.md", "pyg-second.md"}
+    assert "| Counting | 1 | 1 | 50% | spmm: reduce max (1), as said |" in found["pyg-first-page.md"]
+    assert "| Other \\| one | 1 | 1 | 50% | spmm: reduce max (1) |" in found["pyg-second.md"]
     assert (
         "1 cases; 1 of 2 calls on our kernels. Of the others 1 are left to the framework on purpose, as the table "
-        "explains; without those 100% are on our kernels." in text
+        "explains; without those 100% are on our kernels." in found["pyg-first-page.md"]
     )
-    assert "1 cases; 1 of 2 calls on our kernels.\n" in markdown({"pyg": [replace(row, explained={})]})
+    assert "1 cases; 1 of 2 calls on our kernels.\n" in found["pyg-second.md"]
+    assert "2 cases; 2 of 4 calls on our kernels." in found["index.md"]
+    assert "- [First page](pyg-first-page.md): 1 cases" in found["index.md"]
+
+
+@pytest.mark.parametrize("framework", coverage.ZOOS)
+def test_every_case_is_on_one_page_of_the_documentation(framework):
+    zoo = pytest.importorskip(coverage.ZOOS[framework], exc_type=ImportError)
+    paged = [case.name for cases in zoo.PAGES.values() for case in cases]
+    assert paged == [case.name for case in zoo.CASES] and len(set(paged)) == len(paged)
+    for page, cases in zoo.PAGES.items():
+        text = (coverage.FOLDER / f"{framework}-{page}.md").read_text()
+        named = re.findall(r"^\| (.*?) \| [\d,]+ \| ", text, re.MULTILINE)
+        assert named == [case.name.replace("|", "\\|") for case in cases]
 
 
 def test_the_backend_is_as_before_after_a_pair():
