@@ -10,5 +10,6 @@ overhead: what calling costs, on a small graph.
 threads: one pool of threads against two.
 
 Each prints its tables and writes JSON and a picture into ``out/`` (``threads`` prints alone). Every cell says how far
-it is from the measured roofline; the five worst cells come with what their time goes into.
+it is from the measured roofline; the five worst cells come with what their time goes into. Tables that are kept stand
+in ``results/``, whose README says how a page is added.
 """

@@ -1,6 +1,6 @@
 """Plans and kernels of grouped matrix products and sums.
 
-Rules, each with the measurement behind it in docs/performance.md:
+Rules; docs/decisions/bf16-dot-product-instruction.md has the measurements behind the first two:
 
 - Accumulators are four rows by up to four vectors: half of 32 registers, the rest for what is loaded. Two vectors
   where there are 16 registers.

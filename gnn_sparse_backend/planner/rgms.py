@@ -5,7 +5,7 @@ the edges (counts decide; SparseTIR, section 4.4 has the first):
 
 - ``gather``: the rows of X of a row's pair are summed, and the sum multiplied. A product for each row pair.
 - ``scatter``: the row of X of a column's pair is multiplied, and the product added to the rows. One for each column
-pair.
+  pair.
 
 Neither stores a sum or a product beyond a panel in the first-level cache. The choice is made for each relation, and in
 each task (a range of rows), by the cost of either. ``transform`` and ``aggregate`` are the same orders as libraries
@@ -13,7 +13,8 @@ have them, for all relations and with the products of all pairs stored; they are
 chosen.
 
 Tasks of a product are ranges of rows that stay near, and enough for the threads to share; but so few that a relation
-has some panels of pairs in each. What confirms the constants, and how far, is in docs/performance.md, "RGMS".
+has some panels of pairs in each. What confirms the constants, and how far, is in
+docs/decisions/rgms-order-per-relation.md.
 """
 
 from __future__ import annotations

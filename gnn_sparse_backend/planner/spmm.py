@@ -1,25 +1,24 @@
 """The plan of an SpMM on one graph: how its rows are shared out, and how far gathers run ahead.
 
-Rules, each with the measurement behind it in docs/performance.md:
+Rules, each with a page in docs/decisions/ that has the measurement behind it:
 
 - One thread where the work is less than a parallel region costs; else groups of rows of equal cost, taken dynamically.
-Work is counted
-  as time goes: a non-zero takes an index and a vector of features, however few, and the end of a row is mispredicted.
+  Work is counted as time goes: a non-zero takes an index and a vector of features, however few, and the end of a row
+  is mispredicted.
 - Gathers run ahead where the dense operand exceeds half of a core's own caches, near each other or not. Of rows of one
   cache line, and where they are summed of two, the processor has enough under way by itself, unless they come from
   memory: where the operand exceeds what a call can count on of the last level, through which structure and results pass
   too. Half types take more instructions for as many bytes, which leaves fewer rows under way: of these all are fetched
   ahead but the narrowest.
 - Lanes where features are few, in whole vectors, and most non-zeros stand in rows of some tens of them. Short rows are
-independent
-  chains of additions already: the processor has several of them under way.
+  independent chains of additions already: the processor has several of them under way.
 - Scattered sums where features are few and rows have a handful of non-zeros, where the end of each row is mispredicted.
   A long row is one chain of additions in memory, twice as slow as in a register: not where such rows have a good part
   of the non-zeros.
 - Column partitions where each row of the dense operand is gathered many times, by rows that lie too far apart for a
-cache
-  to keep it: as many as make the slice of a partition fit a share of the last-level cache, or of a core's own where the
-  last level is a whole socket's, but not so many that the pieces of a row are as short as the loop around them.
+  cache to keep it: as many as make the slice of a partition fit a share of the last-level cache, or of a core's own
+  where the last level is a whole socket's, but not so many that the pieces of a row are as short as the loop around
+  them.
 - Rows in the order of their lengths, within windows, where they have a few features and at most some tens of non-zeros:
   the end of each is then where the processor expects it. A structure that is used once is left as it is.
 - Long rows in parts where one of them would keep a thread busy that has sixteen beside it.
