@@ -1,6 +1,7 @@
 # make demo    set up, train GraphSAGE under DGL and PyG with and without the backend, print the table
 # make test    set up, run all tests
 # make lint    set up, ruff: lint and format
+# make docs    set up, build the documentation into out/site; any warning is an error
 # make bench   set up, measure against the frameworks and the roofline: SpMM, or what BENCH names
 # make clean   remove the environment and what the targets wrote
 #
@@ -30,10 +31,10 @@ CUDA := $(shell $(PYTHON) -c 'import sys, platform as p; print("cuda" if (sys.pl
 PINNED_CUDA = $$($(BIN)/python -c 'import torch; print("" if torch.version.cuda else "-c requirements/cuda.txt")')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test bench clean
+.PHONY: help setup demo lint test docs bench clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 12
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 13
 
 setup: $(VENV)/.ready
 
@@ -46,6 +47,9 @@ lint: setup
 
 test: setup
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TEST_FLAGS)
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: setup
 	$(BIN)/python -m benchmarks.$(BENCH) $(BENCH_FLAGS)
@@ -60,7 +64,7 @@ $(VENV)/.ready: pyproject.toml requirements/constraints.txt requirements/cuda.tx
 	@test -n "$(DGL)" || echo "DGL has no wheel for this Python: going on with PyG alone. For both: make clean, then PYTHON=python3.11"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install $(CONSTRAINTS) torch
-	$(PIP) install $(CONSTRAINTS) -e ".[$(DGL)pyg,demo,lint,test]"
+	$(PIP) install $(CONSTRAINTS) -e ".[$(DGL)pyg,demo,docs,lint,test]"
 	@test -z "$(CUDA)" || $(PIP) install $(CONSTRAINTS) $(PINNED_CUDA) -e ".[$(CUDA)]" \
 	  || echo "NVRTC cannot be installed here: the tests that compile CUDA source with it are skipped"
 	touch $@

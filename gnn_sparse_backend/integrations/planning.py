@@ -35,27 +35,19 @@ def precompile(
 
     The operators, what they run on, and what their ``features`` are:
 
-    ======================================  =============
-    ================================================================== operators                               on
-    features
-    ======================================  =============
-    ================================================================== sum, mean, max, min, and the same       graph
-    F, of a row of x after ``weighted_``
-    dot                                     graph          F, of the rows at both ends
-    attention, gat_attention,               graph          (heads, F of a head), or F for operands without heads
-    gatv2_attention, and the same after
-    ``weighted_``
-    edge_softmax                            graph          heads: scores of an edge
-    rgms, rgms_mean, and the same after     RelGraph       (F_in, F_out), or F for both
-    ``weighted_``
-    rgms_blocks, rgms_blocks_mean, ...      RelGraph       (F_in, F_out, blocks on the diagonal of a matrix)
-    rgms_bases, rgms_bases_mean, ...        RelGraph       (F_in, F_out, bases that matrices are made of)
-    segment_mm, gather_mm                   Segments       (F_in, F_out), or F for both
-    segment_sum, segment_mean,              Segments       F
-    segment_max, segment_min
-    ======================================  =============
-    ==================================================================
+    | operators | on | ``features`` |
+    | --- | --- | --- |
+    | sum, mean, max, min, and the same after ``weighted_`` | graph | F, of a row of x |
+    | dot | graph | F, of the rows at both ends |
+    | attention, gat_attention, gatv2_attention, and the same after ``weighted_`` | graph | (heads, F of a head), or F |
+    | edge_softmax | graph | heads: scores of an edge |
+    | rgms, rgms_mean, and the same after ``weighted_`` | RelGraph | (F_in, F_out), or F for both |
+    | rgms_blocks, rgms_blocks_mean, ... | RelGraph | (F_in, F_out, blocks on the diagonal of a matrix) |
+    | rgms_bases, rgms_bases_mean, ... | RelGraph | (F_in, F_out, bases that matrices are made of) |
+    | segment_mm, gather_mm | Segments | (F_in, F_out), or F for both |
+    | segment_sum, segment_mean, segment_max, segment_min | Segments | F |
 
+    Attention takes F alone for operands without heads.
     ``weighted_``: with a number for each edge, of attention for each head too (``edge_weight``: dropout of attention).
     Plans of the first two lines are measured. The others have one plan each, by rules: their kernels are compiled, and
     the call and its gradients run once.
@@ -84,7 +76,7 @@ def precompile(
             kept. A plan being timed or a kernel being compiled is finished: a second or so more.
         dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``, or torch's.
         backward: also for the gradients. Of those of sums, the one to the features is measured, which is a sum on the
-        transpose.
+            transpose.
         again: measure again what is known.
         progress: show a progress bar on the error stream.
 
@@ -92,9 +84,10 @@ def precompile(
         a report that prints as a table.
 
     Raises:
-        TypeError: there is no graph in ``data``. ValueError: an operator, a width, a type or a budget is none, an
-            operator does not run on what is in ``data``, or there are no kernels for the device. BuildError: what CUDA
-            lacks here, or a kernel that does not compile.
+        TypeError: there is no graph in ``data``.
+        ValueError: an operator, a width, a type or a budget is none, an operator does not run on what is in ``data``,
+            or there are no kernels for the device.
+        BuildError: CUDA lacks something here, or a kernel does not compile.
     """
     ops = ops if ops is None or isinstance(ops, str) else tuple(ops)
     return precompile_graphs(
@@ -134,8 +127,8 @@ def explain(
         product costs, and which was chosen.
 
     Raises:
-        TypeError: there is no graph. ValueError: there are several, or the operator, width or type is none that is
-        planned.
+        TypeError: there is no graph.
+        ValueError: there are several, or the operator, width or type is none that is planned.
     """
     if isinstance(graph, RelGraph):
         if op not in (None, "rgms"):

@@ -4,7 +4,7 @@ A plan waits once, for the longest row of a graph of many edges. Each format tha
 once for sizes of
 its own: rows in buckets, chunks of non-zeros, blocks (SR-BCRS, BSR), pairs of a row and a relation, tiles of rows (once
 more where rows
-are cut: docs/design.md).
+are cut: docs/design/cuda.md).
 
 So a CUDA graph is captured after one call outside of the capture, which also compiles; or after `precompile`.
 """

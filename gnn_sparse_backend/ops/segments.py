@@ -26,7 +26,7 @@ class Segments:
         offsets: (num_segments + 1,) segment s has positions offsets[s] .. offsets[s + 1] - 1.
         order: (num_rows,) the row at each position; None if that is the position itself.
         unread: whether nothing of the arrays may be read, so that nobody waits for the GPU that they are on
-        (``unread.py``).
+            (``unread.py``).
     """
 
     __slots__ = ("_kept", "num_rows", "num_segments", "offsets", "order", "unread")
