@@ -12,26 +12,19 @@ from torch import Tensor
 from ..compiler.programs.rgms_row_dots import RgmsDotsSpec
 from ..compiler.programs.rgms_rows import RgmsRowsSpec
 from ..compiler.programs.rgms_tiles import RgmsTilesSpec
-from ..formats.relational_tiles import RowTiles, row_tiles
-from ..planner import cuda_plan
+from ..formats.relational_tiles import RowTiles
 from ..planner.cuda_rgms import (
     EDGES_OF_PAIR,
     ROWS,
-    dot_bytes,
     dots_kernel,
     dots_spec,
-    order_bytes,
-    order_of,
     panel_rows,
     rows_kernel,
-    rows_of_block,
-    rows_spec,
     sum_tiles_kernel,
-    sums_by_columns,
     tiles_kernel,
 )
-from ..planner.rgms import RelationCounts
 from .cuda_outer import OuterSums
+from .cuda_rgms_orders import made_tiles, spec_of, tiles_key
 from .form import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS
 from .graph import Graph
 from .grouped_kernels import ProductOnGpu
@@ -42,82 +35,6 @@ from .precision import on_tensor_cores
 from .type_names import type_name
 
 _entries: dict = {}
-
-
-def order_on_gpu(
-    rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str
-) -> str:
-    """The order of a product on the edges of ``rel``, one of those of ``planner.cuda_rgms``."""
-    return order_of(bytes_on_gpu(rel, transposed, blocks, in_features, out_features, dtype, arch))
-
-
-def bytes_on_gpu(
-    rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str
-) -> dict[str, float]:
-    """What a product moves in each order that can be had (``planner.cuda_rgms.order_bytes``), counted once for a
-    structure.
-    """
-    full = not on_tensor_cores(dtype)
-    side = rel.side(transposed)
-    asked = in_features, out_features, type_name(dtype), arch, full, blocks
-
-    def count() -> dict[str, float]:
-        counts = _counts(rel, transposed)
-        return _counted(side, _spec_of(side, *asked), lambda panels: order_bytes(counts, *asked, panels))
-
-    return side.once(("bytes of orders", *asked), count)
-
-
-def dots_on_gpu(
-    rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str
-) -> dict[str, float]:
-    """The same for dots at the edges of ``rel``, of products of the side's rows, by rows of the other end
-    (``planner.cuda_rgms.dot_bytes``).
-    """
-    side = rel.side(transposed)
-    asked = in_features, out_features, type_name(dtype), arch, not on_tensor_cores(dtype), blocks
-
-    def count() -> dict[str, float]:
-        counts = _counts(rel, transposed)
-        return _counted(side, _spec_of(side, *asked, dots_spec), lambda panels: dot_bytes(counts, *asked, panels))
-
-    return side.once(("bytes of dots", *asked), count)
-
-
-def _counts(rel, transposed: bool) -> RelationCounts:
-    pairs = (rel.side(end).pairs.count for end in (transposed, not transposed))
-    return RelationCounts(rel.side(transposed).sizes[0], rel.num_edges, *pairs)
-
-
-def _counted(side, spec, moved) -> dict[str, float]:
-    """moved(panels), for the panels that the tiles have: they are only made where "rows" wins with the fewest, and kept
-    where it then does."""
-    fewest = moved(None)
-    if order_of(fewest) != "rows":
-        return fewest
-    key = _tiles_key(spec)
-
-    def panels() -> int:
-        tiles = _row_tiles(side, spec)
-        if order_of(moved(tiles.panels)) == "rows":
-            side.once(key, lambda: tiles)
-        return tiles.panels
-
-    return moved(side.once(("panels of", *key), panels))
-
-
-def _spec_of(
-    side, in_features: int, out_features: int, dtype: str, arch: str, full: bool, blocks: int, choose=rows_spec
-) -> RgmsRowsSpec | RgmsDotsSpec | None:
-    return choose(in_features, out_features, dtype, arch, blocks, rows_of_block(side.sizes[0], blocks), full)
-
-
-def _tiles_key(spec: RgmsRowsSpec | RgmsDotsSpec) -> tuple:
-    return "row tiles", spec.rows, spec.shares, cuda_plan.LONG_ROW, cuda_plan.PART
-
-
-def _row_tiles(side, spec: RgmsRowsSpec | RgmsDotsSpec) -> RowTiles:
-    return row_tiles(side.pairs, spec.rows, spec.shares, cuda_plan.LONG_ROW, cuda_plan.PART)
 
 
 class RowProducts:
@@ -137,7 +54,7 @@ class RowProducts:
         arch: str,
     ):
         side = rel.side(transposed)
-        found = _spec_of(side, in_features, out_features, type_name(dtype), arch, not on_tensor_cores(dtype), blocks)
+        found = spec_of(side, in_features, out_features, type_name(dtype), arch, not on_tensor_cores(dtype), blocks)
         if found is None:
             raise ValueError(
                 f"no block on {arch} owns rows of {side.sizes[0]} for matrices of {in_features} x {out_features} in "
@@ -159,7 +76,7 @@ class RowProducts:
         self.parts = None
         if tiles.long_rows.numel():
             self.parts = side.once(
-                ("parts of long rows", *_tiles_key(found)),
+                ("parts of long rows", *tiles_key(found)),
                 lambda: Graph.from_csr(
                     tiles.part_ptr, tiles.part, (tiles.long_rows.numel(), tiles.row.numel()), trusted=True
                 ),
@@ -192,7 +109,7 @@ def run_row_dots(side, g: Tensor, w: Tensor, x: Tensor, arch: str) -> Tensor:
     """
     relations, blocks, in_features, out_features = w.shape
     full = not on_tensor_cores(x.dtype)
-    found = _spec_of(side, in_features, out_features, type_name(x.dtype), arch, full, blocks, dots_spec)
+    found = spec_of(side, in_features, out_features, type_name(x.dtype), arch, full, blocks, dots_spec)
     tiles, owned = _tiles_of(side, found)
     w, by_columns = matrices(w)
     key = ("dots", in_features, out_features, found.rows, blocks, x.dtype, tiles.row.dtype, by_columns, arch, full)
@@ -201,7 +118,7 @@ def run_row_dots(side, g: Tensor, w: Tensor, x: Tensor, arch: str) -> Tensor:
         entry = _entries[key] = dots_kernel(
             replace(found, index_dtype=type_name(tiles.row.dtype), by_columns=by_columns), arch
         ).entry
-    row = side.once(("owners of rows", *_tiles_key(found)), lambda: _owners(tiles))
+    row = side.once(("owners of rows", *tiles_key(found)), lambda: _owners(tiles))
     g, x = compact(g), compact(x)
     out = torch.empty((tiles.edge_ids.numel(), 1), dtype=torch.float32, device=x.device)
     entry(
@@ -224,8 +141,8 @@ def _tiles_of(side, spec: RgmsRowsSpec | RgmsDotsSpec) -> tuple[RowTiles, tuple[
     """The tiles that blocks of such a shape own, and their arrays as programs begin with them
     (``programs.owned_rows``).
     """
-    key = _tiles_key(spec)
-    tiles = side.once(key, lambda: _row_tiles(side, spec))
+    key = tiles_key(spec)
+    tiles = side.once(key, lambda: made_tiles(side, spec))
     owned_ptr = side.once(
         ("owned shares", *key),
         lambda: torch.arange(
@@ -347,12 +264,6 @@ PRODUCTS = {"rows": RowProducts, "tiles": PairProducts, "transform": ColumnProdu
 """By the orders of ``planner.cuda_rgms``."""
 
 
-def sum_by_columns_on_gpu(rel, transposed: bool, in_features: int, out_features: int) -> bool:
-    """Whether a sum of outer products on the edges of ``rel`` goes by the pairs of their other end."""
-    pairs = [rel.side(end).pairs.count for end in (transposed, not transposed)]
-    return sums_by_columns(rel.num_edges, *pairs, in_features, out_features)
-
-
 def run_pair_sums(side, x: Tensor, g: Tensor, blocks: int, weight: Tensor | None, arch: str) -> Tensor:
     """(relations, blocks, F_in, F_out) float32: for each relation the blocks on the diagonal of the sum over its pairs
     of the outer product of the sum of weight[e] * x[j(e)] over the edges of the pair, and the row of g of the pair. x
@@ -394,12 +305,4 @@ def run_pair_sums(side, x: Tensor, g: Tensor, blocks: int, weight: Tensor | None
     return sums.total(out).view(-1, blocks, in_features, out_features)
 
 
-__all__ = [
-    "PRODUCTS",
-    "bytes_on_gpu",
-    "dots_on_gpu",
-    "order_on_gpu",
-    "run_pair_sums",
-    "run_row_dots",
-    "sum_by_columns_on_gpu",
-]
+__all__ = ["PRODUCTS", "run_pair_sums", "run_row_dots"]

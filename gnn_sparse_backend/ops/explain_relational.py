@@ -17,11 +17,11 @@ from ..planner.reasons import size
 from ..planner.rgms import MARGIN, RelationCounts, is_small, order_costs, sum_by_columns
 from ..planner.spmm import SERIAL_WORK
 from . import devices
-from .cuda_rgms import bytes_on_gpu
+from .cuda_rgms_orders import bytes_on_gpu
 from .precision import on_tensor_cores
 from .rel_graph import RelGraph
 from .report import render
-from .rgms_kernels import tasks_of_product
+from .rgms_cpu import tasks_of_product
 from .tunable import check_dtype
 from .type_names import type_name
 

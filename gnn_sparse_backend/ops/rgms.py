@@ -13,7 +13,7 @@ from .message_checks import check_choice
 from .operands import autocasts, check_dense, is_plain, refuse_forward_mode
 from .rel_graph import RelGraph
 from .rgms_autograd import Recorded
-from .rgms_kernels import wide_type
+from .rgms_cpu import wide_type
 from .rgms_library import Traced, structure
 from .rgms_widths import matrices_by_relation, sum_by_shape
 from .signatures import signature_of

@@ -26,7 +26,8 @@ from ..planner.rgms import relations_at_a_time
 from .operands import autocasts
 from .rel_graph import RelGraph
 from .rel_parts import RelationPart, relation_parts
-from .rgms_kernels import run_dot, run_product, run_sum, wide_type
+from .rgms_cpu import wide_type
+from .rgms_kernels import run_dot, run_product, run_sum
 
 
 def _as_given(run: Callable) -> Callable:

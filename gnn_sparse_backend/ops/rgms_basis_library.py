@@ -9,8 +9,8 @@ import torch
 
 from .rel_graph import RelGraph
 from .rgms_basis import run_basis_dot, run_basis_product, run_basis_sums
+from .rgms_cpu import wide_type
 from .rgms_derivatives import basis_dot_gradients, basis_product_gradients, basis_sums_gradients
-from .rgms_kernels import wide_type
 from .rgms_library import GRAPH, checked, graph_of, register
 
 for _name, _operands, _result in (

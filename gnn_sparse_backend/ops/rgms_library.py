@@ -13,8 +13,9 @@ import torch
 from .checks import plain_tensor
 from .operands import is_plain
 from .rel_graph import RelGraph, find_live
+from .rgms_cpu import wide_type
 from .rgms_derivatives import dot_gradients, product_gradients, sum_gradients
-from .rgms_kernels import run_dot, run_product, run_sum, wide_type
+from .rgms_kernels import run_dot, run_product, run_sum
 
 STRUCTURE = (
     "Tensor source",

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops import cuda_rgms, rgms_kernels
+from gnn_sparse_backend.ops import cuda_rgms_orders, rgms_kernels
 from gnn_sparse_backend.planner import cuda_rgms as planned
 from gnn_sparse_backend.planner import cuda_rgms_rows
 from gnn_sparse_backend.planner.cuda_cost import NEARER
@@ -114,5 +114,5 @@ def test_the_planner_takes_rows_where_they_move_less(serial_gpu, matmul_precisio
         torch.autograd.grad(out, a, torch.ones_like(out))
         by = rel.side(True).pairs.count < rel.side(False).pairs.count
         widths = (16, 24) if by else (24, 16)
-        assert planned.order_of(cuda_rgms.dots_on_gpu(rel, by, 1, *widths, torch.float16, "serial")) == order
+        assert planned.order_of(cuda_rgms_orders.dots_on_gpu(rel, by, 1, *widths, torch.float16, "serial")) == order
         assert ("rgms_row_dots" in serial_gpu) == (order == "rows")

@@ -10,7 +10,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.compile import stage3
-from gnn_sparse_backend.ops import cuda_rgms, layout, rgms_kernels
+from gnn_sparse_backend.ops import cuda_rgms_orders, layout, rgms_kernels
 from gnn_sparse_backend.planner import cuda_rgms as planned
 from gnn_sparse_backend.planner import cuda_rgms_rows
 from gnn_sparse_backend.planner.cuda_cost import NEARER
@@ -251,7 +251,7 @@ def test_the_planner_takes_rows_where_they_move_less(serial_gpu, matmul_precisio
         rel = gsb.RelGraph.from_triples(source, destination, relation, (500, 500), 400)
         serial_gpu.clear()
         gsb.rgms(rel, x, torch.randn(400, 16, 24, dtype=torch.float16), reduce="mean")
-        moved = cuda_rgms.bytes_on_gpu(rel, False, 1, 16, 24, torch.float16, "serial")
+        moved = cuda_rgms_orders.bytes_on_gpu(rel, False, 1, 16, 24, torch.float16, "serial")
         assert planned.order_of(moved) == order and ("rgms_rows" in serial_gpu) == (order == "rows")
         kept = [key for key in rel.side(False)._derived if key[0] == "row tiles"]
         assert len(kept) == (order == "rows")
@@ -270,10 +270,14 @@ def test_full_precision_goes_by_rows_or_columns(serial_gpu, matmul_precision, mo
     torch.set_float32_matmul_precision("highest")
     rel = gsb.RelGraph.from_triples(*triples(400, 5), SHAPE, 5)
     for arch in ("sm_75", "sm_90"):
-        assert set(cuda_rgms.bytes_on_gpu(rel, False, 1, 16, 24, torch.float32, arch)) == {"transform", "rows"}
+        assert set(cuda_rgms_orders.bytes_on_gpu(rel, False, 1, 16, 24, torch.float32, arch)) == {"transform", "rows"}
     assert "multiplied in full precision" in " ".join(str(gsb.explain(rel, "rgms", (16, 24))).split())
     torch.set_float32_matmul_precision("high")
-    assert set(cuda_rgms.bytes_on_gpu(rel, False, 1, 16, 24, torch.float32, "sm_90")) == {"transform", "tiles", "rows"}
+    assert set(cuda_rgms_orders.bytes_on_gpu(rel, False, 1, 16, 24, torch.float32, "sm_90")) == {
+        "transform",
+        "tiles",
+        "rows",
+    }
     assert "full precision" not in str(gsb.explain(rel, "rgms", (16, 24)))
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops import devices, explain_relational, rgms_kernels
+from gnn_sparse_backend.ops import devices, explain_relational, rgms_cpu
 
 NODES = 20_000
 
@@ -28,7 +28,7 @@ def rel():
 def test_orders_are_those_that_run(rel, backward, features, monkeypatch):
     found = gsb.explain(rel, "rgms", features, backward=backward)
     ran = {}
-    entry = rgms_kernels._entry
+    entry = rgms_cpu._entry
 
     def record(make, *described):
         run = entry(make, *described)
@@ -39,7 +39,7 @@ def test_orders_are_those_that_run(rel, backward, features, monkeypatch):
 
         return call
 
-    monkeypatch.setattr(rgms_kernels, "_entry", record)
+    monkeypatch.setattr(rgms_cpu, "_entry", record)
     wide_in, wide_out = (features, features) if isinstance(features, int) else features
     x, w = torch.randn(NODES, wide_in, requires_grad=True), torch.randn(33, wide_in, wide_out)
     y = gsb.rgms(rel, x, w)

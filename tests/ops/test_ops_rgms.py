@@ -11,7 +11,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.kernels import stats
-from gnn_sparse_backend.ops import build, rgms_kernels
+from gnn_sparse_backend.ops import build, rgms_cpu, rgms_kernels
 from gnn_sparse_backend.ops.rgms_library import structure
 from gnn_sparse_backend.planner import rgms as planner
 from tests.covering import covering
@@ -155,7 +155,7 @@ def test_every_order_is_the_same_operator(name, features, order):
         for dtype in (torch.float64, torch.bfloat16):
             x, w, a = (y.to(dtype) for y in exact)
             w = w if w.dim() == 4 else w.unsqueeze(1)
-            a = a.to(rgms_kernels.wide_type(dtype))
+            a = a.to(rgms_cpu.wide_type(dtype))
             found = rgms_kernels.run_product(rel, x, w, a, reduce == "mean", False, order)
             bound = oracle(arrays, *(y.abs() for y in exact), reduce=reduce)
             assert_close_to(found, oracle(arrays, *exact, reduce=reduce), bound, roundings=2)
@@ -178,7 +178,7 @@ def two_kinds(seed=0):
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 @pytest.mark.parametrize("tasks", [2, 3])
 def test_each_relation_has_its_own_order(tasks, reduce, monkeypatch):
-    monkeypatch.setattr(rgms_kernels, "row_task_count", lambda *_: tasks)
+    monkeypatch.setattr(rgms_cpu, "row_task_count", lambda *_: tasks)
     arrays = two_kinds()
     rel, exact = make(arrays), operands(arrays, (64, 16, 1), "flat")
     check(arrays, lambda x, w, a: gsb.rgms(rel, x, w, a, reduce), exact, torch.float32, reduce, roundings=2)

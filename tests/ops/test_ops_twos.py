@@ -6,14 +6,14 @@ from message_oracle import assert_close_to, values
 from test_ops_rgms import check, make, operands, oracle, triples
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops import grouped_kernels, rgms_kernels
+from gnn_sparse_backend.ops import grouped_kernels, rgms_cpu, rgms_kernels
 from gnn_sparse_backend.planner import rgms as planner
 
 
 @pytest.fixture
 def by_twos(monkeypatch):
     """As on a CPU that has the instruction; here its functions are ordinary code."""
-    for module in (grouped_kernels, rgms_kernels):
+    for module in (grouped_kernels, rgms_cpu):
         monkeypatch.setattr(module, "takes_twos", lambda features, dtype: dtype == "bfloat16" and features % 2 == 0)
         monkeypatch.setattr(module, "_entries", {})
 
@@ -56,7 +56,7 @@ def test_relational_product_with_gradients(by_twos):
 def test_tiled_matrices(monkeypatch):
     """Large ones are: here all that have more than one tile. The last tile is narrower."""
     monkeypatch.setattr(planner, "WHOLE_BYTES", 0)
-    monkeypatch.setattr(rgms_kernels, "_entries", {})
+    monkeypatch.setattr(rgms_cpu, "_entries", {})
     planner.rgms_kernel.cache_clear()
     arrays = triples("mixed")
     x, w, a = operands(arrays, (5, 150, 1), "flat")
