@@ -8,20 +8,17 @@ before anything is timed; the four take turns in one process. Peak memory is mea
 from __future__ import annotations
 
 import argparse
-import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-
-import torch
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import (
+    attention_gpu,
     attention_report,
     cells,
     cli,
     contenders,
     gpu,
     gpu_steps,
-    gpu_timing,
     graphs,
     machine,
     memory,
@@ -32,10 +29,10 @@ from benchmarks import (
 )
 from benchmarks.budget import Budget, weight
 from benchmarks.graphs import ONE_EDGE, BenchmarkGraph
-from benchmarks.layer_work import attention_work
-from benchmarks.layers import LayerStep, disagreement, gradient_disagreement
+from benchmarks.layer_work import attention_work, shape_of_work
+from benchmarks.layers import LayerStep, disagreement
 from benchmarks.reasons import Evidence
-from benchmarks.turns import Switched, in_turns
+from benchmarks.turns import in_turns
 
 LAYERS = ("gat", "gatv2", "transformer")
 GRAPHS = ("wordnet", "debian", "power-law")
@@ -194,10 +191,6 @@ def measure_cell(
     }
 
 
-def shape_of_work(shape: Mapping[str, int]) -> dict[str, int]:
-    return {key: shape[key] for key in ("features", "heads", "width")}
-
-
 def with_memory(cell: dict, measured: Mapping[str, dict], frameworks: Sequence[str]) -> dict:
     """The cell with its memory: the ratio of the best peer's peak to that of the best of ours, and by framework."""
     peaks = {name: entry["step"] for name, entry in measured.items() if "step" in entry}
@@ -282,50 +275,6 @@ def summarise(measured: Sequence[dict], frameworks: Sequence[str]) -> dict:
     }
 
 
-def cells_on_gpu(options: argparse.Namespace, names: Sequence[str], console) -> Iterator[gpu_steps.Cell]:
-    """The cells of ``--device cuda``; the graphs are loaded where there is one."""
-    for name in options.graphs:
-        found = graphs.load_available([name], options.seed, console)[0] if gpu_timing.device_and_name()[0] else [None]
-        for graph, kind, number in itertools.product(found, options.layers, options.heads):
-            shape = {
-                "features": options.features,
-                "heads": number,
-                "width": options.width // number,
-                "seed": options.seed,
-            }
-            yield cell_on_gpu(name, graph, kind, shape, names, gpu.DTYPES[options.dtype])
-
-
-def cell_on_gpu(
-    name: str,
-    graph: BenchmarkGraph | None,
-    kind: str,
-    shape: Mapping[str, int],
-    names: Sequence[str],
-    dtype: torch.dtype = torch.float32,
-) -> gpu_steps.Cell:
-    results: tuple[str, ...] = ()
-
-    def make(contender: str, device: torch.device) -> Switched:
-        nonlocal results
-        step = LayerStep(contenders.framework_of(contender), kind, graph, **shape, device=device, dtype=dtype)
-        results = step.results
-        return Switched(step.step, contenders.context_of(contender))
-
-    def mismatch(answer: tuple, expected: tuple) -> str | None:
-        if dtype is torch.float32:
-            return disagreement(results, answer, expected)
-        # a framework rounds scores, weights and messages, and adds up in the half type: all by their norms
-        return gradient_disagreement(results, answer, expected, 2 * torch.finfo(dtype).eps ** 0.5)
-
-    def work(contender: str):
-        return attention_work(
-            kind, contenders.framework_of(contender), graph.pattern, **shape_of_work(shape), itemsize=dtype.itemsize
-        )
-
-    return gpu_steps.Cell({"graph": name, "layer": kind, "heads": shape["heads"]}, tuple(names), make, mismatch, work)
-
-
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.parser(__doc__.splitlines()[0], budget=900.0, parents=[gpu.device_parser()])
     parser.add_argument("--graphs", nargs="+", choices=tuple(graphs.RECIPES), help=f"by default {' '.join(GRAPHS)}")
@@ -361,7 +310,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return gpu_steps.main(
             "attention_layers",
             "training step of a layer",
-            cells_on_gpu(options, names, console),
+            attention_gpu.cells_on_gpu(options, names, console),
             names,
             ("graph", "layer", "heads"),
             options.out,

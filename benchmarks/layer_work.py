@@ -8,7 +8,7 @@ stage are taken as fused into it, activations and dropout among them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.work import (
@@ -127,3 +127,7 @@ def gcn_work(pattern: Pattern, features: int, out: int, *, backward: bool) -> Wo
         + aggregation_work(pattern, min(features, out), weighted=False, backward=backward)
         + streamed(2 * pattern.rows)
     )
+
+
+def shape_of_work(shape: Mapping[str, int]) -> dict[str, int]:
+    return {key: shape[key] for key in ("features", "heads", "width")}

@@ -13,23 +13,18 @@ answers are compared with that in float64, and times, memory and the shares of t
 from __future__ import annotations
 
 import argparse
-import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-
-import torch
 
 from benchmarks import (
     cells,
     cli,
     gpu,
-    gpu_steps,
-    gpu_timing,
     machine,
     merging,
-    reasons,
     report,
+    rgcn_gpu,
     rgcn_memory,
     rgcn_orders,
     rgcn_report,
@@ -38,104 +33,20 @@ from benchmarks import (
 )
 from benchmarks.budget import Budget, weight
 from benchmarks.contenders import BACKEND
-from benchmarks.layers import disagreement, gradient_disagreement
 from benchmarks.reasons import Evidence
 from benchmarks.rgcn_graphs import ONE_EDGE, RECIPES, RelationalGraph, load_available
 from benchmarks.rgcn_models import PEERS, TORCH, Dense, Network, context_of, framework_of
+from benchmarks.rgcn_turns import MODES, first_calls, timed
 from benchmarks.rgcn_work import network_work
-from benchmarks.timing import Timing
 from benchmarks.turns import Switched, in_turns
 
-MODES = ("inference", "step")
 FEATURES = (16, 32, 64, 128)
 # of those that share an operator with the backend on, one stands for both
 CONTENDERS = (*PEERS, *(peer + BACKEND for peer in PEERS if peer != "dgl-presorted"))
-# a contender so many times slower than the fastest keeps the one sample it has
-HOPELESS = 3.0
-# seconds of a call from which one sample is enough: what disturbs it for a moment is lost in it
-LONG_CALL = 5.0
-# seconds of a first call up to which a second one warms up: the memory that the backend's being switched on and off
-# gave back
-WARMED = 20.0
-TF32_ROUNDING = 2.0**-10
 # of a cell's time without the orders
 MODE_SHARES = {"inference": 0.4, "step": 0.6}
 # of a cell's time, for the orders of the product
 ORDERS_SHARE = 0.2
-
-
-def first_calls(
-    names: Iterable[str], graph: RelationalGraph, features: int, seed: int, modes: Sequence[str] = MODES
-) -> tuple[dict, dict, dict, dict]:
-    """(networks, seconds of their first call by mode, what is wrong by mode, evidence by mode), all by contender.
-
-    The answers must agree with the first one's, by entry for the output and by norm for the gradients.
-    """
-    networks: dict[str, Network] = {}
-    seconds, wrong, evidence = ({mode: {} for mode in modes} for _ in range(3))
-    expected: dict[str, tuple] = {}
-    for name in names:
-        try:
-            networks[name] = Network(name, graph, features, seed)
-        except Exception as error:  # one contender's failure is a result, and must not cost the others theirs
-            for mode in modes:
-                wrong[mode][name] = f"{type(error).__name__}: {error}"
-            continue
-        for mode in modes:
-            with context_of(name)():
-                begin = time.perf_counter()
-                try:
-                    answer, ours, fallbacks = reasons.count_calls(framework_of(name), getattr(networks[name], mode))
-                except Exception as error:
-                    wrong[mode][name] = f"{type(error).__name__}: {error}"
-                    continue
-                seconds[mode][name] = time.perf_counter() - begin
-            evidence[mode][name] = Evidence(ours=ours, fallbacks=fallbacks)
-            mismatch = _mismatch(answer, expected.setdefault(mode, answer))
-            if mismatch is not None:
-                wrong[mode][name] = mismatch
-    return networks, seconds, wrong, evidence
-
-
-def _mismatch(answer: tuple, expected: tuple) -> str | None:
-    names = Network.results
-    return disagreement(names[:1], answer[:1], expected[:1]) or gradient_disagreement(
-        names[1:], answer[1:], expected[1:]
-    )
-
-
-def timed(calls: Mapping[str, Switched], first: Mapping[str, float], budget: float) -> dict[str, dict]:
-    """``{contender: timing}``: those that are far behind, and those that take many seconds, keep one sample; it is a
-    warm one but where a call takes very long. first: seconds of the first calls."""
-    begin = time.perf_counter()
-    samples = {}
-    for name, call in calls.items():
-        with call.context():
-            if first[name] < WARMED:
-                call.call()
-            start = time.perf_counter()
-            call.call()
-            samples[name] = time.perf_counter() - start
-    if not samples:
-        return {}
-    fit = {name: call for name, call in calls.items() if samples[name] <= HOPELESS * min(samples.values())}
-    # the fastest peer is half of the ratio
-    peers = [name for name in calls if not name.endswith(BACKEND)]
-    if peers:
-        nearest = min(peers, key=samples.__getitem__)
-        fit[nearest] = calls[nearest]
-    fit = {name: call for name, call in fit.items() if samples[name] < LONG_CALL}
-    left = max(0.0, budget - (time.perf_counter() - begin))
-    slowest = max((samples[name] for name in fit), default=0.0)
-    turns = in_turns(
-        fit, budget_s=left, turn_s=0.02, calls=1 if slowest > 1 else 2 if slowest > 0.3 else 3, min_turns=2
-    )
-    found = {}
-    for name in calls:
-        timing = turns[name].timing if name in turns else Timing.of([samples[name]])
-        opening = turns[name].opening if name in turns else samples[name]
-        found[name] = timing.to_dict() | {"first_call": first[name], "opening": opening}
-    return found
 
 
 def measure_cells(
@@ -309,55 +220,6 @@ def summarise(measured: Sequence[dict]) -> dict:
     }
 
 
-def cells_on_gpu(options: argparse.Namespace, names: Sequence[str], console) -> Iterable[gpu_steps.Cell]:
-    """The cells of ``--device cuda``; the graphs are loaded where there is one."""
-    for name in options.graphs:
-        graph = next(iter(load_available([name], options.seed))) if gpu_timing.device_and_name()[0] else None
-        if isinstance(graph, tuple):
-            console.print(f"[yellow]{name} skipped:[/] {graph[1]}")
-            continue
-        for features, mode in itertools.product(options.features, options.modes):
-            yield cell_on_gpu(name, graph, features, mode, names, options.seed, options.dtype, options.tf32)
-
-
-def cell_on_gpu(
-    name: str,
-    graph: RelationalGraph | None,
-    features: int,
-    mode: str,
-    names: Sequence[str],
-    seed: int,
-    dtype: str = "float32",
-    tf32: bool = False,
-) -> gpu_steps.Cell:
-    values = gpu.DTYPES[dtype]
-
-    def make(contender: str, device: torch.device) -> Switched:
-        return Switched(getattr(Network(contender, graph, features, seed, device, values), mode), context_of(contender))
-
-    def reference(device: torch.device) -> tuple:
-        return getattr(Network(TORCH, graph, features, seed, device, torch.float64, rounded=values), mode)()
-
-    def mismatch(answer: tuple, expected: tuple) -> str | None:
-        if values is torch.float32 and not tf32:
-            return _mismatch(answer, expected)
-        # all by their norms, outputs within a few roundings; a ReLU turns a rounding into a whole entry of a gradient
-        # now and then
-        rounding, results = TF32_ROUNDING if tf32 else torch.finfo(values).eps, Network.results
-        return gradient_disagreement(results[:1], answer[:1], expected[:1], 4 * rounding) or gradient_disagreement(
-            results[1:], answer[1:], expected[1:], 2 * rounding**0.5
-        )
-
-    return gpu_steps.Cell(
-        {"graph": name, "F": features, "mode": mode},
-        tuple(names),
-        make,
-        mismatch,
-        lambda contender: network_work(graph, features, backward=mode == "step", itemsize=values.itemsize),
-        reference,
-    )
-
-
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = cli.parser(__doc__.splitlines()[0], budget=1200.0, parents=[gpu.device_parser()])
     parser.add_argument("--graphs", nargs="+", choices=tuple(RECIPES), help="by default all")
@@ -414,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     frameworks = cli.installed(cli.FRAMEWORKS, console)
     names = [name for name in options.contenders if framework_of(name) in (*frameworks, TORCH)]
     if options.device == "cuda":
-        return _on_gpu(options, sorted(names, key=lambda name: name.endswith(BACKEND)), console)
+        return rgcn_gpu.main(options, sorted(names, key=lambda name: name.endswith(BACKEND)), console)
     skipped: dict[str, str] = {}
     path = options.out / "rgcn.json"
     before = merging.read(path) if options.append else None
@@ -474,27 +336,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         console,
     )
     return 1 if results["summary"]["wrong"] else 0
-
-
-def _on_gpu(options: argparse.Namespace, names: Sequence[str], console) -> int:
-    """As ``gpu_steps.main``; each precision has a file of its own."""
-    precision = "tf32" if options.tf32 else options.dtype
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if options.tf32 else "highest")
-    try:
-        return gpu_steps.main(
-            "rgcn" if precision == "float32" else f"rgcn_{precision}",
-            "relational network",
-            cells_on_gpu(options, names, console),
-            names,
-            ("graph", "F", "mode"),
-            options.out,
-            console,
-            gpu.DTYPES[options.dtype],
-            precision,
-        )
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import cli, memory, rgcn, rgcn_graphs, rgcn_memory, rgcn_models, rgcn_orders, rgcn_report
+from benchmarks import cli, memory, rgcn, rgcn_graphs, rgcn_memory, rgcn_models, rgcn_orders, rgcn_report, rgcn_turns
 from benchmarks.rgcn_graphs import of_triples
 from benchmarks.rgcn_work import network_work
 
@@ -124,10 +124,10 @@ def test_a_wrong_answer_and_a_failure_are_named(frameworks, tiny, monkeypatch):
     *_, wrong, _ = rgcn.first_calls(["dgl", "pyg"], tiny, 8, 0)
     assert wrong["step"] == {"pyg": "RuntimeError: no kernel"} and not wrong["inference"]
     y, dx, *others = broken.seen[0]
-    assert "y is off" in rgcn._mismatch((y + 1, dx, *others), (y, dx, *others))
-    assert "dx is off" in rgcn._mismatch((y, dx * 1.01, *others), (y, dx, *others))
-    assert "dx is off" in rgcn._mismatch((y, dx * float("nan"), *others), (y, dx, *others))
-    assert rgcn._mismatch((y, dx, *others), (y, dx, *others)) is None
+    assert "y is off" in rgcn_turns.mismatch_of((y + 1, dx, *others), (y, dx, *others))
+    assert "dx is off" in rgcn_turns.mismatch_of((y, dx * 1.01, *others), (y, dx, *others))
+    assert "dx is off" in rgcn_turns.mismatch_of((y, dx * float("nan"), *others), (y, dx, *others))
+    assert rgcn_turns.mismatch_of((y, dx, *others), (y, dx, *others)) is None
 
 
 def test_a_child_measures_what_results_leave(frameworks, tiny):
