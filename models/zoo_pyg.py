@@ -2,6 +2,7 @@
 
 zoo_pyg_graphs.py     the graphs, and stand-ins for compiled packages
 zoo_pyg_conv.py       torch_geometric.nn.conv: sums and comparisons of neighbours
+zoo_pyg_aggr.py       the same under every aggregation
 zoo_pyg_attention.py  torch_geometric.nn.conv: attention, relations, points
 zoo_pyg_hetero.py     several types of nodes and edges at once
 zoo_pyg_reduce.py     torch_geometric.nn.aggr, and functions of torch_geometric.utils
@@ -14,6 +15,7 @@ zoo_pyg_modes.py      TorchScript, compilers, autocast, explainers
 from __future__ import annotations
 
 from models import (
+    zoo_pyg_aggr,
     zoo_pyg_attention,
     zoo_pyg_conv,
     zoo_pyg_hetero,
@@ -26,8 +28,8 @@ from models import (
 
 # The pages of docs/layers/, with the cases of each.
 PAGES = {
-    "convolutions": zoo_pyg_conv.SUMS,
-    "aggregators": zoo_pyg_conv.AGGREGATORS,
+    "convolutions": zoo_pyg_conv.CASES,
+    "aggregators": zoo_pyg_aggr.CASES,
     "attention": zoo_pyg_attention.CASES,
     "heterogeneous": zoo_pyg_hetero.CASES,
     "reductions": zoo_pyg_reduce.AGGREGATIONS,

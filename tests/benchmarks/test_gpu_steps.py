@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from benchmarks import (
+    attention_gpu,
     attention_layers,
     gpu_plans,
     gpu_ratings,
@@ -20,6 +21,7 @@ from benchmarks import (
     overhead,
     planner,
     rgcn,
+    rgcn_gpu,
     rgcn_graphs,
     rgcn_models,
 )
@@ -71,13 +73,13 @@ def a_cell(name: str) -> gpu_steps.Cell:
     names = ("pyg", "pyg" + BACKEND)
     if name == "attention_layers":
         graph = overhead.small_graph(100, 300, 0)
-        return attention_layers.cell_on_gpu(
+        return attention_gpu.cell_on_gpu(
             "small", graph, "gat", {"features": 8, "heads": 2, "width": 4, "seed": 0}, names
         )
     if name == "overhead":
         return overhead.cell_on_gpu("pyg", "sage", 16, "forward+backward", overhead.small_graph(100, 300, 0), 0)
     if name == "rgcn":
-        return rgcn.cell_on_gpu("small", rgcn_graphs.ONE_EDGE, 8, "step", names, 0)
+        return rgcn_gpu.cell_on_gpu("small", rgcn_graphs.ONE_EDGE, 8, "step", names, 0)
     options = graphsage.arguments(["--hidden", "8", "--layers", "2"])
     return graphsage.cell_on_gpu("pyg", 2, options, data.load("generated", "", nodes=100, edges=300))
 
@@ -200,7 +202,7 @@ def test_relational_networks_in_every_precision(precision, pretended_gpu, comman
     pytest.importorskip("torch_geometric")
     triples = torch.randint(0, 40, (3, 300), generator=torch.Generator().manual_seed(0))
     graph = rgcn_graphs.of_triples("small", "", 40, 3, triples[0].numpy(), triples[1].numpy(), (triples[2] % 3).numpy())
-    monkeypatch.setattr(rgcn, "load_available", lambda *given: [graph])
+    monkeypatch.setattr(rgcn_gpu, "load_available", lambda *given: [graph])
     before = torch.get_float32_matmul_precision()
     assert (
         command(
@@ -229,7 +231,7 @@ def test_relational_networks_in_every_precision(precision, pretended_gpu, comman
 
 def test_an_answer_unlike_the_reference_is_wrong(pretended_gpu, monkeypatch):
     make = rgcn_models._gather_and_scatter
-    cell = rgcn.cell_on_gpu("small", rgcn_graphs.ONE_EDGE, 8, "step", ("pyg", "pyg" + BACKEND), 0, "bfloat16")
+    cell = rgcn_gpu.cell_on_gpu("small", rgcn_graphs.ONE_EDGE, 8, "step", ("pyg", "pyg" + BACKEND), 0, "bfloat16")
     pytest.importorskip("torch_geometric")
 
     def other(peer, w, *rest):
@@ -262,11 +264,11 @@ def test_attention_layers_in_half_types(dtype, monkeypatch):
     pytest.importorskip("torch_geometric")
     graph, names = overhead.small_graph(100, 300, 0), ("pyg", "pyg" + BACKEND)
     shape = {"features": 8, "heads": 2, "width": 4, "seed": 0}
-    cell = attention_layers.cell_on_gpu("small", graph, "gat", shape, names, dtype)
+    cell = attention_gpu.cell_on_gpu("small", graph, "gat", shape, names, dtype)
     monkeypatch.setattr(gpu_steps, "times", lambda call, device: dict(TIMES))
     found = gpu_steps.measure(cell, torch.device("cpu"), LIMITS)["contenders"]
     assert not isinstance(found["pyg"], str) and found["pyg" + BACKEND]["ours"] > 0, found
-    full = attention_layers.cell_on_gpu("small", graph, "gat", shape, names)
+    full = attention_gpu.cell_on_gpu("small", graph, "gat", shape, names)
     assert 0.4 < cell.work("pyg" + BACKEND).compulsory / full.work("pyg" + BACKEND).compulsory < 0.8
     answer = cell.make("pyg", torch.device("cpu")).call()
     assert {each.dtype for each in answer} == {dtype}

@@ -147,3 +147,7 @@ def rows_of(lists) -> tuple:
     """A structure with the given numbers of edges into each row, every edge from a column of its own."""
     row = np.repeat(np.arange(len(lists)), lists).astype(np.int64)
     return row, np.arange(len(row), dtype=np.int64), (len(lists), len(row))
+
+
+def cotangent_for(y: torch.Tensor, seed: int = 9) -> torch.Tensor:
+    return torch.randn(y.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
