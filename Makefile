@@ -1,5 +1,6 @@
 # make demo    set up, train GraphSAGE under DGL and PyG with and without the backend, print the table
-# make test    set up, run all tests
+# make test    set up, run the tests that a contributor runs: every value of every parameter, some minutes
+# make test-all  set up, run everything: whole grids, every layer of DGL and PyG, whole programs, the wheel
 # make lint    set up, ruff: lint and format
 # make docs    set up, build the documentation into out/site; any warning is an error
 # make bench   set up, measure against the frameworks and the roofline: SpMM, or what BENCH names
@@ -18,6 +19,7 @@ PYTHON := $(shell for p in python3.11 python3.10 python3; do $$p -c pass 2>/dev/
 endif
 BENCH ?= spmm
 JOBS ?= 2
+PYTEST_FLAGS = -n $(JOBS) --dist loadfile
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -31,10 +33,10 @@ CUDA := $(shell $(PYTHON) -c 'import sys, platform as p; print("cuda" if (sys.pl
 PINNED_CUDA = $$($(BIN)/python -c 'import torch; print("" if torch.version.cuda else "-c requirements/cuda.txt")')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test docs bench clean
+.PHONY: help setup demo lint test test-all docs bench clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 13
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 14
 
 setup: $(VENV)/.ready
 
@@ -45,8 +47,13 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# compiled modules are kept, whatever the environment says: pytest rewrites the assertions of 300 files
+test test-all: export PYTHONDONTWRITEBYTECODE =
 test: setup
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TEST_FLAGS)
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) $(TEST_FLAGS)
+
+test-all: setup
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) -m "" $(TEST_FLAGS)
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

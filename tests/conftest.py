@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.selection import mark_exhaustive
 
 
 def pytest_addoption(parser):
@@ -18,14 +21,9 @@ def pytest_addoption(parser):
     )
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "cpu_only(reason): what is tested is the CPU's; skipped with --device cuda")
-    config.addinivalue_line(
-        "markers", "moves_by_itself: the test has tensors on several devices, with --device cuda too"
-    )
-
-
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    mark_exhaustive(items)
     if config.getoption("--device") == "cuda":
         from tests.on_device import missing, why_skipped
 
@@ -33,6 +31,12 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if (reason := why_skipped(item, lacking)) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays: the garbage collector need not visit it at each of its turns."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

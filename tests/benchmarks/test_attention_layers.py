@@ -24,6 +24,7 @@ def tiny():
     return BenchmarkGraph.of("tiny", "generated", power_law(60, 300, 2.0, 30, seed=0))
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_full_report(frameworks, command, tmp_path, monkeypatch, capsys):
     recipe = graphs.Recipe("generated", lambda seed: power_law(60, 300, 2.0, 30, seed), 300)
     monkeypatch.setitem(graphs.RECIPES, "pubmed", recipe)
@@ -147,6 +148,7 @@ def test_a_child_that_dies_leaves_the_reason(monkeypatch, tiny):
     assert attention_layers.measure_memory(["dgl"], "gat", tiny, [SHAPE] * 2, 1) == [{"dgl": {"error": "killed"}}] * 2
 
 
+@pytest.mark.slow
 def test_a_child_measures_a_step(frameworks, tiny):
     (found,) = memory.in_child(attention_layers.step_memory, "pyg", "gat", tiny, [SHAPE], 1)
     assert set(found) == {"step", "held"} and found["step"] >= 0

@@ -21,6 +21,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_a_benchmark_that_is_stopped_leaves_no_process_behind(tmp_path):
     script = tmp_path / "script.py"

@@ -84,6 +84,7 @@ def a_cell(name: str) -> gpu_steps.Cell:
     return graphsage.cell_on_gpu("pyg", 2, options, data.load("generated", "", nodes=100, edges=300))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 def test_contenders_are_made_on_the_device_and_compared(name, monkeypatch):
     pytest.importorskip("torch_geometric")
@@ -196,6 +197,7 @@ def test_the_table_has_ratios_shares_and_means(name, pretended_gpu, command, tmp
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", [["--dtype", "bfloat16"], ["--tf32"]], ids=lambda given: given[-1])
 def test_relational_networks_in_every_precision(precision, pretended_gpu, command, monkeypatch, tmp_path):
     """Every contender, PyTorch's own operators too, against float64; each precision has a file of its own."""
@@ -258,6 +260,7 @@ def test_precisions_that_are_none_are_refused(given, message, capsys):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_attention_layers_in_half_types(dtype, monkeypatch):
     """The framework's own answer is the measure, by norms; the least that must move is about half."""

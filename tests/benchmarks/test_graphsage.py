@@ -8,6 +8,7 @@ from benchmarks import cli, graphsage
 from models import data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", cli.FRAMEWORKS)
 def test_the_command_writes_a_report(framework, command, tmp_path, capsys):
     pytest.importorskip(cli.FRAMEWORKS[framework])

@@ -53,12 +53,14 @@ def test_the_peak_of_a_call_is_what_it_touched():
     assert abs(found["held"]) <= SLACK
 
 
+@pytest.mark.slow
 def test_what_the_first_call_keeps_is_held_and_not_part_of_the_step():
     found = memory.in_child(memory.of_call, keeps_at_first)
     assert SIZE - SLACK <= found["held"] <= SIZE + SLACK
     assert SIZE // 4 - SLACK <= found["step"] <= SIZE // 4 + SLACK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pieces", [1, 64])
 def test_what_an_allocator_keeps_counts_all_the_same(pieces):
     """Small tensors come from malloc's heap, which keeps them; one of ours comes from a pool, which keeps it."""

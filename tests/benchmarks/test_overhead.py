@@ -13,6 +13,7 @@ from gnn_sparse_backend import Graph
 from gnn_sparse_backend.ops import devices
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework, layers", [("dgl", ("sage", "gat")), ("pyg", ("gcn",))])
 def test_the_command_writes_a_report(framework, layers, command, tmp_path, capsys, monkeypatch):
     pytest.importorskip(cli.FRAMEWORKS[framework])

@@ -70,6 +70,7 @@ def test_the_single_kernel_of_each_operator():
     }
 
 
+@pytest.mark.slow
 def test_a_run(command, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(planner, "calibrate", lambda threads: {})
     before = database._database

@@ -30,6 +30,7 @@ def tiny():
     return tiny_graph()
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_full_report(frameworks, command, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(
         rgcn_graphs.RECIPES, "aifb", rgcn_graphs.Recipe(lambda seed: replace(tiny_graph(seed), name="aifb"), TINY[1])
@@ -130,6 +131,7 @@ def test_a_wrong_answer_and_a_failure_are_named(frameworks, tiny, monkeypatch):
     assert rgcn_turns.mismatch_of((y, dx, *others), (y, dx, *others)) is None
 
 
+@pytest.mark.slow
 def test_a_child_measures_what_results_leave(frameworks, tiny):
     found = memory.in_child(rgcn_memory.network_memory, "pyg+gsb", tiny, [8], rgcn.MODES, 1, 10.0)
     assert [set(entry) for entry in found] == [{"step", "held", "results"}] * 2

@@ -17,6 +17,7 @@ def tiny():
     return BenchmarkGraph.of("tiny", "generated", power_law(60, 400, 2.0, 30, seed=0))
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_full_report(command, tmp_path, monkeypatch, capsys):
     recipe = graphs.Recipe("generated", lambda seed: power_law(60, 400, 2.0, 30, seed), 400)
     monkeypatch.setitem(graphs.RECIPES, "pubmed", recipe)

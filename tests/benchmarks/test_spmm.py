@@ -87,6 +87,7 @@ def test_half_types_are_rounded_and_no_worse(tiny, mode):
         assert name in problem.mismatch(tuple(wrong))
 
 
+@pytest.mark.slow
 def test_the_command_compares_bfloat16_with_our_float32(command, tmp_path, monkeypatch):
     recipe = graphs.Recipe("generated", lambda seed: power_law(60, 400, 2.0, 30, seed), 400)
     monkeypatch.setitem(graphs.RECIPES, "pubmed", recipe)

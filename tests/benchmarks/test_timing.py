@@ -53,6 +53,7 @@ def test_short_calls_are_averaged_over_a_sample():
     assert timing.calls == 100 and timing.median == pytest.approx(1e-4)
 
 
+@pytest.mark.slow
 def test_long_calls_need_fewer_samples():
     machine = FakeMachine(a=[1.5])
     rules = Rules(budget_s=1e-9, min_rounds=5, long_rounds=3, long_s=1.0)
@@ -77,6 +78,7 @@ def test_one_disturbed_sample_drives_nobody_out():
     assert timings["b"].samples >= 5 and timings["b"].median == 1.0
 
 
+@pytest.mark.slow
 def test_stops_when_precise_and_when_the_budget_is_spent():
     machine = FakeMachine(steady=[1.0])
     assert interleaved(machine.contenders(), Rules(budget_s=1e9), clock=machine.clock)["steady"].samples == 5
@@ -85,6 +87,7 @@ def test_stops_when_precise_and_when_the_budget_is_spent():
     assert 20 <= samples <= 35
 
 
+@pytest.mark.slow
 def test_the_garbage_collector_is_off_inside_and_restored():
     seen = []
     interleaved({"a": lambda: seen.append(gc.isenabled())}, Rules(budget_s=1e-9, sample_s=1e-9))

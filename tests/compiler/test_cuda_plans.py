@@ -233,11 +233,13 @@ def test_buckets_are_one_launch_of_loops_of_known_length():
 
 
 @needs_nvcc
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_machine_code_without_spills(arch):
     check(machine_code(sources({name: function_of(name, arch) for name in KERNELS}, arch), arch), set(KERNELS))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not nvrtc_available(), reason="no NVRTC, or no headers")
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_nvrtc_makes_machine_code_of_them_too(arch):

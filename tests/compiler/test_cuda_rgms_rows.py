@@ -27,8 +27,14 @@ from gnn_sparse_backend.planner.cuda_rgms_rows import ACCUMULATED, MOST_ROWS, SH
             RgmsRowsSpec(3, 5, tiles=(2, 1), across=4, lanes=8, weighted=True, dtype="float32", out_dtype="float32"),
         ),
         (run_loops, RgmsRowsSpec(8, 36, (1, 1), (2, 1), 8, 16, 1, False, 1, "float32", "float32")),
-        (interpret, RgmsRowsSpec(5, 10, tiles=(1, 2), lanes=8, dtype="float32", out_dtype="float32")),
-        (interpret, RgmsRowsSpec(4, 9, tiles=(1, 2), lanes=8, out_dtype="float32")),
+        pytest.param(
+            interpret,
+            RgmsRowsSpec(5, 10, tiles=(1, 2), lanes=8, dtype="float32", out_dtype="float32"),
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param(
+            interpret, RgmsRowsSpec(4, 9, tiles=(1, 2), lanes=8, out_dtype="float32"), marks=pytest.mark.exhaustive
+        ),
         (interpret, RgmsRowsSpec(6, 12, tiles=(1, 2), lanes=8, dtype="bfloat16", out_dtype="float32", by_columns=True)),
         (
             interpret,

@@ -18,23 +18,25 @@ from gnn_sparse_backend.compiler.target.nvidia import DRIVER, find_library
 from tests.simt.source import missing
 
 DEVICES = "tests/ops/test_ops_devices.py::"
-CALLS = [
-    f"{DEVICES}test_widths[1]",
-    f"{DEVICES}test_rows_in_buckets[parts]",
-    "tests/ops/test_ops_cuda_rgms_rows.py::test_numbers_of_relations[1-300]",
-    "tests/ops/test_ops_bsr.py::test_edges_that_repeat",
-]
+CALLS = {
+    "sums": [f"{DEVICES}test_widths[1]", f"{DEVICES}test_rows_in_buckets[parts]"],
+    "products": [
+        "tests/ops/test_ops_cuda_rgms_rows.py::test_numbers_of_relations[1-300]",
+        "tests/ops/test_ops_bsr.py::test_edges_that_repeat",
+    ],
+}
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
 @pytest.mark.skipif(
     find_library(DRIVER) is not None, reason="this machine has a driver, which the acted one would stand beside"
 )
-def test_kernels_of_several_kinds(tmp_path):
+@pytest.mark.parametrize("kind", ["sums", pytest.param("products", marks=pytest.mark.slow)])
+def test_kernels_of_several_kinds(kind, tmp_path):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment |= {"GSB_CACHE_DIR": str(tmp_path), "GSB_SIMT_ORDERS": "0,1"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.simt", "-q", "-p", "no:cacheprovider", *CALLS],
+        [sys.executable, "-m", "tests.simt", "-q", "-p", "no:cacheprovider", *CALLS[kind]],
         capture_output=True,
         text=True,
         env=environment,

@@ -218,6 +218,7 @@ def test_backend_changes_nothing_but_rounding(framework, batch, evaluate, device
         assert peaks == (None, None) or all(0 <= peak < 1 << 30 for peak in peaks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_batches_of_all_neighbours_see_what_the_whole_graph_shows(framework, small):
     pytest.importorskip(FRAMEWORKS[framework])

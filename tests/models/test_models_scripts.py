@@ -63,6 +63,7 @@ def test_graphsage_both(framework, module, label, call, tmp_path):
     assert (tmp_path / f"graphsage-{framework}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework, module", [("dgl", "dgl"), ("pyg", "torch_geometric")])
 def test_rgcn_both(framework, module, call, tmp_path):
     pytest.importorskip(module)
@@ -95,6 +96,7 @@ def test_rgcn_refuses(dataset, message, call, tmp_path, monkeypatch):
     assert status == 2 and message in errors
 
 
+@pytest.mark.slow
 def test_demo_prints_one_table(tmp_path):
     pytest.importorskip("torch_geometric")
     done = run("-m", "models.demo", "--quick", *SMALL, "--out", str(tmp_path))
@@ -106,6 +108,7 @@ def test_demo_prints_one_table(tmp_path):
     assert (tmp_path / "demo.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_graphsage_runs_as_a_file_from_another_folder(tmp_path):
     pytest.importorskip("torch_geometric")
     rng = np.random.default_rng(0)

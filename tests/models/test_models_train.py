@@ -33,6 +33,7 @@ def test_backend_changes_nothing_but_rounding(framework, device, small):
     assert disagreement(off, on) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_aggregation_runs_on_the_backend(framework, device, small):
     pytest.importorskip(MODULES[framework])
@@ -42,6 +43,7 @@ def test_every_aggregation_runs_on_the_backend(framework, device, small):
     assert on.own_calls >= 2 * 3 and on.own_share == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_same_seed_same_run_another_seed_another(framework, small):
     pytest.importorskip(MODULES[framework])
@@ -52,6 +54,7 @@ def test_same_seed_same_run_another_seed_another(framework, small):
     assert first.losses != pytest.approx(other.losses, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_cora(framework, device, gsb_data):
     pytest.importorskip(MODULES[framework])

@@ -63,7 +63,8 @@ CASES = covering(
         "plan": list(PLANS),
         "values": [values, few_ties],
         "ties": ["few", "any"],
-    }
+    },
+    as_one=True,
 )
 
 

@@ -17,7 +17,9 @@ from gnn_sparse_backend.ops import structure as structures
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 INDUCTOR = pytest.param(
-    "inductor", (), marks=pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler")
+    "inductor",
+    (),
+    marks=[pytest.mark.slow, pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler")],
 )
 
 

@@ -53,6 +53,7 @@ def kernels_of(recorded_gpu, case: str, dtype: str) -> Kernels:
 
 # of both half types programs and schedules differ in the type alone (`test_cuda_plans` has float16); for bfloat16 sm_80
 # has fewer instructions than sm_90
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case, dtype, arch",
     [

@@ -44,6 +44,7 @@ def facets(schedule) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_every_kernel_is_reached(built):
     """Each program and each kind of schedule; of the widths and types on the graphs of a million edges a few."""
     every = default_plans.cases()

@@ -27,7 +27,8 @@ CASES = covering(
         "index": [32, 64],
         "a_layout": list(LAYOUTS),
         "b_layout": list(LAYOUTS),
-    }
+    },
+    as_one=True,
 )
 
 

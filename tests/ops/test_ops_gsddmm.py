@@ -42,7 +42,8 @@ CASES = covering(
         "structure": list(STRUCTURES),
         "lhs_layout": list(LAYOUTS),
         "rhs_layout": list(LAYOUTS),
-    }
+    },
+    as_one=True,
 )
 MAGNITUDES = {**MESSAGES, "sub": torch.add}
 

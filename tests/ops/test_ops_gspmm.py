@@ -51,7 +51,8 @@ CASES = covering(
         "structure": list(STRUCTURES),
         "u_layout": list(LAYOUTS),
         "e_layout": list(LAYOUTS),
-    }
+    },
+    as_one=True,
 )
 MAGNITUDES = {**MESSAGES, "sub": torch.add}
 

@@ -63,14 +63,17 @@ def glibc():
 
 @pytest.mark.parametrize(
     "on, off",
-    [("gsb.reuse_memory()", "gsb.reuse_memory(False)"), ("gsb.enable('pyg')", "gsb.disable()")],
-    ids=["asked for", "while a framework is enabled"],
+    [
+        pytest.param("gsb.reuse_memory()", "gsb.reuse_memory(False)", marks=pytest.mark.slow, id="asked for"),
+        pytest.param("gsb.enable('pyg')", "gsb.disable()", id="while a framework is enabled"),
+    ],
 )
 def test_freed_memory_is_used_again(on, off, glibc):
     fresh, again, left = printed(f"faults(); {on}; faults(); {off}; left()")
     assert much_fewer(again, fresh) and left < GIVEN_BACK
 
 
+@pytest.mark.slow
 def test_what_the_user_says_goes_before_what_a_framework_asks_for(glibc):
     declined, wanted = printed(
         "gsb.reuse_memory(False); gsb.enable('pyg'); faults(); gsb.disable(); gsb.reuse_memory(); "

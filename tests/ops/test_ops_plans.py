@@ -53,7 +53,8 @@ CASES = covering(
         "dtype": DTYPES,
         "index": [32, 64],
         "structure": list(STRUCTURES),
-    }
+    },
+    as_one=True,
 )
 
 

@@ -30,7 +30,9 @@ FEATURES = [(1, 1, 1), (7, 70, 1), (8, 24, 4)]
 WEIGHTS = ["none", "flat", "column"]
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 INDUCTOR = pytest.param(
-    "inductor", "mean", marks=pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler")
+    "inductor",
+    "mean",
+    marks=[pytest.mark.slow, pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler")],
 )
 
 
@@ -122,7 +124,8 @@ CASES = covering(
         "dtype": DTYPES,
         "bits": [32, 64],
         "layout": ["plain", "every_second_row", "last_dimension_first", "offset"],
-    }
+    },
+    as_one=True,
 )
 
 

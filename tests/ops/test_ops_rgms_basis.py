@@ -16,7 +16,9 @@ from gnn_sparse_backend.ops.rgms_library import structure
 from gnn_sparse_backend.planner import rgms as planner
 from tests.covering import covering
 
-INDUCTOR = pytest.param("inductor", marks=pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler"))
+INDUCTOR = pytest.param(
+    "inductor", marks=[pytest.mark.slow, pytest.mark.skipif(COMPILER is None, reason="inductor needs a C++ compiler")]
+)
 PARTS = {"one relation": 1, "some relations": 300, "whole": 1 << 20}
 """Bytes of matrices at a time.
 
@@ -52,7 +54,8 @@ CASES = covering(
         "dtype": DTYPES,
         "bits": [32, 64],
         "parts": list(PARTS),
-    }
+    },
+    as_one=True,
 )
 
 

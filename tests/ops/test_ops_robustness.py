@@ -198,6 +198,7 @@ print("caught", caught)
 """
 
 
+@pytest.mark.slow
 def test_interrupts_in_the_middle_of_calls():
     """Ctrl-C is raised as soon as the kernel at work returns, and what comes after is right."""
     script = _INTERRUPTED.format(folder=str(Path(__file__).parent))

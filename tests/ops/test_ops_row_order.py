@@ -30,7 +30,8 @@ CASES = covering(
         "dtype": DTYPES,
         "index": [32, 64],
         "features": [1, 7, 16, 70],
-    }
+    },
+    as_one=True,
 )
 
 

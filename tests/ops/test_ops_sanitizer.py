@@ -77,6 +77,7 @@ def test_tools_are_run_on_all_calls(monkeypatch, tmp_path, capsys):
     assert capsys.readouterr().out.count("clean: 2 calls") == 2
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_is_ended(tmp_path):
     command = [sys.executable, "-S", "-c", "import time; print('ran 7: spmm', flush=True); time.sleep(600)"]
     quick = [sys.executable, "-S", "-c", "print('all calls ran')"]

@@ -33,7 +33,8 @@ CASES = covering(
         "index": [32, 64],
         "lengths": list(LENGTHS),
         "layout": list(LAYOUTS),
-    }
+    },
+    as_one=True,
 )
 
 

@@ -108,6 +108,7 @@ print(json.dumps([choice.source, describe(choice.plan), describe(plan_of(graph, 
 """
 
 
+@pytest.mark.slow
 def test_another_process_finds_what_was_measured(graph, plans):
     report = gsb.precompile(graph, 32, budget="2s", backward=False, progress=False)
     (measured,) = report.rows

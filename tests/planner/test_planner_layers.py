@@ -84,6 +84,7 @@ def test_layers_compile_nothing(framework, name):
     assert (stats().compiles, stats().disk_loads) == (before.compiles, before.disk_loads)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework, model", [("dgl", "rgcn"), ("pyg", "sage")])
 def test_models_compile_nothing(framework, model):
     pytest.importorskip(MODULES[framework])

@@ -247,6 +247,7 @@ def test_link_to_the_root_is_the_users_business(root, tmp_path, build):
         DiskCache(root)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("occupied", [False, True], ids=["empty", "with an entry"])
 def test_read_only_root(occupied, libraries):
     """In a process without root's privileges: what is there is used, the rest stays in memory, with one warning."""

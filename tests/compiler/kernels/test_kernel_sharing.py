@@ -180,6 +180,7 @@ def test_kill_before_the_rename_leaves_nothing_visible(root, libraries, new_stor
     assert not staging.exists()
 
 
+@pytest.mark.slow
 def test_holder_that_hangs_is_not_waited_for_for_ever(root, new_store, build, tmp_path):
     ready = tmp_path / "ready"
     worker = start_worker("hold_lock", root=str(root), ready=str(ready), toolchain=dict(toolchain()))
@@ -202,6 +203,7 @@ def test_holder_that_hangs_is_not_waited_for_for_ever(root, new_store, build, tm
         worker.communicate()
 
 
+@pytest.mark.slow
 def test_fresh_process_loads_and_does_not_compile(tmp_path, monkeypatch):
     monkeypatch.setenv("GSB_CACHE_DIR", str(tmp_path / "cache"))
     first, second = (finish_worker(start_worker("compile_for_real", factor=2.5)) for _ in range(2))

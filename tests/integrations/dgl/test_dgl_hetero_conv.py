@@ -290,6 +290,7 @@ def test_the_graph_is_made_once_and_goes_with_dgl_s(monkeypatch):
     torch.testing.assert_close(changed["user"], conv(more, x)["user"])
 
 
+@pytest.mark.slow
 def test_compiled_models_agree():
     conv, graph, x = convs(), hetero(), dict(zip(COUNTS, features()))
     expected = conv(graph, x)

@@ -39,7 +39,9 @@ def batches():
         yield from loader
 
 
-@pytest.mark.parametrize("name, batches_then", [("sage", 1000), ("graph conv", 100), ("gat", 100)])
+@pytest.mark.parametrize(
+    "name, batches_then", [pytest.param("sage", 1000, marks=pytest.mark.slow), ("graph conv", 100), ("gat", 100)]
+)
 def test_many_batches(name, batches_then):
     torch.manual_seed(0)
     dgl.seed(0)

@@ -14,16 +14,26 @@ import torch
 import gnn_sparse_backend as gsb
 from models import coverage, zoo_dgl, zoo_dgl_conv, zoo_dgl_explain, zoo_dgl_nn
 from models.coverage import compare, exceptions, run_case, run_pair, shortfall
+from tests.integrations.layers_of_a_walk import DGL, walk
 
 CASES = {case.name: case for case in zoo_dgl.CASES}
 # Cases take turns at the types, which are for the operators' own tests.
 RUNS = [(name, case.dtypes[at % len(case.dtypes)]) for at, (name, case) in enumerate(CASES.items())]
 SMOOTH = [name for name, case in CASES.items() if torch.float64 in case.dtypes and "forward alone" not in case.note]
+SLOPES = (
+    "GraphConv",
+    "GATConv",
+    "EdgeConv",
+    "RelGraphConv",
+    "dgl.ops.edge_softmax",
+    "dgl.ops.u_div_e_mean",
+    "dgl.ops.v_dot_u",
+)
 SEED = 0
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name, dtype", RUNS, ids=[f"{name}-{dtype}" for name, dtype in RUNS])
+@pytest.mark.parametrize("name, dtype", walk(RUNS, DGL))
 def test_a_step_with_the_backend_is_a_step_without(name, dtype):
     case = CASES[name]
     with_backend, without = run_pair("dgl", case, SEED, dtype)
@@ -36,7 +46,7 @@ def test_a_step_with_the_backend_is_a_step_without(name, dtype):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", SMOOTH)
+@pytest.mark.parametrize("name", walk(((name,) for name in SMOOTH), SLOPES))
 def test_gradients_are_the_slopes_of_the_outputs(name):
     """In a drawn direction through all parameters and inputs, by central differences: no gradient of DGL's is asked."""
     case, step = CASES[name], 1e-6

@@ -16,7 +16,7 @@ from gnn_sparse_backend.integrations.pyg.host import GRAPHS
     "make, batches_then",
     [
         (lambda: gnn.GraphSAGE(WIDTH, 8, 2, CLASSES), 100),
-        (lambda: gnn.GCN(WIDTH, 8, 2, CLASSES), 1000),
+        pytest.param(lambda: gnn.GCN(WIDTH, 8, 2, CLASSES), 1000, marks=pytest.mark.slow),
         (lambda: gnn.GAT(WIDTH, 8, 2, CLASSES, heads=2), 100),
     ],
     ids=["sage", "gcn", "gat"],

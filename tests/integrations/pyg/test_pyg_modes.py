@@ -139,6 +139,7 @@ for layer in later:
 """
 
 
+@pytest.mark.slow
 def test_torchscript_compiles_layers_for_the_first_time():
     # in a process of its own: TorchScript keeps what it has compiled, and with PyG alone it compiled PyG's functions
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", _FIRST], capture_output=True, text=True)

@@ -20,6 +20,7 @@ from models import (
     zoo_pyg_reduce,
 )
 from models.coverage import compare, exceptions, run_case, run_pair, shortfall
+from tests.integrations.layers_of_a_walk import PYG, walk
 
 CASES = {case.name: case for case in zoo_pyg.CASES}
 SEED = 0
@@ -55,7 +56,7 @@ def outcomes(request):
             return {key: (run(*key), without[key]) for key in wanted}
 
 
-@pytest.mark.parametrize("name, dtype", RUNS, ids=[f"{name}-{dtype}" for name, dtype in RUNS])
+@pytest.mark.parametrize("name, dtype", walk(RUNS, PYG))
 def test_a_step_with_the_backend_is_a_step_without(outcomes, name, dtype):
     case, (with_backend, without) = CASES[name], outcomes[name, dtype]
     for outcome in (without, with_backend):

@@ -1,0 +1,41 @@
+"""Which cases of a parametrised test the short run takes: a covering array of the grid."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+
+import pytest
+
+from tests.covering import enough
+
+
+def mark_exhaustive(items: Iterable[pytest.Item]) -> None:
+    """Mark the cases of each grid that the short run leaves out with ``exhaustive``.
+
+    Of two parameters it takes cases with every value of both, of more with every pair of values of any two. A test with
+    one parameter keeps all cases; those that are left to ``make test-all`` are marked where they are written.
+    """
+    tests = defaultdict(list)
+    for item in items:
+        if hasattr(item, "callspec") and item.get_closest_marker("exhaustive") is None:
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for cases in tests.values():
+        factors = [_factors(item) for item in cases]
+        kept = set(enough(factors, min(2, max(1, len(factors[0]) - 1))))
+        for at, item in enumerate(cases):
+            if at not in kept:
+                item.add_marker(pytest.mark.exhaustive)
+
+
+def _factors(item: pytest.Item) -> dict[tuple[str, ...], Hashable]:
+    """What varies from case to case: each ``parametrize`` of a test, and each fixture with parameters.
+
+    Names of one ``parametrize`` are one factor, for its rows are cases that somebody chose. The same value is the same
+    object in all cases.
+    """
+    params = item.callspec.params
+    rows = [marker.args[0] for marker in item.iter_markers("parametrize")]
+    rows = [tuple(name.strip() for name in row.split(",")) if isinstance(row, str) else tuple(row) for row in rows]
+    alone = params.keys() - {name for row in rows for name in row}
+    return {row: tuple(id(params[name]) for name in row) for row in [*rows, *((name,) for name in sorted(alone))]}
