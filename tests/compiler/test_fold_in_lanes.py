@@ -24,9 +24,9 @@ from gnn_sparse_backend.compiler.programs.products import csr_spmm
 from gnn_sparse_backend.compiler.schedule.cpu import CpuSchedule
 from gnn_sparse_backend.compiler.schedule.primitives.lanes import fold_in_lanes
 from gnn_sparse_backend.compiler.transform import tile_axis
-from tests.compiler.golden.golden_text import check_golden, tvm_text
 from tests.compiler.message_programs import small_aggregation
 from tests.compiler.structures import complete
+from tests.compiler.tvm_text import tvm_text
 
 
 def program(message="x0", width=1, tiles=None, index_dtype="int32", operands=("column",), **spec):
@@ -120,9 +120,9 @@ def test_the_order_of_additions():
     assert out[0, 0] == np.float32(halves[0] + halves[1]) + x[8, 0]
 
 
-def test_as_text():
+def test_as_text(file_regression):
     stage2 = CpuSchedule(parallel=False, lanes=(("edges_tile_0", 4),)).apply(lower(program(width=2)))
-    check_golden("schedule_fold_in_lanes", tvm_text(stage2.function))
+    file_regression.check(tvm_text(stage2.function))
 
 
 def refused(message, made, name="edges_tile_0", lanes=4):

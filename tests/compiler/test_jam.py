@@ -18,9 +18,9 @@ from gnn_sparse_backend.compiler.programs.products import csr_spmm
 from gnn_sparse_backend.compiler.schedule.cpu import CpuSchedule, Prefetch
 from gnn_sparse_backend.compiler.schedule.primitives.jam import jam
 from gnn_sparse_backend.compiler.transform import reduce_in_lanes
-from tests.compiler.golden.golden_text import check_golden, tvm_text
 from tests.compiler.message_programs import small_aggregation
 from tests.compiler.structures import complete
+from tests.compiler.tvm_text import tvm_text
 
 
 def program(dims=(11,), reduced=(True,), lanes=4, index_dtype="int32", message="mul(x0, x1)", **spec):
@@ -73,9 +73,9 @@ def test_every_stage_means_the_same(name, count, seed):
     np.testing.assert_array_equal(*found)
 
 
-def test_as_text():
+def test_as_text(file_regression):
     stage2 = CpuSchedule(parallel=False, together=(("edges", 2),)).apply(lower(program((8,))))
-    check_golden("schedule_jam", tvm_text(stage2.function))
+    file_regression.check(tvm_text(stage2.function))
 
 
 def test_refusals():

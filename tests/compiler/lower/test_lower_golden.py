@@ -8,7 +8,7 @@ from gnn_sparse_backend.compiler.lower import lower
 from gnn_sparse_backend.compiler.programs.formats import csr_to_bsr
 from gnn_sparse_backend.compiler.programs.products import bsr_spmm, csr_sddmm, csr_spmm, ell_spmm
 from gnn_sparse_backend.compiler.transform import sparse_fuse
-from tests.compiler.golden.golden_text import check_golden, tvm_text
+from tests.compiler.tvm_text import tvm_text
 
 
 def unsorted_lookup():
@@ -36,13 +36,13 @@ STAGE_TWO = {
 
 
 @pytest.mark.parametrize("name", STAGE_TWO)
-def test_stage_two(name):
-    check_golden(f"stage2_{name}", tvm_text(lower(STAGE_TWO[name]()).function))
+def test_stage_two(name, file_regression):
+    file_regression.check(tvm_text(lower(STAGE_TWO[name]()).function), basename=f"stage2_{name}")
 
 
 @pytest.mark.parametrize("name, make", [("csr_spmm", lambda: csr_spmm(16)), ("bsr_spmm", lambda: bsr_spmm(16, 2))])
-def test_stage_three(name, make):
-    check_golden(f"stage3_{name}", tvm_text(flatten(lower(make()))))
+def test_stage_three(name, make, file_regression):
+    file_regression.check(tvm_text(flatten(lower(make()))), basename=f"stage3_{name}")
 
 
 def test_int64_indices_are_not_cast():

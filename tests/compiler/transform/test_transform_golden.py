@@ -19,7 +19,6 @@ from gnn_sparse_backend.compiler.transform import (
     split_copies,
     tile_axis,
 )
-from tests.compiler.golden.golden_text import before_and_after, check_golden
 from tests.compiler.structures import complete
 from tests.compiler.transform.tiny_programs import dot, local_sum, spmm
 
@@ -54,13 +53,19 @@ def remove_init(program):
     return replace(program, iterations=(replace(it, init=()),))
 
 
+def before_and_after(before, after) -> str:
+    """Two stage I programs, one below the other, and what was done."""
+    steps = "".join(f"# {step}\n" for step in after.provenance[len(before.provenance) :])
+    return f"{before.script()}\n{steps}\n{after.script()}"
+
+
 @pytest.mark.parametrize("name", TRANSFORMED)
-def test_before_and_after(name):
+def test_before_and_after(name, file_regression):
     make, transform = TRANSFORMED[name]
     before = make()
     kept = before.script()
     after = transform(before)
-    check_golden(f"transform_{name}", before_and_after(before, after))
+    file_regression.check(before_and_after(before, after), basename=name)
     assert before.script() == kept
     assert program_from_script(after.script()) == after
 
