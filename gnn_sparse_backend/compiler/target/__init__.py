@@ -1,6 +1,6 @@
 """Targets, building, loading and threads: the code that knows how TVM is spelled at build time."""
 
-from .build import LoadedModule, build_jit, build_shared, generate_cuda, load
+from .build import LoadedModule, build_jit, build_shared, generate_assembly, generate_cuda, load
 from .cpu import host_target
 from .cuda import CudaBinary, PtxasStatistics, compile_cuda, cuda_source, cuda_target
 from .description import Target
@@ -17,6 +17,7 @@ __all__ = [
     "compile_cuda",
     "cuda_source",
     "cuda_target",
+    "generate_assembly",
     "generate_cuda",
     "host_target",
     "load",

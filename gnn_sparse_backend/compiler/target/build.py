@@ -83,6 +83,16 @@ def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir
     return path
 
 
+def generate_assembly(function: tirx.PrimFunc | tvm.IRModule, target: Target) -> str:
+    """Assembly of functions for a CPU, as text: what `build_jit` and `build_shared` make of them.
+
+    Raises BuildError, and ValueError for a cuda target, whose text is that of `generate_cuda`.
+    """
+    if target.is_cuda:
+        raise ValueError(f"generate_assembly is for CPUs, got target {target}; use generate_cuda")
+    return compiled(as_module(function), target).inspect_source("s")
+
+
 def generate_cuda(function: tirx.PrimFunc | tvm.IRModule, arch: str) -> str:
     """CUDA source of functions scheduled with thread bindings, for `compile_cuda`. Needs no GPU. Raises BuildError."""
     return cuda_source(compiled(as_module(function), cuda_target(arch)))

@@ -9,7 +9,15 @@ import torch
 import tvm
 from target_kernels import double, row_sums, serial_double
 
-from gnn_sparse_backend.compiler.target import BuildError, build_jit, build_shared, cuda_target, host_target, load
+from gnn_sparse_backend.compiler.target import (
+    BuildError,
+    build_jit,
+    build_shared,
+    cuda_target,
+    generate_assembly,
+    host_target,
+    load,
+)
 from gnn_sparse_backend.compiler.target import linker as linker_module
 
 
@@ -28,6 +36,14 @@ def test_jit_and_shared_object(function, name, tmp_path):
     assert path == tmp_path / f"{name}.so"
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
     assert_doubles(load(path)[name])
+
+
+def test_assembly_is_that_of_the_built_function():
+    text = generate_assembly(double, host_target())
+    assert text == build_jit(double, host_target()).module.inspect_source("s")
+    assert ".globl" in text and "double" in text
+    with pytest.raises(ValueError, match="generate_cuda"):
+        generate_assembly(double, cuda_target("sm_90"))
 
 
 def test_unaligned_and_empty_tensors():
