@@ -201,11 +201,11 @@ def test_dataset_transforms(framework):
     transform = Precompile({"edge_softmax": 3, "rgms_mean": iter([(4, 6)])}, budget="20s")
     for _ in range(2):
         assert transform(data) is data or framework == "pyg"  # PyG hands out shallow copies
-    for report in transform.budgeted.reports:
+    for report in transform.reports:
         assert [row.op for row in report.rows] == [
             "edge_softmax and backward",
             "rgms_mean and backward",
         ] and report.complete
-    assert len(transform.budgeted.reports) == 2
+    assert len(transform.reports) == 2
     with pytest.raises(ValueError, match="'rgsm'"):
         Precompile(8, ("rgsm",))

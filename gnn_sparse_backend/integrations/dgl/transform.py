@@ -1,7 +1,9 @@
 """A DGL transform that precompiles the graphs of a dataset when they are loaded.
 
-from gnn_sparse_backend.integrations.dgl.transform import Precompile
-dataset = dgl.data.CoraGraphDataset(transform=Precompile(features=(16, 64), ops="mean", budget="10s"))
+    from gnn_sparse_backend.integrations.dgl.transform import Precompile
+    dataset = dgl.data.CoraGraphDataset(transform=Precompile(features=(16, 64), ops="mean", budget="10s"))
+
+What it found is in ``reports``, one ``gsb.precompile`` report for each graph.
 """
 
 from __future__ import annotations
@@ -11,14 +13,11 @@ from dgl.transforms import BaseTransform
 from ..dataset_transform import Budgeted
 
 
-class Precompile(BaseTransform):
+class Precompile(Budgeted, BaseTransform):
     """Gives every graph back as it is. Arguments as those of ``gsb.precompile``; the budget is for all graphs
     together.
     """
 
-    def __init__(self, *arguments, **options):
-        self.budgeted = Budgeted(*arguments, **options)
-
     def __call__(self, g):
-        self.budgeted.see(g)
+        self.see(g)
         return g

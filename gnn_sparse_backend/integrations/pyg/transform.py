@@ -1,7 +1,9 @@
 """A PyG transform that precompiles the graphs of a dataset when they are loaded.
 
-from gnn_sparse_backend.integrations.pyg.transform import Precompile
-dataset = Planetoid("data", "Cora", transform=Precompile(features=(16, 64), ops="mean", budget="10s"))
+    from gnn_sparse_backend.integrations.pyg.transform import Precompile
+    dataset = Planetoid("data", "Cora", transform=Precompile(features=(16, 64), ops="mean", budget="10s"))
+
+What it found is in ``reports``, one ``gsb.precompile`` report for each graph.
 """
 
 from __future__ import annotations
@@ -11,14 +13,11 @@ from torch_geometric.transforms import BaseTransform
 from ..dataset_transform import Budgeted
 
 
-class Precompile(BaseTransform):
+class Precompile(Budgeted, BaseTransform):
     """Gives every ``Data`` or ``HeteroData`` back as it is. Arguments as those of ``gsb.precompile``; the budget is for
     all graphs together.
     """
 
-    def __init__(self, *arguments, **options):
-        self.budgeted = Budgeted(*arguments, **options)
-
     def forward(self, data):
-        self.budgeted.see(data)
+        self.see(data)
         return data
