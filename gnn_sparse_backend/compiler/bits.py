@@ -7,17 +7,17 @@ from __future__ import annotations
 from tvm import tirx
 
 
-def low_half(word):
+def low_half(word: tirx.Expr) -> tirx.Expr:
     """The float32 of the bfloat16 in the lower half of a word; the second of two neighbours is in the upper one."""
     return tirx.reinterpret("float32", tirx.shift_left(word.astype("uint32"), integer(16)))
 
 
-def high_half(word):
+def high_half(word: tirx.Expr) -> tirx.Expr:
     """The float32 of the bfloat16 in the upper half of a word."""
     return tirx.reinterpret("float32", tirx.bitwise_and(word.astype("uint32"), integer(0xFFFF0000)))
 
 
-def rounded(x):
+def rounded(x: tirx.Expr) -> tirx.Expr:
     """The bits of a float32 that is rounded to bfloat16, in the upper half of a word whose lower half is zero or
     NaN's.
     """
@@ -29,19 +29,19 @@ def rounded(x):
     return tirx.Select(is_nan(bits), quiet, kept)
 
 
-def bfloat16_bits(x):
+def bfloat16_bits(x: tirx.Expr) -> tirx.Expr:
     """The bits of a float32 that is rounded to bfloat16: from 0 to 65,535."""
     return tirx.shift_right(rounded(x), integer(16))
 
 
-def is_nan(bits):
+def is_nan(bits: tirx.Expr) -> tirx.Expr:
     """Whether the bits of a float32 or float64 are those of a NaN."""
     kind = str(bits.ty.dtype)
     magnitude, infinity = {"uint32": (0x7FFFFFFF, 0x7F800000), "uint64": (0x7FFFFFFFFFFFFFFF, 0x7FF0000000000000)}[kind]
     return tirx.bitwise_and(bits, tirx.IntImm(kind, magnitude)) > tirx.IntImm(kind, infinity)
 
 
-def integer(value: int):
+def integer(value: int) -> tirx.IntImm:
     return tirx.IntImm("uint32", value)
 
 

@@ -7,6 +7,9 @@ kernel(m, n, nnz, indptr, indices, A, B, C)
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeAlias
+
+from tvm import tirx
 
 from .coordinate.program import Program
 from .flatten import flatten
@@ -23,15 +26,15 @@ from .target import Target, build_shared, host_target
 from .target.cuda_library import build_cuda_shared, cuda_key
 from .target.interrupts import interrupts_held
 
-Schedule = CpuSchedule | CudaSchedule | CudaTeams
+Schedule: TypeAlias = CpuSchedule | CudaSchedule | CudaTeams
 
 
-def stage3(program: Program, schedule: Schedule, serial: bool = False):
+def stage3(program: Program, schedule: Schedule, serial: bool = False) -> tirx.PrimFunc:
     """The scheduled, flattened TVM function of a program; its sub-kernels fused where the schedule wants it.
 
     serial: all loops are made serial behind the schedule, which is how a schedule for a GPU runs on a CPU.
     """
-    if serial:
+    if serial and not isinstance(schedule, CpuSchedule):
         schedule = schedule.without_instructions()
     program = schedule.prepare(program)
     stage2 = schedule.apply(lower(program))
@@ -54,7 +57,7 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
     """
     target = target or host_target()
 
-    def build(folder: Path):
+    def build(folder: Path) -> Path:
         with interrupts_held():
             function = stage3(program, schedule, serial)
             (folder / "stage3.py").write_text(function.script(), encoding="utf-8")

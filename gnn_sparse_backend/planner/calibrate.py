@@ -36,11 +36,19 @@ def probes(threads: int) -> tuple[Probe, ...]:
     With several threads each problem is there twice, on one thread and on all.
     """
     several = (1, GROUPS_PER_THREAD * threads) if threads > 1 else (1,)
-    found = []
+    found: list[Probe] = []
 
-    def add(rows: int, cols: int, degree: int, features: int, groups=several, **fields) -> None:
+    def add(
+        rows: int,
+        cols: int,
+        degree: int,
+        features: int,
+        groups: Sequence[int] = several,
+        prefetch: int = 0,
+        reduction: str = "sequential",
+    ) -> None:
         problem = Problem("sum:column", rows, cols, rows * degree, features, "float32", threads, cols)
-        found.extend(Probe(problem, Plan(each, **fields)) for each in groups)
+        found.extend(Probe(problem, Plan(each, prefetch=prefetch, reduction=reduction)) for each in groups)
 
     for degree, rows in ((8, 1000), (64, 1000), (1, 20_000)):
         add(rows, 1000, degree, 16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from . import cuda_cost, cuda_reasons, reasons
 from .candidates import candidates, rule_plan
@@ -12,6 +13,7 @@ from .cuda_plan import CudaPlan
 from .database import PlanDatabase, database
 from .plan import Plan, the_one
 from .problem import CudaProblem, Problem
+from .records import Record
 
 # The model has to expect so much less than the rules' plan takes.
 MARGIN = 0.95
@@ -92,14 +94,15 @@ def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase
 
 
 def _choose_on_gpu(problem: CudaProblem, fingerprint: Callable[[], str], known: PlanDatabase) -> Choice:
-    predicted = tuple((plan, cuda_cost.predict(problem, plan, known.units)) for plan in candidates(problem))
+    plans = [plan for plan in candidates(problem) if isinstance(plan, CudaPlan)]
+    predicted = tuple((plan, cuda_cost.predict(problem, plan, known.units)) for plan in plans)
     record = known.find(problem, fingerprint)
     if record is not None:
         why = _reasons_measured(record, predicted)
-        if record.best.blocks:
+        if isinstance(record.best, CudaPlan) and record.best.blocks:
             why = *why, cuda_reasons.on_blocks(problem)
         return Choice(record.best, "measured", why, predicted, record.seconds)
-    plan = predicted[0][0]
+    plan = plans[0]
     how = (
         "are measured on this GPU"
         if known.calibrated
@@ -131,7 +134,7 @@ def describe(plan: Plan) -> str:
     return ", ".join(words)
 
 
-def _chosen(rounded: tuple, known: PlanDatabase) -> Plan:
+def _chosen(rounded: tuple[Any, ...], known: PlanDatabase) -> Plan:
     """The model's plan for a problem of these fields, worked out once for the constants of a database."""
     chosen = known.chosen
     plan = chosen.get(rounded)
@@ -149,7 +152,7 @@ def _from_model(problem: Problem, units: Mapping[str, float]) -> Plan:
     if len(set(map(_order, plans))) > 1:
         order = _order(_best(problem.on(1), candidates(problem.on(1)), units))
         rules = replace(plans[0], **dict(zip(_DECIDES_ORDER, order)))
-        plans = [rules, *(plan for plan in plans if _order(plan) == order)]
+        plans = (rules, *(plan for plan in plans if _order(plan) == order))
     return _best(problem, plans, units)
 
 
@@ -162,11 +165,11 @@ def _best(problem: Problem, plans: Sequence[Plan], units: Mapping[str, float]) -
     return plans[costs.index(least)] if least < MARGIN * costs[0] else plans[0]
 
 
-def _order(plan: Plan) -> tuple:
+def _order(plan: Plan) -> tuple[Any, ...]:
     return plan.partitions, plan.longest_part
 
 
-def _reasons_measured(record, predicted) -> tuple[str, ...]:
+def _reasons_measured(record: Record, predicted: Sequence[tuple[Plan, Cost]]) -> tuple[str, ...]:
     fastest, seconds = record.seconds[0]
     first = predicted[0][0]
     times = dict(record.seconds)

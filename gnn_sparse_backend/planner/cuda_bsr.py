@@ -28,8 +28,8 @@ from ..compiler.programs.windows import instructions
 from ..compiler.schedule.cuda_teams import CudaTeams
 from . import cuda_kernels
 from .cuda_grouped import has_instructions
-from .cuda_kernels import STORED
 from .cuda_plan import shares
+from .problem import STORED
 
 LEAST_EDGES = 1 << 20
 LEAST_WEIGHTED = 32

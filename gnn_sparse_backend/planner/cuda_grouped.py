@@ -11,8 +11,10 @@ memory (`rows_spec`). A sum of outer products is that of a block of up to four w
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
+from typing import Any, TypeAlias
 
 from ..compiler.coordinate.program import Program
 from ..compiler.kernels.kernel import Kernel
@@ -39,8 +41,8 @@ from ..compiler.transform.compact import compact_parameters
 from ..compiler.transform.share import share_axis
 from ..compiler.transform.tile import tile_axis
 from . import cuda_kernels
-from .cuda_kernels import STORED
 from .cuda_plan import WARP, shares, teams
+from .problem import STORED
 
 # Columns of the block of accumulators: a vector for each lane; and its rows.
 TILE = 128
@@ -96,10 +98,11 @@ def has_instructions(arch: str) -> bool:
     return not version.isdecimal() or int(version) >= FIRST_ARCH
 
 
+_Shape: TypeAlias = tuple[tuple[int, int], tuple[int, int], int]
+
+
 @functools.cache
-def sum_shape(
-    in_features: int, out_features: int, left: int = 1, full: bool = False
-) -> tuple[tuple[int, int], tuple[int, int], int]:
+def sum_shape(in_features: int, out_features: int, left: int = 1, full: bool = False) -> _Shape:
     """(warps, tiles, across) of a block that sums outer products, as of an `OuterSpec`.
 
     Of the blocks that fit: where fewest elements are loaded, then where fewest are computed for nothing, then most
@@ -107,7 +110,7 @@ def sum_shape(
     cut to what Tensor Cores take.
     """
 
-    def cost(shape) -> tuple:
+    def cost(shape: _Shape) -> tuple[Any, ...]:
         (down, along), (rows, columns), across = shape
         block = OuterSpec(in_features, out_features, *shape, dtype="float32")
         high, wide = block.grid
@@ -252,6 +255,7 @@ def rows_kernel(spec: GroupedSpec, arch: str, by_columns: bool = False) -> Kerne
     `tiles_kernel`.
     """
     found = rows_spec(spec.in_features, spec.out_features, spec.dtype, spec.block)
+    assert found is not None  # which the caller has asked
     program = grouped_rows(replace(found, gathered=spec.gathered, index_dtype=spec.index_dtype, by_columns=by_columns))
     return cuda_kernels.build(program, CudaTeams(LANES, 1, shared=(ROWS_SHARED,)), arch)
 
@@ -274,12 +278,14 @@ def outer_spec(
     in_features: int, out_features: int, dtype: str, index_dtype: str, left: int = 1, full: bool = False
 ) -> OuterSpec:
     """What is static in a sum of outer products of rows of such widths."""
-    parts = tuple(shares(width, STORED[dtype]).part for width in (in_features, out_features))
+    warps, tiles, across = sum_shape(in_features, out_features, left, full)
     return OuterSpec(
         in_features,
         out_features,
-        *sum_shape(in_features, out_features, left, full),
-        parts,
+        warps,
+        tiles,
+        across,
+        (shares(in_features, STORED[dtype]).part, shares(out_features, STORED[dtype]).part),
         dtype=dtype,
         index_dtype=index_dtype,
     )
@@ -291,13 +297,13 @@ def build_outer(program: Program, arch: str, spec: OuterSpec) -> Kernel:
     return cuda_kernels.build(program, CudaTeams(LANES, 1, shared=SHARED, mma=instruction), arch)
 
 
-def _kernel(make, spec: GroupedSpec, arch: str, itemsize: int) -> Kernel:
+def _kernel(make: Callable[[GroupedSpec], Program], spec: GroupedSpec, arch: str, itemsize: int) -> Kernel:
     spec = replace(spec, tile=min(TILE, spec.out_features))
     program = compact_parameters(make(spec))
     lanes = shares(spec.tile, itemsize, WARP).lanes
     for axis in [a for a in program.axes if a.name in ("K", "L")]:
-        program = tile_axis(program, axis.name, ((axis.length,),))
-        program = share_axis(program, f"{axis.name}_0", lanes, shares(axis.length, itemsize).part)
+        program = tile_axis(program, axis.name, ((axis.static_length,),))
+        program = share_axis(program, f"{axis.name}_0", lanes, shares(axis.static_length, itemsize).part)
     return cuda_kernels.build(program, CudaTeams(lanes, teams(lanes)), arch)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, TypeAlias
 
 from ..compiler.compile import compile_program
 from ..compiler.coordinate.program import Program, walk_iterations
@@ -25,7 +26,7 @@ from ..compiler.transform.hold import hold_loads
 from ..compiler.transform.pick import pick_entries
 from ..compiler.transform.share import share_axis, share_sum
 from ..compiler.transform.tile import tile_axis
-from .cuda_plan import STRETCH, WARP, CudaPlan, bucket_widths, passes, shares, stretches, teams
+from .cuda_plan import STRETCH, WARP, CudaPlan, Shares, bucket_widths, passes, shares, stretches, teams
 from .kernels import supports as not_supported
 from .plan import Plan
 from .problem import STORED
@@ -35,10 +36,12 @@ from .problem import STORED
 MOST_PICKED = 16
 
 
-_wrap: Callable[[Callable], Callable] | None = None
+Entry: TypeAlias = Callable[..., Any]
+
+_wrap: Callable[[Entry], Entry] | None = None
 
 
-def wrap_entries(wrap: Callable[[Callable], Callable]) -> None:
+def wrap_entries(wrap: Callable[[Entry], Entry]) -> None:
     """From now on the entries of kernels are what ``wrap`` makes of TVM's: what a framework wants done around each
     launch.
     """
@@ -188,7 +191,7 @@ def softmax_merge_kernel(spec: MergeSpec, arch: str) -> Kernel:
     return build(program, CudaTeams(of.lanes, teams(of.lanes)), arch)
 
 
-def _share(program: Program, axis: str, width: int, of, lanes: int = 0) -> Program:
+def _share(program: Program, axis: str, width: int, of: Shares, lanes: int = 0) -> Program:
     """Every visit of an axis shared out, in one pass over the edges."""
     return share_axis(tile_axis(program, axis, ((width,),)), f"{axis}_0", lanes or of.lanes, of.part)
 

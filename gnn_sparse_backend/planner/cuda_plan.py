@@ -104,7 +104,7 @@ class CudaPlan(Plan):
     segments: bool = False
     blocks: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.buckets and (self.longest_part < 1 or self.longest_part & (self.longest_part - 1)):
             raise ValueError(f"the widest bucket has a power of two of slots, not longest_part = {self.longest_part}")

@@ -41,9 +41,9 @@ from ..compiler.transform.share import share_axis
 from . import cuda_kernels
 from .cuda_cost import NEARER
 from .cuda_grouped import FULL_ROWS, build_outer, outer_spec, tiles
-from .cuda_kernels import STORED
 from .cuda_plan import shares
 from .cuda_rgms_rows import dots_kernel, dots_spec, rows_kernel, rows_of_block, rows_spec
+from .problem import STORED
 from .rgms import RelationCounts
 
 # Multiply-adds of float32 in full precision for each byte of memory, in the same time: data sheets of A100 and H200 say

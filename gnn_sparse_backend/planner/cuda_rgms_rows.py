@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 from itertools import product
+from typing import TypeVar
 
 from ..compiler.kernels.kernel import Kernel
 from ..compiler.programs.grouped_tiles import LANES, padded, refuses
@@ -21,8 +22,8 @@ from ..compiler.programs.rgms_rows import SHARED, RgmsRowsSpec, rgms_rows
 from ..compiler.schedule.cuda_teams import CudaTeams
 from . import cuda_kernels
 from .cuda_grouped import FASTER, STRETCHES, has_instructions
-from .cuda_kernels import STORED
 from .cuda_plan import shares
+from .problem import STORED
 
 # Warps of a block, and tiles of 128 elements that each of them accumulates at most: 32 registers a lane for the sums of
 # rows, and as many for the products of a relation, which leaves room for four blocks on a multiprocessor.
@@ -134,7 +135,10 @@ def _takes(in_features: int, out_features: int, dtype: str, arch: str, full: boo
     )
 
 
-def _shapes(spec, full: bool) -> list:
+_Spec = TypeVar("_Spec", RgmsRowsSpec, RgmsDotsSpec)
+
+
+def _shapes(spec: _Spec, full: bool) -> list[_Spec]:
     """``spec`` with all shapes of a block: warps, tiles, and stretches of columns where ``full``."""
     sizes = [1 << exponent for exponent in range(ACCUMULATED.bit_length())]
     return [

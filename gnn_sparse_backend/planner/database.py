@@ -18,9 +18,10 @@ import os
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import filelock
 
@@ -62,17 +63,19 @@ class PlanDatabase:
         machine: str | None = None,
         versions: Mapping[str, str] | None = None,
         defaults: Mapping[str, float] = DEFAULT_UNITS,
-    ):
+    ) -> None:
         self.path = cache_dir() / FILE_NAME if path is None else path
         self.lock_timeout = lock_timeout
         self.machine = machine_name() if machine is None else machine
         self.versions = dict(toolchain() if versions is None else versions)
         self.defaults = defaults
         self._others: dict[str, PlanDatabase] = {}  # of other machines, by name
-        self._records: dict[tuple, Record] | None = None  # those of this machine and these versions
+        self._records: dict[tuple[Any, ...], Record] | None = None  # those of this machine and these versions
         self._sizes: set[tuple[int, int, int]] = set()
         self._units: dict[str, float] | None = None
-        self.chosen: dict[tuple, Plan] = {}  # by the cost model with these units, by a problem's rounded fields
+        self.chosen: dict[
+            tuple[Any, ...], Plan
+        ] = {}  # by the cost model with these units, by a problem's rounded fields
         own_locks(self)
 
     def make_locks(self) -> None:
@@ -100,11 +103,12 @@ class PlanDatabase:
 
         ``fingerprint()``, which reads the whole structure, is called only where a structure of this size was measured.
         """
-        if self._records is None:
-            self._read_once()
+        records = self._records
+        if records is None:
+            records = self._read_once()
         if (problem.rows, problem.cols, problem.nnz) not in self._sizes:
             return None
-        return self._records.get(key_of(problem, fingerprint()))
+        return records.get(key_of(problem, fingerprint()))
 
     def add(self, problem: Problem, fingerprint: str, seconds: Mapping[Plan, float]) -> Record:
         """Keep measured seconds by plan, in the file if it can be written, unless a record of more plans is there.
@@ -113,11 +117,11 @@ class PlanDatabase:
         """
         record = Record.of(problem, fingerprint, seconds, self.machine, self.versions, _now())
         with self._lock:
-            self._read_once()
-            known = self._records.get(record.key)
+            records = self._read_once()
+            known = records.get(record.key)
             if known is not None and not known.yields_to(record):
                 return known
-            self._remember(record)
+            self._remember(record, records)
             self._write([record], None)
         return record
 
@@ -164,19 +168,19 @@ class PlanDatabase:
             self._others.clear()
             return removed
 
-    def _read_once(self) -> None:
+    def _read_once(self) -> dict[tuple[Any, ...], Record]:
         with self._lock:
-            if self._records is not None:
-                return
-            machines, records = self._load(_warn)
-            self._units = machines.get(self.machine)
-            self._records = {}
-            for record in records:
-                if self.usable(record):
-                    self._remember(record)
+            if self._records is None:
+                machines, found = self._load(_warn)
+                self._units = machines.get(self.machine)
+                self._records = {}
+                for record in found:
+                    if self.usable(record):
+                        self._remember(record, self._records)
+            return self._records
 
-    def _remember(self, record: Record) -> None:
-        self._records[record.key] = record
+    def _remember(self, record: Record, records: dict[tuple[Any, ...], Record]) -> None:
+        records[record.key] = record
         self._sizes.add((record.problem.rows, record.problem.cols, record.problem.nnz))
 
     def _load(self, report: Callable[[str], None]) -> tuple[dict[str, dict[str, float]], list[Record]]:
@@ -193,7 +197,9 @@ class PlanDatabase:
         if current is None:
             report(f"{self.path} has format {found!r:.80}; this version reads format {FORMAT}")
             return {}, []
-        machines, records, wrong = {}, [], {}
+        machines: dict[str, dict[str, float]] = {}
+        records: list[Record] = []
+        wrong: dict[str, list[int]] = {}
         listed = content.get("machines"), content.get("records")
         for name, units in listed[0].items() if isinstance(listed[0], dict) else ():
             try:
@@ -205,9 +211,9 @@ class PlanDatabase:
                 records.append(Record.from_json(current(record)))
             except ValueError as error:
                 wrong.setdefault(str(error), []).append(number)
-        for error, numbers in wrong.items():
+        for reason, numbers in wrong.items():
             others = f" and {len(numbers) - 1} more" if len(numbers) > 1 else ""
-            report(f"{self.path}: record {numbers[0]}{others}: {error}")
+            report(f"{self.path}: record {numbers[0]}{others}: {reason}")
         return machines, records
 
     def _write(self, new: list[Record], units: dict[str, float] | None) -> None:
@@ -217,7 +223,7 @@ class PlanDatabase:
                 machines, records = self._load(_ignore)
                 if units is not None:
                     machines[self.machine] = units
-                kept: dict[tuple, Record] = {}
+                kept: dict[tuple[Any, ...], Record] = {}
                 for record in [*records, *new]:
                     identity = _identity(record)
                     if identity not in kept or kept[identity].yields_to(record):
@@ -231,7 +237,7 @@ class PlanDatabase:
             _warn(f"{self.path} cannot be written ({error}): what is measured is forgotten at the end of this process")
 
     @contextlib.contextmanager
-    def _held(self):
+    def _held(self) -> Iterator[None]:
         """The lock among processes, or none where it cannot be had: the rename keeps the file whole all the same."""
         with contextlib.ExitStack() as held:
             try:
@@ -246,7 +252,7 @@ class PlanDatabase:
 class _Default:
     """The database of the process, made when it is first needed, so that ``GSB_CACHE_DIR`` may be set until then."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._database: PlanDatabase | None = None
 
     def __call__(self) -> PlanDatabase:
@@ -255,7 +261,7 @@ class _Default:
         return self._database
 
     @contextlib.contextmanager
-    def using(self, other: PlanDatabase):
+    def using(self, other: PlanDatabase) -> Iterator[PlanDatabase]:
         """Inside the block the process's plans come from ``other``."""
         before, self._database = self._database, other
         try:
@@ -271,11 +277,11 @@ class _Default:
 database = _Default()
 
 
-def _identity(record: Record) -> tuple:
+def _identity(record: Record) -> tuple[Any, ...]:
     return record.machine, tuple(sorted(record.versions.items())), record.key
 
 
-def _replace(path: Path, content: dict) -> None:
+def _replace(path: Path, content: dict[str, Any]) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -12,6 +12,7 @@ Rules; docs/decisions/bf16-dot-product-instruction.md has the measurements behin
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..compiler.compile import compile_program
@@ -69,19 +70,21 @@ def sum_kernel(spec: GroupedSpec, parallel: bool) -> Kernel:
     return _kernel(grouped_sum, spec, parallel)
 
 
-def _kernel(make, spec: GroupedSpec, parallel: bool) -> Kernel:
+def _kernel(make: Callable[[GroupedSpec], Program], spec: GroupedSpec, parallel: bool) -> Kernel:
     target = host_target()
     return compile_program(*scheduled(make, spec, parallel, target), target)
 
 
-def scheduled(make, spec: GroupedSpec, parallel: bool, target: Target) -> tuple[Program, CpuSchedule]:
+def scheduled(
+    make: Callable[[GroupedSpec], Program], spec: GroupedSpec, parallel: bool, target: Target
+) -> tuple[Program, CpuSchedule]:
     """The program that `make` gives with the tile of this CPU, and its schedule."""
     lanes = max(1, target.vector_bytes // _BYTES[ACCUMULATOR[spec.dtype]])
     spec = replace(spec, tile=column_tile(spec.out_features, lanes, target))
     program = make(spec)
     for axis in program.axes:
         if axis.name in ("K", "L"):
-            program = tile_axis(program, axis.name, (vectors(axis.length, lanes, spec.twos),))
+            program = tile_axis(program, axis.name, (vectors(axis.static_length, lanes, spec.twos),))
     return program, CpuSchedule(parallel=parallel, twos=twos_of(program))
 
 

@@ -51,7 +51,7 @@ def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, red
     if spec.staged:
         # one pass over the edges, so that what is staged is loaded once
         chunk = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
-        tiles = (chunks_of_runs(width, _run(spec) // halves, chunk),)
+        tiles: tuple[tuple[int, ...], ...] = (chunks_of_runs(width, _run(spec) // halves, chunk),)
         ahead = [Prefetch("edges", buffer, 0, width, prefetch) for buffer in gathered]
     else:
         tiles = register_tiles(width, itemsize, target)
@@ -60,7 +60,7 @@ def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, red
         for number, tile in enumerate(tiles):
             ahead += [Prefetch(f"edges_tile_{number}", buffer, first, sum(tile), prefetch) for buffer in gathered]
             first += sum(tile)
-    lanes = ()
+    lanes: tuple[tuple[str, int], ...] = ()
     if reduction == "parallel":
         lanes = (("edges_tile_0", row_lanes(spec.features, itemsize, target)),)
     schedule = CpuSchedule(parallel=parallel, prefetch=tuple(ahead), lanes=lanes)
@@ -132,7 +132,7 @@ def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Ker
     """The kernel of an edge map. prefetch: how many edges the gathers of column operands look ahead, 0 for none."""
     target = host_target()
     itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
-    together = ()
+    together: tuple[tuple[str, int], ...] = ()
     if spec.terms == 1:
         program = tile_axis(edge_map(spec), "H", register_tiles(spec.width, itemsize, target))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,12 @@ class Plan:
     partitions: int = 1
     longest_part: int = 0
 
-    def __post_init__(self):
+    if TYPE_CHECKING:
+
+        @property
+        def _hash(self) -> int: ...
+
+    def __post_init__(self) -> None:
         # every call looks its kernel up by its plan
         object.__setattr__(
             self,

@@ -6,8 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 from .choose import describe
 from .plan import Plan
@@ -60,7 +64,7 @@ def buckets(degrees: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
-def _draw_degrees(panel, degrees: np.ndarray) -> None:
+def _draw_degrees(panel: Axes, degrees: np.ndarray) -> None:
     widths, rows, nonzeros = buckets(degrees)
     places = np.arange(len(widths))
     panel.bar(places - 0.2, rows / max(1, len(degrees)), 0.4, label="rows")
@@ -75,7 +79,9 @@ def _draw_degrees(panel, degrees: np.ndarray) -> None:
     panel.legend()
 
 
-def _draw_candidates(panel, candidates, chosen: Plan, bound: float) -> None:
+def _draw_candidates(
+    panel: Axes, candidates: Sequence[tuple[Plan, float | None, float | None]], chosen: Plan, bound: float
+) -> None:
     names = []
     for place, (plan, predicted, measured) in enumerate(candidates):
         names.append(("▶ " if plan == chosen else "") + describe(plan))

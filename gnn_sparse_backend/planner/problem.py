@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -67,12 +68,11 @@ class Problem:
 
     def rounded(self) -> Problem:
         """The same with sizes to four significant bits, the longest row, and the reach and the typical row, which are
-        estimates, to
-        two: problems about as large share what was worked out for one.
+        estimates, to two: problems about as large share what was worked out for one.
         """
         return Problem(*self.rounded_sizes())
 
-    def rounded_sizes(self) -> tuple:
+    def rounded_sizes(self) -> tuple[Any, ...]:
         """The fields of ``rounded()``, which are compared faster: a fresh mini-batch waits for it."""
         reach, longest, typical = self.reach, self.longest, self.typical
         return (

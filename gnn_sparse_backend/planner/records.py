@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
 
 from . import cuda_cost
 from .cost import DEFAULT_UNITS
@@ -41,7 +42,7 @@ class Record:
         return self.seconds[0][0]
 
     @property
-    def key(self) -> tuple:
+    def key(self) -> tuple[Any, ...]:
         """What a record is found by, beside machine and versions."""
         return key_of(self.problem, self.fingerprint)
 
@@ -51,7 +52,7 @@ class Record:
         """
         return len(other.seconds) >= len(self.seconds)
 
-    def to_json(self) -> dict:
+    def to_json(self) -> dict[str, Any]:
         content = {field.name: getattr(self, field.name) for field in fields(self)}
         content["versions"] = dict(self.versions)
         content["problem"] = asdict(self.problem)
@@ -93,7 +94,7 @@ class Record:
         return cls(**{**content, "problem": _problem(content["problem"]), "seconds": tuple(seconds)})
 
 
-def key_of(problem: Problem, fingerprint: str) -> tuple:
+def key_of(problem: Problem, fingerprint: str) -> tuple[Any, ...]:
     """What a record is found by: the sizes, the reach and the longest row follow from the structure of the
     fingerprint.
     """
@@ -106,7 +107,7 @@ def of_format_2(content: object) -> object:
     Raises ValueError for one of two bytes: what float16 and bfloat16 took was kept under the same key.
     """
     problem = content.get("problem") if isinstance(content, dict) else None
-    if not isinstance(problem, dict) or "itemsize" not in problem:
+    if not isinstance(content, dict) or not isinstance(problem, dict) or "itemsize" not in problem:
         return content  # which is damaged; the check of all records says how
     types = [dtype for dtype, size in STORED.items() if size == problem["itemsize"]]
     if len(types) != 1:
@@ -130,7 +131,7 @@ def of_format_2(content: object) -> object:
 def of_format_3(content: object) -> object:
     """A record of format 3, whose problems had no typical row, as ``Record.from_json`` takes it."""
     problem = content.get("problem") if isinstance(content, dict) else None
-    if not isinstance(problem, dict):
+    if not isinstance(content, dict) or not isinstance(problem, dict):
         return content  # as above
     return {**content, "problem": {"typical": 0, **problem}}
 
@@ -168,12 +169,15 @@ def _plan(content: object) -> Plan:
     return of(**content)
 
 
-def _class_of(content: object, on_cpu: type, on_gpu: type) -> type:
+_Written = TypeVar("_Written", Problem, Plan)
+
+
+def _class_of(content: object, on_cpu: type[_Written], on_gpu: type[_Written]) -> type[_Written]:
     """What was written: that of a GPU names its architecture."""
     return on_gpu if isinstance(content, dict) and "arch" in content else on_cpu
 
 
-def _fields(what: str, content: object, expected: set[str]) -> dict:
+def _fields(what: str, content: object, expected: set[str]) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{what} is {content!r:.80}, not an object")
     if set(content) != expected:
@@ -199,7 +203,7 @@ def _count(name: str, value: object, least: int) -> None:
 
 
 def _positive(name: str, value: object, zero: bool = False) -> float:
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if not fits or value < 0 or (value == 0 and not zero):
-        raise ValueError(f"its {name} is {value!r:.80}, not a positive number")
-    return float(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        if value > 0 or (value == 0 and zero):
+            return float(value)
+    raise ValueError(f"its {name} is {value!r:.80}, not a positive number")

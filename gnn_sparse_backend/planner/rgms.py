@@ -21,6 +21,9 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
 
 from ..compiler.compile import compile_program
 from ..compiler.coordinate.program import Program
@@ -34,6 +37,9 @@ from ..compiler.transform.tile import tile_axis
 from .grouped import column_tile, twos_of, vectors
 from .spmm import SERIAL_WORK
 from .tiling import sum_lanes
+
+Count = TypeVar("Count", float, np.ndarray)
+"""A number of pairs or edges, or an array of such numbers."""
 
 ORDERS = ("gather", "scatter", "transform", "aggregate")
 
@@ -84,8 +90,8 @@ class RelationCounts:
 
 
 def order_costs(
-    row_pairs, column_pairs, edges, in_features: int, out_features: int, blocks: int, itemsize: int
-) -> tuple:
+    row_pairs: Count, column_pairs: Count, edges: Count, in_features: int, out_features: int, blocks: int, itemsize: int
+) -> tuple[Count, Count]:
     """What ``gather`` and ``scatter`` cost, in multiply-adds, for so many pairs and edges: numbers, or arrays of
     numbers.
 
@@ -96,13 +102,13 @@ def order_costs(
     return row_pairs * (product + add) + edges * fetch, column_pairs * (product + fetch) + edges * add
 
 
-def by_column(*counts_and_widths):
+def by_column(*counts_and_widths: Any) -> Any:
     """Whether column pairs are cheaper, by `order_costs` of the same."""
     gather, scatter = order_costs(*counts_and_widths)
     return scatter < MARGIN * gather
 
 
-def sum_by_columns(row_pairs, column_pairs, edges, wide_in: int, wide_out: int):
+def sum_by_columns(row_pairs: Count, column_pairs: Count, edges: Count, wide_in: int, wide_out: int) -> Any:
     """Whether a sum of outer products adds up G over column pairs, and not X over row pairs: for numbers, or arrays."""
     # of each pair one row is added up and one is read
     by_rows = row_pairs * (wide_in * wide_out + wide_out) + edges * wide_in
@@ -196,7 +202,9 @@ def scheduled(make: str, spec: RgmsSpec, parallel: bool, prefetch: int, target: 
         program = reduce_in_lanes(program, "dot", sum_lanes(spec.wide_out, _BYTES[ACCUMULATOR[spec.dtype]], target))
     for axis in program.axes:
         if axis.name in _COLUMNS:
-            program = tile_axis(program, axis.name, (vectors(axis.length, lanes, spec.twos and axis.name in "KL"),))
+            program = tile_axis(
+                program, axis.name, (vectors(axis.static_length, lanes, spec.twos and axis.name in "KL"),)
+            )
     # the first pass over the edges of a pair fetches whole rows for edges further on, of whatever pair
     ahead = (Prefetch(iteration, buffer, 0, getattr(spec, width), prefetch),) if prefetch else ()
     return program, CpuSchedule(parallel=parallel, prefetch=ahead, twos=twos_of(program))

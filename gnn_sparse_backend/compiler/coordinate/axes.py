@@ -11,6 +11,7 @@ is `indices[offset + p]`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
 
 INDEX_DTYPES = ("int32", "int64")
 KINDS = ("dense_fixed", "dense_variable", "sparse_fixed", "sparse_variable")
@@ -30,7 +31,7 @@ class Size:
         return self.name
 
 
-Extent = "int | Size"
+Extent: TypeAlias = int | Size
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,10 @@ class Axis:
 
     name: str
     kind: str
-    length: int | Size
+    length: Extent
     parent: Axis | None = None
-    nnz: int | Size | None = None
-    nnz_cols: int | Size | None = None
+    nnz: Extent | None = None
+    nnz_cols: Extent | None = None
     indptr: str | None = None
     indices: str | None = None
     index_dtype: str = "int32"
@@ -59,7 +60,7 @@ class Axis:
     unique: bool = True
     padded: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise StageIError(f"axis {self.name!r}: kind {self.kind!r} is not one of {', '.join(KINDS)}")
         if self.index_dtype not in INDEX_DTYPES:
@@ -76,6 +77,20 @@ class Axis:
         return self.kind.endswith("variable")
 
     @property
+    def static_length(self) -> int:
+        """The length of an axis that has no run-time size."""
+        if isinstance(self.length, Size):
+            raise StageIError(f"axis {self.name!r}: its length {self.length} is known at run time alone")
+        return self.length
+
+    @property
+    def stored(self) -> Extent:
+        """`nnz` of a variable axis, `nnz_cols` of a sparse-fixed one."""
+        stored = self.nnz if self.is_variable else self.nnz_cols
+        assert stored is not None
+        return stored
+
+    @property
     def root(self) -> Axis:
         return self if self.parent is None else self.parent.root
 
@@ -88,13 +103,22 @@ class Axis:
         return self.name
 
 
-def dense_fixed(name: str, length: int | Size) -> Axis:
+_Part = TypeVar("_Part")
+
+
+def given(part: _Part | None) -> _Part:
+    """A part of an axis that every axis of its kind has."""
+    assert part is not None
+    return part
+
+
+def dense_fixed(name: str, length: Extent) -> Axis:
     """Coordinates 0 .. length-1, all stored."""
     return Axis(name, "dense_fixed", length)
 
 
 def dense_variable(
-    name: str, parent: Axis, extent: tuple[int | Size, int | Size], indptr: str, index_dtype: str = "int32"
+    name: str, parent: Axis, extent: tuple[Extent, Extent], indptr: str, index_dtype: str = "int32"
 ) -> Axis:
     """Under parent position p, coordinates 0 .. indptr[p+1]-indptr[p]-1, all stored (a ragged axis).
 
@@ -107,7 +131,7 @@ def dense_variable(
 def sparse_fixed(
     name: str,
     parent: Axis,
-    extent: tuple[int | Size, int | Size],
+    extent: tuple[Extent, Extent],
     indices: str,
     index_dtype: str = "int32",
     *,
@@ -134,7 +158,7 @@ def sparse_fixed(
 def sparse_variable(
     name: str,
     parent: Axis,
-    extent: tuple[int | Size, int | Size],
+    extent: tuple[Extent, Extent],
     arrays: tuple[str, str],
     index_dtype: str = "int32",
     *,

@@ -18,26 +18,27 @@ program = p.finish()
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from . import axes as ax
-from .axes import Axis, Size, StageIError
-from .expr import Expr, Load, Var, as_expr, check_condition
-from .program import Buffer, Iteration, Program, Store
+from .axes import Axis, Extent, Size, StageIError
+from .expr import Expr, ExprLike, Load, Var, as_expr, check_condition
+from .program import Buffer, Indices, Iteration, Program, Store
 from .validate import validate
 
 
 class BufferHandle:
     """A buffer while its program is being written: reads give loads, assignments record stores."""
 
-    def __init__(self, builder: ProgramBuilder, buffer: Buffer):
+    def __init__(self, builder: ProgramBuilder, buffer: Buffer) -> None:
         self._builder = builder
         self.value = buffer
 
-    def __getitem__(self, indices) -> Load:
+    def __getitem__(self, indices: Indices) -> Load:
         return self.value[indices]
 
-    def __setitem__(self, indices, value) -> None:
+    def __setitem__(self, indices: Indices, value: ExprLike) -> None:
         target = self.value[indices]
         want = target.dtype
         value = as_expr(value, want)
@@ -49,11 +50,20 @@ class BufferHandle:
 class _Open:
     """An iteration whose body is still being written."""
 
-    def __init__(self, name, axes, kinds, variables, fused):
+    def __init__(
+        self,
+        name: str,
+        axes: tuple[Axis, ...],
+        kinds: str,
+        variables: tuple[Var, ...],
+        fused: tuple[tuple[Axis, ...], ...],
+    ) -> None:
         self.head = (name, axes, kinds, variables)
         self.fused = fused
-        self.init, self.body, self.locals = [], [], []
-        self.where = None
+        self.init: list[Store] = []
+        self.body: list[Store | Iteration] = []
+        self.locals: list[Buffer] = []
+        self.where: Expr | None = None
         self.in_init = False
 
     def close(self) -> Iteration:
@@ -63,7 +73,7 @@ class _Open:
 class ProgramBuilder:
     """Collects sizes, axes, buffers and iterations; `finish` validates and returns the immutable program."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str) -> None:
         self._name = name
         self._sizes: list[Size] = []
         self._axes: list[Axis] = []
@@ -83,17 +93,37 @@ class ProgramBuilder:
         self._axes.append(axis)
         return axis
 
-    def dense_fixed(self, *args, **kwargs) -> Axis:
-        return self._axis(ax.dense_fixed(*args, **kwargs))
+    def dense_fixed(self, name: str, length: Extent) -> Axis:
+        return self._axis(ax.dense_fixed(name, length))
 
-    def dense_variable(self, *args, **kwargs) -> Axis:
-        return self._axis(ax.dense_variable(*args, **kwargs))
+    def dense_variable(
+        self, name: str, parent: Axis, extent: tuple[Extent, Extent], indptr: str, index_dtype: str = "int32"
+    ) -> Axis:
+        return self._axis(ax.dense_variable(name, parent, extent, indptr, index_dtype))
 
-    def sparse_fixed(self, *args, **kwargs) -> Axis:
-        return self._axis(ax.sparse_fixed(*args, **kwargs))
+    def sparse_fixed(
+        self,
+        name: str,
+        parent: Axis,
+        extent: tuple[Extent, Extent],
+        indices: str,
+        index_dtype: str = "int32",
+        **marks: bool,
+    ) -> Axis:
+        """marks: `sorted`, `unique`, `padded`."""
+        return self._axis(ax.sparse_fixed(name, parent, extent, indices, index_dtype, **marks))
 
-    def sparse_variable(self, *args, **kwargs) -> Axis:
-        return self._axis(ax.sparse_variable(*args, **kwargs))
+    def sparse_variable(
+        self,
+        name: str,
+        parent: Axis,
+        extent: tuple[Extent, Extent],
+        arrays: tuple[str, str],
+        index_dtype: str = "int32",
+        **marks: bool,
+    ) -> Axis:
+        """marks: `sorted`, `unique`."""
+        return self._axis(ax.sparse_variable(name, parent, extent, arrays, index_dtype, **marks))
 
     def buffer(self, name: str, axes: tuple[Axis, ...], dtype: str, *, strided: bool = False) -> BufferHandle:
         """A parameter of the program."""
@@ -116,7 +146,14 @@ class ProgramBuilder:
         return BufferHandle(self, buffer)
 
     @contextmanager
-    def iterate(self, name: str, axes, kinds: str, variables=None, fused=()):
+    def iterate(
+        self,
+        name: str,
+        axes: Iterable[Axis],
+        kinds: str,
+        variables: Iterable[str] | None = None,
+        fused: Iterable[Iterable[Axis]] = (),
+    ) -> Iterator[tuple[Var, ...]]:
         """A sparse iteration over `axes`; yields one variable per axis (named after it unless `variables` says)."""
         axes = tuple(axes)
         names = tuple(variables) if variables else tuple(a.name.lower() for a in axes)
@@ -131,7 +168,7 @@ class ProgramBuilder:
         (self._stack[-1].body if self._stack else self._body).append(done)
 
     @contextmanager
-    def init(self):
+    def init(self) -> Iterator[None]:
         """Stores that run once for each element of the spatial axes, before the reduction."""
         if not self._stack:
             raise StageIError("init belongs inside an iteration")

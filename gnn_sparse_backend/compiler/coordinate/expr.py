@@ -7,11 +7,16 @@ so that no product of a coordinate and a width can overflow.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import numpy as np
 
 from .axes import Size, StageIError
+
+if TYPE_CHECKING:
+    from .program import Buffer
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "uint16", "uint32", "bool")
@@ -29,61 +34,68 @@ BITS = ("bfloat16_bits",)
 class Expr:
     """Base of all expressions. `a == b` is structural equality; `equal(a, b)` builds a comparison."""
 
-    dtype: str
+    if TYPE_CHECKING:
 
-    def __add__(self, other):
+        @property
+        def dtype(self) -> str: ...
+
+    def __add__(self, other: ExprLike) -> Expr:
         return binary("+", self, other)
 
-    def __radd__(self, other):
+    def __radd__(self, other: ExprLike) -> Expr:
         return binary("+", other, self)
 
-    def __sub__(self, other):
+    def __sub__(self, other: ExprLike) -> Expr:
         return binary("-", self, other)
 
-    def __rsub__(self, other):
+    def __rsub__(self, other: ExprLike) -> Expr:
         return binary("-", other, self)
 
-    def __mul__(self, other):
+    def __mul__(self, other: ExprLike) -> Expr:
         return binary("*", self, other)
 
-    def __rmul__(self, other):
+    def __rmul__(self, other: ExprLike) -> Expr:
         return binary("*", other, self)
 
-    def __truediv__(self, other):
+    def __truediv__(self, other: ExprLike) -> Expr:
         return binary("/", self, other)
 
-    def __rtruediv__(self, other):
+    def __rtruediv__(self, other: ExprLike) -> Expr:
         return binary("/", other, self)
 
-    def __floordiv__(self, other):
+    def __floordiv__(self, other: ExprLike) -> Expr:
         return binary("//", self, other)
 
-    def __rfloordiv__(self, other):
+    def __rfloordiv__(self, other: ExprLike) -> Expr:
         return binary("//", other, self)
 
-    def __mod__(self, other):
+    def __mod__(self, other: ExprLike) -> Expr:
         return binary("%", self, other)
 
-    def __rmod__(self, other):
+    def __rmod__(self, other: ExprLike) -> Expr:
         return binary("%", other, self)
 
-    def __lt__(self, other):
+    def __lt__(self, other: ExprLike) -> Expr:
         return binary("<", self, other)
 
-    def __le__(self, other):
+    def __le__(self, other: ExprLike) -> Expr:
         return binary("<=", self, other)
 
-    def __gt__(self, other):
+    def __gt__(self, other: ExprLike) -> Expr:
         return binary(">", self, other)
 
-    def __ge__(self, other):
+    def __ge__(self, other: ExprLike) -> Expr:
         return binary(">=", self, other)
 
-    def __neg__(self):
+    def __neg__(self) -> Expr:
         return binary("-", Const(0.0 if self.dtype in FLOATS else 0, self.dtype), self)
 
-    def __bool__(self):
+    def __bool__(self) -> NoReturn:
         raise StageIError(f"the expression {self!r} has no truth value before the program runs; use select(...)")
+
+
+ExprLike: TypeAlias = Expr | Size | int | float
+"""What `as_expr` takes."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +122,7 @@ class SizeOf(Expr):
 
 @dataclass(frozen=True)
 class Load(Expr):
-    buffer: object  # program.Buffer; expressions do not depend on programs
+    buffer: Buffer
     indices: tuple[Expr, ...]
 
     @property
@@ -170,7 +182,7 @@ class Cast(Expr):
     value: Expr
 
 
-def as_expr(value, like: str = "int64") -> Expr:
+def as_expr(value: ExprLike, like: str = "int64") -> Expr:
     """`value` as an expression; a Python number takes the type `like`."""
     if isinstance(value, Expr):
         return value
@@ -199,7 +211,7 @@ def _range(dtype: str) -> tuple[float, float]:
     return int(limits.min), int(limits.max)
 
 
-def binary(op: str, a, b) -> Expr:
+def binary(op: str, a: ExprLike, b: ExprLike) -> Expr:
     """The operation `op` on two expressions of one type (numbers adapt)."""
     if op not in ARITHMETIC + COMPARISONS + LOGICAL:
         raise StageIError(f"unknown operation {op!r}")
@@ -221,12 +233,12 @@ def binary(op: str, a, b) -> Expr:
     return Binary(op, a, b)
 
 
-def minimum(a, b) -> Expr:
+def minimum(a: ExprLike, b: ExprLike) -> Expr:
     """a where a < b, otherwise b. Where one of them is NaN, or both are zeros, that is b: see `maximum`."""
     return binary("min", a, b)
 
 
-def maximum(a, b) -> Expr:
+def maximum(a: ExprLike, b: ExprLike) -> Expr:
     """a where a > b, otherwise b. So where one of them is NaN, or both are zeros of whatever sign, the result is b.
 
     This is what x86 computes (`maxps`), and every stage and target agrees on it. (CUDA's own `max` gives the operand
@@ -239,37 +251,37 @@ def maximum(a, b) -> Expr:
     return binary("max", a, b)
 
 
-def equal(a, b) -> Expr:
+def equal(a: ExprLike, b: ExprLike) -> Expr:
     return binary("==", a, b)
 
 
-def differ(a, b) -> Expr:
+def differ(a: ExprLike, b: ExprLike) -> Expr:
     return binary("!=", a, b)
 
 
-def both(a, b) -> Expr:
+def both(a: ExprLike, b: ExprLike) -> Expr:
     return binary("and", a, b)
 
 
-def either(a, b) -> Expr:
+def either(a: ExprLike, b: ExprLike) -> Expr:
     return binary("or", a, b)
 
 
-def number(value, dtype: str = "int64") -> Expr:
+def number(value: ExprLike, dtype: str = "int64") -> Expr:
     """A number of the given type, or a run-time size, as an expression."""
     if dtype not in FLOATS + INTEGERS:
         raise StageIError(f"unknown value type {dtype!r}")
     return as_expr(value, dtype)
 
 
-def check_condition(condition, where: str) -> None:
+def check_condition(condition: object, where: str) -> None:
     if not isinstance(condition, Expr):
         raise StageIError(f"{where} wants a condition, not {condition!r}; compare with <, equal(a, b) or differ(a, b)")
     if condition.dtype != "bool":
         raise StageIError(f"{where} wants a condition, not a value of type {condition.dtype}")
 
 
-def select(condition: Expr, then, otherwise) -> Expr:
+def select(condition: Expr, then: ExprLike, otherwise: ExprLike) -> Expr:
     check_condition(condition, "select")
     if isinstance(then, Expr):
         otherwise = as_expr(otherwise, then.dtype)
@@ -281,7 +293,7 @@ def select(condition: Expr, then, otherwise) -> Expr:
     return Select(condition, then, otherwise)
 
 
-def cast(dtype: str, value) -> Expr:
+def cast(dtype: str, value: ExprLike) -> Expr:
     """`value` converted to `dtype`; nothing where it already has it."""
     if dtype not in FLOATS + INTEGERS:
         raise StageIError(f"unknown value type {dtype!r}")
@@ -289,7 +301,7 @@ def cast(dtype: str, value) -> Expr:
     return value if value.dtype == dtype else Cast(dtype, value)
 
 
-def call(function: str, argument) -> Expr:
+def call(function: str, argument: ExprLike) -> Expr:
     known = (*FUNCTIONS, *PREDICATES, *HALVES, *BITS)
     if function not in known:
         raise StageIError(f"unknown function {function!r}; there are {', '.join(known)}")
@@ -310,23 +322,23 @@ def present(load: Expr) -> Expr:
     return Present(load)
 
 
-def exp(a) -> Expr:
+def exp(a: ExprLike) -> Expr:
     return call("exp", a)
 
 
-def log(a) -> Expr:
+def log(a: ExprLike) -> Expr:
     return call("log", a)
 
 
-def sqrt(a) -> Expr:
+def sqrt(a: ExprLike) -> Expr:
     return call("sqrt", a)
 
 
-def tanh(a) -> Expr:
+def tanh(a: ExprLike) -> Expr:
     return call("tanh", a)
 
 
-def is_nan(a) -> Expr:
+def is_nan(a: ExprLike) -> Expr:
     """The condition that a floating-point value is NaN."""
     return call("is_nan", a)
 
@@ -363,18 +375,18 @@ def rebuild(expr: Expr, kids: tuple[Expr, ...]) -> Expr:
         case Cast():
             return Cast(expr.dtype, *kids)
         case Present():
-            return Present(*kids)
+            return present(*kids)
     return expr
 
 
-def walk(expr: Expr):
+def walk(expr: Expr) -> Iterator[Expr]:
     """Every sub-expression, the expression itself last."""
     for kid in children(expr):
         yield from walk(kid)
     yield expr
 
 
-def rewrite(expr: Expr, f) -> Expr:
+def rewrite(expr: Expr, f: Callable[[Expr], Expr | None]) -> Expr:
     """Bottom-up: f(node) gives the node's replacement, or None to keep it."""
     kids = children(expr)
     new = tuple(rewrite(kid, f) for kid in kids)

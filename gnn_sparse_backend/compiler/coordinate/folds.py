@@ -68,7 +68,7 @@ def _sum(store: Store) -> Fold | None:
 
 def _extreme(store: Store) -> Fold | None:
     own, value = _own(store), store.value
-    tested = None
+    tested: Expr | None = None
     match value:
         case Select(Binary("!=", tested, same), Binary("-", infinity, other), value):
             if tested != same or not infinity == other == Const(float("inf"), store.buffer.dtype):

@@ -6,14 +6,22 @@ lowering. What is stored in no place yet is NaN, so a value that is read before 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
 import numpy as np
 
-from .axes import Axis, Size, StageIError
+from .axes import Axis, Size, StageIError, given
 from .expr import FLOATS, Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var
 from .layout import chains, elements
 from .program import Buffer, Iteration, Program, Store
 
-_BINARY = {
+Offsets: TypeAlias = dict[Axis, int]
+"""Where the elements lie that are being visited."""
+Visiting: TypeAlias = dict[Var, Axis]
+"""The axis that each variable walks along."""
+
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
@@ -29,7 +37,7 @@ _BINARY = {
     "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
 }
-_CALLS = {
+_CALLS: dict[str, Callable[[Any], Any]] = {
     "exp": np.exp,
     "log": np.log,
     "sqrt": np.sqrt,
@@ -43,7 +51,7 @@ _CALLS = {
 }
 
 
-def _bfloat16_bits(x) -> int:
+def _bfloat16_bits(x: float) -> int:
     """Of the two that x lies between the nearer one, or that with an even last digit."""
     below, exact = divmod(int(np.array(x, np.float32).view(np.uint32)), 65536)
     if np.isnan(x):
@@ -51,7 +59,7 @@ def _bfloat16_bits(x) -> int:
     return below + (exact > 32768 or (exact == 32768 and below % 2 == 1))
 
 
-def interpret(program: Program, arguments: dict[str, object]) -> dict[str, np.ndarray]:
+def interpret(program: Program, arguments: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Run `program` and return the values of all its parameters after the run.
 
     arguments: an integer for each size, an integer array for each index array, and for each parameter an array of
@@ -60,8 +68,13 @@ def interpret(program: Program, arguments: dict[str, object]) -> dict[str, np.nd
     return _Interpreter(program, arguments).run()
 
 
+def _above(axis: Axis, offsets: Offsets) -> int | None:
+    """Where the element lies under which those of the axis are; None for a root, and where none is visited."""
+    return None if axis.parent is None else offsets.get(axis.parent)
+
+
 class _Interpreter:
-    def __init__(self, program: Program, arguments: dict[str, object]):
+    def __init__(self, program: Program, arguments: Mapping[str, Any]) -> None:
         self.program = program
         self.sizes = {s: int(arguments[s.name]) for s in program.sizes}
         names = [a for axis in program.axes for a in (axis.indptr, axis.indices) if a]
@@ -110,12 +123,12 @@ class _Interpreter:
                 else:
                     self._store(statement, at, axis_of)
 
-    def _elements(self, axes: tuple[Axis, ...], offsets: dict[Axis, int]):
+    def _elements(self, axes: tuple[Axis, ...], offsets: dict[Axis, int]) -> Iterator[dict[Axis, int]]:
         """Every element of the axes in lexicographic order, padded slots left out."""
         if not axes:
             yield offsets
             return
-        for offset in self._slots(axes[0], offsets.get(axes[0].parent)):
+        for offset in self._slots(axes[0], _above(axes[0], offsets)):
             if not (axes[0].padded and self._coordinate(axes[0], offset, offsets) < 0):
                 yield from self._elements(axes[1:], {**offsets, axes[0]: offset})
 
@@ -123,17 +136,19 @@ class _Interpreter:
         if axis.parent is None:
             return range(self._size(axis.length))
         if axis.is_variable:
-            indptr = self.arrays[axis.indptr]
-            return range(indptr[parent], indptr[parent + 1])
-        width = self._size(axis.nnz_cols)
-        return range(parent * width, (parent + 1) * width)
+            indptr = self.arrays[given(axis.indptr)]
+            return range(indptr[given(parent)], indptr[given(parent) + 1])
+        width = self._size(axis.stored)
+        return range(given(parent) * width, (given(parent) + 1) * width)
 
     def _coordinate(self, axis: Axis, offset: int, offsets: dict[Axis, int]) -> int:
         if axis.is_sparse:
-            return self.arrays[axis.indices][offset]
-        return offset - self._slots(axis, offsets.get(axis.parent)).start
+            return self.arrays[given(axis.indices)][offset]
+        return offset - self._slots(axis, _above(axis, offsets)).start
 
-    def _place(self, buffer: Buffer, indices, offsets, axis_of) -> tuple[int, ...] | None:
+    def _place(
+        self, buffer: Buffer, indices: tuple[Expr, ...], offsets: Offsets, axis_of: Visiting
+    ) -> tuple[int, ...] | None:
         """The index of an access in the stored array, or None where no such element is stored."""
         found: dict[Axis, int] = {}
         visited: set[Axis] = set()
@@ -144,9 +159,9 @@ class _Interpreter:
                 visited.add(axis)
                 continue
             wanted = self._value(expr, offsets, axis_of)
-            slots = self._slots(axis, found.get(axis.parent))
+            slots = self._slots(axis, _above(axis, found))
             if axis.is_sparse:
-                matches = [o for o in slots if self.arrays[axis.indices][o] == wanted]
+                matches = [o for o in slots if self.arrays[given(axis.indices)][o] == wanted]
                 if wanted < 0 or not matches:
                     return None
                 found[axis] = matches[0]
@@ -161,14 +176,14 @@ class _Interpreter:
                 )
         return tuple(found[chain[-1]] for chain in chains(buffer.axes)) or (0,)
 
-    def _store(self, store: Store, offsets, axis_of) -> None:
+    def _store(self, store: Store, offsets: Offsets, axis_of: Visiting) -> None:
         place = self._place(store.buffer, store.indices, offsets, axis_of)
         value = self._value(store.value, offsets, axis_of)
         if place is not None:
             self.values[store.buffer][place] = value
 
-    def _value(self, expr: Expr, offsets, axis_of):
-        def value(e):
+    def _value(self, expr: Expr, offsets: Offsets, axis_of: Visiting) -> Any:
+        def value(e: Expr) -> Any:
             return self._value(e, offsets, axis_of)
 
         match expr:

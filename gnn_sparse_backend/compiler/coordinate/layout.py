@@ -7,7 +7,10 @@ with shape (elements of J, H). Strides between trees are the array's own.
 
 from __future__ import annotations
 
-from .axes import Axis, StageIError
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .axes import Axis, Size, StageIError
 
 
 def chains(axes: tuple[Axis, ...]) -> tuple[tuple[Axis, ...], ...]:
@@ -35,7 +38,7 @@ def chains(axes: tuple[Axis, ...]) -> tuple[tuple[Axis, ...], ...]:
     return tuple(tuple(group) for group in groups)
 
 
-def offset(chain: tuple[Axis, ...], positions, indptr):
+def offset(chain: tuple[Axis, ...], positions: Sequence[Any], indptr: Callable[[Axis, Any], Any]) -> Any:
     """The offset of an element: `positions` along a chain, relative to their parents, made absolute.
 
     indptr(axis, offset) gives the first element of `axis` under the parent element at that offset. Works on anything
@@ -47,25 +50,25 @@ def offset(chain: tuple[Axis, ...], positions, indptr):
     return at
 
 
-def first(axis: Axis, parent_offset, indptr):
+def first(axis: Axis, parent_offset: Any, indptr: Callable[[Axis, Any], Any]) -> Any:
     """The offset of the first element of `axis` under the parent element at `parent_offset`."""
     if axis.is_variable:
         return indptr(axis, parent_offset)
-    return parent_offset * axis.nnz_cols
+    return parent_offset * axis.stored
 
 
-def elements(axis: Axis, size=lambda s: s):
+def elements(axis: Axis, size: Callable[[int | Size], Any] = lambda s: s) -> Any:
     """How many elements `axis` stores in all; size(s) turns a static or run-time size into a value."""
     if axis.parent is None:
         return size(axis.length)
     if axis.is_variable:
-        return size(axis.nnz)
-    return elements(axis.parent, size) * size(axis.nnz_cols)
+        return size(axis.stored)
+    return elements(axis.parent, size) * size(axis.stored)
 
 
-def slots(axis: Axis):
+def slots(axis: Axis) -> int | Size:
     """The largest number of positions under one parent element."""
     if axis.kind == "sparse_fixed":
-        return axis.nnz_cols
+        return axis.stored
     # where coordinates repeat, a parent may have more elements than there are coordinates
-    return axis.length if axis.unique else axis.nnz
+    return axis.length if axis.unique else axis.stored

@@ -38,9 +38,10 @@ def program_from_script(text: str) -> Program:
     names = {n: getattr(expr, n) for n in WORDS if hasattr(expr, n)}
     names["ProgramBuilder"] = builder.ProgramBuilder
     exec(compile(text, "<stage I program>", "exec"), names)
-    if not isinstance(names.get("program"), Program):
+    program = names.get("program")
+    if not isinstance(program, Program):
         raise StageIError("the text does not leave a program in the variable 'program'")
-    return names["program"]
+    return program
 
 
 def _builder_name(program: Program) -> str:
@@ -59,8 +60,7 @@ def _extent(extent: int | Size) -> str:
 def _axis(axis: Axis, p: str) -> str:
     args = [repr(axis.name)]
     if axis.parent is not None:
-        second = axis.nnz if axis.is_variable else axis.nnz_cols
-        args += [axis.parent.name, f"({_extent(axis.length)}, {_extent(second)})"]
+        args += [axis.parent.name, f"({_extent(axis.length)}, {_extent(axis.stored)})"]
     else:
         args.append(_extent(axis.length))
     if axis.kind == "dense_variable":
@@ -115,7 +115,7 @@ def _store(store: Store) -> str:
     return f"{_access(store.buffer, store.indices)} = {text(store.value)}"
 
 
-def _access(buffer: Buffer, indices) -> str:
+def _access(buffer: Buffer, indices: tuple[Expr, ...]) -> str:
     return f"{buffer.name}[{', '.join(text(i) for i in indices) or '()'}]"
 
 

@@ -13,10 +13,12 @@ it does nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias, overload
 
 from .axes import Axis, Size, StageIError
-from .expr import FLOATS, INTEGERS, Expr, Load, Var, as_expr
+from .expr import FLOATS, INTEGERS, Expr, ExprLike, Load, Var, as_expr
 
 # what the text of a program is written with: no part of a program may have such a name
 WORDS = (
@@ -37,6 +39,9 @@ WORDS = (
 )
 SCOPES = ("param", "temporary", "local")
 
+Indices: TypeAlias = ExprLike | tuple[ExprLike, ...]
+"""What stands in the brackets of an access."""
+
 
 @dataclass(frozen=True)
 class Buffer:
@@ -54,13 +59,13 @@ class Buffer:
     scope: str = "param"
     strided: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.dtype not in FLOATS + INTEGERS:
             raise StageIError(f"buffer {self.name!r}: unknown value type {self.dtype!r}")
         if self.scope not in SCOPES:
             raise StageIError(f"buffer {self.name!r}: scope {self.scope!r} is not one of {', '.join(SCOPES)}")
 
-    def __getitem__(self, indices) -> Load:
+    def __getitem__(self, indices: Indices) -> Load:
         if not isinstance(indices, tuple):
             indices = (indices,)
         if len(indices) != len(self.axes):
@@ -107,6 +112,16 @@ class Iteration:
     @property
     def reduction(self) -> tuple[Axis, ...]:
         return tuple(a for a, kind in zip(self.axes, self.kinds) if kind == "R")
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """Those of the body, without those of iterations in it."""
+        return tuple(s for s in self.body if isinstance(s, Store))
+
+    @property
+    def nested(self) -> tuple[Iteration, ...]:
+        """The iterations in the body, without those in them."""
+        return tuple(s for s in self.body if isinstance(s, Iteration))
 
     def variable(self, axis: Axis) -> Var:
         return self.variables[self.axes.index(axis)]
@@ -178,7 +193,7 @@ class Program:
         return script(self)
 
 
-def walk_iterations(statements):
+def walk_iterations(statements: Iterable[Store | Iteration]) -> Iterator[Iteration]:
     """Every iteration in `statements`, outer ones before the ones they hold."""
     for statement in statements:
         if isinstance(statement, Iteration):
@@ -186,9 +201,23 @@ def walk_iterations(statements):
             yield from walk_iterations(statement.body)
 
 
-def map_iterations(statements, f):
-    """`statements` with f applied to every iteration, inner ones first; f returns a tuple of statements."""
-    out = []
+@overload
+def map_iterations(
+    statements: tuple[Iteration, ...], f: Callable[[Iteration], tuple[Iteration, ...]]
+) -> tuple[Iteration, ...]: ...
+
+
+@overload
+def map_iterations(
+    statements: tuple[Store | Iteration, ...], f: Callable[[Iteration], tuple[Iteration, ...]]
+) -> tuple[Store | Iteration, ...]: ...
+
+
+def map_iterations(
+    statements: tuple[Store | Iteration, ...], f: Callable[[Iteration], tuple[Iteration, ...]]
+) -> tuple[Store | Iteration, ...]:
+    """`statements` with f applied to every iteration, inner ones first; f gives what takes its place."""
+    out: list[Store | Iteration] = []
     for statement in statements:
         if isinstance(statement, Iteration):
             inner = replace(statement, body=map_iterations(statement.body, f))
@@ -196,3 +225,10 @@ def map_iterations(statements, f):
         else:
             out.append(statement)
     return tuple(out)
+
+
+def map_store(store: Store, change: Callable[[Expr], Expr]) -> Store:
+    """The store with `change` applied to its element, which stays one of a buffer, and to its value."""
+    element = change(Load(store.buffer, store.indices))
+    assert isinstance(element, Load)
+    return Store(element.buffer, element.indices, change(store.value))

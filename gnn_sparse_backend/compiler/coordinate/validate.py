@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import keyword
+from collections.abc import Iterable
 
-from .axes import Axis, Size, StageIError
-from .expr import Load, SizeOf, Var, check_condition, walk
+from .axes import Axis, Extent, Size, StageIError
+from .expr import Expr, Load, SizeOf, Var, check_condition, walk
 from .layout import chains
 from .program import WORDS, Buffer, Iteration, Program, Store, walk_iterations
 
@@ -43,7 +44,7 @@ def _axis(program: Program, axis: Axis) -> None:
             raise StageIError(f"axis {axis.name!r}: its parent {axis.parent.name!r} is not an axis of the program")
         if program.axes.index(axis.parent) > program.axes.index(axis):
             raise StageIError(f"axis {axis.name!r}: declare its parent {axis.parent.name!r} before it")
-    extents = [("length", axis.length)]
+    extents: list[tuple[str, Extent | None]] = [("length", axis.length)]
     if axis.is_variable:
         extents.append(("nnz", axis.nnz))
     elif axis.is_sparse:
@@ -99,7 +100,7 @@ def _iteration(program: Program, it: Iteration, outer: dict[Axis, Var], buffers:
                 f"{where}: axis {axis.name!r} needs its parent {axis.parent.name!r} before it, here or in an enclosing "
                 f"iteration"
             )
-        if kind == "S" and kind_of.get(axis.parent) == "R" and it.init:
+        if kind == "S" and axis.parent is not None and kind_of.get(axis.parent) == "R" and it.init:
             raise StageIError(
                 f"{where}: spatial axis {axis.name!r} hangs on reduction axis {axis.parent.name!r}, so init has no "
                 "domain; write the initial values in an iteration of their own"
@@ -173,7 +174,9 @@ def _store(store: Store, where: str, buffers: set[Buffer], variables: set[Var], 
     _integer_indices(store.indices, store.buffer, where)
 
 
-def _expressions(roots, where: str, buffers: set[Buffer], variables: set[Var], program: Program) -> None:
+def _expressions(
+    roots: Iterable[Expr], where: str, buffers: set[Buffer], variables: set[Var], program: Program
+) -> None:
     for root in roots:
         for expr in walk(root):
             if isinstance(expr, Var) and expr not in variables:
@@ -186,7 +189,7 @@ def _expressions(roots, where: str, buffers: set[Buffer], variables: set[Var], p
                 _integer_indices(expr.indices, expr.buffer, where)
 
 
-def _integer_indices(indices, buffer: Buffer, where: str) -> None:
+def _integer_indices(indices: Iterable[Expr], buffer: Buffer, where: str) -> None:
     for index in indices:
         if index.dtype != "int64":
             raise StageIError(f"{where}: buffer {buffer.name!r} is indexed by a value of type {index.dtype}")

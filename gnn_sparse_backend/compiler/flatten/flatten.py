@@ -7,35 +7,39 @@ to whole arrays: no pass below this stage reads them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
-from ..coordinate.axes import Axis, Size
+from ..coordinate.axes import Axis, Size, given
 from ..coordinate.layout import chains, elements, offset
 from ..position.function import PositionFunction
 
 
-def flatten(stage2: PositionFunction):
+def flatten(stage2: PositionFunction) -> tirx.PrimFunc:
     """The stage III TVM function of a stage II function, scheduled or not."""
     return _Flattener(stage2).run()
 
 
 class _Flattener:
-    def __init__(self, stage2: PositionFunction):
+    def __init__(self, stage2: PositionFunction) -> None:
         self.stage2 = stage2
         self.function = stage2.function
         by_name = {p.name: p for p in self.function.params}
         program = stage2.program
         self.sizes = {size: by_name[size.name] for size in program.sizes}
         self.arrays = {a: by_name[a] for axis in program.axes for a in (axis.indptr, axis.indices) if a}
-        self.replaced: dict[object, tuple[object, tuple]] = {}
+        self.replaced: dict[tirx.Var, tuple[tirx.Buffer, tuple[tuple[Axis, ...], ...]]] = {}
 
-    def run(self):
+    def run(self) -> tirx.PrimFunc:
         for var in self._buffers():
             axes = self.stage2.axes.get(var.name)
-            groups = chains(axes) if axes else ()
+            if not axes:
+                continue
+            groups = chains(axes)
             if any(len(group) > 1 for group in groups):
                 shape = [elements(group[-1], self._size) for group in groups]
                 flat = tirx.decl_buffer(
@@ -59,43 +63,43 @@ class _Flattener:
         params = [self._replacement(p) for p in self.function.params]
         return tirx.PrimFunc(params, body, self.function.ret_type, self.function.attrs)
 
-    def _buffers(self):
+    def _buffers(self) -> list[tirx.Buffer]:
         found = [p for p in self.function.params if is_buffer_var(p)]
 
-        def visit(block):
+        def visit(block: s_tir.SBlock) -> None:
             found.extend(block.alloc_buffers)
 
         tvm_ffi.structural_walk(self.function.body, (s_tir.SBlock, visit), order="post")
         return found
 
-    def _replacement(self, var):
+    def _replacement(self, var: tirx.Var) -> tirx.Var:
         return self.replaced[var][0] if var in self.replaced else var
 
-    def _size(self, extent: int | Size):
+    def _size(self, extent: int | Size) -> tirx.Expr:
         return self.sizes[extent] if isinstance(extent, Size) else tirx.IntImm("int64", extent)
 
-    def _indptr(self, axis: Axis, at):
-        value = self.arrays[axis.indptr][at]
+    def _indptr(self, axis: Axis, at: tirx.Expr) -> tirx.Expr:
+        value = self.arrays[given(axis.indptr)][at]
         return value if str(value.ty.dtype) == "int64" else value.astype("int64")
 
-    def _indices(self, var, indices):
+    def _indices(self, var: tirx.Buffer, indices: Sequence[tirx.Expr]) -> list[tirx.Expr]:
         axes = self.stage2.axes[var.name]
         position = dict(zip(axes, indices, strict=True))
         return [offset(g, [position[a] for a in g], self._indptr) for g in self.replaced[var][1]]
 
-    def _load(self, node, mutator):
+    def _load(self, node: tvm.ir.TensorLoad, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
         node = mutator.default_mutate(node)
         if node.source not in self.replaced:
             return node
         return self.replaced[node.source][0][tuple(self._indices(node.source, node.indices))]
 
-    def _store(self, node, mutator):
+    def _store(self, node: tirx.BufferStore, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         node = mutator.default_mutate(node)
         if node.buffer not in self.replaced:
             return node
         return tirx.BufferStore(self.replaced[node.buffer][0], node.value, self._indices(node.buffer, node.indices))
 
-    def _block(self, node, mutator):
+    def _block(self, node: s_tir.SBlock, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         body = mutator.mutate(node.body)
         init = None if node.init is None else mutator.mutate(node.init)
         return s_tir.SBlock(
@@ -110,7 +114,7 @@ class _Flattener:
             node.annotations,
         )
 
-    def _whole(self, region):
+    def _whole(self, region: tirx.BufferRegion) -> tirx.BufferRegion:
         flat = self._replacement(region.source)
         if flat is region.source:
             return region
@@ -118,7 +122,9 @@ class _Flattener:
         return tirx.BufferRegion(flat, full)
 
 
-def _flat_strides(var, axes, groups):
+def _flat_strides(
+    var: tirx.Buffer, axes: tuple[Axis, ...], groups: tuple[tuple[Axis, ...], ...]
+) -> list[tirx.Expr] | None:
     """The strides of the flattened array: those of each tree's leaf; none where the array is compact."""
     if not var.ty.strides:
         return None

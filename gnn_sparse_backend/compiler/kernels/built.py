@@ -25,7 +25,7 @@ class Built:
         return {Path(name).stem: data.decode() for name, data in self.files.items() if name != self.library}
 
     @classmethod
-    def collect(cls, folder: Path, returned: str | os.PathLike) -> Built:
+    def collect(cls, folder: Path, returned: str | os.PathLike[str]) -> Built:
         """Read the library that a build says it left in ``folder`` (name, or path inside it), and the texts beside it.
 
         Raises KernelBuildError when there is no such library, and for texts that are not UTF-8 or share a stem.

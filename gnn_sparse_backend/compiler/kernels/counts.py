@@ -15,7 +15,7 @@ class Counts:
     {'hits': 1, 'misses': 0}
     """
 
-    def __init__(self, *names: str):
+    def __init__(self, *names: str) -> None:
         self._values = dict.fromkeys(names, 0)
         own_locks(self)
 

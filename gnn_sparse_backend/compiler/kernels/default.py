@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
 
 from .disk import DiskCache
 from .fork import own_locks
 from .kernel import Kernel
 from .store import Build, KernelStore, StoreStats
 
+if TYPE_CHECKING:
+    from ..target import Target
+
 
 class _Default:
     """Makes the store when it is first needed, so that ``GSB_CACHE_DIR`` may be set until then."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._store: KernelStore | None = None
         own_locks(self)
 
@@ -34,7 +38,9 @@ class _Default:
 default_store = _Default()
 
 
-def get_kernel(program: str, plan: str, target, build: Build, *, name: str = "kernel", symbol: str = "main") -> Kernel:
+def get_kernel(
+    program: str, plan: str, target: Target | str, build: Build, *, name: str = "kernel", symbol: str = "main"
+) -> Kernel:
     """The kernel of a program, a plan and a target, from memory, else disk, else ``build``: :meth:`KernelStore.get`."""
     return default_store().get(program, plan, target, build, name=name, symbol=symbol)
 

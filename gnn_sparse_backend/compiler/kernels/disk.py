@@ -68,7 +68,7 @@ class DiskCache:
     Raises UnsafeCacheError, at construction and at each use, for a root that others can write or own.
     """
 
-    def __init__(self, root: str | os.PathLike | None = None, lock_timeout: float = 60.0):
+    def __init__(self, root: str | os.PathLike[str] | None = None, lock_timeout: float = 60.0) -> None:
         # The real path: a link above the root may be the user's own arrangement; its end is what gets checked.
         self.root = Path(os.path.realpath(cache_dir() if root is None else root))
         self.lock_timeout = lock_timeout

@@ -34,8 +34,8 @@ class Kernel:
     _module: Any = field(repr=False)  # owns the library that ``entry`` points into
     _texts: Mapping[str, str] = field(repr=False)
 
-    def __call__(self, *arguments):
-        return self.entry(*arguments)
+    def __call__(self, *arguments: object) -> None:
+        self.entry(*arguments)
 
     @property
     def stages(self) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ class KernelKey:
     toolchain: Mapping[str, str] = field(default_factory=toolchain, compare=False)  # in the digest
     digest: str = field(init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("program", "plan", "target", "symbol"):
             value = getattr(self, name)
             if not isinstance(value, str):
@@ -97,4 +97,4 @@ def _version(distribution: str, module: str) -> str:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:  # built from source and put on the path
-        return importlib.import_module(module).__version__
+        return str(importlib.import_module(module).__version__)

@@ -10,12 +10,15 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from .errors import BadEntry
 from .key import DIGEST
 
 FORMAT = 1
 FILE_NAME = "manifest.json"
+
+Data: TypeAlias = bytes
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class FileRecord:
     sha256: str
 
     @classmethod
-    def of(cls, data: bytes) -> FileRecord:
+    def of(cls, data: Data) -> FileRecord:
         return cls(len(data), hashlib.sha256(data).hexdigest())
 
 
@@ -90,5 +93,5 @@ class Manifest:
             raise BadEntry(f"its manifest names the library {self.library!r}, which is not among its files")
 
 
-def _seal(content: Mapping) -> str:
+def _seal(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

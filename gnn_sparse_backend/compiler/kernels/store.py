@@ -7,10 +7,10 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .built import Built
 from .counts import Counts
@@ -20,7 +20,10 @@ from .fork import own_locks
 from .kernel import Kernel
 from .key import KernelKey
 
-Build = Callable[[Path], str | os.PathLike]
+if TYPE_CHECKING:
+    from ..target import Target
+
+Build: TypeAlias = Callable[[Path], str | os.PathLike[str]]
 Load = Callable[[Path], Any]
 
 
@@ -51,7 +54,7 @@ class KernelStore:
     parent and never waits for a thread that did not come along.
     """
 
-    def __init__(self, disk: DiskCache | None, load: Load):
+    def __init__(self, disk: DiskCache | None, load: Load) -> None:
         self.disk = disk
         self._load = load
         self._kernels: dict[str, Kernel] = {}
@@ -63,7 +66,7 @@ class KernelStore:
         self._key_locks: dict[str, threading.Lock] = {}
 
     def get(
-        self, program: str, plan: str, target, build: Build, *, name: str = "kernel", symbol: str = "main"
+        self, program: str, plan: str, target: Target | str, build: Build, *, name: str = "kernel", symbol: str = "main"
     ) -> Kernel:
         """The kernel of a program (its printed text), a plan (its text) and a target.
 
@@ -79,7 +82,8 @@ class KernelStore:
         Raises what ``build`` raises (then nothing is kept), KernelBuildError if it leaves no such library or function,
         UnsafeCacheError if others can write the cache folder, TypeError and ValueError as KernelKey.
         """
-        key = KernelKey(program, plan, getattr(target, "key", target), symbol)
+        text: Any = getattr(target, "key", target)
+        key = KernelKey(program, plan, text, symbol)
         kernel = self._kernels.get(key.digest)
         if kernel is None:
             with self._guard:
@@ -103,23 +107,23 @@ class KernelStore:
     def _obtain(self, key: KernelKey, build: Build, name: str) -> Kernel:
         if self.disk is None:
             return self._compile(key, build, name)
-        kernel = self._from_disk(key, repair=False)
+        kernel = self._from_disk(self.disk, key, repair=False)
         if kernel is not None:
             return kernel
         with self.disk.lock(key):
             # Another process may have compiled it while this one waited; and bad entries are removed under the lock.
-            kernel = self._from_disk(key, repair=True)
+            kernel = self._from_disk(self.disk, key, repair=True)
             return self._compile(key, build, name) if kernel is None else kernel
 
-    def _from_disk(self, key: KernelKey, repair: bool) -> Kernel | None:
-        entry = self.disk.load(key, repair=repair)
+    def _from_disk(self, disk: DiskCache, key: KernelKey, repair: bool) -> Kernel | None:
+        entry = disk.load(key, repair=repair)
         if entry is None:
             return None
         try:
             kernel = self._open_entry(entry, key, "disk")
         except KernelBuildError as error:  # the right bytes, but not for this machine
             if repair:
-                self.disk.reject(key, str(error))
+                disk.reject(key, str(error))
             return None
         self._counts.add("disk_loads")
         return kernel
@@ -136,7 +140,7 @@ class KernelStore:
             built = Built.collect(scratch, library)
             self._counts.add("compiles")
             entry = None if self.disk is None else self.disk.store(key, built, name, seconds)
-            if entry is None:  # the loaded library outlives its file
+            if self.disk is None or entry is None:  # the loaded library outlives its file
                 return self._open(scratch / built.library, key, name, "memory", seconds, built.texts)
             try:
                 return self._open_entry(entry, key, "compiled")
@@ -150,7 +154,9 @@ class KernelStore:
         manifest = entry.manifest
         return self._open(entry.library, key, manifest.name, origin, manifest.compile_seconds, entry.texts)
 
-    def _open(self, library: Path, key: KernelKey, name: str, origin: str, seconds: float, texts) -> Kernel:
+    def _open(
+        self, library: Path, key: KernelKey, name: str, origin: str, seconds: float, texts: Mapping[str, str]
+    ) -> Kernel:
         try:
             module = self._load(library)
             entry = module[key.symbol]

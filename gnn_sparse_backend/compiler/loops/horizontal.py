@@ -17,13 +17,15 @@ Where sub-kernels have no axis in common their grids lie side by side, as there:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
 from ..coordinate.axes import StageIError
 from ..coordinate.expr import Load, Var, walk
-from ..coordinate.program import Iteration, Program, Store, walk_iterations
+from ..coordinate.program import Buffer, Iteration, Program, Store, walk_iterations
 
 
 def refuses(program: Program) -> str | None:
@@ -50,7 +52,7 @@ def refuses(program: Program) -> str | None:
     return None
 
 
-def fuse_horizontally(function, program: Program):
+def fuse_horizontally(function: tirx.PrimFunc, program: Program) -> tirx.PrimFunc:
     """Merge the outermost loops of all top-level iterations of a scheduled stage III function into one.
 
     Preconditions, refused with a StageIError: what `refuses` names, and loops that are not all parallel loops, or
@@ -71,7 +73,7 @@ def fuse_horizontally(function, program: Program):
     return _with_body(function, merged)
 
 
-def fuse_grids(function, program: Program, apart: tuple[str, ...] = ()):
+def fuse_grids(function: tirx.PrimFunc, program: Program, apart: tuple[str, ...] = ()) -> tirx.PrimFunc:
     """Put the grids of all top-level iterations of a scheduled stage III function side by side in one launch.
 
     apart: parameters that several iterations store to, at elements which index arrays of the caller's keep apart.
@@ -105,7 +107,7 @@ def fuse_grids(function, program: Program, apart: tuple[str, ...] = ()):
     return _with_body(function, tirx.For(head.loop_var, head.min, total, head.kind, body, head.thread_binding))
 
 
-def _loops(function, program: Program, what: str) -> list:
+def _loops(function: tirx.PrimFunc, program: Program, what: str) -> list[tirx.For]:
     """The outermost loops of a function, one for each iteration."""
     root = function.body.block
     loops = list(root.body.seq) if isinstance(root.body, tirx.SeqStmt) else [root.body]
@@ -114,7 +116,7 @@ def _loops(function, program: Program, what: str) -> list:
     return loops
 
 
-def _with_body(function, body):
+def _with_body(function: tirx.PrimFunc, body: tirx.Stmt) -> tirx.PrimFunc:
     """The function with another statement in its root block."""
     root = function.body.block
     block = s_tir.SBlock(
@@ -132,20 +134,20 @@ def _with_body(function, body):
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 
-def _binding(loop) -> tuple[object, str]:
+def _binding(loop: tirx.For) -> tuple[tirx.ForKind, str]:
     return loop.kind, loop.thread_binding.thread_tag if loop.thread_binding is not None else ""
 
 
-def _replace(body, old, new):
+def _replace(body: tirx.Stmt, old: tirx.Var, new: tirx.Expr) -> tirx.Stmt:
     return tvm_ffi.structural_mutate(body, [(tvm.ir.Var, lambda var, mutator: new if var.same_as(old) else var)])
 
 
-def _stores(it: Iteration):
+def _stores(it: Iteration) -> Iterator[Store]:
     for each in walk_iterations((it,)):
         yield from (*each.init, *(s for s in each.body if isinstance(s, Store)))
 
 
-def _loads(it: Iteration):
+def _loads(it: Iteration) -> Iterator[Load]:
     for store in _stores(it):
         for root in (*store.indices, store.value):
             yield from (e for e in walk(root) if isinstance(e, Load))
@@ -154,16 +156,16 @@ def _loads(it: Iteration):
             yield from (e for e in walk(each.where) if isinstance(e, Load))
 
 
-def _accesses(it: Iteration):
+def _accesses(it: Iteration) -> Iterator[Load]:
     yield from (Load(store.buffer, store.indices) for store in _stores(it))
     yield from _loads(it)
 
 
-def _touched(it: Iteration):
+def _touched(it: Iteration) -> set[Buffer]:
     return {access.buffer for access in _accesses(it)}
 
 
-def _owned(it: Iteration, buffer, var: Var) -> bool:
+def _owned(it: Iteration, buffer: Buffer, var: Var) -> bool:
     """Every access to the buffer lies under the element of the outermost axis that is being visited."""
     axis = it.axes[0]
     mine = [a for a in _accesses(it) if a.buffer == buffer]

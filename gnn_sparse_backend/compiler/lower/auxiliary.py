@@ -25,7 +25,7 @@ def auxiliary_buffers(program: Program) -> tuple[Auxiliary, ...]:
     found = []
     for axis in program.axes:
         if axis.indptr is not None:
-            found.append(Auxiliary(axis.indptr, axis, "indptr", axis.index_dtype, 0, axis.nnz))
+            found.append(Auxiliary(axis.indptr, axis, "indptr", axis.index_dtype, 0, axis.stored))
         if axis.indices is not None:
             low = -1 if axis.padded else 0
             found.append(Auxiliary(axis.indices, axis, "indices", axis.index_dtype, low, axis.length))

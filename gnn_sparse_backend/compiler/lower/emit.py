@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from ..coordinate.axes import Axis, Size
+from ..coordinate.axes import Axis, Size, given
 from ..coordinate.layout import chains, elements, slots
 from ..coordinate.program import Buffer, Iteration, Program, Store
 from ..coordinate.validate import validate
@@ -59,19 +60,21 @@ def _parameters(program: Program) -> Scope:
     return scope.with_buffers(buffers)
 
 
-def _array_length(auxiliary: Auxiliary, scope: Scope):
+def _array_length(auxiliary: Auxiliary, scope: Scope) -> tirx.Expr:
     axis = auxiliary.axis
     if auxiliary.role == "indptr":
-        return elements(axis.parent, scope.size) + 1
+        return elements(given(axis.parent), scope.size) + 1
     return elements(axis, scope.size)
 
 
-def _argument(name: str, shape, dtype: str, strides=None):
+def _argument(
+    name: str, shape: Sequence[tirx.Expr], dtype: str, strides: Sequence[tirx.Expr] | None = None
+) -> tirx.Buffer:
     # a tensor of the user's may start at any element: promise no more than the alignment of one
     return T.arg(name, T.buffer(shape, dtype, strides=strides, layout=None, align=ITEM_BYTES.get(dtype, 1)))
 
 
-def _strides(buffer: Buffer, scope: Scope):
+def _strides(buffer: Buffer, scope: Scope) -> list[tirx.Expr] | None:
     """None for a compact buffer; else a run-time stride along the first axis tree, and compact ones behind it."""
     if not buffer.strided:
         return None
@@ -83,11 +86,11 @@ def _strides(buffer: Buffer, scope: Scope):
     return [tirx.Var(f"{buffer.name}_stride", "int64")] * rows + inner
 
 
-def _shape(buffer: Buffer, scope: Scope):
+def _shape(buffer: Buffer, scope: Scope) -> tuple[tirx.Expr, ...]:
     return tuple(scope.size(slots(axis)) for axis in buffer.axes) or (index(1),)
 
 
-def _allocate(buffer: Buffer, scope: Scope):
+def _allocate(buffer: Buffer, scope: Scope) -> tirx.Buffer:
     small = buffer.scope == "local" and all(not isinstance(slots(a), Size) for a in buffer.axes)
     cell = T.sblock_alloc_buffer(_shape(buffer, scope), buffer.dtype, scope="local" if small else "global", layout=None)
     IRBuilder.name(buffer.name, cell)
@@ -137,13 +140,13 @@ def _segment(iteration: Iteration, nest: Nest, number: int, scope: Scope) -> Non
                 _store(statement, scope)
 
 
-def _extent(loop: Loop, scope: Scope):
+def _extent(loop: Loop, scope: Scope) -> tirx.Expr:
     if loop.fused:
         return elements(loop.axes[-1], scope.size)
     return scope.slots(loop.axes[0])[1]
 
 
-def _bind(iteration: Iteration, loop: Loop, var, scope: Scope) -> Scope:
+def _bind(iteration: Iteration, loop: Loop, var: tirx.Var, scope: Scope) -> Scope:
     """Make the loop's variable an iterator of the block, and the axis known by it."""
     leaf = loop.axes[-1]
     domain = elements(leaf, scope.size) if loop.fused else scope.size(slots(leaf))
@@ -156,7 +159,7 @@ def _bind(iteration: Iteration, loop: Loop, var, scope: Scope) -> Scope:
     return scope
 
 
-def _skip_padding(axes, frames: ExitStack, scope: Scope) -> None:
+def _skip_padding(axes: Iterable[Axis], frames: ExitStack, scope: Scope) -> None:
     for axis in axes:
         if axis.padded:
             frames.enter_context(T.If(scope.coordinate(axis) >= 0))
@@ -186,7 +189,7 @@ def _store(store: Store, scope: Scope) -> None:
         T.buffer_store(scope.buffers[store.buffer.name], stored, positions)
 
 
-def _narrowed(stored, dtype: str):
+def _narrowed(stored: tirx.Expr, dtype: str) -> tirx.Expr:
     """``stored`` in the type of its buffer. What is only chosen among is chosen in that type: vectors of 64-bit numbers
     that end up in 32 bits would take twice the registers, and LLVM gives some of them to scalar code.
     """

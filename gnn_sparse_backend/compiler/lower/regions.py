@@ -6,16 +6,18 @@ the inferred region speaks of a buffer that does not exist outside the block; th
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
 
-def close_regions(function):
+def close_regions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with every block's regions expressed in what is visible outside the block."""
-    own: set = set()  # allocated in this block or below it: inner blocks are visited first
+    own: set[tirx.Buffer] = set()  # allocated in this block or below it: inner blocks are visited first
 
-    def visit(block, mutator):
+    def visit(block: s_tir.SBlock, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         block = mutator.default_mutate(block)
         own.update(block.alloc_buffers)
         if not own:
@@ -36,7 +38,7 @@ def close_regions(function):
     return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
 
 
-def _close(region, own):
+def _close(region: tirx.BufferRegion, own: Container[tirx.Buffer]) -> tirx.BufferRegion:
     if not any(_mentions(r.min, own) or _mentions(r.extent, own) for r in region.region):
         return region
     ranges = [
@@ -48,10 +50,10 @@ def _close(region, own):
     return tirx.BufferRegion(region.source, ranges)
 
 
-def _mentions(expr, buffers) -> bool:
-    found = []
+def _mentions(expr: tirx.Expr, buffers: Container[tirx.Buffer]) -> bool:
+    found: list[tvm.ir.TensorLoad] = []
 
-    def visit(load):
+    def visit(load: tvm.ir.TensorLoad) -> None:
         if load.source in buffers:
             found.append(load)
 

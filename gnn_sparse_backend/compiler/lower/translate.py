@@ -7,20 +7,25 @@ searched among the stored ones: by bisection where they are sorted, one by one w
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from math import copysign, inf
+from typing import TypeAlias
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from .. import bits
-from ..coordinate.axes import Axis, StageIError
+from ..coordinate.axes import Axis, StageIError, given
 from ..coordinate.expr import FLOATS, HALVES, Binary, Call, Cast, Const, Expr, Load, Present, Select, SizeOf, Var, walk
 from ..coordinate.layout import elements, offset
 from ..coordinate.program import Buffer
 from .scope import INDEX, Scope, both, index
 from .within import within
+
+Bounds: TypeAlias = tuple[tirx.Buffer, tirx.Buffer]
+"""The two cells of a bisection."""
 
 _BINARY = {
     "+": lambda a, b: a + b,
@@ -42,7 +47,7 @@ _BINARY = {
 }
 
 
-def _divide(a, b):
+def _divide(a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
     """a / b; TVM dies of a zero that it can see."""
     if isinstance(b, tirx.FloatImm) and b.value == 0:
         return tirx.Mul(a, tirx.FloatImm(str(b.ty.dtype), copysign(inf, b.value)))
@@ -66,7 +71,7 @@ _CALLS = {
 }
 
 
-def value(expr: Expr, scope: Scope):
+def value(expr: Expr, scope: Scope) -> tirx.Expr:
     """The TVM expression for `expr`; emits search blocks into the open frame where an access needs them."""
     match expr:
         case Const():
@@ -110,11 +115,11 @@ def value(expr: Expr, scope: Scope):
     raise StageIError(f"cannot lower {expr!r}")
 
 
-def compress(buffer: Buffer, indices: tuple[Expr, ...], scope: Scope):
+def compress(buffer: Buffer, indices: tuple[Expr, ...], scope: Scope) -> tuple[list[tirx.Expr], tirx.Expr | None]:
     """(positions along the buffer's axes, condition under which the element exists or None where it surely does)."""
     if not buffer.axes:
         return [index(0)], None
-    positions: dict[Axis, object] = {}
+    positions: dict[Axis, tirx.Expr] = {}
     matched: set[Axis] = set()
     found = None
     for axis, expr in zip(buffer.axes, indices, strict=True):
@@ -165,62 +170,73 @@ def _is_there(load: Load, scope: Scope) -> bool:
     return True
 
 
-def _scalar(name: str):
+def _scalar(name: str) -> tirx.Buffer:
     cell = T.sblock_alloc_buffer((1,), INDEX, scope="local", layout=None)
     IRBuilder.name(name, cell)
     return cell
 
 
-def _parent_offset(axis: Axis, positions: dict[Axis, object], scope: Scope):
+def _parent_offset(axis: Axis, positions: dict[Axis, tirx.Expr], scope: Scope) -> tirx.Expr | None:
     """Where the parent element of `axis` lies, given the positions along its chain; None for a root."""
     chain = axis.chain[:-1]
     return offset(chain, [positions[a] for a in chain], scope.indptr) if chain else None
 
 
-def _search(axis: Axis, coordinate, positions: dict[Axis, object], parent_found, scope: Scope):
+def _search(
+    axis: Axis, coordinate: tirx.Expr, positions: dict[Axis, tirx.Expr], parent_found: tirx.Expr | None, scope: Scope
+) -> tirx.Expr:
     """Emit the block that finds `coordinate` under a parent element; gives its relative position, -1 if absent."""
-    bisecting = axis.sorted and not axis.padded
     cell = _scalar(f"{axis.name}_found")
-    bounds = _bounds(axis.name) if bisecting else ()
+    bounds = _bounds(axis.name) if axis.sorted and not axis.padded else None
     wanted = both(scope.guard, parent_found)
     with ExitStack() as frames:
         frames.enter_context(T.sblock(scope.fresh(f"find_{axis.name}")))
-        T.writes(*(c[0:1] for c in (cell, *bounds)))
+        T.writes(*(c[0:1] for c in (cell, *(bounds or ()))))
         T.buffer_store(cell, index(-1), [index(0)])
         if wanted is not None:
             frames.enter_context(T.If(wanted))
             frames.enter_context(T.Then())
         start, count = scope.slots(axis, _parent_offset(axis, positions, scope))
-        if bisecting:
+        if bounds is not None:
             _bisect(axis, coordinate, start, count, cell, bounds, scope)
         else:
             _scan(axis, coordinate, start, count, cell, scope)
     return cell[index(0)]
 
 
-def _scan(axis: Axis, coordinate, start, count, cell, scope: Scope) -> None:
+def _scan(
+    axis: Axis, coordinate: tirx.Expr, start: tirx.Expr, count: tirx.Expr, cell: tirx.Buffer, scope: Scope
+) -> None:
     """First match wins; scanning downwards leaves it in the cell."""
     with T.serial(0, count) as step:
         IRBuilder.name("step", step)
         here = count - 1 - step
-        with T.If(scope.load(axis.indices, start + here).equal(coordinate)), T.Then():
+        with T.If(scope.load(given(axis.indices), start + here).equal(coordinate)), T.Then():
             T.buffer_store(cell, here, [index(0)])
 
 
-def _bisect(axis: Axis, coordinate, start, count, cell, bounds, scope: Scope) -> None:
-    low = lower_bound(lambda at: scope.load(axis.indices, start + at) < coordinate, index(0), count, bounds)
+def _bisect(
+    axis: Axis,
+    coordinate: tirx.Expr,
+    start: tirx.Expr,
+    count: tirx.Expr,
+    cell: tirx.Buffer,
+    bounds: Bounds,
+    scope: Scope,
+) -> None:
+    low = lower_bound(lambda at: scope.load(given(axis.indices), start + at) < coordinate, index(0), count, bounds)
     with T.If(low < count), T.Then():
-        with T.If(scope.load(axis.indices, start + low).equal(coordinate)), T.Then():
+        with T.If(scope.load(given(axis.indices), start + low).equal(coordinate)), T.Then():
             T.buffer_store(cell, low, [index(0)])
 
 
-def _bounds(name: str):
+def _bounds(name: str) -> Bounds:
     """The two cells of a bisection. They belong to the block around the search: TVM decomposes no reduction of a block
     in which an inner block stores to what it allocates itself."""
     return _scalar(f"{name}_low"), _scalar(f"{name}_high")
 
 
-def lower_bound(before, low, high, bounds):
+def lower_bound(before: Callable[[tirx.Expr], tirx.Expr], low: tirx.Expr, high: tirx.Expr, bounds: Bounds) -> tirx.Expr:
     """Emit a bisection of [low, high): the first place where before(place) no longer holds, or high."""
     lo, hi = bounds
     T.buffer_store(lo, low, [index(0)])
@@ -235,16 +251,16 @@ def lower_bound(before, low, high, bounds):
     return lo[index(0)]
 
 
-def unfuse(axes: tuple[Axis, ...], leaf_offset, scope: Scope) -> dict[Axis, object]:
+def unfuse(axes: tuple[Axis, ...], leaf_offset: tirx.Expr, scope: Scope) -> dict[Axis, tirx.Expr]:
     """Relative positions of every axis of a fused tree from the offset of its leaf; emits one bisection per level."""
-    positions: dict[Axis, object] = {}
+    positions: dict[Axis, tirx.Expr] = {}
     at = leaf_offset
     for axis in reversed(axes):
         if axis.parent is None:
             positions[axis] = at
             break
         if not axis.is_variable:
-            width = scope.size(axis.nnz_cols)
+            width = scope.size(axis.stored)
             positions[axis] = tirx.floormod(at, width)
             at = tirx.floordiv(at, width)
             continue
@@ -257,8 +273,8 @@ def unfuse(axes: tuple[Axis, ...], leaf_offset, scope: Scope) -> dict[Axis, obje
     return positions
 
 
-def _owner(axis: Axis, at, cell, bounds, scope: Scope) -> None:
+def _owner(axis: Axis, at: tirx.Expr, cell: tirx.Buffer, bounds: Bounds, scope: Scope) -> None:
     """The last parent element that begins at or before `at`: it owns the element, empty parents being passed over."""
-    parents = elements(axis.parent, scope.size)
+    parents = elements(given(axis.parent), scope.size)
     after = lower_bound(lambda p: scope.indptr(axis, p) <= at, index(0), parents, bounds)
     T.buffer_store(cell, after - 1, [index(0)])

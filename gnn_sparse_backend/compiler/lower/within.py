@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..coordinate.axes import Axis
+from ..coordinate.axes import Axis, Size
 from ..coordinate.expr import Binary, Const, Expr, Var
 
 
@@ -24,8 +24,9 @@ def _bounds(expr: Expr, axis_of: Mapping[Var, Axis]) -> tuple[int, int] | None:
         case Var():
             axis = axis_of[expr]
             # an axis of no elements has no coordinate; the padding of a slot is a negative one
-            known = isinstance(axis.length, int) and axis.length > 0 and not axis.padded
-            return (0, axis.length - 1) if known else None
+            if isinstance(axis.length, Size) or axis.length <= 0 or axis.padded:
+                return None
+            return 0, axis.length - 1
         case Binary(op="+" | "-" | "*" | "//" | "%"):
             a, b = _bounds(expr.a, axis_of), _bounds(expr.b, axis_of)
             return None if a is None or b is None else _combined(expr.op, a, b)

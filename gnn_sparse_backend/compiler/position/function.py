@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tvm import tirx
+
 from ..coordinate.axes import Axis
 from ..coordinate.program import Program
 
@@ -16,7 +18,7 @@ from ..coordinate.program import Program
 class PositionFunction:
     """function: tvm.tirx.PrimFunc. axes: the axes of each buffer of the program, by the buffer's name."""
 
-    function: object
+    function: tirx.PrimFunc
     program: Program
     axes: dict[str, tuple[Axis, ...]]
 
@@ -24,8 +26,8 @@ class PositionFunction:
     def name(self) -> str:
         return self.program.name
 
-    def with_function(self, function) -> PositionFunction:
+    def with_function(self, function: tirx.PrimFunc) -> PositionFunction:
         return replace(self, function=function)
 
     def script(self) -> str:
-        return self.function.script()
+        return str(self.function.script())

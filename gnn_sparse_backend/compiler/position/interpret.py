@@ -7,12 +7,15 @@ are float64.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import numpy as np
 import tvm
 from tvm import s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
-from ..coordinate.axes import Size
+from ..coordinate.axes import Axis, Size, given
 from ..coordinate.expr import FLOATS
 from ..coordinate.layout import chains, elements, offset
 from .function import PositionFunction
@@ -33,7 +36,7 @@ _BINARY = {
     "EQ": lambda a, b: a == b,
     "NE": lambda a, b: a != b,
 }
-_CALLS = {
+_CALLS: dict[str, Callable[[Any], Any]] = {
     "exp": np.exp,
     "log": np.log,
     "sqrt": np.sqrt,
@@ -52,22 +55,22 @@ _BITWISE = {
 }
 
 
-def run_position(stage2: PositionFunction, arguments: dict[str, object]) -> dict[str, np.ndarray]:
+def run_position(stage2: PositionFunction, arguments: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Run a stage II function; arguments and results as in `coordinate.interpret`."""
     return _Machine(stage2.function, arguments, stage2).run()
 
 
-def run_loops(function, arguments: dict[str, object]) -> dict[str, np.ndarray]:
+def run_loops(function: tirx.PrimFunc, arguments: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Run a stage III function; arguments and results as in `coordinate.interpret`."""
     return _Machine(function, arguments, None).run()
 
 
 class _Machine:
-    def __init__(self, function, arguments: dict[str, object], stage2: PositionFunction | None):
+    def __init__(self, function: tirx.PrimFunc, arguments: Mapping[str, Any], stage2: PositionFunction | None) -> None:
         self.function, self.stage2 = function, stage2
-        self.scalars: dict[object, object] = {}
-        self.memory: dict[object, np.ndarray] = {}
-        self.by_name: dict[str, object] = {p.name: p for p in function.params}
+        self.scalars: dict[tirx.Var, Any] = {}
+        self.memory: dict[tirx.Buffer, np.ndarray] = {}
+        self.by_name: dict[str, tirx.Var] = {p.name: p for p in function.params}
         for param in function.params:
             given = arguments[param.name]
             if is_buffer_var(param):
@@ -81,7 +84,7 @@ class _Machine:
             self._run(self.function.body)
         return {p.name: self.memory[p] for p in self.function.params if is_buffer_var(p)}
 
-    def _place(self, buffer, indices) -> tuple[int, ...]:
+    def _place(self, buffer: tirx.Buffer, indices: Sequence[tirx.Expr]) -> tuple[int, ...]:
         at = [int(self._value(i)) for i in indices]
         axes = self.stage2.axes.get(buffer.name) if self.stage2 else None
         if axes:
@@ -93,10 +96,10 @@ class _Machine:
                 raise IndexError(f"{buffer.name}{at} lies outside an array of shape {self.memory[buffer].shape}")
         return tuple(at)
 
-    def _indptr(self, axis, at: int) -> int:
-        return int(self.memory[self.by_name[axis.indptr]][at])
+    def _indptr(self, axis: Axis, at: int) -> int:
+        return int(self.memory[self.by_name[given(axis.indptr)]][at])
 
-    def _allocate(self, buffer) -> None:
+    def _allocate(self, buffer: tirx.Buffer) -> None:
         axes = self.stage2.axes.get(buffer.name) if self.stage2 else None
         if axes:
             shape = [elements(c[-1], self._size) for c in chains(axes)]
@@ -110,7 +113,7 @@ class _Machine:
     def _size(self, extent: int | Size) -> int:
         return self.scalars[self.by_name[extent.name]] if isinstance(extent, Size) else extent
 
-    def _run(self, node) -> None:
+    def _run(self, node: tirx.Stmt) -> None:
         match type(node).__name__:
             case "SeqStmt":
                 for part in node.seq:
@@ -146,7 +149,7 @@ class _Machine:
             self._run(block.init)
         self._run(block.body)
 
-    def _value(self, expr):
+    def _value(self, expr: tirx.Expr) -> Any:
         if isinstance(expr, tvm.ir.Var):
             return self.scalars[expr]
         kind = type(expr).__name__
@@ -178,7 +181,7 @@ class _Machine:
                 return self._call(expr)
         raise TypeError(f"cannot evaluate an expression of kind {kind}: {expr}")
 
-    def _call(self, expr):
+    def _call(self, expr: tvm.ir.Call) -> Any:
         name = expr.op.name.rsplit(".", 1)[-1]
         if name == "if_then_else":
             condition, then, otherwise = expr.args

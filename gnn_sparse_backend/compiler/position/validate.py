@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
@@ -20,7 +22,7 @@ def validate_position(stage2: PositionFunction) -> None:
     validate_loops(function)
     buffers = {p.name: p for p in function.params if is_buffer_var(p)}
 
-    def visit(block):
+    def visit(block: s_tir.SBlock) -> None:
         buffers.update({b.name: b for b in block.alloc_buffers})
 
     tvm_ffi.structural_walk(function.body, (s_tir.SBlock, visit), order="post")
@@ -34,7 +36,7 @@ def validate_position(stage2: PositionFunction) -> None:
             )
 
 
-def validate_loops(function) -> None:
+def validate_loops(function: tirx.PrimFunc) -> None:
     """Raise StageError unless every variable is bound where it is used, every buffer is visible and indexed by int64
     values, and no two blocks share a name. (That there are as many indices as dimensions TVM sees to itself.)"""
     names: list[str] = []
@@ -53,11 +55,11 @@ def validate_loops(function) -> None:
 
 
 class _Checker:
-    def __init__(self, scope: set):
+    def __init__(self, scope: set[tirx.Var]) -> None:
         self.scope = scope
         self.problems: list[str] = []
 
-    def check(self, root) -> None:
+    def check(self, root: tirx.Stmt) -> None:
         tvm_ffi.structural_mutate(
             root,
             [
@@ -69,14 +71,14 @@ class _Checker:
             ],
         )
 
-    def _within(self, variables, node, mutator):
+    def _within(self, variables: Iterable[tirx.Var], node: tirx.Stmt, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         added = {v for v in variables if v not in self.scope}
         self.scope |= added
         mutator.default_mutate(node)
         self.scope -= added
         return node
 
-    def _loop(self, loop, mutator):
+    def _loop(self, loop: tirx.For, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         if str(loop.loop_var.ty.dtype) != "int64":
             self.problems.append(f"loop variable {loop.loop_var.name!r} has type {loop.loop_var.ty.dtype}, not int64")
         bound = [loop.loop_var]
@@ -84,18 +86,18 @@ class _Checker:
             bound.append(loop.thread_binding.var)
         return self._within(bound, loop, mutator)
 
-    def _block(self, block, mutator):
+    def _block(self, block: s_tir.SBlock, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         return self._within([v.var for v in block.iter_vars] + list(block.alloc_buffers), block, mutator)
 
-    def _load(self, load, mutator):
+    def _load(self, load: tvm.ir.TensorLoad, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
         self._access(load.source, load.indices)
         return mutator.default_mutate(load)
 
-    def _store(self, store, mutator):
+    def _store(self, store: tirx.BufferStore, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         self._access(store.buffer, store.indices)
         return mutator.default_mutate(store)
 
-    def _access(self, buffer, indices) -> None:
+    def _access(self, buffer: tirx.Buffer, indices: Iterable[tirx.Expr]) -> None:
         if buffer not in self.scope:
             self.problems.append(f"buffer {buffer.name!r} is used where it is not visible")
         for index in indices:
@@ -104,7 +106,7 @@ class _Checker:
                     f"buffer {buffer.name!r} is indexed by {index} of type {index.ty.dtype}, not int64"
                 )
 
-    def _var(self, var, mutator):
+    def _var(self, var: tirx.Var, mutator: tvm_ffi.StructuralMutator) -> tirx.Var:
         if var not in self.scope:
             self.problems.append(f"variable {var.name!r} is used where it is not bound")
         return var

@@ -7,11 +7,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from ..coordinate.builder import BufferHandle, ProgramBuilder
-from ..coordinate.expr import Expr, both
+from ..coordinate.expr import Expr, Var, both
 from .grouped_tiles import LANES
-from .row_products import BlockSpec, Operands
+from .row_products import BlockSpec, Element, Operands, Place
 
 
 class Accumulators:
@@ -22,7 +23,7 @@ class Accumulators:
     a row.
     """
 
-    def __init__(self, p: ProgramBuilder, spec: BlockSpec):
+    def __init__(self, p: ProgramBuilder, spec: BlockSpec) -> None:
         self.p, self.spec, self.product = p, spec, spec.product
         self.warp, self.lane = p.dense_fixed("V_warp", spec.warps[0] * spec.warps[1]), p.dense_fixed("W_lane", LANES)
         self.down, self.wide = p.dense_fixed("M_turn", spec.tiles[0]), p.dense_fixed("N_turn", spec.tiles[1])
@@ -38,9 +39,9 @@ class Accumulators:
     @property
     def threads(self) -> int:
         """Of a block."""
-        return self.warp.length * LANES
+        return self.warp.static_length * LANES
 
-    def each(self, name: str):
+    def each(self, name: str) -> AbstractContextManager[tuple[Var, ...]]:
         """An iteration over all elements; visits (w, m, n, r, l), of which element [l, w, m, n, r] is one."""
         axes = self.warp, self.down, self.wide, self.held, self.lane
         return self.p.iterate(name, axes, "SSSSS", tuple(f"{n}_{name}" for n in "wmnrl"))
@@ -53,7 +54,7 @@ class Accumulators:
         return made
 
     def multiplier(
-        self, terms: int, columns: int, place: Callable, left: Callable, right: Callable, **more: bool
+        self, terms: int, columns: int, place: Place, left: Element, right: Element, **more: bool
     ) -> Callable[..., None]:
         """A function (result, suffix="") that writes what adds the products of these `Operands` to an array of
         elements.
@@ -73,7 +74,7 @@ class Accumulators:
     def store(
         self,
         result: BufferHandle,
-        place: Callable[..., tuple[Expr, Expr]],
+        place: Place,
         put: Callable[[Expr, Expr, Expr], None],
         inside: Callable[[Expr], Expr] | None = None,
     ) -> None:
@@ -96,8 +97,8 @@ class Accumulators:
             e,
         ):
             row, column = place(w, m, g * together)
-            element = t * self.part.length + e
-            row, column = row + self.product.row(l, h), column + self.product.column(l) + t * self.part.length
+            element = t * self.part.static_length + e
+            row, column = row + self.product.row(l, h), column + self.product.column(l) + t * self.part.static_length
             checks = [] if inside is None else [inside(row)]
             if self.spec.out_features % self.spec.width:
                 checks.append(column < self.spec.out_features)

@@ -8,11 +8,12 @@ whatever the degrees are. Results are accumulated in local buffers of at least f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
 from ..coordinate.axes import StageIError
-from ..coordinate.builder import ProgramBuilder
+from ..coordinate.builder import BufferHandle, ProgramBuilder
 from ..coordinate.expr import HALVES, Expr, as_expr, call, cast, differ, either, equal, maximum, number, select
 from ..coordinate.program import Program
 from .message import Message, arg, lower
@@ -61,7 +62,7 @@ class AggregateSpec:
     mapped: bool = False
     words: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if "unique" in self.chosen and len(self.chosen) > 1:
             raise StageIError(
                 f"aggregate: of equal messages nobody is chosen, so that ``unique`` goes alone; got {self.chosen}"
@@ -69,8 +70,7 @@ class AggregateSpec:
         if self.words and not self.fits_words:
             raise StageIError(
                 f"aggregate: words of two bfloat16 features are for even rows of them, of sums, means, and maxima "
-                f"whose "
-                f"edges nobody asks for, in one pass; this is {replace(self, words=False)}"
+                f"whose edges nobody asks for, in one pass; this is {replace(self, words=False)}"
             )
 
     @property
@@ -167,24 +167,26 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
     copied = spec.message.op == "arg" and given[spec.message.parts[0]].dtype == spec.dtype
     kept = {what: p.buffer(what.capitalize(), (*edges.axes("row"), K), spec.index_dtype) for what in spec.chosen}
 
-    def row(g, i) -> tuple:
+    def row(g: Expr, i: Expr) -> tuple[Expr, ...]:
         return edges.at("row", g, i, None)
 
-    def load(which: int, g, i, j, feature: Expr) -> Expr:
+    def load(which: int, g: Expr, i: Expr, j: Expr, feature: Expr) -> Expr:
         return edges.load(X[which], given[which], g, i, j, feature, accumulator)
 
-    def reset(g, i, k) -> None:
+    def reset(g: Expr, i: Expr, k: Expr) -> None:
         for Total in totals:
             Total[k] = cast(accumulator, C[(*row(g, i), k)]) if spec.continues else _neutral(spec.reduce, accumulator)
         for what, buffer in at.items():
             buffer[k] = kept[what][(*row(g, i), k)] if spec.continues else as_expr(spec.nobody)
 
-    def add(g, i, j, k, staged) -> None:
+    def add(g: Expr, i: Expr, j: Expr, k: Expr, staged: Mapping[int, BufferHandle]) -> None:
         """Reduce the message of an edge; ``staged`` holds the operands that were loaded beforehand."""
         for half, Total in enumerate(totals):
             reduce(g, i, j, k, half, Total, staged)
 
-    def reduce(g, i, j, k, half: int, Total, staged) -> None:
+    def reduce(
+        g: Expr, i: Expr, j: Expr, k: Expr, half: int, Total: BufferHandle, staged: Mapping[int, BufferHandle]
+    ) -> None:
         values = []
         for which, operand in enumerate(spec.operands):
             if spec.words and which in spec.packed:
@@ -234,7 +236,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
                 with p.iterate("add", (K,), "S") as (k,):
                     add(g, i, j, k, staged)
         with p.iterate("out", (K,), "S", ("f",)) as (f,):
-            results = [Total[f] for Total in totals]
+            results: list[Expr] = [Total[f] for Total in totals]
             if spec.reduce == "mean":
                 results = [total / maximum(cast(accumulator, D[row(g, i)]), 1.0) for total in results]
             elif spec.empty:

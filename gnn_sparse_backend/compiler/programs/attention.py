@@ -12,10 +12,11 @@ they are relative to.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ..coordinate.builder import ProgramBuilder
+from ..coordinate.builder import BufferHandle, ProgramBuilder
 from ..coordinate.expr import Expr, as_expr, cast, equal, exp, number, select
 from ..coordinate.program import Program
 from .message import Message, lower
@@ -76,7 +77,7 @@ class AttentionWriter:
     Where every feature has a score of its own, H is K, so that both are cut alike. Hs is H for what cannot be cut.
     """
 
-    def __init__(self, name: str, spec: AttentionSpec):
+    def __init__(self, name: str, spec: AttentionSpec) -> None:
         self.spec, self.accumulator = spec, ACCUMULATOR[spec.dtype]
         self.p = p = ProgramBuilder(name)
         self.edges = Edges(p, spec.index_dtype, spec.numbered)
@@ -90,15 +91,15 @@ class AttentionWriter:
         """The head of feature k of the result."""
         return feature_index(k, self.spec.value.dims, self.spec.heads)
 
-    def value(self, g, i, j, k: Expr) -> Expr:
+    def value(self, g: Expr, i: Expr, j: Expr, k: Expr) -> Expr:
         """Feature k of the value of an edge."""
         return self._message(self.spec.value, self.V, g, i, j, k)
 
-    def score_operand(self, which: int, g, i, j, feature: Expr) -> Expr:
+    def score_operand(self, which: int, g: Expr, i: Expr, j: Expr, feature: Expr) -> Expr:
         """A feature of an operand of the score, in the type to compute in."""
         return self.edges.load(self.X[which], self.spec.score.operands[which], g, i, j, feature, self.accumulator)
 
-    def scores(self, S, g, i, j) -> None:
+    def scores(self, S: BufferHandle, g: Expr, i: Expr, j: Expr) -> None:
         """Store the scores of an edge."""
         spec = self.spec
 
@@ -108,7 +109,7 @@ class AttentionWriter:
 
         self.sum_heads("dot", S, spec.terms, term)
 
-    def sum_heads(self, name: str, target, terms: int, term) -> None:
+    def sum_heads(self, name: str, target: BufferHandle, terms: int, term: Callable[[Expr, Expr], Expr]) -> None:
         """target[h] = sum of term(h, t) over t < terms, an iteration called ``name``."""
         p = self.p
         if terms == 1:
@@ -124,7 +125,9 @@ class AttentionWriter:
                 Sum[()] = Sum[()] + term(h, t)
             target[h] = Sum[()]
 
-    def _message(self, what: Attribute, buffers, g, i, j, flat: Expr) -> Expr:
+    def _message(
+        self, what: Attribute, buffers: Sequence[BufferHandle | None], g: Expr, i: Expr, j: Expr, flat: Expr
+    ) -> Expr:
         return lower(
             what.message,
             [

@@ -17,11 +17,13 @@ anew, those alone that the mask says are there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from ..coordinate.axes import StageIError
+from ..coordinate.axes import StageIError, given
 from ..coordinate.builder import ProgramBuilder
-from ..coordinate.expr import both, cast, differ, is_nan, maximum, number
+from ..coordinate.expr import Expr, Var, both, cast, differ, is_nan, maximum, number
 from ..coordinate.program import Program
 from .grouped_tiles import COLUMNS, LANES, ROWS, SIDE_BY_SIDE
 from .shared_rows import SharedRows
@@ -92,7 +94,7 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
         JO = p.dense_variable("JO", IO, (blocks, blocks), "indptr", spec.index_dtype)
         Columns = p.buffer("Columns", (IO, JO, JI), spec.index_dtype)
     else:
-        JO = p.sparse_variable("JO", IO, (block_cols, blocks), ("indptr", "indices"), spec.index_dtype)
+        JO = p.sparse_variable("JO", IO, (given(block_cols), blocks), ("indptr", "indices"), spec.index_dtype)
     A = p.buffer("A", (H, IO, JO, II, JI), spec.dtype)
     Mask = p.buffer("Mask", (IO, JO, II, JI), "uint8")
     NY = p.dense_fixed("NY", rows)
@@ -107,11 +109,11 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
     extents = tuple(p.dense_fixed(name, extent) for name, extent in zip("MNK", (ROWS, COLUMNS, depth)))
     window = SharedRows(p, SHARED, "X", depth, spec.width, spec.features, spec.part, warp, lane_axis, spec.dtype)
 
-    def column(io, jo, at):
+    def column(io: Expr, jo: Expr, at: Expr) -> Expr:
         """The column of the matrix that is column `at` of a block."""
         return Columns[io, jo, at] if spec.listed else jo * depth + at
 
-    def present(io, jo, at):
+    def present(io: Expr, jo: Expr, at: Expr) -> Expr:
         """Whether the matrix has it."""
         return column(io, jo, at) >= 0 if spec.listed else column(io, jo, at) < number(cols)
 
@@ -123,7 +125,7 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
             CF[lane, w, n, r] = 0.0
         AF = p.local("AF", (lane_axis, four, pair), spec.dtype)
 
-        def visit(name):
+        def visit(name: str) -> AbstractContextManager[tuple[Var, ...]]:
             return p.iterate(name, (four, lane_axis, pair), "SSS", tuple(f"{v}_{name}" for v in "rlq"))
 
         def blank() -> None:
@@ -131,7 +133,7 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
             with visit("blank_a") as (r, lane, e):
                 AF[lane, r, e] = 0.0
 
-        def elements(jo):
+        def elements(jo: Expr) -> Callable[[], None]:
             held = p.local("Held_a", (lane_axis, four, pair), spec.dtype)
             with visit("fetch_a") as (r, lane, e):
                 held[lane, r, e] = A[head, io, jo, lane // 4 + r % 2 * 8, (r // 2) * (4 * q) + lane % 4 * q + e]
@@ -142,7 +144,7 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
 
             return keep
 
-        def met(jo):
+        def met(jo: Expr) -> Callable[[], None]:
             return window.fetch(
                 lambda at: present(io, jo, at), lambda at, feature: X[column(io, jo, at), head, feature]
             )
@@ -167,17 +169,17 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
 
         each_window(p, "tiles", JO, "jo", (elements, met), multiply, blank if spec.pipelined else None)
 
-        def place(w, n, h, lane):
+        def place(w: Expr, n: Expr, h: Expr, lane: Expr) -> tuple[Expr, Expr]:
             """(row in the block, feature) of an even element of a fragment."""
             return lane // 4 + h * 8, window.first + (w * spec.tiles + n) * COLUMNS + lane % 4 * 2
 
-        def there(row, feature):
+        def there(row: Expr, feature: Expr) -> Expr:
             inside = io * height + row < number(rows)
             return inside if window.whole else both(inside, feature < spec.features)
 
-        def put(row, feature, total) -> None:
+        def put(row: Expr, feature: Expr, total: Expr) -> None:
             at = io * height + row
-            if spec.mean:
+            if Degrees is not None:
                 total = total / cast("float32", maximum(cast("int64", Degrees[at]), 1))
             Y[at, head, feature] = cast(spec.dtype, total)
 

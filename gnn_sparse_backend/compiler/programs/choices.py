@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..coordinate.axes import StageIError
 from ..coordinate.builder import ProgramBuilder
-from ..coordinate.expr import as_expr, cast
+from ..coordinate.expr import Expr, as_expr, cast
 from ..coordinate.program import Program
 from .operands import ACCUMULATOR
 
@@ -26,7 +26,7 @@ class ChoicesSpec:
     dtype: str = "float32"
     index_dtype: str = "int32"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 1 <= self.block <= self.features:
             raise StageIError(f"choices: a block must have 1 to {self.features} of the features, got {self.block}")
 
@@ -45,7 +45,7 @@ def choices(spec: ChoicesSpec) -> Program:
     Y = p.buffer("Y", (I, K), spec.dtype)
     G = p.buffer("G", (N, K), accumulator)
 
-    def add(i, k) -> None:
+    def add(i: Expr, k: Expr) -> None:
         at = At[i, k]
         p.where(at >= as_expr(0))
         G[at, k] = G[at, k] + cast(accumulator, Y[i, k])

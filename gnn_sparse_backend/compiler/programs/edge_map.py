@@ -53,7 +53,7 @@ def edge_map(spec: EdgeMapSpec) -> Program:
     X = [edges.buffer(f"X{number}", operand) for number, operand in enumerate(spec.operands)]
     O = p.buffer("O", (*edges.axes("edge"), H), spec.dtype)
 
-    def message(g, i, j, h, k) -> Expr:
+    def message(g: Expr, i: Expr, j: Expr, h: Expr, k: Expr) -> Expr:
         flat = flat_position(spec.dims, spec.reduced, h, k)
         return lower(
             spec.message,

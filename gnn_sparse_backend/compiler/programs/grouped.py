@@ -12,8 +12,11 @@ another relation is touched, and no condition stands in a loop.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from ..coordinate.axes import Size
 from ..coordinate.builder import BufferHandle, ProgramBuilder
 from ..coordinate.expr import Expr, as_expr, cast, minimum
 from ..coordinate.program import Program
@@ -132,9 +135,23 @@ def grouped_sum(spec: GroupedSpec) -> Program:
     return p.finish()
 
 
-def row_indices(p: ProgramBuilder, spec, positions, names) -> list[BufferHandle | None]:
+class Gathered(Protocol):
+    """What is static in a program whose operands' rows may be named by index arrays."""
+
+    @property
+    def gathered(self) -> tuple[bool, bool]: ...
+
+    @property
+    def index_dtype(self) -> str: ...
+
+
+def row_indices(
+    p: ProgramBuilder, spec: Gathered, positions: Size | None, names: Sequence[str]
+) -> list[BufferHandle | None]:
     """What row a position is in each of two operands, or None where it is that row itself; spec: with ``gathered``."""
-    axis = p.dense_fixed("Z", positions) if positions is not None else None
+    if positions is None:
+        return [None, None]
+    axis = p.dense_fixed("Z", positions)
     return [
         p.buffer(name, (axis,), spec.index_dtype) if gathered else None for name, gathered in zip(names, spec.gathered)
     ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..coordinate.axes import StageIError
 from ..coordinate.builder import ProgramBuilder
-from ..coordinate.expr import Expr
+from ..coordinate.expr import Expr, ExprLike
 from ..coordinate.program import Program
 from .accumulators import Accumulators
 from .grouped import row_at, row_indices
@@ -74,14 +74,14 @@ def grouped_rows(spec: GroupedRowsSpec) -> Program:
     )
     with p.iterate("panels", (G, P, B), "SSS", ("g", "panel", "b")) as (g, panel, b):
 
-        def place(w, m, n) -> tuple[Expr, Expr]:
+        def place(w: Expr, m: ExprLike, n: ExprLike) -> tuple[Expr, Expr]:
             row, column = spec.of_warp(w, m, n)
             return row, b * spec.width + column
 
         def present(row: Expr) -> Expr:
             return row < Stop[g, panel] - Start[g, panel]
 
-        def put(row, column, value) -> None:
+        def put(row: Expr, column: Expr, value: Expr) -> None:
             C[row_at(rows[1], Start[g, panel] + row), column] = value
 
         CF = products.zeros("CF")

@@ -21,9 +21,10 @@ or NaN of another row is not met. Columns that B lacks are copies of its last, a
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..coordinate.axes import StageIError
+from ..coordinate.axes import Axis, StageIError
 from ..coordinate.builder import ProgramBuilder
 from ..coordinate.expr import Expr, as_expr, both, cast, minimum
 from ..coordinate.program import Program
@@ -85,7 +86,7 @@ class Fragments:
     store(row, column, value): where an element of the product goes; row is below `spec.rows`.
     """
 
-    def __init__(self, p: ProgramBuilder, spec: TilesSpec):
+    def __init__(self, p: ProgramBuilder, spec: TilesSpec) -> None:
         self.p, self.spec, self.q = p, spec, SIDE_BY_SIDE[spec.dtype]
         covered = padded(spec.in_features, spec.out_features, spec.dtype)
         self.whole = spec.in_features == covered[0], spec.out_features == covered[1]
@@ -101,11 +102,17 @@ class Fragments:
         self.extents = tuple(p.dense_fixed(name, extent) for name, extent in zip("MNK", (ROWS, COLUMNS, spec.step)))
         self.column = p.dense_fixed("B", covered[1] // COLUMNS)
 
-    def product(self, left, right, store, where=None) -> None:
+    def product(
+        self,
+        left: Callable[[Expr, Expr], Expr],
+        right: Callable[[Expr, Expr], Expr],
+        store: Callable[[Expr, Expr, Expr], None],
+        where: Callable[[Expr], Expr] | None = None,
+    ) -> None:
         """where(row): the condition that the panel has such a row, for what is stored."""
         p, spec, q = self.p, self.spec, self.q
         AF = p.local("AF", (self.lane, self.step, self.tile, self.four, self.pair), spec.dtype)
-        axes = (self.step, self.tile, self.four, self.lane, self.pair)
+        axes: tuple[Axis, ...] = (self.step, self.tile, self.four, self.lane, self.pair)
         if not self.whole[0]:
             with p.iterate("lack_a", axes, "SSSSS", ("sz", "mz_a", "rz_a", "lz_a", "qz")) as (s, m, r, lane, e):
                 AF[lane, s, m, r, e] = 0.0
@@ -181,10 +188,10 @@ def grouped_tiles(spec: TilesSpec) -> Program:
     fragments = Fragments(p, spec)
     with p.iterate("panels", (G, P), "SS") as (g, panel):
 
-        def row(which: int, at):
+        def row(which: int, at: Expr) -> Expr:
             return row_at(rows[which], minimum(Start[g, panel] + at, Stop[g, panel] - 1))
 
-        def store(at, column, value) -> None:
+        def store(at: Expr, column: Expr, value: Expr) -> None:
             C[row(1, at), column] = value
 
         fragments.product(lambda at, column: A[row(0, at), column], W[Relation[g, panel],], store)

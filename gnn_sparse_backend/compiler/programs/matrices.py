@@ -7,10 +7,13 @@ where they are, and nothing copies them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from ..coordinate.axes import Axis
 from ..coordinate.builder import ProgramBuilder
 from ..coordinate.expr import Expr
+
+_Place = TypeVar("_Place", Axis, Expr)
 
 
 class Matrices:
@@ -24,15 +27,15 @@ class Matrices:
         out_features: Axis,
         by_columns: bool,
         dtype: str,
-    ):
+    ) -> None:
         self.by_columns = by_columns
         self.stored = p.buffer("W", (*leading, *self._as_stored(in_features, out_features)), dtype)
 
-    def __getitem__(self, at: tuple) -> Callable[[Expr, Expr], Expr]:
+    def __getitem__(self, at: tuple[Expr, ...]) -> Callable[[Expr, Expr], Expr]:
         """Of the matrix ``at``: right(column, term), its elements."""
         return lambda column, term: self.stored[(*at, *self._as_stored(term, column))]
 
-    def _as_stored(self, term, column) -> tuple:
+    def _as_stored(self, term: _Place, column: _Place) -> tuple[_Place, _Place]:
         return (column, term) if self.by_columns else (term, column)
 
 

@@ -14,6 +14,7 @@ import ast
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ..coordinate.expr import Expr, call, cast, equal, number, select
 
@@ -23,24 +24,24 @@ class Message:
     """``op`` applied to ``parts``, which are messages or, where the operator wants one, numbers."""
 
     op: str
-    parts: tuple
+    parts: tuple[Any, ...]
 
-    def __add__(self, other):
+    def __add__(self, other: Message | float) -> Message:
         return Message("add", (self, _message(other)))
 
-    def __sub__(self, other):
+    def __sub__(self, other: Message | float) -> Message:
         return Message("sub", (self, _message(other)))
 
-    def __mul__(self, other):
+    def __mul__(self, other: Message | float) -> Message:
         return Message("mul", (self, _message(other)))
 
-    def __truediv__(self, other):
+    def __truediv__(self, other: Message | float) -> Message:
         return Message("div", (self, _message(other)))
 
-    def __neg__(self):
+    def __neg__(self) -> Message:
         return Message("neg", (self,))
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.op == "arg":
             return f"x{self.parts[0]}"
         if self.op == "const":
@@ -77,7 +78,7 @@ def same(x: Message, y: Message) -> Message:
     return Message("same", (x, y))
 
 
-def _message(value) -> Message:
+def _message(value: Message | float) -> Message:
     return value if isinstance(value, Message) else const(value)
 
 
@@ -89,8 +90,8 @@ class _Operator:
     arity: messages among the parts. constants: numbers after them.
     """
 
-    lower: Callable
-    vjp: Callable
+    lower: Callable[..., Expr]
+    vjp: Callable[..., tuple[Message | None, ...]]
     arity: int = 1
     constants: int = 0
 
@@ -166,7 +167,8 @@ def lower(message: Message, operands: list[Expr], dtype: str, accumulator: str) 
     operands: its loads, in the type ``accumulator`` to compute in. dtype: what results are stored in.
     """
     if message.op == "arg":
-        return operands[message.parts[0]]
+        which: int = message.parts[0]
+        return operands[which]
     if message.op == "const":
         return number(message.parts[0], accumulator)
     parts = [lower(p, operands, dtype, accumulator) if isinstance(p, Message) else p for p in message.parts]
@@ -218,7 +220,7 @@ def parse(text: str) -> Message:
         raise ValueError(f"{text!r} is not a message: {error}") from None
 
 
-def _parsed(node) -> Message:
+def _parsed(node: ast.expr) -> Message:
     match node:
         case ast.Name(id=name) if name[0] == "x" and name[1:].isdecimal():
             return arg(int(name[1:]))

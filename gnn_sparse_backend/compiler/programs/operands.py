@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from ..coordinate.axes import Axis
+from ..coordinate.axes import Axis, given
 from ..coordinate.builder import BufferHandle, ProgramBuilder
 from ..coordinate.expr import Expr, as_expr, cast
 
@@ -51,7 +51,9 @@ class Edges:
     mapped: the rows of the structure are in another order than those of arrays; Row has the row of each.
     """
 
-    def __init__(self, p: ProgramBuilder, index_dtype: str, numbered: bool, flat: bool = False, mapped: bool = False):
+    def __init__(
+        self, p: ProgramBuilder, index_dtype: str, numbered: bool, flat: bool = False, mapped: bool = False
+    ) -> None:
         self.p, self.numbered, self.flat, self.mapped = p, numbered, flat, mapped
         self.num_groups, self.m, self.n, self.nnz = p.sizes("num_groups", "m", "n", "nnz")
         self.G = p.dense_fixed("G", self.num_groups)
@@ -98,20 +100,34 @@ class Edges:
         axes = (*self.axes(operand.at), self.features(operand.width))
         return self.p.buffer(name, axes, operand.dtype, strided=operand.strided and operand.at in ("row", "column"))
 
-    def at(self, place: str, g, i, j) -> tuple:
-        """Indices into ``axes(place)`` of the edge that the iterators g, i, j visit; flat, there is no i."""
-        here = (g, j) if self.flat else (g, i, j)
+    def at(self, place: str, g: Expr, i: Expr | None, j: Expr | None) -> tuple[Expr, ...]:
+        """Indices into ``axes(place)`` of the edge that the iterators g, i, j visit; flat, there is no i.
+
+        j may be left out where the place is a row, and i where rows are not visited.
+        """
         if place == "edge":
+            here = (g, given(j)) if self.flat else (g, given(i), given(j))
             return (self.E[here],) if self.numbered else here
         if place == "row":
-            return (self.Row[here],) if self.flat else (self.Row[g, i],) if self.mapped else (g, i)
-        return (j,) if place == "column" else ()
+            if self.flat:
+                return (self.Row[g, given(j)],)
+            return (self.Row[g, given(i)],) if self.mapped else (g, given(i))
+        return (given(j),) if place == "column" else ()
 
-    def load(self, handle: BufferHandle | None, operand: Operand, g, i, j, feature: Expr, accumulator: str) -> Expr:
+    def load(
+        self,
+        handle: BufferHandle | None,
+        operand: Operand,
+        g: Expr,
+        i: Expr | None,
+        j: Expr,
+        feature: Expr,
+        accumulator: str,
+    ) -> Expr:
         """The operand at an edge, in the type to compute in; whole numbers stay as they are."""
         if operand.at == "number":
-            return self.E[(g, j) if self.flat else (g, i, j)]
-        value = handle[(*self.at(operand.at, g, i, j), feature)]
+            return self.E[(g, j) if self.flat else (g, given(i), j)]
+        value = given(handle)[(*self.at(operand.at, g, i, j), feature)]
         return cast(accumulator, value) if operand.dtype in ACCUMULATOR else value
 
 

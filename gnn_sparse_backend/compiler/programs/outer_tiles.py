@@ -12,11 +12,13 @@ have several tasks, whose results are added up afterwards in their order: nothin
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from ..coordinate.axes import StageIError
 from ..coordinate.builder import ProgramBuilder
-from ..coordinate.expr import Expr, both, cast, equal
+from ..coordinate.expr import Expr, ExprLike, Var, both, cast, equal
 from ..coordinate.program import Program
 from .accumulators import Accumulators
 from .grouped import row_at, row_indices
@@ -76,7 +78,7 @@ def chunk_of(dtype: str) -> int:
 class _Outer:
     """Writes the parts of a program that load, multiply and store; inside an iteration over tasks and blocks of W."""
 
-    def __init__(self, p: ProgramBuilder, spec: OuterSpec):
+    def __init__(self, p: ProgramBuilder, spec: OuterSpec) -> None:
         self.p, self.spec, self.sums = p, spec, Accumulators(p, spec)
         self.warp, self.lane = self.sums.warp, self.sums.lane
         widths = spec.in_features, spec.out_features
@@ -110,10 +112,10 @@ class _Outer:
         self.left.blank()
         self.right.blank()
 
-    def store(self, put) -> None:
+    def store(self, put: Callable[[Expr, Expr, Expr], None]) -> None:
         """put(row, column, value): where an element of W goes."""
 
-        def place(w, m, n) -> tuple[Expr, Expr]:
+        def place(w: Expr, m: ExprLike, n: ExprLike) -> tuple[Expr, Expr]:
             row, column = self.spec.of_warp(w, m, n)
             return self.left.first + row, self.right.first + column
 
@@ -144,18 +146,18 @@ def grouped_sum_tiles(spec: OuterSpec) -> Program:
     with p.iterate("tasks", (T, B), "SS", ("t", "b")) as (t, b):
         outer.start(b)
 
-        def here(c):
+        def here(c: Expr) -> Callable[[Expr], Expr]:
             return lambda row: row < Stop[t, c] - Start[t, c]
 
-        def left(c):
+        def left(c: Expr) -> Callable[[], None]:
             return outer.left.fetch(here(c), lambda row, column: A[row_at(rows[0], Start[t, c] + row), column])
 
-        def right(c):
+        def right(c: Expr) -> Callable[[], None]:
             return outer.right.fetch(here(c), lambda row, column: G[row_at(rows[1], Start[t, c] + row), column])
 
         each_window(p, "chunks", C, "c", (left, right), outer.multiply, outer.blank if spec.pipelined else None)
 
-        def put(row, column, value) -> None:
+        def put(row: Expr, column: Expr, value: Expr) -> None:
             W[Slot[t], row, column] = value
 
         outer.store(put)
@@ -202,7 +204,7 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
         outer.start(b % of_block)
         axes = (turn, outer.lane, outer.left.part)
 
-        def visit(name: str):
+        def visit(name: str) -> AbstractContextManager[tuple[Var, ...]]:
             return p.iterate(name, axes, "SSS", tuple(f"{name}_{n}" for n in "tle"))
 
         with p.iterate("chunks", (C,), "R", ("c",)) as (c,):
@@ -210,15 +212,15 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
             outer.right.load(lambda row: row < count, lambda row, column: G[Row[Start[t, c] + row], d, column])
             outer.left.blank(count)
             with p.iterate("gather", (outer.warp,), "S", ("w",)) as (w,), p.iterate("each", (I,), "S", ("i",)) as (i,):
-                if outer.warp.length > 1:
-                    p.where(equal(i % outer.warp.length, w))
+                if outer.warp.static_length > 1:
+                    p.where(equal(i % outer.warp.static_length, w))
                 Edge = p.local("Edge", (outer.lane, turn, outer.left.part), "float32")
                 with visit("zero") as (s, lane, e):
                     Edge[lane, s, e] = 0.0
                 with p.iterate("edges", (J,), "R", ("j",)) as (j,):
                     with visit("add") as (s, lane, e):
                         first = (s * LANES + lane) * part
-                        checks = [] if turn.length * LANES * part == width else [first < width]
+                        checks = [] if turn.static_length * LANES * part == width else [first < width]
                         if not outer.left.whole:
                             checks.append(outer.left.first + first < spec.in_features)
                         if checks:
@@ -227,12 +229,12 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
                         Edge[lane, s, e] = Edge[lane, s, e] + (value if A is None else A[t, c, i, j] * value)
                 with visit("put") as (s, lane, e):
                     first = (s * LANES + lane) * part
-                    if turn.length * LANES * part != width:
+                    if turn.static_length * LANES * part != width:
                         p.where(first < width)
                     outer.left[i, first + e] = cast(spec.dtype, Edge[lane, s, e])
             outer.multiply()
 
-        def put(row, column, value) -> None:
+        def put(row: Expr, column: Expr, value: Expr) -> None:
             W[Slot[t], d, row, column] = value
 
         outer.store(put)

@@ -21,7 +21,7 @@ class OwnedRows:
     owned_ptr[c] on.
     """
 
-    def __init__(self, p: ProgramBuilder, spec: BlockSpec, *more: str):
+    def __init__(self, p: ProgramBuilder, spec: BlockSpec, *more: str) -> None:
         count, panels, shares, nnz, self.cols, self.relations, *self.more = p.sizes(
             "num_tiles", "panels", "shares", "nnz", "cols", "relations", *more
         )

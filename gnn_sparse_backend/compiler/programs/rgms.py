@@ -15,11 +15,13 @@ Matrices are block-diagonal with `blocks` blocks on the diagonal, 1 for a full m
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ..coordinate.axes import Axis
 from ..coordinate.builder import BufferHandle, ProgramBuilder
-from ..coordinate.expr import as_expr, cast, minimum
+from ..coordinate.expr import Expr, as_expr, cast, minimum
 from ..coordinate.program import Program
 from .operands import ACCUMULATOR
 from .tiles import STEP, check_twos, each_term, each_tile, tiles_of
@@ -62,6 +64,9 @@ class RgmsSpec:
         return self.blocks * self.out_features
 
 
+Keep: TypeAlias = Callable[[str, Axis, Expr, Sequence[Expr], Sequence[BufferHandle]], None]
+
+
 class _Pairs:
     """The axes of all programs: tasks, panels of a task, pairs of a panel, edges of a pair.
 
@@ -70,7 +75,7 @@ class _Pairs:
     the other end of its edges, of which there are cols.
     """
 
-    def __init__(self, p: ProgramBuilder, spec: RgmsSpec, *more: str):
+    def __init__(self, p: ProgramBuilder, spec: RgmsSpec, *more: str) -> None:
         self.p, self.spec, self.accumulator = p, spec, ACCUMULATOR[spec.dtype]
         tasks, panels, pairs, cols, nnz, *self.sizes = p.sizes("num_tasks", "num_panels", "pairs", "cols", "nnz", *more)
         index = spec.index_dtype
@@ -106,12 +111,11 @@ class _Pairs:
             check_twos("rgms", spec)
             self.steps, self.step = p.dense_fixed("FP", spec.in_features // 2), p.dense_fixed(STEP, 2)
 
-    def multiply(self, t, panel, left, keep) -> None:
+    def multiply(self, t: Expr, panel: Expr, left: Callable[[Expr, Expr], Expr], keep: Keep) -> None:
         """The products of a panel's pairs by the matrix of its relation, a block of accumulators at a time.
 
         left(m, f): feature f of the left operand of pair m. keep(suffix, axis, column, at, sums) says what becomes of
-        the
-        block: sums[n] are the columns from `column` on, over `axis`, of the product of pair at[n].
+        the block: sums[n] are the columns from `column` on, over `axis`, of the product of pair at[n].
         """
         p, spec = self.p, self.spec
         last = self.Count[t, panel] - 1
@@ -140,7 +144,7 @@ class _Pairs:
         """A row of features for each pair of a panel."""
         return self.p.local(name, (self.panel_rows, features), self.accumulator)
 
-    def gather(self, Sums: BufferHandle, t, panel, also=None) -> None:
+    def gather(self, Sums: BufferHandle, t: Expr, panel: Expr, also: Callable[[Expr], None] | None = None) -> None:
         """Sums[m] = sum of A[e] * X[j(e)] over the edges of pair m; ``also(m)`` adds statements for the pair."""
         p, accumulator = self.p, self.accumulator
         with p.iterate("gather", (self.M,), "S", ("m",)) as (m,):
@@ -183,7 +187,7 @@ def rgms_gather(spec: RgmsSpec) -> Program:
                         Y[First[t] + i, d * spec.out_features + first + z] = 0.0
         with p.iterate("panels", (w.P,), "R", ("panel",)) as (panel,):
 
-            def keep(suffix, axis, column, at, sums) -> None:
+            def keep(suffix: str, axis: Axis, column: Expr, at: Sequence[Expr], sums: Sequence[BufferHandle]) -> None:
                 # read last, so that products do not wait for it
                 with p.iterate(f"before{suffix}", (axis,), "S", ("k0",)) as (k,):
                     for total, m in zip(sums, at):
@@ -254,10 +258,10 @@ def rgms_dot(spec: RgmsSpec) -> Program:
     return p.finish()
 
 
-def _kept(p: ProgramBuilder, Products: BufferHandle):
+def _kept(p: ProgramBuilder, Products: BufferHandle) -> Keep:
     """What becomes of a block of accumulators: rows of a panel."""
 
-    def keep(suffix, axis, column, at, sums) -> None:
+    def keep(suffix: str, axis: Axis, column: Expr, at: Sequence[Expr], sums: Sequence[BufferHandle]) -> None:
         with p.iterate(f"after{suffix}", (axis,), "S", ("k1",)) as (k,):
             for total, m in zip(sums, at):
                 Products[m, column + k] = total[k]
@@ -289,26 +293,26 @@ def rgms_sum(spec: RgmsSpec) -> Program:
                     W[Slot[t], d, i, first + z] = 0.0
         with p.iterate("panels", (w.P,), "R", ("panel",)) as (panel,):
 
-            def copy(m) -> None:
+            def copy(m: Expr) -> None:
                 for suffix, axis, first in each_tile(p, copied, "copies"):
                     with p.iterate(f"copy{suffix}", (axis,), "S", ("o",)) as (o,):
                         Rows[m, first + o] = cast(w.accumulator, G[w.Row[t, panel, m], first + o])
 
             w.gather(Sums, t, panel, copy)
             with p.iterate("diagonal", (w.D, B), "SS", ("d", "b")) as (d, b):
-                at = [minimum(b * spec.rows + i, as_expr(spec.in_features - 1)) for i in range(spec.rows)]
+                at = [minimum(b * spec.rows + m, as_expr(spec.in_features - 1)) for m in range(spec.rows)]
                 for suffix, axis, first in each_tile(p, tiles, "tiles"):
                     sums = [p.local(f"Sum{suffix}{i}", (axis,), w.accumulator) for i in range(spec.rows)]
                     with p.iterate(f"before{suffix}", (axis,), "S", ("k0",)) as (k,):
-                        for total, i in zip(sums, at):
-                            total[k] = W[Slot[t], d, i, first + k]
+                        for total, row in zip(sums, at):
+                            total[k] = W[Slot[t], d, row, first + k]
                     with p.iterate(f"sum{suffix}", (w.M, axis), "RS", ("n", "k")) as (n, k):
                         value = Rows[n, d * spec.out_features + first + k]
-                        for total, i in zip(sums, at):
-                            total[k] = total[k] + Sums[n, d * spec.in_features + i] * value
+                        for total, row in zip(sums, at):
+                            total[k] = total[k] + Sums[n, d * spec.in_features + row] * value
                     with p.iterate(f"after{suffix}", (axis,), "S", ("k1",)) as (k,):
-                        for total, i in zip(sums, at):
-                            W[Slot[t], d, i, first + k] = total[k]
+                        for total, row in zip(sums, at):
+                            W[Slot[t], d, row, first + k] = total[k]
     return p.finish()
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ..coordinate.axes import StageIError
 from ..coordinate.builder import ProgramBuilder
-from ..coordinate.expr import Expr, both, cast, equal
+from ..coordinate.expr import Expr, ExprLike, both, cast, equal
 from ..coordinate.program import Program
 from .accumulators import Accumulators
 from .grouped_tiles import LANES, refuses
@@ -91,7 +91,7 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
     threads, loaded = products.threads, spec.rows * spec.blocks * spec.in_features
     fetch, fold = (
         p.dense_fixed("G_turn", -(-loaded // (threads * of_g))),
-        p.dense_fixed("X_turn", -(-FX.length // (LANES * of_x))),
+        p.dense_fixed("X_turn", -(-FX.static_length // (LANES * of_x))),
     )
     lack = spec.rows * spec.blocks * (covered - spec.in_features)
     lacking = p.dense_fixed("Z_turn", -(-lack // threads)) if lack else None
@@ -124,11 +124,11 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
         with p.iterate("each", (C,), "R", ("c",)) as (c,):
             with p.iterate("blocks", (D, B), "SS", ("d", "b")) as (d, b):
 
-                def place(w, m, n):
+                def place(w: Expr, m: ExprLike, n: ExprLike) -> tuple[Expr, Expr]:
                     row, column = spec.of_warp(w, m, n)
                     return row, b * spec.width + column
 
-                def keep(row, column, value) -> None:
+                def keep(row: Expr, column: Expr, value: Expr) -> None:
                     Products[row * far + d * spec.out_features + column] = value
 
                 multiply = products.multiplier(
@@ -154,15 +154,15 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
                         Partial[l, e] = 0.0
                     with p.iterate("terms_of_dot", (fold, lane, each_x), "RSS", ("s1", "l1", "e1")) as (s, l, e):
                         first = (s * LANES + l) * of_x
-                        if FX.length % (LANES * of_x):
+                        if FX.static_length % (LANES * of_x):
                             p.where(first < FX.length)
                         Partial[l, e] = Partial[l, e] + Products[tiles.Place[t, c, u, j] // 2 * far + first + e] * cast(
                             "float32", X[j, first + e]
                         )
                     with p.iterate("fold", (lane,), "S", ("l2",)) as (l,):
-                        total = Partial[l, 0]
-                        for e in range(1, of_x):
-                            total = total + Partial[l, e]
+                        total: Expr = Partial[l, 0]
+                        for part in range(1, of_x):
+                            total = total + Partial[l, part]
                         Folded[l] = total
                     with p.iterate("dot", (lane,), "R", ("l3",)) as (l,):
                         with p.init():

@@ -19,11 +19,12 @@ on its way.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from ..coordinate.axes import StageIError
 from ..coordinate.builder import ProgramBuilder
-from ..coordinate.expr import cast, differ, equal
+from ..coordinate.expr import Expr, ExprLike, Var, cast, differ, equal
 from ..coordinate.program import Program
 from .accumulators import Accumulators
 from .grouped_tiles import LANES, refuses
@@ -112,7 +113,7 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
                     p.where(element < lack)
                 Sums[element // width * spec.stride + spec.in_features + element % width] = 0.0
 
-        def place(w, m, n):
+        def place(w: Expr, m: ExprLike, n: ExprLike) -> tuple[Expr, Expr]:
             row, column = spec.of_warp(w, m, n)
             return row, first_column + column
 
@@ -128,10 +129,10 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
             with p.iterate("gather", (warp, lane), "SS", ("wg", "lg")) as (w, l):
                 Edge = p.local("Edge", (turn, part), "float32")
 
-                def elements(name):
+                def elements(name: str) -> AbstractContextManager[tuple[Var, ...]]:
                     return p.iterate(name, (turn, part), "SS", (f"s_{name}", f"e_{name}"))
 
-                def inside(s):
+                def inside(s: Expr) -> Expr:
                     first = (s * spec.lanes + l % spec.lanes) * spec.part
                     if spec.in_features % (spec.lanes * spec.part):
                         p.where(first < spec.in_features)
@@ -165,7 +166,7 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
                 p.where(differ(Here[l, w, m, r // sums.near], 0))
                 Total[l, w, m, n, r] = Total[l, w, m, n, r] + CF[l, w, m, n, r]
 
-        def put(row, column, value) -> None:
+        def put(row: Expr, column: Expr, value: Expr) -> None:
             O[Row[tiles.Start[t] + row], d, column] = cast(spec.out_dtype, value)
 
         sums.store(Total, place, put, lambda row: row < tiles.Stop[t] - tiles.Start[t])

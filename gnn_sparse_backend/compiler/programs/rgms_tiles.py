@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ..coordinate.axes import StageIError
 from ..coordinate.builder import ProgramBuilder
-from ..coordinate.expr import cast
+from ..coordinate.expr import Expr, cast
 from ..coordinate.program import Program
 from .grouped_tiles import Fragments, TilesSpec, refuses
 from .matrices import Matrices
@@ -82,7 +82,7 @@ def rgms_tiles(spec: RgmsTilesSpec) -> Program:
 
         with p.iterate("blocks", (D,), "S", ("d",)) as (d,):
 
-            def store(row, column, value) -> None:
+            def store(row: Expr, column: Expr, value: Expr) -> None:
                 O[t, row, d, column] = value
 
             fragments.product(

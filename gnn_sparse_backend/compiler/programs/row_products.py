@@ -17,10 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..coordinate.axes import Axis
-from ..coordinate.builder import ProgramBuilder
-from ..coordinate.expr import Expr, as_expr, cast, minimum
+from ..coordinate.builder import BufferHandle, ProgramBuilder
+from ..coordinate.expr import Expr, ExprLike, as_expr, cast, minimum
 from .grouped_tiles import COLUMNS, LANES, ROWS, SIDE_BY_SIDE, padded
 
 # Terms of its rows that a lane loads at a time where they lie side by side, and registers for them.
@@ -29,7 +30,11 @@ HELD_TERMS = 16
 # Neighbouring columns of a tile that a lane has.
 STRETCH = 4
 
-Multiply = Callable[..., None]
+Place: TypeAlias = Callable[[Expr, ExprLike, ExprLike], tuple[Expr, Expr]]
+"""place(w, m, n): the row and the column where the tile begins that is the m-th down and the n-th across of warp w."""
+Element: TypeAlias = Callable[[Expr, Expr], Expr]
+
+Multiply: TypeAlias = Callable[..., None]
 """multiply(w, result, suffix=""): adds the product of warp w to ``result``.
 
 ``result`` is a local buffer (lane, warp, down, wide, element of the tile).
@@ -40,9 +45,8 @@ suffix: of the names of its iterations and buffers, where a program has several 
 class Operands:
     """What the warps of a block multiply.
 
-    terms: that are summed over. place(w, m, n): the row and the column where the tile begins that is the m-th down and
-    the n-th across of warp w. left(row, term), right(column, term): elements. lane, down, wide: axes of the lanes of a
-    warp, and of its tiles.
+    terms: that are summed over. left(row, term), right(column, term): elements. lane, down, wide: axes of the lanes of
+    a warp, and of its tiles.
     columns: of the right operand. whole: whether no tile has columns beyond; what is computed of these is not stored.
     terms_aside: whether neighbouring terms of a row of the left operand lie side by side in memory. by_columns: whether
     those of a column of the right one do, in place of neighbouring columns of a term. unrolled: whether there are but
@@ -51,9 +55,9 @@ class Operands:
 
     terms: int
     columns: int
-    place: Callable[..., tuple[Expr, Expr]]
-    left: Callable[[Expr, Expr], Expr]
-    right: Callable[[Expr, Expr], Expr]
+    place: Place
+    left: Element
+    right: Element
     lane: Axis
     down: Axis
     wide: Axis
@@ -100,14 +104,17 @@ class InFragments:
         step, four, half = of.steps(p, covered // (8 * q)), p.dense_fixed("A_turn", 4), p.dense_fixed("B_turn", 2)
         # neighbouring elements are one vector where every row begins with a whole one
         pair = p.dense_fixed("Q_part" if of.terms_aside else "Q_turn", q)
-        group, twin = p.dense_fixed("P_turn", of.wide.length // self.together), p.dense_fixed("T_turn", self.together)
+        group, twin = (
+            p.dense_fixed("P_turn", of.wide.static_length // self.together),
+            p.dense_fixed("T_turn", self.together),
+        )
         # neighbouring elements of a matrix are one vector where every row of it, or column, begins with a whole one
         vectors = (of.terms if of.by_columns else of.columns) % (q if of.by_columns else self.together) == 0
         side = p.dense_fixed("E_part" if of.by_columns and vectors else "E_turn", q)
         twins = p.dense_fixed("U_part" if vectors and not of.by_columns else "U_turn", self.together)
         extents = tuple(p.dense_fixed(name, extent) for name, extent in zip("MNK", (ROWS, COLUMNS, 8 * q)))
 
-        def multiply(w: Expr, result, suffix: str = "") -> None:
+        def multiply(w: Expr, result: BufferHandle, suffix: str = "") -> None:
             with p.iterate("steps" + suffix, (step,), "R", ("s",)) as (s,):
                 AF = p.local("AF" + suffix, (lane, of.down, four, pair), dtype)
                 with p.iterate("load_a" + suffix, (of.down, four, lane, pair), "SSSS", ("ma", "ra", "la", "qa")) as (
@@ -204,7 +211,7 @@ class InLanes:
 
     def writer(self, p: ProgramBuilder, of: Operands) -> Multiply:
         lane, several = of.lane, TERMS if of.terms_aside else 1
-        while several > 1 and (of.terms % several or several * of.down.length > HELD_TERMS):
+        while several > 1 and (of.terms % several or several * of.down.static_length > HELD_TERMS):
             several //= 2
         step, term = of.steps(p, of.terms // several), p.dense_fixed("K_turn", several)
         loaded, each = p.dense_fixed("K_part", several), p.dense_fixed("C_turn", STRETCH)
@@ -215,13 +222,13 @@ class InLanes:
             first = of.place(w, 0, nt)[1] + self.column(l)
             return of.inside(first, STRETCH) + e if vectors else of.inside(first + e)
 
-        def multiply(w: Expr, result, suffix: str = "") -> None:
+        def multiply(w: Expr, result: BufferHandle, suffix: str = "") -> None:
             with p.iterate("steps" + suffix, (step,), "R", ("s",)) as (s,):
                 AF = p.local("AF" + suffix, (lane, of.down, loaded), self.dtype)
                 with p.iterate("load_a" + suffix, (of.down, lane, loaded), "SSS", ("ma", "la", "ka")) as (m, l, k):
                     AF[l, m, k] = of.left(of.place(w, m, 0)[0] + l // self.across, s * several + k)
 
-                def add(nt: Expr, k: Expr, right) -> None:
+                def add(nt: Expr, k: Expr, right: Callable[[Expr, Expr], Expr]) -> None:
                     with p.iterate("multiply" + suffix, (of.down, lane, each), "SSS", ("mt", "lt", "et")) as (mt, l, e):
                         result[l, w, mt, nt, e] = result[l, w, mt, nt, e] + AF[l, mt, k] * right(l, e)
 
@@ -252,7 +259,7 @@ def product_of(dtype: str, across: int, wide: int) -> InFragments | InLanes:
 @dataclass(frozen=True)
 class BlockSpec:
     """What is static in a program whose blocks of warps multiply by matrices of in_features x out_features; a program's
-    own has ``dtype``.
+    own has ``dtype`` and ``index_dtype``.
 
     warps: of a block, along rows and along columns of what it accumulates. tiles: of the product, down and across, that
     a warp accumulates.
@@ -265,6 +272,14 @@ class BlockSpec:
     warps: tuple[int, int] = (1, 1)
     tiles: tuple[int, int] = (1, 1)
     across: int = 0
+
+    if TYPE_CHECKING:
+
+        @property
+        def dtype(self) -> str: ...
+
+        @property
+        def index_dtype(self) -> str: ...
 
     @property
     def product(self) -> InFragments | InLanes:
@@ -281,7 +296,7 @@ class BlockSpec:
         """Columns that a block accumulates."""
         return self.product.columns * self.tiles[1] * self.warps[1]
 
-    def of_warp(self, w: Expr, m, n) -> tuple[Expr, Expr]:
+    def of_warp(self, w: Expr, m: ExprLike, n: ExprLike) -> tuple[Expr, Expr]:
         """(row, column) in the block where the tile begins that is the m-th down and the n-th across of warp w."""
         along = self.warps[1]
         return (w // along * self.tiles[0] + m) * self.product.rows, (

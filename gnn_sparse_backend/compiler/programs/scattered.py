@@ -61,8 +61,8 @@ def scattered(spec: AggregateSpec) -> Program:
             C[at] = C[at] + lower(spec.message, values, spec.dtype, spec.dtype)
         if D is not None:
             with p.iterate("divide", (I, K), "SS", ("i1", "k1")) as (i, k):
-                at = First[g] + i
-                C[at, k] = C[at, k] / maximum(cast(spec.dtype, D[at]), 1.0)
+                row = First[g] + i
+                C[row, k] = C[row, k] / maximum(cast(spec.dtype, D[row]), 1.0)
     return p.finish()
 
 

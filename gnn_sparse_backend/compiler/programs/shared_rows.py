@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from ..coordinate.axes import Axis
 from ..coordinate.builder import ProgramBuilder
-from ..coordinate.expr import Expr, both
+from ..coordinate.expr import Expr, ExprLike, Var, both
 from .grouped_tiles import LANES
 
 PAD = 8
@@ -38,12 +39,12 @@ class SharedRows:
         warp: Axis,
         lane: Axis,
         dtype: str,
-    ):
+    ) -> None:
         self.p, self.name, self.rows, self.width, self.total, self.size = p, name, rows, width, total, part
         self.warp, self.lane, self.dtype = warp, lane, dtype
         self.stride = width + PAD
         self.whole = total % width == 0
-        at_once = warp.length * LANES * part
+        at_once = warp.static_length * LANES * part
         self.exact = rows * width % at_once == 0
         self.kept = p.dense_fixed(f"{name}_kept", rows * self.stride)
         self.turn = p.dense_fixed(f"{letter}_turn", -(-rows * width // at_once))
@@ -54,18 +55,18 @@ class SharedRows:
         self.first = first
         self.buffer = self.p.local(self.name, (self.kept,), self.dtype)
 
-    def __getitem__(self, at) -> Expr:
+    def __getitem__(self, at: tuple[Expr, Expr]) -> Expr:
         """The element (row, feature) of the window."""
         return self.buffer[at[0] * self.stride + at[1]]
 
-    def __setitem__(self, at, value) -> None:
+    def __setitem__(self, at: tuple[Expr, Expr], value: ExprLike) -> None:
         self.buffer[at[0] * self.stride + at[1]] = value
 
-    def load(self, present, element) -> None:
+    def load(self, present: Callable[[Expr], Expr], element: Callable[[Expr, Expr], Expr]) -> None:
         """`fetch` what is kept at once."""
         self.fetch(present, element)()
 
-    def fetch(self, present, element) -> Callable[[], None]:
+    def fetch(self, present: Callable[[Expr], Expr], element: Callable[[Expr, Expr], Expr]) -> Callable[[], None]:
         """The rows for which ``present(row)`` holds, and zeros in the place of the others, in registers, and the
         function that writes what leaves them in shared memory.
 
@@ -96,7 +97,7 @@ class SharedRows:
             self._where(row, *(() if count is None else (row >= count,)))
             self[row, feature + e] = 0.0
 
-    def _visit(self, what: str):
+    def _visit(self, what: str) -> AbstractContextManager[tuple[Var, ...]]:
         names = tuple(f"{n}_{what}_{self.name.lower()}" for n in "twlp")
         return self.p.iterate(
             f"{what}_{self.name.lower()}", (self.turn, self.warp, self.lane, self.part), "SSSS", names
@@ -108,9 +109,9 @@ class SharedRows:
         if conditions:
             self.p.where(functools.reduce(both, conditions))
 
-    def _place(self, turn, w, lane) -> tuple[Expr, Expr]:
+    def _place(self, turn: Expr, w: Expr, lane: Expr) -> tuple[Expr, Expr]:
         """(row, feature) in the window of the first element that a lane has in a turn."""
-        element = ((turn * self.warp.length + w) * LANES + lane) * self.size
+        element = ((turn * self.warp.static_length + w) * LANES + lane) * self.size
         return element // self.width, element % self.width
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ..coordinate.builder import ProgramBuilder
-from ..coordinate.expr import cast, equal, exp, number, select
+from ..coordinate.expr import Expr, cast, equal, exp, number, select
 from ..coordinate.program import Program
 from .operands import ACCUMULATOR, Edges, feature_index
 
@@ -61,7 +61,7 @@ def softmax_merge(spec: MergeSpec) -> Program:
     M, R = (p.buffer(name, (G, I, H), accumulator) for name in ("M", "R"))
     low, zero = number(float("-inf"), accumulator), number(0.0, accumulator)
 
-    def head(k):
+    def head(k: Expr) -> Expr:
         return feature_index(k, spec.dims, spec.heads)
 
     with p.iterate("rows", (G, I), "SS") as (g, i):

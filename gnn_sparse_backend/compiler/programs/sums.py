@@ -6,10 +6,11 @@ up again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from ..coordinate.builder import ProgramBuilder
+from ..coordinate.builder import BufferHandle, ProgramBuilder
 from ..coordinate.expr import Expr, cast
 from ..coordinate.program import Program
 from .message import Message, lower
@@ -102,14 +103,14 @@ def _staged(spec: SumsSpec) -> list[int]:
 class Totals:
     """The accumulators of several sums, while a program is written. Results are parameters declared here."""
 
-    def __init__(self, p: ProgramBuilder, edges: Edges, outputs: tuple[Output, ...], accumulator: str):
+    def __init__(self, p: ProgramBuilder, edges: Edges, outputs: tuple[Output, ...], accumulator: str) -> None:
         self.p, self.outputs, self.accumulator = p, outputs, accumulator
         self.axes = [p.dense_fixed(f"O{n}_features", output.features) for n, output in enumerate(outputs)]
         self.results = [
             p.buffer(f"O{n}", (edges.G, edges.I, axis), output.dtype)
             for n, (axis, output) in enumerate(zip(self.axes, outputs))
         ]
-        self.totals: list = []
+        self.totals: list[BufferHandle] = []
 
     def start(self) -> None:
         """At the beginning of a row."""
@@ -118,7 +119,7 @@ class Totals:
             with self.p.iterate(f"start_{n}", (axis,), "S", (f"start_k{n}",)) as (k,):
                 total[k] = 0.0
 
-    def add(self, load) -> None:
+    def add(self, load: Callable[[int, Expr], Expr]) -> None:
         """At an edge. load(source, feature): a feature of an operand, in the type to compute in."""
         for n, (axis, total, output) in enumerate(zip(self.axes, self.totals, self.outputs)):
             with self.p.iterate(f"add_{n}", (axis,), "S", (f"add_k{n}",)) as (k,):
@@ -128,7 +129,7 @@ class Totals:
                 ]
                 total[k] = total[k] + lower(output.message, operands, output.dtype, self.accumulator)
 
-    def store(self, g, i) -> None:
+    def store(self, g: Expr, i: Expr) -> None:
         """At the end of a row."""
         for n, (axis, total, result) in enumerate(zip(self.axes, self.totals, self.results)):
             with self.p.iterate(f"store_{n}", (axis,), "S", (f"store_k{n}",)) as (k,):

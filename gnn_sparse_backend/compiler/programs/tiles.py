@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol, TypeAlias
 
 from ..coordinate.axes import Axis, StageIError
 from ..coordinate.builder import ProgramBuilder
@@ -15,7 +16,7 @@ from ..coordinate.expr import Expr, as_expr
 
 STEP = "TW"
 """Name of the axis of the features that a product takes at a time."""
-Tiles = list[tuple[str, Axis, "Axis | None"]]
+Tiles: TypeAlias = list[tuple[str, Axis, Axis | None]]
 
 
 def tiles_of(p: ProgramBuilder, features: int, width: int, names: str) -> Tiles:
@@ -40,8 +41,8 @@ def each_tile(p: ProgramBuilder, tiles: Tiles, name: str) -> Iterator[tuple[str,
             yield suffix, axis, first
             continue
         with p.iterate(name, (several,), "S", (f"{name}_q",)) as (q,):
-            yield suffix, axis, q * axis.length
-        first = as_expr(several.length * axis.length)
+            yield suffix, axis, q * axis.static_length
+        first = as_expr(several.static_length * axis.static_length)
 
 
 @contextmanager
@@ -59,12 +60,22 @@ def each_term(
         with p.iterate(name, (steps, columns), "RS", ("i", "k")) as (i, k):
             yield i, i, k, lambda column: column
     else:
-        width = step.length
+        width = step.static_length
         with p.iterate(name, (steps, step, columns), "RRS", ("i", "q", "k")) as (i, q, k):
             yield i, i * width + q, k, lambda column: column * width + q
 
 
-def check_twos(program: str, spec) -> None:
+class Paired(Protocol):
+    """What is static in a product that may take features two at a time."""
+
+    @property
+    def in_features(self) -> int: ...
+
+    @property
+    def twos(self) -> bool: ...
+
+
+def check_twos(program: str, spec: Paired) -> None:
     """Raise StageIError where `spec` wants features two at a time and a row has an odd number of them."""
     if spec.twos and spec.in_features % 2:
         raise StageIError(f"{program}: {spec.in_features} features do not come two at a time")

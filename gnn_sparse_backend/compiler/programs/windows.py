@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 
 from ..coordinate.axes import Axis
 from ..coordinate.builder import ProgramBuilder
+from ..coordinate.expr import Expr
 
 _LAST = "_last"
 
@@ -31,8 +32,8 @@ def each_window(
     name: str,
     axis: Axis,
     variable: str,
-    parts: Sequence[Callable],
-    multiply: Callable,
+    parts: Sequence[Callable[[Expr], Callable[[], None]]],
+    multiply: Callable[..., None],
     blank: Callable[[], None] | None = None,
 ) -> None:
     """Write the iteration `name` over the windows of `axis`, pipelined where there is a `blank`.

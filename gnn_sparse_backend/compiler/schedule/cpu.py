@@ -58,7 +58,7 @@ class CpuSchedule:
     def apply(self, stage2: PositionFunction) -> PositionFunction:
         if self.vectorize:
             for iteration in walk_iterations(stage2.program.iterations):
-                if vectorize.refuses(iteration) is None and iteration.axes[0].length > 1:
+                if vectorize.refuses(iteration) is None and iteration.axes[0].static_length > 1:
                     stage2 = vectorize.vectorize_spatial(stage2, iteration)
         if self.parallel:
             for iteration in stage2.program.iterations:
@@ -90,8 +90,10 @@ def decompose_reductions(stage2: PositionFunction, keep: Collection[str] = ()) -
     schedule = s_tir.Schedule(stage2.function)
     for iteration in initialised:
         nest = plan_nest(iteration)
-        segment = nest.segments[nest.init_segment]
-        block = schedule.get_sblock(block_name(iteration, nest.init_segment))
+        number = nest.init_segment
+        assert number is not None  # there is an init
+        segment = nest.segments[number]
+        block = schedule.get_sblock(block_name(iteration, number))
         loops = schedule.get_loops(block)
         first = next(at for at, loop in enumerate(segment) if loop.kind == "R")
         schedule.decompose_reduction(block, loops[len(loops) - len(segment) + first])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..coordinate.axes import Axis
 from ..coordinate.program import Iteration, Program
 from ..position.function import PositionFunction
 from ..transform.hoist import hoist_axis
@@ -41,7 +42,7 @@ class CudaSchedule:
         return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))
 
 
-def _is_feature(axis) -> bool:
+def _is_feature(axis: Axis) -> bool:
     return axis.kind == "dense_fixed" and isinstance(axis.length, int) and axis.length <= MAX_THREADS
 
 

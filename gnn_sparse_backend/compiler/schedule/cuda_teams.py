@@ -9,13 +9,14 @@ lanes pass values on through shared memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import tvm_ffi
 from tvm import tirx
 
 from ..coordinate.axes import StageIError
-from ..coordinate.expr import Load, walk
+from ..coordinate.expr import Expr, Load, walk
 from ..coordinate.program import Iteration, Program, Store, walk_iterations
 from ..position.function import PositionFunction
 from .cpu import decompose_reductions
@@ -163,7 +164,7 @@ def _check_repeatable(program: Program, side_by_side: tuple[str, ...]) -> None:
         visit(it, False)
 
 
-def _roots(it: Iteration):
+def _roots(it: Iteration) -> Iterator[Expr]:
     for store in (*it.init, *(s for s in it.body if isinstance(s, Store))):
         yield from (*store.indices, store.value)
     if it.where is not None:

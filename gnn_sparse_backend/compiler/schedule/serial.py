@@ -21,7 +21,7 @@ def serialise(stage2: PositionFunction) -> PositionFunction:
     """
     function = stage2.function
 
-    def visit(loop, mutator):
+    def visit(loop: tirx.For, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         loop = mutator.default_mutate(loop)
         if loop.kind == tirx.ForKind.SERIAL:
             return loop

@@ -2,9 +2,10 @@
 
 from .build import LoadedModule, build_jit, build_shared, generate_assembly, generate_cuda, load
 from .cpu import host_target
-from .cuda import CudaBinary, PtxasStatistics, compile_cuda, cuda_source, cuda_target
+from .cuda import CudaBinary, compile_cuda, cuda_source, cuda_target
 from .description import Target
 from .errors import BuildError
+from .ptxas import PtxasStatistics
 
 __all__ = [
     "BuildError",

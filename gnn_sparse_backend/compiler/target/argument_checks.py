@@ -29,13 +29,14 @@ def describe_parameters(function: tirx.PrimFunc) -> tirx.PrimFunc:
     A function with another kind of parameter, length or stride keeps TVM's own checks.
     """
     positions = {variable: at for at, variable in enumerate(function.params)}
-    rows: list[list[int] | None] = []
+    rows: list[list[int]] = []
     free: list[ir.Var] = []
     for parameter in function.params:
-        rows.append(_row(parameter.ty, positions, free))
-    if None in rows or len({*free, *positions}) < len(free) + len(
-        positions
-    ):  # a stride that is another one, or an argument
+        row = _row(parameter.ty, positions, free)
+        if row is None:
+            return function
+        rows.append(row)
+    if len({*free, *positions}) < len(free) + len(positions):  # a stride that is another one, or an argument
         return function
     return function.with_attr(_TABLE, "\n".join(" ".join(map(str, row)) for row in rows))
 
@@ -128,7 +129,7 @@ def _without_checks(body: tirx.Stmt) -> tuple[tirx.Stmt, str]:
     """The body without TVM's checks, and what they all call the function: "f(n: int64, x: Tensor([n], float32))"."""
     nothing, messages = tirx.Evaluate(tirx.IntImm("int32", 0)), []
 
-    def visit(check: tirx.AssertStmt, mutator) -> tirx.Stmt:
+    def visit(check: tirx.AssertStmt, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         message = "".join(str(part.value) for part in check.message_parts)
         if _CALLING not in message:
             return check

@@ -43,7 +43,8 @@ def _imports(module: tvm.runtime.Module) -> list[tuple[str, bytes]]:
     """(kind, bytes) of each import."""
     if not module.imports:
         return []
-    packed, place = tvm_ffi.get_global_func(_PACK)(module).numpy().tobytes(), 8
+    packed: bytes = tvm_ffi.get_global_func(_PACK)(module).numpy().tobytes()
+    place = 8
     count = len(module.imports)
 
     def numbers(how_many: int) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tvm
 import tvm_ffi
@@ -35,7 +36,7 @@ class LoadedModule:
     module: tvm.runtime.Module
     path: Path | None = None
 
-    def __getitem__(self, name: str):
+    def __getitem__(self, name: str) -> Any:
         try:
             return self.module.get_function(name)
         except AttributeError as error:
@@ -54,7 +55,7 @@ def build_jit(function: tirx.PrimFunc | tvm.IRModule, target: Target) -> LoadedM
     return LoadedModule(function_names(module), made)
 
 
-def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir: str | os.PathLike) -> Path:
+def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir: str | os.PathLike[str]) -> Path:
     """Compile into a file that `load` accepts, and return its path.
 
     A shared object ``<name>.so``, linked by ``ld`` or, failing that, by ``gcc`` or ``cc``; on a machine without any of
@@ -98,7 +99,7 @@ def generate_cuda(function: tirx.PrimFunc | tvm.IRModule, arch: str) -> str:
     return cuda_source(compiled(as_module(function), cuda_target(arch)))
 
 
-def load(path: str | os.PathLike) -> LoadedModule:
+def load(path: str | os.PathLike[str]) -> LoadedModule:
     """Load what `build_shared` or `build_cuda_shared` wrote, with its parallel loops on the shared threads.
 
     The file's code runs in this process: load only files whose origin and content are known (the kernel cache compares
@@ -130,7 +131,7 @@ def _is_cut_short(path: Path) -> bool:
         return True
     (offset,) = struct.unpack_from("=Q", header, 40)
     entry_size, entries = struct.unpack_from("=HH", header, 58)
-    return offset + entry_size * entries > path.stat().st_size
+    return int(offset + entry_size * entries) > path.stat().st_size
 
 
 def as_module(function: tirx.PrimFunc | tvm.IRModule) -> tvm.IRModule:

@@ -12,6 +12,9 @@ memory as one vector.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
@@ -28,7 +31,7 @@ def choose_apart(module: tvm.IRModule) -> tvm.IRModule:
     return tvm.IRModule(functions)
 
 
-def _visit(loop, mutator):
+def _visit(loop: tirx.For, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
     loop = mutator.default_mutate(loop)
     if loop.kind != tirx.ForKind.VECTORIZED or not _chooses(loop.body):
         return loop
@@ -38,10 +41,10 @@ def _visit(loop, mutator):
     return _sequence([part for store in stores for part in _apart(loop, store)])
 
 
-def _apart(loop, store) -> list:
+def _apart(loop: tirx.For, store: tirx.BufferStore) -> list[tirx.Stmt]:
     """The loops over one store."""
 
-    def values(p):
+    def values(p: tirx.Expr) -> tirx.BufferStore:
         return _at(store, {loop.loop_var: p})
 
     if not _chooses(store):
@@ -51,7 +54,7 @@ def _apart(loop, store) -> list:
     name = f"{store.buffer.name}_chosen"
     chosen = tirx.decl_buffer([loop.extent], store.buffer.ty.dtype, name=name, scope="local", layout=None)
 
-    def load(p):
+    def load(p: tirx.Expr) -> tirx.Stmt:
         there = values(p)
         return tirx.BufferStore(there.buffer, chosen[p - loop.min], there.indices)
 
@@ -64,18 +67,23 @@ def _apart(loop, store) -> list:
     return [s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], name, both, None, [chosen]))]
 
 
-def _over(loop, kind, body):
+def _over(loop: tirx.For, kind: tirx.ForKind, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
     p = tirx.Var(loop.loop_var.name, str(loop.loop_var.ty.dtype))
     return tirx.For(p, loop.min, loop.extent, kind, body(p))
 
 
-def _stores(body) -> list | None:
+def _stores(body: tirx.Stmt) -> list[tirx.BufferStore] | None:
     """The stores of a body, in order, of its loop variable alone; None where it holds anything else."""
     if isinstance(body, tirx.BufferStore):
         return [body]
     if isinstance(body, tirx.SeqStmt):
-        found = [_stores(part) for part in body.seq]
-        return None if None in found else [store for part in found for store in part]
+        stores: list[tirx.BufferStore] = []
+        for part in body.seq:
+            inside = _stores(part)
+            if inside is None:
+                return None
+            stores += inside
+        return stores
     if isinstance(body, s_tir.SBlockRealize):
         block = body.block
         always = isinstance(body.predicate, tirx.IntImm) and body.predicate.value
@@ -87,17 +95,17 @@ def _stores(body) -> list | None:
     return None
 
 
-def _chooses(body) -> bool:
-    found: list = []
+def _chooses(body: tirx.Stmt) -> bool:
+    found: list[tirx.Select] = []
     tvm_ffi.structural_walk(body, (tirx.Select, found.append), order="post")
     return bool(found)
 
 
-def _at(node, values: dict):
+def _at(node: Any, values: Mapping[tirx.Var, tirx.Expr]) -> Any:
     return tvm_ffi.structural_mutate(node, [(tvm.ir.Var, lambda var, mutator: values.get(var, var))])
 
 
-def _sequence(statements: list):
+def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
 
 

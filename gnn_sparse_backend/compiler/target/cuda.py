@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tvm
 import tvm_ffi
@@ -22,6 +23,9 @@ from .nvidia import INSTALL, include_folders, nvcc_path
 from .nvrtc import NvrtcError, missing_for_nvrtc, run_nvrtc
 from .ptxas import PtxasStatistics, parse_ptxas
 from .spills import spilled_bytes, with_more_room
+
+if TYPE_CHECKING:
+    from .build import LoadedModule
 
 FORMATS = ("ptx", "cubin")
 COMPILERS = ("nvcc", "nvrtc")
@@ -66,7 +70,7 @@ def cuda_target(arch: str) -> Target:
     return replace(host_target(), kind="cuda", arch=arch)
 
 
-def cuda_source(module: tvm.runtime.Module | object) -> str:
+def cuda_source(module: tvm.runtime.Module | LoadedModule) -> str:
     """The CUDA text in a module compiled for a cuda target (`build_jit`'s result or TVM's own module).
 
     Raises ValueError when it holds none.

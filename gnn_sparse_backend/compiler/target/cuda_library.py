@@ -20,7 +20,7 @@ from .nvidia import nvcc_path
 from .nvrtc import nvrtc_version
 
 
-def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir: str | os.PathLike) -> Path:
+def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir: str | os.PathLike[str]) -> Path:
     """Compile into a file that `load` accepts, and leave the CUDA source beside it as ``kernel.cu``.
 
     A shared object ``<name>.so``; on a machine without a linker LLVM text, ``<name>.ll``, with the GPU's code in it

@@ -56,7 +56,7 @@ def split(version: int) -> tuple[int, int]:
 def _call(name: str, *arguments: object) -> None:
     library = find_library(DRIVER)
     function = getattr(library, name, None)
-    if function is None:
+    if library is None or function is None:
         raise DriverError(f"{DRIVER} has no {name}" if library else f"{DRIVER} is not found")
     code = function(*arguments)
     if code:

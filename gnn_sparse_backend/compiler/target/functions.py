@@ -7,7 +7,6 @@ a formula that gives 0 where the argument is small. CUDA has these functions, an
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 
 import tvm
@@ -29,7 +28,7 @@ def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     texts: dict[str, str] = {}
     features = _features(function)
 
-    def visit(call, mutator):
+    def visit(call: tvm.ir.Call, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
         call = mutator.default_mutate(call)
         name = getattr(call.op, "name", "").rpartition(".")[2]
         if name == "call_pure_extern":
@@ -42,7 +41,7 @@ def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return importing(function, body, "\n".join(texts.values()))
 
 
-def _import_twos(call, features: Callable[[], frozenset[str]], texts: dict[str, str]) -> None:
+def _import_twos(call: tvm.ir.Call, features: Callable[[], frozenset[str]], texts: dict[str, str]) -> None:
     lanes = lanes_of(str(call.args[0].value))
     if lanes is not None:
         texts[function_name(lanes)] = llvm_text(lanes, features())
@@ -58,9 +57,9 @@ def _features(function: tirx.PrimFunc) -> Callable[[], frozenset[str]]:
     return features
 
 
-def _call(function: str, argument, texts: dict[str, str]):
+def _call(function: str, argument: tirx.Expr, texts: dict[str, str]) -> tirx.Expr:
     dtype = str(argument.ty.dtype)
-    kind, lanes = re.fullmatch(r"([a-z]+\d+)(?:x(\d+))?", dtype).groups()
+    kind, _, lanes = dtype.partition("x")  # of "float32x8", or "float32"
     if kind == "float16":
         wide = argument.astype(dtype.replace("float16", "float32"))
         return _call(function, wide, texts).astype(dtype)

@@ -15,6 +15,7 @@ look through the veil, and do keep to IEEE 754.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import tvm
 import tvm_ffi
@@ -24,6 +25,8 @@ from .. import bits
 
 _NARROW = ("float16", "bfloat16")
 _WIDE = ("float32", "float64")
+
+Visitor: TypeAlias = tuple[type, Callable[[tirx.Expr, tvm_ffi.StructuralMutator], tirx.Expr]]
 
 
 def keep_ieee(module: tvm.IRModule, cuda: bool) -> tvm.IRModule:
@@ -41,12 +44,12 @@ def keep_ieee(module: tvm.IRModule, cuda: bool) -> tvm.IRModule:
     return tvm.IRModule(functions)
 
 
-def _hide_cpu(x):
+def _hide_cpu(x: tirx.Expr) -> tirx.Expr:
     dtype = str(x.ty.dtype)
     return tirx.reinterpret(dtype, tirx.reinterpret(dtype.replace("float", "uint"), x))
 
 
-def _hide_cuda(x):
+def _hide_cuda(x: tirx.Expr) -> tirx.Expr:
     # not by reinterpret, of which TVM makes a statement: it would read x where a condition says not to
     dtype = str(x.ty.dtype)
     there, back = {
@@ -57,20 +60,20 @@ def _hide_cuda(x):
 
 
 class _Rules:
-    def __init__(self, hide: Callable):
+    def __init__(self, hide: Callable[[tirx.Expr], tirx.Expr]) -> None:
         self.hide = hide
 
-    def for_cpu(self):
+    def for_cpu(self) -> list[Visitor]:
         return [*self._common(), (tvm.ir.Call, _is_nan), (tirx.Cast, _rounding)]
 
-    def for_cuda(self):
+    def for_cuda(self) -> list[Visitor]:
         return [
             *self._common(),
             (tirx.Max, self._binary(lambda a, b: tirx.Select(self._less(b, a), a, b))),
             (tirx.Min, self._binary(lambda a, b: tirx.Select(self._less(a, b), a, b))),
         ]
 
-    def _common(self):
+    def _common(self) -> list[Visitor]:
         return [
             (tirx.Sub, self._binary(lambda a, b: tirx.Sub(self.hide(a), b))),
             (tirx.Mul, self._binary(lambda a, b: tirx.Mul(self._unless_zero(a), self._unless_zero(b)))),
@@ -85,20 +88,22 @@ class _Rules:
         ]
 
     # the smaller side is hidden: so x < y and y <= x never look like opposites
-    def _less(self, a, b):
+    def _less(self, a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
         return tirx.LT(self.hide(a), b)
 
-    def _at_most(self, a, b):
+    def _at_most(self, a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
         return tirx.LE(self.hide(a), b)
 
-    def _same(self, a, b):
+    def _same(self, a: tirx.Expr, b: tirx.Expr) -> tirx.Expr:
         return tirx.EQ(self.hide(a), b)
 
-    def _unless_zero(self, x):
+    def _unless_zero(self, x: tirx.Expr) -> tirx.Expr:
         return self.hide(x) if isinstance(x, tirx.FloatImm) and x.value == 0 else x
 
-    def _binary(self, make: Callable, result: str | None = None):
-        def visit(node, mutator):
+    def _binary(
+        self, make: Callable[[tirx.Expr, tirx.Expr], tirx.Expr], result: str | None = None
+    ) -> Callable[[tirx.Expr, tvm_ffi.StructuralMutator], tirx.Expr]:
+        def visit(node: tirx.Expr, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
             node = mutator.default_mutate(node)
             dtype = str(node.a.ty.dtype)
             if dtype in _WIDE:
@@ -110,16 +115,16 @@ class _Rules:
 
         return visit
 
-    def _negation(self, node, mutator):
+    def _negation(self, node: tirx.Expr, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
         floating = _compares_floats(node.a)  # of indices TVM should know all it can
         node = mutator.default_mutate(node)
         return _negated(node.a) if floating else node
 
 
-def _compares_floats(condition) -> bool:
+def _compares_floats(condition: tirx.Expr) -> bool:
     found = False
 
-    def visit(comparison) -> None:
+    def visit(comparison: tirx.Expr) -> None:
         nonlocal found
         found = found or "float" in str(comparison.a.ty.dtype)
 
@@ -128,7 +133,7 @@ def _compares_floats(condition) -> bool:
     return found
 
 
-def _rounding(cast, mutator):
+def _rounding(cast: tirx.Cast, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
     """A conversion from a bfloat16 just made: for a CPU TVM drops both conversions, and with them the rounding."""
     cast = mutator.default_mutate(cast)
     inner = cast.value
@@ -137,7 +142,7 @@ def _rounding(cast, mutator):
     return tirx.reinterpret("float32", bits.rounded(inner.value.astype("float32"))).astype(str(cast.ty.dtype))
 
 
-def _is_nan(call, mutator):
+def _is_nan(call: tvm.ir.Call, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
     """isnan by the bits, for the CPU, where TVM makes it a comparison of x with itself, which it takes to be false."""
     call = mutator.default_mutate(call)
     if getattr(call.op, "name", None) != "tirx.isnan":
@@ -148,6 +153,6 @@ def _is_nan(call, mutator):
     return bits.is_nan(tirx.reinterpret(str(x.ty.dtype).replace("float", "uint"), x))
 
 
-def _negated(condition):
+def _negated(condition: tirx.Expr) -> tirx.Expr:
     """TVM would move a negation into a comparison, where it is wrong for NaN."""
     return tirx.EQ(tirx.Cast("int32", condition), tirx.IntImm("int32", 0))

@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 @contextmanager
@@ -23,7 +24,7 @@ def interrupts_held() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
         return
-    came: list[tuple] = []
+    came: list[tuple[Any, ...]] = []
     signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
     try:
         yield

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Code:
     """The lines of one function in LLVM's language, on numbers or on vectors of `lanes` of them."""
 
-    def __init__(self, width: int, lanes: int):
+    def __init__(self, width: int, lanes: int) -> None:
         self.width, self.lanes = width, lanes
         self.lines: list[str] = []
 
@@ -62,43 +62,43 @@ class Value:
             other = self.code.constant(self.kind, other)
         return self.code.emit(kind or self.kind, f"{operation} {self.code.type(self.kind)} {self.name}, {other.name}")
 
-    def _arithmetic(self, operation: str, other) -> Value:
+    def _arithmetic(self, operation: str, other: Value | float) -> Value:
         return self._emit(("f" if self.kind == "number" else "") + operation, other)
 
-    def __add__(self, other):
+    def __add__(self, other: Value | float) -> Value:
         return self._arithmetic("add", other)
 
-    def __sub__(self, other):
+    def __sub__(self, other: Value | float) -> Value:
         return self._arithmetic("sub", other)
 
-    def __rsub__(self, other):
+    def __rsub__(self, other: float) -> Value:
         return self.code.constant(self.kind, other) - self
 
-    def __mul__(self, other):
+    def __mul__(self, other: Value | float) -> Value:
         return self._arithmetic("mul", other)
 
-    def __truediv__(self, other):
+    def __truediv__(self, other: Value | float) -> Value:
         return self._emit("fdiv", other)
 
-    def __lshift__(self, other):
+    def __lshift__(self, other: Value | float) -> Value:
         return self._emit("shl", other)
 
-    def __rshift__(self, other):
+    def __rshift__(self, other: Value | float) -> Value:
         return self._emit("lshr", other)
 
-    def __and__(self, other):
+    def __and__(self, other: Value | float) -> Value:
         return self._emit("and", other)
 
-    def __or__(self, other):
+    def __or__(self, other: Value | float) -> Value:
         return self._emit("or", other)
 
-    def __lt__(self, other):
+    def __lt__(self, other: Value | float) -> Value:
         return self._emit("fcmp olt", other, "condition")
 
-    def __gt__(self, other):
+    def __gt__(self, other: Value | float) -> Value:
         return self._emit("fcmp ogt", other, "condition")
 
-    def equals(self, other) -> Value:
+    def equals(self, other: Value | float) -> Value:
         return self._emit("fcmp oeq", other, "condition")
 
     def bits(self) -> Value:

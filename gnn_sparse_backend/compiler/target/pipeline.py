@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import tvm
 from tvm import tirx
@@ -11,10 +12,15 @@ from tvm.tirx import compilation_pipeline
 from .argument_checks import check_by_table, describe_parameters
 from .functions import call_vector_functions
 
+Pipeline: TypeAlias = tuple[
+    tvm.ir.transform.Pass, Callable[[], tvm.ir.transform.Pass], Callable[[], tvm.ir.transform.Pass]
+]
+"""The passes over the whole module, and the makers of those that finish the host's part and the device's."""
+
 CPU_PIPELINE = "gnn_sparse_backend_cpu"
 
 
-def _cpu_pipeline():
+def _cpu_pipeline() -> Pipeline:
     """The parameters are described while they have shapes. The checks are replaced where TVM has made them, and
     elementary functions behind the pass that makes vectors: they are chosen by their width."""
     lower, finish_host, finish_device = compilation_pipeline.get_tir_pipeline("default")
@@ -26,7 +32,7 @@ def _cpu_pipeline():
     )
 
 
-def _each(rewrite: Callable[[tirx.PrimFunc], tirx.PrimFunc]):
+def _each(rewrite: Callable[[tirx.PrimFunc], tirx.PrimFunc]) -> tvm.ir.transform.Pass:
     return tirx.transform.prim_func_pass(
         lambda function, module, context: rewrite(function), opt_level=0, name=f"gsb.{rewrite.__name__}"
     )

@@ -98,7 +98,7 @@ def num_threads() -> int:
     """Threads that a kernel called from this thread would use."""
     if _state().serial:
         return 1
-    if not attach():
+    if not attach() or _pool is None:
         return int(tvm.get_global_func("runtime.NumThreads")())
     return int(ctypes.CFUNCTYPE(ctypes.c_int)(_pool.max_threads)())
 
@@ -123,7 +123,7 @@ def description() -> str:
     """One line for people: which pool of threads the kernels use."""
     if _state().serial:
         return "the calling thread only (this process was forked, and threads do not survive that)"
-    if attach():
+    if attach() and _pool is not None:
         return f"shared with PyTorch: {_pool.library}, {num_threads()} threads, {tasks_per_thread()} tasks each"
     reason = (
         "PyTorch is not imported"

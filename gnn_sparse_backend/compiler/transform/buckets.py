@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..coordinate.axes import Axis, Size, StageIError, dense_fixed, sparse_fixed
+from ..coordinate.axes import Axis, Size, StageIError, dense_fixed, given, sparse_fixed
 from ..coordinate.expr import Expr, Load, Var, children, rebuild
-from ..coordinate.program import Buffer, Iteration, Program, Store, walk_iterations
+from ..coordinate.program import Buffer, Iteration, Program, Store, map_store, walk_iterations
 from .decompose import prune
 
 
@@ -25,8 +25,7 @@ def bucket_rows(program: Program, columns: str, widths: tuple[int, ...]) -> Prog
     """Put the rows of the sparse variable axis `columns` into buckets of ``widths`` slots.
 
     The rows are a ragged axis of the groups that its parent is (`programs.operands.Edges`). Parameters that stand on
-    rows
-    become arrays of rows: (m, ...); those that stand on non-zeros, and the column indices, get one array for each
+    rows become arrays of rows: (m, ...); those that stand on non-zeros, and the column indices, get one array for each
     bucket: (count, width, ...), ``<name>_w<width>``. New parameters, for each bucket: the size count, and Rows,
     (count,), the row of each bucket row, int32 or int64 as the column indices. A row may be in several buckets or none:
     what is done for a bucket row is stored at its row, and which rows there are, each once, is the caller's to say.
@@ -37,14 +36,14 @@ def bucket_rows(program: Program, columns: str, widths: tuple[int, ...]) -> Prog
     """
     J = program.axis(columns)
     I = J.parent
-    if J.kind != "sparse_variable" or I is None or I.kind != "dense_variable" or I.parent.kind != "dense_fixed":
+    if J.kind != "sparse_variable" or I is None or I.kind != "dense_variable" or given(I.parent).kind != "dense_fixed":
         raise StageIError(f"bucket_rows: axis {columns!r} is not sparse-variable under rows in groups")
     if not widths or len(set(widths)) != len(widths) or min(widths) < 1:
         raise StageIError(f"bucket_rows: widths {widths} are not different numbers of slots")
     for it in program.iterations:
         if it.axes[:2] != (I.parent, I) or it.kinds[:2] != "SS" or it.fused or it.init:
             raise StageIError(
-                f"bucket_rows: iteration {it.name!r} does not begin with axes {I.parent.name!r} and {I.name!r}"
+                f"bucket_rows: iteration {it.name!r} does not begin with axes {given(I.parent).name!r} and {I.name!r}"
             )
     M = dense_fixed("M", I.length)
     buckets = [_Bucket(program, I, J, M, width) for width in widths]
@@ -72,7 +71,7 @@ class _Bucket:
 
     onto_rows: dict[Buffer, Buffer]
 
-    def __init__(self, program: Program, I: Axis, J: Axis, M: Axis, width: int):
+    def __init__(self, program: Program, I: Axis, J: Axis, M: Axis, width: int) -> None:
         self.old_rows, self.old_columns, self.suffix = I, J, f"_w{width}"
         self.count = Size(f"count{self.suffix}")
         self.I = dense_fixed(f"{I.name}{self.suffix}", self.count)
@@ -118,8 +117,7 @@ class _Bucket:
         )
 
     def _store(self, store: Store) -> Store:
-        target = self._expr(Load(store.buffer, store.indices))
-        return Store(target.buffer, target.indices, self._expr(store.value))
+        return map_store(store, self._expr)
 
     def _expr(self, expr: Expr) -> Expr:
         if expr in (self.row, self.group):
@@ -135,8 +133,8 @@ class _Bucket:
             )
         rest = tuple(self._expr(e) for e in expr.indices[2:])
         if expr.buffer in self.on_edges:
-            return Load(self.on_edges[expr.buffer], (self.row, *rest))
-        return Load(self.onto_rows[expr.buffer], (Load(self.rows, (self.row,)), *rest))
+            return Load(self.on_edges[expr.buffer], (given(self.row), *rest))
+        return Load(self.onto_rows[expr.buffer], (Load(self.rows, (given(self.row),)), *rest))
 
 
 __all__ = ["bucket_rows"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..coordinate.expr import Load, rewrite
-from ..coordinate.program import Buffer, Program, Store, map_iterations
+from ..coordinate.expr import Expr, Load, rewrite
+from ..coordinate.program import Buffer, Iteration, Program, Store, map_iterations
 
 
 def compact_parameters(program: Program) -> Program:
@@ -15,20 +15,19 @@ def compact_parameters(program: Program) -> Program:
     """
     new = {b: replace(b, strided=False) for b in program.buffers if b.strided}
 
-    def change(expr):
+    def change(expr: Expr) -> Expr:
         return rewrite(
             expr, lambda e: Load(new[e.buffer], e.indices) if isinstance(e, Load) and e.buffer in new else None
         )
 
-    def store(s):
-        if not isinstance(s, Store):
-            return s
+    def store(s: Store) -> Store:
         target: Buffer = new.get(s.buffer, s.buffer)
         return Store(target, tuple(change(i) for i in s.indices), change(s.value))
 
-    def visit(it):
+    def visit(it: Iteration) -> tuple[Iteration, ...]:
         where = None if it.where is None else change(it.where)
-        return (replace(it, init=tuple(store(s) for s in it.init), body=tuple(store(s) for s in it.body), where=where),)
+        body = tuple(store(s) if isinstance(s, Store) else s for s in it.body)
+        return (replace(it, init=tuple(map(store, it.init)), body=body, where=where),)
 
     buffers = tuple(new.get(b, b) for b in program.buffers)
     iterations = map_iterations(program.iterations, visit)

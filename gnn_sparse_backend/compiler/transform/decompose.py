@@ -15,17 +15,20 @@ them out, to run once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import TypeVar
 
 from ..coordinate.axes import Axis, Size, StageIError
 from ..coordinate.expr import Const, Expr, Load, Present, Select, Var, as_expr, both, children, differ, rebuild
 from ..coordinate.program import Buffer, Iteration, Program, Store, walk_iterations
 from ..coordinate.validate import validate
-from .index_maps import check_index_maps
+from .index_maps import IndexMap, check_index_maps
 
 COPY = "copy"
+
+Member = TypeVar("Member")
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ class FormatRewriteRule:
     axes_before: tuple[str, ...]
     axes_after: tuple[str, ...]
     axis_map: dict[str, tuple[str, ...]]
-    index_map: Callable[..., tuple]
-    inverse_index_map: Callable[..., tuple]
+    index_map: IndexMap
+    inverse_index_map: IndexMap
     masked: bool = False
 
 
@@ -93,7 +96,7 @@ def decompose_format(program: Program, rules: list[FormatRewriteRule], *, copies
     return done if copies else prune(done)
 
 
-def _once(*groups):
+def _once(*groups: Iterable[Member]) -> tuple[Member, ...]:
     """All members of the groups in order, equal ones once."""
     return tuple(dict.fromkeys(member for group in groups for member in group))
 
@@ -149,24 +152,24 @@ def prune(program: Program) -> Program:
     return done
 
 
-def _all(exprs):
+def _all(exprs: Iterable[Expr]) -> Iterator[Expr]:
     for expr in exprs:
         yield expr
         yield from _all(children(expr))
 
 
-def _statements(it: Iteration):
+def _statements(it: Iteration) -> Iterator[Store]:
     for each in walk_iterations((it,)):
         yield from (*each.init, *(s for s in each.body if isinstance(s, Store)))
 
 
-def _reads(it: Iteration, buffers) -> bool:
+def _reads(it: Iteration, buffers: Container[Buffer]) -> bool:
     exprs = [e for s in _statements(it) for e in (*s.indices, s.value)]
     exprs += [each.where for each in walk_iterations((it,)) if each.where is not None]
     return any(isinstance(e, Load) and e.buffer in buffers for e in _all(exprs))
 
 
-def _writes(it: Iteration, buffers) -> bool:
+def _writes(it: Iteration, buffers: Container[Buffer]) -> bool:
     return any(s.buffer in buffers for s in _statements(it))
 
 
@@ -181,7 +184,7 @@ def _init(it: Iteration, program: Program) -> Iteration:
 class _Part:
     """One rule applied to one program."""
 
-    def __init__(self, program: Program, rule: FormatRewriteRule):
+    def __init__(self, program: Program, rule: FormatRewriteRule) -> None:
         self.rule, self.program = rule, program
         where = f"rule {rule.name!r}"
         self.before = tuple(program.axis(name) for name in rule.axes_before)
@@ -251,7 +254,8 @@ class _Part:
         kind_of = dict(zip(it.axes, it.kinds))
         new_kind = {new: kind_of[old] for old, news in self.map.items() for new in news}
         first = min(it.axes.index(a) for a in self.before)
-        axes, kinds = [], ""
+        axes: list[Axis] = []
+        kinds = ""
         for at, axis in enumerate(it.axes):
             if at == first:
                 axes += self.after
@@ -267,7 +271,7 @@ class _Part:
                 tuple(self._rewrite(e, it, coordinate) for e in s.indices),
                 self._rewrite(s.value, it, coordinate),
             )
-            for s in it.body
+            for s in it.stores
         )
         where = None if it.where is None else self._rewrite(it.where, it, coordinate)
         if self.mask:

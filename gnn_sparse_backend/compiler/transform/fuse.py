@@ -29,7 +29,7 @@ def sparse_fuse(program: Program, iteration_name: str, group: tuple[str, ...]) -
             raise StageIError(f"sparse_fuse: axis {name!r} is fused already")
     fused = it.fused + (tuple(it.axes[names.index(n)] for n in group),)
 
-    def visit(found: Iteration):
+    def visit(found: Iteration) -> tuple[Iteration, ...]:
         return (replace(found, fused=fused),) if found.name == iteration_name else (found,)
 
     done = replace(program, iterations=map_iterations(program.iterations, visit))

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ..coordinate.axes import Axis, Size, StageIError, dense_fixed, dense_variable
 from ..coordinate.expr import Expr, Load, Var, children, rebuild
-from ..coordinate.program import Buffer, Iteration, Program, Store, map_iterations, walk_iterations
+from ..coordinate.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
 from ..coordinate.validate import validate
 
 
@@ -52,7 +52,7 @@ def group_axis(program: Program, axis_name: str, group_name: str = "T", index_dt
 
 
 class _Grouping:
-    def __init__(self, old: Axis, group: Axis, new: dict[Axis, Axis], rows: set[Var]):
+    def __init__(self, old: Axis, group: Axis, new: dict[Axis, Axis], rows: set[Var]) -> None:
         self.old, self.group, self.new, self.rows = old, group, new, rows
         self.var = Var(group.name.lower())
 
@@ -87,8 +87,7 @@ class _Grouping:
         )
 
     def _store(self, store: Store) -> Store:
-        target = self._expr(Load(store.buffer, store.indices))
-        return Store(target.buffer, target.indices, self._expr(store.value))
+        return map_store(store, self._expr)
 
     def _expr(self, expr: Expr) -> Expr:
         if expr in self.rows:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..coordinate.axes import Axis, StageIError
 from ..coordinate.expr import Expr, Load, Var, children, rebuild
-from ..coordinate.program import Buffer, Iteration, Program, Store, map_iterations, walk_iterations
+from ..coordinate.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
 from ..coordinate.validate import validate
 from .dependence import check_separable
 
@@ -38,7 +38,7 @@ def hoist_axis(program: Program, axis_name: str) -> Program:
 
     names = {outer.name for outer in outers}
 
-    def visit(it: Iteration):
+    def visit(it: Iteration) -> tuple[Iteration, ...]:
         return (_hoist(it, axis),) if it.name in names else (it,)
 
     done = replace(program, iterations=map_iterations(program.iterations, visit))
@@ -65,11 +65,11 @@ def _hoist(outer: Iteration, axis: Axis) -> Iteration:
     var = Var(axis.name.lower())
     locals_ = {b: replace(b, axes=tuple(a for a in b.axes if a != axis)) for b in outer.locals}
     body: list[Iteration | Store] = []
-    for it in outer.body:
+    for it in outer.nested:
         old = it.variable(axis)
         keep = [n for n, a in enumerate(it.axes) if a != axis]
         init = tuple(_store(s, old, var, axis, locals_) for s in it.init)
-        inner = tuple(_store(s, old, var, axis, locals_) for s in it.body)
+        inner = tuple(_store(s, old, var, axis, locals_) for s in it.stores)
         if not keep:
             body += inner
             continue
@@ -95,8 +95,7 @@ def _hoist(outer: Iteration, axis: Axis) -> Iteration:
 
 
 def _store(store: Store, old: Var, var: Var, axis: Axis, locals_: dict[Buffer, Buffer]) -> Store:
-    target = _substitute(Load(store.buffer, store.indices), old, var, axis, locals_)
-    return Store(target.buffer, target.indices, _substitute(store.value, old, var, axis, locals_))
+    return map_store(store, lambda expr: _substitute(expr, old, var, axis, locals_))
 
 
 def _substitute(expr: Expr, old: Var, var: Var, axis: Axis, locals_: dict[Buffer, Buffer]) -> Expr:

@@ -35,17 +35,22 @@ def hold_loads(program: Program, axis_name: str) -> Program:
     def visit(it: Iteration) -> tuple[Iteration]:
         if not it.reduction:
             return (it,)
-        body, locals_ = [], list(it.locals)
+        body: list[Store | Iteration] = []
+        locals_ = list(it.locals)
         for statement in it.body:
-            held = _held(statement, axis, written) if isinstance(statement, Iteration) else {}
-            for load in held:
+            loads = _held(statement, axis, written) if isinstance(statement, Iteration) else []
+            if not isinstance(statement, Iteration) or not loads:
+                body.append(statement)
+                continue
+            held: dict[Expr, Buffer] = {}
+            for load in loads:
                 name = f"{load.buffer.name}_held_{statement.name}"
                 while name in used:
                     name += "_"
                 used.add(name)
                 held[load] = Buffer(name, (axis,), load.buffer.dtype, "local")
                 locals_.append(held[load])
-            body += _apart(statement, held) if held else [statement]
+            body += _apart(statement, held)
         return (replace(it, body=tuple(body), locals=tuple(locals_)),)
 
     done = replace(program, iterations=map_iterations(program.iterations, visit)).with_provenance(
@@ -55,25 +60,25 @@ def hold_loads(program: Program, axis_name: str) -> Program:
     return done
 
 
-def _held(it: Iteration, axis: Axis, written: set[Buffer]) -> dict[Load, Buffer | None]:
+def _held(it: Iteration, axis: Axis, written: set[Buffer]) -> list[Load]:
     """The loads to hold, in order."""
     if it.axes != (axis,) or it.kinds != "S" or it.locals or not all(isinstance(s, Store) for s in it.body):
-        return {}
-    if not any(isinstance(e, Select) for store in it.body for e in walk(store.value)):
-        return {}
+        return []
+    if not any(isinstance(e, Select) for store in it.stores for e in walk(store.value)):
+        return []
     var = it.variables[0]
-    found = (e for store in it.body for e in _certain(store.value))
-    return {
-        e: None
+    found = dict.fromkeys(e for store in it.stores for e in _certain(store.value))
+    return [
+        e
         for e in found
         if isinstance(e, Load)
         and e.buffer.scope == "param"
         and e.buffer not in written
         and any(var in walk(index) for index in e.indices)
-    }
+    ]
 
 
-def _apart(it: Iteration, held: dict[Load, Buffer]) -> list[Iteration]:
+def _apart(it: Iteration, held: dict[Expr, Buffer]) -> list[Iteration]:
     old = it.variables[0]
     own = Var(f"{old.name}_held")
     loads = tuple(Store(buffer, (own,), _replaced(load, {old: own})) for load, buffer in held.items())
@@ -84,8 +89,8 @@ def _apart(it: Iteration, held: dict[Load, Buffer]) -> list[Iteration]:
         body=loads,
         where=None if it.where is None else _replaced(it.where, {old: own}),
     )
-    values = {load: Load(buffer, (old,)) for load, buffer in held.items()}
-    return [first, replace(it, body=tuple(Store(s.buffer, s.indices, _replaced(s.value, values)) for s in it.body))]
+    values: dict[Expr, Expr] = {load: Load(buffer, (old,)) for load, buffer in held.items()}
+    return [first, replace(it, body=tuple(Store(s.buffer, s.indices, _replaced(s.value, values)) for s in it.stores))]
 
 
 def _replaced(expr: Expr, values: dict[Expr, Expr]) -> Expr:

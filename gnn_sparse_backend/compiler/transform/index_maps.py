@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..coordinate.axes import Axis, StageIError
-from ..coordinate.expr import Binary, Const, Expr, Load, Select, SizeOf, as_expr, walk
+from ..coordinate.expr import Binary, Const, Expr, ExprLike, Load, Select, SizeOf, as_expr, walk
+
+if TYPE_CHECKING:
+    from .decompose import FormatRewriteRule
+
+IndexMap: TypeAlias = Callable[..., tuple[ExprLike, ...]]
+"""Coordinates to coordinates, one argument for each; on expressions."""
 
 SAMPLES = (0, 1, 2, 3, 7, 62, 64, 1009)
 """Around the block sizes and widths that formats have."""
@@ -13,7 +21,7 @@ SAMPLES = (0, 1, 2, 3, 7, 62, 64, 1009)
 UNKNOWN_SIZE = 1 << 20
 """What a run-time size is taken for: larger than any sample."""
 
-_OPERATIONS = {
+_OPERATIONS: dict[str, Callable[[Any, Any], int]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
@@ -32,7 +40,7 @@ _OPERATIONS = {
 }
 
 
-def check_index_maps(rule, before: tuple[Axis, ...], after: tuple[Axis, ...]) -> None:
+def check_index_maps(rule: FormatRewriteRule, before: tuple[Axis, ...], after: tuple[Axis, ...]) -> None:
     """Raise StageIError unless inverse_index_map(index_map(x)) == x, and index_map(x) lies on the new axes, for samples
     x.
 
@@ -57,7 +65,7 @@ def _samples(axis: Axis) -> tuple[int, ...]:
     return tuple(s for s in SAMPLES if not isinstance(axis.length, int) or s < axis.length)
 
 
-def _apply(index_map, point: tuple[int, ...], count: int, where: str, axes: str) -> tuple[int, ...] | None:
+def _apply(index_map: IndexMap, point: tuple[int, ...], count: int, where: str, axes: str) -> tuple[int, ...] | None:
     """The values of a map at a point, or None where it reads a buffer."""
     found = tuple(as_expr(e) for e in index_map(*(Const(x, "int64") for x in point)))
     if len(found) != count:
@@ -74,7 +82,7 @@ def _apply(index_map, point: tuple[int, ...], count: int, where: str, axes: str)
 def _evaluate(expr: Expr, where: str) -> int:
     match expr:
         case Const():
-            return expr.value
+            return int(expr.value)
         case SizeOf():
             return UNKNOWN_SIZE
         case Binary() if expr.op in _OPERATIONS:

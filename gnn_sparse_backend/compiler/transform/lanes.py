@@ -30,13 +30,13 @@ def reduce_in_lanes(program: Program, iteration_name: str, lanes: int) -> Progra
     """
     it = program.iteration(iteration_name)
     where = f"reduce_in_lanes: iteration {it.name!r}"
-    check_sum(where, program, it)
-    length = it.axes[0].length
+    store, value = check_sum(where, program, it)
+    length = it.axes[0].static_length
     if lanes < 1 or lanes & (lanes - 1) or lanes > length:
         raise StageIError(f"{where}: {lanes} lanes are not a power of two of at most {length}, the axis's length")
-    rewriter = _Lanes(it, lanes)
+    rewriter = _Lanes(it, store, value.b, lanes)
 
-    def visit(found: Iteration):
+    def visit(found: Iteration) -> tuple[Iteration, ...]:
         if found.name == it.name:
             return tuple(rewriter.stages)
         if any(s is it or s in rewriter.stages for s in found.body):
@@ -50,9 +50,10 @@ def reduce_in_lanes(program: Program, iteration_name: str, lanes: int) -> Progra
     return done
 
 
-def check_sum(where: str, program: Program, it: Iteration) -> None:
-    """Raise StageIError, which begins with ``where``, unless the iteration is a sum over a static axis that can be
-    parted.
+def check_sum(where: str, program: Program, it: Iteration) -> tuple[Store, Binary]:
+    """The store of a sum over a static axis that can be parted, and its value, an addition to what it stores to.
+
+    Raises StageIError, which begins with ``where``, for any other iteration.
     """
     axis = it.axes[0]
     if it in program.iterations:
@@ -73,20 +74,20 @@ def check_sum(where: str, program: Program, it: Iteration) -> None:
         raise StageIError(f"{where} does not add to {store.buffer.name!r} in the form X = X + term")
     if any(isinstance(e, Load) and e.buffer == store.buffer for e in walk(value.b)):
         raise StageIError(f"{where} adds a term that depends on {store.buffer.name!r} itself")
+    return store, value
 
 
 class _Lanes:
     """The stages that take the place of the sum, and the axes and local buffers they need."""
 
-    def __init__(self, it: Iteration, lanes: int):
-        self.name, self.var = it.name, it.variables[0]
-        self.store = it.body[0]
-        self.dtype = self.store.buffer.dtype
+    def __init__(self, it: Iteration, store: Store, term: Expr, lanes: int) -> None:
+        self.name, self.var, self.term = it.name, it.variables[0], term
+        self.dtype = store.buffer.dtype
         self.axes: list[Axis] = []
         self.locals: list[Buffer] = []
         self.stages: list[Iteration] = []
         axis = it.axes[0]
-        rounds, tail = divmod(axis.length, lanes)
+        rounds, tail = divmod(axis.static_length, lanes)
         lane = self._axis(f"{axis.name}_lanes", lanes)
         partial = self._local(f"{self.name}_partial", lane)
         here = Var(f"{self.name}_lane")
@@ -111,7 +112,7 @@ class _Lanes:
             total = Binary("+", partial[here], partial[other])
             self._stage(str(lanes), (half,), "S", (here,), Store(halved, (here,), total))
             partial, lane = halved, half
-        result = Store(self.store.buffer, self.store.indices, partial[here])
+        result = Store(store.buffer, store.indices, partial[here])
         self._stage("sum", (lane,), "S", (here,), result)
 
     def _axis(self, name: str, length: int) -> Axis:
@@ -122,9 +123,9 @@ class _Lanes:
         self.locals.append(Buffer(name, (axis,), self.dtype, "local"))
         return self.locals[-1]
 
-    def _stage(self, suffix: str, axes, kinds, variables, store: Store) -> None:
+    def _stage(self, suffix: str, axes: tuple[Axis, ...], kinds: str, variables: tuple[Var, ...], store: Store) -> None:
         self.stages.append(Iteration(f"{self.name}_{suffix}", axes, kinds, variables, (), (store,)))
 
     def _add(self, partial: Buffer, here: Var, at: Expr) -> Store:
-        term = rewrite(self.store.value.b, lambda e: at if e == self.var else None)
+        term = rewrite(self.term, lambda e: at if e == self.var else None)
         return Store(partial, (here,), Binary("+", partial[here], term))

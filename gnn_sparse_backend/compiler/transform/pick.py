@@ -35,9 +35,9 @@ def pick_entries(program: Program, axis_name: str) -> Program:
             or isinstance(e.indices[0], (Var, Const))
         ):
             return None
-        entries = [e.buffer[Const(n, "int64")] for n in range(axis.length)]
-        found = entries[-1]
-        for n in reversed(range(axis.length - 1)):
+        entries = [e.buffer[Const(n, "int64")] for n in range(axis.static_length)]
+        found: Expr = entries[-1]
+        for n in reversed(range(axis.static_length - 1)):
             found = select(equal(e.indices[0], Const(n, "int64")), entries[n], found)
         return found
 

@@ -32,7 +32,7 @@ def sparse_reorder(program: Program, iteration_name: str, order: tuple[str, ...]
     kinds = "".join(it.kinds[names.index(n)] for n in order)
     variables = tuple(it.variables[names.index(n)] for n in order)
 
-    def visit(found: Iteration):
+    def visit(found: Iteration) -> tuple[Iteration, ...]:
         return (
             (replace(found, axes=axes, kinds=kinds, variables=variables),) if found.name == iteration_name else (found,)
         )

@@ -14,11 +14,13 @@ elements in registers. Any other one is kept whole by every lane, and what fills
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ..coordinate.axes import Axis, StageIError, dense_fixed
+from ..coordinate.axes import Axis, StageIError, dense_fixed, given
 from ..coordinate.expr import Binary, Const, Expr, Load, Var, children, rebuild, rewrite, walk
-from ..coordinate.program import Buffer, Iteration, Program, Store, map_iterations, walk_iterations
+from ..coordinate.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
 from ..coordinate.validate import validate
 from .lanes import check_sum
 
@@ -45,7 +47,7 @@ def share_axis(program: Program, axis_name: str, lanes: int, part: int = 1, exch
     shared, owned = _shared(program, axis, visits, exchanged)
     new = {b: replace(b, axes=tuple(x for a in b.axes for x in (split.stored if a == axis else (a,)))) for b in owned}
 
-    def visit(it: Iteration):
+    def visit(it: Iteration) -> tuple[Iteration, ...]:
         if it not in shared:
             return (replace(it, locals=tuple(new.get(b, b) for b in it.locals)),)
         return (_share(it, axis, split, new),)
@@ -72,7 +74,7 @@ class Split:
     def of(cls, axis: Axis, lanes: int, part: int, what: str) -> Split:
         if lanes < 1 or part < 1:
             raise StageIError(f"{what}: {lanes} lanes with parts of {part} hold nothing")
-        turns = -(-axis.length // (lanes * part))
+        turns = -(-axis.static_length // (lanes * part))
         return cls(
             axis,
             dense_fixed(f"{axis.name}_turn", turns) if turns > 1 else None,
@@ -95,26 +97,26 @@ class Split:
         """Iterators, named after the one of the axis."""
         return {a: Var(f"{of.name}_{a.name.rpartition('_')[2]}") for a in self.axes}
 
-    def element(self, at: dict[Axis, Var]) -> Expr:
+    def element(self, at: Mapping[Axis, Expr]) -> Expr:
         """The element of the axis that the iterators stand for."""
-        part = self.part.length if self.part else 1
-        terms = [(self.turn, self.lane.length * part), (self.lane, part), (self.part, 1)]
-        found = None
+        part = self.part.static_length if self.part else 1
+        terms = [(self.turn, self.lane.static_length * part), (self.lane, part), (self.part, 1)]
+        found: Expr | None = None
         for axis, width in terms:
             if axis is None:
                 continue
             term = at[axis] if width == 1 else Binary("*", at[axis], Const(width, "int64"))
             found = term if found is None else Binary("+", found, term)
-        return found
+        return given(found)
 
     def inside(self, at: dict[Axis, Var]) -> Expr | None:
         """The condition that there is such an element, None where there always is. It is the same for all of a part,
         where parts are all full, so that a vector loop over the part stays one."""
         if self.exact:
             return None
-        whole = self.part is not None and self.axis.length % self.part.length == 0
+        whole = self.part is not None and self.axis.static_length % self.part.static_length == 0
         element = self.element({a: Const(0, "int64") if whole and a == self.part else v for a, v in at.items()})
-        return Binary("<", element, Const(self.axis.length, "int64"))
+        return Binary("<", element, Const(self.axis.static_length, "int64"))
 
 
 def _shared(
@@ -132,7 +134,7 @@ def _shared(
             for it in shared
             if any(
                 s.buffer.scope == "local" and s.buffer not in locals_ - whole and s.buffer.name not in exchanged
-                for s in it.body
+                for s in it.stores
             )
         ]
         if not alike:
@@ -142,15 +144,15 @@ def _shared(
             whole |= {e.buffer for e in _expressions(it) if isinstance(e, Load) and e.buffer in locals_}
 
 
-def _expressions(it: Iteration):
-    for store in (*it.init, *it.body):
+def _expressions(it: Iteration) -> Iterator[Expr]:
+    for store in (*it.init, *it.stores):
         yield from walk(Load(store.buffer, store.indices))
         yield from walk(store.value)
     if it.where is not None:
         yield from walk(it.where)
 
 
-def _indexed_otherwise(statements, buffer: Buffer, axis: Axis, var: Var | None) -> bool:
+def _indexed_otherwise(statements: Iterable[Store | Iteration], buffer: Buffer, axis: Axis, var: Var | None) -> bool:
     """Whether the buffer is somewhere indexed along the axis by anything but the iterator, ``var`` where one is
     bound.
     """
@@ -184,10 +186,6 @@ def _share(it: Iteration, axis: Axis, split: Split, new: dict[Buffer, Buffer]) -
         kids = tuple(change(k) for k in children(expr))
         return rebuild(expr, kids) if kids else expr
 
-    def store(s: Store) -> Store:
-        target = change(Load(s.buffer, s.indices))
-        return Store(target.buffer, target.indices, change(s.value))
-
     conditions = [c for c in (None if it.where is None else change(it.where), split.inside(at)) if c is not None]
     where = (
         conditions[0] if len(conditions) == 1 else Binary("and", conditions[1], conditions[0]) if conditions else None
@@ -197,7 +195,7 @@ def _share(it: Iteration, axis: Axis, split: Split, new: dict[Buffer, Buffer]) -
         axes=split.axes,
         kinds="S" * len(split.axes),
         variables=tuple(at[a] for a in split.axes),
-        body=tuple(store(s) for s in it.body),
+        body=tuple(map_store(s, change) for s in it.stores),
         where=where,
     )
 
@@ -218,8 +216,8 @@ def share_sum(program: Program, iteration_name: str, lanes: int, part: int = 1) 
     condition, that starts one element from zero and adds terms to it which do not depend on it.
     """
     it = program.iteration(iteration_name)
-    check_sum(f"share_sum: iteration {it.name!r}", program, it)
-    store, dtype = it.body[0], it.body[0].buffer.dtype
+    store, value = check_sum(f"share_sum: iteration {it.name!r}", program, it)
+    dtype = store.buffer.dtype
     old = it.variables[0]
     axis = it.axes[0]
     split = Split.of(axis, lanes, part, "share_sum")
@@ -228,17 +226,24 @@ def share_sum(program: Program, iteration_name: str, lanes: int, part: int = 1) 
     locals_ = [partial]
     stages: list[Iteration] = []
 
-    def stage(suffix: str, over: tuple[Axis, ...], kinds: str, make, where=None, init=()) -> None:
+    def stage(
+        suffix: str,
+        over: tuple[Axis, ...],
+        kinds: str,
+        make: Callable[[dict[Axis, Var]], Store],
+        where: Callable[[dict[Axis, Var]], Expr | None] | None = None,
+        init: tuple[Store, ...] = (),
+    ) -> None:
         at = {a: Var(f"{it.name}{suffix}_{a.name.rpartition('_')[2]}") for a in over}
         variables = tuple(at[a] for a in over)
         stages.append(Iteration(it.name + suffix, over, kinds, variables, init, (make(at),), where=where and where(at)))
 
-    def here(at) -> tuple[Var, ...]:
+    def here(at: dict[Axis, Var]) -> tuple[Var, ...]:
         return tuple(at[a] for a in kept)
 
-    def add(at) -> Store:
+    def add(at: dict[Axis, Var]) -> Store:
         element = split.element(at)
-        term = rewrite(store.value.b, lambda e: element if e == old else None)
+        term = rewrite(value.b, lambda e: element if e == old else None)
         return Store(partial, here(at), Binary("+", partial[here(at)], term))
 
     stage("_zero", kept, "S" * len(kept), lambda at: Store(partial, here(at), it.init[0].value))
@@ -247,22 +252,19 @@ def share_sum(program: Program, iteration_name: str, lanes: int, part: int = 1) 
         folded = Buffer(f"{it.name}_folded", (split.lane,), dtype, "local")
         locals_.append(folded)
 
-        def fold(at) -> Store:
-            total = None
-            for p in range(part):
-                value = partial[at[split.lane], Const(p, "int64")]
-                total = value if total is None else Binary("+", total, value)
-            return Store(folded, (at[split.lane],), total)
+        def fold(at: dict[Axis, Var]) -> Store:
+            parts: list[Expr] = [partial[at[split.lane], Const(p, "int64")] for p in range(part)]
+            return Store(folded, (at[split.lane],), functools.reduce(lambda a, b: Binary("+", a, b), parts))
 
         stage("_fold", (split.lane,), "S", fold)
         partial = folded
 
-    def total(at) -> Store:
-        return Store(store.buffer, store.indices, Binary("+", store.value.a, partial[at[split.lane]]))
+    def total(at: dict[Axis, Var]) -> Store:
+        return Store(store.buffer, store.indices, Binary("+", value.a, partial[at[split.lane]]))
 
     stage("", (split.lane,), "R", total, init=it.init)
 
-    def visit(found: Iteration):
+    def visit(found: Iteration) -> tuple[Iteration, ...]:
         if found.name == it.name and found not in stages:
             return tuple(stages)
         if any(s is it or s in stages for s in found.body):

@@ -24,11 +24,13 @@ statements keep their order and iterations over the axis may stand at any depth:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from ..coordinate.axes import Axis, StageIError, dense_fixed
 from ..coordinate.expr import Binary, Const, Expr, Load, Var, children, rebuild, walk
-from ..coordinate.program import Buffer, Iteration, Program, Store, map_iterations, walk_iterations
+from ..coordinate.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
 from ..coordinate.validate import validate
 from .dependence import check_separable
 
@@ -61,6 +63,10 @@ def tile_axis(program: Program, axis_name: str, tiles: tuple[tuple[int, ...], ..
     return tiled
 
 
+Split: TypeAlias = dict[tuple[Buffer, int], Buffer]
+"""The local buffers that chunks have in the place of one, by that one and the chunk's number."""
+
+
 @dataclass(frozen=True)
 class _Chunk:
     tile: int
@@ -70,7 +76,7 @@ class _Chunk:
     axis: Axis
 
 
-def _check(program: Program, axis: Axis, tiles) -> None:
+def _check(program: Program, axis: Axis, tiles: Sequence[Sequence[int]]) -> None:
     if axis.kind != "dense_fixed" or not isinstance(axis.length, int):
         raise StageIError(f"tile_axis: axis {axis.name!r} is not dense-fixed with a static length")
     widths = [w for tile in tiles for w in tile]
@@ -89,7 +95,7 @@ def _check(program: Program, axis: Axis, tiles) -> None:
         raise StageIError(f"tile_axis: a temporary buffer stands on axis {axis.name!r}")
 
 
-def _visits(statement, axis: Axis) -> bool:
+def _visits(statement: Store | Iteration, axis: Axis) -> bool:
     return isinstance(statement, Iteration) and any(axis in it.axes for it in walk_iterations((statement,)))
 
 
@@ -100,13 +106,13 @@ def _outer(it: Iteration, axis: Axis, chunks: list[_Chunk]) -> Iteration:
     if not any(_visits(s, axis) for s in it.body):
         return it
     if not any(isinstance(s, Iteration) and axis in s.axes for s in it.body):
-        body = tuple(_outer(s, axis, chunks) if _visits(s, axis) else s for s in it.body)
-        return replace(it, body=body)
+        inner = (_outer(s, axis, chunks) if isinstance(s, Iteration) and _visits(s, axis) else s for s in it.body)
+        return replace(it, body=tuple(inner))
     check_separable(it, axis, "tile_axis")
     owned = [b for b in it.locals if axis in b.axes]
     kept = tuple(b for b in it.locals if axis not in b.axes)
     split = {(b, c.number): _part(b, axis, c) for b in owned for c in chunks}
-    body: list = []
+    body: list[Store | Iteration] = []
     for t in sorted({c.tile for c in chunks}):
         mine = [c for c in chunks if c.tile == t]
         for statement in it.body:
@@ -117,13 +123,13 @@ def _outer(it: Iteration, axis: Axis, chunks: list[_Chunk]) -> Iteration:
     return replace(it, locals=kept + tuple(split.values()), body=tuple(body))
 
 
-def _in_place(program: Program, axis: Axis, chunks: list[_Chunk]) -> tuple:
+def _in_place(program: Program, axis: Axis, chunks: list[_Chunk]) -> tuple[Iteration, ...]:
     """Every iteration over the axis cut where it stands."""
     whole = _indexed_otherwise(program.iterations, axis, None)
     local = [b for it in walk_iterations(program.iterations) for b in it.locals if axis in b.axes and b not in whole]
     split = {(b, c.number): _part(b, axis, c) for b in local for c in chunks}
 
-    def visit(it: Iteration) -> tuple:
+    def visit(it: Iteration) -> tuple[Iteration, ...]:
         if axis in it.axes:
             return tuple(_tile(it, axis, 0, chunks, split))
         kept = tuple(b for b in it.locals if b not in local)
@@ -132,7 +138,7 @@ def _in_place(program: Program, axis: Axis, chunks: list[_Chunk]) -> tuple:
     return map_iterations(program.iterations, visit)
 
 
-def _indexed_otherwise(statements, axis: Axis, var: Var | None) -> set[Buffer]:
+def _indexed_otherwise(statements: Iterable[Store | Iteration], axis: Axis, var: Var | None) -> set[Buffer]:
     """Buffers on the axis that are somewhere not indexed along it by its iterator, ``var`` where one is bound."""
     found: set[Buffer] = set()
     for statement in statements:
@@ -153,7 +159,7 @@ def _part(buffer: Buffer, axis: Axis, chunk: _Chunk) -> Buffer:
     return Buffer(f"{buffer.name}_{chunk.number}", axes, buffer.dtype, buffer.scope)
 
 
-def _tile(it: Iteration, axis: Axis, tile: int, chunks: list[_Chunk], split) -> list[Iteration]:
+def _tile(it: Iteration, axis: Axis, tile: int, chunks: list[_Chunk], split: Split) -> list[Iteration]:
     """One iteration on (..., K) for one tile: its init, then its body, chunk by chunk."""
     var = it.variable(axis)
     out = []
@@ -169,8 +175,8 @@ def _tile(it: Iteration, axis: Axis, tile: int, chunks: list[_Chunk], split) -> 
     within = it.where is not None and (len(it.axes) == 1 or var in walk(it.where))
     inner = []
     for c in chunks:
-        stores = tuple(_store(s, var, axis, c, split) for s in it.body)
-        where = _substitute(it.where, var, axis, c, split) if within else None
+        stores = tuple(_store(s, var, axis, c, split) for s in it.stores)
+        where = _substitute(it.where, var, axis, c, split) if within and it.where is not None else None
         inner.append(Iteration(f"{it.name}_{c.number}", (c.axis,), "S", (var,), (), stores, where=where))
     if len(it.axes) == 1:
         return out + inner
@@ -187,17 +193,16 @@ def _tile(it: Iteration, axis: Axis, tile: int, chunks: list[_Chunk], split) -> 
     return out + [rest]
 
 
-def _store(store: Store, var: Var, axis: Axis, chunk: _Chunk, split) -> Store:
-    target = _substitute(Load(store.buffer, store.indices), var, axis, chunk, split)
-    return Store(target.buffer, target.indices, _substitute(store.value, var, axis, chunk, split))
+def _store(store: Store, var: Var, axis: Axis, chunk: _Chunk, split: Split) -> Store:
+    return map_store(store, lambda expr: _substitute(expr, var, axis, chunk, split))
 
 
-def _substitute(expr: Expr, var: Var, axis: Axis, chunk: _Chunk, split) -> Expr:
+def _substitute(expr: Expr, var: Var, axis: Axis, chunk: _Chunk, split: Split) -> Expr:
     """The iterator becomes start + iterator; in an access to a local buffer, the chunk's own buffer and iterator."""
     if expr == var:
         return var if chunk.start == 0 else Binary("+", Const(chunk.start, "int64"), var)
     local = split.get((expr.buffer, chunk.number)) if isinstance(expr, Load) else None
-    if local is None:
+    if local is None or not isinstance(expr, Load):
         kids = tuple(_substitute(k, var, axis, chunk, split) for k in children(expr))
         return rebuild(expr, kids) if kids else expr
     indices = []

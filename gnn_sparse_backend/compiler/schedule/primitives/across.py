@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 from tvm import s_tir, tirx
 from tvm.tirx.script import builder as T
 
@@ -49,7 +52,7 @@ def fold_across_lanes(
     reason = refuses(stage2.program, iteration)
     if reason:
         raise StageIError(f"{where} {reason}")
-    inner = {it.name: it for it in iteration.body}
+    inner = {it.name: it for it in iteration.nested}
     mask = team_mask(stage2.function, iteration.name, lanes) if shuffle else None
     return rewrite_loop(stage2, iteration.name, 0, lambda loop: _Across(loop, inner, lanes, mask).statement())
 
@@ -58,7 +61,7 @@ class _Across:
     """The statements that take the place of the loop. inner: the iterations in its block, by name. mask: the threads of
     the team, where they shuffle."""
 
-    def __init__(self, loop, inner: dict[str, Iteration], lanes: int, mask):
+    def __init__(self, loop: tirx.For, inner: dict[str, Iteration], lanes: int, mask: tirx.Expr | None) -> None:
         self.loop, self.lanes, self.mask = loop, lanes, mask
         self.block = loop.body.block
         self.at = self.block.iter_vars[0].var
@@ -68,17 +71,13 @@ class _Across:
         if len(self.parts) != len(inner):
             raise StageIError(f"fold_across_lanes: block {self.block.name_hint!r} has not the form of its iteration")
 
-    def statement(self):
+    def statement(self) -> tirx.Stmt:
         """What takes the place of the loop."""
         steps = [self._threads(lambda lane: sequence([part.begin(lane) for part in self.parts])), self._turns()]
         half = self.lanes // 2
         while half:
-            fetch = [
-                self._threads(
-                    lambda lane, half=half: sequence([part.fetch(lane, half, self.mask) for part in self.parts])
-                )
-            ]
-            steps += [*fetch, self._threads(lambda lane: sequence([part.merge(lane) for part in self.parts]))]
+            steps.append(self._threads(functools.partial(self._fetch, half)))
+            steps.append(self._threads(lambda lane: sequence([part.merge(lane) for part in self.parts])))
             half //= 2
         steps.append(self._threads(lambda lane: sequence([part.spread(lane, self.mask) for part in self.parts])))
         steps += [part.finish() for part in self.parts]
@@ -86,10 +85,10 @@ class _Across:
         block = s_tir.SBlock([], [], [], f"{self.block.name_hint}_lanes", tirx.SeqStmt(steps), None, buffers)
         return s_tir.SBlockRealize([], True, block)
 
-    def _turns(self):
+    def _turns(self) -> tirx.Stmt:
         turn = tirx.Var("turn", "int64")
 
-        def body(lane):
+        def body(lane: tirx.Expr) -> tirx.Stmt:
             element = turn * int64(self.lanes) + lane
             taken = sequence([substitute(part.take(lane), {self.at: element}) for part in self.parts])
             return tirx.IfThenElse(element < self.loop.extent, taken, None)
@@ -97,7 +96,10 @@ class _Across:
         count = tirx.floordiv(self.loop.extent + int64(self.lanes - 1), int64(self.lanes))
         return tirx.For(turn, int64(0), count, tirx.ForKind.SERIAL, self._threads(body))
 
-    def _threads(self, body):
+    def _fetch(self, distance: int, lane: tirx.Expr) -> tirx.Stmt:
+        return sequence([part.fetch(lane, distance, self.mask) for part in self.parts])
+
+    def _threads(self, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
         lane = tirx.Var("lane", "int64")
         return bound_loop(lane, int64(self.lanes), body(lane), "threadIdx.x")
 
@@ -107,7 +109,7 @@ class _Part(Folded):
     all.
     """
 
-    def __init__(self, block, iteration: Iteration, lanes: int):
+    def __init__(self, block: s_tir.SBlock, iteration: Iteration, lanes: int) -> None:
         super().__init__(block, iteration, "fold_across_lanes")
         self.lanes = lanes
         self.own, self.other, self.total = (
@@ -125,17 +127,17 @@ class _Part(Folded):
         )
 
     @property
-    def buffers(self):
+    def buffers(self) -> list[tirx.Buffer]:
         return [*self.own.values(), *self.other.values(), *self.total.values()]
 
-    def begin(self, lane):
+    def begin(self, lane: tirx.Expr) -> tirx.Stmt:
         return self._each(
             lambda store, k, neutral: tirx.BufferStore(
                 self.own[store.buffer], tirx.const(neutral, str(store.buffer.ty.dtype)), [lane, k]
             )
         )
 
-    def take(self, lane):
+    def take(self, lane: tirx.Expr) -> tirx.Stmt:
         """The element is taken into what the lane has."""
         return self._each(
             lambda store, k, _: tirx.BufferStore(
@@ -145,10 +147,10 @@ class _Part(Folded):
             )
         )
 
-    def fetch(self, lane, distance: int, mask):
+    def fetch(self, lane: tirx.Expr, distance: int, mask: tirx.Expr | None) -> tirx.Stmt:
         """What the lane so far behind has."""
 
-        def other(store, k, _):
+        def other(store: tirx.BufferStore, k: tirx.Expr, _: float) -> tirx.Stmt:
             own = self.own[store.buffer]
             if mask is None:
                 value = own[tirx.min(lane + int64(distance), int64(self.lanes - 1)), k]
@@ -158,7 +160,7 @@ class _Part(Folded):
 
         return self._each(other)
 
-    def merge(self, lane):
+    def merge(self, lane: tirx.Expr) -> tirx.Stmt:
         """What was fetched is taken into what the lane has, as an element is."""
         return self._each(
             lambda store, k, _: tirx.BufferStore(
@@ -168,10 +170,10 @@ class _Part(Folded):
             )
         )
 
-    def spread(self, lane, mask):
+    def spread(self, lane: tirx.Expr, mask: tirx.Expr | None) -> tirx.Stmt:
         """What the first lane has, to all of them."""
 
-        def total(store, k, _):
+        def total(store: tirx.BufferStore, k: tirx.Expr, _: float) -> tirx.Stmt:
             own = self.own[store.buffer]
             value = (
                 own[int64(0), k]
@@ -182,7 +184,7 @@ class _Part(Folded):
 
         return self._each(total)
 
-    def finish(self):
+    def finish(self) -> tirx.Stmt:
         """What is left of all is taken into the result."""
         return self._each(
             lambda store, k, _: tirx.BufferStore(
@@ -192,10 +194,10 @@ class _Part(Folded):
             )
         )
 
-    def _mine(self, lane, k):
+    def _mine(self, lane: tirx.Expr, k: tirx.Expr) -> Callable[[tirx.Buffer], tirx.Expr]:
         return lambda buffer: self.own[buffer][lane, k]
 
-    def _each(self, statement):
+    def _each(self, statement: Callable[[tirx.BufferStore, tirx.Expr, float], tirx.Stmt]) -> tirx.Stmt:
         """A statement for each feature of each store, in order: of (store, feature, neutral)."""
         return sequence(
             [
@@ -206,7 +208,7 @@ class _Part(Folded):
         )
 
 
-def _int32(value: int):
+def _int32(value: int) -> tirx.IntImm:
     return tirx.IntImm("int32", value)
 
 

@@ -8,7 +8,7 @@ from tvm import tirx
 
 from ...coordinate.axes import StageIError
 from ...coordinate.program import Iteration
-from ...lower.nest import block_name, plan_nest
+from ...lower.nest import Loop, block_name, plan_nest
 from ...position.function import PositionFunction
 from . import parallelize
 from .loops import bind_loop, bound_loop, rewrite_loop
@@ -73,7 +73,7 @@ def bind_teams(
     )
 
 
-def _blocks(loop, threads: int, tag: str, turns: int = 1):
+def _blocks(loop: tirx.For, threads: int, tag: str, turns: int = 1) -> tirx.Stmt:
     """for i in range(m)  ->  for io in blocks(ceil(m / 128)): for ii in threads(128): if io * 128 + ii < m
 
     With several turns: for io in blocks(...): for ii in threads(128): for it in range(turns): if (io * turns + it) *
@@ -83,7 +83,7 @@ def _blocks(loop, threads: int, tag: str, turns: int = 1):
     outer, inner, turn = (tirx.Var(f"{name}_{what}", "int64") for what in ("block", "thread", "turn"))
     at = (outer if turns == 1 else outer * turns + turn) * count + inner
 
-    def visit(var, mutator):
+    def visit(var: tirx.Var, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
         return at if var.same_as(loop.loop_var) else var
 
     body = tvm_ffi.structural_mutate(loop.body, [(tvm.ir.Var, visit)])
@@ -95,16 +95,17 @@ def _blocks(loop, threads: int, tag: str, turns: int = 1):
     return bound_loop(outer, tirx.floordiv(loop.extent + of_block - 1, of_block), team, "blockIdx.x")
 
 
-def _thread_axis(loop) -> bool:
+def _thread_axis(loop: Loop) -> bool:
     axis = loop.axes[0]
-    static = axis.kind == "dense_fixed" and isinstance(axis.length, int)
-    return loop.kind == "S" and not loop.fused and static and 1 < axis.length <= MAX_THREADS
+    if axis.kind != "dense_fixed" or not isinstance(axis.length, int):
+        return False
+    return loop.kind == "S" and not loop.fused and 1 < axis.length <= MAX_THREADS
 
 
 def _one_thread(stage2: PositionFunction, block: str, depth: int) -> PositionFunction:
     """Wrap the nest in a block and a thread loop of one element each."""
 
-    def wrap(loop):
+    def wrap(loop: tirx.For) -> tirx.Stmt:
         wrapped = loop
         for tag in ("threadIdx.x", "blockIdx.x"):
             wrapped = bound_loop(tirx.Var(tag.replace("Idx.", "_"), "int64"), tirx.IntImm("int64", 1), wrapped, tag)

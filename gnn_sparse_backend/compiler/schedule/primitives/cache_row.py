@@ -4,6 +4,7 @@ lanes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -56,14 +57,14 @@ def cache_row(stage2: PositionFunction, iteration: Iteration, lanes: int, shuffl
     reason = refuses(stage2.program, iteration)
     if reason:
         raise StageIError(f"{where} {reason}")
-    stored: list = []
+    stored: list[tirx.Buffer] = []
     tvm_ffi.structural_walk(
         stage2.function.body, (tirx.BufferStore, lambda store: stored.append(store.buffer)), order="post"
     )
     mask = team_mask(stage2.function, iteration.name, lanes) if shuffle else None
     readable = {p for p in stage2.function.params if is_buffer_var(p)}.difference(stored)
 
-    def change(loop):
+    def change(loop: tirx.For) -> tirx.Stmt:
         row = _Row(loop, readable, lanes, mask)
         return row.statement() if row.cached else loop
 
@@ -97,10 +98,10 @@ class _Cached:
     at hand.
     """
 
-    load: object
-    guard: object | None
-    row: object
-    one: object
+    load: tvm.ir.TensorLoad
+    guard: tirx.Expr | None
+    row: tirx.Buffer
+    one: tirx.Buffer
 
 
 class _Row:
@@ -109,10 +110,10 @@ class _Row:
     readable: buffers that nothing stores to. mask: the threads of the team, where they shuffle.
     """
 
-    def __init__(self, loop, readable: set, lanes: int, mask):
+    def __init__(self, loop: tirx.For, readable: set[tirx.Buffer], lanes: int, mask: tirx.Expr | None) -> None:
         self.loop, self.block, self.readable, self.lanes, self.mask = loop, loop.body.block, readable, lanes, mask
         self.at = self.block.iter_vars[0].var
-        self.inside: set = set()
+        self.inside: set[tirx.Var] = set()
         tvm_ffi.structural_walk(self.block.body, (tirx.For, lambda each: self.inside.add(each.loop_var)), order="post")
         tvm_ffi.structural_walk(
             self.block.body,
@@ -120,7 +121,9 @@ class _Row:
             order="post",
         )
         self.cached: list[_Cached] = []
-        self.guards: list = []  # conditions around what is being visited; None for one that is not looked into
+        self.guards: list[
+            tirx.Expr | None
+        ] = []  # conditions around what is being visited; None for one that is not looked into
         self.body = tvm_ffi.structural_mutate(
             self.block.body,
             [
@@ -131,7 +134,7 @@ class _Row:
             ],
         )
 
-    def statement(self):
+    def statement(self) -> tirx.Stmt:
         """What takes the place of the loop."""
         loop, count, width = self.loop, self.loop.extent, int64(self.lanes)
         stretch, lane = tirx.Var("stretch", "int64"), tirx.Var("lane", "int64")
@@ -168,13 +171,13 @@ class _Row:
         whole = s_tir.SBlock([], [], [], f"{self.block.name_hint}_cached", stretches, None, buffers)
         return s_tir.SBlockRealize([], True, whole)
 
-    def _fetch(self, each: _Cached, element):
+    def _fetch(self, each: _Cached, element: tirx.Expr) -> tirx.Expr:
         load = substitute(each.load, {self.at: element})
         if each.guard is None:
             return load
         return tirx.if_then_else(substitute(each.guard, {self.at: element}), load, tirx.const(0, each.load.ty.dtype))
 
-    def _hand_on(self, each: _Cached, lane):
+    def _hand_on(self, each: _Cached, lane: tirx.Expr) -> tirx.Stmt:
         """What a lane has of all of a stretch, to every lane."""
         turn, first = self.loop.loop_var, [int64(0)]
         if self.mask is None:
@@ -183,11 +186,11 @@ class _Row:
         value = T.tvm_warp_shuffle(self.mask, each.row[lane], turn.astype("int32"), width, tirx.IntImm("int32", WARP))
         return tirx.BufferStore(each.one, value, first)
 
-    def _load(self, node, mutator):
+    def _load(self, node: tvm.ir.TensorLoad, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
         taken = self._taken(node)
         return mutator.default_mutate(node) if taken is None else taken
 
-    def _taken(self, node):
+    def _taken(self, node: tvm.ir.TensorLoad) -> tirx.Expr | None:
         """What takes the place of a load of the element: what was cached of it; None for any other load."""
         if self.at not in _variables(node) or not self._of_element(node):
             return None
@@ -209,18 +212,18 @@ class _Row:
         self.cached.append(_Cached(node, guard, row, one))
         return one[int64(0)]
 
-    def _of_element(self, expr) -> bool:
+    def _of_element(self, expr: tirx.Expr) -> bool:
         """Whether the expression is the same for all lanes, and whenever it is asked for."""
         return not _variables(expr) & self.inside and _buffers(expr) <= self.readable
 
-    def _holds_for_some_lane(self, condition) -> bool:
+    def _holds_for_some_lane(self, condition: tirx.Expr) -> bool:
         """Whether what stands under a condition is surely done by the first lane or of the first feature, if not by
         all.
         """
         first = {var: int64(0) for var in _variables(condition) & self.inside}
         return bool(first) and Analyzer().can_prove(substitute(condition, first))
 
-    def _condition(self, node, mutator):
+    def _condition(self, node: tirx.IfThenElse, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         test = mutator.mutate(node.condition)
         self.guards.append(node.condition)
         then = mutator.mutate(node.then_case)
@@ -229,7 +232,7 @@ class _Row:
         self.guards.pop()
         return tirx.IfThenElse(test, then, otherwise)
 
-    def _call(self, node, mutator):
+    def _call(self, node: tvm.ir.Call, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
         if node.op.name.rsplit(".", 1)[-1] != "if_then_else":
             return mutator.default_mutate(node)
         self.guards.append(None)
@@ -237,7 +240,7 @@ class _Row:
         self.guards.pop()
         return done
 
-    def _regions(self, node, mutator):
+    def _regions(self, node: s_tir.SBlock, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         """A block with its regions as they are: nothing behind the primitives reads them."""
         return s_tir.SBlock(
             node.iter_vars,
@@ -252,12 +255,12 @@ class _Row:
         )
 
 
-def _threads(lane, lanes, statements):
+def _threads(lane: tirx.Expr, lanes: tirx.Expr, statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
     own = tirx.Var("lane", "int64")
     return bound_loop(own, lanes, substitute(sequence(statements), {lane: own}), "threadIdx.x")
 
 
-def team_mask(function, block: str, lanes: int):
+def team_mask(function: tirx.PrimFunc, block: str, lanes: int) -> tirx.Expr:
     """The bits of the threads of a team among those of its warp: teams of one warp are at different elements.
 
     Threads of a block are counted along threadIdx.x, the lanes of a team, first.
@@ -266,7 +269,7 @@ def team_mask(function, block: str, lanes: int):
         return tirx.const((1 << WARP) - 1, "uint32")
     team = int64(0)
 
-    def visit(loop) -> None:
+    def visit(loop: tirx.For) -> None:
         nonlocal team
         tag = "" if loop.thread_binding is None else loop.thread_binding.thread_tag
         if tag == "threadIdx.y" and any(inner.name_hint == block for inner in blocks(loop.body)):
@@ -277,19 +280,19 @@ def team_mask(function, block: str, lanes: int):
     return tirx.const((1 << lanes) - 1, "uint32") << first
 
 
-def _variables(expr) -> set:
-    found: set = set()
+def _variables(expr: tirx.Expr) -> set[tirx.Var]:
+    found: set[tirx.Var] = set()
     tvm_ffi.structural_walk(expr, (tvm.ir.Var, lambda var: found.add(var)), order="post")
     return {var for var in found if not is_buffer_var(var)}
 
 
-def _buffers(expr) -> set:
-    found: set = set()
+def _buffers(expr: tirx.Expr) -> set[tirx.Buffer]:
+    found: set[tirx.Buffer] = set()
     tvm_ffi.structural_walk(expr, (tvm.ir.TensorLoad, lambda load: found.add(load.source)), order="post")
     return found
 
 
-def _same(one, other) -> bool:
+def _same(one: tirx.Expr, other: tirx.Expr | None) -> bool:
     return other is not None and tvm_ffi.structural_equal(one, other)
 
 

@@ -4,13 +4,19 @@ results and terms.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import tvm
 import tvm_ffi
-from tvm import tirx
+from tvm import s_tir, tirx
 
 from ...coordinate.axes import StageIError
 from ...coordinate.folds import folds
 from ...coordinate.program import Iteration
+
+Put: TypeAlias = Callable[[tirx.Buffer], tirx.Expr]
+"""What takes the place of a buffer's element."""
 
 
 class Folded:
@@ -19,32 +25,37 @@ class Folded:
     width, feature: of their axis. neutral: of each store, what its result is before the first element.
     """
 
-    def __init__(self, block, iteration: Iteration, what: str):
-        self.width, self.feature = iteration.axes[0].length, block.iter_vars[0].var
+    def __init__(self, block: s_tir.SBlock, iteration: Iteration, what: str) -> None:
+        self.width, self.feature = iteration.axes[0].static_length, block.iter_vars[0].var
         self.stores = list(block.body.seq) if isinstance(block.body, tirx.SeqStmt) else [block.body]
-        found = folds(iteration.body)
-        if not all(isinstance(store, tirx.BufferStore) for store in self.stores) or len(self.stores) != len(found):
+        found = folds(iteration.stores)
+        if (
+            isinstance(found, str)
+            or not all(isinstance(store, tirx.BufferStore) for store in self.stores)
+            or len(self.stores) != len(found)
+        ):
             raise StageIError(f"{what}: block {block.name_hint!r} is not the stores of its iteration")
         self.neutral = [fold.neutral for fold in found]
         self.results = {store.buffer for store in self.stores}
         self.terms = {store.buffer: _at(store.value, fold.path) for store, fold in zip(self.stores, found)}
 
-    def replaced(self, value, own=None, other=None):
+    def replaced(self, value: tirx.Expr, own: Put | None = None, other: Put | None = None) -> tirx.Expr:
         """The value that is stored, with ``own(buffer)`` in the place of each result, and ``other(buffer)`` in that of
         what the element brings to it; None for what stays."""
 
-        def visit(node, mutator):
+        def visit(node: tirx.Expr, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
             if own is not None and isinstance(node, tvm.ir.TensorLoad) and node.source in self.results:
                 return own(node.source)
-            for buffer, term in self.terms.items() if other is not None else ():
-                if tvm_ffi.structural_equal(node, term):
-                    return other(buffer)
+            if other is not None:
+                for buffer, term in self.terms.items():
+                    if tvm_ffi.structural_equal(node, term):
+                        return other(buffer)
             return mutator.default_mutate(node)
 
         return tvm_ffi.structural_mutate(value, [(tvm.ir.Expr, visit)])
 
 
-def _at(value, path: tuple[str, ...]):
+def _at(value: tirx.Expr, path: tuple[str, ...]) -> tirx.Expr:
     """The sub-expression at a path of names that those of stage I have."""
     for name in path:
         if isinstance(value, tirx.Add):

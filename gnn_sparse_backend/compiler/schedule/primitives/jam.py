@@ -57,13 +57,14 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
     return outlives(iteration)
 
 
-def _jammed(loop, count: int):
+def _jammed(loop: tirx.For, count: int) -> tirx.Stmt:
     """The statements that take the place of the loop."""
     realize = loop.body
     block = realize.block
     many, turn = int64(count), tirx.Var("turn", "int64")
     local = [buffer for inner in blocks(block) for buffer in inner.alloc_buffers]
-    copies, buffers = [], []
+    copies: list[tirx.Stmt] = []
+    buffers: list[tirx.Buffer] = []
     for number in range(count):
         own = {
             buffer: tirx.decl_buffer(
@@ -88,7 +89,7 @@ def _jammed(loop, count: int):
     return tirx.SeqStmt([turns, tirx.For(loop.loop_var, int64(0), rest, tirx.ForKind.SERIAL, left)])
 
 
-def _merged(copies: list):
+def _merged(copies: list[tirx.Stmt]) -> tirx.Stmt:
     """One statement that does what all of the copies of one do, in turns as fine as loops allow."""
     first = copies[0]
     if isinstance(first, tirx.SeqStmt):
@@ -99,18 +100,18 @@ def _merged(copies: list):
     return sequence(copies)
 
 
-def _copy(statement, own: dict):
+def _copy(statement: tirx.Stmt, own: dict[tirx.Buffer, tirx.Buffer]) -> tirx.Stmt:
     """The statement with buffers, and variables of loops, of its own, and without blocks: one around all declares the
     buffers.
     """
 
-    def inside(realize, mutator):
+    def inside(realize: s_tir.SBlockRealize, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         realize = mutator.default_mutate(realize)
         return substitute(
             realize.block.body, {v.var: value for v, value in zip(realize.block.iter_vars, realize.iter_values)}
         )
 
-    def renamed(loop, mutator):
+    def renamed(loop: tirx.For, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         loop = mutator.default_mutate(loop)
         var = tirx.Var(loop.loop_var.name, loop.loop_var.ty)
         return tirx.For(var, loop.min, loop.extent, loop.kind, substitute(loop.body, {loop.loop_var: var}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tvm import s_tir, tirx
 
@@ -10,7 +11,7 @@ from ...coordinate.axes import StageIError
 from ...coordinate.folds import folds
 from ...coordinate.program import Iteration, Program, Store
 from ...position.function import PositionFunction
-from .folded import Folded
+from .folded import Folded, Put
 from .loops import rewrite_loop
 from .nodes import blocks, int64, sequence, substitute
 
@@ -43,7 +44,7 @@ def fold_in_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) ->
     reason = refuses(stage2.program, iteration)
     if reason:
         raise StageIError(f"{where} {reason}")
-    inner = {it.name: it for it in iteration.body}
+    inner = {it.name: it for it in iteration.nested}
     return rewrite_loop(stage2, iteration.name, 0, lambda loop: _Lanes(loop, inner, lanes).statement())
 
 
@@ -57,14 +58,15 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
         return "has an init, a condition, local buffers or padding"
     stores: list[Store] = []
     for inner in iteration.body:
-        axis = inner.axes[0] if isinstance(inner, Iteration) else None
-        if axis is None or inner.kinds != "S" or axis.kind != "dense_fixed" or not isinstance(axis.length, int):
+        if not isinstance(inner, Iteration) or inner.kinds != "S":
+            return "holds more than iterations over one static dense spatial axis each"
+        if inner.axes[0].kind != "dense_fixed" or not isinstance(inner.axes[0].length, int):
             return "holds more than iterations over one static dense spatial axis each"
         if inner.where is not None or not inner.body or not all(isinstance(store, Store) for store in inner.body):
             return f"holds {inner.name!r}, which does more than store"
-        if any(store.buffer.scope != "local" or store.indices != inner.variables for store in inner.body):
+        if any(store.buffer.scope != "local" or store.indices != inner.variables for store in inner.stores):
             return f"holds {inner.name!r}, which does not store to its own element of a local buffer"
-        stores += inner.body
+        stores += inner.stores
     found = folds(stores)
     return found if isinstance(found, str) else None
 
@@ -72,7 +74,7 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
 class _Lanes:
     """The statements that take the place of the loop. inner: the iterations in its block, by name."""
 
-    def __init__(self, loop, inner: dict[str, Iteration], lanes: int):
+    def __init__(self, loop: tirx.For, inner: dict[str, Iteration], lanes: int) -> None:
         self.loop, self.lanes = loop, lanes
         self.block = loop.body.block
         self.at = self.block.iter_vars[0].var
@@ -83,7 +85,7 @@ class _Lanes:
         if len(self.parts) != len(inner):
             raise StageIError(f"fold_in_lanes: block {self.block.name_hint!r} has not the form of its iteration")
 
-    def statement(self):
+    def statement(self) -> tirx.Stmt:
         full = tirx.SeqStmt(
             [
                 *(part.begin() for part in self.parts),
@@ -103,10 +105,10 @@ class _Lanes:
         )
         return s_tir.SBlockRealize([], True, block)
 
-    def _rounds(self):
+    def _rounds(self) -> tirx.Stmt:
         turn = tirx.Var("turn", "int64")
 
-        def lanes(kind, statement):
+        def lanes(kind: tirx.ForKind, statement: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
             lane = tirx.Var("lane", "int64")
             element = turn * int64(self.lanes) + lane
             return _for(lane, int64(self.lanes), kind, substitute(statement(lane), {self.at: element}))
@@ -120,7 +122,7 @@ class _Lanes:
         ]
         return _for(turn, tirx.floordiv(self.loop.extent, int64(self.lanes)), tirx.ForKind.SERIAL, sequence(body))
 
-    def _remainder(self):
+    def _remainder(self) -> tirx.Stmt:
         loop, realize = self.loop, self.loop.body
         first = loop.extent - self.rest
         values = [substitute(v, {loop.loop_var: first + loop.loop_var}) for v in realize.iter_values]
@@ -131,7 +133,7 @@ class _Lanes:
 class _Part(Folded):
     """One of the iterations over features, and the partial results of each of its stores."""
 
-    def __init__(self, block, iteration: Iteration, lanes: int):
+    def __init__(self, block: s_tir.SBlock, iteration: Iteration, lanes: int) -> None:
         super().__init__(block, iteration, "fold_in_lanes")
         self.lanes = lanes
         self.partials = {
@@ -141,17 +143,17 @@ class _Part(Folded):
             for store in self.stores
         }
 
-    def begin(self):
-        def store(buffer, neutral):
+    def begin(self) -> tirx.Stmt:
+        def store(buffer: tirx.Buffer, neutral: float) -> tirx.Stmt:
             value = tirx.const(neutral, str(buffer.ty.dtype))
             return _vector(self.lanes * self.width, lambda i: [tirx.BufferStore(buffer, value, [i])])
 
         return sequence([store(*one) for one in zip(self.partials.values(), self.neutral)])
 
-    def take(self, lane):
+    def take(self, lane: tirx.Expr) -> tirx.Stmt:
         """The element is taken into the results of its lane."""
 
-        def step(k):
+        def step(k: tirx.Expr) -> list[tirx.Stmt]:
             place = lane * int64(self.width) + k
             return [
                 tirx.BufferStore(partial, substitute(self._with(store.value, place), {self.feature: k}), [place])
@@ -160,10 +162,10 @@ class _Part(Folded):
 
         return _vector(self.width, step)
 
-    def tree(self):
+    def tree(self) -> Iterator[tirx.Stmt]:
         """The lanes become one, in halves, and that is taken into the result as an element."""
 
-        def merge(far, i):
+        def merge(far: tirx.Expr, i: tirx.Expr) -> list[tirx.Stmt]:
             return [
                 tirx.BufferStore(partial, self._with(store.value, i, far + i), [i]) for store, partial in self._both()
             ]
@@ -184,25 +186,25 @@ class _Part(Folded):
             ],
         )
 
-    def _both(self):
+    def _both(self) -> Iterable[tuple[tirx.BufferStore, tirx.Buffer]]:
         return zip(self.stores, self.partials.values())
 
-    def _with(self, value, own=None, other=None):
+    def _with(self, value: tirx.Expr, own: tirx.Expr | None = None, other: tirx.Expr | None = None) -> tirx.Expr:
         """The value that is stored, with the results of place ``own`` for those of the loop, and those of ``other`` for
         the terms of the element.
         """
 
-        def at(place):
+        def at(place: tirx.Expr | None) -> Put | None:
             return None if place is None else lambda buffer: self.partials[buffer][place]
 
         return self.replaced(value, at(own), at(other))
 
 
-def _for(var, extent, kind, body):
+def _for(var: tirx.Var, extent: tirx.Expr, kind: tirx.ForKind, body: tirx.Stmt) -> tirx.Stmt:
     return tirx.For(var, int64(0), extent, kind, body)
 
 
-def _vector(width: int, stores):
+def _vector(width: int, stores: Callable[[tirx.Expr], Sequence[tirx.Stmt]]) -> tirx.Stmt:
     """The statements of stores(k) for every k below `width`, at once."""
     if width == 1:
         return sequence(stores(int64(0)))
@@ -210,7 +212,7 @@ def _vector(width: int, stores):
     return _for(var, int64(width), tirx.ForKind.VECTORIZED, sequence(stores(var)))
 
 
-def _hints(body) -> list:
+def _hints(body: tirx.Stmt) -> list[tirx.Stmt]:
     """Statements beside the folds: prefetches."""
     parts = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
     return [s for s in parts if isinstance(s, tirx.Evaluate)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tvm_ffi
 from tvm import s_tir, tirx
 
@@ -9,7 +11,7 @@ from ...coordinate.axes import StageIError
 from ...position.function import PositionFunction
 
 
-def set_loop_kind(stage2: PositionFunction, block: str, kind, level: int = 0) -> PositionFunction:
+def set_loop_kind(stage2: PositionFunction, block: str, kind: tirx.ForKind, level: int = 0) -> PositionFunction:
     """Make a loop around the block of this name a loop of `kind`. level: 0 the innermost of its segment, 1 the next."""
     return rewrite_loop(
         stage2, block, level, lambda loop: tirx.For(loop.loop_var, loop.min, loop.extent, kind, loop.body)
@@ -22,20 +24,22 @@ def bind_loop(stage2: PositionFunction, block: str, tag: str, level: int = 0) ->
     return rewrite_loop(stage2, block, level, lambda loop: bound_loop(loop.loop_var, loop.extent, loop.body, tag))
 
 
-def bound_loop(var, extent, body, tag: str):
+def bound_loop(var: tirx.Var, extent: tirx.Expr, body: tirx.Stmt, tag: str) -> tirx.For:
     """A loop from 0 over `extent` values of the GPU index `tag`."""
     thread = tirx.IterVar(None, tirx.Var(tag, "int64"), tirx.IterVar.ThreadIndex, tag)
     return tirx.For(var, tirx.IntImm("int64", 0), extent, tirx.ForKind.THREAD_BINDING, body, thread)
 
 
-def rewrite_loop(stage2: PositionFunction, block: str, level: int, change) -> PositionFunction:
+def rewrite_loop(
+    stage2: PositionFunction, block: str, level: int, change: Callable[[tirx.For], tirx.Stmt]
+) -> PositionFunction:
     """Apply `change` to the loop `level` loops above the block of this name (0: directly above).
 
     Raises StageIError where there is no such loop, as after a reduction above the block has been decomposed.
     """
     found = 0
 
-    def above(loop) -> bool:
+    def above(loop: tirx.For) -> bool:
         body = loop.body
         for _ in range(level):
             if not isinstance(body, tirx.For):
@@ -43,7 +47,7 @@ def rewrite_loop(stage2: PositionFunction, block: str, level: int, change) -> Po
             body = body.body
         return isinstance(body, s_tir.SBlockRealize) and body.block.name_hint == block
 
-    def visit(loop, mutator):
+    def visit(loop: tirx.For, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         nonlocal found
         inner = mutator.default_mutate(loop)
         if not above(loop):

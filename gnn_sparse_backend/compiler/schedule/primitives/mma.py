@@ -9,7 +9,7 @@ from tvm.backend.cuda.op import ptx_legacy_mma
 
 from ...coordinate.axes import StageIError
 from ...coordinate.expr import Binary, Cast, Load
-from ...coordinate.program import Iteration
+from ...coordinate.program import Buffer, Iteration, Store
 from ...position.function import PositionFunction
 from .loops import bound_loop, rewrite_loop
 
@@ -36,18 +36,18 @@ def multiply_fragments(stage2: PositionFunction, iteration: Iteration) -> Positi
     if not shape or extents != tuple(map(int, shape.replace("m", "").replace("n", " ").replace("k", " ").split())):
         raise StageIError(f"{where}: no instruction multiplies {left.dtype} in tiles of {extents}")
 
-    def change(loop):
+    def change(loop: tirx.For) -> tirx.Stmt:
         block = _block(loop)
         lane = tirx.Var("lane", "int64")
         zero = {v.var: tirx.IntImm("int64", 0) for v in block.iter_vars}
-        found: dict[str, object] = {}
+        found: dict[str, tvm.ir.TensorLoad] = {}
 
-        def visit(load):
+        def visit(load: tvm.ir.TensorLoad) -> None:
             found.setdefault(load.source.name, load)
 
         tvm_ffi.structural_walk(block.body, (tvm.ir.TensorLoad, visit), order="post")
 
-        def address(buffer):
+        def address(buffer: Buffer) -> tirx.Expr:
             load = tvm_ffi.structural_mutate(found[buffer.name], [(tvm.ir.Var, lambda v, _: zero.get(v, v))])
             return tirx.address_of(load.source[(lane, *load.indices[1:])])
 
@@ -58,26 +58,28 @@ def multiply_fragments(stage2: PositionFunction, iteration: Iteration) -> Positi
     return rewrite_loop(stage2, iteration.name, 2, change)
 
 
-def _fragments(iteration: Iteration, where: str):
+def _fragments(iteration: Iteration, where: str) -> tuple[Buffer, Buffer, Buffer]:
     plain = len(iteration.body) == 1 and not iteration.init and iteration.where is None
     if len(iteration.axes) != 3 or iteration.kinds != "SSR" or not plain:
         raise StageIError(f"{where} is not one store over two spatial axes and a reduction")
     store = iteration.body[0]
-    value = getattr(store, "value", None)
-    if not isinstance(value, Binary) or value.op != "+" or value.a != Load(store.buffer, store.indices):
+    value = store.value if isinstance(store, Store) else None
+    if not isinstance(store, Store) or not isinstance(value, Binary) or value.op != "+":
+        raise StageIError(f"{where} does not add to what it stores to")
+    if value.a != Load(store.buffer, store.indices):
         raise StageIError(f"{where} does not add to what it stores to")
     product = value.b
-    factors = (product.a, product.b) if isinstance(product, Binary) and product.op == "*" else ()
+    factors = [product.a, product.b] if isinstance(product, Binary) and product.op == "*" else []
     factors = [f.value if isinstance(f, Cast) else f for f in factors]
     buffers = [f.buffer for f in factors if isinstance(f, Load)]
     if len(buffers) != 2 or buffers[0].dtype != buffers[1].dtype or store.buffer.dtype != "float32":
         raise StageIError(f"{where} does not add the product of two fragments of one type to one of float32")
     if any(b.scope != "local" or not b.axes or b.axes[0].length != LANES for b in (*buffers, store.buffer)):
         raise StageIError(f"{where} works on more than local buffers with an entry for each of {LANES} lanes")
-    return (*buffers, store.buffer)
+    return buffers[0], buffers[1], store.buffer
 
 
-def _block(loop) -> s_tir.SBlock:
+def _block(loop: tirx.For) -> s_tir.SBlock:
     body = loop
     while not isinstance(body, s_tir.SBlockRealize):
         body = body.body

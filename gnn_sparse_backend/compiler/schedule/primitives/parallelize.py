@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tvm import tirx
 
 from ...coordinate.axes import Axis, StageIError
@@ -44,7 +46,7 @@ def refuses(stage2: PositionFunction, iteration: Iteration) -> str | None:
     return None
 
 
-def _stores(iteration: Iteration):
+def _stores(iteration: Iteration) -> Iterator[Store]:
     """Every store that outlives its element of the iteration."""
     for it in walk_iterations((iteration,)):
         stores = (*it.init, *(s for s in it.body if isinstance(s, Store)))

@@ -44,7 +44,7 @@ def prefetch_gather(
         raise StageIError(f"{where}: buffer {buffer!r} is not on two axes, or distance {distance} is not positive")
     rewriter = _Prefetch(stage2, axis, buffer, first, count, distance)
 
-    def visit(block, mutator):
+    def visit(block: s_tir.SBlock, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         if block.name_hint != iteration.name:
             return mutator.default_mutate(block)
         body = tirx.SeqStmt([*rewriter.fetches(block.body), block.body])
@@ -70,7 +70,9 @@ def prefetch_gather(
 
 
 class _Prefetch:
-    def __init__(self, stage2: PositionFunction, axis: Axis, buffer: str, first: int, count: int, distance: int):
+    def __init__(
+        self, stage2: PositionFunction, axis: Axis, buffer: str, first: int, count: int, distance: int
+    ) -> None:
         by_name = {p.name: p for p in stage2.function.params}
         self.array, self.buffer = by_name[axis.indices], by_name[buffer]
         self.numbers = [
@@ -82,17 +84,17 @@ class _Prefetch:
         self.ahead = None
         self.done = False
 
-    def fetches(self, body) -> list:
+    def fetches(self, body: tirx.Stmt) -> list[tirx.Stmt]:
         """One prefetch per cache line of the row, addressed like the gather found in `body` but further on."""
         loads, stores, positions = [], [], []
 
-        def load(node):
+        def load(node: tvm.ir.TensorLoad) -> None:
             if node.source.same_as(self.buffer):
                 loads.append(node.indices[0])
             if node.source.same_as(self.array):
                 positions.append(node.indices[0])
 
-        def store(node):
+        def store(node: tirx.BufferStore) -> None:
             if node.buffer.same_as(self.buffer):
                 stores.append(node.indices[0])
 
@@ -107,7 +109,7 @@ class _Prefetch:
                 return [self._fetch(row, at, not loads) for at in places]
         return []
 
-    def _later(self, load, mutator):
+    def _later(self, load: tvm.ir.TensorLoad, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
         if load.source.same_as(self.array):
             self.done = True
             return self.array[tirx.min(load.indices[0] + self.distance, self.last)]
@@ -117,6 +119,6 @@ class _Prefetch:
             return load.source[(*outer, position + self.ahead)]
         return mutator.default_mutate(load)
 
-    def _fetch(self, row, at: int, write: bool):
+    def _fetch(self, row: tirx.Expr, at: int, write: bool) -> tirx.Stmt:
         address = tirx.address_of(self.buffer[row, tirx.IntImm("int64", at)])
         return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, int(write), 3, 1))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.tirx.script import builder as T
 
 from ...coordinate.axes import StageIError
 from ...coordinate.expr import Binary, Load
-from ...coordinate.program import Iteration, Program
+from ...coordinate.program import Iteration, Program, Store
 from ...position.function import PositionFunction
 from .loops import bound_loop, rewrite_loop
 from .nodes import blocks, int64, sequence, substitute
@@ -71,7 +75,7 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
     return None
 
 
-def _of_features(it) -> bool:
+def _of_features(it: Store | Iteration) -> bool:
     """Whether this is S[k] = S[k] + a term, for all k of one axis."""
     if (
         not isinstance(it, Iteration)
@@ -83,14 +87,15 @@ def _of_features(it) -> bool:
     ):
         return False
     store = it.body[0]
-    value = getattr(store, "value", None)
-    return isinstance(value, Binary) and value.op == "+" and value.a == Load(store.buffer, store.indices)
+    if not isinstance(store, Store) or not isinstance(store.value, Binary):
+        return False
+    return store.value.op == "+" and store.value.a == Load(store.buffer, store.indices)
 
 
-def _loop_above(body, block: str):
-    found: list = []
+def _loop_above(body: tirx.Stmt, block: str) -> tirx.For:
+    found: list[tirx.For] = []
 
-    def visit(loop):
+    def visit(loop: tirx.For) -> None:
         if isinstance(loop.body, s_tir.SBlockRealize) and loop.body.block.name_hint == block:
             found.append(loop)
 
@@ -100,10 +105,14 @@ def _loop_above(body, block: str):
     return found[0]
 
 
+Sum: TypeAlias = tuple[tirx.Var, tirx.BufferStore, tirx.Buffer, tirx.Buffer, int]
+"""The variable of its features, its store, buffers of scanned and of fetched sums, and its width."""
+
+
 class _Chunk:
     """The statements that take the place of a loop over the rows of a group."""
 
-    def __init__(self, loop, iteration: Iteration, lanes: int, shuffle: bool):
+    def __init__(self, loop: tirx.For, iteration: Iteration, lanes: int, shuffle: bool) -> None:
         self.loop, self.lanes, self.shuffle, self.name = loop, lanes, shuffle, iteration.name
         self.rows = loop.body.block
         self.row = self.rows.iter_vars[0].var
@@ -115,7 +124,7 @@ class _Chunk:
         self.stop, self.start = length.a, length.b
         self.first = self._of(self.start, int64(0))
         self.count = self._of(self.stop, loop.extent - int64(1)) - self.first
-        widths = {it.name: it.axes[0].length for it in iteration.body}
+        widths = {it.name: it.axes[0].static_length for it in iteration.nested}
         self.sums = [
             self._sum(b, widths[b.name_hint]) for b in blocks(self.edges.body.block.body) if b.name_hint in widths
         ]
@@ -123,14 +132,14 @@ class _Chunk:
         self.row_of = self._local("row", [lanes], "int64")
         self.depth = self._local("depth", [lanes], "int64")
 
-    def statement(self):
+    def statement(self) -> tirx.Stmt:
         """What takes the place of the loop."""
         steps = [1 << e for e in range(self.lanes.bit_length() - 1)]
         parts = [self._threads(self._find), self._threads(self._terms)]
         for step in steps:
             parts += [
-                self._threads(lambda lane, step=step: self._fetch(lane, step)),
-                self._threads(lambda lane, step=step: self._add(lane, step)),
+                self._threads(functools.partial(self._fetch, step)),
+                self._threads(functools.partial(self._add, step)),
             ]
         parts.append(self._threads(self._store))
         buffers = [
@@ -142,7 +151,7 @@ class _Chunk:
         block = s_tir.SBlock([], [], [], f"{self.name}_segments", tirx.SeqStmt(parts), None, buffers)
         return s_tir.SBlockRealize([], True, block)
 
-    def _sum(self, block, width: int):
+    def _sum(self, block: s_tir.SBlock, width: int) -> Sum:
         store = block.body
         if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
             raise StageIError(f"scan_segments: block {block.name_hint!r} is not one addition")
@@ -150,7 +159,7 @@ class _Chunk:
         partial, below = (self._local(f"{name}_{what}", [self.lanes, width], dtype) for what in ("scan", "below"))
         return block.iter_vars[0].var, store, partial, below, width
 
-    def _find(self, lane):
+    def _find(self, lane: tirx.Expr) -> tirx.Stmt:
         """The lane's non-zero, its row in the group, and its position in the row."""
         at = self.at[lane]
         found = [
@@ -166,7 +175,7 @@ class _Chunk:
         found.append(tirx.BufferStore(self.depth, at - self._of(self.start, self.row_of[lane]), [lane]))
         return sequence(found)
 
-    def _terms(self, lane):
+    def _terms(self, lane: tirx.Expr) -> tirx.Stmt:
         row = self.row_of[lane]
         # the start of the row cancels out of positions: what is loaded of a non-zero need not wait for its row
         at = {self.row: row, self.element: self.at[lane] - self._of(self.start, row)}
@@ -176,8 +185,10 @@ class _Chunk:
             )
         )
 
-    def _fetch(self, lane, step: int):
-        def below(feature, store, partial, below, k):
+    def _fetch(self, step: int, lane: tirx.Expr) -> tirx.Stmt:
+        def below(
+            feature: tirx.Var, store: tirx.BufferStore, partial: tirx.Buffer, below: tirx.Buffer, k: tirx.Expr
+        ) -> tirx.Stmt:
             if not self.shuffle:
                 return tirx.BufferStore(below, partial[tirx.max(lane - int64(step), int64(0)), k], [lane, k])
             mask = tirx.const((1 << WARP) - 1, "uint32")
@@ -188,7 +199,7 @@ class _Chunk:
 
         return self._each(below)
 
-    def _add(self, lane, step: int):
+    def _add(self, step: int, lane: tirx.Expr) -> tirx.Stmt:
         added = self._each(
             lambda feature, store, partial, below, k: tirx.BufferStore(
                 partial, below[lane, k] + partial[lane, k], [lane, k]
@@ -196,12 +207,14 @@ class _Chunk:
         )
         return tirx.IfThenElse(self.depth[lane] >= int64(step), added, None)
 
-    def _store(self, lane):
+    def _store(self, lane: tirx.Expr) -> tirx.Stmt:
         """What is done for a row, with its sum in the place of the loop over its non-zeros, by the lane of the last of
         them.
         """
 
-        def add(feature, store, partial, _, k):
+        def add(
+            feature: tirx.Var, store: tirx.BufferStore, partial: tirx.Buffer, _: tirx.Buffer, k: tirx.Expr
+        ) -> tirx.Stmt:
             indices = [substitute(i, {feature: k}) for i in store.indices]
             return tirx.BufferStore(store.buffer, store.buffer[tuple(indices)] + partial[lane, k], indices)
 
@@ -226,21 +239,21 @@ class _Chunk:
         last = self.depth[lane] + int64(1) == self._of(self.edges.extent, self.row_of[lane])
         return tirx.IfThenElse(tirx.And(lane < self.count, last), done, None)
 
-    def _of(self, expr, row):
+    def _of(self, expr: tirx.Expr, row: tirx.Expr) -> tirx.Expr:
         """An expression of the loop over the non-zeros of a row, for this row of the group."""
         return substitute(expr, {self.row: row})
 
-    def _each(self, statement):
+    def _each(self, statement: Callable[..., tirx.Stmt]) -> tirx.Stmt:
         """A statement for each feature of each sum: of (its variable, its store, buffers of scanned and fetched sums,
         feature).
         """
         return sequence([statement(*one, int64(k)) for *one, width in self.sums for k in range(width)])
 
-    def _threads(self, body):
+    def _threads(self, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
         lane = tirx.Var("lane", "int64")
         return bound_loop(lane, int64(self.lanes), body(lane), "threadIdx.x")
 
-    def _local(self, name: str, shape, dtype):
+    def _local(self, name: str, shape: Sequence[int], dtype: str) -> tirx.Buffer:
         return tirx.decl_buffer([int64(n) for n in shape], dtype, name=name, scope="local", layout=None)
 
 

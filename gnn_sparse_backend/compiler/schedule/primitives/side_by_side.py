@@ -31,7 +31,7 @@ def visit_side_by_side(stage2: PositionFunction, iteration: Iteration, lanes: in
     if reason:
         raise StageIError(f"{where} {reason}")
 
-    def change(loop):
+    def change(loop: tirx.For) -> tirx.Stmt:
         turn, lane = tirx.Var("turn", "int64"), tirx.Var("lane", "int64")
         count = tirx.IntImm("int64", lanes)
         at = turn * count + lane

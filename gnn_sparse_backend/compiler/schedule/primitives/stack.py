@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import tvm_ffi
 from tvm import s_tir, tirx
 
@@ -30,10 +32,10 @@ def locals_on_stack(stage2: PositionFunction, scopes: tuple[str, ...] = ("local"
     return _in_scope(stage2, lambda buffer: buffer.ty.storage_scope in scopes, "global")
 
 
-def _in_scope(stage2: PositionFunction, chosen, scope: str) -> PositionFunction:
-    moved: dict = {}
+def _in_scope(stage2: PositionFunction, chosen: Callable[[tirx.Buffer], bool], scope: str) -> PositionFunction:
+    moved: dict[tirx.Buffer, tirx.Buffer] = {}
 
-    def allocate(block, mutator):
+    def allocate(block: s_tir.SBlock, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         for buffer in block.alloc_buffers:
             if chosen(buffer):
                 moved[buffer] = tirx.decl_buffer(
@@ -52,7 +54,7 @@ def _in_scope(stage2: PositionFunction, chosen, scope: str) -> PositionFunction:
             block.annotations,
         )
 
-    def _moved(region):
+    def _moved(region: tirx.BufferRegion) -> tirx.BufferRegion:
         return tirx.BufferRegion(moved[region.source], region.region) if region.source in moved else region
 
     function = stage2.function

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.sym import Analyzer
@@ -49,15 +50,15 @@ def multiply_twos(stage2: PositionFunction, iteration: Iteration) -> PositionFun
             _check(store, f"{where}, {inner.name!r}")
     problems: list[str] = []
 
-    def change(loop):
+    def change(loop: tirx.For) -> tirx.Stmt:
         realize = loop.body
         outer = dict(zip((v.var for v in realize.block.iter_vars), realize.iter_values))
         statements = []
-        for inner in iteration.body:
+        for inner in iteration.nested:
             block = next(b for b in blocks(realize.block.body) if b.name_hint == inner.name)
             (column,) = [v.var for v in block.iter_vars]
-            lanes = inner.axes[0].length
-            stores: list = []
+            lanes = inner.axes[0].static_length
+            stores: list[tirx.BufferStore] = []
             tvm_ffi.structural_walk(block.body, (tirx.BufferStore, stores.append), order="post")
             for store in stores:
                 try:
@@ -76,9 +77,11 @@ class _NotTwos(Exception):
     """An index that is not that of an operand of the instruction."""
 
 
-def _check(store, where: str) -> None:
+def _check(store: Store | Iteration, where: str) -> None:
     value = store.value if isinstance(store, Store) else None
-    if not isinstance(value, Binary) or value.op != "+" or value.a != Load(store.buffer, store.indices):
+    if not isinstance(store, Store) or not isinstance(value, Binary) or value.op != "+":
+        raise StageIError(f"{where} does not add to what it stores to")
+    if value.a != Load(store.buffer, store.indices):
         raise StageIError(f"{where} does not add to what it stores to")
     factors = (value.b.a, value.b.b) if isinstance(value.b, Binary) and value.b.op == "*" else ()
     if store.buffer.dtype != "float32" or len(factors) != 2 or not all(map(_is_narrow, factors)):
@@ -89,7 +92,7 @@ def _is_narrow(factor: Expr) -> bool:
     return isinstance(factor, Cast) and isinstance(factor.value, Load) and factor.value.buffer.dtype == "bfloat16"
 
 
-def _call(store, column, term, lanes: int):
+def _call(store: tirx.BufferStore, column: tirx.Var, term: tirx.Var, lanes: int) -> tirx.Stmt:
     """The store of the call for a store of one term, where `column` and `term` are the variables of k and of q."""
     a, w = store.value.b.a.value, store.value.b.b.value
     zero = {column: int64(0), term: int64(0)}
@@ -109,7 +112,7 @@ def _call(store, column, term, lanes: int):
     return tirx.BufferStore(store.buffer, call, list(sums.indices))
 
 
-def _stretch(load, zero: dict, count: int):
+def _stretch(load: tvm.ir.TensorLoad, zero: dict[tirx.Var, tirx.Expr], count: int) -> tirx.Expr:
     """The load of `count` neighbours, the first of them where the variables are 0."""
     *head, last = (substitute(index, zero) for index in load.indices)
     if count > 1:
@@ -117,7 +120,7 @@ def _stretch(load, zero: dict, count: int):
     return load.source[(*head, last)]
 
 
-def _advances(load, steps: dict, zero: dict) -> None:
+def _advances(load: tvm.ir.TensorLoad, steps: dict[tirx.Var, int], zero: dict[tirx.Var, tirx.Expr]) -> None:
     """Raise _NotTwos unless the last index grows by so much with each of the variables, and no other index at all."""
     analyzer = Analyzer()
     wanted = [int64(0)] * (len(load.indices) - 1) + [sum((step * var for var, step in steps.items()), int64(0))]

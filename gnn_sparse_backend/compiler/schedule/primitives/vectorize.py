@@ -40,10 +40,10 @@ def refuses(iteration: Iteration) -> str | None:
     if not all(isinstance(s, Store) for s in iteration.body):
         return "holds other iterations"
     var = iteration.variables[0]
-    for store in iteration.body:
+    for store in iteration.stores:
         if not any(e == var for index in store.indices for e in walk(index)):
             return f"stores every element to the same place of {store.buffer.name!r}"
-        for other in iteration.body:
+        for other in iteration.stores:
             for expr in (e for root in (other.value, *other.indices) for e in walk(root)):
                 if isinstance(expr, Load) and expr.buffer == store.buffer and expr.indices != store.indices:
                     return f"reads buffer {store.buffer.name!r} elsewhere than it writes it"
