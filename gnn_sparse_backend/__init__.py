@@ -13,8 +13,36 @@ either framework.
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .integrations import disable as disable
+    from .integrations import enable as enable
+    from .integrations import enabled as enabled
+    from .integrations import status as status
+    from .integrations.planning import explain as explain
+    from .integrations.planning import precompile as precompile
+    from .ops.allocator import reuse_memory as reuse_memory
+    from .ops.attention_layers import attention as attention
+    from .ops.attention_layers import gat_attention as gat_attention
+    from .ops.attention_layers import gatv2_attention as gatv2_attention
+    from .ops.edge_softmax import edge_softmax as edge_softmax
+    from .ops.graph import Graph as Graph
+    from .ops.grouped import gather_mm as gather_mm
+    from .ops.grouped import segment_mm as segment_mm
+    from .ops.gsddmm import gsddmm as gsddmm
+    from .ops.gspmm import gspmm as gspmm
+    from .ops.memory import empty_cache as empty_cache
+    from .ops.messages import aggregate as aggregate
+    from .ops.messages import edge_map as edge_map
+    from .ops.rel_graph import RelGraph as RelGraph
+    from .ops.rgms import rgms as rgms
+    from .ops.sddmm import sddmm as sddmm
+    from .ops.segment import segment_reduce as segment_reduce
+    from .ops.segments import Segments as Segments
+    from .ops.spmm import spmm as spmm
 
 _HOMES = {
     "Graph": "gnn_sparse_backend.ops.graph",
@@ -47,14 +75,16 @@ _HOMES = {
 __all__ = [*_HOMES, "__version__"]
 
 
-def __getattr__(name: str):
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others
+
+    def __getattr__(name):
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(home), name)
+        globals()[name] = value
+        return value
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import torch
 
 from ..ops.explain import Explanation, explain_graph
 from ..ops.explain_relational import RelationalExplanation, explain_relational
@@ -12,14 +15,18 @@ from ..ops.rel_graph import RelGraph
 from ..ops.report import Report
 from .foreign import graphs_of, structures_of
 
+Widths: TypeAlias = int | Sequence[int | Sequence[int]]
+Features: TypeAlias = Widths | Mapping[str, Widths]
+"""Widths for all operators, or for each."""
+
 
 def precompile(
-    data,
-    features=64,
+    data: object,
+    features: Features = 64,
     ops: str | Iterable[str] | None = None,
     budget: str | float = "30s",
     *,
-    dtype="float32",
+    dtype: str | torch.dtype = "float32",
     backward: bool = True,
     again: bool = False,
     progress: bool = True,
@@ -103,7 +110,12 @@ def precompile(
 
 
 def explain(
-    graph, op: str | None = None, features: int | Sequence[int] = 64, *, dtype="float32", backward: bool = False
+    graph: object,
+    op: str | None = None,
+    features: int | Sequence[int] = 64,
+    *,
+    dtype: str | torch.dtype = "float32",
+    backward: bool = False,
 ) -> Explanation | RelationalExplanation:
     """Which plan an operator runs by on a graph, and why. Nothing is compiled and nothing is measured.
 

@@ -5,8 +5,11 @@ Compiled kernels do not check indices, so every structure that a user gives pass
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from . import devices
@@ -15,7 +18,11 @@ FLOATING = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float1
 _INTEGERS = frozenset((torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64))
 
 
-def check_shape(shape) -> tuple[int, int]:
+IndexArray: TypeAlias = Tensor | NDArray[Any]
+"""Integers of any type."""
+
+
+def check_shape(shape: object) -> tuple[int, int]:
     """``shape`` as two non-negative ints."""
     try:
         rows, cols = shape
@@ -29,7 +36,7 @@ def check_shape(shape) -> tuple[int, int]:
     return int(rows), int(cols)
 
 
-def as_index_vector(name: str, value) -> Tensor:
+def as_index_vector(name: str, value: object) -> Tensor:
     """``value``, a torch tensor or NumPy array of any integer type, as a 1-D strided tensor."""
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "iu":

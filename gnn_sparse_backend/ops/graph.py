@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from . import devices, sources
 from .build import coo_to_csr, index_dtype
-from .checks import as_index_vector, check_csr, check_edges, check_permutation, check_same_device, check_shape
+from .checks import (
+    IndexArray,
+    as_index_vector,
+    check_csr,
+    check_edges,
+    check_permutation,
+    check_same_device,
+    check_shape,
+)
 from .fingerprint import fingerprint
 from .immutable import Immutable
 from .statistics import GraphStatistics, measure
@@ -19,6 +29,10 @@ from .unread import csr_in_range
 _set = object.__setattr__
 # Among ``plans`` of a graph whose arrays are never read: non-zeros of a row at most, as far as sizes tell.
 UNREAD = "non-zeros of an unread row at most"
+
+
+Opposite: TypeAlias = Callable[[], tuple[Tensor, Tensor, Tensor | None] | None]
+"""What has (indptr, indices, edge_ids) of the transpose, or None."""
 
 
 class Graph(Immutable):
@@ -54,11 +68,30 @@ class Graph(Immutable):
         "shape",
     )
 
-    def __init__(self, *args, **kwargs):
+    shape: tuple[int, int]
+    num_edges: int
+    indptr: Tensor
+    indices: Tensor
+    edge_ids: Tensor | None
+    device: torch.device
+    plans: dict[Any, Any]
+    _pair: Pair
+    _side: int
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
         raise TypeError("make a Graph with Graph.from_csr, from_coo, from_scipy, from_edge_index or from_dgl")
 
     @classmethod
-    def from_csr(cls, indptr, indices, shape, edge_ids=None, *, trusted: bool = False, opposite=None) -> Graph:
+    def from_csr(
+        cls,
+        indptr: IndexArray,
+        indices: IndexArray,
+        shape: Sequence[int],
+        edge_ids: IndexArray | None = None,
+        *,
+        trusted: bool = False,
+        opposite: Opposite | None = None,
+    ) -> Graph:
         """A graph from CSR arrays (torch tensors or NumPy arrays of any integer type, on one device).
 
         Args:
@@ -81,7 +114,7 @@ class Graph(Immutable):
         return _view(Pair(Csr(*stored(indptr, indices, edge_ids, dtype, not trusted), shape, opposite)), 0)
 
     @classmethod
-    def from_coo(cls, row, col, shape) -> Graph:
+    def from_coo(cls, row: IndexArray, col: IndexArray, shape: Sequence[int]) -> Graph:
         """A graph with edges ``col[e] -> row[e]``: row is the destination, col the source, shape (destinations,
         sources).
 
@@ -99,7 +132,7 @@ class Graph(Immutable):
         return _view(Pair(Csr(indptr, indices, edge_ids, shape)), 0)
 
     @classmethod
-    def from_scipy(cls, matrix) -> Graph:
+    def from_scipy(cls, matrix: object) -> Graph:
         """The structure of a SciPy sparse matrix or array of any format: ``matrix[destination, source]``.
 
         Stored entries are edges, explicit zeros too. Values are not part of a graph: pass ``matrix.data`` of a CSR or
@@ -110,7 +143,7 @@ class Graph(Immutable):
         return cls.from_csr(*arrays, shape) if kind == "csr" else cls.from_coo(*arrays, shape)
 
     @classmethod
-    def from_edge_index(cls, edge_index, size=None) -> Graph:
+    def from_edge_index(cls, edge_index: IndexArray, size: Sequence[int | None] | None = None) -> Graph:
         """A graph from a (2, edges) tensor in PyG's convention: row 0 the sources, row 1 the destinations.
 
         ``size`` is (number of sources, number of destinations), PyG's order and the reverse of ``shape``; an entry may
@@ -120,7 +153,7 @@ class Graph(Immutable):
         return cls.from_coo(destination, source, shape)
 
     @classmethod
-    def from_dgl(cls, graph, etype=None) -> Graph:
+    def from_dgl(cls, graph: object, etype: str | tuple[str, str, str] | None = None) -> Graph:
         """The structure of a DGL graph or block; ``etype`` is needed only if it has several edge types.
 
         Shares memory with DGL where the index types agree. Edge e is DGL's edge e.
@@ -169,7 +202,7 @@ class Graph(Immutable):
         """
         return _view(self._pair, 1 - self._side)
 
-    def to(self, device) -> Graph:
+    def to(self, device: torch.device | str | int) -> Graph:
         """This graph on ``device``: itself if it is there already."""
         device = torch.empty(0, device=device).device
         if device == self.device:
@@ -226,10 +259,10 @@ class Graph(Immutable):
     def _csr(self) -> Csr:
         return self._pair.sides[self._side]
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return Graph.from_csr, (self.indptr, self.indices, self.shape, self.edge_ids)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         order = "CSR" if self.edge_ids is None else "own"
         return (
             f"Graph({self.shape[0]} destinations, {self.shape[1]} sources, {self.num_edges} edges, "

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Immutable:
@@ -13,20 +16,20 @@ class Immutable:
 
     __slots__ = ()
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a {type(self).__name__} is immutable: cannot set {name!r}")
 
-    def __delattr__(self, name):
+    def __delattr__(self, name: str) -> None:
         raise AttributeError(f"a {type(self).__name__} is immutable: cannot delete {name!r}")
 
-    def __copy__(self):
+    def __copy__(self) -> Self:
         return self
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: object) -> Self:
         return self
 
 
-def once(derived: dict, key, make: Callable[[], Any]):
+def once(derived: dict[Any, Any], key: Hashable, make: Callable[[], Any]) -> Any:
     """The value under ``key``. Threads that race may both make it; all of them get the first."""
     value = derived.get(key)
     return derived.setdefault(key, make()) if value is None else value

@@ -5,6 +5,8 @@ Every generalised SpMM and SDDMM is one of these two with a message of its own (
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torch import Tensor
 
 from ..compiler.programs.message import Message
@@ -21,7 +23,14 @@ _REDUCE = ("sum", "mean", "max", "min")
 _TIES = ("even", "last", "first")
 
 
-def aggregate(graph: Graph, message: str | Message, operands, reduce: str = "sum", *, ties: str = "even") -> Tensor:
+def aggregate(
+    graph: Graph,
+    message: str | Message,
+    operands: Iterable[tuple[str, Tensor]],
+    reduce: str = "sum",
+    *,
+    ties: str = "even",
+) -> Tensor:
     """Into every destination the sum, mean, maximum or minimum of the messages of its edges.
 
         gsb.aggregate(graph, "mul(sigmoid(add(x0, x1)), x2)", [("u", x), ("v", y), ("e", w)])
@@ -54,7 +63,9 @@ def aggregate(graph: Graph, message: str | Message, operands, reduce: str = "sum
     return reduce_messages("aggregate", graph, str(message), places, names, tensors, reduce, ties)
 
 
-def edge_map(graph: Graph, message: str | Message, operands, sum_last: bool = False) -> Tensor:
+def edge_map(
+    graph: Graph, message: str | Message, operands: Iterable[tuple[str, Tensor]], sum_last: bool = False
+) -> Tensor:
     """The message of every edge, in the user's edge order: (E, ...).
 
     Args:

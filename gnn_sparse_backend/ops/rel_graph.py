@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from ..formats.relational import row_tasks
+from ..formats.relational import Panels, row_tasks
 from ..formats.structure import row_of_position
 from ..planner.rgms import RelationCounts
 from . import rel_sources
 from .build import index_dtype
-from .checks import as_index_vector, check_ranges, check_same_device, check_shape
+from .checks import IndexArray, as_index_vector, check_ranges, check_same_device, check_shape
 from .graph import Graph
 from .immutable import Immutable, once
 from .rel_sides import Ends, RelationSplit, Side
+
+Chooser: TypeAlias = Callable[..., Any]
+"""From row pairs, column pairs and edges of each relation, arrays or numbers: whose edges go by column pairs."""
 
 
 class RelGraph(Immutable):
@@ -52,11 +57,31 @@ class RelGraph(Immutable):
         "source_types",
     )
 
-    def __init__(self, *args, **kwargs):
+    shape: tuple[int, int]
+    num_edges: int
+    num_relations: int
+    source: Tensor
+    destination: Tensor
+    relation: Tensor
+    relations: tuple[Any, ...] | None
+    source_types: dict[str, int] | None
+    destination_types: dict[str, int] | None
+    edge_counts: tuple[int, ...] | None
+    _derived: dict[Any, Any]
+    _sides: tuple[Side, Side]
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
         raise TypeError("make a RelGraph with RelGraph.from_triples, from_graph, from_edge_index, from_dgl or from_pyg")
 
     @classmethod
-    def from_triples(cls, source, destination, relation, shape, num_relations: int | None = None) -> RelGraph:
+    def from_triples(
+        cls,
+        source: IndexArray,
+        destination: IndexArray,
+        relation: IndexArray,
+        shape: Sequence[int],
+        num_relations: int | None = None,
+    ) -> RelGraph:
         """A graph of edges ``source[e] -> destination[e]`` of relation ``relation[e]``.
 
         Args:
@@ -88,7 +113,7 @@ class RelGraph(Immutable):
         return cls._make(*arrays, shape, num_relations)
 
     @classmethod
-    def from_graph(cls, graph: Graph, relation, num_relations: int | None = None) -> RelGraph:
+    def from_graph(cls, graph: Graph, relation: IndexArray, num_relations: int | None = None) -> RelGraph:
         """The edges of a ``Graph``, with a relation for each, (E,) in the user's edge order."""
         if not isinstance(graph, Graph):
             raise TypeError(f"expected a gsb.Graph, got {type(graph).__name__}")
@@ -99,7 +124,13 @@ class RelGraph(Immutable):
         return cls.from_triples(cols, rows, relation, graph.shape, num_relations)
 
     @classmethod
-    def from_edge_index(cls, edge_index, edge_type, size=None, num_relations: int | None = None) -> RelGraph:
+    def from_edge_index(
+        cls,
+        edge_index: IndexArray,
+        edge_type: IndexArray,
+        size: Sequence[int | None] | None = None,
+        num_relations: int | None = None,
+    ) -> RelGraph:
         """A graph from PyG's (2, E) ``edge_index``, row 0 the sources, and (E,) ``edge_type``.
 
         ``size`` is (number of sources, number of destinations), as in ``Graph.from_edge_index``.
@@ -108,7 +139,7 @@ class RelGraph(Immutable):
         return cls.from_triples(source, destination, edge_type, shape, num_relations)
 
     @classmethod
-    def from_dgl(cls, graph, etype=None, num_relations: int | None = None) -> RelGraph:
+    def from_dgl(cls, graph: object, etype: IndexArray | None = None, num_relations: int | None = None) -> RelGraph:
         """A DGL graph: of several edge types, each a relation, or of one with a relation for each edge.
 
         Args:
@@ -119,7 +150,7 @@ class RelGraph(Immutable):
         return cls._of_parts(rel_sources.dgl_parts(graph), etype, num_relations)
 
     @classmethod
-    def from_pyg(cls, data, num_relations: int | None = None) -> RelGraph:
+    def from_pyg(cls, data: Any, num_relations: int | None = None) -> RelGraph:
         """A PyG ``HeteroData``, relation r being ``data.edge_types[r]``, or ``Data`` with ``edge_index`` and
         ``edge_type``.
         """
@@ -133,7 +164,7 @@ class RelGraph(Immutable):
         return cls._of_parts(rel_sources.pyg_parts(data), None, num_relations)
 
     @classmethod
-    def _of_parts(cls, parts: rel_sources.Parts, etype, num_relations) -> RelGraph:
+    def _of_parts(cls, parts: rel_sources.Parts, etype: IndexArray | None, num_relations: int | None) -> RelGraph:
         source, destination, counts = parts.joined()
         shape = (sum(parts.destination_types.values()), sum(parts.source_types.values()))
         if etype is not None:
@@ -205,12 +236,16 @@ class RelGraph(Immutable):
             lambda: Graph.from_coo(side.arrays[0], other.pair_of_edge, (side.sizes[0], other.pairs.count)),
         )
 
-    def row_tasks(self, transposed: bool, key: tuple, tasks: int, most: int, cost: float, by_column) -> tuple:
+    def row_tasks(
+        self, transposed: bool, key: tuple[Any, ...], tasks: int, most: int, cost: float, by_column: Chooser
+    ) -> tuple[Tensor, Panels, Panels]:
         """``formats.relational.row_tasks``, kept under ``key``."""
         rows, columns = (self.side(end).pairs for end in (transposed, not transposed))
         return self.side(transposed).once(key, lambda: row_tasks(rows, columns, tasks, most, cost, by_column))
 
-    def split(self, transposed: bool, by_column, *widths: int) -> tuple[RelationSplit | None, RelationSplit | None]:
+    def split(
+        self, transposed: bool, by_column: Chooser, *widths: int
+    ) -> tuple[RelationSplit | None, RelationSplit | None]:
         """The row pairs of some relations and the column pairs of the others, None where there are none.
 
         by_column: says for arrays of row pairs, column pairs and edges of each relation, and ``widths``, whose edges go
@@ -243,7 +278,7 @@ class RelGraph(Immutable):
 
         return once(self._derived, ("scale", dtype), make)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"RelGraph({self.shape[0]} destinations, {self.shape[1]} sources, {self.num_edges} edges, "
             f"{self.num_relations} relations, {self.device})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -21,7 +22,33 @@ from .signatures import signature_of
 _REDUCE = ("sum", "mean")
 
 
-def rgms(rel_graph: RelGraph, x, weight, edge_weight=None, reduce: str = "sum"):
+Weight: TypeAlias = Tensor | tuple[Tensor, Tensor] | Mapping[Any, Tensor]
+EdgeWeight: TypeAlias = Tensor | Mapping[Any, Tensor]
+
+
+@overload
+def rgms(
+    rel_graph: RelGraph, x: Tensor, weight: Weight, edge_weight: EdgeWeight | None = None, reduce: str = "sum"
+) -> Tensor: ...
+
+
+@overload
+def rgms(
+    rel_graph: RelGraph,
+    x: Mapping[str, Tensor],
+    weight: Weight,
+    edge_weight: EdgeWeight | None = None,
+    reduce: str = "sum",
+) -> dict[str, Tensor]: ...
+
+
+def rgms(
+    rel_graph: RelGraph,
+    x: Tensor | Mapping[str, Tensor],
+    weight: Weight,
+    edge_weight: EdgeWeight | None = None,
+    reduce: str = "sum",
+) -> Tensor | dict[str, Tensor]:
     """``out[i] = sum over edges e into i of edge_weight[e] * x[source of e] @ weight[relation of e]``.
 
     Relational gather-matmul-scatter (Ye et al., SparseTIR, section 4.4), the sum over relations of a relational graph

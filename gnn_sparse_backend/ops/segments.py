@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -11,7 +14,7 @@ from ..formats.row_groups import balanced_row_groups
 from ..formats.row_parts import ceil_div, most_parts, runs, split_rows
 from ..planner.grouped import PANEL_COST, SUM_BLOCK, chunk_rows, panel_rows, parts
 from .build import compress, index_dtype
-from .checks import as_index_vector, check_range
+from .checks import IndexArray, as_index_vector, check_range
 from .immutable import once
 
 
@@ -31,14 +34,20 @@ class Segments:
 
     __slots__ = ("_kept", "num_rows", "num_segments", "offsets", "order", "unread")
 
-    def __init__(self, offsets: Tensor, order: Tensor | None, num_rows: int, unread: bool = False):
+    num_rows: int
+    num_segments: int
+    offsets: Tensor
+    order: Tensor | None
+    unread: bool
+
+    def __init__(self, offsets: Tensor, order: Tensor | None, num_rows: int, unread: bool = False) -> None:
         """Of arrays that are known to be right, in one index type."""
         self.offsets, self.order, self.num_rows, self.unread = offsets, order, num_rows, unread
         self.num_segments = offsets.numel() - 1
-        self._kept: dict = {}
+        self._kept: dict[Any, Any] = {}
 
     @classmethod
-    def from_lengths(cls, lengths, num_rows: int | None = None) -> Segments:
+    def from_lengths(cls, lengths: IndexArray, num_rows: int | None = None) -> Segments:
         """Segments of these (segments,) lengths, one after the other. Raises ValueError unless they sum to
         ``num_rows``.
         """
@@ -53,7 +62,7 @@ class Segments:
         return cls(offsets.to(index_dtype((lengths.numel(), 0), total)), None, total)
 
     @classmethod
-    def from_offsets(cls, offsets, num_rows: int | None = None) -> Segments:
+    def from_offsets(cls, offsets: IndexArray, num_rows: int | None = None) -> Segments:
         """Segment s has rows offsets[s] .. offsets[s + 1] - 1: (segments + 1,), from 0 to ``num_rows``, not
         decreasing.
         """
@@ -63,14 +72,14 @@ class Segments:
         return cls(offsets.to(index_dtype((offsets.numel(), 0), total)).contiguous(), None, total)
 
     @classmethod
-    def from_index(cls, index, num_segments: int) -> Segments:
+    def from_index(cls, index: IndexArray, num_segments: int) -> Segments:
         """Row n belongs to segment index[n]: (rows,), in any order; ordered by a stable sort in linear time."""
         index = as_index_vector("index", index)
         check_range("index", index, num_segments, "segments")
         dtype = index_dtype((num_segments, 0), index.numel())
         return cls(*order_by_segment(index.to(dtype), num_segments), index.numel())
 
-    def to(self, device) -> Segments:
+    def to(self, device: torch.device | str | int) -> Segments:
         """These segments on ``device``: themselves if they are there already. From the CPU without waiting for a
         GPU.
         """
@@ -86,25 +95,25 @@ class Segments:
             return self.order if index is None else index
         return index.index_select(0, self.order)
 
-    def panels(self, work: int, threads: int) -> tuple[int, list]:
+    def panels(self, work: int, threads: int) -> tuple[int, list[Any]]:
         """(rows of a panel, leading arguments of a grouped product of ``work`` multiply-adds a row)."""
         groups = parts(self.num_rows * work, threads)
         return once(self._kept, ("panels", groups), lambda: self._make_panels(groups))
 
-    def panels_apart(self, rows: int) -> list:
+    def panels_apart(self, rows: int) -> list[Any]:
         """Leading arguments of a grouped product in panels of so many rows, each a group of its own.
 
         Of unread segments there are as many as there may be; groups beyond the last have none.
         """
         return once(self._kept, ("panels apart", rows), lambda: self._make_panels(self.num_rows, rows))[1]
 
-    def units(self, in_features: int, out_features: int, itemsize: int, threads: int) -> list:
+    def units(self, in_features: int, out_features: int, itemsize: int, threads: int) -> list[Any]:
         """Leading arguments of a grouped sum over matrices (in_features, out_features)."""
         groups = parts(self.num_rows * in_features * out_features, threads)
         blocks, chunk = _blocks(in_features), chunk_rows(out_features, itemsize)
         return once(self._kept, ("units", groups, blocks, chunk), lambda: self._make_units(groups, blocks, chunk))
 
-    def units_apart(self, in_features: int) -> list:
+    def units_apart(self, in_features: int) -> list[Any]:
         """Leading arguments of a grouped sum over matrices with so many rows, each block of a matrix a group and a unit
         of its own.
         """
@@ -117,11 +126,11 @@ class Segments:
             ("outer", chunk, longest), lambda: outer_tasks(self.offsets, self.num_rows, chunk, longest, self.unread)
         )
 
-    def once(self, key: tuple, make):
+    def once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """What is derived from the segments, made at its first use."""
         return once(self._kept, key, make)
 
-    def _make_panels(self, groups: int, rows: int | None = None) -> tuple[int, list]:
+    def _make_panels(self, groups: int, rows: int | None = None) -> tuple[int, list[Any]]:
         lengths = self.offsets.diff().long()
         if rows is None:
             rows = panel_rows({rows: int(ceil_div(lengths, rows).sum()) for rows in PANEL_COST})
@@ -135,7 +144,7 @@ class Segments:
         dtype = index_dtype((count, self.num_segments), self.num_rows)
         return rows, [groups, count, *(x.to(dtype) for x in (group_ptr, start, start + length, segment))]
 
-    def _make_units(self, groups: int, blocks: int, chunk: int) -> list:
+    def _make_units(self, groups: int, blocks: int, chunk: int) -> list[Any]:
         lengths = self.offsets.diff().long()
         chunks = ceil_div(lengths, chunk)
         # a long segment is shared out by blocks of its matrix, about one part in ``groups`` of all rows each
@@ -170,7 +179,7 @@ class Segments:
             *(x.to(dtype) for x in (group_ptr, work_ptr, start, block * SUM_BLOCK, segment)),
         ]
 
-    def _make_units_apart(self, blocks: int) -> list:
+    def _make_units_apart(self, blocks: int) -> list[Any]:
         count, work = self.num_segments * blocks, self.num_rows * blocks
         dtype = index_dtype((count, work), blocks * SUM_BLOCK)
         number = torch.arange(count + 1, device=self.offsets.device)
@@ -180,7 +189,7 @@ class Segments:
         start = self.offsets.index_select(0, segment)
         return [count, count, work, *(x.to(dtype) for x in (number, work_ptr, start, block * SUM_BLOCK, segment))]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         order = "stored" if self.order is None else "given"
         return f"Segments({self.num_rows} rows, {self.num_segments} segments, {order} order)"
 
