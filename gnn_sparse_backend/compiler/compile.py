@@ -32,7 +32,10 @@ Schedule: TypeAlias = CpuSchedule | CudaSchedule | CudaTeams
 def stage3(program: Program, schedule: Schedule, serial: bool = False) -> tirx.PrimFunc:
     """The scheduled, flattened TVM function of a program; its sub-kernels fused where the schedule wants it.
 
-    serial: all loops are made serial behind the schedule, which is how a schedule for a GPU runs on a CPU.
+    Args:
+        program: a stage I program.
+        schedule: how it runs.
+        serial: make all loops serial behind the schedule, which is how a schedule for a GPU runs on a CPU.
     """
     if serial and not isinstance(schedule, CpuSchedule):
         schedule = schedule.without_instructions()

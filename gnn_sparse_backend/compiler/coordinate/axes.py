@@ -38,13 +38,14 @@ Extent: TypeAlias = int | Size
 class Axis:
     """One axis. Made by `dense_fixed`, `dense_variable`, `sparse_fixed`, `sparse_variable`.
 
-    length: coordinates lie in [0, length).
-    nnz: elements stored over all parent positions (variable axes).
-    nnz_cols: elements stored per parent position (sparse-fixed axes).
-    sorted: the coordinates under one parent position ascend, so a search may be binary.
-    unique: no coordinate occurs twice under one parent position, so a spatial loop writes each only once.
-    padded: a negative coordinate marks a slot that holds no element; iterations skip it and its value is
-        never read, so that an Inf or NaN elsewhere cannot reach a row through its padding.
+    Attributes:
+        length: coordinates lie in [0, length).
+        nnz: elements stored over all parent positions (variable axes).
+        nnz_cols: elements stored per parent position (sparse-fixed axes).
+        sorted: the coordinates under one parent position ascend, so a search may be binary.
+        unique: no coordinate occurs twice under one parent position, so a spatial loop writes each only once.
+        padded: a negative coordinate marks a slot that holds no element; iterations skip it and its value is
+            never read, so that an Inf or NaN elsewhere cannot reach a row through its padding.
     """
 
     name: str

@@ -82,11 +82,13 @@ class ProgramBuilder:
         self._stack: list[_Open] = []
 
     def sizes(self, *names: str) -> tuple[Size, ...]:
+        """Run-time numbers of rows, columns or non-zeros: arguments of the kernel, in this order."""
         made = tuple(Size(name) for name in names)
         self._sizes.extend(made)
         return made
 
     def size(self, name: str) -> Size:
+        """One run-time number."""
         return self.sizes(name)[0]
 
     def _axis(self, axis: Axis) -> Axis:
@@ -94,11 +96,13 @@ class ProgramBuilder:
         return axis
 
     def dense_fixed(self, name: str, length: Extent) -> Axis:
+        """A root axis with the coordinates 0 .. length - 1."""
         return self._axis(ax.dense_fixed(name, length))
 
     def dense_variable(
         self, name: str, parent: Axis, extent: tuple[Extent, Extent], indptr: str, index_dtype: str = "int32"
     ) -> Axis:
+        """A ragged axis. extent: the largest number of elements under a parent, and of all elements."""
         return self._axis(ax.dense_variable(name, parent, extent, indptr, index_dtype))
 
     def sparse_fixed(
@@ -110,7 +114,10 @@ class ProgramBuilder:
         index_dtype: str = "int32",
         **marks: bool,
     ) -> Axis:
-        """marks: `sorted`, `unique`, `padded`."""
+        """Equally many listed coordinates under each parent. extent: the length of the axis, and how many.
+
+        marks: `sorted`, `unique`, `padded`.
+        """
         return self._axis(ax.sparse_fixed(name, parent, extent, indices, index_dtype, **marks))
 
     def sparse_variable(
@@ -122,7 +129,10 @@ class ProgramBuilder:
         index_dtype: str = "int32",
         **marks: bool,
     ) -> Axis:
-        """marks: `sorted`, `unique`."""
+        """Any number of listed coordinates under each parent. extent: the length of the axis, and of all elements.
+
+        marks: `sorted`, `unique`.
+        """
         return self._axis(ax.sparse_variable(name, parent, extent, arrays, index_dtype, **marks))
 
     def buffer(self, name: str, axes: tuple[Axis, ...], dtype: str, *, strided: bool = False) -> BufferHandle:
@@ -193,6 +203,7 @@ class ProgramBuilder:
         (top.init if top.in_init else top.body).append(store)
 
     def finish(self) -> Program:
+        """The program. Raises StageIError where it is not well formed."""
         if self._stack:
             raise StageIError(f"iteration {self._stack[-1].head[0]!r} is still open")
         program = Program(self._name, tuple(self._sizes), tuple(self._axes), tuple(self._buffers), tuple(self._body))

@@ -62,8 +62,10 @@ def _bfloat16_bits(x: float) -> int:
 def interpret(program: Program, arguments: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Run `program` and return the values of all its parameters after the run.
 
-    arguments: an integer for each size, an integer array for each index array, and for each parameter an array of
-    its stored shape (one dimension per axis tree), copied, floating values as float64.
+    Args:
+        program: a stage I program.
+        arguments: an integer for each size, an integer array for each index array, and for each parameter an array of
+            its stored shape (one dimension per axis tree), copied, floating values as float64.
     """
     return _Interpreter(program, arguments).run()
 

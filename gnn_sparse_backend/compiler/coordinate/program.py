@@ -47,10 +47,11 @@ Indices: TypeAlias = ExprLike | tuple[ExprLike, ...]
 class Buffer:
     """Values on the elements of `axes`.
 
-    scope: "param" is an argument of the program, "temporary" lives for one run of it, "local" for one element of the
-    iteration that declares it.
-    strided: the elements of the first axis may lie further apart than the others need (rows of a wider tensor); the
-        kernel reads the stride from the tensor it is given.
+    Attributes:
+        scope: "param" is an argument of the program, "temporary" lives for one run of it, "local" for one element of
+            the iteration that declares it.
+        strided: the elements of the first axis may lie further apart than the others need (rows of a wider tensor); the
+            kernel reads the stride from the tensor it is given.
     """
 
     name: str
@@ -87,12 +88,13 @@ class Store:
 class Iteration:
     """One sparse iteration.
 
-    kinds: one letter per axis, "S" spatial or "R" reduction.
-    variables: one iterator per axis.
-    body: stores and nested iterations, in order.
-    locals: buffers that live for one element of this iteration.
-    fused: groups of consecutive axes that are visited by one loop over their elements; the meaning is the same.
-    where: the body runs only for the elements for which this condition holds; init runs for all.
+    Attributes:
+        kinds: one letter per axis, "S" spatial or "R" reduction.
+        variables: one iterator per axis.
+        body: stores and nested iterations, in order.
+        locals: buffers that live for one element of this iteration.
+        fused: groups of consecutive axes that are visited by one loop over their elements; the meaning is the same.
+        where: the body runs only for the elements for which this condition holds; init runs for all.
     """
 
     name: str

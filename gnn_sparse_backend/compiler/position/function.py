@@ -16,7 +16,13 @@ from ..coordinate.program import Program
 
 @dataclass(frozen=True)
 class PositionFunction:
-    """function: tvm.tirx.PrimFunc. axes: the axes of each buffer of the program, by the buffer's name."""
+    """A function of stage II.
+
+    Attributes:
+        function: the TVM function, a ``tvm.tirx.PrimFunc``.
+        program: the stage I program that it came from.
+        axes: the axes of each buffer of the program, by the buffer's name.
+    """
 
     function: tirx.PrimFunc
     program: Program

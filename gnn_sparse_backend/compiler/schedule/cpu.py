@@ -33,14 +33,16 @@ class Prefetch:
 
 @dataclass(frozen=True)
 class CpuSchedule:
-    """parallel: run the outermost loop of every iteration on the thread pool where its elements are independent.
+    """Rows on threads, features in vectors.
 
-    vectorize: a spatial iteration over one static dense axis runs as a vector loop.
-    fuse: all iterations share one outermost loop (`loops.horizontal`).
-    prefetch: gathers to run ahead of.
-    lanes: (iteration, lanes): reductions over a run-time number of elements to be folded in so many lanes.
-    twos: reductions that end in one over two terms, to be multiplied together (`primitives.twos`).
-    together: (iteration, count): so many of its elements are visited at a time (`primitives.jam`).
+    Attributes:
+        parallel: run the outermost loop of every iteration on the thread pool where its elements are independent.
+        vectorize: a spatial iteration over one static dense axis runs as a vector loop.
+        fuse: all iterations share one outermost loop (`loops.horizontal`).
+        prefetch: gathers to run ahead of.
+        lanes: (iteration, lanes): reductions over a run-time number of elements to be folded in so many lanes.
+        twos: reductions that end in one over two terms, to be multiplied together (`primitives.twos`).
+        together: (iteration, count): so many of its elements are visited at a time (`primitives.jam`).
     """
 
     parallel: bool = True

@@ -18,7 +18,9 @@ class CudaSchedule:
     """Rows to blocks, features to threads; every thread sums its own feature in a register.
 
     `prepare` brings the feature axis out to where it can be bound; the compile driver runs it before lowering.
-    fuse: all iterations share one launch (`loops.horizontal`).
+
+    Attributes:
+        fuse: all iterations share one launch (`loops.horizontal`).
     """
 
     fuse: bool = False

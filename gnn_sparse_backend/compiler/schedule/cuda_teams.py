@@ -36,24 +36,29 @@ LANE_REDUCTIONS = "gsb.lane_reductions"
 
 @dataclass(frozen=True)
 class CudaTeams:
-    """lanes: threads of a team, a power of two of at most 32. teams: of a block. turns: of a top-level iteration, by
-    name, elements that a team has one after the other; one each where it is not named.
+    """A team of lanes of one warp for each row, several teams in a block.
 
     Axes called ``<axis>_lane`` have as many elements as there are lanes. Those called ``<axis>_part`` become vectors,
     and those called ``<axis>_turn`` are unrolled, so that what a lane keeps of a shared axis stays in registers.
     ``<axis>_warp`` has an element for each warp of a block of one element, and ``<axis>_grid`` is a second dimension of
     the grid.
-    across: reductions over a run-time number of elements that the lanes share (`primitives.across`).
-    side_by_side: spatial iterations over a run-time number of elements, of which each lane has its own.
-    cached: iterations over a run-time number of elements, of which each lane loads what it takes to know one for all
-        lanes (`primitives.cache_row`).
-    segmented: reductions over the non-zeros of rows in groups of at most 32 of them, which are one scan for the group
-        (`primitives.segments`).
-    shared: local buffers through which the lanes of a team pass values on; then a block has one team.
-    mma: iterations that are one instruction of the Tensor Cores each (`primitives.mma`).
-    fuse: the grids of all iterations lie side by side in one launch, and store apart to the parameters ``apart``
-        (`loops.horizontal.fuse_grids`).
-    shuffles: what is cached, scanned or folded is handed on by shuffles; without them by loops, which run anywhere.
+
+    Attributes:
+        lanes: threads of a team, a power of two of at most 32.
+        teams: of a block.
+        turns: of a top-level iteration, by name, elements that a team has one after the other; one each where it is
+            not named.
+        across: reductions over a run-time number of elements that the lanes share (`primitives.across`).
+        side_by_side: spatial iterations over a run-time number of elements, of which each lane has its own.
+        cached: iterations over a run-time number of elements, of which each lane loads what it takes to know one for
+            all lanes (`primitives.cache_row`).
+        segmented: reductions over the non-zeros of rows in groups of at most 32 of them, which are one scan for the
+            group (`primitives.segments`).
+        shared: local buffers through which the lanes of a team pass values on; then a block has one team.
+        mma: iterations that are one instruction of the Tensor Cores each (`primitives.mma`).
+        fuse: the grids of all iterations lie side by side in one launch, and store apart to the parameters ``apart``
+            (`loops.horizontal.fuse_grids`).
+        shuffles: what is cached, scanned or folded is handed on by shuffles; without them by loops, which run anywhere.
     """
 
     lanes: int = WARP

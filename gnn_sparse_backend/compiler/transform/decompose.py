@@ -35,15 +35,16 @@ Member = TypeVar("Member")
 class FormatRewriteRule:
     """How a part of the old buffers is stored in a new format.
 
-    name: suffix of the new buffers and iterations.
-    sizes, axes: what the new format adds to the program, parents first.
-    buffers: names of the old buffers, which all stand on `axes_before`.
-    axes_before, axes_after: names of the old and new axes.
-    axis_map: for each old axis, the new ones that take its place where it is iterated over; the kind is inherited.
-    index_map: old coordinates to new ones. inverse_index_map: new coordinates to old ones; both on expressions. The
-        second must undo the first.
-    masked: the format stores elements that are no non-zeros (a block). A mask beside the values tells them apart, so
-        that their zeros never meet an infinity.
+    Attributes:
+        name: suffix of the new buffers and iterations.
+        sizes, axes: what the new format adds to the program, parents first.
+        buffers: names of the old buffers, which all stand on `axes_before`.
+        axes_before, axes_after: names of the old and new axes.
+        axis_map: for each old axis, the new ones that take its place where it is iterated over; the kind is inherited.
+        index_map: old coordinates to new ones, on expressions.
+        inverse_index_map: new coordinates to old ones, on expressions; it must undo ``index_map``.
+        masked: the format stores elements that are no non-zeros (a block). A mask beside the values tells them apart,
+            so that their zeros never meet an infinity.
     """
 
     name: str
