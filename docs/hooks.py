@@ -36,17 +36,6 @@ def _listed(entry, present: list[str]):
     return {title: sorted(pages, key=lambda uri: not uri.endswith("/index.md"))} if pages else None
 
 
-def on_page_markdown(markdown, **_):
-    """Public names, which the package imports when they are first used, by the modules that define them."""
-    return re.sub(r"^::: gnn_sparse_backend\.(\w+)$", _defined, markdown, flags=re.MULTILINE)
-
-
-def _defined(match: re.Match) -> str:
-    import gnn_sparse_backend as gsb
-
-    return f"::: {getattr(gsb, match[1]).__module__}.{match[1]}"
-
-
 def results() -> dict[str, str]:
     """benchmarks/results/ as results/."""
     found = {}
