@@ -1,7 +1,7 @@
 # make demo    set up, train GraphSAGE under DGL and PyG with and without the backend, print the table
 # make test    set up, run the tests that a contributor runs, some minutes
 # make test-all   ... everything: whole grids, every layer of DGL and PyG, whole programs, the wheel
-# make lint    set up, ruff: lint and format
+# make lint    set up, ruff and mypy: what .pre-commit-config.yaml runs before a commit
 # make docs    set up, build the documentation into out/site; any warning is an error
 # make bench   set up, measure against the frameworks and the roofline: SpMM, or what BENCH names
 # make clean   remove the environment and what the targets wrote
@@ -46,6 +46,7 @@ demo: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 # compiled modules are kept, whatever the environment says: pytest rewrites the assertions of 300 files
 test test-all: export PYTHONDONTWRITEBYTECODE =
@@ -62,7 +63,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.$(BENCH) $(BENCH_FLAGS)
 
 clean:
-	rm -rf $(VENV) out build *.egg-info .pytest_cache .hypothesis
+	rm -rf $(VENV) out build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch goes first and alone: what is installed after it finds its requirement met and does not choose another build

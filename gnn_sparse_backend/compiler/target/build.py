@@ -91,7 +91,7 @@ def generate_assembly(function: tirx.PrimFunc | tvm.IRModule, target: Target) ->
     """
     if target.is_cuda:
         raise ValueError(f"generate_assembly is for CPUs, got target {target}; use generate_cuda")
-    return compiled(as_module(function), target).inspect_source("s")
+    return str(compiled(as_module(function), target).inspect_source("s"))
 
 
 def generate_cuda(function: tirx.PrimFunc | tvm.IRModule, arch: str) -> str:
