@@ -15,6 +15,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from . import config, log
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -73,6 +75,9 @@ _HOMES = {
 }
 
 __all__ = [*_HOMES, "__version__"]
+
+config.warn_of_unknown()
+log.install()
 
 
 if not TYPE_CHECKING:  # a type checker knows the names above, and that there are no others

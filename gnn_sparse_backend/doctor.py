@@ -1,5 +1,5 @@
-"""What ``gsb doctor`` looks at: versions, targets, threads and the kernel cache of this machine, and whether they
-work.
+"""What ``gsb doctor`` looks at: versions, targets, threads, the kernel cache and the settings of this machine, and
+whether they work.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+from . import config
 from .doctor_cuda import examine_cuda
 from .findings import ABSENT, BROKEN, OK, Finding
 
@@ -31,7 +32,7 @@ def examine() -> list[Finding]:
     """Look at everything; no finding raises. Takes some seconds: the frameworks are imported and one kernel is
     compiled.
     """
-    return [*_versions(), *_cpu(), *examine_cuda(), *_threads(), *_cache()]
+    return [*_versions(), *_cpu(), *examine_cuda(), *_threads(), *_cache(), *_settings()]
 
 
 def exit_code(findings: list[Finding]) -> int:
@@ -195,3 +196,21 @@ def _writable(group: str, folder: Path) -> Finding:
     return Finding(
         group, "writable", BROKEN, f"{existing} cannot be written: each process compiles again; set GSB_CACHE_DIR"
     )
+
+
+def _settings() -> list[Finding]:
+    """Every environment variable of the package, with its value or what holds without one, and names nobody knows."""
+    group = "settings"
+    findings = []
+    for variable in config.VARIABLES:
+        try:
+            value = variable.get()
+        except ValueError as error:
+            findings.append(Finding(group, variable.name, BROKEN, str(error)))
+            continue
+        text = f"not set: {variable.default}" if value is None else f"set: {os.environ[variable.name]}"
+        findings.append(Finding(group, variable.name, OK, f"{text} ({variable.effect})"))
+    for name, nearest in config.unknown_variables().items():
+        meant = f"; is {nearest} meant?" if nearest else ""
+        findings.append(Finding(group, name, ABSENT, f"set, but nothing reads it{meant}"))
+    return findings

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from gnn_sparse_backend import cli, doctor
+from gnn_sparse_backend import cli, config, doctor
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def test_a_healthy_machine(capsys, cache):
     assert findings["cpu", "test kernel"]["state"] == "ok"
     assert findings["kernel cache", "folder"]["text"] == str(cache)
     assert findings["versions", "torch"]["text"] == __import__("torch").__version__
-    assert {group for group, _ in findings} == {"versions", "cpu", "cuda", "threads", "kernel cache"}
+    assert {group for group, _ in findings} == {"versions", "cpu", "cuda", "threads", "kernel cache", "settings"}
     assert not cache.exists(), "looking changes nothing"
 
 
@@ -42,6 +42,31 @@ def test_the_table_names_every_finding(capsys):
     text = capsys.readouterr().out
     for word in ("apache-tvm-ffi", "features", "nvcc", "pool", "kernel cache", "Everything that kernels rely on works"):
         assert word in text
+
+
+def test_settings_are_told_with_their_values(capsys, cache, monkeypatch):
+    monkeypatch.setenv("GSB_POOL_BYTES", "12345")
+    monkeypatch.delenv("GSB_PYG_CACHE_BYTES", raising=False)
+    code, findings = report(capsys)
+    assert code == 0
+    for variable in config.VARIABLES:
+        assert findings["settings", variable.name]["state"] == "ok"
+        assert variable.effect in findings["settings", variable.name]["text"]
+    assert findings["settings", "GSB_CACHE_DIR"]["text"].startswith(f"set: {cache} (")
+    assert findings["settings", "GSB_POOL_BYTES"]["text"].startswith("set: 12345 (")
+    assert findings["settings", "GSB_PYG_CACHE_BYTES"]["text"].startswith("not set: an eighth of the machine's memory")
+
+
+def test_a_malformed_setting_is_a_fault_and_an_unknown_one_is_told(capsys, monkeypatch):
+    monkeypatch.setenv("GSB_REUSE_MEMORY", "often")
+    unknown = config.CUDA_COMPILER.name + "S"
+    monkeypatch.setenv(unknown, "nvcc")
+    code, findings = report(capsys)
+    assert code == 1
+    assert findings["settings", "GSB_REUSE_MEMORY"]["state"] == "broken"
+    assert "must be 0 or 1, got 'often'" in findings["settings", "GSB_REUSE_MEMORY"]["text"]
+    unknown = findings["settings", unknown]
+    assert (unknown["state"], unknown["text"]) == ("absent", "set, but nothing reads it; is GSB_CUDA_COMPILER meant?")
 
 
 def test_a_missing_framework_is_no_fault_and_names_its_extra(capsys, monkeypatch):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass
 from io import StringIO
 
+from ..log import first_at_info
 from .registry import enabled_frameworks
 
+_log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _ours: dict[tuple[str, str], int] = {}
 _fallbacks: dict[tuple[str, str, str], int] = {}
@@ -28,6 +31,7 @@ def fallback(framework: str, operator: str, reason: str) -> None:
     key = (framework, operator, reason)
     with _lock:
         _fallbacks[key] = _fallbacks.get(key, 0) + 1
+    first_at_info(_log, key, "%s runs %s itself: %s", framework, operator, reason)
 
 
 def reset_status() -> None:

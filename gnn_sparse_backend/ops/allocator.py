@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
-import os
 import platform
 import threading
+
+from ..config import REUSE_MEMORY
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _DEFAULT_TRIM_THRESHOLD, _DEFAULT_MMAP_MAX = 128 << 10, 65536
@@ -65,20 +66,13 @@ def advise_huge_pages(address: int, nbytes: int) -> None:
 
 def _settle() -> bool:
     global _reusing
-    wanted = _asked if _asked is not None else _environment()
+    wanted = _asked if _asked is not None else REUSE_MEMORY.get()
     wanted = _held if wanted is None else wanted
     if wanted == _reusing:
         return _glibc() is not None
     done = _tell(wanted)
     _reusing = wanted
     return done
-
-
-def _environment() -> bool | None:
-    text = os.environ.get("GSB_REUSE_MEMORY", "")
-    if text not in ("", "0", "1"):
-        raise ValueError(f"GSB_REUSE_MEMORY must be 0 or 1, got {text!r}")
-    return bool(int(text)) if text else None
 
 
 def _tell(enable: bool) -> bool:

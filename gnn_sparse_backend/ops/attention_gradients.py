@@ -110,7 +110,13 @@ def _run_sums(plan: _Plan, graph, operands: list[Tensor]) -> list[Tensor]:
     threads = torch.get_num_threads()
     how = graph.plans.get((spec, threads))
     if how is None:
-        how = new_plan(graph, (spec, threads), lambda: plan_sums(*graph.shape, graph.num_edges, spec, threads), 0)
+        how = new_plan(
+            graph,
+            (spec, threads),
+            lambda: plan_sums(*graph.shape, graph.num_edges, spec, threads),
+            0,
+            "gradients of attention",
+        )
     in_parts = type(how) is CudaPlan and how.longest_part > 0
     kernel = plan.kernels.get(how)
     if kernel is None:

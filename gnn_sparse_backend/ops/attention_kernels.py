@@ -180,7 +180,11 @@ def _plan(graph, call: Call) -> Plan:
     plan = graph.plans.get(key)
     if plan is None:
         plan = new_plan(
-            graph, key, lambda: plan_attention(*graph.shape, graph.num_edges, call.spec, key[1]), call.spec.features
+            graph,
+            key,
+            lambda: plan_attention(*graph.shape, graph.num_edges, call.spec, key[1]),
+            call.spec.features,
+            "attention",
         )
     return plan
 

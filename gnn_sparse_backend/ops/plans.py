@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
 from ..formats.row_groups import heaviest
-from ..planner.choose import plan_for
+from ..log import first_at_info
+from ..planner.choose import choose, describe, plan_for
 from ..planner.cuda_cost import default_units
 from ..planner.cuda_plan import CudaPlan
 from ..planner.database import PlanDatabase, database
@@ -22,6 +24,8 @@ from .graph import UNREAD
 from .immutable import once
 from .structure import look_of, offsets_of
 from .type_names import type_name
+
+_log = logging.getLogger(__name__)
 
 # Edges from which a tenth of a millisecond is nothing beside a call, and columns are looked at.
 SAMPLED = 1_000_000
@@ -38,7 +42,23 @@ def plan_of(graph, kind: str, features: int, dtype: torch.dtype) -> Plan:
             problem = problem_of(graph, kind, features, dtype)
             plan = plan_for(problem, lambda: structure_fingerprint(graph), database_of(graph.device))
         graph.plans[key] = plan
+        if _log.isEnabledFor(logging.INFO):
+            _log_plan(graph, kind, features, dtype, plan)
     return plan
+
+
+def _log_plan(graph, kind: str, features: int, dtype: torch.dtype, plan: Plan | CudaPlan) -> None:
+    """Tell of a plan that a graph was just given, with the planner's reasons where somebody listens at ``debug``."""
+    why = ""
+    if _log.isEnabledFor(logging.DEBUG):
+        if UNREAD in graph.plans:
+            why = ". By rules, from sizes alone: nobody waits for the lengths of rows."
+        else:
+            problem, known = problem_of(graph, kind, features, dtype), database_of(graph.device)
+            chosen = choose(problem, lambda: structure_fingerprint(graph), known)
+            why = f". From {chosen.source}: {' '.join(chosen.reasons)}"
+    told = kind, features, type_name(dtype)
+    first_at_info(_log, (*told, plan), "plan of %s, %d features in %s, on %r: %s%s", *told, graph, describe(plan), why)
 
 
 def database_of(device: torch.device) -> PlanDatabase:
@@ -47,11 +67,14 @@ def database_of(device: torch.device) -> PlanDatabase:
     return database() if gpu is None else database().on(gpu.machine, default_units(gpu))
 
 
-def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, kind: str = ""):
-    """The plan that a graph keeps under ``key`` from now on, by rules alone: by ``on_cpu``, or for its GPU (the rest,
-    as of ``cuda_plan_of``)."""
+def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, name: str):
+    """The plan that a graph keeps under ``key`` from now on, by rules alone: by ``on_cpu``, or for its GPU, from so
+    many features. name: what it is the plan of, in words.
+    """
     arch = devices.arch_of(graph.device)
-    plan = graph.plans[key] = the_one(cuda_plan_of(graph, arch, features, kind) if arch else on_cpu())
+    plan = graph.plans[key] = the_one(cuda_plan_of(graph, arch, features) if arch else on_cpu())
+    if _log.isEnabledFor(logging.INFO):
+        first_at_info(_log, (name, features, plan), "plan of %s, by rules, on %r: %s", name, graph, describe(plan))
     return plan
 
 

@@ -28,6 +28,7 @@ from pathlib import Path
 import filelock
 import platformdirs
 
+from ...config import CACHE_DIR
 from . import folders
 from .built import Built
 from .counts import Counts
@@ -41,7 +42,7 @@ _LOCK_NAME = re.compile(r"[0-9a-f]{64}\.lock")
 
 def cache_dir() -> Path:
     """The default root: ``GSB_CACHE_DIR`` where it is set, else the user's cache folder of the platform."""
-    chosen = os.environ.get("GSB_CACHE_DIR")
+    chosen = CACHE_DIR.get()
     return Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("gnn_sparse_backend"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 Build: TypeAlias = Callable[[Path], str | os.PathLike[str]]
 Load = Callable[[Path], Any]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ class KernelStore:
                     kernel = self._kernels[key.digest] = self._obtain(key, build, name)
                     return kernel
         self._counts.add("hits")
+        _log.debug("kernel %s %.12s: from memory", name, key.digest)
         return kernel
 
     def stats(self) -> StoreStats:
@@ -116,6 +120,7 @@ class KernelStore:
             return self._compile(key, build, name) if kernel is None else kernel
 
     def _from_disk(self, disk: DiskCache, key: KernelKey, repair: bool) -> Kernel | None:
+        start = time.perf_counter()
         entry = disk.load(key, repair=repair)
         if entry is None:
             return None
@@ -126,6 +131,7 @@ class KernelStore:
                 disk.reject(key, str(error))
             return None
         self._counts.add("disk_loads")
+        _log.info("kernel %s %.12s: from disk in %.1f ms", kernel.name, key.digest, (time.perf_counter() - start) * 1e3)
         return kernel
 
     def _compile(self, key: KernelKey, build: Build, name: str) -> Kernel:
@@ -140,6 +146,8 @@ class KernelStore:
             built = Built.collect(scratch, library)
             self._counts.add("compiles")
             entry = None if self.disk is None else self.disk.store(key, built, name, seconds)
+            kept = "not kept on disk" if entry is None else "kept on disk"
+            _log.info("kernel %s %.12s: compiled in %.0f ms, %s", name, key.digest, seconds * 1e3, kept)
             if self.disk is None or entry is None:  # the loaded library outlives its file
                 return self._open(scratch / built.library, key, name, "memory", seconds, built.texts)
             try:

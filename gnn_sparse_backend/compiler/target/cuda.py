@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import subprocess
 import tempfile
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 import tvm
 import tvm_ffi
 
+from ...config import CUDA_COMPILER, CUDA_COMPILERS
 from .cpu import host_target
 from .description import Target
 from .errors import BuildError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .build import LoadedModule
 
 FORMATS = ("ptx", "cubin")
-COMPILERS = ("nvcc", "nvrtc")
+COMPILERS = CUDA_COMPILERS
 
 _CALLBACK = "tvm_callback_cuda_compile"
 _callback_lock = threading.Lock()
@@ -123,12 +123,9 @@ def nvrtc_available() -> bool:
 
 def default_compiler() -> str:
     """The compiler of CUDA source: NVRTC where it and headers are installed, which needs no toolkit, else nvcc;
-    ``GSB_CUDA_COMPILER`` chooses.
+    ``GSB_CUDA_COMPILER`` chooses. ValueError where that names none of ``COMPILERS``.
     """
-    chosen = os.environ.get("GSB_CUDA_COMPILER") or ("nvrtc" if nvrtc_available() else "nvcc")
-    if chosen not in COMPILERS:
-        raise ValueError(f"GSB_CUDA_COMPILER must be one of {', '.join(COMPILERS)}, got {chosen!r}")
-    return chosen
+    return CUDA_COMPILER.get() or ("nvrtc" if nvrtc_available() else "nvcc")
 
 
 def compile_cuda(source: str, arch: str, format: str = "cubin", compiler: str = "nvcc") -> CudaBinary:

@@ -8,12 +8,12 @@ where the dynamic linker does not look, so it is loaded here first.
 from __future__ import annotations
 
 import ctypes
-import os
 from pathlib import Path
 
 import tvm
 import tvm_ffi
 
+from ...config import CUDA_COMPILER
 from .cuda import default_compiler
 from .driver import DriverError, driver_version, split
 from .errors import BuildError
@@ -111,7 +111,7 @@ def _missing_runtime() -> list[str]:
 
 def _missing_compiler() -> list[str]:
     try:
-        compiler, chosen = default_compiler(), os.environ.get("GSB_CUDA_COMPILER", "")
+        compiler, chosen = default_compiler(), CUDA_COMPILER.get()
     except ValueError as error:
         return [str(error)]
     if compiler == "nvcc" and nvcc_path() is not None:

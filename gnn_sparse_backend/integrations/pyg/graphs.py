@@ -28,7 +28,6 @@ after such a write call ``gnn_sparse_backend.integrations.pyg.forget()``.
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -39,6 +38,7 @@ import psutil
 import torch
 from torch import Tensor
 
+from ...config import PYG_CACHE_BYTES
 from ...ops import devices
 from ...ops.graph import Graph
 from ...ops.rel_graph import RelGraph
@@ -55,12 +55,8 @@ _SIGHTINGS = 4  # tensors remembered for one content: layers often see it in sev
 
 def default_capacity() -> int:
     """Bytes of structure that are kept: ``GSB_PYG_CACHE_BYTES``, or an eighth of the machine's memory."""
-    text = os.environ.get("GSB_PYG_CACHE_BYTES")
-    if text is None:
-        return psutil.virtual_memory().total // 8
-    if not text.isdecimal():
-        raise ValueError(f"GSB_PYG_CACHE_BYTES must be a number of bytes, got {text!r}")
-    return int(text)
+    chosen = PYG_CACHE_BYTES.get()
+    return psutil.virtual_memory().total // 8 if chosen is None else chosen
 
 
 class _Sighting:

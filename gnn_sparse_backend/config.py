@@ -1,0 +1,174 @@
+"""Every environment variable ``GSB_*``: what may be written there, what holds without it, what it does, who reads it.
+
+The package asks for a variable through its entry here, ``CACHE_DIR.get()``, at the time that ``read`` says, and never
+on the path of a call. A variable that is not set or empty has its default; a value that is none of what may be written
+raises ValueError. A name that is in neither table warns when the package is imported: it is mostly a slip.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+PREFIX = "GSB_"
+
+
+class UnknownVariableWarning(UserWarning):
+    """An environment variable is named ``GSB_*``, and nothing reads it."""
+
+
+@dataclass(frozen=True)
+class Variable(Generic[T]):
+    """One environment variable.
+
+    parse: its value of its text; ValueError for any other. values: what may be written, as "must be ..." goes on.
+    example: one such text. default, effect, read: in words, for people: what holds where it is not set, what it does,
+    and when it is read, by which module.
+    """
+
+    name: str
+    parse: Callable[[str], T]
+    values: str
+    example: str
+    default: str
+    effect: str
+    read: str
+
+    def get(self) -> T | None:
+        """The value in the environment now; None where it is not set or empty. ValueError quotes a malformed one."""
+        text = os.environ.get(self.name)
+        if not text:
+            return None
+        try:
+            return self.parse(text)
+        except ValueError:
+            raise ValueError(
+                f"{self.name} must be {self.values}, got {text!r}; "
+                f"write for example {self.name}={self.example}, or unset it"
+            ) from None
+
+
+def _number_of_bytes(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(text)
+    return int(text)
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(text)
+        return text
+
+    return parse
+
+
+def _switch(text: str) -> bool:
+    return _one_of("0", "1")(text) == "1"
+
+
+CUDA_COMPILERS = ("nvcc", "nvrtc")
+LOG_LEVELS = ("info", "debug")
+
+CACHE_DIR = Variable(
+    "GSB_CACHE_DIR",
+    str,
+    "a folder",
+    "~/kernels",
+    "the user's cache folder of the platform, ~/.cache/gnn_sparse_backend on Linux",
+    "where compiled kernels and measured plans are kept",
+    "when the first kernel or plan is asked for (compiler.kernels.disk)",
+)
+CUDA_COMPILER = Variable(
+    "GSB_CUDA_COMPILER",
+    _one_of(*CUDA_COMPILERS),
+    f"one of {', '.join(CUDA_COMPILERS)}",
+    "nvrtc",
+    "nvrtc where it and its headers are installed, else nvcc",
+    "which compiler makes machine code of CUDA source",
+    "when a kernel for a GPU is compiled (compiler.target.cuda)",
+)
+LOG = Variable(
+    "GSB_LOG",
+    _one_of(*LOG_LEVELS),
+    f"one of {', '.join(LOG_LEVELS)}",
+    "info",
+    "nothing is shown",
+    "shows on the error stream which kernels are compiled or loaded, which plans are chosen, and what falls back to a "
+    "framework; debug gives every such event and the reasons for a plan",
+    "when the package is imported (log)",
+)
+POOL_BYTES = Variable(
+    "GSB_POOL_BYTES",
+    _number_of_bytes,
+    "a number of bytes",
+    "1073741824",
+    "a sixteenth of the machine's memory",
+    "how much memory of dropped results is kept for later ones; 0 keeps nothing",
+    "when the operators are imported (ops.memory)",
+)
+PYG_CACHE_BYTES = Variable(
+    "GSB_PYG_CACHE_BYTES",
+    _number_of_bytes,
+    "a number of bytes",
+    "1073741824",
+    "an eighth of the machine's memory",
+    "how much memory the graphs made of PyG's edge indices may take together",
+    "when PyG is first enabled (integrations.pyg.graphs)",
+)
+REUSE_MEMORY = Variable(
+    "GSB_REUSE_MEMORY",
+    _switch,
+    "0 or 1",
+    "0",
+    "1 while a framework is enabled",
+    "whether the C library keeps freed memory for the next tensors; gsb.reuse_memory() goes before it",
+    "when a framework is enabled or disabled (ops.allocator)",
+)
+
+VARIABLES: tuple[Variable, ...] = (CACHE_DIR, CUDA_COMPILER, LOG, POOL_BYTES, PYG_CACHE_BYTES, REUSE_MEMORY)
+"""What the package reads."""
+
+CHECKOUT: Mapping[str, str] = {
+    "GSB_DATA": "the folder of real data sets, for tests, benchmarks and models",
+    "GSB_SANITIZED_DEVICE": "set by tests.sanitizer for the process that it watches",
+    "GSB_SERIAL_GPU": "1: the CPU's own tests take the way to a GPU, whose kernels run serially on the CPU",
+    "GSB_SIMT": "set by tests.simt: kernels are their CUDA source, thread by thread",
+    "GSB_SIMT_LARGE": "1: tests.simt runs plans on large graphs too",
+    "GSB_SIMT_ORDERS": "numbers of orders, 0,1,7, in which tests.simt runs the threads of every launch",
+}
+"""What only tests, benchmarks and models of a checkout read, and what for."""
+
+
+def unknown_variables() -> dict[str, str | None]:
+    """Names in the environment that begin with ``GSB_`` and are in no table, each with the nearest known name."""
+    known = [*(variable.name for variable in VARIABLES), *CHECKOUT]
+    unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+    if not unknown:
+        return {}
+    import difflib
+
+    nearest = {}
+    for name in unknown:  # the prefix, which all have, would make any two alike
+        close = difflib.get_close_matches(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], 1)
+        nearest[name] = PREFIX + close[0] if close else None
+    return nearest
+
+
+def warn_of_unknown() -> None:
+    """Give one `UnknownVariableWarning` for each of ``unknown_variables``."""
+    for name, nearest in unknown_variables().items():
+        advice = f"is {nearest} meant?" if nearest else "`gsb doctor` lists the names that there are"
+        warnings.warn(f"{name} is set, but nothing reads it: {advice}", UnknownVariableWarning, stacklevel=2)
+
+
+def markdown_table() -> str:
+    """The variables of the package as a table in Markdown."""
+    lines = ["| Variable | Value | Default | Effect | Read |", "| --- | --- | --- | --- | --- |"]
+    for v in VARIABLES:
+        lines.append(f"| `{v.name}` | {v.values}, such as `{v.example}` | {v.default} | {v.effect} | {v.read} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,54 @@
+"""Logging: one tree of loggers, ``gnn_sparse_backend.*``, named after the modules.
+
+    gnn_sparse_backend.compiler.kernels.store   kernels compiled and loaded, in milliseconds
+    gnn_sparse_backend.planner.choose           plans chosen
+    gnn_sparse_backend.integrations.counters    calls that a framework ran itself, and why
+
+Nothing is shown by default. ``GSB_LOG=info`` or ``debug`` shows records on the error stream from the first import on;
+whoever configures :mod:`logging` gets the same records through the usual propagation. At ``info`` a plan or a fallback
+is told when it is first met, at ``debug`` every time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Hashable
+
+from . import config
+
+ROOT = logging.getLogger(__package__)
+# Distinct plans and fallbacks that are remembered as told; beyond these they are told again.
+MOST_TOLD = 4096
+
+_lock = threading.Lock()
+_told: set[Hashable] = set()
+
+
+def install() -> None:
+    """Keep Python from showing warnings by itself, and show records as ``GSB_LOG`` says: once, when the package is
+    imported.
+    """
+    ROOT.addHandler(logging.NullHandler())
+    level = config.LOG.get()
+    if level is not None:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        ROOT.addHandler(handler)
+        ROOT.setLevel(level.upper())
+
+
+def first_at_info(logger: logging.Logger, key: Hashable, message: str, *arguments: object) -> None:
+    """Log at ``info`` what has this ``key`` when it is first met in this process, and at ``debug`` from then on.
+
+    The key is remembered only where somebody listens, so that a handler which is added later misses nothing.
+    """
+    if not logger.isEnabledFor(logging.INFO):
+        return
+    with _lock:
+        first = (logger.name, key) not in _told
+        if first:
+            if len(_told) >= MOST_TOLD:
+                _told.clear()
+            _told.add((logger.name, key))
+    logger.log(logging.INFO if first else logging.DEBUG, message, *arguments)
