@@ -96,7 +96,17 @@ def precompile(
             or there are no kernels for the device.
         BuildError: CUDA lacks something here, or a kernel does not compile.
     """
-    ops = ops if ops is None or isinstance(ops, str) else tuple(ops)
+    for name, value in (("backward", backward), ("again", again), ("progress", progress)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be True or False, got {value!r} of type {type(value).__name__}")
+    if ops is not None and not isinstance(ops, str):
+        try:
+            names = list(ops)
+        except TypeError:
+            names = [None]
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError(f"ops must be names of operators, got {ops!r:.80} of type {type(ops).__name__}")
+        ops = tuple(names)
     return precompile_graphs(
         structures_of(data, kinds_of(ops, features)),
         features,
@@ -142,6 +152,8 @@ def explain(
         TypeError: there is no graph.
         ValueError: there are several, or the operator, width or type is none that is planned.
     """
+    if op is not None and not isinstance(op, str):
+        raise TypeError(f"op must be the name of an operator, got {op!r} of type {type(op).__name__}")
     if isinstance(graph, RelGraph):
         if op not in (None, "rgms"):
             raise ValueError(

@@ -15,7 +15,7 @@ from .attention_library import attend_operator
 from .form import form
 from .graph import Graph
 from .message_checks import check_message_rows
-from .operands import check_dense, check_graph, common_type, is_plain, refuse_forward_mode
+from .operands import check_dense, check_graph, check_traced, common_type, is_plain
 from .signatures import signature_of
 
 _DOT = "mul(mul(x0, x1), x2)", ("row", "column", "all")
@@ -67,20 +67,18 @@ def attention(
             return known(graph, given)
     shape = _check_value(name, value)
     inner = _check_like(name, "query", query, "query", None if len(shape) == 2 else shape[1])
-    if inner == 0:
-        raise ValueError(f"{name}: query has no features to compare: its shape is {tuple(query.shape)}")
     if _check_like(name, "key", key, "key", None if len(shape) == 2 else shape[1]) != inner:
         raise ValueError(
             f"{name}: query and key must have the same last dimension, got {tuple(query.shape)} and {tuple(key.shape)}"
         )
-    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (int, float))):
+    if scale is not None and _as_float(scale) is None:
         raise ValueError(f"{name}: scale must be a number or None, got {scale!r}")
     names, operands = ("query", "key", "value"), (query, key, value)
     query, key, value, edge_weight = _one_type(name, graph, names, ("row", "column", "column"), operands, edge_weight)
     if scale is None:  # known with the width: a number of the program
         return _attend(name, graph, signature, _scaled_dot(inner), (query, key), value, edge_weight, True)
     wide = torch.float64 if query.dtype is torch.float64 else torch.float32
-    score = torch.full((), scale, dtype=wide, device=query.device)
+    score = torch.full((), float(scale), dtype=wide, device=query.device)
     return _attend(name, graph, signature, _DOT, (query, key, score), value, edge_weight, True)
 
 
@@ -172,9 +170,9 @@ def gatv2_attention(
     shape = _check_value(name, value)
     heads = None if len(shape) == 2 else shape[1]
     inner = _check_like(name, "x_dst", x_dst, "x_dst", heads)
-    if inner == 0 or _check_like(name, "x_src", x_src, "x_src", heads) != inner:
+    if _check_like(name, "x_src", x_src, "x_src", heads) != inner:
         raise ValueError(
-            f"{name}: x_dst and x_src must have the same last dimension, not 0, got {tuple(x_dst.shape)} "
+            f"{name}: x_dst and x_src must have the same last dimension, got {tuple(x_dst.shape)} "
             f"and {tuple(x_src.shape)}"
         )
     check_dense(name, "att", att)
@@ -198,14 +196,25 @@ def _known(
 
 
 def _scaled_dot(width: int) -> tuple[str, tuple[str, str]]:
-    """The score of a dot product over so many features, and its places."""
-    return f"mul(mul(x0, x1), {1.0 / math.sqrt(width)!r})", ("row", "column")
+    """The score of a dot product over so many features, and its places. Over none it is 0, whatever the scale."""
+    return f"mul(mul(x0, x1), {1.0 / math.sqrt(max(width, 1))!r})", ("row", "column")
 
 
 def _slope(name: str, slope) -> float:
-    if isinstance(slope, bool) or not isinstance(slope, (int, float)) or not math.isfinite(slope):
+    number = _as_float(slope)
+    if number is None or not math.isfinite(number):
         raise ValueError(f"{name}: negative_slope must be a finite number, got {slope!r}")
-    return float(slope)
+    return number
+
+
+def _as_float(value) -> float | None:
+    """A number of the user's, None where it is none that a float can be."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _check_value(name: str, value) -> tuple[int, ...]:
@@ -243,8 +252,10 @@ def _one_type(name: str, graph: Graph, names, places, operands, edge_weight: Ten
         _check_per_head(name, "edge_weight", edge_weight, tuple(operands[-1].shape))
         names, places, operands = (*names, "edge_weight"), (*places, "edge"), (*operands, edge_weight)
     operands = common_type(name, tuple(names), *operands)
-    if is_plain(*operands):  # elsewhere the operator looks at them when it runs
+    if is_plain(*operands):
         check_message_rows(name, graph, names, places, operands)
+    else:  # the operator looks at rows when it runs
+        check_traced(name, names, operands, graph.device)
     return operands if edge_weight is not None else (*operands, None)
 
 
@@ -273,6 +284,5 @@ def _attend(
         if signature is not None:
             graph.plans[signature] = attention
         return attention(graph, given)
-    refuse_forward_mode(name)
     given = [x.unsqueeze(-1) if i in lifted else x for i, x in enumerate(given)]
     return attend_operator(graph, score, given[: len(operands)], weighted, given[len(operands) :], reduced)

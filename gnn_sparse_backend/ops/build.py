@@ -10,6 +10,7 @@ from torch import Tensor
 from ..formats.structure import row_of_position
 from . import devices
 from .checks import read
+from .memory import check_memory
 
 INT32_LIMIT = 2**31 - 1
 """Largest number of rows, columns or edges for which indices are stored as int32."""
@@ -45,6 +46,7 @@ def _ordered(keys: Tensor, values: Tensor, ids: Tensor | None, bound: int) -> tu
     On the CPU SciPy counts the keys, in time linear in them: up to 40 times as fast as a sort of PyTorch.
     """
     count, dtype = keys.numel(), keys.dtype
+    check_memory("an array of offsets", (bound + 1,), dtype.itemsize)
     if devices.on_cpu(keys.device):
         if ids is None:
             ids = torch.arange(count, dtype=dtype, device=keys.device)
@@ -67,6 +69,7 @@ def compress(sorted_row: Tensor, num_rows: int) -> Tensor:
     """``indptr`` of sorted row numbers. On the CPU by NumPy: a mini-batch's few thousand rows are not worth waking
     PyTorch's threads.
     """
+    check_memory("an array of offsets", (num_rows + 1,), sorted_row.itemsize)
     if devices.on_cpu(sorted_row.device):
         keys = sorted_row.numpy()
         return torch.from_numpy(keys.searchsorted(np.arange(num_rows + 1, dtype=keys.dtype)).astype(keys.dtype))

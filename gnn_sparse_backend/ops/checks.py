@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from . import devices
+from .memory import check_written_out
 
 FLOATING = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16))
 _INTEGERS = frozenset((torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64))
@@ -33,7 +34,19 @@ def check_shape(shape: object) -> tuple[int, int]:
             raise TypeError(f"number of {name} must be an int, got {size!r} of type {type(size).__name__}")
         if size < 0:
             raise ValueError(f"number of {name} must not be negative, got {size}")
+        if size >= 2**63:
+            raise ValueError(f"number of {name} must be less than 2**63, got {size}")
     return int(rows), int(cols)
+
+
+def check_count(name: str, value: object) -> None:
+    """``value`` is a number of things of which indices tell which."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an int, got {value!r}")
+    if value < 0:
+        raise ValueError(f"{name} must not be negative, got {value}")
+    if value >= 2**63:
+        raise ValueError(f"{name} must be less than 2**63, got {value}")
 
 
 def as_index_vector(name: str, value: object) -> Tensor:
@@ -55,6 +68,7 @@ def as_index_vector(name: str, value: object) -> Tensor:
         raise ValueError(f"{name} must be 1-D, got shape {tuple(value.shape)}")
     if value.is_meta:
         raise ValueError(f"{name} is on the meta device and has no values; give a tensor with data")
+    check_written_out(name, value)
     return plain_tensor(value)
 
 

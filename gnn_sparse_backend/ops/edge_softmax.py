@@ -21,7 +21,7 @@ from .memory import empty
 from .message_autograd import aggregate, edge_map
 from .message_checks import check_choice
 from .message_kernels import flat
-from .operands import check_dense, check_graph, check_kernels_for, check_rows, is_plain, refuse_forward_mode
+from .operands import check_dense, check_graph, check_kernels_for, check_rows, check_traced, check_written_out, is_plain
 from .type_names import type_name
 
 _ROW_SUM = form("mul(x0, x1)", ("edge", "edge"), "sum")
@@ -51,8 +51,9 @@ def edge_softmax(graph: Graph, scores: Tensor, norm_by: str = "dst") -> Tensor:
     check_choice("edge_softmax", "norm_by", norm_by, ("dst", "src"))
     check_edges(graph, "scores", scores)
     if not is_plain(scores):
-        refuse_forward_mode("edge_softmax")
+        check_traced("edge_softmax", ("scores",), (scores,), graph.device)
         return edge_softmax_operator(graph, scores, norm_by == "src")
+    check_written_out("edge_softmax", "scores", scores)
     check_kernels_for("edge_softmax", graph)
     return softmax_edges(graph if norm_by == "dst" else graph.transpose(), scores)
 

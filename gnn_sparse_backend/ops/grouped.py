@@ -17,7 +17,7 @@ from .build import index_dtype
 from .devices import check_kernels
 from .grouped_kernels import run_grouped_mm, run_grouped_sum, run_scatter_rows
 from .grouped_library import gather_mm_operator, segment_mm_operator
-from .operands import autocasts, check_dense, is_plain, refuse_forward_mode
+from .operands import autocasts, check_dense, check_traced, check_written_out, is_plain
 from .segments import Segments
 from .unread import index_in_range, segments_of_index, segments_of_lengths
 
@@ -49,7 +49,7 @@ def segment_mm(a: Tensor, b: Tensor, seglen: Tensor | Segments) -> Tensor:
     """
     a, b = _checked("segment_mm", a, b)
     if not is_plain(a, b) or not _has_values(seglen):
-        refuse_forward_mode("segment_mm")
+        check_traced("segment_mm", ("a", "b"), (a, b), _device_of(seglen, a))
         return segment_mm_operator(a, b, seglen)
     segments = (
         seglen
@@ -74,7 +74,8 @@ def gather_mm(a: Tensor, b: Tensor, idx_b: Tensor | Segments, idx_a: Tensor | No
     """
     a, b = _checked("gather_mm", a, b)
     if not is_plain(a, b) or not _has_values(idx_b) or not _has_values(idx_a):
-        refuse_forward_mode("gather_mm")
+        for index in (idx_b, idx_a):
+            check_traced("gather_mm", ("a", "b"), (a, b), _device_of(index, a))
         return gather_mm_operator(a, b, idx_b, idx_a)
     segments = (
         idx_b if isinstance(idx_b, Segments) else _named("gather_mm", segments_of_index, idx_b, b.shape[0], a.device)
@@ -182,6 +183,8 @@ def _checked(operator: str, a, b) -> tuple[Tensor, Tensor]:
 
 
 def _check_sizes(operator: str, segments: Segments, a: Tensor, b: Tensor, rows: int) -> None:
+    check_written_out(operator, "a", a)
+    check_written_out(operator, "b", b)
     if segments.num_segments != b.shape[0]:
         raise ValueError(f"{operator}: b has {b.shape[0]} matrices, but there are {segments.num_segments} segments")
     _check_segments(operator, segments, "the operand", a, rows)
@@ -202,6 +205,12 @@ def _named(operator: str, make, *arguments):
         return make(*arguments)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{operator}: {error}") from None
+
+
+def _device_of(index, x: Tensor) -> torch.device:
+    """Where an index or segments are, that of ``x`` for anything else."""
+    index = index.offsets if isinstance(index, Segments) else index
+    return index.device if isinstance(index, Tensor) else x.device
 
 
 def _has_values(index) -> bool:

@@ -39,7 +39,7 @@ def run_grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None =
     in_features, out_features = b.shape[1:]
     count = segments.num_rows
     if count == 0 or in_features == 0 or out_features == 0:
-        return a.new_zeros((count, out_features))
+        return empty(a, count, out_features).zero_()
     arch = devices.arch_of(a.device)
     if arch:
         described = in_features, out_features, a.dtype, None if at is None else at.dtype, arch

@@ -15,6 +15,7 @@ from . import devices
 from .build import index_dtype
 from .checks import check_range, plain_tensor
 from .grouped_kernels import run_grouped_mm, run_grouped_sum
+from .memory import check_written_out
 from .operands import check_dense
 from .segments import Segments, check_offsets
 from .unread import order_in_range, segments_of_index, segments_of_offsets
@@ -57,6 +58,8 @@ def _index(name: str, index) -> Tensor:
     if not isinstance(index, Tensor) or index.dtype not in (torch.int32, torch.int64) or index.dim() != 1:
         what = f"{index.dtype} of shape {tuple(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
         raise TypeError(f"{name} must be a 1-D int32 or int64 torch tensor where a program is traced, got {what}")
+    if not torch.compiler.is_compiling():
+        check_written_out(name, index)
     return index.long()
 
 

@@ -6,18 +6,24 @@ import mmap
 import os
 import threading
 import weakref
+from collections.abc import Sequence
+from math import prod
 
 import psutil
 import torch
 from torch import Tensor
 
 from ..compiler.kernels.fork import own_locks
+from ..config import POOL_BYTES
 from .allocator import HUGE_PAGE, advise_huge_pages, reusing
 
 # Below this a tensor has few pages, and malloc reuses them.
 _WORTHWHILE = 4 << 20
 # A block may be this much larger than what is asked of it.
 _SLACK = 1.125
+MEMORY = psutil.virtual_memory().total + psutil.swap_memory().total
+"""Bytes of this machine's memory. More than that is refused in words, before an allocator does or the system ends the
+process."""
 
 
 class Pool:
@@ -85,15 +91,29 @@ class Pool:
 
 def _limit() -> int:
     """Bytes to keep: ``GSB_POOL_BYTES``, by default a sixteenth of the machine's memory; 0 keeps nothing."""
-    text = os.environ.get("GSB_POOL_BYTES")
-    if text is None:
-        return psutil.virtual_memory().total // 16
-    if not text.isdecimal():
-        raise ValueError(f"GSB_POOL_BYTES must be a number of bytes, got {text!r}")
-    return int(text)
+    chosen = POOL_BYTES.get()
+    return psutil.virtual_memory().total // 16 if chosen is None else chosen
 
 
 POOL = Pool(_limit())
+
+
+def check_memory(what: str, shape: Sequence[int], itemsize: int) -> None:
+    """Raise MemoryError where so many numbers of so many bytes cannot fit into memory. what: them, in words."""
+    nbytes = prod(shape) * itemsize
+    if nbytes > MEMORY:
+        raise MemoryError(
+            f"{what} of shape {tuple(shape)} takes {nbytes:,} bytes, and this machine has {MEMORY:,} bytes of memory; "
+            "give fewer nodes, edges or features at a time"
+        )
+
+
+def check_written_out(what: str, x: Tensor) -> None:
+    """Raise MemoryError for a view that repeats its storage, as ``expand`` makes one, and would not fit written out:
+    whoever reads it wants a copy. What a file that is mapped into memory holds may be larger.
+    """
+    if x.is_cpu and x.untyped_storage().nbytes() < x.nbytes:
+        check_memory(f"{what}, written out in {x.dtype},", x.shape, x.itemsize)
 
 
 def empty(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
@@ -110,7 +130,11 @@ def empty(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor
     for length in shape:
         count *= length
     nbytes = count * dtype.itemsize
-    if nbytes < _WORTHWHILE or like.device.type != "cpu" or not POOL.limit or os.name != "posix":
+    if nbytes < _WORTHWHILE or like.device.type != "cpu":
+        return like.new_empty(shape, dtype=dtype)
+    if nbytes > MEMORY:
+        check_memory(f"a result in {dtype}", shape, dtype.itemsize)
+    if not POOL.limit or os.name != "posix":
         return like.new_empty(shape, dtype=dtype)
     if reusing():
         out = like.new_empty(shape, dtype=dtype)

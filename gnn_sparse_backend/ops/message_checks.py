@@ -11,7 +11,7 @@ from ..compiler.programs.operands import PLACES
 from .form import Form, form
 from .graph import Graph
 from .message_kernels import broadcast_features
-from .operands import check_dense, check_device, check_kernels_for, check_rows, common_type
+from .operands import check_dense, check_device, check_kernels_for, check_rows, check_written_out, common_type
 
 
 def check_choice(operator: str, name: str, value, choices: tuple[str, ...]) -> None:
@@ -80,6 +80,8 @@ def check_message_rows(operator: str, graph: Graph, names: tuple[str, ...], plac
         elif place != "number":
             what, count = _ROWS[place]
             check_rows(operator, name, x, count(graph), what, graph)
+        if place != "number":
+            check_written_out(operator, name, x)
     check_kernels_for(operator, graph)
 
 

@@ -26,7 +26,7 @@ from .cuda_passes import TwoPasses, parts_of
 from .cuda_segments import InSegments
 from .form import Form
 from .kernels import aggregation_plan, edge_map_plan, kernel_arguments
-from .memory import empty
+from .memory import check_memory, empty
 from .passes import run_passes
 from .plans import entry_of
 from .row_order import OnePass, order_of
@@ -69,7 +69,7 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
     first = operands[0]
     if graph.num_edges == 0 or call.features == 0:
         value = 0.0 if form.ties == "even" else _NEUTRAL[form.reduce]
-        out = first.new_full((rows, *call.dims), value)
+        out = empty(first, rows, *call.dims).fill_(value)
         return [out, *(graph.indices.new_full(out.shape, nobody) for _ in chosen)] if chosen else out
     plan = aggregation_plan(graph, call.features, first.dtype, form.kind)
     if type(plan) is CudaPlan and plan.blocks and (found := run_blocks(form, graph, operands, plan.arch)) is not None:
@@ -86,6 +86,7 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
     kernels = call.of_words if words else call.kernels
     kernel = kernels.get(plan)
     if kernel is None:
+        check_memory("a result", (rows, *call.dims), first.itemsize)
         kernel = kernels[plan] = _kernel(in_words(call.spec) if words else call.spec, plan)
     order = order_of(graph, call.features, "edge" in form.places) if type(kernel) in (Scattered, OnePass) else None
     if order is not None and type(kernel) is Scattered:
@@ -156,7 +157,7 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
     edges = graph.num_edges
     first = operands[0]
     if edges == 0 or call.features == 0 or call.spec.terms == 0:
-        return first.new_zeros((edges, *call.dims))
+        return empty(first, edges, *call.dims).zero_()
     plan = edge_map_plan(graph, call.features * call.spec.terms, first.dtype, form.kind)
     structure = graph
     if plan.longest_part:  # on a GPU; edges are the same in parts of rows
@@ -165,6 +166,7 @@ def run_edge_map(form: Form, graph, operands: list[Tensor | None], reduced: tupl
     arguments = kernel_arguments(structure, plan.groups, form.places, call.widths, operands, edge_ids, plan.balance)
     kernel = call.kernels.get(plan)
     if kernel is None:
+        check_memory("a result", (edges, *call.dims), first.itemsize)
         spec = _compact(call.spec) if type(plan) is CudaPlan else call.spec
         kernel = call.kernels[plan] = entry_of(plan, edge_map_kernel, cuda_kernels.edge_map_kernel, spec)
     out = empty(first, edges, *call.dims)

@@ -118,7 +118,9 @@ def _aggregate_fake(indptr, indices, edge_ids, num_sources, operands, message, p
     operands = _with_numbers(of, operands)
     rows = num_sources if transposed else indptr.shape[0] - 1
     shape = (rows, *broadcast_features(feature_shapes(of, operands)))
-    return operands[0].new_empty(shape), indices.new_empty(shape if ties in _CHOOSING else (0,))
+    # beside operands on the meta device the structure may be on another
+    chosen = operands[0].new_empty(shape if ties in _CHOOSING else (0,), dtype=indices.dtype)
+    return operands[0].new_empty(shape), chosen
 
 
 @torch.library.register_fake("gsb::edge_map")

@@ -14,7 +14,7 @@ from . import message_autograd
 from .graph import Graph
 from .message_checks import check_choice, check_message_operands, check_message_rows, checked_form
 from .message_library import aggregate_operator, edge_map_operator
-from .operands import check_graph, is_plain, refuse_forward_mode
+from .operands import check_graph, check_traced, is_plain
 
 PLACES = {"u": "column", "e": "edge", "v": "row", "all": "all"}
 """Where an operand stands: at the source, the edge, the destination, or the same for all edges."""
@@ -80,6 +80,8 @@ def edge_map(
     Raises:
         TypeError, ValueError: as ``aggregate``; also where ``sum_last`` has no dimension to sum over.
     """
+    if not isinstance(sum_last, bool):
+        raise TypeError(f"edge_map: sum_last must be True or False, got {sum_last!r} of type {type(sum_last).__name__}")
     places, names, tensors = _taken_apart("edge_map", operands)
     return map_edges("edge_map", graph, str(message), places, names, tensors, sum_last)
 
@@ -93,7 +95,7 @@ def reduce_messages(operator: str, graph, message: str, places, names, tensors, 
     if reduce in ("sum", "mean"):
         ties = None
     if not is_plain(*tensors):
-        refuse_forward_mode(operator)
+        check_traced(operator, names, tensors, graph.device)
         return aggregate_operator(graph, message, places, tensors, reduce, ties)
     of = checked_form(operator, message, places, reduce, ties)
     check_message_rows(operator, graph, names, places, tensors)
@@ -111,7 +113,7 @@ def map_edges(operator: str, graph, message: str, places, names, tensors, sum_la
         )
     reduced = (False,) * (dims - 1) + (True,) if sum_last else ()
     if not is_plain(*tensors):
-        refuse_forward_mode(operator)
+        check_traced(operator, names, tensors, graph.device)
         return edge_map_operator(graph, message, places, tensors, reduced)
     of = checked_form(operator, message, places, None, None)
     check_message_rows(operator, graph, names, places, tensors)

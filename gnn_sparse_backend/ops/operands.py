@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
+from . import memory
 from .checks import FLOATING
 from .devices import check_kernels
 from .graph import Graph
+from .memory import MEMORY
 
 _PLAIN = (Tensor, Parameter)
 
@@ -42,6 +45,27 @@ def refuse_forward_mode(operator: str) -> None:
         )
 
 
+def check_traced(
+    operator: str, names: Sequence[str], operands: Sequence[Tensor | None], structure: torch.device
+) -> None:
+    """Refuse what the operators of ``torch.library`` would let through in silence: forward mode, and tensors on the
+    meta device beside others, whose values nobody would find missing before the backward pass.
+
+    structure: where the graph is. With all operands on the meta device it may be anywhere, for it gives the shapes.
+    """
+    refuse_forward_mode(operator)
+    given = [(name, x.device) for name, x in zip(names, operands) if x is not None]
+    meta = [name for name, device in given if device.type == "meta"]
+    others = [(name, device) for name, device in given if device.type != "meta"]
+    if structure.type == "meta":
+        meta.append("the structure")
+    if meta and others:
+        raise ValueError(
+            f"{operator}: {meta[0]} is on the meta device and has no values, but {others[0][0]} is on {others[0][1]}; "
+            "put all of them on one device"
+        )
+
+
 def check_graph(operator: str, graph) -> None:
     if not isinstance(graph, Graph):
         raise TypeError(
@@ -58,11 +82,21 @@ def check_dense(operator: str, name: str, x) -> None:
         )
     if x.dtype not in FLOATING:
         raise TypeError(
-            f"{operator}: {name} must be float32, float64, bfloat16 or float16, got {x.dtype}; "
-            f"convert it with {name}.float()"
+            f"{operator}: {name} must be float32, float64, bfloat16 or float16, got {x.dtype}; {_as_floating(name, x)}"
         )
     if x.layout is not torch.strided:
         raise TypeError(f"{operator}: {name} must be a dense tensor, got layout {x.layout}; use {name}.to_dense()")
+
+
+def _as_floating(name: str, x: Tensor) -> str:
+    """How to make floating numbers of x without losing any."""
+    if x.is_complex():
+        return (
+            f"give {name}.real and {name}.imag apart, or torch.view_as_real({name}), which has both in a last dimension"
+        )
+    if x.is_quantized:
+        return f"convert it with {name}.dequantize()"
+    return f"convert it with {name}.float()"
 
 
 def check_features(operator: str, name: str, x) -> None:
@@ -89,6 +123,12 @@ def check_device(operator: str, name: str, x: Tensor, graph: Graph) -> None:
             f"{operator}: {name} is on {x.device} but the graph is on {graph.device}; "
             f"move one of them, for example graph.to({str(x.device)!r})"
         )
+
+
+def check_written_out(operator: str, name: str, x: Tensor) -> None:
+    """``x`` fits into memory (`memory.check_written_out`), in the words of an operator."""
+    if x.nbytes > MEMORY:
+        memory.check_written_out(f"{operator}: {name}", x)
 
 
 def check_kernels_for(operator: str, graph: Graph) -> None:

@@ -148,7 +148,12 @@ def settled(features):
     """``features`` as they can be read more than once."""
     if isinstance(features, Mapping):
         return {name: settled(own) for name, own in features.items()}
-    return features if isinstance(features, (str, tuple)) or not hasattr(features, "__iter__") else list(features)
+    if isinstance(features, (str, tuple)) or not hasattr(features, "__iter__"):
+        return features
+    try:
+        return list(features)
+    except TypeError:  # a tensor without dimensions has __iter__, too
+        raise TypeError(f"features must be a width, several in a list, or a dict, got {features!r}") from None
 
 
 def widths_by_operator(features, operators: tuple[Operator, ...]) -> dict[Operator, tuple[Width, ...]]:

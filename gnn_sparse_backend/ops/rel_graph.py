@@ -14,9 +14,10 @@ from ..formats.structure import row_of_position
 from ..planner.rgms import RelationCounts
 from . import rel_sources
 from .build import index_dtype
-from .checks import IndexArray, as_index_vector, check_ranges, check_same_device, check_shape
+from .checks import IndexArray, as_index_vector, check_count, check_ranges, check_same_device, check_shape
 from .graph import Graph
 from .immutable import Immutable, once
+from .memory import check_memory
 from .rel_sides import Ends, RelationSplit, Side
 
 Chooser: TypeAlias = Callable[..., Any]
@@ -101,12 +102,14 @@ class RelGraph(Immutable):
                 "source, destination and relation must have one entry per edge, got "
                 f"{source.numel()}, {destination.numel()} and {relation.numel()}"
             )
-        _check_relation_count(num_relations)
+        if num_relations is not None:
+            check_count("num_relations", num_relations)
         *_, num_relations = check_ranges(
             ("destination", destination, shape[0], "destinations"),
             ("source", source, shape[1], "sources"),
             ("relation", relation, num_relations, "relations"),
         )
+        _check_sizes(shape, num_relations)
         dtype = index_dtype((*shape[:1], max(shape[1], num_relations)), source.numel())
         with torch.inference_mode(False):  # made now, kept for a backward pass later
             arrays = [a.detach().to(dtype, copy=True).contiguous() for a in (source, destination, relation)]
@@ -325,11 +328,11 @@ def _relations_of(rel: RelGraph, numbers: tuple[int, ...]) -> RelGraph:
     return RelGraph._of_parts(rel_sources.Parts(sources, destinations, names, edges), None, len(names))
 
 
-def _check_relation_count(num_relations) -> None:
-    if num_relations is None:
-        return
-    if isinstance(num_relations, bool) or not isinstance(num_relations, int):
-        raise TypeError(f"num_relations must be an int, got {num_relations!r}")
-    if num_relations < 0:
-        raise ValueError(f"num_relations must not be negative, got {num_relations}")
-    return num_relations
+def _check_sizes(shape: tuple[int, int], num_relations: int) -> None:
+    """Arrays with an entry per node and per relation fit into memory, and pairs of the two can be numbered."""
+    for name, count in (("destinations", shape[0]), ("sources", shape[1]), ("relations", num_relations)):
+        check_memory(f"an array of the offsets of all {name}", (count + 1,), 8)
+    if max(shape) * num_relations >= 2**63:
+        raise ValueError(
+            f"pairs of {max(shape)} nodes and {num_relations} relations are more than 2**63, which no index counts"
+        )

@@ -11,7 +11,7 @@ from torch import Tensor
 from . import rgms_basis_library  # noqa: F401  (its operators are among those of `Traced`)
 from .devices import check_kernels
 from .message_checks import check_choice
-from .operands import autocasts, check_dense, is_plain, refuse_forward_mode
+from .operands import autocasts, check_dense, check_traced, check_written_out, is_plain
 from .rel_graph import RelGraph
 from .rgms_autograd import Recorded
 from .rgms_cpu import wide_type
@@ -156,7 +156,6 @@ def _operators(rel: RelGraph, *operands: Tensor | None) -> Recorded | Traced:
     """The operators on the edges of ``rel`` that such operands go to."""
     if is_plain(*operands):
         return Recorded(rel)
-    refuse_forward_mode("rgms")
     return Traced(structure(rel))
 
 
@@ -214,6 +213,11 @@ def _one_type(operands: dict, rel: RelGraph) -> list[Tensor]:
     if rel.device.type != "cpu":
         check_kernels("rgms", rel.device)
     found = list(operands.values())
+    if is_plain(*found):
+        for name, y in operands.items():
+            check_written_out("rgms", name, y)
+    else:
+        check_traced("rgms", list(operands), found, rel.device)
     dtypes = {y.dtype for y in found}
     if autocasts(found[0]) and torch.float64 not in dtypes:
         dtype = torch.get_autocast_dtype(found[0].device.type)

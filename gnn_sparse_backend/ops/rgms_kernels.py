@@ -22,6 +22,7 @@ from .cuda_rgms_orders import dots_on_gpu, order_on_gpu, sum_by_columns_on_gpu
 from .form import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS, form
 from .graph import Graph
 from .grouped_kernels import run_grouped_mm, run_grouped_sum
+from .memory import empty
 from .message_kernels import run_aggregate, run_edge_map
 from .precision import on_tensor_cores
 from .rel_graph import RelGraph
@@ -48,7 +49,7 @@ def run_product(
     accumulation type; the product is added to it, and it is the result.
     """
     if rel.num_edges == 0 or w.numel() == 0:
-        return x.new_zeros((rel.side(transposed).sizes[0], w.shape[1] * w.shape[3])) if total is None else total
+        return empty(x, rel.side(transposed).sizes[0], w.shape[1] * w.shape[3]).zero_() if total is None else total
     arch = devices.arch_of(x.device)
     if arch:
         found = _product_on_gpu(rel, transposed, order, x, w, _edge_weight(rel, a, mean, wide_type(x.dtype)), arch)

@@ -12,9 +12,10 @@ from .operands import (
     check_graph,
     check_kernels_for,
     check_rows,
+    check_traced,
+    check_written_out,
     common_type,
     is_plain,
-    refuse_forward_mode,
 )
 
 
@@ -43,9 +44,11 @@ def sddmm(graph: Graph, u: Tensor, v: Tensor) -> Tensor:
         )
     u, v = common_type("sddmm", ("u", "v"), u, v)
     if not is_plain(u, v):
-        refuse_forward_mode("sddmm")
+        check_traced("sddmm", ("u", "v"), (u, v), graph.device)
         return sddmm_operator(graph, u, v)
     check_rows("sddmm", "u", u, graph.shape[0], "destination", graph)
     check_rows("sddmm", "v", v, graph.shape[1], "source", graph)
+    check_written_out("sddmm", "u", u)
+    check_written_out("sddmm", "v", v)
     check_kernels_for("sddmm", graph)
     return apply_sddmm(graph, u, v, False)

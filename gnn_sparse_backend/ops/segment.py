@@ -10,12 +10,12 @@ from torch import Tensor
 from ..formats.counts import prefix_sums
 from . import devices
 from .form import form
-from .grouped import _check_segments, _has_values, _named
+from .grouped import _check_segments, _device_of, _has_values, _named
 from .message_autograd import aggregate
 from .message_checks import check_choice
 from .message_kernels import run_aggregate
 from .message_library import aggregate_of_arrays
-from .operands import check_dense, is_plain, refuse_forward_mode
+from .operands import check_dense, check_traced, check_written_out, is_plain
 from .segment_rows import rows_of
 from .segments import Segments
 from .unread import segments_of_lengths, segments_of_offsets
@@ -65,8 +65,10 @@ def segment_reduce(
         raise ValueError("segment_reduce: give either lengths or offsets")
     ties = None if reduce in ("sum", "mean") else ties
     if not is_plain(x) or not _has_values(lengths) or not _has_values(offsets):
-        refuse_forward_mode("segment_reduce")
+        given = offsets if lengths is None else lengths
+        check_traced("segment_reduce", ("x",), (x,), _device_of(given, x))
         return _by_operator(x, lengths, offsets, reduce, ties)
+    check_written_out("segment_reduce", "x", x)
     if isinstance(lengths, Segments):
         segments = lengths
         _check_segments("segment_reduce", segments, "x", x, x.shape[0])

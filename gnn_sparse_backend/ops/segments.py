@@ -14,8 +14,9 @@ from ..formats.row_groups import balanced_row_groups
 from ..formats.row_parts import ceil_div, most_parts, runs, split_rows
 from ..planner.grouped import PANEL_COST, SUM_BLOCK, chunk_rows, panel_rows, parts
 from .build import compress, index_dtype
-from .checks import IndexArray, as_index_vector, check_range
+from .checks import IndexArray, as_index_vector, check_count, check_range
 from .immutable import once
+from .memory import check_memory
 
 
 class Segments:
@@ -52,10 +53,14 @@ class Segments:
         ``num_rows``.
         """
         lengths = as_index_vector("lengths", lengths)
+        if num_rows is not None:
+            check_count("num_rows", num_rows)
         if lengths.numel() and int(lengths.min()) < 0:
             at = int((lengths < 0).nonzero()[0])
             raise ValueError(f"lengths must not be negative, but lengths[{at}] = {int(lengths[at])}")
         offsets = prefix_sums(lengths)
+        if bool((offsets[1:] < offsets[:-1]).any()):
+            raise ValueError(f"lengths must sum to less than 2**63, the largest of them is {int(lengths.max())}")
         total = int(offsets[-1])
         if num_rows is not None and total != num_rows:
             raise ValueError(f"lengths must sum to the number of rows {num_rows}, but they sum to {total}")
@@ -67,6 +72,8 @@ class Segments:
         decreasing.
         """
         offsets = as_index_vector("offsets", offsets)
+        if num_rows is not None:
+            check_count("num_rows", num_rows)
         check_offsets(offsets, num_rows)
         total = int(offsets[-1])
         return cls(offsets.to(index_dtype((offsets.numel(), 0), total)).contiguous(), None, total)
@@ -75,7 +82,9 @@ class Segments:
     def from_index(cls, index: IndexArray, num_segments: int) -> Segments:
         """Row n belongs to segment index[n]: (rows,), in any order; ordered by a stable sort in linear time."""
         index = as_index_vector("index", index)
+        check_count("num_segments", num_segments)
         check_range("index", index, num_segments, "segments")
+        check_memory("an array of offsets", (num_segments + 1,), 8)
         dtype = index_dtype((num_segments, 0), index.numel())
         return cls(*order_by_segment(index.to(dtype), num_segments), index.numel())
 

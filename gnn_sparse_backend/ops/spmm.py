@@ -15,9 +15,10 @@ from .operands import (
     check_graph,
     check_kernels_for,
     check_rows,
+    check_traced,
+    check_written_out,
     common_type,
     is_plain,
-    refuse_forward_mode,
 )
 
 _REDUCE = ("sum", "mean", "max", "min")
@@ -61,19 +62,21 @@ def spmm(graph: Graph, x: Tensor, weight: Tensor | None = None, reduce: str = "s
             "spmm", graph, "mul(x1, x0)", ("column", "edge"), ("x", "weight"), (x, weight), reduce, "even"
         )
     mean = reduce == "mean"
+    plain = is_plain(x, weight)
+    if plain:
+        check_rows("spmm", "x", x, graph.shape[1], "source", graph)
+        if weight is not None:
+            check_rows("spmm", "weight", weight, graph.num_edges, "edge", graph)
+            check_written_out("spmm", "weight", weight)
+        check_written_out("spmm", "x", x)
+        check_kernels_for("spmm", graph)
+    else:
+        check_traced("spmm", ("x", "weight"), (x, weight), graph.device)
     heads = None
     if x.dim() == 3 and (weight is None or weight.dim() == 1):
         heads = x.shape[1:]
         x = x.flatten(1)
-    if is_plain(x, weight):
-        check_rows("spmm", "x", x, graph.shape[1], "source", graph)
-        if weight is not None:
-            check_rows("spmm", "weight", weight, graph.num_edges, "edge", graph)
-        check_kernels_for("spmm", graph)
-        out = apply_spmm(graph, x, weight, mean, False)
-    else:
-        refuse_forward_mode("spmm")
-        out = spmm_operator(graph, x, weight, mean)
+    out = apply_spmm(graph, x, weight, mean, False) if plain else spmm_operator(graph, x, weight, mean)
     return out if heads is None else out.unflatten(1, heads)
 
 

@@ -131,7 +131,6 @@ def fails(text, error=ValueError, **changes):
             "attention",
             *fails("query and key must have the same last dimension, got .33, 2, 5. and", query=torch.zeros(33, 2, 5)),
         ),
-        ("attention", *fails("attention: query has no features to compare", query=torch.zeros(33, 2, 0))),
         (
             "attention",
             *fails("attention: key must have 29 rows, one per source of the graph", key=torch.zeros(33, 2, 4)),
@@ -173,3 +172,30 @@ def test_errors(zoo, name, changes, error, text):
     }[name]
     with pytest.raises(error, match=text):
         getattr(gsb, name)(**({"graph": graph_of(zoo["random"])} | given | changes))
+
+
+@pytest.mark.parametrize("heads", [(2,), ()])
+def test_scores_of_no_features_are_equal(zoo, heads):
+    """And the layers are means, with gradients of all operands."""
+    structure = zoo["duplicates"]
+    _, _, (rows, cols) = structure
+    graph = graph_of(structure)
+
+    def zeros_and_values(*names):
+        sizes = {"row": (rows, *heads, 0), "column": (cols, *heads, 0), "all": (*heads, 0), "value": (cols, *heads, 3)}
+        return [torch.randn(sizes[name], dtype=torch.float64, requires_grad=True) for name in names]
+
+    for layer, names in (
+        (gsb.attention, ("row", "column", "value")),
+        (lambda g, q, k, v: gsb.attention(g, q, k, v, 0.5), ("row", "column", "value")),
+        (lambda g, x, y, a, v: gsb.gatv2_attention(g, x, y, a, value=v), ("row", "column", "all", "value")),
+    ):
+        operands = zeros_and_values(*names)
+        out, mean = layer(graph, *operands), gsb.spmm(graph, operands[-1], reduce="mean")
+        torch.testing.assert_close(out, mean)
+        *others, of_value = torch.autograd.grad(out.sum(), operands)
+        torch.testing.assert_close(of_value, torch.autograd.grad(mean.sum(), operands[-1])[0])
+        assert [x.shape for x in others] == [x.shape for x in operands[:-1]]
+        with torch.no_grad():
+            on_meta = layer(graph, *(x.to("meta") for x in operands))
+        assert on_meta.is_meta and on_meta.shape == out.shape

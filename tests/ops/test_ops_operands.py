@@ -7,6 +7,7 @@ from ops_oracle import DTYPES, assert_right, graph_of, longest_row, random, sddm
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.ops import memory, operands
 
 
 def unaligned(x: torch.Tensor, offset: int) -> torch.Tensor:
@@ -190,7 +191,16 @@ SPMM_REFUSALS = {
         r"float32, float64, bfloat16 or float16, got torch.int64; convert it with x.float\(\)",
     ),
     "bool": ((X.bool(),), TypeError, "torch.bool"),
-    "complex": ((X.cfloat(),), TypeError, "torch.complex64"),
+    "complex": (
+        (X.cfloat(),),
+        TypeError,
+        r"got torch.complex64; give x.real and x.imag apart, or torch.view_as_real\(x\), which has both",
+    ),
+    "quantised": (
+        (torch.quantize_per_tensor(X, 1.0, 0, torch.quint8),),
+        TypeError,
+        r"got torch.quint8; convert it with x.dequantize\(\)",
+    ),
     "float8": ((X.to(torch.float8_e4m3fn),), TypeError, "torch.float8_e4m3fn"),
     "sparse": ((X.to_sparse(),), TypeError, r"dense tensor, got layout torch.sparse_coo; use x.to_dense\(\)"),
     "vector": ((torch.zeros(29),), ValueError, r"\(n, F\) or \(n, H, D\), got \(29,\); use x.unsqueeze\(1\)"),
@@ -228,6 +238,75 @@ def test_spmm_refuses(zoo, case):
     arguments, error, words = SPMM_REFUSALS[case]
     with pytest.raises(error, match="spmm: .*" + words):
         gsb.spmm(graph_of(zoo["random"]), *arguments)
+
+
+def without_memory(bytes_needed: int) -> str:
+    return rf"takes {bytes_needed:,} bytes, and this machine has [\d,]+ bytes of memory; give fewer nodes"
+
+
+def test_sizes_that_no_memory_holds_are_refused_in_words(zoo):
+    graph, far = graph_of(zoo["random"]), 2**50
+    repeated = torch.zeros(1, 1).expand(29, far)
+    with pytest.raises(
+        MemoryError, match=r"spmm: x, written out in torch.float32, of shape \(29, .*" + without_memory(29 * far * 4)
+    ):
+        gsb.spmm(graph, repeated)
+    with pytest.raises(MemoryError, match=r"spmm: x, .*" + without_memory(29 * far * 4)):
+        gsb.spmm(graph, repeated.unsqueeze(1))
+    with pytest.raises(MemoryError, match="sddmm: u, .*" + without_memory(33 * far * 4)):
+        gsb.sddmm(graph, repeated[:1].expand(33, far), repeated)
+    rows, features = torch.zeros(29, 2**25, 1)[:, :: 2**20], torch.zeros(1).expand(200, 1, 2**25)[..., :: 2**20]
+    assert gsb.gspmm(graph, "mul", "sum", rows, features).shape == (33, 32, 32), "broadcast, and small enough"
+    wide = torch.zeros(0, 2**40)
+    empty = gsb.Graph.from_coo(torch.tensor([]).long(), torch.tensor([]).long(), (100, 0))
+    with pytest.raises(
+        MemoryError, match=r"a result in torch.float32 of shape \(100, .*" + without_memory(100 * 2**42)
+    ):
+        gsb.spmm(empty, wide)
+    with pytest.raises(MemoryError, match="an array of offsets of shape .*" + without_memory((far + 1) * 8)):
+        gsb.Graph.from_coo(torch.tensor([0]), torch.tensor([0]), (far, 1))
+    with pytest.raises(ValueError, match="number of sources must be less than 2..63, got 9223372036854775808"):
+        gsb.Graph.from_coo(torch.tensor([0]), torch.tensor([0]), (1, 2**63))
+
+
+def test_a_mapped_file_may_be_larger_than_memory(monkeypatch, tmp_path):
+    """A tensor that has all its numbers in its storage is read where it is, so nothing has to fit."""
+    x = torch.from_file(str(tmp_path / "x"), shared=True, size=29 * 8, dtype=torch.float32).view(29, 8)
+    for module in (operands, memory):
+        monkeypatch.setattr(module, "MEMORY", 100)
+    operands.check_written_out("spmm", "x", x)
+    with pytest.raises(MemoryError, match=r"spmm: x, written out in torch.float32, of shape \(29, 8\) takes 928 bytes"):
+        operands.check_written_out("spmm", "x", torch.zeros(1, 8).expand(29, 8))
+
+
+def test_the_meta_device_and_another_do_not_mix(zoo):
+    graph, meta = graph_of(zoo["random"]), X.to("meta")
+    words = "is on the meta device and has no values, but {} is on cpu; put all of them on one device"
+    for call, named in (
+        (lambda: gsb.spmm(graph, X.clone().requires_grad_(), W.to("meta")), "weight " + words.format("x")),
+        (lambda: gsb.spmm(graph, meta, W), "x " + words.format("weight")),
+        (lambda: gsb.spmm(graph, meta, W, "max"), "x " + words.format("weight")),
+        (lambda: gsb.sddmm(graph, U, meta), "v " + words.format("u")),
+        (lambda: gsb.gsddmm(graph, "add", meta, U), "lhs " + words.format("rhs")),
+        (lambda: gsb.attention(graph, U, meta, X), "key " + words.format("query")),
+        (lambda: gsb.gat_attention(graph, torch.zeros(33), X[:, 0], meta), "value " + words.format("dst_scores")),
+    ):
+        with pytest.raises(ValueError, match=named):
+            call()
+
+
+def test_a_width_of_zero_is_an_empty_result(zoo):
+    structure = zoo["random"]
+    graph = graph_of(structure)
+    for shape in ((0,), (2, 0), (0, 3)):
+        x, u = torch.zeros(29, *shape, requires_grad=True), torch.zeros(33, *shape, requires_grad=True)
+        for reduce in ("sum", "mean", "max", "min"):
+            out = gsb.spmm(graph, x, reduce=reduce)
+            assert out.shape == (33, *shape)
+            assert torch.autograd.grad(out.sum(), x)[0].shape == x.shape
+        dots = gsb.sddmm(graph, u, x)
+        assert torch.equal(dots, torch.zeros(200, *shape[:-1]))
+        assert [g.shape for g in torch.autograd.grad(dots.sum(), (u, x))] == [u.shape, x.shape]
 
 
 SDDMM_REFUSALS = {
