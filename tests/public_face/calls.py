@@ -1,0 +1,450 @@
+"""Random calls of every function of ``gsb.__all__`` that takes operands: right ones, and what may spoil them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import gnn_sparse_backend as gsb
+
+from . import oracles
+
+WIDTHS, HEADS = (3, 3, 1, 0), (2, 2, 1)
+# (destinations, sources, edges)
+SIZES = ((4, 5, 7), (4, 5, 7), (3, 2, 0), (0, 3, 0), (3, 0, 0), (1, 1, 6))
+HUGE = 2**42
+
+
+@dataclass
+class Call:
+    """A function of the package, its arguments by name, and the same on plain PyTorch, or None for none to compare."""
+
+    name: str
+    function: Callable
+    arguments: dict[str, Any]
+    oracle: Callable | None
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{name}={shown(value)}' for name, value in self.arguments.items())})"
+
+
+def shown(value) -> str:
+    if isinstance(value, Tensor):
+        return f"<{value.dtype} {tuple(value.shape)} {value.layout} on {value.device}>"
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__}({', '.join(map(shown, value))})"
+    return f"{value!r:.80}"
+
+
+class Drawn:
+    """Right arguments for one call: a graph, and tensors that fit it."""
+
+    def __init__(self, rng: random.Random, dtypes=(torch.float32,)):
+        self.rng = rng
+        self.rows, self.cols, self.edges = rng.choice(SIZES)
+        self.generator = torch.Generator().manual_seed(rng.getrandbits(32))
+        self.dtype = rng.choice(dtypes)
+        self.width, self.out = rng.choice(WIDTHS), rng.choice(WIDTHS)
+        self.heads = rng.choice(HEADS)
+        self.relations = rng.choice((1, 3))
+
+    def integers(self, bound: int, count: int) -> Tensor:
+        return torch.randint(0, max(bound, 1), (count,), generator=self.generator)
+
+    def floats(self, *shape: int) -> Tensor:
+        x = torch.randn(shape, generator=self.generator).to(self.dtype)
+        return x.requires_grad_() if self.rng.random() < 0.3 else x
+
+    def ends(self) -> tuple[Tensor, Tensor]:
+        return self.integers(self.rows, self.edges), self.integers(self.cols, self.edges)
+
+    def graph(self) -> gsb.Graph:
+        return gsb.Graph.from_coo(*self.ends(), (self.rows, self.cols))
+
+    def rel_graph(self) -> gsb.RelGraph:
+        row, col = self.ends()
+        relation = self.integers(self.relations, self.edges)
+        return gsb.RelGraph.from_triples(col, row, relation, (self.rows, self.cols), self.relations)
+
+    def lengths(self) -> Tensor:
+        """Of as many segments as there are rows, with a row per edge."""
+        return torch.bincount(self.ends()[0], minlength=max(self.rows, 1))
+
+    def pick(self, *choices):
+        return self.rng.choice(choices)
+
+
+def spmm(d: Drawn) -> dict:
+    heads = d.pick((), (d.heads,))
+    weight = d.pick(None, d.floats(d.edges), d.floats(d.edges, 1), d.floats(d.edges, *heads))
+    reduce = d.pick("sum", "mean", "max", "min")
+    return dict(graph=d.graph(), x=d.floats(d.cols, *heads, d.width), weight=weight, reduce=reduce)
+
+
+def sddmm(d: Drawn) -> dict:
+    heads = d.pick((), (d.heads,))
+    return dict(graph=d.graph(), u=d.floats(d.rows, *heads, d.width), v=d.floats(d.cols, *heads, d.width))
+
+
+def _operands(d: Drawn) -> list:
+    rows = {"u": (d.cols,), "v": (d.rows,), "e": (d.edges,), "all": ()}
+    places = [d.pick("u", "v", "e"), d.pick("u", "v", "e", "all")]
+    return [(place, d.floats(*rows[place], d.pick(1, d.width))) for place in places]
+
+
+def aggregate(d: Drawn) -> dict:
+    message = d.pick("mul(x0, x1)", "add(x0, x1)", "sub(sigmoid(x0), x1)")
+    reduce, ties = d.pick("sum", "mean", "max", "min"), d.pick("even", "first", "last")
+    return dict(graph=d.graph(), message=message, operands=_operands(d), reduce=reduce, ties=ties)
+
+
+def edge_map(d: Drawn) -> dict:
+    message = d.pick("mul(x0, x1)", "add(x0, x1)", "sub(sigmoid(x0), x1)")
+    return dict(graph=d.graph(), message=message, operands=_operands(d), sum_last=d.pick(False, True))
+
+
+def gspmm(d: Drawn) -> dict:
+    op, reduce = d.pick("copy_u", "copy_e", "add", "mul", "div"), d.pick("sum", "mean", "max", "min")
+    u = None if op == "copy_e" else d.floats(d.cols, d.width)
+    e = None if op == "copy_u" else d.floats(d.edges, d.pick(1, d.width))
+    return dict(graph=d.graph(), op=op, reduce=reduce, u=u, e=e, ties=d.pick("even", "first", "last"))
+
+
+def gsddmm(d: Drawn) -> dict:
+    op, lhs, rhs = d.pick("add", "mul", "dot", "copy_lhs"), d.pick("u", "v", "e"), d.pick("u", "v", "e")
+    rows = {"u": d.cols, "v": d.rows, "e": d.edges}
+    given = None if op == "copy_lhs" else d.floats(rows[rhs], d.width)
+    return dict(graph=d.graph(), op=op, lhs=d.floats(rows[lhs], d.width), rhs=given, lhs_target=lhs, rhs_target=rhs)
+
+
+def edge_softmax(d: Drawn) -> dict:
+    return dict(graph=d.graph(), scores=d.floats(d.edges, *d.pick((), (d.heads,))), norm_by=d.pick("dst", "src"))
+
+
+def attention(d: Drawn) -> dict:
+    heads = d.pick((), (d.heads,))
+    query, key = d.floats(d.rows, *heads, d.width), d.floats(d.cols, *heads, d.width)
+    value, edge_weight = d.floats(d.cols, *heads, d.out), d.pick(None, d.floats(d.edges, *heads))
+    return dict(graph=d.graph(), query=query, key=key, value=value, scale=d.pick(None, 0.5, 2), edge_weight=edge_weight)
+
+
+def gat_attention(d: Drawn) -> dict:
+    heads = d.pick((), (d.heads,))
+    return dict(
+        graph=d.graph(),
+        dst_scores=d.floats(d.rows, *heads),
+        src_scores=d.floats(d.cols, *heads),
+        value=d.floats(d.cols, *heads, d.width),
+        negative_slope=d.pick(0.2, 0.1),
+        edge_scores=d.pick(None, d.floats(d.edges, *heads)),
+        edge_weight=d.pick(None, d.floats(d.edges, *heads)),
+    )
+
+
+def gatv2_attention(d: Drawn) -> dict:
+    heads = d.pick((), (d.heads,))
+    return dict(
+        graph=d.graph(),
+        x_dst=d.floats(d.rows, *heads, d.width),
+        x_src=d.floats(d.cols, *heads, d.width),
+        att=d.floats(*heads, d.width),
+        negative_slope=0.2,
+        value=d.pick(None, d.floats(d.cols, *heads, d.out)),
+        edge_weight=d.pick(None, d.floats(d.edges, *heads)),
+    )
+
+
+def segment_mm(d: Drawn) -> dict:
+    lengths = d.lengths()
+    seglen = d.pick(lengths, lengths.int(), lengths.numpy(), gsb.Segments.from_lengths(lengths))
+    return dict(a=d.floats(d.edges, d.width), b=d.floats(lengths.numel(), d.width, d.out), seglen=seglen)
+
+
+def gather_mm(d: Drawn) -> dict:
+    index = d.integers(d.relations, d.edges)
+    at = None if d.cols == 0 else d.pick(None, d.integers(d.cols, d.edges))
+    a = d.floats(d.edges if at is None else d.cols, d.width)
+    idx_b = d.pick(index, index.int(), gsb.Segments.from_index(index, d.relations))
+    return dict(a=a, b=d.floats(d.relations, d.width, d.out), idx_b=idx_b, idx_a=at)
+
+
+def segment_reduce(d: Drawn) -> dict:
+    lengths = d.lengths()
+    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    given = d.pick(dict(lengths=lengths), dict(offsets=offsets), dict(lengths=gsb.Segments.from_lengths(lengths)))
+    reduce, ties = d.pick("sum", "mean", "max", "min"), d.pick("even", "first", "last")
+    return dict(x=d.floats(d.edges, *d.pick((), (d.width,))), **given, reduce=reduce, ties=ties)
+
+
+def rgms(d: Drawn) -> dict:
+    plain = d.floats(d.relations, d.width, d.out)
+    bases = (d.floats(d.relations, 2), d.floats(2, d.width, d.out))
+    weight, width = d.pick((plain, d.width), (bases, d.width), (d.floats(d.relations, 2, d.width, d.out), 2 * d.width))
+    edge_weight = d.pick(None, d.floats(d.edges), d.floats(d.edges, 1))
+    return dict(
+        rel_graph=d.rel_graph(),
+        x=d.floats(d.cols, width),
+        weight=weight,
+        edge_weight=edge_weight,
+        reduce=d.pick("sum", "mean"),
+    )
+
+
+def from_coo(d: Drawn) -> dict:
+    row, col = d.ends()
+    return dict(row=row, col=d.pick(col, col.int()), shape=(d.rows, d.cols))
+
+
+def from_csr(d: Drawn) -> dict:
+    graph = d.graph()
+    edge_ids = d.pick(None, torch.arange(d.edges).flip(0))
+    return dict(indptr=graph.indptr.clone(), indices=graph.indices.clone(), shape=graph.shape, edge_ids=edge_ids)
+
+
+def from_edge_index(d: Drawn) -> dict:
+    row, col = d.ends()
+    return dict(edge_index=torch.stack([col, row]), size=(d.cols, d.rows))
+
+
+def from_scipy(d: Drawn) -> dict:
+    from scipy import sparse
+
+    row, col = (x.numpy() for x in d.ends())
+    return dict(matrix=sparse.coo_array((np.ones(d.edges), (row, col)), shape=(d.rows, d.cols)))
+
+
+def from_triples(d: Drawn) -> dict:
+    row, col = d.ends()
+    relation = d.integers(d.relations, d.edges)
+    return dict(source=col, destination=row, relation=relation, shape=(d.rows, d.cols), num_relations=d.relations)
+
+
+def from_lengths(d: Drawn) -> dict:
+    return dict(lengths=d.lengths(), num_rows=d.pick(None, d.edges))
+
+
+def from_offsets(d: Drawn) -> dict:
+    return dict(offsets=d.graph().indptr.clone(), num_rows=d.edges)
+
+
+def from_index(d: Drawn) -> dict:
+    return dict(index=d.integers(d.relations, d.edges), num_segments=d.relations)
+
+
+def explain(d: Drawn) -> dict:
+    return dict(graph=d.graph(), op=d.pick("sum", "weighted_mean", "dot"), features=d.pick(8, 3), dtype="float32")
+
+
+def precompile(d: Drawn) -> dict:
+    given = dict(features=d.pick(3, [3]), ops=d.pick("sum", None), budget=d.pick("10ms", 0.01), dtype="float32")
+    return dict(data=d.graph(), **given, backward=False, progress=False)
+
+
+OPERATORS = (
+    spmm,
+    sddmm,
+    aggregate,
+    edge_map,
+    gspmm,
+    gsddmm,
+    edge_softmax,
+    attention,
+    gat_attention,
+    gatv2_attention,
+    segment_mm,
+    gather_mm,
+    segment_reduce,
+    rgms,
+)
+MAKERS = {
+    gsb.Graph: (from_coo, from_csr, from_edge_index, from_scipy),
+    gsb.RelGraph: (from_triples,),
+    gsb.Segments: (from_lengths, from_offsets, from_index),
+}
+FUNCTIONS: dict[str, tuple[Callable, Callable, Callable | None]] = {
+    **{make.__name__: (make, getattr(gsb, make.__name__), getattr(oracles, make.__name__)) for make in OPERATORS},
+    **{
+        f"{owner.__name__}.{make.__name__}": (make, getattr(owner, make.__name__), getattr(oracles, make.__name__))
+        for owner, makes in MAKERS.items()
+        for make in makes
+    },
+    "explain": (explain, gsb.explain, None),
+    "precompile": (precompile, gsb.precompile, None),
+}
+
+
+def right_call(rng: random.Random, name: str, dtypes=(torch.float32,)) -> Call:
+    make, function, oracle = FUNCTIONS[name]
+    return Call(name, function, make(Drawn(rng, dtypes)), oracle)
+
+
+# What may stand for any argument.
+ANYTHING: tuple[Callable[[], Any], ...] = (
+    lambda: None,
+    lambda: 3,
+    lambda: -1,
+    lambda: 2.5,
+    lambda: float("nan"),
+    lambda: 2**70,
+    lambda: True,
+    lambda: "wrod",
+    lambda: "",
+    lambda: b"sum",
+    lambda: [],
+    lambda: (),
+    lambda: {},
+    lambda: [1, 2, 3],
+    lambda: (2, "x"),
+    lambda: {"a": 1},
+    object,
+    lambda: torch.float32,
+    lambda: np.zeros((4, 3)),
+    lambda: np.array(["a", "b"]),
+    lambda: torch.zeros(()),
+    lambda: torch.zeros(7, 3),
+    lambda: torch.zeros(4, 5).to_sparse(),
+    lambda: gsb.Graph.from_coo(torch.tensor([0]), torch.tensor([0]), (2, 2)),
+    lambda: gsb.Graph.from_coo(torch.tensor([0]), torch.tensor([0]), (1, 1)).to("meta"),
+    lambda: gsb.RelGraph.from_triples(*torch.zeros(3, 1).long(), (1, 1)),
+    lambda: gsb.Segments.from_lengths(torch.tensor([2, 1])),
+    lambda: gsb.Segments.from_lengths(torch.tensor([2, 1])).to("meta"),
+    lambda: len,
+)
+
+
+class Tagged(torch.Tensor):
+    """A subclass that changes nothing."""
+
+
+def _quantised(x: Tensor) -> Tensor:
+    return torch.quantize_per_tensor(x.detach().float(), 0.1, 0, torch.quint8)
+
+
+def _with(number: float) -> Callable[[Tensor], Tensor]:
+    def put(x: Tensor) -> Tensor:
+        x = x.detach().clone()
+        x.view(-1)[:1] = number
+        return x
+
+    return put
+
+
+# What may be done to a tensor of features: (whether a call stays right, how).
+TO_FEATURES: tuple[tuple[bool, Callable[[Tensor], Any]], ...] = (
+    (True, lambda x: x.detach().clone(memory_format=torch.contiguous_format).requires_grad_()),
+    (True, lambda x: torch.nn.Parameter(x.detach())),
+    (True, lambda x: torch.stack([x, x], -1)[..., 0]),
+    (True, lambda x: x.detach().transpose(0, -1).contiguous().transpose(0, -1) if x.dim() else x),
+    (True, lambda x: x[:1].expand(x.shape) if x.dim() and x.shape[0] else x),
+    (True, _with(float("nan"))),
+    (True, _with(float("inf"))),
+    (False, lambda x: x.as_subclass(Tagged)),
+    (False, lambda x: x.long()),
+    (False, lambda x: x.bool()),
+    (False, lambda x: x.cfloat()),
+    (False, lambda x: x.cdouble()),
+    (False, lambda x: x.double()),
+    (False, lambda x: x.half()),
+    (False, lambda x: x.detach().to(torch.float8_e4m3fn)),
+    (False, _quantised),
+    (False, lambda x: x.to_sparse()),
+    (False, lambda x: x.detach().to("meta")),
+    (False, lambda x: x.detach().float().numpy()),
+    (False, lambda x: x.tolist()),
+    (False, lambda x: x[:-1] if x.dim() else x),
+    (False, lambda x: torch.cat([x, x])[: x.shape[0] + 1] if x.dim() else x),
+    (False, lambda x: x.unsqueeze(-1)),
+    (False, lambda x: x.unsqueeze(0)),
+    (False, lambda x: x[..., None, None]),
+    (False, lambda x: x[0] if x.dim() and x.shape[0] else x),
+    (False, lambda x: x.flatten()),
+    (False, lambda x: x.sum()),
+    (False, lambda x: x.transpose(0, -1) if x.dim() else x),
+    (False, lambda x: x[..., :0] if x.dim() else x),
+    (False, lambda x: x.detach().new_zeros(()).expand((*x.shape[:-1], HUGE))),
+    (False, lambda x: x.detach().new_zeros(()).expand((*x.shape[:1], HUGE))),
+    (False, lambda x: x.detach().new_zeros(()).expand((HUGE, *x.shape[1:]))),
+    (False, lambda x: x.detach().new_zeros((0, HUGE))),
+    (False, lambda x: x.detach().new_zeros((*x.shape, 0, HUGE)) if x.dim() < 3 else x),
+    (False, lambda x: torch.empty((*x.shape[:1], HUGE), device="meta")),
+)
+
+# What may be done to a tensor of integers.
+TO_INDICES: tuple[tuple[bool, Callable[[Tensor], Any]], ...] = (
+    (True, lambda x: x.clone()),
+    (True, lambda x: x.short()),
+    (True, lambda x: x.to(torch.uint8)),
+    (True, lambda x: torch.stack([x, x], -1)[..., 0]),
+    (False, lambda x: x.numpy().astype(np.uint64)),
+    (False, lambda x: x.float()),
+    (False, lambda x: x.float() / 0),
+    (False, lambda x: x.bool()),
+    (False, lambda x: x.cfloat()),
+    (False, lambda x: x.tolist()),
+    (False, lambda x: x - 1),
+    (False, lambda x: x + 1),
+    (False, lambda x: -x - 1),
+    (False, lambda x: x.long() + 2**62),
+    (False, lambda x: x.long() * 2**61),
+    (False, lambda x: x[:-1]),
+    (False, lambda x: torch.cat([x, x])),
+    (False, lambda x: x[:0]),
+    (False, lambda x: x.unsqueeze(0)),
+    (False, lambda x: x.flip(0)),
+    (False, lambda x: x.sum()),
+    (False, lambda x: x.to("meta")),
+    (False, lambda x: x.to_sparse()),
+    (False, lambda x: x.new_zeros(()).expand(HUGE)),
+    (False, lambda x: torch.quantize_per_tensor(x.float(), 1.0, 0, torch.qint32)),
+)
+
+# What may be done to the shape of a structure.
+TO_SIZES: tuple[Callable[[tuple], Any], ...] = (
+    lambda shape: shape[::-1],
+    lambda shape: shape[:1],
+    lambda shape: (*shape, 3),
+    lambda shape: (-1, shape[1]),
+    lambda shape: (shape[0], -5),
+    lambda shape: (HUGE, shape[1]),
+    lambda shape: (shape[0], HUGE),
+    lambda shape: (2**63, 2**63),
+    lambda shape: (2**80, shape[1]),
+    lambda shape: tuple(map(float, shape)),
+    lambda shape: (None, shape[1]),
+    lambda shape: ("4", "5"),
+    lambda shape: np.array(shape),
+    lambda shape: torch.Size(shape),
+)
+
+
+def change(rng: random.Random, value: Any) -> tuple[bool, Any]:
+    """(whether a call stays right, what stands for ``value`` now)."""
+    if rng.random() < 0.15:
+        return False, rng.choice(ANYTHING)()
+    if isinstance(value, Tensor):
+        fine, how = rng.choice(TO_FEATURES if value.is_floating_point() else TO_INDICES)
+        return fine, how(value)
+    if isinstance(value, (list, tuple)) and value and not isinstance(value[0], int):
+        at = rng.randrange(len(value))
+        fine, new = change(rng, value[at])
+        return fine, type(value)((*value[:at], new, *value[at + 1 :]))
+    if isinstance(value, tuple) and len(value) == 2:
+        return False, rng.choice(TO_SIZES)(value)
+    return False, rng.choice(ANYTHING)()
+
+
+def random_call(rng: random.Random, name: str, dtypes=(torch.float32,)) -> tuple[Call, dict[str, Any], bool]:
+    """(a call, which of its arguments were changed, whether it must be right)."""
+    call = right_call(rng, name, dtypes)
+    changed, fine = {}, True
+    for argument in rng.sample(sorted(call.arguments), min(len(call.arguments), rng.choice((0, 1, 1, 1, 1, 2)))):
+        kept, value = change(rng, call.arguments[argument])
+        call.arguments[argument] = changed[argument] = value
+        fine &= kept
+    return call, changed, fine
