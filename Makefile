@@ -4,6 +4,7 @@
 # make lint    set up, ruff and mypy: what .pre-commit-config.yaml runs before a commit
 # make docs    set up, build the documentation into out/site; any warning is an error
 # make bench   set up, measure against the frameworks and the roofline: SpMM, or what BENCH names
+# make wheel   set up, build sdist and wheel into dist/, try the wheel in a fresh environment
 # make clean   remove the environment and what the targets wrote
 #
 # PYTHON=python3.11      the interpreter that makes .venv (default: 3.11 or 3.10 if found, for DGL, otherwise python3)
@@ -33,10 +34,10 @@ CUDA := $(shell $(PYTHON) -c 'import sys, platform as p; print("cuda" if (sys.pl
 PINNED_CUDA = $$($(BIN)/python -c 'import torch; print("" if torch.version.cuda else "-c requirements/cuda.txt")')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test test-all docs bench clean
+.PHONY: help setup demo lint test test-all docs bench wheel clean
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -n 14
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 setup: $(VENV)/.ready
 
@@ -62,8 +63,15 @@ docs: setup
 bench: setup
 	$(BIN)/python -m benchmarks.$(BENCH) $(BENCH_FLAGS)
 
+# egg-info remembers files of earlier builds
+wheel: setup
+	rm -rf dist *.egg-info
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	DIST=dist $(BIN)/python -m pytest -m wheel tests/packaging
+
 clean:
-	rm -rf $(VENV) out build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch goes first and alone: what is installed after it finds its requirement met and does not choose another build
