@@ -58,6 +58,26 @@ def test_edges_of_one_row_keep_their_order():
     assert graph.indices.tolist() == [0, 2, 0, 2] and graph.edge_ids.tolist() == [1, 0, 2, 3]
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("edges", [build.FEW_EDGES, build.FEW_EDGES + 1])
+@pytest.mark.parametrize("rows", [7, build.UINT16_ROWS, build.UINT16_ROWS + 1])
+def test_every_way_of_ordering_is_stable_and_keeps_duplicates(rows, edges, dtype):
+    draw = np.random.default_rng(0)
+    row, col = draw.integers(rows, size=edges), draw.integers(5, size=edges)
+    row[:2] = rows - 1, 0  # the ends of the range, and out of order
+    indptr, indices, ids = build.coo_to_csr(*(torch.from_numpy(a).to(dtype) for a in (row, col)), rows, False)
+    order = np.argsort(row, kind="stable")
+    np.testing.assert_array_equal(indptr.numpy(), np.searchsorted(row[order], np.arange(rows + 1)))
+    np.testing.assert_array_equal(indices.numpy(), col[order])
+    np.testing.assert_array_equal(ids.numpy(), order)
+    back = build.transpose_csr(indptr, indices, ids, 5)
+    by_column = np.argsort(indices.numpy(), kind="stable")
+    np.testing.assert_array_equal(back[0].numpy(), np.searchsorted(np.sort(col), np.arange(6)))
+    np.testing.assert_array_equal(back[1].numpy(), row[order][by_column])
+    np.testing.assert_array_equal(back[2].numpy(), order[by_column])
+    assert {a.dtype for a in (indptr, indices, ids, *back)} == {dtype}
+
+
 def test_sorted_edges_need_no_edge_ids():
     graph = Graph.from_coo(torch.tensor([0, 0, 2]), torch.tensor([2, 1, 0]), (3, 3))
     assert graph.edge_ids is None and graph.indices.tolist() == [2, 1, 0]
