@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def test_the_tested_versions_are_within_the_ranges():
     tomllib = pytest.importorskip("tomllib", reason="Python 3.11 has it")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     ranges = {}
-    for text in [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]:
+    for text in chain(project["dependencies"], *project["optional-dependencies"].values()):
         requirement = Requirement(text)
         ranges.setdefault(requirement.name, []).append(requirement.specifier)
     lines = (ROOT / "requirements" / "constraints.txt").read_text().splitlines()
