@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import pytest
 
@@ -56,6 +57,8 @@ def test_lanes_fold_by_shuffles_of_their_team(name):
     kernel = source_of(name, "sm_80").split('extern "C"')[-1]
     assert kernel.count("__shfl_down_sync(") == results * (lanes.bit_length() - 1)
     assert kernel.count("__shfl_sync(") == results
+    widths = re.findall(r"__shfl\w*_sync\(.*, (\d+)\);", kernel)
+    assert set(widths) <= {str(lanes)} and len(widths) == results * lanes.bit_length()
     for word in ("__shared__", "__syncthreads", "atomicAdd(", "__activemask"):
         assert word not in kernel
     turns = [line for line in kernel.splitlines() if " turn" in line and "for (" in line]

@@ -56,9 +56,10 @@ def check(program, scheduled, schedule, output: str) -> None:
 @pytest.mark.parametrize("features, lanes, part", [(8, 4, 2), (7, 4, 1), (12, 2, 4), (3, 4, 1), (6, 2, 4)])
 def test_features_shared_out(features, lanes, part):
     """In one turn and in several; with lanes that have nothing in the last one, or at all; with a part that is cut
-    off.
+    off. Two groups of rows fill a block of two teams, and not one of three.
     """
-    check(spmm(features), share_axis(spmm(features), "K_0", lanes, part), CudaTeams(lanes, 2), "C")
+    for teams in (2, 3):
+        check(spmm(features), share_axis(spmm(features), "K_0", lanes, part), CudaTeams(lanes, teams), "C")
 
 
 def test_teams_of_one_lane_are_the_threads():

@@ -40,6 +40,11 @@ def test_column_partitions(seed, parts, dtype):
     assert torch.equal(everything, torch.arange(indices.numel(), dtype=dtype))
 
 
+def test_more_partitions_than_a_byte_can_number():
+    pieces = column_partitions(torch.tensor([0, 400]), torch.arange(400), (1, 400), 400)
+    assert [piece.indices.tolist() for piece in pieces] == [[column] for column in range(400)]
+
+
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("longest", [1, 3, 9, 100])
 @pytest.mark.parametrize("seed", range(3))

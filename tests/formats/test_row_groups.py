@@ -56,6 +56,18 @@ def test_equal_rows_are_cut_evenly():
     assert balanced_row_groups(indptr_of([3] * 12, torch.int32), 4).tolist() == [0, 3, 6, 9, 12]
 
 
+def test_offsets_need_not_begin_with_0():
+    """As those of a piece, whose non-zeros stand in the middle of a structure."""
+    indptr = indptr_of([40, 1, 0, 7, 7, 300, 2, 9] * 5, torch.int64)
+    for num_groups in (2, 3, 8):
+        cuts = balanced_row_groups(indptr, num_groups)
+        assert torch.equal(balanced_row_groups(indptr + 10_000, num_groups), cuts)
+        assert torch.equal(
+            balanced_row_groups(indptr + 10_000, num_groups, 2.0, 0.5),
+            balanced_row_groups(indptr, num_groups, 2.0, 0.5),
+        )
+
+
 def equal_cuts(rows, groups):
     return [group * rows // groups for group in range(groups + 1)]
 

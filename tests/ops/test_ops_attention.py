@@ -235,6 +235,20 @@ def test_strided_operands_and_cotangents(zoo):
     assert torch.equal(total, torch.autograd.grad(out, x, torch.ones_like(out))[0])
 
 
+def test_a_result_may_be_written_to(zoo):
+    """As a layer's may, whose user adds to it in place: the gradients are those of what was computed."""
+    case, structure = CASES["gat_edges"], zoo["random"]
+    graph, operands = graph_of(structure), case.operands(structure)
+    wanted = operands[0] + operands[1]
+    out = run(case, graph, operands)
+    expected = torch.autograd.grad(out, wanted, cotangent_for(out))
+    found = run(case, graph, operands)
+    with torch.no_grad():
+        found.mul_(3)
+    for gradient, right in zip(torch.autograd.grad(found, wanted, cotangent_for(found)), expected, strict=True):
+        assert torch.equal(gradient, right)
+
+
 def test_nothing_of_the_size_of_edges_times_features_is_kept(zoo):
     structure = zoo["skewed"]
     case, kept = cases(2, 50)["dot"], []

@@ -77,6 +77,13 @@ def test_gradients_of_any_order(zoo, norm_by):
     scores = scores_of(structure, 2)
     assert torch.autograd.gradcheck(lambda x: gsb.edge_softmax(graph, x, norm_by), scores)
     assert torch.autograd.gradgradcheck(lambda x: gsb.edge_softmax(graph, x, norm_by), scores)
+    # what is to be differentiated again is computed by other operators, whose derivatives say nothing of their values
+    cotangent = torch.randn(scores.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    first, again = (
+        torch.autograd.grad(gsb.edge_softmax(graph, scores, norm_by), scores, cotangent, create_graph=recorded)[0]
+        for recorded in (False, True)
+    )
+    assert_close(again, first, torch.float64)
 
 
 ROWS = [

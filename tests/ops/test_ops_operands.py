@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops import memory, operands
+from gnn_sparse_backend.ops.layout import compact
 
 
 def unaligned(x: torch.Tensor, offset: int) -> torch.Tensor:
@@ -108,6 +109,18 @@ def test_views_as_cotangents(zoo, view):
     reverse = (col, row, shape[::-1])
     assert_right(x.grad, spmm_oracle(reverse, cotangent, weight), longest_row(reverse))
     assert_right(weight.grad, sddmm_oracle(structure, cotangent, x), 5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_operands_of_a_gpu_begin_where_a_vector_may(dtype):
+    """Its kernels load up to 16 bytes at a time. What lies right stays where it is."""
+    x = random(6, 4, dtype=dtype)
+    for offset in (0, 16, 48):
+        there = unaligned(x, offset)
+        assert compact(there) is there
+    for offset in (8, 24, 60 if x.element_size() < 8 else 56):
+        found = compact(unaligned(x, offset))
+        assert found.data_ptr() % 16 == 0 and torch.equal(found, x)
 
 
 def test_inputs_are_not_written_to_and_outputs_are_new(zoo):

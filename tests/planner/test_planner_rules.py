@@ -44,6 +44,7 @@ DOT = EdgeMapSpec(
         (replace(SCATTERED, longest_part=9), aggregation(), "in one pass"),
         (PARTS, aggregation(reduce="max", chosen=("number",), numbered=True), "found in whole rows"),
         (PARTITIONS, aggregation(dtype="bfloat16"), "rounded to bfloat16"),
+        (PARTITIONS, aggregation(dtype="float16", reduce="mean"), "rounded to float16"),
         (PARTITIONS, DOT, "reduces over no edges"),
         (PARTS, aggregation(dtype="float16", message="stored(x0)"), "not stored in float16"),
         (replace(PARTS, partitions=2), aggregation(), "not both"),

@@ -7,8 +7,14 @@ import sys
 
 import pytest
 
+from gnn_sparse_backend.compiler import compile
 from gnn_sparse_backend.compiler.kernels import KernelKey
 from gnn_sparse_backend.compiler.kernels.key import source_hash, toolchain
+from gnn_sparse_backend.compiler.programs.products import csr_spmm
+from gnn_sparse_backend.compiler.schedule.cpu import CpuSchedule, Prefetch
+from gnn_sparse_backend.compiler.schedule.cuda import CudaSchedule
+from gnn_sparse_backend.compiler.schedule.cuda_teams import CudaTeams
+from gnn_sparse_backend.compiler.target import cuda_target, host_target
 
 BASE = {"program": "p", "plan": "q", "target": "llvm-x", "symbol": "main"}
 
@@ -16,6 +22,25 @@ BASE = {"program": "p", "plan": "q", "target": "llvm-x", "symbol": "main"}
 @pytest.mark.parametrize("part", BASE)
 def test_every_part_changes_the_key(part):
     assert KernelKey(**{**BASE, part: "other"}).digest != KernelKey(**BASE).digest
+
+
+def test_every_schedule_and_target_of_a_program_has_a_key(monkeypatch):
+    """As `compile_program` asks for kernels: with all parameters of the schedule, and whether its loops are serial."""
+
+    def digest(program, plan, target, build, *, name, symbol):
+        return KernelKey(program, plan, getattr(target, "key", target), symbol).digest
+
+    monkeypatch.setattr(compile, "get_kernel", digest)
+    cpu, gpus = host_target(), [cuda_target(arch) for arch in ("sm_80", "sm_90")]
+    ways = [
+        (CpuSchedule(), cpu),
+        (CpuSchedule(parallel=False), cpu),
+        *((CpuSchedule(prefetch=(Prefetch("spmm", "B", 0, 4, distance),)), cpu) for distance in (8, 16)),
+        *((schedule, gpu) for schedule in (CudaSchedule(), CudaTeams(), CudaTeams(teams=2)) for gpu in gpus),
+    ]
+    asked = [(width, *way, False) for width in (4, 8) for way in ways] + [(4, CudaTeams(), cpu, True)]
+    keys = [compile.compile_program(csr_spmm(width), *way) for width, *way in asked]
+    assert len(set(keys)) == len(asked)
 
 
 @pytest.mark.parametrize("part", ["tvm", "tvm_ffi", "gnn_sparse_backend", "compiler_source", "platform"])

@@ -47,6 +47,9 @@ def heads(x_j):
         (lambda x_j, w: torch.mul(w.unsqueeze(-1), x_j), (), "mul", "sum"),
         (lambda x_j, w: x_j.mul(w), (1,), "mul", "mean"),
         (lambda x_j, w: torch.multiply(x_j, other=w), (1,), "mul", "sum"),
+        # the lazy operand is the second one
+        (lambda x_j, w: w - x_j, (1,), "message", "sum"),
+        (lambda x_j, w: 2 / (x_j.abs() + 1), None, "message", "mean"),
     ],
 )
 def test_products(function, shape, counted, aggr):

@@ -91,3 +91,13 @@ def test_counts_add_up_over_layers_and_epochs():
     for layer in model:
         layer(x, edge_index)
     assert calls() == {"copy.mean": 3, "mul.sum": 3, "copy.max": 3}
+
+
+def test_reasons_show_in_the_status():
+    index = torch.tensor([0, 0, 1])
+    with gsb.enabled("pyg"):
+        torch_geometric.utils.softmax(torch.zeros(3, 0), index, num_nodes=2)
+        torch_geometric.utils.scatter(torch.ones(3, 2), index, reduce="mul")
+    found = gsb.status().to_dict()["calls"]["pyg"]
+    assert found["softmax"] == {"ours": 0, "fallbacks": {"the features have width 0": 1}}
+    assert found["scatter.mul"] == {"ours": 0, "fallbacks": {"the reduction is 'mul'": 1}}
