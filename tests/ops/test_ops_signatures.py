@@ -81,6 +81,11 @@ def test_operands_like_those_before_and_others(of, known):
     assert found.dtype == wanted.dtype and torch.equal(found, wanted)
 
 
+def test_operands_of_another_width(known):
+    """What was looked up for one width is not for another, of any operator."""
+    assert torch.equal(*both(known, known[2](width=7)))
+
+
 def test_operands_laid_out_in_another_way(known):
     given = [torch.stack([x, x], -1)[..., 0] for x in known[2]()]
     assert not any(x.is_contiguous() for x in given)
