@@ -116,7 +116,6 @@ def test_a_script_fails_where_the_backend_never_runs(as_by_itself, monkeypatch):
     spec = importlib.util.spec_from_file_location("pyg_model", EXAMPLES / "pyg_model.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    monkeypatch.setattr(script, "EPOCHS", 2)
     monkeypatch.setattr(gsb, "enabled", lambda framework: contextlib.nullcontext())
     with pytest.raises(AssertionError, match="the backend never ran"):
         script.main()
