@@ -51,6 +51,8 @@ lint: setup
 
 # compiled modules are kept, whatever the environment says: pytest rewrites the assertions of 300 files
 test test-all: export PYTHONDONTWRITEBYTECODE =
+# two workers share the cores: threads that spin while they wait take them from each other
+test test-all: export OMP_WAIT_POLICY = passive
 test: setup
 	$(BIN)/python -m pytest $(PYTEST_FLAGS) $(TEST_FLAGS)
 

@@ -14,7 +14,8 @@ def mark_exhaustive(items: Iterable[pytest.Item]) -> None:
     """Mark the cases of each grid that the short run leaves out with ``exhaustive``.
 
     Of two parameters it takes cases with every value of both, of more with every pair of values of any two. A test with
-    one parameter keeps all cases; those that are left to ``make test-all`` are marked where they are written.
+    one parameter keeps all cases; those that are left to ``make test-all`` are marked where they are written. Where
+    each case takes a second, ``@pytest.mark.short(n)`` has it take n of these, the first and others far apart.
     """
     tests = defaultdict(list)
     for item in items:
@@ -22,7 +23,9 @@ def mark_exhaustive(items: Iterable[pytest.Item]) -> None:
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
         factors = [_factors(item) for item in cases]
-        kept = set(enough(factors, min(2, max(1, len(factors[0]) - 1))))
+        kept = enough(factors, min(2, max(1, len(factors[0]) - 1)))
+        if (most := cases[0].get_closest_marker("short")) is not None:
+            kept = [kept[at * len(kept) // most.args[0]] for at in range(most.args[0])]
         for at, item in enumerate(cases):
             if at not in kept:
                 item.add_marker(pytest.mark.exhaustive)

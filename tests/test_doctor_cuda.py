@@ -37,6 +37,7 @@ def findings() -> dict[str, tuple[str, str]]:
     return {finding.name: (finding.state, finding.text) for finding in doctor_cuda.examine_cuda()}
 
 
+@pytest.mark.slow
 def test_an_old_driver_with_a_gpu(tmp_path):
     """A library that answers as the driver of CUDA 12.4, in a process of its own."""
     said, refused, on_the_cpu = fake_cuda.run(

@@ -98,6 +98,7 @@ def test_heads_must_divide_the_width(capsys):
     assert "multiple of every --heads [4]" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_wrong_answer_and_a_failure_are_named_and_not_timed(frameworks, tiny, limits, monkeypatch):
     steps = attention_layers.make_steps(frameworks, "gat", tiny, SHAPE, peers=True)
     right = steps["pyg+gsb"].step

@@ -231,6 +231,7 @@ def test_relational_networks_in_every_precision(precision, pretended_gpu, comman
         assert cell["contenders"]["pyg+gsb"]["ours"] > 0 and cell["ratio"] == pytest.approx([3.0, 3.0])
 
 
+@pytest.mark.slow
 def test_an_answer_unlike_the_reference_is_wrong(pretended_gpu, monkeypatch):
     make = rgcn_models._gather_and_scatter
     cell = rgcn_gpu.cell_on_gpu("small", rgcn_graphs.ONE_EDGE, 8, "step", ("pyg", "pyg" + BACKEND), 0, "bfloat16")
@@ -284,6 +285,7 @@ def test_attention_in_half_types_is_measured_on_a_gpu_alone(capsys):
     assert "--dtype bfloat16 is measured with --device cuda alone" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_wrong_and_refused_answers_are_said(monkeypatch):
     right, wrong = torch.ones(3), torch.zeros(3)
 

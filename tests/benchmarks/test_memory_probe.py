@@ -47,6 +47,7 @@ def results_after_a_first_call(pieces: int) -> tuple[int, dict[str, int]]:
 # meanwhile.
 
 
+@pytest.mark.slow
 def test_the_peak_of_a_call_is_what_it_touched():
     found = memory.in_child(memory.of_call, large_then_small)
     assert SIZE - SLACK <= found["step"] <= SIZE + SLACK

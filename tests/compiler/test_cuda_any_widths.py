@@ -21,6 +21,7 @@ from gnn_sparse_backend.planner import cuda_grouped, cuda_rgms
 from tests.compiler.cuda_code import ARCHITECTURES, check_machine_code, needs_nvcc, source
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("by_columns", [False, True], ids=["by rows", "by columns"])
 @pytest.mark.parametrize(
     "widths, dtype, run",
@@ -90,6 +91,7 @@ INSTRUCTIONS = {
 }
 
 
+@pytest.mark.short(1)
 @needs_nvcc
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("name", COMPILED)
@@ -97,6 +99,7 @@ def test_machine_code_without_spills(name, arch):
     check_machine_code(source_of(name, arch), arch, shared=8 << 10 if "rgms" in name else 0)
 
 
+@pytest.mark.short(1)
 @needs_nvcc
 @pytest.mark.parametrize("name", COMPILED)
 def test_products_use_tensor_cores(name):

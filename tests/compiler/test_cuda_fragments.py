@@ -71,6 +71,7 @@ def test_fragments_give_the_product(dtype, run, by_columns):
     np.testing.assert_allclose(run(subject, arguments)["C"], a[rows] @ w[1].T, rtol=0, atol=1e-12)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "widths, chunks, run, dtype, pipelined",
     [

@@ -18,7 +18,9 @@ from gnn_sparse_backend.planner.cuda_grouped import BLOCK_ROWS, FULL_ROWS, WINDO
     "run, spec",
     [
         (interpret, GroupedRowsSpec(6, 5, across=8, window=3, gathered=(True, True))),
-        (run_loops, GroupedRowsSpec(16, 36, (1, 1), (2, 1), 8, 8, 4, (False, True))),
+        pytest.param(
+            run_loops, GroupedRowsSpec(16, 36, (1, 1), (2, 1), 8, 8, 4, (False, True)), marks=pytest.mark.slow
+        ),
         (run_loops, GroupedRowsSpec(4, 8, (2, 1), (1, 1), 2, 4, 2)),
         (interpret, GroupedRowsSpec(6, 5, across=8, window=3, by_columns=True)),
     ],

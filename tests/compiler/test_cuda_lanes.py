@@ -65,6 +65,7 @@ def test_lanes_fold_by_shuffles_of_their_team(name):
     assert len(turns) == loops and all(f"/ (int64_t){lanes}" in line or ">> " in line for line in turns), turns
 
 
+@pytest.mark.short(1)
 @needs_nvcc
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("name", ["max_4_bfloat16", "softmax_gradient", "softmax_of_eight_heads", "softmax_of_parts"])

@@ -39,6 +39,7 @@ ARCHITECTURES = ("sm_80", "sm_90")
 needs_nvcc = pytest.mark.skipif(nvcc_path() is None, reason="no nvcc on this machine")
 
 
+@pytest.mark.short(8)
 @pytest.mark.parametrize("name", sorted(set(KERNELS) - set(SHARED)))
 def test_threads_exchange_by_shuffles_alone(name):
     kernel = source_of(name, "sm_80").split('extern "C"')[-1]
@@ -268,6 +269,7 @@ def check(found: dict, names: set[str], registers: int = 128) -> None:
         assert kernel.registers <= registers, kernel
 
 
+@pytest.mark.short(3)
 @needs_nvcc
 @pytest.mark.parametrize(
     "name, instruction",

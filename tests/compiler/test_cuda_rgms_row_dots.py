@@ -21,8 +21,8 @@ from gnn_sparse_backend.planner.cuda_rgms_rows import ACCUMULATED, DOTS_BYTES, M
     "run, spec",
     [
         (interpret, RgmsDotsSpec(3, 5, dtype="float32")),
-        (run_loops, RgmsDotsSpec(16, 8, parts=(4, 1), blocks=2)),
-        (run_loops, RgmsDotsSpec(6, 36, (1, 1), (2, 1), 4, (2, 2), 1, "float32")),
+        pytest.param(run_loops, RgmsDotsSpec(16, 8, parts=(4, 1), blocks=2), marks=pytest.mark.slow),
+        pytest.param(run_loops, RgmsDotsSpec(6, 36, (1, 1), (2, 1), 4, (2, 2), 1, "float32"), marks=pytest.mark.slow),
         pytest.param(interpret, RgmsDotsSpec(4, 6, tiles=(1, 2)), marks=pytest.mark.exhaustive),
         pytest.param(interpret, RgmsDotsSpec(4, 6, tiles=(1, 2), by_columns=True), marks=pytest.mark.exhaustive),
         (interpret, RgmsDotsSpec(3, 6, (1, 1), (2, 1), 4, (1, 2), 1, "float32", by_columns=True)),

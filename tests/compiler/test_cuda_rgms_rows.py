@@ -26,7 +26,11 @@ from gnn_sparse_backend.planner.cuda_rgms_rows import ACCUMULATED, MOST_ROWS, SH
             interpret,
             RgmsRowsSpec(3, 5, tiles=(2, 1), across=4, lanes=8, weighted=True, dtype="float32", out_dtype="float32"),
         ),
-        (run_loops, RgmsRowsSpec(8, 36, (1, 1), (2, 1), 8, 16, 1, False, 1, "float32", "float32")),
+        pytest.param(
+            run_loops,
+            RgmsRowsSpec(8, 36, (1, 1), (2, 1), 8, 16, 1, False, 1, "float32", "float32"),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             interpret,
             RgmsRowsSpec(5, 10, tiles=(1, 2), lanes=8, dtype="float32", out_dtype="float32"),

@@ -88,6 +88,7 @@ def scheduled(lanes):
         for k, lanes in enumerate((2, 8))
     ],
 )
+@pytest.mark.short(8)
 def test_every_stage_means_the_same(name, lanes, seed):
     made = (MAKE | EXTREMES)[name]("int32" if seed % 2 else "int64")
     arguments = arguments_of(made, seed, name in EXTREMES)

@@ -278,6 +278,7 @@ def test_cuda_text_keeps_the_operands(name, dtype):
     assert not re.search(r"\b(f?max|min)f?\(", body)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(nvcc_path() is None, reason="no nvcc on this machine")
 def test_cuda_text_compiles_and_nvcc_folds_nothing():
     """In PTX the comparison of x with itself is that of NaN, and x - x is subtracted."""

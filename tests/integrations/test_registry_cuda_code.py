@@ -16,6 +16,7 @@ from tests.ops.recorded_code import Kernels
 INSTALLED = [name for name, module in (("pyg", "torch_geometric"), ("dgl", "dgl")) if importlib.util.find_spec(module)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not INSTALLED, reason="neither DGL nor PyG is installed")
 def test_every_kernel_of_the_layers(recorded_gpu, tmp_path):
     """Forward and backward, in the type that layers have by default. Most ask for the same few."""

@@ -49,6 +49,7 @@ def call(monkeypatch, set_threads, capsys):
     return run
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("framework, module, label", [("dgl", "dgl", "DGL"), ("pyg", "torch_geometric", "PyG")])
 def test_graphsage_both(framework, module, label, call, tmp_path):
     pytest.importorskip(module)

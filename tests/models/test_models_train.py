@@ -21,6 +21,7 @@ def small():
     return load("generated", "pyg", nodes=3_000, edges=30_000, seed=1)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_backend_changes_nothing_but_rounding(framework, device, small):
     pytest.importorskip(MODULES[framework])

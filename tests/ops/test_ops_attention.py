@@ -178,6 +178,7 @@ def test_weight_zero_times_infinity_is_nan_in_every_framework():
     assert out[0].isnan().tolist() == [True, False] and out[0, 1] == 1
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("name", ["gatv2", "dropout"])
 def test_gradients_of_gradients(name):
     structure = rows_of([3, 0, 2])

@@ -40,6 +40,7 @@ def local_graph(twice: bool = False, apart: bool = False) -> tuple[gsb.Graph, to
     return gsb.Graph.from_coo(row, col, (37, 43)), row, col
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "dtype, width, weighted, reduce, apart",
     [

@@ -51,6 +51,7 @@ def assert_compiled_agrees(compiled, structure, width=4, heads=()):
     )
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("backend, heads", [("aot_eager", ()), ("aot_eager", (3,)), INDUCTOR])
 def test_no_graph_break_forward_and_backward(zoo, backend, heads):
     assert_compiled_agrees(torch.compile(layer, fullgraph=True, backend=backend), zoo["random"], heads=heads)
@@ -123,6 +124,7 @@ def operator_arguments(structure, transposed=False, heads=()):
     return graph, (graph.indptr, graph.indices, graph.edge_ids, graph.shape[1], x, weight)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("mean", [False, True])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("heads", [(), (2,), (1,)])

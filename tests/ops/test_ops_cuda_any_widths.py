@@ -17,6 +17,7 @@ def close(found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> No
     )
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "dtype, widths, blocks, reduce",
     [
@@ -66,6 +67,7 @@ def test_rgms_of_any_widths_in_fragments(dtype, widths, blocks, reduce, serial_g
     assert {"rgms_tiles", "grouped_tiles"} & set(serial_gpu) and "grouped_product" not in serial_gpu
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "dtype, widths, ordered",
     [(torch.float16, (33, 5), False), (torch.float32, (6, 13), True)],

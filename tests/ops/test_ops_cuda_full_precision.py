@@ -22,6 +22,7 @@ def highest(matmul_precision):
     torch.set_float32_matmul_precision("highest")
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize(
     "widths, lengths, launched",
     [

@@ -88,6 +88,7 @@ def test_infinities_and_nan_stay_in_their_rows(parts, request, serial_gpu):
     assert found[180:240, 1].isnan().all() and torch.isfinite(found[240:]).all()
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "reduce, width, mean, parts", [("max", 1, 10, False), ("min", 3, 40, False), ("max", 4, 40, True)]
 )

@@ -61,6 +61,7 @@ def gradient(launched, edges, relations: int, dtype, widths, blocks: int = 1, re
     return list(launched)
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("dtype, precision, widths, blocks, reduce, by_columns", CASES, ids=str)
 def test_gradient_to_the_edges(dtype, precision, widths, blocks, reduce, by_columns, launched):
     """One launch of one kernel, from the end of fewer pairs."""

@@ -121,6 +121,7 @@ CASES = [  # dtype, widths, blocks, reduce, weighted
 ]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("dtype, widths, blocks, reduce, weighted", CASES, ids=lambda x: TYPES.get(x))
 def test_both_directions(dtype, widths, blocks, reduce, weighted, by):
     """Each is one launch of one kernel."""
@@ -128,6 +129,7 @@ def test_both_directions(dtype, widths, blocks, reduce, weighted, by):
     assert forward == backward == ["rgms_rows"]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "widths, blocks, reduce, weighted",
     [((16, 24), 1, "mean", False), ((5, 11), 2, "sum", True), ((4, 1), 1, "sum", False)],
@@ -145,6 +147,7 @@ LAYOUTS = {
 }
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "order, dtype, widths, precision",
     [

@@ -18,6 +18,7 @@ SMALL = ["no_edges", "one_column", "duplicates", "last_rows_empty"]
 SHAPES = [((2,), None), ((2,), ()), ((1,), (1,)), ((2, 3), None), ((2, 2), ()), ((2, 2), (2,)), ((3, 1), (3,))]
 
 
+@pytest.mark.short(12)
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("features, weights", SHAPES)
 @pytest.mark.parametrize("reduce", ["sum", "mean"])

@@ -96,6 +96,7 @@ def test_sizes_of_zero(call, lengths, in_features, out_features, poisoned_memory
         assert torch.equal(gradient, torch.zeros_like(x))
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("call", CALLS)
 def test_gradcheck(call):
     lengths = LENGTHS["mixed"]
@@ -105,6 +106,7 @@ def test_gradcheck(call):
     assert gradgradcheck(ours, (a, b))
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("call", ["segment", "gather"])
 @pytest.mark.parametrize("lengths", [[3000], [1, 2900, 0, 40, 700], [30] * 60])
 def test_the_same_bits_for_any_number_of_threads(call, lengths):
@@ -185,6 +187,7 @@ def test_compiled(call):
     )
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("ordered", [False, True])
 def test_operators_of_torch_library(ordered):
     offsets, order = torch.tensor([0, 2, 2, 5]), None if ordered else torch.tensor([3, 1, 4, 0, 2])

@@ -135,6 +135,7 @@ def test_infinities_and_nan_stay_at_their_edges(op):
     torch.testing.assert_close(actual, expected.float(), rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("op, targets", [("copy_rhs", "uv"), ("div", "ev"), ("dot", "vu"), ("dot", "uu")])
 def test_gradcheck(op, targets):
     graph = STRUCTURES["own_order"]().graph
@@ -153,6 +154,7 @@ def test_gradcheck(op, targets):
     assert gradgradcheck(function, operands, fast_mode=True)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("sum_last", [False, True])
 def test_any_message_in_every_mode(sum_last):
     edges = STRUCTURES["own_order"]()

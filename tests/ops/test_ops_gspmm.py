@@ -236,6 +236,7 @@ def test_any_message_over_all_places():
         torch.testing.assert_close(torch.autograd.grad(actual, operands, cotangent), wanted)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("reduce, ties", [("mean", "even"), ("max", "last")])
 def test_operator_of_torch_library(reduce, ties):
     graph = STRUCTURES["own_order"]().graph
@@ -252,6 +253,7 @@ def test_operator_of_torch_library(reduce, ties):
     assert gradcheck(operator, (u, e), fast_mode=True) and gradgradcheck(operator, (u, e), fast_mode=True)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("reduce, dtype", [("max", torch.bfloat16), ("min", torch.float32)])
 def test_spmm_takes_maxima(reduce, dtype):
     edges = STRUCTURES["messy"]()

@@ -35,6 +35,7 @@ def near(found, exact):
     ],
     ids=str,
 )
+@pytest.mark.short(2)
 def test_sums_over_segments(dtype, widths, precision, serial_gpu):
     torch.set_float32_matmul_precision(precision)
     lengths = torch.tensor([0, 1, 600, 32, 0, 33])  # none, one, several tasks, a chunk, more than a chunk

@@ -129,6 +129,7 @@ CASES = covering(
 )
 
 
+@pytest.mark.short(5)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
 def test_matrix(case, monkeypatch, poisoned_memory):
     name, features, weight, reduce, dtype, bits, layout = case
@@ -191,6 +192,7 @@ def test_each_relation_has_its_own_order(tasks, reduce, monkeypatch):
     assert gathers.tasks == scatters.tasks == tasks
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("weighted, first", [(False, 0), (True, 1)])
 def test_batches_at_the_limit_of_one_thread_compile_once(weighted, first):
     """Widths that nothing else here uses; the sums of one graph go by one thread, those of the other by several."""
@@ -223,6 +225,7 @@ def test_batches_at_the_limit_of_one_thread_compile_once(weighted, first):
     assert (stats().compiles, stats().disk_loads) == (before.compiles, before.disk_loads)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_nothing_of_size_pairs_is_stored(compiled):
     """Neither in the forward nor in the backward pass, nor with the structure: relations whose products are made by row
@@ -252,6 +255,7 @@ def test_nothing_of_size_pairs_is_stored(compiled):
     assert largest_of_step(stored, inputs) >= 4 * 3 * edges * width  # which is seen
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=case_name)
 def test_hub(dtype, poisoned_memory):
     arrays = hub()

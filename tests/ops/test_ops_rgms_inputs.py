@@ -245,6 +245,7 @@ def arrays(relations, edges=400, nodes=30, hub=0):
     return source, destination, torch.randint(0, relations, (edges + hub,), generator=generator), nodes
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "weights, reduce, weighted, dtype",
     [
@@ -282,6 +283,7 @@ def test_compiles_without_a_graph_break(weights, reduce, weighted, dtype):
         torch.testing.assert_close(one, other, **tolerance)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("limit", [None, 0], ids=["int32", "int64"])
 def test_hub_and_thousand_relations_and_wide_indices(limit, monkeypatch):
     """A destination of 20,000 edges among unsorted types, most of which have none, in both index types."""

@@ -37,6 +37,7 @@ def same_bits(a, b) -> bool:
     )
 
 
+@pytest.mark.short(8)
 @pytest.mark.parametrize("name", OPERATORS)
 def test_the_same_bits_at_every_run(graph, name):
     """What ``torch.use_deterministic_algorithms`` asks for holds always, with two threads and with one."""

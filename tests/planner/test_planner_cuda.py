@@ -83,6 +83,7 @@ def refuse(*_):
     raise AssertionError("a value was read back")
 
 
+@pytest.mark.short(1)
 @pytest.mark.usefixtures("plans", "rules_of_large_graphs")
 @pytest.mark.parametrize(
     "op, square, width",

@@ -53,6 +53,7 @@ def _pyg(name):
     }[name]
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize(
     "framework, name",
     [

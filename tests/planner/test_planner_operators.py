@@ -98,6 +98,7 @@ def step(call, structure, operands):
     return [out.detach(), *torch.autograd.grad(out, operands, torch.ones_like(out))]
 
 
+@pytest.mark.short(6)
 @pytest.mark.parametrize("case, dtype", ASKED)
 def test_calls_and_gradients_compile_nothing_afterwards(case, dtype, structures):
     name, width, shapes, call = CASES[case]

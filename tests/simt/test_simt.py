@@ -11,7 +11,7 @@ import pytest
 
 from tests.simt.source import library_of, missing
 
-pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 HEAD = "// what TVM puts before the kernels\n"
 

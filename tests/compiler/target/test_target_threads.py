@@ -198,6 +198,7 @@ def test_a_forked_child_runs_kernels(compiled):
     assert exit_code_of_child(lambda: exit_code_of_child(child, 30) == 0) == 0, "a child of a child"
 
 
+@pytest.mark.slow
 def test_tvms_pool_is_used_without_torch():
     code = """
 import sys

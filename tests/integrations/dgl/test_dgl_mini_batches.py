@@ -39,6 +39,7 @@ def batches():
         yield from loader
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "name, batches_then", [pytest.param("sage", 1000, marks=pytest.mark.slow), ("graph conv", 100), ("gat", 100)]
 )

@@ -76,6 +76,7 @@ def of_widths():
     return of_types((16, 5, 16), (8, 8, 6))
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "make, batches_then", [pytest.param(of_edges, 200, marks=pytest.mark.slow), (of_types, 30), (of_widths, 30)]
 )
@@ -94,6 +95,7 @@ def test_many_batches(make, batches_then, monkeypatch):
     assert set(calls()) == {"rgms"} and isinstance(calls()["rgms"], int)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("make", [of_edges, of_widths])
 def test_batches_are_right(make):
     draw, output, _ = make()

@@ -12,6 +12,7 @@ from gnn_sparse_backend.integrations.pyg.graphs import TRANSIENT
 from gnn_sparse_backend.integrations.pyg.host import GRAPHS
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "make, batches_then",
     [

@@ -90,6 +90,7 @@ def built():
         return {type(module).__name__ for case in zoo_pyg.CASES for module in case.build().modules()}
 
 
+@pytest.mark.layers
 @pytest.mark.parametrize(
     "package, left_out",
     [
