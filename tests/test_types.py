@@ -1,0 +1,122 @@
+"""What a type checker knows of the package: every public name, and the types of what users write with it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gnn_sparse_backend as gsb
+
+ROOT = Path(__file__).parents[1]
+# As a user's: strict, and nothing of this project's configuration.
+CONFIGURATION = """
+[mypy]
+strict = True
+
+[mypy-scipy.*,dgl.*,torch_geometric.*,tvm.*,psutil.*]
+ignore_missing_imports = True
+
+[mypy-gnn_sparse_backend.*]
+ignore_errors = True
+"""
+PROGRAM = """
+import torch
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend import Graph, spmm
+
+edges, x, w = torch.zeros(2, 5, dtype=torch.int64), torch.zeros(3, 4), torch.zeros(5)
+graph: Graph = Graph.from_edge_index(edges, (3, 3))
+rel = gsb.RelGraph.from_edge_index(edges, w.long(), (3, 3))
+segments = gsb.Segments.from_lengths(torch.tensor([1, 2]))
+reveal_type(spmm(graph, x, w, reduce="mean"))  # Tensor
+reveal_type(gsb.gspmm(graph, "mul", "sum", x, w))  # Tensor
+reveal_type(gsb.gsddmm(graph, "dot", x, x))  # Tensor
+reveal_type(gsb.aggregate(graph, "mul(x0, x1)", [("u", x), ("e", w)]))  # Tensor
+reveal_type(gsb.edge_map(graph, "x0", [("u", x)]))  # Tensor
+reveal_type(gsb.sddmm(graph, x, x))  # Tensor
+reveal_type(gsb.segment_mm(x, x, segments))  # Tensor
+reveal_type(gsb.gather_mm(x, x, segments))  # Tensor
+reveal_type(gsb.segment_reduce(x, segments))  # Tensor
+reveal_type(gsb.rgms(rel, x, w))  # Tensor
+reveal_type(gsb.rgms(rel, {"user": x}, {"likes": w}))  # dict[str, Tensor]
+reveal_type(gsb.attention(graph, x, x, x))  # Tensor
+reveal_type(gsb.gat_attention(graph, x, x, x))  # Tensor
+reveal_type(gsb.gatv2_attention(graph, x, x, w))  # Tensor
+reveal_type(gsb.edge_softmax(graph, w))  # Tensor
+reveal_type(gsb.reuse_memory())  # bool
+reveal_type(gsb.status())  # Status
+reveal_type(gsb.precompile(graph, features=(16, 32), ops="mean"))  # Report
+reveal_type(gsb.explain(graph))  # Explanation | RelationalExplanation
+reveal_type(gsb.__version__)  # str
+reveal_type(graph.transpose().shape)  # tuple[int, int]
+reveal_type(graph.edge_ids)  # Tensor | None
+reveal_type(graph.in_degrees)  # Tensor
+reveal_type(rel.num_relations)  # int
+reveal_type(segments.offsets)  # Tensor
+gsb.enable("pyg")
+gsb.disable("pyg")
+with gsb.enabled("dgl"):
+    gsb.empty_cache()
+"""
+WRONG = {
+    "gsb.spmmm": 'Module has no attribute "spmmm"',
+    "gsb.spmm(x, x)": 'Argument 1 to "spmm" has incompatible type "Tensor"; expected "Graph"',
+    'gsb.explain(graph, features="64")': 'Argument "features" to "explain" has incompatible type "str"',
+    "gsb.sddmm(graph, x)": 'Missing positional argument "v" in call to "sddmm"',
+}
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory) -> list[str]:
+    """What mypy says of the program, and of the wrong lines behind it."""
+    pytest.importorskip("mypy")
+    folder = tmp_path_factory.mktemp("user")
+    (folder / "mypy.ini").write_text(CONFIGURATION)
+    (folder / "user.py").write_text(PROGRAM + "\n".join(WRONG) + "\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "user.py"],
+        cwd=folder,
+        env={"MYPYPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert not done.stderr, done.stderr
+    return done.stdout.splitlines()[:-1]  # the last counts the errors
+
+
+def plain(revealed: str) -> str:
+    """A type without modules, and without what it may or may not be in another version of mypy."""
+    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", revealed)
+
+
+@pytest.mark.slow
+def test_results_have_types(checked):
+    lines = PROGRAM.splitlines()
+    wanted = {n: line.rpartition("  # ")[2] for n, line in enumerate(lines, 1) if line.startswith("reveal_type")}
+    found = {
+        int(line.split(":")[1]): plain(re.findall('Revealed type is "(.*)"', line)[0])
+        for line in checked
+        if "Revealed type is" in line
+    }
+    assert found == wanted
+
+
+@pytest.mark.slow
+def test_mistakes_are_found_and_nothing_else(checked):
+    first = len(PROGRAM.splitlines()) + 1
+    errors = [line for line in checked if ": error: " in line]
+    assert len(errors) == len(WRONG), errors
+    for number, (error, wanted) in enumerate(zip(errors, WRONG.values()), first):
+        assert error.startswith(f"user.py:{number}: error: {wanted}"), error
+
+
+def test_every_public_name_is_in_the_program():
+    assert [name for name in gsb.__all__ if not re.search(rf"\b{name}\b", PROGRAM)] == []
+
+
+def test_the_package_says_that_it_has_types():
+    assert (Path(gsb.__file__).parent / "py.typed").is_file()
