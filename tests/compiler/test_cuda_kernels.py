@@ -22,6 +22,7 @@ from tests.compiler.test_stages import NAMES, compare, few, program_of
 needs_nvcc = pytest.mark.skipif(nvcc_path() is None, reason="no nvcc on this machine")
 
 
+@pytest.mark.short(28)
 @pytest.mark.parametrize("name", NAMES)
 @given(seed=seeds)
 @few
@@ -32,6 +33,7 @@ def test_thread_loops_mean_what_stage_one_means(name, seed):
     compare(run_loops(stage3(program, CudaSchedule()), arguments), want, CASES[name].outputs, 1e-12)
 
 
+@pytest.mark.short(28)
 @pytest.mark.parametrize("name", NAMES)
 def test_source(name):
     program = program_of(name, "int32")

@@ -74,6 +74,7 @@ assert keep_current_device(kernel) is kernel
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(nvcc_path() is None and not nvrtc_available(), reason="no compiler of CUDA source on this machine")
 @pytest.mark.parametrize("linker", [True, False], ids=["linker", "no linker"])
 def test_a_kernel_is_compiled_once_found_again_and_launched(linker, tmp_path):

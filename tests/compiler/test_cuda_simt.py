@@ -19,8 +19,9 @@ from tests.simt.source import missing
 
 DEVICES = "tests/ops/test_ops_devices.py::"
 CALLS = {
-    "sums": [f"{DEVICES}test_widths[1]", f"{DEVICES}test_rows_in_buckets[parts]"],
+    "sums": [f"{DEVICES}test_widths[1]"],
     "products": [
+        f"{DEVICES}test_rows_in_buckets[parts]",
         "tests/ops/test_ops_cuda_rgms_rows.py::test_numbers_of_relations[1-300]",
         "tests/ops/test_ops_bsr.py::test_edges_that_repeat",
     ],

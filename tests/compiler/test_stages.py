@@ -84,6 +84,7 @@ def test_machine_code_means_what_stage_one_means(name, schedule, index_dtype, se
     compare(call(kernel, program, arguments), want, CASES[name].outputs, 1e-5)
 
 
+@pytest.mark.short(20)
 @pytest.mark.parametrize("name", NAMES)
 def test_zero_elements(name):
     """No non-zeros at all: outputs that were poisoned come out as the empty sum."""

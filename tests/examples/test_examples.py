@@ -52,6 +52,8 @@ SAID = {
         ],
     ),
 }
+# The others are run by make test-all.
+SHORT = {"pyg_model", "own_message", "own_kernel", "explain_plan"}
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def as_by_itself(tmp_path, monkeypatch):
 
 
 @pytest.mark.cpu_only("the scripts name no device")
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SHORT else pytest.mark.slow) for name in SAID])
 def test_example(name, as_by_itself, monkeypatch, capsys):
     needs, said = SAID[name]
     if needs:
@@ -86,6 +88,7 @@ def test_example(name, as_by_itself, monkeypatch, capsys):
         assert Path("out/plan.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.cpu_only("the scripts name no device")
 def test_a_script_runs_as_a_user_starts_it(tmp_path):
     done = subprocess.run(

@@ -69,6 +69,7 @@ def test_a_step_of_an_operator(name, parts, serial_gpu, monkeypatch):
     planned_steps(lambda: step(name, graph, operands, cotangent), serial_gpu, monkeypatch)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("parts", [False, True], ids=["whole rows", "rows in parts"])
 @pytest.mark.parametrize("order", ["rows", "tiles", "transform"])
 def test_a_step_of_relational_products(order, parts, serial_gpu, monkeypatch):
@@ -104,6 +105,7 @@ FORMATS = {
 }
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_step_in_every_format(name, serial_gpu, monkeypatch):
     monkeypatch.setattr(cuda_bsr, "LEAST_EDGES", 1 if name == "blocks" else 1 << 40)

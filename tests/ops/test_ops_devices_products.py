@@ -28,6 +28,7 @@ def test_rgms_and_its_gradients(blocks, reduce, request):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "dtype", [torch.float16, torch.bfloat16, torch.float32], ids=lambda t: str(t).removeprefix("torch.")
 )
@@ -52,6 +53,7 @@ def test_full_precision_stays_full_precision(serial_gpu, matmul_precision):
     assert serial_gpu == ["grouped_product"]
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "dtype, reduce, blocks",
     [

@@ -61,10 +61,11 @@ def glibc():
         pytest.skip("another C library")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "on, off",
     [
-        pytest.param("gsb.reuse_memory()", "gsb.reuse_memory(False)", marks=pytest.mark.slow, id="asked for"),
+        pytest.param("gsb.reuse_memory()", "gsb.reuse_memory(False)", id="asked for"),
         pytest.param("gsb.enable('pyg')", "gsb.disable()", id="while a framework is enabled"),
     ],
 )

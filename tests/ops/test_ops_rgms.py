@@ -129,7 +129,7 @@ CASES = covering(
 )
 
 
-@pytest.mark.short(5)
+@pytest.mark.short(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
 def test_matrix(case, monkeypatch, poisoned_memory):
     name, features, weight, reduce, dtype, bits, layout = case
@@ -179,6 +179,7 @@ def two_kinds(seed=0):
     return torch.cat([few, many]), torch.cat([many, few]), torch.arange(2).repeat_interleave(400), (90, 90), 3
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 @pytest.mark.parametrize("tasks", [2, 3])
 def test_each_relation_has_its_own_order(tasks, reduce, monkeypatch):
@@ -262,6 +263,7 @@ def test_hub(dtype, poisoned_memory):
     check(arrays, lambda x, w: gsb.rgms(make(arrays), x, w), operands(arrays, (150, 3, 1)), dtype)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize(
     "reduce, blocks, recorded", [("sum", 2, "eager"), ("mean", 1, "eager"), ("mean", 2, "torch.library")]
 )
@@ -277,6 +279,7 @@ def test_gradcheck(reduce, blocks, recorded, monkeypatch):
     assert gradgradcheck(function, inputs, fast_mode=True)
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("features", [(4, 6, 2)], ids=str)
 def test_operators_of_torch_library(features):
     arrays = triples("mixed")

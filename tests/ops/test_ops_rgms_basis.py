@@ -59,6 +59,7 @@ CASES = covering(
 )
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
 def test_matrix(case, monkeypatch, poisoned_memory):
     name, features, count, weighted, reduce, dtype, bits, parts = case
@@ -85,6 +86,7 @@ def test_matrix(case, monkeypatch, poisoned_memory):
         assert_close_to(found, right, most, 4)
 
 
+@pytest.mark.short(2)
 @pytest.mark.parametrize(
     "parts, reduce, recorded",
     [

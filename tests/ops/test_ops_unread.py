@@ -101,7 +101,7 @@ def test_reductions_do_not_wait(name, request, monkeypatch):
     "dtype, widths", [(torch.bfloat16, (17, 9)), (torch.float64, (5, 4))], ids=["tiles", "float64"]
 )
 @pytest.mark.parametrize("name", PRODUCTS)
-@pytest.mark.short(2)
+@pytest.mark.short(1)
 def test_products_do_not_wait(name, dtype, widths, request, monkeypatch):
     """Forward, backward, and backward of that."""
     make, run = PRODUCTS[name]

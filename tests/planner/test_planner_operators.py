@@ -134,6 +134,7 @@ def test_without_precompile_the_same_calls_compile(structures):
     assert forward.compiles + forward.disk_loads == after.compiles + after.disk_loads + 1
 
 
+@pytest.mark.short(8)
 @pytest.mark.parametrize(
     "name",
     [

@@ -46,6 +46,7 @@ def test_summed_edge_features(graph):
     assert agree(lambda e: dgl.ops.copy_e_mean(graph, e), e) == ONLY_OURS_MEAN
 
 
+@pytest.mark.short(8)
 @pytest.mark.parametrize(
     "op, features, edge_features",
     [
