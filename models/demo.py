@@ -1,7 +1,9 @@
 """GraphSAGE under DGL and under PyG, each with and without the backend, in one table.
 
-python -m models.demo            the graph of 100,000 nodes and 1,000,000 edges
-python -m models.demo --quick    a tenth of it and fewer epochs
+Run it so:
+
+    python -m models.demo            the graph of 100,000 nodes and 1,000,000 edges
+    python -m models.demo --quick    a tenth of it and fewer epochs
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Everything in DGL that passes messages, as cases for `models.coverage`.
 
-zoo_dgl_graphs.py   the graphs
-zoo_dgl_conv.py     dgl.nn.pytorch.conv
-zoo_dgl_nn.py       readouts, wrappers, typed products, transforms
-zoo_dgl_hetero.py   several types of nodes and edges at once
-zoo_dgl_explain.py  explainers
-zoo_dgl_ops.py      dgl.ops, dgl.mpops, readout functions, update_all
+The cases are in these files:
+
+    zoo_dgl_graphs.py   the graphs
+    zoo_dgl_conv.py     dgl.nn.pytorch.conv
+    zoo_dgl_nn.py       readouts, wrappers, typed products, transforms
+    zoo_dgl_hetero.py   several types of nodes and edges at once
+    zoo_dgl_explain.py  explainers
+    zoo_dgl_ops.py      dgl.ops, dgl.mpops, readout functions, update_all
 """
 
 from __future__ import annotations

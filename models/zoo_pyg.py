@@ -1,15 +1,17 @@
 """Everything in PyTorch Geometric that passes messages or reduces by index, as cases for `models.coverage`.
 
-zoo_pyg_graphs.py     the graphs, and stand-ins for compiled packages
-zoo_pyg_conv.py       torch_geometric.nn.conv: sums and comparisons of neighbours
-zoo_pyg_aggr.py       the same under every aggregation
-zoo_pyg_attention.py  torch_geometric.nn.conv: attention, relations, points
-zoo_pyg_hetero.py     several types of nodes and edges at once
-zoo_pyg_reduce.py     torch_geometric.nn.aggr, and functions of torch_geometric.utils
-zoo_pyg_pool.py       pooling, normalisation, transforms
-zoo_pyg_models.py     torch_geometric.nn.models
-zoo_pyg_own.py        users' own layers
-zoo_pyg_modes.py      TorchScript, compilers, autocast, explainers
+The cases are in these files:
+
+    zoo_pyg_graphs.py     the graphs, and stand-ins for compiled packages
+    zoo_pyg_conv.py       torch_geometric.nn.conv: sums and comparisons of neighbours
+    zoo_pyg_aggr.py       the same under every aggregation
+    zoo_pyg_attention.py  torch_geometric.nn.conv: attention, relations, points
+    zoo_pyg_hetero.py     several types of nodes and edges at once
+    zoo_pyg_reduce.py     torch_geometric.nn.aggr, and functions of torch_geometric.utils
+    zoo_pyg_pool.py       pooling, normalisation, transforms
+    zoo_pyg_models.py     torch_geometric.nn.models
+    zoo_pyg_own.py        users' own layers
+    zoo_pyg_modes.py      TorchScript, compilers, autocast, explainers
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """From a stage I program and a schedule to a kernel, through the caches.
 
-kernel = compile_program(program, CpuSchedule())
-kernel(m, n, nnz, indptr, indices, A, B, C)
+In two lines:
+
+    kernel = compile_program(program, CpuSchedule())
+    kernel(m, n, nnz, indptr, indices, A, B, C)
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Grouped products and sums in ``torch.library``, for ``torch.compile``, fake tensors and tensor subclasses.
 
-gsb::order_by_segment   (offsets, order) of rows that belong to segments ``index``
-gsb::grouped_mm         rows of ``a`` times the matrix of their segment; order: empty where rows are in order
-gsb::grouped_sum        its gradient with respect to the matrices
+The operators:
+
+    gsb::order_by_segment   (offsets, order) of rows that belong to segments ``index``
+    gsb::grouped_mm         rows of ``a`` times the matrix of their segment; order: empty where rows are in order
+    gsb::grouped_sum        its gradient with respect to the matrices
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """RGMS with bases in ``torch.library``, as ``rgms_library`` has it for matrices.
 
-gsb::rgms_basis_product, gsb::rgms_basis_dot, gsb::rgms_basis_sums   as in `rgms_derivatives`, which has their gradients
+The operators:
+
+    gsb::rgms_basis_product, gsb::rgms_basis_dot, gsb::rgms_basis_sums
+
+They are as in `rgms_derivatives`, which has their gradients.
 """
 
 from __future__ import annotations

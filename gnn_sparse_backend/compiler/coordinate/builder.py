@@ -1,19 +1,21 @@
 """Writing stage I programs in plain Python.
 
-p = ProgramBuilder("csr_spmm")
-m, n, nnz = p.sizes("m", "n", "nnz")
-I = p.dense_fixed("I", m)
-J = p.sparse_variable("J", I, (n, nnz), ("J_indptr", "J_indices"))
-JD = p.dense_fixed("JD", n)
-K = p.dense_fixed("K", 32)
-A = p.buffer("A", (I, J), "float32")
-B = p.buffer("B", (JD, K), "float32")
-C = p.buffer("C", (I, K), "float32")
-with p.iterate("spmm", (I, J, K), "SRS") as (i, j, k):
-    with p.init():
-        C[i, k] = 0.0
-    C[i, k] = C[i, k] + A[i, j] * B[j, k]
-program = p.finish()
+SpMM of a matrix in CSR:
+
+    p = ProgramBuilder("csr_spmm")
+    m, n, nnz = p.sizes("m", "n", "nnz")
+    I = p.dense_fixed("I", m)
+    J = p.sparse_variable("J", I, (n, nnz), ("J_indptr", "J_indices"))
+    JD = p.dense_fixed("JD", n)
+    K = p.dense_fixed("K", 32)
+    A = p.buffer("A", (I, J), "float32")
+    B = p.buffer("B", (JD, K), "float32")
+    C = p.buffer("C", (I, K), "float32")
+    with p.iterate("spmm", (I, J, K), "SRS") as (i, j, k):
+        with p.init():
+            C[i, k] = 0.0
+        C[i, k] = C[i, k] + A[i, j] * B[j, k]
+    program = p.finish()
 """
 
 from __future__ import annotations

@@ -17,7 +17,9 @@ from .primitives.stack import locals_on_stack
 def serialise(stage2: PositionFunction) -> PositionFunction:
     """The same loops, all of them serial, and local and shared buffers in ordinary memory.
 
-    for i in thread_binding(m, "blockIdx.x"): ...  ->  for i in range(m): ...
+    Before and after:
+
+        for i in thread_binding(m, "blockIdx.x"): ...  ->  for i in range(m): ...
     """
     function = stage2.function
 

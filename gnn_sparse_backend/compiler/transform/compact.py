@@ -11,7 +11,9 @@ from ..coordinate.program import Buffer, Iteration, Program, Store, map_iteratio
 def compact_parameters(program: Program) -> Program:
     """The program with every parameter compact. Its callers pass contiguous tensors.
 
-    X = p.buffer("X", (N, K), "float32", strided=True)  ->  X = p.buffer("X", (N, K), "float32")
+    Before and after:
+
+        X = p.buffer("X", (N, K), "float32", strided=True)  ->  X = p.buffer("X", (N, K), "float32")
     """
     new = {b: replace(b, strided=False) for b in program.buffers if b.strided}
 

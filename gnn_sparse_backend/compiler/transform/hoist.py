@@ -1,9 +1,11 @@
 """Move a static dense axis from the inner iterations to the one that holds them: a GPU thread then owns one feature.
 
-rows (I): S[K]                              rows (I, K): S[]
-  sum (J, K): init S[k] = 0                   sum (J): init S[] = 0
-              S[k] += A[i,j] * B[j,k]   ->             S[] += A[i,j] * B[j,k]
-  out (K):    C[i,k] = S[k]                   C[i,k] = S[]
+Before and after:
+
+    rows (I): S[K]                              rows (I, K): S[]
+      sum (J, K): init S[k] = 0                   sum (J): init S[] = 0
+                  S[k] += A[i,j] * B[j,k]   ->             S[] += A[i,j] * B[j,k]
+      out (K):    C[i,k] = S[k]                   C[i,k] = S[]
 """
 
 from __future__ import annotations
