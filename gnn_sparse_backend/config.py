@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 PREFIX = "GSB_"
@@ -130,7 +130,7 @@ REUSE_MEMORY = Variable(
     "when a framework is enabled or disabled (ops.allocator)",
 )
 
-VARIABLES: tuple[Variable, ...] = (CACHE_DIR, CUDA_COMPILER, LOG, POOL_BYTES, PYG_CACHE_BYTES, REUSE_MEMORY)
+VARIABLES: tuple[Variable[Any], ...] = (CACHE_DIR, CUDA_COMPILER, LOG, POOL_BYTES, PYG_CACHE_BYTES, REUSE_MEMORY)
 """What the package reads."""
 
 CHECKOUT: Mapping[str, str] = {

@@ -49,6 +49,7 @@ def a_graph() -> gsb.Graph:
     return gsb.Graph.from_coo(torch.tensor([0, 1, 1]), torch.tensor([1, 0, 2]), (2, 3))
 
 
+@pytest.mark.slow
 def test_silent_by_default_then_kernels_from_the_compiler_and_from_disk(tmp_path):
     assert output(tmp_path) == ""
     loaded = output(tmp_path, GSB_LOG="info")

@@ -1,8 +1,6 @@
 """gsb.explain, and ``gsb tune``, ``gsb explain`` and ``gsb cache`` on the command line."""
 
 import json
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -225,11 +223,3 @@ def test_relations_in_a_file(cache, tmp_path, distinct, capsys):
     with pytest.raises(SystemExit):
         cli.main(["tune", str(path), "--features", "64y16"])
     assert "'64y16' is not a positive whole number, nor several" in capsys.readouterr().err
-
-
-def test_the_readme_shows_commands_that_exist():
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    commands = re.findall(r"^gsb (.*?)(?: +#.*)?$", readme, re.MULTILINE)
-    assert {command.split()[0] for command in commands} >= {"tune", "explain", "cache"}
-    for command in commands:
-        assert cli.build_parser().parse_args(command.split()).run
