@@ -113,6 +113,7 @@ def test_readers_see_the_present_value(monkeypatch, tmp_path):
     assert cache_dir() == tmp_path
     monkeypatch.setenv("GSB_POOL_BYTES", "77")
     assert memory._limit() == 77
+    monkeypatch.setattr(allocator, "_asked", None)  # what another test asked for goes before the environment
     monkeypatch.setenv("GSB_REUSE_MEMORY", "maybe")
     with pytest.raises(ValueError, match="GSB_REUSE_MEMORY must be 0 or 1, got 'maybe'"):
         allocator.reuse_while_enabled(False)

@@ -19,7 +19,7 @@ def some_relations() -> gsb.RelGraph:
 SOME = "spmm_weighted_mean", "gspmm_last_max", "attention", "rgms", "segment_mm"
 
 
-@pytest.mark.short(13)
+@pytest.mark.short(9)
 @pytest.mark.parametrize(
     "name, dtype",
     [

@@ -61,6 +61,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.short(30)
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(16,), (7,), (1,), (3, 8), (3, 1), (1, 5)], ids=str)

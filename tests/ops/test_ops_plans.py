@@ -134,6 +134,7 @@ def test_structures_without_edges(plan, reduce, structure, monkeypatch, poisoned
     assert torch.equal(out, torch.zeros(edges.graph.shape[0], 3))
 
 
+@pytest.mark.short(6)
 @pytest.mark.parametrize("plan", FIELDS)
 @pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])

@@ -67,6 +67,7 @@ def large_graph():
     return gsb.Graph.from_coo(*torch.randint(0, 200_000, (2, 300_000), generator=generator), (200_000, 200_000))
 
 
+@pytest.mark.short(8)
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_results_may_be_written_to(graph, name, size):

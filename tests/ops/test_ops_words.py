@@ -62,6 +62,7 @@ def calls():
     }
 
 
+@pytest.mark.short(3)
 @pytest.mark.parametrize("name", calls())
 def test_the_same_bits_from_any_address(name, monkeypatch):
     call, *shapes = calls()[name]

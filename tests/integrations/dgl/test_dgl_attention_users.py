@@ -95,6 +95,7 @@ def test_values_at_the_edges_that_are_returned_too():
     assert counts == {"attention": (1, {}), "gsddmm": (1, {})}
 
 
+@pytest.mark.short(8)
 @pytest.mark.parametrize("reduce", ["sum", "mean", "max", "min"])
 @pytest.mark.parametrize(
     "message",

@@ -74,6 +74,7 @@ def test_embeddings(kind, bases, given):
     assert check_pair(layer, numbers, edge_index, types(edge_index)) == OURS
 
 
+@pytest.mark.short(1)
 @pytest.mark.parametrize("width", [64, None])
 def test_many_relations_of_bases_want_no_matrix_each(width):
     """Neither with features nor with nodes that have none, for which PyG makes 244 MiB of matrices."""
