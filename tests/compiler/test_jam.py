@@ -49,7 +49,6 @@ def arguments_of(made, seed):
     return found
 
 
-@pytest.mark.short(5)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("name", MAKE)
