@@ -1,6 +1,6 @@
 # make demo    set up, train GraphSAGE under DGL and PyG with and without the backend, print the table
 # make test    set up, run the tests that a contributor runs, some minutes
-# make test-all   ... everything: whole grids, every layer of DGL and PyG, whole programs, the wheel
+# make test-all  set up, run everything: whole grids, every layer of DGL and PyG, whole programs, the wheel
 # make lint    set up, ruff and mypy: what .pre-commit-config.yaml runs before a commit
 # make docs    set up, build the documentation into out/site; any warning is an error
 # make bench   set up, measure against the frameworks and the roofline: SpMM, or what BENCH names
