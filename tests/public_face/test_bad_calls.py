@@ -19,7 +19,8 @@ from torch import Tensor
 
 import gnn_sparse_backend as gsb
 from tests.public_face import oracles
-from tests.public_face.calls import FUNCTIONS, HUGE, Call, random_call, right_call
+from tests.public_face.calls import FUNCTIONS, Call, right_call
+from tests.public_face.spoiled import HUGE, random_call
 
 HOME = str(Path(gsb.__file__).parent)
 REFUSALS = (TypeError, ValueError, IndexError, MemoryError)
