@@ -62,14 +62,18 @@ def as_index_vector(name: str, value: object) -> Tensor:
         )
     if value.layout is not torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got layout {value.layout}")
-    if value.dtype not in _INTEGERS:
-        raise TypeError(f"{name} must hold integers, got {value.dtype}")
+    check_integers(name, value)
     if value.dim() != 1:
         raise ValueError(f"{name} must be 1-D, got shape {tuple(value.shape)}")
     if value.is_meta:
         raise ValueError(f"{name} is on the meta device and has no values; give a tensor with data")
     check_written_out(name, value)
     return plain_tensor(value)
+
+
+def check_integers(name: str, value: Tensor) -> None:
+    if value.dtype not in _INTEGERS:
+        raise TypeError(f"{name} must hold integers, got {value.dtype}")
 
 
 def plain_tensor(x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..formats.counts import prefix_sums
 from . import devices
+from .checks import check_integers
 from .form import form
 from .grouped import _check_segments, _device_of, _has_values, _named
 from .message_autograd import aggregate
@@ -66,6 +67,8 @@ def segment_reduce(
     ties = None if reduce in ("sum", "mean") else ties
     if not is_plain(x) or not _has_values(lengths) or not _has_values(offsets):
         given = offsets if lengths is None else lengths
+        if isinstance(given, Tensor):
+            check_integers(f"segment_reduce: {'offsets' if lengths is None else 'lengths'}", given)
         check_traced("segment_reduce", ("x",), (x,), _device_of(given, x))
         return _by_operator(x, lengths, offsets, reduce, ties)
     check_written_out("segment_reduce", "x", x)
