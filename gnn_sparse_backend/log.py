@@ -1,7 +1,7 @@
 """Logging: one tree of loggers, ``gnn_sparse_backend.*``, named after the modules.
 
     gnn_sparse_backend.compiler.kernels.store   kernels compiled and loaded, in milliseconds
-    gnn_sparse_backend.planner.choose           plans chosen
+    gnn_sparse_backend.ops.plans                plans chosen
     gnn_sparse_backend.integrations.counters    calls that a framework ran itself, and why
 
 Nothing is shown by default. ``GSB_LOG=info`` or ``debug`` shows records on the error stream from the first import on;

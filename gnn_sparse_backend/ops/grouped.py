@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .build import index_dtype
+from .checks import check_integers
 from .devices import check_kernels
 from .grouped_kernels import run_grouped_mm, run_grouped_sum, run_scatter_rows
 from .grouped_library import gather_mm_operator, segment_mm_operator
@@ -49,7 +50,7 @@ def segment_mm(a: Tensor, b: Tensor, seglen: Tensor | Segments) -> Tensor:
     """
     a, b = _checked("segment_mm", a, b)
     if not is_plain(a, b) or not _has_values(seglen):
-        check_traced("segment_mm", ("a", "b"), (a, b), _device_of(seglen, a))
+        check_traced_indices("segment_mm", ("a", "b"), (a, b), seglen=seglen)
         return segment_mm_operator(a, b, seglen)
     segments = (
         seglen
@@ -74,8 +75,7 @@ def gather_mm(a: Tensor, b: Tensor, idx_b: Tensor | Segments, idx_a: Tensor | No
     """
     a, b = _checked("gather_mm", a, b)
     if not is_plain(a, b) or not _has_values(idx_b) or not _has_values(idx_a):
-        for index in (idx_b, idx_a):
-            check_traced("gather_mm", ("a", "b"), (a, b), _device_of(index, a))
+        check_traced_indices("gather_mm", ("a", "b"), (a, b), idx_b=idx_b, idx_a=idx_a)
         return gather_mm_operator(a, b, idx_b, idx_a)
     segments = (
         idx_b if isinstance(idx_b, Segments) else _named("gather_mm", segments_of_index, idx_b, b.shape[0], a.device)
@@ -85,7 +85,7 @@ def gather_mm(a: Tensor, b: Tensor, idx_b: Tensor | Segments, idx_a: Tensor | No
         at = _named("gather_mm", index_in_range, "idx_a", idx_a, a.shape[0], "rows of a", a.device)
         at = at.to(index_dtype((a.shape[0], 0), at.numel()))
     rows = a.shape[0] if at is None else at.numel()
-    _check_sizes("gather_mm", segments, a, b, rows)
+    _check_sizes("gather_mm", segments, a, b, rows, "; idx_a says which row of a stands for each" * (at is None))
     return grouped_mm(segments, a, b, at)
 
 
@@ -182,17 +182,17 @@ def _checked(operator: str, a, b) -> tuple[Tensor, Tensor]:
     return a, b
 
 
-def _check_sizes(operator: str, segments: Segments, a: Tensor, b: Tensor, rows: int) -> None:
+def _check_sizes(operator: str, segments: Segments, a: Tensor, b: Tensor, rows: int, remedy: str = "") -> None:
     check_written_out(operator, "a", a)
     check_written_out(operator, "b", b)
     if segments.num_segments != b.shape[0]:
         raise ValueError(f"{operator}: b has {b.shape[0]} matrices, but there are {segments.num_segments} segments")
-    _check_segments(operator, segments, "the operand", a, rows)
+    _check_segments(operator, segments, "the operand", a, rows, remedy)
 
 
-def _check_segments(operator: str, segments: Segments, name: str, x: Tensor, rows: int) -> None:
+def _check_segments(operator: str, segments: Segments, name: str, x: Tensor, rows: int, remedy: str = "") -> None:
     if segments.num_rows != rows:
-        raise ValueError(f"{operator}: {segments.num_rows} rows belong to segments, but {name} has {rows}")
+        raise ValueError(f"{operator}: {segments.num_rows} rows belong to segments, but {name} has {rows}{remedy}")
     if segments.offsets.device != x.device:
         raise ValueError(
             f"{operator}: the segments are on {segments.offsets.device}, but {name} is on {x.device}; move them with "
@@ -205,6 +205,14 @@ def _named(operator: str, make, *arguments):
         return make(*arguments)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{operator}: {error}") from None
+
+
+def check_traced_indices(operator: str, names: tuple[str, ...], operands: tuple[Tensor, ...], **indices) -> None:
+    """What can be asked of a call whose values cannot be read: `check_traced`, and that its indices are integers."""
+    for name, index in indices.items():
+        if isinstance(index, Tensor):
+            check_integers(f"{operator}: {name}", index)
+        check_traced(operator, names, operands, _device_of(index, operands[0]))
 
 
 def _device_of(index, x: Tensor) -> torch.device:

@@ -9,14 +9,13 @@ from torch import Tensor
 
 from ..formats.counts import prefix_sums
 from . import devices
-from .checks import check_integers
 from .form import form
-from .grouped import _check_segments, _device_of, _has_values, _named
+from .grouped import _check_segments, _has_values, _named, check_traced_indices
 from .message_autograd import aggregate
 from .message_checks import check_choice
 from .message_kernels import run_aggregate
 from .message_library import aggregate_of_arrays
-from .operands import check_dense, check_traced, check_written_out, is_plain
+from .operands import check_dense, check_written_out, is_plain
 from .segment_rows import rows_of
 from .segments import Segments
 from .unread import segments_of_lengths, segments_of_offsets
@@ -66,10 +65,7 @@ def segment_reduce(
         raise ValueError("segment_reduce: give either lengths or offsets")
     ties = None if reduce in ("sum", "mean") else ties
     if not is_plain(x) or not _has_values(lengths) or not _has_values(offsets):
-        given = offsets if lengths is None else lengths
-        if isinstance(given, Tensor):
-            check_integers(f"segment_reduce: {'offsets' if lengths is None else 'lengths'}", given)
-        check_traced("segment_reduce", ("x",), (x,), _device_of(given, x))
+        check_traced_indices("segment_reduce", ("x",), (x,), lengths=lengths, offsets=offsets)
         return _by_operator(x, lengths, offsets, reduce, ties)
     check_written_out("segment_reduce", "x", x)
     if isinstance(lengths, Segments):
