@@ -9,6 +9,9 @@ import pytest
 
 from tests.covering import enough
 
+LEFT_OUT = "exhaustive", "slow", "layers", "wheel"
+"""The markers of what ``make test`` leaves out: such a case stands for no value of the short run."""
+
 
 def mark_exhaustive(items: Iterable[pytest.Item]) -> None:
     """Mark the cases of each grid that the short run leaves out with ``exhaustive``.
@@ -19,16 +22,15 @@ def mark_exhaustive(items: Iterable[pytest.Item]) -> None:
     """
     tests = defaultdict(list)
     for item in items:
-        if hasattr(item, "callspec") and item.get_closest_marker("exhaustive") is None:
+        if hasattr(item, "callspec") and not any(map(item.get_closest_marker, LEFT_OUT)):
             tests[item.nodeid.partition("[")[0]].append(item)
     for cases in tests.values():
         factors = [_factors(item) for item in cases]
         kept = enough(factors, min(2, max(1, len(factors[0]) - 1)))
         if (most := cases[0].get_closest_marker("short")) is not None:
             kept = [kept[at * len(kept) // most.args[0]] for at in range(most.args[0])]
-        for at, item in enumerate(cases):
-            if at not in kept:
-                item.add_marker(pytest.mark.exhaustive)
+        for at in set(range(len(cases))).difference(kept):
+            cases[at].add_marker(pytest.mark.exhaustive)
 
 
 def _factors(item: pytest.Item) -> dict[tuple[str, ...], Hashable]:
