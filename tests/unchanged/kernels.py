@@ -1,0 +1,61 @@
+"""Which kernels are asked for: their stage I programs, schedules, targets and symbols."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Iterator
+from unittest import mock
+
+import pytest
+import torch
+
+from gnn_sparse_backend.compiler.kernels.kernel import Kernel
+from gnn_sparse_backend.compiler.kernels.store import KernelStore
+from gnn_sparse_backend.compiler.target import host_target
+from gnn_sparse_backend.ops import cuda_plans, devices
+from gnn_sparse_backend.planner.gpu import Gpu
+from tests import default_plans
+
+ARCH = "sm_90"
+# Names of fields: what they hold is recorded, in its order.
+_FIELD = re.compile(r"\b\w+=")
+
+
+def cpu() -> str:
+    """The CPU that code is generated for here."""
+    return host_target().cpu
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[dict[str, str]]:
+    """Inside the block every kernel that a store is asked for is noted: its name and digest, and for a GPU not built."""
+    programs: dict[str, str] = {}
+    get = KernelStore.get
+
+    def note(store, program, plan, target, build, *, name="kernel", symbol="main"):
+        text = getattr(target, "key", target)
+        parts = program, _FIELD.sub("", plan), text, symbol
+        digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
+        kind = "cuda" if "cuda" in text else "cpu"
+        programs[f"{kind} {name} {digest}"] = symbol
+        if kind == "cuda":
+            return Kernel(lambda *arguments: None, name, digest, "memory", 0.0, text, None, {})
+        return get(store, program, plan, target, build, name=name, symbol=symbol)
+
+    with mock.patch.object(KernelStore, "get", note):
+        yield programs
+
+
+def ask_for_default_plans() -> None:
+    """Make every call of ``tests.default_plans`` as on a GPU, whose kernels are asked for and do nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(devices, "arch_of", lambda device: ARCH)
+        patch.setattr(cuda_plans, "_gpu", lambda device, arch: Gpu("none", ARCH))
+        # what no kernel writes may be read as positions
+        patch.setattr(torch, "empty", torch.zeros)
+        patch.setattr(torch, "empty_like", torch.zeros_like)
+        patch.setattr(torch.Tensor, "new_empty", torch.Tensor.new_zeros)
+        for case in default_plans.cases():
+            case(torch.device("cpu"))
