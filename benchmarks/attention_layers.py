@@ -11,28 +11,15 @@ import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks import (
-    attention_gpu,
-    attention_report,
-    cells,
-    cli,
-    contenders,
-    gpu,
-    gpu_steps,
-    graphs,
-    machine,
-    memory,
-    reasons,
-    report,
-    roofline,
-    summary,
-)
-from benchmarks.budget import Budget, weight
-from benchmarks.graphs import ONE_EDGE, BenchmarkGraph
-from benchmarks.layer_work import attention_work, shape_of_work
-from benchmarks.layers import LayerStep, disagreement
-from benchmarks.reasons import Evidence
-from benchmarks.turns import in_turns
+from benchmarks.layers import attention_gpu, attention_report, contenders, gpu_steps
+from benchmarks.layers.layer_work import attention_work, shape_of_work
+from benchmarks.layers.layers import LayerStep, disagreement
+from benchmarks.support import cells, cli, graphs, machine, memory, reasons, report, roofline, summary
+from benchmarks.support.budget import Budget, weight
+from benchmarks.support.gpu import device as gpu
+from benchmarks.support.graphs import ONE_EDGE, BenchmarkGraph
+from benchmarks.support.reasons import Evidence
+from benchmarks.support.turns import in_turns
 
 LAYERS = ("gat", "gatv2", "transformer")
 GRAPHS = ("wordnet", "debian", "power-law")

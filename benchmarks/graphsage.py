@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from rich.console import Console
 
-from benchmarks import cells, cli, contenders, gpu, gpu_steps, machine, reasons, report, roofline, summary
-from benchmarks.graphsage_training import SampledTraining, Training, one_edge, without_edges
-from benchmarks.layers import disagreement
-from benchmarks.reasons import Evidence
-from benchmarks.turns import Switched, in_turns
+from benchmarks.layers import contenders, gpu_steps
+from benchmarks.layers.graphsage_training import SampledTraining, Training, one_edge, without_edges
+from benchmarks.layers.layers import disagreement
+from benchmarks.support import cells, cli, machine, reasons, report, roofline, summary
+from benchmarks.support.gpu import device as gpu
+from benchmarks.support.reasons import Evidence
+from benchmarks.support.turns import Switched, in_turns
 from models import data
 
 # name: (our backend, gsb.reuse_memory())

@@ -14,28 +14,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from benchmarks import (
-    call_overhead,
-    cells,
-    cli,
-    contenders,
-    gpu,
-    gpu_steps,
-    host_share,
-    machine,
-    reasons,
-    report,
-    roofline,
-    summary,
-)
-from benchmarks.budget import Budget
-from benchmarks.generators import power_law
-from benchmarks.graphs import ONE_EDGE, BenchmarkGraph
-from benchmarks.layer_work import attention_work, gcn_work, sage_work
-from benchmarks.layers import LayerStep, disagreement
-from benchmarks.reasons import Evidence
-from benchmarks.turns import Switched, in_turns
-from benchmarks.work import Work
+from benchmarks.layers import call_overhead, contenders, gpu_steps
+from benchmarks.layers.layer_work import attention_work, gcn_work, sage_work
+from benchmarks.layers.layers import LayerStep, disagreement
+from benchmarks.operators.work import Work
+from benchmarks.support import cells, cli, machine, reasons, report, roofline, summary
+from benchmarks.support.budget import Budget
+from benchmarks.support.generators import power_law
+from benchmarks.support.gpu import device as gpu
+from benchmarks.support.gpu import host_share
+from benchmarks.support.graphs import ONE_EDGE, BenchmarkGraph
+from benchmarks.support.reasons import Evidence
+from benchmarks.support.turns import Switched, in_turns
 
 LAYERS = ("sage", "gcn", "gat")
 HIDDEN = (16, 64)

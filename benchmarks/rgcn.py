@@ -17,28 +17,20 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from benchmarks import (
-    cells,
-    cli,
-    gpu,
-    machine,
-    merging,
-    report,
-    rgcn_gpu,
-    rgcn_memory,
-    rgcn_orders,
-    rgcn_report,
-    roofline,
-    summary,
-)
-from benchmarks.budget import Budget, weight
-from benchmarks.contenders import BACKEND
-from benchmarks.reasons import Evidence
-from benchmarks.rgcn_graphs import ONE_EDGE, RECIPES, RelationalGraph, load_available
-from benchmarks.rgcn_models import PEERS, TORCH, Dense, Network, context_of, framework_of
-from benchmarks.rgcn_turns import MODES, first_calls, timed
-from benchmarks.rgcn_work import network_work
-from benchmarks.turns import Switched, in_turns
+from benchmarks.layers.contenders import BACKEND
+from benchmarks.layers.rgcn import gpu as rgcn_gpu
+from benchmarks.layers.rgcn import memory as rgcn_memory
+from benchmarks.layers.rgcn import orders as rgcn_orders
+from benchmarks.layers.rgcn import report as rgcn_report
+from benchmarks.layers.rgcn.graphs import ONE_EDGE, RECIPES, RelationalGraph, load_available
+from benchmarks.layers.rgcn.models import PEERS, TORCH, Dense, Network, context_of, framework_of
+from benchmarks.layers.rgcn.turns import MODES, first_calls, timed
+from benchmarks.layers.rgcn.work import network_work
+from benchmarks.support import cells, cli, machine, merging, report, roofline, summary
+from benchmarks.support.budget import Budget, weight
+from benchmarks.support.gpu import device as gpu
+from benchmarks.support.reasons import Evidence
+from benchmarks.support.turns import Switched, in_turns
 
 FEATURES = (16, 32, 64, 128)
 # of those that share an operator with the backend on, one stands for both

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks import gpu, suite
-from benchmarks.sddmm_peers import contenders
-from benchmarks.sddmm_problem import MODES, Operands, Problem, work
-from benchmarks.suite import Suite
+from benchmarks.operators import suite
+from benchmarks.operators.sddmm_peers import contenders
+from benchmarks.operators.sddmm_problem import MODES, Operands, Problem, work
+from benchmarks.operators.suite import Suite
+from benchmarks.support.gpu import device as gpu
 
 SUITE = Suite(
     "sddmm", __doc__.splitlines()[0], (32, 64, 128, 256, 512), MODES, contenders, Operands.random, Problem.of, work

@@ -13,11 +13,12 @@ from dataclasses import replace
 
 import torch
 
-from benchmarks import gpu, suite
-from benchmarks.peers import contenders, half_contenders
-from benchmarks.problem import MODES, Operands, Problem
-from benchmarks.suite import Suite
-from benchmarks.work import aggregation_work
+from benchmarks.operators import suite
+from benchmarks.operators.peers import contenders, half_contenders
+from benchmarks.operators.problem import MODES, Operands, Problem
+from benchmarks.operators.suite import Suite
+from benchmarks.operators.work import aggregation_work
+from benchmarks.support.gpu import device as gpu
 
 # Values of 8 bits are often equal, and libraries share the gradient of a maximum differently then.
 HALF_MODES = tuple(

@@ -12,7 +12,7 @@ from dgl.nn import SAGEConv
 from torch import nn
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.compiler.kernels import stats
+from gnn_sparse_backend.compiler.cache import stats
 
 NODES, EDGES, FEATURES, HIDDEN, CLASSES, EPOCHS = 5_000, 100_000, 64, 32, 4, 3
 

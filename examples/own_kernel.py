@@ -7,13 +7,13 @@ The kernel is a layer of a GCN in one pass, relu(A B + bias); its result is comp
 import numpy as np
 import scipy.sparse
 
+from gnn_sparse_backend.compiler.codegen import generate_assembly, host_target
 from gnn_sparse_backend.compiler.compile import compile_program, stage3
-from gnn_sparse_backend.compiler.coordinate.builder import ProgramBuilder
-from gnn_sparse_backend.compiler.coordinate.expr import maximum
-from gnn_sparse_backend.compiler.coordinate.interpret import interpret
-from gnn_sparse_backend.compiler.lower import lower
-from gnn_sparse_backend.compiler.schedule.cpu import CpuSchedule
-from gnn_sparse_backend.compiler.target import generate_assembly, host_target
+from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
+from gnn_sparse_backend.compiler.language.expr import maximum
+from gnn_sparse_backend.compiler.language.interpret import interpret
+from gnn_sparse_backend.compiler.lowering import lower
+from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
 
 
 def spmm_bias_relu(features):

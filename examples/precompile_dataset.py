@@ -11,7 +11,7 @@ from torch_geometric.datasets import FakeDataset
 from torch_geometric.nn import SAGEConv
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.compiler.kernels import stats
+from gnn_sparse_backend.compiler.cache import stats
 from gnn_sparse_backend.integrations.pyg.transform import Precompile
 
 FEATURES, HIDDEN, CLASSES = 64, 32, 4

@@ -24,54 +24,54 @@ if TYPE_CHECKING:
     from .integrations import enable as enable
     from .integrations import enabled as enabled
     from .integrations import status as status
-    from .integrations.planning import explain as explain
-    from .integrations.planning import precompile as precompile
-    from .ops.allocator import reuse_memory as reuse_memory
-    from .ops.attention_layers import attention as attention
-    from .ops.attention_layers import gat_attention as gat_attention
-    from .ops.attention_layers import gatv2_attention as gatv2_attention
-    from .ops.edge_softmax import edge_softmax as edge_softmax
-    from .ops.graph import Graph as Graph
-    from .ops.grouped import gather_mm as gather_mm
-    from .ops.grouped import segment_mm as segment_mm
-    from .ops.gsddmm import gsddmm as gsddmm
-    from .ops.gspmm import gspmm as gspmm
-    from .ops.memory import empty_cache as empty_cache
-    from .ops.messages import aggregate as aggregate
-    from .ops.messages import edge_map as edge_map
-    from .ops.rel_graph import RelGraph as RelGraph
-    from .ops.rgms import rgms as rgms
-    from .ops.sddmm import sddmm as sddmm
-    from .ops.segment import segment_reduce as segment_reduce
-    from .ops.segments import Segments as Segments
-    from .ops.spmm import spmm as spmm
+    from .integrations.core.planning import explain as explain
+    from .integrations.core.planning import precompile as precompile
+    from .ops.attention.api import attention as attention
+    from .ops.attention.api import gat_attention as gat_attention
+    from .ops.attention.api import gatv2_attention as gatv2_attention
+    from .ops.attention.edge_softmax import edge_softmax as edge_softmax
+    from .ops.grouped.api import gather_mm as gather_mm
+    from .ops.grouped.api import segment_mm as segment_mm
+    from .ops.grouped.segment_reduce import segment_reduce as segment_reduce
+    from .ops.message.aggregate import aggregate as aggregate
+    from .ops.message.aggregate import edge_map as edge_map
+    from .ops.message.gsddmm import gsddmm as gsddmm
+    from .ops.message.gspmm import gspmm as gspmm
+    from .ops.message.sddmm import sddmm as sddmm
+    from .ops.message.spmm import spmm as spmm
+    from .ops.relational.api import rgms as rgms
+    from .runtime.allocator import reuse_memory as reuse_memory
+    from .runtime.memory import empty_cache as empty_cache
+    from .structures.graph import Graph as Graph
+    from .structures.relational.graph import RelGraph as RelGraph
+    from .structures.segments import Segments as Segments
 
 _HOMES = {
-    "Graph": "gnn_sparse_backend.ops.graph",
-    "spmm": "gnn_sparse_backend.ops.spmm",
-    "gspmm": "gnn_sparse_backend.ops.gspmm",
-    "gsddmm": "gnn_sparse_backend.ops.gsddmm",
-    "aggregate": "gnn_sparse_backend.ops.messages",
-    "edge_map": "gnn_sparse_backend.ops.messages",
-    "sddmm": "gnn_sparse_backend.ops.sddmm",
-    "segment_mm": "gnn_sparse_backend.ops.grouped",
-    "gather_mm": "gnn_sparse_backend.ops.grouped",
-    "segment_reduce": "gnn_sparse_backend.ops.segment",
-    "RelGraph": "gnn_sparse_backend.ops.rel_graph",
-    "rgms": "gnn_sparse_backend.ops.rgms",
-    "Segments": "gnn_sparse_backend.ops.segments",
-    "attention": "gnn_sparse_backend.ops.attention_layers",
-    "gat_attention": "gnn_sparse_backend.ops.attention_layers",
-    "gatv2_attention": "gnn_sparse_backend.ops.attention_layers",
-    "edge_softmax": "gnn_sparse_backend.ops.edge_softmax",
-    "empty_cache": "gnn_sparse_backend.ops.memory",
-    "reuse_memory": "gnn_sparse_backend.ops.allocator",
+    "Graph": "gnn_sparse_backend.structures.graph",
+    "spmm": "gnn_sparse_backend.ops.message.spmm",
+    "gspmm": "gnn_sparse_backend.ops.message.gspmm",
+    "gsddmm": "gnn_sparse_backend.ops.message.gsddmm",
+    "aggregate": "gnn_sparse_backend.ops.message.aggregate",
+    "edge_map": "gnn_sparse_backend.ops.message.aggregate",
+    "sddmm": "gnn_sparse_backend.ops.message.sddmm",
+    "segment_mm": "gnn_sparse_backend.ops.grouped.api",
+    "gather_mm": "gnn_sparse_backend.ops.grouped.api",
+    "segment_reduce": "gnn_sparse_backend.ops.grouped.segment_reduce",
+    "RelGraph": "gnn_sparse_backend.structures.relational.graph",
+    "rgms": "gnn_sparse_backend.ops.relational.api",
+    "Segments": "gnn_sparse_backend.structures.segments",
+    "attention": "gnn_sparse_backend.ops.attention.api",
+    "gat_attention": "gnn_sparse_backend.ops.attention.api",
+    "gatv2_attention": "gnn_sparse_backend.ops.attention.api",
+    "edge_softmax": "gnn_sparse_backend.ops.attention.edge_softmax",
+    "empty_cache": "gnn_sparse_backend.runtime.memory",
+    "reuse_memory": "gnn_sparse_backend.runtime.allocator",
     "enable": "gnn_sparse_backend.integrations",
     "disable": "gnn_sparse_backend.integrations",
     "enabled": "gnn_sparse_backend.integrations",
     "status": "gnn_sparse_backend.integrations",
-    "precompile": "gnn_sparse_backend.integrations.planning",
-    "explain": "gnn_sparse_backend.integrations.planning",
+    "precompile": "gnn_sparse_backend.integrations.core.planning",
+    "explain": "gnn_sparse_backend.integrations.core.planning",
 }
 
 __all__ = [*_HOMES, "__version__"]

@@ -81,7 +81,7 @@ CACHE_DIR = Variable(
     "~/kernels",
     "the user's cache folder of the platform, ~/.cache/gnn_sparse_backend on Linux",
     "where compiled kernels and measured plans are kept",
-    "when the first kernel or plan is asked for (compiler.kernels.disk)",
+    "when the first kernel or plan is asked for (compiler.cache.disk)",
 )
 CUDA_COMPILER = Variable(
     "GSB_CUDA_COMPILER",
@@ -90,7 +90,7 @@ CUDA_COMPILER = Variable(
     "nvrtc",
     "nvrtc where it and its headers are installed, else nvcc",
     "which compiler makes machine code of CUDA source",
-    "when a kernel for a GPU is compiled (compiler.target.cuda)",
+    "when a kernel for a GPU is compiled (compiler.codegen.cuda.machine_code)",
 )
 LOG = Variable(
     "GSB_LOG",
@@ -109,7 +109,7 @@ POOL_BYTES = Variable(
     "1073741824",
     "a sixteenth of the machine's memory",
     "how much memory of dropped results is kept for later ones; 0 keeps nothing",
-    "when the operators are imported (ops.memory)",
+    "when the operators are imported (runtime.memory)",
 )
 PYG_CACHE_BYTES = Variable(
     "GSB_PYG_CACHE_BYTES",
@@ -127,7 +127,7 @@ REUSE_MEMORY = Variable(
     "0",
     "1 while a framework is enabled",
     "whether the C library keeps freed memory for the next tensors; gsb.reuse_memory() goes before it",
-    "when a framework is enabled or disabled (ops.allocator)",
+    "when a framework is enabled or disabled (runtime.allocator)",
 )
 
 VARIABLES: tuple[Variable[Any], ...] = (CACHE_DIR, CUDA_COMPILER, LOG, POOL_BYTES, PYG_CACHE_BYTES, REUSE_MEMORY)

@@ -1,8 +1,8 @@
 """Logging: one tree of loggers, ``gnn_sparse_backend.*``, named after the modules.
 
-    gnn_sparse_backend.compiler.kernels.store   kernels compiled and loaded, in milliseconds
-    gnn_sparse_backend.ops.plans                plans chosen
-    gnn_sparse_backend.integrations.counters    calls that a framework ran itself, and why
+    gnn_sparse_backend.compiler.cache.store          kernels compiled and loaded, in milliseconds
+    gnn_sparse_backend.ops.core.plans                plans chosen
+    gnn_sparse_backend.integrations.core.counters    calls that a framework ran itself, and why
 
 Nothing is shown by default. ``GSB_LOG=info`` or ``debug`` shows records on the error stream from the first import on;
 whoever configures :mod:`logging` gets the same records through the usual propagation. At ``info`` a plan or a fallback

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse
 
-from benchmarks.generators import power_law
+from benchmarks.support.generators import power_law
 
 CLASSES = 16
 WIDTH = 128

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.report import Report
+from gnn_sparse_backend.tuning.report import Report
 from models.data import Dataset
 
 

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import gnn_sparse_backend as gsb
-from benchmarks import memory
-from gnn_sparse_backend.ops.precompile import seconds_of
+from benchmarks.support import memory
+from gnn_sparse_backend.tuning.precompile import seconds_of
 from models.data import Dataset
 from models.prepare import prepare
 

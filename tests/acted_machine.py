@@ -7,9 +7,13 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from gnn_sparse_backend.compiler.target import cuda, cuda_library, cuda_runtime, driver, linker, nvidia, nvrtc
-from gnn_sparse_backend.compiler.target.nvidia import DRIVER, HEADERS, NVRTC, RUNTIME
-from gnn_sparse_backend.ops import devices
+from gnn_sparse_backend.compiler.codegen import linker
+from gnn_sparse_backend.compiler.codegen.cuda import driver, nvidia, nvrtc
+from gnn_sparse_backend.compiler.codegen.cuda import library as cuda_library
+from gnn_sparse_backend.compiler.codegen.cuda import machine_code as cuda
+from gnn_sparse_backend.compiler.codegen.cuda import runtime as cuda_runtime
+from gnn_sparse_backend.compiler.codegen.cuda.nvidia import DRIVER, HEADERS, NVRTC, RUNTIME
+from gnn_sparse_backend.runtime import devices
 
 BUILTINS = "libnvrtc-builtins.so.13.0"
 EVERYTHING = (DRIVER, RUNTIME, NVRTC, BUILTINS)

@@ -50,7 +50,7 @@ def pytest_runtest_protocol(item):
 
 
 # Tests of whole layers and models, folder by folder.
-_FRAMEWORKS = {"examples", "integrations", "models"}
+_FRAMEWORKS = {"coverage", "examples", "integrations", "models"}
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,7 +2,7 @@
 themselves.
 
 For tools that watch kernels run on a GPU (``tests/sanitizer.py``), and for answers beside the CPU's
-(``tests/ops/test_ops_cuda.py``). Sizes are the least that the rules take each plan from.
+(``tests/ops/core/test_cuda.py``). Sizes are the least that the rules take each plan from.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.planner import cuda_bsr
-from gnn_sparse_backend.planner.cuda_plan import BUCKETS_PAY, LONG_ROW, PART, WARP
+from gnn_sparse_backend.planner.cuda import blocks as cuda_bsr
+from gnn_sparse_backend.planner.cuda.plan import BUCKETS_PAY, LONG_ROW, PART, WARP
 from tests.ops.operators import OPERATORS
 
 TYPES = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.compiler.kernels import stats
+from gnn_sparse_backend.compiler.cache import stats
 from models.neighbours import NeighbourSampler
 
 NODES, EDGES, WIDTH, CLASSES = 4000, 60_000, 16, 5

@@ -53,7 +53,7 @@ def missing() -> str | None:
     """Why tests cannot run on a GPU here, in words."""
     if not torch.cuda.is_available():
         return "no CUDA device on this machine"
-    from gnn_sparse_backend.compiler.target.cuda_runtime import missing_for_cuda
+    from gnn_sparse_backend.compiler.codegen.cuda.runtime import missing_for_cuda
 
     return "; ".join(missing_for_cuda()) or None
 

@@ -210,7 +210,7 @@ def lacking() -> str | None:
         return None
     if not torch.cuda.is_available():
         return "no GPU at hand"
-    from gnn_sparse_backend.compiler.target.cuda_runtime import missing_for_cuda
+    from gnn_sparse_backend.compiler.codegen.cuda.runtime import missing_for_cuda
 
     return "; ".join(missing_for_cuda()) or None
 

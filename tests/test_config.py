@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from gnn_sparse_backend import config
-from gnn_sparse_backend.compiler.kernels import cache_dir
-from gnn_sparse_backend.ops import allocator, memory
+from gnn_sparse_backend.compiler.cache import cache_dir
+from gnn_sparse_backend.runtime import allocator, memory
 
 ROOT = Path(__file__).parents[1]
 # ends in a letter or digit, so that "GSB_*" and "GSB_" are no names
 NAME = re.compile(r"\bGSB_(?:[A-Z0-9_]*[A-Z0-9])\b")
 READ = {
-    config.CACHE_DIR: "compiler/kernels/disk.py",
-    config.CUDA_COMPILER: "compiler/target/cuda.py",
+    config.CACHE_DIR: "compiler/cache/disk.py",
+    config.CUDA_COMPILER: "compiler/codegen/cuda/machine_code.py",
     config.LOG: "log.py",
-    config.POOL_BYTES: "ops/memory.py",
+    config.POOL_BYTES: "runtime/memory.py",
     config.PYG_CACHE_BYTES: "integrations/pyg/graphs.py",
-    config.REUSE_MEMORY: "ops/allocator.py",
+    config.REUSE_MEMORY: "runtime/allocator.py",
 }
 
 
@@ -120,7 +120,7 @@ def test_readers_see_the_present_value(monkeypatch, tmp_path):
 
 
 def test_an_unknown_name_warns_once_and_says_which_is_meant():
-    code = "import gnn_sparse_backend, gnn_sparse_backend.log, gnn_sparse_backend.compiler.kernels.key"
+    code = "import gnn_sparse_backend, gnn_sparse_backend.log, gnn_sparse_backend.compiler.cache.key"
     told = fresh(code, GSB_POOL_BYTE="1", GSB_XYZZY="1", GSB_DATA="/nowhere", GSB_REUSE_MEMORY="1")
     assert told.returncode == 0
     assert told.stderr.count("UnknownVariableWarning: GSB_") == 2

@@ -11,13 +11,13 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend import config, log
-from gnn_sparse_backend.compiler.kernels import KernelStore
-from gnn_sparse_backend.compiler.kernels.store import DiskCache
-from gnn_sparse_backend.integrations import counters
+from gnn_sparse_backend.compiler.cache import KernelStore
+from gnn_sparse_backend.compiler.cache.store import DiskCache
+from gnn_sparse_backend.integrations.core import counters
 
 ROOT = Path(__file__).parents[1]
-PLANS, KERNELS = "gnn_sparse_backend.ops.plans", "gnn_sparse_backend.compiler.kernels.store"
-FALLBACKS = "gnn_sparse_backend.integrations.counters"
+PLANS, KERNELS = "gnn_sparse_backend.ops.core.plans", "gnn_sparse_backend.compiler.cache.store"
+FALLBACKS = "gnn_sparse_backend.integrations.core.counters"
 CODE = (
     "import torch, gnn_sparse_backend as gsb\n"
     "graph = gsb.Graph.from_coo(torch.tensor([0, 1]), torch.tensor([1, 0]), (2, 2))\n"

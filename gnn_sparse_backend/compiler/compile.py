@@ -13,20 +13,19 @@ from typing import TypeAlias
 
 from tvm import tirx
 
-from .coordinate.program import Program
-from .flatten import flatten
-from .kernels.default import get_kernel
-from .kernels.kernel import Kernel
+from .cache.default import get_kernel
+from .cache.kernel import Kernel
+from .codegen import Target, build_shared, host_target
+from .codegen.cuda.library import build_cuda_shared, cuda_key
+from .codegen.interrupts import interrupts_held
+from .language.program import Program
 from .loops.horizontal import fuse_grids, fuse_horizontally
-from .lower import lower
+from .lowering import flatten, lower
 from .position.validate import validate_position
-from .schedule.cpu import CpuSchedule
-from .schedule.cuda import CudaSchedule
-from .schedule.cuda_teams import CudaTeams
-from .schedule.serial import serialise
-from .target import Target, build_shared, host_target
-from .target.cuda_library import build_cuda_shared, cuda_key
-from .target.interrupts import interrupts_held
+from .schedules.cpu import CpuSchedule
+from .schedules.cuda import CudaSchedule
+from .schedules.cuda_teams import CudaTeams
+from .schedules.serial import serialise
 
 Schedule: TypeAlias = CpuSchedule | CudaSchedule | CudaTeams
 

@@ -13,7 +13,7 @@ from .csr import CsrFormat
 from .dia import DiaFormat
 from .ell import EllFormat
 from .hyb import HybBucket, HybFormat
-from .row_groups import balanced_row_groups, equal_row_groups
+from .partitions.row_groups import balanced_row_groups, equal_row_groups
 from .sr_bcrs import SrBcrsFormat
 
 __all__ = [

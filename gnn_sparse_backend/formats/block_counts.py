@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from . import counts
-from .row_parts import ceil_div
+from .partitions.row_parts import ceil_div
 from .structure import row_of_position
 
 

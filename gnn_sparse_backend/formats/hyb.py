@@ -9,7 +9,7 @@ import torch
 from . import values as maps
 from .base import SparseFormat
 from .counts import counts_of
-from .row_parts import split_rows
+from .partitions.row_parts import split_rows
 from .structure import check_csr, check_integer, check_slots, index_type, row_of_position
 
 MAX_EXPONENT = 30

@@ -9,7 +9,7 @@ import torch
 from .base import SlotMapped, slot_mask
 from .bsr import block_shape, places_of_slots
 from .counts import distinct, prefix_sums
-from .row_parts import ceil_div
+from .partitions.row_parts import ceil_div
 from .structure import check_csr, check_slots, index_type, row_of_position
 
 

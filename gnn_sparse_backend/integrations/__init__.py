@@ -8,7 +8,7 @@
 A framework is imported when it is enabled, not before. Switching is process-wide, as the frameworks' modules are.
 """
 
-from .counters import Status, reset_status, status
-from .registry import disable, enable, enabled
+from .core.counters import Status, reset_status, status
+from .core.registry import disable, enable, enabled
 
 __all__ = ["Status", "disable", "enable", "enabled", "reset_status", "status"]

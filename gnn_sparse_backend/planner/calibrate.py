@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .cost import DEFAULT_UNITS, counts, predicted_seconds
+from .cpu.spmm import GROUPS_PER_THREAD
 from .plan import Plan
 from .problem import Problem
-from .spmm import GROUPS_PER_THREAD
 
 # A default counts as much as a probe that is off by this factor.
 _TRUST = 0.15

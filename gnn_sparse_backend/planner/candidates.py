@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from . import cuda_candidates
-from .ahead import distance
+from .cpu.prefetch_distance import distance
+from .cpu.sddmm import plan_sddmm
+from .cpu.spmm import BYTES_AHEAD, GROUPS_PER_THREAD, NARROW, SERIAL_WORK, fits_lanes, plan_spmm, work_of
+from .cuda import candidates as cuda_candidates
 from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
 from .problem import CudaProblem, Problem, operands_of_kind
-from .sddmm import plan_sddmm
-from .spmm import BYTES_AHEAD, GROUPS_PER_THREAD, NARROW, SERIAL_WORK, fits_lanes, plan_spmm, work_of
 
 # A parallel loop may pay from a quarter of the rules' limit on, and one thread up to four times it.
 _EITHER_WAY = 4

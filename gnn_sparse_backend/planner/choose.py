@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import cuda_cost, cuda_reasons, reasons
+from . import reasons
 from .candidates import candidates, rule_plan
 from .cost import Cost, predict, predicted_seconds
-from .cuda_plan import CudaPlan
+from .cuda import cost as cuda_cost
+from .cuda import reasons as cuda_reasons
+from .cuda.plan import CudaPlan
 from .database import PlanDatabase, database
 from .plan import Plan, the_one
 from .problem import CudaProblem, Problem

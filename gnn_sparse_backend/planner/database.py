@@ -25,10 +25,10 @@ from typing import Any
 
 import filelock
 
-from ..compiler.kernels import UnsafeCacheError, cache_dir
-from ..compiler.kernels.folders import create_root
-from ..compiler.kernels.fork import own_locks
-from ..compiler.kernels.key import toolchain
+from ..compiler.cache import UnsafeCacheError, cache_dir
+from ..compiler.cache.folders import create_root
+from ..compiler.cache.fork import own_locks
+from ..compiler.cache.key import toolchain
 from .cost import DEFAULT_UNITS
 from .machine import machine_name
 from .plan import Plan

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .machine import last_level_cache_bytes, private_cache_bytes
-from .plan import Plan
-from .problem import Problem, operands_of_kind
-from .sddmm import LONGEST_AHEAD
-from .spmm import (
+from .cpu.sddmm import LONGEST_AHEAD
+from .cpu.spmm import (
     HELD_PARTS,
     LANES_PAY,
     NARROW,
@@ -26,6 +23,9 @@ from .spmm import (
     slices_stay,
     work_of,
 )
+from .machine import last_level_cache_bytes, private_cache_bytes
+from .plan import Plan
+from .problem import Problem, operands_of_kind
 
 WORDS: Mapping[str, str] = {
     "groups": "of rows of about equal cost, which threads take one after the other",

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
-from . import cuda_cost
 from .cost import DEFAULT_UNITS
-from .cuda_plan import CudaPlan
+from .cuda import cost as cuda_cost
+from .cuda.plan import CudaPlan
 from .plan import Plan
 from .problem import STORED, CudaProblem, Problem
 

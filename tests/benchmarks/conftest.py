@@ -14,7 +14,7 @@ if ROOT not in sys.path:
 @pytest.fixture
 def limits():
     """Made-up limits of a machine."""
-    from benchmarks.roofline import Roofline
+    from benchmarks.support.roofline import Roofline
 
     return Roofline(2, ((1 << 20, 4e10), (1 << 30, 2e10)), 1e10, 1e11)
 
@@ -22,7 +22,7 @@ def limits():
 @pytest.fixture
 def command(limits, tmp_path, monkeypatch):
     """Run a benchmark's ``main`` with the process's own threads and made-up limits, in a folder of its own."""
-    from benchmarks import roofline
+    from benchmarks.support import roofline
 
     threads = torch.get_num_threads()
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TVM_NUM_THREADS"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.suite import CannotDo
+from benchmarks.operators.suite import CannotDo
 
 
 def check_all_agree(contenders, graph, problem):

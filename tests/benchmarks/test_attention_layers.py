@@ -5,9 +5,11 @@ import json
 import pytest
 import torch
 
-from benchmarks import attention_layers, cli, contenders, graphs, memory
-from benchmarks.generators import power_law
-from benchmarks.graphs import BenchmarkGraph
+from benchmarks import attention_layers
+from benchmarks.layers import contenders
+from benchmarks.support import cli, graphs, memory
+from benchmarks.support.generators import power_law
+from benchmarks.support.graphs import BenchmarkGraph
 
 SHAPE = {"features": 8, "heads": 2, "width": 4, "seed": 0}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.budget import Budget, weight
+from benchmarks.support.budget import Budget, weight
 
 
 def test_what_a_cell_leaves_goes_to_the_later_ones():

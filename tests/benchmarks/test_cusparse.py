@@ -9,8 +9,9 @@ import ctypes
 import pytest
 import torch
 
-from benchmarks import cusparse, gpu_timing
-from benchmarks.suite import CannotDo
+from benchmarks.operators import cusparse
+from benchmarks.operators.suite import CannotDo
+from benchmarks.support.gpu import timing as gpu_timing
 
 
 class Library:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.generators import power_law
+from benchmarks.support.generators import power_law
 
 
 def test_exact_size_no_duplicates_and_the_degree_limit():

@@ -9,10 +9,14 @@ import pytest
 import torch
 from rich.console import Console
 
-from benchmarks import gpu, gpu_peers, gpu_ratings, gpu_timing, sddmm, spmm
-from benchmarks.graphs import ONE_EDGE, BenchmarkGraph
-from benchmarks.roofline import Roofline
-from benchmarks.suite import CannotDo
+from benchmarks import sddmm, spmm
+from benchmarks.operators import gpu_peers
+from benchmarks.operators.suite import CannotDo
+from benchmarks.planner import gpu_ratings
+from benchmarks.support.gpu import device as gpu
+from benchmarks.support.gpu import timing as gpu_timing
+from benchmarks.support.graphs import ONE_EDGE, BenchmarkGraph
+from benchmarks.support.roofline import Roofline
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

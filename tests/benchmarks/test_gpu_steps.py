@@ -9,26 +9,18 @@ import json
 import pytest
 import torch
 
-from benchmarks import (
-    attention_gpu,
-    attention_layers,
-    gpu_plans,
-    gpu_ratings,
-    gpu_steps,
-    gpu_timing,
-    graphsage,
-    layers,
-    overhead,
-    planner,
-    rgcn,
-    rgcn_gpu,
-    rgcn_graphs,
-    rgcn_models,
-)
-from benchmarks.contenders import BACKEND
-from benchmarks.roofline import Roofline
-from benchmarks.turns import Switched
-from benchmarks.work import Work
+from benchmarks import attention_layers, graphsage, overhead, rgcn
+from benchmarks.layers import attention_gpu, gpu_steps, layers
+from benchmarks.layers.contenders import BACKEND
+from benchmarks.layers.rgcn import gpu as rgcn_gpu
+from benchmarks.layers.rgcn import graphs as rgcn_graphs
+from benchmarks.layers.rgcn import models as rgcn_models
+from benchmarks.operators.work import Work
+from benchmarks.planner import __main__ as planner
+from benchmarks.planner import gpu_plans, gpu_ratings
+from benchmarks.support.gpu import timing as gpu_timing
+from benchmarks.support.roofline import Roofline
+from benchmarks.support.turns import Switched
 from models import data
 from tests.ops.serial_gpu import serial_gpu  # noqa: F401
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from benchmarks import cli, graphsage
+from benchmarks import graphsage
+from benchmarks.support import cli
 from models import data
 
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from benchmarks.generators import power_law
-from benchmarks.graphs import ONE_EDGE, BenchmarkGraph
-from benchmarks.layers import LayerStep, disagreement
+from benchmarks.layers.layers import LayerStep, disagreement
+from benchmarks.support.generators import power_law
+from benchmarks.support.graphs import ONE_EDGE, BenchmarkGraph
 
 SHAPE = {"features": 5, "heads": 2, "width": 3}
 

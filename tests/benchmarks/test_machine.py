@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from benchmarks import machine
+from benchmarks.support import machine
 
 
 def test_describe_names_machine_and_libraries():

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import memory
-from gnn_sparse_backend.ops import memory as pool
+from benchmarks.support import memory
+from gnn_sparse_backend.runtime import memory as pool
 
 MiB = 1 << 20
 SIZE = 64 * MiB

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import merging
+from benchmarks.support import merging
 
 MACHINE = {"cpu": "c", "cores": 2, "threads": 2, "date": "then"}
 

@@ -8,9 +8,12 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from benchmarks import call_overhead, cli, host_share, overhead
+from benchmarks import overhead
+from benchmarks.layers import call_overhead
+from benchmarks.support import cli
+from benchmarks.support.gpu import host_share
 from gnn_sparse_backend import Graph
-from gnn_sparse_backend.ops import devices
+from gnn_sparse_backend.runtime import devices
 
 
 @pytest.mark.slow

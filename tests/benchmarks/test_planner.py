@@ -1,4 +1,4 @@
-"""python -m benchmarks.planner: regret as defined, and a run from end to end."""
+"""python -m benchmarks.planner.__main__: regret as defined, and a run from end to end."""
 
 import io
 import json
@@ -6,8 +6,10 @@ import json
 import pytest
 from rich.console import Console
 
-from benchmarks import graphs, machine, planner, sddmm, spmm
-from benchmarks.suite import arguments as arguments_of
+from benchmarks import sddmm, spmm
+from benchmarks.operators.suite import arguments as arguments_of
+from benchmarks.planner import __main__ as planner
+from benchmarks.support import graphs, machine
 from gnn_sparse_backend.planner.database import database
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from benchmarks import cells, reasons
-from benchmarks.reasons import Evidence, explain
-from benchmarks.roofline import Roofline
-from benchmarks.work import Work
+from benchmarks.operators.work import Work
+from benchmarks.support import cells, reasons
+from benchmarks.support.reasons import Evidence, explain
+from benchmarks.support.roofline import Roofline
 
 LIMITS = Roofline(2, ((1000, 100.0), (100_000, 100.0)), 1.0, flops=50.0)
 
@@ -54,7 +54,7 @@ def test_durations_have_their_unit():
 
 def test_calls_are_counted_by_difference():
     import gnn_sparse_backend as gsb
-    from gnn_sparse_backend.integrations import counters
+    from gnn_sparse_backend.integrations.core import counters
 
     before = gsb.status().to_dict()
     counters.ours("dgl", "gspmm")

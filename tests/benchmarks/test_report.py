@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from benchmarks import report, summary
+from benchmarks.support import report, summary
 
 
 def cell(where, speedup, x=1):

@@ -7,9 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import cli, memory, rgcn, rgcn_graphs, rgcn_memory, rgcn_models, rgcn_orders, rgcn_report, rgcn_turns
-from benchmarks.rgcn_graphs import of_triples
-from benchmarks.rgcn_work import network_work
+from benchmarks import rgcn
+from benchmarks.layers.rgcn import graphs as rgcn_graphs
+from benchmarks.layers.rgcn import memory as rgcn_memory
+from benchmarks.layers.rgcn import models as rgcn_models
+from benchmarks.layers.rgcn import orders as rgcn_orders
+from benchmarks.layers.rgcn import report as rgcn_report
+from benchmarks.layers.rgcn import turns as rgcn_turns
+from benchmarks.layers.rgcn.graphs import of_triples
+from benchmarks.layers.rgcn.work import network_work
+from benchmarks.support import cli, memory
 
 TINY = 60, 400, 8
 

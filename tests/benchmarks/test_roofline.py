@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchmarks.roofline import Roofline, measure
-from benchmarks.work import Work
+from benchmarks.operators.work import Work
+from benchmarks.support.roofline import Roofline, measure
 
 LIMITS = Roofline(2, ((1000, 100.0), (100_000, 10.0)), 1.0, flops=50.0)
 

@@ -3,13 +3,14 @@
 import json
 
 import pytest
-from operator_suites import check_a_wrong_answer_is_noticed, check_all_agree
 
-from benchmarks import graphs, sddmm
-from benchmarks.generators import power_law
-from benchmarks.graphs import BenchmarkGraph
-from benchmarks.sddmm_peers import PyG, contenders
-from benchmarks.sddmm_problem import MODES, Operands, Problem
+from benchmarks import sddmm
+from benchmarks.operators.sddmm_peers import PyG, contenders
+from benchmarks.operators.sddmm_problem import MODES, Operands, Problem
+from benchmarks.support import graphs
+from benchmarks.support.generators import power_law
+from benchmarks.support.graphs import BenchmarkGraph
+from tests.benchmarks.operator_suites import check_a_wrong_answer_is_noticed, check_all_agree
 
 
 @pytest.fixture(scope="module")

@@ -7,15 +7,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from operator_suites import check_a_wrong_answer_is_noticed, check_all_agree
 from rich.console import Console
 
-from benchmarks import graphs, spmm, suite, summary
-from benchmarks.generators import power_law
-from benchmarks.graphs import BenchmarkGraph
-from benchmarks.peers import Ours, SciPy, TorchCSR, contenders, half_contenders
-from benchmarks.problem import MODES, Mode, Operands, Problem
-from benchmarks.timing import Rules
+from benchmarks import spmm
+from benchmarks.operators import suite
+from benchmarks.operators.peers import Ours, SciPy, TorchCSR, contenders, half_contenders
+from benchmarks.operators.problem import MODES, Mode, Operands, Problem
+from benchmarks.support import graphs, summary
+from benchmarks.support.generators import power_law
+from benchmarks.support.graphs import BenchmarkGraph
+from benchmarks.support.timing import Rules
+from tests.benchmarks.operator_suites import check_a_wrong_answer_is_noticed, check_all_agree
 
 HASTY = Rules(budget_s=0.01, max_rounds=5, sample_s=1e-6)
 
@@ -177,7 +179,7 @@ def test_what_a_library_cannot_do_is_said(tiny, limits, monkeypatch):
     running = [SciPy(), TorchCSR(torch.int32)]
     for contender in running:
         contender.prepare(tiny)
-    monkeypatch.setattr("benchmarks.peers.DENSE_GRADIENT_LIMIT", 100)
+    monkeypatch.setattr("benchmarks.operators.peers.DENSE_GRADIENT_LIMIT", 100)
     cell = suite.measure_cell(spmm.SUITE, weighted, running, limits, HASTY)
     assert cell["timings"] == {} and cell["speedup"] is None and cell["roofline_gather"] is None
     assert "gradient" in cell["unable"]["scipy"] and "dense" in cell["unable"]["torch-i32"]

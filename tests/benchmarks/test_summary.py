@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from benchmarks import summary
+from benchmarks.support import summary
 
 
 def test_geometric_mean():

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from benchmarks.timing import Rules, Timing, interleaved
+from benchmarks.support.timing import Rules, Timing, interleaved
 
 
 class FakeMachine:

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from benchmarks.turns import Switched, in_turns
+from benchmarks.support.turns import Switched, in_turns
 
 
 class FakeMachine:

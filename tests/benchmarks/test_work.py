@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from benchmarks.layer_work import attention_work, gcn_work, sage_work
-from benchmarks.work import Pattern, Work, aggregation_work, dense_work, sddmm_work, spmm_work
+from benchmarks.layers.layer_work import attention_work, gcn_work, sage_work
+from benchmarks.operators.work import Pattern, Work, aggregation_work, dense_work, sddmm_work, spmm_work
 
 # 3 destinations, 4 sources; sources 0 and 3 used, destination 1 empty.
 PATTERN = Pattern.of(np.array([0, 2, 2, 3]), np.array([0, 3, 3]), (3, 4))

@@ -11,11 +11,11 @@ from pathlib import Path
 import tvm
 from tvm import tirx
 
-from gnn_sparse_backend.compiler.target import PtxasStatistics, compile_cuda, generate_cuda
-from gnn_sparse_backend.compiler.target.cuda import ATTEMPTS, _nvcc, nvcc_path
-from gnn_sparse_backend.compiler.target.cuda_library import check_lane_reductions
-from gnn_sparse_backend.compiler.target.ptxas import parse_ptxas
-from gnn_sparse_backend.compiler.target.spills import spilled_bytes, with_more_room
+from gnn_sparse_backend.compiler.codegen import PtxasStatistics, compile_cuda, generate_cuda
+from gnn_sparse_backend.compiler.codegen.cuda.library import check_lane_reductions
+from gnn_sparse_backend.compiler.codegen.cuda.machine_code import ATTEMPTS, _nvcc, nvcc_path
+from gnn_sparse_backend.compiler.codegen.cuda.ptxas import parse_ptxas
+from gnn_sparse_backend.compiler.codegen.cuda.spills import spilled_bytes, with_more_room
 
 _KERNEL = 'extern "C" __global__'
 

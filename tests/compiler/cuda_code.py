@@ -6,11 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from gnn_sparse_backend.compiler.codegen import generate_cuda
+from gnn_sparse_backend.compiler.codegen.cuda.library import check_lane_reductions
+from gnn_sparse_backend.compiler.codegen.cuda.machine_code import compile_cuda, nvcc_path
 from gnn_sparse_backend.compiler.compile import stage3
-from gnn_sparse_backend.compiler.target import generate_cuda
-from gnn_sparse_backend.compiler.target.cuda import compile_cuda, nvcc_path
-from gnn_sparse_backend.compiler.target.cuda_library import check_lane_reductions
-from gnn_sparse_backend.planner import cuda_bsr, cuda_grouped, cuda_kernels, cuda_rgms, cuda_rgms_rows
+from gnn_sparse_backend.ops.core import cuda_build
+from gnn_sparse_backend.ops.grouped import schedules_cuda as cuda_grouped
+from gnn_sparse_backend.ops.message import schedules_cuda as cuda_kernels
+from gnn_sparse_backend.ops.relational import schedules_cuda as cuda_rgms
+from gnn_sparse_backend.ops.relational import schedules_cuda_rows as cuda_rgms_rows
+from gnn_sparse_backend.planner.cuda import blocks as cuda_bsr
 
 ARCHITECTURES = ("sm_80", "sm_90")
 needs_nvcc = pytest.mark.skipif(nvcc_path() is None, reason="no nvcc on this machine")
@@ -27,7 +32,7 @@ def source(make, arch: str) -> str:
         return SimpleNamespace(entry=None)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda_kernels, "build", build)
+        patch.setattr(cuda_build, "build", build)
         for module in (cuda_kernels, cuda_grouped, cuda_rgms, cuda_rgms_rows, cuda_bsr):
             for name, function in list(vars(module).items()):
                 if hasattr(function, "__wrapped__"):  # what is built here is no kernel

@@ -8,20 +8,27 @@ from types import SimpleNamespace
 
 import pytest
 
+from gnn_sparse_backend.compiler.codegen import generate_cuda
+from gnn_sparse_backend.compiler.codegen.cuda.library import check_lane_reductions
 from gnn_sparse_backend.compiler.compile import stage3
-from gnn_sparse_backend.compiler.programs.aggregate import AggregateSpec
-from gnn_sparse_backend.compiler.programs.attention import AttentionSpec, Attribute
-from gnn_sparse_backend.compiler.programs.edge_map import EdgeMapSpec
-from gnn_sparse_backend.compiler.programs.edge_softmax import EdgeSoftmaxSpec
-from gnn_sparse_backend.compiler.programs.grouped import GroupedSpec
-from gnn_sparse_backend.compiler.programs.message import parse
-from gnn_sparse_backend.compiler.programs.operands import Operand
-from gnn_sparse_backend.compiler.programs.rgms_tiles import RgmsTilesSpec
-from gnn_sparse_backend.compiler.programs.sums import Output, SumsSpec
-from gnn_sparse_backend.compiler.target import generate_cuda
-from gnn_sparse_backend.compiler.target.cuda_library import check_lane_reductions
-from gnn_sparse_backend.planner import cuda_bsr, cuda_grouped, cuda_kernels, cuda_rgms, cuda_rgms_rows
-from gnn_sparse_backend.planner.cuda_plan import BUCKETS_PAY, CudaPlan, plan_cuda
+from gnn_sparse_backend.ops.attention import schedules_cuda as attention
+from gnn_sparse_backend.ops.attention.programs.attention import AttentionSpec, Attribute
+from gnn_sparse_backend.ops.attention.programs.edge_softmax import EdgeSoftmaxSpec
+from gnn_sparse_backend.ops.attention.programs.sums import Output, SumsSpec
+from gnn_sparse_backend.ops.core import cuda_build
+from gnn_sparse_backend.ops.grouped import schedules_cuda as cuda_grouped
+from gnn_sparse_backend.ops.grouped.programs.grouped import GroupedSpec
+from gnn_sparse_backend.ops.message import schedules_blocks
+from gnn_sparse_backend.ops.message import schedules_cuda as cuda_kernels
+from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec
+from gnn_sparse_backend.ops.message.programs.edge_map import EdgeMapSpec
+from gnn_sparse_backend.ops.message.programs.message import parse
+from gnn_sparse_backend.ops.message.programs.operands import Operand
+from gnn_sparse_backend.ops.relational import schedules_cuda as cuda_rgms
+from gnn_sparse_backend.ops.relational import schedules_cuda_rows as cuda_rgms_rows
+from gnn_sparse_backend.ops.relational.programs.rgms_tiles import RgmsTilesSpec
+from gnn_sparse_backend.planner.cuda import blocks as cuda_bsr
+from gnn_sparse_backend.planner.cuda.plan import BUCKETS_PAY, CudaPlan, plan_cuda
 
 
 def _aggregate(width, dtype="float32", lanes=0, cached=False, **more):
@@ -107,14 +114,12 @@ KERNELS = {
     "mean_3_segments": _segments(3, reduce="mean"),
     "sddmm_heads_bfloat16": lambda arch: cuda_kernels.edge_map_kernel(_edge_map(), CudaPlan(arch=arch)),
     "sddmm_3_side_by_side": lambda arch: cuda_kernels.edge_map_kernel(_narrow(), CudaPlan(arch=arch, lanes=32)),
-    "edge_softmax": lambda arch: cuda_kernels.edge_softmax_kernel(EdgeSoftmaxSpec(8), False, arch),
-    "attention": lambda arch: cuda_kernels.attention_kernel(_dot_attention(), CudaPlan(arch=arch)),
-    "attention_heads": lambda arch: cuda_kernels.attention_kernel(_gat(), CudaPlan(arch=arch)),
-    "attention_gradient": lambda arch: cuda_kernels.attention_gradient_kernel(
-        _dot_attention(), (), CudaPlan(arch=arch)
-    ),
-    "attention_gradient_heads": lambda arch: cuda_kernels.attention_gradient_kernel(_gat(), (), CudaPlan(arch=arch)),
-    "sums": lambda arch: cuda_kernels.sums_kernel(_sums(), CudaPlan(arch=arch)),
+    "edge_softmax": lambda arch: attention.edge_softmax_kernel(EdgeSoftmaxSpec(8), False, arch),
+    "attention": lambda arch: attention.attention_kernel(_dot_attention(), CudaPlan(arch=arch)),
+    "attention_heads": lambda arch: attention.attention_kernel(_gat(), CudaPlan(arch=arch)),
+    "attention_gradient": lambda arch: attention.attention_gradient_kernel(_dot_attention(), (), CudaPlan(arch=arch)),
+    "attention_gradient_heads": lambda arch: attention.attention_gradient_kernel(_gat(), (), CudaPlan(arch=arch)),
+    "sums": lambda arch: attention.sums_kernel(_sums(), CudaPlan(arch=arch)),
     "grouped_product": lambda arch: cuda_grouped.product_kernel(
         GroupedSpec(64, 64, cuda_grouped.BLOCK_ROWS, 0, (True, False)), arch
     ),
@@ -131,9 +136,9 @@ KERNELS = {
         GroupedSpec(16, 40, 0, 0, (False, False), "float32"), arch
     ),
     "rgms_outer_float16": lambda arch: cuda_rgms.sum_tiles_kernel(64, 64, True, "float16", "int32", arch),
-    "bsr_bfloat16": lambda arch: cuda_bsr.bsr_kernel(602, True, "bfloat16", "int32", arch),
-    "bsr_tf32": lambda arch: cuda_bsr.bsr_kernel(37, False, "float32", "int64", arch),
-    "sr_bcrs_float16": lambda arch: cuda_bsr.bsr_kernel(32, False, "float16", "int32", arch, True, 4),
+    "bsr_bfloat16": lambda arch: schedules_blocks.bsr_kernel(602, True, "bfloat16", "int32", arch),
+    "bsr_tf32": lambda arch: schedules_blocks.bsr_kernel(37, False, "float32", "int64", arch),
+    "sr_bcrs_float16": lambda arch: schedules_blocks.bsr_kernel(32, False, "float16", "int32", arch, True, 4),
     "rgms_float16": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(64, 64, 2, True, 1, "float16"), arch),
     "rgms_blocks": lambda arch: cuda_rgms.tiles_kernel(RgmsTilesSpec(16, 16, 2, True, 8, "bfloat16"), arch),
     "rgms_rows_float16": _rows(64, 64, "float16", weighted=True),
@@ -193,7 +198,7 @@ def function_of(name: str, arch: str):
             functions.append(stage3(program, schedule))
             return SimpleNamespace(entry=None)
 
-        patch.setattr(cuda_kernels, "build", build)
+        patch.setattr(cuda_build, "build", build)
         # not kept: what is built here is no kernel
         for module in (cuda_kernels, cuda_grouped, cuda_rgms, cuda_rgms_rows, cuda_bsr):
             for name_of, function in list(vars(module).items()):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import tvm
 
-from gnn_sparse_backend.compiler.target.nvidia import DRIVER, RUNTIME, find_library
+from gnn_sparse_backend.compiler.codegen.cuda.nvidia import DRIVER, RUNTIME, find_library
 
 TVM_RUNTIME = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
 ACTED = """

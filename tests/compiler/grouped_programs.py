@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn_sparse_backend.compiler.programs.grouped import GroupedSpec, grouped_product, grouped_sum
-from gnn_sparse_backend.compiler.programs.rgms import RgmsSpec, rgms_dot, rgms_gather, rgms_scatter, rgms_sum
-from gnn_sparse_backend.compiler.transform import tile_axis
+from gnn_sparse_backend.compiler.transforms import tile_axis
+from gnn_sparse_backend.ops.grouped.programs.grouped import GroupedSpec, grouped_product, grouped_sum
+from gnn_sparse_backend.ops.relational.programs.rgms import RgmsSpec, rgms_dot, rgms_gather, rgms_scatter, rgms_sum
 from tests.compiler.program_case import Adding, Case
 
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from gnn_sparse_backend.compiler.programs.aggregate import AggregateSpec, aggregate
-from gnn_sparse_backend.compiler.programs.choices import ChoicesSpec, choices
-from gnn_sparse_backend.compiler.programs.edge_map import EdgeMapSpec, edge_map
-from gnn_sparse_backend.compiler.programs.message import parse
-from gnn_sparse_backend.compiler.programs.operands import Operand
-from gnn_sparse_backend.compiler.programs.scattered import scattered
-from gnn_sparse_backend.compiler.transform import reduce_in_lanes, tile_axis
+from gnn_sparse_backend.compiler.transforms import reduce_in_lanes, tile_axis
+from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec, aggregate
+from gnn_sparse_backend.ops.message.programs.argmax_scatter import ChoicesSpec, choices
+from gnn_sparse_backend.ops.message.programs.edge_map import EdgeMapSpec, edge_map
+from gnn_sparse_backend.ops.message.programs.message import parse
+from gnn_sparse_backend.ops.message.programs.operands import Operand
+from gnn_sparse_backend.ops.message.programs.scattered import scattered
 from tests.compiler.program_case import Adding, Case
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gnn_sparse_backend.compiler.coordinate.program import Program
+from gnn_sparse_backend.compiler.language.program import Program
 from tests.compiler.structures import complete
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnn_sparse_backend.compiler.programs import formats, products, reductions, relational
-from gnn_sparse_backend.compiler.transform import (
+from gnn_sparse_backend.compiler.library import products, reductions, relational
+from gnn_sparse_backend.compiler.transforms import (
     decompose_format,
     group_axis,
     remove_copies,
     sparse_fuse,
     sparse_reorder,
 )
+from gnn_sparse_backend.compiler.transforms import format_rules as formats
 from tests.compiler import grouped_programs, message_programs
 from tests.compiler.program_case import Case
 from tests.compiler.structures import values

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from gnn_sparse_backend.compiler.coordinate.axes import Size
-from gnn_sparse_backend.compiler.coordinate.expr import FLOATS
-from gnn_sparse_backend.compiler.coordinate.layout import chains, elements
-from gnn_sparse_backend.compiler.coordinate.program import Program
+from gnn_sparse_backend.compiler.language.axes import Size
+from gnn_sparse_backend.compiler.language.expr import FLOATS
+from gnn_sparse_backend.compiler.language.layout import chains, elements
+from gnn_sparse_backend.compiler.language.program import Program
 
 
 def draw_counts(rng, parents: int, most: int) -> np.ndarray:

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gnn_sparse_backend.compiler.compile import compile_program
-from gnn_sparse_backend.compiler.coordinate.interpret import interpret
-from gnn_sparse_backend.compiler.coordinate.printer import program_from_script, script
-from gnn_sparse_backend.compiler.flatten import flatten
-from gnn_sparse_backend.compiler.lower import lower
+from gnn_sparse_backend.compiler.language.interpret import interpret
+from gnn_sparse_backend.compiler.language.printer import program_from_script, script
+from gnn_sparse_backend.compiler.lowering import flatten, lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops, run_position
-from gnn_sparse_backend.compiler.schedule.cpu import CpuSchedule, decompose_reductions
+from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule, decompose_reductions
 from tests.compiler.programs_under_test import CASES
 from tests.compiler.structures import seeds
 from tests.covering import covering

@@ -3,9 +3,9 @@
 The patch is a unified diff behind two headers, which ``git apply`` skips as it skips the head of a mail:
 
     Subject: memory that was handed out is handed out again
-    Tests: tests/ops/test_ops_memory.py
+    Tests: tests/runtime/test_memory.py
 
-    diff --git a/gnn_sparse_backend/ops/memory.py b/gnn_sparse_backend/ops/memory.py
+    diff --git a/gnn_sparse_backend/runtime/memory.py b/gnn_sparse_backend/runtime/memory.py
     ...
 
 ``Tests`` are files, folders or tests as pytest takes them, with white space between.

@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from gnn_sparse_backend.compiler.kernels import DiskCache, cache_dir
-from gnn_sparse_backend.compiler.kernels.key import toolchain
+from gnn_sparse_backend.compiler.cache import DiskCache, cache_dir
+from gnn_sparse_backend.compiler.cache.key import toolchain
 
 from .fault import ROOT, Fault
 

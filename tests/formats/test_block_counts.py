@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gnn_sparse_backend.formats import BsrFormat, SrBcrsFormat
 from gnn_sparse_backend.formats.block_counts import count_blocks
 from gnn_sparse_backend.formats.counts import distinct
-from tests.formats.format_structures import many, structures
+from tests.formats.structures import many, structures
 from tests.ops.waits import without_waiting
 
 

@@ -9,7 +9,7 @@ from unittest import mock
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from gnn_sparse_backend.ops import memory
+from gnn_sparse_backend.runtime import memory
 
 
 class Allocations:

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import leaky_relu
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.form import form
+from gnn_sparse_backend.ops.message.message_op import form
 
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import tvm_ffi
 from tvm import s_tir
 
+from gnn_sparse_backend.compiler.codegen.cuda.machine_code import nvcc_path
 from gnn_sparse_backend.compiler.compile import stage3
-from gnn_sparse_backend.compiler.target.cuda import nvcc_path
 from tests.compiler.cuda_batches import assembled, ptx_of, sources
 
 ARCHITECTURES = ("sm_80", "sm_90")

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gnn_sparse_backend.compiler.coordinate.program import Program, Store, walk_iterations
-from gnn_sparse_backend.compiler.schedule.cuda_teams import CudaTeams
+from gnn_sparse_backend.compiler.language.program import Program, Store, walk_iterations
+from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
 from tests.ops.serial_gpu import stand_in
 
 ARCH = "recorded"

@@ -14,9 +14,11 @@ import os
 import pytest
 
 from gnn_sparse_backend.compiler.compile import compile_program
-from gnn_sparse_backend.ops import cuda_plans, devices
-from gnn_sparse_backend.planner import cuda_kernels, cuda_plan
-from gnn_sparse_backend.planner.gpu import Gpu
+from gnn_sparse_backend.ops.core import cuda_build
+from gnn_sparse_backend.ops.core import plans_cuda as cuda_plans
+from gnn_sparse_backend.planner.cuda import plan as cuda_plan
+from gnn_sparse_backend.planner.cuda.gpu import Gpu
+from gnn_sparse_backend.runtime import devices
 
 ARCH = "serial"
 # With GSB_SIMT=1 (`python -m tests.simt`), kernels are their CUDA source, thread by thread.
@@ -43,7 +45,7 @@ def stand_in(monkeypatch, arch: str, build) -> None:
     monkeypatch.setattr(devices, "on_cpu", lambda device: False)
     gpu = dataclasses.replace(GPU, arch=arch)
     monkeypatch.setattr(cuda_plans, "_gpu", lambda device, arch: gpu)
-    monkeypatch.setattr(cuda_kernels, "build", build)
+    monkeypatch.setattr(cuda_build, "build", build)
 
 
 def cut_rows_short(monkeypatch, longest: int, part: int) -> None:

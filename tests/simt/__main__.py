@@ -1,4 +1,4 @@
-"""``python -m tests.simt tests/ops/test_ops_cuda_rgms_rows.py ...``: pytest, where the stand-in for a GPU runs CUDA
+"""``python -m tests.simt tests/ops/relational/test_rows_cuda.py ...``: pytest, where the stand-in for a GPU runs CUDA
 source thread by thread.
 
 GSB_SIMT_ORDERS=0,1,2 has every launch run in several orders of its threads, whose results have to be the same, bit by

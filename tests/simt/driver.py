@@ -15,9 +15,10 @@ from pathlib import Path
 import torch
 import tvm_ffi
 
+from gnn_sparse_backend.compiler.cache.kernel import Kernel
+from gnn_sparse_backend.compiler.codegen import cuda_target
+from gnn_sparse_backend.compiler.codegen.cuda import machine_code as cuda
 from gnn_sparse_backend.compiler.compile import compile_program
-from gnn_sparse_backend.compiler.kernels.kernel import Kernel
-from gnn_sparse_backend.compiler.target import cuda, cuda_target
 from tests.simt.source import library_of
 
 ARCH = "sm_80"

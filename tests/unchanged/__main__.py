@@ -7,10 +7,10 @@
 The parts, one module each:
 
     face      public names, signatures, the schemas of ``torch.ops.gsb``
-    results   every operator of tests/ops, its first and second gradients, at the first and the ninth call, on one and on
-              two threads, by the hash of their bits
-    kernels   the stage I program, schedule, target and symbol of every kernel that these ask for, and of every default
-              plan of a GPU
+    results   every operator of tests/ops, its first and second gradients, at the first and the ninth call, on one and
+              on two threads, by the hash of their bits
+    kernels   the stage I program, schedule, target and symbol of every kernel that these ask for, and of every
+              default plan of a GPU
     reasons   what ``gsb.status()`` says after calls of layers that run here and that fall back
 
 Bits and kernels depend on the CPU, so the record names it, and on another one they are not compared.
@@ -32,7 +32,9 @@ OF_THE_CPU = "results", "kernels"
 def found(parts: list[str]) -> dict[str, dict]:
     """What there is now, by part."""
     with kernels.collected() as programs:
-        now = {part.__name__.rpartition(".")[2]: part.found() for part in (face, results, reasons) if _named(part, parts)}
+        now = {
+            part.__name__.rpartition(".")[2]: part.found() for part in (face, results, reasons) if _named(part, parts)
+        }
         if "kernels" in parts:
             kernels.ask_for_default_plans()
             if "results" not in parts:
@@ -60,7 +62,9 @@ def differences(before: dict, now: dict) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.unchanged", description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", choices=["face", "results", "kernels", "reasons", []], help="all by default")
+    parser.add_argument(
+        "parts", nargs="*", choices=["face", "results", "kernels", "reasons", []], help="all by default"
+    )
     parser.add_argument("--record", action="store_true", help="write the record anew")
     given = parser.parse_args()
     parts = given.parts or ["face", "results", "kernels", "reasons"]
@@ -78,7 +82,9 @@ def main() -> int:
             continue
         lines = differences(recorded[part], now[part])
         failed |= bool(lines)
-        print(f"{part}: {len(lines)} of {len(recorded[part])} differ" if lines else f"{part}: {len(now[part])} the same")
+        print(
+            f"{part}: {len(lines)} of {len(recorded[part])} differ" if lines else f"{part}: {len(now[part])} the same"
+        )
         print("\n".join(lines), end="\n" if lines else "")
     return int(failed)
 

@@ -11,11 +11,12 @@ from unittest import mock
 import pytest
 import torch
 
-from gnn_sparse_backend.compiler.kernels.kernel import Kernel
-from gnn_sparse_backend.compiler.kernels.store import KernelStore
-from gnn_sparse_backend.compiler.target import host_target
-from gnn_sparse_backend.ops import cuda_plans, devices
-from gnn_sparse_backend.planner.gpu import Gpu
+from gnn_sparse_backend.compiler.cache.kernel import Kernel
+from gnn_sparse_backend.compiler.cache.store import KernelStore
+from gnn_sparse_backend.compiler.codegen import host_target
+from gnn_sparse_backend.ops.core import plans_cuda as cuda_plans
+from gnn_sparse_backend.planner.cuda.gpu import Gpu
+from gnn_sparse_backend.runtime import devices
 from tests import default_plans
 
 ARCH = "sm_90"
@@ -30,7 +31,7 @@ def cpu() -> str:
 
 @contextlib.contextmanager
 def collected() -> Iterator[dict[str, str]]:
-    """Inside the block every kernel that a store is asked for is noted: its name and digest, and for a GPU not built."""
+    """Inside the block every kernel that a store is asked for is noted by name and digest, and for a GPU not built."""
     programs: dict[str, str] = {}
     get = KernelStore.get
 

@@ -38,7 +38,7 @@ def _cases():
 
 
 def _graph(name: str, size: str):
-    """A fresh graph: what it keeps decides what later calls do. The large one has long rows, and work for two threads."""
+    """A fresh graph: what it keeps decides what later calls do. The large one has long rows, and work for two."""
     graph = some_graph() if size == "small" else some_graph(3000, 2500, 60_000)
     if name in RGMS:
         return gsb.RelGraph.from_graph(graph, torch.arange(graph.num_edges) % 3, 3)

@@ -23,9 +23,9 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from ..coordinate.axes import StageIError
-from ..coordinate.expr import Load, Var, walk
-from ..coordinate.program import Buffer, Iteration, Program, Store, walk_iterations
+from ..language.axes import StageIError
+from ..language.expr import Load, Var, walk
+from ..language.program import Buffer, Iteration, Program, Store, walk_iterations
 
 
 def refuses(program: Program) -> str | None:

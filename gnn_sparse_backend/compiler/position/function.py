@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from tvm import tirx
 
-from ..coordinate.axes import Axis
-from ..coordinate.program import Program
+from ..language.axes import Axis
+from ..language.program import Program
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
-from ..coordinate.axes import Axis, Size, given
-from ..coordinate.expr import FLOATS
-from ..coordinate.layout import chains, elements, offset
+from ..language.axes import Axis, Size, given
+from ..language.expr import FLOATS
+from ..language.layout import chains, elements, offset
 from .function import PositionFunction
 
 _BINARY = {

@@ -34,7 +34,7 @@ import dgl.ops
 from dgl import DGLGraph
 from dgl.heterograph_index import HeteroGraphIndex
 
-from ..patch import Patches
+from ..core.patch import Patches
 from . import (
     hetero,
     hetero_conv,

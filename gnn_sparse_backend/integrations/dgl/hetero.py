@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import torch
 
-from ...ops.message_kernels import run_aggregate, run_edge_map
-from ..counters import fallback, ours
+from ...ops.message.executables import run_aggregate, run_edge_map
+from ..core.counters import fallback, ours
 from .operands import PLACES, broadcast, refuse
 from .sddmm import form_of, reduced_dimensions
 from .spmm import EXTREMES, MESSAGES, TOTALS

@@ -18,12 +18,12 @@ from dgl.nn.pytorch import hetero as dgl_hetero
 from dgl.nn.pytorch.conv import GraphConv
 from torch import Tensor
 
-from ...ops.immutable import once
-from ...ops.rel_graph import RelGraph
-from ...ops.rgms import rgms
-from ..counters import fallback, ours
+from ...ops.relational.api import rgms
+from ...structures.immutable import once
+from ...structures.relational.graph import RelGraph
+from ..core.counters import fallback, ours
+from ..core.modules import is_untouched
 from ..lazy import transformed
-from ..modules import is_untouched
 from .operands import refuse
 from .relations import edges_of_types
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from ...ops.form import form
-from ...ops.graph import Graph
-from ...ops.message_kernels import run_edge_map
-from ..counters import fallback, ours
+from ...ops.message.executables import run_edge_map
+from ...ops.message.message_op import form
+from ...structures.graph import Graph
+from ..core.counters import fallback, ours
 from ..lazy import End, Host, transformed
 
 _COPIES = (form("x0", ("row",)), form("x0", ("column",)))

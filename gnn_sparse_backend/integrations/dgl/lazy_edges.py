@@ -18,9 +18,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from ...compiler.programs.message import parse
-from ...ops.graph import Graph
-from ..handles import Handles
+from ...ops.message.programs.message import parse
+from ...structures.graph import Graph
+from ..core.handles import Handles
 from ..lazy import LazyTensor, arithmetic, lazy_tensor, materialise, reduced, softmaxed, transformed, value
 from ..lazy.recipes import EDGE, Pointwise, Recipe, gathered, version
 from ..lazy.stages import Score, Softmax

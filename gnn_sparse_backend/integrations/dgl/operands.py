@@ -7,9 +7,9 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ...ops import devices
-from ...ops.checks import FLOATING
-from ...ops.operands import is_plain
+from ...ops.core.operands import is_plain
+from ...runtime import devices
+from ...structures.checks import FLOATING
 
 PLACES = {"u": "column", "src": "column", "v": "row", "dst": "row", "e": "edge", "edge": "edge"}
 """DGL's targets as places of operands; rows are destinations."""

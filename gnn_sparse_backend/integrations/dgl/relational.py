@@ -14,9 +14,9 @@ import torch
 from dgl.core import is_builtin
 from torch import Tensor
 
-from ...ops.rgms import rgms
-from ..counters import fallback, ours
-from ..modules import is_untouched
+from ...ops.relational.api import rgms
+from ..core.counters import fallback, ours
+from ..core.modules import is_untouched
 from .lazy_edges import computed
 from .operands import refuse
 from .relations import typed_edges

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...ops import devices
-from ...ops.rel_graph import RelGraph
-from ...ops.rel_sources import Parts
+from ...runtime import devices
+from ...structures.relational.graph import RelGraph
+from ...structures.relational.sources import Parts
 from .structure import structures_of
 
 _KEPT = 4  # contents of edge types kept with one structure

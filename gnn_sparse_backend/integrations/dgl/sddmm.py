@@ -11,10 +11,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from ...ops.form import Form, form
-from ...ops.message_autograd import edge_map
-from ...ops.message_kernels import run_edge_map
-from ..counters import fallback, ours
+from ...ops.message.executables import run_edge_map
+from ...ops.message.gradients import edge_map
+from ...ops.message.message_op import Form, form
+from ..core.counters import fallback, ours
 from ..lazy import LazyTensor
 from .lazy_edges import belongs, combined, computed, is_temporary, lazy_values
 from .operands import PLACES, broadcast, refuse

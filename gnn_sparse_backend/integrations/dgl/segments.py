@@ -13,13 +13,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ...ops import devices
-from ...ops.checks import read
-from ...ops.grouped import gather_mm as grouped_mm
-from ...ops.segment import run_segment_reduce
-from ...ops.segments import Segments
-from ..counters import fallback, ours
-from ..handles import Handles
+from ...ops.grouped.api import gather_mm as grouped_mm
+from ...ops.grouped.segment_reduce import run_segment_reduce
+from ...runtime import devices
+from ...structures.checks import read
+from ...structures.segments import Segments
+from ..core.counters import fallback, ours
+from ..core.handles import Handles
 from .lazy_edges import computed
 from .operands import refuse
 

@@ -18,12 +18,12 @@ from dgl import is_libxsmm_enabled
 from dgl._sparse_ops import _gspmm as dgl_kernel
 from torch import Tensor
 
-from ...ops import devices
-from ...ops.choices import copied_gradient, kept_choice
-from ...ops.form import Form, form
-from ...ops.message_autograd import aggregate
-from ...ops.message_kernels import run_aggregate
-from ..counters import fallback, ours
+from ...ops.message.argmax_scatter import copied_gradient, kept_choice
+from ...ops.message.executables import run_aggregate
+from ...ops.message.gradients import aggregate
+from ...ops.message.message_op import Form, form
+from ...runtime import devices
+from ..core.counters import fallback, ours
 from ..lazy import LazyTensor
 from .lazy_edges import belongs, combined, computed, reduce
 from .operands import broadcast, refuse

@@ -17,9 +17,9 @@ from functools import partial
 import torch
 from dgl import DGLError
 
-from ...ops.graph import Graph
-from ...ops.rel_graph import RelGraph
-from ..handles import Handles
+from ...structures.graph import Graph
+from ...structures.relational.graph import RelGraph
+from ..core.handles import Handles
 
 
 class _Source:

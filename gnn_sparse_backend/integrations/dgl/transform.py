@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dgl.transforms import BaseTransform
 
-from ..dataset_transform import Budgeted
+from ..core.dataset_transform import Budgeted
 
 
 class Precompile(Budgeted, BaseTransform):

@@ -12,11 +12,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ...ops.checks import check_range
-from ...ops.grouped import gather_mm
-from ...ops.segments import Segments
-from ..counters import fallback, ours
-from ..handles import Handles
+from ...ops.grouped.api import gather_mm
+from ...structures.checks import check_range
+from ...structures.segments import Segments
+from ..core.counters import fallback, ours
+from ..core.handles import Handles
 from ..lazy import transformed
 from .lazy_edges import computed
 from .operands import refuse

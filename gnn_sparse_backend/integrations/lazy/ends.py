@@ -9,7 +9,7 @@ from collections.abc import Hashable
 
 from torch import Tensor
 
-from ...ops.graph import Graph
+from ...structures.graph import Graph
 
 
 class NoGraph(ValueError):

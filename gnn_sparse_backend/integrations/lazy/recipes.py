@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ...ops import devices
-from ...ops.form import form
-from ...ops.message_autograd import aggregate, edge_map
+from ...ops.message.gradients import aggregate, edge_map
+from ...ops.message.message_op import form
+from ...runtime import devices
 from .ends import End, Host, NoGraph
 from .modes import mode, restored, transformed
 from .terms import BARE, Term

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ...ops import devices
-from ...ops.checks import FLOATING
-from ...ops.message_autograd import aggregate
+from ...ops.message.gradients import aggregate
+from ...runtime import devices
+from ...structures.checks import FLOATING
 from .ends import End
 from .modes import transformed
 from .recipes import Pointwise
@@ -25,7 +25,7 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = "even") -> Ten
         lazy: (E, ...).
         rows: the end to reduce into.
         reduce: ``sum``, ``mean``, ``max`` or ``min``.
-        ties: for max and min, as in ``ops.form``.
+        ties: for max and min, as in ``ops.message.message_op``.
 
     Returns:
         (rows.size, ...), or None where the message has to be computed first: ask ``value``.

@@ -7,9 +7,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...ops.attention import attend
-from ...ops.edge_softmax import softmax_edges
-from ...ops.graph import Graph
+from ...ops.attention.attention import attend
+from ...ops.attention.edge_softmax import softmax_edges
+from ...structures.graph import Graph
 from .ends import End
 from .recipes import EDGE, Pointwise, Recipe, version
 from .shapes import reshaped

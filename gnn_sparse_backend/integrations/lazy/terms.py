@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ...compiler.programs.message import Message, arg, renumber
-from ...ops.form import Form, form
+from ...ops.message.message_op import Form, form
+from ...ops.message.programs.message import Message, arg, renumber
 
 _TORCH = {
     "add": torch.add,
@@ -52,7 +52,7 @@ class Term:
         return f"Term({self.message})"
 
     def form(self, places: tuple[str, ...], reduce: str | None, ties: str | None) -> Form:
-        """The operator of this message with its operands at ``places`` (see ``ops.form``)."""
+        """The operator of this message with its operands at ``places`` (see ``ops.message.message_op``)."""
         key = (places, reduce, ties)
         found = self._forms.get(key)
         if found is None:

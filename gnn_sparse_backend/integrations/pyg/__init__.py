@@ -35,7 +35,7 @@ from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn import HeteroLinear
 from torch_geometric.nn.conv import HeteroConv, MessagePassing
 
-from ..patch import Patches
+from ..core.patch import Patches
 from . import hetero_conv, inplace, typed_linear  # noqa: F401  (what ``inplace`` has is found by lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
 from .gather import lazy_gather

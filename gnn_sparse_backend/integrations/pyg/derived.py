@@ -17,7 +17,7 @@ from torch.nn import Parameter
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
-from ...ops import devices
+from ...runtime import devices
 from ..lazy import transformed
 from .host import GRAPHS
 

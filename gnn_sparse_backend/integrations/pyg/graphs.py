@@ -39,10 +39,10 @@ import torch
 from torch import Tensor
 
 from ...config import PYG_CACHE_BYTES
-from ...ops import devices
-from ...ops.graph import Graph
-from ...ops.rel_graph import RelGraph
-from ...ops.rel_sources import Parts
+from ...runtime import devices
+from ...structures.graph import Graph
+from ...structures.relational.graph import RelGraph
+from ...structures.relational.sources import Parts
 
 WHOLE = 512
 SAMPLES = 64

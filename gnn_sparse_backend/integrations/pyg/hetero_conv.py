@@ -4,7 +4,7 @@ PyG calls a layer for each edge type: a sum or mean of neighbours, a product, a 
 features, and the results are stacked and added. What the neighbours send is relational gather-matmul-scatter. The
 matrices for a destination's own features are added up first: one product for each node type instead of one for each
 edge type. Where node types have features of several widths, the relations of each shape of matrix are one product
-(``ops.rgms_widths``).
+(``ops.relational.widths``).
 
 Layers of other kinds, or on sparse matrices, are called one by one, as PyG does; so are lazy ones until they know their
 width.
@@ -26,15 +26,15 @@ from torch_geometric.nn.aggr import MeanAggregation, SumAggregation
 from torch_geometric.nn.conv import GraphConv, SAGEConv
 from torch_geometric.nn.dense.linear import Linear
 
-from ...ops import devices
-from ...ops.checks import FLOATING, read
-from ...ops.rel_graph import RelGraph
-from ...ops.rel_sources import Parts
-from ...ops.rgms import rgms
-from ..counters import fallback, ours
-from ..handles import Handles
+from ...ops.relational.api import rgms
+from ...runtime import devices
+from ...structures.checks import FLOATING, read
+from ...structures.relational.graph import RelGraph
+from ...structures.relational.sources import Parts
+from ..core.counters import fallback, ours
+from ..core.handles import Handles
+from ..core.modules import is_untouched
 from ..lazy import transformed
-from ..modules import is_untouched
 from .host import GRAPHS
 from .layers import has_hooks, is_rerouted
 

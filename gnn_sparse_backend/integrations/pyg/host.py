@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from ...ops.graph import Graph
-from ..counters import fallback, ours
+from ...structures.graph import Graph
+from ..core.counters import fallback, ours
 from ..lazy import End, Host, NoGraph
 from .graphs import GraphStore
 

@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.edge_index import EdgeIndex
 
-from ...ops import devices
-from ...ops.checks import FLOATING
-from ...ops.form import form
-from ...ops.message_kernels import run_aggregate
-from ...ops.spmm import spmm
-from ..counters import fallback, ours
+from ...ops.message.executables import run_aggregate
+from ...ops.message.message_op import form
+from ...ops.message.spmm import spmm
+from ...runtime import devices
+from ...structures.checks import FLOATING
+from ..core.counters import fallback, ours
 from ..lazy import transformed
 from .host import GRAPHS
 

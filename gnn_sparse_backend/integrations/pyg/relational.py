@@ -12,15 +12,15 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.nn.conv import FastRGCNConv, RGCNConv
 
-from ...ops import devices
-from ...ops.checks import FLOATING, plain_tensor
-from ...ops.graph import Graph
-from ...ops.immutable import once
-from ...ops.operands import autocasts
-from ...ops.rel_graph import RelGraph
-from ...ops.rgms import rgms
-from ...ops.spmm import spmm
-from ..counters import fallback, ours
+from ...ops.core.operands import autocasts
+from ...ops.message.spmm import spmm
+from ...ops.relational.api import rgms
+from ...runtime import devices
+from ...structures.checks import FLOATING, plain_tensor
+from ...structures.graph import Graph
+from ...structures.immutable import once
+from ...structures.relational.graph import RelGraph
+from ..core.counters import fallback, ours
 from ..lazy import transformed
 from .host import GRAPHS
 from .layers import has_hooks, is_rerouted

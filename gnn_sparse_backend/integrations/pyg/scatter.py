@@ -10,10 +10,10 @@ import torch
 import torch_geometric.typing
 from torch import Tensor
 
-from ...ops.edge_softmax import softmax_edges
-from ...ops.form import form
-from ...ops.message_autograd import aggregate
-from ..counters import fallback, ours
+from ...ops.attention.edge_softmax import softmax_edges
+from ...ops.message.gradients import aggregate
+from ...ops.message.message_op import form
+from ..core.counters import fallback, ours
 from ..lazy import LazyTensor, NoGraph, materialise, reduced, softmaxed, value, why_not
 from .gather import plain_index
 from .host import HOST, IndexEnd, segments

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch_geometric.transforms import BaseTransform
 
-from ..dataset_transform import Budgeted
+from ..core.dataset_transform import Budgeted
 
 
 class Precompile(Budgeted, BaseTransform):

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ...ops import devices
-from ...ops.checks import FLOATING
-from ...ops.grouped import gather_mm
-from ...ops.segments import Segments
-from ..counters import fallback, ours
-from ..handles import Handles
+from ...ops.grouped.api import gather_mm
+from ...runtime import devices
+from ...structures.checks import FLOATING
+from ...structures.segments import Segments
+from ..core.counters import fallback, ours
+from ..core.handles import Handles
 from ..lazy import transformed
 from .scripting import scriptable_method
 

@@ -7,6 +7,6 @@ pytest.importorskip("dgl")
 
 @pytest.fixture(params=["random", "skewed", "duplicates", "self_loops", "long_row", "one_edge"])
 def square(request, zoo):
-    from dgl_oracle import homogeneous  # which needs DGL
+    from tests.integrations.dgl.oracle import homogeneous  # which needs DGL
 
     return homogeneous(*zoo[request.param])

@@ -1,0 +1,1 @@
+"""Layers and whole training steps."""

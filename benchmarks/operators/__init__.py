@@ -1,0 +1,1 @@
+"""SpMM, SDDMM and their peers."""

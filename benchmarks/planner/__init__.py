@@ -1,0 +1,1 @@
+"""The planner's choices against the best that there is."""

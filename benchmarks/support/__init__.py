@@ -1,0 +1,1 @@
+"""Graphs, clocks, budgets, rooflines and tables."""

@@ -1,0 +1,216 @@
+"""What ``gsb doctor`` looks at: versions, targets, threads, the kernel cache and the settings of this machine, and
+whether they work.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import platform
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from .. import config
+from .doctor_cuda import examine_cuda
+from .findings import ABSENT, BROKEN, OK, Finding
+
+# Distribution, the module to import, and the command that installs it; the last ones are optional.
+_REQUIRED = (
+    ("apache-tvm", "tvm"),
+    ("apache-tvm-ffi", "tvm_ffi"),
+    ("torch", "torch"),
+    ("numpy", "numpy"),
+    ("scipy", "scipy"),
+)
+_OPTIONAL = (("dgl", "dgl", "dgl"), ("torch-geometric", "torch_geometric", "pyg"))
+
+
+def examine() -> list[Finding]:
+    """Look at everything; no finding raises. Takes some seconds: the frameworks are imported and one kernel is
+    compiled.
+    """
+    return [*_versions(), *_cpu(), *examine_cuda(), *_threads(), *_cache(), *_settings()]
+
+
+def exit_code(findings: list[Finding]) -> int:
+    """1 when something that a user relies on is broken, otherwise 0."""
+    return int(any(finding.state == BROKEN for finding in findings))
+
+
+def to_dict(findings: list[Finding]) -> dict[str, object]:
+    """The report for machines: ``{"healthy": bool, "findings": [{"group", "name", "state", "text"}, ...]}``."""
+    return {"healthy": exit_code(findings) == 0, "findings": [asdict(finding) for finding in findings]}
+
+
+def _versions() -> list[Finding]:
+    group = "versions"
+    findings = [
+        Finding(group, "python", OK, f"{platform.python_version()} on {platform.platform()}"),
+        Finding(group, "gnn-sparse-backend", OK, _version("gnn-sparse-backend") or "run from a folder, not installed"),
+    ]
+    for distribution, module in _REQUIRED:
+        findings.append(_import(group, distribution, module, "pip install gnn-sparse-backend"))
+    for distribution, module, extra in _OPTIONAL:
+        if _version(distribution) is None:
+            findings.append(
+                Finding(group, distribution, ABSENT, f"not installed: pip install 'gnn-sparse-backend[{extra}]'")
+            )
+        else:
+            findings.append(_import(group, distribution, module, f"pip install 'gnn-sparse-backend[{extra}]'"))
+    return findings
+
+
+def _import(group: str, distribution: str, module: str, advice: str) -> Finding:
+    version = _version(distribution)
+    if version is None:
+        return Finding(group, distribution, BROKEN, f"not installed: {advice}")
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # a package that fails to import may raise anything, and that is what is reported
+        return Finding(
+            group, distribution, BROKEN, f"{version}, but import {module} fails: {type(error).__name__}: {error}"
+        )
+    return Finding(group, distribution, OK, version)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _cpu() -> list[Finding]:
+    group = "cpu"
+    try:
+        from ..compiler.codegen import build_shared, host_target, load
+        from ..compiler.codegen.linker import find_linker
+
+        target = host_target()
+    except (ImportError, AttributeError, RuntimeError) as error:
+        return [Finding(group, "target", BROKEN, f"{type(error).__name__}: {error}")]
+    interesting = [
+        name
+        for name in target.features
+        if name in ("avx", "avx2", "fma", "neon", "sve") or name.startswith(("avx512", "amx"))
+    ]
+    findings = [
+        Finding(group, "target", OK, f"{target}, {os.cpu_count()} cores"),
+        Finding(group, "features", OK, " ".join(interesting) or "no vector extensions known"),
+    ]
+    if target.disabled:
+        findings.append(
+            Finding(
+                group, "hidden features", OK, f"not used, the system does not report them: {' '.join(target.disabled)}"
+            )
+        )
+    if target.enabled:
+        enabled = " ".join(target.enabled)
+        text = f"used, the system reports them though LLVM takes the processor for {target.cpu}: {enabled}"
+        findings.append(Finding(group, "unexpected features", OK, text))
+    linker = find_linker()
+    if linker:
+        findings.append(Finding(group, "linker", OK, str(shutil.which(linker[0]))))
+    else:
+        findings.append(
+            Finding(
+                group,
+                "linker",
+                ABSENT,
+                "no ld, gcc or cc: kernels, for GPUs too, are kept as LLVM text, about 50 ms slower to load",
+            )
+        )
+    try:
+        with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
+            _check_kernel(load(build_shared(_test_function(), target, scratch))["test"])
+        findings.append(Finding(group, "test kernel", OK, "compiled, loaded, and right"))
+    except Exception as error:  # whatever stops a kernel is the finding
+        findings.append(Finding(group, "test kernel", BROKEN, f"{type(error).__name__}: {error}"))
+    return findings
+
+
+def _test_function():
+    """``b[i] = a[i] * 2`` in a parallel loop."""
+    from tvm.script.ir_builder import IRBuilder
+    from tvm.tirx.script import builder as T
+
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name("test")
+        n = T.arg("n", T.int32())
+        a = T.arg("a", T.buffer((n,), "float32", layout=None, align=4))
+        b = T.arg("b", T.buffer((n,), "float32", layout=None, align=4))
+        with T.parallel(0, n) as i:
+            T.buffer_store(b, a[i] * T.float32(2), [i])
+    return builder.get().with_attr("global_symbol", "test")
+
+
+def _check_kernel(function) -> None:
+    """Call ``function(n, a, b)``, which ought to double an array; RuntimeError when it does not."""
+    import numpy as np
+    import tvm
+
+    expected = np.arange(1000, dtype="float32")
+    a, b = tvm.runtime.tensor(expected), tvm.runtime.tensor(np.full(1000, np.nan, dtype="float32"))
+    function(1000, a, b)
+    if not np.array_equal(b.numpy(), 2 * expected):
+        raise RuntimeError("the compiled kernel gives wrong numbers on this machine")
+
+
+def _threads() -> list[Finding]:
+    try:
+        from ..compiler.codegen.cpu import threads
+
+        return [Finding("threads", "pool", OK if threads.attach() else ABSENT, threads.description())]
+    except (ImportError, AttributeError, RuntimeError) as error:
+        return [Finding("threads", "pool", BROKEN, f"{type(error).__name__}: {error}")]
+
+
+def _cache() -> list[Finding]:
+    group = "kernel cache"
+    try:
+        from ..compiler.cache import DiskCache, UnsafeCacheError, cache_dir
+    except ImportError as error:
+        return [Finding(group, "folder", BROKEN, f"{type(error).__name__}: {error}")]
+
+    folder = cache_dir()
+    try:
+        cache = DiskCache()
+        entries, problems = cache.entries(), cache.verify()
+    except (UnsafeCacheError, OSError) as error:
+        return [Finding(group, "folder", BROKEN, f"{folder}: {error}")]
+    findings = [Finding(group, "folder", OK, str(folder)), _writable(group, Path(folder))]
+    size = sum(record.bytes for entry in entries for record in entry.files.values())
+    findings.append(Finding(group, "kernels", OK, f"{len(entries)} ({size / 1e6:.1f} MB)"))
+    # a bad entry is rebuilt when it is next asked for: worth knowing, not broken
+    findings.extend(Finding(group, "bad entry", ABSENT, f"{problem}; it will be rebuilt") for problem in problems)
+    return findings
+
+
+def _writable(group: str, folder: Path) -> Finding:
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    if existing.is_dir() and os.access(existing, os.W_OK):
+        return Finding(group, "writable", OK, "yes")
+    return Finding(
+        group, "writable", BROKEN, f"{existing} cannot be written: each process compiles again; set GSB_CACHE_DIR"
+    )
+
+
+def _settings() -> list[Finding]:
+    """Every environment variable of the package, with its value or what holds without one, and names nobody knows."""
+    group = "settings"
+    findings = []
+    for variable in config.VARIABLES:
+        try:
+            value = variable.get()
+        except ValueError as error:
+            findings.append(Finding(group, variable.name, BROKEN, str(error)))
+            continue
+        text = f"not set: {variable.default}" if value is None else f"set: {os.environ[variable.name]}"
+        findings.append(Finding(group, variable.name, OK, f"{text} ({variable.effect})"))
+    for name, nearest in config.unknown_variables().items():
+        meant = f"; is {nearest} meant?" if nearest else ""
+        findings.append(Finding(group, name, ABSENT, f"set, but nothing reads it{meant}"))
+    return findings

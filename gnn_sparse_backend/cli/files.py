@@ -1,0 +1,163 @@
+"""Graphs in files."""
+
+from __future__ import annotations
+
+import argparse
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+FORMATS = (
+    ".npz with indptr and indices, or src and dst, and etype for operators on relations; SciPy's .npz; Matrix Market "
+    ".mtx. "
+    "Rows are destinations, columns sources."
+)
+
+
+class FileError(ValueError):
+    """A file without a graph; the message says why and what to do."""
+
+
+def load_graph(path: Path):
+    """The ``Graph`` in a file. Raises FileError."""
+    if not path.is_file():
+        raise FileError(f"{path} is not a file")
+    try:
+        if path.suffix == ".npz":
+            return _npz(path)
+        if path.suffix in (".mtx", ".mm") or path.name.endswith(".mtx.gz"):
+            from scipy.io import mmread
+
+            return _graph().from_scipy(_sparse(mmread(path)))
+    except (OSError, ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise error if isinstance(error, FileError) else FileError(f"{path} cannot be read: {error}") from None
+    raise FileError(f"{path} has the unknown suffix {path.suffix!r}: give {FORMATS}")
+
+
+def load_relations(path: Path):
+    """The ``RelGraph`` in a file. Raises FileError."""
+    from ..structures.relational.graph import RelGraph
+
+    if not path.is_file():
+        raise FileError(f"{path} is not a file")
+    try:
+        arrays = _arrays(path) if path.suffix == ".npz" else {}
+        missing = [name for name in ("src", "dst", "etype") if name not in arrays]
+        if missing:
+            raise FileError(f"{path} has no array {missing[0]!r}: relations are read from .npz with src, dst and etype")
+        nodes = _nodes(arrays)
+        return RelGraph.from_triples(arrays["src"], arrays["dst"], arrays["etype"], (nodes, nodes))
+    except (OSError, ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise error if isinstance(error, FileError) else FileError(f"{path} cannot be read: {error}") from None
+
+
+def features_argument(command: argparse.ArgumentParser, several: bool) -> None:
+    more = (
+        "; 64x16 of operators with two widths, 8x16 of heads and their features, 64x16x4 of blocks or bases"
+        if several
+        else ""
+    )
+    command.add_argument(
+        "--features",
+        type=width if several else positive,
+        nargs="+" if several else None,
+        default=[64] if several else 64,
+        metavar="F",
+        help=f"width of the rows that are reduced (default: 64){more}",
+    )
+    command.add_argument("--dtype", default="float32", help="float32 (default), float64, bfloat16 or float16")
+    command.add_argument("--threads", type=positive, help="threads of the kernels (default: PyTorch's)")
+    command.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where the kernels run (default: cpu)"
+    )
+
+
+def positive(text: str) -> int:
+    """A positive whole number from the command line."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def width(text: str) -> int | tuple[int, ...]:
+    """A positive whole number from the command line, or several with an x between them."""
+    parts = text.split("x")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number, nor several with an x between them")
+    return int(text) if len(parts) == 1 else tuple(map(int, parts))
+
+
+def on_device(graph, device: str):
+    """The graph on the CPU, or on the current GPU. Raises ValueError where there is no GPU."""
+    if device == "cpu":
+        return graph
+    import torch
+
+    if torch.cuda.is_available():
+        if hasattr(graph, "to"):
+            return graph.to("cuda")
+        arrays = [a.to("cuda") for a in (graph.source, graph.destination, graph.relation)]
+        return type(graph).from_triples(*arrays, graph.shape, graph.num_relations)
+    why = (
+        "is built without CUDA"
+        if torch.version.cuda is None
+        else f"is built for CUDA {torch.version.cuda} and finds no GPU"
+    )
+    raise ValueError(
+        f"--device cuda: there is no GPU here: PyTorch {torch.__version__} {why}; `gsb doctor` lists what there is, "
+        f"and "
+        "--device cpu needs none of it"
+    )
+
+
+def set_threads(count: int | None) -> None:
+    if count is not None:
+        import torch
+
+        torch.set_num_threads(count)
+
+
+def _npz(path: Path):
+    arrays = _arrays(path)
+    if "format" in arrays:
+        from scipy.sparse import load_npz
+
+        return _graph().from_scipy(load_npz(path))
+    if "indptr" in arrays and "indices" in arrays:
+        rows, columns = max(0, arrays["indptr"].size - 1), int(arrays["indices"].max(initial=-1)) + 1
+        shape = tuple(int(n) for n in arrays["shape"]) if "shape" in arrays else (rows, max(rows, columns))
+        return _graph().from_csr(arrays["indptr"], arrays["indices"], shape)
+    if "src" in arrays and "dst" in arrays:
+        nodes = _nodes(arrays)
+        return _graph().from_coo(arrays["dst"], arrays["src"], (nodes, nodes))
+    raise FileError(f"{path} has the arrays {sorted(arrays) or 'of no graph'}: give {FORMATS}")
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as archive:
+        return {
+            name: archive[name]
+            for name in archive.files
+            if name in ("indptr", "indices", "shape", "src", "dst", "etype", "format", "label", "labels")
+        }
+
+
+def _nodes(arrays: dict[str, np.ndarray]) -> int:
+    """How many nodes edges from src to dst, and labels, tell of."""
+    known = [len(arrays[name]) for name in ("label", "labels") if name in arrays]
+    return max([*known, *(int(arrays[end].max(initial=-1)) + 1 for end in ("src", "dst"))])
+
+
+def _sparse(matrix):
+    from scipy.sparse import issparse
+
+    if not issparse(matrix):
+        raise FileError("it holds a dense matrix, not a sparse one")
+    return matrix
+
+
+def _graph():
+    from ..structures.graph import Graph  # PyTorch, which `gsb cache` does without
+
+    return Graph

@@ -1,0 +1,50 @@
+"""The store that the rest of the package uses: one per process, over the user's cache folder."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from .disk import DiskCache
+from .fork import own_locks
+from .kernel import Kernel
+from .store import Build, KernelStore, StoreStats
+
+if TYPE_CHECKING:
+    from ..codegen import Target
+
+
+class _Default:
+    """Makes the store when it is first needed, so that ``GSB_CACHE_DIR`` may be set until then."""
+
+    def __init__(self) -> None:
+        self._store: KernelStore | None = None
+        own_locks(self)
+
+    def make_locks(self) -> None:
+        self._guard = threading.Lock()
+
+    def __call__(self) -> KernelStore:
+        if self._store is None:
+            # Importing TVM takes seconds; a process that only looks into the cache does without it.
+            from ..codegen import load
+
+            with self._guard:
+                if self._store is None:
+                    self._store = KernelStore(DiskCache(), load)
+        return self._store
+
+
+default_store = _Default()
+
+
+def get_kernel(
+    program: str, plan: str, target: Target | str, build: Build, *, name: str = "kernel", symbol: str = "main"
+) -> Kernel:
+    """The kernel of a program, a plan and a target, from memory, else disk, else ``build``: :meth:`KernelStore.get`."""
+    return default_store().get(program, plan, target, build, name=name, symbol=symbol)
+
+
+def stats() -> StoreStats:
+    """Where this process's kernels came from so far: memory, disk or the compiler."""
+    return default_store().stats()

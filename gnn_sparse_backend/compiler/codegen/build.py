@@ -1,0 +1,181 @@
+"""From a stage III function to machine code: the only place that knows how TVM is called to build and to load."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from .cpu import threads
+from .cpu.launcher import slot_function
+from .cpu.pipeline import CPU_PIPELINE
+from .cuda.embed_cubin import add_imports
+from .cuda.machine_code import cuda_source, cuda_target, own_compile_callback
+from .cuda.scalarise_select import choose_apart
+from .errors import BuildError
+from .ieee import keep_ieee
+from .linker import find_linker
+from .target import Target
+
+
+@dataclass(frozen=True)
+class LoadedModule:
+    """Compiled functions in this process. ``module["name"]`` is called with scalars and tensors (DLPack, no copy)."""
+
+    names: tuple[str, ...]
+    module: tvm.runtime.Module
+    path: Path | None = None
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return self.module.get_function(name)
+        except AttributeError as error:
+            known = f"; it has {', '.join(self.names)}" if self.names else ""
+            raise KeyError(f"no function {name!r} in {self.path or 'the compiled module'}{known}") from error
+
+
+def build_jit(function: tirx.PrimFunc | tvm.IRModule, target: Target) -> LoadedModule:
+    """Compile into this process's memory, with its parallel loops on the shared threads.
+
+    Raises BuildError, which names the function and keeps its text.
+    """
+    module = as_module(function)
+    made = compiled(module, target)
+    threads.share(made)
+    return LoadedModule(function_names(module), made)
+
+
+def build_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir: str | os.PathLike[str]) -> Path:
+    """Compile into a file that `load` accepts, and return its path.
+
+    A shared object ``<name>.so``, linked by ``ld`` or, failing that, by ``gcc`` or ``cc``; on a machine without any of
+    them LLVM text, ``<name>.ll``, which takes longer to load (about 50 ms). ``name`` is that of the first function.
+    Raises BuildError, and ValueError for a cuda target, whose result is the text of `generate_cuda` or the machine code
+    of `compile_cuda`.
+    """
+    if target.is_cuda:
+        raise ValueError(f"build_shared makes CPU files, got target {target}; use generate_cuda and compile_cuda")
+    module = as_module(function)
+    names = function_names(module)
+    made = compiled(module, target)
+    out_dir = Path(out_dir)
+    linker = find_linker()
+    if linker is None:
+        path = out_dir / f"{names[0]}.ll"
+        path.write_text(made.inspect_source("ll"))
+        return path
+    path = out_dir / f"{names[0]}.so"
+    with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
+        object_file = os.path.join(scratch, "kernel.o")
+        made.write_to_file(object_file)
+        done = subprocess.run([*linker, object_file, "-o", str(path)], capture_output=True, text=True)
+    if done.returncode:
+        raise BuildError(names[0], f"{linker[0]} failed: {done.stderr.strip()}", module.script())
+    return path
+
+
+def generate_assembly(function: tirx.PrimFunc | tvm.IRModule, target: Target) -> str:
+    """Assembly of functions for a CPU, as text: what `build_jit` and `build_shared` make of them.
+
+    Raises BuildError, and ValueError for a cuda target, whose text is that of `generate_cuda`.
+    """
+    if target.is_cuda:
+        raise ValueError(f"generate_assembly is for CPUs, got target {target}; use generate_cuda")
+    return str(compiled(as_module(function), target).inspect_source("s"))
+
+
+def generate_cuda(function: tirx.PrimFunc | tvm.IRModule, arch: str) -> str:
+    """CUDA source of functions scheduled with thread bindings, for `compile_cuda`. Needs no GPU. Raises BuildError."""
+    return cuda_source(compiled(as_module(function), cuda_target(arch)))
+
+
+def load(path: str | os.PathLike[str]) -> LoadedModule:
+    """Load what `build_shared` or `build_cuda_shared` wrote, with its parallel loops on the shared threads.
+
+    The file's code runs in this process: load only files whose origin and content are known (the kernel cache compares
+    hashes). Raises BuildError when the file is missing, cut short, or not a library.
+    """
+    path = Path(path).absolute()
+    if not path.is_file():
+        raise BuildError(str(path), "no such file")
+    if path.suffix == ".so" and _is_cut_short(path):
+        raise BuildError(str(path), "cannot be loaded: it is no complete ELF file")
+    try:
+        module = tvm.runtime.load_module(str(path))
+        if path.suffix == ".ll":
+            add_imports(module, path)
+    except (RuntimeError, OSError, ValueError, AttributeError) as error:
+        raise BuildError(str(path), f"cannot be loaded: {error}") from error
+    threads.share(module)
+    return LoadedModule((), module, path)
+
+
+def _is_cut_short(path: Path) -> bool:
+    """Whether an ELF file ends before its section headers, which linkers put last: the dynamic linker would die of a
+    bus error.
+    """
+    if sys.platform == "darwin":
+        return False
+    header = path.read_bytes()[:64]
+    if len(header) < 64 or header[:4] != b"\x7fELF":
+        return True
+    (offset,) = struct.unpack_from("=Q", header, 40)
+    entry_size, entries = struct.unpack_from("=HH", header, 58)
+    return int(offset + entry_size * entries) > path.stat().st_size
+
+
+def as_module(function: tirx.PrimFunc | tvm.IRModule) -> tvm.IRModule:
+    """An IRModule of one function, or the module itself. Functions without a global symbol take the name "main"."""
+    if isinstance(function, tvm.IRModule):
+        return function
+    name = str(function.attrs["global_symbol"]) if function.attrs and "global_symbol" in function.attrs else "main"
+    return tvm.IRModule({name: function.with_attr("global_symbol", name)})
+
+
+def function_names(module: tvm.IRModule) -> tuple[str, ...]:
+    """Names of the functions of a module, sorted."""
+    return tuple(sorted(variable.name_hint for variable in module.functions))
+
+
+def compiled(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
+    """TVM's module of the functions, none of them in this process's memory yet. Raises BuildError."""
+    complete = keep_ieee(module, target.is_cuda)
+    if target.is_cuda:
+        complete = choose_apart(complete)
+    if any(_has_parallel_loop(function) for function in module.functions.values()):
+        name, function = slot_function()
+        complete = tvm.IRModule(
+            {**{str(variable.name_hint): body for variable, body in complete.functions.items()}, name: function}
+        )
+    try:
+        with own_compile_callback(target.arch) if target.is_cuda else contextlib.nullcontext():
+            return tvm.compile(
+                complete, target=target.to_tvm(), tir_pipeline="default" if target.is_cuda else CPU_PIPELINE
+            ).mod
+    except BuildError:
+        raise
+    except Exception as error:  # TVM's passes raise every kind of exception; none of them names the kernel
+        raise BuildError(
+            ", ".join(function_names(module)), f"{type(error).__name__}: {error}", module.script()
+        ) from error
+
+
+def _has_parallel_loop(function: tirx.PrimFunc) -> bool:
+    found = False
+
+    def visit(loop: tirx.For) -> None:
+        nonlocal found
+        found = found or loop.kind == tirx.ForKind.PARALLEL
+
+    tvm_ffi.structural_walk(function.body, (tirx.For, visit), order="post")
+    return found

@@ -1,0 +1,70 @@
+"""Calls of elementary functions in a function for the CPU, made calls of the vector functions of `formulas`.
+
+TVM itself makes exp, log and tanh one call of the C library per element (2 ns and more), sigmoid one of exp, and tanh
+a formula that gives 0 where the argument is small. CUDA has these functions, and keeps them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from ..importing import importing
+from .formulas import FUNCTIONS, TYPES, llvm_function
+from .llvm_vdpbf16 import function_name, lanes_of, llvm_text
+
+
+def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """A lowered function in which exp, log, tanh and sigmoid are calls of functions whose text it carries; it carries
+    that of the functions of `twos` as well.
+
+        y[T.ramp(0, 1, 64)] = T.exp(x[T.ramp(0, 1, 64)])
+        ->  y[T.ramp(0, 1, 64)] = T.call_pure_extern("float32x64", "gsb_exp_float32x64", x[T.ramp(0, 1, 64)])
+    """
+    texts: dict[str, str] = {}
+    features = _features(function)
+
+    def visit(call: tvm.ir.Call, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
+        call = mutator.default_mutate(call)
+        name = getattr(call.op, "name", "").rpartition(".")[2]
+        if name == "call_pure_extern":
+            _import_twos(call, features, texts)
+        return _call(name, call.args[0], texts) if name in FUNCTIONS else call
+
+    body = tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, visit)])
+    if not texts:
+        return function
+    return importing(function, body, "\n".join(texts.values()))
+
+
+def _import_twos(call: tvm.ir.Call, features: Callable[[], frozenset[str]], texts: dict[str, str]) -> None:
+    lanes = lanes_of(str(call.args[0].value))
+    if lanes is not None:
+        texts[function_name(lanes)] = llvm_text(lanes, features())
+
+
+def _features(function: tirx.PrimFunc) -> Callable[[], frozenset[str]]:
+    """What gives, in LLVM's spelling, the features of the CPU that the function is compiled for."""
+
+    @functools.cache
+    def features() -> frozenset[str]:
+        return frozenset(map(str, tvm.get_global_func("target.llvm_get_cpu_features")(function.attrs["target"])))
+
+    return features
+
+
+def _call(function: str, argument: tirx.Expr, texts: dict[str, str]) -> tirx.Expr:
+    dtype = str(argument.ty.dtype)
+    kind, _, lanes = dtype.partition("x")  # of "float32x8", or "float32"
+    if kind == "float16":
+        wide = argument.astype(dtype.replace("float16", "float32"))
+        return _call(function, wide, texts).astype(dtype)
+    if kind not in TYPES:
+        raise TypeError(f"{function} of {dtype} has no code for the CPU; convert the argument to {' or '.join(TYPES)}")
+    name, text = llvm_function(function, kind, int(lanes or 1))
+    texts[name] = text
+    return tirx.call_pure_extern(dtype, name, argument)

@@ -1,0 +1,94 @@
+"""The CPU that this process runs on, found at run time."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from pathlib import Path
+
+import tvm
+
+from ..target import Target
+
+# The kernel's names, in /proc/cpuinfo, of the vector features that LLVM spells on the right. A hypervisor may hide any
+# of them from a processor that is otherwise recognised by its family and model, or give a processor that has them an
+# older model's number.
+_CPUINFO_TO_LLVM = {
+    "ssse3": "ssse3",
+    "sse4_1": "sse4.1",
+    "sse4_2": "sse4.2",
+    "popcnt": "popcnt",
+    "movbe": "movbe",
+    "avx": "avx",
+    "avx2": "avx2",
+    "fma": "fma",
+    "f16c": "f16c",
+    "bmi1": "bmi",
+    "bmi2": "bmi2",
+    "abm": "lzcnt",
+    "avx512f": "avx512f",
+    "avx512cd": "avx512cd",
+    "avx512bw": "avx512bw",
+    "avx512dq": "avx512dq",
+    "avx512vl": "avx512vl",
+    "avx512ifma": "avx512ifma",
+    "avx512vbmi": "avx512vbmi",
+    "avx512_vbmi2": "avx512vbmi2",
+    "avx512_vnni": "avx512vnni",
+    "avx512_bitalg": "avx512bitalg",
+    "avx512_vpopcntdq": "avx512vpopcntdq",
+    "avx512_bf16": "avx512bf16",
+    "avx512_fp16": "avx512fp16",
+    "avx_vnni": "avxvnni",
+    "gfni": "gfni",
+    "vaes": "vaes",
+    "vpclmulqdq": "vpclmulqdq",
+    "amx_tile": "amx-tile",
+    "amx_int8": "amx-int8",
+    "amx_bf16": "amx-bf16",
+}
+
+
+@functools.cache
+def host_target() -> Target:
+    """The CPU of this process: LLVM's name for it, with the features that the operating system reports.
+
+    Returns
+    -------
+    Target of kind "llvm". Found once per process.
+    """
+    named = Target(
+        "llvm",
+        str(tvm.get_global_func("target.llvm_get_system_cpu")()),
+        str(tvm.get_global_func("target.llvm_get_system_triple")()),
+    )
+    hidden, unexpected = feature_differences(_features(named), _cpuinfo_flags())
+    corrected = replace(named, disabled=hidden, enabled=unexpected)
+    return replace(corrected, features=_features(corrected))
+
+
+def feature_differences(assumed: tuple[str, ...], flags: frozenset[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Where LLVM (``assumed``, its names) and the operating system (``flags``, the kernel's names) disagree about the
+    processor.
+
+    Returns two sorted tuples of LLVM's names: what LLVM assumes and the system does not report, and what the system
+    reports and LLVM does not assume. Both are empty where ``flags`` is: the operating system says nothing.
+    """
+    if not flags:
+        return (), ()
+    hidden = sorted(llvm for kernel, llvm in _CPUINFO_TO_LLVM.items() if llvm in assumed and kernel not in flags)
+    unexpected = sorted(llvm for kernel, llvm in _CPUINFO_TO_LLVM.items() if llvm not in assumed and kernel in flags)
+    return tuple(hidden), tuple(unexpected)
+
+
+def _features(target: Target) -> tuple[str, ...]:
+    return tuple(sorted(map(str, tvm.get_global_func("target.llvm_get_cpu_features")(target.to_tvm()))))
+
+
+def _cpuinfo_flags() -> frozenset[str]:
+    """The x86 feature flags that Linux reports; empty on other systems and other processors."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return frozenset()
+    return next((frozenset(line.split(":", 1)[1].split()) for line in lines if line.startswith("flags")), frozenset())

@@ -1,1 +1,0 @@
-"""The library of operators: each a few lines of stage I."""

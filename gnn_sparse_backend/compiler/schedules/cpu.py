@@ -1,0 +1,102 @@
+"""The CPU schedule: one parallel loop over independent rows, vectors over static features."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tvm import s_tir
+
+from ..language.program import Program, walk_iterations
+from ..lowering.nest import block_name, plan_nest
+from ..position.function import PositionFunction
+from .primitives.cpu import parallelize, vectorize
+from .primitives.cpu.bf16_pair_dot import multiply_twos
+from .primitives.cpu.lanes import fold_in_lanes
+from .primitives.cpu.prefetch import prefetch_gather
+from .primitives.cpu.unroll_and_jam import jam
+from .primitives.shared.local_memory import locals_on_stack
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """In `iteration`, fetch `count` elements from `first` on of the row of `buffer` needed `distance` elements
+    later.
+    """
+
+    iteration: str
+    buffer: str
+    first: int
+    count: int
+    distance: int
+
+
+@dataclass(frozen=True)
+class CpuSchedule:
+    """Rows on threads, features in vectors.
+
+    Attributes:
+        parallel: run the outermost loop of every iteration on the thread pool where its elements are independent.
+        vectorize: a spatial iteration over one static dense axis runs as a vector loop.
+        fuse: all iterations share one outermost loop (`loops.horizontal`).
+        prefetch: gathers to run ahead of.
+        lanes: (iteration, lanes): reductions over a run-time number of elements to be folded in so many lanes.
+        twos: reductions that end in one over two terms, to be multiplied together (`primitives.twos`).
+        together: (iteration, count): so many of its elements are visited at a time (`primitives.jam`).
+    """
+
+    parallel: bool = True
+    vectorize: bool = True
+    fuse: bool = False
+    prefetch: tuple[Prefetch, ...] = ()
+    lanes: tuple[tuple[str, int], ...] = ()
+    twos: tuple[str, ...] = ()
+    together: tuple[tuple[str, int], ...] = ()
+
+    def prepare(self, program: Program) -> Program:
+        """What the schedule wants done in coordinate space: nothing."""
+        return program
+
+    def apply(self, stage2: PositionFunction) -> PositionFunction:
+        if self.vectorize:
+            for iteration in walk_iterations(stage2.program.iterations):
+                if vectorize.refuses(iteration) is None and iteration.axes[0].static_length > 1:
+                    stage2 = vectorize.vectorize_spatial(stage2, iteration)
+        if self.parallel:
+            for iteration in stage2.program.iterations:
+                if parallelize.refuses(stage2, iteration) is None:
+                    stage2 = parallelize.parallelize_spatial(stage2, iteration)
+        for ahead in self.prefetch:
+            iteration = stage2.program.iteration(ahead.iteration)
+            stage2 = prefetch_gather(stage2, iteration, ahead.buffer, ahead.first, ahead.count, ahead.distance)
+        # last: these part the loops above a block from the block
+        stage2 = decompose_reductions(stage2)
+        for name, lanes in self.lanes:
+            stage2 = fold_in_lanes(stage2, stage2.program.iteration(name), lanes)
+        for name in self.twos:
+            stage2 = multiply_twos(stage2, stage2.program.iteration(name))
+        for name, count in self.together:
+            stage2 = jam(stage2, stage2.program.iteration(name), count)
+        stage2 = locals_on_stack(stage2)
+        return stage2.with_function(stage2.function.with_attr("global_symbol", stage2.name))
+
+
+def decompose_reductions(stage2: PositionFunction, keep: Collection[str] = ()) -> PositionFunction:
+    """Give every init a nest of its own before its reduction, so that it also runs where the reduction is empty.
+
+    keep: names of iterations that stay as they are, since their reductions are never empty.
+    """
+    initialised = [it for it in walk_iterations(stage2.program.iterations) if it.init and it.name not in keep]
+    if not initialised:  # TVM's schedule state gives up on some dataflow between copies that needs no schedule
+        return stage2
+    schedule = s_tir.Schedule(stage2.function)
+    for iteration in initialised:
+        nest = plan_nest(iteration)
+        number = nest.init_segment
+        assert number is not None  # there is an init
+        segment = nest.segments[number]
+        block = schedule.get_sblock(block_name(iteration, number))
+        loops = schedule.get_loops(block)
+        first = next(at for at, loop in enumerate(segment) if loop.kind == "R")
+        schedule.decompose_reduction(block, loops[len(loops) - len(segment) + first])
+    return stage2.with_function(schedule.mod["main"])

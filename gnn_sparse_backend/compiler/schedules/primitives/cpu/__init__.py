@@ -1,0 +1,1 @@
+"""Primitives for loops on a CPU."""

@@ -1,0 +1,221 @@
+"""Fold the elements of a run-time number in lanes: independent chains of additions or maxima for each feature."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from tvm import s_tir, tirx
+
+from ....language.axes import StageIError
+from ....language.folds import folds
+from ....language.program import Iteration, Program, Store
+from ....position.function import PositionFunction
+from ..shared.folded import Folded, Put
+from ..shared.loops import rewrite_loop
+from ..shared.nodes import blocks, int64, sequence, substitute
+
+
+def fold_in_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) -> PositionFunction:
+    """Cut the reduction loop of `iteration` into rounds of `lanes` elements, each lane with partial results of its own.
+
+    A narrow row is one chain of dependent additions, as long as there are non-zeros. In lanes the chains are
+    independent (parallel reduction: Huang et al., section 3.1; rfactor of a loop of run-time extent). What does not
+    fill a round is added to the total one by one, and the lanes are added up in halves: the order depends on the number
+    of elements alone. Whatever `folds` knows goes as sums do: the result of another lane stands where an element's term
+    stood.
+
+        for j in range(n):                        if n >= 4:
+            with block("sum"):                        P[0:4] = 0
+                S[0] += x[vj]              ->         for q in range(n // 4):
+                                                          for l in unrolled(4): P[l] += x[q * 4 + l]
+                                                      P[0:2] += P[2:4]; P[0:1] += P[1:2]
+                                                      S[0] += P[0]
+                                                  for j in range(n % 4):
+                                                      with block("sum"): S[0] += x[n - n % 4 + j]   (vj)
+
+    Last of all primitives: it parts the loop from the block.
+
+    Preconditions, each refused with a StageIError: lanes are a power of two, at least 2; what `refuses` names.
+    """
+    where = f"fold_in_lanes: iteration {iteration.name!r}"
+    if lanes < 2 or lanes & (lanes - 1):
+        raise StageIError(f"{where}: {lanes} lanes are not a power of two of at least 2")
+    reason = refuses(stage2.program, iteration)
+    if reason:
+        raise StageIError(f"{where} {reason}")
+    inner = {it.name: it for it in iteration.nested}
+    return rewrite_loop(stage2, iteration.name, 0, lambda loop: _Lanes(loop, inner, lanes).statement())
+
+
+def refuses(program: Program, iteration: Iteration) -> str | None:
+    """Why the elements of `iteration` cannot be folded in lanes, or None."""
+    if iteration in program.iterations:
+        return "is not nested in another, so its lanes would live nowhere"
+    if len(iteration.axes) != 1 or iteration.kinds != "R":
+        return "is not over one reduction axis"
+    if iteration.init or iteration.where is not None or iteration.locals or iteration.axes[0].padded:
+        return "has an init, a condition, local buffers or padding"
+    stores: list[Store] = []
+    for inner in iteration.body:
+        if not isinstance(inner, Iteration) or inner.kinds != "S":
+            return "holds more than iterations over one static dense spatial axis each"
+        if inner.axes[0].kind != "dense_fixed" or not isinstance(inner.axes[0].length, int):
+            return "holds more than iterations over one static dense spatial axis each"
+        if inner.where is not None or not inner.body or not all(isinstance(store, Store) for store in inner.body):
+            return f"holds {inner.name!r}, which does more than store"
+        if any(store.buffer.scope != "local" or store.indices != inner.variables for store in inner.stores):
+            return f"holds {inner.name!r}, which does not store to its own element of a local buffer"
+        stores += inner.stores
+    found = folds(stores)
+    return found if isinstance(found, str) else None
+
+
+class _Lanes:
+    """The statements that take the place of the loop. inner: the iterations in its block, by name."""
+
+    def __init__(self, loop: tirx.For, inner: dict[str, Iteration], lanes: int) -> None:
+        self.loop, self.lanes = loop, lanes
+        self.block = loop.body.block
+        self.at = self.block.iter_vars[0].var
+        self.rest = tirx.floormod(loop.extent, int64(lanes))
+        self.parts = [
+            _Part(block, inner[block.name_hint], lanes) for block in blocks(self.block.body) if block.name_hint in inner
+        ]
+        if len(self.parts) != len(inner):
+            raise StageIError(f"fold_in_lanes: block {self.block.name_hint!r} has not the form of its iteration")
+
+    def statement(self) -> tirx.Stmt:
+        full = tirx.SeqStmt(
+            [
+                *(part.begin() for part in self.parts),
+                self._rounds(),
+                *(step for part in self.parts for step in part.tree()),
+            ]
+        )
+        lanes = tirx.IfThenElse(self.loop.extent >= int64(self.lanes), full, None)
+        block = s_tir.SBlock(
+            [],
+            [],
+            [],
+            f"{self.block.name_hint}_lanes",
+            tirx.SeqStmt([lanes, self._remainder()]),
+            None,
+            [partial for part in self.parts for partial in part.partials.values()],
+        )
+        return s_tir.SBlockRealize([], True, block)
+
+    def _rounds(self) -> tirx.Stmt:
+        turn = tirx.Var("turn", "int64")
+
+        def lanes(kind: tirx.ForKind, statement: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
+            lane = tirx.Var("lane", "int64")
+            element = turn * int64(self.lanes) + lane
+            return _for(lane, int64(self.lanes), kind, substitute(statement(lane), {self.at: element}))
+
+        hints = _hints(self.block.body)
+        body = [lanes(tirx.ForKind.UNROLLED, lambda lane: sequence(hints))] if hints else []
+        # of one feature the lanes themselves are a vector: LLVM makes scalar code of a choice between unrolled scalars
+        body += [
+            lanes(tirx.ForKind.VECTORIZED if part.width == 1 else tirx.ForKind.UNROLLED, part.take)
+            for part in self.parts
+        ]
+        return _for(turn, tirx.floordiv(self.loop.extent, int64(self.lanes)), tirx.ForKind.SERIAL, sequence(body))
+
+    def _remainder(self) -> tirx.Stmt:
+        loop, realize = self.loop, self.loop.body
+        first = loop.extent - self.rest
+        values = [substitute(v, {loop.loop_var: first + loop.loop_var}) for v in realize.iter_values]
+        body = s_tir.SBlockRealize(values, realize.predicate, realize.block)
+        return _for(loop.loop_var, self.rest, tirx.ForKind.SERIAL, body)
+
+
+class _Part(Folded):
+    """One of the iterations over features, and the partial results of each of its stores."""
+
+    def __init__(self, block: s_tir.SBlock, iteration: Iteration, lanes: int) -> None:
+        super().__init__(block, iteration, "fold_in_lanes")
+        self.lanes = lanes
+        self.partials = {
+            store.buffer: tirx.decl_buffer(
+                [int64(lanes * self.width)], store.buffer.ty.dtype, name=f"{store.buffer.name}_lanes", layout=None
+            )
+            for store in self.stores
+        }
+
+    def begin(self) -> tirx.Stmt:
+        def store(buffer: tirx.Buffer, neutral: float) -> tirx.Stmt:
+            value = tirx.const(neutral, str(buffer.ty.dtype))
+            return _vector(self.lanes * self.width, lambda i: [tirx.BufferStore(buffer, value, [i])])
+
+        return sequence([store(*one) for one in zip(self.partials.values(), self.neutral)])
+
+    def take(self, lane: tirx.Expr) -> tirx.Stmt:
+        """The element is taken into the results of its lane."""
+
+        def step(k: tirx.Expr) -> list[tirx.Stmt]:
+            place = lane * int64(self.width) + k
+            return [
+                tirx.BufferStore(partial, substitute(self._with(store.value, place), {self.feature: k}), [place])
+                for store, partial in self._both()
+            ]
+
+        return _vector(self.width, step)
+
+    def tree(self) -> Iterator[tirx.Stmt]:
+        """The lanes become one, in halves, and that is taken into the result as an element."""
+
+        def merge(far: tirx.Expr, i: tirx.Expr) -> list[tirx.Stmt]:
+            return [
+                tirx.BufferStore(partial, self._with(store.value, i, far + i), [i]) for store, partial in self._both()
+            ]
+
+        half = self.lanes // 2
+        while half:
+            yield _vector(half * self.width, functools.partial(merge, int64(half * self.width)))
+            half //= 2
+        yield _vector(
+            self.width,
+            lambda k: [
+                tirx.BufferStore(
+                    store.buffer,
+                    substitute(self._with(store.value, None, k), {self.feature: k}),
+                    [substitute(i, {self.feature: k}) for i in store.indices],
+                )
+                for store in self.stores
+            ],
+        )
+
+    def _both(self) -> Iterable[tuple[tirx.BufferStore, tirx.Buffer]]:
+        return zip(self.stores, self.partials.values())
+
+    def _with(self, value: tirx.Expr, own: tirx.Expr | None = None, other: tirx.Expr | None = None) -> tirx.Expr:
+        """The value that is stored, with the results of place ``own`` for those of the loop, and those of ``other`` for
+        the terms of the element.
+        """
+
+        def at(place: tirx.Expr | None) -> Put | None:
+            return None if place is None else lambda buffer: self.partials[buffer][place]
+
+        return self.replaced(value, at(own), at(other))
+
+
+def _for(var: tirx.Var, extent: tirx.Expr, kind: tirx.ForKind, body: tirx.Stmt) -> tirx.Stmt:
+    return tirx.For(var, int64(0), extent, kind, body)
+
+
+def _vector(width: int, stores: Callable[[tirx.Expr], Sequence[tirx.Stmt]]) -> tirx.Stmt:
+    """The statements of stores(k) for every k below `width`, at once."""
+    if width == 1:
+        return sequence(stores(int64(0)))
+    var = tirx.Var("k", "int64")
+    return _for(var, int64(width), tirx.ForKind.VECTORIZED, sequence(stores(var)))
+
+
+def _hints(body: tirx.Stmt) -> list[tirx.Stmt]:
+    """Statements beside the folds: prefetches."""
+    parts = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
+    return [s for s in parts if isinstance(s, tirx.Evaluate)]
+
+
+__all__ = ["fold_in_lanes", "refuses"]

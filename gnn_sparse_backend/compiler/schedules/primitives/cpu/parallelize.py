@@ -1,0 +1,60 @@
+"""Run the outermost loop of a sparse iteration on the thread pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tvm import tirx
+
+from ....language.axes import Axis, StageIError
+from ....language.program import Iteration, Store, walk_iterations
+from ....lowering.nest import block_name, plan_nest
+from ....position.function import PositionFunction
+from ..shared.loops import set_loop_kind
+
+
+def parallelize_spatial(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
+    """Make the outermost loop of a top-level `iteration` a parallel loop.
+
+    TVM's `parallel` refuses a block that adds to what it has not initialised; here stage I says that the elements of a
+    spatial axis write disjoint places.
+
+    Preconditions, each refused with a StageIError: the iteration is not nested in another; its outermost loop is over
+    spatial axes; where their coordinates may repeat, every store is to the visited element itself.
+
+        for i in range(m):                 for i in parallel(m):
+            with block("rows_0"): ...  ->      with block("rows_0"): ...
+    """
+    reason = refuses(stage2, iteration)
+    if reason:
+        raise StageIError(f"parallelize_spatial: iteration {iteration.name!r} {reason}")
+    nest = plan_nest(iteration)
+    block = block_name(iteration, 0)
+    return set_loop_kind(stage2, block, tirx.ForKind.PARALLEL, level=len(nest.segments[0]) - 1)
+
+
+def refuses(stage2: PositionFunction, iteration: Iteration) -> str | None:
+    """Why the outermost loop cannot run in parallel, or None."""
+    if iteration not in stage2.program.iterations:
+        return "is nested in another"
+    outer = plan_nest(iteration).segments[0][0]
+    if outer.kind != "S":
+        return f"begins with axis {outer.axes[-1].name!r}, which is not spatial"
+    for axis in outer.axes:
+        if not axis.unique and not all(_stores_the_element(s, axis, iteration) for s in _stores(iteration)):
+            return f"visits axis {axis.name!r}, whose coordinates may repeat, and stores by the coordinate"
+    return None
+
+
+def _stores(iteration: Iteration) -> Iterator[Store]:
+    """Every store that outlives its element of the iteration."""
+    for it in walk_iterations((iteration,)):
+        stores = (*it.init, *(s for s in it.body if isinstance(s, Store)))
+        yield from (s for s in stores if s.buffer.scope != "local")
+
+
+def _stores_the_element(store: Store, axis: Axis, iteration: Iteration) -> bool:
+    """The store is to the very element that is visited, not to what its coordinate names."""
+    if axis not in store.buffer.axes:
+        return False
+    return store.indices[store.buffer.axes.index(axis)] == iteration.variable(axis)

@@ -1,0 +1,124 @@
+"""Fetch the rows that a gather will need some elements from now."""
+
+from __future__ import annotations
+
+import tvm
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from ....language.axes import Axis, StageIError
+from ....language.expr import INTEGERS
+from ....language.layout import elements
+from ....language.program import Iteration
+from ....position.function import PositionFunction
+
+LINE_BYTES = 64
+_ITEM_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "uint32": 4}
+
+
+def prefetch_gather(
+    stage2: PositionFunction, iteration: Iteration, buffer: str, first: int, count: int, distance: int
+) -> PositionFunction:
+    """Prefetch `count` elements from `first` on of the row of `buffer` that the element `distance` further on will
+    gather.
+
+    The row is found through the index array, which runs on past the end of a row of the sparse matrix: the fetches
+    never pause where a row ends, which is where the processor's own look-ahead stops on a mispredicted branch.
+
+        for j in range(...):                        for j in range(...):
+            with block("sum"):                          with block("sum"):
+                S[k] += B[indices[p + vj], k]   ->          prefetch(B[indices[min(p + vj + 16, nnz - 1)], 0])
+                                                            S[k] += B[indices[p + vj], k]
+
+    A row may also be found through a buffer of numbers on the axis (the edge that stands at each element); the element
+    further on is then the same for both. A row that is only stored to is fetched for writing.
+
+    Preconditions, refused with a StageIError: the iteration is over one sparse axis and nothing else; `buffer` is a
+    parameter on two axes, accessed in it by that axis's coordinate or by such a number; distance is positive.
+    """
+    where = f"prefetch_gather: iteration {iteration.name!r}"
+    axis = iteration.axes[0]
+    if len(iteration.axes) != 1 or not axis.is_sparse:
+        raise StageIError(f"{where} is not over one sparse axis")
+    if len(stage2.program.buffer(buffer).axes) != 2 or distance < 1:
+        raise StageIError(f"{where}: buffer {buffer!r} is not on two axes, or distance {distance} is not positive")
+    rewriter = _Prefetch(stage2, axis, buffer, first, count, distance)
+
+    def visit(block: s_tir.SBlock, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
+        if block.name_hint != iteration.name:
+            return mutator.default_mutate(block)
+        body = tirx.SeqStmt([*rewriter.fetches(block.body), block.body])
+        return s_tir.SBlock(
+            block.iter_vars,
+            block.reads,
+            block.writes,
+            block.name_hint,
+            body,
+            block.init,
+            block.alloc_buffers,
+            block.match_buffers,
+            block.annotations,
+        )
+
+    function = stage2.function
+    body = tvm_ffi.structural_mutate(function.body, [(s_tir.SBlock, visit)])
+    if not rewriter.done:
+        raise StageIError(
+            f"{where} does not gather from {buffer!r} by the coordinate of axis {axis.name!r} or a number on it"
+        )
+    return stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))
+
+
+class _Prefetch:
+    def __init__(
+        self, stage2: PositionFunction, axis: Axis, buffer: str, first: int, count: int, distance: int
+    ) -> None:
+        by_name = {p.name: p for p in stage2.function.params}
+        self.array, self.buffer = by_name[axis.indices], by_name[buffer]
+        self.numbers = [
+            by_name[b.name] for b in stage2.program.parameters if b.axes[-1:] == (axis,) and b.dtype in INTEGERS
+        ]
+        self.first, self.count, self.distance = first, count, distance
+        total = elements(axis, lambda s: by_name[s.name] if hasattr(s, "name") else tirx.IntImm("int64", s))
+        self.last = total - 1
+        self.ahead = None
+        self.done = False
+
+    def fetches(self, body: tirx.Stmt) -> list[tirx.Stmt]:
+        """One prefetch per cache line of the row, addressed like the gather found in `body` but further on."""
+        loads, stores, positions = [], [], []
+
+        def load(node: tvm.ir.TensorLoad) -> None:
+            if node.source.same_as(self.buffer):
+                loads.append(node.indices[0])
+            if node.source.same_as(self.array):
+                positions.append(node.indices[0])
+
+        def store(node: tirx.BufferStore) -> None:
+            if node.buffer.same_as(self.buffer):
+                stores.append(node.indices[0])
+
+        tvm_ffi.structural_walk(body, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)], order="post")
+        if positions:  # of the element being visited, among all elements of the axis
+            self.ahead = tirx.min(tirx.IntImm("int64", self.distance), self.last - positions[0])
+        for row in loads or stores:
+            row = tvm_ffi.structural_mutate(row, [(tvm.ir.TensorLoad, self._later)])
+            if self.done:
+                step = LINE_BYTES // _ITEM_BYTES[str(self.buffer.ty.dtype)]
+                places = range(self.first, self.first + self.count, step)
+                return [self._fetch(row, at, not loads) for at in places]
+        return []
+
+    def _later(self, load: tvm.ir.TensorLoad, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
+        if load.source.same_as(self.array):
+            self.done = True
+            return self.array[tirx.min(load.indices[0] + self.distance, self.last)]
+        if self.ahead is not None and any(load.source.same_as(n) for n in self.numbers):
+            self.done = True
+            *outer, position = load.indices
+            return load.source[(*outer, position + self.ahead)]
+        return mutator.default_mutate(load)
+
+    def _fetch(self, row: tirx.Expr, at: int, write: bool) -> tirx.Stmt:
+        address = tirx.address_of(self.buffer[row, tirx.IntImm("int64", at)])
+        return tirx.Evaluate(tirx.call_intrin("void", "tirx.prefetch", address, int(write), 3, 1))

@@ -1,0 +1,1 @@
+"""Primitives for blocks, warps and lanes of a GPU."""

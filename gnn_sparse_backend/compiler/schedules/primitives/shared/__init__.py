@@ -1,0 +1,1 @@
+"""Primitives that the schedules of all targets use."""

@@ -1,0 +1,62 @@
+"""The one rewrite below our loop primitives: change the kind of the loop that stands directly above a block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm_ffi
+from tvm import s_tir, tirx
+
+from ....language.axes import StageIError
+from ....position.function import PositionFunction
+
+
+def set_loop_kind(stage2: PositionFunction, block: str, kind: tirx.ForKind, level: int = 0) -> PositionFunction:
+    """Make a loop around the block of this name a loop of `kind`. level: 0 the innermost of its segment, 1 the next."""
+    return rewrite_loop(
+        stage2, block, level, lambda loop: tirx.For(loop.loop_var, loop.min, loop.extent, kind, loop.body)
+    )
+
+
+def bind_loop(stage2: PositionFunction, block: str, tag: str, level: int = 0) -> PositionFunction:
+    """Bind a loop around the block of this name to the GPU index `tag` ("blockIdx.x", "threadIdx.x")."""
+
+    return rewrite_loop(stage2, block, level, lambda loop: bound_loop(loop.loop_var, loop.extent, loop.body, tag))
+
+
+def bound_loop(var: tirx.Var, extent: tirx.Expr, body: tirx.Stmt, tag: str) -> tirx.For:
+    """A loop from 0 over `extent` values of the GPU index `tag`."""
+    thread = tirx.IterVar(None, tirx.Var(tag, "int64"), tirx.IterVar.ThreadIndex, tag)
+    return tirx.For(var, tirx.IntImm("int64", 0), extent, tirx.ForKind.THREAD_BINDING, body, thread)
+
+
+def rewrite_loop(
+    stage2: PositionFunction, block: str, level: int, change: Callable[[tirx.For], tirx.Stmt]
+) -> PositionFunction:
+    """Apply `change` to the loop `level` loops above the block of this name (0: directly above).
+
+    Raises StageIError where there is no such loop, as after a reduction above the block has been decomposed.
+    """
+    found = 0
+
+    def above(loop: tirx.For) -> bool:
+        body = loop.body
+        for _ in range(level):
+            if not isinstance(body, tirx.For):
+                return False
+            body = body.body
+        return isinstance(body, s_tir.SBlockRealize) and body.block.name_hint == block
+
+    def visit(loop: tirx.For, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
+        nonlocal found
+        inner = mutator.default_mutate(loop)
+        if not above(loop):
+            return inner
+        found += 1
+        return change(inner)
+
+    function = stage2.function
+    body = tvm_ffi.structural_mutate(function.body, [(tirx.For, visit)])
+    if found != 1:
+        raise StageIError(f"there are {found} loops {level} levels above block {block!r}, expected one")
+    return stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))

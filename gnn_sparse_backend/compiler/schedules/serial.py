@@ -1,0 +1,37 @@
+"""A function scheduled for a GPU as a serial one: its thread loops run one after the other, on any CPU.
+
+A schedule binds loops of a sequential program to threads and changes nothing of what the program means. What this shows
+are wrong indices, guards and orders. What it cannot show are races: there the argument is the schedule's own, and each
+primitive states it.
+"""
+
+from __future__ import annotations
+
+import tvm_ffi
+from tvm import tirx
+
+from ..position.function import PositionFunction
+from .primitives.shared.local_memory import locals_on_stack
+
+
+def serialise(stage2: PositionFunction) -> PositionFunction:
+    """The same loops, all of them serial, and local and shared buffers in ordinary memory.
+
+    Before and after:
+
+        for i in thread_binding(m, "blockIdx.x"): ...  ->  for i in range(m): ...
+    """
+    function = stage2.function
+
+    def visit(loop: tirx.For, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
+        loop = mutator.default_mutate(loop)
+        if loop.kind == tirx.ForKind.SERIAL:
+            return loop
+        return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+
+    body = tvm_ffi.structural_mutate(function.body, [(tirx.For, visit)])
+    serial = stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))
+    return locals_on_stack(serial, ("local", "shared", "warp"))
+
+
+__all__ = ["serialise"]

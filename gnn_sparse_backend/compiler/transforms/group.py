@@ -1,0 +1,109 @@
+"""Share the rows out to tasks: a dense root axis becomes a ragged axis under an axis of groups.
+
+    iterate(I, J, K): C[i, k] += A[i, j] * B[j, k]   ->   iterate(T, I, J, K): C[t, i, k] += A[t, i, j] * B[j, k]
+
+with rows T_ptr[t] .. T_ptr[t + 1] in group t. The arrays stay as they are; a parallel loop over groups of equal cost
+is balanced whatever the rows are. Several sub-kernels of one operator that are grouped alike may then share one loop
+(`loops.horizontal`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..language.axes import Axis, Size, StageIError, dense_fixed, dense_variable
+from ..language.expr import Expr, Load, Var, children, rebuild
+from ..language.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
+from ..language.validate import validate
+
+
+def group_axis(program: Program, axis_name: str, group_name: str = "T", index_dtype: str = "int32") -> Program:
+    """Put the dense root axis `axis_name` under a new axis `group_name` of num_<group> groups, cut at <group>_ptr.
+
+    Refuses (StageIError) an axis that is not a dense root, one that is fused, and a program in which a buffer is
+    indexed along it by anything but its iterator, or in which its coordinate is used as a value.
+    """
+    old = program.axis(axis_name)
+    if old.parent is not None:
+        raise StageIError(f"group_axis: axis {axis_name!r} is not a dense root")
+    if any(old in group for it in walk_iterations(program.iterations) for group in it.fused):
+        raise StageIError(f"group_axis: axis {axis_name!r} is fused; group before fusing")
+    count = Size(f"num_{group_name}")
+    group = dense_fixed(group_name, count)
+    new: dict[Axis, Axis] = {
+        old: dense_variable(axis_name, group, (old.length, old.length), f"{group_name}_ptr", index_dtype)
+    }
+    axes: list[Axis] = []
+    for axis in program.axes:
+        if axis.parent in new:
+            new[axis] = replace(axis, parent=new[axis.parent])
+        axes += [group, new[axis]] if axis == old else [new.get(axis, axis)]
+    rows = {it.variable(old) for it in walk_iterations(program.iterations) if old in it.axes}
+    rewriter = _Grouping(old, group, new, rows)
+    done = replace(
+        program,
+        sizes=(count, *program.sizes),
+        axes=tuple(axes),
+        buffers=tuple(rewriter.buffer(b) for b in program.buffers),
+        iterations=map_iterations(program.iterations, rewriter.iteration),
+    ).with_provenance(f"group_axis({axis_name}, {group_name})")
+    validate(done)
+    return done
+
+
+class _Grouping:
+    def __init__(self, old: Axis, group: Axis, new: dict[Axis, Axis], rows: set[Var]) -> None:
+        self.old, self.group, self.new, self.rows = old, group, new, rows
+        self.var = Var(group.name.lower())
+
+    def _axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        out: list[Axis] = []
+        for axis in axes:
+            out += [self.group, self.new[axis]] if axis == self.old else [self.new.get(axis, axis)]
+        return tuple(out)
+
+    def buffer(self, buffer: Buffer) -> Buffer:
+        return replace(buffer, axes=self._axes(buffer.axes))
+
+    def iteration(self, it: Iteration) -> tuple[Iteration]:
+        kinds, variables = "", []
+        for axis, kind, var in zip(it.axes, it.kinds, it.variables):
+            if axis == self.old:
+                kinds += kind
+                variables.append(self.var)
+            kinds += kind
+            variables.append(var)
+        return (
+            replace(
+                it,
+                axes=self._axes(it.axes),
+                kinds=kinds,
+                variables=tuple(variables),
+                init=tuple(self._store(s) for s in it.init),
+                body=tuple(s if isinstance(s, Iteration) else self._store(s) for s in it.body),
+                locals=tuple(self.buffer(b) for b in it.locals),
+                where=None if it.where is None else self._expr(it.where),
+            ),
+        )
+
+    def _store(self, store: Store) -> Store:
+        return map_store(store, self._expr)
+
+    def _expr(self, expr: Expr) -> Expr:
+        if expr in self.rows:
+            raise StageIError(f"group_axis: the coordinate {expr.name!r} of axis {self.old.name!r} is used as a value")
+        if not isinstance(expr, Load):
+            kids = tuple(self._expr(k) for k in children(expr))
+            return rebuild(expr, kids) if kids else expr
+        indices: list[Expr] = []
+        for axis, index in zip(expr.buffer.axes, expr.indices):
+            if axis == self.old:
+                if index not in self.rows:
+                    raise StageIError(
+                        f"group_axis: buffer {expr.buffer.name!r} is indexed along {axis.name!r} by {index!r}"
+                    )
+                indices.append(self.var)
+                indices.append(index)
+            else:
+                indices.append(self._expr(index))
+        return Load(self.buffer(expr.buffer), tuple(indices))

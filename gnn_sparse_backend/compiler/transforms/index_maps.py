@@ -1,0 +1,95 @@
+"""The two index maps of a format rewrite rule, checked against each other on sample coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..language.axes import Axis, StageIError
+from ..language.expr import Binary, Const, Expr, ExprLike, Load, Select, SizeOf, as_expr, walk
+
+if TYPE_CHECKING:
+    from .decompose import FormatRewriteRule
+
+IndexMap: TypeAlias = Callable[..., tuple[ExprLike, ...]]
+"""Coordinates to coordinates, one argument for each; on expressions."""
+
+SAMPLES = (0, 1, 2, 3, 7, 62, 64, 1009)
+"""Around the block sizes and widths that formats have."""
+
+UNKNOWN_SIZE = 1 << 20
+"""What a run-time size is taken for: larger than any sample."""
+
+_OPERATIONS: dict[str, Callable[[Any, Any], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "and": lambda a, b: a and b,
+    "or": lambda a, b: a or b,
+}
+
+
+def check_index_maps(rule: FormatRewriteRule, before: tuple[Axis, ...], after: tuple[Axis, ...]) -> None:
+    """Raise StageIError unless inverse_index_map(index_map(x)) == x, and index_map(x) lies on the new axes, for samples
+    x.
+
+    Maps that read buffers have no value before the program runs: they are taken on trust.
+    """
+    where = f"rule {rule.name!r}"
+    for point in product(*(_samples(axis) for axis in before)):
+        moved = _apply(rule.index_map, point, len(after), f"{where}: index_map", "axes_after")
+        if moved is None:
+            return
+        for axis, coordinate in zip(after, moved):
+            if coordinate < 0 or (isinstance(axis.length, int) and coordinate >= axis.length):
+                raise StageIError(f"{where}: index_map takes {point} to {moved}, which lies outside axis {axis.name!r}")
+        back = _apply(rule.inverse_index_map, moved, len(before), f"{where}: inverse_index_map", "axes_before")
+        if back is not None and back != point:
+            raise StageIError(
+                f"{where}: index_map takes {point} to {moved}, and inverse_index_map takes that to {back}"
+            )
+
+
+def _samples(axis: Axis) -> tuple[int, ...]:
+    return tuple(s for s in SAMPLES if not isinstance(axis.length, int) or s < axis.length)
+
+
+def _apply(index_map: IndexMap, point: tuple[int, ...], count: int, where: str, axes: str) -> tuple[int, ...] | None:
+    """The values of a map at a point, or None where it reads a buffer."""
+    found = tuple(as_expr(e) for e in index_map(*(Const(x, "int64") for x in point)))
+    if len(found) != count:
+        raise StageIError(f"{where} gives {len(found)} coordinates for the {count} {axes}")
+    if any(e.dtype != "int64" for e in found):
+        raise StageIError(
+            f"{where} gives a coordinate of type {next(e.dtype for e in found if e.dtype != 'int64')}, not int64"
+        )
+    if any(isinstance(e, Load) for expr in found for e in walk(expr)):
+        return None
+    return tuple(_evaluate(e, where) for e in found)
+
+
+def _evaluate(expr: Expr, where: str) -> int:
+    match expr:
+        case Const():
+            return int(expr.value)
+        case SizeOf():
+            return UNKNOWN_SIZE
+        case Binary() if expr.op in _OPERATIONS:
+            return _OPERATIONS[expr.op](_evaluate(expr.a, where), _evaluate(expr.b, where))
+        case Select():
+            return _evaluate(expr.then if _evaluate(expr.condition, where) else expr.otherwise, where)
+    raise StageIError(f"{where} is not made of integer arithmetic: {expr!r}")
+
+
+__all__ = ["check_index_maps"]

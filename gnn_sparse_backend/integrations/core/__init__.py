@@ -1,0 +1,1 @@
+"""What the plug-ins for all frameworks share."""

@@ -1,0 +1,110 @@
+"""How often an operator of a framework ran here, how often it fell back, and why."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from io import StringIO
+
+from ...log import first_at_info
+from .registry import enabled_frameworks
+
+_log = logging.getLogger(__name__)
+_lock = threading.Lock()
+_ours: dict[tuple[str, str], int] = {}
+_fallbacks: dict[tuple[str, str, str], int] = {}
+
+
+def ours(framework: str, operator: str) -> None:
+    """Count one call of `operator` that ran on this package's kernels."""
+    key = (framework, operator)
+    with _lock:
+        _ours[key] = _ours.get(key, 0) + 1
+
+
+def fallback(framework: str, operator: str, reason: str) -> None:
+    """Count one call of `operator` that the framework ran itself.
+
+    `reason` must come from a small fixed set (no sizes or values in it): each distinct one is kept.
+    """
+    key = (framework, operator, reason)
+    with _lock:
+        _fallbacks[key] = _fallbacks.get(key, 0) + 1
+    first_at_info(_log, key, "%s runs %s itself: %s", framework, operator, reason)
+
+
+def reset_status() -> None:
+    """Set every count to zero."""
+    with _lock:
+        _ours.clear()
+        _fallbacks.clear()
+
+
+@dataclass(frozen=True)
+class OperatorCounts:
+    """Calls of one operator of one framework since the counts were last reset."""
+
+    framework: str
+    operator: str
+    ours: int
+    fallbacks: dict[str, int]  # reason -> calls
+
+
+@dataclass(frozen=True, repr=False)
+class Status:
+    """Which frameworks are enabled and what became of the calls they sent; prints as a table."""
+
+    enabled: tuple[str, ...]
+    rows: tuple[OperatorCounts, ...]
+
+    def to_dict(self) -> dict:
+        """{"enabled": [framework], "calls": {framework: {operator: {"ours": n, "fallbacks": {reason: n}}}}}"""
+        calls: dict[str, dict] = {}
+        for row in self.rows:
+            calls.setdefault(row.framework, {})[row.operator] = {"ours": row.ours, "fallbacks": dict(row.fallbacks)}
+        return {"enabled": list(self.enabled), "calls": calls}
+
+    def __str__(self) -> str:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+
+        heading = f"enabled: {', '.join(self.enabled) or 'none'}"
+        if not self.rows:
+            return f"{heading}\nno calls yet"
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in ("framework", "operator"):
+            table.add_column(column)
+        for column in ("ours", "fell back"):
+            table.add_column(column, justify="right")
+        table.add_column("reasons", overflow="fold")
+        for row in self.rows:
+            by_count = sorted(row.fallbacks.items(), key=lambda item: (-item[1], item[0]))
+            table.add_row(
+                row.framework,
+                row.operator,
+                f"{row.ours:,}",
+                f"{sum(row.fallbacks.values()):,}",
+                "\n".join(f"{reason}: {count:,}" for reason, count in by_count),
+            )
+        # Plain text of a fixed width: the same in a terminal, a log and a notebook.
+        text = StringIO()
+        Console(file=text, width=110, color_system=None, markup=False).print(table)
+        lines = [line.rstrip() for line in text.getvalue().splitlines()]
+        return "\n".join([heading, *(line for line in lines if line)])
+
+    __repr__ = __str__
+
+
+def status() -> Status:
+    """A snapshot of the counts, with the frameworks that are enabled now."""
+    with _lock:
+        ran, fell_back = dict(_ours), dict(_fallbacks)
+    reasons: dict[tuple[str, str], dict[str, int]] = {}
+    for (framework, operator, reason), count in fell_back.items():
+        reasons.setdefault((framework, operator), {})[reason] = count
+    rows = (
+        OperatorCounts(*key, ours=ran.get(key, 0), fallbacks=reasons.get(key, {})) for key in sorted({*ran, *reasons})
+    )
+    return Status(enabled_frameworks(), tuple(rows))

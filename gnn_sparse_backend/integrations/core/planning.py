@@ -1,0 +1,173 @@
+"""``gsb.precompile`` and ``gsb.explain``: for the graphs of any library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+import torch
+
+from ...structures.relational.graph import RelGraph
+from ...tuning.explain import Explanation, explain_graph
+from ...tuning.explain_relational import RelationalExplanation, explain_relational
+from ...tuning.precompile import precompile_graphs
+from ...tuning.precompile_operators import kinds_of
+from ...tuning.report import Report
+from .foreign import graphs_of, structures_of
+
+Widths: TypeAlias = int | Sequence[int | Sequence[int]]
+Features: TypeAlias = Widths | Mapping[str, Widths]
+"""Widths for all operators, or for each."""
+
+
+def precompile(
+    data: object,
+    features: Features = 64,
+    ops: str | Iterable[str] | None = None,
+    budget: str | float = "30s",
+    *,
+    dtype: str | torch.dtype = "float32",
+    backward: bool = True,
+    again: bool = False,
+    progress: bool = True,
+) -> Report:
+    """Compile what operators will run on these graphs, measure the plans worth trying, and remember the fastest.
+
+        print(gsb.precompile(dataset[0], features=(64, 128), ops=("mean", "weighted_sum"), budget="1m"))
+        print(gsb.precompile(hetero, {"sum": 64, "rgms_mean": [(64, 16), (16, 4)], "gat_attention": (8, 16)}))
+
+    Worth doing where a graph is loaded, before training. Calls on graphs of the same structure, here and in later
+    processes of this machine, then run by the measured plans. A plan decides the order of additions, so the last bits
+    of results may change when a graph is tuned; after that they are the same at every run.
+
+    The operators, what they run on, and what their ``features`` are:
+
+    | operators | on | ``features`` |
+    | --- | --- | --- |
+    | sum, mean, max, min, and the same after ``weighted_`` | graph | F, of a row of x |
+    | dot | graph | F, of the rows at both ends |
+    | attention, gat_attention, gatv2_attention, and the same after ``weighted_`` | graph | (heads, F of a head), or F |
+    | edge_softmax | graph | heads: scores of an edge |
+    | rgms, rgms_mean, and the same after ``weighted_`` | RelGraph | (F_in, F_out), or F for both |
+    | rgms_blocks, rgms_blocks_mean, ... | RelGraph | (F_in, F_out, blocks on the diagonal of a matrix) |
+    | rgms_bases, rgms_bases_mean, ... | RelGraph | (F_in, F_out, bases that matrices are made of) |
+    | segment_mm, gather_mm | Segments | (F_in, F_out), or F for both |
+    | segment_sum, segment_mean, segment_max, segment_min | Segments | F |
+
+    Attention takes F alone for operands without heads.
+    ``weighted_``: with a number for each edge, of attention for each head too (``edge_weight``: dropout of attention).
+    Plans of the first two lines are measured. The others have one plan each, by rules: their kernels are compiled, and
+    the call and its gradients run once.
+
+    On the same structure, the same call and its gradients then compile nothing. On a GPU the kernels of a step are
+    compiled first, the formats that its plans want made (the transpose, rows in parts, buckets or chunks, blocks), and
+    each operator and its gradients run once, before anything is measured. What waits for the GPU
+    happens here: lengths of rows, sizes of formats, and times, which are taken between events on the stream. Calls on
+    the same ``gsb.Graph`` then compile nothing and read nothing back, so that a step can be captured in a CUDA graph.
+    Graphs that a framework's layers make of the same edges find kernels and plans, and make formats at their first
+    step. Plans are kept under the GPU's own name.
+
+    Args:
+        data: a ``gsb.Graph``, ``RelGraph`` or ``Segments``, a DGL graph or block, a PyG ``Data``, ``HeteroData``,
+            ``EdgeIndex`` or edge_index, a pair (edge_index, edge_type), a SciPy sparse matrix, a sparse torch tensor,
+            or a dataset or iterable of these. Matrices are ``[destination, source]``. Of a graph with several edge
+            types operators on graphs are prepared for each type, and those on a ``RelGraph`` for all edges together.
+            Edge types are those of DGL's and PyG's heterogeneous graphs, of ``edata["_TYPE"]`` or ``edata["etype"]`` in
+            DGL, and ``edge_type`` in PyG.
+        features: a width, or several in a list, as the table has them: the hidden sizes of a model, most of all. Where
+            a width is one number, a tuple is several too; where it is a tuple, a tuple of numbers is one. Or a dict
+            from operators to theirs.
+        ops: of the table; by default the names in ``features`` where that is a dict, else ``sum``, of a ``RelGraph``
+            ``rgms``, of ``Segments`` ``segment_mm``.
+        budget: seconds, or ``"500ms"``, ``"30s"``, ``"2m"``. When it ends, or at Ctrl-C, the fastest plans so far are
+            kept. A plan being timed or a kernel being compiled is finished: a second or so more.
+        dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``, or torch's.
+        backward: also for the gradients. Of those of sums, the one to the features is measured, which is a sum on the
+            transpose.
+        again: measure again what is known.
+        progress: show a progress bar on the error stream.
+
+    Returns:
+        a report that prints as a table.
+
+    Raises:
+        TypeError: there is no graph in ``data``.
+        ValueError: an operator, a width, a type or a budget is none, an operator does not run on what is in ``data``,
+            or there are no kernels for the device.
+        BuildError: CUDA lacks something here, or a kernel does not compile.
+    """
+    for name, value in (("backward", backward), ("again", again), ("progress", progress)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be True or False, got {value!r} of type {type(value).__name__}")
+    if ops is not None and not isinstance(ops, str):
+        try:
+            names = list(ops)
+        except TypeError:
+            names = [None]
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError(f"ops must be names of operators, got {ops!r:.80} of type {type(ops).__name__}")
+        ops = tuple(names)
+    return precompile_graphs(
+        structures_of(data, kinds_of(ops, features)),
+        features,
+        ops,
+        budget,
+        dtype=dtype,
+        backward=backward,
+        again=again,
+        progress=progress,
+    )
+
+
+def explain(
+    graph: object,
+    op: str | None = None,
+    features: int | Sequence[int] = 64,
+    *,
+    dtype: str | torch.dtype = "float32",
+    backward: bool = False,
+) -> Explanation | RelationalExplanation:
+    """Which plan an operator runs by on a graph, and why. Nothing is compiled and nothing is measured.
+
+    On a GPU: the rules that fired, and what a simple model of bytes, launches and balance expects of the candidates. It
+    waits for the lengths of rows and for the blocks of graphs that may be dense enough.
+
+        print(gsb.explain(graph, "weighted_sum", 128))
+        print(gsb.explain(rel_graph, "rgms", (64, 16)))
+
+    Args:
+        graph: as ``precompile`` takes them, with one edge type; or a ``gsb.RelGraph``.
+        op: ``sum`` (the default), ``mean``, ``max``, ``min``, the same after ``weighted_``, or ``dot``; ``rgms``, and
+            nothing else, of a ``gsb.RelGraph``.
+        features: width of a row of the result; of ``rgms`` also (features of x, features of the result).
+        dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``, or torch's.
+        backward: the gradient to the features instead, which is a sum, or ``rgms``, on the transpose.
+
+    Returns:
+        plan, statistics, candidates with predicted and measured times, and reasons; prints as text, and
+        ``.plot("plan.png")`` draws it. Of ``rgms``: for each relation its edges, its pairs, what either order of its
+        product costs, and which was chosen.
+
+    Raises:
+        TypeError: there is no graph.
+        ValueError: there are several, or the operator, width or type is none that is planned.
+    """
+    if op is not None and not isinstance(op, str):
+        raise TypeError(f"op must be the name of an operator, got {op!r} of type {type(op).__name__}")
+    if isinstance(graph, RelGraph):
+        if op not in (None, "rgms"):
+            raise ValueError(
+                f"a RelGraph has one operator to explain, 'rgms', got {op!r}: for others give the graph without "
+                f"relations"
+            )
+        return explain_relational(graph, features, dtype=dtype, backward=backward)
+    if op == "rgms":
+        raise ValueError(
+            f"rgms is explained of a gsb.RelGraph, got {type(graph).__name__}: make one with RelGraph.from_dgl, "
+            "from_pyg, from_edge_index or from_triples"
+        )
+    found = list(graphs_of(graph))
+    if len(found) != 1:
+        names = "; ".join(name for name, _ in found[:5])
+        raise ValueError(f"explain takes one graph, got {len(found)}{': ' if found else ''}{names}")
+    return explain_graph(found[0][1], "sum" if op is None else op, features, dtype=dtype, backward=backward)

@@ -1,0 +1,134 @@
+"""Which frameworks are switched on: `enable`, `disable` and `enabled`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ...runtime.allocator import reuse_while_enabled
+
+
+class _Framework(NamedTuple):
+    activate: Callable[[], None]
+    deactivate: Callable[[], None]
+
+
+class _Builtin(NamedTuple):
+    module: str  # of ours; offers activate() and deactivate()
+    requirement: str  # the module that must be installed
+
+
+_BUILTIN = {
+    "dgl": _Builtin("gnn_sparse_backend.integrations.dgl", "dgl"),
+    "pyg": _Builtin("gnn_sparse_backend.integrations.pyg", "torch_geometric"),
+}
+
+# Reentrant: importing a framework may run code that asks for the status.
+_lock = threading.RLock()
+_registered: dict[str, _Framework] = {}
+_active: dict[str, _Framework] = {}  # in the order of enabling
+
+
+def register(name: str, activate: Callable[[], None], deactivate: Callable[[], None]) -> None:
+    """Make `name` a framework that can be enabled.
+
+    `activate` is called with nothing enabled under that name; if it raises, `deactivate` is called to take back
+    what it did before that. `deactivate` must restore every attribute and may be called twice.
+
+    Raises ValueError for the name of a framework of this package or of one that is enabled.
+    """
+    with _lock:
+        if name in _BUILTIN or name in _active:
+            raise ValueError(
+                f"cannot register {name!r}: a framework of that name is "
+                f"{'enabled' if name in _active else 'part of this package'}"
+            )
+        _registered[name] = _Framework(activate, deactivate)
+
+
+def known_frameworks() -> tuple[str, ...]:
+    """Every name that `enable` accepts, sorted; not all of them need be installed."""
+    with _lock:
+        return tuple(sorted({*_BUILTIN, *_registered}))
+
+
+def enabled_frameworks() -> tuple[str, ...]:
+    """The frameworks that are switched on, in the order of enabling."""
+    with _lock:
+        return tuple(_active)
+
+
+def enable(name: str) -> None:
+    """Route message passing of the framework `name` ("dgl" or "pyg") to this package, for the whole process.
+
+    While a framework is enabled, freed tensors' memory is kept for the next ones (``gsb.reuse_memory``).
+    Enabling what is enabled changes nothing. Raises ValueError for an unknown name and ImportError where the
+    framework is not installed.
+    """
+    with _lock:
+        if name in _active:
+            return
+        framework = _find(name)
+        try:
+            framework.activate()
+        except BaseException:
+            framework.deactivate()
+            raise
+        _active[name] = framework
+        reuse_while_enabled(True)
+
+
+def disable(name: str | None = None) -> None:
+    """Switch the framework `name` off, or all of them, and restore every attribute that was replaced.
+
+    Disabling what is not enabled changes nothing. Raises ValueError for an unknown name.
+    """
+    with _lock:
+        if name is not None:
+            _check_name(name)
+        # The last one enabled goes first, so that patches of one attribute by two frameworks unwind in order.
+        for each in reversed(tuple(_active)):
+            if name is None or each == name:
+                _active.pop(each).deactivate()
+        reuse_while_enabled(bool(_active))
+
+
+@contextmanager
+def enabled(*names: str) -> Iterator[None]:
+    """Enable `names` inside a `with` block; at its end each is switched as it was at its beginning."""
+    if not names:
+        raise ValueError(f"enabled() needs the name of a framework: one of {', '.join(known_frameworks())}")
+    with _lock:
+        for name in names:
+            _check_name(name)
+        before = {name: name in _active for name in names}
+    try:
+        for name in names:
+            enable(name)
+        yield
+    finally:
+        for name in reversed(tuple(before)):
+            (enable if before[name] else disable)(name)
+
+
+def _check_name(name: str) -> None:
+    if name not in known_frameworks():
+        raise ValueError(f"unknown framework {name!r}: choose one of {', '.join(map(repr, known_frameworks()))}")
+
+
+def _find(name: str) -> _Framework:
+    _check_name(name)
+    if name in _registered:
+        return _registered[name]
+    builtin = _BUILTIN[name]
+    if importlib.util.find_spec(builtin.requirement) is None:
+        raise ImportError(
+            f"cannot enable {name!r}: {builtin.requirement} is not installed; "
+            f"try: pip install gnn-sparse-backend[{name}]"
+        )
+    module = importlib.import_module(builtin.module)
+    return _Framework(module.activate, module.deactivate)

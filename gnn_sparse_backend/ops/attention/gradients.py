@@ -1,0 +1,203 @@
+"""The backward pass of attention: gradients of all operands in two passes over the edges where they allow it.
+
+One pass over the rows stores the weights of edges and the cotangents of their scores, and sums up the gradients of
+the score's operands at the rows. One over the transpose sums up the gradients of all operands at the columns. What is
+left, as gradients of edge operands, are edge maps and aggregations of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+
+from ...planner.cuda.plan import CudaPlan
+from ...runtime.memory import empty
+from ...runtime.type_names import type_name
+from ..core.plans import entry_of, new_plan
+from ..message.executables import broadcast_features, feature_shapes, kernel_arguments, run_aggregate, run_edge_map
+from ..message.gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
+from ..message.programs.operands import Operand, collapse
+from . import schedules_cuda
+from .executables import AttentionForm, call_of, run_attention_gradient
+from .executables_cuda import SumsInParts
+from .programs.attention_gradient import COTANGENT
+from .programs.sums import Output, SumsSpec
+from .schedules_cpu import plan_sums, sums_kernel
+
+# Features of sums that one pass keeps at most: beyond it accumulators crowd each other out of the registers.
+TOGETHER = 512
+
+
+@dataclass(slots=True)
+class _Task:
+    """The gradient of one operand.
+
+    number: of the operand. plan: how it comes from the cotangent of a score, or of the result. sources: what the plan's
+    form reads, in its order: numbers of operands, ``weights``, ``scores`` (their cotangents) or ``grad``.
+    dims: feature shape of what the form gives. output: the form as a sum, whose sources count in ``sources``.
+    """
+
+    number: int
+    plan: GradientPlan
+    place: str
+    sources: tuple
+    dims: tuple[int, ...]
+    output: Output
+
+
+@dataclass(slots=True)
+class _Plan:
+    """Tasks by how they run. none: operands whose gradient is zero. together: on the transpose, in one pass."""
+
+    none: list[int]
+    rows: list[_Task]
+    together: list[_Task]
+    apart: list[_Task]
+    outputs: tuple[Output, ...]
+    spec: SumsSpec | None
+    shared: list
+    kernels: dict
+
+
+def attention_gradients(of: AttentionForm, graph, operands, results, grad: Tensor, needed) -> list[Tensor | None]:
+    """The gradients of the operands marked in ``needed``. results: what ``run_attention`` gave; grad: of the first."""
+    call = call_of(of, graph, operands, graph.edge_ids is not None)
+    columns = any(wanted and place == "column" for wanted, place in zip(needed, of.places))
+    numbered = columns and graph.transpose().edge_ids is not None
+    key = ("gradients", needed, numbered)
+    plan = call.kernels.get(key)
+    if plan is None:
+        index_dtype = type_name(graph.indices.dtype)
+        plan = call.kernels[key] = _prepare(of, operands, call.heads, needed, index_dtype, numbered)
+    weights, scores, sums = run_attention_gradient(of, graph, operands, results, grad, plan.outputs)
+    found: list[Tensor | None] = [None] * len(operands)
+    for number in plan.none:
+        found[number] = torch.zeros_like(operands[number])
+    given = {"weights": weights, "scores": scores, "grad": grad}
+
+    def source(s):
+        return operands[s] if type(s) is int else given[s]
+
+    def keep(task: _Task, out: Tensor) -> None:
+        x = operands[task.number]
+        found[task.number] = fit_gradient(task.plan, out, task.place, x.shape).to(x.dtype)
+
+    for task, out in zip(plan.rows, sums):
+        keep(task, out.view(out.shape[0], *task.dims))
+    if plan.together:
+        for task, out in zip(plan.together, _run_sums(plan, graph.transpose(), [source(s) for s in plan.shared])):
+            keep(task, out.view(out.shape[0], *task.dims))
+    for task in plan.apart:
+        parts = [source(s) for s in task.sources]
+        if task.place == "edge":
+            keep(task, run_edge_map(task.plan.form, graph, parts, task.plan.reduced))
+        else:
+            keep(task, run_aggregate(task.plan.form, graph.transpose() if task.plan.transposed else graph, parts))
+    return found
+
+
+def _run_sums(plan: _Plan, graph, operands: list[Tensor]) -> list[Tensor]:
+    """Several sums over the edges of each row of ``graph``."""
+    spec, rows = plan.spec, graph.shape[0]
+    out = [empty(operands[0].new_empty(0, dtype=getattr(torch, o.dtype)), rows, o.features) for o in spec.outputs]
+    if graph.num_edges == 0:
+        for x in out:
+            x.zero_()
+        return out
+    threads = torch.get_num_threads()
+    how = graph.plans.get((spec, threads))
+    if how is None:
+        how = new_plan(
+            graph,
+            (spec, threads),
+            lambda: plan_sums(*graph.shape, graph.num_edges, spec, threads),
+            0,
+            "gradients of attention",
+        )
+    in_parts = type(how) is CudaPlan and how.longest_part > 0
+    kernel = plan.kernels.get(how)
+    if kernel is None:
+        kernel = plan.kernels[how] = (
+            SumsInParts(spec, how) if in_parts else entry_of(how, sums_kernel, schedules_cuda.sums_kernel, spec)
+        )
+    if in_parts:
+        kernel.run(graph, operands, graph.edge_ids, [], out)
+        return out
+    places, widths = [x.at for x in spec.operands], [x.width for x in spec.operands]
+    kernel(*kernel_arguments(graph, how.groups, places, widths, operands, graph.edge_ids, how.balance), *out)
+    return out
+
+
+def _prepare(of: AttentionForm, operands, heads: tuple[int, ...], needed, index_dtype: str, numbered: bool) -> _Plan:
+    """numbered: of the transpose."""
+    score, value = of.take_apart(operands)
+    found = _Plan([], [], [], [], (), None, [], {})
+    dims = broadcast_features([heads, *feature_shapes(of.value, value)])
+    shapes = {"weights": heads, "scores": heads, "grad": dims}
+    shapes |= dict(enumerate(feature_shapes(of.score, score) + feature_shapes(of.value, value)))
+    count = len(score)
+    for number, (x, wanted) in enumerate(zip(operands, needed)):
+        if not wanted:
+            continue
+        if number < count:
+            form, at, cotangent, names = of.score, number, "scores", list(range(count))
+        else:
+            form, at, cotangent = of.weighted, number - count + 1, "grad"
+            names = ["weights", *range(count, len(operands))]
+        plan = gradient_plan(form, at, tuple(shapes[s] for s in names), shapes[cotangent])
+        sources = () if plan is NO_GRADIENT else tuple(names[s] if type(s) is int else cotangent for s in plan.sources)
+        if not sources or any(0 in shapes[s] for s in sources):
+            found.none.append(number)
+            continue
+        task = _task(number, plan, form.places[at], sources, shapes, x.dtype)
+        if form is of.score and task.place in ("row", "all"):
+            found.rows.append(task)
+        elif plan.transposed:
+            found.together.append(task)
+        else:
+            found.apart.append(task)
+    if len(found.together) < 2 or sum(task.output.features for task in found.together) > TOGETHER:
+        found.apart += found.together
+        found.together = []
+    found.outputs = tuple(
+        _sourced(task, [COTANGENT if s == "scores" else s for s in task.sources]) for task in found.rows
+    )
+    if found.together:
+        _share(found, operands, value[0].dtype, shapes, index_dtype, numbered)
+    return found
+
+
+def _task(number: int, plan: GradientPlan, place: str, sources: tuple, shapes: dict, dtype: torch.dtype) -> _Task:
+    own = [shapes[s] for s in sources]
+    dims = broadcast_features(own)
+    padded = [(1,) * (len(dims) - len(s)) + tuple(s) for s in own]
+    merged, *extents = collapse((dims, *padded)) if dims else ((1,),) * (1 + len(own))
+    if not plan.plain and dtype is not torch.float64:
+        dtype = torch.float32  # it will be summed once more
+    output = Output(plan.form.message, (), tuple(extents), merged, type_name(dtype))
+    return _Task(number, plan, place, sources, dims, output)
+
+
+def _sourced(task: _Task, sources: list[int]) -> Output:
+    o = task.output
+    return Output(o.message, tuple(sources), o.shapes, o.dims, o.dtype)
+
+
+def _share(found: _Plan, operands, value: torch.dtype, shapes: dict, index_dtype: str, numbered: bool) -> None:
+    """One list of operands for the sums that run together. value: the type of the result, and so of its cotangent."""
+    described: dict = {}
+    for task in found.together:
+        for source, place in zip(task.sources, task.plan.form.places):
+            described.setdefault(source, place)
+    found.shared = list(described)
+    wide = torch.float64 if value is torch.float64 else torch.float32
+    types = {"weights": wide, "scores": wide, "grad": value}
+    listed = tuple(
+        Operand(place, (prod(shapes[s]),), type_name(types[s] if type(s) is str else operands[s].dtype))
+        for s, place in described.items()
+    )
+    outputs = tuple(_sourced(task, [found.shared.index(s) for s in task.sources]) for task in found.together)
+    found.spec = SumsSpec(listed, outputs, index_dtype, numbered)

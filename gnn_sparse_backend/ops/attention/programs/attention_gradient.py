@@ -1,0 +1,76 @@
+"""What the gradients of attention need of every edge, and the gradients that belong to rows, in one pass over the
+edges.
+
+    P[e] = exp(S[e] - M[i]) * R[i]
+    dS[e] = P[e] * (sum over a head of dC[i] * value[e] - sum over a head of dC[i] * C[i])
+
+With P and dS the gradients of operands at the columns are sums over the transpose (``sums``). Those of operands of the
+score at the rows are sums over the same edges that this pass visits, of operands that it has at hand.
+"""
+
+from __future__ import annotations
+
+from ....compiler.language.expr import Expr, cast, exp
+from ....compiler.language.program import Program
+from ...message.programs.operands import flat_position
+from .attention import AttentionSpec, AttentionWriter
+from .sums import Output, Totals
+
+COTANGENT = -1
+"""Among the sources of a sum: dS. Other sources are operands of the score."""
+
+
+def attention_gradient(spec: AttentionSpec, outputs: tuple[Output, ...] = ()) -> Program:
+    """The program.
+
+    outputs: sums over the edges of each row to compute along the way.
+    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], X0, ..., V0, ..., C, M, R, dC, P,
+    dS, O0, ...); up to R as in ``attention``. P and dS (edges, heads) have the accumulation type.
+    """
+    w = AttentionWriter("attention_gradient", spec)
+    p, edges, H, K, accumulator = w.p, w.edges, w.H, w.K, w.accumulator
+    G, I, J = edges.G, edges.I, edges.J
+    C = p.buffer("C", (G, I, K), spec.dtype)
+    M, R = (p.buffer(name, (G, I, H), accumulator) for name in ("M", "R"))
+    dC = p.buffer("dC", (G, I, K), spec.dtype, strided=True)
+    P, dS = (p.buffer(name, (*edges.axes("edge"), H), accumulator) for name in ("P", "dS"))
+    totals = Totals(p, edges, outputs, accumulator)
+    dims, heads = spec.value.dims, spec.heads
+    in_head = tuple(extent > 1 and own == 1 for extent, own in zip(dims, heads))
+    width = spec.features // spec.scores
+    with p.iterate("rows", (G, I), "SS") as (g, i):
+        Delta = p.local("Delta", (H,), accumulator)
+        totals.start()
+
+        def cotangent(k: Expr) -> Expr:
+            return cast(accumulator, dC[g, i, k])
+
+        def of_row(h: Expr, t: Expr) -> Expr:
+            k = flat_position(dims, in_head, h, t)
+            return cotangent(k) * cast(accumulator, C[g, i, k])
+
+        w.sum_heads("delta", Delta, width, of_row)
+        with p.iterate("edges", (J,), "R") as (j,):
+            S, D = (p.local(name, (H,), accumulator) for name in ("S", "D"))
+            w.scores(S, g, i, j)
+
+            def of_edge(h: Expr, t: Expr) -> Expr:
+                k = flat_position(dims, in_head, h, t)
+                return cotangent(k) * w.value(g, i, j, k)
+
+            w.sum_heads("weight", D, width, of_edge)
+            with p.iterate("out", (H,), "S", ("ho",)) as (h,):
+                S[h] = exp(S[h] - M[g, i, h]) * R[g, i, h]
+                D[h] = S[h] * (D[h] - Delta[h])
+                P[(*edges.at("edge", g, i, j), h)] = S[h]
+                dS[(*edges.at("edge", g, i, j), h)] = D[h]
+
+            def load(source: int, feature: Expr) -> Expr:
+                return D[feature] if source == COTANGENT else w.score_operand(source, g, i, j, feature)
+
+            totals.add(load)
+        totals.store(g, i)
+    return p.finish()
+
+
+__all__ = ["COTANGENT", "attention_gradient"]

@@ -1,0 +1,138 @@
+"""Kernels of attention and of the softmax over edges, by what is static in them."""
+
+from __future__ import annotations
+
+import functools
+
+from ...compiler.cache.kernel import Kernel
+from ...compiler.codegen import Target, host_target
+from ...compiler.compile import compile_program
+from ...compiler.language.program import Program
+from ...compiler.schedules.cpu import CpuSchedule, Prefetch
+from ...compiler.transforms.lanes import reduce_in_lanes
+from ...compiler.transforms.tile import tile_axis
+from ...planner.cpu.prefetch_distance import distance
+from ...planner.cpu.spmm import group_count
+from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, sum_lanes
+from ...planner.plan import Plan
+from ..message.programs.operands import ACCUMULATOR, Operand
+from .programs.attention import AttentionSpec, attention
+from .programs.attention_gradient import attention_gradient
+from .programs.edge_softmax import EdgeSoftmaxSpec, edge_softmax, edge_softmax_gradient
+from .programs.sums import Output, SumsSpec, sums
+
+_BYTES = {"float64": 8, "float32": 4}
+_STORED = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+
+# Scores, and the branch on them, wait for gathers: those run ahead as soon as they miss the first caches.
+NEAR = 1 << 18
+# Bytes of gathered rows on their way at once.
+IN_FLIGHT = 8 << 10
+
+
+def plan_attention(rows: int, cols: int, nnz: int, spec: AttentionSpec, threads: int) -> Plan:
+    """How an attention of (rows, cols) with nnz edges is shared out, and how many edges its gathers run ahead."""
+    work = spec.features + spec.scores * spec.terms
+    return _plan(rows, cols, nnz, work, spec.score.operands + spec.value.operands, threads)
+
+
+def plan_sums(rows: int, cols: int, nnz: int, spec: SumsSpec, threads: int) -> Plan:
+    """The same for several sums."""
+    return _plan(rows, cols, nnz, sum(output.features for output in spec.outputs), spec.operands, threads)
+
+
+def _plan(rows: int, cols: int, nnz: int, work: int, operands: tuple[Operand, ...], threads: int) -> Plan:
+    row = sum(x.width * _STORED[x.dtype] for x in operands if x.at == "column")
+    ahead = distance(row, IN_FLIGHT) if cols * row > NEAR else 0
+    return Plan(group_count(nnz, rows, work, threads), ahead)
+
+
+@functools.cache
+def attention_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> Kernel:
+    """The kernel of attention; serial where threads would cost more than they save.
+
+    prefetch: how many edges the gathers of column operands look ahead, 0 for none.
+    """
+    target = host_target()
+    itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
+    program = _sums_in_lanes(attention(spec), {"dot": spec.terms, "above": spec.scores}, itemsize, target)
+    program = _cut(program, spec, itemsize, target)
+    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch)), target)
+
+
+@functools.cache
+def attention_gradient_kernel(
+    spec: AttentionSpec, outputs: tuple[Output, ...], parallel: bool, prefetch: int = 0
+) -> Kernel:
+    """The kernel of what the gradients of attention need of every edge, with sums over rows along the way."""
+    target = host_target()
+    itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
+    width = spec.features // spec.scores
+    terms = {"dot": spec.terms, "delta": width, "weight": width}
+    program = _sums_in_lanes(attention_gradient(spec, outputs), terms, itemsize, target)
+    program = _cut_outputs(_cut(program, spec, itemsize, target), outputs, itemsize, target)
+    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch)), target)
+
+
+@functools.cache
+def sums_kernel(spec: SumsSpec, parallel: bool, prefetch: int = 0) -> Kernel:
+    """The kernel of several sums over the edges of each row."""
+    target = host_target()
+    itemsize = _BYTES[ACCUMULATOR[spec.outputs[0].dtype]]
+    program = _cut_outputs(sums(spec), spec.outputs, itemsize, target)
+    ahead = _gathers([(f"X{which}", x) for which, x in enumerate(spec.operands)], spec.numbered, prefetch)
+    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead), target)
+
+
+def _ahead(spec: AttentionSpec, distance: int) -> tuple[Prefetch, ...]:
+    named = [
+        (f"{letter}{which}", x)
+        for letter, what in (("X", spec.score), ("V", spec.value))
+        for which, x in enumerate(what.operands)
+    ]
+    return _gathers(named, spec.numbered, distance)
+
+
+def _gathers(named: list[tuple[str, Operand]], numbered: bool, distance: int) -> tuple[Prefetch, ...]:
+    """The gathers of column operands, and of edge operands in an order of their own, so many edges ahead; none for
+    0.
+    """
+    places = ("column", "edge") if numbered else ("column",)
+    return tuple(Prefetch("edges", name, 0, x.width, distance) for name, x in named if x.at in places and distance)
+
+
+def _sums_in_lanes(program: Program, terms: dict[str, int], itemsize: int, target: Target) -> Program:
+    for name, count in terms.items():
+        if count > 1:
+            program = reduce_in_lanes(program, name, sum_lanes(count, itemsize, target))
+    return program
+
+
+def _cut(program: Program, spec: AttentionSpec, itemsize: int, target: Target) -> Program:
+    """Features and heads in chunks, all of them in one pass over the edges."""
+    chunk = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
+    inner = 1
+    for extent, own in zip(reversed(spec.value.dims), reversed(spec.heads)):
+        if own > 1:
+            break
+        inner *= extent
+    program = tile_axis(program, "K", (chunks_of_runs(spec.features, inner, chunk),))
+    if spec.scores < spec.features:
+        program = tile_axis(program, "H", (chunks_of_runs(spec.scores, 1, chunk),))
+    return program
+
+
+def _cut_outputs(program: Program, outputs: tuple[Output, ...], itemsize: int, target: Target) -> Program:
+    chunk = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
+    for which, output in enumerate(outputs):
+        program = tile_axis(program, f"O{which}_features", (chunks_of_runs(output.features, output.run, chunk),))
+    return program
+
+
+@functools.cache
+def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, parallel: bool) -> Kernel:
+    """The kernel of a softmax over edges, or of its gradient; serial where threads would cost more than they save."""
+    target = host_target()
+    program = edge_softmax_gradient(spec) if gradient else edge_softmax(spec)
+    tiles = register_tiles(spec.width, _BYTES[ACCUMULATOR[spec.dtype]], target)
+    return compile_program(tile_axis(program, "K", tiles), CpuSchedule(parallel=parallel), target)

@@ -1,0 +1,97 @@
+"""Kernels of attention and of the softmax over edges for a GPU."""
+
+from __future__ import annotations
+
+import functools
+
+from ...compiler.cache.kernel import Kernel
+from ...compiler.language.program import Program, walk_iterations
+from ...compiler.schedules.cuda_teams import CudaTeams
+from ...compiler.transforms.compact import compact_parameters
+from ...compiler.transforms.select_entry import pick_entries
+from ...compiler.transforms.share import share_sum
+from ...compiler.transforms.tile import tile_axis
+from ...planner.cuda.plan import CudaPlan, shares, teams
+from ...planner.problem import STORED
+from ..core import cuda_build
+from ..message.programs.operands import ACCUMULATOR
+from ..message.schedules_cuda import share_features
+from .programs.attention import AttentionSpec, attention
+from .programs.attention_gradient import attention_gradient
+from .programs.edge_softmax import EdgeSoftmaxSpec, edge_softmax, edge_softmax_gradient
+from .programs.softmax_merge import MergeSpec, softmax_merge
+from .programs.sums import Output, SumsSpec, sums
+
+# Heads whose scores a lane picks its own from by comparisons: as many instructions as going to memory takes time,
+# about.
+MOST_PICKED = 16
+
+
+@functools.cache
+def attention_kernel(spec: AttentionSpec, plan: CudaPlan) -> Kernel:
+    """The kernel of attention."""
+    program, lanes = _attention(compact_parameters(attention(spec)), spec, {"dot": spec.terms})
+    return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
+
+
+@functools.cache
+def attention_gradient_kernel(spec: AttentionSpec, outputs: tuple[Output, ...], plan: CudaPlan) -> Kernel:
+    """The kernel of what the gradients of attention need of every edge, with sums over rows along the way."""
+    width = spec.features // spec.scores
+    program = compact_parameters(attention_gradient(spec, outputs))
+    program, lanes = _attention(program, spec, {"dot": spec.terms, "delta": width, "weight": width})
+    for which, output in enumerate(outputs):
+        program = share_features(program, f"O{which}_features", output.features, shares(output.features, 4), lanes)
+    return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
+
+
+@functools.cache
+def sums_kernel(spec: SumsSpec, plan: CudaPlan) -> Kernel:
+    """The kernel of several sums over the edges of each row."""
+    lanes = max(shares(output.features, STORED[output.dtype]).lanes for output in spec.outputs)
+    program = compact_parameters(sums(spec, stage=False))
+    for which, output in enumerate(spec.outputs):
+        program = share_features(
+            program, f"O{which}_features", output.features, shares(output.features, STORED[output.dtype]), lanes
+        )
+    return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
+
+
+@functools.cache
+def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, arch: str, lanes: int = 0) -> Kernel:
+    """The kernel of a softmax over edges, of its gradient, or of a stage of either. lanes: that share the edges of a
+    row; 0 where they share its features."""
+    program = compact_parameters(edge_softmax_gradient(spec) if gradient else edge_softmax(spec))
+    if lanes:
+        program = tile_axis(program, "K", ((spec.width,),))
+        loops = {it.name: it for it in walk_iterations(program.iterations)}
+        folded = tuple(name for name in ("max_tile_0", "sum_tile_0") if name in loops)
+        visited = tuple(name for name in ("out_tile_0",) if name in loops)
+        return cuda_build.build(program, CudaTeams(lanes, teams(lanes), across=folded, side_by_side=visited), arch)
+    of = shares(spec.width, STORED[spec.dtype])
+    return cuda_build.build(share_features(program, "K", spec.width, of), CudaTeams(of.lanes, teams(of.lanes)), arch)
+
+
+@functools.cache
+def softmax_merge_kernel(spec: MergeSpec, arch: str) -> Kernel:
+    """The kernel that makes the maxima and sums of the parts of rows those of the rows: features are shared out."""
+    width = spec.features or spec.scores
+    of = shares(width, STORED[ACCUMULATOR[spec.dtype]])
+    program = share_features(compact_parameters(softmax_merge(spec)), "K", width, of)
+    if 1 < spec.scores < spec.features and spec.scores <= MOST_PICKED:
+        program = pick_entries(program, "H")
+    return cuda_build.build(program, CudaTeams(of.lanes, teams(of.lanes)), arch)
+
+
+def _attention(program: Program, spec: AttentionSpec, terms: dict[str, int]) -> tuple[Program, int]:
+    """(program, lanes): features and the terms of scores are shared out; every lane has all scores."""
+    itemsize = STORED[spec.dtype]
+    wide = shares(spec.features, itemsize)
+    lanes = max([wide.lanes, *(shares(count, itemsize).lanes for count in terms.values() if count > 1)])
+    for name, count in terms.items():
+        if count > 1:
+            program = share_sum(program, name, lanes, shares(count, itemsize).part)
+    program = share_features(program, "K", spec.features, wide, lanes)
+    return pick_entries(
+        program, "H"
+    ) if 1 < spec.scores < spec.features and spec.scores <= MOST_PICKED else program, lanes

@@ -1,0 +1,107 @@
+"""Softmax over edges on a GPU: forward only, operands already validated.
+
+Rows are a team's work each. On a graph with very long rows these are cut into parts, in three passes: the maximum and
+the sum of each part, those of each row from its parts, and the weights of the edges of each part. Nothing is added
+atomically.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...planner.cuda.plan import CudaPlan, plan_cuda, plan_softmax
+from ...runtime.type_names import type_name
+from ...structures.immutable import once
+from ..core.arguments import structure_arguments
+from ..core.plans_cuda import longest_of
+from ..message.programs.aggregate import AggregateSpec
+from ..message.programs.message import arg
+from ..message.programs.operands import ACCUMULATOR, Operand
+from ..message.schedules_cuda import aggregate_kernel
+from ..message.variants.parts_cuda import parts_of
+from .programs.edge_softmax import EdgeSoftmaxSpec
+from .programs.softmax_merge import MergeSpec
+from .schedules_cuda import edge_softmax_kernel, softmax_merge_kernel
+
+
+def run_softmax(graph, given: list[Tensor], out: Tensor, gradient: bool, product: bool, arch: str) -> None:
+    """Fill ``out``, (edges, width), with the softmax of one contiguous array of that shape, or with the gradient from
+    two.
+
+    product: as of an `EdgeSoftmaxSpec`.
+    """
+    key = "softmax on a GPU", out.shape[1], out.dtype, gradient, product, arch
+    run = graph.plans.get(key)
+    if run is None:
+        width, numbers = out.shape[1], graph.edge_ids
+        plan = plan_softmax(arch, graph.shape[0], graph.num_edges, width, longest_of(graph))
+        types = type_name(out.dtype), type_name(graph.indices.dtype)
+        spec = EdgeSoftmaxSpec(width, *types, numbers is not None, product)
+        run = once(
+            graph.plans,
+            key,
+            lambda: _InParts(spec, gradient, plan) if plan.longest_part else _Whole(spec, gradient, plan),
+        )
+    run(graph, given, out)
+
+
+class _Whole:
+    """Over whole rows."""
+
+    def __init__(self, spec: EdgeSoftmaxSpec, gradient: bool, plan: CudaPlan):
+        self.entry = edge_softmax_kernel(spec, gradient, plan.arch, plan.lanes).entry
+
+    def __call__(self, graph, given: list[Tensor], out: Tensor) -> None:
+        self.entry(*_arguments(graph, graph.edge_ids, out.shape[0]), *given, out)
+
+
+class _InParts:
+    """Over parts of rows."""
+
+    def __init__(self, spec: EdgeSoftmaxSpec, gradient: bool, plan: CudaPlan):
+        self.longest, self.gradient = plan.longest_part, gradient
+        self.wide = getattr(torch, ACCUMULATOR[spec.dtype])
+        first, last = (
+            EdgeSoftmaxSpec(spec.width, spec.dtype, spec.index_dtype, spec.numbered, spec.product, stage)
+            for stage in ("parts", "apply")
+        )
+        self.first = edge_softmax_kernel(first, gradient, plan.arch, plan.lanes).entry
+        self.last = edge_softmax_kernel(last, gradient, plan.arch, plan.lanes).entry
+        self.middle = (sum_of_parts if gradient else merge_of_parts)(
+            spec.width, ACCUMULATOR[spec.dtype], spec.index_dtype, plan.arch
+        )
+
+    def __call__(self, graph, given: list[Tensor], out: Tensor) -> None:
+        parts = parts_of(graph, self.longest)
+        arguments = _arguments(parts.whole, graph.edge_ids, out.shape[0])
+        kept = 1 if self.gradient else 2  # sums alone, or maxima and sums
+        of_parts = [out.new_empty((parts.whole.shape[0], out.shape[1]), dtype=self.wide) for _ in range(kept)]
+        self.first(*arguments, *given, *of_parts)
+        of_rows = [out.new_empty((graph.shape[0], out.shape[1]), dtype=self.wide) for _ in range(kept)]
+        self.middle(*_arguments(parts.sums, None, 0), *of_parts, *of_rows)
+        self.last(*arguments, *given, *(x.index_select(0, parts.row_of_part) for x in of_rows), out)
+
+
+def merge_of_parts(width: int, dtype: str, index_dtype: str, arch: str):
+    """The entry of the kernel that makes maxima and sums of parts, (parts, width), those of rows, the sums inverted."""
+    return softmax_merge_kernel(MergeSpec((), (width,), dtype, index_dtype), arch).entry
+
+
+def sum_of_parts(width: int, dtype: str, index_dtype: str, arch: str, result: str = ""):
+    """The entry of the kernel that adds up (parts, width) by rows. dtype: of the parts; result: of the sums, where it
+    is another.
+    """
+    spec = AggregateSpec(arg(0), (Operand("column", (width,), dtype),), (width,), result or dtype, index_dtype)
+    return aggregate_kernel(spec, plan_cuda(arch)).entry
+
+
+def _arguments(structure, numbers: Tensor | None, edges: int) -> list:
+    """The leading arguments of a kernel over a graph or its parts. numbers: of the edges, of which there are so
+    many.
+    """
+    sizes, arrays = structure_arguments(structure, 1, "teams")
+    return [*sizes, *arrays] if numbers is None else [*sizes, edges, *arrays, numbers]
+
+
+__all__ = ["merge_of_parts", "run_softmax", "sum_of_parts"]

@@ -1,0 +1,1 @@
+"""What the operators of all families stand on."""

@@ -1,0 +1,97 @@
+"""What every kernel of a graph has in common: how its rows are shared out, and its leading arguments."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...formats.partitions.row_groups import cut_rows, equal_row_groups
+from ...planner.plan import Plan
+from ...runtime.layout import compact, kernel_ready
+from ...structures.csr import look_of, offsets_of
+from .plans import plan_of
+
+# A row costs its output and the loop around it beside its edges.
+ROW_COST = 2.0
+
+
+def aggregation_plan(graph, features: int, dtype: torch.dtype, kind: str = "sum:column") -> Plan:
+    """The plan of an aggregation of so many features, kept with the graph; ``kind`` is that of its form."""
+    return plan_of(graph, kind, features, dtype)
+
+
+def edge_map_plan(graph, features: int, dtype: torch.dtype, kind: str = "map:column,row") -> Plan:
+    """The plan of an edge map of so many features before they are summed, kept with the graph; ``kind`` is that of its
+    form.
+    """
+    return plan_of(graph, kind, features, dtype)
+
+
+def structure_arguments(graph, groups: int, balance: str = "nonzeros"):
+    """(sizes, index arrays): the leading arguments of every kernel on this graph in so many row groups.
+
+    graph: a graph or a piece of one. balance: as in a plan; with teams each row is a group, whatever ``groups`` says.
+    """
+    key = groups if balance == "nonzeros" else (groups, balance)
+    found = graph.plans.get(key)
+    if found is None:
+        rows, cols = graph.shape
+        if balance == "nonzeros":
+            group_ptr = cut_rows(offsets_of(graph), groups, ROW_COST, 1.0, lambda: look_of(graph))
+        else:
+            if balance == "teams":
+                groups = max(rows, 1)
+            group_ptr = equal_row_groups(graph.indptr, groups)
+        found = ((groups, rows, cols, graph.num_edges), (group_ptr, graph.indptr, graph.indices))
+        found = graph.plans.setdefault(key, found)
+    return found
+
+
+def kernel_arguments(
+    graph, groups: int, places, widths, operands, edge_ids: Tensor | None, balance: str = "nonzeros", of_rows=()
+) -> list:
+    """What every kernel over edges is called with: the structure in so many row groups, then the operands.
+
+    of_rows: further arrays of the structure, such as the in-degrees of a mean.
+    """
+    return structured_arguments(
+        *structure_arguments(graph, groups, balance), places, widths, operands, edge_ids, balance == "teams", of_rows
+    )
+
+
+def structured_arguments(
+    sizes, arrays, places, widths, operands, edge_ids: Tensor | None, teams: bool, of_rows=()
+) -> list:
+    """The same on a structure that is known: its sizes, the number of its non-zeros last, and its index arrays."""
+    arguments = [*sizes]
+    if edge_ids is not None:
+        longest = sizes[-1]
+        for x, place in zip(operands, places):
+            if place == "edge":
+                longest = x.shape[0]
+        arguments.append(longest)
+    arguments += arrays
+    if edge_ids is not None:
+        arguments.append(edge_ids)
+    arguments += of_rows
+    return arguments + operand_arguments(places, widths, operands, teams)
+
+
+def operand_arguments(places, widths, operands, teams: bool) -> list:
+    """The operands as kernels take them: (rows, columns or edges, width), or (width,). teams: for kernels of teams,
+    compact.
+    """
+    arguments = []
+    for x, place, width in zip(operands, places, widths):
+        if place == "number":
+            continue
+        x = compact(x) if teams else kernel_ready(x)
+        if place == "all":
+            x = x.reshape(width)
+        elif x.dim() == 1:
+            x = x.unsqueeze(1)  # which has a stride of 1 whatever that of the rows is
+        elif x.dim() != 2:
+            x = x.reshape(x.shape[0], width)
+        # only row and column features may be strided
+        arguments.append(x if place != "edge" or x.is_contiguous() else x.contiguous())
+    return arguments

@@ -1,0 +1,132 @@
+"""The plan of an aggregation on a graph: asked of the planner once, and kept with the graph."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from ...formats.partitions.row_groups import heaviest
+from ...log import first_at_info
+from ...planner.choose import choose, describe, plan_for
+from ...planner.cpu.spmm import LONG_ROW, NARROW, PARTS
+from ...planner.cuda.cost import default_units
+from ...planner.cuda.plan import CudaPlan
+from ...planner.database import PlanDatabase, database
+from ...planner.plan import Plan, the_one
+from ...planner.problem import Problem, longest_row, reach_of, typical_row
+from ...runtime import devices
+from ...runtime.type_names import type_name
+from ...structures.csr import look_of, offsets_of
+from ...structures.fingerprint import fingerprint
+from ...structures.graph import UNREAD
+from ...structures.immutable import once
+from .plans_cuda import cuda_plan_of, cuda_problem_of, gpu_of, plan_unread
+
+_log = logging.getLogger(__name__)
+
+# Edges from which a tenth of a millisecond is nothing beside a call, and columns are looked at.
+SAMPLED = 1_000_000
+
+
+def plan_of(graph, kind: str, features: int, dtype: torch.dtype) -> Plan:
+    """The plan of an aggregation of so many features of a type; ``kind`` is that of its form."""
+    key = (kind, features, dtype, torch.get_num_threads())
+    plan = graph.plans.get(key)
+    if plan is None:
+        if UNREAD in graph.plans:
+            plan = plan_unread(graph, devices.arch_of(graph.device), kind, features, graph.plans[UNREAD])
+        else:
+            problem = problem_of(graph, kind, features, dtype)
+            plan = plan_for(problem, lambda: structure_fingerprint(graph), database_of(graph.device))
+        graph.plans[key] = plan
+        if _log.isEnabledFor(logging.INFO):
+            _log_plan(graph, kind, features, dtype, plan)
+    return plan
+
+
+def _log_plan(graph, kind: str, features: int, dtype: torch.dtype, plan: Plan | CudaPlan) -> None:
+    """Tell of a plan that a graph was just given, with the planner's reasons where somebody listens at ``debug``."""
+    why = ""
+    if _log.isEnabledFor(logging.DEBUG):
+        if UNREAD in graph.plans:
+            why = ". By rules, from sizes alone: nobody waits for the lengths of rows."
+        else:
+            problem, known = problem_of(graph, kind, features, dtype), database_of(graph.device)
+            chosen = choose(problem, lambda: structure_fingerprint(graph), known)
+            why = f". From {chosen.source}: {' '.join(chosen.reasons)}"
+    told = kind, features, type_name(dtype)
+    first_at_info(_log, (*told, plan), "plan of %s, %d features in %s, on %r: %s%s", *told, graph, describe(plan), why)
+
+
+def database_of(device: torch.device) -> PlanDatabase:
+    """What was measured on a device: of the CPU, or of a GPU of its name."""
+    gpu = gpu_of(device)
+    return database() if gpu is None else database().on(gpu.machine, default_units(gpu))
+
+
+def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, name: str):
+    """The plan that a graph keeps under ``key`` from now on, by rules alone: by ``on_cpu``, or for its GPU, from so
+    many features. name: what it is the plan of, in words.
+    """
+    arch = devices.arch_of(graph.device)
+    plan = graph.plans[key] = the_one(cuda_plan_of(graph, arch, features) if arch else on_cpu())
+    if _log.isEnabledFor(logging.INFO):
+        first_at_info(_log, (name, features, plan), "plan of %s, by rules, on %r: %s", name, graph, describe(plan))
+    return plan
+
+
+def entry_of(plan: Plan | CudaPlan, on_cpu: Callable, on_gpu: Callable, *specs):
+    """The entry of the kernel that a plan of one pass runs. on_cpu, on_gpu: make the kernel of what ``specs``
+    describe.
+    """
+    kernel = on_gpu(*specs, plan) if type(plan) is CudaPlan else on_cpu(*specs, plan.groups > 1, plan.prefetch)
+    return kernel.entry
+
+
+@contextmanager
+def planned(graph, kind: str, features: int, dtype: torch.dtype, plan: Plan) -> Iterator[None]:
+    """Inside the block the aggregation runs on this graph by ``plan``."""
+    key = (kind, features, dtype, torch.get_num_threads())
+    before = graph.plans.get(key)
+    graph.plans[key] = plan
+    try:
+        yield
+    finally:
+        if before is None:
+            graph.plans.pop(key, None)
+        else:
+            graph.plans[key] = before
+
+
+def forget_plans(graph) -> None:
+    """Let the planner be asked again: its database has changed."""
+    for key in [key for key in graph.plans if isinstance(key, tuple) and len(key) == 4 and isinstance(key[0], str)]:
+        graph.plans.pop(key, None)
+
+
+def problem_of(graph, kind: str, features: int, dtype: torch.dtype) -> Problem:
+    """What the planner is told of an aggregation on this graph."""
+    name = type_name(dtype)
+    gpu = gpu_of(graph.device)
+    if gpu is not None:
+        return cuda_problem_of(graph, gpu, kind, features, name)
+    rows, cols = graph.shape
+    reach = 0
+    if graph.num_edges >= SAMPLED:
+        reach = once(graph.plans, "reach", lambda: reach_of(graph.indices.numpy(), rows, cols))
+    longest = typical = 0
+    if graph.num_edges >= LONG_ROW:
+        longest = once(
+            graph.plans, "longest row", lambda: longest_row(offsets_of(graph), PARTS // 2, heaviest(look_of(graph)))
+        )
+        if features <= NARROW:
+            typical = once(graph.plans, "typical row", lambda: typical_row(offsets_of(graph)))
+    return Problem(kind, rows, cols, graph.num_edges, features, name, torch.get_num_threads(), reach, longest, typical)
+
+
+def structure_fingerprint(graph) -> str:
+    """32 hex digits of shape, indptr and indices. Plans do not depend on the order in which the user numbers edges."""
+    return once(graph.plans, "fingerprint", lambda: fingerprint(graph.indptr, graph.indices, None, graph.shape))

@@ -1,0 +1,94 @@
+"""Plans of operators on a GPU. A graph is planned at its first call, which may wait for the GPU; later calls never do.
+
+A plan waits once, for the longest row of a graph of many edges. Each format that is made of the structure for it waits
+once for sizes of
+its own: rows in buckets, chunks of non-zeros, blocks (SR-BCRS, BSR), pairs of a row and a relation, tiles of rows (once
+more where rows
+are cut: docs/design/cuda.md).
+
+So a CUDA graph is captured after one call outside of the capture, which also compiles; or after `precompile`.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import torch
+
+from ...planner.cuda.candidates import KINDS
+from ...planner.cuda.gpu import Gpu, describe_gpu
+from ...planner.cuda.plan import LONG_ROW, CudaPlan, part_length, plan_cuda
+from ...planner.problem import CudaProblem, operands_of_kind
+from ...runtime import devices
+from ...structures.immutable import once
+
+
+def gpu_of(device: torch.device) -> Gpu | None:
+    """What the planner knows of a GPU; None for a CPU. Raises as `devices.check_kernels` where its kernels lack
+    something.
+    """
+    arch = devices.arch_of(device)
+    return _gpu(device, arch) if arch else None
+
+
+@functools.cache
+def _gpu(device: torch.device, arch: str) -> Gpu:
+    found = torch.cuda.get_device_properties(device)
+
+    def known(name: str) -> int:
+        return int(getattr(found, name, 0))  # which depends on the version of PyTorch
+
+    return describe_gpu(
+        found.name,
+        arch,
+        found.multi_processor_count,
+        known("L2_cache_size"),
+        known("clock_rate"),
+        known("memory_clock_rate"),
+        known("memory_bus_width"),
+    )
+
+
+def cuda_plan_of(graph, arch: str, features: int, kind: str = "") -> CudaPlan:
+    """The plan of an operator over the edges of a graph by rules alone.
+
+    kind: as of ``plan_cuda``.
+    """
+    return plan_cuda(arch, graph.shape[0], graph.num_edges, features, longest_of(graph), kind)
+
+
+def plan_unread(graph, arch: str, kind: str, features: int, longest: int) -> CudaPlan:
+    """The plan of an aggregation or an edge map, by sizes alone, on a graph whose rows have so many edges at most.
+
+    Rows are cut where one may be long. Formats that take a sort to make are for graphs that stay.
+    """
+    plan = plan_cuda(arch, graph.shape[0], graph.num_edges, features, 0, KINDS.get(operands_of_kind(kind)[0], ""))
+    return replace(plan, longest_part=part_length(longest))
+
+
+def cuda_problem_of(graph, gpu: Gpu, kind: str, features: int, dtype: str) -> CudaProblem:
+    """What the planner is told of an aggregation or an edge map on this graph."""
+    return CudaProblem(
+        kind,
+        *graph.shape,
+        graph.num_edges,
+        features,
+        dtype,
+        1,
+        longest=longest_of(graph),
+        arch=gpu.arch,
+        cache=gpu.cache,
+    )
+
+
+def longest_of(graph) -> int:
+    """Non-zeros of the longest row, 0 where all are short; looked at once, which waits for the GPU."""
+    return 0 if graph.num_edges < LONG_ROW else once(graph.plans, "longest row on a GPU", lambda: _longest(graph))
+
+
+def _longest(graph) -> int:
+    return int(graph.indptr.diff().max())  # waits for the GPU
+
+
+__all__ = ["cuda_plan_of", "cuda_problem_of", "gpu_of", "longest_of", "plan_unread"]

@@ -1,0 +1,1 @@
+"""Pieces of stage I programs: how the warps of a block load, multiply and store tiles."""

@@ -1,0 +1,1 @@
+"""Products and reductions of rows that belong to segments."""

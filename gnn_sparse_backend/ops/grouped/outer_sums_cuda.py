@@ -1,0 +1,69 @@
+"""Sums of outer products by blocks of warps on a GPU: forward only, operands already validated.
+
+Tasks of bounded length, whose partial results a second pass adds up in their order: the same bits at every run.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...formats.partitions.outer_tasks import OuterTasks
+from ...runtime.precision import on_tensor_cores
+from ...runtime.type_names import type_name
+from ...structures.graph import Graph
+from ...structures.segments import Segments
+from ..message.executables import run_aggregate
+from ..message.message_op import SUM_OF_COLUMNS
+from .programs.outer_tiles import chunk_of
+from .schedules_cuda import sum_length, sums_in_tiles
+
+
+def takes_sum(in_features: int, out_features: int, dtype: torch.dtype, arch: str) -> bool:
+    """Whether the sum of such outer products goes to blocks of warps, on Tensor Cores or in full precision."""
+    return sums_in_tiles(in_features, out_features, type_name(dtype), arch, not on_tensor_cores(dtype))
+
+
+class OuterSums:
+    """The tasks of a sum over segments, and where their results go. blocks: on the diagonal of a result, of F_in x
+    F_out each. full: whether float32 is multiplied in full precision."""
+
+    def __init__(
+        self,
+        segments: Segments,
+        in_features: int,
+        out_features: int,
+        dtype: torch.dtype,
+        left: int = 1,
+        blocks: int = 1,
+    ):
+        self.segments, self.shape = segments, (segments.num_segments, blocks * in_features, out_features)
+        name, self.full = type_name(dtype), not on_tensor_cores(dtype)
+        self.key = (
+            chunk_of(name),
+            sum_length(segments.num_rows, in_features, out_features, name, left, blocks, self.full),
+        )
+        self.tasks: OuterTasks = segments.outer_tasks(*self.key)
+
+    def results(self, device: torch.device) -> Tensor:
+        """(tasks, blocks * F_in, F_out) float32 for what the kernel leaves."""
+        return torch.empty((self.tasks.tasks, *self.shape[1:]), dtype=torch.float32, device=device)
+
+    def total(self, results: Tensor) -> Tensor:
+        """(segments, blocks * F_in, F_out): the results of each segment added up."""
+        if self.tasks.segment_ptr is None:
+            return results
+        rows, tasks, segments = self.shape[1], self.tasks, self.segments
+
+        def make() -> Graph:
+            indptr, indices = tasks.rows_of_parts(rows)
+            shape = self.shape[0] * rows, tasks.tasks * rows
+            if segments.unread:
+                return Graph._unread(indptr, indices, None, shape, tasks.most)
+            return Graph.from_csr(indptr, indices, shape, trusted=True)
+
+        graph = segments.once(("rows of parts", *self.key, rows), make)
+        return run_aggregate(SUM_OF_COLUMNS, graph, [results.flatten(0, 1)]).view(self.shape)
+
+
+__all__ = ["OuterSums", "takes_sum"]

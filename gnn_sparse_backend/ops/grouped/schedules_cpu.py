@@ -1,0 +1,92 @@
+"""Plans and kernels of grouped matrix products and sums.
+
+Rules; docs/decisions/bf16-dot-product-instruction.md has the measurements behind the first two:
+
+- Accumulators are four rows by up to four vectors: half of 32 registers, the rest for what is loaded. Two vectors
+  where there are 16 registers.
+- bfloat16 features two at a time where the CPU has an instruction for it that is worth more than widening them.
+- Panels of fewer rows where relations are so short that filling up the last panel would cost more than it saves.
+- One thread where the work is less than a parallel region costs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+
+from ...compiler.cache.kernel import Kernel
+from ...compiler.codegen import Target, host_target
+from ...compiler.compile import compile_program
+from ...compiler.language.program import Program, walk_iterations
+from ...compiler.schedules.cpu import CpuSchedule
+from ...compiler.transforms.tile import tile_axis
+from ..core.tiles.tiles import STEP
+from ..message.programs.operands import ACCUMULATOR
+from .programs.grouped import GroupedSpec, grouped_product, grouped_sum
+
+_BYTES = {"float64": 8, "float32": 4}
+# Lanes of the narrowest vector that multiplies features two at a time.
+NARROWEST = 4
+# LLVM's names of processors that start as many products of twos as multiply-adds of float32: AMD's from Zen 4 on, by
+# their manuals. Intel's start half as many (measured on a Xeon), and features widened first are faster.
+FAST_TWOS = ("znver4", "znver5")
+
+
+@functools.cache
+def product_kernel(spec: GroupedSpec, parallel: bool) -> Kernel:
+    """The kernel of a grouped product; the tile is chosen here."""
+    return _kernel(grouped_product, spec, parallel)
+
+
+@functools.cache
+def sum_kernel(spec: GroupedSpec, parallel: bool) -> Kernel:
+    """The kernel of a grouped sum; the tile is chosen here."""
+    return _kernel(grouped_sum, spec, parallel)
+
+
+def _kernel(make: Callable[[GroupedSpec], Program], spec: GroupedSpec, parallel: bool) -> Kernel:
+    target = host_target()
+    return compile_program(*scheduled(make, spec, parallel, target), target)
+
+
+def scheduled(
+    make: Callable[[GroupedSpec], Program], spec: GroupedSpec, parallel: bool, target: Target
+) -> tuple[Program, CpuSchedule]:
+    """The program that `make` gives with the tile of this CPU, and its schedule."""
+    lanes = max(1, target.vector_bytes // _BYTES[ACCUMULATOR[spec.dtype]])
+    spec = replace(spec, tile=column_tile(spec.out_features, lanes, target))
+    program = make(spec)
+    for axis in program.axes:
+        if axis.name in ("K", "L"):
+            program = tile_axis(program, axis.name, (vectors(axis.static_length, lanes, spec.twos),))
+    return program, CpuSchedule(parallel=parallel, twos=twos_of(program))
+
+
+def takes_twos(in_features: int, dtype: str, target: Target | None = None) -> bool:
+    """Whether products on the CPU, this one by default, take rows of so many features two at a time (``vdpbf16ps``)."""
+    target = target or host_target()
+    return dtype == "bfloat16" and in_features % 2 == 0 and target.has_avx512_bf16 and target.cpu.startswith(FAST_TWOS)
+
+
+def twos_of(program: Program) -> tuple[str, ...]:
+    """The iterations of a program that take features two at a time."""
+    return tuple(it.name for it in walk_iterations(program.iterations) if it.axes and it.axes[-1].name == STEP)
+
+
+def column_tile(features: int, lanes: int, target: Target) -> int:
+    """Columns of the block of accumulators: whole vectors, so that tiles are about equally wide."""
+    most = (4 if target.vector_bytes >= 64 else 2) * lanes
+    passes = -(-features // most)
+    return -(-features // (passes * lanes)) * lanes
+
+
+def vectors(width: int, lanes: int, whole: bool = False) -> tuple[int, ...]:
+    """Columns of the vectors of a row of accumulators. whole: what is left is vectors of half the width, and so on, as
+    long as an instruction has their width."""
+    found = []
+    while width and lanes:
+        full, width = divmod(width, lanes)
+        found += [lanes] * full
+        lanes = lanes // 2 if whole and lanes > NARROWEST else 0
+    return (*found, width) if width else tuple(found)

@@ -1,0 +1,1 @@
+"""Aggregations and edge maps: SpMM, SDDMM and what is made of them."""

@@ -1,0 +1,120 @@
+"""Gradients of maxima and minima that copy: what the result's numbers were taken from is known, and gets their shares.
+
+On dense graphs this is less work than a pass over all edges that asks each whether it was chosen.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from ...formats.structure import positions_of_rows, row_of_position
+from ...planner.cpu.spmm import SERIAL_WORK
+from ...runtime import devices
+from ...runtime.memory import empty
+from ...runtime.type_names import type_name
+from .message_op import Form
+from .programs.aggregate import SEVERAL
+from .programs.message import arg
+from .schedules_cpu import choices_kernel
+
+# Edges for each row from which it pays, and with a few features: whoever chose is then found in one line.
+PAYS, NARROW_PAYS, NARROW = 16, 4, 4
+# Edges that rows with several equal messages may have, as a part of all edges times features: each costs as much as
+# some hundred in a pass over all of them.
+FEW_TIES = 256
+
+
+def kept_choice(form: Form, graph, operands) -> str | None:
+    """What an aggregation keeps of the chosen edges for its gradient: as in ``AggregateSpec``, or None for nothing."""
+    if form.ties is None:
+        return None
+    copies = form.message == arg(0) and form.places == ("column",)
+    pays = copies and devices.on_cpu(graph.device) and graph.num_edges >= _least(operands[0]) * graph.shape[0]
+    if form.ties != "even":
+        return "column" if pays else "number"
+    # among numbers of eight bits or eleven some are nearly always equal
+    return "unique" if pays and operands[0].dtype in (torch.float32, torch.float64) else None
+
+
+def _least(x: Tensor) -> int:
+    return NARROW_PAYS if x[:1].numel() <= NARROW else PAYS
+
+
+def copied_gradient(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
+    """(rows, ...): each number of ``grad``, (m, ...), added to the row that ``columns``, alike, has for it; none if
+    that is negative.
+    """
+    if torch.is_grad_enabled() and grad.requires_grad:
+        return CopiedGradient.apply(columns, grad, rows)
+    return _add(columns, grad, rows)
+
+
+class CopiedGradient(Function):
+    @staticmethod
+    def forward(ctx, columns, grad, rows):
+        ctx.save_for_backward(columns)
+        return _add(columns, grad, rows)
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        (columns,) = ctx.saved_tensors
+        taken = cotangent.gather(0, columns.clamp(min=0).long())
+        return None, taken.masked_fill(columns < 0, 0), None
+
+
+def _add(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
+    count = columns.shape[0]
+    features = columns[:1].numel()
+    wide = grad if grad.dtype == torch.float64 else grad.new_empty(0, dtype=torch.float32)
+    out = empty(wide, rows, *columns.shape[1:]).zero_()
+    if columns.numel() and rows:
+        parallel = torch.get_num_threads() > 1 and columns.numel() >= SERIAL_WORK
+        kernel = choices_kernel(features, type_name(grad.dtype), type_name(columns.dtype), parallel)
+        kernel.entry(
+            count,
+            rows,
+            columns.reshape(count, features),
+            grad.contiguous().view(count, features),
+            out.view(rows, features),
+        )
+    return out.to(grad.dtype)
+
+
+def even_gradient(graph, columns: Tensor, x: Tensor, result: Tensor, grad: Tensor) -> Tensor | None:
+    """The gradient of x where equal messages share it; None if there are so many that a pass over all edges is faster.
+
+    columns: what the aggregation kept, ``unique``.
+    """
+    if not columns.numel():
+        return x.new_zeros(x.shape)
+    of_rows = columns.flatten(1) if columns.dim() > 1 else columns.unsqueeze(1)
+    rows = (of_rows.amin(1) == SEVERAL).nonzero().flatten()
+    among, feature = (of_rows[rows] == SEVERAL).nonzero(as_tuple=True)
+    row = rows[among]
+    if int(graph.in_degrees[row].sum()) * FEW_TIES > graph.num_edges * of_rows.shape[1]:
+        return None
+    out = copied_gradient(columns, grad, graph.shape[1])
+    return _with_shares(out, graph, row, feature, x, result, grad) if row.numel() else out
+
+
+def _with_shares(out: Tensor, graph, row: Tensor, feature: Tensor, x: Tensor, result: Tensor, grad: Tensor) -> Tensor:
+    """``out`` with what the numbers at (row, feature) of the result send back, a share to each message that equals
+    them.
+    """
+    x, result, grad = (t.reshape(t.shape[0], -1) for t in (x, result, grad))
+    taken, position = positions_of_rows(graph.indptr.long(), row)
+    number = row_of_position(taken, position.numel())
+    column, feature_of = graph.indices[position].long(), feature[number]
+    equal = (x.detach()[column, feature_of] == result.detach()[row, feature][number]).double()
+    count = equal.new_zeros(row.numel()).index_add_(0, number, equal)
+    share = (grad[row, feature].double() / count)[number] * equal
+    # an edge may be there many times: equal shares are rounded alike, so they are added up before they are rounded
+    place, which = torch.unique(column * x.shape[1] + feature_of, return_inverse=True)
+    sums = share.new_zeros(place.numel()).index_add(0, which, share).to(out.dtype)
+    put = torch.index_put if torch.is_grad_enabled() else torch.index_put_
+    return put(out.view(-1), (place,), sums, accumulate=True).view(out.shape)
+
+
+__all__ = ["copied_gradient", "even_gradient", "kept_choice"]

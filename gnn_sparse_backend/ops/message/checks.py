@@ -1,0 +1,92 @@
+"""What is wrong with a message or with its operands, in words, before any kernel runs."""
+
+from __future__ import annotations
+
+import functools
+
+from torch import Tensor
+
+from ...structures.graph import Graph
+from ..core.operands import check_dense, check_device, check_kernels_for, check_rows, check_written_out, common_type
+from .executables import broadcast_features
+from .message_op import Form, form
+from .programs.message import operands_of, parse
+from .programs.operands import PLACES
+
+
+def check_choice(operator: str, name: str, value, choices: tuple[str, ...]) -> None:
+    """``value`` is one of ``choices``."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(
+            f"{operator}: {name} must be {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}, got {value!r}"
+        )
+
+
+@functools.cache
+def checked_form(operator: str, message: str, places: tuple[str, ...], reduce: str | None, ties: str | None) -> Form:
+    """The form of a message that a user gave."""
+    for place in places:
+        if place not in PLACES:
+            raise ValueError(f"{operator}: an operand stands at one of {', '.join(PLACES)}, got {place!r}")
+    check_message(operator, message, len(places))
+    return form(message, places, reduce, ties)
+
+
+def check_message(operator: str, message: str, count: int) -> None:
+    """``message`` is one, and reads ``count`` operands, each at least once."""
+    try:
+        used = operands_of(parse(message))
+    except ValueError as error:
+        raise ValueError(f"{operator}: {error}") from None
+    for number in used:
+        if number >= count:
+            raise ValueError(f"{operator}: the message {message!r} reads x{number}, but there are {count} operands")
+    for number in range(count):
+        if number not in used:
+            raise ValueError(f"{operator}: the message {message!r} does not read operand x{number}; leave it out")
+
+
+def check_message_operands(
+    operator: str, names: tuple[str, ...], places: tuple[str, ...], operands
+) -> tuple[tuple[Tensor, ...], int]:
+    """The operands of a message in one type, and the number of their feature dimensions together.
+
+    Each is a dense floating tensor, with a row for whatever stands at its place; features broadcast.
+    """
+    shapes = []
+    for name, place, x in zip(names, places, operands):
+        check_dense(operator, name, x)
+        if place == "all":
+            shapes.append(tuple(x.shape))
+            continue
+        if x.dim() == 0:
+            raise ValueError(
+                f"{operator}: {name} must have a row per {_ROWS[place][0]} of the graph, got a tensor "
+                "without dimensions"
+            )
+        shapes.append(tuple(x.shape[1:]))
+    try:
+        dims = broadcast_features(shapes)
+    except ValueError as error:
+        raise ValueError(f"{operator}: of {', '.join(names)} the {error}") from None
+    return common_type(operator, names, *operands), len(dims)
+
+
+def check_message_rows(operator: str, graph: Graph, names: tuple[str, ...], places: tuple[str, ...], operands) -> None:
+    """Each operand of a message has its rows and is where the graph is, and there are kernels there."""
+    for name, place, x in zip(names, places, operands):
+        if place == "all":
+            check_device(operator, name, x, graph)
+        elif place != "number":
+            what, count = _ROWS[place]
+            check_rows(operator, name, x, count(graph), what, graph)
+        if place != "number":
+            check_written_out(operator, name, x)
+    check_kernels_for(operator, graph)
+
+
+_ROWS = {
+    "row": ("destination", lambda graph: graph.shape[0]),
+    "column": ("source", lambda graph: graph.shape[1]),
+    "edge": ("edge", lambda graph: graph.num_edges),
+}

@@ -1,0 +1,159 @@
+"""Forms: what is static in an aggregation or an edge map before shapes are known, and their derivatives as forms.
+
+A form is made once and kept, so that a call looks its kernel up by shapes and types alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+
+from .programs.message import Message, arg, chosen, commuted, operands_of, parse, renumber, same, stored, vjp
+
+_PLACES = "row", "column", "edge", "all", "number"
+_SWAPPED = {"row": "column", "column": "row"}
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """A message, the place of each operand (``row``, ``column``, ``edge``, ``all`` or ``number``), and its reduction.
+
+    reduce: ``sum``, ``mean``, ``max``, ``min``; None for an edge map. The result has the type of operand 0.
+    ties: with max and min, who gets the gradient of equal messages: ``last`` or ``first`` in the order of the
+        non-zeros, where NaN is never chosen and a row without a choice keeps the neutral element, as DGL has it; or
+        ``even``, where they share it, NaN wins and a row without edges is 0, as PyTorch's ``scatter_reduce`` has it.
+
+    Forms compare by identity: make them with ``form``.
+    """
+
+    message: Message
+    places: tuple[str, ...]
+    reduce: str | None
+    ties: str | None
+    calls: dict = field(default_factory=dict)  # what ``kernels`` prepared, by shapes and types
+
+    @functools.cached_property
+    def reads_edges(self) -> bool:
+        """Whether the order of edges matters."""
+        return "edge" in self.places or "number" in self.places
+
+    @functools.cached_property
+    def kind(self) -> str:
+        """What the planner tells forms apart by, since it decides what they move: ``"sum:column,edge"``,
+        ``"map:column,row"``.
+        """
+        return f"{self.reduce or 'map'}:{','.join(sorted(self.places))}"
+
+    def saved(self, needed: tuple[bool, ...]) -> frozenset[int]:
+        """Operands that the backward pass reads where the operands marked in ``needed`` want gradients."""
+        return _saved(self, needed)
+
+    def gradient(self, operand: int) -> Gradient | None:
+        """How the cotangent of the result becomes that of ``operand``; None if the message does not depend on it."""
+        return _gradient(self, operand)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """A gradient as another form.
+
+    form: an edge map for an operand at the edges, else an aggregation; of the transpose where ``transposed``.
+    sources: for each of its operands the number of the operand of the original, or what else stands there:
+        ``cotangent`` (of the result), ``scale`` (1 / in-degree of each row), ``number`` (nothing), ``chosen`` (numbers
+        of the chosen edges), ``result``.
+    """
+
+    form: Form
+    transposed: bool
+    sources: tuple
+
+
+@functools.cache
+def form(message: Message | str, places: tuple[str, ...], reduce: str | None = None, ties: str | None = None) -> Form:
+    """The one form of these properties."""
+    if isinstance(message, str):
+        return form(parse(message), places, reduce, ties)
+    return Form(message, places, reduce, ties)
+
+
+SUM_OF_COLUMNS = form("x0", ("column",), "sum")
+WEIGHTED_SUM_OF_COLUMNS = form("mul(x1, x0)", ("column", "edge"), "sum")
+
+
+@functools.cache
+def in_order(of: Form) -> tuple[Form, tuple[int, ...]]:
+    """The same edge map with its operands in the order of ``_PLACES``, and the number that each had.
+
+    Frameworks' layers and our own, whose messages differ in the order of a sum or a product alone, so have the same
+    kernels.
+    """
+    order = tuple(sorted(range(len(of.places)), key=lambda i: (_PLACES.index(of.places[i]), i)))
+    message = commuted(renumber(of.message, {old: new for new, old in enumerate(order)}))
+    return form(message, tuple(of.places[i] for i in order), of.reduce, of.ties), order
+
+
+def as_sum(of: Form) -> Form:
+    """The form that adds the messages of ``of``."""
+    return form(of.message, of.places, "sum", of.ties)
+
+
+@functools.cache
+def _gradient(of: Form, operand: int) -> Gradient | None:
+    count = len(of.places)
+    sources: list = list(range(count))
+    places = list(of.places)
+
+    def extra(source: str, place: str) -> Message:
+        sources.append(source)
+        places.append(place)
+        return arg(len(sources) - 1)
+
+    cotangent = extra("cotangent", "edge" if of.reduce is None else "row")
+    if of.reduce == "mean":
+        cotangent = cotangent * extra("scale", "row")
+    elif of.reduce in ("max", "min"):
+        if of.ties != "even":
+            cotangent = chosen(cotangent, extra("number", "number"), extra("chosen", "row"))
+        else:
+            cotangent = cotangent * same(_as_stored(of), extra("result", "row"))
+    message = vjp(of.message, operand, cotangent)
+    if message is None:
+        return None
+    used = operands_of(message)
+    # the type of the result is that of operand 0
+    used = sorted(used, key=lambda i: (sources[i] != "cotangent", i))
+    place = of.places[operand]
+    transposed = place == "column"
+    where = [places[i] for i in used]
+    if transposed:
+        where = [_SWAPPED.get(p, p) for p in where]
+    derived = form(
+        renumber(message, {old: new for new, old in enumerate(used)}), tuple(where), None if place == "edge" else "sum"
+    )
+    return Gradient(derived, transposed, tuple(sources[i] for i in used))
+
+
+def _as_stored(of: Form) -> Message:
+    """The message in the type of the result, which is that of operand 0."""
+    return of.message if of.message == arg(0) else stored(of.message)
+
+
+@functools.cache
+def _saved(of: Form, needed: tuple[bool, ...]) -> frozenset[int]:
+    used: set = set()
+    for operand, wanted in enumerate(needed):
+        gradient = of.gradient(operand) if wanted else None
+        if gradient is not None:
+            used.update(gradient.sources)
+            if of.ties == "even":
+                used.update(operands_of(of.message))
+    return frozenset(i for i in used if isinstance(i, int))
+
+
+@functools.cache
+def ties_count(of: Form) -> tuple[Form, tuple]:
+    """For max and min with even ties: the form that counts the messages equal to the result, and its sources."""
+    used = operands_of(of.message)
+    message = renumber(of.message, {old: new for new, old in enumerate(used)})
+    counted = same(message if of.message == arg(0) else stored(message), arg(len(used)))
+    return form(counted, (*(of.places[i] for i in used), "row"), "sum"), (*used, "result")

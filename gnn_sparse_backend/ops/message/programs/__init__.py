@@ -1,0 +1,1 @@
+"""The stage I programs of aggregations and edge maps."""

@@ -1,0 +1,287 @@
+"""Aggregation: C[i] = reduce over the edges of row i of a message of the row, the column and the edge.
+
+This one program is SpMM (the message is A[i, j] * B[j], or B[j] alone), every other generalised SpMM of graph learning
+frameworks, its gradients, and segment reduction.
+Rows come in groups (a ragged axis over a dense one), so that a parallel loop over groups of equal cost is balanced
+whatever the degrees are. Results are accumulated in local buffers of at least float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from ....compiler.language.axes import StageIError
+from ....compiler.language.builder import BufferHandle, ProgramBuilder
+from ....compiler.language.expr import HALVES, Expr, as_expr, call, cast, differ, either, equal, maximum, number, select
+from ....compiler.language.program import Program
+from .message import Message, arg, lower
+from .operands import ACCUMULATOR, Edges, Operand, feature_index
+
+SEVERAL = -2
+"""Stands for the column where several messages were the result."""
+
+
+@dataclass(frozen=True)
+class AggregateSpec:
+    """What is static in an aggregation.
+
+    message: of ``operands``, by number. dims: feature shape of the message. dtype: of the result.
+    index_dtype: of indptr, indices and edge numbers.
+    numbered: edge arrays are in the order that E gives.
+    reduce: ``sum``, ``mean``, ``max`` or ``min``.
+    chosen: with max and min, what else to store of the edge that was chosen: ``number``, ``column``.
+        Of equal messages the last in the order of the non-zeros is chosen, or the first. ``unique``, alone: the column
+        if one message alone was the result, and `SEVERAL` if several were, or NaN.
+    nobody: what is stored of a row without a choice.
+    propagate: with max and min, a NaN among the messages is the result; otherwise NaN is never chosen.
+    empty: with max and min, the result of a row without edges is 0; otherwise it is the neutral element.
+    first: of equal messages the first is chosen. The neutral element is then no choice.
+    continues: reduce on from what the result and the choices hold, which a pass over other edges of the same rows has
+        left. The type of a sum must be that of the result.
+    mapped: the rows of the structure are in an order of their own, and Row has the row of each.
+    words: the result, and the operands in `packed`, are given as words of two neighbouring bfloat16 features each. A
+        vector of words becomes two of float32 by a shift and a mask, which takes fewer instructions than widening each
+        number by itself.
+    """
+
+    message: Message
+    operands: tuple[Operand, ...]
+    dims: tuple[int, ...]
+    dtype: str = "float32"
+    index_dtype: str = "int32"
+    numbered: bool = False
+    reduce: str = "sum"
+    chosen: tuple[str, ...] = ()
+    nobody: int = 0
+    propagate: bool = False
+    empty: bool = False
+    first: bool = False
+    continues: bool = False
+    mapped: bool = False
+    words: bool = False
+
+    def __post_init__(self) -> None:
+        if "unique" in self.chosen and len(self.chosen) > 1:
+            raise StageIError(
+                f"aggregate: of equal messages nobody is chosen, so that ``unique`` goes alone; got {self.chosen}"
+            )
+        if self.words and not self.fits_words:
+            raise StageIError(
+                f"aggregate: words of two bfloat16 features are for even rows of them, of sums, means, and maxima "
+                f"whose edges nobody asks for, in one pass; this is {replace(self, words=False)}"
+            )
+
+    @property
+    def packed(self) -> tuple[int, ...]:
+        """Operands with all features of the message."""
+        return tuple(
+            which
+            for which, operand in enumerate(self.operands)
+            if operand.at != "number" and operand.width == self.features
+        )
+
+    @property
+    def fits_words(self) -> bool:
+        """Whether it can run on words of two features."""
+        if self.dtype != "bfloat16" or self.dims[-1] % 2 or self.chosen or self.continues or not self.packed:
+            return False
+        if any(operand.at == "number" for operand in self.operands):
+            return False
+        return all(
+            operand.dtype == "bfloat16" and operand.at != "all" and not (operand.strided and operand.at != "edge")
+            if which in self.packed
+            else operand.dims[-1] == 1
+            for which, operand in enumerate(self.operands)
+        )
+
+    @property
+    def features(self) -> int:
+        return prod(self.dims)
+
+    @property
+    def staged(self) -> tuple[int, ...]:
+        """Operands with fewer features than the message, but more than one, as the weights of heads.
+
+        They are loaded into registers once for each edge: then a vector of features picks its weights by a shuffle
+        and not by a gather.
+        """
+        return tuple(
+            which
+            for which, operand in enumerate(self.operands)
+            if 1 < operand.width < self.features and operand.dtype in ACCUMULATOR
+        )
+
+    @property
+    def degrees(self) -> bool:
+        """Whether the kernel wants the number of edges of each row."""
+        return self.reduce == "mean" or self.empty
+
+    def in_parts(self) -> tuple[AggregateSpec, AggregateSpec]:
+        """This aggregation as two: over the edges of each part of a row, and over the results of the parts of each row.
+
+        Results of parts are kept in the type of sums, and reduced like messages.
+        """
+        summed = self.reduce in ("sum", "mean")
+        kept = ACCUMULATOR[self.dtype] if summed else self.dtype
+        first = replace(self, dtype=kept, reduce="sum" if summed else self.reduce, empty=False)
+        second = AggregateSpec(
+            arg(0),
+            (Operand("column", (self.features,), kept),),
+            (self.features,),
+            self.dtype,
+            self.index_dtype,
+            reduce=self.reduce,
+            propagate=self.propagate,
+            empty=self.empty,
+            first=self.first,
+        )
+        return first, second
+
+
+def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
+    """The program. stage: load the operands in `staged` once for each edge.
+
+    Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], [D], [Row], X0, X1, ..., C,
+    [Number], [Column]); X is the buffer of an operand.
+    """
+    accumulator = ACCUMULATOR[spec.dtype]
+    halves = len(HALVES) if spec.words else 1
+    if spec.continues and spec.reduce in ("sum", "mean") and accumulator != spec.dtype:
+        raise StageIError(f"aggregate: passes that continue each other would round sums to {spec.dtype}")
+    p = ProgramBuilder("aggregate")
+    edges = Edges(p, spec.index_dtype, spec.numbered, mapped=spec.mapped)
+    G, I, J = edges.G, edges.I, edges.J
+    K = edges.features(spec.features // halves, "K")
+    if spec.degrees:
+        D = p.buffer("D", edges.axes("row"), spec.index_dtype)
+    if spec.mapped:
+        edges.declare_rows()
+    given = list(spec.operands)
+    if spec.words:
+        for which in spec.packed:
+            given[which] = replace(given[which], dims=(spec.features // halves,), dtype="uint32")
+    X = [edges.buffer(f"X{which}", operand) for which, operand in enumerate(given)]
+    C = p.buffer("C", (*edges.axes("row"), K), "uint32" if spec.words else spec.dtype)
+    copied = spec.message.op == "arg" and given[spec.message.parts[0]].dtype == spec.dtype
+    kept = {what: p.buffer(what.capitalize(), (*edges.axes("row"), K), spec.index_dtype) for what in spec.chosen}
+
+    def row(g: Expr, i: Expr) -> tuple[Expr, ...]:
+        return edges.at("row", g, i, None)
+
+    def load(which: int, g: Expr, i: Expr, j: Expr, feature: Expr) -> Expr:
+        return edges.load(X[which], given[which], g, i, j, feature, accumulator)
+
+    def reset(g: Expr, i: Expr, k: Expr) -> None:
+        for Total in totals:
+            Total[k] = cast(accumulator, C[(*row(g, i), k)]) if spec.continues else _neutral(spec.reduce, accumulator)
+        for what, buffer in at.items():
+            buffer[k] = kept[what][(*row(g, i), k)] if spec.continues else as_expr(spec.nobody)
+
+    def add(g: Expr, i: Expr, j: Expr, k: Expr, staged: Mapping[int, BufferHandle]) -> None:
+        """Reduce the message of an edge; ``staged`` holds the operands that were loaded beforehand."""
+        for half, Total in enumerate(totals):
+            reduce(g, i, j, k, half, Total, staged)
+
+    def reduce(
+        g: Expr, i: Expr, j: Expr, k: Expr, half: int, Total: BufferHandle, staged: Mapping[int, BufferHandle]
+    ) -> None:
+        values = []
+        for which, operand in enumerate(spec.operands):
+            if spec.words and which in spec.packed:
+                values.append(call(HALVES[half], load(which, g, i, j, k)))
+                continue
+            feature = feature_index(k * halves + half if spec.words else k, spec.dims, operand.dims)
+            values.append(staged[which][feature] if which in staged else load(which, g, i, j, feature))
+        term = lower(spec.message, values, spec.dtype, accumulator)
+        if spec.reduce in ("sum", "mean"):
+            Total[k] = Total[k] + term
+            return
+        # compared as it would be stored: frameworks store messages
+        if not copied:
+            term = cast(accumulator, cast(spec.dtype, term))
+        if not at:
+            Total[k] = _extreme(spec, Total[k], term)
+            return
+        if "unique" in at:
+            # neither better nor worse is equal, or NaN
+            stays = select(_beats(spec, term, Total[k]), at["unique"][k], as_expr(SEVERAL))
+            at["unique"][k] = select(_beats(spec, Total[k], term), j, stays)
+            Total[k] = _extreme(spec, Total[k], term)
+            return
+        better = _better(spec, Total[k], term)
+        for what, buffer in at.items():
+            buffer[k] = select(better, j if what == "column" else edges.E[g, i, j], buffer[k])
+        Total[k] = select(better, term, Total[k])
+
+    with p.iterate("rows", (G, I), "SS") as (g, i):
+        totals = [p.local(name, (K,), accumulator) for name in (("Low", "High") if spec.words else ("Total",))]
+        at = {what: p.local(f"At{what.capitalize()}", (K,), spec.index_dtype) for what in spec.chosen}
+        if not (stage and spec.staged):
+            with p.iterate("edges", (J, K), "RS") as (j, k):
+                with p.init():
+                    reset(g, i, k)
+                add(g, i, j, k, {})
+        else:
+            with p.iterate("reset", (K,), "S", ("r",)) as (r,):
+                reset(g, i, r)
+            with p.iterate("edges", (J,), "R") as (j,):
+                staged = {}
+                for which in spec.staged:
+                    axis = edges.features(spec.operands[which].width)
+                    staged[which] = p.local(f"S{which}", (axis,), accumulator)
+                    with p.iterate(f"stage_{which}", (axis,), "S", (f"s{which}",)) as (feature,):
+                        staged[which][feature] = load(which, g, i, j, feature)
+                with p.iterate("add", (K,), "S") as (k,):
+                    add(g, i, j, k, staged)
+        with p.iterate("out", (K,), "S", ("f",)) as (f,):
+            results: list[Expr] = [Total[f] for Total in totals]
+            if spec.reduce == "mean":
+                results = [total / maximum(cast(accumulator, D[row(g, i)]), 1.0) for total in results]
+            elif spec.empty:
+                results = [
+                    select(equal(D[row(g, i)], as_expr(0)), number(0.0, accumulator), total) for total in results
+                ]
+            if spec.words:
+                low, high = (call("bfloat16_bits", total) for total in results)
+                C[(*row(g, i), f)] = low + high * 65536
+            else:
+                C[(*row(g, i), f)] = cast(spec.dtype, results[0])
+            for what, buffer in kept.items():
+                buffer[(*row(g, i), f)] = at[what][f]
+    return p.finish()
+
+
+def _neutral(reduce: str, dtype: str) -> Expr:
+    return number({"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf")}[reduce], dtype)
+
+
+def _extreme(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:
+    """The better of the two alone, in fewer instructions than it takes to know which one it was: a processor's maximum,
+    and a NaN of its own where ``term`` is one.
+    """
+    value = select(_beats(spec, best, term), term, best)
+    if not spec.propagate:
+        return value
+    infinity = number(float("inf"), best.dtype)
+    return select(differ(term, term), infinity - infinity, value)
+
+
+def _beats(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:
+    return term > best if spec.reduce == "max" else term < best
+
+
+def _better(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:
+    """Whether ``term`` takes the place of ``best``."""
+    # a comparison with NaN never holds
+    if spec.first:
+        better = _beats(spec, best, term)
+    else:
+        better = term >= best if spec.reduce == "max" else term <= best
+    if not spec.propagate:
+        return better
+    return either(better, differ(term, term))
+
+
+__all__ = ["SEVERAL", "AggregateSpec", "aggregate"]

@@ -1,0 +1,254 @@
+"""What an edge says: a scalar expression over operands of its row, its column and the edge itself, and its derivatives.
+
+A message is applied feature by feature. Which operand comes from where, and how it broadcasts, is said beside it
+(``operands.py``); the message is arithmetic alone, so it can be printed, hashed, parsed back and differentiated::
+
+    message = arg(0) * leaky_relu(arg(1) + arg(2), 0.2)
+    str(message)             'mul(x0, leaky_relu(add(x1, x2), 0.2))'
+    vjp(message, 0, arg(3))  mul(x3, leaky_relu(add(x1, x2), 0.2))
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ....compiler.language.expr import Expr, call, cast, equal, number, select
+
+
+@dataclass(frozen=True)
+class Message:
+    """``op`` applied to ``parts``, which are messages or, where the operator wants one, numbers."""
+
+    op: str
+    parts: tuple[Any, ...]
+
+    def __add__(self, other: Message | float) -> Message:
+        return Message("add", (self, _message(other)))
+
+    def __sub__(self, other: Message | float) -> Message:
+        return Message("sub", (self, _message(other)))
+
+    def __mul__(self, other: Message | float) -> Message:
+        return Message("mul", (self, _message(other)))
+
+    def __truediv__(self, other: Message | float) -> Message:
+        return Message("div", (self, _message(other)))
+
+    def __neg__(self) -> Message:
+        return Message("neg", (self,))
+
+    def __str__(self) -> str:
+        if self.op == "arg":
+            return f"x{self.parts[0]}"
+        if self.op == "const":
+            return repr(self.parts[0])
+        return f"{self.op}({', '.join(str(p) if isinstance(p, Message) else repr(p) for p in self.parts)})"
+
+
+def arg(index: int) -> Message:
+    """Operand number ``index``."""
+    return Message("arg", (index,))
+
+
+def const(value: float) -> Message:
+    """A number."""
+    return Message("const", (float(value),))
+
+
+def leaky_relu(x: Message, slope: float) -> Message:
+    return Message("leaky_relu", (x, float(slope)))
+
+
+def chosen(x: Message, edge: Message, other: Message) -> Message:
+    """x where the two numbers of edges are equal, 0 elsewhere."""
+    return Message("chosen", (x, edge, other))
+
+
+def stored(x: Message) -> Message:
+    """x rounded to the type that results are stored in, as if it had been stored and read back."""
+    return Message("stored", (x,))
+
+
+def same(x: Message, y: Message) -> Message:
+    """1 where x equals y, 0 elsewhere; its derivative is zero."""
+    return Message("same", (x, y))
+
+
+def _message(value: Message | float) -> Message:
+    return value if isinstance(value, Message) else const(value)
+
+
+@dataclass(frozen=True)
+class _Operator:
+    """lower: parts (expressions of one type, then numbers) to an expression.
+
+    vjp: the cotangent, then the parts, to a cotangent for each part (None: no derivative).
+    arity: messages among the parts. constants: numbers after them.
+    """
+
+    lower: Callable[..., Expr]
+    vjp: Callable[..., tuple[Message | None, ...]]
+    arity: int = 1
+    constants: int = 0
+
+
+def _step(x: Expr, above: Expr | float, otherwise: Expr | float) -> Expr:
+    return select(x > 0.0, above, otherwise)
+
+
+def _like(value: float, x: Expr) -> Expr:
+    return number(float(value), x.dtype)
+
+
+_OPERATORS: dict[str, _Operator] = {
+    "add": _Operator(lambda x, y: x + y, lambda g, x, y: (g, g), 2),
+    "sub": _Operator(lambda x, y: x - y, lambda g, x, y: (g, -g), 2),
+    "mul": _Operator(lambda x, y: x * y, lambda g, x, y: (g * y, g * x), 2),
+    "div": _Operator(lambda x, y: x / y, lambda g, x, y: (g / y, -(g * ((x / y) / y))), 2),
+    "neg": _Operator(lambda x: -x, lambda g, x: (-g,)),
+    "exp": _Operator(lambda x: call("exp", x), lambda g, x: (g * Message("exp", (x,)),)),
+    "log": _Operator(lambda x: call("log", x), lambda g, x: (g / x,)),
+    "sqrt": _Operator(lambda x: call("sqrt", x), lambda g, x: (g / (Message("sqrt", (x,)) * 2.0),)),
+    "tanh": _Operator(
+        lambda x: call("tanh", x),
+        lambda g, x: (g * (const(1.0) - Message("tanh", (x,)) * Message("tanh", (x,))),),
+    ),
+    "sigmoid": _Operator(
+        lambda x: call("sigmoid", x),
+        lambda g, x: (g * (Message("sigmoid", (x,)) * (const(1.0) - Message("sigmoid", (x,)))),),
+    ),
+    # a threshold passes NaN on, as PyTorch's does
+    "relu": _Operator(lambda x: select(x <= 0.0, _like(0.0, x), x), lambda g, x: (Message("relu_grad", (g, x)),)),
+    "relu_grad": _Operator(
+        lambda g, x: select(x <= 0.0, _like(0.0, g), g),
+        lambda c, g, x: (Message("relu_grad", (c, x)), None),
+        arity=2,
+    ),
+    "leaky_relu": _Operator(
+        lambda x, slope: _step(x, x, x * slope),
+        lambda g, x, slope: (Message("leaky_relu_grad", (g, x, slope)), None),
+        constants=1,
+    ),
+    "leaky_relu_grad": _Operator(
+        lambda g, x, slope: _step(x, g, g * slope),
+        lambda c, g, x, slope: (Message("leaky_relu_grad", (c, x, slope)), None, None),
+        arity=2,
+        constants=1,
+    ),
+    "abs": _Operator(lambda x: call("abs", x), lambda g, x: (g * Message("sign", (x,)),)),
+    "sign": _Operator(
+        lambda x: select(x > 0.0, _like(1.0, x), select(x < 0.0, _like(-1.0, x), x * 0.0)), lambda g, x: (None,)
+    ),
+    "stored": _Operator(lambda x: x, lambda g, x: (g,)),
+    "same": _Operator(lambda x, y: select(equal(x, y), _like(1.0, x), _like(0.0, x)), lambda g, x, y: (None, None), 2),
+    # 1 where edge x is the one that was chosen, y: numbers of edges, exact in their own type
+    "chosen": _Operator(
+        lambda g, x, y: select(equal(x, y), g, _like(0.0, g)),
+        lambda c, g, x, y: (Message("chosen", (c, x, y)), None, None),
+        arity=3,
+    ),
+}
+
+
+def operands_of(message: Message) -> tuple[int, ...]:
+    """Numbers of the operands that the message reads, in order."""
+    if message.op == "arg":
+        return message.parts
+    return tuple(sorted({i for p in message.parts if isinstance(p, Message) for i in operands_of(p)}))
+
+
+def lower(message: Message, operands: list[Expr], dtype: str, accumulator: str) -> Expr:
+    """The message as an expression of coordinate space.
+
+    operands: its loads, in the type ``accumulator`` to compute in. dtype: what results are stored in.
+    """
+    if message.op == "arg":
+        which: int = message.parts[0]
+        return operands[which]
+    if message.op == "const":
+        return number(message.parts[0], accumulator)
+    parts = [lower(p, operands, dtype, accumulator) if isinstance(p, Message) else p for p in message.parts]
+    if message.op == "stored":
+        return cast(accumulator, cast(dtype, parts[0]))
+    return _OPERATORS[message.op].lower(*parts)
+
+
+@functools.cache
+def vjp(message: Message, operand: int, cotangent: Message) -> Message | None:
+    """The contribution of ``cotangent`` to the gradient of an operand, or None if the message does not depend on it."""
+    if message.op == "arg":
+        return cotangent if message.parts[0] == operand else None
+    if message.op == "const" or operand not in operands_of(message):
+        return None
+    total = None
+    for part, share in zip(message.parts, _OPERATORS[message.op].vjp(cotangent, *message.parts)):
+        if share is None or not isinstance(part, Message):
+            continue
+        found = vjp(part, operand, share)
+        if found is not None:
+            total = found if total is None else total + found
+    return total
+
+
+def renumber(message: Message, numbers: dict[int, int]) -> Message:
+    """The message with its operands numbered anew."""
+    if message.op == "arg":
+        return arg(numbers[message.parts[0]])
+    return Message(message.op, tuple(renumber(p, numbers) if isinstance(p, Message) else p for p in message.parts))
+
+
+def commuted(message: Message) -> Message:
+    """The message with both parts of sums and products in the order of their texts. The same bits: both commute in IEEE
+    754.
+    """
+    if message.op == "arg":
+        return message
+    parts = [commuted(p) if isinstance(p, Message) else p for p in message.parts]
+    return Message(message.op, tuple(sorted(parts, key=str) if message.op in ("add", "mul") else parts))
+
+
+@functools.cache
+def parse(text: str) -> Message:
+    """The message that prints as ``text``. Raises ValueError that quotes what is not one."""
+    try:
+        return _parsed(ast.parse(text, mode="eval").body)
+    except (SyntaxError, ValueError, TypeError) as error:
+        raise ValueError(f"{text!r} is not a message: {error}") from None
+
+
+def _parsed(node: ast.expr) -> Message:
+    match node:
+        case ast.Name(id=name) if name[0] == "x" and name[1:].isdecimal():
+            return arg(int(name[1:]))
+        case ast.Call(func=ast.Name(id=op), args=parts) if op in _OPERATORS:
+            arity, constants = _OPERATORS[op].arity, _OPERATORS[op].constants
+            if len(parts) != arity + constants:
+                raise ValueError(f"{op} wants {arity + constants} arguments, got {len(parts)}")
+            return Message(
+                op, (*(_parsed(p) for p in parts[:arity]), *(float(ast.literal_eval(p)) for p in parts[arity:]))
+            )
+    value = ast.literal_eval(node)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{ast.unparse(node)!r} is neither an operand, a number nor a known operator")
+    return const(value)
+
+
+__all__ = [
+    "Message",
+    "arg",
+    "chosen",
+    "commuted",
+    "const",
+    "leaky_relu",
+    "lower",
+    "operands_of",
+    "parse",
+    "renumber",
+    "same",
+    "stored",
+    "vjp",
+]

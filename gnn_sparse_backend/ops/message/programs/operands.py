@@ -1,0 +1,200 @@
+"""Where the operands of a message stand, and how they broadcast.
+
+A message has features of shape ``dims``; an operand has, for each of them, the same extent or 1, as in NumPy after
+leading ones are added. Features are stored flat, in C order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from ....compiler.language.axes import Axis, given
+from ....compiler.language.builder import BufferHandle, ProgramBuilder
+from ....compiler.language.expr import Expr, as_expr, cast
+
+ACCUMULATOR = {"float64": "float64", "float32": "float32", "float16": "float32", "bfloat16": "float32"}
+
+PLACES = ("row", "column", "edge", "all", "number")
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One operand of a message.
+
+    at: ``row`` (a feature vector per row), ``column``, ``edge``, ``all`` (one for all edges), or ``number`` (no
+        buffer: the number of the edge).
+    dims: for each feature dimension its extent, or 1 where the operand is the same along it.
+    dtype: of its buffer.
+    strided: rows may lie further apart than they are long, where it stands at rows or columns. Where they may not, an
+        address is a shift or nothing instead of a multiplication by a number that is known at run time.
+    """
+
+    at: str
+    dims: tuple[int, ...]
+    dtype: str
+    strided: bool = True
+
+    @property
+    def width(self) -> int:
+        return prod(self.dims)
+
+
+class Edges:
+    """The axes that every operator over edges visits: groups of rows of equal cost, rows, edges of a row.
+
+    Parameters, in order: num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E].
+    numbered: edge arrays are in another order than the non-zeros; E gives the number of each non-zero. They may also
+    be longer than the non-zeros: a graph may be a part of the one that they were made for.
+    flat: the non-zeros of a group are one sequence (COO). indptr has the offsets of groups; Row, declared by
+    `declare_rows`, the row of each non-zero, a place on axis M.
+    mapped: the rows of the structure are in another order than those of arrays; Row has the row of each.
+    """
+
+    def __init__(
+        self, p: ProgramBuilder, index_dtype: str, numbered: bool, flat: bool = False, mapped: bool = False
+    ) -> None:
+        self.p, self.numbered, self.flat, self.mapped = p, numbered, flat, mapped
+        self.num_groups, self.m, self.n, self.nnz = p.sizes("num_groups", "m", "n", "nnz")
+        self.G = p.dense_fixed("G", self.num_groups)
+        self.I = p.dense_variable("I", self.G, (self.m, self.m), "group_ptr", index_dtype)
+        self.J = p.sparse_variable(
+            "J",
+            self.G if flat else self.I,
+            (self.n, self.nnz),
+            ("indptr", "indices"),
+            index_dtype,
+            sorted=False,
+            unique=False,
+        )
+        self.N = p.dense_fixed("N", self.n)
+        self._tree = (self.G, self.J) if flat else (self.G, self.I, self.J)
+        if flat or mapped:
+            self.M = p.dense_fixed("M", self.m)
+        if numbered:
+            self.Z = p.dense_fixed("Z", p.size("num_edges"))
+            self.E = p.buffer("E", self._tree, index_dtype)
+        self._features: dict[int, Axis] = {}
+
+    def declare_rows(self) -> BufferHandle:
+        """The row of each non-zero, where these are flat, or of each row of the structure, where it is mapped."""
+        self.Row = self.p.buffer("Row", self._tree if self.flat else (self.G, self.I), self.I.index_dtype)
+        return self.Row
+
+    def features(self, width: int, name: str | None = None) -> Axis:
+        """The axis of a feature vector of this width."""
+        if width not in self._features:
+            self._features[width] = self.p.dense_fixed(name or f"F{width}", width)
+        return self._features[width]
+
+    def axes(self, at: str) -> tuple[Axis, ...]:
+        """Axes of an array with one entry for each row, column or edge."""
+        if at == "edge":
+            return (self.Z,) if self.numbered else self._tree
+        return {"row": (self.M,) if self.flat or self.mapped else (self.G, self.I), "column": (self.N,), "all": ()}[at]
+
+    def buffer(self, name: str, operand: Operand) -> BufferHandle | None:
+        """The parameter of an operand; row and column features may be row-strided."""
+        if operand.at == "number":
+            return None
+        axes = (*self.axes(operand.at), self.features(operand.width))
+        return self.p.buffer(name, axes, operand.dtype, strided=operand.strided and operand.at in ("row", "column"))
+
+    def at(self, place: str, g: Expr, i: Expr | None, j: Expr | None) -> tuple[Expr, ...]:
+        """Indices into ``axes(place)`` of the edge that the iterators g, i, j visit; flat, there is no i.
+
+        j may be left out where the place is a row, and i where rows are not visited.
+        """
+        if place == "edge":
+            here = (g, given(j)) if self.flat else (g, given(i), given(j))
+            return (self.E[here],) if self.numbered else here
+        if place == "row":
+            if self.flat:
+                return (self.Row[g, given(j)],)
+            return (self.Row[g, given(i)],) if self.mapped else (g, given(i))
+        return (given(j),) if place == "column" else ()
+
+    def load(
+        self,
+        handle: BufferHandle | None,
+        operand: Operand,
+        g: Expr,
+        i: Expr | None,
+        j: Expr,
+        feature: Expr,
+        accumulator: str,
+    ) -> Expr:
+        """The operand at an edge, in the type to compute in; whole numbers stay as they are."""
+        if operand.at == "number":
+            return self.E[(g, j) if self.flat else (g, given(i), j)]
+        value = given(handle)[(*self.at(operand.at, g, i, j), feature)]
+        return cast(accumulator, value) if operand.dtype in ACCUMULATOR else value
+
+
+def feature_index(flat: Expr, dims: tuple[int, ...], own: tuple[int, ...]) -> Expr:
+    """The place in an operand of shape ``own`` of position ``flat`` among features of shape ``dims``."""
+    index: Expr = as_expr(0)
+    last = len(dims)
+    below = 1
+    while last:
+        if own[last - 1] == 1:
+            last -= 1
+            continue
+        first = last
+        while first and own[first - 1] > 1:
+            first -= 1
+        run = prod(dims[first:last])
+        inner = prod(dims[last:])
+        term = flat // inner if inner > 1 else flat
+        if prod(dims[:first]) > 1:
+            term = term % run
+        index = term if below == 1 else term * below + index
+        below *= run
+        last = first
+    return index
+
+
+def flat_position(dims: tuple[int, ...], reduced: tuple[bool, ...], kept: Expr, inner: Expr) -> Expr:
+    """The position among features of shape ``dims`` of ``kept`` among those kept and ``inner`` among those reduced.
+
+    Both count in C order over their own dimensions. Where the reduced dimensions are the last ones this is
+    ``kept * width + inner``.
+    """
+    first = next((at for at, gone in enumerate(reduced) if gone), len(dims))
+    if all(reduced[first:]):
+        width = prod(dims[first:])
+        return kept if width == 1 else inner if first == 0 else kept * width + inner
+    flat: Expr = as_expr(0)
+    for at, (extent, gone) in enumerate(zip(dims, reduced)):
+        source = inner if gone else kept
+        below = prod(e for e, g in zip(dims[at + 1 :], reduced[at + 1 :]) if g == gone)
+        digit = (source // below) % extent if extent > 1 else as_expr(0)
+        flat = flat * extent + digit
+    return flat
+
+
+def collapse(shapes: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Shapes of equal rank, each extent that of the first shape or 1, with neighbouring dimensions merged.
+
+    Two dimensions merge where every shape is full on both or broadcast on both; dimensions of extent 1 go.
+    The result has at least one dimension.
+
+        collapse(((4, 8, 2), (4, 1, 1))) == ((4, 16), (4, 1))
+    """
+    merged: list[list[int]] = []
+    pattern = None
+    for extents in zip(*shapes):
+        if extents[0] == 1:
+            continue
+        present = tuple(e > 1 for e in extents)
+        if present == pattern:
+            merged[-1] = [a * b for a, b in zip(merged[-1], extents)]
+        else:
+            merged.append(list(extents))
+            pattern = present
+    if not merged:
+        return tuple((1,) for _ in shapes)
+    return tuple(zip(*merged))
+
+
+__all__ = ["ACCUMULATOR", "Edges", "Operand", "collapse", "feature_index", "flat_position"]

@@ -1,0 +1,159 @@
+"""Kernels for the operators, by what is static in them. One compiled kernel serves every graph of its plan."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+from ...compiler.cache.kernel import Kernel
+from ...compiler.codegen import host_target
+from ...compiler.compile import compile_program
+from ...compiler.schedules.cpu import CpuSchedule, Prefetch
+from ...compiler.transforms.lanes import reduce_in_lanes
+from ...compiler.transforms.tile import tile_axis
+from ...planner.cpu.spmm import LINE
+from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, row_lanes, sum_lanes
+from ...planner.plan import Plan
+from .programs.aggregate import AggregateSpec, aggregate
+from .programs.argmax_scatter import ChoicesSpec, choices
+from .programs.edge_map import EdgeMapSpec, edge_map
+from .programs.operands import ACCUMULATOR
+from .programs.scattered import refuses as refuses_scattered
+from .programs.scattered import scattered
+
+_BYTES = {"float64": 8, "float32": 4, "int64": 8, "int32": 4}
+# Features of a row of bfloat16 from which two are taken at a time.
+SHORTEST_WORDS = 16
+# Edges of a row whose sums over features are taken side by side, and rounds from which each sum has two registers.
+EDGES_TOGETHER, ROUNDS_OF_TWO = 4, 8
+
+
+@functools.cache
+def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, reduction: str = "sequential") -> Kernel:
+    """The kernel of an aggregation; serial where a parallel region would cost more than it saves.
+
+    prefetch: how many non-zeros the gathers of whole rows of column operands look ahead, 0 for none.
+    reduction: as in a plan that `supports` the aggregation.
+    """
+    target = host_target()
+    # a choice is kept beside the value
+    halves = 2 if spec.words else 1
+    width = spec.features // halves
+    itemsize = _BYTES[ACCUMULATOR[spec.dtype]] * halves + _BYTES[spec.index_dtype] * len(spec.chosen)
+    gathered = (
+        [f"X{number}" for number, x in enumerate(spec.operands) if x.at == "column" and x.width == spec.features]
+        if prefetch
+        else []
+    )
+    if reduction == "scattered":
+        ahead = [Prefetch("edges", buffer, 0, width, prefetch) for buffer in gathered]
+        return compile_program(scattered(spec), CpuSchedule(parallel=parallel, prefetch=tuple(ahead)), target)
+    if spec.staged:
+        # one pass over the edges, so that what is staged is loaded once
+        chunk = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
+        tiles: tuple[tuple[int, ...], ...] = (chunks_of_runs(width, _run(spec) // halves, chunk),)
+        ahead = [Prefetch("edges", buffer, 0, width, prefetch) for buffer in gathered]
+    else:
+        tiles = register_tiles(width, itemsize, target)
+        ahead = []
+        first = 0
+        for number, tile in enumerate(tiles):
+            ahead += [Prefetch(f"edges_tile_{number}", buffer, first, sum(tile), prefetch) for buffer in gathered]
+            first += sum(tile)
+    lanes: tuple[tuple[str, int], ...] = ()
+    if reduction == "parallel":
+        lanes = (("edges_tile_0", row_lanes(spec.features, itemsize, target)),)
+    schedule = CpuSchedule(parallel=parallel, prefetch=tuple(ahead), lanes=lanes)
+    return compile_program(tile_axis(aggregate(spec), "K", tiles), schedule, target)
+
+
+def in_words(spec: AggregateSpec) -> AggregateSpec | None:
+    """The aggregation on words of two features, where that is possible and rows are long enough for it to pay."""
+    return replace(spec, words=True) if spec.fits_words and spec.features >= SHORTEST_WORDS else None
+
+
+def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
+    """Why an operator cannot run by a plan, or None where it can."""
+    several = plan.partitions > 1 or plan.longest_part
+    if isinstance(spec, EdgeMapSpec):
+        if several or plan.reduction != "sequential":
+            return "an edge map reduces over no edges: groups, balance and prefetch are all it has to plan"
+        return None
+    if plan.reduction == "scattered":
+        if several:
+            return "what is added up where it lies goes in one pass"
+        if (reason := refuses_scattered(spec)) is not None:
+            return reason
+        if spec.staged:
+            return "what is added up where it lies does not go with weights of heads, which are kept in registers"
+    if plan.partitions > 1 and plan.longest_part:
+        return "rows are cut into parts, or columns into partitions, not both"
+    summed = spec.reduce in ("sum", "mean")
+    if plan.reduction == "parallel":
+        if spec.chosen and not (spec.chosen == ("unique",) and spec.propagate):
+            return "in lanes nobody knows which of equal messages came last"
+        if spec.staged:
+            return "reduction in lanes does not go with weights of heads, which are kept in registers"
+        if row_lanes(spec.features, _BYTES[ACCUMULATOR[spec.dtype]], host_target()) < 2:
+            return f"{spec.features} features are chains enough without lanes"
+    if plan.longest_part and spec.chosen:
+        return "the edges that a maximum chose are found in whole rows"
+    if plan.partitions > 1 and summed and ACCUMULATOR[spec.dtype] != spec.dtype:
+        return f"sums of column partitions would be rounded to {spec.dtype} after each"
+    if plan.longest_part and "stored" in str(spec.message) and ACCUMULATOR[spec.dtype] != spec.dtype:
+        return f"parts of rows are not stored in {spec.dtype}, which this message is rounded to"
+    return None
+
+
+def supported(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> Plan:
+    """The plan without what `supports` refuses of it."""
+    plain = Plan(plan.groups, balance=plan.balance)
+    wanted = {name: getattr(plan, name) for name in ("prefetch", "reduction", "partitions", "longest_part")}
+    kept = {name: value for name, value in wanted.items() if supports(replace(plain, **{name: value}), spec) is None}
+    if kept.get("longest_part"):
+        kept["partitions"] = 1
+    if kept.get("reduction") == "scattered" and (kept.get("longest_part") or kept.get("partitions", 1) > 1):
+        kept["reduction"] = "sequential"
+    return replace(plain, **kept)
+
+
+def _run(spec: AggregateSpec) -> int:
+    """Neighbouring features along which no staged operand changes."""
+    run = 1
+    for extents in zip(reversed(spec.dims), *(reversed(spec.operands[number].dims) for number in spec.staged)):
+        if any(own > 1 for own in extents[1:]):
+            break
+        run *= extents[0]
+    return run
+
+
+@functools.cache
+def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Kernel:
+    """The kernel of an edge map. prefetch: how many edges the gathers of column operands look ahead, 0 for none."""
+    target = host_target()
+    itemsize = _BYTES[ACCUMULATOR[spec.dtype]]
+    together: tuple[tuple[str, int], ...] = ()
+    if spec.terms == 1:
+        program = tile_axis(edge_map(spec), "H", register_tiles(spec.width, itemsize, target))
+    else:
+        # a register of each edge is chains enough, and leaves the fewest lanes to add up; of long sums that is little
+        wide = sum_lanes(spec.terms, itemsize, target, 2)
+        lanes = wide if spec.terms >= ROUNDS_OF_TWO * wide else sum_lanes(spec.terms, itemsize, target, 1)
+        program = reduce_in_lanes(edge_map(spec), "sum", lanes)
+        together = (("edges", EDGES_TOGETHER),)
+    ahead = tuple(
+        Prefetch("edges", f"X{number}", 0, x.width, prefetch)
+        for number, x in enumerate(spec.operands)
+        if prefetch and x.at == "column" and x.dtype in ACCUMULATOR
+    )
+    return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead, together=together), target)
+
+
+@functools.cache
+def choices_kernel(features: int, dtype: str, index_dtype: str, parallel: bool) -> Kernel:
+    """The kernel that adds what flows back through choices. Threads share blocks of features, of a cache line each: of
+    smaller ones they would write to the same lines.
+    """
+    block = min(features, LINE // _BYTES[ACCUMULATOR[dtype]])
+    program = choices(ChoicesSpec(features, block, dtype, index_dtype))
+    return compile_program(program, CpuSchedule(parallel=parallel and features > block), host_target())

@@ -1,0 +1,110 @@
+"""Kernels for a GPU, by what is static in them: the programs of the operators, shared out among the lanes of a team."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+from ...compiler.cache.kernel import Kernel
+from ...compiler.language.program import Program
+from ...compiler.schedules.cuda_teams import CudaTeams
+from ...compiler.transforms.buckets import bucket_rows
+from ...compiler.transforms.compact import compact_parameters
+from ...compiler.transforms.load_ahead import hold_loads
+from ...compiler.transforms.share import share_axis, share_sum
+from ...compiler.transforms.tile import tile_axis
+from ...planner.cuda.plan import STRETCH, WARP, CudaPlan, Shares, bucket_widths, passes, shares, stretches, teams
+from ...planner.plan import Plan
+from ...planner.problem import STORED
+from ..core import cuda_build
+from .programs.aggregate import AggregateSpec, aggregate
+from .programs.edge_map import EdgeMapSpec, edge_map
+from .schedules_cpu import supports as not_supported
+
+
+def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
+    """The plan without what the aggregation does not support of it."""
+    if (plan.longest_part or plan.segments) and not_supported(
+        Plan(plan.groups, longest_part=plan.longest_part or WARP), spec
+    ):
+        plan = replace(plan, longest_part=0, buckets=False, segments=False, partitions=1)
+    if plan.reduction == "parallel" and spec.chosen and not (spec.chosen == ("unique",) and spec.propagate):
+        plan = replace(plan, reduction="sequential", lanes=0)  # in lanes nobody knows which of equal messages came last
+    if (plan.buckets or plan.segments) and spec.reduce not in ("sum", "mean"):
+        plan = replace(plan, buckets=False, segments=False, partitions=1)
+    return plan
+
+
+@functools.cache
+def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
+    """The kernel of an aggregation, a team for each row; ``plan`` as `supported` leaves it."""
+    if plan.reduction == "parallel":
+        program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((spec.features,),))
+        return cuda_build.build(program, CudaTeams(plan.lanes, teams(plan.lanes), across=("edges_tile_0",)), plan.arch)
+    program, lanes, loops = _features_shared(spec, plan.team)
+    return cuda_build.build(program, CudaTeams(lanes, teams(lanes), cached=stretches(plan, lanes, *loops)), plan.arch)
+
+
+@functools.cache
+def bucket_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
+    """The kernel of an aggregation over rows in buckets of 1 to ``plan.longest_part`` slots, in one launch, the widest
+    first.
+
+    A team takes 2**(k - i) rows of the bucket of 2**i slots, 2**k being the widest, so that all blocks have equally
+    many slots (compile-time balance; SparseTIR, section 4.2.1).
+
+    Parameters: (m, n, [num_edges], count, ..., indices, ..., Rows, [E], ..., [D], X0, X1, ..., C), where those of a
+    bucket come from the widest on (`compiler.transforms.buckets`).
+    """
+    program, lanes, loops = _features_shared(spec, plan.team)
+    widths = bucket_widths(plan.longest_part)
+    cached = [f"{loop}_w{width}" for width in widths if width >= STRETCH for loop in loops]
+    program = bucket_rows(program, "J", widths)
+    of_width = dict(zip(widths, program.iterations, strict=True))
+    turns = tuple((of_width[width].name, plan.longest_part // width) for width in widths if width < plan.longest_part)
+    schedule = CudaTeams(lanes, teams(lanes), turns, cached=stretches(plan, lanes, *cached), fuse=True, apart=("C",))
+    return cuda_build.build(program, schedule, plan.arch)
+
+
+@functools.cache
+def segment_kernel(spec: AggregateSpec, arch: str) -> Kernel:
+    """The kernel of an aggregation over rows in groups of 1 to 32 non-zeros, none of them empty: a lane for each
+    non-zero.
+
+    spec: of a sum or a mean. Parameters are those of `programs.aggregate.aggregate`.
+    """
+    program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((spec.features,),))
+    return cuda_build.build(program, CudaTeams(WARP, teams(WARP), segmented=("edges_tile_0",)), arch)
+
+
+def _features_shared(spec: AggregateSpec, team: int) -> tuple[Program, int, tuple[str, ...]]:
+    """(program, lanes, loops over edges) of an aggregation whose features are shared out to the lanes of a team."""
+    of = shares(spec.features, STORED[spec.dtype], team or WARP)
+    widths = passes(spec.features, of)
+    program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", tuple((width,) for width in widths))
+    for number in range(len(widths)):
+        program = share_axis(hold_loads(program, f"K_{number}"), f"K_{number}", of.lanes, of.part)
+    return program, of.lanes, tuple(f"edges_tile_{number}" for number in range(len(widths)))
+
+
+@functools.cache
+def edge_map_kernel(spec: EdgeMapSpec, plan: CudaPlan) -> Kernel:
+    """The kernel of an edge map: the features of an edge, or the terms of its sums, are shared out."""
+    program = compact_parameters(edge_map(spec))
+    if plan.lanes:
+        return cuda_build.build(program, CudaTeams(plan.lanes, teams(plan.lanes), side_by_side=("edges",)), plan.arch)
+    if spec.terms == 1:
+        of = shares(spec.width, STORED[spec.dtype])
+        program = share_features(program, "H", spec.width, of)
+    else:
+        of = shares(spec.terms, STORED[spec.dtype])
+        program = share_sum(program, "sum", of.lanes, of.part)
+    return cuda_build.build(program, CudaTeams(of.lanes, teams(of.lanes)), plan.arch)
+
+
+def share_features(program: Program, axis: str, width: int, of: Shares, lanes: int = 0) -> Program:
+    """Every visit of an axis shared out, in one pass over the edges."""
+    return share_axis(tile_axis(program, axis, ((width,),)), f"{axis}_0", lanes or of.lanes, of.part)
+
+
+__all__ = ["aggregate_kernel", "bucket_kernel", "edge_map_kernel", "segment_kernel", "share_features", "supported"]

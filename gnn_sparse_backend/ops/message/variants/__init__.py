@@ -1,0 +1,1 @@
+"""The ways an aggregation can run."""

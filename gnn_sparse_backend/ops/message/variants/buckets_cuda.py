@@ -1,0 +1,157 @@
+"""Aggregations on a GPU over rows in buckets of equal length: hyb(c, k) (Ye et al., SparseTIR, section 4.2.1).
+
+All buckets are one launch. Where no row is in two of them, as without column partitions and with no row longer than the
+widest bucket, its results are the rows'. Elsewhere they are those of parts of rows, and a second pass adds up the parts
+of each row in
+the order of its buckets: nothing is added atomically, and results are the same bits at every run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ....compiler.cache.kernel import constant_argument
+from ....formats.hyb import HybFormat
+from ....formats.partitions.pieces import Piece
+from ....planner.cuda.plan import CudaPlan, bucket_widths, plan_cuda
+from ....structures.immutable import once
+from ...core.arguments import kernel_arguments, operand_arguments
+from ..programs.aggregate import AggregateSpec
+from ..schedules_cuda import aggregate_kernel, bucket_kernel
+
+
+@dataclass(frozen=True, eq=False)
+class Buckets:
+    """The rows of a graph in buckets, the widest first.
+
+    counts: rows of each. indices, positions: (count * width,) columns and CSR positions, -1 at slots that hold no edge.
+        rows: (count,) what a bucket row's result is stored at: its row, or its part where there are ``sums``.
+    row_of_part: (parts,). sums: (rows, parts), which adds the parts of a row up; both None where every row is in one
+    bucket or none.
+    """
+
+    shape: tuple[int, int]
+    counts: tuple[int, ...]
+    indices: tuple[Tensor, ...]
+    positions: tuple[Tensor, ...]
+    rows: tuple[Tensor, ...]
+    row_of_part: Tensor | None
+    sums: Piece | None
+    given: dict = field(default_factory=dict)
+
+    def arguments(self, numbers: Tensor | None) -> list:
+        """What a kernel is given of all buckets: columns, then rows, and after those of a bucket (count * width,) the
+        entries of ``numbers``, one for each CSR position, -1 at slots that hold no edge. Converted once: there are some
+        thirty.
+        """
+        found = self.given.get(numbers is None)
+        if found is None or found[0] is not numbers:
+            by_bucket = [[rows] for rows in self.rows]
+            if numbers is not None:
+                for own, at in zip(by_bucket, self.positions):
+                    own.append(numbers.index_select(0, at.clamp(min=0)).masked_fill_(at < 0, -1))
+            arrays = [*self.indices, *(array for own in by_bucket for array in own)]
+            found = self.given[numbers is None] = numbers, [constant_argument(array) for array in arrays]
+        return found[1]
+
+
+def buckets_of(graph, widest: int, partitions: int) -> Buckets:
+    """Made at the first use, where it waits once for the GPU, for the sizes of the buckets; kept with the graph."""
+    return once(graph.plans, ("buckets on a GPU", widest, partitions), lambda: _buckets(graph, widest, partitions))
+
+
+def _buckets(graph, widest: int, partitions: int) -> Buckets:
+    rows, cols = graph.shape
+    hyb = HybFormat.from_csr(
+        graph.indptr, graph.indices, graph.shape, partitions, widest.bit_length() - 1, keep_empty=True, check=False
+    )
+    dtype = graph.indices.dtype
+    of_width: dict[int, list] = {width: [] for width in bucket_widths(widest)}
+    for bucket in hyb.buckets:
+        of_width[bucket.width].append(bucket)
+
+    def joined(name: str) -> list[Tensor]:
+        return [
+            torch.cat([getattr(bucket, name).flatten() for bucket in pieces]).to(dtype) for pieces in of_width.values()
+        ]
+
+    indices, positions, at = joined("indices"), joined("value_position"), joined("row_indices")
+    counts = [x.numel() for x in at]
+    row_of_part = sums = None
+    if not hyb.disjoint:
+        row_of_part, order = torch.sort(torch.cat(at), stable=True)
+        numbers = torch.arange(order.numel(), dtype=dtype, device=order.device)
+        first = torch.searchsorted(row_of_part, torch.arange(rows + 1, dtype=dtype, device=order.device)).to(dtype)
+        at = torch.empty_like(numbers).index_copy_(0, order, numbers).split(counts)
+        sums = Piece((rows, order.numel()), first, numbers, None)
+    return Buckets((rows, cols), *(tuple(x) for x in (counts, indices, positions, at)), row_of_part, sums)
+
+
+class InBuckets:
+    """An aggregation over rows in buckets. Kernels are made when a graph wants them."""
+
+    def __init__(self, spec: AggregateSpec, plan: CudaPlan):
+        numbered = any(operand.at in ("edge", "number") for operand in spec.operands)
+        self.spec, self.plan = replace(spec, numbered=numbered), plan
+        self.parts, self.sums = self.spec.in_parts()
+        self.kept = getattr(torch, self.parts.dtype)
+        self.widths = [operand.width for operand in spec.operands]
+
+    @cached_property
+    def whole(self):
+        """Over rows that are each in one bucket."""
+        return bucket_kernel(self.spec, self.plan).entry
+
+    @cached_property
+    def first(self):
+        """Over parts of rows."""
+        return bucket_kernel(self.parts, self.plan).entry
+
+    @cached_property
+    def second(self):
+        """Over the results of the parts of each row."""
+        return aggregate_kernel(self.sums, plan_cuda(self.plan.arch)).entry
+
+    def run(self, graph, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
+        """Fill ``out``, (rows, features)."""
+        buckets = buckets_of(graph, self.plan.longest_part, self.plan.partitions)
+        degrees = (graph.in_degrees,) if self.spec.degrees else ()
+        if buckets.sums is None:
+            out.zero_()  # a row without edges is in no bucket
+            self.whole(
+                *self._arguments(graph, buckets, out.shape[0], places, operands, edge_ids),
+                *degrees,
+                *operand_arguments(places, self.widths, operands, True),
+                out,
+            )
+            return
+        results = out.new_empty((buckets.row_of_part.numel(), out.shape[1]), dtype=self.kept)
+        of_parts = [
+            x.index_select(0, buckets.row_of_part) if place == "row" else x for x, place in zip(operands, places)
+        ]
+        self.first(
+            *self._arguments(graph, buckets, results.shape[0], places, operands, edge_ids),
+            *operand_arguments(places, self.widths, of_parts, True),
+            results,
+        )
+        self.second(
+            *kernel_arguments(
+                buckets.sums, 1, ("column",), [out.shape[1]], [results], None, self.plan.balance, degrees
+            ),
+            out,
+        )
+
+    def _arguments(self, graph, buckets: Buckets, rows: int, places, operands, edge_ids: Tensor | None) -> list:
+        """Sizes and arrays of the structure; ``rows`` of the result."""
+        edges = [x.shape[0] for x, place in zip(operands, places) if place == "edge"][:1]
+        numbers = None
+        if self.spec.numbered:
+            numbers = graph.edge_numbers if edge_ids is None else edge_ids
+        return [rows, buckets.shape[1], *edges, *buckets.counts, *buckets.arguments(numbers)]
+
+
+__all__ = ["Buckets", "InBuckets", "buckets_of"]

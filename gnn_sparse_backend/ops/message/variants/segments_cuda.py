@@ -1,0 +1,87 @@
+"""Aggregations of few features on a GPU over chunks of 32 non-zeros, each a warp's work, whatever rows they belong to.
+
+The program is that of rows in groups: a row is a piece of a row, a group a chunk. Its schedule adds a chunk up by one
+segmented scan (`compiler.schedules.primitives.cuda.segments`). A second pass adds up the pieces of each row: nothing
+is added atomically, and results are the same bits at every run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ....formats.partitions.chunks import chunk_rows
+from ....formats.partitions.pieces import Piece
+from ....planner.cuda.plan import WARP, CudaPlan
+from ....structures.immutable import once
+from ...core.arguments import kernel_arguments, structured_arguments
+from ..programs.aggregate import AggregateSpec
+from ..schedules_cuda import aggregate_kernel, segment_kernel
+from .parts_cuda import TwoPasses
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """The rows of a graph, cut where chunks end (`formats.partitions.chunks`).
+
+    chunk_ptr: (chunks + 1,). starts: (pieces + 1,). row_of_piece: (pieces,). sums: (rows, pieces), which adds the
+        pieces of a row up.
+    """
+
+    chunk_ptr: Tensor
+    starts: Tensor
+    row_of_piece: Tensor
+    sums: Piece
+
+
+def segments_of(graph) -> Segments:
+    """Made at the first use, where it waits once for the GPU, for the number of pieces; kept with the graph."""
+    return once(graph.plans, "segments on a GPU", lambda: _segments(graph))
+
+
+def _segments(graph) -> Segments:
+    rows = graph.shape[0]
+    chunk_ptr, starts, row_of_piece = chunk_rows(graph.indptr, graph.num_edges, WARP)
+    numbers = torch.arange(rows + 1, dtype=starts.dtype, device=starts.device)
+    first = torch.searchsorted(row_of_piece, numbers).to(starts.dtype)
+    order = torch.arange(row_of_piece.numel(), dtype=starts.dtype, device=starts.device)
+    return Segments(chunk_ptr, starts, row_of_piece, Piece((rows, order.numel()), first, order, None))
+
+
+class InSegments:
+    """An aggregation over pieces of rows, whose results are kept in the type of sums, and then added up."""
+
+    def __init__(self, spec: AggregateSpec, plan: CudaPlan):
+        first, second = spec.in_parts()
+        self.spec, self.balance = spec, plan.balance
+        self.kept = getattr(torch, first.dtype)
+        self.widths = [operand.width for operand in spec.operands]
+        self.first = segment_kernel(first, plan.arch).entry
+        plan = replace(plan, segments=False)
+        self.second = TwoPasses(second, plan) if plan.longest_part else aggregate_kernel(second, plan).entry
+
+    def run(self, graph, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
+        """Fill ``out``, (rows, features)."""
+        segments = segments_of(graph)
+        pieces, features = segments.row_of_piece.numel(), out.shape[1]
+        results = out.new_empty((pieces, features), dtype=self.kept)
+        of_pieces = [
+            x.index_select(0, segments.row_of_piece) if place == "row" else x for x, place in zip(operands, places)
+        ]
+        sizes = segments.chunk_ptr.numel() - 1, pieces, graph.shape[1], graph.num_edges
+        arrays = segments.chunk_ptr, segments.starts, graph.indices
+        self.first(*structured_arguments(sizes, arrays, places, self.widths, of_pieces, edge_ids, True), results)
+        if type(self.second) is TwoPasses:
+            self.second.run(
+                segments.sums, ("column",), [results], None, out, graph.in_degrees if self.spec.degrees else None
+            )
+            return
+        degrees = (graph.in_degrees,) if self.spec.degrees else ()
+        self.second(
+            *kernel_arguments(segments.sums, 1, ("column",), [features], [results], None, self.balance, degrees), out
+        )
+
+
+__all__ = ["InSegments", "Segments", "segments_of"]

@@ -1,0 +1,1 @@
+"""Relational gather-matmul-scatter (RGMS)."""

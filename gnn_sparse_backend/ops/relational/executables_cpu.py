@@ -1,0 +1,377 @@
+"""The boundary to the kernels of RGMS on the CPU: what ``rgms_kernels`` asks for where there are edges and features."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...formats.partitions.relational import Panels
+from ...planner.cpu.relational import (
+    RelationCounts,
+    by_column,
+    cost_per_pair,
+    is_near_limit,
+    is_small,
+    is_tiled,
+    panel_pairs,
+    part_limit,
+    row_task_count,
+    sum_by_columns,
+)
+from ...runtime.layout import kernel_ready
+from ...runtime.memory import empty
+from ...runtime.type_names import type_name
+from ...structures.relational.graph import RelGraph
+from ...structures.relational.sides import Derived, RelationSplit
+from ..grouped.executables import by_twos
+from ..grouped.schedules_cpu import takes_twos
+from .programs.rgms import RgmsSpec
+from .schedules_cpu import column_tile_of, rgms_kernel
+
+_entries: dict = {}
+
+
+_at_hand: set = set()
+
+
+def wide_type(dtype: torch.dtype) -> torch.dtype:
+    """The accumulation type."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def product(
+    rel: RelGraph,
+    transposed: bool,
+    order: str | None,
+    x: Tensor,
+    w: Tensor,
+    a: Tensor | None,
+    mean: bool,
+    total: Tensor | None,
+) -> Tensor:
+    """``rgms_kernels.run_product``, in the orders "gather" and "scatter"."""
+    relations, blocks, in_features, out_features = w.shape
+    wide = wide_type(x.dtype)
+    counts = _counts(rel, transposed)
+    most, key, (row_ptr, gathers, scatters) = tasks_of_product(
+        rel, transposed, blocks, in_features, out_features, x.dtype, order
+    )
+    tasks, others = gathers.tasks, ()
+    if order is None:
+        near = is_near_limit(counts, blocks * in_features, blocks * out_features)
+        others = _either_way(
+            near, tasks > 1, ("gather", in_features, out_features), ("scatter", in_features, out_features)
+        )
+    x = kernel_ready(x)
+    twos = _by_twos("scatter", in_features, x.dtype)
+    layouts = {by for by, panels in ((False, gathers), (twos, scatters)) if panels.row.numel()}
+    matrices = {by: _matrices(w, by) for by in layouts}
+    # a kernel without panels reads none: any will do
+    matrices.setdefault(False, next(iter(matrices.values())))
+    first = row_ptr[:-1]
+    if total is None:
+        out = empty(x if x.dtype is wide else x.new_empty(0, dtype=wide), counts.rows, blocks * out_features)
+    else:  # tasks clear no rows
+        out, row_ptr = total, torch.zeros_like(row_ptr)
+    side, parallel = rel.side(transposed), tasks > 1 and torch.get_num_threads() > 1
+    described = (in_features, out_features, blocks, most, mean or a is not None, x.dtype, row_ptr.dtype)
+    weight = _position_weight(rel, side, (*key, "gathers"), gathers, a, mean, wide)
+    _entry("gather", *described, parallel, others)(
+        *_sizes(gathers, x.shape[0]),
+        relations,
+        counts.rows,
+        *_arrays(gathers),
+        row_ptr,
+        gathers.size,
+        gathers.row,
+        *_given(weight),
+        x,
+        first,
+        gathers.relation,
+        matrices[False],
+        out,
+    )
+    if scatters.row.numel():
+        weight = _position_weight(rel, side, (*key, "scatters"), scatters, a, mean, wide)
+        _entry("scatter", *described, parallel, others)(
+            *_sizes(scatters, counts.rows),
+            relations,
+            x.shape[0],
+            *_arrays(scatters),
+            scatters.size,
+            scatters.row,
+            *_given(weight),
+            x,
+            scatters.relation,
+            matrices[twos],
+            out,
+        )
+    return out if total is not None else out.to(x.dtype)
+
+
+def tasks_of_product(
+    rel: RelGraph,
+    transposed: bool,
+    blocks: int,
+    in_features: int,
+    out_features: int,
+    dtype: torch.dtype,
+    order: str | None = None,
+) -> tuple[int, tuple, tuple[Tensor, Panels, Panels]]:
+    """(pairs of a panel at most, what the panels are kept under, `formats.relational.row_tasks`) of a product on the
+    CPU.
+    """
+    most = panel_pairs(blocks * max(in_features, out_features), wide_type(dtype).itemsize)
+    counts = _counts(rel, transposed)
+    tasks = row_task_count(counts, rel.num_relations, blocks * in_features, blocks * out_features)
+    widths = in_features, out_features, blocks, dtype.itemsize
+    if order is None and tasks == 1:
+        order = "gather"
+    choose = {"gather": _never, "scatter": _always, None: lambda *counted: by_column(*counted, *widths)}[order]
+    # the panels depend on what is chosen alone, which widths may share, and prepared panels are large
+    key = ("rows", tasks, most, order or widths)
+    cost = cost_per_pair(in_features, out_features, dtype.itemsize)
+    return most, key, rel.row_tasks(transposed, key, tasks, most, cost, choose)
+
+
+def outer_sums(
+    rel: RelGraph,
+    transposed: bool,
+    x: Tensor,
+    g: Tensor,
+    blocks: int,
+    a: Tensor | None,
+    mean: bool,
+    by: str | None,
+    dtype: torch.dtype,
+) -> Tensor:
+    """``rgms_kernels.run_sum``."""
+    in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
+    counts = _counts(rel, transposed)
+    small = is_small(counts, x.shape[1], g.shape[1])
+    choose = {"rows": _never, "columns": _always, None: _never if small else sum_by_columns}[by]
+    by_rows, by_columns = rel.split(transposed, choose, x.shape[1], g.shape[1])
+    near = is_near_limit(counts, x.shape[1], g.shape[1])
+    others = _either_way(near, not small, ("sum", in_features, out_features), ("sum", out_features, in_features))
+    found = [] if by_rows is None else [_outer(rel, by_rows, x, g, blocks, a, mean, others).to(dtype)]
+    if by_columns is not None:
+        found.append(_outer(rel, by_columns, g, x, blocks, a, mean, others).to(dtype).transpose(2, 3))
+    # each has zeros where the other has sums
+    return found[0] if len(found) == 1 else found[0].add_(found[1])
+
+
+def dots(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transposed: bool) -> Tensor:
+    """``rgms_kernels.run_dot``."""
+    wide = wide_type(x.dtype)
+    out = x.new_empty((rel.num_edges, 1), dtype=wide)
+    # the products of the fewer pairs; the other end is gathered
+    counts = _counts(rel, transposed)
+    small = is_small(counts, x.shape[1], g.shape[1])
+    near = is_near_limit(counts, x.shape[1], g.shape[1])
+    others = _either_way(near, not small, ("dot", w.shape[3], w.shape[2]), ("dot", w.shape[2], w.shape[3]))
+    by_rows, by_columns = rel.split(transposed, _never if small else _fewer_columns)
+    if by_rows is not None:
+        _dots(rel, by_rows, g, w.transpose(2, 3), x, out, others)
+    if by_columns is not None:
+        _dots(rel, by_columns, x, w, g, out, others)
+    out = out.flatten()
+    return out.mul_(rel.mean_scale(wide)) if mean else out
+
+
+def _outer(
+    rel: RelGraph, part: RelationSplit, x: Tensor, g: Tensor, blocks: int, a: Tensor | None, mean: bool, others: tuple
+) -> Tensor:
+    """The sums of the relations of a part in the accumulation type, zeros for the others; x is added up over the pairs
+    of the part, the rows of g."""
+    in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
+    wide, relations = wide_type(x.dtype), rel.num_relations
+    # of each pair two rows are kept
+    most = panel_pairs((x.shape[1] + g.shape[1]) // 2, wide.itemsize)
+    cost = cost_per_pair(in_features, out_features, x.itemsize)
+    limit = part_limit(rel.num_edges, part.pairs.count, cost)
+    key = ("relations", limit, most)
+    relation, panels = part.relation_tasks(limit, most, cost)
+    slot, more = part.once(("slots", *key), lambda: _slots(relation, relations))
+    weight = _position_weight(rel, part, key, panels, a, mean, wide)
+    x, g = kernel_ready(x), kernel_ready(g)
+    # the first task of a relation fills its matrix, the others one each that is added to it
+    out = x.new_empty((relations + more.numel(), blocks, in_features, out_features), dtype=wide)
+    if panels.tasks - more.numel() < relations:
+        out[:relations].zero_()
+    parallel = panels.tasks > 1 and torch.get_num_threads() > 1
+    _entry(
+        "sum", in_features, out_features, blocks, most, weight is not None, x.dtype, panels.row.dtype, parallel, others
+    )(
+        *_sizes(panels, x.shape[0]),
+        out.shape[0],
+        g.shape[0],
+        *_arrays(panels),
+        panels.size,
+        panels.row,
+        *_given(weight),
+        x,
+        slot,
+        g,
+        out,
+    )
+    if more.numel():
+        out[:relations].index_add_(0, more, out[relations:])
+        out = out[:relations].clone()
+    return out
+
+
+def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, out: Tensor, others: tuple) -> None:
+    """Fill out[e] for the edges of a part, with a product of g's row for each of its pairs."""
+    relations, blocks, in_features, out_features = w.shape
+    most = panel_pairs(x.shape[1], out.itemsize)
+    cost = cost_per_pair(in_features, out_features, x.itemsize)
+    _, panels = part.relation_tasks(part_limit(rel.num_edges, part.pairs.count, cost), most, cost)
+    x, g = kernel_ready(x), kernel_ready(g)
+    parallel = panels.tasks > 1 and torch.get_num_threads() > 1
+    entry = _entry("dot", in_features, out_features, blocks, most, False, x.dtype, panels.row.dtype, parallel, others)
+    entry(
+        *_sizes(panels, x.shape[0]),
+        relations,
+        g.shape[0],
+        out.shape[0],
+        *_arrays(panels),
+        panels.size,
+        panels.row,
+        panels.edge_ids,
+        x,
+        g,
+        panels.relation,
+        _matrices(w, _by_twos("dot", in_features, x.dtype)),
+        out,
+    )
+
+
+def _counts(rel: RelGraph, transposed: bool) -> RelationCounts:
+    counts = rel.counts
+    if not transposed:
+        return counts
+    return RelationCounts(rel.shape[1], counts.edges, counts.column_pairs, counts.row_pairs)
+
+
+def _sizes(panels: Panels, ends: int) -> tuple[int, ...]:
+    """What all programs begin with; ends: nodes at the other end of the pairs' edges."""
+    return panels.tasks, panels.size.numel(), panels.row.numel(), ends, panels.indices.numel()
+
+
+def _arrays(panels: Panels) -> tuple[Tensor, ...]:
+    return panels.panel_ptr, panels.pair_ptr, panels.indptr, panels.indices
+
+
+def _given(weight: Tensor | None) -> tuple[Tensor, ...]:
+    return () if weight is None else (weight,)
+
+
+def _fewer_columns(row_pairs: Tensor, column_pairs: Tensor, edges: Tensor) -> Tensor:
+    return column_pairs < row_pairs
+
+
+def _never(row_pairs: Tensor, *_) -> Tensor:
+    return torch.zeros_like(row_pairs, dtype=torch.bool)
+
+
+def _always(row_pairs: Tensor, *_) -> Tensor:
+    return torch.ones_like(row_pairs, dtype=torch.bool)
+
+
+def _slots(relation: Tensor, relations: int) -> tuple[Tensor, Tensor]:
+    """(place of each task's matrix, relations of those that come after the first of a relation)."""
+    again = torch.zeros(relation.numel(), dtype=torch.bool, device=relation.device)
+    again[1:] = relation[1:] == relation[:-1]
+    later = relations + again.cumsum(0) - 1
+    return torch.where(again, later, relation.long()).to(relation.dtype), relation[again].long()
+
+
+def _matrices(w: Tensor, twos: bool) -> Tensor:
+    """(relations, blocks, F_in * F_out): the matrices as programs want them, with two rows side by side where
+    ``twos``.
+    """
+    in_features, out_features = w.shape[2:]
+    tile = column_tile_of(out_features, type_name(w.dtype))
+    if twos:
+        w = _tiled(by_twos(w), 2 * tile)
+    elif is_tiled(in_features, out_features, type_name(w.dtype)):
+        w = _tiled(w, tile)
+    return kernel_ready(w.flatten(2).contiguous())
+
+
+def _by_twos(make: str, in_features: int, dtype: torch.dtype) -> bool:
+    """Whether features are multiplied two at a time: those that are stored. Sums are not rounded for it."""
+    return make in ("scatter", "dot") and takes_twos(in_features, type_name(dtype))
+
+
+def _tiled(w: Tensor, tile: int) -> Tensor:
+    """(relations, blocks, F_in * F_out): the columns of each matrix in tiles, rows of one tile after the other."""
+    relations, blocks, rows, columns = w.shape
+    if columns <= tile:
+        return w.flatten(2)
+    tiled, whole = empty(w, relations, blocks, rows * columns), columns // tile * tile
+    tiles, rest = tiled.split([rows * whole, rows * (columns - whole)], 2)
+    tiles.view(relations, blocks, -1, rows, tile).copy_(w[..., :whole].unflatten(3, (-1, tile)).transpose(2, 3))
+    rest.view(relations, blocks, rows, columns - whole).copy_(w[..., whole:])
+    return tiled
+
+
+def _position_weight(
+    rel: RelGraph, owner: Derived, key, panels: Panels, a: Tensor | None, mean: bool, dtype
+) -> Tensor | None:
+    """The same at each position of the panels, which their owner knows under ``key``."""
+    scale = None
+    if mean:
+        scale = owner.once(("scale", dtype, *key), lambda: rel.mean_scale(dtype).index_select(0, panels.edge_ids))
+    if a is None:
+        return scale
+    a = a.index_select(0, panels.edge_ids)
+    return a if scale is None else a.mul_(scale)
+
+
+def _either_way(near: bool, large: bool, by_rows: tuple, by_columns: tuple) -> tuple[tuple, ...]:
+    """What another graph may want of an operator where this one goes one way: no later batch is to wait for a compiler.
+
+    by_rows, by_columns: (program, F_in, F_out) for either kind of pairs. The result: those of another side of the
+    limit.
+    """
+    several = torch.get_num_threads() > 1
+    if near:
+        return (*by_rows, several), (*by_rows, False), (*by_columns, several)
+    return ((*by_columns, several),) if large else ()
+
+
+def _entry(
+    make: str,
+    in_features: int,
+    out_features: int,
+    blocks: int,
+    panel: int,
+    weighted: bool,
+    dtype,
+    index,
+    parallel,
+    others: tuple[tuple, ...],
+):
+    """The kernel's entry; with it come ``others``: its like for other (program, F_in, F_out, parallel)."""
+    described = blocks, panel, weighted, dtype, index
+    entry = _entries.get((make, in_features, out_features, *described, parallel))
+    if entry is None or (others and (described, others) not in _at_hand):
+        _at_hand.add((described, others))
+        for program, f_in, f_out, several in (*others, (make, in_features, out_features, parallel)):
+            spec = RgmsSpec(
+                f_in,
+                f_out,
+                blocks,
+                panel,
+                0,
+                0,
+                0,
+                weighted,
+                type_name(dtype),
+                type_name(index),
+                twos=_by_twos(program, f_in, dtype),
+            )
+            entry = rgms_kernel(program, spec, several).entry
+            _entries[(program, f_in, f_out, *described, several)] = entry
+    return entry

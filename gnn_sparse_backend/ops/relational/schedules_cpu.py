@@ -1,0 +1,77 @@
+"""Kernels of relational gather-matmul-scatter for the CPU: the tiles of its programs, and their schedule."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+from ...compiler.cache.kernel import Kernel
+from ...compiler.codegen import Target, host_target
+from ...compiler.compile import compile_program
+from ...compiler.language.program import Program
+from ...compiler.schedules.cpu import CpuSchedule, Prefetch
+from ...compiler.transforms.lanes import reduce_in_lanes
+from ...compiler.transforms.tile import tile_axis
+from ...planner.cpu.relational import BLOCK_ROWS, is_tiled
+from ...planner.cpu.tiling import sum_lanes
+from ..grouped.schedules_cpu import column_tile, twos_of, vectors
+from ..message.programs.operands import ACCUMULATOR
+from .programs.rgms import RgmsSpec, rgms_dot, rgms_gather, rgms_scatter, rgms_sum
+
+_BYTES = {"float64": 8, "float32": 4}
+_STORED = _BYTES | {"float16": 2, "bfloat16": 2}
+# Edges that the gathers of a panel run ahead: sums of a pair are short, so rows of the next pairs are on their way too.
+GATHER_AHEAD = 16
+# Vectors that a sum over the edges of a pair holds at a time.
+PIECE_VECTORS = 8
+
+
+def column_tile_of(out_features: int, dtype: str) -> int:
+    """Columns of a tile of a matrix on this machine."""
+    target = host_target()
+    return column_tile(out_features, _lanes(dtype, target), target)
+
+
+def _lanes(dtype: str, target: Target) -> int:
+    return max(1, target.vector_bytes // _BYTES[ACCUMULATOR[dtype]])
+
+
+@functools.cache
+def rgms_kernel(make: str, spec: RgmsSpec, parallel: bool, prefetch: int = GATHER_AHEAD) -> Kernel:
+    """The kernel of a program of ``PROGRAMS``; the tiles are chosen here. prefetch: edges that gathers run ahead, 0 for
+    none.
+    """
+    target = host_target()
+    return compile_program(*scheduled(make, spec, parallel, prefetch, target), target)
+
+
+def scheduled(make: str, spec: RgmsSpec, parallel: bool, prefetch: int, target: Target) -> tuple[Program, CpuSchedule]:
+    """The program with the tiles of this CPU, and its schedule."""
+    lanes = _lanes(spec.dtype, target)
+    tile = column_tile(spec.out_features, lanes, target)
+    tiled = spec.twos or is_tiled(spec.in_features, spec.out_features, spec.dtype)
+    spec = replace(spec, tile=tile, rows=BLOCK_ROWS, piece=PIECE_VECTORS * lanes, tiled=tiled)
+    build, (iteration, buffer, width) = PROGRAMS[make]
+    program = build(spec)
+    if make == "dot":
+        program = reduce_in_lanes(program, "dot", sum_lanes(spec.wide_out, _BYTES[ACCUMULATOR[spec.dtype]], target))
+    for axis in program.axes:
+        if axis.name in _COLUMNS:
+            program = tile_axis(
+                program, axis.name, (vectors(axis.static_length, lanes, spec.twos and axis.name in "KL"),)
+            )
+    # the first pass over the edges of a pair fetches whole rows for edges further on, of whatever pair
+    ahead = (Prefetch(iteration, buffer, 0, getattr(spec, width), prefetch),) if prefetch else ()
+    return program, CpuSchedule(parallel=parallel, prefetch=ahead, twos=twos_of(program))
+
+
+PROGRAMS = {
+    "gather": (rgms_gather, ("edges_tile_0", "X", "wide_in")),
+    "scatter": (rgms_scatter, ("edges", "Y", "wide_out")),
+    "sum": (rgms_sum, ("edges_tile_0", "X", "wide_in")),
+    "dot": (rgms_dot, ("edges", "X", "wide_out")),
+}
+"""What makes each program, and which of its iterations fetches rows of which buffer, of what width."""
+
+# axes of the columns of tiles, in both programs
+_COLUMNS = ("S", "U", "K", "L", "O", "E")

@@ -1,0 +1,207 @@
+"""Kernels and plans of relational products for a GPU.
+
+Three orders of one product, with P distinct (row, relation) pairs and Q distinct (column, relation) pairs among E
+edges:
+
+- ``rows``: a block owns rows of the result, and goes through the relations of their edges: rows of X are summed over
+  the edges of each row pair, multiplied where they are, and the products added up in registers (`cuda_rgms_rows`). One
+  launch, and nothing is stored but the result. A block reads the matrix of each relation that its rows have edges of,
+  for the rows that have. Where Tensor Cores take matrices of the shape and type, or lanes multiply float32 in full
+  precision, and there are blocks enough.
+- ``tiles``: the same sums and products, but in panels of P pairs of a relation, whatever their rows, so that a matrix
+  is read for 16 or 32 of them; P products are stored, and added up by rows. Where Tensor Cores take the matrices.
+- ``transform``: the rows of X of all column pairs are multiplied, and gathered over the edges: Q products stored.
+
+The one that moves fewest bytes is taken, where those of matrices, which come from the second-level cache, count for
+less (`order_bytes`). Tensor Cores do the arithmetic while rows are on their way; in full precision products take as
+long as rows do from about 64 features on, so that a launch counts for what takes longer, and a block of rows multiplies
+those without edges of a relation, too. None of the orders adds atomically: the order of additions, and with it every
+bit, is the structure's, whether PyTorch asks for deterministic algorithms or not.
+
+Dots of products at the edges go the same ways (`dot_bytes`): a block owns rows, multiplies them by the matrices of
+their relations and keeps the products in shared memory for the edges; or the products of all row pairs are stored.
+
+The sum of outer products adds up, over the edges of the pairs of one end, the rows of the other end, and multiplies
+them by
+the rows of the pairs, in one kernel: by the pairs of the end where that loads fewer elements (`sums_by_columns`).
+None of it has been measured yet.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+from ...compiler.cache.kernel import Kernel
+from ...compiler.schedules.cuda_teams import CudaTeams
+from ...compiler.transforms.share import share_axis
+from ...planner.cpu.relational import RelationCounts
+from ...planner.cuda.cost import NEARER
+from ...planner.cuda.plan import shares
+from ...planner.cuda.tensor_cores import LANES, ROWS
+from ...planner.problem import STORED
+from ..core import cuda_build
+from ..grouped.programs.outer_tiles import rgms_sum_tiles
+from ..grouped.schedules_cuda import FULL_ROWS, build_outer, outer_spec, tiles
+from .programs.rgms_tiles import SHARED, RgmsTilesSpec, rgms_tiles
+from .schedules_cuda_rows import dots_kernel, dots_spec, rows_kernel, rows_of_block, rows_spec
+
+# Multiply-adds of float32 in full precision for each byte of memory, in the same time: data sheets of A100 and H200 say
+# 6 and 7, of which products of this kind reach about two thirds.
+MULTIPLIED = 4.0
+
+
+def order_bytes(
+    counts: RelationCounts,
+    in_features: int,
+    out_features: int,
+    dtype: str,
+    arch: str,
+    full: bool,
+    blocks: int = 1,
+    panels: int | None = None,
+) -> dict[str, float]:
+    """Bytes that a product moves in each order that can be had, those of matrices by what a byte of memory costs.
+
+    full: numbers are not to be cut to what Tensor Cores take of them; then multiply-adds count as well, where they take
+    a launch longer than its bytes. blocks: on the diagonal of the matrices, of in_features x
+    out_features each. panels: relations of the tiles of rows, summed over the tiles; None for as few as there could be.
+    """
+    of_x, of_y = (STORED[dtype] * blocks * width for width in (in_features, out_features))
+    of_matrix = STORED[dtype] * blocks * in_features * out_features / NEARER
+    multiplied = tiles(in_features, out_features, dtype, arch, blocks)
+    found = {}
+    result = counts.rows * of_y
+
+    spec = rows_spec(in_features, out_features, dtype, arch, blocks, rows_of_block(counts.rows, blocks), full)
+    if spec is not None:
+        panels = -(-counts.row_pairs // spec.rows) if panels is None else panels
+        found["rows"] = _of_launch(
+            spec.grid * counts.edges * of_x + panels * of_matrix + result,
+            full,
+            panels * spec.rows * spec.grid * spec.width * blocks * in_features,
+        )
+    if multiplied and not full:
+        # stored rows are written and read again
+        found["tiles"] = counts.edges * of_x + counts.row_pairs * (2 * of_y + of_matrix / (ROWS * multiplied)) + result
+    of_panel = FULL_ROWS if full else ROWS * max(1, multiplied)
+    products = _of_launch(
+        counts.column_pairs * (of_x + of_y + of_matrix / of_panel),
+        full,
+        counts.column_pairs * blocks * in_features * out_features,
+    )
+    found["transform"] = products + counts.edges * of_y + result
+    return found
+
+
+def dot_bytes(
+    counts: RelationCounts,
+    in_features: int,
+    out_features: int,
+    dtype: str,
+    arch: str,
+    full: bool,
+    blocks: int = 1,
+    panels: int | None = None,
+) -> dict[str, float]:
+    """The same for dots at the edges, of products of rows of ``in_features`` by rows of ``out_features``: "rows", where
+    blocks own rows, and "stored", the products of all row pairs."""
+    of_near, of_far = (STORED[dtype] * blocks * width for width in (in_features, out_features))
+    of_matrix = STORED[dtype] * blocks * in_features * out_features / NEARER
+    found = {}
+    spec = dots_spec(in_features, out_features, dtype, arch, blocks, rows_of_block(counts.rows, blocks), full)
+    if spec is not None:
+        panels = -(-counts.row_pairs // spec.rows) if panels is None else panels
+        found["rows"] = _of_launch(
+            counts.rows * of_near + panels * of_matrix + counts.edges * of_far,
+            full,
+            panels * spec.rows * spec.turns * spec.width * blocks * in_features,
+        )
+    of_panel = FULL_ROWS if full else ROWS * max(1, tiles(in_features, out_features, dtype, arch, blocks))
+    products = _of_launch(
+        counts.row_pairs * (of_near + of_far + of_matrix / of_panel),
+        full,
+        counts.row_pairs * blocks * in_features * out_features,
+    )
+    found["stored"] = products + counts.row_pairs * of_far + counts.edges * of_far
+    return found
+
+
+def _of_launch(moved: float, full: bool, multiplied: int) -> float:
+    """Of a launch that moves so many bytes, or takes longer for its multiply-adds."""
+    return max(moved, multiplied / MULTIPLIED) if full else moved
+
+
+def order_of(moved: dict[str, float]) -> str:
+    """The order that moves fewest bytes."""
+    return min(moved, key=moved.__getitem__)
+
+
+def panel_rows(in_features: int, out_features: int, dtype: str, arch: str, blocks: int = 1) -> int:
+    """Pairs of a panel at most."""
+    return ROWS * tiles(in_features, out_features, dtype, arch, blocks)
+
+
+@functools.cache
+def tiles_kernel(spec: RgmsTilesSpec, arch: str) -> Kernel:
+    """The kernel of sums of pairs and their products: a block of one team for each panel."""
+    features = spec.blocks * spec.in_features
+    part = min(shares(features, STORED[spec.dtype]).part, _each(features))
+    program = share_axis(rgms_tiles(spec), "FI", LANES, part, exchanged=(SHARED,))
+    return cuda_build.build(program, CudaTeams(LANES, 1, shared=(SHARED,), mma=("mma",)), arch)
+
+
+# Edges of a pair that the shape of the blocks of a sum is chosen for: one binary serves all graphs.
+EDGES_OF_PAIR = 2
+
+
+def sums_by_columns(edges: int, row_pairs: int, column_pairs: int, in_features: int, out_features: int) -> bool:
+    """Whether the sum of outer products goes by (column, relation) pairs."""
+    return edges * out_features + column_pairs * in_features < edges * in_features + row_pairs * out_features
+
+
+@functools.cache
+def sum_tiles_kernel(
+    in_features: int,
+    out_features: int,
+    weighted: bool,
+    dtype: str,
+    index_dtype: str,
+    arch: str,
+    blocks: int = 1,
+    full: bool = False,
+) -> Kernel:
+    """The kernel of the sum of outer products of sums over the edges of pairs, and of rows of the pairs.
+
+    blocks: on the diagonal of the matrices, of in_features x out_features each. full: in full precision, not on Tensor
+    Cores.
+    """
+    spec = outer_spec(in_features, out_features, dtype, index_dtype, EDGES_OF_PAIR, full)
+    part = min(spec.parts[0], _each(spec.block[0]))
+    return build_outer(
+        rgms_sum_tiles(replace(spec, parts=(part, spec.parts[1]), weighted=weighted, blocks=blocks)), arch, spec
+    )
+
+
+def _each(elements: int) -> int:
+    """Neighbouring elements that a lane loads at most, a power of two: all lanes load before any loads twice."""
+    return 1 << (max(1, elements // LANES).bit_length() - 1)
+
+
+__all__ = [
+    "EDGES_OF_PAIR",
+    "MULTIPLIED",
+    "ROWS",
+    "dot_bytes",
+    "dots_kernel",
+    "dots_spec",
+    "order_bytes",
+    "order_of",
+    "panel_rows",
+    "rows_kernel",
+    "rows_of_block",
+    "rows_spec",
+    "sum_tiles_kernel",
+    "sums_by_columns",
+    "tiles_kernel",
+]

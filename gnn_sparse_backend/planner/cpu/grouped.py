@@ -1,0 +1,36 @@
+"""Rules for grouped matrix products and sums: rows of a panel and of a chunk, and parts of a parallel loop."""
+
+from __future__ import annotations
+
+from .spmm import GROUPS_PER_THREAD, SERIAL_WORK
+
+# Rows of a panel, and the relative time for a row in one.
+PANEL_COST = {4: 1.0, 2: 1.3, 1: 1.8}
+
+
+# Rows of a matrix that a sum accumulates at a time.
+SUM_BLOCK = 4
+
+
+# A chunk of rows that all blocks of a sum read should stay in the first-level cache.
+CHUNK_BYTES = 32 << 10
+
+
+SHORTEST_CHUNK, LONGEST_CHUNK = 32, 1024
+
+
+def panel_rows(counts: dict[int, int]) -> int:
+    """Rows of a panel, where ``counts`` says how many panels of each height the relations make."""
+    return min(PANEL_COST, key=lambda rows: rows * counts[rows] * PANEL_COST[rows])
+
+
+def chunk_rows(out_features: int, itemsize: int) -> int:
+    """Rows that a sum runs through for all blocks of a matrix before it goes on."""
+    return max(SHORTEST_CHUNK, min(LONGEST_CHUNK, CHUNK_BYTES // max(1, out_features * itemsize)))
+
+
+def parts(work: int, threads: int) -> int:
+    """Parts for a parallel loop over so many multiply-adds; 1 where one thread is fastest."""
+    if threads < 2 or work < SERIAL_WORK:
+        return 1
+    return min(GROUPS_PER_THREAD * threads, max(threads, work // (SERIAL_WORK // 2)))

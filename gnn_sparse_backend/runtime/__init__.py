@@ -1,0 +1,1 @@
+"""Devices, memory, layout of operands, and clocks."""

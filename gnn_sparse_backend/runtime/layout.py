@@ -1,0 +1,68 @@
+"""Dense operands in a form that compiled kernels read without risk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..compiler.cache.kernel import Kernel
+
+
+def kernel_ready(x: Tensor) -> Tensor:
+    """``x`` itself if it is row-strided and aligned to its element, else a copy.
+
+    Row-strided: compact apart from the distance between rows, which is at least a row. Views that overlap
+    (``expand``), transposed views, lazily negated views and storage at odd addresses are copied.
+    """
+    if x.is_neg():
+        x = x.resolve_neg()
+    if not (x.is_contiguous() or _is_row_strided(x)):
+        x = x.contiguous()
+    if x.data_ptr() % x.element_size():
+        x = x.clone(memory_format=torch.contiguous_format)
+    return x
+
+
+def compact(x: Tensor) -> Tensor:
+    """``x`` itself if it is contiguous and at an address that vectors of 16 bytes may be loaded from, else a copy."""
+    if x.is_neg():
+        x = x.resolve_neg()
+    x = x.contiguous()
+    return x.clone() if x.data_ptr() % 16 else x
+
+
+def matrices(w: Tensor) -> tuple[Tensor, bool]:
+    """(..., F_in, F_out) matrices `compact` where they are, and whether they are stored column by column: then (...,
+    F_out, F_in).
+    """
+    if not w.is_contiguous():
+        columns = w.transpose(-2, -1)
+        if columns.is_contiguous():
+            return compact(columns), True
+    return compact(w), False
+
+
+class ByLayout(dict):
+    """What calls a kernel, for matrices by rows (False) and by columns (True): ``make(by_columns)``, once each is
+    met.
+    """
+
+    def __init__(self, make: Callable[[bool], Kernel]):
+        super().__init__()
+        self.make = make
+
+    def __missing__(self, by_columns: bool) -> Callable[..., None]:
+        entry = self[by_columns] = self.make(by_columns).entry
+        return entry
+
+
+def _is_row_strided(x: Tensor) -> bool:
+    shape, strides = x.shape, x.stride()
+    width = 1
+    for size, stride in zip(shape[:0:-1], strides[:0:-1]):
+        if stride != width or size == 1:
+            return False
+        width *= size
+    return strides[0] >= width

@@ -1,0 +1,1 @@
+"""Graphs and segments: immutable sparse structures, and what is derived from them."""

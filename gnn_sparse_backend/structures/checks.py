@@ -1,0 +1,188 @@
+"""What is wrong with a structure or an operand, in words, before any kernel runs.
+
+Compiled kernels do not check indices, so every structure that a user gives passes ``check_csr`` once.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..runtime import devices
+from ..runtime.memory import check_written_out
+
+FLOATING = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16))
+_INTEGERS = frozenset((torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64))
+
+
+IndexArray: TypeAlias = Tensor | NDArray[Any]
+"""Integers of any type."""
+
+
+def check_shape(shape: object) -> tuple[int, int]:
+    """``shape`` as two non-negative ints."""
+    try:
+        rows, cols = shape
+    except (TypeError, ValueError):
+        raise TypeError(f"shape must be a pair (destinations, sources), got {shape!r}") from None
+    for name, size in (("destinations", rows), ("sources", cols)):
+        if isinstance(size, (bool, np.bool_)) or not isinstance(size, (int, np.integer)):
+            raise TypeError(f"number of {name} must be an int, got {size!r} of type {type(size).__name__}")
+        if size < 0:
+            raise ValueError(f"number of {name} must not be negative, got {size}")
+        if size >= 2**63:
+            raise ValueError(f"number of {name} must be less than 2**63, got {size}")
+    return int(rows), int(cols)
+
+
+def check_count(name: str, value: object) -> None:
+    """``value`` is a number of things of which indices tell which."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an int, got {value!r}")
+    if value < 0:
+        raise ValueError(f"{name} must not be negative, got {value}")
+    if value >= 2**63:
+        raise ValueError(f"{name} must be less than 2**63, got {value}")
+
+
+def as_index_vector(name: str, value: object) -> Tensor:
+    """``value``, a torch tensor or NumPy array of any integer type, as a 1-D strided tensor."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "iu":
+            raise TypeError(f"{name} must hold integers, got a NumPy array of {value.dtype}")
+        value = torch.from_numpy(value.astype(np.int64))
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{name} must be a torch tensor or NumPy array of integers, got {type(value).__name__}; "
+            "wrap it in torch.as_tensor(...)"
+        )
+    if value.layout is not torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got layout {value.layout}")
+    check_integers(name, value)
+    if value.dim() != 1:
+        raise ValueError(f"{name} must be 1-D, got shape {tuple(value.shape)}")
+    if value.is_meta:
+        raise ValueError(f"{name} is on the meta device and has no values; give a tensor with data")
+    check_written_out(name, value)
+    return plain_tensor(value)
+
+
+def check_integers(name: str, value: Tensor) -> None:
+    if value.dtype not in _INTEGERS:
+        raise TypeError(f"{name} must hold integers, got {value.dtype}")
+
+
+def plain_tensor(x: Tensor) -> Tensor:
+    """``x`` without its subclass; PyG's index classes hold their data in another tensor, behind ``as_tensor``."""
+    if type(x) is Tensor:
+        return x
+    return x.as_tensor() if hasattr(x, "as_tensor") else x.as_subclass(Tensor)
+
+
+def read(*values: Tensor) -> list[int]:
+    """The values of 0-d tensors of integers or truth values. This is where construction waits for a GPU: once, for all
+    of them.
+    """
+    if devices.on_cpu(values[0].device):
+        return [int(v) for v in values]
+    return torch.stack([v.to(torch.int64) for v in values]).tolist()
+
+
+def check_range(name: str, values: Tensor, bound: int, of_what: str) -> None:
+    """Every entry of ``values`` is in ``[0, bound)``."""
+    check_ranges((name, values, bound, of_what))
+
+
+def check_ranges(*arrays: tuple[str, Tensor, int | None, str]) -> list[int]:
+    """`check_range` of several arrays on one device. A bound of None is the largest entry plus one. Returns the
+    bounds.
+    """
+    bounds = []
+    for (name, values, bound, of_what), (low, high) in zip(arrays, _limits(*(array[1] for array in arrays))):
+        bounds.append(max(high + 1, 0) if bound is None else bound)
+        _check_limits(name, values, bounds[-1], of_what, low, high)
+    return bounds
+
+
+def check_edges(row: Tensor, col: Tensor, shape: tuple[int, int]) -> bool:
+    """Every edge ``(row[e], col[e])`` is inside ``shape``. Returns whether the rows do not decrease. A GPU is waited
+    for once.
+    """
+    if not row.numel():
+        return True
+    rising = (row[1:] >= row[:-1]).all()
+    # the ends of a sorted array are its limits; to ask first pays where asking is not waiting
+    limits = (row[0], row[-1]) if devices.on_cpu(row.device) and bool(rising) else torch.aminmax(row)
+    rising, *limits = read(rising, *limits, *torch.aminmax(col))
+    _check_limits("row", row, shape[0], "destinations", *limits[:2])
+    _check_limits("col", col, shape[1], "sources", *limits[2:])
+    return bool(rising)
+
+
+def _limits(*arrays: Tensor) -> list[tuple[int, int]]:
+    """The smallest and the largest entry of each of several arrays on one device, (0, -1) of an empty one."""
+    found = [torch.aminmax(values) for values in arrays if values.numel()]
+    values = iter(read(*(limit for both in found for limit in both)) if found else ())
+    return [(next(values), next(values)) if array.numel() else (0, -1) for array in arrays]
+
+
+def _check_limits(name: str, values: Tensor, bound: int, of_what: str, low: int, high: int) -> None:
+    """Entries from ``low`` to ``high`` are in ``[0, bound)``."""
+    if low >= 0 and high < bound:
+        return
+    position = int(((values < 0) | (values >= bound)).nonzero()[0])
+    raise ValueError(
+        f"{name}[{position}] = {int(values[position])} is out of range: there are {bound} {of_what}, "
+        f"so entries must be in [0, {bound})"
+    )
+
+
+def check_csr(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int]) -> None:
+    """The arrays form a CSR structure of ``shape`` that a kernel can walk safely; errors quote the first bad entry."""
+    num_edges = indices.numel()
+    if indptr.numel() != shape[0] + 1:
+        raise ValueError(f"indptr must have destinations + 1 = {shape[0] + 1} entries, got {indptr.numel()}")
+    first, last, rising = read(indptr[0], indptr[-1], (indptr[1:] >= indptr[:-1]).all())
+    if first != 0:
+        raise ValueError(f"indptr[0] must be 0, got {first}")
+    if not rising:
+        row = int((indptr[1:] < indptr[:-1]).nonzero()[0])
+        raise ValueError(
+            f"indptr must not decrease: indptr[{row}] = {int(indptr[row])} but "
+            f"indptr[{row + 1}] = {int(indptr[row + 1])}"
+        )
+    if last != num_edges:
+        raise ValueError(f"indptr[-1] must be the number of edges {num_edges}, got {last}")
+    ranges = [("indices", indices, shape[1], "sources")]
+    if edge_ids is not None:
+        check_one_per_edge(edge_ids, num_edges)
+        ranges.append(("edge_ids", edge_ids, num_edges, "edges"))
+    check_ranges(*ranges)
+
+
+def check_one_per_edge(edge_ids: Tensor, num_edges: int) -> None:
+    """``edge_ids`` has as many entries as there are edges."""
+    if edge_ids.numel() != num_edges:
+        raise ValueError(f"edge_ids must have one entry per edge ({num_edges}), got {edge_ids.numel()}")
+
+
+def check_permutation(edge_ids: Tensor) -> None:
+    """``edge_ids`` names every edge exactly once."""
+    counts = torch.bincount(edge_ids.long(), minlength=edge_ids.numel())
+    if bool((counts != 1).any()):
+        edge = int((counts != 1).nonzero()[0])
+        raise ValueError(f"edge_ids must name every edge once, but edge {edge} appears {int(counts[edge])} times")
+
+
+def check_same_device(**tensors: Tensor | None) -> None:
+    """All given tensors are on one device."""
+    devices = {name: tensor.device for name, tensor in tensors.items() if tensor is not None}
+    if len(set(devices.values())) > 1:
+        raise ValueError(
+            "all index tensors must be on one device, got "
+            + ", ".join(f"{name} on {device}" for name, device in devices.items())
+        )

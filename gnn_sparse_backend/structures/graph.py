@@ -1,0 +1,295 @@
+"""``Graph``: an immutable sparse structure. Rows are destinations, columns are sources, edges carry no values."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ..runtime import devices
+from . import sources
+from .build import coo_to_csr, index_dtype
+from .checks import (
+    IndexArray,
+    as_index_vector,
+    check_csr,
+    check_edges,
+    check_permutation,
+    check_same_device,
+    check_shape,
+)
+from .csr import Csr, Pair, find_pair, in_degrees, inverse_in_degrees, stored
+from .fingerprint import fingerprint
+from .immutable import Immutable
+from .statistics import GraphStatistics, measure
+from .unsynchronised import csr_in_range
+
+_set = object.__setattr__
+# Among ``plans`` of a graph whose arrays are never read: non-zeros of a row at most, as far as sizes tell.
+UNREAD = "non-zeros of an unread row at most"
+
+
+Opposite: TypeAlias = Callable[[], tuple[Tensor, Tensor, Tensor | None] | None]
+"""What has (indptr, indices, edge_ids) of the transpose, or None."""
+
+
+class Graph(Immutable):
+    """The structure of a sparse matrix of shape (destinations, sources) in CSR form.
+
+    Made by ``from_csr``, ``from_coo``, ``from_scipy``, ``from_edge_index`` or ``from_dgl``. Edges keep the order in
+    which the user gave them: that is the order of weights and of edge results, whatever the order in memory.
+    Columns may be unsorted within a row and edges may repeat. Index arrays are int32 if the numbers of rows, columns
+    and edges all fit, else int64. The arrays belong to the graph and must not be written to.
+
+    Graphs hash and compare by identity; ``same_structure`` and ``fingerprint`` compare content.
+
+    Attributes:
+        shape: (number of destinations, number of sources).
+        num_edges: number of edges, duplicates included.
+        indptr: (destinations + 1,) row offsets.
+        indices: (edges,) source of each CSR position.
+        edge_ids: (edges,) edge, in the user's order, at each CSR position; None if the two orders are the same.
+        device: where the arrays are.
+        plans: for the planner, a dict that lives as long as the structure.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_pair",
+        "_side",
+        "device",
+        "edge_ids",
+        "indices",
+        "indptr",
+        "num_edges",
+        "plans",
+        "shape",
+    )
+
+    shape: tuple[int, int]
+    num_edges: int
+    indptr: Tensor
+    indices: Tensor
+    edge_ids: Tensor | None
+    device: torch.device
+    plans: dict[Any, Any]
+    _pair: Pair
+    _side: int
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        raise TypeError("make a Graph with Graph.from_csr, from_coo, from_scipy, from_edge_index or from_dgl")
+
+    @classmethod
+    def from_csr(
+        cls,
+        indptr: IndexArray,
+        indices: IndexArray,
+        shape: Sequence[int],
+        edge_ids: IndexArray | None = None,
+        *,
+        trusted: bool = False,
+        opposite: Opposite | None = None,
+    ) -> Graph:
+        """A graph from CSR arrays (torch tensors or NumPy arrays of any integer type, on one device).
+
+        Args:
+            indptr: (destinations + 1,) non-decreasing offsets from 0 to the number of edges.
+            indices: (edges,) source of each position, in [0, sources).
+            shape: (destinations, sources).
+            edge_ids: (edges,) the user's number of the edge at each position; None for CSR order.
+            trusted: the arrays are known to be right and will not be written to: skip the O(edges) checks and
+                do not copy. Wrong arrays then crash the process.
+            opposite: a function that returns (indptr, indices, edge_ids) of the transpose, as trusted as these, or None
+                where it has not got them; called when the transpose is first needed.
+        """
+        shape = check_shape(shape)
+        indptr, indices = as_index_vector("indptr", indptr), as_index_vector("indices", indices)
+        edge_ids = None if edge_ids is None else as_index_vector("edge_ids", edge_ids)
+        check_same_device(indptr=indptr, indices=indices, edge_ids=edge_ids)
+        if not trusted:
+            check_csr(indptr, indices, edge_ids, shape)
+        dtype = index_dtype(shape, indices.numel())
+        return _view(Pair(Csr(*stored(indptr, indices, edge_ids, dtype, not trusted), shape, opposite)), 0)
+
+    @classmethod
+    def from_coo(cls, row: IndexArray, col: IndexArray, shape: Sequence[int]) -> Graph:
+        """A graph with edges ``col[e] -> row[e]``: row is the destination, col the source, shape (destinations,
+        sources).
+
+        ``row`` and ``col`` are (edges,) torch tensors or NumPy arrays of integers, in any order; edge e keeps its
+        number.
+        """
+        shape = check_shape(shape)
+        row, col = as_index_vector("row", row), as_index_vector("col", col)
+        check_same_device(row=row, col=col)
+        if row.numel() != col.numel():
+            raise ValueError(f"row and col must have the same length, got {row.numel()} and {col.numel()}")
+        in_order = check_edges(row, col, shape)
+        dtype = index_dtype(shape, row.numel())
+        indptr, indices, edge_ids = coo_to_csr(row.to(dtype), col.to(dtype, copy=True), shape[0], in_order)
+        return _view(Pair(Csr(indptr, indices, edge_ids, shape)), 0)
+
+    @classmethod
+    def from_scipy(cls, matrix: object) -> Graph:
+        """The structure of a SciPy sparse matrix or array of any format: ``matrix[destination, source]``.
+
+        Stored entries are edges, explicit zeros too. Values are not part of a graph: pass ``matrix.data`` of a CSR or
+        COO matrix as ``weight=`` (for these two formats edge e is entry e of ``data``; other formats are converted to
+        CSR first, so take the values from ``matrix.tocsr()``).
+        """
+        kind, arrays, shape = sources.scipy_arrays(matrix)
+        return cls.from_csr(*arrays, shape) if kind == "csr" else cls.from_coo(*arrays, shape)
+
+    @classmethod
+    def from_edge_index(cls, edge_index: IndexArray, size: Sequence[int | None] | None = None) -> Graph:
+        """A graph from a (2, edges) tensor in PyG's convention: row 0 the sources, row 1 the destinations.
+
+        ``size`` is (number of sources, number of destinations), PyG's order and the reverse of ``shape``; an entry may
+        be None. What is not given is the largest index of either row plus one (a square graph).
+        """
+        source, destination, shape = sources.edge_index_arrays(edge_index, size)
+        return cls.from_coo(destination, source, shape)
+
+    @classmethod
+    def from_dgl(cls, graph: object, etype: str | tuple[str, str, str] | None = None) -> Graph:
+        """The structure of a DGL graph or block; ``etype`` is needed only if it has several edge types.
+
+        Shares memory with DGL where the index types agree. Edge e is DGL's edge e.
+        """
+        indptr, indices, edge_ids, shape = sources.dgl_arrays(graph, etype)
+        return cls.from_csr(indptr, indices, shape, edge_ids, trusted=True)
+
+    @classmethod
+    def _of_arrays(cls, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, num_sources: int) -> Graph:
+        """The live graph that owns these arrays, or a new one on them, checked; on a GPU without waiting for their
+        values.
+        """
+        found = find_pair(indptr, indices, edge_ids, num_sources)
+        if found is not None:
+            return _view(*found)
+        shape = (indptr.numel() - 1, num_sources)
+        if not devices.on_cpu(indices.device):
+            return cls._unread(*csr_in_range(indptr, indices, edge_ids, num_sources), shape, indices.numel())
+        check_csr(indptr, indices, edge_ids, shape)
+        return cls.from_csr(indptr, indices, shape, edge_ids, trusted=True)
+
+    @classmethod
+    def _unread(
+        cls, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int], longest: int
+    ) -> Graph:
+        """Of arrays on a GPU that are known to be right, in one index type, for one call, which must not wait for their
+        values.
+
+        longest: edges of a row at most, as far as sizes tell. ``indices`` may have more entries than rows have.
+        """
+        graph = _view(Pair(Csr(indptr, indices, edge_ids, shape)), 0)
+        graph.plans[UNREAD] = longest
+        return graph
+
+    @classmethod
+    def _of_one_row(cls, edges: int, like: Tensor) -> Graph:
+        """One node with so many loops, in the index type and on the device of ``like``, whatever type its size asks
+        for.
+        """
+        indptr, indices = torch.tensor([0, edges]).to(like), like.new_zeros(edges)
+        return _view(Pair(Csr(indptr, indices, None, (1, 1))), 0)
+
+    def transpose(self) -> Graph:
+        """The graph with every edge reversed. Computed once; its transpose is this graph again; edges keep their
+        ids.
+        """
+        return _view(self._pair, 1 - self._side)
+
+    def to(self, device: torch.device | str | int) -> Graph:
+        """This graph on ``device``: itself if it is there already."""
+        device = torch.empty(0, device=device).device
+        if device == self.device:
+            return self
+        arrays = [None if a is None else a.to(device) for a in (self.indptr, self.indices, self.edge_ids)]
+        return _view(Pair(Csr(*arrays, self.shape)), 0)
+
+    def validate(self) -> Graph:
+        """Check every index again, and that ``edge_ids`` is a permutation: O(edges). Returns the graph.
+
+        Raises ValueError that quotes the first bad entry.
+        """
+        check_csr(self.indptr, self.indices, self.edge_ids, self.shape)
+        if self.edge_ids is not None:
+            check_permutation(self.edge_ids)
+        return self
+
+    @property
+    def in_degrees(self) -> Tensor:
+        """(destinations,) number of edges into each, in the index type."""
+        return self._csr.derived("in_degrees", in_degrees)
+
+    @property
+    def edge_numbers(self) -> Tensor:
+        """(edges,) edge, in the user's order, at each CSR position: ``edge_ids``, or counting up."""
+        if self.edge_ids is not None:
+            return self.edge_ids
+        return self._csr.derived(
+            "edge_numbers", lambda c: torch.arange(c.indices.numel(), dtype=c.indices.dtype, device=c.indices.device)
+        )
+
+    @property
+    def inverse_in_degrees(self) -> Tensor:
+        """(destinations,) float32: 1 / max(in-degree, 1)."""
+        return inverse_in_degrees(self._csr, torch.float32)
+
+    @property
+    def statistics(self) -> GraphStatistics:
+        """Size and in-degree distribution."""
+        return self._csr.derived("statistics", lambda c: measure(c.indptr, c.shape[1]))
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits that identify the content: shape, arrays and edge order."""
+        return self._csr.derived("fingerprint", lambda c: fingerprint(c.indptr, c.indices, c.edge_ids, c.shape))
+
+    def same_structure(self, other: Graph) -> bool:
+        """Whether shape, arrays and edge order are equal (devices may differ)."""
+        if not isinstance(other, Graph):
+            raise TypeError(f"expected a Graph, got {type(other).__name__}")
+        return self is other or (self.shape == other.shape and self.fingerprint == other.fingerprint)
+
+    @property
+    def _csr(self) -> Csr:
+        return self._pair.sides[self._side]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Graph.from_csr, (self.indptr, self.indices, self.shape, self.edge_ids)
+
+    def __repr__(self) -> str:
+        order = "CSR" if self.edge_ids is None else "own"
+        return (
+            f"Graph({self.shape[0]} destinations, {self.shape[1]} sources, {self.num_edges} edges, "
+            f"{str(self.indices.dtype).removeprefix('torch.')} indices, {order} edge order, {self.device})"
+        )
+
+
+def _view(pair: Pair, side: int) -> Graph:
+    """The one live Graph that shows this side of the pair."""
+    reference = pair.views[side]
+    graph = None if reference is None else reference()
+    if graph is None:
+        csr = pair.side(side)
+        with pair.lock:
+            reference = pair.views[side]
+            graph = None if reference is None else reference()
+            if graph is None:
+                graph = object.__new__(Graph)
+                _set(graph, "_pair", pair)
+                _set(graph, "_side", side)
+                _set(graph, "shape", csr.shape)
+                _set(graph, "num_edges", csr.indices.numel())
+                _set(graph, "indptr", csr.indptr)
+                _set(graph, "indices", csr.indices)
+                _set(graph, "edge_ids", csr.edge_ids)
+                _set(graph, "device", csr.indices.device)
+                _set(graph, "plans", csr.plans)
+                pair.views[side] = weakref.ref(graph)
+    return graph

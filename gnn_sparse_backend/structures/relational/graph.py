@@ -1,0 +1,338 @@
+"""``RelGraph``: an immutable graph whose edges belong to relations."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ...formats.partitions.relational import Panels, row_tasks
+from ...formats.structure import row_of_position
+from ...planner.cpu.relational import RelationCounts
+from ...runtime.memory import check_memory
+from ..build import index_dtype
+from ..checks import IndexArray, as_index_vector, check_count, check_ranges, check_same_device, check_shape
+from ..graph import Graph
+from ..immutable import Immutable, once
+from . import sources as rel_sources
+from .sides import Ends, RelationSplit, Side
+
+Chooser: TypeAlias = Callable[..., Any]
+"""From row pairs, column pairs and edges of each relation, arrays or numbers: whose edges go by column pairs."""
+
+
+class RelGraph(Immutable):
+    """Edges ``source[e] -> destination[e]`` of relation ``relation[e]``, between n_src sources and n_dst destinations.
+
+    Made by ``from_triples``, ``from_graph``, ``from_edge_index``, ``from_dgl`` or ``from_pyg``. Edges keep the order in
+    which the user gave them, which is that of edge weights; relations may come in any order, and have any number of
+    edges. Index arrays are int32 if all sizes fit, else int64; they belong to the graph and must not be written to.
+    What kernels need beside is derived when it is first used, once.
+
+    Nodes of several types stand one type after the other, in the order of ``source_types`` and ``destination_types``.
+
+    Attributes:
+        shape: (n_dst, n_src). num_edges, num_relations: sizes.
+        source, destination, relation: (num_edges,).
+        relations: names of the relations, or None.
+        source_types, destination_types: for each node type its number of nodes, in order; None for nodes of one kind.
+        edge_counts: (num_relations,) a tuple, edges of each relation, where edges come relation by relation; else None.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_derived",
+        "_sides",
+        "destination",
+        "destination_types",
+        "edge_counts",
+        "num_edges",
+        "num_relations",
+        "relation",
+        "relations",
+        "shape",
+        "source",
+        "source_types",
+    )
+
+    shape: tuple[int, int]
+    num_edges: int
+    num_relations: int
+    source: Tensor
+    destination: Tensor
+    relation: Tensor
+    relations: tuple[Any, ...] | None
+    source_types: dict[str, int] | None
+    destination_types: dict[str, int] | None
+    edge_counts: tuple[int, ...] | None
+    _derived: dict[Any, Any]
+    _sides: tuple[Side, Side]
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        raise TypeError("make a RelGraph with RelGraph.from_triples, from_graph, from_edge_index, from_dgl or from_pyg")
+
+    @classmethod
+    def from_triples(
+        cls,
+        source: IndexArray,
+        destination: IndexArray,
+        relation: IndexArray,
+        shape: Sequence[int],
+        num_relations: int | None = None,
+    ) -> RelGraph:
+        """A graph of edges ``source[e] -> destination[e]`` of relation ``relation[e]``.
+
+        Args:
+            source, destination, relation: (E,) integers, torch tensors or NumPy arrays on one device, in any order.
+            shape: (destinations, sources), as of a ``Graph``.
+            num_relations: how many relations there are, with or without edges; by default the largest plus one.
+
+        Raises:
+            TypeError, ValueError: an argument is not as above; the first bad entry is quoted.
+        """
+        shape = check_shape(shape)
+        source, destination = as_index_vector("source", source), as_index_vector("destination", destination)
+        relation = as_index_vector("relation", relation)
+        check_same_device(source=source, destination=destination, relation=relation)
+        if not source.numel() == destination.numel() == relation.numel():
+            raise ValueError(
+                "source, destination and relation must have one entry per edge, got "
+                f"{source.numel()}, {destination.numel()} and {relation.numel()}"
+            )
+        if num_relations is not None:
+            check_count("num_relations", num_relations)
+        *_, num_relations = check_ranges(
+            ("destination", destination, shape[0], "destinations"),
+            ("source", source, shape[1], "sources"),
+            ("relation", relation, num_relations, "relations"),
+        )
+        _check_sizes(shape, num_relations)
+        dtype = index_dtype((*shape[:1], max(shape[1], num_relations)), source.numel())
+        with torch.inference_mode(False):  # made now, kept for a backward pass later
+            arrays = [a.detach().to(dtype, copy=True).contiguous() for a in (source, destination, relation)]
+        return cls._make(*arrays, shape, num_relations)
+
+    @classmethod
+    def from_graph(cls, graph: Graph, relation: IndexArray, num_relations: int | None = None) -> RelGraph:
+        """The edges of a ``Graph``, with a relation for each, (E,) in the user's edge order."""
+        if not isinstance(graph, Graph):
+            raise TypeError(f"expected a gsb.Graph, got {type(graph).__name__}")
+        rows, cols = row_of_position(graph.indptr, graph.num_edges), graph.indices
+        if graph.edge_ids is not None:
+            at = graph.edge_ids.long()
+            rows, cols = (torch.empty_like(a).index_copy_(0, at, a) for a in (rows, cols))
+        return cls.from_triples(cols, rows, relation, graph.shape, num_relations)
+
+    @classmethod
+    def from_edge_index(
+        cls,
+        edge_index: IndexArray,
+        edge_type: IndexArray,
+        size: Sequence[int | None] | None = None,
+        num_relations: int | None = None,
+    ) -> RelGraph:
+        """A graph from PyG's (2, E) ``edge_index``, row 0 the sources, and (E,) ``edge_type``.
+
+        ``size`` is (number of sources, number of destinations), as in ``Graph.from_edge_index``.
+        """
+        source, destination, shape = rel_sources.edge_index_arrays(edge_index, size)
+        return cls.from_triples(source, destination, edge_type, shape, num_relations)
+
+    @classmethod
+    def from_dgl(cls, graph: object, etype: IndexArray | None = None, num_relations: int | None = None) -> RelGraph:
+        """A DGL graph: of several edge types, each a relation, or of one with a relation for each edge.
+
+        Args:
+            graph: a DGLGraph or block. With several edge types, relation r is ``graph.canonical_etypes[r]``, edges come
+                relation by relation, and nodes type by type (``graph.srctypes``, ``graph.dsttypes``).
+            etype: (E,) relation of each edge of a graph with one edge type, in DGL's edge order.
+        """
+        return cls._of_parts(rel_sources.dgl_parts(graph), etype, num_relations)
+
+    @classmethod
+    def from_pyg(cls, data: Any, num_relations: int | None = None) -> RelGraph:
+        """A PyG ``HeteroData``, relation r being ``data.edge_types[r]``, or ``Data`` with ``edge_index`` and
+        ``edge_type``.
+        """
+        if not hasattr(data, "edge_types"):
+            size = (data.num_nodes, data.num_nodes) if getattr(data, "num_nodes", None) is not None else None
+            if getattr(data, "edge_index", None) is None or getattr(data, "edge_type", None) is None:
+                raise TypeError(
+                    f"expected a HeteroData, or a Data with edge_index and edge_type, got {type(data).__name__}"
+                )
+            return cls.from_edge_index(data.edge_index, data.edge_type, size, num_relations)
+        return cls._of_parts(rel_sources.pyg_parts(data), None, num_relations)
+
+    @classmethod
+    def _of_parts(cls, parts: rel_sources.Parts, etype: IndexArray | None, num_relations: int | None) -> RelGraph:
+        source, destination, counts = parts.joined()
+        shape = (sum(parts.destination_types.values()), sum(parts.source_types.values()))
+        if etype is not None:
+            if len(counts) != 1:
+                raise ValueError(
+                    f"etype is for graphs with one edge type; this one has {len(counts)}, each a relation: "
+                    "leave etype out"
+                )
+            return cls.from_triples(source, destination, etype, shape, num_relations)
+        made = cls.from_triples(
+            source, destination, parts.relation_numbers(), shape, max(len(counts), num_relations or 0)
+        )
+        _set(made, "relations", parts.relations)
+        _set(made, "source_types", parts.source_types)
+        _set(made, "destination_types", parts.destination_types)
+        _set(made, "edge_counts", tuple(counts))
+        return made
+
+    @classmethod
+    def _make(cls, source: Tensor, destination: Tensor, relation: Tensor, shape, num_relations: int) -> RelGraph:
+        self = object.__new__(cls)
+        for name, value in (
+            ("shape", shape),
+            ("num_edges", source.numel()),
+            ("num_relations", num_relations),
+            ("source", source),
+            ("destination", destination),
+            ("relation", relation),
+            ("relations", None),
+            ("source_types", None),
+            ("destination_types", None),
+            ("edge_counts", None),
+            ("_derived", {}),
+        ):
+            _set(self, name, value)
+        ends = Ends(destination, source, relation, *shape, num_relations)
+        _set(self, "_sides", (Side(ends, False), Side(ends, True)))
+        _live[_key(source, destination, relation, shape, num_relations)] = self
+        return self
+
+    @classmethod
+    def _of_arrays(cls, source: Tensor, destination: Tensor, relation: Tensor, shape, num_relations: int) -> RelGraph:
+        """The live graph that owns these arrays, or a new one of them, checked."""
+        found = _live.get(_key(source, destination, relation, shape, num_relations))
+        return cls.from_triples(source, destination, relation, shape, num_relations) if found is None else found
+
+    @property
+    def device(self) -> torch.device:
+        return self.source.device
+
+    @property
+    def counts(self) -> RelationCounts:
+        """Rows, edges, and distinct (destination, relation) and (source, relation) pairs."""
+        return once(
+            self._derived,
+            "counts",
+            lambda: RelationCounts(self.shape[0], self.num_edges, *(side.pairs.count for side in self._sides)),
+        )
+
+    def side(self, transposed: bool) -> Side:
+        """The edges by destination; by source where ``transposed``."""
+        return self._sides[transposed]
+
+    def pairs_of_edges(self, transposed: bool) -> Graph:
+        """Rows are those of a side, columns the pairs of the other one."""
+        side, other = self.side(transposed), self.side(not transposed)
+        return side.once(
+            "pairs_of_edges",
+            lambda: Graph.from_coo(side.arrays[0], other.pair_of_edge, (side.sizes[0], other.pairs.count)),
+        )
+
+    def row_tasks(
+        self, transposed: bool, key: tuple[Any, ...], tasks: int, most: int, cost: float, by_column: Chooser
+    ) -> tuple[Tensor, Panels, Panels]:
+        """``formats.relational.row_tasks``, kept under ``key``."""
+        rows, columns = (self.side(end).pairs for end in (transposed, not transposed))
+        return self.side(transposed).once(key, lambda: row_tasks(rows, columns, tasks, most, cost, by_column))
+
+    def split(
+        self, transposed: bool, by_column: Chooser, *widths: int
+    ) -> tuple[RelationSplit | None, RelationSplit | None]:
+        """The row pairs of some relations and the column pairs of the others, None where there are none.
+
+        by_column: says for arrays of row pairs, column pairs and edges of each relation, and ``widths``, whose edges go
+        by column pairs.
+        """
+        sides = self.side(transposed), self.side(not transposed)
+
+        def make() -> tuple:
+            ends = [side.pairs.relation_ptr for side in sides]
+            counts = [ptr.diff() for ptr in ends]
+            edges = sides[0].pairs.indptr[ends[0]].diff()
+            chosen = by_column(*counts, edges, *widths)
+            return tuple(side.split(wanted & (edges > 0)) for side, wanted in zip(sides, (~chosen, chosen)))
+
+        return sides[0].once(("split", by_column, *widths), make)
+
+    def of_relations(self, numbers: tuple[int, ...]) -> RelGraph:
+        """The edges of some relations of a graph with node types, relation by relation, between the types at their
+        ends, which keep their order. Made once, and not while a program is traced: that is a graph break."""
+        return once(self._derived, ("relations", numbers), lambda: _relations_of(self, numbers))
+
+    def mean_scale(self, dtype: torch.dtype) -> Tensor:
+        """(E,) for each edge 1 / the number of edges of its relation into its destination."""
+
+        def make() -> Tensor:
+            side = self._sides[0]
+            with torch.inference_mode(False):
+                inverse = side.pairs.indptr.diff().to(dtype).reciprocal()
+                return inverse.index_select(0, side.pair_of_edge)
+
+        return once(self._derived, ("scale", dtype), make)
+
+    def __repr__(self) -> str:
+        return (
+            f"RelGraph({self.shape[0]} destinations, {self.shape[1]} sources, {self.num_edges} edges, "
+            f"{self.num_relations} relations, {self.device})"
+        )
+
+
+_set = object.__setattr__
+_live: weakref.WeakValueDictionary[tuple, RelGraph] = weakref.WeakValueDictionary()
+
+
+def _key(source: Tensor, destination: Tensor, relation: Tensor, shape, num_relations: int) -> tuple:
+    # an address identifies an array only while its owner is alive, and every graph in the table holds its arrays
+    return (
+        source.data_ptr(),
+        destination.data_ptr(),
+        relation.data_ptr(),
+        source.numel(),
+        source.dtype,
+        tuple(shape),
+        num_relations,
+    )
+
+
+def find_live(
+    source, destination, relation, num_sources: int, num_destinations: int, num_relations: int
+) -> RelGraph | None:
+    """The live graph that owns these arrays."""
+    return _live.get(_key(source, destination, relation, (num_destinations, num_sources), num_relations))
+
+
+@torch.compiler.disable
+def _relations_of(rel: RelGraph, numbers: tuple[int, ...]) -> RelGraph:
+    names = tuple(rel.relations[number] for number in numbers)
+    sources, destinations = (
+        {kind: count for kind, count in types.items() if kind in {name[end] for name in names}}
+        for types, end in ((rel.source_types, 0), (rel.destination_types, 2))
+    )
+    by_relation = [ends.split(list(rel.edge_counts)) for ends in (rel.source, rel.destination)]
+    first = [rel_sources.offsets(types) for types in (rel.source_types, rel.destination_types)]
+    edges = [
+        (name[0], by_relation[0][number] - first[0][name[0]], name[2], by_relation[1][number] - first[1][name[2]])
+        for number, name in zip(numbers, names)
+    ]
+    return RelGraph._of_parts(rel_sources.Parts(sources, destinations, names, edges), None, len(names))
+
+
+def _check_sizes(shape: tuple[int, int], num_relations: int) -> None:
+    """Arrays with an entry per node and per relation fit into memory, and pairs of the two can be numbered."""
+    for name, count in (("destinations", shape[0]), ("sources", shape[1]), ("relations", num_relations)):
+        check_memory(f"an array of the offsets of all {name}", (count + 1,), 8)
+    if max(shape) * num_relations >= 2**63:
+        raise ValueError(
+            f"pairs of {max(shape)} nodes and {num_relations} relations are more than 2**63, which no index counts"
+        )

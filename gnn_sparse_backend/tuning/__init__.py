@@ -1,0 +1,1 @@
+"""Preparing and measuring plans ahead of the first call, and explaining them."""

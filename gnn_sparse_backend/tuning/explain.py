@@ -1,0 +1,176 @@
+"""``gsb.explain``: which plan an operator runs by on a graph, what else there was, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ..ops.core.plans import database_of, structure_fingerprint
+from ..ops.core.plans_cuda import gpu_of
+from ..planner import cost, reasons
+from ..planner.choose import Choice, choose, describe
+from ..planner.cost import compulsory_bytes
+from ..planner.cuda import cost as cuda_cost
+from ..planner.cuda import reasons as cuda_reasons
+from ..planner.plan import Plan
+from ..planner.problem import CudaProblem, Problem
+from ..planner.reasons import size
+from ..runtime.type_names import type_name
+from ..structures.graph import Graph
+from ..structures.statistics import GraphStatistics
+from .report import render
+from .tune import problem_of_task
+from .tuning_tasks import check_dtype, check_features, check_op, tasks_of
+
+# What follows a source that is none of measurements.
+_HOW_TO_MEASURE = " (nothing was measured on this structure: gsb.precompile or `gsb tune` would do that)"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A plan and its reasons; ``str()`` is the text for people.
+
+    op: the operator's name. problem: what the planner is told. statistics: of the rows. choice: the plan, its reasons,
+    and the other candidates with their predicted and measured seconds. bound: seconds that the bytes which any plan
+    moves take at least, at the machine's rate of ordered reads and writes. machine: what all that is of, in words.
+    degrees: (rows,) non-zeros of each row.
+    """
+
+    op: str
+    dtype: str
+    problem: Problem
+    statistics: GraphStatistics
+    choice: Choice
+    bound: float
+    machine: str
+    degrees: np.ndarray = field(repr=False, compare=False)
+
+    @property
+    def plan(self) -> Plan:
+        return self.choice.plan
+
+    @property
+    def threads(self) -> str:
+        """What runs the kernels, in words."""
+        p = self.problem
+        return f"a GPU of {p.arch}" if type(p) is CudaProblem else f"{p.threads} threads"
+
+    def candidates(self) -> list[tuple[Plan, float | None, float | None]]:
+        """(plan, predicted seconds, measured seconds) of every plan that was predicted or measured, best known
+        first.
+        """
+        predicted = {plan: cost.seconds for plan, cost in self.choice.predicted}
+        measured = dict(self.choice.measured)
+        rows = [(plan, predicted.get(plan), measured.get(plan)) for plan in {**measured, **predicted}]
+        return sorted(rows, key=lambda row: (row[2] is None, row[2] or 0.0, row[1] or 0.0))
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw the degrees in their buckets, and the candidates against the roofline, as a PNG. Returns the path."""
+        from ..planner.plot import draw
+
+        title = f"{self.op}, {self.problem.features} features, {self.dtype}, {self.threads}"
+        return draw(Path(path), title, self.degrees, self.candidates(), self.plan, self.bound)
+
+    def __str__(self) -> str:
+        why = (Padding(Text(reason), (0, 0, 0, 2)) for reason in self.choice.reasons)
+        return render(self._plan_in_words(), *why, "", self._facts(), "", self._table(), self._legend())
+
+    def _plan_in_words(self) -> str:
+        p, how = self.problem, "" if self.choice.source == "measured" else _HOW_TO_MEASURE
+        return (
+            f"{self.op} of {p.features} features ({self.dtype}) on {p.rows:,} x {p.cols:,} with {p.nnz:,} edges, "
+            f"{self.threads}\n"
+            f"plan: {describe(self.plan)}\n"
+            f"source: {self.choice.source}{how}"
+        )
+
+    def _facts(self) -> str:
+        s, p = self.statistics, self.problem
+        quantiles = ", ".join(
+            f"{share} at most {degree}"
+            for share, degree in zip(("half of the rows have", "90%", "99%"), s.degree_quantiles)
+        )
+        reach = f"; neighbouring edges reach over about {p.reach:,} of {p.cols:,} columns" if p.reach else ""
+        return (
+            f"structure: degrees {s.min_degree} to {s.max_degree}, mean {s.mean_degree:.2f} (standard deviation "
+            f"{s.std_degree:.2f}); {quantiles}; Gini {s.gini:.2f}; {s.empty_rows:,} rows without edges\n"
+            f"gathered rows: {size(p.row_bytes)} each, {size(p.table_bytes)} in all{reach}\n"
+            f"lower bound: {_micro(self.bound)} µs, to move {size(compulsory_bytes(p))} once and in order\n"
+            f"machine: {self.machine}"
+        )
+
+    def _table(self) -> Table:
+        rows, costs = self.candidates(), dict(self.choice.predicted)
+        table = Table(title="candidates (* is the plan)", title_justify="left")
+        some_measured = any(measured is not None for _, _, measured in rows)
+        for heading in ("plan", "predicted, µs", *["measured, µs"] * some_measured, "largest predicted terms, µs"):
+            table.add_column(heading, justify="right" if heading.endswith("d, µs") else "left")
+        for plan, predicted, measured in rows:
+            terms = costs[plan].largest() if plan in costs else ()
+            times = [_micro(predicted), *[_micro(measured)] * some_measured]
+            table.add_row(
+                ("* " if plan == self.plan else "  ") + describe(plan),
+                *times,
+                ", ".join(f"{name} {_micro(seconds)}" for name, seconds in terms),
+            )
+        return table
+
+    def _legend(self) -> str:
+        """What the words and the terms in the table stand for."""
+        words, terms = (
+            (cuda_reasons.WORDS, cuda_cost.MEANINGS)
+            if type(self.problem) is CudaProblem
+            else (reasons.WORDS, cost.MEANINGS)
+        )
+        plans = " ".join(describe(plan) for plan, _, _ in self.candidates())
+        met = {name for _, predicted in self.choice.predicted for name, _ in predicted.largest()}
+        lines = {
+            "what plans say": {word: meaning for word, meaning in words.items() if word in plans},
+            "what the terms count": {name: meaning for name, meaning in terms.items() if name in met},
+        }
+        return "\n".join(
+            f"{heading}: " + "; ".join(f"{name}: {meaning}" for name, meaning in said.items())
+            for heading, said in lines.items()
+            if said
+        )
+
+
+def explain_graph(
+    graph: Graph, op: str = "sum", features: int = 64, *, dtype="float32", backward: bool = False
+) -> Explanation:
+    """``gsb.explain`` on a ``Graph``. On a GPU it waits for the sizes that rules look at, and makes blocks where they
+    may pay.
+    """
+    if not isinstance(features, int):
+        raise ValueError(f"features must be one positive whole number, got {features!r}")
+    task = tasks_of(graph, (check_op(op),), check_features(features), check_dtype(dtype), backward)[-1]
+    problem = problem_of_task(task)
+    known, gpu = database_of(graph.device), gpu_of(graph.device)
+    choice = choose(problem, lambda: structure_fingerprint(task.graph), known)
+    bound = compulsory_bytes(problem) * known.units["stream"] / problem.threads
+    machine = known.machine
+    if gpu is not None:
+        source = "measured" if known.calibrated else gpu.source
+        machine += f"; memory moves {1e-9 / known.units['stream']:,.0f} GB a second ({source})"
+    return Explanation(
+        task.name,
+        type_name(task.dtype),
+        problem,
+        task.graph.statistics,
+        choice,
+        bound,
+        machine,
+        task.graph.in_degrees.cpu().numpy(),
+    )
+
+
+def _micro(seconds: float | None) -> str:
+    """Microseconds, to two digits at least."""
+    if seconds is None:
+        return ""
+    return f"{seconds * 1e6:,.1f}" if seconds >= 1e-6 else f"{seconds * 1e6:.2g}"

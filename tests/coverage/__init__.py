@@ -1,0 +1,1 @@
+"""Every layer of DGL and PyG, with and without the backend."""

@@ -1,0 +1,210 @@
+"""Every member of the kernel family computes the same: messages against torch in float64, SpMM against SciPy, and the
+same bits at every run and for any number of threads."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.ops.core import arguments as kernels
+from gnn_sparse_backend.ops.core import plans
+from gnn_sparse_backend.planner.choose import plan_for
+from gnn_sparse_backend.planner.plan import Plan
+from gnn_sparse_backend.structures import build
+from tests.covering import covering
+from tests.ops.message_oracle import (
+    DTYPES,
+    EMPTY,
+    MESSAGES,
+    STRUCTURES,
+    assert_close_to,
+    case_name,
+    from_coo,
+    messages,
+    reduced,
+    values,
+)
+from tests.ops.operators import OPERATORS, step
+
+pytestmark = pytest.mark.cpu_only("plans of the CPU")
+FIELDS = {
+    "lanes": {"reduction": "parallel", "prefetch": 3},
+    "scattered": {"reduction": "scattered", "prefetch": 3},
+    "partitions": {"partitions": 3},
+    "parts": {"longest_part": 5},
+    "lanes_in_partitions": {"reduction": "parallel", "partitions": 45},
+    "parts_of_one": {"longest_part": 1},
+    "all_at_once": {"reduction": "parallel", "longest_part": 37, "partitions": 2, "balance": "rows", "groups": 3},
+}
+
+
+def force(monkeypatch, **fields):
+    """Plan everything with these fields, whatever the rules say."""
+    monkeypatch.setattr(plans, "plan_for", lambda *about: replace(plan_for(*about), **fields))
+
+
+CASES = covering(
+    {
+        "plan": list(FIELDS),
+        "op": ["copy_u", "mul"],
+        "reduction": [("sum", "even"), ("mean", "even"), ("max", "even"), ("max", "last")],
+        "features": [((), ()), ((3, 5), (3, 1)), ((70,), ())],
+        "dtype": DTYPES,
+        "index": [32, 64],
+        "structure": list(STRUCTURES),
+    },
+    as_one=True,
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(case_name, case)))
+def test_matrix(case, monkeypatch):
+    plan, op, (reduce, ties), (u_dims, e_dims), dtype, bits, structure = case
+    force(monkeypatch, **FIELDS[plan])
+    if bits == 64:
+        monkeypatch.setattr(build, "INT32_LIMIT", 0)
+    edges = STRUCTURES[structure]()
+    graph = edges.graph
+    exact = {"u": values(1, graph.shape[1], *u_dims), "e": values(2, graph.num_edges, *e_dims, power=op == "div")}
+    used = {"copy_u": "u", "copy_e": "e"}.get(op, "ue")
+    given = {name: exact[name].to(dtype).requires_grad_() for name in used}
+    actual = gsb.gspmm(graph, op, reduce, **given, ties=ties)
+
+    inputs = [exact[name].clone().requires_grad_() for name in used]
+    expected, shares = reduced(edges, messages(edges, MESSAGES[op], used, inputs), reduce, ties, dtype)
+    sizes = [exact[name].abs().requires_grad_() for name in used]
+    magnitude, _ = reduced(edges, messages(edges, MESSAGES[op], used, sizes), reduce, ties, dtype, shares)
+    assert_close_to(actual, expected, magnitude)
+    cotangent = values(3, *expected.shape)
+    gradients = torch.autograd.grad(actual, list(given.values()), cotangent.to(dtype))
+    wanted = torch.autograd.grad(expected, inputs, cotangent)
+    bounds = torch.autograd.grad(magnitude, sizes, cotangent.abs())
+    # shares of ties and means are inexact, and thousands of them may be added up
+    roundings = 2 + len(edges.row) ** 0.5 if reduce != "sum" else 0
+    for gradient, right, bound in zip(gradients, wanted, bounds):
+        assert_close_to(gradient, right, bound, roundings)
+
+
+@pytest.mark.parametrize("plan", ["lanes", "partitions", "all_at_once"])
+@pytest.mark.parametrize(
+    "name",
+    sorted(n for n in OPERATORS if n in ("spmm", "spmm_weighted_mean", "gspmm_copy_u_max", "segment_reduce_sum")),
+)
+def test_the_same_bits_for_any_number_of_threads(plan, name, monkeypatch):
+    force(monkeypatch, **{field: value for field, value in FIELDS[plan].items() if field != "groups"})
+    generator = torch.Generator().manual_seed(0)
+    row = torch.randint(0, 297, (4000,), generator=generator)
+    row[:1000] = 7
+    graph = gsb.Graph.from_coo(row, torch.randint(0, 200, (4000,), generator=generator), (300, 200))
+    torch.manual_seed(0)
+    operands = OPERATORS[name].operands(graph, torch.float32)
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 5, 2):
+            torch.set_num_threads(threads)
+            found.append(step(name, graph, operands))
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            assert torch.equal(a.view(torch.int32), b.view(torch.int32))
+
+
+@pytest.mark.parametrize("plan", FIELDS)
+@pytest.mark.parametrize("width", [1, 33])
+def test_products_of_scipy(plan, width, monkeypatch, poisoned_memory):
+    force(monkeypatch, **FIELDS[plan])
+    matrix = scipy.sparse.random(61, 47, 0.2, "csr", random_state=1, dtype=np.float64)
+    matrix[5] = 1.0
+    matrix = matrix.tocsr()
+    x = np.random.default_rng(0).standard_normal((47, width))
+    out = gsb.spmm(gsb.Graph.from_scipy(matrix), torch.from_numpy(x).float(), torch.from_numpy(matrix.data).float())
+    np.testing.assert_allclose(out.numpy(), matrix @ x, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("plan", FIELDS)
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+@pytest.mark.parametrize("structure", EMPTY)
+def test_structures_without_edges(plan, reduce, structure, monkeypatch, poisoned_memory):
+    force(monkeypatch, **FIELDS[plan])
+    edges = from_coo(*EMPTY[structure])
+    out = gsb.spmm(edges.graph, torch.zeros(edges.graph.shape[1], 3), reduce=reduce)
+    assert torch.equal(out, torch.zeros(edges.graph.shape[0], 3))
+
+
+@pytest.mark.short(6)
+@pytest.mark.parametrize("plan", FIELDS)
+@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_what_is_not_finite_stays_in_its_rows(plan, width, value, monkeypatch):
+    force(monkeypatch, **FIELDS[plan])
+    edges = STRUCTURES["messy"]()
+    x = torch.ones(13, width)
+    x[7] = value
+    touched = torch.zeros(13, dtype=torch.bool)
+    touched[edges.row[edges.col == 7]] = True
+    for reduce in ("sum", "mean", "max"):
+        out = gsb.spmm(edges.graph, x, reduce=reduce)
+        assert torch.equal(~out.isfinite(), touched[:, None].expand(13, width))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("width", [1, 4])
+def test_scattered_sums_have_the_bits_of_rows_one_after_the_other(width, dtype, monkeypatch):
+    """By the rules, and then not; a graph in an order of its own, with empty rows and a hub."""
+    generator = torch.Generator().manual_seed(0)
+    row, col = torch.randint(0, 20_000, (2, 50_000), generator=generator)
+    row[:500] = 7
+    graph = gsb.Graph.from_coo(row, col, (20_000, 20_000))
+    x, weight = torch.randn(20_000, width, dtype=dtype), torch.randn(50_000, dtype=dtype)
+    calls = [
+        lambda: gsb.spmm(graph, x),
+        lambda: gsb.spmm(graph, x, weight),
+        lambda: gsb.spmm(graph, x, weight, reduce="mean"),
+    ]
+    assert kernels.aggregation_plan(graph, width, x.dtype).reduction == "scattered"
+    scattered = [call() for call in calls]
+    force(monkeypatch, reduction="sequential")
+    graph.plans.clear()
+    for found, call in zip(scattered, calls):
+        assert torch.equal(found, call())
+    expected = torch.zeros(20_000, width, dtype=torch.float64).index_add(
+        0, row, weight[:, None].double() * x[col].double()
+    )
+    torch.testing.assert_close(scattered[1].double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_one_row_with_all_edges_is_cut():
+    """By the rules, not by force."""
+    count = 200_000
+    columns = torch.randint(0, 1000, (count,), generator=torch.Generator().manual_seed(0))
+    graph = gsb.Graph.from_coo(torch.full((count,), 1), columns, (3, 1000))
+    assert 0 < kernels.aggregation_plan(graph, 16, torch.float64).longest_part <= count // 64
+    x = torch.randn(1000, 16, dtype=torch.float64)
+    expected = torch.zeros(3, 16, dtype=torch.float64).index_add(0, torch.ones(count, dtype=torch.long), x[columns])
+    torch.testing.assert_close(gsb.spmm(graph, x), expected)
+    torch.testing.assert_close(
+        gsb.spmm(graph, x.bfloat16().float(), reduce="mean"),
+        expected.float() / torch.tensor([1, count, 1])[:, None],
+        rtol=1e-2,
+        atol=1e-3,
+    )
+
+
+@pytest.mark.parametrize("structure", ["sorted_csr", "own_order"])
+@pytest.mark.parametrize("name", ["sddmm", "gsddmm_add", "gsddmm_div", "gspmm_last_max", "gspmm_mul_max"])
+def test_edge_maps_that_fetch_ahead(name, structure, monkeypatch):
+    """And the gradients of edge operands: what is fetched ahead of changes no bit."""
+    graph = STRUCTURES[structure]().graph
+    found = []
+    for distance in (0, 5):
+        monkeypatch.setattr(plans, "plan_for", lambda *about, d=distance: Plan(2, d))
+        graph.plans.clear()
+        torch.manual_seed(0)
+        found.append(step(name, graph, OPERATORS[name].operands(graph)))
+    for a, b in zip(*found, strict=True):
+        assert a.abs().sum() > 0 and torch.equal(a.view(torch.int32), b.view(torch.int32))

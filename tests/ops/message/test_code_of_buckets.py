@@ -1,0 +1,154 @@
+"""Rows in buckets of equal length, and grids side by side: the transformation and the fusion, one small program
+each.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from gnn_sparse_backend.compiler.compile import stage3
+from gnn_sparse_backend.compiler.language.axes import StageIError
+from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
+from gnn_sparse_backend.compiler.language.interpret import interpret
+from gnn_sparse_backend.compiler.library.reductions import segment_sum
+from gnn_sparse_backend.compiler.position.interpret import run_loops
+from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
+from gnn_sparse_backend.compiler.transforms.buckets import bucket_rows
+from gnn_sparse_backend.compiler.transforms.compact import compact_parameters
+from gnn_sparse_backend.compiler.transforms.share import share_axis
+from gnn_sparse_backend.compiler.transforms.tile import tile_axis
+from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec, aggregate
+from gnn_sparse_backend.ops.message.programs.message import parse
+from gnn_sparse_backend.ops.message.programs.operands import Operand
+
+WIDTHS = (4, 1)
+
+
+def weighted_mean(features: int = 6):
+    operands = (
+        Operand("column", (features,), "float32"),
+        Operand("edge", (1,), "float32"),
+        Operand("row", (1,), "float32"),
+    )
+    spec = AggregateSpec(parse("mul(mul(x0, x1), x2)"), operands, (features,), numbered=True, reduce="mean")
+    program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((features,),))
+    return share_axis(program, "K_0", 4, 2)
+
+
+def arguments_of(lengths, seed: int):
+    """(CSR arguments, those of the buckets): rows of one non-zero in the bucket of 1, of more in that of 4."""
+    rng = np.random.default_rng(seed)
+    m, n, nnz = len(lengths), 7, sum(lengths)
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    indices, numbers = rng.integers(0, n - 1, nnz), rng.permutation(nnz)
+    values = {
+        "X0": rng.standard_normal((n, 6)),
+        "X1": rng.standard_normal((nnz, 1)),
+        "X2": rng.standard_normal((m, 1)),
+        "D": np.array(lengths),
+        "C": np.full((m, 6), np.nan),
+    }
+    values["X0"][n - 1] = np.inf  # no edge leads there
+    csr = {
+        "num_groups": m,
+        "m": m,
+        "n": n,
+        "nnz": nnz,
+        "num_edges": nnz,
+        "group_ptr": np.arange(m + 1),
+        "indptr": indptr,
+        "indices": indices,
+        "E": numbers,
+        **values,
+    }
+    buckets = {"m": m, "n": n, "num_edges": nnz, **values}
+    for width in WIDTHS:
+        rows = [r for r in range(m) if (lengths[r] == 1) == (width == 1) and lengths[r]]
+        slots = np.full((len(rows), width), -1)
+        for b, r in enumerate(rows):
+            slots[b, : lengths[r]] = np.arange(indptr[r], indptr[r + 1])
+        there = slots >= 0
+        buckets |= {
+            f"count_w{width}": len(rows),
+            f"Rows_w{width}": np.array(rows, int),
+            f"indices_w{width}": np.where(there, indices[slots], -1).ravel(),
+            f"E_w{width}": np.where(there, numbers[slots], -1).ravel(),
+        }
+    return csr, buckets
+
+
+@pytest.mark.parametrize("lengths", [(3, 0, 1, 4, 2, 1, 0), (4, 2), (1, 1, 0, 1, 1, 1)], ids=["both", "wide", "narrow"])
+@pytest.mark.parametrize("cached", [(), ("edges_tile_0_w4",)])
+def test_buckets_give_what_rows_give(lengths, cached):
+    """In its own terms, and as loops with all grids in one; a bucket may have no rows; rows without edges are not
+    touched.
+    """
+    program = weighted_mean()
+    schedule = CudaTeams(4, 2, cached=cached, fuse=True, apart=("C",))
+    bucketed = bucket_rows(program, "J", WIDTHS)
+    loops = stage3(bucketed, schedule, serial=True)
+    csr, buckets = arguments_of(lengths, 0)
+    want = interpret(program, csr)["C"]
+    want[[r for r, length in enumerate(lengths) if not length]] = np.nan
+    np.testing.assert_allclose(interpret(bucketed, buckets)["C"], want, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(run_loops(loops, buckets)["C"], want, rtol=0, atol=1e-12)
+
+
+def test_what_bucket_rows_does():
+    text = bucket_rows(weighted_mean(), "J", WIDTHS).script()
+    assert (
+        "J_w4 = p.sparse_fixed('J_w4', I_w4, (n, 4), 'indices_w4', 'int32', sorted=False, unique=False, padded=True)"
+        in text
+    )
+    assert "X0[j, k_lane * 2 + k_part] * X1[E_w4[i, j], 0] * X2[Rows_w4[i], 0]" in text
+    assert "C[Rows_w1[i], f_lane * 2 + f_part] = Total_0_w1[f_lane, f_part]" in text
+    assert "indptr" not in text and "group" not in text
+
+
+def test_grids_lie_side_by_side():
+    text = stage3(bucket_rows(weighted_mean(), "J", WIDTHS), CudaTeams(4, 2, fuse=True, apart=("C",))).script()
+    assert text.count('thread="blockIdx.x"') == 1 and text.count('thread="threadIdx.y"') == 2
+    blocks = [
+        "(count_w4 + T.int64(2) - T.int64(1)) // T.int64(2)",
+        "(count_w1 + T.int64(2) - T.int64(1)) // T.int64(2)",
+    ]
+    assert f'T.thread_binding({" + ".join(blocks)}, thread="blockIdx.x")' in text
+    assert f"< {blocks[0]}:" in text and f" - {blocks[0]}" in text
+
+
+def numbers_of_rows():
+    """A program that uses the number of a row as a value."""
+    p = ProgramBuilder("numbers")
+    g, m, n, nnz = p.sizes("g", "m", "n", "nnz")
+    G = p.dense_fixed("G", g)
+    I = p.dense_variable("I", G, (m, m), "group_ptr")
+    p.sparse_variable("J", I, (n, nnz), ("indptr", "indices"))
+    Y = p.buffer("Y", (G, I), "int64")
+    with p.iterate("rows", (G, I), "SS", ("a", "b")) as (a, b):
+        Y[a, b] = b + 1
+    return p.finish()
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: bucket_rows(weighted_mean(), "K", (1,)), "axis 'K' is not sparse-variable under rows in groups"),
+        (lambda: bucket_rows(segment_sum(2), "J", (1,)), "axis 'J' is not sparse-variable under rows in groups"),
+        (lambda: bucket_rows(weighted_mean(), "J", (2, 2)), "widths (2, 2) are not different numbers of slots"),
+        (
+            lambda: bucket_rows(numbers_of_rows(), "J", (2,)),
+            "the coordinate 'b' of a row or a group is used as a value",
+        ),
+        (
+            lambda: stage3(bucket_rows(weighted_mean(), "J", WIDTHS), CudaTeams(4, 2, fuse=True)),
+            "iteration 'rows_w4' stores to 'C', and so may 'rows_w1' or read it",
+        ),
+    ],
+    ids=range(5),
+)
+def test_refusals(make, words):
+    with pytest.raises(StageIError, match=re.escape(words)):
+        make()

@@ -1,0 +1,223 @@
+"""The rules of plans, and which plans an operator supports."""
+
+from dataclasses import replace
+
+import pytest
+
+from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec
+from gnn_sparse_backend.ops.message.programs.edge_map import EdgeMapSpec
+from gnn_sparse_backend.ops.message.programs.message import parse
+from gnn_sparse_backend.ops.message.programs.operands import Operand
+from gnn_sparse_backend.ops.message.schedules_cpu import supported, supports
+from gnn_sparse_backend.planner.candidates import rule_plan
+from gnn_sparse_backend.planner.cpu import sddmm, spmm
+from gnn_sparse_backend.planner.cpu.spmm import group_count, plan_spmm
+from gnn_sparse_backend.planner.plan import Plan
+from gnn_sparse_backend.planner.problem import Problem
+
+LANES, PARTITIONS, PARTS = Plan(4, reduction="parallel"), Plan(4, partitions=2), Plan(4, longest_part=9)
+SCATTERED = Plan(4, reduction="scattered")
+
+
+def aggregation(width=1, dtype="float32", message="x0", **spec):
+    return AggregateSpec(parse(message), (Operand("column", (width,), dtype),), (width,), dtype, **spec)
+
+
+HEADS = AggregateSpec(
+    parse("mul(x0, x1)"), (Operand("column", (3, 2), "float32"), Operand("edge", (3, 1), "float32")), (3, 2)
+)
+DOT = EdgeMapSpec(
+    parse("mul(x0, x1)"), (Operand("row", (4,), "float32"), Operand("column", (4,), "float32")), (4,), (True,)
+)
+
+
+@pytest.mark.parametrize(
+    "plan, spec, reason",
+    [
+        (LANES, aggregation(reduce="max", chosen=("number",), numbered=True), "which of equal messages came last"),
+        (LANES, aggregation(reduce="max", chosen=("unique",)), "which of equal messages came last"),
+        (LANES, HEADS, "weights of heads"),
+        (LANES, aggregation(512), "512 features are chains enough"),
+        (SCATTERED, aggregation(reduce="max"), "sums and means, not a max"),
+        (SCATTERED, aggregation(dtype="bfloat16"), "rounded to bfloat16 after each edge"),
+        (SCATTERED, HEADS, "weights of heads"),
+        (replace(SCATTERED, longest_part=9), aggregation(), "in one pass"),
+        (PARTS, aggregation(reduce="max", chosen=("number",), numbered=True), "found in whole rows"),
+        (PARTITIONS, aggregation(dtype="bfloat16"), "rounded to bfloat16"),
+        (PARTITIONS, aggregation(dtype="float16", reduce="mean"), "rounded to float16"),
+        (PARTITIONS, DOT, "reduces over no edges"),
+        (PARTS, aggregation(dtype="float16", message="stored(x0)"), "not stored in float16"),
+        (replace(PARTS, partitions=2), aggregation(), "not both"),
+    ],
+)
+def test_what_is_refused(plan, spec, reason):
+    assert reason in supports(plan, spec)
+    assert supports(supported(plan, spec), spec) is None
+
+
+@pytest.mark.parametrize(
+    "plan, spec",
+    [
+        (SCATTERED, aggregation()),
+        (replace(SCATTERED, prefetch=4, balance="rows"), aggregation(8, "float64", reduce="mean")),
+        (LANES, aggregation()),
+        (LANES, aggregation(8, "bfloat16", reduce="mean")),
+        (LANES, aggregation(reduce="max")),
+        (LANES, aggregation(reduce="min", chosen=("unique",), propagate=True)),
+        (PARTITIONS, HEADS),
+        (PARTITIONS, aggregation(dtype="bfloat16", reduce="max")),
+        (PARTITIONS, aggregation(reduce="max", chosen=("unique",))),
+        (PARTS, aggregation(dtype="bfloat16")),
+        (Plan(4, prefetch=8), DOT),
+        (replace(LANES, partitions=3, prefetch=4, balance="rows"), aggregation(2)),
+    ],
+)
+def test_what_is_supported_stays(plan, spec):
+    assert supports(plan, spec) is None
+    assert supported(plan, spec) == plan
+
+
+def test_only_what_is_refused_is_given_up():
+    plan = Plan(4, 8, "rows", "parallel", partitions=2)
+    assert supported(plan, aggregation(dtype="bfloat16")) == replace(plan, partitions=1)
+    assert supported(plan, aggregation(reduce="max", chosen=("column",))) == replace(plan, reduction="sequential")
+
+
+@pytest.fixture
+def cache(monkeypatch):
+    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: 32 << 20)
+    for module in (spmm, sddmm):
+        monkeypatch.setattr(module, "private_cache_bytes", lambda: 512 << 10)
+
+
+def planned(rows=233_000, nnz=23_000_000, features=32, threads=2, longest=0, reach=233_000, edges=False):
+    return plan_spmm(rows, rows, nnz, features, 4, threads, longest, reach, edges=edges)
+
+
+def test_partitions_where_a_far_operand_is_gathered_often(cache):
+    assert [planned(features=f).partitions for f in (4, 16, 32, 64, 128)] == [1, 4, 8, 16, 16]
+    assert planned(nnz=3_000_000).partitions == 1  # short rows
+    assert planned(reach=5_000).partitions == 1  # neighbours share columns
+    assert planned(reach=None).partitions == 1
+    assert planned(edges=True).partitions == 8
+
+
+def test_slices_are_half_of_a_core_s_own_cache_where_the_last_level_is_a_socket_s(monkeypatch):
+    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: 480 << 20)
+    monkeypatch.setattr(spmm, "private_cache_bytes", lambda: 2 << 20)
+    plans = [planned(nnz=114_000_000, features=f) for f in (1, 4, 32, 64, 128, 512)]
+    assert [plan.partitions for plan in plans] == [1, 4, 32, 64, 64, 64]
+    assert [plan.prefetch for plan in plans] == [0, 0, 0, 0, 0, 8]  # 64 slices of 512 features do not fit
+    assert [planned(nnz=114_000_000, features=f, edges=True).partitions for f in (4, 16, 32, 128)] == [1, 1, 32, 64]
+
+
+@pytest.mark.parametrize(
+    "last, private", [(480 << 20, 2 << 20), (32 << 20, 512 << 10)], ids=["of a socket", "of a few cores"]
+)
+@pytest.mark.parametrize("summed, shortest", [(True, 48), (False, 32)])
+def test_short_rows_are_left_to_the_processor_unless_they_come_from_memory(
+    monkeypatch, summed, shortest, last, private
+):
+    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: last)
+    monkeypatch.setattr(spmm, "private_cache_bytes", lambda: private)
+    for features in (1, 4, 16, shortest - 1, shortest):
+        held = last // spmm.HELD_PARTS // (4 * features)  # columns whose rows the last level holds
+        for cols, from_memory in ((held, False), (held + 1, True)):
+            plan = plan_spmm(cols, cols, 3 * cols, features, 4, 2, summed=summed)
+            assert bool(plan.prefetch) == (from_memory or features == shortest), (features, from_memory)
+    # where the last level is no larger than a core's own, that counts
+    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: private)
+    cols = private // 2 // 64
+    assert [plan_spmm(cols + more, cols + more, 3 * cols, 16, 4, 2, summed=summed).prefetch for more in (0, 1)] == [
+        0,
+        16,
+    ]
+
+
+@pytest.mark.parametrize("summed", [True, False])
+def test_of_half_types_all_but_the_narrowest_rows_are_fetched_ahead(monkeypatch, summed):
+    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: 32 << 20)
+    monkeypatch.setattr(spmm, "private_cache_bytes", lambda: 512 << 10)
+    for features, ahead in ((8, 0), (15, 0), (16, 16), (32, 16), (512, 16)):
+        cols = (256 << 10) // (2 * features)
+        plans = [plan_spmm(cols + more, cols + more, 3 * cols, features, 2, 2, summed=summed) for more in (0, 1)]
+        assert [plan.prefetch for plan in plans] == [0, ahead], features
+
+
+def test_lanes_where_rows_are_long_and_narrow(cache):
+    def lanes(mean, **kind):
+        plans = {
+            features: plan_spmm(10_000, 10_000, 10_000 * mean, features, 4, 2, **kind) for features in range(1, 17)
+        }
+        return [features for features, plan in plans.items() if plan.reduction == "parallel"]
+
+    # in whole vectors; the neighbours of one feature are a vector themselves, and of two alone two halves of one
+    assert (lanes(24), lanes(24, edges=True), lanes(24, summed=False)) == ([1, 2, 4, 8], [1, 4, 8], [1, 4, 8])
+    assert lanes(23) == lanes(23, edges=True) == lanes(23, summed=False) == []
+    # what counts is the row of a typical non-zero, where it is known: a few long rows may have most of them
+    assert (lanes(7, typical=24), lanes(7, typical=23), lanes(30, typical=23)) == ([1, 2, 4, 8], [], [])
+    # and how many non-zeros of a row a partition has
+    pieces = [planned(rows=400_000, nnz=400_000 * mean, features=8, reach=400_000) for mean in (95, 96)]
+    assert [(plan.partitions, plan.reduction) for plan in pieces] == [(4, "sequential"), (4, "parallel")]
+
+
+def test_threads_where_the_ends_of_rows_and_indices_are_work_too():
+    def groups(rows, nnz, features, threads=2):
+        return group_count(nnz, rows, features, threads)
+
+    # the sizes of CiteSeer and Cora: two threads have half of what takes one of them 20 microseconds
+    assert groups(3_327, 9_104, 1) > 1 and groups(2_708, 10_556, 1) > 1
+    assert groups(3_327, 9_104, 1) == groups(3_327, 9_104, 8) <= groups(3_327, 9_104, 9), (
+        "a vector of features is one instruction"
+    )
+    assert groups(3_000, 0, 1) > 1 == groups(30, 3_000, 1), (
+        "rows without non-zeros are gone through, and three microseconds are not shared"
+    )
+    assert groups(3_327, 9_104, 1, threads=1) == groups(1, 10**6, 64) == 1
+    assert {groups(10**5, 10**6, features) for features in (1, 64)} == {32}
+
+
+def test_scattered_sums_where_rows_are_short_and_narrow():
+    assert [planned(nnz=700_000, features=f).reduction for f in (1, 4, 8, 9)] == ["scattered"] * 3 + ["sequential"]
+    assert planned(nnz=2_000_000, features=1).reduction == "sequential"  # rows of more than a handful
+    assert planned(rows=9_000, nnz=30_000, features=1).reduction == "sequential"  # too few to keep a row for each
+    assert (
+        planned(nnz=700_000, features=1, longest=100_000).reduction == "sequential"
+    )  # most of a thread's work is one chain
+    wide = Problem("sum:column", 233_000, 233_000, 700_000, 1, "float32", 2, 233_000)
+    assert rule_plan(wide).reduction == "scattered"
+    assert rule_plan(replace(wide, kind="max:column")).reduction == "sequential"
+    assert rule_plan(replace(wide, dtype="bfloat16")).reduction == "sequential"
+
+
+def test_parts_where_one_row_is_more_than_a_share():
+    assert planned(longest=2_000_000).longest_part == 23_000_000 // 64
+    assert planned(longest=20_000).longest_part == 0
+    assert planned(rows=10, nnz=3_000, longest=3_000).longest_part == 0  # too little to share
+
+
+@pytest.mark.parametrize("rows, nnz", [(100, 2_000), (100, 80_000), (233_000, 23_000_000)])
+def test_the_order_of_additions_is_the_same_for_any_number_of_threads(rows, nnz):
+    for features in (1, 8, 64):
+        plans = {replace(planned(rows, nnz, features, threads, nnz // 2), groups=1) for threads in (1, 2, 64)}
+        assert len(plans) == 1
+
+
+def test_gathers_run_as_many_bytes_ahead(cache):
+    widths = 1, 32, 128, 512, 4096
+    assert [sddmm.plan_sddmm(50_000, 50_000, 10**6, f, 4, 2).prefetch for f in (*widths, 256, 257)] == [
+        0,
+        16,
+        16,
+        0,
+        0,
+        8,
+        0,
+    ]
+    assert [planned(60_000, 10**6, f, reach=None).prefetch for f in widths] == [0, 16, 16, 8, 2]
+    assert [planned(60_000, 10**6, f, reach=2_000).prefetch for f in widths] == [0, 16, 16, 8, 2], (
+        "near each other or not"
+    )
+    assert [planned(500, 10**5, f, reach=None).prefetch for f in widths] == [0, 0, 0, 8, 2], (
+        "all of it stays in the cache"
+    )
