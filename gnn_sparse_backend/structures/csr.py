@@ -1,39 +1,54 @@
-"""One direction of a graph: CSR arrays and what is derived from them, and the pair of both directions."""
+"""One direction of a graph: CSR arrays with what is kept beside them, and the pair of both directions."""
 
 from __future__ import annotations
 
 import threading
 import weakref
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..formats.partitions.row_groups import look_at_rows
-from ..runtime import devices
+from ..compiler.cache.bounded import KernelCache
 from .build import counts_up, transpose_csr
-from .immutable import once
+from .derived import Derived
+
+MOST_CALLS = 256
+"""Signatures of calls that a structure remembers."""
 
 
 class Csr:
-    """CSR arrays with lazily derived values. Deriving a value twice in a race is harmless, so reads take no lock.
+    """CSR arrays, and what the graphs that show them keep.
 
     opposite: where the arrays of the transpose can be had, if somebody else knows them: ``() -> (indptr, indices,
-    edge_ids)``, of any integer type, or None.
+        edge_ids)``, of any integer type, or None.
+    facts: what was derived (`derived`). plans: of the operators that ran, by what the planner was asked. calls: what is
+        ready to run, by the signature of a call.
+    uses: calls so far of which some order of the rows would pay (`ops.message.variants.one_pass`).
+    unsynchronised: None; or for arrays on a GPU that are never read, non-zeros of a row at most, as far as sizes tell.
     """
 
-    __slots__ = ("_derived", "edge_ids", "indices", "indptr", "opposite", "plans", "shape")
+    __slots__ = (
+        "calls",
+        "edge_ids",
+        "facts",
+        "indices",
+        "indptr",
+        "opposite",
+        "plans",
+        "shape",
+        "unsynchronised",
+        "uses",
+    )
 
     def __init__(self, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int], opposite=None):
         self.indptr, self.indices, self.edge_ids, self.shape = indptr, indices, edge_ids, shape
         self.opposite = opposite
-        self.plans: dict = {}
-        self._derived: dict = {}
-
-    def derived(self, key, compute):
-        """The value under ``key``, computed as ``compute(self)`` at its first use."""
-        value = self._derived.get(key)
-        return self._derived.setdefault(key, compute(self)) if value is None else value
+        self.plans: dict[Any, Any] = {}
+        self.facts: dict[Derived[Any], Any] = {}
+        self.calls: KernelCache[Any, Any] = KernelCache("calls of a graph", MOST_CALLS)
+        self.uses = 0
+        self.unsynchronised: int | None = None
 
     def transposed(self) -> Csr:
         arrays = None if self.opposite is None else self.opposite()
@@ -110,40 +125,3 @@ def _key(csr: Csr) -> tuple:
         csr.indices.dtype,
         csr.indptr.device,
     )
-
-
-def offsets_of(structure) -> np.ndarray:
-    """``indptr`` of a structure on the CPU (a ``Csr``, a graph or a piece of one) as NumPy sees it: a few of its
-    operations on a mini-batch take as long as one of PyTorch's.
-    """
-    return once(structure.plans, "offsets", structure.indptr.numpy)
-
-
-def look_of(structure) -> np.ndarray:
-    """`look_at_rows` of a structure on the CPU, once."""
-    return once(structure.plans, "look", lambda: look_at_rows(offsets_of(structure)))
-
-
-def in_degrees(csr: Csr) -> Tensor:
-    if not devices.on_cpu(csr.indptr.device):
-        return csr.indptr.diff()
-    offsets = offsets_of(csr)
-    return torch.from_numpy(offsets[1:] - offsets[:-1])
-
-
-def columns_ascend(csr: Csr) -> bool:
-    """Whether the columns of each row are in order, so that passes over ranges of columns keep that of the
-    non-zeros.
-    """
-    return csr.derived("columns_ascend", _columns_ascend)
-
-
-def _columns_ascend(csr: Csr) -> bool:
-    falls = csr.indices[1:] < csr.indices[:-1]
-    starts = csr.indptr[1:-1].long() - 1
-    falls[starts[(starts >= 0) & (starts < falls.numel())]] = False
-    return not bool(falls.any())
-
-
-def inverse_in_degrees(csr: Csr, dtype: torch.dtype) -> Tensor:
-    return csr.derived(("inverse_in_degrees", dtype), lambda c: c.indptr.diff().clamp(min=1).to(dtype).reciprocal())

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from ..compiler.cache.bounded import KernelCache
 from ..runtime import devices
 from . import sources
 from .build import coo_to_csr, index_dtype
@@ -21,22 +22,20 @@ from .checks import (
     check_same_device,
     check_shape,
 )
-from .csr import Csr, Pair, find_pair, in_degrees, inverse_in_degrees, stored
-from .fingerprint import fingerprint
+from .csr import Csr, Pair, find_pair, stored
+from .derived import Derived, Keeps
+from .facts import EDGE_NUMBERS, IN_DEGREES, Fingerprint, InverseInDegrees, Statistics
 from .immutable import Immutable
-from .statistics import GraphStatistics, measure
+from .statistics import GraphStatistics
 from .unsynchronised import csr_in_range
 
 _set = object.__setattr__
-# Among ``plans`` of a graph whose arrays are never read: non-zeros of a row at most, as far as sizes tell.
-UNREAD = "non-zeros of an unread row at most"
-
 
 Opposite: TypeAlias = Callable[[], tuple[Tensor, Tensor, Tensor | None] | None]
 """What has (indptr, indices, edge_ids) of the transpose, or None."""
 
 
-class Graph(Immutable):
+class Graph(Immutable, Keeps):
     """The structure of a sparse matrix of shape (destinations, sources) in CSR form.
 
     Made by ``from_csr``, ``from_coo``, ``from_scipy``, ``from_edge_index`` or ``from_dgl``. Edges keep the order in
@@ -53,15 +52,18 @@ class Graph(Immutable):
         indices: (edges,) source of each CSR position.
         edge_ids: (edges,) edge, in the user's order, at each CSR position; None if the two orders are the same.
         device: where the arrays are.
-        plans: for the planner, a dict that lives as long as the structure.
+        plans: of the operators that ran on it, by what the planner was asked; they live as long as the structure.
+        facts: what was derived from it (`derived`), shared like the plans by all that show this structure.
     """
 
     __slots__ = (
         "__weakref__",
         "_pair",
         "_side",
+        "calls",
         "device",
         "edge_ids",
+        "facts",
         "indices",
         "indptr",
         "num_edges",
@@ -75,6 +77,8 @@ class Graph(Immutable):
     indices: Tensor
     edge_ids: Tensor | None
     device: torch.device
+    facts: dict[Derived[Any], Any]
+    calls: KernelCache[Any, Any]
     plans: dict[Any, Any]
     _pair: Pair
     _side: int
@@ -172,12 +176,12 @@ class Graph(Immutable):
             return _view(*found)
         shape = (indptr.numel() - 1, num_sources)
         if not devices.on_cpu(indices.device):
-            return cls._unread(*csr_in_range(indptr, indices, edge_ids, num_sources), shape, indices.numel())
+            return cls._unsynchronised(*csr_in_range(indptr, indices, edge_ids, num_sources), shape, indices.numel())
         check_csr(indptr, indices, edge_ids, shape)
         return cls.from_csr(indptr, indices, shape, edge_ids, trusted=True)
 
     @classmethod
-    def _unread(
+    def _unsynchronised(
         cls, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int], longest: int
     ) -> Graph:
         """Of arrays on a GPU that are known to be right, in one index type, for one call, which must not wait for their
@@ -186,7 +190,7 @@ class Graph(Immutable):
         longest: edges of a row at most, as far as sizes tell. ``indices`` may have more entries than rows have.
         """
         graph = _view(Pair(Csr(indptr, indices, edge_ids, shape)), 0)
-        graph.plans[UNREAD] = longest
+        graph._csr.unsynchronised = longest
         return graph
 
     @classmethod
@@ -224,37 +228,40 @@ class Graph(Immutable):
     @property
     def in_degrees(self) -> Tensor:
         """(destinations,) number of edges into each, in the index type."""
-        return self._csr.derived("in_degrees", in_degrees)
+        return self.derived(IN_DEGREES)
 
     @property
     def edge_numbers(self) -> Tensor:
         """(edges,) edge, in the user's order, at each CSR position: ``edge_ids``, or counting up."""
         if self.edge_ids is not None:
             return self.edge_ids
-        return self._csr.derived(
-            "edge_numbers", lambda c: torch.arange(c.indices.numel(), dtype=c.indices.dtype, device=c.indices.device)
-        )
+        return self.derived(EDGE_NUMBERS)
 
     @property
     def inverse_in_degrees(self) -> Tensor:
         """(destinations,) float32: 1 / max(in-degree, 1)."""
-        return inverse_in_degrees(self._csr, torch.float32)
+        return self.derived(InverseInDegrees(torch.float32))
 
     @property
     def statistics(self) -> GraphStatistics:
         """Size and in-degree distribution."""
-        return self._csr.derived("statistics", lambda c: measure(c.indptr, c.shape[1]))
+        return self.derived(Statistics())
 
     @property
     def fingerprint(self) -> str:
         """32 hex digits that identify the content: shape, arrays and edge order."""
-        return self._csr.derived("fingerprint", lambda c: fingerprint(c.indptr, c.indices, c.edge_ids, c.shape))
+        return self.derived(Fingerprint(numbered=True))
 
     def same_structure(self, other: Graph) -> bool:
         """Whether shape, arrays and edge order are equal (devices may differ)."""
         if not isinstance(other, Graph):
             raise TypeError(f"expected a Graph, got {type(other).__name__}")
         return self is other or (self.shape == other.shape and self.fingerprint == other.fingerprint)
+
+    @property
+    def unsynchronised(self) -> int | None:
+        """None; or for a graph of one call on a GPU, of whose arrays nothing is read: edges of a row at most."""
+        return self._csr.unsynchronised
 
     @property
     def _csr(self) -> Csr:
@@ -290,6 +297,7 @@ def _view(pair: Pair, side: int) -> Graph:
                 _set(graph, "indices", csr.indices)
                 _set(graph, "edge_ids", csr.edge_ids)
                 _set(graph, "device", csr.indices.device)
-                _set(graph, "plans", csr.plans)
+                for name in ("plans", "facts", "calls"):
+                    _set(graph, name, getattr(csr, name))
                 pair.views[side] = weakref.ref(graph)
     return graph

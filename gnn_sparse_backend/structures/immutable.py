@@ -1,9 +1,8 @@
-"""What structures have in common: nothing can be set on them, and what is derived from them is made once."""
+"""What structures have in common: nothing can be set on them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -27,9 +26,3 @@ class Immutable:
 
     def __deepcopy__(self, memo: object) -> Self:
         return self
-
-
-def once(derived: dict[Any, Any], key: Hashable, make: Callable[[], Any]) -> Any:
-    """The value under ``key``. Threads that race may both make it; all of them get the first."""
-    value = derived.get(key)
-    return derived.setdefault(key, make()) if value is None else value

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 
 from ..runtime import devices
 from .build import index_dtype
+from .derived import Derived
 from .graph import Graph
 from .segments import Segments
 
 
-def rows_of(segments: Segments) -> Graph:
-    """Segments as destinations, rows as edges, all from one source: made once, and kept with the segments."""
-    return segments.once("rows", lambda: _rows_of(segments))
+@dataclass(frozen=True)
+class RowsGraph(Derived[Graph]):
+    """Segments as destinations, rows as edges, all from one source.
 
-
-def _rows_of(segments: Segments) -> Graph:
-    """The indices are an array of zeros, which nobody reads.
-
-    NumPy takes them from pages that the system has already zeroed, and which cost nothing as long as nobody does.
+    The indices are an array of zeros, which nobody reads. NumPy takes them from pages that the system has already
+    zeroed, and which cost nothing as long as nobody does.
     """
-    offsets, count, shape = segments.offsets, segments.num_rows, (segments.num_segments, 1)
-    dtype = index_dtype(shape, count)
-    if devices.on_cpu(offsets.device):
-        indices = torch.from_numpy(np.zeros(count, np.int32 if dtype == torch.int32 else np.int64))
-    else:
-        indices = torch.zeros(count, dtype=dtype, device=offsets.device)
-    if segments.unread:
-        return Graph._unread(offsets, indices, segments.order, shape, count)
-    return Graph.from_csr(offsets, indices, shape, segments.order, trusted=True)
+
+    def compute(self, segments: Segments) -> Graph:
+        offsets, count, shape = segments.offsets, segments.num_rows, (segments.num_segments, 1)
+        dtype = index_dtype(shape, count)
+        if devices.on_cpu(offsets.device):
+            indices = torch.from_numpy(np.zeros(count, np.int32 if dtype == torch.int32 else np.int64))
+        else:
+            indices = torch.zeros(count, dtype=dtype, device=offsets.device)
+        if segments.unsynchronised:
+            return Graph._unsynchronised(offsets, indices, segments.order, shape, count)
+        return Graph.from_csr(offsets, indices, shape, segments.order, trusted=True)
+
+
+def rows_of(segments: Segments) -> Graph:
+    """`RowsGraph` of segments."""
+    return segments.derived(RowsGraph())
 
 
 __all__ = ["rows_of"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..compiler.cache.bounded import KernelCache
 from ..formats.counts import prefix_sums
 from ..formats.partitions.outer_tasks import OuterTasks, outer_tasks
 from ..formats.partitions.row_groups import balanced_row_groups
@@ -16,10 +17,10 @@ from ..planner.cpu.grouped import PANEL_COST, SUM_BLOCK, chunk_rows, panel_rows,
 from ..runtime.memory import check_memory
 from .build import compress, index_dtype
 from .checks import IndexArray, as_index_vector, check_count, check_range
-from .immutable import once
+from .derived import Derived, Keeps
 
 
-class Segments:
+class Segments(Keeps):
     """An immutable assignment of rows to relations: the rows of a relation are neighbours, in order.
 
     Make one with ``from_lengths``, ``from_offsets`` or ``from_index``, and use it for every product over the same rows:
@@ -29,23 +30,27 @@ class Segments:
         num_rows, num_segments: sizes.
         offsets: (num_segments + 1,) segment s has positions offsets[s] .. offsets[s + 1] - 1.
         order: (num_rows,) the row at each position; None if that is the position itself.
-        unread: whether nothing of the arrays may be read, so that nobody waits for the GPU that they are on
-            (``unread.py``).
+        unsynchronised: whether nothing of the arrays may be read, so that nobody waits for the GPU that they are on
+            (``unsynchronised.py``).
+        facts: what was derived from them (`derived`). calls: what is ready to run.
     """
 
-    __slots__ = ("_kept", "num_rows", "num_segments", "offsets", "order", "unread")
+    __slots__ = ("calls", "facts", "num_rows", "num_segments", "offsets", "order", "unsynchronised")
 
     num_rows: int
     num_segments: int
     offsets: Tensor
     order: Tensor | None
-    unread: bool
+    unsynchronised: bool
+    facts: dict[Derived[Any], Any]
+    calls: KernelCache[Any, Any]
 
-    def __init__(self, offsets: Tensor, order: Tensor | None, num_rows: int, unread: bool = False) -> None:
+    def __init__(self, offsets: Tensor, order: Tensor | None, num_rows: int, unsynchronised: bool = False) -> None:
         """Of arrays that are known to be right, in one index type."""
-        self.offsets, self.order, self.num_rows, self.unread = offsets, order, num_rows, unread
+        self.offsets, self.order, self.num_rows = offsets, order, num_rows
+        self.unsynchronised = unsynchronised
         self.num_segments = offsets.numel() - 1
-        self._kept: dict[Any, Any] = {}
+        self.facts, self.calls = {}, KernelCache("calls of segments", MOST_CALLS)
 
     @classmethod
     def from_lengths(cls, lengths: IndexArray, num_rows: int | None = None) -> Segments:
@@ -96,7 +101,7 @@ class Segments:
         if device == self.offsets.device:
             return self
         arrays = (None if x is None else x.to(device, non_blocking=x.is_cpu) for x in (self.offsets, self.order))
-        return Segments(*arrays, self.num_rows, self.unread)
+        return Segments(*arrays, self.num_rows, self.unsynchronised)
 
     def rows_of(self, index: Tensor | None) -> Tensor | None:
         """The row at each position, or where ``index`` says which row of another array stands for each: that one."""
@@ -106,59 +111,77 @@ class Segments:
 
     def panels(self, work: int, threads: int) -> tuple[int, list[Any]]:
         """(rows of a panel, leading arguments of a grouped product of ``work`` multiply-adds a row)."""
-        groups = parts(self.num_rows * work, threads)
-        return once(self._kept, ("panels", groups), lambda: self._make_panels(groups))
+        return self.derived(Panels(parts(self.num_rows * work, threads)))
 
     def panels_apart(self, rows: int) -> list[Any]:
         """Leading arguments of a grouped product in panels of so many rows, each a group of its own.
 
-        Of unread segments there are as many as there may be; groups beyond the last have none.
+        Of unsynchronised segments there are as many as there may be; groups beyond the last have none.
         """
-        return once(self._kept, ("panels apart", rows), lambda: self._make_panels(self.num_rows, rows))[1]
+        return self.derived(Panels(self.num_rows, rows))[1]
 
     def units(self, in_features: int, out_features: int, itemsize: int, threads: int) -> list[Any]:
         """Leading arguments of a grouped sum over matrices (in_features, out_features)."""
         groups = parts(self.num_rows * in_features * out_features, threads)
-        blocks, chunk = _blocks(in_features), chunk_rows(out_features, itemsize)
-        return once(self._kept, ("units", groups, blocks, chunk), lambda: self._make_units(groups, blocks, chunk))
+        return self.derived(Units(groups, _blocks(in_features), chunk_rows(out_features, itemsize)))
 
     def units_apart(self, in_features: int) -> list[Any]:
         """Leading arguments of a grouped sum over matrices with so many rows, each block of a matrix a group and a unit
         of its own.
         """
-        blocks = _blocks(in_features)
-        return once(self._kept, ("units apart", blocks), lambda: self._make_units_apart(blocks))
+        return self.derived(UnitsApart(_blocks(in_features)))
 
     def outer_tasks(self, chunk: int, longest: int) -> OuterTasks:
         """``formats.partitions.outer_tasks`` of these segments."""
-        return self.once(
-            ("outer", chunk, longest), lambda: outer_tasks(self.offsets, self.num_rows, chunk, longest, self.unread)
-        )
+        return self.derived(TasksOfSegments(chunk, longest))
 
-    def once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """What is derived from the segments, made at its first use."""
-        return once(self._kept, key, make)
+    def __repr__(self) -> str:
+        order = "stored" if self.order is None else "given"
+        return f"Segments({self.num_rows} rows, {self.num_segments} segments, {order} order)"
 
-    def _make_panels(self, groups: int, rows: int | None = None) -> tuple[int, list[Any]]:
-        lengths = self.offsets.diff().long()
+
+MOST_CALLS = 64
+"""Calls that segments keep ready."""
+
+
+@dataclass(frozen=True)
+class Panels(Derived[tuple]):
+    """(rows of a panel, leading arguments of a grouped product) in so many groups. rows: None to choose them."""
+
+    groups: int
+    rows: int | None = None
+
+    def compute(self, segments: Segments) -> tuple[int, list[Any]]:
+        lengths, rows, groups = segments.offsets.diff().long(), self.rows, self.groups
         if rows is None:
             rows = panel_rows({rows: int(ceil_div(lengths, rows).sum()) for rows in PANEL_COST})
-        most = most_parts(self.num_rows, self.num_segments, rows) if self.unread else None
+        unsynchronised = segments.unsynchronised
+        most = most_parts(segments.num_rows, segments.num_segments, rows) if unsynchronised else None
         segment, start, length = split_rows(lengths, rows, most=most)
         count = segment.numel()
         groups = max(1, min(groups, count))
         group_ptr = torch.arange(groups + 1, device=start.device) * count // groups
-        if self.unread:
+        if unsynchronised:
             group_ptr = torch.minimum(group_ptr, ceil_div(lengths, rows).sum())
-        dtype = index_dtype((count, self.num_segments), self.num_rows)
+        dtype = index_dtype((count, segments.num_segments), segments.num_rows)
         return rows, [groups, count, *(x.to(dtype) for x in (group_ptr, start, start + length, segment))]
 
-    def _make_units(self, groups: int, blocks: int, chunk: int) -> list[Any]:
-        lengths = self.offsets.diff().long()
+
+@dataclass(frozen=True)
+class Units(Derived[list]):
+    """Leading arguments of a grouped sum: blocks of matrices, and chunks of rows, in so many groups."""
+
+    groups: int
+    blocks: int
+    chunk: int
+
+    def compute(self, segments: Segments) -> list[Any]:
+        groups, blocks, chunk, offsets = self.groups, self.blocks, self.chunk, segments.offsets
+        lengths = offsets.diff().long()
         chunks = ceil_div(lengths, chunk)
         # a long segment is shared out by blocks of its matrix, about one part in ``groups`` of all rows each
         sharers = (
-            ceil_div(lengths * groups, max(1, self.num_rows)).clamp(1, blocks)
+            ceil_div(lengths * groups, max(1, segments.num_rows)).clamp(1, blocks)
             if groups > 1
             else torch.ones_like(lengths)
         )
@@ -170,8 +193,8 @@ class Segments:
         unit = unit - first * chunks[segment]
         own = torch.minimum(width[segment], blocks - first)
         at, block = unit // own, first + unit % own
-        start = self.offsets[segment] + at * chunk
-        rows = torch.minimum(self.offsets[segment + 1] - start, start.new_full((), chunk))
+        start = offsets[segment] + at * chunk
+        rows = torch.minimum(offsets[segment + 1] - start, start.new_full((), chunk))
         work_ptr = prefix_sums(rows)
         # units of one sharer add to the same rows of a matrix, so they stay in one group
         begins = torch.cat(
@@ -180,7 +203,7 @@ class Segments:
         task_ptr = torch.cat([begins.nonzero().flatten(), segment.new_full((1,), segment.numel())])
         groups = max(1, min(groups, task_ptr.numel() - 1))
         group_ptr = task_ptr[balanced_row_groups(work_ptr[task_ptr], groups, cost_per_row=SUM_BLOCK)]
-        dtype = index_dtype((segment.numel(), self.num_segments), max(int(work_ptr[-1]), blocks * SUM_BLOCK))
+        dtype = index_dtype((segment.numel(), segments.num_segments), max(int(work_ptr[-1]), blocks * SUM_BLOCK))
         return [
             groups,
             segment.numel(),
@@ -188,19 +211,34 @@ class Segments:
             *(x.to(dtype) for x in (group_ptr, work_ptr, start, block * SUM_BLOCK, segment)),
         ]
 
-    def _make_units_apart(self, blocks: int) -> list[Any]:
-        count, work = self.num_segments * blocks, self.num_rows * blocks
+
+@dataclass(frozen=True)
+class UnitsApart(Derived[list]):
+    """Leading arguments of a grouped sum, each block of a matrix a group and a unit of its own."""
+
+    blocks: int
+
+    def compute(self, segments: Segments) -> list[Any]:
+        blocks, offsets = self.blocks, segments.offsets
+        count, work = segments.num_segments * blocks, segments.num_rows * blocks
         dtype = index_dtype((count, work), blocks * SUM_BLOCK)
-        number = torch.arange(count + 1, device=self.offsets.device)
+        number = torch.arange(count + 1, device=offsets.device)
         segment, block = number[:-1] // blocks, number[:-1] % blocks
-        rows = self.offsets.diff().long().index_select(0, segment)
+        rows = offsets.diff().long().index_select(0, segment)
         work_ptr = prefix_sums(rows)
-        start = self.offsets.index_select(0, segment)
+        start = offsets.index_select(0, segment)
         return [count, count, work, *(x.to(dtype) for x in (number, work_ptr, start, block * SUM_BLOCK, segment))]
 
-    def __repr__(self) -> str:
-        order = "stored" if self.order is None else "given"
-        return f"Segments({self.num_rows} rows, {self.num_segments} segments, {order} order)"
+
+@dataclass(frozen=True)
+class TasksOfSegments(Derived[OuterTasks]):
+    """Positions in chunks and tasks of bounded length."""
+
+    chunk: int
+    longest: int
+
+    def compute(self, segments: Segments) -> OuterTasks:
+        return outer_tasks(segments.offsets, segments.num_rows, self.chunk, self.longest, segments.unsynchronised)
 
 
 def check_offsets(offsets: Tensor, num_rows: int | None) -> None:

@@ -36,7 +36,7 @@ def segments_of_lengths(lengths, num_rows: int, device: torch.device) -> Segment
         f"they do not",
     )
     offsets = torch.cat([ends.new_zeros(1), ends.clamp_(max=num_rows)])
-    return Segments(offsets.to(index_dtype((lengths.numel(), 0), num_rows)), None, num_rows, unread=True)
+    return Segments(offsets.to(index_dtype((lengths.numel(), 0), num_rows)), None, num_rows, unsynchronised=True)
 
 
 def segments_of_offsets(offsets, num_rows: int, device: torch.device, whole: bool = True) -> Segments:
@@ -52,7 +52,7 @@ def segments_of_offsets(offsets, num_rows: int, device: torch.device, whole: boo
         f"offsets must go from 0 to the number of rows {num_rows} and not decrease; "
         "Segments.from_offsets says where they do not",
     )
-    return Segments(safe.to(index_dtype((offsets.numel(), 0), num_rows)), None, num_rows, unread=True)
+    return Segments(safe.to(index_dtype((offsets.numel(), 0), num_rows)), None, num_rows, unsynchronised=True)
 
 
 def segments_of_index(index, num_segments: int, device: torch.device) -> Segments:
@@ -62,7 +62,7 @@ def segments_of_index(index, num_segments: int, device: torch.device) -> Segment
         return Segments.from_index(index, num_segments).to(device)
     index = index_in_range("index", index, num_segments, "segments", device)
     in_order, order = torch.sort(index.to(index_dtype((num_segments, 0), index.numel())), stable=True)
-    return Segments(compress(in_order, num_segments), order.to(in_order.dtype), index.numel(), unread=True)
+    return Segments(compress(in_order, num_segments), order.to(in_order.dtype), index.numel(), unsynchronised=True)
 
 
 def csr_in_range(

@@ -207,13 +207,15 @@ def _without_formats_that_lost(steps: list[Step]) -> Iterator[None]:
     """Let go in the end of the formats that graphs on a GPU have got meanwhile: those of plans that lost are not wanted
     again.
     """
-    before = {id(task.graph.plans): (task.graph.plans, set(task.graph.plans)) for step in steps for task in step.tasks}
+    before = {id(task.graph.facts): (task.graph, set(task.graph.facts)) for step in steps for task in step.tasks}
     try:
         yield
     finally:
-        for plans, kept in before.values():
-            for key in plans.keys() - kept:
-                plans.pop(key, None)
+        for graph, kept in before.values():
+            for fact in graph.facts.keys() - kept:
+                graph.facts.pop(fact, None)
+            graph.plans.clear()
+            graph.calls.clear()
 
 
 def _key(task: Task | Step) -> tuple:

@@ -205,7 +205,7 @@ def test_choosing_is_cheap_and_runs_nothing(plans, two_threads, monkeypatch):
     monkeypatch.setattr(
         "gnn_sparse_backend.ops.core.arguments.structure_arguments", None
     )  # which every call of a kernel needs
-    monkeypatch.setattr("gnn_sparse_backend.ops.core.plans.fingerprint", None)
+    monkeypatch.setattr("gnn_sparse_backend.structures.facts.fingerprint", None)
     taken = []
     for nodes in range(100_000, 100_040):  # mini-batches: never the same size
         indices = torch.from_numpy(rng.integers(0, nodes, 400_000).astype(np.int32))

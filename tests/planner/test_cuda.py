@@ -15,6 +15,9 @@ from gnn_sparse_backend import cli
 from gnn_sparse_backend.compiler.codegen import BuildError
 from gnn_sparse_backend.ops.core import cuda_build
 from gnn_sparse_backend.ops.core.plans import database_of, plan_of, planned, problem_of, structure_fingerprint
+from gnn_sparse_backend.ops.message.variants.blocks_cuda import DenseBlocks
+from gnn_sparse_backend.ops.message.variants.buckets_cuda import RowBuckets
+from gnn_sparse_backend.ops.message.variants.parts_cuda import TeamParts
 from gnn_sparse_backend.planner.candidates import candidates, rule_plan, trials
 from gnn_sparse_backend.planner.cuda import blocks as cuda_bsr
 from gnn_sparse_backend.planner.cuda import plan as cuda_plan
@@ -104,7 +107,7 @@ def test_after_precompile_a_step_compiles_makes_and_waits_for_nothing(op, square
     assert report.complete and builds
     builds.clear()
     sides = graph, graph.transpose()
-    kept = [set(side.plans) for side in sides]
+    kept = [(set(side.plans), set(side.facts)) for side in sides]
     x = torch.randn(graph.shape[1], width, requires_grad=True)
     other = torch.rand(*(graph.shape[0], width) if op == "dot" else (graph.num_edges,), requires_grad=True)
     with monkeypatch.context() as patch:
@@ -115,7 +118,7 @@ def test_after_precompile_a_step_compiles_makes_and_waits_for_nothing(op, square
         else:
             out = gsb.spmm(graph, x, other if op.startswith("weighted") else None, op.removeprefix("weighted_"))
         out.backward(torch.ones_like(out))
-    assert builds == [] and [set(side.plans) for side in sides] == kept
+    assert builds == [] and [(set(side.plans), set(side.facts)) for side in sides] == kept
     assert report.graphs == [report.rows[0].graph] and next(row.op for row in report.rows) == op
 
 
@@ -129,8 +132,8 @@ def test_the_next_process_finds_what_was_fastest(plans, serial_gpu, rules_of_lar
     assert row.rules == pytest.approx(1e-4) and "buckets of up to 2" in str(report)
     problem = problem_of(graph, "mean:column", 8, torch.float32)
     assert row.plans == len(trials(problem)) >= 4 and rule_plan(problem).longest_part == 16
-    assert [key[1] for key in graph.plans if isinstance(key, tuple) and key[0] == "buckets on a GPU"] == [2]
-    assert ("parts on a GPU", 16) not in graph.plans
+    assert [fact.widest for fact in graph.facts if isinstance(fact, RowBuckets)] == [2]
+    assert TeamParts(16) not in graph.facts
 
     later = PlanDatabase(plans.path).on(GPU.machine, default_units(GPU))
     assert later.find(problem, lambda: structure_fingerprint(graph)).best == row.plan and later.verify() == []
@@ -240,7 +243,7 @@ def test_blocks_that_lose_do_not_run(plans, serial_gpu, monkeypatch):
     assert report.complete and not report.rows[0].plan.blocks and report.rows[0].plans >= 2
     serial_gpu.clear()
     assert gsb.spmm(graphs[1], x)[3, 0] == 24 and serial_gpu == ["aggregate"]
-    assert not any(isinstance(key, tuple) and key[0] == "blocks on a GPU" for key in graphs[1].plans)
+    assert not any(isinstance(fact, DenseBlocks) for fact in graphs[1].facts)
     precise = gsb.explain(graphs[0], "sum", 8)
     assert "Not by blocks on Tensor Cores: they take ten bits" in str(precise)
     assert not precise.plan.blocks and precise.problem.slots == 0

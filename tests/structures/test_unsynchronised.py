@@ -12,7 +12,7 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.formats.partitions.outer_tasks import outer_tasks
 from gnn_sparse_backend.formats.partitions.row_parts import most_parts, split_rows
-from gnn_sparse_backend.ops.core.plans_cuda import plan_unread
+from gnn_sparse_backend.ops.core.plans_cuda import plan_unsynchronised
 from gnn_sparse_backend.ops.grouped.segment_reduce import _by_operator, run_segment_reduce
 from gnn_sparse_backend.planner.cuda.plan import BUCKETS_PAY, LONG_ROW, PART
 from gnn_sparse_backend.structures import unsynchronised as unread
@@ -190,7 +190,7 @@ def check_within(segments) -> None:
     """Whatever a kernel looks up of these segments is theirs."""
     rows, count = segments.num_rows, segments.num_segments
     assert (
-        segments.unread
+        segments.unsynchronised
         and segments.offsets.diff().ge(0).all()
         and segments.offsets.ge(0).all()
         and segments.offsets.le(rows).all()
@@ -358,7 +358,7 @@ def test_plans_without_reading():
     graph = rows_of(gsb.Segments.from_lengths(torch.tensor([3, 4])))
     for kind in ("sum:edge", "max:edge", "map:row"):
         for features in (1, 64):
-            assert plan_unread(graph, "", kind, features, LONG_ROW + 1).longest_part == PART
-            plan = plan_unread(graph, "", kind, features, LONG_ROW)
+            assert plan_unsynchronised(graph, "", kind, features, LONG_ROW + 1).longest_part == PART
+            plan = plan_unsynchronised(graph, "", kind, features, LONG_ROW)
             assert not plan.longest_part and not plan.buckets and not plan.segments
-    assert not plan_unread(graph, "", "sum:edge", 64, BUCKETS_PAY).buckets
+    assert not plan_unsynchronised(graph, "", "sum:edge", 64, BUCKETS_PAY).buckets

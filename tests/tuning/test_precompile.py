@@ -9,6 +9,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.plans import plan_of, problem_of, structure_fingerprint
+from gnn_sparse_backend.ops.message.variants.one_pass import ROWS_BY_LENGTH
 from gnn_sparse_backend.planner.candidates import trials
 from gnn_sparse_backend.planner.database import PlanDatabase
 from gnn_sparse_backend.planner.plan import Plan
@@ -65,7 +66,7 @@ def test_rows_are_in_order_at_once(plans):
     graph = gsb.Graph.from_coo(rng.integers(0, 5000, 40_000), rng.integers(0, 3000, 40_000), (5000, 3000))
     gsb.precompile(graph, features=4, ops=("sum",), budget="2s", backward=False, progress=False)
     gsb.spmm(graph, torch.ones(3000, 4), reduce="max")
-    assert "rows by length" in graph.plans
+    assert ROWS_BY_LENGTH in graph.facts
 
 
 def test_what_is_known_is_not_measured_again(plans, graph):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from dgl.nn.pytorch.conv import GraphConv
 from torch import Tensor
 
 from ...ops.relational.api import rgms
-from ...structures.immutable import once
+from ...structures.derived import Derived
 from ...structures.relational.graph import RelGraph
 from ..core.counters import fallback, ours
 from ..core.modules import is_untouched
@@ -206,15 +207,22 @@ def _scale_of(rel: RelGraph, norms: tuple[str, ...], dtype: torch.dtype) -> Tens
     if set(norms) == {"none"}:
         return None
 
-    def make() -> Tensor:
-        with torch.inference_mode(False):
-            powers = torch.tensor([_POWERS[norm] for norm in norms], dtype=torch.float64).to(rel.device)[
-                rel.relation.long()
-            ]
-            scale = _degree(rel, True) ** powers[:, 0] * _degree(rel, False) ** powers[:, 1]
-            return scale.to(dtype)
+    return rel.derived(Norms(norms, dtype))
 
-    return once(rel._derived, ("norms", norms, dtype), make)
+
+@dataclass(frozen=True)
+class Norms(Derived[Tensor]):
+    """(edges,) what normalisations, one for each relation, multiply each edge by."""
+
+    norms: tuple[str, ...]
+    dtype: torch.dtype
+
+    def compute(self, rel: RelGraph) -> Tensor:
+        with torch.inference_mode(False):
+            of_relations = torch.tensor([_POWERS[norm] for norm in self.norms], dtype=torch.float64)
+            powers = of_relations.to(rel.device)[rel.relation.long()]
+            scale = _degree(rel, True) ** powers[:, 0] * _degree(rel, False) ** powers[:, 1]
+            return scale.to(self.dtype)
 
 
 def _degree(rel: RelGraph, transposed: bool) -> Tensor:

@@ -6,6 +6,8 @@ with ``pyg-lib`` PyG's own faster path divides by nothing instead, which is not 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch_geometric.backend
 from torch import Tensor
@@ -17,8 +19,8 @@ from ...ops.message.spmm import spmm
 from ...ops.relational.api import rgms
 from ...runtime import devices
 from ...structures.checks import FLOATING, plain_tensor
+from ...structures.derived import Derived
 from ...structures.graph import Graph
-from ...structures.immutable import once
 from ...structures.relational.graph import RelGraph
 from ..core.counters import fallback, ours
 from ..lazy import transformed
@@ -103,26 +105,52 @@ def _embedded(layer, relations: RelGraph, numbers: Tensor | None, reduce: str) -
     weight, count = layer.weight, layer.weight.shape[1]
     scale = relations.mean_scale(weight.dtype) if reduce == "mean" else None
 
-    def column() -> Tensor:
-        source = relations.source.long()
-        return source if numbers is None else numbers.long().index_select(0, source)
-
-    def make() -> Graph:
-        shape = (relations.shape[0], relations.num_relations * count)
-        return Graph.from_coo(relations.destination, column() + relations.relation.long() * count, shape)
-
-    def make_exchanged() -> RelGraph:
-        return RelGraph.from_triples(
-            relations.relation, relations.destination, column(), (relations.shape[0], relations.num_relations), count
-        )
-
     if layer.num_bases is None:
-        graph = once(relations._derived, ("embedded", count), make) if numbers is None else make()
+        fact = Embedded(count)
+        graph = relations.derived(fact) if numbers is None else fact.of(relations, numbers)
         return spmm(graph, weight.flatten(0, 1), scale)
     # row n of the matrix of relation r is comp[r] @ weight[:, n]: relations give features, and the number says the
     # matrix
-    exchanged = once(relations._derived, ("exchanged", count), make_exchanged) if numbers is None else make_exchanged()
+    fact = Exchanged(count)
+    exchanged = relations.derived(fact) if numbers is None else fact.of(relations, numbers)
     return rgms(exchanged, layer.comp, weight.transpose(0, 1), scale)
+
+
+def _column(relations: RelGraph, numbers: Tensor | None) -> Tensor:
+    """The number of each edge's source."""
+    source = relations.source.long()
+    return source if numbers is None else numbers.long().index_select(0, source)
+
+
+@dataclass(frozen=True)
+class Embedded(Derived[Graph]):
+    """The edges with a column for each relation and number below ``count``."""
+
+    count: int
+
+    def compute(self, relations: RelGraph) -> Graph:
+        return self.of(relations, None)
+
+    def of(self, relations: RelGraph, numbers: Tensor | None) -> Graph:
+        shape = (relations.shape[0], relations.num_relations * self.count)
+        column = _column(relations, numbers) + relations.relation.long() * self.count
+        return Graph.from_coo(relations.destination, column, shape)
+
+
+@dataclass(frozen=True)
+class Exchanged(Derived[RelGraph]):
+    """The edges out of their relations, where the number below ``count`` says the matrix."""
+
+    count: int
+
+    def compute(self, relations: RelGraph) -> RelGraph:
+        return self.of(relations, None)
+
+    def of(self, relations: RelGraph, numbers: Tensor | None) -> RelGraph:
+        shape = (relations.shape[0], relations.num_relations)
+        return RelGraph.from_triples(
+            relations.relation, relations.destination, _column(relations, numbers), shape, self.count
+        )
 
 
 def _why_not_layer(layer, kind: type) -> str | None:

@@ -192,7 +192,7 @@ def _known(
     """(the operands that there are, the signature of the call, what ran the last one like it)."""
     given = operands if edge_weight is None else (*operands, edge_weight)
     signature = signature_of(call, given)
-    return given, signature, None if signature is None else graph.plans.get(signature)
+    return given, signature, None if signature is None else graph.calls.get(signature)
 
 
 def _scaled_dot(width: int) -> tuple[str, tuple[str, str]]:
@@ -282,7 +282,7 @@ def _attend(
     if is_plain(*given):
         attention = Attention(form(*score), form(*weighted), reduced, graph, given, lifted)
         if signature is not None:
-            graph.plans[signature] = attention
+            graph.calls.keep(signature, attention)
         return attention(graph, given)
     given = [x.unsqueeze(-1) if i in lifted else x for i, x in enumerate(given)]
     return attend_operator(graph, score, given[: len(operands)], weighted, given[len(operands) :], reduced)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from ...compiler.cache.bounded import KernelCache
 from ...planner.cpu.spmm import group_count
 from ...runtime import devices
 from ...runtime.layout import compact, kernel_ready
@@ -32,6 +33,7 @@ from .programs.edge_softmax import EdgeSoftmaxSpec
 from .schedules_cpu import edge_softmax_kernel
 from .softmax_cuda import run_softmax
 
+_entries: KernelCache = KernelCache("kernels of the softmax over edges")
 _ROW_SUM = form("mul(x0, x1)", ("edge", "edge"), "sum")
 _GRADIENT = form("mul(x0, sub(x1, x2))", ("edge", "edge", "row"))
 
@@ -112,9 +114,7 @@ def run(graph, operands: tuple[Tensor, ...], gradient: bool, product: bool) -> T
     if edges == 0 or width == 0:
         return x.new_empty(x.shape)
     numbers = graph.edge_ids
-    arch = graph.plans.get("arch")
-    if arch is None:
-        arch = graph.plans["arch"] = devices.arch_of(x.device)
+    arch = devices.arch_of(graph.device)
     # edges that the graph has not got, if it is a part of a larger one, stay zero
     out = empty(x, *x.shape) if edges == graph.num_edges else x.new_zeros(x.shape)
     ready = compact if arch else kernel_ready
@@ -123,11 +123,11 @@ def run(graph, operands: tuple[Tensor, ...], gradient: bool, product: bool) -> T
         run_softmax(graph, given, flat(out, edges, width), gradient, product, arch)
         return out
     groups = group_count(edges, graph.shape[0], width, torch.get_num_threads())
-    key = (edge_softmax_kernel, x.dtype, width, gradient, product, groups > 1)
-    kernel = graph.plans.get(key)
+    key = (x.dtype, graph.indices.dtype, numbers is not None, width, gradient, product, groups > 1)
+    kernel = _entries.get(key)
     if kernel is None:
         spec = EdgeSoftmaxSpec(width, type_name(x.dtype), type_name(graph.indices.dtype), numbers is not None, product)
-        kernel = graph.plans[key] = edge_softmax_kernel(spec, gradient, groups > 1).entry
+        kernel = _entries.keep(key, edge_softmax_kernel(spec, gradient, groups > 1).entry)
     sizes, arrays = structure_arguments(graph, groups, "nonzeros")
     order = () if numbers is None else (numbers,)
     kernel(*sizes, *((edges,) if order else ()), *arrays, *order, *given, flat(out, edges, width))

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ...planner.cuda.plan import CudaPlan, plan_cuda, plan_softmax
 from ...runtime.type_names import type_name
-from ...structures.immutable import once
 from ..core.arguments import structure_arguments
 from ..core.plans_cuda import longest_of
 from ..message.programs.aggregate import AggregateSpec
@@ -31,18 +30,15 @@ def run_softmax(graph, given: list[Tensor], out: Tensor, gradient: bool, product
 
     product: as of an `EdgeSoftmaxSpec`.
     """
-    key = "softmax on a GPU", out.shape[1], out.dtype, gradient, product, arch
-    run = graph.plans.get(key)
+    key = run_softmax, out.shape[1], out.dtype, gradient, product, arch
+    run = graph.calls.get(key)
     if run is None:
         width, numbers = out.shape[1], graph.edge_ids
         plan = plan_softmax(arch, graph.shape[0], graph.num_edges, width, longest_of(graph))
         types = type_name(out.dtype), type_name(graph.indices.dtype)
         spec = EdgeSoftmaxSpec(width, *types, numbers is not None, product)
-        run = once(
-            graph.plans,
-            key,
-            lambda: _InParts(spec, gradient, plan) if plan.longest_part else _Whole(spec, gradient, plan),
-        )
+        run = (_InParts if plan.longest_part else _Whole)(spec, gradient, plan)
+        graph.calls.keep(key, run)
     run(graph, given, out)
 
 

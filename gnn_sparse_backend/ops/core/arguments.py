@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from ...compiler.cache.bounded import kept
 from ...formats.partitions.row_groups import cut_rows, equal_row_groups
 from ...planner.plan import Plan
 from ...runtime.layout import compact, kernel_ready
-from ...structures.csr import look_of, offsets_of
+from ...structures.derived import Derived
+from ...structures.facts import LOOK, OFFSETS
 from .plans import plan_of
 
 # A row costs its output and the loop around it beside its edges.
@@ -27,24 +31,34 @@ def edge_map_plan(graph, features: int, dtype: torch.dtype, kind: str = "map:col
     return plan_of(graph, kind, features, dtype)
 
 
-def structure_arguments(graph, groups: int, balance: str = "nonzeros"):
-    """(sizes, index arrays): the leading arguments of every kernel on this graph in so many row groups.
+@dataclass(frozen=True)
+class RowGroups(Derived[tuple]):
+    """(sizes, index arrays): the leading arguments of every kernel on a structure in so many row groups.
 
-    graph: a graph or a piece of one. balance: as in a plan; with teams each row is a group, whatever ``groups`` says.
+    balance: as in a plan; with teams each row is a group, whatever ``groups`` says.
     """
-    key = groups if balance == "nonzeros" else (groups, balance)
-    found = graph.plans.get(key)
-    if found is None:
-        rows, cols = graph.shape
-        if balance == "nonzeros":
-            group_ptr = cut_rows(offsets_of(graph), groups, ROW_COST, 1.0, lambda: look_of(graph))
+
+    groups: int
+    balance: str
+
+    def compute(self, structure) -> tuple:
+        rows, cols = structure.shape
+        groups = self.groups
+        if self.balance == "nonzeros":
+            group_ptr = cut_rows(structure.derived(OFFSETS), groups, ROW_COST, 1.0, lambda: structure.derived(LOOK))
         else:
-            if balance == "teams":
+            if self.balance == "teams":
                 groups = max(rows, 1)
-            group_ptr = equal_row_groups(graph.indptr, groups)
-        found = ((groups, rows, cols, graph.num_edges), (group_ptr, graph.indptr, graph.indices))
-        found = graph.plans.setdefault(key, found)
-    return found
+            group_ptr = equal_row_groups(structure.indptr, groups)
+        return (groups, rows, cols, structure.num_edges), (group_ptr, structure.indptr, structure.indices)
+
+
+row_groups = kept(RowGroups)
+
+
+def structure_arguments(structure, groups: int, balance: str = "nonzeros") -> tuple:
+    """`RowGroups` of a graph or a piece of one."""
+    return structure.derived(row_groups(groups, balance))
 
 
 def kernel_arguments(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
@@ -19,11 +20,9 @@ from ...planner.plan import Plan, the_one
 from ...planner.problem import Problem, longest_row, reach_of, typical_row
 from ...runtime import devices
 from ...runtime.type_names import type_name
-from ...structures.csr import look_of, offsets_of
-from ...structures.fingerprint import fingerprint
-from ...structures.graph import UNREAD
-from ...structures.immutable import once
-from .plans_cuda import cuda_plan_of, cuda_problem_of, gpu_of, plan_unread
+from ...structures.derived import Derived
+from ...structures.facts import LOOK, OFFSETS, Fingerprint
+from .plans_cuda import cuda_plan_of, cuda_problem_of, gpu_of, plan_unsynchronised
 
 _log = logging.getLogger(__name__)
 
@@ -31,13 +30,37 @@ _log = logging.getLogger(__name__)
 SAMPLED = 1_000_000
 
 
+@dataclass(frozen=True)
+class Reach(Derived[int]):
+    """Columns that neighbouring edges of a graph on the CPU reach over (`planner.problem.reach_of`)."""
+
+    def compute(self, graph) -> int:
+        return reach_of(graph.indices.numpy(), *graph.shape)
+
+
+@dataclass(frozen=True)
+class LongestRow(Derived[int]):
+    """Non-zeros of a row so long that others would wait for it, 0 where there is none (`planner.problem`)."""
+
+    def compute(self, graph) -> int:
+        return longest_row(graph.derived(OFFSETS), PARTS // 2, heaviest(graph.derived(LOOK)))
+
+
+@dataclass(frozen=True)
+class TypicalRow(Derived[int]):
+    """Non-zeros of a row as most are (`planner.problem`)."""
+
+    def compute(self, graph) -> int:
+        return typical_row(graph.derived(OFFSETS))
+
+
 def plan_of(graph, kind: str, features: int, dtype: torch.dtype) -> Plan:
     """The plan of an aggregation of so many features of a type; ``kind`` is that of its form."""
     key = (kind, features, dtype, torch.get_num_threads())
     plan = graph.plans.get(key)
     if plan is None:
-        if UNREAD in graph.plans:
-            plan = plan_unread(graph, devices.arch_of(graph.device), kind, features, graph.plans[UNREAD])
+        if graph.unsynchronised is not None:
+            plan = plan_unsynchronised(graph, devices.arch_of(graph.device), kind, features, graph.unsynchronised)
         else:
             problem = problem_of(graph, kind, features, dtype)
             plan = plan_for(problem, lambda: structure_fingerprint(graph), database_of(graph.device))
@@ -51,7 +74,7 @@ def _log_plan(graph, kind: str, features: int, dtype: torch.dtype, plan: Plan | 
     """Tell of a plan that a graph was just given, with the planner's reasons where somebody listens at ``debug``."""
     why = ""
     if _log.isEnabledFor(logging.DEBUG):
-        if UNREAD in graph.plans:
+        if graph.unsynchronised is not None:
             why = ". By rules, from sizes alone: nobody waits for the lengths of rows."
         else:
             problem, known = problem_of(graph, kind, features, dtype), database_of(graph.device)
@@ -103,8 +126,7 @@ def planned(graph, kind: str, features: int, dtype: torch.dtype, plan: Plan) -> 
 
 def forget_plans(graph) -> None:
     """Let the planner be asked again: its database has changed."""
-    for key in [key for key in graph.plans if isinstance(key, tuple) and len(key) == 4 and isinstance(key[0], str)]:
-        graph.plans.pop(key, None)
+    graph.plans.clear()
 
 
 def problem_of(graph, kind: str, features: int, dtype: torch.dtype) -> Problem:
@@ -116,17 +138,15 @@ def problem_of(graph, kind: str, features: int, dtype: torch.dtype) -> Problem:
     rows, cols = graph.shape
     reach = 0
     if graph.num_edges >= SAMPLED:
-        reach = once(graph.plans, "reach", lambda: reach_of(graph.indices.numpy(), rows, cols))
+        reach = graph.derived(Reach())
     longest = typical = 0
     if graph.num_edges >= LONG_ROW:
-        longest = once(
-            graph.plans, "longest row", lambda: longest_row(offsets_of(graph), PARTS // 2, heaviest(look_of(graph)))
-        )
+        longest = graph.derived(LongestRow())
         if features <= NARROW:
-            typical = once(graph.plans, "typical row", lambda: typical_row(offsets_of(graph)))
+            typical = graph.derived(TypicalRow())
     return Problem(kind, rows, cols, graph.num_edges, features, name, torch.get_num_threads(), reach, longest, typical)
 
 
 def structure_fingerprint(graph) -> str:
     """32 hex digits of shape, indptr and indices. Plans do not depend on the order in which the user numbers edges."""
-    return once(graph.plans, "fingerprint", lambda: fingerprint(graph.indptr, graph.indices, None, graph.shape))
+    return graph.derived(Fingerprint(numbered=False))

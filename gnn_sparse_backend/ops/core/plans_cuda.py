@@ -12,7 +12,7 @@ So a CUDA graph is captured after one call outside of the capture, which also co
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,7 +21,7 @@ from ...planner.cuda.gpu import Gpu, describe_gpu
 from ...planner.cuda.plan import LONG_ROW, CudaPlan, part_length, plan_cuda
 from ...planner.problem import CudaProblem, operands_of_kind
 from ...runtime import devices
-from ...structures.immutable import once
+from ...structures.derived import Derived
 
 
 def gpu_of(device: torch.device) -> Gpu | None:
@@ -58,7 +58,7 @@ def cuda_plan_of(graph, arch: str, features: int, kind: str = "") -> CudaPlan:
     return plan_cuda(arch, graph.shape[0], graph.num_edges, features, longest_of(graph), kind)
 
 
-def plan_unread(graph, arch: str, kind: str, features: int, longest: int) -> CudaPlan:
+def plan_unsynchronised(graph, arch: str, kind: str, features: int, longest: int) -> CudaPlan:
     """The plan of an aggregation or an edge map, by sizes alone, on a graph whose rows have so many edges at most.
 
     Rows are cut where one may be long. Formats that take a sort to make are for graphs that stay.
@@ -84,11 +84,15 @@ def cuda_problem_of(graph, gpu: Gpu, kind: str, features: int, dtype: str) -> Cu
 
 def longest_of(graph) -> int:
     """Non-zeros of the longest row, 0 where all are short; looked at once, which waits for the GPU."""
-    return 0 if graph.num_edges < LONG_ROW else once(graph.plans, "longest row on a GPU", lambda: _longest(graph))
+    return 0 if graph.num_edges < LONG_ROW else graph.derived(LongestOfAll())
 
 
-def _longest(graph) -> int:
-    return int(graph.indptr.diff().max())  # waits for the GPU
+@dataclass(frozen=True)
+class LongestOfAll(Derived[int]):
+    """Non-zeros of the longest row."""
+
+    def compute(self, graph) -> int:
+        return int(graph.indptr.diff().max())  # waits for the GPU
 
 
-__all__ = ["cuda_plan_of", "cuda_problem_of", "gpu_of", "longest_of", "plan_unread"]
+__all__ = ["cuda_plan_of", "cuda_problem_of", "gpu_of", "longest_of", "plan_unsynchronised"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...compiler.cache.bounded import KernelCache
 from ...planner.cpu.grouped import SUM_BLOCK
 from ...runtime import devices
 from ...runtime.layout import ByLayout, compact, kernel_ready, matrices
@@ -26,7 +27,7 @@ from .programs.grouped import GroupedSpec
 from .schedules_cpu import product_kernel, sum_kernel, takes_twos
 from .schedules_cuda import sum_lanes_kernel, sum_tiles_kernel
 
-_entries: dict = {}
+_entries: KernelCache = KernelCache("kernels of grouped products and sums")
 _CUDA_KERNELS = {
     sum_kernel: cuda_grouped.sum_kernel,
     sum_tiles_kernel: sum_tiles_kernel,
@@ -44,8 +45,8 @@ def run_grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None =
     arch = devices.arch_of(a.device)
     if arch:
         described = in_features, out_features, a.dtype, None if at is None else at.dtype, arch
-        return segments.once(
-            ("product", on_tensor_cores(a.dtype), *described), lambda: ProductOnGpu(segments, *described)
+        return segments.calls.found(
+            (ProductOnGpu, on_tensor_cores(a.dtype), *described), lambda: ProductOnGpu(segments, *described)
         )(a, b, at)
     block, (groups, panels, *arrays) = segments.panels(in_features * out_features, torch.get_num_threads())
     rows = (segments.rows_of(at), segments.order)
@@ -197,5 +198,5 @@ def _entry(
             in_features, out_features, block, 0, gathered, type_name(dtype), type_name(arrays[0].dtype), twos
         )
         kernel = _CUDA_KERNELS[make](spec, arch) if arch else make(spec, parallel)
-        entry = _entries[key] = kernel.entry
+        entry = _entries.keep(key, kernel.entry)
     return entry

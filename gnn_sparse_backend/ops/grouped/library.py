@@ -88,7 +88,7 @@ def _segments(operator: str, offsets: Tensor, order: Tensor | None, rows: int) -
             return (
                 found
                 if order is None
-                else Segments(found.offsets, order_in_range(order).to(found.offsets.dtype), rows, unread=True)
+                else Segments(found.offsets, order_in_range(order).to(found.offsets.dtype), rows, unsynchronised=True)
             )
         if order is None:
             return Segments.from_offsets(offsets, rows)

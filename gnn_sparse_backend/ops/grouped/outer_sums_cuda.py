@@ -5,12 +5,15 @@ Tasks of bounded length, whose partial results a second pass adds up in their or
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from ...formats.partitions.outer_tasks import OuterTasks
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import type_name
+from ...structures.derived import Derived
 from ...structures.graph import Graph
 from ...structures.segments import Segments
 from ..message.executables import run_aggregate
@@ -22,6 +25,23 @@ from .schedules_cuda import sum_length, sums_in_tiles
 def takes_sum(in_features: int, out_features: int, dtype: torch.dtype, arch: str) -> bool:
     """Whether the sum of such outer products goes to blocks of warps, on Tensor Cores or in full precision."""
     return sums_in_tiles(in_features, out_features, type_name(dtype), arch, not on_tensor_cores(dtype))
+
+
+@dataclass(frozen=True)
+class RowsOfTasks(Derived[Graph]):
+    """(segments * rows, tasks * rows): which row of which task's result adds to which row of a segment's."""
+
+    chunk: int
+    longest: int
+    rows: int
+
+    def compute(self, segments: Segments) -> Graph:
+        tasks = segments.outer_tasks(self.chunk, self.longest)
+        indptr, indices = tasks.rows_of_parts(self.rows)
+        shape = segments.num_segments * self.rows, tasks.tasks * self.rows
+        if segments.unsynchronised:
+            return Graph._unsynchronised(indptr, indices, None, shape, tasks.most)
+        return Graph.from_csr(indptr, indices, shape, trusted=True)
 
 
 class OuterSums:
@@ -53,16 +73,7 @@ class OuterSums:
         """(segments, blocks * F_in, F_out): the results of each segment added up."""
         if self.tasks.segment_ptr is None:
             return results
-        rows, tasks, segments = self.shape[1], self.tasks, self.segments
-
-        def make() -> Graph:
-            indptr, indices = tasks.rows_of_parts(rows)
-            shape = self.shape[0] * rows, tasks.tasks * rows
-            if segments.unread:
-                return Graph._unread(indptr, indices, None, shape, tasks.most)
-            return Graph.from_csr(indptr, indices, shape, trusted=True)
-
-        graph = segments.once(("rows of parts", *self.key, rows), make)
+        graph = self.segments.derived(RowsOfTasks(*self.key, self.shape[1]))
         return run_aggregate(SUM_OF_COLUMNS, graph, [results.flatten(0, 1)]).view(self.shape)
 
 

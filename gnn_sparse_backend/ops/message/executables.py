@@ -18,7 +18,7 @@ from ...planner.cuda.plan import CudaPlan
 from ...planner.plan import Plan
 from ...runtime.memory import check_memory, empty
 from ...runtime.type_names import type_name
-from ...structures.csr import columns_ascend
+from ...structures.facts import ColumnsAscend
 from ..core.arguments import aggregation_plan, edge_map_plan, kernel_arguments
 from ..core.plans import entry_of
 from . import schedules_cuda
@@ -79,7 +79,7 @@ def run_aggregate(form: Form, graph, operands: list[Tensor | None], chosen: tupl
         and type(plan) is Plan
         and plan.partitions > 1
         and "unique" not in chosen
-        and not columns_ascend(graph._csr)
+        and not graph.derived(ColumnsAscend())
     ):
         plan = replace(plan, partitions=1)  # "the last" is in the order of the non-zeros
     words = bool(call.words) and type(plan) is Plan and not any(operands[which].data_ptr() % 4 for which in call.words)

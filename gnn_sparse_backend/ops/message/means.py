@@ -7,8 +7,9 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ...structures.csr import inverse_in_degrees
+from ...structures.facts import InverseInDegrees
 
+_USUAL, _WIDE = InverseInDegrees(torch.float32), InverseInDegrees(torch.float64)
 NARROW = 16
 EDGES_PAY = 8
 """Rows of up to ``NARROW`` features are divided first where each of their numbers goes to so many messages.
@@ -21,7 +22,7 @@ def inverse_degrees(graph, dtype: torch.dtype, dims: int = 2) -> Tensor:
     """1 / in-degree of each row, or 1 without edges, in the type of sums of ``dtype``: (rows, 1, ...) of so many
     dimensions.
     """
-    scale = inverse_in_degrees(graph._csr, torch.float64 if dtype is torch.float64 else torch.float32)
+    scale = graph.derived(_WIDE if dtype is torch.float64 else _USUAL)
     return scale.view(-1, *(1,) * (dims - 1))
 
 

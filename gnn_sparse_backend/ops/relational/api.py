@@ -92,7 +92,7 @@ def rgms(
     check_choice("rgms", "reduce", reduce, _REDUCE)
     mean = reduce == "mean"
     signature = signature_of(("rgms",), (x, weight, edge_weight))
-    if signature is not None and signature in rel_graph._derived and not autocasts(x):
+    if signature is not None and signature in rel_graph.calls and not autocasts(x):
         return Recorded(rel_graph).product(x, _blocks(weight), _of_sums(edge_weight, x), mean, False)
     by_type = isinstance(x, Mapping)
     if isinstance(edge_weight, Mapping):
@@ -129,7 +129,7 @@ def rgms(
     else:
         _check_matrices(weights[0], x, rel_graph)
         if signature is not None:
-            rel_graph._derived[signature] = True
+            rel_graph.calls.keep(signature, True)
         out = _operators(rel_graph, x, *weights, a).product(x, _blocks(weights[0]), a, mean, False)
     if not by_type:
         return out

@@ -70,7 +70,7 @@ def _product_on_gpu(
 
     if order is not None and order not in PRODUCTS:  # none that is taken by itself
         return _stored_product(rel, transposed, order, x, w, weight)
-    return side.once(("product", order, on_tensor_cores(x.dtype), *described), make)(x, w, weight)
+    return side.calls.found((order, on_tensor_cores(x.dtype), *described), make)(x, w, weight)
 
 
 def _stored_product(rel: RelGraph, transposed: bool, order: str, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from ...compiler.cache.bounded import KernelCache
 from ...formats.partitions.relational import Panels
 from ...planner.cpu.relational import (
     RelationCounts,
@@ -21,17 +24,16 @@ from ...planner.cpu.relational import (
 from ...runtime.layout import kernel_ready
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
+from ...structures.derived import Derived
 from ...structures.relational.graph import RelGraph
-from ...structures.relational.sides import Derived, RelationSplit
+from ...structures.relational.sides import Ends, MeanScale, RelationSplit, RelationTasks, RowTasks
 from ..grouped.executables import by_twos
 from ..grouped.schedules_cpu import takes_twos
 from .programs.rgms import RgmsSpec
 from .schedules_cpu import column_tile_of, rgms_kernel
 
-_entries: dict = {}
-
-
-_at_hand: set = set()
+_entries: KernelCache = KernelCache("kernels of relational products")
+_at_hand: KernelCache = KernelCache("relational kernels made together")
 
 
 def wide_type(dtype: torch.dtype) -> torch.dtype:
@@ -53,7 +55,7 @@ def product(
     relations, blocks, in_features, out_features = w.shape
     wide = wide_type(x.dtype)
     counts = _counts(rel, transposed)
-    most, key, (row_ptr, gathers, scatters) = tasks_of_product(
+    most, planned, (row_ptr, gathers, scatters) = tasks_of_product(
         rel, transposed, blocks, in_features, out_features, x.dtype, order
     )
     tasks, others = gathers.tasks, ()
@@ -73,9 +75,9 @@ def product(
         out = empty(x if x.dtype is wide else x.new_empty(0, dtype=wide), counts.rows, blocks * out_features)
     else:  # tasks clear no rows
         out, row_ptr = total, torch.zeros_like(row_ptr)
-    side, parallel = rel.side(transposed), tasks > 1 and torch.get_num_threads() > 1
+    parallel = tasks > 1 and torch.get_num_threads() > 1
     described = (in_features, out_features, blocks, most, mean or a is not None, x.dtype, row_ptr.dtype)
-    weight = _position_weight(rel, side, (*key, "gathers"), gathers, a, mean, wide)
+    weight = _position_weight(rel.ends, planned, 1, gathers, a, mean, wide)
     _entry("gather", *described, parallel, others)(
         *_sizes(gathers, x.shape[0]),
         relations,
@@ -92,7 +94,7 @@ def product(
         out,
     )
     if scatters.row.numel():
-        weight = _position_weight(rel, side, (*key, "scatters"), scatters, a, mean, wide)
+        weight = _position_weight(rel.ends, planned, 2, scatters, a, mean, wide)
         _entry("scatter", *described, parallel, others)(
             *_sizes(scatters, counts.rows),
             relations,
@@ -117,10 +119,8 @@ def tasks_of_product(
     out_features: int,
     dtype: torch.dtype,
     order: str | None = None,
-) -> tuple[int, tuple, tuple[Tensor, Panels, Panels]]:
-    """(pairs of a panel at most, what the panels are kept under, `formats.relational.row_tasks`) of a product on the
-    CPU.
-    """
+) -> tuple[int, RowTasks, tuple[Tensor, Panels, Panels]]:
+    """(pairs of a panel at most, the fact that the panels are, the panels) of a product on the CPU."""
     most = panel_pairs(blocks * max(in_features, out_features), wide_type(dtype).itemsize)
     counts = _counts(rel, transposed)
     tasks = row_task_count(counts, rel.num_relations, blocks * in_features, blocks * out_features)
@@ -129,9 +129,10 @@ def tasks_of_product(
         order = "gather"
     choose = {"gather": _never, "scatter": _always, None: lambda *counted: by_column(*counted, *widths)}[order]
     # the panels depend on what is chosen alone, which widths may share, and prepared panels are large
-    key = ("rows", tasks, most, order or widths)
+    key = (order,) if order else widths
     cost = cost_per_pair(in_features, out_features, dtype.itemsize)
-    return most, key, rel.row_tasks(transposed, key, tasks, most, cost, choose)
+    planned = RowTasks(transposed, key, tasks, most, cost, choose)
+    return most, planned, rel.ends.derived(planned)
 
 
 def outer_sums(
@@ -189,10 +190,10 @@ def _outer(
     most = panel_pairs((x.shape[1] + g.shape[1]) // 2, wide.itemsize)
     cost = cost_per_pair(in_features, out_features, x.itemsize)
     limit = part_limit(rel.num_edges, part.pairs.count, cost)
-    key = ("relations", limit, most)
-    relation, panels = part.relation_tasks(limit, most, cost)
-    slot, more = part.once(("slots", *key), lambda: _slots(relation, relations))
-    weight = _position_weight(rel, part, key, panels, a, mean, wide)
+    planned = RelationTasks(limit, most, cost)
+    _, panels = part.derived(planned)
+    slot, more = part.derived(Slots(planned, relations))
+    weight = _position_weight(part, planned, 1, panels, a, mean, wide)
     x, g = kernel_ready(x), kernel_ready(g)
     # the first task of a relation fills its matrix, the others one each that is added to it
     out = x.new_empty((relations + more.numel(), blocks, in_features, out_features), dtype=wide)
@@ -225,7 +226,7 @@ def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, o
     relations, blocks, in_features, out_features = w.shape
     most = panel_pairs(x.shape[1], out.itemsize)
     cost = cost_per_pair(in_features, out_features, x.itemsize)
-    _, panels = part.relation_tasks(part_limit(rel.num_edges, part.pairs.count, cost), most, cost)
+    _, panels = part.derived(RelationTasks(part_limit(rel.num_edges, part.pairs.count, cost), most, cost))
     x, g = kernel_ready(x), kernel_ready(g)
     parallel = panels.tasks > 1 and torch.get_num_threads() > 1
     entry = _entry("dot", in_features, out_features, blocks, most, False, x.dtype, panels.row.dtype, parallel, others)
@@ -286,6 +287,34 @@ def _slots(relation: Tensor, relations: int) -> tuple[Tensor, Tensor]:
     return torch.where(again, later, relation.long()).to(relation.dtype), relation[again].long()
 
 
+@dataclass(frozen=True)
+class Slots(Derived[tuple[Tensor, Tensor]]):
+    """`_slots` of the tasks of a split of the relations, of which there are so many."""
+
+    planned: RelationTasks
+    relations: int
+
+    def compute(self, split: RelationSplit) -> tuple[Tensor, Tensor]:
+        return _slots(split.derived(self.planned)[0], self.relations)
+
+
+@dataclass(frozen=True)
+class ScaleOfPanels(Derived[Tensor]):
+    """1 / the number of edges of the relation into the destination, at each position of the panels of a plan.
+
+    which: of the values of the plan are the panels.
+    """
+
+    planned: RowTasks | RelationTasks
+    which: int
+    dtype: torch.dtype
+
+    def compute(self, owner: Ends | RelationSplit) -> Tensor:
+        ends = owner if isinstance(owner, Ends) else owner.ends
+        panels = owner.derived(self.planned)[self.which]
+        return ends.derived(MeanScale(self.dtype)).index_select(0, panels.edge_ids)
+
+
 def _matrices(w: Tensor, twos: bool) -> Tensor:
     """(relations, blocks, F_in * F_out): the matrices as programs want them, with two rows side by side where
     ``twos``.
@@ -317,12 +346,10 @@ def _tiled(w: Tensor, tile: int) -> Tensor:
 
 
 def _position_weight(
-    rel: RelGraph, owner: Derived, key, panels: Panels, a: Tensor | None, mean: bool, dtype
+    owner: Ends | RelationSplit, planned: RowTasks | RelationTasks, which: int, panels: Panels, a, mean: bool, dtype
 ) -> Tensor | None:
-    """The same at each position of the panels, which their owner knows under ``key``."""
-    scale = None
-    if mean:
-        scale = owner.once(("scale", dtype, *key), lambda: rel.mean_scale(dtype).index_select(0, panels.edge_ids))
+    """What stands before each edge, at each position of the panels, a value of the plan that their owner has."""
+    scale = owner.derived(ScaleOfPanels(planned, which, dtype)) if mean else None
     if a is None:
         return scale
     a = a.index_select(0, panels.edge_ids)
@@ -357,7 +384,7 @@ def _entry(
     described = blocks, panel, weighted, dtype, index
     entry = _entries.get((make, in_features, out_features, *described, parallel))
     if entry is None or (others and (described, others) not in _at_hand):
-        _at_hand.add((described, others))
+        _at_hand.keep((described, others), True)
         for program, f_in, f_out, several in (*others, (make, in_features, out_features, parallel)):
             spec = RgmsSpec(
                 f_in,
@@ -373,5 +400,5 @@ def _entry(
                 twos=_by_twos(program, f_in, dtype),
             )
             entry = rgms_kernel(program, spec, several).entry
-            _entries[(program, f_in, f_out, *described, several)] = entry
+            _entries.keep((program, f_in, f_out, *described, several), entry)
     return entry

@@ -4,22 +4,24 @@ validated.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from ...compiler.cache.bounded import KernelCache
 from ...formats.partitions.relational_tiles import RowTiles
 from ...runtime.layout import ByLayout, compact, matrices
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import type_name
+from ...structures.derived import Derived
 from ...structures.graph import Graph
 from ..grouped.executables import ProductOnGpu
 from ..grouped.outer_sums_cuda import OuterSums
 from ..message.bound_aggregate import KeptAggregate
 from ..message.executables import run_aggregate
 from ..message.message_op import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS
-from .orders_cuda import made_tiles, spec_of, tiles_key
+from .orders_cuda import TilesOfRows, spec_of, tiles_of
 from .programs.rgms_row_dots import RgmsDotsSpec
 from .programs.rgms_rows import RgmsRowsSpec
 from .programs.rgms_tiles import RgmsTilesSpec
@@ -34,7 +36,7 @@ from .schedules_cuda import (
     tiles_kernel,
 )
 
-_entries: dict = {}
+_entries: KernelCache = KernelCache("kernels of relational products on a GPU")
 
 
 class RowProducts:
@@ -75,12 +77,7 @@ class RowProducts:
         )
         self.parts = None
         if tiles.long_rows.numel():
-            self.parts = side.once(
-                ("parts of long rows", *tiles_key(found)),
-                lambda: Graph.from_csr(
-                    tiles.part_ptr, tiles.part, (tiles.long_rows.numel(), tiles.row.numel()), trusted=True
-                ),
-            )
+            self.parts = side.derived(PartsOfLongRows(tiles_of(found)))
 
     def __call__(self, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:
         """(rows, blocks * F_out): for each row the sum over its edges of weight[e] * x[j(e)] times the matrix of e's
@@ -115,10 +112,9 @@ def run_row_dots(side, g: Tensor, w: Tensor, x: Tensor, arch: str) -> Tensor:
     key = ("dots", in_features, out_features, found.rows, blocks, x.dtype, tiles.row.dtype, by_columns, arch, full)
     entry = _entries.get(key)
     if entry is None:
-        entry = _entries[key] = dots_kernel(
-            replace(found, index_dtype=type_name(tiles.row.dtype), by_columns=by_columns), arch
-        ).entry
-    row = side.once(("owners of rows", *tiles_key(found)), lambda: _owners(tiles))
+        spec = replace(found, index_dtype=type_name(tiles.row.dtype), by_columns=by_columns)
+        entry = _entries.keep(key, dots_kernel(spec, arch).entry)
+    row = side.derived(OwnersOfRows(tiles_of(found)))
     g, x = compact(g), compact(x)
     out = torch.empty((tiles.edge_ids.numel(), 1), dtype=torch.float32, device=x.device)
     entry(
@@ -141,14 +137,8 @@ def _tiles_of(side, spec: RgmsRowsSpec | RgmsDotsSpec) -> tuple[RowTiles, tuple[
     """The tiles that blocks of such a shape own, and their arrays as programs begin with them
     (``programs.owned_rows``).
     """
-    key = tiles_key(spec)
-    tiles = side.once(key, lambda: made_tiles(side, spec))
-    owned_ptr = side.once(
-        ("owned shares", *key),
-        lambda: torch.arange(
-            0, tiles.panels * tiles.shares + 1, tiles.shares, dtype=tiles.row.dtype, device=tiles.row.device
-        ),
-    )
+    fact = tiles_of(spec)
+    tiles, owned_ptr = side.derived(fact), side.derived(OwnedShares(fact))
     return tiles, (
         tiles.panel_ptr,
         owned_ptr,
@@ -159,6 +149,65 @@ def _tiles_of(side, spec: RgmsRowsSpec | RgmsDotsSpec) -> tuple[RowTiles, tuple[
         tiles.relation,
         tiles.place,
     )
+
+
+@dataclass(frozen=True)
+class OwnedShares(Derived[Tensor]):
+    """(panels + 1,) the first share of each panel of tiles."""
+
+    tiles: TilesOfRows
+
+    def compute(self, side) -> Tensor:
+        tiles = side.derived(self.tiles)
+        last = tiles.panels * tiles.shares + 1
+        return torch.arange(0, last, tiles.shares, dtype=tiles.row.dtype, device=tiles.row.device)
+
+
+@dataclass(frozen=True)
+class PartsOfLongRows(Derived[Graph]):
+    """Which rows of tiles are the parts of each long row."""
+
+    tiles: TilesOfRows
+
+    def compute(self, side) -> Graph:
+        tiles = side.derived(self.tiles)
+        shape = tiles.long_rows.numel(), tiles.row.numel()
+        return Graph.from_csr(tiles.part_ptr, tiles.part, shape, trusted=True)
+
+
+@dataclass(frozen=True)
+class OwnersOfRows(Derived[Tensor]):
+    """`_owners` of tiles."""
+
+    tiles: TilesOfRows
+
+    def compute(self, side) -> Tensor:
+        return _owners(side.derived(self.tiles))
+
+
+@dataclass(frozen=True)
+class PanelsOfPairs(Derived[tuple]):
+    """(first pair of each panel and the end, pairs of each, relation of each) of panels of so many pairs."""
+
+    rows: int
+
+    def compute(self, side) -> tuple[Tensor, Tensor, Tensor]:
+        pairs, (_, _, _, start, stop, relation) = side.pairs, side.segments.panels_apart(self.rows)
+        index = pairs.indptr.dtype
+        ends = torch.cat([start, start.new_full((1,), pairs.count)]).to(index)
+        return ends, (stop - start).to(index), relation.to(index)
+
+
+@dataclass(frozen=True)
+class PairChunks(Derived[Tensor]):
+    """(chunks + 1,) where chunks of pairs begin, and the end."""
+
+    chunk: int
+    longest: int
+
+    def compute(self, side) -> Tensor:
+        tasks = side.segments.outer_tasks(self.chunk, self.longest)
+        return torch.cat([tasks.start, tasks.stop[-1:]])
 
 
 def _sizes(tiles: RowTiles, columns: int, relations: int) -> tuple[int, ...]:
@@ -191,16 +240,8 @@ class PairProducts:
     ):
         side = rel.side(transposed)
         pairs, rows = side.pairs, panel_rows(in_features, out_features, type_name(dtype), arch, blocks)
-        _, panels, _, start, stop, relation = side.segments.panels_apart(rows)
-        index = pairs.indptr.dtype
-        pair_ptr, count, relation = side.once(
-            ("pair panels", rows),
-            lambda: (
-                torch.cat([start, start.new_full((1,), pairs.count)]).to(index),
-                (stop - start).to(index),
-                relation.to(index),
-            ),
-        )
+        panels, index = side.segments.panels_apart(rows)[1], pairs.indptr.dtype
+        pair_ptr, count, relation = side.derived(PanelsOfPairs(rows))
         _, columns, relations = side.sizes
         spec = RgmsTilesSpec(
             in_features, out_features, rows // ROWS, weighted, blocks, type_name(dtype), type_name(index)
@@ -272,12 +313,12 @@ def run_pair_sums(side, x: Tensor, g: Tensor, blocks: int, weight: Tensor | None
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
     sums = OuterSums(side.segments, in_features, out_features, x.dtype, EDGES_OF_PAIR, blocks)
     tasks = sums.tasks
-    pair_ptr = side.once(("pair chunks", *sums.key), lambda: torch.cat([tasks.start, tasks.stop[-1:]]))
+    pair_ptr = side.derived(PairChunks(*sums.key))
     types = type_name(x.dtype), type_name(pairs.indptr.dtype)
     key = ("sum", in_features, out_features, weight is not None, *types, arch, blocks, sums.full)
     entry = _entries.get(key)
     if entry is None:
-        entry = _entries[key] = sum_tiles_kernel(*key[1:]).entry
+        entry = _entries.keep(key, sum_tiles_kernel(*key[1:]).entry)
     x, g = compact(x).view(-1, blocks, in_features), compact(g).view(-1, blocks, out_features)
     out = sums.results(x.device)
     at_edges = () if weight is None else (weight.index_select(0, pairs.edge_ids).contiguous(),)

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...formats.partitions.relational import Panels, row_tasks
+from ...compiler.cache.bounded import KernelCache
 from ...formats.structure import row_of_position
 from ...planner.cpu.relational import RelationCounts
 from ...runtime.memory import check_memory
 from ..build import index_dtype
 from ..checks import IndexArray, as_index_vector, check_count, check_ranges, check_same_device, check_shape
+from ..derived import Derived, Keeps
 from ..graph import Graph
-from ..immutable import Immutable, once
+from ..immutable import Immutable
 from . import sources as rel_sources
-from .sides import Ends, RelationSplit, Side
-
-Chooser: TypeAlias = Callable[..., Any]
-"""From row pairs, column pairs and edges of each relation, arrays or numbers: whose edges go by column pairs."""
+from .sides import Chooser, Ends, MeanScale, RelationSplit, Side
 
 
-class RelGraph(Immutable):
+class RelGraph(Immutable, Keeps):
     """Edges ``source[e] -> destination[e]`` of relation ``relation[e]``, between n_src sources and n_dst destinations.
 
     Made by ``from_triples``, ``from_graph``, ``from_edge_index``, ``from_dgl`` or ``from_pyg``. Edges keep the order in
@@ -44,11 +43,12 @@ class RelGraph(Immutable):
 
     __slots__ = (
         "__weakref__",
-        "_derived",
         "_sides",
+        "calls",
         "destination",
         "destination_types",
         "edge_counts",
+        "facts",
         "num_edges",
         "num_relations",
         "relation",
@@ -68,7 +68,8 @@ class RelGraph(Immutable):
     source_types: dict[str, int] | None
     destination_types: dict[str, int] | None
     edge_counts: tuple[int, ...] | None
-    _derived: dict[Any, Any]
+    facts: dict[Derived[Any], Any]
+    calls: KernelCache[Any, Any]
     _sides: tuple[Side, Side]
 
     def __init__(self, *args: object, **kwargs: object) -> None:
@@ -200,7 +201,8 @@ class RelGraph(Immutable):
             ("source_types", None),
             ("destination_types", None),
             ("edge_counts", None),
-            ("_derived", {}),
+            ("facts", {}),
+            ("calls", KernelCache("calls of a relational graph", MOST_CALLS)),
         ):
             _set(self, name, value)
         ends = Ends(destination, source, relation, *shape, num_relations)
@@ -221,30 +223,20 @@ class RelGraph(Immutable):
     @property
     def counts(self) -> RelationCounts:
         """Rows, edges, and distinct (destination, relation) and (source, relation) pairs."""
-        return once(
-            self._derived,
-            "counts",
-            lambda: RelationCounts(self.shape[0], self.num_edges, *(side.pairs.count for side in self._sides)),
-        )
+        return self.derived(Counts())
 
     def side(self, transposed: bool) -> Side:
         """The edges by destination; by source where ``transposed``."""
         return self._sides[transposed]
 
+    @property
+    def ends(self) -> Ends:
+        """Both ends of the edges, with what is derived from them."""
+        return self._sides[0].ends
+
     def pairs_of_edges(self, transposed: bool) -> Graph:
         """Rows are those of a side, columns the pairs of the other one."""
-        side, other = self.side(transposed), self.side(not transposed)
-        return side.once(
-            "pairs_of_edges",
-            lambda: Graph.from_coo(side.arrays[0], other.pair_of_edge, (side.sizes[0], other.pairs.count)),
-        )
-
-    def row_tasks(
-        self, transposed: bool, key: tuple[Any, ...], tasks: int, most: int, cost: float, by_column: Chooser
-    ) -> tuple[Tensor, Panels, Panels]:
-        """``formats.relational.row_tasks``, kept under ``key``."""
-        rows, columns = (self.side(end).pairs for end in (transposed, not transposed))
-        return self.side(transposed).once(key, lambda: row_tasks(rows, columns, tasks, most, cost, by_column))
+        return self.derived(PairsOfEdges(transposed))
 
     def split(
         self, transposed: bool, by_column: Chooser, *widths: int
@@ -254,32 +246,16 @@ class RelGraph(Immutable):
         by_column: says for arrays of row pairs, column pairs and edges of each relation, and ``widths``, whose edges go
         by column pairs.
         """
-        sides = self.side(transposed), self.side(not transposed)
-
-        def make() -> tuple:
-            ends = [side.pairs.relation_ptr for side in sides]
-            counts = [ptr.diff() for ptr in ends]
-            edges = sides[0].pairs.indptr[ends[0]].diff()
-            chosen = by_column(*counts, edges, *widths)
-            return tuple(side.split(wanted & (edges > 0)) for side, wanted in zip(sides, (~chosen, chosen)))
-
-        return sides[0].once(("split", by_column, *widths), make)
+        return self.derived(SplitByCost(transposed, by_column, widths))
 
     def of_relations(self, numbers: tuple[int, ...]) -> RelGraph:
         """The edges of some relations of a graph with node types, relation by relation, between the types at their
         ends, which keep their order. Made once, and not while a program is traced: that is a graph break."""
-        return once(self._derived, ("relations", numbers), lambda: _relations_of(self, numbers))
+        return self.derived(OfRelations(numbers))
 
     def mean_scale(self, dtype: torch.dtype) -> Tensor:
         """(E,) for each edge 1 / the number of edges of its relation into its destination."""
-
-        def make() -> Tensor:
-            side = self._sides[0]
-            with torch.inference_mode(False):
-                inverse = side.pairs.indptr.diff().to(dtype).reciprocal()
-                return inverse.index_select(0, side.pair_of_edge)
-
-        return once(self._derived, ("scale", dtype), make)
+        return self.ends.derived(MeanScale(dtype))
 
     def __repr__(self) -> str:
         return (
@@ -288,6 +264,55 @@ class RelGraph(Immutable):
         )
 
 
+@dataclass(frozen=True)
+class Counts(Derived[RelationCounts]):
+    """Rows, edges, and pairs at either end."""
+
+    def compute(self, rel: RelGraph) -> RelationCounts:
+        return RelationCounts(rel.shape[0], rel.num_edges, *(rel.side(end).pairs.count for end in (False, True)))
+
+
+@dataclass(frozen=True)
+class PairsOfEdges(Derived[Graph]):
+    """Rows are those of a side, columns the pairs of the other one."""
+
+    transposed: bool
+
+    def compute(self, rel: RelGraph) -> Graph:
+        side, other = rel.side(self.transposed), rel.side(not self.transposed)
+        return Graph.from_coo(side.arrays[0], other.pair_of_edge, (side.sizes[0], other.pairs.count))
+
+
+@dataclass(frozen=True)
+class SplitByCost(Derived[tuple]):
+    """`RelGraph.split`."""
+
+    transposed: bool
+    by_column: Chooser
+    widths: tuple[int, ...]
+
+    def compute(self, rel: RelGraph) -> tuple[RelationSplit | None, RelationSplit | None]:
+        sides = rel.side(self.transposed), rel.side(not self.transposed)
+        ends = [side.pairs.relation_ptr for side in sides]
+        counts = [ptr.diff() for ptr in ends]
+        edges = sides[0].pairs.indptr[ends[0]].diff()
+        chosen = self.by_column(*counts, edges, *self.widths)
+        by_rows, by_columns = (side.split(own & (edges > 0)) for side, own in zip(sides, (~chosen, chosen)))
+        return by_rows, by_columns
+
+
+@dataclass(frozen=True)
+class OfRelations(Derived[RelGraph]):
+    """`RelGraph.of_relations`."""
+
+    numbers: tuple[int, ...]
+
+    def compute(self, rel: RelGraph) -> RelGraph:
+        return _relations_of(rel, self.numbers)
+
+
+MOST_CALLS = 256
+"""Signatures of calls that a graph remembers."""
 _set = object.__setattr__
 _live: weakref.WeakValueDictionary[tuple, RelGraph] = weakref.WeakValueDictionary()
 

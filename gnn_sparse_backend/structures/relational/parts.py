@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..immutable import once
+from ..derived import Derived
 from .graph import RelGraph
 
 
@@ -37,7 +37,17 @@ def relation_parts(rel: RelGraph, most: int) -> tuple[RelationPart, ...]:
     relations in each part as can be, of those that have edges."""
     if rel.num_relations <= most:
         return (RelationPart(rel),)
-    return once(rel._derived, ("parts", most), lambda: tuple(_parts(rel, most)))
+    return rel.derived(PartsOfRelations(most))
+
+
+@dataclass(frozen=True)
+class PartsOfRelations(Derived[tuple[RelationPart, ...]]):
+    """The edges of at most so many relations at a time."""
+
+    most: int
+
+    def compute(self, rel: RelGraph) -> tuple[RelationPart, ...]:
+        return tuple(_parts(rel, self.most))
 
 
 def _parts(rel: RelGraph, most: int):

@@ -2,89 +2,157 @@
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+from ...compiler.cache.bounded import KernelCache
 from ...formats.counts import prefix_sums
-from ...formats.partitions.relational import Panels, RelationPairs, pairs_of_ends, relation_pairs, relation_tasks
+from ...formats.partitions.relational import (
+    Panels,
+    RelationPairs,
+    pairs_of_ends,
+    relation_pairs,
+    relation_tasks,
+    row_tasks,
+)
 from ...formats.structure import index_type
 from ...runtime import devices
+from ..derived import Derived, Keeps
 from ..graph import Graph
-from ..immutable import once
 from ..segments import Segments
 
 
-class Derived:
-    """Something of a structure that keeps what is derived from it, made once, lazily."""
-
-    def __init__(self):
-        self._derived: dict = {}
-
-    def once(self, key, make):
-        """The value under ``key``, made at its first use."""
-        return once(self._derived, key, make)
-
-
-class RelationSplit(Derived):
+class RelationSplit(Keeps):
     """The pairs of some of the relations, at one end of the edges."""
 
-    def __init__(self, pairs: RelationPairs):
-        super().__init__()
-        self.pairs = pairs
-
-    def relation_tasks(self, limit: float, most: int, cost: float) -> tuple[Tensor, Panels]:
-        return self.once(("relations", limit, most), lambda: relation_tasks(self.pairs, limit, most, cost))
+    def __init__(self, pairs: RelationPairs, ends: Ends):
+        self.pairs, self.ends = pairs, ends
+        self.facts: dict[Derived[Any], Any] = {}
 
 
-class Ends(Derived):
+@dataclass(frozen=True)
+class RelationTasks(Derived[tuple[Tensor, Panels]]):
+    """`relation_tasks` of the pairs of a split. cost: decides where tasks are cut, and follows from the other two."""
+
+    limit: float
+    most: int
+    cost: float = field(compare=False)
+
+    def compute(self, split: RelationSplit) -> tuple[Tensor, Panels]:
+        return relation_tasks(split.pairs, self.limit, self.most, self.cost)
+
+
+class Ends(Keeps):
     """Both ends of the edges of a ``RelGraph``, and their pairs, seen from the rows or, where ``transposed``, from the
     columns.
     """
 
     def __init__(self, row: Tensor, col: Tensor, relation: Tensor, num_rows: int, num_cols: int, num_relations: int):
-        super().__init__()
         self.arrays = (row, col, relation), (col, row, relation)
         self.sizes = (num_rows, num_cols, num_relations), (num_cols, num_rows, num_relations)
+        self.facts: dict[Derived[Any], Any] = {}
 
     def pairs(self, transposed: bool) -> RelationPairs:
         """On a GPU those of both ends are made together, so that it is waited for once."""
         if devices.on_cpu(self.arrays[0][0].device):
-            return self.once(transposed, lambda: relation_pairs(*self.arrays[transposed], *self.sizes[transposed]))
-        return self.once("both", lambda: pairs_of_ends(*self.arrays[0], *self.sizes[0]))[transposed]
+            return self.derived(PairsOfEnd(transposed))
+        return self.derived(PairsOfBothEnds())[transposed]
 
 
-class Side(Derived):
+@dataclass(frozen=True)
+class PairsOfEnd(Derived[RelationPairs]):
+    """The distinct pairs of a node at one end of the edges and a relation."""
+
+    transposed: bool
+
+    def compute(self, ends: Ends) -> RelationPairs:
+        return relation_pairs(*ends.arrays[self.transposed], *ends.sizes[self.transposed])
+
+
+@dataclass(frozen=True)
+class PairsOfBothEnds(Derived[tuple[RelationPairs, RelationPairs]]):
+    """The same of both ends."""
+
+    def compute(self, ends: Ends) -> tuple[RelationPairs, RelationPairs]:
+        return pairs_of_ends(*ends.arrays[0], *ends.sizes[0])
+
+
+@dataclass(frozen=True)
+class PairOfEdge(Derived[Tensor]):
+    """(E,) the pair of each edge at one end, in the user's order."""
+
+    transposed: bool
+
+    def compute(self, ends: Ends) -> Tensor:
+        return ends.pairs(self.transposed).pair_of_edge()
+
+
+@dataclass(frozen=True)
+class MeanScale(Derived[Tensor]):
+    """(E,) for each edge 1 / the number of edges of its relation into its destination."""
+
+    dtype: torch.dtype
+
+    def compute(self, ends: Ends) -> Tensor:
+        with torch.inference_mode(False):
+            inverse = ends.pairs(False).indptr.diff().to(self.dtype).reciprocal()
+            return inverse.index_select(0, ends.derived(PairOfEdge(False)))
+
+
+Chooser: TypeAlias = Callable[..., Any]
+"""From row pairs, column pairs and edges of each relation, arrays or numbers: whose edges go by column pairs."""
+
+
+@dataclass(frozen=True)
+class RowTasks(Derived[tuple[Tensor, Panels, Panels]]):
+    """``formats.partitions.relational.row_tasks`` of one end. key: what ``by_column`` chooses by; that and the cost,
+    which follows from the widths, need not tell tasks apart.
+    """
+
+    transposed: bool
+    key: tuple[Any, ...]
+    tasks: int
+    most: int
+    cost: float = field(compare=False)
+    by_column: Chooser = field(compare=False)
+
+    def compute(self, ends: Ends) -> tuple[Tensor, Panels, Panels]:
+        rows, columns = ends.pairs(self.transposed), ends.pairs(not self.transposed)
+        return row_tasks(rows, columns, self.tasks, self.most, self.cost, self.by_column)
+
+
+class Side(Keeps):
     """The edges of a ``RelGraph`` seen from one end, their row, with what is derived from that."""
 
     def __init__(self, ends: Ends, transposed: bool):
-        super().__init__()
         self.arrays, self.sizes = ends.arrays[transposed], ends.sizes[transposed]
-        self._pairs = functools.partial(ends.pairs, transposed)
+        self.ends, self.transposed = ends, transposed
+        self.facts: dict[Derived[Any], Any] = {}
+        self.calls: KernelCache[Any, Any] = KernelCache("calls of a relational graph", MOST_CALLS)
 
     @property
     def pairs(self) -> RelationPairs:
-        return self.once("pairs", self._pairs)
+        return self.ends.pairs(self.transposed)
 
     def split(self, chosen: Tensor) -> RelationSplit | None:
         """The pairs of those relations for which ``chosen``, (relations,) bool, is true; None for none."""
         if not chosen.any():
             return None
-        key = ("split", tuple(chosen.nonzero().flatten().tolist()))
-        return self.once(key, lambda: RelationSplit(self.pairs.of_relations(chosen)))
+        return self.derived(Split(tuple(chosen.nonzero().flatten().tolist())))
 
     @property
     def pair_of_edge(self) -> Tensor:
         """(E,) by edge, in the user's order."""
-        return self.once("pair_of_edge", lambda: self.pairs.pair_of_edge())
+        return self.ends.derived(PairOfEdge(self.transposed))
 
     @property
     def segments(self) -> Segments:
         """Pairs by relation."""
-        return self.once(
-            "segments", lambda: Segments(self.pairs.relation_ptr.to(self.pairs.row.dtype), None, self.pairs.count)
-        )
+        return self.derived(PairsByRelation())
 
     def blocks(self, count: int) -> tuple[Segments, Tensor]:
         """(segments, rows) of pairs in so many blocks of features: row p * count + d of the segments is block d of pair
@@ -92,32 +160,71 @@ class Side(Derived):
         blocks."""
         if count == 1:
             return self.segments, self.pairs.row
-        return self.once(("blocks", count), lambda: _blocks_of(self.pairs, count))
+        return self.derived(BlocksOfPairs(count))
 
     @property
     def edges_of_pairs(self) -> Graph:
         """Rows are pairs, columns those of the edges."""
-
-        def make() -> Graph:
-            pairs = self.pairs
-            return Graph.from_csr(
-                pairs.indptr, pairs.indices, (pairs.count, self.sizes[1]), pairs.edge_ids, trusted=True
-            )
-
-        return self.once("edges_of_pairs", make)
+        return self.derived(EdgesOfPairs())
 
     @property
     def pairs_of_rows(self) -> Graph:
         """Rows are those of the edges, columns pairs."""
-        pairs = self.pairs
-        return self.once(
-            "pairs_of_rows",
-            lambda: Graph.from_coo(
-                pairs.row,
-                torch.arange(pairs.count, dtype=pairs.row.dtype, device=pairs.row.device),
-                (self.sizes[0], pairs.count),
-            ),
-        )
+        return self.derived(PairsOfRows())
+
+
+MOST_CALLS = 64
+"""Calls that a side keeps ready."""
+
+
+@dataclass(frozen=True)
+class Split(Derived[RelationSplit]):
+    """The pairs of some relations of a side."""
+
+    relations: tuple[int, ...]
+
+    def compute(self, side: Side) -> RelationSplit:
+        chosen = torch.zeros(side.sizes[2], dtype=torch.bool, device=side.arrays[0].device)
+        chosen[list(self.relations)] = True
+        return RelationSplit(side.pairs.of_relations(chosen), side.ends)
+
+
+@dataclass(frozen=True)
+class PairsByRelation(Derived[Segments]):
+    """The pairs of a side as rows of segments, one for each relation."""
+
+    def compute(self, side: Side) -> Segments:
+        pairs = side.pairs
+        return Segments(pairs.relation_ptr.to(pairs.row.dtype), None, pairs.count)
+
+
+@dataclass(frozen=True)
+class BlocksOfPairs(Derived[tuple[Segments, Tensor]]):
+    """`Side.blocks`."""
+
+    count: int
+
+    def compute(self, side: Side) -> tuple[Segments, Tensor]:
+        return _blocks_of(side.pairs, self.count)
+
+
+@dataclass(frozen=True)
+class EdgesOfPairs(Derived[Graph]):
+    """Rows are pairs, columns those of the edges."""
+
+    def compute(self, side: Side) -> Graph:
+        pairs = side.pairs
+        return Graph.from_csr(pairs.indptr, pairs.indices, (pairs.count, side.sizes[1]), pairs.edge_ids, trusted=True)
+
+
+@dataclass(frozen=True)
+class PairsOfRows(Derived[Graph]):
+    """Rows are those of the edges, columns pairs."""
+
+    def compute(self, side: Side) -> Graph:
+        pairs = side.pairs
+        numbers = torch.arange(pairs.count, dtype=pairs.row.dtype, device=pairs.row.device)
+        return Graph.from_coo(pairs.row, numbers, (side.sizes[0], pairs.count))
 
 
 def _blocks_of(pairs: RelationPairs, count: int) -> tuple[Segments, Tensor]:

@@ -162,7 +162,7 @@ def test_segments_are_made_once_for_many_products():
     expected = torch.einsum("ni,nio->no", a, b[index])
     assert torch.equal(gsb.gather_mm(a, b, segments), expected)
     assert torch.equal(gsb.segment_mm(a, b, segments), expected)
-    assert len(segments._kept) == 1
+    assert len(segments.facts) == 1
 
 
 def test_gradients_that_nobody_wants_are_not_computed(monkeypatch):

@@ -8,6 +8,7 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.arguments import aggregation_plan
 from gnn_sparse_backend.ops.message.variants import one_pass as row_order
+from gnn_sparse_backend.ops.message.variants.one_pass import ROWS_BY_LENGTH
 from gnn_sparse_backend.planner.cpu import spmm
 from gnn_sparse_backend.planner.cpu.spmm import USED_AGAIN, pays_in_order
 from gnn_sparse_backend.structures import build
@@ -53,7 +54,7 @@ def test_the_bits_of_rows_as_they_stand(case, monkeypatch, poisoned_memory):
         gradients = torch.autograd.grad(out, (x, w), values(3, *out.shape).to(dtype), allow_unused=True)
         found.append([out, *(g for g in gradients if g is not None)])
         if structure != "hub":  # its long row is cut, and needs several passes
-            assert ("rows by length" in graph.plans) == (ordered and graph.num_edges > 0)
+            assert (ROWS_BY_LENGTH in graph.facts) == (ordered and graph.num_edges > 0)
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
 
@@ -71,7 +72,7 @@ def test_a_structure_is_ordered_at_the_call_from_which_it_is_used_again():
     graph, x = many(), torch.ones(3000, 4)
     expected = gsb.spmm(graph, x, reduce="max")
     for number in range(2, USED_AGAIN + 3):
-        assert ("rows by length" in graph.plans) == (number > USED_AGAIN)
+        assert (ROWS_BY_LENGTH in graph.facts) == (number > USED_AGAIN)
         assert torch.equal(gsb.spmm(graph, x, reduce="max"), expected)
 
 
@@ -87,7 +88,7 @@ def test_scattered_sums_are_followed_by_rows_in_order(reduce):
     assert aggregation_plan(graph, 2, x.dtype, f"{reduce}:column").reduction == "scattered"
     expected = [gsb.spmm(graph, x, reduce=reduce), gsb.spmm(graph, x, w, reduce)]
     row_order.expect_use(graph)
-    assert torch.equal(gsb.spmm(graph, x, w, reduce), expected[1]) and "rows by length" in graph.plans
+    assert torch.equal(gsb.spmm(graph, x, w, reduce), expected[1]) and ROWS_BY_LENGTH in graph.facts
     assert torch.equal(gsb.spmm(graph, x, reduce=reduce), expected[0])
 
 

@@ -14,6 +14,7 @@ from gnn_sparse_backend.ops.relational import executables_cpu as rgms_cpu
 from gnn_sparse_backend.ops.relational.library import structure
 from gnn_sparse_backend.planner.cpu import relational as relational_rules
 from gnn_sparse_backend.structures import build
+from gnn_sparse_backend.structures.relational.sides import RowTasks
 from tests.covering import covering
 from tests.ops.allocations import largest_of_step
 from tests.ops.message_oracle import DTYPES, LAYOUTS, assert_close_to, case_name, values
@@ -189,7 +190,7 @@ def test_each_relation_has_its_own_order(tasks, reduce, monkeypatch):
     arrays = two_kinds()
     rel, exact = make(arrays), operands(arrays, (64, 16, 1), "flat")
     check(arrays, lambda x, w, a: gsb.rgms(rel, x, w, a, reduce), exact, torch.float32, reduce, roundings=2)
-    kept = [value for key, value in rel.side(False)._derived.items() if key[0] == "rows" and len(key) == 4]
+    kept = [value for fact, value in rel.ends.facts.items() if isinstance(fact, RowTasks)]
     ((_, gathers, scatters),) = kept
     assert set(gathers.relation.tolist()) == {1} and set(scatters.relation.tolist()) == {0}
     assert gathers.tasks == scatters.tasks == tasks
@@ -370,9 +371,10 @@ def test_structure_is_derived_once():
     rel = make(triples("mixed"))
     x, w = values(1, 9, 4), values(2, 4, 4, 4)
     first = gsb.rgms(rel, x, w, reduce="mean")
-    known = {key: id(value) for key, value in rel.side(False)._derived.items()}
+    known = {fact: id(value) for keeps in (rel, rel.ends, rel.side(False)) for fact, value in keeps.facts.items()}
     assert torch.equal(gsb.rgms(rel, x, w, reduce="mean"), first)
-    assert known == {key: id(value) for key, value in rel.side(False)._derived.items()}
+    again = {fact: id(value) for keeps in (rel, rel.ends, rel.side(False)) for fact, value in keeps.facts.items()}
+    assert known == again
 
 
 def test_autocast_as_a_matrix_product():

@@ -258,7 +258,7 @@ def test_the_planner_takes_rows_where_they_move_less(serial_gpu, matmul_precisio
         gsb.rgms(rel, x, torch.randn(400, 16, 24, dtype=torch.float16), reduce="mean")
         moved = cuda_rgms_orders.bytes_on_gpu(rel, False, 1, 16, 24, torch.float16, "serial")
         assert planned.order_of(moved) == order and ("rgms_rows" in serial_gpu) == (order == "rows")
-        kept = [key for key in rel.side(False)._derived if key[0] == "row tiles"]
+        kept = [fact for fact in rel.side(False).facts if isinstance(fact, cuda_rgms_orders.TilesOfRows)]
         assert len(kept) == (order == "rows")
         found = gsb.explain(rel, "rgms", (16, 24), dtype="float16")
         assert found.order == order and found.moved == moved

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ....compiler.cache.bounded import KernelCache
 from ....formats.block_counts import BlockCounts, count_blocks
 from ....formats.bsr import BsrFormat
 from ....formats.sr_bcrs import SrBcrsFormat
@@ -20,13 +21,13 @@ from ....runtime.layout import compact
 from ....runtime.memory import empty
 from ....runtime.precision import on_tensor_cores
 from ....runtime.type_names import type_name
-from ....structures.immutable import once
+from ....structures.derived import Derived
 from ..message_op import Form
 from ..programs.bsr_tiles import block_of
 from ..programs.message import Message
 from ..schedules_blocks import bsr_kernel
 
-_entries: dict = {}
+_entries: KernelCache = KernelCache("kernels of blocks")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,7 @@ def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Ten
     key = (features, mean, type_name(x.dtype), type_name(stored.index_dtype), arch, listed, heads)
     entry = _entries.get(key)
     if entry is None:
-        entry = _entries[key] = bsr_kernel(*key).entry
+        entry = _entries.keep(key, bsr_kernel(*key).entry)
     rows, cols = graph.shape
     out = empty(x, rows, *x.shape[1:])
     degrees = (graph.in_degrees.to(stored.index_dtype),) if mean else ()
@@ -93,10 +94,14 @@ def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Ten
     return out
 
 
-def blocks_of(graph, block: tuple[int, int]) -> Blocks:
-    """The blocks of a graph; counted at the first use, which waits for the GPU once, and made if they pay."""
+@dataclass(frozen=True)
+class DenseBlocks(Derived[Blocks]):
+    """The blocks of a graph: counted, which waits for the GPU once, and made if they pay."""
 
-    def make() -> Blocks:
+    block: tuple[int, int]
+
+    def compute(self, graph) -> Blocks:
+        block = self.block
         counts = count_blocks(graph.indptr, graph.indices, graph.shape, block)
         if counts is None:  # there are more places for blocks than can be numbered
             return Blocks(None, 0, 0, None)
@@ -115,7 +120,37 @@ def blocks_of(graph, block: tuple[int, int]) -> Blocks:
         )
         return Blocks(stored, in_sr_bcrs, in_bsr, counts)
 
-    return once(graph.plans, ("blocks on a GPU", block), make)
+
+def blocks_of(graph, block: tuple[int, int]) -> Blocks:
+    """`DenseBlocks` of a graph."""
+    return graph.derived(DenseBlocks(block))
+
+
+@dataclass(frozen=True)
+class EdgesOfSlots(Derived[Tensor]):
+    """(1, blocks, 16, columns): how many edges each slot of the blocks has, in a floating type."""
+
+    block: tuple[int, int]
+    dtype: torch.dtype
+
+    def compute(self, graph) -> Tensor:
+        stored = blocks_of(graph, self.block).stored
+        return stored.pad_values(torch.ones(stored.nnz, device=stored.device)).to(self.dtype).unsqueeze(0)
+
+
+@dataclass(frozen=True)
+class EntriesOfSlots(Derived[Tensor]):
+    """(slots,) the entry of an operand in each slot, one past its last for none; of edges that share no slot. What is
+    kept is the places alone, for the operand may change between calls."""
+
+    block: tuple[int, int]
+    place: str
+
+    def compute(self, graph) -> Tensor:
+        stored, numbers = blocks_of(graph, self.block).stored, _numbers(graph, self.place)
+        position = stored.position_of_slots().flatten()
+        entry = position if numbers is None else numbers.index_select(0, position.clamp(min=0))
+        return torch.where(position < 0, graph.shape[1] if self.place == "column" else graph.num_edges, entry)
 
 
 def _values(graph, blocks: Blocks, dtype: torch.dtype, heads: int, numbers: list) -> Tensor | None:
@@ -125,16 +160,13 @@ def _values(graph, blocks: Blocks, dtype: torch.dtype, heads: int, numbers: list
     if not numbers:
         if blocks.counts.most * torch.finfo(dtype).eps > 2:
             return None
-        return once(
-            graph.plans,
-            ("counts on a GPU", stored.block, dtype),
-            lambda: stored.pad_values(torch.ones(stored.nnz, device=stored.device)).to(dtype).unsqueeze(0),
-        )
+        return graph.derived(EdgesOfSlots(stored.block, dtype))
     if blocks.shared:
         return None
     numbers = [(place, y.reshape(y.shape[0], -1)) for place, y in numbers]
     place, product = numbers[0] if len(numbers) == 1 else ("position", None)
-    entries = _entries_of_slots(graph, stored, place)
+    known = "position" if _numbers(graph, place) is None else place
+    entries = graph.derived(EntriesOfSlots(stored.block, known))
     if product is None:
         in_order = [
             y if at is None else y.index_select(0, at)
@@ -151,20 +183,6 @@ def _numbers(graph, place: str) -> Tensor | None:
     "position".
     """
     return {"edge": graph.edge_ids, "column": graph.indices, "position": None}[place]
-
-
-def _entries_of_slots(graph, stored: BsrFormat | SrBcrsFormat, place: str) -> Tensor:
-    """(slots,) the entry of an operand in each slot, one past its last for none; of edges that share no slot. What is
-    kept is the places alone, for the operand may change between calls."""
-
-    def make() -> Tensor:
-        position, numbers = stored.position_of_slots().flatten(), _numbers(graph, place)
-        entry = position if numbers is None else numbers.index_select(0, position.clamp(min=0))
-        return torch.where(position < 0, graph.shape[1] if place == "column" else graph.num_edges, entry)
-
-    if _numbers(graph, place) is None:
-        place = "position"
-    return once(graph.plans, ("entries of slots on a GPU", stored.block, place), make)
 
 
 @functools.cache

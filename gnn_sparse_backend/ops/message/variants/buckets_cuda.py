@@ -16,9 +16,9 @@ from torch import Tensor
 
 from ....compiler.cache.kernel import constant_argument
 from ....formats.hyb import HybFormat
-from ....formats.partitions.pieces import Piece
 from ....planner.cuda.plan import CudaPlan, bucket_widths, plan_cuda
-from ....structures.immutable import once
+from ....structures.derived import Derived
+from ....structures.pieces import Piece
 from ...core.arguments import kernel_arguments, operand_arguments
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import aggregate_kernel, bucket_kernel
@@ -59,9 +59,20 @@ class Buckets:
         return found[1]
 
 
+@dataclass(frozen=True)
+class RowBuckets(Derived[Buckets]):
+    """The rows of a graph in buckets; it waits once for the GPU, for their sizes."""
+
+    widest: int
+    partitions: int
+
+    def compute(self, graph) -> Buckets:
+        return _buckets(graph, self.widest, self.partitions)
+
+
 def buckets_of(graph, widest: int, partitions: int) -> Buckets:
-    """Made at the first use, where it waits once for the GPU, for the sizes of the buckets; kept with the graph."""
-    return once(graph.plans, ("buckets on a GPU", widest, partitions), lambda: _buckets(graph, widest, partitions))
+    """`RowBuckets` of a graph."""
+    return graph.derived(RowBuckets(widest, partitions))
 
 
 def _buckets(graph, widest: int, partitions: int) -> Buckets:

@@ -4,15 +4,15 @@ again.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from ....formats.partitions.pieces import Piece
-from ....formats.partitions.row_order import rows_by_length
 from ....planner.cpu.spmm import ORDER_WINDOW, USED_AGAIN, pays_in_order
 from ....planner.plan import Plan
-from ....structures.immutable import once
+from ....structures.derived import Derived
+from ....structures.pieces import Piece
+from ....structures.row_order import rows_by_length
 from ...core.arguments import kernel_arguments
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cpu import aggregate_kernel
@@ -47,6 +47,17 @@ class OnePass:
         )
 
 
+@dataclass(frozen=True)
+class RowsByLength(Derived[tuple[Piece, Tensor]]):
+    """`rows_by_length` of a graph."""
+
+    def compute(self, graph) -> tuple[Piece, Tensor]:
+        return rows_by_length(graph.indptr, graph.indices, graph.shape, ORDER_WINDOW)
+
+
+ROWS_BY_LENGTH = RowsByLength()
+
+
 def order_of(graph, features: int, edges: bool) -> tuple[Piece, Tensor] | None:
     """The rows of a graph by length, made once it has been used often, and kept with it; None while they stay as they
     are.
@@ -56,22 +67,19 @@ def order_of(graph, features: int, edges: bool) -> tuple[Piece, Tensor] | None:
     """
     if not pays_in_order(graph.shape[0], graph.num_edges, features, edges):
         return None
-    found = graph.plans.get("rows by length")
+    found = graph.facts.get(ROWS_BY_LENGTH)
     if found is None:
-        uses = graph.plans["uses"] = graph.plans.get("uses", 0) + 1
-        if uses < USED_AGAIN:
+        csr = graph._csr
+        csr.uses += 1
+        if csr.uses < USED_AGAIN:
             return None
-        found = once(
-            graph.plans,
-            "rows by length",
-            lambda: rows_by_length(graph.indptr, graph.indices, graph.shape, ORDER_WINDOW),
-        )
+        found = graph.derived(ROWS_BY_LENGTH)
     return found
 
 
 def expect_use(graph) -> None:
     """Let the first call on a graph be as those after many."""
-    graph.plans["uses"] = USED_AGAIN
+    graph._csr.uses = USED_AGAIN
 
 
-__all__ = ["OnePass", "expect_use", "order_of"]
+__all__ = ["ROWS_BY_LENGTH", "OnePass", "expect_use", "order_of"]

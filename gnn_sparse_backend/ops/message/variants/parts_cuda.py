@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from ....formats.counts import prefix_sums
-from ....formats.partitions.pieces import Piece
 from ....formats.partitions.row_parts import ceil_div, most_parts, split_rows
 from ....planner.cuda.plan import CudaPlan, plan_cuda
-from ....structures.graph import UNREAD
-from ....structures.immutable import once
+from ....structures.derived import Derived
+from ....structures.pieces import Piece
 from ...core.arguments import kernel_arguments
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import aggregate_kernel
@@ -41,16 +40,26 @@ class Parts:
         return [x.index_select(0, self.row_of_part) if place == "row" else x for x, place in zip(operands, places)]
 
 
+@dataclass(frozen=True)
+class TeamParts(Derived[Parts]):
+    """All rows of a graph in parts of bounded length."""
+
+    longest: int
+
+    def compute(self, graph) -> Parts:
+        return _parts(graph, self.longest)
+
+
 def parts_of(graph, longest: int) -> Parts:
-    """Made at the first use and kept with the graph."""
-    return once(graph.plans, ("parts on a GPU", longest), lambda: _parts(graph, longest))
+    """`TeamParts` of a graph."""
+    return graph.derived(TeamParts(longest))
 
 
 def _parts(graph, longest: int) -> Parts:
     indptr, indices, (rows, cols) = graph.indptr, graph.indices, graph.shape
     lengths = indptr.diff().long()
     # of unread rows as many parts as there may be; those beyond the last are empty, and added to no row
-    most = most_parts(graph.num_edges, rows, longest) if UNREAD in graph.plans else None
+    most = most_parts(graph.num_edges, rows, longest) if graph.unsynchronised is not None else None
     row, start, length = split_rows(lengths, longest, most=most)
     count = row.numel()
     starts = torch.cat([start, start[-1:] + length[-1:]]).to(indptr.dtype)

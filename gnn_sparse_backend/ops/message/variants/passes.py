@@ -5,15 +5,15 @@ The order of reduction is that of the passes, whatever the number of threads: th
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ....formats.partitions.pieces import Piece, Rows, column_partitions, row_parts
 from ....planner.cpu.spmm import group_count
 from ....planner.plan import Plan
-from ....structures.immutable import once
+from ....structures.derived import Derived
+from ....structures.pieces import Piece, Rows, column_partitions, row_parts
 from ...core.arguments import kernel_arguments
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cpu import aggregate_kernel
@@ -35,7 +35,7 @@ def _partitions(
     graph, plan: Plan, spec: AggregateSpec, places, operands, edge_ids: Tensor | None, results: list[Tensor]
 ) -> None:
     """Every pass goes on from what the one before has left in the results; the last one divides a mean."""
-    pieces = pieces_of(graph, plan.partitions)
+    pieces = graph.derived(ColumnPartitions(plan.partitions))
     numbered = edge_ids is not None or "edge" in places
     for turn, piece in enumerate(pieces):
         last = turn == len(pieces) - 1
@@ -56,7 +56,7 @@ def _parts_of_rows(
     """Results of parts of long rows are kept in the type of sums, and reduced like messages."""
     first, second = spec.in_parts()
     threads = torch.get_num_threads()
-    for rows in parts_of(graph, plan.longest_part):
+    for rows in graph.derived(RowParts(plan.longest_part)):
         count = rows.piece.shape[0]
         own = replace(plan, groups=group_count(rows.edges, count, spec.features, threads))
         of_rows = [
@@ -93,20 +93,24 @@ def _run(
     aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction).entry(*arguments, *results)
 
 
-def pieces_of(graph, partitions: int) -> tuple[Piece, ...]:
-    """The column partitions of a graph, cut at their first use and kept with it."""
-    return once(
-        graph.plans,
-        ("partitions", partitions),
-        lambda: column_partitions(graph.indptr, graph.indices, graph.shape, partitions),
-    )
+@dataclass(frozen=True)
+class ColumnPartitions(Derived[tuple[Piece, ...]]):
+    """`column_partitions` of a graph."""
+
+    partitions: int
+
+    def compute(self, graph) -> tuple[Piece, ...]:
+        return column_partitions(graph.indptr, graph.indices, graph.shape, self.partitions)
 
 
-def parts_of(graph, longest: int) -> tuple[Rows, ...]:
-    """The rows of a graph, long ones in parts, cut at their first use and kept with it."""
-    return once(
-        graph.plans, ("longest_part", longest), lambda: row_parts(graph.indptr, graph.indices, graph.shape, longest)
-    )
+@dataclass(frozen=True)
+class RowParts(Derived[tuple[Rows, ...]]):
+    """The rows of a graph, long ones in parts (`row_parts`)."""
+
+    longest: int
+
+    def compute(self, graph) -> tuple[Rows, ...]:
+        return row_parts(graph.indptr, graph.indices, graph.shape, self.longest)
 
 
-__all__ = ["parts_of", "pieces_of", "run_passes"]
+__all__ = ["ColumnPartitions", "RowParts", "run_passes"]

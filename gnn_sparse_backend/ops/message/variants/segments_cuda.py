@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from ....formats.partitions.chunks import chunk_rows
-from ....formats.partitions.pieces import Piece
 from ....planner.cuda.plan import WARP, CudaPlan
-from ....structures.immutable import once
+from ....structures.derived import Derived
+from ....structures.pieces import Piece
 from ...core.arguments import kernel_arguments, structured_arguments
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import aggregate_kernel, segment_kernel
@@ -36,9 +36,17 @@ class Segments:
     sums: Piece
 
 
+@dataclass(frozen=True)
+class WarpChunks(Derived[Segments]):
+    """The rows of a graph, cut where chunks end; it waits once for the GPU, for the number of pieces."""
+
+    def compute(self, graph) -> Segments:
+        return _segments(graph)
+
+
 def segments_of(graph) -> Segments:
-    """Made at the first use, where it waits once for the GPU, for the number of pieces; kept with the graph."""
-    return once(graph.plans, "segments on a GPU", lambda: _segments(graph))
+    """`WarpChunks` of a graph."""
+    return graph.derived(WarpChunks())
 
 
 def _segments(graph) -> Segments:

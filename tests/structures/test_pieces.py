@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from gnn_sparse_backend.formats import equal_row_groups
-from gnn_sparse_backend.formats.partitions.pieces import column_partitions, row_parts
+from gnn_sparse_backend.structures.pieces import column_partitions, row_parts
 
 
 def drawn(seed, rows, columns, most, dtype):

@@ -8,14 +8,16 @@ be.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
-from ..structure import check_csr, check_integer
+from ..formats.structure import check_csr, check_integer
+from .derived import Derived, Keeps
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class Piece(Keeps):
     """Some of the non-zeros of a CSR structure, in CSR form of their own. Columns keep their coordinates.
 
     Where indices are the structure's own, ``indptr`` holds positions in it, and need not begin with 0.
@@ -24,14 +26,14 @@ class Piece:
         shape: (n_rows, n_cols) of the piece.
         indptr, indices: its CSR arrays, of the structure's index type.
         positions: (nnz of the piece,) CSR position in the structure of each non-zero; None where it is the same.
-        plans: for the planner, as that of a graph.
     """
 
     shape: tuple[int, int]
     indptr: torch.Tensor
     indices: torch.Tensor
     positions: torch.Tensor | None
-    plans: dict = field(default_factory=dict)
+    facts: dict[Derived[Any], Any] = field(default_factory=dict, repr=False)
+    _numbers: list = field(default_factory=list, repr=False)
 
     @property
     def num_edges(self) -> int:
@@ -42,10 +44,9 @@ class Piece:
         """The entries of ``numbers``, one for each CSR position of the structure, that belong to the piece."""
         if self.positions is None:
             return numbers
-        found = self.plans.get("edge_numbers")
-        if found is None or found[0] is not numbers:
-            found = self.plans["edge_numbers"] = (numbers, numbers.index_select(0, self.positions))
-        return found[1]
+        if not self._numbers or self._numbers[0] is not numbers:
+            self._numbers[:] = numbers, numbers.index_select(0, self.positions)
+        return self._numbers[1]
 
 
 def column_partitions(indptr, indices, shape, parts) -> tuple[Piece, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from ..structure import check_csr, check_integer, positions_of_rows
+from ..formats.structure import check_csr, check_integer, positions_of_rows
 from .pieces import Piece
 
 

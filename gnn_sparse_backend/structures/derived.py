@@ -1,0 +1,95 @@
+"""Facts that a structure computes once and keeps: each a small class."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+class Derived(ABC, Generic[T]):
+    """A fact of a structure. A subclass is a frozen dataclass: its fields say which fact of its kind it is.
+
+    @dataclass(frozen=True)
+    class RowParts(Derived[tuple[Rows, ...]]):
+        longest: int
+
+        def compute(self, graph):
+            return row_parts(graph.indptr, graph.indices, graph.shape, self.longest)
+
+    graph.derived(RowParts(512))
+    """
+
+    @abstractmethod
+    def compute(self, structure: Any) -> T:
+        """The fact. What it returns must not hold the structure, which keeps it."""
+
+    def nbytes(self, value: T) -> int:
+        """Bytes that ``value`` holds, each array once."""
+        return sum(nbytes for _, nbytes in arrays_of(value))
+
+
+class Keeps:
+    """A structure with ``facts``: what it has computed of itself."""
+
+    __slots__ = ()
+
+    facts: dict[Derived[Any], Any]
+
+    def derived(self, fact: Derived[T]) -> T:
+        """The fact, computed at its first use. Threads that race may both compute it; all of them get the first."""
+        value = self.facts.get(fact)
+        return self.facts.setdefault(fact, fact.compute(self)) if value is None else value
+
+
+def arrays_of(value: Any) -> Iterator[tuple[int, int]]:
+    """(address, bytes) of the storage of every array within ``value``: tensors, NumPy arrays, and what holds them."""
+    yield from _arrays_of(value, set())
+
+
+def _arrays_of(value: Any, seen: set[int]) -> Iterator[tuple[int, int]]:
+    if isinstance(value, Tensor):
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in seen:
+            seen.add(storage.data_ptr())
+            yield storage.data_ptr(), storage.nbytes()
+        return
+    if isinstance(value, np.ndarray):
+        base: Any = value
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        address = base.__array_interface__["data"][0]
+        if address not in seen:
+            seen.add(address)
+            yield address, base.nbytes
+        return
+    if id(value) in seen:
+        return
+    parts: list[Any] = []
+    if isinstance(value, dict):
+        parts = list(value.values())
+    elif isinstance(value, (tuple, list)):
+        parts = list(value)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    elif isinstance(value, Keeps):
+        parts = [getattr(value, name, None) for name in _names_of(type(value))]
+    if parts:
+        seen.add(id(value))
+        for part in parts:
+            yield from _arrays_of(part, seen)
+
+
+def _names_of(kind: type) -> list[str]:
+    """The attributes of a structure that may hold arrays."""
+    slots = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
+    return [name for name in slots if name not in ("__weakref__", "calls", "plans")]
+
+
+__all__ = ["Derived", "Keeps", "arrays_of"]
