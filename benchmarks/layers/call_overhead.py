@@ -25,9 +25,9 @@ from benchmarks.support import report
 from benchmarks.support.generators import power_law
 from benchmarks.support.graphs import BenchmarkGraph
 from gnn_sparse_backend import Graph
-from gnn_sparse_backend.ops.message.variants import passes
-from gnn_sparse_backend.ops.message.variants.one_pass import OnePass
-from gnn_sparse_backend.ops.message.variants.scattered import Scattered
+from gnn_sparse_backend.ops.message.executables.one_pass import OnePass
+from gnn_sparse_backend.ops.message.executables.scattered import Scattered
+from gnn_sparse_backend.ops.message.executables.several_passes import Partitions, Parts
 
 SEEDS, FAN_OUTS, WIDTH = 1024, (10, 25), 64
 NODES, EDGES, BLOCKS = 100_000, 3_000_000, 12
@@ -90,29 +90,32 @@ def recorded(left_out: bool = False) -> Iterator[list[tuple]]:
 
         return _nothing if left_out else call
 
-    bind, run, kernel = OnePass.bind, Scattered.run, passes.aggregate_kernel
-
-    def recorded_bind(self, *arguments):
-        entry, found = bind(self, *arguments)
-        return recording(entry), found
-
-    def recorded_run(self, *arguments):
-        entry = self.entry
-        self.entry = recording(entry)
-        try:
-            run(self, *arguments)
-        finally:
-            self.entry = entry
-
     class Recorded:
-        def __init__(self, *arguments):
-            self.entry = recording(kernel(*arguments).entry)
+        def __init__(self, kernel):
+            self.kernel, self.entry = kernel, recording(kernel.entry)
 
-    OnePass.bind, Scattered.run, passes.aggregate_kernel = recorded_bind, recorded_run, Recorded
+    kinds = OnePass, Scattered, Partitions, Parts
+    before = [kind.__call__ for kind in kinds]
+
+    def recorded_call(run):
+        def call(self, *arguments):
+            own = self._kernels
+            self._kernels = {key: Recorded(kernel) for key, kernel in own.items()}
+            try:
+                run(self, *arguments)
+            finally:
+                made = {key: kernel for key, kernel in self._kernels.items() if not isinstance(kernel, Recorded)}
+                self._kernels = {**own, **made}
+
+        return call
+
+    for kind, run in zip(kinds, before):
+        kind.__call__ = recorded_call(run)
     try:
         yield calls
     finally:
-        OnePass.bind, Scattered.run, passes.aggregate_kernel = bind, run, kernel
+        for kind, run in zip(kinds, before):
+            kind.__call__ = run
 
 
 def _nothing(*arguments) -> None:

@@ -8,7 +8,7 @@ of its mean. Then how the cost of a kernel grows with the number of edges.
 Making the kernels and formats of a cell, and the first calls of its plans, does not count against the budget.
 
 Rows in the order of their lengths are not searched: whether they go so is not a part of a plan
-(``ops/message/variants/one_pass.py``). Every plan is timed as on a graph that is used again and again.
+(``ops/message/executables/one_pass.py``). Every plan is timed as on a graph that is used again and again.
 
 The constants of the cost model are measured first, into a database of this run; none of the user's measurements is
 used.

@@ -18,7 +18,7 @@ from benchmarks.support.gpu import device as gpu
 from benchmarks.support.gpu import timing as gpu_timing
 from benchmarks.support.gpu.timing import NOT_MEASURED
 from gnn_sparse_backend.ops.core.plans import planned
-from gnn_sparse_backend.ops.message.executables import run_aggregate
+from gnn_sparse_backend.ops.message.calls import run_aggregate
 from gnn_sparse_backend.planner.candidates import trials
 from gnn_sparse_backend.planner.choose import describe
 from gnn_sparse_backend.planner.plan import Plan
@@ -35,7 +35,7 @@ def measure(graph: Graph, op: str, width: int, seed: int, seconds=gpu_timing.sec
     """
     generator = torch.Generator().manual_seed(seed)
     device, task = graph.device, Task(op, "forward", graph, width, torch.float32)
-    of = task.form
+    of = task.message_op
     x = torch.randn(graph.shape[1], width, generator=generator).to(device)
     operands = [x, torch.rand(graph.num_edges, 1, generator=generator).to(device)][: len(of.places)]
     exact = run_aggregate(of, graph, [each.double() for each in operands])

@@ -24,7 +24,7 @@ class Csr:
         edge_ids)``, of any integer type, or None.
     facts: what was derived (`derived`). plans: of the operators that ran, by what the planner was asked. calls: what is
         ready to run, by the signature of a call.
-    uses: calls so far of which some order of the rows would pay (`ops.message.variants.one_pass`).
+    uses: calls so far of which some order of the rows would pay (`ops.message.executables.one_pass`).
     unsynchronised: None; or for arrays on a GPU that are never read, non-zeros of a row at most, as far as sizes tell.
     """
 

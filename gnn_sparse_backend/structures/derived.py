@@ -14,7 +14,8 @@ T = TypeVar("T")
 
 
 class Derived(ABC, Generic[T]):
-    """A fact of a structure. A subclass is a frozen dataclass: its fields say which fact of its kind it is.
+    """A fact of a structure. Where there are several of its kind, a subclass is a frozen dataclass, whose fields say
+    which; a class without fields has one object.
 
     @dataclass(frozen=True)
     class RowParts(Derived[tuple[Rows, ...]]):
@@ -25,6 +26,15 @@ class Derived(ABC, Generic[T]):
 
     graph.derived(RowParts(512))
     """
+
+    _only: Any = None
+
+    def __new__(cls, *fields: Any, **named: Any) -> Any:
+        if fields or named or dataclasses.is_dataclass(cls):
+            return super().__new__(cls)
+        if cls.__dict__.get("_only") is None:
+            cls._only = super().__new__(cls)
+        return cls._only
 
     @abstractmethod
     def compute(self, structure: Any) -> T:

@@ -15,7 +15,6 @@ from .fingerprint import fingerprint
 from .statistics import GraphStatistics, measure
 
 
-@dataclass(frozen=True)
 class Offsets(Derived[np.ndarray]):
     """``indptr`` of a structure on the CPU as NumPy sees it: a few of its operations on a mini-batch take as long as
     one of PyTorch's.
@@ -25,7 +24,6 @@ class Offsets(Derived[np.ndarray]):
         return structure.indptr.numpy()
 
 
-@dataclass(frozen=True)
 class RowsLookedAt(Derived[np.ndarray]):
     """`look_at_rows` of a structure on the CPU."""
 
@@ -33,7 +31,6 @@ class RowsLookedAt(Derived[np.ndarray]):
         return look_at_rows(structure.derived(OFFSETS))
 
 
-@dataclass(frozen=True)
 class InDegrees(Derived[Tensor]):
     """(rows,) number of non-zeros of each, in the index type."""
 
@@ -54,7 +51,6 @@ class InverseInDegrees(Derived[Tensor]):
         return structure.indptr.diff().clamp(min=1).to(self.dtype).reciprocal()
 
 
-@dataclass(frozen=True)
 class EdgeNumbers(Derived[Tensor]):
     """(edges,) counting up: the number of the edge at each position where edges are in CSR order."""
 
@@ -63,7 +59,6 @@ class EdgeNumbers(Derived[Tensor]):
         return torch.arange(indices.numel(), dtype=indices.dtype, device=indices.device)
 
 
-@dataclass(frozen=True)
 class ColumnsAscend(Derived[bool]):
     """Whether the columns of each row are in order, so that passes over ranges of columns keep that of the
     non-zeros.
@@ -76,7 +71,6 @@ class ColumnsAscend(Derived[bool]):
         return not bool(falls.any())
 
 
-@dataclass(frozen=True)
 class Statistics(Derived[GraphStatistics]):
     """Size and distribution of the lengths of rows."""
 

@@ -35,6 +35,8 @@ class Piece(Keeps):
     facts: dict[Derived[Any], Any] = field(default_factory=dict, repr=False)
     _numbers: list = field(default_factory=list, repr=False)
 
+    unsynchronised = None  # as of a graph: nothing is known of the lengths but what the arrays say
+
     @property
     def num_edges(self) -> int:
         """Length of ``indices``."""

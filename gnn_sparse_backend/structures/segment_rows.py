@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
@@ -14,7 +12,6 @@ from .graph import Graph
 from .segments import Segments
 
 
-@dataclass(frozen=True)
 class RowsGraph(Derived[Graph]):
     """Segments as destinations, rows as edges, all from one source.
 

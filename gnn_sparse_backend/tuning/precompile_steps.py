@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..ops.core.plans import forget_plans
-from ..ops.message.message_op import Form
-from ..ops.message.variants.one_pass import expect_use
+from ..ops.message.executables.one_pass import expect_use
+from ..ops.message.message_op import MessageOp
 from ..runtime.devices import check_kernels
 from ..structures.graph import Graph
 from ..structures.relational.graph import RelGraph
@@ -46,7 +46,7 @@ class Operator:
     short: str
     shapes: Callable[[Structure, Width], list[tuple[int, ...]]]
     call: Callable[..., Tensor]
-    form: Form | None = None
+    form: MessageOp | None = None
     divided: bool = False
     transposes: bool = True
 

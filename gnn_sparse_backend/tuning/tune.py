@@ -13,7 +13,7 @@ import torch
 
 from ..compiler.codegen import BuildError
 from ..ops.core.plans import planned, problem_of
-from ..ops.message.variants.blocks_cuda import block_of, blocks_of
+from ..ops.message.executables.blocks_cuda import block_of, blocks_of
 from ..planner.candidates import trials
 from ..planner.cuda.candidates import may_fill_blocks
 from ..planner.cuda.plan import CudaPlan
@@ -45,7 +45,7 @@ def problem_of_task(task: Task) -> Problem:
         return problem
     blocks = blocks_of(task.graph, block_of(type_name(task.dtype)))
     counted, stored = replace(problem, in_bsr=blocks.in_bsr, in_sr_bcrs=blocks.in_sr_bcrs), blocks.stored
-    if stored is None or (blocks.shared and len(task.form.places) > 1):  # the numbers of one slot have no order
+    if stored is None or (blocks.shared and len(task.message_op.places) > 1):  # the numbers of one slot have no order
         return counted
     return replace(counted, slots=stored.num_slots)
 

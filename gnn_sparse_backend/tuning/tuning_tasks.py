@@ -10,23 +10,23 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ..ops.message.executables import run_aggregate, run_edge_map
-from ..ops.message.message_op import Form, form
+from ..ops.message.calls import run_aggregate, run_edge_map
+from ..ops.message.message_op import MessageOp, message_op
 from ..runtime.devices import check_kernels
 from ..structures.graph import Graph
 
 _COPY = ("x0", ("column",))
 _WEIGHTED = ("mul(x1, x0)", ("column", "edge"))
-OPS: dict[str, Form] = {
-    "sum": form(*_COPY, "sum"),
-    "mean": form(*_COPY, "mean"),
-    "max": form(*_COPY, "max", "even"),
-    "min": form(*_COPY, "min", "even"),
-    "weighted_sum": form(*_WEIGHTED, "sum"),
-    "weighted_mean": form(*_WEIGHTED, "mean"),
-    "weighted_max": form(*_WEIGHTED, "max", "even"),
-    "weighted_min": form(*_WEIGHTED, "min", "even"),
-    "dot": form("mul(x0, x1)", ("row", "column")),
+OPS: dict[str, MessageOp] = {
+    "sum": message_op(*_COPY, "sum"),
+    "mean": message_op(*_COPY, "mean"),
+    "max": message_op(*_COPY, "max", "even"),
+    "min": message_op(*_COPY, "min", "even"),
+    "weighted_sum": message_op(*_WEIGHTED, "sum"),
+    "weighted_mean": message_op(*_WEIGHTED, "mean"),
+    "weighted_max": message_op(*_WEIGHTED, "max", "even"),
+    "weighted_min": message_op(*_WEIGHTED, "min", "even"),
+    "dot": message_op("mul(x0, x1)", ("row", "column")),
 }
 """``weighted_*``: a number per edge times the features of its source.
 
@@ -47,12 +47,12 @@ class Task:
     dtype: torch.dtype
 
     @property
-    def form(self) -> Form:
+    def message_op(self) -> MessageOp:
         return OPS[self.op] if self.direction == "forward" else OPS[self.op].gradient(0).form
 
     @property
     def kind(self) -> str:
-        return self.form.kind
+        return self.message_op.kind
 
     @property
     def name(self) -> str:
@@ -60,7 +60,7 @@ class Task:
 
     def runner(self):
         """A function without arguments that runs the operator on random operands."""
-        of, graph = self.form, self.graph
+        of, graph = self.message_op, self.graph
         if self.direction == "forward":
             operands = _operands(of, graph, self.features, self.dtype)
         else:
@@ -132,7 +132,7 @@ def check_features(features) -> tuple[int, ...]:
     return tuple(dict.fromkeys(widths))
 
 
-def _operands(of: Form, graph: Graph, features: int, dtype: torch.dtype) -> list[Tensor]:
+def _operands(of: MessageOp, graph: Graph, features: int, dtype: torch.dtype) -> list[Tensor]:
     rows = {"row": graph.shape[0], "column": graph.shape[1], "edge": graph.num_edges}
     return [
         random_tensor((rows[place], 1 if place == "edge" else features), dtype, graph.device) for place in of.places

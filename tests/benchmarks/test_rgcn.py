@@ -220,7 +220,7 @@ def test_ways_of_bases_by_themselves(tiny, monkeypatch, tmp_path, capsys):
     planned, *ways = [call() for call in rgcn_orders.basis_calls(tiny, 8, 2, 0)["product"].values()]
     assert len(ways) == 1 and all(torch.allclose(y, planned, atol=1e-4) for y in ways)
     monkeypatch.setattr(rgcn_orders, "load_available", lambda *_: [tiny, ("am", "not here")])
-    monkeypatch.setattr(rgcn_orders.planner, "WHOLE_BYTES", rgcn_orders.planner.WHOLE_BYTES)
+    monkeypatch.setattr(rgcn_orders.relational_rules, "WHOLE_BYTES", rgcn_orders.relational_rules.WHOLE_BYTES)
     assert (
         rgcn_orders.main(
             [

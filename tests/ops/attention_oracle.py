@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import leaky_relu
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.message.message_op import form
+from gnn_sparse_backend.ops.message.message_op import message_op
 
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
@@ -39,7 +39,7 @@ class Case:
 
     @property
     def forms(self):
-        return form(*self.score[:2]), form(*self.value[:2])
+        return message_op(*self.score[:2]), message_op(*self.value[:2])
 
     def operands(self, structure, dtype=torch.float64, seed=0, grad=True):
         row, _, (rows, cols) = structure

@@ -15,9 +15,9 @@ from gnn_sparse_backend import cli
 from gnn_sparse_backend.compiler.codegen import BuildError
 from gnn_sparse_backend.ops.core import cuda_build
 from gnn_sparse_backend.ops.core.plans import database_of, plan_of, planned, problem_of, structure_fingerprint
-from gnn_sparse_backend.ops.message.variants.blocks_cuda import DenseBlocks
-from gnn_sparse_backend.ops.message.variants.buckets_cuda import RowBuckets
-from gnn_sparse_backend.ops.message.variants.parts_cuda import TeamParts
+from gnn_sparse_backend.ops.message.executables.blocks_cuda import DenseBlocks
+from gnn_sparse_backend.ops.message.executables.buckets_cuda import RowBuckets
+from gnn_sparse_backend.ops.message.executables.parts_cuda import TeamParts
 from gnn_sparse_backend.planner.candidates import candidates, rule_plan, trials
 from gnn_sparse_backend.planner.cuda import blocks as cuda_bsr
 from gnn_sparse_backend.planner.cuda import plan as cuda_plan
@@ -206,7 +206,7 @@ def test_every_candidate_computes_the_same(kind, width, long):
     found = trials(problem)
     assert found[0] == rule_plan(problem) and len(set(found)) == len(found) and 2 <= len(found) <= 8
     assert not long or {(plan.cached, plan.team) for plan in found} == {(True, 0), (False, 0), (True, 16)}
-    run, operands = task.runner(), _operands(task.form, graph, width, torch.float64)
+    run, operands = task.runner(), _operands(task.message_op, graph, width, torch.float64)
     row = torch.repeat_interleave(torch.arange(graph.shape[0]), graph.in_degrees.long())
     sources = operands[-1][graph.indices.long()]
     if kind == "dot":

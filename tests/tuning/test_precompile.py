@@ -9,7 +9,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.plans import plan_of, problem_of, structure_fingerprint
-from gnn_sparse_backend.ops.message.variants.one_pass import ROWS_BY_LENGTH
+from gnn_sparse_backend.ops.message.executables.one_pass import ROWS_BY_LENGTH
 from gnn_sparse_backend.planner.candidates import trials
 from gnn_sparse_backend.planner.database import PlanDatabase
 from gnn_sparse_backend.planner.plan import Plan

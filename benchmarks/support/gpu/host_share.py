@@ -26,9 +26,9 @@ from gnn_sparse_backend.compiler.cache.kernel import Kernel
 from gnn_sparse_backend.compiler.codegen import build_shared, host_target
 from gnn_sparse_backend.compiler.language.program import Program
 from gnn_sparse_backend.compiler.lowering import flatten, lower
+from gnn_sparse_backend.ops.core import cuda_build
 from gnn_sparse_backend.ops.core import plans_cuda as cuda_plans
 from gnn_sparse_backend.ops.core.plans import planned
-from gnn_sparse_backend.ops.message import schedules_cuda as cuda_kernels
 from gnn_sparse_backend.ops.relational.schedules_cuda_rows import LEAST_BLOCKS
 from gnn_sparse_backend.planner.cuda.gpu import Gpu
 from gnn_sparse_backend.planner.cuda.plan import LANES_PAY, LONG_ROW, PART, CudaPlan
@@ -71,7 +71,7 @@ def stand_in() -> Iterator[None]:
             (devices, "arch_of", lambda device: ARCH),
             (devices, "on_cpu", lambda device: False),
             (cuda_plans, "_gpu", lambda device, arch: gpu),
-            (cuda_kernels, "build", _build),
+            (cuda_build, "build", _build),
         ):
             patches.enter_context(mock.patch.object(module, name, value))
         yield

@@ -22,13 +22,12 @@ class KernelCache(dict[K, V]):
     A dict whose ``get`` costs what a dict's does. When it is full, the older half of the entries goes: what is asked
     for again is made again, from the kernels on disk where it is a kernel.
 
-    name: what is kept, in words, for `statistics`.
+    name: what is kept, in words. `statistics` has those that `shared` gave.
     """
 
     def __init__(self, name: str, most: int = MOST) -> None:
         super().__init__()
         self.name, self.most, self.made, self.dropped = name, most, 0, 0
-        _caches.add(self)
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # caches are told apart by identity
 
@@ -49,6 +48,13 @@ class KernelCache(dict[K, V]):
         """The value under ``key``, made where there is none. Threads that race may both make it."""
         value = self.get(key)
         return self.keep(key, make()) if value is None else value
+
+
+def shared(name: str, most: int = MOST) -> KernelCache[Any, Any]:
+    """A cache that `statistics` counts, while it lives: not one of a structure, which comes and goes."""
+    cache: KernelCache[Any, Any] = KernelCache(name, most)
+    _caches.add(cache)
+    return cache
 
 
 def kept(function: F) -> F:
@@ -90,4 +96,4 @@ def _numbers() -> Iterable[tuple[str, int, int, int]]:
 _caches: weakref.WeakSet[KernelCache[Any, Any]] = weakref.WeakSet()
 _functions: list[Any] = []
 
-__all__ = ["MOST", "CacheStatistics", "KernelCache", "kept", "statistics"]
+__all__ = ["MOST", "CacheStatistics", "KernelCache", "kept", "shared", "statistics"]

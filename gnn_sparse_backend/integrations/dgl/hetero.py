@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from ...ops.message.executables import run_aggregate, run_edge_map
+from ...ops.message.calls import run_aggregate, run_edge_map
 from ..core.counters import fallback, ours
 from .operands import PLACES, broadcast, refuse
 from .sddmm import form_of, reduced_dimensions

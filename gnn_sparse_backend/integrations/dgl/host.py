@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from ...ops.message.executables import run_edge_map
-from ...ops.message.message_op import form
+from ...ops.message.calls import run_edge_map
+from ...ops.message.message_op import message_op
 from ...structures.graph import Graph
 from ..core.counters import fallback, ours
 from ..lazy import End, Host, transformed
 
-_COPIES = (form("x0", ("row",)), form("x0", ("column",)))
+_COPIES = (message_op("x0", ("row",)), message_op("x0", ("column",)))
 _COUNTED = {"gather": "gsddmm", "edge_map": "gsddmm", "softmax": "edge_softmax_forward"}
 
 

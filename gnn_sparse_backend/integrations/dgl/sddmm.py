@@ -11,9 +11,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from ...ops.message.executables import run_edge_map
+from ...ops.message.calls import run_edge_map
 from ...ops.message.gradients import edge_map
-from ...ops.message.message_op import Form, form
+from ...ops.message.message_op import MessageOp, message_op
 from ..core.counters import fallback, ours
 from ..lazy import LazyTensor
 from .lazy_edges import belongs, combined, computed, is_temporary, lazy_values
@@ -77,11 +77,11 @@ def make(original: Callable) -> Callable:
 
 
 @cache
-def form_of(op: str, lhs_target: str, rhs_target: str) -> Form:
+def form_of(op: str, lhs_target: str, rhs_target: str) -> MessageOp:
     """The form of an operator that DGL has."""
     if op in _COPIES:
-        return form("x0", (PLACES[rhs_target if op == "copy_rhs" else lhs_target],))
-    return form(_MESSAGES[op], (PLACES[lhs_target], PLACES[rhs_target]))
+        return message_op("x0", (PLACES[rhs_target if op == "copy_rhs" else lhs_target],))
+    return message_op(_MESSAGES[op], (PLACES[lhs_target], PLACES[rhs_target]))
 
 
 def reduced_dimensions(op: str, operands: tuple[Tensor, ...]) -> tuple[bool, ...]:

@@ -19,9 +19,9 @@ from dgl._sparse_ops import _gspmm as dgl_kernel
 from torch import Tensor
 
 from ...ops.message.argmax_scatter import copied_gradient, kept_choice
-from ...ops.message.executables import run_aggregate
+from ...ops.message.calls import run_aggregate
 from ...ops.message.gradients import aggregate
-from ...ops.message.message_op import Form, form
+from ...ops.message.message_op import MessageOp, message_op
 from ...runtime import devices
 from ..core.counters import fallback, ours
 from ..lazy import LazyTensor
@@ -40,9 +40,9 @@ MESSAGES = {
 }
 """DGL's operators as messages, and the places of what they read."""
 
-TOTALS = {(op, reduce): form(*message, reduce) for op, message in MESSAGES.items() for reduce in ("sum", "mean")}
+TOTALS = {(op, reduce): message_op(*message, reduce) for op, message in MESSAGES.items() for reduce in ("sum", "mean")}
 EXTREMES = {
-    (op, reduce, ties): form(*message, reduce, ties)
+    (op, reduce, ties): message_op(*message, reduce, ties)
     for op, message in MESSAGES.items()
     for reduce in ("max", "min")
     for ties in ("first", "last")
@@ -115,7 +115,7 @@ def _copies(graph) -> bool:
     return graph.num_edges > 0 and devices.on_cpu(graph.device)
 
 
-def _copied(of: Form, graph, x: Tensor) -> Tensor:
+def _copied(of: MessageOp, graph, x: Tensor) -> Tensor:
     """The maximum or minimum of the sources' features."""
     if torch.is_grad_enabled() and x.requires_grad:
         return CopiedExtreme.apply(of, graph, x)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ...ops.message.gradients import aggregate, edge_map
-from ...ops.message.message_op import form
+from ...ops.message.message_op import message_op
 from ...runtime import devices
 from .ends import End, Host, NoGraph
 from .modes import mode, restored, transformed
@@ -19,7 +19,7 @@ from .terms import BARE, Term
 EDGE, ALL, SCALAR = "edge", "all", "scalar"
 """Places of operands beside the ends: a row per edge, the same for all edges, a number of the user's program."""
 
-_SUM_OF_EDGES = form("x0", ("edge",), "sum")
+_SUM_OF_EDGES = message_op("x0", ("edge",), "sum")
 
 
 class Recipe:
@@ -242,7 +242,7 @@ class Pointwise(Recipe):
             graph, first = self.host.either(*ends)
             rows = ends[0] if first else ends[1]
         places, _ = self.at(rows)
-        return edge_map(self.term.form(places, None, None), graph, reduced, *self.arguments())
+        return edge_map(self.term.message_op(places, None, None), graph, reduced, *self.arguments())
 
     def reference(self):
         count, rank, values = self.shape[0], len(self.inner), []

@@ -51,7 +51,9 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = "even") -> Ten
         return None
     places, columns = found
     graph = recipe.host.graph(rows, columns)
-    out = aggregate(recipe.term.form(places, reduce, ties if reduce in _CHOICES else None), graph, *recipe.arguments())
+    out = aggregate(
+        recipe.term.message_op(places, reduce, ties if reduce in _CHOICES else None), graph, *recipe.arguments()
+    )
     recipe.used = True
     recipe.host.ours(recipe.term.names[reduce])
     shape = (rows.size, *recipe.shape[1:])

@@ -159,11 +159,11 @@ class Weighted(Recipe):
         graph = weights.graph if columns is not None or value_columns is None else self.host.graph(rows, value_columns)
         out = attend(
             graph,
-            score.term.form(score_places, None, None),
+            score.term.message_op(score_places, None, None),
             score.arguments(),
             values.arguments(),
             reduced,
-            values.term.form(value_places, None, None),
+            values.term.message_op(value_places, None, None),
         )
         return out.view(rows.size, *self.shape[1:])
 

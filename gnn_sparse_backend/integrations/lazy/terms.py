@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ...ops.message.message_op import Form, form
+from ...ops.message.message_op import MessageOp, message_op
 from ...ops.message.programs.message import Message, arg, renumber
 
 _TORCH = {
@@ -51,12 +51,12 @@ class Term:
     def __repr__(self):
         return f"Term({self.message})"
 
-    def form(self, places: tuple[str, ...], reduce: str | None, ties: str | None) -> Form:
+    def message_op(self, places: tuple[str, ...], reduce: str | None, ties: str | None) -> MessageOp:
         """The operator of this message with its operands at ``places`` (see ``ops.message.message_op``)."""
         key = (places, reduce, ties)
         found = self._forms.get(key)
         if found is None:
-            found = self._forms[key] = form(self.message, places, reduce, ties)
+            found = self._forms[key] = message_op(self.message, places, reduce, ties)
         return found
 
     def unary(self, op: str, constants: tuple[float, ...] = ()) -> Term:

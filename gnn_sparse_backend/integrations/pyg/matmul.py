@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.edge_index import EdgeIndex
 
-from ...ops.message.executables import run_aggregate
-from ...ops.message.message_op import form
+from ...ops.message.calls import run_aggregate
+from ...ops.message.message_op import message_op
 from ...ops.message.spmm import spmm
 from ...runtime import devices
 from ...structures.checks import FLOATING
@@ -24,7 +24,9 @@ from .host import GRAPHS
 
 _REDUCES = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "amax": "max", "min": "min", "amin": "min"}
 _CHOICES = {
-    (reduce, weighted): form("mul(x1, x0)" if weighted else "x0", ("column", "edge")[: 1 + weighted], reduce, "even")
+    (reduce, weighted): message_op(
+        "mul(x1, x0)" if weighted else "x0", ("column", "edge")[: 1 + weighted], reduce, "even"
+    )
     for reduce in ("max", "min")
     for weighted in (False, True)
 }

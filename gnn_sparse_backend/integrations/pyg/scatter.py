@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...ops.attention.edge_softmax import softmax_edges
 from ...ops.message.gradients import aggregate
-from ...ops.message.message_op import form
+from ...ops.message.message_op import message_op
 from ..core.counters import fallback, ours
 from ..lazy import LazyTensor, NoGraph, materialise, reduced, softmaxed, value, why_not
 from .gather import plain_index
@@ -20,7 +20,7 @@ from .host import HOST, IndexEnd, segments
 
 _REDUCES = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "min": "min", "amax": "max", "amin": "min"}
 _FORMS = {
-    name: form("x0", ("edge",), name, "even" if name in ("max", "min") else None)
+    name: message_op("x0", ("edge",), name, "even" if name in ("max", "min") else None)
     for name in ("sum", "mean", "max", "min")
 }
 

@@ -14,7 +14,7 @@ from ...structures.graph import Graph
 from ..core.operands import check_dense, check_graph, check_traced, common_type, is_plain
 from ..core.signatures import signature_of
 from ..message.checks import check_message_rows
-from ..message.message_op import form
+from ..message.message_op import message_op
 from .attention import Attention
 from .library import attend_operator
 
@@ -280,7 +280,7 @@ def _attend(
         weighted, values, lifted = _WEIGHTED_VALUE, (value, edge_weight), (*lifted, len(operands) + 1)
     given = (*operands, *values)
     if is_plain(*given):
-        attention = Attention(form(*score), form(*weighted), reduced, graph, given, lifted)
+        attention = Attention(message_op(*score), message_op(*weighted), reduced, graph, given, lifted)
         if signature is not None:
             graph.calls.keep(signature, attention)
         return attention(graph, given)

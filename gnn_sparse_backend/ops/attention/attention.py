@@ -10,43 +10,43 @@ number per edge and score twice, and nothing larger.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..message.executables import broadcast_features, feature_shapes
+from ...compiler.cache.bounded import kept
+from ..message.calls import broadcast_features, feature_shapes
 from ..message.gradients import aggregate, edge_map
-from ..message.message_op import Form, form, in_order
+from ..message.message_op import MessageOp, in_order, message_op
+from .calls import AttentionForm, attention_form, has_no_terms, prepared, run_attention
 from .edge_softmax import softmax_edges
-from .executables import AttentionForm, attention_form, has_no_terms, prepared, run_attention
 from .gradients import attention_gradients
 
-COLUMN_VALUE = form("x0", ("column",))
+COLUMN_VALUE = message_op("x0", ("column",))
 """The value of an edge is that of its column."""
 
 
 def attend(
     graph,
-    score_form: Form,
+    score_form: MessageOp,
     score_operands: Sequence[Tensor],
     value: Tensor | Sequence[Tensor],
     reduced: bool = False,
-    value_form: Form | None = None,
+    value_form: MessageOp | None = None,
 ) -> Tensor:
     """Attention, with gradients of any order to all operands. For callers that have checked their operands.
 
     Args:
         graph: structure (n_dst, n_src).
-        score_form: an edge map, ``form(message, places)``, of the score before the softmax.
+        score_form: an edge map, ``message_op(message, places)``, of the score before the softmax.
         score_operands: its operands, with a row per row (``row``: destination), column or edge (in the user's edge
             order) of the graph, or none (``all``), then features that broadcast as in NumPy to S.
         value: (n_src, *V); or with ``value_form`` the sequence of that form's operands, whose features broadcast to V.
         reduced: sum the scores over the last feature dimension, which then has extent 1 in S.
         value_form: an edge map; None for the feature of the column itself. Dropout of attention weights is
-            ``form("mul(x0, x1)", ("column", "edge"))`` with x1 (E, *S) of 0 and 1 / keep.
+            ``message_op("mul(x0, x1)", ("column", "edge"))`` with x1 (E, *S) of 0 and 1 / keep.
 
     All tensors are of one floating type on ``graph.device``.
 
@@ -60,8 +60,8 @@ def attend(
     return Attention(score_form, value_form, reduced, graph, operands)(graph, operands)
 
 
-@functools.cache
-def _ordered(score_form: Form, value_form: Form, reduced: bool) -> tuple[AttentionForm, tuple[int, ...]]:
+@kept
+def _ordered(score_form: MessageOp, value_form: MessageOp, reduced: bool) -> tuple[AttentionForm, tuple[int, ...]]:
     """The attention of both forms with their operands in order, and the number that each of these had."""
     (score, scores), (value, valued) = in_order(score_form), in_order(value_form)
     return attention_form(score, value, reduced), (*scores, *(len(scores) + i for i in valued))
@@ -78,8 +78,8 @@ class Attention:
 
     def __init__(
         self,
-        score_form: Form,
-        value_form: Form,
+        score_form: MessageOp,
+        value_form: MessageOp,
         reduced: bool,
         graph,
         operands: Sequence[Tensor],
@@ -101,7 +101,7 @@ class Attention:
         return [operands[i].unsqueeze(-1) if i in self.lifted else operands[i] for i in self.order]
 
 
-def attention_weights(graph, score_form: Form, score_operands: Sequence[Tensor], reduced: bool = False) -> Tensor:
+def attention_weights(graph, score_form: MessageOp, score_operands: Sequence[Tensor], reduced: bool = False) -> Tensor:
     """p as a tensor: (E, *S) in the user's edge order, with gradients of any order."""
     last = ()
     if reduced:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ...compiler.cache.bounded import KernelCache
+from ...compiler.cache.bounded import shared
+from ...compiler.cache.kernel import Kernel
 from ...planner.cpu.spmm import group_count
+from ...planner.plan import Plan, the_one
 from ...runtime import devices
 from ...runtime.layout import compact, kernel_ready
 from ...runtime.memory import empty
@@ -25,17 +29,18 @@ from ..core.operands import (
     check_written_out,
     is_plain,
 )
+from ..core.ran import note
+from ..message.calls import flat
 from ..message.checks import check_choice
-from ..message.executables import flat
 from ..message.gradients import aggregate, edge_map
-from ..message.message_op import form
+from ..message.message_op import message_op
 from .programs.edge_softmax import EdgeSoftmaxSpec
 from .schedules_cpu import edge_softmax_kernel
 from .softmax_cuda import run_softmax
 
-_entries: KernelCache = KernelCache("kernels of the softmax over edges")
-_ROW_SUM = form("mul(x0, x1)", ("edge", "edge"), "sum")
-_GRADIENT = form("mul(x0, sub(x1, x2))", ("edge", "edge", "row"))
+_executables = shared("kernels of the softmax over edges")
+_ROW_SUM = message_op("mul(x0, x1)", ("edge", "edge"), "sum")
+_GRADIENT = message_op("mul(x0, sub(x1, x2))", ("edge", "edge", "row"))
 
 
 def edge_softmax(graph: Graph, scores: Tensor, norm_by: str = "dst") -> Tensor:
@@ -123,15 +128,35 @@ def run(graph, operands: tuple[Tensor, ...], gradient: bool, product: bool) -> T
         run_softmax(graph, given, flat(out, edges, width), gradient, product, arch)
         return out
     groups = group_count(edges, graph.shape[0], width, torch.get_num_threads())
-    key = (x.dtype, graph.indices.dtype, numbers is not None, width, gradient, product, groups > 1)
-    kernel = _entries.get(key)
-    if kernel is None:
+    key = (x.dtype, graph.indices.dtype, numbers is not None, width, gradient, product, groups)
+    executable = _executables.get(key)
+    if executable is None:
         spec = EdgeSoftmaxSpec(width, type_name(x.dtype), type_name(graph.indices.dtype), numbers is not None, product)
-        kernel = _entries.keep(key, edge_softmax_kernel(spec, gradient, groups > 1).entry)
-    sizes, arrays = structure_arguments(graph, groups, "nonzeros")
-    order = () if numbers is None else (numbers,)
-    kernel(*sizes, *((edges,) if order else ()), *arrays, *order, *given, flat(out, edges, width))
+        kernel = edge_softmax_kernel(spec, gradient, groups > 1)
+        executable = _executables.keep(key, SoftmaxOnRows(the_one(Plan(groups)), kernel))
+    executable(graph, given, [flat(out, edges, width)])
     return out
+
+
+class SoftmaxOnRows:
+    """An executable of a softmax over edges, or of its gradient, on the CPU."""
+
+    variants: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, plan: Plan, kernel: Kernel):
+        self.plan, self.kernels = plan, (kernel,)
+
+    def __call__(self, graph, operands: list[Tensor], results: list[Tensor]) -> None:
+        sizes, arrays = structure_arguments(graph, self.plan.groups, "nonzeros")
+        numbers = graph.edge_ids
+        order = () if numbers is None else (numbers,)
+        edges = (results[0].shape[0],) if order else ()
+        note(self, "")
+        self.kernels[0].entry(*sizes, *edges, *arrays, *order, *operands, *results)
+
+    def workspace(self, structure) -> int:
+        """Bytes beside operands and results."""
+        return 0
 
 
 def check_edges(graph: Graph, name: str, x) -> None:

@@ -1,229 +1,187 @@
-"""The boundary to the kernels of attention: forward only, no autograd, operands already validated."""
+"""The ways that attention, its gradient and several sums can run.
+
+On a GPU rows that are very long are cut into parts, each a team's work. A part has its own maximum, sum and sum of
+values, and a second pass makes those of the row of them (Dao et al., Flash-Decoding, 2023). What the gradient needs of
+an edge depends on its row's results alone, so parts take copies of these; sums over rows are added up from those over
+parts. Nothing is added atomically.
+"""
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass, field
-from math import prod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from ...compiler.cache.kernel import Kernel
 from ...planner.cuda.plan import CudaPlan
 from ...planner.plan import Plan
-from ...runtime.memory import empty
-from ...runtime.type_names import type_name
-from ..core.plans import entry_of, new_plan
-from ..message.executables import broadcast_features, call_key, feature_shapes, flat, kernel_arguments
-from ..message.message_op import Form, form
-from ..message.programs.message import arg, renumber
-from ..message.programs.operands import Operand, collapse
-from . import schedules_cuda
-from .executables_cuda import AttentionInParts, GradientInParts
-from .programs.attention import AttentionSpec, Attribute
-from .programs.sums import Output
-from .schedules_cpu import attention_gradient_kernel, attention_kernel, plan_attention
+from ..core.arguments import kernel_arguments
+from ..core.executable import Executable, builds
+from ..core.ran import note
+from ..message.executables.parts_cuda import parts_of
+from ..message.programs.operands import ACCUMULATOR, Operand
+from . import schedules_cpu, schedules_cuda
+from .programs.attention import AttentionSpec
+from .programs.softmax_merge import MergeSpec
+from .programs.sums import Output, SumsSpec
+from .softmax_cuda import sum_of_parts
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionForm:
-    """The forms of score and value, and whether scores are summed over their last feature dimension.
+@dataclass(frozen=True)
+class GradientSpec:
+    """What the gradients of an attention need of every edge, with sums over rows along the way."""
 
-    They compare by identity: make them with ``attention_form``.
+    attention: AttentionSpec
+    outputs: tuple[Output, ...]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Those of the attention, then its result, what is kept of the softmax, and the cotangent."""
+        spec = self.attention
+        wide, heads = (spec.features,), (spec.scores,)
+        own = [Operand("row", dims, spec.dtype) for dims in (wide, heads, heads, wide)]
+        return (*operands_of(spec), *own)
+
+
+def operands_of(spec: AttentionSpec) -> tuple[Operand, ...]:
+    """Of the score, then of the value."""
+    return spec.score.operands + spec.value.operands
+
+
+class _Rows:
+    """A kernel over rows, or over parts of them."""
+
+    variants: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, plan: Plan, operands: tuple[Operand, ...], numbered: bool, *kernels: Kernel):
+        self.plan, self.kernels, self.numbered = plan, kernels, numbered
+        self.places = tuple(operand.at for operand in operands)
+        self.widths = tuple(operand.width for operand in operands)
+
+    def __call__(self, graph, operands, results: list[Tensor]) -> None:
+        """Fill the results."""
+        plan = self.plan
+        numbers = graph.edge_ids if self.numbered else None
+        arguments = kernel_arguments(graph, plan.groups, self.places, self.widths, operands, numbers, plan.balance)
+        note(self, "")
+        self.kernels[0].entry(*arguments, *results)
+
+    def workspace(self, structure) -> int:
+        """Bytes beside operands and results."""
+        return 0
+
+    def _of_parts(self, graph, operands) -> tuple:
+        """(parts of the rows, leading arguments of a kernel over them)."""
+        parts = parts_of(graph, self.plan.longest_part)
+        numbers = graph.edge_ids if self.numbered else None
+        given = parts.operands(self.places, operands)
+        return parts, kernel_arguments(parts.whole, 1, self.places, self.widths, given, numbers, "teams")
+
+
+class AttentionInParts(_Rows):
+    """Attention over parts of rows, and what makes rows of them."""
+
+    def __init__(self, spec: AttentionSpec, plan: CudaPlan):
+        first = schedules_cuda.attention_kernel(replace(spec, parts=True), plan)
+        merge = MergeSpec(spec.value.dims, spec.heads, spec.dtype, spec.index_dtype)
+        second = schedules_cuda.softmax_merge_kernel(merge, plan.arch)
+        super().__init__(plan, operands_of(spec), spec.numbered, first, second)
+        self.kept = [spec.scores, spec.scores, spec.features]
+
+    def __call__(self, graph, operands, results: list[Tensor]) -> None:
+        """Fill the result, (rows, features), and what is kept of its softmax, (rows, heads) each."""
+        first, second = self.kernels
+        parts, arguments = self._of_parts(graph, operands)
+        count, kept = parts.whole.shape[0], self.kept
+        most, total, values = (results[1].new_empty((count, width)) for width in kept)
+        note(self, "")
+        first.entry(*arguments, values, most, total)
+        of_rows = kernel_arguments(parts.sums, 1, ("column",) * 3, kept, [most, total, values], None, "teams")
+        second.entry(*of_rows, *results)
+
+    def workspace(self, structure) -> int:
+        return parts_of(structure, self.plan.longest_part).whole.shape[0] * sum(self.kept) * 4
+
+
+class SumsInParts(_Rows):
+    """A kernel over parts that fills arrays at the edges, and sums over the edges of each part; and kernels that add
+    these up by rows.
     """
 
-    score: Form
-    value: Form
-    reduced: bool
-    calls: dict = field(default_factory=dict)  # what was prepared, by shapes and types
-
-    @functools.cached_property
-    def places(self) -> tuple[str, ...]:
-        """Where the operands stand, those of the score first."""
-        return self.score.places + self.value.places
-
-    @functools.cached_property
-    def weighted(self) -> Form:
-        """The sum of weighted values: operand 0 is the weight of an edge, the others are those of the value."""
-        count = len(self.value.places)
-        value = renumber(self.value.message, {number: number + 1 for number in range(count)})
-        return form(arg(0) * value, ("edge", *self.value.places), "sum")
-
-    def take_apart(self, operands) -> tuple[tuple, tuple]:
-        """The operands of the score, and those of the value."""
-        count = len(self.score.places)
-        return tuple(operands[:count]), tuple(operands[count:])
-
-
-@functools.cache
-def attention_form(score: Form, value: Form, reduced: bool) -> AttentionForm:
-    """The one attention of these forms."""
-    return AttentionForm(score, value, reduced)
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """What is known of a call from its shapes and types. Compared by identity: a graph keeps its plans by call.
-
-    heads: feature shape of the scores. dims: that of the result. kernels: and other things that depend on no more.
-    """
-
-    spec: AttentionSpec
-    widths: tuple[int, ...]
-    heads: tuple[int, ...]
-    dims: tuple[int, ...]
-    kernels: dict
-
-
-def has_no_terms(of: AttentionForm, operands) -> bool:
-    """Whether scores are sums of nothing, which the kernels do not know."""
-    return of.reduced and any(
-        x.dim() > (place != "all") and x.shape[-1] == 0 for x, place in zip(operands, of.score.places)
-    )
-
-
-def result_shapes(of: AttentionForm, operands) -> tuple[tuple[int, ...], int]:
-    """The feature shape of the result, and the number of scores of an edge."""
-    score, value = of.take_apart(operands)
-    before = broadcast_features(feature_shapes(of.score, score))
-    heads = (*before[:-1], 1) if of.reduced else before
-    return broadcast_features([heads, *feature_shapes(of.value, value)]), prod(heads)
-
-
-def run_attention(of: AttentionForm, graph, operands, call: Call | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """The result (rows, ...), and for each row a maximum and the inverse of its sum of exp(score - maximum).
-
-    The latter two are flat, (rows, scores), in the accumulation type. call: what is known of it (`prepared`), so that
-    operands may lack feature dimensions of extent 1.
-    """
-    edge_ids = graph.edge_ids if "edge" in of.places else None
-    if call is None:
-        call = prepared(of, graph, operands)
-    rows = graph.shape[0]
-    first = operands[len(of.score.places)]
-    wide = torch.float64 if first.dtype is torch.float64 else torch.float32
-    out = empty(first, rows, *call.dims)
-    maximum, inverse = (empty(first, rows, call.spec.scores, dtype=wide) for _ in range(2))
-    if graph.num_edges == 0 or out.numel() == 0:
-        out.zero_()
-    else:
-        plan = _plan(graph, call)
-        kernel = call.kernels.get(plan)
-        in_parts = type(plan) is CudaPlan and plan.longest_part > 0
-        if kernel is None:
-            kernel = call.kernels[plan] = (
-                AttentionInParts(call.spec, of.places, call.widths, plan)
-                if in_parts
-                else entry_of(plan, attention_kernel, schedules_cuda.attention_kernel, call.spec)
-            )
-        if in_parts:
-            kernel(graph, operands, edge_ids, flat(out, rows, call.spec.features), maximum, inverse)
-            return out, maximum, inverse
-        kernel(
-            *kernel_arguments(graph, plan.groups, of.places, call.widths, operands, edge_ids, plan.balance),
-            flat(out, rows, call.spec.features),
-            maximum,
-            inverse,
-        )
-    return out, maximum, inverse
-
-
-def prepared(of: AttentionForm, graph, operands) -> Call:
-    """What `run_attention` looks up of operands like these."""
-    return call_of(of, graph, operands, "edge" in of.places and graph.edge_ids is not None)
-
-
-def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Tensor, outputs: tuple[Output, ...] = ()):
-    """(weights, scores, sums): what ``attention_gradient`` computes.
-
-    The weights (edges, ...) and the cotangents of the scores are in the user's edge order and the accumulation type;
-    sums, one (rows, features) for each of ``outputs``, in their own. results: what ``run_attention`` gave. grad: the
-    cotangent of the first.
-    """
-    call = call_of(of, graph, operands, graph.edge_ids is not None)
-    edges, rows = graph.num_edges, graph.shape[0]
-    weights, scores = (empty(results[1], edges, call.spec.scores) for _ in range(2))
-    sums = [empty(results[1], rows, o.features, dtype=getattr(torch, o.dtype)) for o in outputs]
-    if edges == 0 or call.spec.features == 0:
-        for x in (weights, scores, *sums):
-            x.zero_()
-    else:
-        plan = _plan(graph, call)
-        features, heads = call.spec.features, call.spec.scores
-        places, widths = of.places + ("row",) * 4, (*call.widths, features, heads, heads, features)
-        in_parts = type(plan) is CudaPlan and plan.longest_part > 0
-        kernel = call.kernels.get(("gradient", outputs, plan))
-        if kernel is None:
-            kernel = call.kernels["gradient", outputs, plan] = (
-                GradientInParts(call.spec, outputs, places, widths, plan)
-                if in_parts
-                else entry_of(
-                    plan, attention_gradient_kernel, schedules_cuda.attention_gradient_kernel, call.spec, outputs
-                )
-            )
-        given = (*operands, *results, grad)
-        if in_parts:
-            kernel.run(graph, given, graph.edge_ids, [weights, scores], sums)
+    def __init__(self, spec: GradientSpec | SumsSpec, plan: CudaPlan):
+        of = spec.attention if isinstance(spec, GradientSpec) else spec
+        self.outputs = tuple(replace(output, dtype=ACCUMULATOR[output.dtype]) for output in spec.outputs)
+        if isinstance(spec, GradientSpec):
+            first = schedules_cuda.attention_gradient_kernel(spec.attention, self.outputs, plan)
         else:
-            kernel(
-                *kernel_arguments(graph, plan.groups, places, widths, given, graph.edge_ids, plan.balance),
-                weights,
-                scores,
-                *sums,
-            )
-    return weights.view(edges, *call.heads), scores.view(edges, *call.heads), sums
+            first = schedules_cuda.sums_kernel(replace(spec, outputs=self.outputs), plan)
+        second = [
+            sum_of_parts(wide.features, wide.dtype, of.index_dtype, plan.arch, given.dtype)
+            for wide, given in zip(self.outputs, spec.outputs)
+        ]
+        super().__init__(plan, spec.operands, of.numbered, first, *second)
+
+    def __call__(self, graph, operands, results: list[Tensor]) -> None:
+        """Fill the results: arrays at the edges first, then sums, (rows, features) each."""
+        first, *second = self.kernels
+        parts, arguments = self._of_parts(graph, operands)
+        count = len(results) - len(self.outputs)
+        at_edges, sums = results[:count], results[count:]
+        of_parts = [
+            out.new_empty((parts.whole.shape[0], wide.features), dtype=getattr(torch, wide.dtype))
+            for out, wide in zip(sums, self.outputs)
+        ]
+        note(self, "")
+        first.entry(*arguments, *at_edges, *of_parts)
+        for kernel, wide, of_part, out in zip(second, self.outputs, of_parts, sums):
+            kernel.entry(*kernel_arguments(parts.sums, 1, ("column",), [wide.features], [of_part], None, "teams"), out)
+
+    def workspace(self, structure) -> int:
+        count = parts_of(structure, self.plan.longest_part).whole.shape[0]
+        return count * sum(wide.features * getattr(torch, wide.dtype).itemsize for wide in self.outputs)
 
 
-def _plan(graph, call: Call) -> Plan:
-    """The plan, kept with the graph."""
-    key = call, torch.get_num_threads()
-    plan = graph.plans.get(key)
-    if plan is None:
-        plan = new_plan(
-            graph,
-            key,
-            lambda: plan_attention(*graph.shape, graph.num_edges, call.spec, key[1]),
-            call.spec.features,
-            "attention",
-        )
-    return plan
+@builds(AttentionSpec, Plan)
+def attention_on_cpu(spec: AttentionSpec, plan: Plan) -> Executable:
+    kernel = schedules_cpu.attention_kernel(spec, plan.groups > 1, plan.prefetch)
+    return _Rows(plan, operands_of(spec), spec.numbered, kernel)
 
 
-def call_of(of: AttentionForm, graph, operands, numbered: bool) -> Call:
-    """What is known of a call; numbered: edge arrays are in an order of their own."""
-    key = call_key(operands, of.places, graph, numbered, None)
-    call = of.calls.get(key)
-    if call is None:
-        call = of.calls[key] = _prepare(of, graph, operands, numbered)
-    return call
+@builds(AttentionSpec, CudaPlan)
+def attention_on_gpu(spec: AttentionSpec, plan: CudaPlan) -> Executable:
+    if plan.longest_part:
+        return AttentionInParts(spec, plan)
+    return _Rows(plan, operands_of(spec), spec.numbered, schedules_cuda.attention_kernel(spec, plan))
 
 
-def _prepare(of: AttentionForm, graph, operands, numbered: bool) -> Call:
-    score, value = of.take_apart(operands)
-    score_shapes, value_shapes = feature_shapes(of.score, score), feature_shapes(of.value, value)
-    before = broadcast_features(score_shapes)
-    heads = (*before[:-1], 1) if of.reduced else before
-    dims = broadcast_features([heads, *value_shapes])
-    scored, kept, *score_own = _collapsed(before, heads, *score_shapes)
-    result, own_heads, *value_own = _collapsed(dims, heads, *value_shapes)
-    dtype = type_name(value[0].dtype)
-    spec = AttentionSpec(
-        Attribute(of.score.message, _described(of.score, score, score_own), scored),
-        tuple(k == 1 and e > 1 for e, k in zip(scored, kept)),
-        Attribute(of.value.message, _described(of.value, value, value_own), result),
-        own_heads,
-        dtype,
-        type_name(graph.indices.dtype),
-        numbered,
-    )
-    widths = tuple(o.width for o in spec.score.operands + spec.value.operands)
-    return Call(spec, widths, heads, dims, {})
+@builds(GradientSpec, Plan)
+def gradient_on_cpu(spec: GradientSpec, plan: Plan) -> Executable:
+    kernel = schedules_cpu.attention_gradient_kernel(spec.attention, spec.outputs, plan.groups > 1, plan.prefetch)
+    return _Rows(plan, spec.operands, spec.attention.numbered, kernel)
 
 
-def _collapsed(dims: tuple[int, ...], *shapes: tuple[int, ...]) -> tuple:
-    padded = [(1,) * (len(dims) - len(s)) + tuple(s) for s in shapes]
-    return collapse((dims, *padded)) if dims else ((1,),) * (1 + len(shapes))
+@builds(GradientSpec, CudaPlan)
+def gradient_on_gpu(spec: GradientSpec, plan: CudaPlan) -> Executable:
+    if plan.longest_part:
+        return SumsInParts(spec, plan)
+    kernel = schedules_cuda.attention_gradient_kernel(spec.attention, spec.outputs, plan)
+    return _Rows(plan, spec.operands, spec.attention.numbered, kernel)
 
 
-def _described(of: Form, operands, shapes) -> tuple[Operand, ...]:
-    return tuple(Operand(place, shape, type_name(x.dtype)) for place, shape, x in zip(of.places, shapes, operands))
+@builds(SumsSpec, Plan)
+def sums_on_cpu(spec: SumsSpec, plan: Plan) -> Executable:
+    kernel = schedules_cpu.sums_kernel(spec, plan.groups > 1, plan.prefetch)
+    return _Rows(plan, spec.operands, spec.numbered, kernel)
+
+
+@builds(SumsSpec, CudaPlan)
+def sums_on_gpu(spec: SumsSpec, plan: CudaPlan) -> Executable:
+    if plan.longest_part:
+        return SumsInParts(spec, plan)
+    return _Rows(plan, spec.operands, spec.numbered, schedules_cuda.sums_kernel(spec, plan))
+
+
+__all__ = ["GradientSpec"]

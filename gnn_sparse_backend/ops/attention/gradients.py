@@ -13,19 +13,17 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ...planner.cuda.plan import CudaPlan
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
-from ..core.plans import entry_of, new_plan
-from ..message.executables import broadcast_features, feature_shapes, kernel_arguments, run_aggregate, run_edge_map
+from ..core.executable import build
+from ..core.plans import new_plan
+from ..message.calls import broadcast_features, feature_shapes, run_aggregate, run_edge_map
 from ..message.gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
 from ..message.programs.operands import Operand, collapse
-from . import schedules_cuda
-from .executables import AttentionForm, call_of, run_attention_gradient
-from .executables_cuda import SumsInParts
+from .calls import AttentionForm, call_of, run_attention_gradient
 from .programs.attention_gradient import COTANGENT
 from .programs.sums import Output, SumsSpec
-from .schedules_cpu import plan_sums, sums_kernel
+from .schedules_cpu import plan_sums
 
 # Features of sums that one pass keeps at most: beyond it accumulators crowd each other out of the registers.
 TOGETHER = 512
@@ -117,17 +115,10 @@ def _run_sums(plan: _Plan, graph, operands: list[Tensor]) -> list[Tensor]:
             0,
             "gradients of attention",
         )
-    in_parts = type(how) is CudaPlan and how.longest_part > 0
-    kernel = plan.kernels.get(how)
-    if kernel is None:
-        kernel = plan.kernels[how] = (
-            SumsInParts(spec, how) if in_parts else entry_of(how, sums_kernel, schedules_cuda.sums_kernel, spec)
-        )
-    if in_parts:
-        kernel.run(graph, operands, graph.edge_ids, [], out)
-        return out
-    places, widths = [x.at for x in spec.operands], [x.width for x in spec.operands]
-    kernel(*kernel_arguments(graph, how.groups, places, widths, operands, graph.edge_ids, how.balance), *out)
+    executable = plan.kernels.get(how)
+    if executable is None:
+        executable = plan.kernels[how] = build(spec, how)
+    executable(graph, operands, out)
     return out
 
 

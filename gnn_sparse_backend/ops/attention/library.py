@@ -22,8 +22,8 @@ from ...structures.graph import Graph
 from ..core.operands import check_dense, check_kernels_for
 from ..message import library as message_library  # noqa: F401  (its operators are in the formulas here)
 from ..message.checks import check_message_rows, checked_form
+from .calls import AttentionForm, attention_form, result_shapes, run_attention
 from .edge_softmax import check_edges, run
-from .executables import AttentionForm, attention_form, result_shapes, run_attention
 from .gradients import attention_gradients
 
 torch.library.define(

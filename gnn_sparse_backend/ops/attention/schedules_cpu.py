@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-
+from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
@@ -47,7 +46,7 @@ def _plan(rows: int, cols: int, nnz: int, work: int, operands: tuple[Operand, ..
     return Plan(group_count(nnz, rows, work, threads), ahead)
 
 
-@functools.cache
+@kept
 def attention_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> Kernel:
     """The kernel of attention; serial where threads would cost more than they save.
 
@@ -60,7 +59,7 @@ def attention_kernel(spec: AttentionSpec, parallel: bool, prefetch: int = 0) -> 
     return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch)), target)
 
 
-@functools.cache
+@kept
 def attention_gradient_kernel(
     spec: AttentionSpec, outputs: tuple[Output, ...], parallel: bool, prefetch: int = 0
 ) -> Kernel:
@@ -74,7 +73,7 @@ def attention_gradient_kernel(
     return compile_program(program, CpuSchedule(parallel=parallel, prefetch=_ahead(spec, prefetch)), target)
 
 
-@functools.cache
+@kept
 def sums_kernel(spec: SumsSpec, parallel: bool, prefetch: int = 0) -> Kernel:
     """The kernel of several sums over the edges of each row."""
     target = host_target()
@@ -129,7 +128,7 @@ def _cut_outputs(program: Program, outputs: tuple[Output, ...], itemsize: int, t
     return program
 
 
-@functools.cache
+@kept
 def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, parallel: bool) -> Kernel:
     """The kernel of a softmax over edges, or of its gradient; serial where threads would cost more than they save."""
     target = host_target()

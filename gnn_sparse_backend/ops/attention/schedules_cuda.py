@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-
+from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program, walk_iterations
 from ...compiler.schedules.cuda_teams import CudaTeams
@@ -27,14 +26,14 @@ from .programs.sums import Output, SumsSpec, sums
 MOST_PICKED = 16
 
 
-@functools.cache
+@kept
 def attention_kernel(spec: AttentionSpec, plan: CudaPlan) -> Kernel:
     """The kernel of attention."""
     program, lanes = _attention(compact_parameters(attention(spec)), spec, {"dot": spec.terms})
     return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
 
 
-@functools.cache
+@kept
 def attention_gradient_kernel(spec: AttentionSpec, outputs: tuple[Output, ...], plan: CudaPlan) -> Kernel:
     """The kernel of what the gradients of attention need of every edge, with sums over rows along the way."""
     width = spec.features // spec.scores
@@ -45,7 +44,7 @@ def attention_gradient_kernel(spec: AttentionSpec, outputs: tuple[Output, ...], 
     return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
 
 
-@functools.cache
+@kept
 def sums_kernel(spec: SumsSpec, plan: CudaPlan) -> Kernel:
     """The kernel of several sums over the edges of each row."""
     lanes = max(shares(output.features, STORED[output.dtype]).lanes for output in spec.outputs)
@@ -57,7 +56,7 @@ def sums_kernel(spec: SumsSpec, plan: CudaPlan) -> Kernel:
     return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), plan.arch)
 
 
-@functools.cache
+@kept
 def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, arch: str, lanes: int = 0) -> Kernel:
     """The kernel of a softmax over edges, of its gradient, or of a stage of either. lanes: that share the edges of a
     row; 0 where they share its features."""
@@ -72,7 +71,7 @@ def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, arch: str, lanes:
     return cuda_build.build(share_features(program, "K", spec.width, of), CudaTeams(of.lanes, teams(of.lanes)), arch)
 
 
-@functools.cache
+@kept
 def softmax_merge_kernel(spec: MergeSpec, arch: str) -> Kernel:
     """The kernel that makes the maxima and sums of the parts of rows those of the rows: features are shared out."""
     width = spec.features or spec.scores

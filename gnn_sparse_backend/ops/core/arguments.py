@@ -4,38 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
 from ...formats.partitions.row_groups import cut_rows, equal_row_groups
-from ...planner.plan import Plan
 from ...runtime.layout import compact, kernel_ready
 from ...structures.derived import Derived
 from ...structures.facts import LOOK, OFFSETS
-from .plans import plan_of
 
 # A row costs its output and the loop around it beside its edges.
 ROW_COST = 2.0
 
 
-def aggregation_plan(graph, features: int, dtype: torch.dtype, kind: str = "sum:column") -> Plan:
-    """The plan of an aggregation of so many features, kept with the graph; ``kind`` is that of its form."""
-    return plan_of(graph, kind, features, dtype)
-
-
-def edge_map_plan(graph, features: int, dtype: torch.dtype, kind: str = "map:column,row") -> Plan:
-    """The plan of an edge map of so many features before they are summed, kept with the graph; ``kind`` is that of its
-    form.
-    """
-    return plan_of(graph, kind, features, dtype)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RowGroups(Derived[tuple]):
     """(sizes, index arrays): the leading arguments of every kernel on a structure in so many row groups.
 
-    balance: as in a plan; with teams each row is a group, whatever ``groups`` says.
+    balance: as in a plan; with teams each row is a group, whatever ``groups`` says. Compared by identity, for every
+    call looks one up: made by `row_groups`.
     """
 
     groups: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 
 import torch
 
@@ -21,7 +21,7 @@ from ...planner.problem import Problem, longest_row, reach_of, typical_row
 from ...runtime import devices
 from ...runtime.type_names import type_name
 from ...structures.derived import Derived
-from ...structures.facts import LOOK, OFFSETS, Fingerprint
+from ...structures.facts import LOOK, OFFSETS, ColumnsAscend, Fingerprint
 from .plans_cuda import cuda_plan_of, cuda_problem_of, gpu_of, plan_unsynchronised
 
 _log = logging.getLogger(__name__)
@@ -30,7 +30,6 @@ _log = logging.getLogger(__name__)
 SAMPLED = 1_000_000
 
 
-@dataclass(frozen=True)
 class Reach(Derived[int]):
     """Columns that neighbouring edges of a graph on the CPU reach over (`planner.problem.reach_of`)."""
 
@@ -38,7 +37,6 @@ class Reach(Derived[int]):
         return reach_of(graph.indices.numpy(), *graph.shape)
 
 
-@dataclass(frozen=True)
 class LongestRow(Derived[int]):
     """Non-zeros of a row so long that others would wait for it, 0 where there is none (`planner.problem`)."""
 
@@ -46,7 +44,6 @@ class LongestRow(Derived[int]):
         return longest_row(graph.derived(OFFSETS), PARTS // 2, heaviest(graph.derived(LOOK)))
 
 
-@dataclass(frozen=True)
 class TypicalRow(Derived[int]):
     """Non-zeros of a row as most are (`planner.problem`)."""
 
@@ -54,9 +51,14 @@ class TypicalRow(Derived[int]):
         return typical_row(graph.derived(OFFSETS))
 
 
-def plan_of(graph, kind: str, features: int, dtype: torch.dtype) -> Plan:
-    """The plan of an aggregation of so many features of a type; ``kind`` is that of its form."""
-    key = (kind, features, dtype, torch.get_num_threads())
+def plan_of(graph, kind: str, features: int, dtype: torch.dtype, in_order: bool = False) -> Plan:
+    """The plan of an aggregation or edge map of so many features of a type, of an edge map before they are summed;
+    ``kind`` is that of its message.
+
+    in_order: whether the result depends on the order of the non-zeros, which passes over ranges of columns keep where
+    these ascend in every row.
+    """
+    key = (kind, features, dtype, torch.get_num_threads(), in_order)
     plan = graph.plans.get(key)
     if plan is None:
         if graph.unsynchronised is not None:
@@ -64,6 +66,8 @@ def plan_of(graph, kind: str, features: int, dtype: torch.dtype) -> Plan:
         else:
             problem = problem_of(graph, kind, features, dtype)
             plan = plan_for(problem, lambda: structure_fingerprint(graph), database_of(graph.device))
+        if in_order and plan.partitions > 1 and not graph.derived(ColumnsAscend()):
+            plan = the_one(replace(plan, partitions=1))
         graph.plans[key] = plan
         if _log.isEnabledFor(logging.INFO):
             _log_plan(graph, kind, features, dtype, plan)
@@ -101,18 +105,10 @@ def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, name:
     return plan
 
 
-def entry_of(plan: Plan | CudaPlan, on_cpu: Callable, on_gpu: Callable, *specs):
-    """The entry of the kernel that a plan of one pass runs. on_cpu, on_gpu: make the kernel of what ``specs``
-    describe.
-    """
-    kernel = on_gpu(*specs, plan) if type(plan) is CudaPlan else on_cpu(*specs, plan.groups > 1, plan.prefetch)
-    return kernel.entry
-
-
 @contextmanager
 def planned(graph, kind: str, features: int, dtype: torch.dtype, plan: Plan) -> Iterator[None]:
     """Inside the block the aggregation runs on this graph by ``plan``."""
-    key = (kind, features, dtype, torch.get_num_threads())
+    key = (kind, features, dtype, torch.get_num_threads(), False)
     before = graph.plans.get(key)
     graph.plans[key] = plan
     try:

@@ -12,7 +12,7 @@ So a CUDA graph is captured after one call outside of the capture, which also co
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -87,7 +87,6 @@ def longest_of(graph) -> int:
     return 0 if graph.num_edges < LONG_ROW else graph.derived(LongestOfAll())
 
 
-@dataclass(frozen=True)
 class LongestOfAll(Derived[int]):
     """Non-zeros of the longest row."""
 

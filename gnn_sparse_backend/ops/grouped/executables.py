@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...compiler.cache.bounded import KernelCache
+from ...compiler.cache.bounded import shared
 from ...planner.cpu.grouped import SUM_BLOCK
 from ...runtime import devices
 from ...runtime.layout import ByLayout, compact, kernel_ready, matrices
@@ -19,21 +19,21 @@ from ...structures.graph import Graph
 from ...structures.segment_rows import rows_of
 from ...structures.segments import Segments
 from ...structures.unsynchronised import segments_of_index
-from ..message.executables import run_aggregate
-from ..message.message_op import form
+from ..message.calls import run_aggregate
+from ..message.message_op import message_op
 from . import schedules_cuda as cuda_grouped
 from .outer_sums_cuda import OuterSums, takes_sum
 from .programs.grouped import GroupedSpec
 from .schedules_cpu import product_kernel, sum_kernel, takes_twos
 from .schedules_cuda import sum_lanes_kernel, sum_tiles_kernel
 
-_entries: KernelCache = KernelCache("kernels of grouped products and sums")
+_entries = shared("kernels of grouped products and sums")
 _CUDA_KERNELS = {
     sum_kernel: cuda_grouped.sum_kernel,
     sum_tiles_kernel: sum_tiles_kernel,
     sum_lanes_kernel: sum_lanes_kernel,
 }
-_ROWS = form("x0", ("edge",), "sum")
+_ROWS = message_op("x0", ("edge",), "sum")
 
 
 def run_grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None = None) -> Tensor:

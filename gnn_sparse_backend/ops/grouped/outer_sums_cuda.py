@@ -16,7 +16,7 @@ from ...runtime.type_names import type_name
 from ...structures.derived import Derived
 from ...structures.graph import Graph
 from ...structures.segments import Segments
-from ..message.executables import run_aggregate
+from ..message.calls import run_aggregate
 from ..message.message_op import SUM_OF_COLUMNS
 from .programs.outer_tiles import chunk_of
 from .schedules_cuda import sum_length, sums_in_tiles

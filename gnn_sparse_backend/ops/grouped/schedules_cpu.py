@@ -11,10 +11,10 @@ Rules; docs/decisions/bf16-dot-product-instruction.md has the measurements behin
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import replace
 
+from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
@@ -33,13 +33,13 @@ NARROWEST = 4
 FAST_TWOS = ("znver4", "znver5")
 
 
-@functools.cache
+@kept
 def product_kernel(spec: GroupedSpec, parallel: bool) -> Kernel:
     """The kernel of a grouped product; the tile is chosen here."""
     return _kernel(grouped_product, spec, parallel)
 
 
-@functools.cache
+@kept
 def sum_kernel(spec: GroupedSpec, parallel: bool) -> Kernel:
     """The kernel of a grouped sum; the tile is chosen here."""
     return _kernel(grouped_sum, spec, parallel)

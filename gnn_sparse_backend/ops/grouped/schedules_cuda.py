@@ -10,12 +10,12 @@ memory (`rows_spec`). A sum of outer products is that of a block of up to four w
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import Any, TypeAlias
 
+from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
 from ...compiler.schedules.cuda_teams import CudaTeams
@@ -81,7 +81,7 @@ def tiles(in_features: int, out_features: int, dtype: str, arch: str, blocks: in
 _Shape: TypeAlias = tuple[tuple[int, int], tuple[int, int], int]
 
 
-@functools.cache
+@kept
 def sum_shape(in_features: int, out_features: int, left: int = 1, full: bool = False) -> _Shape:
     """(warps, tiles, across) of a block that sums outer products, as of an `OuterSpec`.
 
@@ -158,19 +158,19 @@ def pipelines(spec: OuterSpec) -> bool:
     return 4 * spec.tiles[0] * spec.tiles[1] + loaded <= HELD_AHEAD[itemsize]
 
 
-@functools.cache
+@kept
 def product_kernel(spec: GroupedSpec, arch: str) -> Kernel:
     """The kernel of a grouped product; the tile is chosen here."""
     return _kernel(grouped_product, spec, arch, STORED[spec.dtype])
 
 
-@functools.cache
+@kept
 def sum_kernel(spec: GroupedSpec, arch: str) -> Kernel:
     """The kernel of a grouped sum; the tile is chosen here."""
     return _kernel(grouped_sum, spec, arch, STORED[ACCUMULATOR[spec.dtype]])
 
 
-@functools.cache
+@kept
 def tiles_kernel(spec: GroupedSpec, arch: str, by_columns: bool = False) -> Kernel:
     """The kernel of a grouped product on Tensor Cores; the block of accumulators is a panel of whole tiles.
 
@@ -195,7 +195,7 @@ def panel_of(rows: int, segments: int) -> int:
     return 1 << (max(BLOCK_ROWS, min(FULL_ROWS, rows // max(segments, 1))).bit_length() - 1)
 
 
-@functools.cache
+@kept
 def rows_spec(in_features: int, out_features: int, dtype: str, rows: int) -> GroupedRowsSpec | None:
     """The shape of a block for panels of so many rows in full precision; None where lanes do not multiply the type,
     where they would compute most columns for nothing, and where no number of features that fits the shared memory
@@ -229,7 +229,7 @@ def rows_spec(in_features: int, out_features: int, dtype: str, rows: int) -> Gro
     )
 
 
-@functools.cache
+@kept
 def rows_kernel(spec: GroupedSpec, arch: str, by_columns: bool = False) -> Kernel:
     """The kernel of a grouped product in full precision, where `rows_spec` has a shape for it. by_columns: as of
     `tiles_kernel`.
@@ -240,7 +240,7 @@ def rows_kernel(spec: GroupedSpec, arch: str, by_columns: bool = False) -> Kerne
     return cuda_build.build(program, CudaTeams(LANES, 1, shared=(ROWS_SHARED,)), arch)
 
 
-@functools.cache
+@kept
 def sum_tiles_kernel(spec: GroupedSpec, arch: str, full: bool = False) -> Kernel:
     """The kernel of a grouped sum by blocks of warps; the block of accumulators is chosen here. full: in full
     precision, not on Tensor Cores."""

@@ -13,17 +13,17 @@ from ...structures.segment_rows import rows_of
 from ...structures.segments import Segments
 from ...structures.unsynchronised import segments_of_lengths, segments_of_offsets
 from ..core.operands import check_dense, check_written_out, is_plain
+from ..message.calls import run_aggregate
 from ..message.checks import check_choice
-from ..message.executables import run_aggregate
 from ..message.gradients import aggregate
 from ..message.library import aggregate_of_arrays
-from ..message.message_op import form
+from ..message.message_op import message_op
 from .api import _check_segments, _has_values, _named, check_traced_indices
 
 _REDUCE = ("sum", "mean", "max", "min")
 _TIES = ("even", "last", "first")
-_CHOOSING = {reduce: form("x0", ("edge",), reduce, "first") for reduce in ("max", "min")}
-_SUM = form("x0", ("edge",), "sum")
+_CHOOSING = {reduce: message_op("x0", ("edge",), reduce, "first") for reduce in ("max", "min")}
+_SUM = message_op("x0", ("edge",), "sum")
 
 
 def segment_reduce(
@@ -75,7 +75,7 @@ def segment_reduce(
         segments = _named("segment_reduce", segments_of_lengths, lengths, x.shape[0], x.device)
     else:
         segments = _named("segment_reduce", segments_of_offsets, offsets, x.shape[0], x.device)
-    return aggregate(form("x0", ("edge",), reduce, ties), rows_of(segments), x)
+    return aggregate(message_op("x0", ("edge",), reduce, ties), rows_of(segments), x)
 
 
 def run_segment_reduce(op: str, x: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor | None]:

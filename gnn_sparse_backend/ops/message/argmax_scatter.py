@@ -14,7 +14,7 @@ from ...planner.cpu.spmm import SERIAL_WORK
 from ...runtime import devices
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
-from .message_op import Form
+from .message_op import MessageOp
 from .programs.aggregate import SEVERAL
 from .programs.message import arg
 from .schedules_cpu import choices_kernel
@@ -26,7 +26,7 @@ PAYS, NARROW_PAYS, NARROW = 16, 4, 4
 FEW_TIES = 256
 
 
-def kept_choice(form: Form, graph, operands) -> str | None:
+def kept_choice(form: MessageOp, graph, operands) -> str | None:
     """What an aggregation keeps of the chosen edges for its gradient: as in ``AggregateSpec``, or None for nothing."""
     if form.ties is None:
         return None

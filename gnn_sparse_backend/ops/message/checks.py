@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-
 from torch import Tensor
 
+from ...compiler.cache.bounded import kept
 from ...structures.graph import Graph
 from ..core.operands import check_dense, check_device, check_kernels_for, check_rows, check_written_out, common_type
-from .executables import broadcast_features
-from .message_op import Form, form
+from .calls import broadcast_features
+from .message_op import MessageOp, message_op
 from .programs.message import operands_of, parse
 from .programs.operands import PLACES
 
@@ -22,14 +21,16 @@ def check_choice(operator: str, name: str, value, choices: tuple[str, ...]) -> N
         )
 
 
-@functools.cache
-def checked_form(operator: str, message: str, places: tuple[str, ...], reduce: str | None, ties: str | None) -> Form:
+@kept
+def checked_form(
+    operator: str, message: str, places: tuple[str, ...], reduce: str | None, ties: str | None
+) -> MessageOp:
     """The form of a message that a user gave."""
     for place in places:
         if place not in PLACES:
             raise ValueError(f"{operator}: an operand stands at one of {', '.join(PLACES)}, got {place!r}")
     check_message(operator, message, len(places))
-    return form(message, places, reduce, ties)
+    return message_op(message, places, reduce, ties)
 
 
 def check_message(operator: str, message: str, count: int) -> None:

@@ -14,19 +14,19 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .argmax_scatter import copied_gradient, even_gradient, kept_choice
-from .executables import broadcast_features, feature_shapes, run_aggregate, run_edge_map
+from .calls import broadcast_features, feature_shapes, run_aggregate, run_edge_map
 from .means import divided_first, inverse_degrees
-from .message_op import Form, as_sum, ties_count
+from .message_op import MessageOp, as_sum, ties_count
 
 
-def aggregate(form: Form, graph, *operands: Tensor) -> Tensor:
+def aggregate(form: MessageOp, graph, *operands: Tensor) -> Tensor:
     """``run_aggregate``, recorded if a gradient may be asked for."""
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands):
         return Aggregate.apply(form, graph, *operands)
     return run_aggregate(form, graph, operands)
 
 
-def edge_map(form: Form, graph, reduced: tuple[bool, ...], *operands: Tensor) -> Tensor:
+def edge_map(form: MessageOp, graph, reduced: tuple[bool, ...], *operands: Tensor) -> Tensor:
     """``run_edge_map``, recorded if a gradient may be asked for."""
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in operands):
         return EdgeMap.apply(form, graph, reduced, *operands)
@@ -78,13 +78,13 @@ class EdgeMap(Function):
         return None, None, None, *gradients
 
 
-def _describe(ctx, form: Form, graph, operands) -> None:
+def _describe(ctx, form: MessageOp, graph, operands) -> None:
     ctx.form, ctx.graph = form, graph
     ctx.shapes = tuple(feature_shapes(form, operands))
     ctx.likes = [None if x is None else (x.shape, x.dtype) for x in operands]
 
 
-def _save(ctx, form: Form, operands, needed: tuple[bool, ...], *extra) -> None:
+def _save(ctx, form: MessageOp, operands, needed: tuple[bool, ...], *extra) -> None:
     """Keep for the backward pass what its forms will read, and nothing else: the rest may be written to, and freed."""
     used = form.saved(needed)
     ctx.save_for_backward(*extra, *[x if at in used else None for at, x in enumerate(operands)])
@@ -99,7 +99,7 @@ class GradientPlan:
     operand's feature shape with leading ones. plain: none of this is needed.
     """
 
-    form: Form
+    form: MessageOp
     transposed: bool
     sources: tuple
     reduced: tuple[bool, ...]
@@ -109,7 +109,7 @@ class GradientPlan:
     plain: bool
 
 
-def _gradients(ctx, form: Form, operands, extra: dict, needed) -> list[Tensor | None]:
+def _gradients(ctx, form: MessageOp, operands, extra: dict, needed) -> list[Tensor | None]:
     """The gradient of each operand that needs one; ``operands`` holds what was saved of them."""
     graph, shapes = ctx.graph, ctx.shapes
     found: list[Tensor | None] = []
@@ -138,7 +138,7 @@ NO_GRADIENT = GradientPlan(None, False, (), (), (), 1, (), True)
 
 
 def gradient_plan(
-    form: Form, number: int, shapes: tuple[tuple[int, ...], ...], cotangent: tuple[int, ...]
+    form: MessageOp, number: int, shapes: tuple[tuple[int, ...], ...], cotangent: tuple[int, ...]
 ) -> GradientPlan:
     """The plan of operand ``number``'s gradient, from the feature shapes of all operands and of the cotangent."""
     gradient = form.gradient(number)

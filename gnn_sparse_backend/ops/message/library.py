@@ -17,10 +17,10 @@ from torch import Tensor
 from ...structures.checks import plain_tensor
 from ...structures.graph import Graph
 from ..core.operands import check_dense
+from .calls import broadcast_features, feature_shapes, run_aggregate, run_edge_map
 from .checks import check_choice, check_message_rows, checked_form
-from .executables import broadcast_features, feature_shapes, run_aggregate, run_edge_map
 from .gradients import NO_GRADIENT, fit_gradient, gradient_plan
-from .message_op import Form, ties_count
+from .message_op import MessageOp, ties_count
 
 _CHOOSING = ("last", "first")
 _SWAPPED = {"row": "column", "column": "row"}
@@ -84,17 +84,17 @@ def _edge_map(indptr, indices, edge_ids, num_sources, operands, message, places,
     return run_edge_map(of, graph, operands, tuple(reduced))
 
 
-def _aggregation(message: str, places: str, reduce: str, ties: str) -> Form:
+def _aggregation(message: str, places: str, reduce: str, ties: str) -> MessageOp:
     check_choice("aggregate", "reduce", reduce, ("sum", "mean", "max", "min"))
     check_choice("aggregate", "ties", ties, ("even", *_CHOOSING) if reduce in ("max", "min") else ("", ""))
     return checked_form("aggregate", message, tuple(places.split(",")), reduce, ties or None)
 
 
-def _map(message: str, places: str) -> Form:
+def _map(message: str, places: str) -> MessageOp:
     return checked_form("edge_map", message, tuple(places.split(",")), None, None)
 
 
-def _with_numbers(of: Form, operands) -> list[Tensor | None]:
+def _with_numbers(of: MessageOp, operands) -> list[Tensor | None]:
     """The operands with None where a form has the number of the edge."""
     count = sum(place != "number" for place in of.places)
     if len(operands) != count:
@@ -103,7 +103,7 @@ def _with_numbers(of: Form, operands) -> list[Tensor | None]:
     return [None if place == "number" else next(given) for place in of.places]
 
 
-def _checked_operands(operator: str, of: Form, graph: Graph, operands) -> list[Tensor | None]:
+def _checked_operands(operator: str, of: MessageOp, graph: Graph, operands) -> list[Tensor | None]:
     """The operands as plain tensors that fit the graph; only the first must be floating: others may number edges."""
     operands = [None if x is None else plain_tensor(x) for x in _with_numbers(of, operands)]
     names = [f"x{number}" for number in range(len(operands))]
@@ -176,7 +176,7 @@ def _edge_map_backward(ctx, grad):
     return None, None, None, None, gradients, None, None, ctx.no_gradient
 
 
-def _gradients(of: Form, arrays, transposed: bool, operands, extra: dict, needed) -> list[Tensor | None]:
+def _gradients(of: MessageOp, arrays, transposed: bool, operands, extra: dict, needed) -> list[Tensor | None]:
     """The gradient of each tensor among the operands that needs one."""
     shapes = tuple(feature_shapes(of, operands))
     found: list[Tensor | None] = []
@@ -197,7 +197,7 @@ def _gradients(of: Form, arrays, transposed: bool, operands, extra: dict, needed
     return found
 
 
-def _run(of: Form, arrays, transposed: bool, reduced, parts) -> Tensor:
+def _run(of: MessageOp, arrays, transposed: bool, reduced, parts) -> Tensor:
     """One more call of an operator."""
     places, operands = of.places, [x for x in parts if x is not None]
     if of.reduce is not None:

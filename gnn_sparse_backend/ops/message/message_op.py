@@ -8,14 +8,17 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, field
 
+from ...compiler.cache.bounded import KernelCache, kept
 from .programs.message import Message, arg, chosen, commuted, operands_of, parse, renumber, same, stored, vjp
 
+MOST_CALLS = 256
+"""Shapes and types of operands that a message knows its kernels for."""
 _PLACES = "row", "column", "edge", "all", "number"
 _SWAPPED = {"row": "column", "column": "row"}
 
 
 @dataclass(frozen=True, eq=False)
-class Form:
+class MessageOp:
     """A message, the place of each operand (``row``, ``column``, ``edge``, ``all`` or ``number``), and its reduction.
 
     reduce: ``sum``, ``mean``, ``max``, ``min``; None for an edge map. The result has the type of operand 0.
@@ -23,14 +26,14 @@ class Form:
         non-zeros, where NaN is never chosen and a row without a choice keeps the neutral element, as DGL has it; or
         ``even``, where they share it, NaN wins and a row without edges is 0, as PyTorch's ``scatter_reduce`` has it.
 
-    Forms compare by identity: make them with ``form``.
+    Forms compare by identity: make them with ``message_op``.
     """
 
     message: Message
     places: tuple[str, ...]
     reduce: str | None
     ties: str | None
-    calls: dict = field(default_factory=dict)  # what ``kernels`` prepared, by shapes and types
+    calls: KernelCache = field(default_factory=lambda: KernelCache("calls of a message", MOST_CALLS))
 
     @functools.cached_property
     def reads_edges(self) -> bool:
@@ -63,25 +66,27 @@ class Gradient:
         of the chosen edges), ``result``.
     """
 
-    form: Form
+    form: MessageOp
     transposed: bool
     sources: tuple
 
 
-@functools.cache
-def form(message: Message | str, places: tuple[str, ...], reduce: str | None = None, ties: str | None = None) -> Form:
+@kept
+def message_op(
+    message: Message | str, places: tuple[str, ...], reduce: str | None = None, ties: str | None = None
+) -> MessageOp:
     """The one form of these properties."""
     if isinstance(message, str):
-        return form(parse(message), places, reduce, ties)
-    return Form(message, places, reduce, ties)
+        return message_op(parse(message), places, reduce, ties)
+    return MessageOp(message, places, reduce, ties)
 
 
-SUM_OF_COLUMNS = form("x0", ("column",), "sum")
-WEIGHTED_SUM_OF_COLUMNS = form("mul(x1, x0)", ("column", "edge"), "sum")
+SUM_OF_COLUMNS = message_op("x0", ("column",), "sum")
+WEIGHTED_SUM_OF_COLUMNS = message_op("mul(x1, x0)", ("column", "edge"), "sum")
 
 
-@functools.cache
-def in_order(of: Form) -> tuple[Form, tuple[int, ...]]:
+@kept
+def in_order(of: MessageOp) -> tuple[MessageOp, tuple[int, ...]]:
     """The same edge map with its operands in the order of ``_PLACES``, and the number that each had.
 
     Frameworks' layers and our own, whose messages differ in the order of a sum or a product alone, so have the same
@@ -89,16 +94,16 @@ def in_order(of: Form) -> tuple[Form, tuple[int, ...]]:
     """
     order = tuple(sorted(range(len(of.places)), key=lambda i: (_PLACES.index(of.places[i]), i)))
     message = commuted(renumber(of.message, {old: new for new, old in enumerate(order)}))
-    return form(message, tuple(of.places[i] for i in order), of.reduce, of.ties), order
+    return message_op(message, tuple(of.places[i] for i in order), of.reduce, of.ties), order
 
 
-def as_sum(of: Form) -> Form:
+def as_sum(of: MessageOp) -> MessageOp:
     """The form that adds the messages of ``of``."""
-    return form(of.message, of.places, "sum", of.ties)
+    return message_op(of.message, of.places, "sum", of.ties)
 
 
-@functools.cache
-def _gradient(of: Form, operand: int) -> Gradient | None:
+@kept
+def _gradient(of: MessageOp, operand: int) -> Gradient | None:
     count = len(of.places)
     sources: list = list(range(count))
     places = list(of.places)
@@ -127,19 +132,19 @@ def _gradient(of: Form, operand: int) -> Gradient | None:
     where = [places[i] for i in used]
     if transposed:
         where = [_SWAPPED.get(p, p) for p in where]
-    derived = form(
+    derived = message_op(
         renumber(message, {old: new for new, old in enumerate(used)}), tuple(where), None if place == "edge" else "sum"
     )
     return Gradient(derived, transposed, tuple(sources[i] for i in used))
 
 
-def _as_stored(of: Form) -> Message:
+def _as_stored(of: MessageOp) -> Message:
     """The message in the type of the result, which is that of operand 0."""
     return of.message if of.message == arg(0) else stored(of.message)
 
 
-@functools.cache
-def _saved(of: Form, needed: tuple[bool, ...]) -> frozenset[int]:
+@kept
+def _saved(of: MessageOp, needed: tuple[bool, ...]) -> frozenset[int]:
     used: set = set()
     for operand, wanted in enumerate(needed):
         gradient = of.gradient(operand) if wanted else None
@@ -150,10 +155,10 @@ def _saved(of: Form, needed: tuple[bool, ...]) -> frozenset[int]:
     return frozenset(i for i in used if isinstance(i, int))
 
 
-@functools.cache
-def ties_count(of: Form) -> tuple[Form, tuple]:
+@kept
+def ties_count(of: MessageOp) -> tuple[MessageOp, tuple]:
     """For max and min with even ties: the form that counts the messages equal to the result, and its sources."""
     used = operands_of(of.message)
     message = renumber(of.message, {old: new for new, old in enumerate(used)})
     counted = same(message if of.message == arg(0) else stored(message), arg(len(used)))
-    return form(counted, (*(of.places[i] for i in used), "row"), "sum"), (*used, "result")
+    return message_op(counted, (*(of.places[i] for i in used), "row"), "sum"), (*used, "result")

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from .executables import run_aggregate, run_edge_map
+from .calls import run_aggregate, run_edge_map
 from .gradients import aggregate, edge_map
 from .means import divided_first, inverse_degrees
-from .message_op import Form, form
+from .message_op import MessageOp, message_op
 
-_COPY = {mean: form("x0", ("column",), "mean" if mean else "sum") for mean in (False, True)}
-_WEIGHTED = {mean: form("mul(x1, x0)", ("column", "edge"), "mean" if mean else "sum") for mean in (False, True)}
-_SCALED = form("mul(x1, x0)", ("column", "column"), "sum")
-_WEIGHTED_SCALED = form("mul(mul(x1, x0), x2)", ("column", "edge", "column"), "sum")
-_DOT = form("mul(x0, x1)", ("row", "column"))
-_SCALED_DOT = form("mul(mul(x0, x1), x2)", ("row", "column", "row"))
+_COPY = {mean: message_op("x0", ("column",), "mean" if mean else "sum") for mean in (False, True)}
+_WEIGHTED = {mean: message_op("mul(x1, x0)", ("column", "edge"), "mean" if mean else "sum") for mean in (False, True)}
+_SCALED = message_op("mul(x1, x0)", ("column", "column"), "sum")
+_WEIGHTED_SCALED = message_op("mul(mul(x1, x0), x2)", ("column", "edge", "column"), "sum")
+_DOT = message_op("mul(x0, x1)", ("row", "column"))
+_SCALED_DOT = message_op("mul(mul(x0, x1), x2)", ("row", "column", "row"))
 _LAST = {2: (True,), 3: (False, True)}
 
 
@@ -51,7 +51,7 @@ def apply_sddmm(graph, u: Tensor, v: Tensor, mean: bool) -> Tensor:
     return edge_map(of, graph, _LAST[u.dim()], *operands).squeeze(-1)
 
 
-def _product(graph, x: Tensor, weight: Tensor | None, mean: bool, transposed: bool) -> tuple[Form, object, tuple]:
+def _product(graph, x: Tensor, weight: Tensor | None, mean: bool, transposed: bool) -> tuple[MessageOp, object, tuple]:
     if weight is not None and x.dim() == 3:
         weight = weight.unsqueeze(2)
     if mean and transposed and (divided := divided_first(graph, x)) is not None:
@@ -65,5 +65,5 @@ def _product(graph, x: Tensor, weight: Tensor | None, mean: bool, transposed: bo
     return _WEIGHTED_SCALED, graph.transpose(), (x, weight, scale)
 
 
-def _dot(graph, u: Tensor, v: Tensor, mean: bool) -> tuple[Form, tuple]:
+def _dot(graph, u: Tensor, v: Tensor, mean: bool) -> tuple[MessageOp, tuple]:
     return (_SCALED_DOT, (u, v, inverse_degrees(graph, u.dtype, u.dim()))) if mean else (_DOT, (u, v))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-
+from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...planner.cuda.plan import shares
@@ -26,7 +25,7 @@ TILES = 4
 PIPELINED = True
 
 
-@functools.cache
+@kept
 def bsr_kernel(
     features: int, mean: bool, dtype: str, index_dtype: str, arch: str, listed: bool = False, heads: int = 1
 ) -> Kernel:

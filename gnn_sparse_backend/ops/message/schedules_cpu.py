@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 
+from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import host_target
 from ...compiler.compile import compile_program
@@ -23,12 +23,12 @@ from .programs.scattered import scattered
 
 _BYTES = {"float64": 8, "float32": 4, "int64": 8, "int32": 4}
 # Features of a row of bfloat16 from which two are taken at a time.
-SHORTEST_WORDS = 16
+SHORTEST_BF16X2 = 16
 # Edges of a row whose sums over features are taken side by side, and rounds from which each sum has two registers.
 EDGES_TOGETHER, ROUNDS_OF_TWO = 4, 8
 
 
-@functools.cache
+@kept
 def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, reduction: str = "sequential") -> Kernel:
     """The kernel of an aggregation; serial where a parallel region would cost more than it saves.
 
@@ -37,7 +37,7 @@ def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, red
     """
     target = host_target()
     # a choice is kept beside the value
-    halves = 2 if spec.words else 1
+    halves = 2 if spec.bf16x2 else 1
     width = spec.features // halves
     itemsize = _BYTES[ACCUMULATOR[spec.dtype]] * halves + _BYTES[spec.index_dtype] * len(spec.chosen)
     gathered = (
@@ -67,9 +67,9 @@ def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, red
     return compile_program(tile_axis(aggregate(spec), "K", tiles), schedule, target)
 
 
-def in_words(spec: AggregateSpec) -> AggregateSpec | None:
+def as_bf16x2(spec: AggregateSpec) -> AggregateSpec | None:
     """The aggregation on words of two features, where that is possible and rows are long enough for it to pay."""
-    return replace(spec, words=True) if spec.fits_words and spec.features >= SHORTEST_WORDS else None
+    return replace(spec, bf16x2=True) if spec.fits_bf16x2 and spec.features >= SHORTEST_BF16X2 else None
 
 
 def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
@@ -127,7 +127,7 @@ def _run(spec: AggregateSpec) -> int:
     return run
 
 
-@functools.cache
+@kept
 def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Kernel:
     """The kernel of an edge map. prefetch: how many edges the gathers of column operands look ahead, 0 for none."""
     target = host_target()
@@ -149,7 +149,7 @@ def edge_map_kernel(spec: EdgeMapSpec, parallel: bool, prefetch: int = 0) -> Ker
     return compile_program(program, CpuSchedule(parallel=parallel, prefetch=ahead, together=together), target)
 
 
-@functools.cache
+@kept
 def choices_kernel(features: int, dtype: str, index_dtype: str, parallel: bool) -> Kernel:
     """The kernel that adds what flows back through choices. Threads share blocks of features, of a cache line each: of
     smaller ones they would write to the same lines.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 
+from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
 from ...compiler.schedules.cuda_teams import CudaTeams
@@ -35,7 +35,7 @@ def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
     return plan
 
 
-@functools.cache
+@kept
 def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an aggregation, a team for each row; ``plan`` as `supported` leaves it."""
     if plan.reduction == "parallel":
@@ -45,7 +45,7 @@ def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     return cuda_build.build(program, CudaTeams(lanes, teams(lanes), cached=stretches(plan, lanes, *loops)), plan.arch)
 
 
-@functools.cache
+@kept
 def bucket_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an aggregation over rows in buckets of 1 to ``plan.longest_part`` slots, in one launch, the widest
     first.
@@ -66,7 +66,7 @@ def bucket_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     return cuda_build.build(program, schedule, plan.arch)
 
 
-@functools.cache
+@kept
 def segment_kernel(spec: AggregateSpec, arch: str) -> Kernel:
     """The kernel of an aggregation over rows in groups of 1 to 32 non-zeros, none of them empty: a lane for each
     non-zero.
@@ -87,7 +87,7 @@ def _features_shared(spec: AggregateSpec, team: int) -> tuple[Program, int, tupl
     return program, of.lanes, tuple(f"edges_tile_{number}" for number in range(len(widths)))
 
 
-@functools.cache
+@kept
 def edge_map_kernel(spec: EdgeMapSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an edge map: the features of an edge, or the terms of its sums, are shared out."""
     program = compact_parameters(edge_map(spec))

@@ -22,14 +22,14 @@ from ...structures.relational.graph import RelGraph
 from ...structures.relational.sides import Side
 from ..grouped.executables import run_grouped_mm, run_grouped_sum
 from ..grouped.outer_sums_cuda import takes_sum
-from ..message.executables import run_aggregate, run_edge_map
-from ..message.message_op import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS, form
+from ..message.calls import run_aggregate, run_edge_map
+from ..message.message_op import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS, message_op
 from .executables_cpu import dots, outer_sums, product, wide_type
 from .executables_cuda import PRODUCTS, run_pair_sums, run_row_dots
 from .orders_cuda import dots_on_gpu, order_on_gpu, sum_by_columns_on_gpu
 from .schedules_cuda import order_of
 
-_DOT = form("mul(x0, x1)", ("row", "column"))
+_DOT = message_op("mul(x0, x1)", ("row", "column"))
 
 
 def run_product(

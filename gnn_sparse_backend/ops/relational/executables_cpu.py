@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...compiler.cache.bounded import KernelCache
+from ...compiler.cache.bounded import shared
 from ...formats.partitions.relational import Panels
 from ...planner.cpu.relational import (
     RelationCounts,
@@ -32,8 +32,8 @@ from ..grouped.schedules_cpu import takes_twos
 from .programs.rgms import RgmsSpec
 from .schedules_cpu import column_tile_of, rgms_kernel
 
-_entries: KernelCache = KernelCache("kernels of relational products")
-_at_hand: KernelCache = KernelCache("relational kernels made together")
+_entries = shared("kernels of relational products")
+_at_hand = shared("relational kernels made together")
 
 
 def wide_type(dtype: torch.dtype) -> torch.dtype:

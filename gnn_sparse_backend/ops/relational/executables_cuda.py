@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ...compiler.cache.bounded import KernelCache
+from ...compiler.cache.bounded import shared
 from ...formats.partitions.relational_tiles import RowTiles
 from ...runtime.layout import ByLayout, compact, matrices
 from ...runtime.precision import on_tensor_cores
@@ -18,8 +18,8 @@ from ...structures.derived import Derived
 from ...structures.graph import Graph
 from ..grouped.executables import ProductOnGpu
 from ..grouped.outer_sums_cuda import OuterSums
-from ..message.bound_aggregate import KeptAggregate
-from ..message.executables import run_aggregate
+from ..message.bound_aggregate import BoundAggregate
+from ..message.calls import run_aggregate
 from ..message.message_op import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS
 from .orders_cuda import TilesOfRows, spec_of, tiles_of
 from .programs.rgms_row_dots import RgmsDotsSpec
@@ -36,7 +36,7 @@ from .schedules_cuda import (
     tiles_kernel,
 )
 
-_entries: KernelCache = KernelCache("kernels of relational products on a GPU")
+_entries = shared("kernels of relational products on a GPU")
 
 
 class RowProducts:
@@ -262,7 +262,7 @@ class PairProducts:
         self.edge_ids, self.shape, self.added_up = (
             pairs.edge_ids,
             (pairs.count, blocks, out_features),
-            KeptAggregate(SUM_OF_COLUMNS, side.pairs_of_rows),
+            BoundAggregate(SUM_OF_COLUMNS, side.pairs_of_rows),
         )
 
     def __call__(self, x: Tensor, w: Tensor, weight: Tensor | None) -> Tensor:
@@ -289,7 +289,7 @@ class ColumnProducts:
     ):
         segments, self.rows = rel.side(not transposed).blocks(blocks)
         self.multiply = ProductOnGpu(segments, in_features, out_features, dtype, self.rows.dtype, arch)
-        self.added_up = KeptAggregate(
+        self.added_up = BoundAggregate(
             WEIGHTED_SUM_OF_COLUMNS if weighted else SUM_OF_COLUMNS, rel.pairs_of_edges(transposed)
         )
         self.in_features, self.out_features = in_features, blocks * out_features

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 
+from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
@@ -36,7 +36,7 @@ def _lanes(dtype: str, target: Target) -> int:
     return max(1, target.vector_bytes // _BYTES[ACCUMULATOR[dtype]])
 
 
-@functools.cache
+@kept
 def rgms_kernel(make: str, spec: RgmsSpec, parallel: bool, prefetch: int = GATHER_AHEAD) -> Kernel:
     """The kernel of a program of ``PROGRAMS``; the tiles are chosen here. prefetch: edges that gathers run ahead, 0 for
     none.

@@ -29,9 +29,9 @@ None of it has been measured yet.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 
+from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...compiler.transforms.share import share_axis
@@ -142,7 +142,7 @@ def panel_rows(in_features: int, out_features: int, dtype: str, arch: str, block
     return ROWS * tiles(in_features, out_features, dtype, arch, blocks)
 
 
-@functools.cache
+@kept
 def tiles_kernel(spec: RgmsTilesSpec, arch: str) -> Kernel:
     """The kernel of sums of pairs and their products: a block of one team for each panel."""
     features = spec.blocks * spec.in_features
@@ -160,7 +160,7 @@ def sums_by_columns(edges: int, row_pairs: int, column_pairs: int, in_features: 
     return edges * out_features + column_pairs * in_features < edges * in_features + row_pairs * out_features
 
 
-@functools.cache
+@kept
 def sum_tiles_kernel(
     in_features: int,
     out_features: int,

@@ -9,11 +9,11 @@ full precision, products by every lane, whose tiles have as many registers. None
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from itertools import product
 from typing import TypeVar
 
+from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...planner.cuda.plan import shares
@@ -47,7 +47,7 @@ def rows_of_block(rows: int, blocks: int = 1) -> int:
     return 1 << max(0, min(MOST_ROWS, rows * blocks // LEAST_BLOCKS).bit_length() - 1)
 
 
-@functools.cache
+@kept
 def rows_spec(
     in_features: int,
     out_features: int,
@@ -89,7 +89,7 @@ def rows_spec(
     )
 
 
-@functools.cache
+@kept
 def dots_spec(
     in_features: int,
     out_features: int,
@@ -150,13 +150,13 @@ def _shapes(spec: _Spec, full: bool) -> list[_Spec]:
     ]
 
 
-@functools.cache
+@kept
 def rows_kernel(spec: RgmsRowsSpec, arch: str) -> Kernel:
     """The kernel: a block for each tile of rows, block on the diagonal, and stretch of its columns."""
     return cuda_build.build(rgms_rows(spec), CudaTeams(LANES, 1, shared=(SHARED,), mma=spec.product.instruction), arch)
 
 
-@functools.cache
+@kept
 def dots_kernel(spec: RgmsDotsSpec, arch: str) -> Kernel:
     """The kernel of the dots: a block for each tile of rows."""
     return cuda_build.build(

@@ -264,7 +264,6 @@ class RelGraph(Immutable, Keeps):
         )
 
 
-@dataclass(frozen=True)
 class Counts(Derived[RelationCounts]):
     """Rows, edges, and pairs at either end."""
 

@@ -73,7 +73,6 @@ class PairsOfEnd(Derived[RelationPairs]):
         return relation_pairs(*ends.arrays[self.transposed], *ends.sizes[self.transposed])
 
 
-@dataclass(frozen=True)
 class PairsOfBothEnds(Derived[tuple[RelationPairs, RelationPairs]]):
     """The same of both ends."""
 
@@ -189,7 +188,6 @@ class Split(Derived[RelationSplit]):
         return RelationSplit(side.pairs.of_relations(chosen), side.ends)
 
 
-@dataclass(frozen=True)
 class PairsByRelation(Derived[Segments]):
     """The pairs of a side as rows of segments, one for each relation."""
 
@@ -208,7 +206,6 @@ class BlocksOfPairs(Derived[tuple[Segments, Tensor]]):
         return _blocks_of(side.pairs, self.count)
 
 
-@dataclass(frozen=True)
 class EdgesOfPairs(Derived[Graph]):
     """Rows are pairs, columns those of the edges."""
 
@@ -217,7 +214,6 @@ class EdgesOfPairs(Derived[Graph]):
         return Graph.from_csr(pairs.indptr, pairs.indices, (pairs.count, side.sizes[1]), pairs.edge_ids, trusted=True)
 
 
-@dataclass(frozen=True)
 class PairsOfRows(Derived[Graph]):
     """Rows are those of the edges, columns pairs."""
 

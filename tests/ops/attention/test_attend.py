@@ -8,7 +8,7 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.attention import attention as module
 from gnn_sparse_backend.ops.attention.attention import attend
-from gnn_sparse_backend.ops.message.message_op import form, in_order
+from gnn_sparse_backend.ops.message.message_op import in_order, message_op
 from gnn_sparse_backend.structures import build
 from tests.ops.attention_oracle import assert_close, cases, cotangent_for, graph_of, rows_of
 
@@ -57,8 +57,8 @@ def test_every_structure(structure, name):
 def test_the_order_of_sums_and_products_makes_no_kernels(zoo, score, value):
     """As frameworks' layers write them: the same form, and so the same bits, gradients included."""
     graph = graph_of(zoo["random"])
-    first = form("leaky_relu(add(x0, x1), 0.2)", ("row", "column")), form("mul(x0, x1)", ("column", "edge"))
-    second = form(*score), form(*value)
+    first = message_op("leaky_relu(add(x0, x1), 0.2)", ("row", "column")), message_op("mul(x0, x1)", ("column", "edge"))
+    second = message_op(*score), message_op(*value)
     assert [in_order(of)[0] for of in second] == [in_order(of)[0] for of in first] == [*first]
     generator = torch.Generator().manual_seed(0)
     sizes = {"row": (graph.shape[0], 2, 1), "column": (graph.shape[1], 2, 1), "edge": (graph.num_edges, 2, 1)}
@@ -174,7 +174,9 @@ def test_infinities_and_nan(values, dtype):
 def test_weight_zero_times_infinity_is_nan_in_every_framework():
     """An edge of score -inf and value inf."""
     graph = gsb.Graph.from_coo(torch.tensor([0, 0]), torch.tensor([0, 1]), (1, 2))
-    out = attend(graph, form("x0", ("edge",)), [torch.tensor([-INF, 1.0])], torch.tensor([[INF, 1.0], [1.0, 1.0]]))
+    out = attend(
+        graph, message_op("x0", ("edge",)), [torch.tensor([-INF, 1.0])], torch.tensor([[INF, 1.0], [1.0, 1.0]])
+    )
     assert out[0].isnan().tolist() == [True, False] and out[0, 1] == 1
 
 
@@ -288,7 +290,7 @@ def test_extents_of_zero(zoo, score, value):
         torch.randn(n, *shape, dtype=torch.float64, requires_grad=True)
         for n, shape in ((rows, score), (cols, score), (cols, value))
     )
-    out = attend(graph_of(structure), form("mul(x0, x1)", ("row", "column")), (q, k), v, True)
+    out = attend(graph_of(structure), message_op("mul(x0, x1)", ("row", "column")), (q, k), v, True)
     assert out.shape == (rows, *value)
     if score == (2, 0):
         mean = gsb.spmm(graph_of(structure), v.flatten(1), reduce="mean").view(out.shape)

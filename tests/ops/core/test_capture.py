@@ -16,7 +16,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.plans import planned
-from gnn_sparse_backend.ops.message.message_op import form
+from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.ops.relational import executables as rgms_kernels
 from gnn_sparse_backend.ops.relational import schedules_cuda_rows as cuda_rgms_rows
 from gnn_sparse_backend.planner.cuda import blocks as cuda_bsr
@@ -125,7 +125,7 @@ def test_a_step_in_every_format(name, serial_gpu, monkeypatch):
         planned_steps(call, serial_gpu, monkeypatch)
         assert "bsr_tiles" in serial_gpu
         return
-    kinds = [form("mul(x0, x1)", ("column", "edge"), "sum").kind, form("x0", ("column",), "sum").kind]
+    kinds = [message_op("mul(x0, x1)", ("column", "edge"), "sum").kind, message_op("x0", ("column",), "sum").kind]
     with contextlib.ExitStack() as stack:
         for of, kind in itertools.product((graph, graph.transpose()), dict.fromkeys(kinds)):
             stack.enter_context(planned(of, kind, width, dtype, FORMATS[name]))

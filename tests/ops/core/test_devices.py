@@ -12,9 +12,9 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.plans import planned
 from gnn_sparse_backend.ops.message import argmax_scatter as choices
-from gnn_sparse_backend.ops.message.executables import run_aggregate
-from gnn_sparse_backend.ops.message.message_op import form
-from gnn_sparse_backend.ops.message.variants import buckets_cuda as cuda_buckets
+from gnn_sparse_backend.ops.message.calls import run_aggregate
+from gnn_sparse_backend.ops.message.executables import buckets_cuda as cuda_buckets
+from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.planner.cuda import plan as cuda_plan
 from gnn_sparse_backend.planner.cuda.plan import LANES_PAY, LONG_ROW, PART, WARP, CudaPlan, plan_cuda, shares
 from gnn_sparse_backend.runtime import devices
@@ -88,7 +88,7 @@ def test_edges_of_long_rows_are_loaded_in_stretches(op, width, serial_gpu):
     assert plan_cuda("", 5, graph.num_edges, width).cached and not plan_cuda("", 5, 5 * WARP - 1, width).cached
     x, weight = torch.randn(11, width, dtype=torch.float64), torch.randn(row.numel(), dtype=torch.float64)
     if op == "max with its edges":
-        out, edges = run_aggregate(form("x0", ("column",), "max"), graph, [x], ("number",), -1)
+        out, edges = run_aggregate(message_op("x0", ("column",), "max"), graph, [x], ("number",), -1)
         for r in range(1, 5):
             own = x[col].masked_fill((row != r)[:, None], float("-inf"))
             torch.testing.assert_close(out[r], own.amax(0), rtol=0, atol=0)
@@ -133,7 +133,7 @@ def test_rows_in_buckets(op, dtype, longest, partitions, serial_gpu):
         "sum": ("x0", ("column",), [x], x[col].double()),
         "of both ends": ("mul(x0, x1)", ("row", "column"), [y, x], y[row].double() * x[col].double()),
     }.get(op, ("mul(x0, x1)", ("column", "edge"), [x, w], x[col].double() * w.double()))
-    of = form(message, places, "mean" if "mean" in op else "sum")
+    of = message_op(message, places, "mean" if "mean" in op else "sum")
     expected = torch.zeros(10, 24, dtype=torch.float64).index_add(0, row, terms)
     if "mean" in op:
         expected /= lengths.clamp(min=1)[:, None]
@@ -216,7 +216,7 @@ def test_operands_of_any_layout(serial_gpu):
 
 def test_graphs_of_all_sizes_share_their_kernels(serial_gpu):
     """As in mini-batches: nothing is planned, compiled or kept per size."""
-    of = form("x0", ("column",), "sum")
+    of = message_op("x0", ("column",), "sum")
     before = None
     for rows in range(4, 40):
         graph = some_graph(rows)
@@ -271,7 +271,7 @@ def test_bad_structures_are_refused_in_the_same_words(request):
 
 def test_copied_maxima_are_for_the_cpu(request):
     """On a GPU what flows back goes by the number of an edge: threads would add to the same rows."""
-    of = form("x0", ("column",), "max", "last")
+    of = message_op("x0", ("column",), "max", "last")
     graph, x = some_graph(9, 12, 400), torch.ones(12, 8)
     assert choices.kept_choice(of, graph, [x]) == "column"
     request.getfixturevalue("serial_gpu")

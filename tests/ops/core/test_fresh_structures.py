@@ -9,14 +9,14 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.formats.partitions.row_groups import heaviest, look_at_rows
 from gnn_sparse_backend.ops.core.plans import plan_of
-from gnn_sparse_backend.ops.message.variants.buckets_cuda import buckets_of
+from gnn_sparse_backend.ops.message.executables.buckets_cuda import buckets_of
 from gnn_sparse_backend.planner import choose
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
 from gnn_sparse_backend.planner.cpu.spmm import LONG_ROW
 from gnn_sparse_backend.planner.database import PlanDatabase
 from gnn_sparse_backend.planner.problem import Problem, longest_row
-from gnn_sparse_backend.structures import build
-from gnn_sparse_backend.structures import csr as structure
+from gnn_sparse_backend.structures import build, facts
+from gnn_sparse_backend.structures.pieces import Piece
 
 
 def batch(seed: int, rows: int = 1000, fan_out: int = 40, dtype: torch.dtype = torch.int32) -> gsb.Graph:
@@ -28,9 +28,7 @@ def batch(seed: int, rows: int = 1000, fan_out: int = 40, dtype: torch.dtype = t
 def test_plan_and_rows_share_one_look(monkeypatch, set_threads):
     set_threads(2)
     looks = []
-    monkeypatch.setattr(
-        structure, "look_at_rows", lambda *about, look=look_at_rows: looks.append(about) or look(*about)
-    )
+    monkeypatch.setattr(facts, "look_at_rows", lambda *about, look=look_at_rows: looks.append(about) or look(*about))
     graph, x = batch(0), torch.randn(4000, 64)
     gsb.spmm(graph, x)
     assert graph.num_edges >= LONG_ROW and len(looks) == 1 and plan_of(graph, "sum:column", 64, x.dtype).groups == 32
@@ -78,9 +76,9 @@ def test_rows_out_of_range_in_order_or_not(row, said):
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_degrees(rows, dtype):
     graph = batch(1, rows, dtype=dtype)
-    csr = structure.Csr(graph.indptr.to(dtype), graph.indices.to(dtype), None, graph.shape)
-    found = structure.in_degrees(csr)
-    assert found.dtype == dtype and torch.equal(found, csr.indptr.diff())
+    piece = Piece(graph.shape, graph.indptr.to(dtype), graph.indices.to(dtype), None)
+    found = piece.derived(facts.IN_DEGREES)
+    assert found.dtype == dtype and torch.equal(found, piece.indptr.diff())
 
 
 def test_equal_plans_are_one_object(request, set_threads):

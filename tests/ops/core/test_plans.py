@@ -9,8 +9,8 @@ import scipy.sparse
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.core import arguments as kernels
 from gnn_sparse_backend.ops.core import plans
+from gnn_sparse_backend.ops.core.plans import plan_of
 from gnn_sparse_backend.planner.choose import plan_for
 from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.structures import build
@@ -166,7 +166,7 @@ def test_scattered_sums_have_the_bits_of_rows_one_after_the_other(width, dtype, 
         lambda: gsb.spmm(graph, x, weight),
         lambda: gsb.spmm(graph, x, weight, reduce="mean"),
     ]
-    assert kernels.aggregation_plan(graph, width, x.dtype).reduction == "scattered"
+    assert plan_of(graph, "sum:column", width, x.dtype).reduction == "scattered"
     scattered = [call() for call in calls]
     force(monkeypatch, reduction="sequential")
     graph.plans.clear()
@@ -183,7 +183,7 @@ def test_one_row_with_all_edges_is_cut():
     count = 200_000
     columns = torch.randint(0, 1000, (count,), generator=torch.Generator().manual_seed(0))
     graph = gsb.Graph.from_coo(torch.full((count,), 1), columns, (3, 1000))
-    assert 0 < kernels.aggregation_plan(graph, 16, torch.float64).longest_part <= count // 64
+    assert 0 < plan_of(graph, "sum:column", 16, torch.float64).longest_part <= count // 64
     x = torch.randn(1000, 16, dtype=torch.float64)
     expected = torch.zeros(3, 16, dtype=torch.float64).index_add(0, torch.ones(count, dtype=torch.long), x[columns])
     torch.testing.assert_close(gsb.spmm(graph, x), expected)

@@ -13,10 +13,10 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core import plans
 from gnn_sparse_backend.ops.message import argmax_scatter as choices
 from gnn_sparse_backend.ops.message import gradients as message_autograd
-from gnn_sparse_backend.ops.message.message_op import form
+from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.planner.choose import plan_for
 from gnn_sparse_backend.structures import build
-from gnn_sparse_backend.structures.csr import columns_ascend
+from gnn_sparse_backend.structures.facts import ColumnsAscend
 from tests.covering import covering
 from tests.ops.message_oracle import (
     DTYPES,
@@ -124,7 +124,7 @@ def test_matrix(case, monkeypatch, poisoned_memory):
 
 def test_what_is_kept():
     copies, dense_graph = (
-        {ties: form("x0", ("column",), "max", ties) for ties in ("even", "last", "first")},
+        {ties: message_op("x0", ("column",), "max", ties) for ties in ("even", "last", "first")},
         dense().graph,
     )
     x, half = torch.ones(50, 2), torch.ones(50, 2, dtype=torch.bfloat16)
@@ -136,17 +136,17 @@ def test_what_is_kept():
     assert [kept(of, sparse, wide[:, :4]) for of in copies.values()] == ["unique", "column", "column"]
     one_each = from_coo([0, 1, 2], [2, 1, 0], (3, 3)).graph
     assert [kept(of, one_each, wide[:, :1]) for of in copies.values()] == [None, "number", "number"]
-    assert kept(form("neg(x0)", ("column",), "max", "even"), dense_graph, x) is None
-    assert kept(form("x0", ("edge",), "max", "last"), dense_graph, x) == "number"
-    assert kept(form("x0", ("column",), "sum"), dense_graph, x) is None
+    assert kept(message_op("neg(x0)", ("column",), "max", "even"), dense_graph, x) is None
+    assert kept(message_op("x0", ("edge",), "max", "last"), dense_graph, x) == "number"
+    assert kept(message_op("x0", ("column",), "sum"), dense_graph, x) is None
 
 
 def test_whether_columns_ascend():
-    assert [columns_ascend(dense(ascending).graph._csr) for ascending in (True, False)] == [True, False]
+    assert [dense(ascending).graph.derived(ColumnsAscend()) for ascending in (True, False)] == [True, False]
     # from row to row they may fall, over empty rows too
-    assert columns_ascend(from_coo([0, 0, 3, 3], [2, 3, 0, 0], (6, 4)).graph._csr)
+    assert from_coo([0, 0, 3, 3], [2, 3, 0, 0], (6, 4)).graph.derived(ColumnsAscend())
     for name in EMPTY:
-        assert columns_ascend(from_coo(*EMPTY[name]).graph._csr)
+        assert from_coo(*EMPTY[name]).graph.derived(ColumnsAscend())
 
 
 @pytest.mark.parametrize("structure", EMPTY)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.message import executables as message_kernels
-from gnn_sparse_backend.ops.message.schedules_cpu import in_words
+from gnn_sparse_backend.ops.message import calls as message_kernels
+from gnn_sparse_backend.ops.message.schedules_cpu import as_bf16x2
 
 NODES, EDGES = 90, 700
 
@@ -89,7 +89,7 @@ def test_the_same_bits_from_any_address(name, monkeypatch):
 @pytest.mark.parametrize("shape", [(NODES, 12), (NODES, 39), (NODES, 2, 11)])
 def test_rows_that_are_short_or_odd_go_one_by_one(shape, monkeypatch):
     look_up_anew(monkeypatch)
-    monkeypatch.setattr(message_kernels, "in_words", lambda spec: pytest.fail("words") if in_words(spec) else None)
+    monkeypatch.setattr(message_kernels, "as_bf16x2", lambda spec: pytest.fail("words") if as_bf16x2(spec) else None)
     x = draw(*shape)
     if len(shape) == 3:
         gsb.gspmm(graph(), "mul", "sum", u=x, e=draw(EDGES, 2, 1))

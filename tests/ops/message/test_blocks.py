@@ -7,8 +7,8 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.formats import BsrFormat, SrBcrsFormat
-from gnn_sparse_backend.ops.message.message_op import form
-from gnn_sparse_backend.ops.message.variants.blocks_cuda import blocks_of, run_blocks
+from gnn_sparse_backend.ops.message.executables.blocks_cuda import blocks_of, run_blocks
+from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.planner.cuda import blocks as cuda_bsr
 from tests.ops.operators import quarters
 from tests.ops.waits import without_waiting
@@ -139,25 +139,28 @@ def test_what_blocks_are_not_for(monkeypatch):
     thin = gsb.Graph.from_coo(torch.arange(64), torch.arange(64) * 7 % 64, (64, 64))
     graph, row, _ = local_graph()
     x, wide = torch.ones(43, 16), torch.ones(64, 48)
-    copy, largest = form("x0", ("column",), "sum"), form("x0", ("column",), "max", "last")
+    copy, largest = message_op("x0", ("column",), "sum"), message_op("x0", ("column",), "max", "last")
     refused = [
         (copy, thin, wide, "sm_90"),
         (copy, graph, x[:, :4], "sm_90"),
         (copy, graph, x.double(), "sm_90"),
         (copy, graph, x, "sm_75"),
         (largest, graph, x, "sm_90"),
-        (form("x0", ("edge",), "sum"), graph, torch.ones(row.numel(), 16), "sm_90"),
+        (message_op("x0", ("edge",), "sum"), graph, torch.ones(row.numel(), 16), "sm_90"),
     ]
     for of, on, operand, arch in refused:
         assert run_blocks(of, on, [operand], arch) is None
-    product = form("mul(x0, x1)", ("column", "edge"), "sum")
+    product = message_op("mul(x0, x1)", ("column", "edge"), "sum")
     assert (
         run_blocks(product, graph, [wide[:43], torch.ones(row.numel(), 48)], "sm_90") is None
     )  # a weight for each feature
     assert run_blocks(product, graph, [x, torch.ones(row.numel(), 1)], "sm_90") is None  # few features for each number
     assert (
         run_blocks(
-            form("add(x0, x1)", ("column", "edge"), "sum"), graph, [wide[:43], torch.ones(row.numel(), 1)], "sm_90"
+            message_op("add(x0, x1)", ("column", "edge"), "sum"),
+            graph,
+            [wide[:43], torch.ones(row.numel(), 1)],
+            "sm_90",
         )
         is None
     )
@@ -177,7 +180,7 @@ def test_edges_that_repeat(serial_gpu):
     )
     torch.testing.assert_close(gsb.spmm(graph, x).double(), dense @ x.double(), rtol=1e-3, atol=0)
     assert serial_gpu == ["bsr_tiles"]
-    copy, product = form("x0", ("column",), "sum"), form("mul(x0, x1)", ("column", "edge"), "sum")
+    copy, product = message_op("x0", ("column",), "sum"), message_op("mul(x0, x1)", ("column", "edge"), "sum")
     x = quarters(43, 32, dtype=torch.float16)
     assert run_blocks(product, graph, [x, torch.ones(row.numel(), 1, dtype=torch.float16)], "serial") is None
     for edges, taken in ((256, True), (257, False)):  # bfloat16 counts to 256
@@ -190,7 +193,7 @@ def test_the_first_call_on_a_graph_waits_once(weighted, serial_gpu, monkeypatch)
     """For all that decides between the formats, and for what numbers of edges want to know of them."""
     graph, row, _ = local_graph()
     operands = [quarters(43, 32, dtype=torch.float16)] + [quarters(row.numel(), 1, dtype=torch.float16)] * weighted
-    of = form("mul(x0, x1)", ("column", "edge"), "sum") if weighted else form("x0", ("column",), "sum")
+    of = message_op("mul(x0, x1)", ("column", "edge"), "sum") if weighted else message_op("x0", ("column",), "sum")
     expected = run_blocks(of, graph, operands, "serial")  # compiles
     again = local_graph()[0]
     assert torch.equal(

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.core.arguments import aggregation_plan
-from gnn_sparse_backend.ops.message.variants import one_pass as row_order
-from gnn_sparse_backend.ops.message.variants.one_pass import ROWS_BY_LENGTH
+from gnn_sparse_backend.ops.core.plans import plan_of
+from gnn_sparse_backend.ops.message.executables import one_pass as row_order
+from gnn_sparse_backend.ops.message.executables.one_pass import ROWS_BY_LENGTH
 from gnn_sparse_backend.planner.cpu import spmm
 from gnn_sparse_backend.planner.cpu.spmm import USED_AGAIN, pays_in_order
 from gnn_sparse_backend.structures import build
@@ -85,7 +85,7 @@ def test_scattered_sums_are_followed_by_rows_in_order(reduce):
         (9000, 3000),
     )
     x, w = torch.randn(3000, 2, generator=generator), torch.randn(40_000, generator=generator)
-    assert aggregation_plan(graph, 2, x.dtype, f"{reduce}:column").reduction == "scattered"
+    assert plan_of(graph, f"{reduce}:column", 2, x.dtype).reduction == "scattered"
     expected = [gsb.spmm(graph, x, reduce=reduce), gsb.spmm(graph, x, w, reduce)]
     row_order.expect_use(graph)
     assert torch.equal(gsb.spmm(graph, x, w, reduce), expected[1]) and ROWS_BY_LENGTH in graph.facts

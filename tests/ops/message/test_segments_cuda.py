@@ -7,9 +7,9 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core.plans import planned
-from gnn_sparse_backend.ops.message.executables import run_aggregate
-from gnn_sparse_backend.ops.message.message_op import form
-from gnn_sparse_backend.ops.message.variants import segments_cuda as cuda_segments
+from gnn_sparse_backend.ops.message.calls import run_aggregate
+from gnn_sparse_backend.ops.message.executables import segments_cuda as cuda_segments
+from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.planner.cuda import plan as cuda_plan
 from gnn_sparse_backend.planner.cuda.plan import LANES_PAY, LONG_ROW, PART, WARP, CudaPlan, plan_cuda
 from tests.ops.serial_gpu import ARCH
@@ -54,7 +54,7 @@ def test_sums_over_chunks(lengths, message, reduce, width, dtype, serial_gpu):
     x, w, y = (torch.randn(n, k).to(dtype) for n, k in ((12, width), (edges, 1), (rows, width)))
     x[11] = float("inf")
     count = message.count("x")
-    of = form(message, ("column", "edge", "row")[:count], reduce)
+    of = message_op(message, ("column", "edge", "row")[:count], reduce)
     terms = x[col].double() * (w.double() if count > 1 else 1.0) * (y[row].double() if count > 2 else 1.0)
     expected = torch.zeros(rows, width, dtype=torch.float64).index_add(0, row, terms)
     if reduce == "mean":
@@ -73,7 +73,7 @@ def test_pieces_of_a_very_long_row_are_cut_into_parts(serial_gpu):
     graph, row, col = graph_of((3, 2 * PART * WARP, 7))
     x = torch.randn(12, 2, dtype=torch.float64)
     expected = torch.stack([x[col[row == r]].mean(0) for r in range(3)])
-    of = form("x0", ("column",), "mean")
+    of = message_op("x0", ("column",), "mean")
     with planned(graph, of.kind, 2, torch.float64, CudaPlan(segments=True, longest_part=PART, **SECOND)):
         torch.testing.assert_close(run_aggregate(of, graph, [x]), expected, rtol=0, atol=1e-12)
     assert serial_gpu == ["aggregate"] * 3
@@ -86,7 +86,7 @@ def test_what_is_not_cut_into_chunks(message, reduce, dtype, serial_gpu):
     """A message that is rounded as it is stored, and a maximum, run in one pass."""
     graph, row, col = graph_of(LENGTHS["odd"])
     x = (torch.randint(-8, 9, (12, 2)) / 4).to(dtype)
-    of = form(message, ("column",), reduce)
+    of = message_op(message, ("column",), reduce)
     with planned(graph, of.kind, 2, x.dtype, CudaPlan(segments=True, **SECOND)):
         found = run_aggregate(of, graph, [x])
     own = x[col[row == 6]].double()

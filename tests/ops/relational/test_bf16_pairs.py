@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.compiler.cache.bounded import KernelCache
 from gnn_sparse_backend.ops.grouped import executables as grouped_kernels
 from gnn_sparse_backend.ops.relational import executables as rgms_kernels
 from gnn_sparse_backend.ops.relational import executables_cpu as rgms_cpu
@@ -18,7 +19,7 @@ def by_twos(monkeypatch):
     """As on a CPU that has the instruction; here its functions are ordinary code."""
     for module in (grouped_kernels, rgms_cpu):
         monkeypatch.setattr(module, "takes_twos", lambda features, dtype: dtype == "bfloat16" and features % 2 == 0)
-        monkeypatch.setattr(module, "_entries", {})
+        monkeypatch.setattr(module, "_entries", KernelCache("test"))
 
 
 def test_grouped_product(by_twos):
@@ -59,7 +60,7 @@ def test_relational_product_with_gradients(by_twos):
 def test_tiled_matrices(monkeypatch):
     """Large ones are: here all that have more than one tile. The last tile is narrower."""
     monkeypatch.setattr(relational_rules, "WHOLE_BYTES", 0)
-    monkeypatch.setattr(rgms_cpu, "_entries", {})
+    monkeypatch.setattr(rgms_cpu, "_entries", KernelCache("test"))
     planner.rgms_kernel.cache_clear()
     arrays = triples("mixed")
     x, w, a = operands(arrays, (5, 150, 1), "flat")

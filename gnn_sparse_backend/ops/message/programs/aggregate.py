@@ -41,7 +41,7 @@ class AggregateSpec:
     continues: reduce on from what the result and the choices hold, which a pass over other edges of the same rows has
         left. The type of a sum must be that of the result.
     mapped: the rows of the structure are in an order of their own, and Row has the row of each.
-    words: the result, and the operands in `packed`, are given as words of two neighbouring bfloat16 features each. A
+    bf16x2: the result, and the operands in `packed`, are given as words of two neighbouring bfloat16 features each. A
         vector of words becomes two of float32 by a shift and a mask, which takes fewer instructions than widening each
         number by itself.
     """
@@ -60,17 +60,17 @@ class AggregateSpec:
     first: bool = False
     continues: bool = False
     mapped: bool = False
-    words: bool = False
+    bf16x2: bool = False
 
     def __post_init__(self) -> None:
         if "unique" in self.chosen and len(self.chosen) > 1:
             raise StageIError(
                 f"aggregate: of equal messages nobody is chosen, so that ``unique`` goes alone; got {self.chosen}"
             )
-        if self.words and not self.fits_words:
+        if self.bf16x2 and not self.fits_bf16x2:
             raise StageIError(
                 f"aggregate: words of two bfloat16 features are for even rows of them, of sums, means, and maxima "
-                f"whose edges nobody asks for, in one pass; this is {replace(self, words=False)}"
+                f"whose edges nobody asks for, in one pass; this is {replace(self, bf16x2=False)}"
             )
 
     @property
@@ -83,7 +83,7 @@ class AggregateSpec:
         )
 
     @property
-    def fits_words(self) -> bool:
+    def fits_bf16x2(self) -> bool:
         """Whether it can run on words of two features."""
         if self.dtype != "bfloat16" or self.dims[-1] % 2 or self.chosen or self.continues or not self.packed:
             return False
@@ -99,6 +99,11 @@ class AggregateSpec:
     @property
     def features(self) -> int:
         return prod(self.dims)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where the operands stand."""
+        return tuple(operand.at for operand in self.operands)
 
     @property
     def staged(self) -> tuple[int, ...]:
@@ -147,7 +152,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
     [Number], [Column]); X is the buffer of an operand.
     """
     accumulator = ACCUMULATOR[spec.dtype]
-    halves = len(HALVES) if spec.words else 1
+    halves = len(HALVES) if spec.bf16x2 else 1
     if spec.continues and spec.reduce in ("sum", "mean") and accumulator != spec.dtype:
         raise StageIError(f"aggregate: passes that continue each other would round sums to {spec.dtype}")
     p = ProgramBuilder("aggregate")
@@ -159,11 +164,11 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
     if spec.mapped:
         edges.declare_rows()
     given = list(spec.operands)
-    if spec.words:
+    if spec.bf16x2:
         for which in spec.packed:
             given[which] = replace(given[which], dims=(spec.features // halves,), dtype="uint32")
     X = [edges.buffer(f"X{which}", operand) for which, operand in enumerate(given)]
-    C = p.buffer("C", (*edges.axes("row"), K), "uint32" if spec.words else spec.dtype)
+    C = p.buffer("C", (*edges.axes("row"), K), "uint32" if spec.bf16x2 else spec.dtype)
     copied = spec.message.op == "arg" and given[spec.message.parts[0]].dtype == spec.dtype
     kept = {what: p.buffer(what.capitalize(), (*edges.axes("row"), K), spec.index_dtype) for what in spec.chosen}
 
@@ -189,10 +194,10 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
     ) -> None:
         values = []
         for which, operand in enumerate(spec.operands):
-            if spec.words and which in spec.packed:
+            if spec.bf16x2 and which in spec.packed:
                 values.append(call(HALVES[half], load(which, g, i, j, k)))
                 continue
-            feature = feature_index(k * halves + half if spec.words else k, spec.dims, operand.dims)
+            feature = feature_index(k * halves + half if spec.bf16x2 else k, spec.dims, operand.dims)
             values.append(staged[which][feature] if which in staged else load(which, g, i, j, feature))
         term = lower(spec.message, values, spec.dtype, accumulator)
         if spec.reduce in ("sum", "mean"):
@@ -216,7 +221,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
         Total[k] = select(better, term, Total[k])
 
     with p.iterate("rows", (G, I), "SS") as (g, i):
-        totals = [p.local(name, (K,), accumulator) for name in (("Low", "High") if spec.words else ("Total",))]
+        totals = [p.local(name, (K,), accumulator) for name in (("Low", "High") if spec.bf16x2 else ("Total",))]
         at = {what: p.local(f"At{what.capitalize()}", (K,), spec.index_dtype) for what in spec.chosen}
         if not (stage and spec.staged):
             with p.iterate("edges", (J, K), "RS") as (j, k):
@@ -243,7 +248,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
                 results = [
                     select(equal(D[row(g, i)], as_expr(0)), number(0.0, accumulator), total) for total in results
                 ]
-            if spec.words:
+            if spec.bf16x2:
                 low, high = (call("bfloat16_bits", total) for total in results)
                 C[(*row(g, i), f)] = low + high * 65536
             else:

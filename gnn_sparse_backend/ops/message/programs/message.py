@@ -11,11 +11,11 @@ A message is applied feature by feature. Which operand comes from where, and how
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ....compiler.cache.bounded import kept
 from ....compiler.language.expr import Expr, call, cast, equal, number, select
 
 
@@ -177,7 +177,7 @@ def lower(message: Message, operands: list[Expr], dtype: str, accumulator: str) 
     return _OPERATORS[message.op].lower(*parts)
 
 
-@functools.cache
+@kept
 def vjp(message: Message, operand: int, cotangent: Message) -> Message | None:
     """The contribution of ``cotangent`` to the gradient of an operand, or None if the message does not depend on it."""
     if message.op == "arg":
@@ -211,7 +211,7 @@ def commuted(message: Message) -> Message:
     return Message(message.op, tuple(sorted(parts, key=str) if message.op in ("add", "mul") else parts))
 
 
-@functools.cache
+@kept
 def parse(text: str) -> Message:
     """The message that prints as ``text``. Raises ValueError that quotes what is not one."""
     try:

@@ -18,9 +18,10 @@ from ....planner.cuda.plan import CudaPlan, plan_cuda
 from ....structures.derived import Derived
 from ....structures.pieces import Piece
 from ...core.arguments import kernel_arguments
+from ...core.ran import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import aggregate_kernel
-from .buckets_cuda import InBuckets
+from .aggregation import Aggregation
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,34 +70,70 @@ def _parts(graph, longest: int) -> Parts:
     return Parts(Piece((count, cols), starts, indices, None), row, Piece((rows, count), first, order, None))
 
 
-class TwoPasses:
-    """An aggregation over parts of rows, whose results are kept in the type of sums, and then reduced like messages."""
+class TeamsOfRows(Aggregation):
+    """A team of lanes for each row: one launch."""
 
     def __init__(self, spec: AggregateSpec, plan: CudaPlan):
-        self.buckets = InBuckets(spec, plan) if plan.buckets else None
-        if plan.buckets:
-            return
-        self.spec, self.longest, self.balance = spec, plan.longest_part, plan.balance
+        super().__init__(spec, plan)
+        self._kernels[None] = aggregate_kernel(spec, plan)
+
+    def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
+        arguments = kernel_arguments(
+            graph,
+            self.plan.groups,
+            self.places,
+            self.widths,
+            operands,
+            self.numbers(graph),
+            self.plan.balance,
+            self.degrees(graph),
+        )
+        note(self, "")
+        self._kernels[None].entry(*arguments, *results)
+
+    def launch(self, structure, operands: list[Tensor]) -> tuple | None:
+        arguments = kernel_arguments(
+            structure,
+            self.plan.groups,
+            self.places,
+            self.widths,
+            operands,
+            self.numbers(structure),
+            self.plan.balance,
+            self.degrees(structure),
+        )
+        return self._kernels[None], arguments[: -len(operands)]
+
+
+class TeamsOfParts(Aggregation):
+    """Over parts of rows, whose results are kept in the type of sums, and then reduced like messages."""
+
+    def __init__(self, spec: AggregateSpec, plan: CudaPlan):
+        super().__init__(spec, plan)
         first, second = spec.in_parts()
         self.kept = getattr(torch, first.dtype)
-        self.widths = [operand.width for operand in spec.operands]
-        self.first = aggregate_kernel(first, replace(plan, longest_part=0)).entry
-        self.second = aggregate_kernel(second, plan_cuda(plan.arch)).entry
+        self._kernels["parts"] = aggregate_kernel(first, replace(plan, longest_part=0))
+        self._kernels["rows"] = aggregate_kernel(second, plan_cuda(plan.arch))
 
-    def run(self, graph, places, operands, edge_ids: Tensor | None, out: Tensor, degrees: Tensor | None = None) -> None:
-        """Fill ``out``, (rows, features). degrees: what a mean divides by, where it is not the degrees of the graph."""
-        if self.buckets is not None:
-            self.buckets.run(graph, places, operands, edge_ids, out)
-            return
-        parts = parts_of(graph, self.longest)
+    def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
+        note(self, "")
+        self.run(graph, operands, results[0], self.numbers(graph), self.degrees(graph))
+
+    def run(self, graph, operands, out: Tensor, numbers: Tensor | None, degrees: tuple[Tensor, ...]) -> None:
+        """Fill ``out``, (rows, features). degrees: what a mean divides by, which may be of another structure."""
+        parts, balance = parts_of(graph, self.plan.longest_part), self.plan.balance
         features = self.spec.features
         results = torch.empty((parts.whole.shape[0], features), dtype=self.kept, device=out.device)
-        of_parts = parts.operands(places, operands)
-        self.first(*kernel_arguments(parts.whole, 1, places, self.widths, of_parts, edge_ids, self.balance), results)
-        of_rows = (graph.in_degrees if degrees is None else degrees,) if self.spec.degrees else ()
-        self.second(
-            *kernel_arguments(parts.sums, 1, ("column",), [features], [results], None, self.balance, of_rows), out
+        of_parts = parts.operands(self.places, operands)
+        self._kernels["parts"].entry(
+            *kernel_arguments(parts.whole, 1, self.places, self.widths, of_parts, numbers, balance), results
+        )
+        self._kernels["rows"].entry(
+            *kernel_arguments(parts.sums, 1, ("column",), [features], [results], None, balance, degrees), out
         )
 
+    def workspace(self, structure) -> int:
+        return parts_of(structure, self.plan.longest_part).whole.shape[0] * self.spec.features * self.kept.itemsize
 
-__all__ = ["Parts", "TwoPasses", "parts_of"]
+
+__all__ = ["Parts", "TeamParts", "TeamsOfParts", "TeamsOfRows", "parts_of"]

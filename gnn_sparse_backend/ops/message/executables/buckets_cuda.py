@@ -9,19 +9,21 @@ the order of its buckets: nothing is added atomically, and results are the same 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ....compiler.cache.kernel import constant_argument
+from ....compiler.cache.kernel import Kernel, constant_argument
 from ....formats.hyb import HybFormat
 from ....planner.cuda.plan import CudaPlan, bucket_widths, plan_cuda
 from ....structures.derived import Derived
 from ....structures.pieces import Piece
 from ...core.arguments import kernel_arguments, operand_arguments
+from ...core.ran import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import aggregate_kernel, bucket_kernel
+from .aggregation import Aggregation
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,67 +104,63 @@ def _buckets(graph, widest: int, partitions: int) -> Buckets:
     return Buckets((rows, cols), *(tuple(x) for x in (counts, indices, positions, at)), row_of_part, sums)
 
 
-class InBuckets:
-    """An aggregation over rows in buckets. Kernels are made when a graph wants them."""
+class TeamsOfBuckets(Aggregation):
+    """Over rows in buckets. Kernels are made when a graph wants them."""
+
+    variants: ClassVar = {
+        "rows": "where every row is in one bucket",
+        "parts of rows": "where one is in several, whose results are added up",
+    }
 
     def __init__(self, spec: AggregateSpec, plan: CudaPlan):
         numbered = any(operand.at in ("edge", "number") for operand in spec.operands)
-        self.spec, self.plan = replace(spec, numbered=numbered), plan
+        super().__init__(replace(spec, numbered=numbered), plan)
         self.parts, self.sums = self.spec.in_parts()
         self.kept = getattr(torch, self.parts.dtype)
-        self.widths = [operand.width for operand in spec.operands]
 
-    @cached_property
-    def whole(self):
-        """Over rows that are each in one bucket."""
-        return bucket_kernel(self.spec, self.plan).entry
+    def _kernel(self, key: str, make) -> Kernel:
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._kernels[key] = make()
+        return kernel
 
-    @cached_property
-    def first(self):
-        """Over parts of rows."""
-        return bucket_kernel(self.parts, self.plan).entry
-
-    @cached_property
-    def second(self):
-        """Over the results of the parts of each row."""
-        return aggregate_kernel(self.sums, plan_cuda(self.plan.arch)).entry
-
-    def run(self, graph, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
-        """Fill ``out``, (rows, features)."""
-        buckets = buckets_of(graph, self.plan.longest_part, self.plan.partitions)
-        degrees = (graph.in_degrees,) if self.spec.degrees else ()
+    def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
+        (out,), plan = results, self.plan
+        buckets, degrees = buckets_of(graph, plan.longest_part, plan.partitions), self.degrees(graph)
         if buckets.sums is None:
+            note(self, "rows")
             out.zero_()  # a row without edges is in no bucket
-            self.whole(
-                *self._arguments(graph, buckets, out.shape[0], places, operands, edge_ids),
+            self._kernel("rows", lambda: bucket_kernel(self.spec, plan)).entry(
+                *self._arguments(graph, buckets, out.shape[0], operands),
                 *degrees,
-                *operand_arguments(places, self.widths, operands, True),
+                *operand_arguments(self.places, self.widths, operands, True),
                 out,
             )
             return
-        results = out.new_empty((buckets.row_of_part.numel(), out.shape[1]), dtype=self.kept)
+        note(self, "parts of rows")
         of_parts = [
-            x.index_select(0, buckets.row_of_part) if place == "row" else x for x, place in zip(operands, places)
+            x.index_select(0, buckets.row_of_part) if place == "row" else x for x, place in zip(operands, self.places)
         ]
-        self.first(
-            *self._arguments(graph, buckets, results.shape[0], places, operands, edge_ids),
-            *operand_arguments(places, self.widths, of_parts, True),
-            results,
+        sums = out.new_empty((buckets.row_of_part.numel(), out.shape[1]), dtype=self.kept)
+        self._kernel("parts", lambda: bucket_kernel(self.parts, plan)).entry(
+            *self._arguments(graph, buckets, sums.shape[0], operands),
+            *operand_arguments(self.places, self.widths, of_parts, True),
+            sums,
         )
-        self.second(
-            *kernel_arguments(
-                buckets.sums, 1, ("column",), [out.shape[1]], [results], None, self.plan.balance, degrees
-            ),
-            out,
+        self._kernel("sums", lambda: aggregate_kernel(self.sums, plan_cuda(plan.arch))).entry(
+            *kernel_arguments(buckets.sums, 1, ("column",), [out.shape[1]], [sums], None, plan.balance, degrees), out
         )
 
-    def _arguments(self, graph, buckets: Buckets, rows: int, places, operands, edge_ids: Tensor | None) -> list:
+    def _arguments(self, graph, buckets: Buckets, rows: int, operands) -> list:
         """Sizes and arrays of the structure; ``rows`` of the result."""
-        edges = [x.shape[0] for x, place in zip(operands, places) if place == "edge"][:1]
-        numbers = None
-        if self.spec.numbered:
-            numbers = graph.edge_numbers if edge_ids is None else edge_ids
+        edges = [x.shape[0] for x, place in zip(operands, self.places) if place == "edge"][:1]
+        numbers = graph.edge_numbers if self.spec.numbered else None
         return [rows, buckets.shape[1], *edges, *buckets.counts, *buckets.arguments(numbers)]
 
+    def workspace(self, structure) -> int:
+        buckets = buckets_of(structure, self.plan.longest_part, self.plan.partitions)
+        parts = 0 if buckets.sums is None else buckets.row_of_part.numel()
+        return parts * self.spec.features * self.kept.itemsize
 
-__all__ = ["Buckets", "InBuckets", "buckets_of"]
+
+__all__ = ["Buckets", "RowBuckets", "TeamsOfBuckets", "buckets_of"]

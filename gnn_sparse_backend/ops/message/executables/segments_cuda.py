@@ -12,14 +12,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ....compiler.cache.kernel import Kernel
 from ....formats.partitions.chunks import chunk_rows
 from ....planner.cuda.plan import WARP, CudaPlan
 from ....structures.derived import Derived
 from ....structures.pieces import Piece
 from ...core.arguments import kernel_arguments, structured_arguments
+from ...core.ran import note
 from ..programs.aggregate import AggregateSpec
-from ..schedules_cuda import aggregate_kernel, segment_kernel
-from .parts_cuda import TwoPasses
+from ..schedules_cuda import segment_kernel
+from .aggregation import Aggregation
+from .parts_cuda import TeamsOfParts, TeamsOfRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +39,6 @@ class Segments:
     sums: Piece
 
 
-@dataclass(frozen=True)
 class WarpChunks(Derived[Segments]):
     """The rows of a graph, cut where chunks end; it waits once for the GPU, for the number of pieces."""
 
@@ -58,38 +60,46 @@ def _segments(graph) -> Segments:
     return Segments(chunk_ptr, starts, row_of_piece, Piece((rows, order.numel()), first, order, None))
 
 
-class InSegments:
-    """An aggregation over pieces of rows, whose results are kept in the type of sums, and then added up."""
+class TeamsOfChunks(Aggregation):
+    """Over pieces of rows, whose results are kept in the type of sums, and then added up."""
 
     def __init__(self, spec: AggregateSpec, plan: CudaPlan):
+        super().__init__(spec, plan)
         first, second = spec.in_parts()
-        self.spec, self.balance = spec, plan.balance
         self.kept = getattr(torch, first.dtype)
-        self.widths = [operand.width for operand in spec.operands]
-        self.first = segment_kernel(first, plan.arch).entry
+        self._kernels["chunks"] = segment_kernel(first, plan.arch)
         plan = replace(plan, segments=False)
-        self.second = TwoPasses(second, plan) if plan.longest_part else aggregate_kernel(second, plan).entry
+        self.second = (TeamsOfParts if plan.longest_part else TeamsOfRows)(second, plan)
 
-    def run(self, graph, places, operands, edge_ids: Tensor | None, out: Tensor) -> None:
-        """Fill ``out``, (rows, features)."""
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return super().kernels + self.second.kernels
+
+    def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
+        (out,) = results
         segments = segments_of(graph)
         pieces, features = segments.row_of_piece.numel(), out.shape[1]
-        results = out.new_empty((pieces, features), dtype=self.kept)
+        sums = out.new_empty((pieces, features), dtype=self.kept)
         of_pieces = [
-            x.index_select(0, segments.row_of_piece) if place == "row" else x for x, place in zip(operands, places)
+            x.index_select(0, segments.row_of_piece) if place == "row" else x for x, place in zip(operands, self.places)
         ]
         sizes = segments.chunk_ptr.numel() - 1, pieces, graph.shape[1], graph.num_edges
         arrays = segments.chunk_ptr, segments.starts, graph.indices
-        self.first(*structured_arguments(sizes, arrays, places, self.widths, of_pieces, edge_ids, True), results)
-        if type(self.second) is TwoPasses:
-            self.second.run(
-                segments.sums, ("column",), [results], None, out, graph.in_degrees if self.spec.degrees else None
-            )
-            return
-        degrees = (graph.in_degrees,) if self.spec.degrees else ()
-        self.second(
-            *kernel_arguments(segments.sums, 1, ("column",), [features], [results], None, self.balance, degrees), out
+        note(self, "")
+        self._kernels["chunks"].entry(
+            *structured_arguments(sizes, arrays, self.places, self.widths, of_pieces, self.numbers(graph), True), sums
         )
+        degrees = self.degrees(graph)
+        if type(self.second) is TeamsOfParts:
+            self.second.run(segments.sums, [sums], out, None, degrees)
+            return
+        arguments = kernel_arguments(
+            segments.sums, 1, ("column",), [features], [sums], None, self.plan.balance, degrees
+        )
+        self.second.kernels[0].entry(*arguments, out)
+
+    def workspace(self, structure) -> int:
+        return segments_of(structure).row_of_piece.numel() * self.spec.features * self.kept.itemsize
 
 
-__all__ = ["InSegments", "Segments", "segments_of"]
+__all__ = ["Segments", "TeamsOfChunks", "WarpChunks", "segments_of"]

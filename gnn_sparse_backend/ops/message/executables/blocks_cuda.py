@@ -8,26 +8,32 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ....compiler.cache.bounded import KernelCache
+from ....compiler.cache.bounded import kept, shared
+from ....compiler.cache.kernel import Kernel
 from ....formats.block_counts import BlockCounts, count_blocks
 from ....formats.bsr import BsrFormat
 from ....formats.sr_bcrs import SrBcrsFormat
 from ....planner.cuda.blocks import may_pay, most_in_bsr, most_slots
+from ....planner.cuda.plan import CudaPlan
 from ....runtime.layout import compact
 from ....runtime.memory import empty
 from ....runtime.precision import on_tensor_cores
 from ....runtime.type_names import type_name
 from ....structures.derived import Derived
-from ..message_op import Form
+from ...core.ran import note
+from ..message_op import MessageOp
+from ..programs.aggregate import AggregateSpec
 from ..programs.bsr_tiles import block_of
 from ..programs.message import Message
 from ..schedules_blocks import bsr_kernel
+from .aggregation import Aggregation
 
-_entries: KernelCache = KernelCache("kernels of blocks")
+_kernels = shared("kernels of blocks")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +55,12 @@ class Blocks:
         return self.stored is not None and self.counts.coordinates < self.stored.nnz
 
 
-def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Tensor | None:
-    """The aggregation on Tensor Cores; None where it is none of these, or the graph is not dense enough."""
+def run_blocks(
+    of: MessageOp | AggregateSpec, graph, operands: list[Tensor | None], arch: str, out: Tensor | None = None
+) -> tuple[Tensor, Kernel] | None:
+    """The aggregation on Tensor Cores, in ``out`` where that is given, and its kernel; None where it is none of these,
+    or the graph is not dense enough.
+    """
     which = _features_of(of, operands)
     if which is None:
         return None
@@ -70,14 +80,14 @@ def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Ten
         return None
     mean, listed = of.reduce == "mean", type(stored) is SrBcrsFormat
     key = (features, mean, type_name(x.dtype), type_name(stored.index_dtype), arch, listed, heads)
-    entry = _entries.get(key)
-    if entry is None:
-        entry = _entries.keep(key, bsr_kernel(*key).entry)
+    kernel = _kernels.get(key)
+    if kernel is None:
+        kernel = _kernels.keep(key, bsr_kernel(*key))
     rows, cols = graph.shape
-    out = empty(x, rows, *x.shape[1:])
+    out = empty(x, rows, *x.shape[1:]) if out is None else out
     degrees = (graph.in_degrees.to(stored.index_dtype),) if mean else ()
     across = () if listed else (-(-cols // stored.block[1]),)
-    entry(
+    kernel.entry(
         stored.indptr.numel() - 1,
         *across,
         stored.mask.shape[0],
@@ -91,7 +101,7 @@ def run_blocks(of: Form, graph, operands: list[Tensor | None], arch: str) -> Ten
         compact(x).view(cols, heads, features),
         out.view(rows, heads, features),
     )
-    return out
+    return out, kernel
 
 
 @dataclass(frozen=True)
@@ -185,8 +195,8 @@ def _numbers(graph, place: str) -> Tensor | None:
     return {"edge": graph.edge_ids, "column": graph.indices, "position": None}[place]
 
 
-@functools.cache
-def _is_product(of: Form) -> bool:
+@kept
+def _is_product(of: MessageOp | AggregateSpec) -> bool:
     """Whether the form sums products of operands of columns and edges, each of which occurs once."""
     factors, parts = [], [of.message]
     while parts:
@@ -205,7 +215,7 @@ def _is_product(of: Form) -> bool:
     )
 
 
-def _features_of(of: Form, operands: list[Tensor | None]) -> int | None:
+def _features_of(of: MessageOp | AggregateSpec, operands: list[Tensor | None]) -> int | None:
     """The operand of the features where the form is such a sum: that of columns with the most of them."""
     if not _is_product(of):
         return None
@@ -228,4 +238,32 @@ def _heads(x: Tensor, numbers: list[Tensor]) -> int:
     return heads
 
 
-__all__ = ["blocks_of", "run_blocks"]
+class OnBlocks(Aggregation):
+    """On Tensor Cores where the graph fills blocks; else by the rest of the plan."""
+
+    variants: ClassVar = {
+        "blocks": "where the graph fills them, each slot has few edges, and PyTorch allows the type to be cut",
+        "rows": "elsewhere",
+    }
+
+    def __init__(self, spec: AggregateSpec, plan: CudaPlan, otherwise: Aggregation):
+        super().__init__(spec, plan)
+        self.otherwise = otherwise
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return super().kernels + self.otherwise.kernels
+
+    def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
+        found = run_blocks(self.spec, graph, operands, self.plan.arch, results[0])
+        if found is None:
+            self.otherwise(graph, operands, results)
+            return
+        self._kernels[found[1].key] = found[1]
+        note(self, "blocks")
+
+    def workspace(self, structure) -> int:
+        return self.otherwise.workspace(structure)
+
+
+__all__ = ["DenseBlocks", "OnBlocks", "blocks_of", "run_blocks"]

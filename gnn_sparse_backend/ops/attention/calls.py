@@ -1,0 +1,201 @@
+"""The boundary to the kernels of attention: forward only, no autograd, operands already validated."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+from torch import Tensor
+
+from ...compiler.cache.bounded import KernelCache, kept
+from ...planner.plan import Plan
+from ...runtime.memory import empty
+from ...runtime.type_names import type_name
+from ..core.executable import build
+from ..core.plans import new_plan
+from ..message.calls import broadcast_features, call_key, feature_shapes, flat
+from ..message.message_op import MessageOp, message_op
+from ..message.programs.message import arg, renumber
+from ..message.programs.operands import Operand, collapse
+from .executables import GradientSpec
+from .programs.attention import AttentionSpec, Attribute
+from .programs.sums import Output
+from .schedules_cpu import plan_attention
+
+MOST_CALLS = 256
+"""Shapes and types of operands that an attention knows its kernels for."""
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionForm:
+    """The forms of score and value, and whether scores are summed over their last feature dimension.
+
+    They compare by identity: make them with ``attention_form``.
+    """
+
+    score: MessageOp
+    value: MessageOp
+    reduced: bool
+    calls: KernelCache = field(default_factory=lambda: KernelCache("calls of an attention", MOST_CALLS))
+
+    @functools.cached_property
+    def places(self) -> tuple[str, ...]:
+        """Where the operands stand, those of the score first."""
+        return self.score.places + self.value.places
+
+    @functools.cached_property
+    def weighted(self) -> MessageOp:
+        """The sum of weighted values: operand 0 is the weight of an edge, the others are those of the value."""
+        count = len(self.value.places)
+        value = renumber(self.value.message, {number: number + 1 for number in range(count)})
+        return message_op(arg(0) * value, ("edge", *self.value.places), "sum")
+
+    def take_apart(self, operands) -> tuple[tuple, tuple]:
+        """The operands of the score, and those of the value."""
+        count = len(self.score.places)
+        return tuple(operands[:count]), tuple(operands[count:])
+
+
+@kept
+def attention_form(score: MessageOp, value: MessageOp, reduced: bool) -> AttentionForm:
+    """The one attention of these forms."""
+    return AttentionForm(score, value, reduced)
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """What is known of a call from its shapes and types. Compared by identity: a graph keeps its plans by call.
+
+    heads: feature shape of the scores. dims: that of the result. kernels: executables by plan, and other things that depend on no more.
+    """
+
+    spec: AttentionSpec
+    heads: tuple[int, ...]
+    dims: tuple[int, ...]
+    kernels: dict
+
+
+def has_no_terms(of: AttentionForm, operands) -> bool:
+    """Whether scores are sums of nothing, which the kernels do not know."""
+    return of.reduced and any(
+        x.dim() > (place != "all") and x.shape[-1] == 0 for x, place in zip(operands, of.score.places)
+    )
+
+
+def result_shapes(of: AttentionForm, operands) -> tuple[tuple[int, ...], int]:
+    """The feature shape of the result, and the number of scores of an edge."""
+    score, value = of.take_apart(operands)
+    before = broadcast_features(feature_shapes(of.score, score))
+    heads = (*before[:-1], 1) if of.reduced else before
+    return broadcast_features([heads, *feature_shapes(of.value, value)]), prod(heads)
+
+
+def run_attention(of: AttentionForm, graph, operands, call: Call | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """The result (rows, ...), and for each row a maximum and the inverse of its sum of exp(score - maximum).
+
+    The latter two are flat, (rows, scores), in the accumulation type. call: what is known of it (`prepared`), so that
+    operands may lack feature dimensions of extent 1.
+    """
+    if call is None:
+        call = prepared(of, graph, operands)
+    rows = graph.shape[0]
+    first = operands[len(of.score.places)]
+    wide = torch.float64 if first.dtype is torch.float64 else torch.float32
+    out = empty(first, rows, *call.dims)
+    maximum, inverse = (empty(first, rows, call.spec.scores, dtype=wide) for _ in range(2))
+    if graph.num_edges == 0 or out.numel() == 0:
+        out.zero_()
+    else:
+        plan = _plan(graph, call)
+        executable = call.kernels.get(plan)
+        if executable is None:
+            executable = call.kernels[plan] = build(call.spec, plan)
+        executable(graph, operands, [flat(out, rows, call.spec.features), maximum, inverse])
+    return out, maximum, inverse
+
+
+def prepared(of: AttentionForm, graph, operands) -> Call:
+    """What `run_attention` looks up of operands like these."""
+    return call_of(of, graph, operands, "edge" in of.places and graph.edge_ids is not None)
+
+
+def run_attention_gradient(
+    of: AttentionForm, graph, operands, results, grad: Tensor, outputs: tuple[Output, ...] = ()
+):
+    """(weights, scores, sums): what ``attention_gradient`` computes.
+
+    The weights (edges, ...) and the cotangents of the scores are in the user's edge order and the accumulation type;
+    sums, one (rows, features) for each of ``outputs``, in their own. results: what ``run_attention`` gave. grad: the
+    cotangent of the first.
+    """
+    call = call_of(of, graph, operands, graph.edge_ids is not None)
+    edges, rows = graph.num_edges, graph.shape[0]
+    weights, scores = (empty(results[1], edges, call.spec.scores) for _ in range(2))
+    sums = [empty(results[1], rows, o.features, dtype=getattr(torch, o.dtype)) for o in outputs]
+    if edges == 0 or call.spec.features == 0:
+        for x in (weights, scores, *sums):
+            x.zero_()
+    else:
+        plan = _plan(graph, call)
+        key = outputs, plan
+        executable = call.kernels.get(key)
+        if executable is None:
+            executable = call.kernels[key] = build(GradientSpec(call.spec, outputs), plan)
+        executable(graph, (*operands, *results, grad), [weights, scores, *sums])
+    return weights.view(edges, *call.heads), scores.view(edges, *call.heads), sums
+
+
+def _plan(graph, call: Call) -> Plan:
+    """The plan, kept with the graph."""
+    key = call, torch.get_num_threads()
+    plan = graph.plans.get(key)
+    if plan is None:
+        plan = new_plan(
+            graph,
+            key,
+            lambda: plan_attention(*graph.shape, graph.num_edges, call.spec, key[1]),
+            call.spec.features,
+            "attention",
+        )
+    return plan
+
+
+def call_of(of: AttentionForm, graph, operands, numbered: bool) -> Call:
+    """What is known of a call; numbered: edge arrays are in an order of their own."""
+    key = call_key(operands, of.places, graph, numbered, None)
+    call = of.calls.get(key)
+    if call is None:
+        call = of.calls.keep(key, _prepare(of, graph, operands, numbered))
+    return call
+
+
+def _prepare(of: AttentionForm, graph, operands, numbered: bool) -> Call:
+    score, value = of.take_apart(operands)
+    score_shapes, value_shapes = feature_shapes(of.score, score), feature_shapes(of.value, value)
+    before = broadcast_features(score_shapes)
+    heads = (*before[:-1], 1) if of.reduced else before
+    dims = broadcast_features([heads, *value_shapes])
+    scored, kept, *score_own = _collapsed(before, heads, *score_shapes)
+    result, own_heads, *value_own = _collapsed(dims, heads, *value_shapes)
+    dtype = type_name(value[0].dtype)
+    spec = AttentionSpec(
+        Attribute(of.score.message, _described(of.score, score, score_own), scored),
+        tuple(k == 1 and e > 1 for e, k in zip(scored, kept)),
+        Attribute(of.value.message, _described(of.value, value, value_own), result),
+        own_heads,
+        dtype,
+        type_name(graph.indices.dtype),
+        numbered,
+    )
+    return Call(spec, heads, dims, {})
+
+
+def _collapsed(dims: tuple[int, ...], *shapes: tuple[int, ...]) -> tuple:
+    padded = [(1,) * (len(dims) - len(s)) + tuple(s) for s in shapes]
+    return collapse((dims, *padded)) if dims else ((1,),) * (1 + len(shapes))
+
+
+def _described(of: MessageOp, operands, shapes) -> tuple[Operand, ...]:
+    return tuple(Operand(place, shape, type_name(x.dtype)) for place, shape, x in zip(of.places, shapes, operands))

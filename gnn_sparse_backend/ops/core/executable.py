@@ -1,0 +1,53 @@
+"""What a final plan becomes: something that runs, and can show its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from ...compiler.cache.kernel import Kernel
+from ...planner.plan import Plan
+
+
+class Executable(Protocol):
+    """A plan of one operator for operands of one shape and type, ready to run on any structure.
+
+    plan: final; nobody revises it. variants: the ways that it can run which a call alone decides between, each with the
+        words for when it is taken; empty where there is one way. kernels: those made so far.
+    """
+
+    plan: Plan
+    variants: Mapping[str, str]
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]: ...
+
+    def __call__(self, structure: Any, operands: Sequence[Tensor | None], results: list[Tensor]) -> None:
+        """Fill the results, each (rows, features) or (edges, features)."""
+
+    def workspace(self, structure: Any) -> int:
+        """Bytes that a call takes beside operands and results."""
+
+
+Builder = Callable[[Any, Any], Executable]
+_builders: dict[tuple[type, type], Builder] = {}
+
+
+def builds(spec: type, plan: type) -> Callable[[Builder], Builder]:
+    """Decorator: this builds the executables of plans of such a type for specs of such a type."""
+
+    def add(builder: Builder) -> Builder:
+        _builders[spec, plan] = builder
+        return builder
+
+    return add
+
+
+def build(spec: Any, plan: Any) -> Executable:
+    """The executable of a final plan for what a spec describes."""
+    return _builders[type(spec), type(plan)](spec, plan)
+
+
+__all__ = ["Executable", "build", "builds"]

@@ -1,0 +1,209 @@
+"""Aggregations and edge maps without autograd, of operands that passed the checks.
+
+What a caller guarantees: all tensors on ``graph.device``; operands with one row per row, column or edge of the graph
+as the message operator says, whose features broadcast as in NumPy; floating operands of one type, but for scales,
+which have the accumulation type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from torch import Tensor
+
+from ...planner.plan import Plan
+from ...runtime.memory import check_memory, empty
+from ...runtime.type_names import type_name
+from ..core.executable import Executable, build
+from ..core.plans import plan_of
+from .executables import final_plan
+from .message_op import MessageOp
+from .programs.aggregate import AggregateSpec
+from .programs.edge_map import EdgeMapSpec
+from .programs.operands import Operand, collapse
+
+_NEUTRAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf")}
+
+
+@dataclass(slots=True)
+class _Call:
+    """What is known of a call from its shapes and types.
+
+    dims: feature shape of the result. in_order: whether the result depends on the order of the non-zeros of a row.
+    executables: by the planner's plan.
+    """
+
+    dims: tuple[int, ...]
+    features: int
+    spec: AggregateSpec | EdgeMapSpec
+    in_order: bool
+    executables: dict[Plan, Executable]
+
+    def executable(self, plan: Plan) -> Executable:
+        """What runs by a plan of the planner's."""
+        found = self.executables.get(plan)
+        if found is None:
+            found = self.executables[plan] = build(self.spec, final_plan(plan, self.spec))
+        return found
+
+
+def run_aggregate(of: MessageOp, graph, operands: list[Tensor | None], keep: tuple[str, ...] = (), fill: int = 0):
+    """The aggregation over the edges into each row: (rows, ...), with the broadcast features of the operands.
+
+    keep: with max and min, also ``number``, ``column`` or ``unique`` of the chosen edges, in the index type; then a
+    list. fill: what stands there where no message was chosen.
+    """
+    numbered = "number" in keep or "number" in of.places or (of.reads_edges and graph.edge_ids is not None)
+    key = call_key(operands, of.places, graph, numbered, (keep, fill))
+    call = of.calls.get(key)
+    if call is None:
+        call = of.calls.keep(key, _aggregation(of, graph, operands, numbered, keep, fill))
+    rows, first, features = graph.shape[0], operands[0], call.features
+    if graph.num_edges == 0 or features == 0:
+        value = 0.0 if of.ties == "even" else _NEUTRAL[of.reduce]
+        out = empty(first, rows, *call.dims).fill_(value)
+        return [out, *(graph.indices.new_full(out.shape, fill) for _ in keep)] if keep else out
+    plan = plan_of(graph, of.kind, features, first.dtype, call.in_order)
+    executable = call.executables.get(plan)
+    if executable is None:
+        check_memory("a result", (rows, *call.dims), first.itemsize)
+        executable = call.executable(plan)
+    out = empty(first, rows, *call.dims)
+    if not keep:
+        executable(graph, operands, [flat(out, rows, features)])
+        return out
+    results = [out, *(empty(graph.indices, rows, *call.dims) for _ in keep)]
+    executable(graph, operands, [flat(x, rows, features) for x in results])
+    return results
+
+
+def one_launch(of: MessageOp, graph, operands: Sequence[Tensor]) -> tuple | None:
+    """(executable, its kernel, the arguments before the operands) of what `run_aggregate` makes on a GPU in one launch;
+    None where it takes several, may go by a format of the plan's, or there is nothing to launch.
+    """
+    numbered = of.reads_edges and graph.edge_ids is not None
+    call = _aggregation(of, graph, operands, numbered, (), 0)
+    if graph.num_edges == 0 or call.features == 0:
+        return None
+    executable = call.executable(plan_of(graph, of.kind, call.features, operands[0].dtype))
+    found = executable.launch(graph, operands)
+    return None if found is None else (executable, *found)
+
+
+def run_edge_map(of: MessageOp, graph, operands: list[Tensor | None], reduced: tuple[bool, ...] = ()) -> Tensor:
+    """The message of every edge, in the user's edge order: (edges, ...).
+
+    reduced: for each feature dimension of the broadcast operands, whether to sum over it, which leaves extent 1;
+    () for none.
+    """
+    numbered = graph.edge_ids is not None or "number" in of.places
+    key = call_key(operands, of.places, graph, numbered, reduced)
+    call = of.calls.get(key)
+    if call is None:
+        call = of.calls.keep(key, _edge_map(of, graph, operands, numbered, reduced))
+    edges, first, terms = graph.num_edges, operands[0], call.spec.terms
+    if edges == 0 or call.features == 0 or terms == 0:
+        return empty(first, edges, *call.dims).zero_()
+    plan = plan_of(graph, of.kind, call.features * terms, first.dtype)
+    executable = call.executables.get(plan)
+    if executable is None:
+        check_memory("a result", (edges, *call.dims), first.itemsize)
+        executable = call.executable(plan)
+    out = empty(first, edges, *call.dims)
+    executable(graph, operands, [flat(out, edges, call.features)])
+    return out
+
+
+def flat(out: Tensor, count: int, features: int) -> Tensor:
+    """A contiguous result as kernels write it: (count, features)."""
+    return out if out.dim() == 2 else out.view(count, features)
+
+
+def call_key(operands, places, graph, numbered: bool, extra) -> tuple:
+    """The shapes, types and strides that a kernel depends on."""
+    parts: list = [numbered, extra, graph.indices.dtype]
+    for x, place in zip(operands, places):
+        if x is not None:
+            parts.append(x.shape if place == "all" else x.shape[1:])
+            parts.append(x.dtype)
+            parts.append(x.is_contiguous())
+    return tuple(parts)
+
+
+def feature_shapes(of: MessageOp, operands) -> list[tuple[int, ...]]:
+    """The feature shape of each operand."""
+    return [
+        () if x is None else tuple(x.shape) if place == "all" else tuple(x.shape[1:])
+        for x, place in zip(operands, of.places)
+    ]
+
+
+def broadcast_features(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The common feature shape: NumPy's rules. Raises ValueError that quotes the shapes."""
+    rank = max(map(len, shapes))
+    dims = [1] * rank
+    for shape in shapes:
+        for at, extent in enumerate(shape, rank - len(shape)):
+            if extent != 1:
+                if dims[at] not in (1, extent):
+                    raise ValueError(
+                        f"feature shapes {', '.join(map(str, shapes))} do not broadcast: {dims[at]} against {extent}"
+                    )
+                dims[at] = extent
+    return tuple(dims)
+
+
+def _collapsed(of: MessageOp, operands, reduced=()):
+    shapes = feature_shapes(of, operands)
+    dims = broadcast_features(shapes)
+    padded = [(1,) * (len(dims) - len(s)) + s for s in shapes]
+    kept = tuple(1 if gone else e for e, gone in zip(dims, reduced or (False,) * len(dims)))
+    merged, kept_merged, *own = collapse((dims, kept, *padded)) if dims else ((1,),) * (2 + len(padded))
+    described = tuple(
+        Operand(place, o, "int64") if x is None else Operand(place, o, type_name(x.dtype), not x.is_contiguous())
+        for place, o, x in zip(of.places, own, operands)
+    )
+    return dims, kept, merged, kept_merged, described
+
+
+def _aggregation(of: MessageOp, graph, operands, numbered: bool, keep, fill: int) -> _Call:
+    dims, _, merged, _, described = _collapsed(of, operands)
+    choice = of.reduce in ("max", "min")
+    spec = AggregateSpec(
+        of.message,
+        described,
+        merged,
+        described[0].dtype,
+        type_name(graph.indices.dtype),
+        numbered,
+        of.reduce,
+        keep,
+        fill,
+        choice and of.ties == "even",
+        choice and of.ties == "even",
+        choice and of.ties == "first",
+    )
+    # "the last" and "the first" are in the order of the non-zeros
+    return _Call(dims, prod(dims), spec, bool(keep) and "unique" not in keep, {})
+
+
+def _edge_map(of: MessageOp, graph, operands, numbered: bool, reduced) -> _Call:
+    _, kept, merged, kept_merged, described = _collapsed(of, operands, reduced)
+    gone = tuple(k == 1 and e != 1 for e, k in zip(merged, kept_merged))
+    spec = EdgeMapSpec(
+        of.message, described, merged, gone, described[0].dtype, type_name(graph.indices.dtype), numbered
+    )
+    return _Call(kept, prod(kept), spec, False, {})
+
+
+__all__ = [
+    "broadcast_features",
+    "call_key",
+    "feature_shapes",
+    "flat",
+    "one_launch",
+    "run_aggregate",
+    "run_edge_map",
+]

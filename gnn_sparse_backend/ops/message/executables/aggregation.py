@@ -1,0 +1,50 @@
+"""What all executables of aggregations share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor
+
+from ....compiler.cache.kernel import Kernel
+from ....planner.plan import Plan
+from ..programs.aggregate import AggregateSpec
+
+
+class Aggregation:
+    """An aggregation of one shape and type by a plan (`ops.core.executable.Executable`).
+
+    places, widths: of the operands. kernels: those made so far, in the order in which they were first wanted.
+    """
+
+    variants: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, spec: AggregateSpec, plan: Plan):
+        self.spec, self.plan = spec, plan
+        self.places = tuple(operand.at for operand in spec.operands)
+        self.widths = [operand.width for operand in spec.operands]
+        self._kernels: dict = {}
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return tuple(self._kernels.values())
+
+    def numbers(self, graph) -> Tensor | None:
+        """The number of the edge at each position, where the kernel has to know it."""
+        return graph.edge_numbers if self.spec.numbered else None
+
+    def degrees(self, graph) -> tuple[Tensor, ...]:
+        """What a mean divides by, and who has no edges."""
+        return (graph.in_degrees,) if self.spec.degrees else ()
+
+    def workspace(self, structure) -> int:
+        """Bytes beside operands and results."""
+        return 0
+
+    def launch(self, structure, operands: list[Tensor]) -> tuple | None:
+        """(kernel, its arguments before the operands) of what takes one launch on a GPU; else None."""
+        return None
+
+
+__all__ = ["Aggregation"]

@@ -1,0 +1,44 @@
+"""Edge maps: one launch or parallel loop over rows, on a GPU over parts of long ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from torch import Tensor
+
+from ....compiler.cache.kernel import Kernel
+from ....planner.plan import Plan
+from ...core.arguments import kernel_arguments
+from ...core.ran import note
+from ..programs.edge_map import EdgeMapSpec
+from .parts_cuda import parts_of
+
+
+class EdgeMaps:
+    """An edge map of one shape and type by a plan (`ops.core.executable.Executable`)."""
+
+    variants: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, spec: EdgeMapSpec, plan: Plan, kernel: Kernel):
+        self.spec, self.plan, self.kernels = spec, plan, (kernel,)
+        self.places = tuple(operand.at for operand in spec.operands)
+        self.widths = [operand.width for operand in spec.operands]
+        self.numbered, self.entry = spec.numbered, kernel.entry
+
+    def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
+        plan, structure = self.plan, graph
+        if plan.longest_part:  # on a GPU; edges are the same in parts of rows
+            parts = parts_of(graph, plan.longest_part)
+            structure, operands = parts.whole, parts.operands(self.places, operands)
+        numbers = graph.edge_numbers if self.numbered else None
+        arguments = kernel_arguments(structure, plan.groups, self.places, self.widths, operands, numbers, plan.balance)
+        note(self, "")
+        self.entry(*arguments, *results)
+
+    def workspace(self, structure) -> int:
+        """Bytes beside operands and results."""
+        return 0
+
+
+__all__ = ["EdgeMaps"]

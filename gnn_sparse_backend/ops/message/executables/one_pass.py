@@ -1,0 +1,133 @@
+"""Aggregations of one pass over rows, which are taken in the order of their lengths once a structure is used again and
+again, and two bfloat16 features at a time where they lie so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ....compiler.cache.kernel import Kernel
+from ....planner.cpu.spmm import ORDER_WINDOW, USED_AGAIN, pays_in_order
+from ....planner.plan import Plan
+from ....structures.derived import Derived
+from ....structures.pieces import Piece
+from ....structures.row_order import rows_by_length
+from ...core.arguments import kernel_arguments
+from ...core.ran import note
+from ..programs.aggregate import AggregateSpec
+from ..schedules_cpu import aggregate_kernel, as_bf16x2, supported
+from .aggregation import Aggregation
+
+AS_THEY_STAND, BY_LENGTH = "rows as they stand", "rows by length"
+IN_PAIRS = ", bf16x2"
+"""Added to the name of a variant that takes two features at a time."""
+
+
+class OnePass(Aggregation):
+    """By a plan of one pass."""
+
+    variants: ClassVar = {
+        AS_THEY_STAND: "while a graph is new",
+        BY_LENGTH: f"from call {USED_AGAIN} on of which an order pays; results are the same bits",
+        AS_THEY_STAND + IN_PAIRS: "where bfloat16 operands are at addresses of 4 bytes",
+        BY_LENGTH + IN_PAIRS: "both",
+    }
+
+    def __init__(self, spec: AggregateSpec, plan: Plan):
+        super().__init__(spec, plan)
+        self.edges = "edge" in self.places
+        paired = as_bf16x2(spec)
+        self.paired: OnePass | None = None
+        self.packed: tuple[int, ...] = ()
+        if paired is not None and supported(plan, paired) == plan:
+            self.paired, self.packed = OnePass(paired, plan), paired.packed
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return super().kernels + (() if self.paired is None else self.paired.kernels)
+
+    def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
+        self.run(graph, operands, results, order_of(graph, self.spec.features, self.edges))
+
+    def run(
+        self, graph, operands: list[Tensor | None], results: list[Tensor], order: tuple[Piece, Tensor] | None
+    ) -> None:
+        """Fill the results. order: as `order_of` gives it."""
+        paired = self.paired
+        if paired is not None and not any(operands[which].data_ptr() % 4 for which in self.packed):
+            kernel, arguments = paired.bind(graph, operands, order)
+            for which in self.packed:
+                at = which - len(operands)  # they come last
+                arguments[at] = arguments[at].view(torch.uint32)
+            note(self, _NAMES[order is not None, True])
+            kernel.entry(*arguments, results[0].view(torch.uint32))
+            return
+        kernel, arguments = self.bind(graph, operands, order)
+        note(self, _NAMES[order is not None, False])
+        kernel.entry(*arguments, *results)
+
+    def bind(self, graph, operands: list[Tensor | None], order: tuple[Piece, Tensor] | None) -> tuple[Kernel, list]:
+        """(kernel, arguments before the results) for a call."""
+        spec, plan = self.spec, self.plan
+        of_rows, structure, numbers = self.degrees(graph), graph, self.numbers(graph)
+        if order is not None:
+            structure, rows = order
+            of_rows = *of_rows, rows
+            numbers = structure.edge_numbers(graph.edge_numbers) if spec.numbered or self.edges else None
+        kernel = self._kernels.get(order is None)
+        if kernel is None:
+            numbered = spec.numbered or (order is not None and self.edges)
+            found = replace(spec, numbered=numbered, mapped=order is not None)
+            kernel = aggregate_kernel(found, plan.groups > 1, plan.prefetch, plan.reduction)
+            self._kernels[order is None] = kernel
+        return kernel, kernel_arguments(
+            structure, plan.groups, self.places, self.widths, operands, numbers, plan.balance, of_rows
+        )
+
+
+_NAMES = {
+    (ordered, paired): (BY_LENGTH if ordered else AS_THEY_STAND) + IN_PAIRS * paired
+    for ordered in (False, True)
+    for paired in (False, True)
+}
+
+
+class RowsByLength(Derived[tuple[Piece, Tensor]]):
+    """`rows_by_length` of a graph."""
+
+    def compute(self, graph) -> tuple[Piece, Tensor]:
+        return rows_by_length(graph.indptr, graph.indices, graph.shape, ORDER_WINDOW)
+
+
+ROWS_BY_LENGTH = RowsByLength()
+
+
+def order_of(graph, features: int, edges: bool) -> tuple[Piece, Tensor] | None:
+    """The rows of a graph by length, made once it has been used often, and kept with it; None while they stay as they
+    are.
+
+    A sampled batch is used for a forward and a backward pass, for which no order pays. Results are the same bits either
+    way.
+    """
+    if not pays_in_order(graph.shape[0], graph.num_edges, features, edges):
+        return None
+    found = graph.facts.get(ROWS_BY_LENGTH)
+    if found is None:
+        csr = graph._csr
+        csr.uses += 1
+        if csr.uses < USED_AGAIN:
+            return None
+        found = graph.derived(ROWS_BY_LENGTH)
+    return found
+
+
+def expect_use(graph) -> None:
+    """Let the first call on a graph be as those after many."""
+    graph._csr.uses = USED_AGAIN
+
+
+__all__ = ["AS_THEY_STAND", "BY_LENGTH", "IN_PAIRS", "ROWS_BY_LENGTH", "OnePass", "expect_use", "order_of"]

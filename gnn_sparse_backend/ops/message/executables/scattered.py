@@ -1,0 +1,78 @@
+"""Sums of a few features over short rows, whose kernel goes by the row of each non-zero instead of by rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from torch import Tensor
+
+from ....compiler.cache.kernel import Kernel
+from ....formats.structure import row_of_position
+from ....planner.cpu.spmm import USED_AGAIN
+from ....planner.plan import Plan
+from ....structures.derived import Derived
+from ...core.arguments import structure_arguments, structured_arguments
+from ...core.ran import note
+from ..programs.aggregate import AggregateSpec
+from ..schedules_cpu import aggregate_kernel
+from .aggregation import Aggregation
+from .one_pass import BY_LENGTH, OnePass, order_of
+
+
+class Scattered(Aggregation):
+    """By a plan of scattered sums. On rows in the order of their lengths, whose ends cost less than additions in
+    memory, one pass takes their place; bits are the same.
+    """
+
+    variants: ClassVar = {
+        "by non-zeros": "while a graph is new",
+        BY_LENGTH: f"from call {USED_AGAIN} on of which an order pays, row after row; results are the same bits",
+    }
+
+    def __init__(self, spec: AggregateSpec, plan: Plan):
+        super().__init__(spec, plan)
+        self.in_order = OnePass(spec, replace(plan, reduction="sequential"))
+        self.structure = FlatRowGroups(plan.groups, plan.balance)
+        self.edges = "edge" in self.places
+        self._kernels[None] = aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction)
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return super().kernels + self.in_order.kernels
+
+    def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
+        order = order_of(graph, self.spec.features, self.edges)
+        if order is not None:
+            self.in_order.run(graph, operands, results, order)
+            return
+        sizes, arrays, of_rows = graph.derived(self.structure)
+        of_rows = *self.degrees(graph), *of_rows
+        arguments = structured_arguments(
+            sizes, arrays, self.places, self.widths, operands, self.numbers(graph), False, of_rows
+        )
+        note(self, "by non-zeros")
+        self._kernels[None].entry(*arguments, *results)
+
+
+class RowOfPosition(Derived[Tensor]):
+    """(edges,) the row of each non-zero."""
+
+    def compute(self, graph) -> Tensor:
+        return row_of_position(graph.indptr, graph.num_edges)
+
+
+@dataclass(frozen=True)
+class FlatRowGroups(Derived[tuple]):
+    """(sizes, index arrays, (row of each non-zero, first row of each group)) of a graph in so many groups of rows."""
+
+    groups: int
+    balance: str
+
+    def compute(self, graph) -> tuple:
+        sizes, (group_ptr, indptr, indices) = structure_arguments(graph, self.groups, self.balance)
+        rows = graph.derived(RowOfPosition())
+        return sizes, (group_ptr, indptr[group_ptr.long()], indices), (rows, group_ptr[:-1].contiguous())
+
+
+__all__ = ["FlatRowGroups", "Scattered"]

@@ -1,0 +1,115 @@
+"""Aggregations in several passes: over column partitions, or over the parts of long rows apart from the others.
+
+The order of reduction is that of the passes, whatever the number of threads: the same bits at every run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ....planner.cpu.spmm import group_count
+from ....planner.plan import Plan
+from ....structures.derived import Derived
+from ....structures.pieces import Piece, Rows, column_partitions, row_parts
+from ...core.arguments import kernel_arguments
+from ...core.ran import note
+from ..programs.aggregate import AggregateSpec
+from ..schedules_cpu import aggregate_kernel
+from .aggregation import Aggregation
+
+
+class _Passes(Aggregation):
+    """Several kernels over pieces of a structure, one after the other."""
+
+    def _run(self, piece: Piece, plan: Plan, spec: AggregateSpec, operands, numbers, degrees, *results: Tensor) -> None:
+        """Fill the results with the aggregation over a piece. degrees: (rows of the piece,) of the whole rows, where
+        needed.
+        """
+        places, widths = [operand.at for operand in spec.operands], [operand.width for operand in spec.operands]
+        arguments = kernel_arguments(
+            piece, plan.groups, places, widths, operands, numbers, plan.balance, (degrees,) if spec.degrees else ()
+        )
+        key = spec, plan.groups > 1
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._kernels[key] = aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction)
+        kernel.entry(*arguments, *results)
+
+
+class Partitions(_Passes):
+    """Over column partitions: every pass goes on from what the one before has left in the results; the last one divides
+    a mean.
+    """
+
+    def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
+        spec = self.spec
+        pieces = graph.derived(ColumnPartitions(self.plan.partitions))
+        numbered = spec.numbered or "edge" in self.places
+        note(self, "")
+        for turn, piece in enumerate(pieces):
+            last = turn == len(pieces) - 1
+            each = replace(
+                spec,
+                numbered=numbered,
+                continues=turn > 0,
+                empty=spec.empty and last,
+                reduce="sum" if spec.reduce == "mean" and not last else spec.reduce,
+            )
+            numbers = piece.edge_numbers(graph.edge_numbers) if numbered else None
+            self._run(piece, self.plan, each, operands, numbers, graph.in_degrees if each.degrees else None, *results)
+
+
+class Parts(_Passes):
+    """Over the parts of long rows, whose results are kept in the type of sums, and reduced like messages."""
+
+    def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
+        spec, plan, (out,) = self.spec, self.plan, results
+        first, second = spec.in_parts()
+        threads, numbers = torch.get_num_threads(), self.numbers(graph)
+        note(self, "")
+        for rows in graph.derived(RowParts(plan.longest_part)):
+            count = rows.piece.shape[0]
+            own = replace(plan, groups=group_count(rows.edges, count, spec.features, threads))
+            of_rows = [
+                x[rows.first : rows.last].expand(count, *x.shape[1:]) if place == "row" else x
+                for x, place in zip(operands, self.places)
+            ]
+            degrees = graph.in_degrees[rows.first : rows.last] if spec.degrees else None
+            result = out[rows.first : rows.last]
+            if rows.sums is None:
+                self._run(rows.piece, own, spec, of_rows, numbers, degrees, result)
+                continue
+            parts = torch.empty((count, spec.features), dtype=getattr(torch, first.dtype), device=out.device)
+            self._run(rows.piece, own, first, of_rows, numbers, None, parts)
+            self._run(rows.sums, Plan(1), second, [parts], None, degrees, result)
+
+    def workspace(self, structure) -> int:
+        first, _ = self.spec.in_parts()
+        parts = [rows.piece.shape[0] for rows in structure.derived(RowParts(self.plan.longest_part)) if rows.sums]
+        return max(parts, default=0) * self.spec.features * getattr(torch, first.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class ColumnPartitions(Derived[tuple[Piece, ...]]):
+    """`column_partitions` of a graph."""
+
+    partitions: int
+
+    def compute(self, graph) -> tuple[Piece, ...]:
+        return column_partitions(graph.indptr, graph.indices, graph.shape, self.partitions)
+
+
+@dataclass(frozen=True)
+class RowParts(Derived[tuple[Rows, ...]]):
+    """The rows of a graph, long ones in parts (`row_parts`)."""
+
+    longest: int
+
+    def compute(self, graph) -> tuple[Rows, ...]:
+        return row_parts(graph.indptr, graph.indices, graph.shape, self.longest)
+
+
+__all__ = ["ColumnPartitions", "Partitions", "Parts", "RowParts"]

@@ -1,1 +1,0 @@
-"""The ways an aggregation can run."""
