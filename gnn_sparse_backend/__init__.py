@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .ops.attention.api import gat_attention as gat_attention
     from .ops.attention.api import gatv2_attention as gatv2_attention
     from .ops.attention.edge_softmax import edge_softmax as edge_softmax
+    from .ops.core.ran import last_run as last_run
     from .ops.grouped.api import gather_mm as gather_mm
     from .ops.grouped.api import segment_mm as segment_mm
     from .ops.grouped.segment_reduce import segment_reduce as segment_reduce
@@ -64,6 +65,7 @@ _HOMES = {
     "gat_attention": "gnn_sparse_backend.ops.attention.api",
     "gatv2_attention": "gnn_sparse_backend.ops.attention.api",
     "edge_softmax": "gnn_sparse_backend.ops.attention.edge_softmax",
+    "last_run": "gnn_sparse_backend.ops.core.ran",
     "empty_cache": "gnn_sparse_backend.runtime.memory",
     "reuse_memory": "gnn_sparse_backend.runtime.allocator",
     "enable": "gnn_sparse_backend.integrations",

@@ -43,7 +43,7 @@ def _words(message: str, *operands, **spec):
             replace(operand, strided=False, dtype="float32" if operand.at == "edge" else "bfloat16")
             for operand in _operands("bfloat16", *operands)
         )
-        found = AggregateSpec(parse(message), compact, (3, 4), "bfloat16", index_dtype, words=True, **spec)
+        found = AggregateSpec(parse(message), compact, (3, 4), "bfloat16", index_dtype, bf16x2=True, **spec)
         return tile_axis(aggregate(found), "K", ((4, 2),))
 
     return make

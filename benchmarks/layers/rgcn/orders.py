@@ -17,8 +17,8 @@ import gnn_sparse_backend as gsb
 from benchmarks.layers.rgcn.graphs import RECIPES, RelationalGraph, load_available
 from benchmarks.support import cli, machine
 from benchmarks.support.timing import Rules, interleaved
+from gnn_sparse_backend.ops.core.traced import traced_rel_graph
 from gnn_sparse_backend.ops.relational.executables import run_sum
-from gnn_sparse_backend.ops.relational.library import structure
 from gnn_sparse_backend.planner.cpu import relational as relational_rules
 from gnn_sparse_backend.planner.cpu.relational import ORDERS
 
@@ -36,7 +36,8 @@ def order_calls(graph: RelationalGraph, features: int, seed: int) -> dict[str, d
     def product(order: str, transposed: bool = False) -> Callable:
         operand, matrices = (cotangent, w.transpose(2, 3)) if transposed else (x, w)
         # the graph has to live: what an operator gets are its arrays alone
-        return lambda: torch.ops.gsb.rgms_product(*structure(rel), operand, matrices, None, True, transposed, order)
+        head = traced_rel_graph(rel).arguments
+        return lambda: torch.ops.gsb.rgms_product(*head, operand, matrices, None, True, transposed, order)
 
     def sums(by: str | None) -> Callable:
         return lambda: run_sum(rel, x, cotangent, 1, None, True, False, by)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ...ops.message.calls import run_edge_map
-from ...ops.message.gradients import edge_map
 from ...ops.message.message_op import MessageOp, message_op
+from ...ops.message.operators import edge_map
 from ..core.counters import fallback, ours
 from ..lazy import LazyTensor
 from .lazy_edges import belongs, combined, computed, is_temporary, lazy_values

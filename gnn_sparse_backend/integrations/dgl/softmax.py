@@ -14,7 +14,8 @@ import torch
 from dgl.base import is_all
 from torch import Tensor
 
-from ...ops.attention.edge_softmax import run_edge_softmax, run_edge_softmax_backward, softmax_edges
+from ...ops.attention.operators import softmax_edges
+from ...ops.attention.softmax import run_edge_softmax, run_edge_softmax_backward
 from ..core.counters import fallback, ours
 from ..lazy import LazyTensor, value
 from .lazy_edges import asks_for_attention, computed, softmax

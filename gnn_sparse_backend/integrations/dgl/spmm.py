@@ -20,8 +20,8 @@ from torch import Tensor
 
 from ...ops.message.argmax_scatter import copied_gradient, kept_choice
 from ...ops.message.calls import run_aggregate
-from ...ops.message.gradients import aggregate
 from ...ops.message.message_op import MessageOp, message_op
+from ...ops.message.operators import aggregate
 from ...runtime import devices
 from ..core.counters import fallback, ours
 from ..lazy import LazyTensor

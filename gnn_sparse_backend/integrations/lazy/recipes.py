@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ...ops.message.gradients import aggregate, edge_map
 from ...ops.message.message_op import message_op
+from ...ops.message.operators import aggregate, edge_map
 from ...runtime import devices
 from .ends import End, Host, NoGraph
 from .modes import mode, restored, transformed

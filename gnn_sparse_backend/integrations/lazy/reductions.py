@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ...ops.message.gradients import aggregate
+from ...ops.message.operators import aggregate
 from ...runtime import devices
 from ...structures.checks import FLOATING
 from .ends import End

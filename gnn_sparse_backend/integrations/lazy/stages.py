@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...ops.attention.attention import attend
-from ...ops.attention.edge_softmax import softmax_edges
+from ...ops.attention.operators import softmax_edges
 from ...structures.graph import Graph
 from .ends import End
 from .recipes import EDGE, Pointwise, Recipe, version

@@ -10,9 +10,9 @@ import torch
 import torch_geometric.typing
 from torch import Tensor
 
-from ...ops.attention.edge_softmax import softmax_edges
-from ...ops.message.gradients import aggregate
+from ...ops.attention.operators import softmax_edges
 from ...ops.message.message_op import message_op
+from ...ops.message.operators import aggregate
 from ..core.counters import fallback, ours
 from ..lazy import LazyTensor, NoGraph, materialise, reduced, softmaxed, value, why_not
 from .gather import plain_index

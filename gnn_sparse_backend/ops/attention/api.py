@@ -13,10 +13,11 @@ from torch import Tensor
 from ...structures.graph import Graph
 from ..core.operands import check_dense, check_graph, check_traced, common_type, is_plain
 from ..core.signatures import signature_of
+from ..core.traced import traced_graph
 from ..message.checks import check_message_rows
-from ..message.message_op import message_op
+from ..message.message_op import MessageText, message_op
 from .attention import Attention
-from .library import attend_operator
+from .operators import ATTEND, AttentionText
 
 _DOT = "mul(mul(x0, x1), x2)", ("row", "column", "all")
 _VALUE = "x0", ("column",)
@@ -285,4 +286,5 @@ def _attend(
             graph.calls.keep(signature, attention)
         return attention(graph, given)
     given = [x.unsqueeze(-1) if i in lifted else x for i, x in enumerate(given)]
-    return attend_operator(graph, score, given[: len(operands)], weighted, given[len(operands) :], reduced)
+    text = AttentionText(MessageText(*score), MessageText(*weighted), reduced)
+    return ATTEND(traced_graph(graph), given, (text,))

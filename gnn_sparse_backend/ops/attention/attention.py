@@ -14,15 +14,11 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from ...compiler.cache.bounded import kept
-from ..message.calls import broadcast_features, feature_shapes
-from ..message.gradients import aggregate, edge_map
 from ..message.message_op import MessageOp, in_order, message_op
-from .calls import AttentionForm, attention_form, has_no_terms, prepared, run_attention
-from .edge_softmax import softmax_edges
-from .gradients import attention_gradients
+from .calls import AttentionForm, attention_form, has_no_terms, prepared
+from .operators import ATTEND, composed
 
 COLUMN_VALUE = message_op("x0", ("column",))
 """The value of an edge is that of its column."""
@@ -92,58 +88,11 @@ class Attention:
 
     def __call__(self, graph, operands: Sequence[Tensor]) -> Tensor:
         if self.call is None:
-            return _composed(self.of, graph, self._given(operands))
-        if torch.is_grad_enabled() and any(x.requires_grad for x in operands):
-            return Attend.apply(self.of, graph, self.call, *self._given(operands))
-        return run_attention(self.of, graph, [operands[i] for i in self.order], self.call)[0]
+            return composed(self.of, graph, self._given(operands))
+        # kernels do without the last dimension, gradients do not
+        lifts = self.lifted and torch.is_grad_enabled() and any(x.requires_grad for x in operands)
+        given = self._given(operands) if lifts else [operands[i] for i in self.order]
+        return ATTEND(graph, given, (self.of, self.call))
 
     def _given(self, operands: Sequence[Tensor]) -> list[Tensor]:
         return [operands[i].unsqueeze(-1) if i in self.lifted else operands[i] for i in self.order]
-
-
-def attention_weights(graph, score_form: MessageOp, score_operands: Sequence[Tensor], reduced: bool = False) -> Tensor:
-    """p as a tensor: (E, *S) in the user's edge order, with gradients of any order."""
-    last = ()
-    if reduced:
-        rank = len(broadcast_features(feature_shapes(score_form, score_operands)))
-        last = (False,) * (rank - 1) + (True,)
-    return softmax_edges(graph, edge_map(score_form, graph, last, *score_operands))
-
-
-class Attend(Function):
-    @staticmethod
-    def forward(ctx, of, graph, call, *operands):
-        ctx.of, ctx.graph = of, graph
-        results = run_attention(of, graph, operands, call)
-        ctx.save_for_backward(*results[1:], *operands)
-        # not saved: users may write to what a layer returns, and the framework's own layers would not mind
-        ctx.result = results[0].detach()
-        ctx.version = ctx.result._version
-        return results[0]
-
-    @staticmethod
-    def backward(ctx, grad):
-        saved = ctx.saved_tensors  # once: a checkpointed region unpacks each tensor a single time
-        normaliser, operands = saved[:2], saved[2:]
-        of, graph, needed = ctx.of, ctx.graph, ctx.needs_input_grad[3:]
-        # freed after its use, as saved tensors are
-        result, ctx.result = ctx.result, None
-        if torch.is_grad_enabled():  # to be differentiated again
-            return None, None, None, *_differentiable_gradients(of, graph, operands, grad, needed)
-        if result is None or result._version != ctx.version:
-            result = run_attention(of, graph, operands)[0]
-        return None, None, None, *attention_gradients(of, graph, operands, (result, *normaliser), grad, needed)
-
-
-def _composed(of: AttentionForm, graph, operands) -> Tensor:
-    """The same from operators whose gradients are operators again."""
-    score, value = of.take_apart(operands)
-    return aggregate(of.weighted, graph, attention_weights(graph, of.score, score, of.reduced), *value)
-
-
-def _differentiable_gradients(of: AttentionForm, graph, operands, grad: Tensor, needed) -> list[Tensor | None]:
-    # one tensor may stand for several operands: each of them a view of its own
-    operands = [x.view_as(x) if wanted else x for x, wanted in zip(operands, needed)]
-    wanted = [x for x, want in zip(operands, needed) if want]
-    found = iter(torch.autograd.grad(_composed(of, graph, operands), wanted, grad, create_graph=True))
-    return [next(found) if want else None for want in needed]

@@ -68,7 +68,8 @@ def attention_form(score: MessageOp, value: MessageOp, reduced: bool) -> Attenti
 class Call:
     """What is known of a call from its shapes and types. Compared by identity: a graph keeps its plans by call.
 
-    heads: feature shape of the scores. dims: that of the result. kernels: executables by plan, and other things that depend on no more.
+    heads: feature shape of the scores. dims: that of the result. kernels: executables by plan, and other things that
+    depend on no more.
     """
 
     spec: AttentionSpec
@@ -121,9 +122,7 @@ def prepared(of: AttentionForm, graph, operands) -> Call:
     return call_of(of, graph, operands, "edge" in of.places and graph.edge_ids is not None)
 
 
-def run_attention_gradient(
-    of: AttentionForm, graph, operands, results, grad: Tensor, outputs: tuple[Output, ...] = ()
-):
+def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Tensor, outputs: tuple[Output, ...] = ()):
     """(weights, scores, sums): what ``attention_gradient`` computes.
 
     The weights (edges, ...) and the cotangents of the scores are in the user's edge order and the accumulation type;

@@ -1,26 +1,20 @@
-"""``gsb.segment_mm`` and ``gsb.gather_mm``: rows times the matrix of the relation that each belongs to.
-
-With at[n] the row of ``a`` that stands for row n (n itself where there is no index), the two operators are closed under
-differentiation::
-
-    mm(a, w, at)       out[n] = a[at[n]] w[r(n)]                      grad_a = at^T mm(g, w^T)   grad_w = sum(a, g, at)
-    sum(a, g, at)      out[r] = sum over n in r of a[at[n]]^T g[n]    grad_a = at^T mm(g, h^T)   grad_g = mm(a, h, at)
-"""
+"""``gsb.segment_mm`` and ``gsb.gather_mm``: rows times the matrix of the relation that each belongs to."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
+from ...formats.counts import prefix_sums
 from ...runtime.devices import check_kernels
+from ...runtime.memory import check_written_out as check_array_written_out
 from ...structures.build import index_dtype
 from ...structures.checks import check_integers
 from ...structures.segments import Segments
 from ...structures.unsynchronised import index_in_range, segments_of_index, segments_of_lengths
 from ..core.operands import autocasts, check_dense, check_traced, check_written_out, is_plain
-from .executables import run_grouped_mm, run_grouped_sum, run_scatter_rows
-from .library import gather_mm_operator, segment_mm_operator
+from ..core.traced import Traced
+from .operators import ORDER_BY_SEGMENT, grouped_mm
 
 
 def segment_mm(a: Tensor, b: Tensor, seglen: Tensor | Segments) -> Tensor:
@@ -51,7 +45,7 @@ def segment_mm(a: Tensor, b: Tensor, seglen: Tensor | Segments) -> Tensor:
     a, b = _checked("segment_mm", a, b)
     if not is_plain(a, b) or not _has_values(seglen):
         check_traced_indices("segment_mm", ("a", "b"), (a, b), seglen=seglen)
-        return segment_mm_operator(a, b, seglen)
+        return grouped_mm(_traced_lengths(seglen), a, b)
     segments = (
         seglen
         if isinstance(seglen, Segments)
@@ -76,7 +70,8 @@ def gather_mm(a: Tensor, b: Tensor, idx_b: Tensor | Segments, idx_a: Tensor | No
     a, b = _checked("gather_mm", a, b)
     if not is_plain(a, b) or not _has_values(idx_b) or not _has_values(idx_a):
         check_traced_indices("gather_mm", ("a", "b"), (a, b), idx_b=idx_b, idx_a=idx_a)
-        return gather_mm_operator(a, b, idx_b, idx_a)
+        a = a if idx_a is None else a.index_select(0, _traced_index("idx_a", idx_a))
+        return grouped_mm(_traced_order(idx_b, b.shape[0]), a, b)
     segments = (
         idx_b if isinstance(idx_b, Segments) else _named("gather_mm", segments_of_index, idx_b, b.shape[0], a.device)
     )
@@ -87,72 +82,6 @@ def gather_mm(a: Tensor, b: Tensor, idx_b: Tensor | Segments, idx_a: Tensor | No
     rows = a.shape[0] if at is None else at.numel()
     _check_sizes("gather_mm", segments, a, b, rows, "; idx_a says which row of a stands for each" * (at is None))
     return grouped_mm(segments, a, b, at)
-
-
-def grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None = None) -> Tensor:
-    """The product of operands that passed the checks, recorded if a gradient may be asked for."""
-    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
-        return GroupedMm.apply(segments, a, b, at)
-    return run_grouped_mm(segments, a, b, at)
-
-
-def grouped_sum(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None = None) -> Tensor:
-    """The sum of outer products over each segment, recorded if a gradient may be asked for."""
-    if torch.is_grad_enabled() and (a.requires_grad or g.requires_grad):
-        return GroupedSum.apply(segments, a, g, at)
-    return run_grouped_sum(segments, a, g, at)
-
-
-class GroupedMm(Function):
-    @staticmethod
-    def forward(ctx, segments, a, b, at):
-        ctx.segments, ctx.rows = segments, a.shape[0]
-        ctx.save_for_backward(a if ctx.needs_input_grad[2] else None, b if ctx.needs_input_grad[1] else None, at)
-        return run_grouped_mm(segments, a, b, at)
-
-    @staticmethod
-    def backward(ctx, grad):
-        a, b, at = ctx.saved_tensors
-        grad_a = grad_b = None
-        if ctx.needs_input_grad[1]:
-            grad_a = _back_to_rows(grouped_mm(ctx.segments, grad, b.transpose(1, 2)), at, ctx.rows)
-        if ctx.needs_input_grad[2]:
-            grad_b = grouped_sum(ctx.segments, a, grad, at)
-        return None, grad_a, grad_b, None
-
-
-class GroupedSum(Function):
-    @staticmethod
-    def forward(ctx, segments, a, g, at):
-        ctx.segments, ctx.rows = segments, a.shape[0]
-        ctx.save_for_backward(a if ctx.needs_input_grad[2] else None, g if ctx.needs_input_grad[1] else None, at)
-        return run_grouped_sum(segments, a, g, at)
-
-    @staticmethod
-    def backward(ctx, grad):
-        a, g, at = ctx.saved_tensors
-        grad_a = grad_g = None
-        if ctx.needs_input_grad[1]:
-            grad_a = _back_to_rows(grouped_mm(ctx.segments, g, grad.transpose(1, 2)), at, ctx.rows)
-        if ctx.needs_input_grad[2]:
-            grad_g = grouped_mm(ctx.segments, a, grad, at)
-        return None, grad_a, grad_g, None
-
-
-class ScatterRows(Function):
-    @staticmethod
-    def forward(ctx, x, at, rows):
-        ctx.save_for_backward(at)
-        return run_scatter_rows(x, at, rows)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad.index_select(0, ctx.saved_tensors[0]), None, None
-
-
-def _back_to_rows(x: Tensor, at: Tensor | None, rows: int) -> Tensor:
-    """The sum of the rows of ``x`` that one row of the operand stands for."""
-    return x if at is None else ScatterRows.apply(x, at, rows)
 
 
 def _checked(operator: str, a, b) -> tuple[Tensor, Tensor]:
@@ -224,3 +153,26 @@ def _device_of(index, x: Tensor) -> torch.device:
 def _has_values(index) -> bool:
     """Whether an index can be read now: not while a program is traced."""
     return not isinstance(index, Tensor) or is_plain(index)
+
+
+def _traced_lengths(seglen) -> Traced:
+    """What stands for segments of these lengths."""
+    if isinstance(seglen, Segments):
+        return Traced((seglen.offsets, seglen.order))
+    return Traced((prefix_sums(_traced_index("seglen", seglen)), None))
+
+
+def _traced_order(index, num_segments: int) -> Traced:
+    """What stands for segments that rows in any order belong to."""
+    if isinstance(index, Segments):
+        return Traced((index.offsets, index.order))
+    return Traced(ORDER_BY_SEGMENT(Traced(()), (_traced_index("idx_b", index),), (num_segments,)))
+
+
+def _traced_index(name: str, index) -> Tensor:
+    if not isinstance(index, Tensor) or index.dtype not in (torch.int32, torch.int64) or index.dim() != 1:
+        what = f"{index.dtype} of shape {tuple(index.shape)}" if isinstance(index, Tensor) else type(index).__name__
+        raise TypeError(f"{name} must be a 1-D int32 or int64 torch tensor where a program is traced, got {what}")
+    if not torch.compiler.is_compiling():
+        check_array_written_out(name, index)
+    return index.long()

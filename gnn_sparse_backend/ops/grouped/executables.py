@@ -15,12 +15,7 @@ from ...runtime.layout import ByLayout, compact, kernel_ready, matrices
 from ...runtime.memory import empty
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import type_name
-from ...structures.graph import Graph
-from ...structures.segment_rows import rows_of
 from ...structures.segments import Segments
-from ...structures.unsynchronised import segments_of_index
-from ..message.calls import run_aggregate
-from ..message.message_op import message_op
 from . import schedules_cuda as cuda_grouped
 from .outer_sums_cuda import OuterSums, takes_sum
 from .programs.grouped import GroupedSpec
@@ -33,7 +28,6 @@ _CUDA_KERNELS = {
     sum_tiles_kernel: sum_tiles_kernel,
     sum_lanes_kernel: sum_lanes_kernel,
 }
-_ROWS = message_op("x0", ("edge",), "sum")
 
 
 def run_grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None = None) -> Tensor:
@@ -159,15 +153,6 @@ def _sum_in_tiles(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None, a
     entry = _entry(make, in_features, out_features, 0, rows, a.dtype, arrays, sizes, True, arch)
     entry(*sizes, *arrays, a, g, out)
     return sums.total(out).to(a.dtype)
-
-
-def run_scatter_rows(x: Tensor, at: Tensor, rows: int) -> Tensor:
-    """``out[i] = sum of x[n] over all n with at[n] = i``: (rows, F)."""
-    if devices.on_cpu(at.device):
-        graph = Graph.from_coo(at, torch.zeros_like(at), (rows, 1))
-    else:
-        graph = rows_of(segments_of_index(at, rows, at.device))
-    return run_aggregate(_ROWS, graph, [x])
 
 
 def _entry(

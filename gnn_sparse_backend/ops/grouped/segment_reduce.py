@@ -13,11 +13,11 @@ from ...structures.segment_rows import rows_of
 from ...structures.segments import Segments
 from ...structures.unsynchronised import segments_of_lengths, segments_of_offsets
 from ..core.operands import check_dense, check_written_out, is_plain
+from ..core.traced import Traced
 from ..message.calls import run_aggregate
 from ..message.checks import check_choice
-from ..message.gradients import aggregate
-from ..message.library import aggregate_of_arrays
-from ..message.message_op import message_op
+from ..message.message_op import MessageText, message_op
+from ..message.operators import AGGREGATE, aggregate
 from .api import _check_segments, _has_values, _named, check_traced_indices
 
 _REDUCE = ("sum", "mean", "max", "min")
@@ -102,4 +102,4 @@ def _by_operator(x: Tensor, lengths, offsets, reduce: str, ties: str | None) -> 
     elif offsets is None:
         offsets = prefix_sums(lengths)
     indices = torch.zeros(x.shape[0], dtype=offsets.dtype, device=offsets.device)
-    return aggregate_of_arrays((offsets, indices, order, 1), "x0", ("edge",), [x], reduce, ties)
+    return AGGREGATE(Traced((offsets, indices, order, 1)), (x,), (MessageText("x0", ("edge",), reduce, ties),))

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from ...structures.graph import Graph
 from ..core.operands import check_graph, check_traced, is_plain
-from . import gradients as message_autograd
-from .checks import check_choice, check_message_operands, check_message_rows, checked_form
-from .library import aggregate_operator, edge_map_operator
+from ..core.traced import traced_graph
+from .checks import check_choice, check_message_operands, check_message_rows, checked_message
+from .message_op import MessageText
+from .operators import AGGREGATE, EDGE_MAP
 from .programs.message import Message
 
 PLACES = {"u": "column", "e": "edge", "v": "row", "all": "all"}
@@ -96,10 +97,10 @@ def reduce_messages(operator: str, graph, message: str, places, names, tensors, 
         ties = None
     if not is_plain(*tensors):
         check_traced(operator, names, tensors, graph.device)
-        return aggregate_operator(graph, message, places, tensors, reduce, ties)
-    of = checked_form(operator, message, places, reduce, ties)
+        return AGGREGATE(traced_graph(graph), tensors, (MessageText(message, places, reduce, ties),))
+    of = checked_message(operator, message, places, reduce, ties)
     check_message_rows(operator, graph, names, places, tensors)
-    return message_autograd.aggregate(of, graph, *tensors)
+    return AGGREGATE(graph, tensors, (of,))
 
 
 def map_edges(operator: str, graph, message: str, places, names, tensors, sum_last: bool) -> Tensor:
@@ -114,10 +115,10 @@ def map_edges(operator: str, graph, message: str, places, names, tensors, sum_la
     reduced = (False,) * (dims - 1) + (True,) if sum_last else ()
     if not is_plain(*tensors):
         check_traced(operator, names, tensors, graph.device)
-        return edge_map_operator(graph, message, places, tensors, reduced)
-    of = checked_form(operator, message, places, None, None)
+        return EDGE_MAP(traced_graph(graph), tensors, (MessageText(message, places), reduced))
+    of = checked_message(operator, message, places, None, None)
     check_message_rows(operator, graph, names, places, tensors)
-    return message_autograd.edge_map(of, graph, reduced, *tensors)
+    return EDGE_MAP(graph, tensors, (of, reduced))
 
 
 def _taken_apart(operator: str, operands) -> tuple[tuple[str, ...], tuple[str, ...], list]:

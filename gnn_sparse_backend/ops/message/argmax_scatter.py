@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from ...formats.structure import positions_of_rows, row_of_position
 from ...planner.cpu.spmm import SERIAL_WORK
 from ...runtime import devices
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
+from ..core.operator import Operator
 from .message_op import MessageOp
 from .programs.aggregate import SEVERAL
 from .programs.message import arg
@@ -46,22 +46,21 @@ def copied_gradient(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
     """(rows, ...): each number of ``grad``, (m, ...), added to the row that ``columns``, alike, has for it; none if
     that is negative.
     """
-    if torch.is_grad_enabled() and grad.requires_grad:
-        return CopiedGradient.apply(columns, grad, rows)
-    return _add(columns, grad, rows)
+    return ARGMAX_SCATTER(columns, (grad,), (rows,))
 
 
-class CopiedGradient(Function):
-    @staticmethod
-    def forward(ctx, columns, grad, rows):
-        ctx.save_for_backward(columns)
-        return _add(columns, grad, rows)
+def _taken(columns: Tensor, attributes, saved, memo, needed, cotangent: Tensor) -> list[Tensor]:
+    taken = cotangent.gather(0, columns.clamp(min=0).long())
+    return [taken.masked_fill(columns < 0, 0)]
 
-    @staticmethod
-    def backward(ctx, cotangent):
-        (columns,) = ctx.saved_tensors
-        taken = cotangent.gather(0, columns.clamp(min=0).long())
-        return None, taken.masked_fill(columns < 0, 0), None
+
+ARGMAX_SCATTER = Operator(
+    "argmax_scatter",
+    lambda columns, operands, attributes: _add(columns, *operands, *attributes),
+    _taken,
+    lambda columns, operands, attributes, needed: (_add(columns, *operands, *attributes), (), None),
+)
+"""What flows back through a choice. Its structure is the chosen columns; attributes: (rows of the result,)."""
 
 
 def _add(columns: Tensor, grad: Tensor, rows: int) -> Tensor:

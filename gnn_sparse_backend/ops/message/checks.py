@@ -22,10 +22,10 @@ def check_choice(operator: str, name: str, value, choices: tuple[str, ...]) -> N
 
 
 @kept
-def checked_form(
+def checked_message(
     operator: str, message: str, places: tuple[str, ...], reduce: str | None, ties: str | None
 ) -> MessageOp:
-    """The form of a message that a user gave."""
+    """The one object of a message that a user gave."""
     for place in places:
         if place not in PLACES:
             raise ValueError(f"{operator}: an operand stands at one of {', '.join(PLACES)}, got {place!r}")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...structures.facts import InverseInDegrees
+from ..core.traced import Traced, inverse_lengths
 
 _USUAL, _WIDE = InverseInDegrees(torch.float32), InverseInDegrees(torch.float64)
 NARROW = 16
@@ -22,12 +23,18 @@ def inverse_degrees(graph, dtype: torch.dtype, dims: int = 2) -> Tensor:
     """1 / in-degree of each row, or 1 without edges, in the type of sums of ``dtype``: (rows, 1, ...) of so many
     dimensions.
     """
-    scale = graph.derived(_WIDE if dtype is torch.float64 else _USUAL)
+    if isinstance(graph, Traced):
+        scale = inverse_lengths(graph, torch.float64 if dtype is torch.float64 else torch.float32)
+    else:
+        scale = graph.derived(_WIDE if dtype is torch.float64 else _USUAL)
     return scale.view(-1, *(1,) * (dims - 1))
 
 
 def divided_first(graph, x: Tensor) -> Tensor | None:
-    """``x``, (rows, ...), over the in-degree of each row, where that pays and rounds as the kernel does; else None."""
+    """``x``, (rows, ...), over the in-degree of each row, where that pays and rounds as the kernel does; else, and
+    while a program is traced, None."""
+    if isinstance(graph, Traced):
+        return None
     features = prod(x.shape[1:])
     if x.dtype not in (torch.float32, torch.float64) or features > NARROW:
         return None

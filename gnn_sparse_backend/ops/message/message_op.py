@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ...compiler.cache.bounded import KernelCache, kept
 from .programs.message import Message, arg, chosen, commuted, operands_of, parse, renumber, same, stored, vjp
@@ -54,6 +55,15 @@ class MessageOp:
     def gradient(self, operand: int) -> Gradient | None:
         """How the cotangent of the result becomes that of ``operand``; None if the message does not depend on it."""
         return _gradient(self, operand)
+
+
+class MessageText(NamedTuple):
+    """What a `MessageOp` is made of, before anybody parses it: what a traced program holds."""
+
+    message: str
+    places: tuple[str, ...]
+    reduce: str | None = None
+    ties: str | None = None
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,25 @@
 
 With A the weighted adjacency matrix, S its sampling pattern and D the diagonal of in-degrees::
 
-    spmm(x, w)               y = D^-1 A_w x          (D only for means)
-    spmm(x, w, transposed)   y = A_w^T D^-1 x
-    sddmm(u, v)              o = D^-1 S . (u v^T)
+    gsb::spmm(x, w)               y = D^-1 A_w x          (D only for means)
+    gsb::spmm(x, w, transposed)   y = A_w^T D^-1 x
+    gsb::sddmm(u, v)              o = D^-1 S . (u v^T)
+
+Their gradients are those of the aggregation and the edge map.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
+from ..core.library import register
+from ..core.operands import check_dense, check_features, check_kernels_for, check_rows
+from ..core.operator import Operator
+from ..core.traced import GRAPH, GRAPH_OF_BOTH_ENDS
 from .calls import run_aggregate, run_edge_map
-from .gradients import aggregate, edge_map
 from .means import divided_first, inverse_degrees
 from .message_op import MessageOp, message_op
+from .operators import AGGREGATE, EDGE_MAP
 
 _COPY = {mean: message_op("x0", ("column",), "mean" if mean else "sum") for mean in (False, True)}
 _WEIGHTED = {mean: message_op("mul(x1, x0)", ("column", "edge"), "mean" if mean else "sum") for mean in (False, True)}
@@ -25,45 +31,143 @@ _SCALED_DOT = message_op("mul(mul(x0, x1), x2)", ("row", "column", "row"))
 _LAST = {2: (True,), 3: (False, True)}
 
 
-def spmm_forward(graph, x: Tensor, weight: Tensor | None, mean: bool, transposed: bool) -> Tensor:
-    """The product without autograd, of operands that passed the checks.
-
-    ``x`` is (n, F) with weight None or (E,), or (n, H, D) with weight (E, H).
+def spmm_of(graph, x: Tensor, weight: Tensor | None, mean: bool) -> Tensor:
+    """The product of operands that passed the checks: x (n, F) with weight None or (E,), or (n, H, D) with weight
+    (E, H).
     """
-    return run_aggregate(*_product(graph, x, weight, mean, transposed))
+    of, operands = _product(graph, x, weight, mean)
+    return AGGREGATE(graph, operands, (of,))
 
 
-def apply_spmm(graph, x: Tensor, weight: Tensor | None, mean: bool, transposed: bool) -> Tensor:
-    """``spmm_forward``, recorded if a gradient may be asked for."""
-    of, graph, operands = _product(graph, x, weight, mean, transposed)
-    return aggregate(of, graph, *operands)
-
-
-def sddmm_forward(graph, u: Tensor, v: Tensor, mean: bool) -> Tensor:
-    """The sampled product without autograd, of operands that passed the checks: (E,), or (E, H) of (n, H, D)."""
+def sddmm_of(graph, u: Tensor, v: Tensor, mean: bool = False) -> Tensor:
+    """The sampled product of operands that passed the checks: (E,), or (E, H) of (n, H, D)."""
     of, operands = _dot(graph, u, v, mean)
-    return run_edge_map(of, graph, operands, _LAST[u.dim()]).squeeze(-1)
+    return EDGE_MAP(graph, operands, (of, _LAST[u.dim()])).squeeze(-1)
 
 
-def apply_sddmm(graph, u: Tensor, v: Tensor, mean: bool) -> Tensor:
-    """``sddmm_forward``, recorded if a gradient may be asked for."""
-    of, operands = _dot(graph, u, v, mean)
-    return edge_map(of, graph, _LAST[u.dim()], *operands).squeeze(-1)
-
-
-def _product(graph, x: Tensor, weight: Tensor | None, mean: bool, transposed: bool) -> tuple[MessageOp, object, tuple]:
+def _product(graph, x: Tensor, weight: Tensor | None, mean: bool) -> tuple[MessageOp, tuple]:
     if weight is not None and x.dim() == 3:
         weight = weight.unsqueeze(2)
-    if mean and transposed and (divided := divided_first(graph, x)) is not None:
-        x, mean = divided, False
-    if not (mean and transposed):
-        graph = graph.transpose() if transposed else graph
-        return (_COPY[mean], graph, (x,)) if weight is None else (_WEIGHTED[mean], graph, (x, weight))
+    return (_COPY[mean], (x,)) if weight is None else (_WEIGHTED[mean], (x, weight))
+
+
+def _product_of_transpose(graph, x: Tensor, weight: Tensor | None) -> tuple[MessageOp, tuple]:
+    """Of a mean, on the transpose of ``graph``: rows are divided by the numbers of edges that they were means of."""
+    if (divided := divided_first(graph, x)) is not None:
+        return _product(graph, divided, weight, False)
     scale = inverse_degrees(graph, x.dtype, x.dim())
-    if weight is None:
-        return _SCALED, graph.transpose(), (x, scale)
-    return _WEIGHTED_SCALED, graph.transpose(), (x, weight, scale)
+    _, operands = _product(graph, x, weight, False)
+    return (_SCALED if weight is None else _WEIGHTED_SCALED), (*operands, scale)
 
 
 def _dot(graph, u: Tensor, v: Tensor, mean: bool) -> tuple[MessageOp, tuple]:
     return (_SCALED_DOT, (u, v, inverse_degrees(graph, u.dtype, u.dim()))) if mean else (_DOT, (u, v))
+
+
+def _described(structure, operands, attributes) -> tuple[MessageOp, tuple]:
+    """The aggregation that a product is, on ``structure``, which may be the transpose of what a mean is of."""
+    mean, transposed = attributes
+    if mean and transposed:
+        return _product_of_transpose(structure.transpose(), *operands)
+    return _product(structure, *operands, mean)
+
+
+def _run_spmm(graph, operands, attributes) -> Tensor:
+    of, operands = _described(graph, operands, attributes)
+    return run_aggregate(of, graph, operands)
+
+
+def _run_sddmm(graph, operands, attributes) -> Tensor:
+    of, operands = _dot(graph, *operands, *attributes)
+    return run_edge_map(of, graph, operands, _LAST[operands[0].dim()]).squeeze(-1)
+
+
+def _gradients_of_spmm(structure, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor | None]:
+    of, operands = _described(structure, saved, attributes)
+    found = _as_recorded(AGGREGATE, structure, operands, (of,), (*needed, False)[: len(operands)], grad)
+    return [found[0], _like(found[1], saved[1]) if saved[1] is not None else None]
+
+
+def _gradients_of_sddmm(structure, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor | None]:
+    of, operands = _dot(structure, *saved, *attributes)
+    of_edges = of, _LAST[saved[0].dim()]
+    return _as_recorded(EDGE_MAP, structure, operands, of_edges, (*needed, False), grad.unsqueeze(-1))[:2]
+
+
+def _as_recorded(operator: Operator, structure, operands, attributes, needed, grad: Tensor) -> list[Tensor | None]:
+    """The gradients of a call of another operator, which has no results that it would read."""
+    results = (None, None) if operator is AGGREGATE else None
+    saved, memo = operator.saved(attributes, operands, results)
+    return list(operator.gradients(structure, attributes, saved, memo, needed, grad))
+
+
+def _like(gradient: Tensor | None, x: Tensor) -> Tensor | None:
+    """Without the dimension that heads have for their features."""
+    return gradient if gradient is None or gradient.dim() == x.dim() else gradient.squeeze(-1)
+
+
+def _check_spmm(graph, operands, attributes):
+    x, weight = operands
+    check_features("spmm", "x", x)
+    check_rows("spmm", "x", x, graph.shape[1], "destination" if attributes[1] else "source", graph)
+    if weight is not None:
+        check_dense("spmm", "weight", weight)
+        check_rows("spmm", "weight", weight, graph.num_edges, "edge", graph)
+        if weight.shape[1:] != x.shape[1:-1] or weight.dtype != x.dtype:
+            raise ValueError(
+                f"spmm: weight {tuple(weight.shape)} of {weight.dtype} does not go with x {tuple(x.shape)} of {x.dtype}"
+            )
+    check_kernels_for("spmm", graph)
+    return operands
+
+
+def _check_sddmm(graph, operands, attributes):
+    u, v = operands
+    check_features("sddmm", "u", u)
+    check_features("sddmm", "v", v)
+    check_rows("sddmm", "u", u, graph.shape[0], "destination", graph)
+    check_rows("sddmm", "v", v, graph.shape[1], "source", graph)
+    if u.shape[1:] != v.shape[1:] or u.dtype != v.dtype:
+        raise ValueError(f"sddmm: u {tuple(u.shape)} of {u.dtype} does not go with v {tuple(v.shape)} of {v.dtype}")
+    check_kernels_for("sddmm", graph)
+    return operands
+
+
+def _fake_spmm(arguments, operands, attributes, transposed: bool):
+    x = operands[0]
+    return x.new_empty((arguments[3] if transposed else arguments[0].shape[0] - 1, *x.shape[1:]))
+
+
+SPMM = register(
+    Operator(
+        "spmm",
+        _run_spmm,
+        _gradients_of_spmm,
+        structure=GRAPH,
+        operands="Tensor x, Tensor? weight",
+        attributes="bool mean, bool transposed",
+        encode=lambda attributes, transposed: (attributes[0], transposed),
+        decode=lambda mean, transposed: ((mean, transposed), transposed),
+        like=_fake_spmm,
+        check=_check_spmm,
+    )
+)
+"""Attributes: (whether it is a mean, whether the structure is the transpose of what a mean is of)."""
+
+SDDMM = register(
+    Operator(
+        "sddmm",
+        _run_sddmm,
+        _gradients_of_sddmm,
+        structure=GRAPH_OF_BOTH_ENDS,
+        operands="Tensor u, Tensor v",
+        attributes="bool mean",
+        like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(
+            (arguments[1].shape[0], *operands[0].shape[1:-1])
+        ),
+        check=_check_sddmm,
+    )
+)
+"""Attributes: (whether each result is divided by the in-degree of its destination,)."""
+
+__all__ = ["SDDMM", "SPMM", "sddmm_of", "spmm_of"]

@@ -15,8 +15,8 @@ from ..core.operands import (
     common_type,
     is_plain,
 )
-from .products import apply_sddmm
-from .products_library import sddmm_operator
+from ..core.traced import traced_graph
+from .products import SDDMM, sddmm_of
 
 
 def sddmm(graph: Graph, u: Tensor, v: Tensor) -> Tensor:
@@ -45,10 +45,10 @@ def sddmm(graph: Graph, u: Tensor, v: Tensor) -> Tensor:
     u, v = common_type("sddmm", ("u", "v"), u, v)
     if not is_plain(u, v):
         check_traced("sddmm", ("u", "v"), (u, v), graph.device)
-        return sddmm_operator(graph, u, v)
+        return SDDMM(traced_graph(graph), (u, v), (False,))
     check_rows("sddmm", "u", u, graph.shape[0], "destination", graph)
     check_rows("sddmm", "v", v, graph.shape[1], "source", graph)
     check_written_out("sddmm", "u", u)
     check_written_out("sddmm", "v", v)
     check_kernels_for("sddmm", graph)
-    return apply_sddmm(graph, u, v, False)
+    return sddmm_of(graph, u, v)

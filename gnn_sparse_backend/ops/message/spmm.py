@@ -16,10 +16,10 @@ from ..core.operands import (
     common_type,
     is_plain,
 )
+from ..core.traced import traced_graph
 from .aggregate import reduce_messages
 from .checks import check_choice
-from .products import apply_spmm
-from .products_library import spmm_operator
+from .products import SPMM, spmm_of
 
 _REDUCE = ("sum", "mean", "max", "min")
 
@@ -76,7 +76,7 @@ def spmm(graph: Graph, x: Tensor, weight: Tensor | None = None, reduce: str = "s
     if x.dim() == 3 and (weight is None or weight.dim() == 1):
         heads = x.shape[1:]
         x = x.flatten(1)
-    out = apply_spmm(graph, x, weight, mean, False) if plain else spmm_operator(graph, x, weight, mean)
+    out = spmm_of(graph, x, weight, mean) if plain else SPMM(traced_graph(graph), (x, weight), (mean, False))
     return out if heads is None else out.unflatten(1, heads)
 
 

@@ -12,11 +12,10 @@ from ...runtime.devices import check_kernels
 from ...structures.relational.graph import RelGraph
 from ..core.operands import autocasts, check_dense, check_traced, check_written_out, is_plain
 from ..core.signatures import signature_of
+from ..core.traced import Traced, traced_rel_graph
 from ..message.checks import check_choice
-from . import basis_library as rgms_basis_library  # noqa: F401  (its operators are among those of `Traced`)
-from .autograd import Recorded
 from .executables_cpu import wide_type
-from .library import Traced, structure
+from .operators import BASIS_PRODUCT, PRODUCT
 from .widths import matrices_by_relation, sum_by_shape
 
 _REDUCE = ("sum", "mean")
@@ -93,7 +92,7 @@ def rgms(
     mean = reduce == "mean"
     signature = signature_of(("rgms",), (x, weight, edge_weight))
     if signature is not None and signature in rel_graph.calls and not autocasts(x):
-        return Recorded(rel_graph).product(x, _blocks(weight), _of_sums(edge_weight, x), mean, False)
+        return PRODUCT(rel_graph, (x, _blocks(weight), _of_sums(edge_weight, x)), (mean, False, ""))
     by_type = isinstance(x, Mapping)
     if isinstance(edge_weight, Mapping):
         names = None if rel_graph.edge_counts is None else dict(zip(rel_graph.relations, rel_graph.edge_counts))
@@ -125,12 +124,13 @@ def rgms(
     a = _of_sums(a, x)
     if basis:
         _check_bases(*weights, x, rel_graph)
-        out = _operators(rel_graph, x, *weights, a).basis_product(x, *weights, a, mean, False)
+        out = BASIS_PRODUCT(_structure(rel_graph, x, *weights, a), (x, *weights, a), (mean, False))
     else:
         _check_matrices(weights[0], x, rel_graph)
         if signature is not None:
             rel_graph.calls.keep(signature, True)
-        out = _operators(rel_graph, x, *weights, a).product(x, _blocks(weights[0]), a, mean, False)
+        structure = _structure(rel_graph, x, *weights, a)
+        out = PRODUCT(structure, (x, _blocks(weights[0]), a), (mean, False, ""))
     if not by_type:
         return out
     counts = rel_graph.destination_types
@@ -152,11 +152,9 @@ def _check_bases(comp: Tensor, bases: Tensor, x: Tensor, rel: RelGraph) -> None:
     _check_features(x, bases, bases.shape[1])
 
 
-def _operators(rel: RelGraph, *operands: Tensor | None) -> Recorded | Traced:
-    """The operators on the edges of ``rel`` that such operands go to."""
-    if is_plain(*operands):
-        return Recorded(rel)
-    return Traced(structure(rel))
+def _structure(rel: RelGraph, *operands: Tensor | None) -> RelGraph | Traced:
+    """The graph, or what stands for it where such operands are traced."""
+    return rel if is_plain(*operands) else traced_rel_graph(rel)
 
 
 def _blocks(weight: Tensor) -> Tensor:

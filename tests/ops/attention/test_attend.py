@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.attention import attention as module
+from gnn_sparse_backend.ops.attention import operators
 from gnn_sparse_backend.ops.attention.attention import attend
 from gnn_sparse_backend.ops.message.message_op import in_order, message_op
 from gnn_sparse_backend.structures import build
@@ -301,5 +301,5 @@ def test_extents_of_zero(zoo, score, value):
 
 def test_the_fused_kernel_is_what_runs(zoo, monkeypatch):
     """Without second derivatives nothing is composed of other operators."""
-    monkeypatch.setattr(module, "_composed", None)
+    monkeypatch.setattr(operators, "composed", None)
     assert_right(CASES["dot"], zoo["random"])

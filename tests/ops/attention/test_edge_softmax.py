@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.attention.edge_softmax import run_edge_softmax, run_edge_softmax_backward
+from gnn_sparse_backend.ops.attention.softmax import run_edge_softmax, run_edge_softmax_backward
 from gnn_sparse_backend.structures import build
 from tests.ops.attention_oracle import assert_close, graph_of, rows_of, softmax
 

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.message import gradients as message_autograd
+from gnn_sparse_backend.ops.message import operators
 from gnn_sparse_backend.ops.message import products as autograd
 from gnn_sparse_backend.structures import csr as structures
 from tests.ops.oracle import graph_of, random
@@ -169,7 +169,7 @@ def test_operators_check_foreign_arrays(zoo):
 
 def test_fake_tensors_run_no_kernel(zoo, monkeypatch):
     graph = graph_of(zoo["random"])
-    for module in (autograd, message_autograd):
+    for module in (autograd, operators):
         monkeypatch.setattr(module, "run_aggregate", None)
         monkeypatch.setattr(module, "run_edge_map", None)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.message import gradients as message_autograd
+from gnn_sparse_backend.ops.message import operators
 from tests.ops.oracle import DTYPES, assert_right, graph_of, longest_row, random, sddmm_oracle, spmm_oracle, structures
 
 SMALL = ["no_edges", "one_column", "duplicates", "last_rows_empty"]
@@ -96,10 +96,8 @@ def test_only_the_gradients_that_are_needed_are_computed(zoo, monkeypatch):
     graph = graph_of(zoo["random"])
     calls = []
     for name in ("run_aggregate", "run_edge_map"):
-        real = getattr(message_autograd, name)
-        monkeypatch.setattr(
-            message_autograd, name, lambda *args, real=real, name=name: calls.append(name) or real(*args)
-        )
+        real = getattr(operators, name)
+        monkeypatch.setattr(operators, name, lambda *args, real=real, name=name: calls.append(name) or real(*args))
     edges = graph.num_edges
     for x_grad, weight_grad, expected in [
         (True, True, {"run_aggregate", "run_edge_map"}),

@@ -166,7 +166,7 @@ def test_segments_are_made_once_for_many_products():
 
 
 def test_gradients_that_nobody_wants_are_not_computed(monkeypatch):
-    from gnn_sparse_backend.ops.grouped import api as grouped
+    from gnn_sparse_backend.ops.grouped import operators as grouped
 
     monkeypatch.setattr(grouped, "run_grouped_sum", None)
     a, b = values(1, 5, 3).requires_grad_(), values(2, 2, 3, 2)

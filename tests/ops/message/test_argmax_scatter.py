@@ -12,7 +12,7 @@ from torch.autograd import gradcheck, gradgradcheck
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core import plans
 from gnn_sparse_backend.ops.message import argmax_scatter as choices
-from gnn_sparse_backend.ops.message import gradients as message_autograd
+from gnn_sparse_backend.ops.message import operators
 from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.planner.choose import plan_for
 from gnn_sparse_backend.structures import build
@@ -84,7 +84,7 @@ def taken(monkeypatch, few: int = choices.FEW_TIES) -> list:
         return result
 
     for name in ("copied_gradient", "even_gradient"):
-        monkeypatch.setattr(message_autograd, name, partial(noted, getattr(choices, name)))
+        monkeypatch.setattr(operators, name, partial(noted, getattr(choices, name)))
     return found
 
 

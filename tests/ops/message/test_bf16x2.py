@@ -4,18 +4,9 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.message import calls as message_kernels
-from gnn_sparse_backend.ops.message.schedules_cpu import as_bf16x2
+from gnn_sparse_backend.ops.message.executables.one_pass import IN_PAIRS
 
 NODES, EDGES = 90, 700
-
-
-def look_up_anew(monkeypatch):
-    """Have kernels looked up anew, whatever was called before with such shapes: they are kept with forms, for every
-    graph.
-    """
-    original, now = message_kernels.call_key, object()
-    monkeypatch.setattr(message_kernels, "call_key", lambda *known: (*original(*known), now))
 
 
 def graph():
@@ -31,6 +22,11 @@ def draw(*shape):
     x.view(-1)[5::61] = torch.tensor(float("nan"))
     x.view(-1)[9::29] = torch.tensor(-0.0)
     return x
+
+
+def in_pairs():
+    """Whether the last call took two features at a time."""
+    return gsb.last_run().steps[-1].variant.endswith(IN_PAIRS)
 
 
 def between_words(x):
@@ -64,34 +60,25 @@ def calls():
 
 @pytest.mark.short(3)
 @pytest.mark.parametrize("name", calls())
-def test_the_same_bits_from_any_address(name, monkeypatch):
+def test_the_same_bits_from_any_address(name):
     call, *shapes = calls()[name]
-    g, taken = graph(), []
-    original = message_kernels._kernel
-
-    def kernel(spec, plan):
-        taken.append(spec.words)
-        return original(spec, plan)
-
-    look_up_anew(monkeypatch)
-    monkeypatch.setattr(message_kernels, "_kernel", kernel)
+    g = graph()
     operands = [draw(*shape) for shape in shapes]
     with torch.no_grad():
         together = call(g, *operands)
-        assert taken == [True]
+        assert in_pairs()
         apart = call(g, between_words(operands[0]), *operands[1:])
-    assert taken == [True, False]
+    assert not in_pairs()
     assert together.isnan().any() or "max" in name or name == "min"
     torch.testing.assert_close(together, apart, rtol=0, atol=0, equal_nan=True)
     assert torch.equal(together.signbit() | together.isnan(), apart.signbit() | apart.isnan())
 
 
 @pytest.mark.parametrize("shape", [(NODES, 12), (NODES, 39), (NODES, 2, 11)])
-def test_rows_that_are_short_or_odd_go_one_by_one(shape, monkeypatch):
-    look_up_anew(monkeypatch)
-    monkeypatch.setattr(message_kernels, "as_bf16x2", lambda spec: pytest.fail("words") if as_bf16x2(spec) else None)
+def test_rows_that_are_short_or_odd_go_one_by_one(shape):
     x = draw(*shape)
     if len(shape) == 3:
         gsb.gspmm(graph(), "mul", "sum", u=x, e=draw(EDGES, 2, 1))
     else:
         gsb.spmm(graph(), x)
+    assert not in_pairs()

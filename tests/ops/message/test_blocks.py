@@ -194,10 +194,10 @@ def test_the_first_call_on_a_graph_waits_once(weighted, serial_gpu, monkeypatch)
     graph, row, _ = local_graph()
     operands = [quarters(43, 32, dtype=torch.float16)] + [quarters(row.numel(), 1, dtype=torch.float16)] * weighted
     of = message_op("mul(x0, x1)", ("column", "edge"), "sum") if weighted else message_op("x0", ("column",), "sum")
-    expected = run_blocks(of, graph, operands, "serial")  # compiles
+    expected = run_blocks(of, graph, operands, "serial")[0]  # compiles
     again = local_graph()[0]
     assert torch.equal(
-        without_waiting(lambda: run_blocks(of, again, operands, "serial"), monkeypatch, sizes=1), expected
+        without_waiting(lambda: run_blocks(of, again, operands, "serial")[0], monkeypatch, sizes=1), expected
     )
 
 

@@ -7,7 +7,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.relational.library import structure
+from gnn_sparse_backend.ops.core.traced import traced_rel_graph
 from gnn_sparse_backend.planner.cpu import relational as rules
 from gnn_sparse_backend.structures import build
 from gnn_sparse_backend.structures.relational.parts import relation_parts
@@ -118,7 +118,7 @@ def test_operators_of_torch_library(a_relation_at_a_time):
     arrays = triples("mixed")
     rel, (x, comp, bases, a) = make(arrays), (y.requires_grad_() for y in operands(arrays, count=2))
     g = values(5, arrays[3][0], 4).requires_grad_()
-    head = structure(rel)
+    head = traced_rel_graph(rel).arguments
     torch.library.opcheck(torch.ops.gsb.rgms_basis_product.default, (*head, x, comp, bases, a, True, False))
     torch.library.opcheck(torch.ops.gsb.rgms_basis_sums.default, (*head, x, comp, bases, a, g, True, False))
     torch.library.opcheck(torch.ops.gsb.rgms_basis_dot.default, (*head, x, comp, bases, g, True, False))

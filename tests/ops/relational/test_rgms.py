@@ -9,9 +9,9 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.cache import stats
+from gnn_sparse_backend.ops.core.traced import traced_rel_graph
 from gnn_sparse_backend.ops.relational import executables as rgms_kernels
 from gnn_sparse_backend.ops.relational import executables_cpu as rgms_cpu
-from gnn_sparse_backend.ops.relational.library import structure
 from gnn_sparse_backend.planner.cpu import relational as relational_rules
 from gnn_sparse_backend.structures import build
 from gnn_sparse_backend.structures.relational.sides import RowTasks
@@ -291,7 +291,7 @@ def test_operators_of_torch_library(features):
     rel, (x, w, a) = make(arrays), (y.requires_grad_() for y in operands(arrays, features, "flat"))
     w = (w if w.dim() == 4 else w.unsqueeze(1)).detach().requires_grad_()
     g = values(5, arrays[3][0], features[1]).requires_grad_()
-    head = structure(rel)
+    head = traced_rel_graph(rel).arguments
     torch.library.opcheck(torch.ops.gsb.rgms_product.default, (*head, x, w, a, True, False, ""))
     torch.library.opcheck(torch.ops.gsb.rgms_sum.default, (*head, x, g, a, features[2], True, False))
     torch.library.opcheck(torch.ops.gsb.rgms_dot.default, (*head, x, w, g, True, False))

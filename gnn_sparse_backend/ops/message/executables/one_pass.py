@@ -40,7 +40,7 @@ class OnePass(Aggregation):
     def __init__(self, spec: AggregateSpec, plan: Plan):
         super().__init__(spec, plan)
         self.edges = "edge" in self.places
-        paired = as_bf16x2(spec)
+        paired = None if spec.bf16x2 else as_bf16x2(spec)
         self.paired: OnePass | None = None
         self.packed: tuple[int, ...] = ()
         if paired is not None and supported(plan, paired) == plan:

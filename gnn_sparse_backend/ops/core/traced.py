@@ -1,0 +1,116 @@
+"""Structures among the arguments of ``torch.library``'s operators: as their tensors, which a compiled program can save,
+keep alive and give back in the backward pass even after the user's object is gone.
+
+At run time the live object that owns these arrays is found again, with all that it has derived; if there is none, one
+is built from the arrays after the same checks as a user's. The transpose is thus computed inside an operator and never
+traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...structures.checks import plain_tensor
+from ...structures.graph import Graph
+from ...structures.relational.graph import RelGraph, find_live
+from .operands import is_plain
+
+
+class Traced:
+    """What stands for a structure where a program is traced: the arguments of the schema, and whether it is the
+    transpose that is meant.
+    """
+
+    def __init__(self, arguments: tuple[Any, ...], transposed: bool = False):
+        self.arguments, self.transposed = arguments, transposed
+
+    def transpose(self) -> Traced:
+        """What stands for the structure with every edge reversed."""
+        return Traced(self.arguments, not self.transposed)
+
+
+@dataclass(frozen=True, eq=False)
+class StructureKind:
+    """How structures of a kind enter ``torch.library``.
+
+    schema: their arguments. live: these arguments and the operands to the structure. last: whether they come after the
+    operands. hold: arguments to what should live until the backward pass. traced: arguments and operands to what stands
+    for the structure in the backward pass.
+    """
+
+    schema: tuple[str, ...]
+    live: Callable[[tuple, Any], Any]
+    last: bool = False
+    hold: Callable[[tuple], Any] = lambda arguments: None
+    sizes: Callable[[tuple, Any], tuple] = lambda arguments, operands: arguments
+
+
+def _graph(arguments: tuple, operands) -> Graph:
+    return Graph._of_arrays(*arguments)
+
+
+def _rel_graph(arguments: tuple, operands) -> RelGraph:
+    source, destination, relation, num_sources, num_destinations, num_relations = arguments
+    arrays = [plain_tensor(a) for a in (source, destination, relation)]
+    return RelGraph._of_arrays(*arrays, (num_destinations, num_sources), num_relations)
+
+
+def _live_rel_graph(arguments: tuple) -> RelGraph | None:
+    """In eager mode the graph lives until the backward pass, with what it has derived."""
+    return find_live(*arguments) if is_plain(*arguments[:3]) else None
+
+
+_CSR = ("Tensor indptr", "Tensor indices", "Tensor? edge_ids")
+NO_STRUCTURE = StructureKind((), lambda arguments, operands: None)
+GRAPH = StructureKind((*_CSR, "SymInt num_sources"), _graph)
+GRAPH_OF_BOTH_ENDS = StructureKind(
+    _CSR,
+    lambda arguments, operands: Graph._of_arrays(*arguments, operands[1].shape[0]),
+    sizes=lambda arguments, operands: (*arguments, operands[1].shape[0]),
+)
+"""Of which the operands have a row for each source: the second one."""
+REL_GRAPH = StructureKind(
+    (
+        "Tensor source",
+        "Tensor destination",
+        "Tensor relation",
+        "SymInt num_sources",
+        "SymInt num_destinations",
+        "SymInt num_relations",
+    ),
+    _rel_graph,
+    hold=_live_rel_graph,
+)
+
+
+def traced_graph(graph: Graph) -> Traced:
+    """What stands for a graph."""
+    return Traced((graph.indptr, graph.indices, graph.edge_ids, graph.shape[1]))
+
+
+def traced_rel_graph(rel: RelGraph) -> Traced:
+    """What stands for a relational graph."""
+    return Traced((rel.source, rel.destination, rel.relation, rel.shape[1], rel.shape[0], rel.num_relations))
+
+
+def inverse_lengths(structure: Traced, dtype: torch.dtype) -> Tensor:
+    """(rows,) 1 / max(number of edges into each row, 1) of a graph that is not transposed."""
+    return structure.arguments[0].diff().clamp(min=1).to(dtype).reciprocal()
+
+
+__all__ = [
+    "GRAPH",
+    "GRAPH_OF_BOTH_ENDS",
+    "NO_STRUCTURE",
+    "REL_GRAPH",
+    "StructureKind",
+    "Traced",
+    "inverse_lengths",
+    "traced_graph",
+    "traced_rel_graph",
+]

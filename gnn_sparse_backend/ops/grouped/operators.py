@@ -1,0 +1,187 @@
+"""Grouped products and sums as operators.
+
+With at[n] the row of ``a`` that stands for row n (n itself where there is no index), the two are closed under
+differentiation::
+
+    mm(a, w, at)       out[n] = a[at[n]] w[r(n)]                      grad_a = at^T mm(g, w^T)   grad_w = sum(a, g, at)
+    sum(a, g, at)      out[r] = sum over n in r of a[at[n]]^T g[n]    grad_a = at^T mm(g, h^T)   grad_g = mm(a, h, at)
+
+In ``torch.library`` there is no ``at``, and
+
+    gsb::order_by_segment   (offsets, order) of rows that belong to segments ``index``
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...runtime import devices
+from ...structures.build import index_dtype
+from ...structures.checks import check_range, plain_tensor
+from ...structures.graph import Graph
+from ...structures.segment_rows import rows_of
+from ...structures.segments import Segments, check_offsets
+from ...structures.unsynchronised import order_in_range, segments_of_index, segments_of_offsets
+from ..core.library import register
+from ..core.operands import check_dense
+from ..core.operator import Operator
+from ..core.traced import StructureKind
+from ..message.message_op import message_op
+from ..message.operators import AGGREGATE
+from .executables import run_grouped_mm, run_grouped_sum
+
+_ROWS = message_op("x0", ("edge",), "sum")
+
+
+def grouped_mm(structure, a: Tensor, b: Tensor, at: Tensor | None = None) -> Tensor:
+    """The product of operands that passed the checks."""
+    return GROUPED_MM(structure, (a, b, at))
+
+
+def grouped_sum(structure, a: Tensor, g: Tensor, at: Tensor | None = None) -> Tensor:
+    """The sum of outer products over each segment, of operands that passed the checks."""
+    return GROUPED_SUM(structure, (a, g, at))
+
+
+def _order(nothing, operands, attributes) -> tuple[Tensor, Tensor]:
+    (index,), (count,) = operands, attributes
+    segments = segments_of_index(index, count, index.device)
+    order = torch.arange(index.numel(), device=index.device) if segments.order is None else segments.order.long()
+    return segments.offsets.long(), order
+
+
+def _segments(arguments: tuple, operands) -> Segments:
+    """Of offsets and order, which name the rows of the first operand."""
+    offsets, order = (x if x is None else plain_tensor(x) for x in arguments)
+    rows = operands[0].shape[:1].numel()
+    if order is not None and order.numel() != rows:
+        raise ValueError(f"order must name each of {rows} rows, got {order.numel()}")
+    if not devices.on_cpu(offsets.device):
+        found = segments_of_offsets(offsets, rows, offsets.device)
+        if order is None:
+            return found
+        return Segments(found.offsets, order_in_range(order).to(found.offsets.dtype), rows, unsynchronised=True)
+    if order is None:
+        return Segments.from_offsets(offsets, rows)
+    check_offsets(offsets, rows)
+    check_range("order", order, rows, "rows")
+    if bool((torch.bincount(order, minlength=rows) != 1).any()):
+        raise ValueError("order must name every row once")
+    dtype = index_dtype((offsets.numel(), 0), rows)
+    return Segments(offsets.to(dtype), order.to(dtype), rows)
+
+
+SEGMENTS = StructureKind(("Tensor offsets", "Tensor? order"), _segments, last=True)
+
+
+def _check_product(segments: Segments, operands, attributes):
+    a, b, _ = operands
+    check_dense("grouped_mm", "a", a)
+    if a.dim() != 2 or b.dim() != 3 or a.shape[1] != b.shape[1] or a.dtype != b.dtype:
+        raise ValueError(
+            f"grouped_mm: a {tuple(a.shape)} of {a.dtype} does not go with b {tuple(b.shape)} of {b.dtype}"
+        )
+    if segments.num_segments != b.shape[0]:
+        raise ValueError(
+            f"grouped_mm: {b.shape[0]} matrices want {b.shape[0] + 1} offsets, got {segments.num_segments + 1}"
+        )
+    return operands
+
+
+def _check_sum(segments: Segments, operands, attributes):
+    a, g, _ = operands
+    check_dense("grouped_sum", "a", a)
+    if a.dim() != 2 or g.dim() != 2 or a.shape[0] != g.shape[0] or a.dtype != g.dtype:
+        raise ValueError(
+            f"grouped_sum: a {tuple(a.shape)} of {a.dtype} does not go with g {tuple(g.shape)} of {g.dtype}"
+        )
+    return operands
+
+
+def _record(run):
+    def record(segments, operands, attributes, needed):
+        a, other, at = operands
+        saved = a if needed[1] else None, other if needed[0] else None, at
+        return run(segments, a, other, at), saved, a.shape[0]
+
+    return record
+
+
+def _gradients_of_product(structure, attributes, saved, rows: int, needed, grad: Tensor) -> list[Tensor | None]:
+    a, b, at = saved
+    to_a = _back_to_rows(grouped_mm(structure, grad, b.transpose(1, 2)), at, rows) if needed[0] else None
+    to_b = grouped_sum(structure, a, grad, at) if needed[1] else None
+    return [to_a, to_b, None]
+
+
+def _gradients_of_sum(structure, attributes, saved, rows: int, needed, grad: Tensor) -> list[Tensor | None]:
+    a, g, at = saved
+    to_a = _back_to_rows(grouped_mm(structure, g, grad.transpose(1, 2)), at, rows) if needed[0] else None
+    to_g = grouped_mm(structure, a, grad, at) if needed[1] else None
+    return [to_a, to_g, None]
+
+
+def _back_to_rows(x: Tensor, at: Tensor | None, rows: int) -> Tensor:
+    """``out[i] = sum of x[n] over all n with at[n] = i``, where one row of the operand stands for several."""
+    if at is None:
+        return x
+    if devices.on_cpu(at.device):
+        graph = Graph.from_coo(at, torch.zeros_like(at), (rows, 1))
+    else:
+        graph = rows_of(segments_of_index(at, rows, at.device))
+    return AGGREGATE(graph, (x,), (_ROWS,))
+
+
+_GROUPED = {
+    "structure": SEGMENTS,
+    # the rows of ``a`` have no index there
+    "given": lambda attributes, tensors: [*tensors, None],
+    "sent": lambda attributes, operands: list(operands[:2]),
+}
+GROUPED_MM = register(
+    Operator(
+        "grouped_mm",
+        lambda segments, operands, attributes: run_grouped_mm(segments, *operands),
+        _gradients_of_product,
+        _record(run_grouped_mm),
+        operands="Tensor a, Tensor b",
+        like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(
+            (operands[0].shape[0], operands[1].shape[2])
+        ),
+        check=_check_product,
+        **_GROUPED,
+    )
+)
+"""Operands: (a, the matrices, at or None)."""
+GROUPED_SUM = register(
+    Operator(
+        "grouped_sum",
+        lambda segments, operands, attributes: run_grouped_sum(segments, *operands),
+        _gradients_of_sum,
+        _record(run_grouped_sum),
+        operands="Tensor a, Tensor g",
+        like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(
+            (arguments[0].shape[0] - 1, operands[0].shape[1], operands[1].shape[1])
+        ),
+        check=_check_sum,
+        **_GROUPED,
+    )
+)
+"""Operands: (a, g, at or None)."""
+ORDER_BY_SEGMENT = register(
+    Operator(
+        "order_by_segment",
+        _order,
+        operands="Tensor index",
+        attributes="SymInt num_segments",
+        results="(Tensor, Tensor)",
+        like=lambda arguments, operands, attributes, transposed: (
+            operands[0].new_empty(attributes[0] + 1, dtype=torch.int64),
+            operands[0].new_empty(operands[0].shape, dtype=torch.int64),
+        ),
+    )
+)
+"""Attributes: (number of segments,)."""
+
+__all__ = ["GROUPED_MM", "GROUPED_SUM", "ORDER_BY_SEGMENT", "grouped_mm", "grouped_sum"]

@@ -1,0 +1,284 @@
+"""Aggregations and edge maps as operators.
+
+The gradient of either is an aggregation or an edge map again (`message_op.Gradient`), so gradients of any order are the
+same two operators.
+
+    gsb::aggregate   transposed: over the edges out of each source, the places being those of the transpose;
+                     the second result: with ties ``last`` or ``first`` the numbers of the chosen edges, else empty
+    gsb::edge_map    reduced: for each feature dimension whether to sum over it; empty for none
+
+A message enters ``torch.library`` as text, so that one operator of each kind serves every message; operands that are
+the number of the edge have no tensor, and are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..core.library import register
+from ..core.operands import check_dense
+from ..core.operator import Operator
+from ..core.traced import GRAPH, Traced
+from .argmax_scatter import copied_gradient, even_gradient, kept_choice
+from .calls import broadcast_features, feature_shapes, run_aggregate, run_edge_map
+from .checks import check_choice, check_message_rows, checked_message
+from .gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
+from .means import divided_first, inverse_degrees
+from .message_op import MessageOp, as_sum, ties_count
+
+_CHOOSING = ("last", "first")
+_SWAPPED = {"row": "column", "column": "row"}
+
+
+@dataclass(slots=True)
+class _Memo:
+    """What of a call its gradient wants beside tensors.
+
+    shapes: feature shapes of the operands. likes: shape and type of each. choice: what was kept of the chosen edges, as
+    in ``run_aggregate``.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    likes: list
+    choice: str | None = None
+
+
+def _memo(of: MessageOp, operands, choice: str | None = None) -> _Memo:
+    likes = [None if x is None else (x.shape, x.dtype) for x in operands]
+    return _Memo(tuple(feature_shapes(of, operands)), likes, choice)
+
+
+def _read_again(of: MessageOp, operands, needed) -> list[Tensor | None]:
+    """What the gradients will read of the operands, and nothing else: the rest may be written to, and freed."""
+    used = of.saved(tuple(needed))
+    return [x if at in used else None for at, x in enumerate(operands)]
+
+
+def _run_aggregate(graph, operands, attributes):
+    return run_aggregate(*attributes, graph, operands)
+
+
+def _record_aggregate(graph, operands, attributes, needed):
+    (of,) = attributes
+    choice, kept = kept_choice(of, graph, operands), None
+    if choice is None:
+        out = run_aggregate(of, graph, operands)
+    else:
+        out, kept = run_aggregate(of, graph, operands, (choice,), -1)
+    saved = kept, out if of.ties == "even" else None, *_read_again(of, operands, needed)
+    return out, saved, _memo(of, operands, choice)
+
+
+def _aggregate_in_library(graph, operands, attributes):
+    (of,) = attributes
+    if of.ties in _CHOOSING:
+        return tuple(run_aggregate(of, graph, operands, ("number",), -1))
+    return run_aggregate(of, graph, operands), graph.indices.new_empty(0)
+
+
+def _saved_of_library(attributes, operands, results):
+    (of,), (out, kept) = attributes, results
+    choosing = of.ties in _CHOOSING
+    saved = kept if choosing else None, out if of.ties == "even" else None, *operands
+    return saved, _memo(of, operands, "number" if choosing else None)
+
+
+def _gradients_of_aggregate(structure, attributes, saved, memo: _Memo, needed, grad: Tensor, *_):
+    (of,), (kept, result, *operands) = attributes, saved
+    if memo.choice == "column":
+        return [copied_gradient(kept, grad, structure.shape[1])]
+    if memo.choice == "unique" and (found := even_gradient(structure, kept, *operands, result, grad)) is not None:
+        return [found]
+    if result is not None:
+        counted, sources = ties_count(of)
+        given = [result if s == "result" else operands[s] for s in sources]
+        count = AGGREGATE(structure, [x.detach() for x in given], (counted,))
+        # rows without edges: nobody reads their share, but its derivative would be NaN
+        grad = grad / torch.where(_without_edges(structure, count, result), 1, count)
+    if of.reduce == "mean" and (divided := divided_first(structure, grad)) is not None:
+        of, grad = as_sum(of), divided
+    extra = {"cotangent": grad, "chosen": kept, "result": result, "number": None}
+    return _gradients(structure, of, operands, memo, extra, needed)
+
+
+def _without_edges(structure, count: Tensor, result: Tensor) -> Tensor:
+    """Where a maximum or minimum, of which so many messages are equal to the result, is that of no edge."""
+    if isinstance(structure, Traced):
+        return (count == 0) & (result == 0)
+    return (structure.in_degrees == 0).view(-1, *(1,) * (count.dim() - 1))
+
+
+def _gradients(structure, of: MessageOp, operands, memo: _Memo, extra: dict, needed) -> list[Tensor | None]:
+    """The gradient of each operand that needs one; ``operands`` holds what was saved of them."""
+    found: list[Tensor | None] = []
+    for number, wanted in enumerate(needed):
+        if not wanted:
+            found.append(None)
+            continue
+        shape, dtype = memo.likes[number]
+        # the cotangent's features too: an edge map may have summed over some
+        plan = _plan(structure, of, number, memo.shapes, tuple(extra["cotangent"].shape[1:]))
+        if plan is NO_GRADIENT:
+            found.append(extra["cotangent"].new_zeros(shape, dtype=dtype))
+            continue
+        if "scale" in plan.sources and "scale" not in extra:
+            extra["scale"] = inverse_degrees(structure, dtype)
+        parts = [operands[s] if type(s) is int else extra[s] for s in plan.sources]
+        if of.places[number] == "edge":
+            out = EDGE_MAP(structure, parts, (plan.form, plan.reduced))
+        else:
+            out = AGGREGATE(structure.transpose() if plan.transposed else structure, parts, (plan.form,))
+        found.append(fit_gradient(plan, out, of.places[number], shape))
+    return found
+
+
+def _plan(structure, of: MessageOp, number: int, shapes, cotangent: tuple) -> GradientPlan:
+    """`gradient_plan`, kept with the message; not while a program is traced, whose sizes may be symbols."""
+    if isinstance(structure, Traced):
+        return gradient_plan(of, number, shapes, cotangent)
+    key = "gradient", number, shapes, cotangent
+    plan = of.calls.get(key)
+    return of.calls.keep(key, gradient_plan(of, number, shapes, cotangent)) if plan is None else plan
+
+
+def _encode_aggregate(attributes, transposed: bool):
+    (of,) = attributes
+    return str(of.message), ",".join(of.places), of.reduce, of.ties or "", transposed
+
+
+def _decode_aggregate(message: str, places: str, reduce: str, ties: str, transposed: bool):
+    check_choice("aggregate", "reduce", reduce, ("sum", "mean", "max", "min"))
+    check_choice("aggregate", "ties", ties, ("even", *_CHOOSING) if reduce in ("max", "min") else ("", ""))
+    if transposed and reduce == "mean":
+        raise ValueError("aggregate: a mean of the transpose is not an operator: scale a sum")
+    return (checked_message("aggregate", message, tuple(places.split(",")), reduce, ties or None),), transposed
+
+
+def _fake_aggregate(arguments, operands, attributes, transposed: bool):
+    (of,), (indptr, indices, _, num_sources) = attributes, arguments
+    rows = num_sources if transposed else indptr.shape[0] - 1
+    shape = (rows, *broadcast_features(feature_shapes(of, operands)))
+    # beside operands on the meta device the structure may be on another
+    chosen = operands[0].new_empty(shape if of.ties in _CHOOSING else (0,), dtype=indices.dtype)
+    return operands[0].new_empty(shape), chosen
+
+
+def _given(attributes, tensors) -> list:
+    """The operands with None where a message has the number of the edge."""
+    places = attributes[0].places
+    count = sum(place != "number" for place in places)
+    if len(tensors) != count:
+        raise ValueError(f"the places {places} want {count} operands, got {len(tensors)}")
+    given = iter(tensors)
+    return [None if place == "number" else next(given) for place in places]
+
+
+def _sent(attributes, operands) -> list:
+    """The reverse of `_given`."""
+    return [x for x, place in zip(operands, attributes[0].places) if place != "number"]
+
+
+def _check(name: str):
+    def check(graph, operands, attributes) -> list[Tensor | None]:
+        """The operands fit the graph; only the first must be floating: others may number edges."""
+        names = [f"x{number}" for number in range(len(operands))]
+        check_dense(name, "x0", operands[0])
+        check_message_rows(name, graph, names, attributes[0].places, operands)
+        if name == "edge_map":
+            of, reduced = attributes
+            dims = len(broadcast_features(feature_shapes(of, operands)))
+            if len(reduced) not in (0, dims):
+                raise ValueError(
+                    f"edge_map: reduced must say of each of {dims} feature dimensions whether to sum over it, got "
+                    f"{list(reduced)}"
+                )
+        return operands
+
+    return check
+
+
+AGGREGATE = Operator(
+    "aggregate",
+    _run_aggregate,
+    _gradients_of_aggregate,
+    _record_aggregate,
+    GRAPH,
+    "Tensor[] operands",
+    "str message, str places, str reduce, str ties, bool transposed",
+    "(Tensor, Tensor)",
+    encode=_encode_aggregate,
+    decode=_decode_aggregate,
+    like=_fake_aggregate,
+    check=_check("aggregate"),
+    library=_aggregate_in_library,
+    saved=_saved_of_library,
+    given=_given,
+    sent=_sent,
+)
+"""Attributes: (message,), with its places and reduction."""
+
+
+def _record_edge_map(graph, operands, attributes, needed):
+    of, reduced = attributes
+    return (
+        run_edge_map(of, graph, operands, reduced),
+        _read_again(of, operands, needed),
+        _memo(of, operands),
+    )
+
+
+def _encode_edge_map(attributes, transposed: bool):
+    of, reduced = attributes
+    # the result is in the user's edge order either way
+    places = [_SWAPPED.get(place, place) for place in of.places] if transposed else of.places
+    return str(of.message), ",".join(places), list(reduced)
+
+
+def _fake_edge_map(arguments, operands, attributes, transposed: bool):
+    of, reduced = attributes
+    dims = broadcast_features(feature_shapes(of, operands))
+    kept = tuple(1 if gone else extent for extent, gone in zip(dims, reduced)) if reduced else dims
+    return operands[0].new_empty((arguments[1].shape[0], *kept))
+
+
+EDGE_MAP = Operator(
+    "edge_map",
+    lambda graph, operands, attributes: run_edge_map(attributes[0], graph, operands, attributes[1]),
+    lambda structure, attributes, saved, memo, needed, grad: _gradients(
+        structure, attributes[0], saved, memo, {"cotangent": grad}, needed
+    ),
+    _record_edge_map,
+    GRAPH,
+    "Tensor[] operands",
+    "str message, str places, bool[] reduced",
+    encode=_encode_edge_map,
+    decode=lambda message, places, reduced: (
+        (checked_message("edge_map", message, tuple(places.split(",")), None, None), tuple(reduced)),
+        False,
+    ),
+    like=_fake_edge_map,
+    check=_check("edge_map"),
+    saved=lambda attributes, operands, results: (operands, _memo(attributes[0], operands)),
+    given=_given,
+    sent=_sent,
+)
+"""Attributes: (message, for each feature dimension whether to sum over it)."""
+
+register(AGGREGATE)
+register(EDGE_MAP)
+
+
+def aggregate(of: MessageOp, graph, *operands: Tensor | None) -> Tensor:
+    """The aggregation of operands that passed the checks."""
+    return AGGREGATE(graph, operands, (of,))
+
+
+def edge_map(of: MessageOp, graph, reduced: tuple[bool, ...], *operands: Tensor | None) -> Tensor:
+    """The edge map of operands that passed the checks."""
+    return EDGE_MAP(graph, operands, (of, reduced))
+
+
+__all__ = ["AGGREGATE", "EDGE_MAP", "aggregate", "edge_map"]
