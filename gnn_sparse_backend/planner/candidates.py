@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..compiler.language.reduction import adds
 from .cpu.prefetch_distance import distance
 from .cpu.sddmm import plan_sddmm
 from .cpu.spmm import BYTES_AHEAD, GROUPS_PER_THREAD, NARROW, SERIAL_WORK, fits_lanes, plan_spmm, work_of
@@ -35,7 +36,7 @@ def rule_plan(problem: Problem) -> Plan:
         problem.threads,
         problem.longest,
         problem.reach if gathered else None,
-        reduce in ("sum", "mean"),
+        adds(reduce),
         edges > 0,
         problem.typical,
     )
@@ -84,7 +85,7 @@ def trials(problem: Problem) -> tuple[Plan, ...]:
     reduce, gathered, at_edges = operands_of_kind(problem.kind)
     if problem.features <= NARROW and reduce != "map":
         others = {"sequential", first.reduction}
-        if fits_lanes(problem.features, reduce in ("sum", "mean"), at_edges > 0):
+        if fits_lanes(problem.features, adds(reduce), at_edges > 0):
             others.add("parallel")
         for plan in list(found):
             for reduction in sorted(others - {plan.reduction}, reverse=True):

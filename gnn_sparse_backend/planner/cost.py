@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..compiler.language.reduction import chooses
 from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
 from .problem import Problem, operands_of_kind
@@ -159,7 +160,7 @@ def _common(problem: Problem) -> _Common:
     # half types are summed in float32
     vectors = -(-problem.features * max(problem.itemsize, 4) // _VECTOR_BYTES)
     passes = -(-vectors // _TILE_VECTORS)
-    operands = 1 + 0.5 * (max(0, gathered - 1) + at_edges) + (1.0 if reduce in ("max", "min") else 0.0)
+    operands = 1 + 0.5 * (max(0, gathered - 1) + at_edges) + (1.0 if chooses(reduce) else 0.0)
     # a result is read before it is written
     streamed = problem.nnz * (4.0 * passes + at_edges * problem.itemsize) + problem.rows * (4.0 + 2 * row)
     return _Common(

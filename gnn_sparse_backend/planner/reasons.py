@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ..compiler.language.reduction import adds
 from .cpu.sddmm import LONGEST_AHEAD
 from .cpu.spmm import (
     HELD_PARTS,
@@ -115,7 +116,7 @@ def _sharing(problem: Problem, plan: Plan) -> str:
 def _ahead(problem: Problem, plan: Plan, reduce: str) -> str:
     row = problem.row_bytes
     table = f"The rows that edges gather have {row:,} bytes, about {size(problem.table_bytes, 2)} in all, "
-    shortest = shortest_ahead(reduce in ("sum", "mean"), problem.itemsize)
+    shortest = shortest_ahead(adds(reduce), problem.itemsize)
     if reduce == "map":
         cache = f"a core's own cache ({size(private_cache_bytes())})"
     elif row >= shortest or held_bytes() <= private_cache_bytes() // 2:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...compiler.language.reduction import REDUCTIONS
 from ...formats.counts import prefix_sums
 from ...runtime import devices
 from ...structures.segment_rows import rows_of
@@ -20,7 +21,6 @@ from ..message.message_op import MessageText, message_op
 from ..message.operators import AGGREGATE, aggregate
 from .api import _check_segments, _has_values, _named, check_traced_indices
 
-_REDUCE = ("sum", "mean", "max", "min")
 _TIES = ("even", "last", "first")
 _CHOOSING = {reduce: message_op("x0", ("edge",), reduce, "first") for reduce in ("max", "min")}
 _SUM = message_op("x0", ("edge",), "sum")
@@ -56,14 +56,14 @@ def segment_reduce(
         ValueError: lengths or offsets do not fit N (where they are on a GPU, the run ends instead, as ``segment_mm``
             says), both or neither are given, or ``reduce`` or ``ties`` is unknown.
     """
-    check_choice("segment_reduce", "reduce", reduce, _REDUCE)
+    check_choice("segment_reduce", "reduce", reduce, tuple(REDUCTIONS))
     check_choice("segment_reduce", "ties", ties, _TIES)
     check_dense("segment_reduce", "x", x)
     if x.dim() == 0:
         raise ValueError("segment_reduce: x must have a row for each element, got a tensor without dimensions")
     if (lengths is None) == (offsets is None):
         raise ValueError("segment_reduce: give either lengths or offsets")
-    ties = None if reduce in ("sum", "mean") else ties
+    ties = ties if REDUCTIONS[reduce].chooses else None
     if not is_plain(x) or not _has_values(lengths) or not _has_values(offsets):
         check_traced_indices("segment_reduce", ("x",), (x,), lengths=lengths, offsets=offsets)
         return _by_operator(x, lengths, offsets, reduce, ties)

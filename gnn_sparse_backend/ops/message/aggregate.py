@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
+from ...compiler.language.reduction import REDUCTIONS
 from ...structures.graph import Graph
 from ..core.operands import check_graph, check_traced, is_plain
 from ..core.traced import traced_graph
@@ -20,7 +21,6 @@ from .programs.message import Message
 PLACES = {"u": "column", "e": "edge", "v": "row", "all": "all"}
 """Where an operand stands: at the source, the edge, the destination, or the same for all edges."""
 
-_REDUCE = ("sum", "mean", "max", "min")
 _TIES = ("even", "last", "first")
 
 
@@ -90,10 +90,10 @@ def edge_map(
 def reduce_messages(operator: str, graph, message: str, places, names, tensors, reduce: str, ties: str) -> Tensor:
     """``aggregate`` for the public operator of this name; ``names`` are what its user calls the operands."""
     check_graph(operator, graph)
-    check_choice(operator, "reduce", reduce, _REDUCE)
+    check_choice(operator, "reduce", reduce, tuple(REDUCTIONS))
     check_choice(operator, "ties", ties, _TIES)
     tensors, _ = check_message_operands(operator, names, places, tensors)
-    if reduce in ("sum", "mean"):
+    if not REDUCTIONS[reduce].chooses:
         ties = None
     if not is_plain(*tensors):
         check_traced(operator, names, tensors, graph.device)

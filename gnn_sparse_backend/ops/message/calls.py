@@ -13,6 +13,7 @@ from math import prod
 
 from torch import Tensor
 
+from ...compiler.language.reduction import REDUCTIONS
 from ...planner.plan import Plan
 from ...runtime.memory import check_memory, empty
 from ...runtime.type_names import type_name
@@ -23,8 +24,6 @@ from .message_op import MessageOp
 from .programs.aggregate import AggregateSpec
 from .programs.edge_map import EdgeMapSpec
 from .programs.operands import Operand, collapse
-
-_NEUTRAL = {"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf")}
 
 
 @dataclass(slots=True)
@@ -62,7 +61,7 @@ def run_aggregate(of: MessageOp, graph, operands: list[Tensor | None], keep: tup
         call = of.calls.keep(key, _aggregation(of, graph, operands, numbered, keep, fill))
     rows, first, features = graph.shape[0], operands[0], call.features
     if graph.num_edges == 0 or features == 0:
-        value = 0.0 if of.ties == "even" else _NEUTRAL[of.reduce]
+        value = 0.0 if of.ties == "even" else REDUCTIONS[of.reduce].identity
         out = empty(first, rows, *call.dims).fill_(value)
         return [out, *(graph.indices.new_full(out.shape, fill) for _ in keep)] if keep else out
     plan = plan_of(graph, of.kind, features, first.dtype, call.in_order)
@@ -170,7 +169,7 @@ def _collapsed(of: MessageOp, operands, reduced=()):
 
 def _aggregation(of: MessageOp, graph, operands, numbered: bool, keep, fill: int) -> _Call:
     dims, _, merged, _, described = _collapsed(of, operands)
-    choice = of.reduce in ("max", "min")
+    choice = REDUCTIONS[of.reduce].chooses
     spec = AggregateSpec(
         of.message,
         described,

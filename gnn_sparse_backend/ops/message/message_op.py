@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...compiler.cache.bounded import KernelCache, kept
+from ...compiler.language.reduction import REDUCTIONS
 from .programs.message import Message, arg, chosen, commuted, operands_of, parse, renumber, same, stored, vjp
 
 MOST_CALLS = 256
@@ -22,7 +23,7 @@ _SWAPPED = {"row": "column", "column": "row"}
 class MessageOp:
     """A message, the place of each operand (``row``, ``column``, ``edge``, ``all`` or ``number``), and its reduction.
 
-    reduce: ``sum``, ``mean``, ``max``, ``min``; None for an edge map. The result has the type of operand 0.
+    reduce: the name of a `Reduction`; None for an edge map. The result has the type of operand 0.
     ties: with max and min, who gets the gradient of equal messages: ``last`` or ``first`` in the order of the
         non-zeros, where NaN is never chosen and a row without a choice keeps the neutral element, as DGL has it; or
         ``even``, where they share it, NaN wins and a row without edges is 0, as PyTorch's ``scatter_reduce`` has it.
@@ -124,9 +125,10 @@ def _gradient(of: MessageOp, operand: int) -> Gradient | None:
         return arg(len(sources) - 1)
 
     cotangent = extra("cotangent", "edge" if of.reduce is None else "row")
-    if of.reduce == "mean":
+    rule = "same" if of.reduce is None else REDUCTIONS[of.reduce].gradient
+    if rule == "scaled":
         cotangent = cotangent * extra("scale", "row")
-    elif of.reduce in ("max", "min"):
+    elif rule == "chosen":
         if of.ties != "even":
             cotangent = chosen(cotangent, extra("number", "number"), extra("chosen", "row"))
         else:

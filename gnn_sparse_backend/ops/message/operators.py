@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...compiler.language.reduction import REDUCTIONS
 from ..core.library import register
 from ..core.operands import check_dense
 from ..core.operator import Operator
@@ -98,7 +99,7 @@ def _gradients_of_aggregate(structure, attributes, saved, memo: _Memo, needed, g
         count = AGGREGATE(structure, [x.detach() for x in given], (counted,))
         # rows without edges: nobody reads their share, but its derivative would be NaN
         grad = grad / torch.where(_without_edges(structure, count, result), 1, count)
-    if of.reduce == "mean" and (divided := divided_first(structure, grad)) is not None:
+    if REDUCTIONS[of.reduce].divides and (divided := divided_first(structure, grad)) is not None:
         of, grad = as_sum(of), divided
     extra = {"cotangent": grad, "chosen": kept, "result": result, "number": None}
     return _gradients(structure, of, operands, memo, extra, needed)
@@ -150,9 +151,10 @@ def _encode_aggregate(attributes, transposed: bool):
 
 
 def _decode_aggregate(message: str, places: str, reduce: str, ties: str, transposed: bool):
-    check_choice("aggregate", "reduce", reduce, ("sum", "mean", "max", "min"))
-    check_choice("aggregate", "ties", ties, ("even", *_CHOOSING) if reduce in ("max", "min") else ("", ""))
-    if transposed and reduce == "mean":
+    check_choice("aggregate", "reduce", reduce, tuple(REDUCTIONS))
+    reduction = REDUCTIONS[reduce]
+    check_choice("aggregate", "ties", ties, ("even", *_CHOOSING) if reduction.chooses else ("", ""))
+    if transposed and reduction.divides:
         raise ValueError("aggregate: a mean of the transpose is not an operator: scale a sum")
     return (checked_message("aggregate", message, tuple(places.split(",")), reduce, ties or None),), transposed
 

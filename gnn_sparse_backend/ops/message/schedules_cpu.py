@@ -88,7 +88,6 @@ def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
             return "what is added up where it lies does not go with weights of heads, which are kept in registers"
     if plan.partitions > 1 and plan.longest_part:
         return "rows are cut into parts, or columns into partitions, not both"
-    summed = spec.reduce in ("sum", "mean")
     if plan.reduction == "parallel":
         if spec.chosen and not (spec.chosen == ("unique",) and spec.propagate):
             return "in lanes nobody knows which of equal messages came last"
@@ -98,7 +97,7 @@ def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
             return f"{spec.features} features are chains enough without lanes"
     if plan.longest_part and spec.chosen:
         return "the edges that a maximum chose are found in whole rows"
-    if plan.partitions > 1 and summed and ACCUMULATOR[spec.dtype] != spec.dtype:
+    if plan.partitions > 1 and not spec.reduction.chooses and ACCUMULATOR[spec.dtype] != spec.dtype:
         return f"sums of column partitions would be rounded to {spec.dtype} after each"
     if plan.longest_part and "stored" in str(spec.message) and ACCUMULATOR[spec.dtype] != spec.dtype:
         return f"parts of rows are not stored in {spec.dtype}, which this message is rounded to"

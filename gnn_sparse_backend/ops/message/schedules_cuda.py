@@ -30,7 +30,7 @@ def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
         plan = replace(plan, longest_part=0, buckets=False, segments=False, partitions=1)
     if plan.reduction == "parallel" and spec.chosen and not (spec.chosen == ("unique",) and spec.propagate):
         plan = replace(plan, reduction="sequential", lanes=0)  # in lanes nobody knows which of equal messages came last
-    if (plan.buckets or plan.segments) and spec.reduce not in ("sum", "mean"):
+    if (plan.buckets or plan.segments) and not spec.reduction.adds:
         plan = replace(plan, buckets=False, segments=False, partitions=1)
     return plan
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ...compiler.language.reduction import REDUCTIONS
 from ...structures.graph import Graph
 from ..core.operands import (
     check_dense,
@@ -20,8 +21,6 @@ from ..core.traced import traced_graph
 from .aggregate import reduce_messages
 from .checks import check_choice
 from .products import SPMM, spmm_of
-
-_REDUCE = ("sum", "mean", "max", "min")
 
 
 def spmm(graph: Graph, x: Tensor, weight: Tensor | None = None, reduce: str = "sum") -> Tensor:
@@ -49,19 +48,19 @@ def spmm(graph: Graph, x: Tensor, weight: Tensor | None = None, reduce: str = "s
         ValueError: a shape or device does not fit the graph, or ``reduce`` is unknown.
     """
     check_graph("spmm", graph)
-    check_choice("spmm", "reduce", reduce, _REDUCE)
+    check_choice("spmm", "reduce", reduce, tuple(REDUCTIONS))
     check_features("spmm", "x", x)
     if weight is not None:
         weight = _fit_weight(x, weight)
         x, weight = common_type("spmm", ("x", "weight"), x, weight)
-    if reduce in ("max", "min"):
+    if not REDUCTIONS[reduce].adds:
         if weight is None:
             return reduce_messages("spmm", graph, "x0", ("column",), ("x",), (x,), reduce, "even")
         weight = weight.reshape(weight.shape + (1,) * (x.dim() - weight.dim()))
         return reduce_messages(
             "spmm", graph, "mul(x1, x0)", ("column", "edge"), ("x", "weight"), (x, weight), reduce, "even"
         )
-    mean = reduce == "mean"
+    mean = REDUCTIONS[reduce].divides
     plain = is_plain(x, weight)
     if plain:
         check_rows("spmm", "x", x, graph.shape[1], "source", graph)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ....compiler.cache.bounded import kept, shared
 from ....compiler.cache.kernel import Kernel
+from ....compiler.language.reduction import REDUCTIONS, adds
 from ....formats.block_counts import BlockCounts, count_blocks
 from ....formats.bsr import BsrFormat
 from ....formats.sr_bcrs import SrBcrsFormat
@@ -78,7 +79,7 @@ def run_blocks(
     values = None if stored is None else _values(graph, blocks, x.dtype, heads, numbers)
     if values is None:
         return None
-    mean, listed = of.reduce == "mean", type(stored) is SrBcrsFormat
+    mean, listed = REDUCTIONS[of.reduce].divides, type(stored) is SrBcrsFormat
     key = (features, mean, type_name(x.dtype), type_name(stored.index_dtype), arch, listed, heads)
     kernel = _kernels.get(key)
     if kernel is None:
@@ -208,7 +209,7 @@ def _is_product(of: MessageOp | AggregateSpec) -> bool:
         else:
             return False
     return (
-        of.reduce in ("sum", "mean")
+        adds(of.reduce)
         and sorted(factors) == list(range(len(of.places)))
         and "column" in of.places
         and set(of.places) <= {"column", "edge"}

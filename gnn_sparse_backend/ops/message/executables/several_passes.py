@@ -56,7 +56,7 @@ class Partitions(_Passes):
                 numbered=numbered,
                 continues=turn > 0,
                 empty=spec.empty and last,
-                reduce="sum" if spec.reduce == "mean" and not last else spec.reduce,
+                reduce=spec.reduce if last else spec.reduction.of_parts,
             )
             numbers = piece.edge_numbers(graph.edge_numbers) if numbered else None
             self._run(piece, self.plan, each, operands, numbers, graph.in_degrees if each.degrees else None, *results)

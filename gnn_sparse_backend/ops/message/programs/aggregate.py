@@ -16,6 +16,7 @@ from ....compiler.language.axes import StageIError
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import HALVES, Expr, as_expr, call, cast, differ, either, equal, maximum, number, select
 from ....compiler.language.program import Program
+from ....compiler.language.reduction import REDUCTIONS, Reduction
 from .message import Message, arg, lower
 from .operands import ACCUMULATOR, Edges, Operand, feature_index
 
@@ -30,7 +31,7 @@ class AggregateSpec:
     message: of ``operands``, by number. dims: feature shape of the message. dtype: of the result.
     index_dtype: of indptr, indices and edge numbers.
     numbered: edge arrays are in the order that E gives.
-    reduce: ``sum``, ``mean``, ``max`` or ``min``.
+    reduce: the name of a `Reduction`.
     chosen: with max and min, what else to store of the edge that was chosen: ``number``, ``column``.
         Of equal messages the last in the order of the non-zeros is chosen, or the first. ``unique``, alone: the column
         if one message alone was the result, and `SEVERAL` if several were, or NaN.
@@ -119,18 +120,22 @@ class AggregateSpec:
         )
 
     @property
+    def reduction(self) -> Reduction:
+        """What ``reduce`` names."""
+        return REDUCTIONS[self.reduce]
+
+    @property
     def degrees(self) -> bool:
         """Whether the kernel wants the number of edges of each row."""
-        return self.reduce == "mean" or self.empty
+        return self.reduction.divides or self.empty
 
     def in_parts(self) -> tuple[AggregateSpec, AggregateSpec]:
         """This aggregation as two: over the edges of each part of a row, and over the results of the parts of each row.
 
         Results of parts are kept in the type of sums, and reduced like messages.
         """
-        summed = self.reduce in ("sum", "mean")
-        kept = ACCUMULATOR[self.dtype] if summed else self.dtype
-        first = replace(self, dtype=kept, reduce="sum" if summed else self.reduce, empty=False)
+        kept = self.dtype if self.reduction.chooses else ACCUMULATOR[self.dtype]
+        first = replace(self, dtype=kept, reduce=self.reduction.of_parts, empty=False)
         second = AggregateSpec(
             arg(0),
             (Operand("column", (self.features,), kept),),
@@ -153,7 +158,8 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
     """
     accumulator = ACCUMULATOR[spec.dtype]
     halves = len(HALVES) if spec.bf16x2 else 1
-    if spec.continues and spec.reduce in ("sum", "mean") and accumulator != spec.dtype:
+    reduction = spec.reduction
+    if spec.continues and not reduction.chooses and accumulator != spec.dtype:
         raise StageIError(f"aggregate: passes that continue each other would round sums to {spec.dtype}")
     p = ProgramBuilder("aggregate")
     edges = Edges(p, spec.index_dtype, spec.numbered, mapped=spec.mapped)
@@ -180,7 +186,8 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
 
     def reset(g: Expr, i: Expr, k: Expr) -> None:
         for Total in totals:
-            Total[k] = cast(accumulator, C[(*row(g, i), k)]) if spec.continues else _neutral(spec.reduce, accumulator)
+            identity = number(reduction.identity, accumulator)
+            Total[k] = cast(accumulator, C[(*row(g, i), k)]) if spec.continues else identity
         for what, buffer in at.items():
             buffer[k] = kept[what][(*row(g, i), k)] if spec.continues else as_expr(spec.nobody)
 
@@ -200,8 +207,8 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
             feature = feature_index(k * halves + half if spec.bf16x2 else k, spec.dims, operand.dims)
             values.append(staged[which][feature] if which in staged else load(which, g, i, j, feature))
         term = lower(spec.message, values, spec.dtype, accumulator)
-        if spec.reduce in ("sum", "mean"):
-            Total[k] = Total[k] + term
+        if not reduction.chooses:
+            Total[k] = reduction.combine(Total[k], term)
             return
         # compared as it would be stored: frameworks store messages
         if not copied:
@@ -211,8 +218,8 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
             return
         if "unique" in at:
             # neither better nor worse is equal, or NaN
-            stays = select(_beats(spec, term, Total[k]), at["unique"][k], as_expr(SEVERAL))
-            at["unique"][k] = select(_beats(spec, Total[k], term), j, stays)
+            stays = select(reduction.beats(Total[k], term), at["unique"][k], as_expr(SEVERAL))
+            at["unique"][k] = select(reduction.beats(term, Total[k]), j, stays)
             Total[k] = _extreme(spec, Total[k], term)
             return
         better = _better(spec, Total[k], term)
@@ -242,7 +249,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
                     add(g, i, j, k, staged)
         with p.iterate("out", (K,), "S", ("f",)) as (f,):
             results: list[Expr] = [Total[f] for Total in totals]
-            if spec.reduce == "mean":
+            if reduction.divides:
                 results = [total / maximum(cast(accumulator, D[row(g, i)]), 1.0) for total in results]
             elif spec.empty:
                 results = [
@@ -258,32 +265,21 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
     return p.finish()
 
 
-def _neutral(reduce: str, dtype: str) -> Expr:
-    return number({"sum": 0.0, "mean": 0.0, "max": float("-inf"), "min": float("inf")}[reduce], dtype)
-
-
 def _extreme(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:
     """The better of the two alone, in fewer instructions than it takes to know which one it was: a processor's maximum,
     and a NaN of its own where ``term`` is one.
     """
-    value = select(_beats(spec, best, term), term, best)
+    value = select(spec.reduction.beats(term, best), term, best)
     if not spec.propagate:
         return value
     infinity = number(float("inf"), best.dtype)
     return select(differ(term, term), infinity - infinity, value)
 
 
-def _beats(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:
-    return term > best if spec.reduce == "max" else term < best
-
-
 def _better(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:
     """Whether ``term`` takes the place of ``best``."""
     # a comparison with NaN never holds
-    if spec.first:
-        better = _beats(spec, best, term)
-    else:
-        better = term >= best if spec.reduce == "max" else term <= best
+    better = (spec.reduction.beats if spec.first else spec.reduction.matches)(term, best)
     if not spec.propagate:
         return better
     return either(better, differ(term, term))

@@ -22,7 +22,7 @@ from .operands import ACCUMULATOR, Edges, feature_index
 
 def refuses(spec: AggregateSpec) -> str | None:
     """Why an aggregation cannot run so, or None."""
-    if spec.reduce not in ("sum", "mean"):
+    if not spec.reduction.adds:
         return f"what is added up where it lies are sums and means, not a {spec.reduce}"
     if ACCUMULATOR[spec.dtype] != spec.dtype:
         return f"sums that lie in the result would be rounded to {spec.dtype} after each edge"
