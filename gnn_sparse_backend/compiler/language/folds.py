@@ -2,13 +2,15 @@
 an element.
 
     sum        S = S + t
+    product    S = S * t
     extreme    S = select(t > S, t, S), or with <; select(differ(t, t), NaN, ...) where a NaN is to be the result
     its place  P = select(t > S, p, select(S > t, P, c)): the p of the one t that became S, and c where several did, or
     NaN,
                which then has to be the result: the place of a number would be c or not by where a NaN stands
 
-The order of the elements decides no more than the order of additions, and which of two zeros is the greatest. What part
-of them left of S and P may take the places of t and p: partial results become one as an element is taken into them.
+The order of the elements decides no more than the order of operations, and which of two zeros is the greatest. What
+part of them left of S and P may take the places of t and p: partial results become one as an element is taken into
+them.
 """
 
 from __future__ import annotations
@@ -43,9 +45,11 @@ def folds(stores: Sequence[Store]) -> tuple[Fold, ...] | str:
     """
     found: list[Fold] = []
     for store in reversed(stores):  # a place stands before the result that it belongs to
-        fold = _sum(store) or _extreme(store) or _place(store, {fold.buffer: fold for fold in found})
+        fold = _arithmetic(store) or _extreme(store) or _place(store, {fold.buffer: fold for fold in found})
         if fold is None:
-            return f"does not fold in the form X = X + term, or that of a maximum, into {store.buffer.name!r}"
+            return (
+                f"does not fold in the form X = X + term, or that of a product or maximum, into {store.buffer.name!r}"
+            )
         if any(fold.buffer == other.buffer for other in found):
             return f"folds into {store.buffer.name!r} twice"
         found.insert(0, fold)
@@ -59,10 +63,10 @@ def _own(store: Store) -> Load:
     return Load(store.buffer, store.indices)
 
 
-def _sum(store: Store) -> Fold | None:
+def _arithmetic(store: Store) -> Fold | None:
     match store.value:
-        case Binary("+", own, term) if own == _own(store) and store.buffer.dtype in FLOATS:
-            return Fold(store.buffer, term, ("b",), 0.0)
+        case Binary("+" | "*" as op, own, term) if own == _own(store) and store.buffer.dtype in FLOATS:
+            return Fold(store.buffer, term, ("b",), 0.0 if op == "+" else 1.0)
     return None
 
 

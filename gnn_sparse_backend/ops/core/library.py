@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_unflatten
 
 from ...structures.checks import plain_tensor
 from .ran import note_operator
@@ -89,6 +90,8 @@ class _Library:
         torch.library.register_fake(name, self.fake)
         if of.gradients is not None:
             torch.library.register_autograd(name, self.backward, setup_context=self.save)
+        if hasattr(torch.library, "register_vmap"):  # before PyTorch 2.5 there is none
+            torch.library.register_vmap(name, self.each)
 
     def implementation(self, *arguments: Any) -> Any:
         of = self.operator
@@ -101,6 +104,19 @@ class _Library:
         operands = [x if x is None else plain_tensor(x) for x in of.check(structure, operands, attributes)]
         note_operator(of.name)
         return (of.library or of.run)(structure, operands, attributes)
+
+    def each(self, info: Any, dims: tuple, *arguments: Any) -> tuple[Any, Any]:
+        """``torch.vmap``: one call for each element of the batch."""
+        values, spec = tree_flatten(arguments)
+        which = _broadcast_to_and_flatten(dims, spec)
+        entry = getattr(torch.ops.gsb, self.operator.name)
+        found = []
+        for at in range(info.batch_size):
+            taken = [x if dim is None else x.select(dim, at) for x, dim in zip(values, which)]
+            found.append(tree_flatten(entry(*tree_unflatten(taken, spec))))
+        results = [torch.stack(each) for each in zip(*(flat for flat, _ in found))]
+        spec = found[0][1]
+        return tree_unflatten(results, spec), tree_unflatten([0] * len(results), spec)
 
     def fake(self, *arguments: Any) -> Any:
         return self.operator.like(*self.read(arguments))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from .batched import for_each, in_batch
 from .library import Attributes, Operands, call_library
 from .ran import note_operator
 from .traced import NO_STRUCTURE, StructureKind, Traced
@@ -104,9 +105,14 @@ class Recorded(Function):
     @staticmethod
     def backward(ctx, *cotangents):
         saved = ctx.saved_tensors  # once: a checkpointed region unpacks each tensor a single time
-        found = ctx.operator.gradients(
-            ctx.structure, ctx.attributes, saved, ctx.memo, ctx.needs_input_grad[3:], *cotangents
-        )
+        operator, structure = ctx.operator, ctx.structure
+        if torch._C._are_functorch_transforms_active():
+            structure = operator.structure.traced(structure)
+
+        def gradients(*cotangents):
+            return operator.gradients(structure, ctx.attributes, saved, ctx.memo, ctx.needs_input_grad[3:], *cotangents)
+
+        found = for_each(gradients, cotangents) if in_batch(cotangents) else gradients(*cotangents)
         return None, None, None, *found
 
 

@@ -38,16 +38,27 @@ class Traced:
 class StructureKind:
     """How structures of a kind enter ``torch.library``.
 
-    schema: their arguments. live: these arguments and the operands to the structure. last: whether they come after the
-    operands. hold: arguments to what should live until the backward pass. traced: arguments and operands to what stands
-    for the structure in the backward pass.
+    schema: their arguments. traced: the structure to what stands for it. live: these arguments and the operands to the
+    structure. last: whether they come after the operands. hold: arguments to what should live until the backward pass.
+    sizes: arguments and operands to what stands for the structure in the backward pass.
     """
 
     schema: tuple[str, ...]
+    traced: Callable[[Any], Traced]
     live: Callable[[tuple, Any], Any]
     last: bool = False
     hold: Callable[[tuple], Any] = lambda arguments: None
     sizes: Callable[[tuple, Any], tuple] = lambda arguments, operands: arguments
+
+
+def traced_graph(graph: Graph) -> Traced:
+    """What stands for a graph."""
+    return Traced((graph.indptr, graph.indices, graph.edge_ids, graph.shape[1]))
+
+
+def traced_rel_graph(rel: RelGraph) -> Traced:
+    """What stands for a relational graph."""
+    return Traced((rel.source, rel.destination, rel.relation, rel.shape[1], rel.shape[0], rel.num_relations))
 
 
 def _graph(arguments: tuple, operands) -> Graph:
@@ -66,10 +77,11 @@ def _live_rel_graph(arguments: tuple) -> RelGraph | None:
 
 
 _CSR = ("Tensor indptr", "Tensor indices", "Tensor? edge_ids")
-NO_STRUCTURE = StructureKind((), lambda arguments, operands: None)
-GRAPH = StructureKind((*_CSR, "SymInt num_sources"), _graph)
+NO_STRUCTURE = StructureKind((), lambda structure: Traced(()), lambda arguments, operands: None)
+GRAPH = StructureKind((*_CSR, "SymInt num_sources"), traced_graph, _graph)
 GRAPH_OF_BOTH_ENDS = StructureKind(
     _CSR,
+    traced_graph,
     lambda arguments, operands: Graph._of_arrays(*arguments, operands[1].shape[0]),
     sizes=lambda arguments, operands: (*arguments, operands[1].shape[0]),
 )
@@ -83,19 +95,10 @@ REL_GRAPH = StructureKind(
         "SymInt num_destinations",
         "SymInt num_relations",
     ),
+    traced_rel_graph,
     _rel_graph,
     hold=_live_rel_graph,
 )
-
-
-def traced_graph(graph: Graph) -> Traced:
-    """What stands for a graph."""
-    return Traced((graph.indptr, graph.indices, graph.edge_ids, graph.shape[1]))
-
-
-def traced_rel_graph(rel: RelGraph) -> Traced:
-    """What stands for a relational graph."""
-    return Traced((rel.source, rel.destination, rel.relation, rel.shape[1], rel.shape[0], rel.num_relations))
 
 
 def inverse_lengths(structure: Traced, dtype: torch.dtype) -> Tensor:

@@ -14,7 +14,7 @@ from ...structures.segments import Segments
 from ...structures.unsynchronised import index_in_range, segments_of_index, segments_of_lengths
 from ..core.operands import autocasts, check_dense, check_traced, check_written_out, is_plain
 from ..core.traced import Traced
-from .operators import ORDER_BY_SEGMENT, grouped_mm
+from .operators import ORDER_BY_SEGMENT, grouped_mm, traced_segments
 
 
 def segment_mm(a: Tensor, b: Tensor, seglen: Tensor | Segments) -> Tensor:
@@ -158,14 +158,14 @@ def _has_values(index) -> bool:
 def _traced_lengths(seglen) -> Traced:
     """What stands for segments of these lengths."""
     if isinstance(seglen, Segments):
-        return Traced((seglen.offsets, seglen.order))
+        return traced_segments(seglen)
     return Traced((prefix_sums(_traced_index("seglen", seglen)), None))
 
 
 def _traced_order(index, num_segments: int) -> Traced:
     """What stands for segments that rows in any order belong to."""
     if isinstance(index, Segments):
-        return Traced((index.offsets, index.order))
+        return traced_segments(index)
     return Traced(ORDER_BY_SEGMENT(Traced(()), (_traced_index("idx_b", index),), (num_segments,)))
 
 

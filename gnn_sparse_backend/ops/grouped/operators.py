@@ -26,7 +26,7 @@ from ...structures.unsynchronised import order_in_range, segments_of_index, segm
 from ..core.library import register
 from ..core.operands import check_dense
 from ..core.operator import Operator
-from ..core.traced import StructureKind
+from ..core.traced import StructureKind, Traced
 from ..message.message_op import message_op
 from ..message.operators import AGGREGATE
 from .executables import run_grouped_mm, run_grouped_sum
@@ -72,7 +72,12 @@ def _segments(arguments: tuple, operands) -> Segments:
     return Segments(offsets.to(dtype), order.to(dtype), rows)
 
 
-SEGMENTS = StructureKind(("Tensor offsets", "Tensor? order"), _segments, last=True)
+def traced_segments(segments: Segments) -> Traced:
+    """What stands for segments."""
+    return Traced((segments.offsets, segments.order))
+
+
+SEGMENTS = StructureKind(("Tensor offsets", "Tensor? order"), traced_segments, _segments, last=True)
 
 
 def _check_product(segments: Segments, operands, attributes):
@@ -122,6 +127,11 @@ def _gradients_of_sum(structure, attributes, saved, rows: int, needed, grad: Ten
     return [to_a, to_g, None]
 
 
+def _in_order(a: Tensor | None, other: Tensor | None, at: Tensor | None) -> list[Tensor | None]:
+    """Operands, or gradients of them, without an index."""
+    return [a if at is None or a is None else a.index_select(0, at), other]
+
+
 def _back_to_rows(x: Tensor, at: Tensor | None, rows: int) -> Tensor:
     """``out[i] = sum of x[n] over all n with at[n] = i``, where one row of the operand stands for several."""
     if at is None:
@@ -137,7 +147,7 @@ _GROUPED = {
     "structure": SEGMENTS,
     # the rows of ``a`` have no index there
     "given": lambda attributes, tensors: [*tensors, None],
-    "sent": lambda attributes, operands: list(operands[:2]),
+    "sent": lambda attributes, operands: _in_order(*operands),
 }
 GROUPED_MM = register(
     Operator(

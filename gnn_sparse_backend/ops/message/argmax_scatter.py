@@ -13,7 +13,10 @@ from ...planner.cpu.spmm import SERIAL_WORK
 from ...runtime import devices
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
+from ..core.library import register
+from ..core.operands import check_dense
 from ..core.operator import Operator
+from ..core.traced import Traced
 from .message_op import MessageOp
 from .programs.aggregate import SEVERAL
 from .programs.message import arg
@@ -46,21 +49,46 @@ def copied_gradient(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
     """(rows, ...): each number of ``grad``, (m, ...), added to the row that ``columns``, alike, has for it; none if
     that is negative.
     """
-    return ARGMAX_SCATTER(columns, (grad,), (rows,))
+    return ARGMAX_SCATTER(None, (columns, grad), (rows,))
 
 
-def _taken(columns: Tensor, attributes, saved, memo, needed, cotangent: Tensor) -> list[Tensor]:
+def _taken(nothing, attributes, saved, memo, needed, cotangent: Tensor) -> list[Tensor | None]:
+    (columns,) = saved
     taken = cotangent.gather(0, columns.clamp(min=0).long())
-    return [taken.masked_fill(columns < 0, 0)]
+    return [None, taken.masked_fill(columns < 0, 0)]
 
 
-ARGMAX_SCATTER = Operator(
-    "argmax_scatter",
-    lambda columns, operands, attributes: _add(columns, *operands, *attributes),
-    _taken,
-    lambda columns, operands, attributes, needed: (_add(columns, *operands, *attributes), (), None),
+def _check(nothing, operands, attributes):
+    columns, grad = operands
+    check_dense("argmax_scatter", "grad", grad)
+    if columns.shape != grad.shape or columns.dtype not in (torch.int32, torch.int64):
+        raise ValueError(
+            f"argmax_scatter: columns {tuple(columns.shape)} of {columns.dtype} do not go with grad "
+            f"{tuple(grad.shape)} of {grad.dtype}"
+        )
+    if columns.numel() and int(columns.max()) >= attributes[0]:
+        raise ValueError(f"argmax_scatter: column {int(columns.max())} is none of {attributes[0]} rows of the result")
+    return operands
+
+
+ARGMAX_SCATTER = register(
+    Operator(
+        "argmax_scatter",
+        lambda nothing, operands, attributes: _add(*operands, *attributes),
+        _taken,
+        lambda nothing, operands, attributes, needed: (_add(*operands, *attributes), operands[:1], None),
+        operands="Tensor columns, Tensor grad",
+        attributes="SymInt rows",
+        like=lambda arguments, operands, attributes, transposed: operands[1].new_empty(
+            (attributes[0], *operands[1].shape[1:])
+        ),
+        check=_check,
+        saved=lambda attributes, operands, result: (operands[:1], None),
+    )
 )
-"""What flows back through a choice. Its structure is the chosen columns; attributes: (rows of the result,)."""
+"""What flows back through a choice. Operands: (chosen columns, negative for none, the cotangent). Attributes: (rows of
+the result,).
+"""
 
 
 def _add(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
@@ -88,6 +116,8 @@ def even_gradient(graph, columns: Tensor, x: Tensor, result: Tensor, grad: Tenso
     """
     if not columns.numel():
         return x.new_zeros(x.shape)
+    if isinstance(graph, Traced):  # whose degrees nobody can read
+        return None
     of_rows = columns.flatten(1) if columns.dim() > 1 else columns.unsqueeze(1)
     rows = (of_rows.amin(1) == SEVERAL).nonzero().flatten()
     among, feature = (of_rows[rows] == SEVERAL).nonzero(as_tuple=True)

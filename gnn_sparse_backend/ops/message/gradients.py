@@ -45,7 +45,7 @@ def gradient_plan(
     dims = broadcast_features(shapes)
     place, own = form.places[number], shapes[number]
     padded = (1,) * (len(dims) - len(own)) + own
-    others = {"cotangent": cotangent, "chosen": dims, "result": dims, "scale": (1,), "number": ()}
+    others = {"cotangent": cotangent, "chosen": dims, "result": dims, "others": dims, "scale": (1,), "number": ()}
     have = broadcast_features([shapes[s] if type(s) is int else others[s] for s in gradient.sources])
     aligned = (1,) * (len(dims) - len(have)) + have
     summed = tuple(mine == 1 and found != 1 for mine, found in zip(padded, aligned))

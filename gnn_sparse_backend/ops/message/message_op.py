@@ -74,7 +74,7 @@ class Gradient:
     form: an edge map for an operand at the edges, else an aggregation; of the transpose where ``transposed``.
     sources: for each of its operands the number of the operand of the original, or what else stands there:
         ``cotangent`` (of the result), ``scale`` (1 / in-degree of each row), ``number`` (nothing), ``chosen`` (numbers
-        of the chosen edges), ``result``.
+        of the chosen edges), ``result``, ``others`` (of each edge the product of the other messages of its row).
     """
 
     form: MessageOp
@@ -108,6 +108,11 @@ def in_order(of: MessageOp) -> tuple[MessageOp, tuple[int, ...]]:
     return message_op(message, tuple(of.places[i] for i in order), of.reduce, of.ties), order
 
 
+def as_map(of: MessageOp) -> MessageOp:
+    """The edge map that gives the messages of ``of``."""
+    return message_op(of.message, of.places)
+
+
 def as_sum(of: MessageOp) -> MessageOp:
     """The form that adds the messages of ``of``."""
     return message_op(of.message, of.places, "sum", of.ties)
@@ -128,6 +133,8 @@ def _gradient(of: MessageOp, operand: int) -> Gradient | None:
     rule = "same" if of.reduce is None else REDUCTIONS[of.reduce].gradient
     if rule == "scaled":
         cotangent = cotangent * extra("scale", "row")
+    elif rule == "others":
+        cotangent = cotangent * extra("others", "edge")
     elif rule == "chosen":
         if of.ties != "even":
             cotangent = chosen(cotangent, extra("number", "number"), extra("chosen", "row"))
@@ -162,7 +169,7 @@ def _saved(of: MessageOp, needed: tuple[bool, ...]) -> frozenset[int]:
         gradient = of.gradient(operand) if wanted else None
         if gradient is not None:
             used.update(gradient.sources)
-            if of.ties == "even":
+            if of.ties == "even" or "others" in gradient.sources:
                 used.update(operands_of(of.message))
     return frozenset(i for i in used if isinstance(i, int))
 

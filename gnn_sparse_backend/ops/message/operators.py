@@ -28,7 +28,8 @@ from .calls import broadcast_features, feature_shapes, run_aggregate, run_edge_m
 from .checks import check_choice, check_message_rows, checked_message
 from .gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
 from .means import divided_first, inverse_degrees
-from .message_op import MessageOp, as_sum, ties_count
+from .message_op import MessageOp, as_map, as_sum, ties_count
+from .recurrence import products_of_others
 
 _CHOOSING = ("last", "first")
 _SWAPPED = {"row": "column", "column": "row"}
@@ -90,7 +91,7 @@ def _saved_of_library(attributes, operands, results):
 def _gradients_of_aggregate(structure, attributes, saved, memo: _Memo, needed, grad: Tensor, *_):
     (of,), (kept, result, *operands) = attributes, saved
     if memo.choice == "column":
-        return [copied_gradient(kept, grad, structure.shape[1])]
+        return [copied_gradient(kept, grad, memo.likes[0][0][0])]
     if memo.choice == "unique" and (found := even_gradient(structure, kept, *operands, result, grad)) is not None:
         return [found]
     if result is not None:
@@ -127,6 +128,8 @@ def _gradients(structure, of: MessageOp, operands, memo: _Memo, extra: dict, nee
             continue
         if "scale" in plan.sources and "scale" not in extra:
             extra["scale"] = inverse_degrees(structure, dtype)
+        if "others" in plan.sources and "others" not in extra:
+            extra["others"] = products_of_others(structure, _messages(structure, of, operands))
         parts = [operands[s] if type(s) is int else extra[s] for s in plan.sources]
         if of.places[number] == "edge":
             out = EDGE_MAP(structure, parts, (plan.form, plan.reduced))
@@ -134,6 +137,12 @@ def _gradients(structure, of: MessageOp, operands, memo: _Memo, extra: dict, nee
             out = AGGREGATE(structure.transpose() if plan.transposed else structure, parts, (plan.form,))
         found.append(fit_gradient(plan, out, of.places[number], shape))
     return found
+
+
+def _messages(structure, of: MessageOp, operands) -> Tensor:
+    """The messages themselves, (edges, ...), in the type that they are reduced in."""
+    wide = [x.float() if x is not None and x.dtype in (torch.bfloat16, torch.float16) else x for x in operands]
+    return EDGE_MAP(structure, wide, (as_map(of), ()))
 
 
 def _plan(structure, of: MessageOp, number: int, shapes, cotangent: tuple) -> GradientPlan:

@@ -58,7 +58,7 @@ class Folded:
 def _at(value: tirx.Expr, path: tuple[str, ...]) -> tirx.Expr:
     """The sub-expression at a path of names that those of stage I have."""
     for name in path:
-        if isinstance(value, tirx.Add):
+        if isinstance(value, (tirx.Add, tirx.Mul)):
             value = {"a": value.a, "b": value.b}[name]
         elif isinstance(value, tirx.Select):
             value = {"then": value.true_value, "otherwise": value.false_value}[name]
