@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
+from ..compiler.language.reduction import REDUCTIONS
 from ..ops.attention.api import attention, gat_attention, gatv2_attention
 from ..ops.attention.edge_softmax import edge_softmax
 from ..ops.grouped.api import gather_mm, segment_mm
@@ -122,7 +123,7 @@ def _grouped():
 
     yield Operator("segment_mm", Segments, *matrices, shapes, lambda s, a, b: segment_mm(a, b, s))
     yield Operator("gather_mm", Segments, *matrices, shapes, gathered)
-    for reduce in ("sum", "mean", "max", "min"):
+    for reduce in REDUCTIONS:
         yield Operator(
             f"segment_{reduce}",
             Segments,

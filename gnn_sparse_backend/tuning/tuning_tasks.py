@@ -10,6 +10,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from ..compiler.language.reduction import REDUCTIONS
 from ..ops.message.calls import run_aggregate, run_edge_map
 from ..ops.message.message_op import MessageOp, message_op
 from ..runtime.devices import check_kernels
@@ -18,14 +19,11 @@ from ..structures.graph import Graph
 _COPY = ("x0", ("column",))
 _WEIGHTED = ("mul(x1, x0)", ("column", "edge"))
 OPS: dict[str, MessageOp] = {
-    "sum": message_op(*_COPY, "sum"),
-    "mean": message_op(*_COPY, "mean"),
-    "max": message_op(*_COPY, "max", "even"),
-    "min": message_op(*_COPY, "min", "even"),
-    "weighted_sum": message_op(*_WEIGHTED, "sum"),
-    "weighted_mean": message_op(*_WEIGHTED, "mean"),
-    "weighted_max": message_op(*_WEIGHTED, "max", "even"),
-    "weighted_min": message_op(*_WEIGHTED, "min", "even"),
+    **{
+        prefix + name: message_op(*form, name, "even" if reduction.chooses else None)
+        for prefix, form in (("", _COPY), ("weighted_", _WEIGHTED))
+        for name, reduction in REDUCTIONS.items()
+    },
     "dot": message_op("mul(x0, x1)", ("row", "column")),
 }
 """``weighted_*``: a number per edge times the features of its source.
@@ -81,6 +79,7 @@ class Task:
             "scale": lambda: at_rows((rows, 1), wide),
             "result": lambda: run_aggregate(OPS[self.op], forward, original),
             "number": lambda: None,
+            "others": lambda: random_tensor((forward.num_edges, self.features), wide, forward.device),
         }
         return [
             original[source] if isinstance(source, int) else extra[source]()

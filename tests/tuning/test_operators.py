@@ -325,7 +325,7 @@ class _Said:
             "is a gsb.RelGraph, or a graph with edge types, on which sum does not run: choose.* rgms",
         ),
         (gsb.Graph, {"ops": ("sum", "rgms")}, "rgms runs on a gsb.RelGraph.*none was given"),
-        (gsb.Segments, {"ops": "segment_prod"}, "'segment_prod'"),
+        (gsb.Segments, {"ops": "segment_median"}, "'segment_median'"),
         (gsb.Graph, {"ops": "sum", "features": [(64, 16)]}, r"features of sum must be F, .*got \(64, 16\)"),
         (
             gsb.Graph,

@@ -66,6 +66,7 @@ REDUCTIONS = {
     for reduction in (
         Reduction("sum", 0.0, "same", lambda total, term: total + term, adds=True),
         Reduction("mean", 0.0, "scaled", lambda total, term: total + term, divides=True, parts="sum", adds=True),
+        Reduction("prod", 1.0, "others", lambda total, term: total * term),
         Reduction("max", float("-inf"), "chosen", beats=lambda x, y: x > y, matches=lambda x, y: x >= y),
         Reduction("min", float("inf"), "chosen", beats=lambda x, y: x < y, matches=lambda x, y: x <= y),
     )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from ...compiler.language.reduction import REDUCTIONS
 from ...ops.message.operators import aggregate
 from ...runtime import devices
 from ...structures.checks import FLOATING
@@ -24,7 +25,7 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = "even") -> Ten
     Args:
         lazy: (E, ...).
         rows: the end to reduce into.
-        reduce: ``sum``, ``mean``, ``max`` or ``min``.
+        reduce: the name of a `Reduction`.
         ties: for max and min, as in ``ops.message.message_op``.
 
     Returns:
@@ -52,7 +53,7 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = "even") -> Ten
     places, columns = found
     graph = recipe.host.graph(rows, columns)
     out = aggregate(
-        recipe.term.message_op(places, reduce, ties if reduce in _CHOICES else None), graph, *recipe.arguments()
+        recipe.term.message_op(places, reduce, ties if REDUCTIONS[reduce].chooses else None), graph, *recipe.arguments()
     )
     recipe.used = True
     recipe.host.ours(recipe.term.names[reduce])
@@ -93,6 +94,3 @@ def why_not(x) -> str | None:
     if x.dim() == 0 or 0 in x.shape[1:]:
         return "the features have width 0"
     return None
-
-
-_CHOICES = ("max", "min")

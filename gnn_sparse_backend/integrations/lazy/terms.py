@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ...compiler.language.reduction import REDUCTIONS
 from ...ops.message.message_op import MessageOp, message_op
 from ...ops.message.programs.message import Message, arg, renumber
 
@@ -44,7 +45,7 @@ class Term:
     def __init__(self, message: Message):
         self.message = message
         kind = _KINDS.get(str(message), "message")
-        self.names = {reduce: f"{kind}.{reduce}" for reduce in ("sum", "mean", "max", "min")}
+        self.names = {reduce: f"{kind}.{reduce}" for reduce in REDUCTIONS}
         self._forms: dict = {}
         self._made: dict = {}
 

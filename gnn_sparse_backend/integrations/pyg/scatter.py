@@ -10,6 +10,7 @@ import torch
 import torch_geometric.typing
 from torch import Tensor
 
+from ...compiler.language.reduction import REDUCTIONS
 from ...ops.attention.operators import softmax_edges
 from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate
@@ -18,10 +19,11 @@ from ..lazy import LazyTensor, NoGraph, materialise, reduced, softmaxed, value, 
 from .gather import plain_index
 from .host import HOST, IndexEnd, segments
 
-_REDUCES = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "min": "min", "amax": "max", "amin": "min"}
+_REDUCES = {"sum": "sum", "mean": "mean", "mul": "prod", "max": "max", "min": "min"}
+_REDUCES |= {"add": "sum", "amax": "max", "amin": "min"}
 _FORMS = {
-    name: message_op("x0", ("edge",), name, "even" if name in ("max", "min") else None)
-    for name in ("sum", "mean", "max", "min")
+    name: message_op("x0", ("edge",), name, "even" if reduction.chooses else None)
+    for name, reduction in REDUCTIONS.items()
 }
 
 

@@ -41,15 +41,15 @@ def segment_reduce(
         lengths: (S,) lengths of the segments, integers that sum to N; or ``Segments``, whose rows may be in any order.
             Lengths are checked and shared out at every call, ``Segments`` once; as of ``segment_mm`` neither waits for
             a GPU.
-        reduce: ``"sum"``, ``"mean"``, ``"max"`` or ``"min"``.
+        reduce: ``"sum"``, ``"mean"``, ``"prod"``, ``"max"`` or ``"min"``.
         offsets: instead of lengths, (S + 1,) with segment s at rows offsets[s] .. offsets[s + 1] - 1, from 0 to N.
         ties: who gets the gradient of equal rows under max and min, as in ``aggregate``. ``"first"`` is the rule of
             DGL's segment reduction.
 
     Returns:
-        (S, ...), contiguous, in the type of ``x``. Sums are accumulated in at least float32. Empty segments are 0; with
-        ties ``"first"`` and ``"last"`` -inf (max) or inf (min). Gradients of any order flow to ``x``. Keeps its type
-        under autocast.
+        (S, ...), contiguous, in the type of ``x``. Sums are accumulated in at least float32. Empty segments are 0, of
+        products 1; with ties ``"first"`` and ``"last"`` -inf (max) or inf (min). Gradients of any order flow to ``x``.
+        Keeps its type under autocast.
 
     Raises:
         TypeError: ``x`` is not a dense floating tensor.

@@ -32,7 +32,7 @@ def aggregate(
     *,
     ties: str = "even",
 ) -> Tensor:
-    """Into every destination the sum, mean, maximum or minimum of the messages of its edges.
+    """Into every destination the sum, mean, product, maximum or minimum of the messages of its edges.
 
         gsb.aggregate(graph, "mul(sigmoid(add(x0, x1)), x2)", [("u", x), ("v", y), ("e", w)])
 
@@ -44,7 +44,8 @@ def aggregate(
             y (n_dst, ...) of the destination; ``("e", w)``: w (E, ...) of the edge, in the user's edge order;
             ``("all", a)``: a (...) the same for all edges. Features broadcast as in NumPy. Tensors are dense, of any
             strides, all of one type: float32, float64, bfloat16 or float16.
-        reduce: ``"sum"``, ``"mean"`` (over the edges into the destination), ``"max"`` or ``"min"``.
+        reduce: ``"sum"``, ``"mean"`` (over the edges into the destination), ``"prod"``, ``"max"`` or ``"min"``. The
+            product of no messages is 1; its gradients divide by nothing, so that factors of 0 have theirs.
         ties: for max and min. ``"even"``: equal messages share the gradient, NaN wins, and a destination without edges
             is 0, as PyTorch's ``scatter_reduce`` has it. ``"last"`` or ``"first"``: the last or first of equal messages
             in the order of ``graph.indices`` gets the gradient, NaN is never chosen, and a destination without a choice

@@ -21,7 +21,7 @@ def gspmm(
         graph: structure of shape (n_dst, n_src).
         op: ``"copy_u"`` or ``"copy_e"``, which take that operand alone, or ``"add"``, ``"sub"``, ``"mul"`` or
             ``"div"`` of u and e, in this order.
-        reduce: ``"sum"``, ``"mean"``, ``"max"`` or ``"min"``.
+        reduce: ``"sum"``, ``"mean"``, ``"prod"``, ``"max"`` or ``"min"``, as in ``aggregate``.
         u: (n_src, ...) features of the sources, in float32, float64, bfloat16 or float16, of any strides.
         e: (E, ...) features of the edges in the user's edge order, of the same type. Features broadcast as in NumPy.
         ties: who gets the gradient of equal messages under max and min, as in ``aggregate``.

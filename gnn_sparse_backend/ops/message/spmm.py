@@ -33,12 +33,13 @@ def spmm(graph: Graph, x: Tensor, weight: Tensor | None = None, reduce: str = "s
         x: (n_src, F) or (n_src, H, D) features in float32, float64, bfloat16 or float16, of any strides.
         weight: None for ones, or one number per edge in the user's edge order: (E,) or (E, 1); or with
             x (n_src, H, D) one per edge and head: (E, H). Same type as ``x``.
-        reduce: ``"sum"``, ``"mean"`` to divide by the number of edges into the destination, ``"max"`` or ``"min"``:
-            where several edges attain it they share the gradient, and NaN wins (``gspmm`` knows another rule).
+        reduce: ``"sum"``, ``"mean"`` to divide by the number of edges into the destination, ``"prod"``, ``"max"`` or
+            ``"min"``: where several edges attain it they share the gradient, and NaN wins (``gspmm`` knows another
+            rule).
 
     Returns:
-        (n_dst, F) or (n_dst, H, D), contiguous, in the type of ``x``. Destinations without edges are zero. Half types
-        are accumulated in float32. Gradients of any order flow to ``x`` and ``weight``.
+        (n_dst, F) or (n_dst, H, D), contiguous, in the type of ``x``. Destinations without edges are zero, of
+        products one. Half types are accumulated in float32. Gradients of any order flow to ``x`` and ``weight``.
 
     Like PyTorch's scatter operators it keeps its type under autocast, where operands of two types are promoted to the
     wider; elsewhere two types are refused. Works under ``torch.compile`` without a graph break.

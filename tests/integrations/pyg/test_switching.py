@@ -97,7 +97,7 @@ def test_reasons_show_in_the_status():
     index = torch.tensor([0, 0, 1])
     with gsb.enabled("pyg"):
         torch_geometric.utils.softmax(torch.zeros(3, 0), index, num_nodes=2)
-        torch_geometric.utils.scatter(torch.ones(3, 2), index, reduce="mul")
+        torch_geometric.utils.scatter(torch.ones(3, 2), index, reduce="any")
     found = gsb.status().to_dict()["calls"]["pyg"]
     assert found["softmax"] == {"ours": 0, "fallbacks": {"the features have width 0": 1}}
-    assert found["scatter.mul"] == {"ours": 0, "fallbacks": {"the reduction is 'mul'": 1}}
+    assert found["scatter.any"] == {"ours": 0, "fallbacks": {"the reduction is 'any'": 1}}

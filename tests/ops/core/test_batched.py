@@ -34,6 +34,7 @@ CALLS = {
         lambda x: gsb.aggregate(GRAPH, "mul(x0, x1)", [("u", x), ("e", E[:, None])], "max", ties="last"),
         (COLS, 4),
     ),
+    "prod": (lambda x: gsb.aggregate(GRAPH, "x0", [("u", x)], "prod"), (COLS, 2)),
     "attention": (lambda x: gsb.attention(GRAPH, Y, x, x), (COLS, 4)),
     "edge_softmax": (lambda e: gsb.edge_softmax(GRAPH, e), (EDGES, 2)),
     "gather_mm": (lambda a: gsb.gather_mm(a, W, RELATION, AT), (5, 4)),
