@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .runtime.allocator import reuse_memory as reuse_memory
     from .runtime.memory import empty_cache as empty_cache
     from .structures.graph import Graph as Graph
+    from .structures.held import memory as memory
     from .structures.relational.graph import RelGraph as RelGraph
     from .structures.segments import Segments as Segments
 
@@ -66,6 +67,7 @@ _HOMES = {
     "gatv2_attention": "gnn_sparse_backend.ops.attention.api",
     "edge_softmax": "gnn_sparse_backend.ops.attention.edge_softmax",
     "last_run": "gnn_sparse_backend.ops.core.ran",
+    "memory": "gnn_sparse_backend.structures.held",
     "empty_cache": "gnn_sparse_backend.runtime.memory",
     "reuse_memory": "gnn_sparse_backend.runtime.allocator",
     "enable": "gnn_sparse_backend.integrations",

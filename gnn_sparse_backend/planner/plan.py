@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..compiler.cache.bounded import KernelCache, shared
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -48,11 +50,12 @@ class Plan:
         return self._hash
 
 
-_plans: dict[Plan, Plan] = {}
+_plans: KernelCache[Plan, Plan] = shared("plans")
 
 
 def the_one(plan: Plan) -> Plan:
     """The one object for equal plans: every call looks its kernel up by its plan, and comparing two takes longer than
     that.
     """
-    return _plans.setdefault(plan, plan)
+    found = _plans.get(plan)
+    return _plans.keep(plan, plan) if found is None else found

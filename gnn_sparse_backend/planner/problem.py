@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
+from ..compiler.cache.bounded import kept
 
 # Bytes of a value of each type that kernels take.
 STORED = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
@@ -110,7 +111,7 @@ class CudaProblem(Problem):
     in_sr_bcrs: int = 0
 
 
-@functools.cache
+@kept
 def operands_of_kind(kind: str) -> tuple[str, int, int]:
     """(reduction, operands at the column, operands at the edge) of a problem's kind."""
     reduce, _, places = kind.partition(":")

@@ -84,6 +84,17 @@ class Pair:
                     _live[_key(csr)] = self
         return csr
 
+    def release(self) -> None:
+        """Forget the side that was derived from the other one, unless somebody holds a graph that shows it."""
+        with self.lock:
+            csr, view = self.sides[1], self.views[1]
+            if csr is not None and (view is None or view() is None):
+                _live.pop(_key(csr), None)
+                self.sides[1] = None
+            for csr in self.sides:
+                if csr is not None:
+                    csr.uses = 0
+
 
 def stored(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, dtype: torch.dtype, copy: bool = False) -> list:
     """CSR arrays as a graph keeps them: contiguous, of one type, without edge ids that count up."""

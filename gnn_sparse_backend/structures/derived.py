@@ -10,7 +10,12 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from torch import Tensor
 
+from ..compiler.cache.bounded import make_room
+
 T = TypeVar("T")
+
+MOST_FACTS = 512
+"""Facts that a structure keeps: with more widths than that the older half is derived again."""
 
 
 class Derived(ABC, Generic[T]):
@@ -55,7 +60,23 @@ class Keeps:
     def derived(self, fact: Derived[T]) -> T:
         """The fact, computed at its first use. Threads that race may both compute it; all of them get the first."""
         value = self.facts.get(fact)
-        return self.facts.setdefault(fact, fact.compute(self)) if value is None else value
+        if value is None:
+            value = fact.compute(self)
+            make_room(self.facts, MOST_FACTS)
+            value = self.facts.setdefault(fact, value)
+        return value
+
+    def keepers(self) -> Iterator[tuple[str, Any, Any]]:
+        """(in words, what has ``facts``, ``calls`` and ``plans``, its own arrays) of all that belongs to it."""
+        yield type(self).__name__.lower(), self, [getattr(self, name, None) for name in _names_of(type(self))]
+
+    def release(self) -> None:
+        """Free all that was derived, which is derived again where it is needed. A call that is under way keeps what it
+        uses.
+        """
+        for _, keeper, _ in list(self.keepers()):
+            for name in ("facts", "calls", "plans"):
+                getattr(keeper, name, {}).clear()
 
 
 def arrays_of(value: Any) -> Iterator[tuple[int, int]]:
@@ -99,7 +120,7 @@ def _arrays_of(value: Any, seen: set[int]) -> Iterator[tuple[int, int]]:
 def _names_of(kind: type) -> list[str]:
     """The attributes of a structure that may hold arrays."""
     slots = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
-    return [name for name in slots if name not in ("__weakref__", "calls", "plans")]
+    return [name for name in slots if name not in ("__weakref__", "calls", "facts", "plans")]
 
 
 __all__ = ["Derived", "Keeps", "arrays_of"]

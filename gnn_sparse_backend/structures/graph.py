@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -257,6 +257,20 @@ class Graph(Immutable, Keeps):
         if not isinstance(other, Graph):
             raise TypeError(f"expected a Graph, got {type(other).__name__}")
         return self is other or (self.shape == other.shape and self.fingerprint == other.fingerprint)
+
+    def keepers(self) -> Iterator[tuple[str, Any, Any]]:
+        """This side of it, and the other one where it was made."""
+        for name, side in (("graph", self._side), ("transpose", 1 - self._side)):
+            csr = self._pair.sides[side]
+            if csr is not None:
+                yield name, csr, (csr.indptr, csr.indices, csr.edge_ids)
+
+    def release(self) -> None:
+        """Free all that was derived of the graph and its transpose, and the transpose itself if nobody holds it. It is
+        derived again where it is needed; a call that is under way keeps what it uses.
+        """
+        super().release()
+        self._pair.release()
 
     @property
     def unsynchronised(self) -> int | None:

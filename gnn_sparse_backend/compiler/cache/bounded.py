@@ -36,10 +36,7 @@ class KernelCache(dict[K, V]):
 
     def keep(self, key: K, value: V) -> V:
         """Keep ``value``, and give it back."""
-        if len(self) >= self.most:
-            for old in list(self)[: (self.most + 1) // 2]:
-                if self.pop(old, None) is not None:
-                    self.dropped += 1
+        self.dropped += make_room(self, self.most)
         self.made += 1
         self[key] = value
         return value
@@ -48,6 +45,15 @@ class KernelCache(dict[K, V]):
         """The value under ``key``, made where there is none. Threads that race may both make it."""
         value = self.get(key)
         return self.keep(key, make()) if value is None else value
+
+
+def make_room(entries: dict[Any, Any], most: int = MOST) -> int:
+    """Drop the older half of ``most`` entries, if there are so many. Returns how many went."""
+    dropped = 0
+    if len(entries) >= most:
+        for old in list(entries)[: (most + 1) // 2]:
+            dropped += entries.pop(old, None) is not None
+    return dropped
 
 
 def shared(name: str, most: int = MOST) -> KernelCache[Any, Any]:
@@ -96,4 +102,4 @@ def _numbers() -> Iterable[tuple[str, int, int, int]]:
 _caches: weakref.WeakSet[KernelCache[Any, Any]] = weakref.WeakSet()
 _functions: list[Any] = []
 
-__all__ = ["MOST", "CacheStatistics", "KernelCache", "kept", "shared", "statistics"]
+__all__ = ["MOST", "CacheStatistics", "KernelCache", "kept", "make_room", "shared", "statistics"]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .bounded import KernelCache
 from .built import Built
 from .counts import Counts
 from .disk import DiskCache, Entry
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 Build: TypeAlias = Callable[[Path], str | os.PathLike[str]]
 Load = Callable[[Path], Any]
+
+MOST_KERNELS = 8192
+"""Kernels of a process: a hundred times as many as training a model takes."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,15 +56,15 @@ class KernelStore:
     ``disk``: None keeps kernels in memory only. ``load``: opens a library file and returns a TVM module, whose
     ``module[symbol]`` is the function.
 
-    Threads that ask for the same kernel at once compile it once. Kernels are never dropped: they are small, and a
-    library must not be unloaded while a call may be running in it. A child made by ``os.fork`` keeps the kernels of its
+    Threads that ask for the same kernel at once compile it once. Of more than `MOST_KERNELS` the older half is dropped
+    here; who runs one holds it, and with it its library. A child made by ``os.fork`` keeps the kernels of its
     parent and never waits for a thread that did not come along.
     """
 
     def __init__(self, disk: DiskCache | None, load: Load) -> None:
         self.disk = disk
         self._load = load
-        self._kernels: dict[str, Kernel] = {}
+        self._kernels: KernelCache[str, Kernel] = KernelCache("kernels", MOST_KERNELS)
         self._counts = Counts("hits", "disk_loads", "compiles")
         own_locks(self)
 
@@ -94,7 +98,8 @@ class KernelStore:
             with lock:
                 kernel = self._kernels.get(key.digest)
                 if kernel is None:
-                    kernel = self._kernels[key.digest] = self._obtain(key, build, name)
+                    kernel = self._kernels.keep(key.digest, self._obtain(key, build, name))
+                    self._key_locks.pop(key.digest, None)  # who waits for it finds the kernel
                     return kernel
         self._counts.add("hits")
         _log.debug("kernel %s %.12s: from memory", name, key.digest)

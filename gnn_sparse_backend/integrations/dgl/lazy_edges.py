@@ -18,6 +18,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from ...compiler.cache.bounded import kept
 from ...ops.message.programs.message import parse
 from ...structures.graph import Graph
 from ..core.handles import Handles
@@ -198,12 +199,12 @@ def _plain(graph: Graph, x: Tensor, place: str) -> Pointwise:
     return Pointwise(HOST, x.shape, x.dtype, (x,), (version(x),), _term("x0"), (EDGE,), (features,), features)
 
 
-@functools.cache
+@kept
 def _term(message: str):
     return term(parse(message))
 
 
-@functools.lru_cache(maxsize=4096)
+@kept
 def _layout(op: str, features: tuple[tuple[int, ...], ...]) -> tuple:
     """(features of the message, which are summed over, features of the result)."""
     inner = tuple(torch.broadcast_shapes(*features))

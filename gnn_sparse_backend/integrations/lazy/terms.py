@@ -12,9 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ...compiler.cache.bounded import KernelCache, shared
 from ...compiler.language.reduction import REDUCTIONS
 from ...ops.message.message_op import MessageOp, message_op
 from ...ops.message.programs.message import Message, arg, renumber
+
+MOST_MADE = 256
+"""What a term remembers of what became of it."""
 
 _TORCH = {
     "add": torch.add,
@@ -47,7 +51,7 @@ class Term:
         kind = _KINDS.get(str(message), "message")
         self.names = {reduce: f"{kind}.{reduce}" for reduce in REDUCTIONS}
         self._forms: dict = {}
-        self._made: dict = {}
+        self._made: KernelCache = KernelCache("terms made of a term", MOST_MADE)
 
     def __repr__(self):
         return f"Term({self.message})"
@@ -65,7 +69,7 @@ class Term:
         key = (op, constants)
         found = self._made.get(key)
         if found is None:
-            found = self._made[key] = term(Message(op, (self.message, *constants)))
+            found = self._made.keep(key, term(Message(op, (self.message, *constants))))
         return found
 
     def binary(self, op: str, other: Term, numbers: tuple[int, ...], flipped: bool) -> Term:
@@ -76,7 +80,7 @@ class Term:
         found = self._made.get(key)
         if found is None:
             parts = (self.message, renumber(other.message, dict(enumerate(numbers))))
-            found = self._made[key] = term(Message(op, parts[::-1] if flipped else parts))
+            found = self._made.keep(key, term(Message(op, parts[::-1] if flipped else parts)))
         return found
 
     def compute(self, operands: Sequence[Tensor]) -> Tensor:
@@ -87,7 +91,7 @@ class Term:
 def term(message: Message) -> Term:
     """The one term of a message."""
     found = _terms.get(message)
-    return _terms.setdefault(message, Term(message)) if found is None else found
+    return _terms.keep(message, Term(message)) if found is None else found
 
 
 def _compute(message: Message, operands: Sequence[Tensor]) -> Tensor:
@@ -97,7 +101,7 @@ def _compute(message: Message, operands: Sequence[Tensor]) -> Tensor:
 
 
 _KINDS = {"x0": "copy", "mul(x0, x1)": "mul", "mul(x1, x0)": "mul"}
-_terms: dict[Message, Term] = {}
+_terms: KernelCache[Message, Term] = shared("terms")
 
 BARE = term(arg(0))
 """Operand 0 alone: of a gather, its features."""

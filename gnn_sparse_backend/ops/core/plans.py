@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import torch
 
+from ...compiler.cache.bounded import make_room
 from ...formats.partitions.row_groups import heaviest
 from ...log import first_at_info
 from ...planner.choose import choose, describe, plan_for
@@ -68,6 +69,7 @@ def plan_of(graph, kind: str, features: int, dtype: torch.dtype, in_order: bool 
             plan = plan_for(problem, lambda: structure_fingerprint(graph), database_of(graph.device))
         if in_order and plan.partitions > 1 and not graph.derived(ColumnsAscend()):
             plan = the_one(replace(plan, partitions=1))
+        make_room(graph.plans)
         graph.plans[key] = plan
         if _log.isEnabledFor(logging.INFO):
             _log_plan(graph, kind, features, dtype, plan)
@@ -99,6 +101,7 @@ def new_plan(graph, key: tuple, on_cpu: Callable[[], Plan], features: int, name:
     many features. name: what it is the plan of, in words.
     """
     arch = devices.arch_of(graph.device)
+    make_room(graph.plans)
     plan = graph.plans[key] = the_one(cuda_plan_of(graph, arch, features) if arch else on_cpu())
     if _log.isEnabledFor(logging.INFO):
         first_at_info(_log, (name, features, plan), "plan of %s, by rules, on %r: %s", name, graph, describe(plan))

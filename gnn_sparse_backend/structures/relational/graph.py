@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -256,6 +256,13 @@ class RelGraph(Immutable, Keeps):
     def mean_scale(self, dtype: torch.dtype) -> Tensor:
         """(E,) for each edge 1 / the number of edges of its relation into its destination."""
         return self.ends.derived(MeanScale(dtype))
+
+    def keepers(self) -> Iterator[tuple[str, Any, Any]]:
+        """The edges, and what both ends of them have."""
+        yield "relational graph", self, (self.source, self.destination, self.relation)
+        yield "both ends", self.ends, None
+        for side, name in zip(self._sides, ("destinations", "sources")):
+            yield name, side, None
 
     def __repr__(self) -> str:
         return (

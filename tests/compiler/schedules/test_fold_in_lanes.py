@@ -125,6 +125,9 @@ def test_as_text(file_regression):
     file_regression.check(tvm_text(stage2.function))
 
 
+NO_FOLD = "does not fold in the form X = X + term, or that of a product or maximum, into 'P'"
+
+
 def refused(message, made, name="edges_tile_0", lanes=4):
     with pytest.raises(StageIError, match=message):
         fold_in_lanes(lower(made), made.iteration(name), lanes)
@@ -137,7 +140,7 @@ def test_refusals():
     refused("'out_0' is not over one reduction axis", program(), "out_0")
     refused("'edges' is not over one reduction axis", small_aggregation(), "edges")
     refused(
-        "does not fold in the form X = X [+] term, or that of a maximum, into 'Total_0'",
+        r"does not fold in the form X = X \+ term, or that of a product or maximum, into 'Total_0'",
         program(reduce="max", chosen=("number",), numbered=True),
     )
     heads = (Operand("column", (3, 2), "float32"), Operand("edge", (3, 1), "float32"))
@@ -170,6 +173,7 @@ def test_what_depends_on_the_order_is_no_fold():
         (S.value, term, float("-inf")),
     ]
     assert found((S, select(term < own, term, own)))[0].neutral == float("inf")
+    assert found((S, own * term))[0].neutral == 1.0
     for stores in [
         (greatest, alone),
         (alone, number_alone),
@@ -182,7 +186,7 @@ def test_what_depends_on_the_order_is_no_fold():
         ((P, select(term > own, place, select(own > term, several, several))), greatest),
         ((P, select(term > own, place, select(own < term, at, several))), greatest),
     ]:
-        assert found(*stores) == "does not fold in the form X = X + term, or that of a maximum, into 'P'", stores
+        assert found(*stores) == NO_FOLD, stores
     for value in [
         select(term >= own, term, own),
         select(term > own, own, term),

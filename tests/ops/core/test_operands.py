@@ -243,8 +243,8 @@ SPMM_REFUSALS = {
         r"\(E, 1\) or \(E, 3\), got \(200, 2\)",
     ),
     "weight 3-d": ((torch.zeros(29, 3, 2), torch.zeros(200, 3, 1)), ValueError, r"got \(200, 3, 1\)"),
-    "reduce": ((X, None, "prod"), ValueError, "reduce must be 'sum', 'mean', 'max' or 'min', got 'prod'"),
-    "reduce type": ((X, None, []), ValueError, r"reduce must be 'sum', 'mean', 'max' or 'min', got \[\]"),
+    "reduce": ((X, None, "mul"), ValueError, "reduce must be 'sum', 'mean', 'prod', 'max' or 'min', got 'mul'"),
+    "reduce type": ((X, None, []), ValueError, r"reduce must be 'sum', 'mean', 'prod', 'max' or 'min', got \[\]"),
 }
 
 

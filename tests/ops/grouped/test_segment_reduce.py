@@ -179,7 +179,7 @@ REFUSED = {
     ),
     "both": ((X, LEN), {"offsets": LEN}, ValueError, "give either lengths or offsets"),
     "neither": ((X,), {}, ValueError, "give either lengths or offsets"),
-    "reduce": ((X, LEN, "prod"), {}, ValueError, "reduce must be 'sum', 'mean', 'max' or 'min', got 'prod'"),
+    "reduce": ((X, LEN, "mul"), {}, ValueError, "reduce must be 'sum', 'mean', 'prod', 'max' or 'min', got 'mul'"),
     "ties": ((X, LEN, "max"), {"ties": "none"}, ValueError, "ties must be 'even', 'last' or 'first', got 'none'"),
     "integers": ((X.long(), LEN), {}, TypeError, "x must be float32, .* got torch.int64"),
     "scalar": ((X[0, 0], LEN), {}, ValueError, "got a tensor without dimensions"),

@@ -288,10 +288,10 @@ REFUSED = {
     "op": (("pow", "sum", U, E), {}, ValueError, "gspmm: op must be 'copy_u', .* or 'div', got 'pow'"),
     "op type": (([], "sum", U, E), {}, ValueError, r"gspmm: op must be .*, got \[\]"),
     "reduce": (
-        ("add", "prod", U, E),
+        ("add", "mul", U, E),
         {},
         ValueError,
-        "gspmm: reduce must be 'sum', 'mean', 'max' or 'min', got 'prod'",
+        "gspmm: reduce must be 'sum', 'mean', 'prod', 'max' or 'min', got 'mul'",
     ),
     "ties": (("add", "max", U, E), {"ties": "all"}, ValueError, "gspmm: ties must be 'even', .*, got 'all'"),
     "no e": (("add", "sum", U), {}, ValueError, "gspmm: op 'add' wants e, which is missing"),
