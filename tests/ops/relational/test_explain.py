@@ -5,8 +5,8 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.relational import executables_cpu as rgms_cpu
+from gnn_sparse_backend.ops.relational import explain as explain_relational
 from gnn_sparse_backend.runtime import devices
-from gnn_sparse_backend.tuning import explain_relational
 
 NODES = 20_000
 
@@ -94,7 +94,8 @@ def test_on_a_gpu_one_order_serves_all(rel, monkeypatch):
 @pytest.mark.parametrize(
     "op, features, words",
     [
-        ("sum", 64, "a RelGraph has one operator to explain, 'rgms', got 'sum'"),
+        ("sum", 64, "sum runs on a graph, got a gsb.RelGraph, or a graph with edge types: choose from rgms, "),
+        ("pow", 64, "unknown operator 'pow': choose on a graph: sum, "),
         ("rgms", 0, "got 0"),
         ("rgms", (4, 5, 6), r"got \(4, 5, 6\)"),
         ("rgms", True, "got True"),
@@ -107,5 +108,18 @@ def test_bad_arguments(rel, op, features, words):
 
 
 def test_rgms_of_another_graph():
-    with pytest.raises(ValueError, match="rgms is explained of a gsb.RelGraph, got Tensor"):
+    with pytest.raises(ValueError, match="runs on a gsb.RelGraph, .*, which an object of type Tensor is not"):
         gsb.explain(torch.tensor([[0], [0]]), "rgms")
+
+
+def test_other_products_have_one_plan(rel):
+    text = str(gsb.explain(rel, "weighted_rgms_mean", (64, 16)))
+    assert "weighted_rgms_mean of (64, 16) features (float32) on 20,000 x 20,000, 220,000 edges, 33 relations" in text
+    assert "plan: by rules, of which there is one" in text
+    with pytest.raises(ValueError, match="takes one width, got"):
+        gsb.explain(rel, "rgms_mean", [8, 16])
+
+
+def test_a_graph_of_another_library_with_types_of_edges():
+    edges, types = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.tensor([0, 1, 1])
+    assert [plan.name for plan in gsb.explain((edges, types), "rgms", 4).relations] == ["1", "0"]

@@ -10,20 +10,19 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..formats.counts import added_at
-from ..ops.relational.executables_cpu import tasks_of_product
-from ..ops.relational.orders_cuda import bytes_on_gpu
-from ..ops.relational.schedules_cuda import MULTIPLIED, order_of
-from ..planner.cpu.relational import MARGIN, RelationCounts, is_small, order_costs, sum_by_columns
-from ..planner.cpu.spmm import SERIAL_WORK
-from ..planner.cuda.cost import NEARER
-from ..planner.reasons import size
-from ..runtime import devices
-from ..runtime.precision import on_tensor_cores
-from ..runtime.type_names import type_name
-from ..structures.relational.graph import RelGraph
-from .report import render
-from .tuning_tasks import check_dtype
+from ...formats.counts import added_at
+from ...planner.cpu.relational import MARGIN, RelationCounts, is_small, order_costs, sum_by_columns
+from ...planner.cpu.spmm import SERIAL_WORK
+from ...planner.cuda.cost import NEARER
+from ...planner.reasons import size
+from ...runtime import devices
+from ...runtime.precision import on_tensor_cores
+from ...runtime.text import render
+from ...runtime.type_names import check_dtype, type_name
+from ...structures.relational.graph import RelGraph
+from .executables_cpu import tasks_of_product
+from .orders_cuda import bytes_on_gpu
+from .schedules_cuda import MULTIPLIED, order_of
 
 LISTED = 20
 """Relations in the table, those of the most work first."""
