@@ -65,13 +65,13 @@ def test_what_is_released_is_derived_again(kind):
     x = torch.randn(7, 4, requires_grad=True)
     if kind == "graph":
         structure = graph_of()
-        run = lambda: gsb.spmm(structure, x, reduce="mean")  # noqa: E731
+        run = lambda: gsb.spmm(structure, x, reduce="mean")
     elif kind == "segments":
         structure = gsb.Segments.from_lengths(torch.tensor([2, 0, 5]))
-        run = lambda: gsb.segment_reduce(x, structure, "mean")  # noqa: E731
+        run = lambda: gsb.segment_reduce(x, structure, "mean")
     else:
         structure = gsb.RelGraph.from_graph(graph_of(), torch.arange(12) % 3)
-        run = lambda: gsb.rgms(structure, x, torch.ones(3, 4, 4), reduce="mean")  # noqa: E731
+        run = lambda: gsb.rgms(structure, x, torch.ones(3, 4, 4), reduce="mean")
     new, expected = gsb.memory(structure), run()
     wanted = torch.autograd.grad(expected.sum(), x)
     assert gsb.memory(structure).derived > new.derived
