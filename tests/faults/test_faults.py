@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import pages
 from tests.faults.fault import PACKAGE, ROOT, all_faults
 
 FAULTS = all_faults()
@@ -45,6 +46,13 @@ def test_a_fault_is_planted_wherever_its_line_stands_and_only_there():
     for text in ("\n".join(right + right), "something else"):
         with pytest.raises(ValueError, match="not once"):
             fault.planted(text)
+
+
+def test_the_pages_say_what_found_each():
+    rows = [line for page in pages.PAGES for line in (pages.FOLDER / page).read_text(encoding="utf-8").splitlines()]
+    for fault in FAULTS:
+        (row,) = [row for row in rows if row.startswith(f"| {fault.subject} |")]
+        assert pages.NOT_FOUND not in row
 
 
 def test_no_room_is_without_a_fault():
