@@ -17,8 +17,8 @@ from gnn_sparse_backend.compiler.codegen import BuildError
 from gnn_sparse_backend.ops.core.plans import plan_of
 from gnn_sparse_backend.ops.message import schedules_cpu as kernels
 from gnn_sparse_backend.planner.candidates import trials
-from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.planner.choose import describe
+from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.structures import build
 from gnn_sparse_backend.tuning import precompile as precompile_module
 from gnn_sparse_backend.tuning.tune import compile_plans
