@@ -54,7 +54,7 @@ def scattered(spec: AggregateSpec) -> Program:
             C[First[g] + i, k] = 0.0
         with p.iterate("edges", (J,), "R", ("j",)) as (j,), p.iterate("add", (K,), "S", ("k",)) as (k,):
             values = [
-                edges.load(x, operand, g, None, j, feature_index(k, spec.dims, operand.dims), spec.dtype)
+                edges.load(x, operand, g, j, feature_index(k, spec.dims, operand.dims), spec.dtype)
                 for x, operand in zip(X, spec.operands)
             ]
             at = Row[g, j], k
