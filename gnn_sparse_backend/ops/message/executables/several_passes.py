@@ -24,18 +24,28 @@ from .aggregation import Aggregation
 class _Passes(Aggregation):
     """Several kernels over pieces of a structure, one after the other."""
 
-    def _run(self, piece: Piece, plan: Plan, spec: AggregateSpec, operands, numbers, degrees, *results: Tensor) -> None:
-        """Fill the results with the aggregation over a piece. degrees: (rows of the piece,) of the whole rows, where
-        needed.
+    def _run(
+        self,
+        piece: Piece,
+        plan: Plan,
+        spec: AggregateSpec,
+        operands,
+        numbers,
+        degrees,
+        *results: Tensor,
+        turn: str = "",
+    ) -> None:
+        """Fill the results with the aggregation over a piece, or go on with it where it is one of several passes
+        (`schedules_cpu.PASSES`). degrees: (rows of the piece,) of the whole rows, where needed.
         """
         places, widths = [operand.at for operand in spec.operands], [operand.width for operand in spec.operands]
         arguments = kernel_arguments(
-            piece, plan.groups, places, widths, operands, numbers, plan.balance, (degrees,) if spec.degrees else ()
+            piece, plan.groups, places, widths, operands, numbers, plan.balance, () if degrees is None else (degrees,)
         )
-        key = spec, plan.groups > 1
+        key = spec, plan.groups > 1, turn
         kernel = self._kernels.get(key)
         if kernel is None:
-            kernel = self._kernels[key] = aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction)
+            kernel = self._kernels[key] = aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction, turn)
         kernel.entry(*arguments, *results)
 
 
@@ -45,21 +55,14 @@ class Partitions(_Passes):
     """
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
-        spec = self.spec
         pieces = graph.derived(ColumnPartitions(self.plan.partitions))
-        numbered = spec.numbered or "edge" in self.places
+        spec = replace(self.spec, numbered=self.spec.numbered or "edge" in self.places)
         note(self, "")
-        for turn, piece in enumerate(pieces):
-            last = turn == len(pieces) - 1
-            each = replace(
-                spec,
-                numbered=numbered,
-                continues=turn > 0,
-                empty=spec.empty and last,
-                reduce=spec.reduce if last else spec.reduction.of_parts,
-            )
-            numbers = piece.edge_numbers(graph.edge_numbers) if numbered else None
-            self._run(piece, self.plan, each, operands, numbers, graph.in_degrees if each.degrees else None, *results)
+        for piece in pieces:
+            turn = "first" if piece is pieces[0] else "last" if piece is pieces[-1] else "next"
+            numbers = piece.edge_numbers(graph.edge_numbers) if spec.numbered else None
+            degrees = graph.in_degrees if spec.degrees and turn == "last" else None
+            self._run(piece, self.plan, spec, operands, numbers, degrees, *results, turn=turn)
 
 
 class Parts(_Passes):

@@ -39,8 +39,6 @@ class AggregateSpec:
     propagate: with max and min, a NaN among the messages is the result; otherwise NaN is never chosen.
     empty: with max and min, the result of a row without edges is 0; otherwise it is the neutral element.
     first: of equal messages the first is chosen. The neutral element is then no choice.
-    continues: reduce on from what the result and the choices hold, which a pass over other edges of the same rows has
-        left. The type of a sum must be that of the result.
     mapped: the rows of the structure are in an order of their own, and Row has the row of each.
     bf16x2: the result, and the operands in `packed`, are given as words of two neighbouring bfloat16 features each. A
         vector of words becomes two of float32 by a shift and a mask, which takes fewer instructions than widening each
@@ -59,7 +57,6 @@ class AggregateSpec:
     propagate: bool = False
     empty: bool = False
     first: bool = False
-    continues: bool = False
     mapped: bool = False
     bf16x2: bool = False
 
@@ -86,7 +83,7 @@ class AggregateSpec:
     @property
     def fits_bf16x2(self) -> bool:
         """Whether it can run on words of two features."""
-        if self.dtype != "bfloat16" or self.dims[-1] % 2 or self.chosen or self.continues or not self.packed:
+        if self.dtype != "bfloat16" or self.dims[-1] % 2 or self.chosen or not self.packed:
             return False
         if any(operand.at == "number" for operand in self.operands):
             return False
@@ -159,8 +156,6 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
     accumulator = ACCUMULATOR[spec.dtype]
     halves = len(HALVES) if spec.bf16x2 else 1
     reduction = spec.reduction
-    if spec.continues and not reduction.chooses and accumulator != spec.dtype:
-        raise StageIError(f"aggregate: passes that continue each other would round sums to {spec.dtype}")
     p = ProgramBuilder("aggregate")
     edges = Edges(p, spec.index_dtype, spec.numbered, mapped=spec.mapped)
     I, J = edges.I, edges.J
@@ -184,12 +179,11 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
     def load(which: int, i: Expr, j: Expr, feature: Expr) -> Expr:
         return edges.load(X[which], given[which], i, j, feature, accumulator)
 
-    def reset(i: Expr, k: Expr) -> None:
+    def reset(k: Expr) -> None:
         for Total in totals:
-            identity = number(reduction.identity, accumulator)
-            Total[k] = cast(accumulator, C[row(i), k]) if spec.continues else identity
-        for what, buffer in at.items():
-            buffer[k] = kept[what][row(i), k] if spec.continues else as_expr(spec.nobody)
+            Total[k] = number(reduction.identity, accumulator)
+        for buffer in at.values():
+            buffer[k] = as_expr(spec.nobody)
 
     def add(i: Expr, j: Expr, k: Expr, staged: Mapping[int, BufferHandle]) -> None:
         """Reduce the message of an edge; ``staged`` holds the operands that were loaded beforehand."""
@@ -231,11 +225,11 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
         if not (stage and spec.staged):
             with p.iterate("edges", (J, K), "RS") as (j, k):
                 with p.init():
-                    reset(i, k)
+                    reset(k)
                 add(i, j, k, {})
         else:
             with p.iterate("reset", (K,), "S", ("r",)) as (r,):
-                reset(i, r)
+                reset(r)
             with p.iterate("edges", (J,), "R") as (j,):
                 staged = {}
                 for which in spec.staged:

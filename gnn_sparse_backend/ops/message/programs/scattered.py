@@ -26,8 +26,6 @@ def refuses(spec: AggregateSpec) -> str | None:
         return f"what is added up where it lies are sums and means, not a {spec.reduce}"
     if ACCUMULATOR[spec.dtype] != spec.dtype:
         return f"sums that lie in the result would be rounded to {spec.dtype} after each edge"
-    if spec.continues:
-        return "sums that lie in the result begin at zero"
     return None
 
 
