@@ -39,7 +39,8 @@ def aggregate_kernel(
     """The kernel of an aggregation; serial where a parallel region would cost more than it saves.
 
     prefetch: how many non-zeros the gathers of whole rows of column operands look ahead, 0 for none.
-    reduction: as in a plan that `supports` the aggregation. turn: one of `PASSES`, for a pass over some non-zeros.
+    reduction: as in a plan that `supports` the aggregation. turn: one of `PASSES`, for a pass over some non-zeros:
+    its parameters are (num_groups, m, n, [num_edges], nnz, group_ptr, indptr, indices, [D], X0, ..., C, ..., [E]).
     """
     target = host_target()
     # a choice is kept beside the value
