@@ -7,7 +7,6 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import gnn_sparse_backend as gsb
 from gnn_sparse_backend import nn
 
 from .dense import box_of, conv, conv_transpose, densified, elsewhere, in_dense_layout, sampled
@@ -20,7 +19,7 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, tor
 def layers(draw, dtypes=(torch.float64,), dims=(1, 2, 3, 4)):
     """Arguments of a layer, and those of a tensor for it."""
     dim = draw(st.sampled_from(dims))
-    axes = lambda most: st.lists(st.integers(1, most), min_size=dim, max_size=dim).map(tuple)  # noqa: E731
+    axes = lambda most: st.lists(st.integers(1, most), min_size=dim, max_size=dim).map(tuple)
     most = {1: 5, 2: 4, 3: 3, 4: 3}[dim]
     layer = {
         "kernel_size": draw(axes(most)),
