@@ -20,8 +20,8 @@ def from_spconv(state: Mapping[str, Tensor], model: Module, layout: str = "KRSC"
         model.load_state_dict(nn.convert.from_spconv(torch.load("second.pt"), model))
 
     Args:
-        state: by name, where ``model`` has the same names. Weights of its convolutions have a dimension for each axis of
-            the kernel; everything else is left as it is.
+        state: by name, where ``model`` has the same names. Weights of its convolutions have a dimension for each axis
+            of the kernel; everything else is left as it is.
         model: with ``SubMConv``, ``SparseConv``, ``SparseConvTranspose`` and ``SparseInverseConv`` in the place of
             spconv's layers.
         layout: ``"KRSC"``: (c_out, *kernel, c_in), which spconv 2 saves; ``"RSCK"``: (*kernel, c_in, c_out), of spconv
