@@ -22,6 +22,7 @@ from ..core.operands import is_plain
 from ..core.operator import Operator
 from ..core.traced import StructureKind, Traced
 from ..relational.executables import run_product, run_sum
+from .executables_cpu import conv, conv_sum
 
 
 def traced_kernel_map(kernel_map: KernelMap) -> Traced:
@@ -49,11 +50,15 @@ KERNEL_MAP = StructureKind(
 
 def _run(kernel_map: KernelMap, operands, attributes) -> Tensor:
     x, w = operands
+    if x.is_cpu:
+        return conv(kernel_map, x, w)
     return run_product(kernel_map.derived(RelGraphOf()), x, w, None, False, False)
 
 
 def _run_weight(kernel_map: KernelMap, operands, attributes) -> Tensor:
     (x, g), (groups,) = operands, attributes
+    if x.is_cpu:
+        return conv_sum(kernel_map, x, g, groups)
     return run_sum(kernel_map.derived(RelGraphOf()), x, g, groups, None, False, False).contiguous()
 
 
