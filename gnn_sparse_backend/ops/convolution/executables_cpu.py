@@ -8,7 +8,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ...planner.cpu.convolution import CHUNK, ORDERS, conv_costs, is_parallel, shares_of_sum, shares_of_tasks
+from ...planner.cpu.convolution import ORDERS, chunk_of, conv_costs, is_parallel, shares_of_sum, shares_of_tasks
 from ...runtime.layout import kernel_ready, matrices
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
@@ -119,22 +119,21 @@ def _sum(
     work = kernel_map.num_pairs * groups * in_features * out_features
     matrix = groups * in_features * out_features
     shares = shares_of_sum(kernel_map.num_pairs, offsets, matrix)
-    sizes, arrays, full, more = kernel_map.derived(Shares(shares, 0 if alone else CHUNK))
-    slots, wide = offsets + more.numel(), _wide(dtype)
+    wide, make = _wide(dtype), "depthwise_sums" if alone else "sums"
+    spec = spec_of(make, in_features, groups if alone else out_features, type_name(dtype), index)
+    tiles = -(-(groups if alone else out_features) // spec.tile)
+    width = tiles * spec.tile
+    chunk, stride = (0, 0) if alone else chunk_of(max(in_features, width))
+    sizes, arrays, full, more = kernel_map.derived(Shares(shares, chunk))
+    slots = offsets + more.numel()
     if alone:
-        spec = spec_of("depthwise_sums", 1, groups, type_name(dtype), index)
-        tiles = -(-groups // spec.tile)
-        width = tiles * spec.tile
         sizes, shape = (*sizes, columns, rows, slots, tiles, width), (slots, width)
     else:
-        spec = spec_of("sums", in_features, out_features, type_name(dtype), index)
-        tiles = -(-out_features // spec.tile)
-        width = tiles * spec.tile
         blocks = -(-in_features // spec.block)
-        sizes = (*sizes, columns, rows, slots, groups, blocks, tiles, in_features)
-        sizes, shape = (*sizes, groups * in_features, groups * width, width), (slots, groups, in_features, width)
+        sizes = (*sizes, columns, rows, slots, groups, blocks, tiles, in_features, groups * in_features)
+        sizes, shape = (*sizes, groups * width, width, stride, *divmod(in_features, spec.lanes)), (slots, groups, in_features, width)
     parallel = shares > 1 and is_parallel(work, threads)
-    entry = conv_kernel("depthwise_sums" if alone else "sums", spec, parallel).entry
+    entry = conv_kernel(make, spec, parallel).entry
 
     def run(x: Tensor, g: Tensor) -> Tensor:
         out = empty(x, *shape, dtype=wide)

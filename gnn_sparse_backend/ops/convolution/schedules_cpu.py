@@ -11,7 +11,7 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule
-from ...planner.cpu.convolution import MOST_ROWS, ROW_VECTORS, block_of, vectors_of
+from ...planner.cpu.convolution import CHUNK_ELEMENTS, MOST_ROWS, ROW_VECTORS, block_of, vectors_of
 from ..grouped.schedules_cpu import takes_twos, twos_of
 from ..message.programs.operands import ACCUMULATOR
 from .programs.depthwise import depthwise, depthwise_sums
@@ -32,6 +32,8 @@ PROGRAMS = {
 }
 SINGLE = ("row", "depthwise", "depthwise_sums")
 """Programs whose block is one row."""
+COPYING = ("sums",)
+"""Programs that copy the rows of operands before they multiply them, and convert them there."""
 
 
 def spec_of(
@@ -49,8 +51,9 @@ def spec_of(
     block = 1 if make in SINGLE else block_of(vectors, target)
     if make == "sums" and -(-in_features // 4) * 4 < -(-in_features // block) * block:
         block = 4  # the last block of features would be emptier
-    rows = MOST_ROWS if make == "offsets" else 1
-    return ConvSpec(block, vectors, lanes, rows, dtype if twos else ACCUMULATOR[dtype], index_dtype, twos)
+    rows = {"offsets": MOST_ROWS, "sums": CHUNK_ELEMENTS}.get(make, 1)
+    stored = dtype if twos or make in COPYING else ACCUMULATOR[dtype]
+    return ConvSpec(block, vectors, lanes, rows, stored, index_dtype, twos)
 
 
 def lanes_of(dtype: str, target: Target | None = None) -> int:

@@ -42,15 +42,18 @@ ADD_COST, PAIR_COST, STORE_COST, ALONE = 2.0, 30.0, 2.0, 1.6
 
 
 # The same for a block that is one vector wide, and for the panels of RGMS.
-NARROW, PANELS = 1.15, 1.25
+NARROW, PANELS = 1.15, 1.0
 
 
 # Tasks for each thread, whose costs are alike; and rows that a range has at least before columns are shared out.
 TASKS_PER_THREAD, FEWEST_ROWS = 2, 64
 
 
-# Pairs of a chunk of a sum of outer products, whose rows stay near; multiply-adds of a share at least, and shares.
-CHUNK, SHARE_WORK, MOST_SHARES = 128, 1 << 21, 64
+# Elements of the rows of a chunk of a sum of outer products, on either side, which stay in the second-level cache, and
+# pairs of one at most; multiply-adds of a share of the pairs at least, and shares.
+CHUNK_ELEMENTS, LONGEST_CHUNK = 1 << 14, 128
+SHARE_WORK, MOST_SHARES = 1 << 21, 64
+LINE = 16
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,13 @@ def is_parallel(work: int, threads: int) -> bool:
     return threads > 1 and work >= SERIAL_WORK
 
 
+def chunk_of(width: int) -> tuple[int, int]:
+    """(pairs of a chunk, elements from a row to the next) for rows of so many elements: an odd number of lines of the
+    cache. 0 pairs: rows are too wide."""
+    stride = (-(-width // LINE) | 1) * LINE
+    return min(LONGEST_CHUNK, CHUNK_ELEMENTS // stride), stride
+
+
 def shares_of_sum(pairs: int, offsets: int, matrix: int) -> int:
     """Shares of a sum of outer products in matrices of so many elements, alike for any number of threads: the order of
     additions depends on them. Each may end in a matrix of its own, so there are not many more than offsets.
@@ -134,12 +144,13 @@ def shares_of_sum(pairs: int, offsets: int, matrix: int) -> int:
 
 
 __all__ = [
-    "CHUNK",
+    "CHUNK_ELEMENTS",
     "MOST_ROWS",
     "ORDERS",
     "ROW_VECTORS",
     "ConvCounts",
     "block_of",
+    "chunk_of",
     "conv_costs",
     "is_parallel",
     "shares_of_sum",

@@ -19,14 +19,15 @@ def conv_sums(spec: ConvSpec) -> Program:
     """The program, for a block of features of X by a tile of columns of G.
 
     Parameters: (num_tasks, num_parts, num_chunks, pairs, cols, rows, slots, groups, group_blocks, group_tiles,
-    in_features, wide_in, wide_out, of_slot, part_ptr, chunk_ptr, pair_ptr, Slot, In, Out, X, G, W). Task t has parts,
-    each of one offset, which fill the matrix Slot[part] of W; Slot names none twice. W is (slots, groups, in_features,
-    of_slot), of_slot = group_tiles * tile, in the accumulation type; X is (cols, groups * in_features), G (rows, groups
-    * of_slot).
+    in_features, wide_in, wide_out, of_slot, stride, left_vectors, left_rest, part_ptr, chunk_ptr, pair_ptr, Slot, In, Out, X, G, W). Task t has
+    parts, each of one offset, which fill the matrix Slot[part] of W; Slot names none twice. W is (slots, groups,
+    in_features, of_slot), of_slot = group_tiles * tile, in the accumulation type; X is (cols, groups * in_features), G
+    (rows, groups * of_slot). Rows of a chunk lie ``stride`` elements apart: pairs of a chunk times stride fit
+    `spec.rows`, and stride is in_features and of_slot at least; in_features are so many vectors of lanes and a rest.
     """
     p = ProgramBuilder("conv_sums")
     index = spec.index_dtype
-    tasks, parts, chunks, pairs, cols, rows, slots, groups, high, wide, channels, wide_in, wide_out, of_slot = p.sizes(
+    tasks, parts, chunks, pairs, cols, rows, slots, groups, high, wide, channels, wide_in, wide_out, of_slot, stride, vectors, rest = p.sizes(
         "num_tasks",
         "num_parts",
         "num_chunks",
@@ -41,6 +42,9 @@ def conv_sums(spec: ConvSpec) -> Program:
         "wide_in",
         "wide_out",
         "of_slot",
+        "stride",
+        "left_vectors",
+        "left_rest",
     )
     T = p.dense_fixed("T", tasks)
     S = p.dense_variable("S", T, (parts, parts), "part_ptr", index)
@@ -53,14 +57,33 @@ def conv_sums(spec: ConvSpec) -> Program:
     X = p.buffer("X", (p.dense_fixed("NX", cols), p.dense_fixed("WI", wide_in)), spec.dtype, strided=True)
     G = p.buffer("G", (p.dense_fixed("NG", rows), p.dense_fixed("WO", wide_out)), spec.dtype, strided=True)
     W = p.buffer("W", (p.dense_fixed("K", slots), D, FI, CW), spec.accumulator)
+    R, V, E = p.dense_fixed("R", spec.rows), p.dense_fixed("V", vectors), p.dense_fixed("E", rest)
     with p.iterate("tasks", (T,), "S", ("t",)) as (t,):
         with p.iterate("parts", (S,), "S", ("s",)) as (s,):
             with p.iterate("clear", (D, FI, Q), "SSS", ("d0", "f0", "q0")) as (d, f, q):
                 with p.iterate("clear_tile", (C,), "S", ("c0",)) as (c,):
                     for first in range(0, spec.tile, spec.lanes):
                         W[Slot[t, s], d, f, q * spec.tile + first + c] = 0.0
-            with p.iterate("chunks", (U,), "R", ("u",)) as (u,):
-                with p.iterate("tiles", (D, Q, B), "SSS", ("d", "q", "b")) as (d, q, b):
+            with p.iterate("chunks", (U, D), "RS", ("u", "d")) as (u, d):
+                Left, Right = (p.local(name, (R,), spec.accumulator) for name in ("Left", "Right"))
+                with p.iterate("copy", (N,), "S", ("n0",)) as (n,):
+                    with p.iterate("copy_left", (V,), "S", ("v1",)) as (v,):
+                        with p.iterate("copy_vector", (C,), "S", ("c2",)) as (c,):
+                            column = v * spec.lanes + c
+                            Left[n * stride + column] = cast(
+                                spec.accumulator, X[In[t, s, u, n], d * channels + column]
+                            )
+                    with p.iterate("copy_rest", (E,), "S", ("e1",)) as (e,):
+                        column = as_expr(channels) - E.length + e
+                        Left[n * stride + column] = cast(spec.accumulator, X[In[t, s, u, n], d * channels + column])
+                    with p.iterate("copy_right", (Q,), "S", ("q1",)) as (q,):
+                        with p.iterate("copy_tile", (C,), "S", ("c1",)) as (c,):
+                            for first in range(0, spec.tile, spec.lanes):
+                                column = q * spec.tile + first + c
+                                Right[n * stride + column] = cast(
+                                    spec.accumulator, G[Out[t, s, u, n], d * of_slot + column]
+                                )
+                with p.iterate("tiles", (Q, B), "SS", ("q", "b")) as (q, b):
                     at = [minimum(b * spec.block + m, as_expr(channels) - 1) for m in range(spec.block)]
                     sums = Block(p, spec, C)
                     # all of a block is read before any is stored: copies of the last feature start alike
@@ -68,9 +91,8 @@ def conv_sums(spec: ConvSpec) -> Program:
                         vector[c] = W[Slot[t, s], d, at[m], q * spec.tile + place]
                     with p.iterate("pairs_of_chunk", (N,), "R", ("n",)) as (n,):
                         for m, vector, c, place in sums.each("step"):
-                            left = X[In[t, s, u, n], d * channels + at[m]]
-                            right = G[Out[t, s, u, n], d * of_slot + q * spec.tile + place]
-                            vector[c] = vector[c] + cast(spec.accumulator, left) * cast(spec.accumulator, right)
+                            right = Right[n * stride + (q * spec.tile + place)]
+                            vector[c] = vector[c] + Left[n * stride + at[m]] * right
                     for m, vector, c, place in sums.each("after"):
                         W[Slot[t, s], d, at[m], q * spec.tile + place] = vector[c]
     return p.finish()
