@@ -83,7 +83,7 @@ class RowBlocks(Derived[tuple]):
         index, rows = indptr.dtype, kernel_map.shape[0]
         if self.block == 1:
             return indptr, offset, inputs, torch.arange(rows, dtype=index)
-        same = _numbered(kernel_map)
+        same = torch.unique(sets_of_offsets(kernel_map), dim=0, return_inverse=True)[1]
         order = torch.argsort(same, stable=True)
         counts = torch.bincount(same)
         blocks = -(-counts // self.block)
@@ -193,14 +193,14 @@ FEW = 4
 _WORD = 62
 
 
-def _numbered(kernel_map: KernelMap) -> Tensor:
-    """(rows,) the number of each row's set of offsets."""
+def sets_of_offsets(kernel_map: KernelMap) -> Tensor:
+    """(rows, words) int64: the set of each row's offsets, in bits."""
     offset, rows = kernel_map.derived(Offsets()).long(), kernel_map.shape[0]
-    words = torch.zeros(rows, -(-kernel_map.num_offsets // _WORD) or 1, dtype=torch.int64)
+    words = offset.new_zeros(rows, -(-kernel_map.num_offsets // _WORD) or 1)
     # a row meets an offset once at most, so that sums are sets
     at = kernel_map.outputs.long() * words.shape[1] + offset // _WORD
     words.view(-1).index_add_(0, at, torch.bitwise_left_shift(torch.ones_like(offset), offset % _WORD))
-    return torch.unique(words, dim=0, return_inverse=True)[1]
+    return words
 
 
 def _indptr(lengths: Tensor) -> Tensor:
@@ -227,4 +227,4 @@ def _several(a: Tensor, lengths: Tensor, several: int) -> Tensor:
     return torch.cat([part for part in a.split(lengths.tolist()) for _ in range(several)])
 
 
-__all__ = ["Counts", "OffsetTasks", "PairsOfRows", "RowBlocks", "RowRanges", "RowTasks", "Shares"]
+__all__ = ["Counts", "OffsetTasks", "PairsOfRows", "RowBlocks", "RowRanges", "RowTasks", "Shares", "sets_of_offsets"]
