@@ -6,6 +6,8 @@ that rows and columns are about alike; and there are no more rows than leave blo
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from itertools import product
 
 from ...compiler.cache.bounded import kept
@@ -15,19 +17,20 @@ from ...planner.cuda.plan import shares, teams
 from ...planner.cuda.tensor_cores import FASTER, LANES, has_instructions, padded, refuses
 from ...planner.problem import STORED
 from ..core import cuda_build
-from ..core.tiles.row_products import product_of
-from ..core.tiles.shared_rows import PAD
 from ..grouped.schedules_cuda import STRETCHES
 from .programs.depthwise_cuda import DepthwiseSpec, depthwise_parts, depthwise_rows
 from .programs.tiles_cuda import SHARED, ConvTilesSpec, conv_tiles
 
-# Warps of a block, and tiles of 128 elements that each of them accumulates at most: 32 registers a lane for the sums of
-# rows, and as many for the products of an offset.
+# Warps of a block, and tiles of 128 elements that each of them accumulates at most, on Tensor Cores and in full
+# precision: 16 or 32 registers a lane for the sums of rows, and as many for the products of an offset. Fragments take
+# further registers: with twice as many tiles a lane has up to 184, and a multiprocessor two blocks.
 WARPS = 4
-ACCUMULATED = 8
+ACCUMULATED = {False: 4, True: 8}
 # Rows of a block at most, and bytes of shared memory for what they gather at a time.
 MOST_ROWS = 128
 SHARED_BYTES = 24 << 10
+# Registers of a lane, of 4 bytes, for rows on their way to shared memory: with these, kernels have 128 at most.
+HELD = 16
 # Blocks that keep every multiprocessor busy.
 LEAST_BLOCKS = 264
 # Vectors that a lane has of a row in a depthwise convolution at most, and pairs of a part of a sum.
@@ -43,8 +46,8 @@ def tiles_spec(
     matrices, where Tensor Cores gain nothing, and where the fewest rows of a block take too much shared memory.
 
     full: numbers are not to be cut to what Tensor Cores take of them. Of the shapes that fit: where fewest columns are
-    computed for nothing, then where there are blocks enough, then where least is loaded for a product, then widest
-    windows.
+    computed for nothing, then where there are blocks enough, then where registers are, then where least is loaded for a
+    product, then widest windows.
     """
     if refuses(in_features, out_features, dtype):
         return None
@@ -59,6 +62,7 @@ def tiles_spec(
         return (
             spec.grid * spec.width,
             -min(blocks, LEAST_BLOCKS),
+            max(HELD, held(spec)),
             1 / spec.rows + 1 / min(spec.width, out_features),
             -spec.window,
             spec.product.loads(spec.tiles),
@@ -66,35 +70,33 @@ def tiles_spec(
             spec.warps,
         )
 
-    sizes = [1 << exponent for exponent in range(ACCUMULATED.bit_length())]
+    sizes = [1 << exponent for exponent in range(ACCUMULATED[full].bit_length())]
+    part = shares(in_features, STORED[dtype]).part
     found = []
     for down, tiles, across in product((1, 2, 4), product(sizes, sizes), STRETCHES if full else (0,)):
-        if tiles[0] * tiles[1] > ACCUMULATED:
-            continue
-        block = ConvTilesSpec(in_features, out_features, (down, WARPS // down), tiles, across, dtype=dtype)
-        window = window_of(in_features, dtype, block.rows, across, tiles[1])
-        if block.rows <= MOST_ROWS and window:
-            part = shares(in_features, STORED[dtype]).part
-            while product_of(dtype, across, tiles[1]).covered(window) % part or window % part:
-                part //= 2
-            found.append(
-                ConvTilesSpec(
-                    in_features, out_features, block.warps, tiles, across, window, part, groups, dtype=dtype
-                )
-            )
+        spec = ConvTilesSpec(
+            in_features, out_features, (down, WARPS // down), tiles, across, groups=groups, dtype=dtype
+        )
+        if tiles[0] * tiles[1] <= ACCUMULATED[full] and spec.rows <= MOST_ROWS:
+            fits = [
+                one
+                for one in (replace(spec, window=window) for window in windows_of(spec))
+                if one.shared_bytes <= SHARED_BYTES
+            ]
+            found += [replace(one, part=math.gcd(part, math.gcd(one.window, one.kept))) for one in fits]
     return min(found, default=None, key=cost)
 
 
-def window_of(in_features: int, dtype: str, rows: int, across: int, wide: int) -> int:
-    """The most channels of so many rows that fit the shared memory at a time, 0 for none."""
-    multiply = product_of(dtype, across, wide)
-    for count in range(1, in_features + 1):
-        window, rest = divmod(in_features, count)
-        if rest or (count > 1 and multiply.covered(window) != window):
-            continue
-        if rows * (multiply.covered(window) + PAD) * STORED[dtype] <= SHARED_BYTES:
-            return window
-    return 0
+def windows_of(spec: ConvTilesSpec) -> list[int]:
+    """Channels that may be kept at a time: all, or whole steps of the product that divide them."""
+    step = spec.product.covered(1)
+    divisors = [n for n in range(step, spec.in_features, step) if spec.in_features % n == 0]
+    return [*divisors, spec.in_features]
+
+
+def held(spec: ConvTilesSpec) -> int:
+    """Registers of a lane for the rows of a window."""
+    return -(-spec.rows * spec.kept * STORED[spec.dtype] // (4 * LANES * WARPS))
 
 
 @kept
