@@ -13,18 +13,20 @@ import torch
 from ..compiler.language.reduction import REDUCTIONS
 from ..ops.attention.api import attention, gat_attention, gatv2_attention
 from ..ops.attention.edge_softmax import edge_softmax
+from ..ops.convolution.api import sparse_conv
 from ..ops.grouped.api import gather_mm, segment_mm
 from ..ops.grouped.segment_reduce import segment_reduce
 from ..ops.message.sddmm import sddmm
 from ..ops.message.spmm import spmm
 from ..ops.relational.api import rgms
 from ..structures.graph import Graph
+from ..structures.kernel_map import KernelMap
 from ..structures.relational.graph import RelGraph
 from ..structures.segments import Segments
 from .precompile_steps import KINDS, Operator, Width, widths_by_operator
 from .tuning_tasks import OPS
 
-DEFAULTS: dict[type, str] = {Graph: "sum", RelGraph: "rgms", Segments: "segment_mm"}
+DEFAULTS: dict[type, str] = {Graph: "sum", RelGraph: "rgms", Segments: "segment_mm", KernelMap: "sparse_conv"}
 """What is prepared on a structure where nobody says."""
 
 
@@ -134,8 +136,25 @@ def _grouped():
         )
 
 
+def _convolutions():
+    """Over the pairs of a kernel map, full or in groups of channels."""
+
+    def shapes(m, width):
+        c_in, c_out = _pair(width)
+        groups = width[2] if isinstance(width, tuple) and len(width) > 2 else 1
+        return [(m.shape[1], c_in), (m.num_offsets, c_in // groups, c_out)]
+
+    def grouped(m, x, w):
+        return sparse_conv(x, w, m, groups=x.shape[1] // w.shape[1])
+
+    channels = "C_in", "C_out"
+    yield Operator("sparse_conv", KernelMap, channels, "C for both", shapes, lambda m, x, w: sparse_conv(x, w, m))
+    yield Operator("sparse_conv_groups", KernelMap, (*channels, "groups"), "", shapes, grouped, divided=True)
+
+
 OPERATORS: dict[str, Operator] = {
-    operator.name: operator for operator in itertools.chain(_messages(), _attentions(), _relational(), _grouped())
+    operator.name: operator
+    for operator in itertools.chain(_messages(), _attentions(), _relational(), _grouped(), _convolutions())
 }
 
 

@@ -14,17 +14,19 @@ from ..ops.message.executables.one_pass import expect_use
 from ..ops.message.message_op import MessageOp
 from ..runtime.devices import check_kernels
 from ..structures.graph import Graph
+from ..structures.kernel_map import KernelMap
 from ..structures.relational.graph import RelGraph
 from ..structures.segments import Segments
 from .tuning_tasks import Task, random_tensor, tasks_of
 
-Structure = Graph | RelGraph | Segments
+Structure = Graph | RelGraph | Segments | KernelMap
 Width = int | tuple[int, ...]
 
 KINDS: dict[type, str] = {
     Graph: "a graph",
     RelGraph: "a gsb.RelGraph, or a graph with edge types",
     Segments: "a gsb.Segments",
+    KernelMap: "a gsb.KernelMap",
 }
 """What operators run on, in words."""
 
@@ -33,11 +35,11 @@ KINDS: dict[type, str] = {
 class Operator:
     """An operator that can be prepared by its name.
 
-    on: ``Graph``, ``RelGraph`` or ``Segments``. width: names of the numbers that a width of it is made of. short: what
-    one number alone stands for, in words; "" where it is no width. shapes: structure and width to the shapes of the
-    operands, all of which want gradients. call: the user's own, on structure and operands. form: of what is measured;
-    None where there is one plan alone. divided: whether the last number divides the others. transposes: whether the
-    backward pass goes over the transpose of a graph.
+    on: ``Graph``, ``RelGraph``, ``Segments`` or ``KernelMap``. width: names of the numbers that a width of it is made
+    of. short: what one number alone stands for, in words; "" where it is no width. shapes: structure and width to the
+    shapes of the operands, all of which want gradients. call: the user's own, on structure and operands. form: of what
+    is measured; None where there is one plan alone. divided: whether the last number divides the others. transposes:
+    whether the backward pass goes over the transpose of a graph.
     """
 
     name: str
@@ -141,6 +143,8 @@ def device_of(structure: Structure) -> torch.device:
 
 def is_empty(structure: Structure) -> bool:
     """Whether nothing runs on it."""
+    if isinstance(structure, KernelMap):
+        return not structure.num_pairs
     return not (structure.num_rows if isinstance(structure, Segments) else structure.num_edges)
 
 

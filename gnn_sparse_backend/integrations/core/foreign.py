@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from ...structures.graph import Graph
+from ...structures.kernel_map import KernelMap
 from ...structures.relational.graph import RelGraph
 from ...structures.segments import Segments
 from ...tuning.precompile_steps import KINDS, Structure
 
 _ACCEPTED = (
-    "a gsb.Graph, RelGraph or Segments, a DGL graph or block, a PyG Data, HeteroData, Batch, EdgeIndex or edge_index "
-    "of shape "
-    "(2, edges), a pair (edge_index, edge_type), a SciPy sparse matrix, a sparse torch tensor, or a dataset or "
+    "a gsb.Graph, RelGraph, Segments or KernelMap, a DGL graph or block, a PyG Data, HeteroData, Batch, EdgeIndex or "
+    "edge_index of shape (2, edges), a pair (edge_index, edge_type), a SciPy sparse matrix, a sparse torch tensor, or a dataset or "
     "iterable of these"
 )
 # Names under which DGL's graphs of one edge type keep the relations of their edges: as dgl.to_homogeneous gives it, and
@@ -45,15 +45,15 @@ def graphs_of(data, limit: int | None = None) -> Iterator[tuple[str, Graph]]:
 
 def structures_of(data, kinds: Iterable[type]) -> Iterator[tuple[str, Structure]]:
     """(name, structure) of everything in ``data`` that operators on these ``kinds`` run on: ``Graph``, ``RelGraph``,
-    ``Segments``.
+    ``Segments``, ``KernelMap``.
 
     Structures of this package are given as they are, whatever the kinds. Of another library's graph: those of
     ``graphs_of``, and its edges with their types as one ``RelGraph``.
 
     Raises as ``graphs_of``; ValueError for a graph without edge types where a ``RelGraph`` is wanted, and for any where
-    ``Segments`` are.
+    ``Segments`` or a ``KernelMap`` are.
     """
-    if isinstance(data, (Graph, RelGraph, Segments)):
+    if isinstance(data, (Graph, RelGraph, Segments, KernelMap)):
         yield _own_name(data), data
         return
     kinds = tuple(kinds)
@@ -64,7 +64,9 @@ def structures_of(data, kinds: Iterable[type]) -> Iterator[tuple[str, Structure]
             for name, structure in structures_of(member, kinds):
                 yield f"[{number}] {name}", structure
         return
-    missing = Segments if Segments in kinds else RelGraph if RelGraph in kinds and relations is None else None
+    missing = next((kind for kind in (Segments, KernelMap) if kind in kinds), None)
+    if missing is None and RelGraph in kinds and relations is None:
+        missing = RelGraph
     if missing is not None:
         raise ValueError(
             f"some operator in ops runs on {KINDS[missing]}, which an object of type {type(data).__name__} is not"
@@ -112,11 +114,11 @@ def _members_or_raise(data) -> Iterable:
 def _own(data):
     if isinstance(data, Graph):
         return [(_own_name(data), data)]
-    if isinstance(data, (RelGraph, Segments)):
+    if isinstance(data, (RelGraph, Segments, KernelMap)):
         raise TypeError(
             f"expected a graph, got a gsb.{type(data).__name__}: give the graphs of its relations"
             if isinstance(data, RelGraph)
-            else "expected a graph, got gsb.Segments"
+            else f"expected a graph, got gsb.{type(data).__name__}"
         )
     return None
 
@@ -124,6 +126,9 @@ def _own(data):
 def _own_name(structure: Structure) -> str:
     if isinstance(structure, Segments):
         return f"{structure.num_rows:,} rows in {structure.num_segments:,} segments"
+    if isinstance(structure, KernelMap):
+        outputs, inputs = structure.shape
+        return f"{outputs:,} x {inputs:,}, {structure.num_pairs:,} pairs of {structure.num_offsets:,} offsets"
     return _size(structure) + (f", {structure.num_relations:,} relations" if isinstance(structure, RelGraph) else "")
 
 

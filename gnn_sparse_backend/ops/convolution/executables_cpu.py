@@ -131,7 +131,10 @@ def _sum(
     else:
         blocks = -(-in_features // spec.block)
         sizes = (*sizes, columns, rows, slots, groups, blocks, tiles, in_features, groups * in_features)
-        sizes, shape = (*sizes, groups * width, width, stride, *divmod(in_features, spec.lanes)), (slots, groups, in_features, width)
+        sizes, shape = (
+            (*sizes, groups * width, width, stride, *divmod(in_features, spec.lanes)),
+            (slots, groups, in_features, width),
+        )
     parallel = shares > 1 and is_parallel(work, threads)
     entry = conv_kernel(make, spec, parallel).entry
 

@@ -53,9 +53,9 @@ def conv_sum_on_gpu(kernel_map: KernelMap, x: Tensor, g: Tensor, groups: int, ar
     if kernel_map.num_pairs == 0 or 0 in shape:
         return x.new_zeros(shape)
     described = groups, in_features, out_features, x.dtype, arch
-    return kernel_map.calls.found(
-        ("sum", on_tensor_cores(x.dtype), *described), lambda: _sum(kernel_map, *described)
-    )(x, g)
+    return kernel_map.calls.found(("sum", on_tensor_cores(x.dtype), *described), lambda: _sum(kernel_map, *described))(
+        x, g
+    )
 
 
 def order_on_gpu(
@@ -64,10 +64,10 @@ def order_on_gpu(
     """How products of one shape and type are made."""
     if groups > 1 and in_features == out_features == 1:
         return "depthwise"
-    return "rgms" if _spec(kernel_map, groups, in_features, out_features, dtype, arch) is None else "tiles"
+    return "rgms" if spec_on_gpu(kernel_map, groups, in_features, out_features, dtype, arch) is None else "tiles"
 
 
-def _spec(kernel_map, groups: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str):
+def spec_on_gpu(kernel_map, groups: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str):
     rows = 1 << (kernel_map.shape[0] - 1).bit_length()  # maps of about a size have the same kernels
     full = not on_tensor_cores(dtype)
     return tiles_spec(in_features, out_features, type_name(dtype), arch, groups, rows, full)
@@ -99,7 +99,7 @@ def _product(
             return out
 
         return multiply
-    spec = _spec(kernel_map, groups, in_features, out_features, dtype, arch)
+    spec = spec_on_gpu(kernel_map, groups, in_features, out_features, dtype, arch)
     if spec is None or order != "tiles":
         raise ValueError(
             f"order {order!r} does not make products of {in_features} x {out_features} in {dtype} on {arch}: choose "
@@ -202,4 +202,4 @@ class Tiles(Derived[tuple]):
         return tiles, tile.numel(), *(a.to(index) for a in (panel_ptr, offset, met[tile, offset].contiguous(), row))
 
 
-__all__ = ["conv_on_gpu", "conv_sum_on_gpu", "order_on_gpu"]
+__all__ = ["Tiles", "conv_on_gpu", "conv_sum_on_gpu", "order_on_gpu", "spec_on_gpu"]

@@ -156,11 +156,10 @@ class Counts(Derived[ConvCounts]):
 
 @dataclass(frozen=True)
 class Shares(Derived[tuple]):
-    """The tasks of `conv_sums`: (sizes, index arrays, further matrices), for so many shares of the pairs in chunks of so
-    many; 0: parts are not cut into chunks.
+    """The tasks of `conv_sums`: (sizes, index arrays, whether all offsets have pairs, the offset of each further
+    matrix), for so many shares of the pairs in chunks of so many; 0: parts are not cut into chunks.
 
-    The first part of an offset fills its matrix, the others one each that is added to it: the last value has the offset
-    of each, and whether all offsets have a part is the one before.
+    The first part of an offset fills its matrix, the others one each, which is added to it.
     """
 
     shares: int

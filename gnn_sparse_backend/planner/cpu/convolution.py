@@ -42,7 +42,7 @@ ADD_COST, PAIR_COST, STORE_COST, ALONE = 2.0, 30.0, 2.0, 1.6
 
 
 # The same for a block that is one vector wide, and for the panels of RGMS.
-NARROW, PANELS = 1.15, 1.0
+NARROW, PANELS = 1.15, 1.1
 
 
 # Tasks for each thread, whose costs are alike; and rows that a range has at least before columns are shared out.
@@ -100,9 +100,7 @@ def conv_costs(
         else:
             cost += blocks * STORE_COST * columns
         found[order] = groups * cost
-    by_panels, _ = order_costs(
-        counts.pairs, counts.pairs, counts.pairs, in_features, out_features, groups, itemsize
-    )
+    by_panels, _ = order_costs(counts.pairs, counts.pairs, counts.pairs, in_features, out_features, groups, itemsize)
     found["rgms"] = PANELS * by_panels + groups * counts.pairs * PAIR_COST * -(-out_features // (2 * lanes))
     return found
 

@@ -1,6 +1,6 @@
 """Depthwise sparse convolution on a GPU: a team of lanes for each row of the result, or for each part of the pairs.
 
-    O[i] = sum over offsets k and pairs (j, i) of k of X[j] * W[k]      W[slot] = sum over pairs of a part of X[j] * G[i]
+    O[i] = sum over offsets k and pairs (j, i) of k of X[j] * W[k]        W[part] = sum over its pairs of X[j] * G[i]
 
 The lanes share the channels, each with a few vectors of them in registers while the pairs take turns.
 """

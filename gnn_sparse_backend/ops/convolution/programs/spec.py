@@ -20,8 +20,9 @@ from ...message.programs.operands import ACCUMULATOR
 class ConvSpec:
     """block: rows of the block of sums. vectors: of a row of it, of so many ``lanes`` each: together its columns.
 
-    rows: most rows of a task, where sums wait in a local buffer; most elements of a local buffer of rows. dtype: of x and of matrices; results have its
-    accumulation type. twos: terms come two at a time, and matrices have them side by side (`primitives.multiply_twos`).
+    rows: most rows of a task, where sums wait in a local buffer (`conv_offsets`); elements of a local buffer of rows
+    (`conv_sums`). dtype: of x and of matrices; results have its accumulation type. twos: terms come two at a time, and
+    matrices have them side by side (`primitives.multiply_twos`).
     """
 
     block: int

@@ -19,15 +19,34 @@ def conv_sums(spec: ConvSpec) -> Program:
     """The program, for a block of features of X by a tile of columns of G.
 
     Parameters: (num_tasks, num_parts, num_chunks, pairs, cols, rows, slots, groups, group_blocks, group_tiles,
-    in_features, wide_in, wide_out, of_slot, stride, left_vectors, left_rest, part_ptr, chunk_ptr, pair_ptr, Slot, In, Out, X, G, W). Task t has
-    parts, each of one offset, which fill the matrix Slot[part] of W; Slot names none twice. W is (slots, groups,
-    in_features, of_slot), of_slot = group_tiles * tile, in the accumulation type; X is (cols, groups * in_features), G
-    (rows, groups * of_slot). Rows of a chunk lie ``stride`` elements apart: pairs of a chunk times stride fit
-    `spec.rows`, and stride is in_features and of_slot at least; in_features are so many vectors of lanes and a rest.
+    in_features, wide_in, wide_out, of_slot, stride, left_vectors, left_rest, part_ptr, chunk_ptr, pair_ptr, Slot, In,
+    Out, X, G, W). Task t has parts, each of one offset, which fill the matrix Slot[part] of W; Slot names none twice. W
+    is (slots, groups, in_features, of_slot), of_slot = group_tiles * tile, in the accumulation type; X is (cols, groups
+    * in_features), G (rows, groups * of_slot). Rows of a chunk lie ``stride`` elements apart, which is in_features and
+    of_slot at least; pairs of a chunk times stride fit `spec.rows`. in_features are ``left_vectors`` vectors of lanes
+    and a rest.
     """
     p = ProgramBuilder("conv_sums")
     index = spec.index_dtype
-    tasks, parts, chunks, pairs, cols, rows, slots, groups, high, wide, channels, wide_in, wide_out, of_slot, stride, vectors, rest = p.sizes(
+    (
+        tasks,
+        parts,
+        chunks,
+        pairs,
+        cols,
+        rows,
+        slots,
+        groups,
+        high,
+        wide,
+        channels,
+        wide_in,
+        wide_out,
+        of_slot,
+        stride,
+        vectors,
+        rest,
+    ) = p.sizes(
         "num_tasks",
         "num_parts",
         "num_chunks",
@@ -70,9 +89,7 @@ def conv_sums(spec: ConvSpec) -> Program:
                     with p.iterate("copy_left", (V,), "S", ("v1",)) as (v,):
                         with p.iterate("copy_vector", (C,), "S", ("c2",)) as (c,):
                             column = v * spec.lanes + c
-                            Left[n * stride + column] = cast(
-                                spec.accumulator, X[In[t, s, u, n], d * channels + column]
-                            )
+                            Left[n * stride + column] = cast(spec.accumulator, X[In[t, s, u, n], d * channels + column])
                     with p.iterate("copy_rest", (E,), "S", ("e1",)) as (e,):
                         column = as_expr(channels) - E.length + e
                         Left[n * stride + column] = cast(spec.accumulator, X[In[t, s, u, n], d * channels + column])
