@@ -53,7 +53,7 @@ reveal_type(gsb.edge_softmax(graph, w))  # Tensor
 reveal_type(gsb.reuse_memory())  # bool
 reveal_type(gsb.status())  # Status
 reveal_type(gsb.precompile(graph, features=(16, 32), ops="mean"))  # Report
-reveal_type(gsb.explain(graph))  # Explanation | RelationalExplanation | OnePlan
+reveal_type(gsb.explain(graph))  # Explanation | RelationalExplanation | ConvExplanation | OnePlan
 reveal_type(gsb.__version__)  # str
 reveal_type(gsb.last_run())  # Run | None
 reveal_type(gsb.memory(rel))  # Memory

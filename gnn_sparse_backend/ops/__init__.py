@@ -5,5 +5,5 @@ A family has its public functions (``api.py`` or a module each), its operators (
 (``prepared.py``).
 """
 
-FAMILIES = ("message", "attention", "relational", "grouped")
+FAMILIES = ("message", "attention", "relational", "grouped", "convolution")
 """The rooms, in the order in which lists name their operators."""

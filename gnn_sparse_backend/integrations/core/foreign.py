@@ -11,13 +11,11 @@ from torch import Tensor
 from ...ops.core.prepared import KINDS
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
-from ...structures.segments import Segments
 
 _ACCEPTED = (
-    "a gsb.Graph, RelGraph or Segments, a DGL graph or block, a PyG Data, HeteroData, Batch, EdgeIndex or edge_index "
-    "of shape "
-    "(2, edges), a pair (edge_index, edge_type), a SciPy sparse matrix, a sparse torch tensor, or a dataset or "
-    "iterable of these"
+    "a gsb.Graph, RelGraph, Segments or KernelMap, a DGL graph or block, a PyG Data, HeteroData, Batch, EdgeIndex or "
+    "edge_index of shape (2, edges), a pair (edge_index, edge_type), a SciPy sparse matrix, a sparse torch tensor, or "
+    "a dataset or iterable of these"
 )
 # Names under which DGL's graphs of one edge type keep the relations of their edges: as dgl.to_homogeneous gives it, and
 # as users do.
@@ -46,13 +44,13 @@ def graphs_of(data, limit: int | None = None) -> Iterator[tuple[str, Graph]]:
 
 def structures_of(data, kinds: Iterable[type]) -> Iterator[tuple[str, Any]]:
     """(name, structure) of everything in ``data`` that operators on these ``kinds`` run on: ``Graph``, ``RelGraph``,
-    ``Segments``.
+    ``Segments``, ``KernelMap``.
 
     Structures of this package are given as they are, whatever the kinds. Of another library's graph: those of
     ``graphs_of``, and its edges with their types as one ``RelGraph``.
 
     Raises as ``graphs_of``; ValueError for a graph without edge types where a ``RelGraph`` is wanted, and for any where
-    ``Segments`` are.
+    what no other library has is.
     """
     if type(data) in KINDS:
         yield KINDS[type(data)].name(data), data
@@ -65,7 +63,9 @@ def structures_of(data, kinds: Iterable[type]) -> Iterator[tuple[str, Any]]:
             for name, structure in structures_of(member, kinds):
                 yield f"[{number}] {name}", structure
         return
-    missing = Segments if Segments in kinds else RelGraph if RelGraph in kinds and relations is None else None
+    missing = next((kind for kind in kinds if kind not in (Graph, RelGraph)), None)
+    if missing is None and RelGraph in kinds and relations is None:
+        missing = RelGraph
     if missing is not None:
         raise ValueError(
             f"some operator in ops runs on {KINDS[missing].words}, which an object of type {type(data).__name__} is not"
@@ -113,12 +113,10 @@ def _members_or_raise(data) -> Iterable:
 def _own(data):
     if isinstance(data, Graph):
         return [(_size(data), data)]
-    if isinstance(data, (RelGraph, Segments)):
-        raise TypeError(
-            f"expected a graph, got a gsb.{type(data).__name__}: give the graphs of its relations"
-            if isinstance(data, RelGraph)
-            else "expected a graph, got gsb.Segments"
-        )
+    if isinstance(data, RelGraph):
+        raise TypeError("expected a graph, got a gsb.RelGraph: give the graphs of its relations")
+    if type(data) in KINDS:
+        raise TypeError(f"expected a graph, got gsb.{type(data).__name__}")
     return None
 
 

@@ -15,13 +15,15 @@ from typing import Any
 
 from torch import Tensor
 
+from ...runtime import devices
 from ...structures.checks import plain_tensor
-from ...structures.kernel_map import KernelMap, RelGraphOf, find_live
+from ...structures.kernel_map import KernelMap, find_live
 from ..core.library import register
 from ..core.operands import is_plain
 from ..core.operator import Operator
 from ..core.traced import StructureKind, Traced
-from ..relational.executables import run_product, run_sum
+from .executables_cpu import conv, conv_sum
+from .executables_cuda import conv_on_gpu, conv_sum_on_gpu
 
 
 def traced_kernel_map(kernel_map: KernelMap) -> Traced:
@@ -49,12 +51,14 @@ KERNEL_MAP = StructureKind(
 
 def _run(kernel_map: KernelMap, operands, attributes) -> Tensor:
     x, w = operands
-    return run_product(kernel_map.derived(RelGraphOf()), x, w, None, False, False)
+    arch = devices.arch_of(x.device)
+    return conv_on_gpu(kernel_map, x, w, arch) if arch else conv(kernel_map, x, w)
 
 
 def _run_weight(kernel_map: KernelMap, operands, attributes) -> Tensor:
     (x, g), (groups,) = operands, attributes
-    return run_sum(kernel_map.derived(RelGraphOf()), x, g, groups, None, False, False).contiguous()
+    arch = devices.arch_of(x.device)
+    return conv_sum_on_gpu(kernel_map, x, g, groups, arch) if arch else conv_sum(kernel_map, x, g, groups)
 
 
 def _gradients(kernel_map, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor | None]:
