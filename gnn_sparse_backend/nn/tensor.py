@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..ops.core.operands import check_dense
 from ..structures.coordinates import Coordinates, Window
+from ..structures.derived import Keeper
 from ..structures.kernel_map import KernelMap
 from .maps import Path, convolved
 
@@ -137,14 +138,14 @@ class SparseTensor:
         """The same without what features were computed from."""
         return SparseTensor._of(self.features.detach(), self.sites, self.path)
 
-    def keepers(self) -> Iterator[tuple[str, Any, Any]]:
+    def keepers(self) -> Iterator[Keeper]:
         """Its sites and those that it came from, with all that is kept on them (``gsb.memory``)."""
         seen: set[int] = set()
         for sites in (self.sites, *(finer for finer, _ in self.path)):
-            for name, keeper, arrays in sites.keepers():
-                if id(keeper) not in seen:
-                    seen.add(id(keeper))
-                    yield name, keeper, arrays
+            for keeper in sites.keepers():
+                if id(keeper.it) not in seen:
+                    seen.add(id(keeper.it))
+                    yield keeper
 
     def release(self) -> None:
         """Free all that is kept on the sites; it is made again where it is needed."""

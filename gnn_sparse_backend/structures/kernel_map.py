@@ -13,7 +13,7 @@ from ..compiler.cache.bounded import KernelCache
 from ..formats.structure import row_of_position
 from .build import index_dtype
 from .checks import IndexArray, as_index_vector, check_ranges, check_same_device, check_shape, read
-from .derived import Derived, Keeps
+from .derived import Derived, Keeper, Keeps
 from .graph import Graph
 from .immutable import Immutable
 from .relational.graph import RelGraph
@@ -153,13 +153,13 @@ class KernelMap(Immutable, Keeps):
         arrays = [a.to(device) for a in (self.inputs, self.outputs, self.indptr)]
         return KernelMap._make(*arrays, self.shape, self.symmetric)
 
-    def keepers(self) -> Iterator[tuple[str, Any, Any]]:
+    def keepers(self) -> Iterator[Keeper]:
         """The map, its transpose, and the graphs that were made of it."""
-        yield "kernel map", self, (self.inputs, self.outputs, self.indptr)
+        yield Keeper("kernel map", self, (self.inputs, self.outputs, self.indptr))
         for fact, value in list(self.facts.items()):
             if isinstance(value, Keeps):
-                for name, keeper, arrays in value.keepers():
-                    yield f"{name} of {type(fact).__name__}", keeper, arrays
+                for keeper in value.keepers():
+                    yield keeper._replace(of=f"{keeper.of} of {type(fact).__name__}", derived=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return KernelMap._make, (self.inputs, self.outputs, self.indptr, self.shape, self.symmetric)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 
+from ...compiler.cache.bounded import kept
 from ...ops.core.operands import is_plain
 from ...runtime import devices
 from ...structures.checks import FLOATING
@@ -40,7 +39,7 @@ def refuse(x: Tensor | None, y: Tensor | None = None) -> str | None:
     return "no features" if y.dim() == 0 or 0 in y.shape[1:] else None
 
 
-@lru_cache(maxsize=4096)
+@kept
 def broadcast(op: str, first: Shape, second: Shape) -> bool:
     """Whether DGL applies ``op`` to features of these shapes: as NumPy does, and ``dot`` wants last extents that
     agree.

@@ -6,15 +6,13 @@ A form is made once and kept, so that a call looks its kernel up by shapes and t
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...compiler.cache.bounded import KernelCache, kept
+from ...compiler.cache.bounded import kept
 from ...compiler.language.reduction import REDUCTIONS
 from .programs.message import Message, arg, chosen, commuted, operands_of, parse, renumber, same, stored, vjp
 
-MOST_CALLS = 256
-"""Shapes and types of operands that a message knows its kernels for."""
 _PLACES = "row", "column", "edge", "all", "number"
 _SWAPPED = {"row": "column", "column": "row"}
 
@@ -35,7 +33,6 @@ class MessageOp:
     places: tuple[str, ...]
     reduce: str | None
     ties: str | None
-    calls: KernelCache = field(default_factory=lambda: KernelCache("calls of a message", MOST_CALLS))
 
     @functools.cached_property
     def reads_edges(self) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..checks import as_index_vector, check_count, read
-from ..derived import Derived, Keeps
+from ..derived import Derived, Keeper, Keeps
 from ..immutable import Immutable
 from ..segments import Segments
 from .packing import Bounds, Packing, distinct, joined
@@ -140,14 +140,15 @@ class Coordinates(Immutable, Keeps):
         rows = self.rows.to(device)
         return Coordinates._make(rows, self.stride, self.batch_size, self.sizes, self.bounds, self.in_order)
 
-    def keepers(self) -> Iterator[tuple[str, Any, Any]]:
+    def keepers(self) -> Iterator[Keeper]:
         """The sites, and the sites and kernel maps that were made of them."""
         own = f"sites at stride {'x'.join(map(str, self.stride))}"
-        yield own, self, (self.rows,)
+        yield Keeper(own, self, (self.rows,))
         for value in list(self.facts.values()):
             if isinstance(value, Keeps):
-                for name, keeper, arrays in value.keepers():
-                    yield (name if isinstance(value, Coordinates) else f"{name}, {own}"), keeper, arrays
+                for keeper in value.keepers():
+                    name = keeper.of if isinstance(value, Coordinates) else f"{keeper.of}, {own}"
+                    yield keeper._replace(of=name, derived=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Coordinates._make, (self.rows, self.stride, self.batch_size, self.sizes, self.bounds, self.in_order)
