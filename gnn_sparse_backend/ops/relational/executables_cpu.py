@@ -27,6 +27,7 @@ from ...runtime.type_names import type_name
 from ...structures.derived import Derived
 from ...structures.relational.graph import RelGraph
 from ...structures.relational.sides import Ends, MeanScale, RelationSplit, RelationTasks, RowTasks
+from ..core.ran import Launch, in_threads
 from ..grouped.executables import by_twos
 from ..grouped.schedules_cpu import takes_twos
 from .programs.rgms import RgmsSpec
@@ -386,19 +387,8 @@ def _entry(
     if entry is None or (others and (described, others) not in _at_hand):
         _at_hand.keep((described, others), True)
         for program, f_in, f_out, several in (*others, (make, in_features, out_features, parallel)):
-            spec = RgmsSpec(
-                f_in,
-                f_out,
-                blocks,
-                panel,
-                0,
-                0,
-                0,
-                weighted,
-                type_name(dtype),
-                type_name(index),
-                twos=_by_twos(program, f_in, dtype),
-            )
-            entry = rgms_kernel(program, spec, several).entry
+            types, twos = (type_name(dtype), type_name(index)), _by_twos(program, f_in, dtype)
+            spec = RgmsSpec(f_in, f_out, blocks, panel, 0, 0, 0, weighted, *types, twos=twos)
+            entry = Launch(rgms_kernel(program, spec, several), f"{program}, {in_threads(several)}")
             _entries.keep((program, f_in, f_out, *described, several), entry)
     return entry
