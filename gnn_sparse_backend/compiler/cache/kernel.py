@@ -33,7 +33,7 @@ class Kernel:
     target: str
     _module: Any = field(repr=False)  # owns the library that ``entry`` points into
     _texts: Mapping[str, str] = field(repr=False)
-    _written: Mapping[str, Callable[[], str]] = field(repr=False)  # texts that are written when somebody asks
+    _written: Mapping[str, Callable[[], str]] = field(default_factory=dict, repr=False)  # texts, when somebody asks
 
     def __call__(self, *arguments: object) -> None:
         self.entry(*arguments)

@@ -187,4 +187,4 @@ class KernelStore:
             raise KernelBuildError(
                 f"kernel {name!r}: function {key.symbol!r} of {library} cannot be loaded: {error}"
             ) from error
-        return Kernel(entry, name, key.digest, origin, seconds, key.target, module, texts, {})
+        return Kernel(entry, name, key.digest, origin, seconds, key.target, module, texts)
