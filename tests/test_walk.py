@@ -148,7 +148,7 @@ def imported(path: Path) -> Iterator[str]:
 def test_imports_of_a_room_run_down(name):
     order, files = rooms(), files_of(name)
     assert files, f"there is no room {name}"
-    for path, other in ((path, other) for path in files for other in imported(path)):
+    for path, other in ((file, other) for file in files for other in imported(file)):
         if name.startswith(WITHOUT_TORCH):
             assert other.partition(".")[0] not in ("torch", "dgl", "torch_geometric"), f"{path} imports {other}"
         if other.endswith(".py") and other != "__init__.py":

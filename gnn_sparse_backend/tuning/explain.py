@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from ..ops.core.plans import database_of, structure_fingerprint
 from ..ops.core.plans_cuda import gpu_of
+from ..ops.message.calls import variants_of
 from ..planner import cost, reasons
 from ..planner.choose import Choice, choose, describe
 from ..planner.cost import compulsory_bytes
@@ -38,7 +40,8 @@ class Explanation:
     op: the operator's name. problem: what the planner is told. statistics: of the rows. choice: the plan, its reasons,
     and the other candidates with their predicted and measured seconds. bound: seconds that the bytes which any plan
     moves take at least, at the machine's rate of ordered reads and writes. machine: what all that is of, in words.
-    degrees: (rows,) non-zeros of each row.
+    degrees: (rows,) non-zeros of each row. variants: the ways that the plan can run which a call alone decides between,
+    each with when it is taken; `gsb.last_run` says which it was.
     """
 
     op: str
@@ -49,6 +52,7 @@ class Explanation:
     bound: float
     machine: str
     degrees: np.ndarray = field(repr=False, compare=False)
+    variants: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def plan(self) -> Plan:
@@ -82,10 +86,14 @@ class Explanation:
 
     def _plan_in_words(self) -> str:
         p, how = self.problem, "" if self.choice.source == "measured" else _HOW_TO_MEASURE
+        ways = [f"  {name}: {when}\n" for name, when in self.variants.items()]
+        if ways:
+            ways.insert(0, "variants, as a call finds things:\n")
         return (
             f"{self.op} of {p.features} features ({self.dtype}) on {p.rows:,} x {p.cols:,} with {p.nnz:,} edges, "
             f"{self.threads}\n"
             f"plan: {describe(self.plan)}\n"
+            f"{''.join(ways)}"
             f"source: {self.choice.source}{how}"
         )
 
@@ -166,6 +174,7 @@ def explain_graph(
         bound,
         machine,
         task.graph.in_degrees.cpu().numpy(),
+        variants_of(task.message_op, task.graph, task.described(), choice.plan),
     )
 
 

@@ -56,6 +56,20 @@ class Task:
     def name(self) -> str:
         return self.op if self.direction == "forward" else f"{self.op} backward"
 
+    def described(self) -> list[Tensor | None]:
+        """The operands without their values."""
+        of, forward = self.message_op, self.direction == "forward"
+        sources = range(len(of.places)) if forward else OPS[self.op].gradient(0).sources
+        rows = {"row": self.graph.shape[0], "column": self.graph.shape[1], "edge": self.graph.num_edges}
+        wide = torch.float64 if self.dtype == torch.float64 else torch.float32
+        found: list[Tensor | None] = []
+        for source, place in zip(sources, of.places):
+            at_edges = isinstance(source, int) and OPS[self.op].places[source] == "edge"
+            shape = rows.get(place, 0), 1 if source == "scale" or at_edges else self.features
+            dtype = wide if source in ("scale", "others") else self.dtype
+            found.append(None if source == "number" else torch.empty(shape, dtype=dtype, device="meta"))
+        return found
+
     def runner(self):
         """A function without arguments that runs the operator on random operands."""
         of, graph = self.message_op, self.graph

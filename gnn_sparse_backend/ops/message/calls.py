@@ -7,7 +7,7 @@ which have the accumulation type.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -19,7 +19,7 @@ from ...runtime.memory import check_memory, empty
 from ...runtime.type_names import type_name
 from ..core.executable import Executable, build
 from ..core.plans import plan_of
-from .executables import final_plan
+from .executables import final_plan, variants
 from .message_op import MessageOp
 from .programs.aggregate import AggregateSpec
 from .programs.edge_map import EdgeMapSpec
@@ -89,6 +89,16 @@ def one_launch(of: MessageOp, graph, operands: Sequence[Tensor]) -> tuple | None
     executable = call.executable(plan_of(graph, of.kind, call.features, operands[0].dtype))
     found = executable.launch(graph, operands)
     return None if found is None else (executable, *found)
+
+
+def variants_of(of: MessageOp, graph, operands: Sequence[Tensor | None], plan: Plan) -> Mapping[str, str]:
+    """The ways that an aggregation or edge map can run by a plan, each with when it is taken. Of operands nothing but
+    shapes and types is read.
+    """
+    if of.reduce is None:
+        return {}
+    numbered = of.reads_edges and graph.edge_ids is not None
+    return variants(plan, _aggregation(of, graph, operands, numbered, (), 0).spec)
 
 
 def run_edge_map(of: MessageOp, graph, operands: list[Tensor | None], reduced: tuple[bool, ...] = ()) -> Tensor:
@@ -205,4 +215,5 @@ __all__ = [
     "one_launch",
     "run_aggregate",
     "run_edge_map",
+    "variants_of",
 ]

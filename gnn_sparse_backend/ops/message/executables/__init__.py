@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ....planner.cuda.plan import CudaPlan
@@ -14,7 +15,7 @@ from .aggregation import Aggregation
 from .blocks_cuda import OnBlocks
 from .buckets_cuda import TeamsOfBuckets
 from .edge_maps import EdgeMaps
-from .one_pass import OnePass
+from .one_pass import IN_PAIRS, OnePass
 from .parts_cuda import TeamsOfParts, TeamsOfRows
 from .scattered import Scattered
 from .segments_cuda import TeamsOfChunks
@@ -28,26 +29,43 @@ def final_plan(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> Plan:
     return (schedules_cuda if type(plan) is CudaPlan else schedules_cpu).supported(plan, spec)
 
 
+def variants(plan: Plan | CudaPlan, spec: AggregateSpec) -> Mapping[str, str]:
+    """The ways that an aggregation can run by a plan, each with the words for when it is taken. Nothing is compiled."""
+    final = final_plan(plan, spec)
+    kind = _on_gpu(final) if isinstance(final, CudaPlan) else _on_cpu(final)
+    pairs = schedules_cpu.as_bf16x2(spec) is not None
+    return {name: when for name, when in kind.variants.items() if pairs or not name.endswith(IN_PAIRS)}
+
+
+def _on_cpu(plan: Plan) -> type[Aggregation]:
+    if plan.longest_part:
+        return Parts
+    if plan.partitions > 1:
+        return Partitions
+    return Scattered if plan.reduction == "scattered" else OnePass
+
+
+def _on_gpu(plan: CudaPlan) -> type[Aggregation]:
+    if plan.blocks:
+        return OnBlocks
+    if plan.segments:
+        return TeamsOfChunks
+    if plan.buckets:
+        return TeamsOfBuckets
+    return TeamsOfParts if plan.longest_part else TeamsOfRows
+
+
 @builds(AggregateSpec, Plan)
 def aggregation_on_cpu(spec: AggregateSpec, plan: Plan) -> Aggregation:
-    if plan.longest_part:
-        return Parts(spec, plan)
-    if plan.partitions > 1:
-        return Partitions(spec, plan)
-    return (Scattered if plan.reduction == "scattered" else OnePass)(spec, plan)
+    return _on_cpu(plan)(spec, plan)
 
 
 @builds(AggregateSpec, CudaPlan)
 def aggregation_on_gpu(spec: AggregateSpec, plan: CudaPlan) -> Aggregation:
     spec = compact(spec)
     if plan.blocks:
-        rest = aggregation_on_gpu(spec, replace(plan, blocks=False))
-        return OnBlocks(spec, plan, rest)
-    if plan.segments:
-        return TeamsOfChunks(spec, plan)
-    if plan.buckets:
-        return TeamsOfBuckets(spec, plan)
-    return (TeamsOfParts if plan.longest_part else TeamsOfRows)(spec, plan)
+        return OnBlocks(spec, plan, aggregation_on_gpu(spec, replace(plan, blocks=False)))
+    return _on_gpu(plan)(spec, plan)
 
 
 @builds(EdgeMapSpec, Plan)
@@ -68,4 +86,4 @@ def compact(spec):
     return replace(spec, operands=tuple(replace(operand, strided=False) for operand in spec.operands))
 
 
-__all__ = ["final_plan"]
+__all__ = ["final_plan", "variants"]
