@@ -85,7 +85,7 @@ class KernelStore:
     ) -> Kernel:
         """The kernel of a program (its printed text), a plan (its text) and a target.
 
-        ``target``: a :class:`compiler.target.Target`, or the text of its key.
+        ``target``: a :class:`compiler.codegen.target.Target`, or the text of its key.
 
         ``build(folder)`` compiles into an empty, private ``folder`` (a :class:`pathlib.Path`) and returns the library
         it left there, by name or path: ``lambda folder: build_shared(function, target, folder)``. Texts that it leaves

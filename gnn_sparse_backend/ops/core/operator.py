@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -57,7 +57,6 @@ class Operator:
         saved: (attributes, operands, results of the schema) to (tensors to save, memo), as ``record`` has them.
         given: (attributes, tensors of the schema) to the operands, where some of these are no tensors, and ``sent`` the
             reverse.
-        prepared: what ``precompile`` and ``explain`` know it by (`ops.core.prepared`).
     """
 
     name: str
@@ -76,7 +75,6 @@ class Operator:
     saved: Callable[[Attributes, Operands, Any], tuple[Operands, Any]] = _operands_alone
     given: Callable[[Attributes, Operands], Operands] | None = None
     sent: Callable[[Attributes, Operands], Operands] | None = None
-    prepared: tuple[Any, ...] = field(default=(), repr=False)
 
     def __call__(self, structure: Any, operands: Operands, attributes: Attributes = ()) -> Any:
         if isinstance(structure, Traced):

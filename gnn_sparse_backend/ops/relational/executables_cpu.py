@@ -1,4 +1,4 @@
-"""The boundary to the kernels of RGMS on the CPU: what ``rgms_kernels`` asks for where there are edges and features."""
+"""The boundary to the kernels of RGMS on the CPU: what ``executables`` asks for where there are edges and features."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def product(
     mean: bool,
     total: Tensor | None,
 ) -> Tensor:
-    """``rgms_kernels.run_product``, in the orders "gather" and "scatter"."""
+    """``executables.run_product``, in the orders "gather" and "scatter"."""
     relations, blocks, in_features, out_features = w.shape
     wide = wide_type(x.dtype)
     counts = _counts(rel, transposed)
@@ -147,7 +147,7 @@ def outer_sums(
     by: str | None,
     dtype: torch.dtype,
 ) -> Tensor:
-    """``rgms_kernels.run_sum``."""
+    """``executables.run_sum``."""
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
     counts = _counts(rel, transposed)
     small = is_small(counts, x.shape[1], g.shape[1])
@@ -163,7 +163,7 @@ def outer_sums(
 
 
 def dots(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transposed: bool) -> Tensor:
-    """``rgms_kernels.run_dot``."""
+    """``executables.run_dot``."""
     wide = wide_type(x.dtype)
     out = x.new_empty((rel.num_edges, 1), dtype=wide)
     # the products of the fewer pairs; the other end is gathered

@@ -24,7 +24,7 @@ def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, ou
     """Compile into a file that `load` accepts, and leave the CUDA source beside it as ``cuda.cu``.
 
     A shared object ``<name>.so``; on a machine without a linker LLVM text, ``<name>.ll``, with the GPU's code in it
-    (`attached`). Where TVM's CUDA runtime is loaded the file holds machine code for the architecture of the target.
+    (`embed_cubin`). Where TVM's CUDA runtime is loaded the file holds machine code for the architecture of the target.
     Elsewhere it holds the source, which is then compiled when it is loaded. Raises BuildError, which names the kernel
     and keeps its source.
     """
