@@ -17,7 +17,9 @@ def add(commands) -> None:
         f"{FORMATS}",
     )
     command.add_argument("file", metavar="FILE", type=Path)
-    command.add_argument("--op", default="sum", help="sum (default), mean, max, min, the same after weighted_, or dot")
+    command.add_argument(
+        "--op", default="sum", help="sum (default), mean, prod, max, min, the same after weighted_, or dot"
+    )
     command.add_argument("--backward", action="store_true", help="the gradient to the features instead")
     command.add_argument(
         "--plot",
