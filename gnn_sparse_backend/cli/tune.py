@@ -24,8 +24,8 @@ def add(commands) -> None:
         nargs="+",
         default=["sum"],
         metavar="OP",
-        help="sum (default), mean, max, min, weighted_sum and so on, dot, edge_softmax, attention, gat_attention, "
-        "gatv2_attention; on relations rgms, rgms_mean, rgms_blocks, rgms_bases and so on",
+        help="sum (default), mean, prod, max, min, weighted_sum and so on, dot, edge_softmax, attention, "
+        "gat_attention, gatv2_attention; on relations rgms, rgms_mean, rgms_blocks, rgms_bases and so on",
     )
     command.add_argument("--budget", default="30s", help="time to spend, such as 500ms, 30s or 2m (default: 30s)")
     command.add_argument("--forward", action="store_true", help="leave the gradients out")

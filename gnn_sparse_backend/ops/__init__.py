@@ -2,7 +2,7 @@
 
 A family has its public functions (``api.py`` or a module each), its operators (``operators.py``), what they run by
 (``executables*``, ``schedules_*``, ``programs/``), and what ``precompile`` and ``explain`` know of it
-(``prepared.py``).
+(``prepared.py``). docs/architecture.md says what lives where.
 """
 
 FAMILIES = ("message", "attention", "relational", "grouped", "convolution")

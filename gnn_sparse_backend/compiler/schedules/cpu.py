@@ -41,8 +41,8 @@ class CpuSchedule:
         fuse: all iterations share one outermost loop (`loops.horizontal`).
         prefetch: gathers to run ahead of.
         lanes: (iteration, lanes): reductions over a run-time number of elements to be folded in so many lanes.
-        twos: reductions that end in one over two terms, to be multiplied together (`primitives.twos`).
-        together: (iteration, count): so many of its elements are visited at a time (`primitives.jam`).
+        twos: reductions that end in one over two terms, to be multiplied together (`primitives.cpu.bf16_pair_dot`).
+        together: (iteration, count): so many of its elements are visited at a time (`primitives.cpu.unroll_and_jam`).
     """
 
     parallel: bool = True

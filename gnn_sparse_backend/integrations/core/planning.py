@@ -45,7 +45,7 @@ def precompile(
 
     | operators | on | ``features`` |
     | --- | --- | --- |
-    | sum, mean, max, min, and the same after ``weighted_`` | graph | F, of a row of x |
+    | sum, mean, prod, max, min, and the same after ``weighted_`` | graph | F, of a row of x |
     | dot | graph | F, of the rows at both ends |
     | attention, gat_attention, gatv2_attention, and the same after ``weighted_`` | graph | (heads, F of a head), or F |
     | edge_softmax | graph | heads: scores of an edge |

@@ -32,6 +32,24 @@ def note(executable: Any, variant: str) -> None:
     _recent.events.append((executable, variant))
 
 
+class Launch:
+    """A kernel that rules alone have chosen, ``plan`` in words: a call runs it, and notes that."""
+
+    __slots__ = ("_entry", "kernels", "plan")
+
+    def __init__(self, kernel: Kernel, plan: str):
+        self._entry, self.kernels, self.plan = kernel.entry, (kernel,), plan
+
+    def __call__(self, *arguments: Any) -> None:
+        note(self, "")
+        self._entry(*arguments)
+
+
+def in_threads(parallel: bool) -> str:
+    """How a kernel of the CPU runs, in words."""
+    return "several threads" if parallel else "1 thread"
+
+
 @dataclass(frozen=True)
 class Step:
     """What one executable did. plan: what the planner chose, or rules; prints as in ``gsb.explain``. variant: which of
@@ -98,4 +116,4 @@ def last_runs() -> Iterator[Run]:
             steps.append(Step(executable.plan, variant, tuple(executable.kernels)))
 
 
-__all__ = ["Run", "Step", "last_run", "last_runs", "note", "note_operator"]
+__all__ = ["Launch", "Run", "Step", "in_threads", "last_run", "last_runs", "note", "note_operator"]

@@ -16,6 +16,7 @@ from ...runtime.memory import empty
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import type_name
 from ...structures.segments import Segments
+from ..core.ran import Launch, in_threads
 from . import schedules_cuda as cuda_grouped
 from .outer_sums_cuda import OuterSums, takes_sum
 from .programs.grouped import GroupedSpec
@@ -97,7 +98,9 @@ class ProductOnGpu:
         self.shape, self.either = (count, out_features), make is not None
         spec = GroupedSpec(in_features, out_features, block, 0, gathered, name, type_name(self.index))
         self.entries = ByLayout(
-            lambda by_columns: make(spec, arch, by_columns) if make else cuda_grouped.product_kernel(spec, arch)
+            lambda by_columns: Launch(
+                make(spec, arch, by_columns) if make else cuda_grouped.product_kernel(spec, arch), f"panels on {arch}"
+            )
         )
 
     def __call__(self, a: Tensor, b: Tensor, at: Tensor | None) -> Tensor:
@@ -183,5 +186,5 @@ def _entry(
             in_features, out_features, block, 0, gathered, type_name(dtype), type_name(arrays[0].dtype), twos
         )
         kernel = _CUDA_KERNELS[make](spec, arch) if arch else make(spec, parallel)
-        entry = _entries.keep(key, kernel.entry)
+        entry = _entries.keep(key, Launch(kernel, f"panels on {arch}" if arch else in_threads(parallel)))
     return entry

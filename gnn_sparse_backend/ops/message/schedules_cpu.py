@@ -8,6 +8,7 @@ from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import host_target
 from ...compiler.compile import compile_program
+from ...compiler.language.folds import folds
 from ...compiler.schedules.cpu import CpuSchedule, Prefetch
 from ...compiler.transforms.decompose import decompose_format, split_parts
 from ...compiler.transforms.format_rules import csr_rule
@@ -105,6 +106,8 @@ def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
             return "in lanes nobody knows which of equal messages came last"
         if spec.staged:
             return "reduction in lanes does not go with weights of heads, which are kept in registers"
+        if (reason := refuses_lanes(spec)) is not None:
+            return reason
         if row_lanes(spec.features, _BYTES[ACCUMULATOR[spec.dtype]], host_target()) < 2:
             return f"{spec.features} features are chains enough without lanes"
     if plan.longest_part and spec.chosen:
@@ -114,6 +117,13 @@ def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
     if plan.longest_part and "stored" in str(spec.message) and ACCUMULATOR[spec.dtype] != spec.dtype:
         return f"parts of rows are not stored in {spec.dtype}, which this message is rounded to"
     return None
+
+
+@kept
+def refuses_lanes(spec: AggregateSpec) -> str | None:
+    """Why what one lane has of a row cannot be taken in by another as a message is, or None where it can."""
+    found = folds(aggregate(spec, stage=False).iteration("edges").stores)
+    return f"a {spec.reduce} {found}" if isinstance(found, str) else None
 
 
 def supported(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> Plan:

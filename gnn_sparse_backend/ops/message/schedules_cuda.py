@@ -20,6 +20,7 @@ from ...planner.problem import STORED
 from ..core import cuda_build
 from .programs.aggregate import AggregateSpec, aggregate
 from .programs.edge_map import EdgeMapSpec, edge_map
+from .schedules_cpu import refuses_lanes
 from .schedules_cpu import supports as not_supported
 
 
@@ -31,6 +32,8 @@ def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
         plan = replace(plan, longest_part=0, buckets=False, segments=False, partitions=1)
     if plan.reduction == "parallel" and spec.chosen and not (spec.chosen == ("unique",) and spec.propagate):
         plan = replace(plan, reduction="sequential", lanes=0)  # in lanes nobody knows which of equal messages came last
+    if plan.reduction == "parallel" and refuses_lanes(spec):
+        plan = replace(plan, reduction="sequential", lanes=0)
     if (plan.buckets or plan.segments) and not spec.reduction.adds:
         plan = replace(plan, buckets=False, segments=False, partitions=1)
     return plan

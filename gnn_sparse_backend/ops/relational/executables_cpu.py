@@ -1,4 +1,4 @@
-"""The boundary to the kernels of RGMS on the CPU: what ``rgms_kernels`` asks for where there are edges and features."""
+"""The boundary to the kernels of RGMS on the CPU: what ``executables`` asks for where there are edges and features."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from ...runtime.type_names import type_name
 from ...structures.derived import Derived
 from ...structures.relational.graph import RelGraph
 from ...structures.relational.sides import Ends, MeanScale, RelationSplit, RelationTasks, RowTasks
+from ..core.ran import Launch, in_threads
 from ..grouped.executables import by_twos
 from ..grouped.schedules_cpu import takes_twos
 from .programs.rgms import RgmsSpec
@@ -51,7 +52,7 @@ def product(
     mean: bool,
     total: Tensor | None,
 ) -> Tensor:
-    """``rgms_kernels.run_product``, in the orders "gather" and "scatter"."""
+    """``executables.run_product``, in the orders "gather" and "scatter"."""
     relations, blocks, in_features, out_features = w.shape
     wide = wide_type(x.dtype)
     counts = _counts(rel, transposed)
@@ -146,7 +147,7 @@ def outer_sums(
     by: str | None,
     dtype: torch.dtype,
 ) -> Tensor:
-    """``rgms_kernels.run_sum``."""
+    """``executables.run_sum``."""
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
     counts = _counts(rel, transposed)
     small = is_small(counts, x.shape[1], g.shape[1])
@@ -162,7 +163,7 @@ def outer_sums(
 
 
 def dots(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transposed: bool) -> Tensor:
-    """``rgms_kernels.run_dot``."""
+    """``executables.run_dot``."""
     wide = wide_type(x.dtype)
     out = x.new_empty((rel.num_edges, 1), dtype=wide)
     # the products of the fewer pairs; the other end is gathered
@@ -386,19 +387,8 @@ def _entry(
     if entry is None or (others and (described, others) not in _at_hand):
         _at_hand.keep((described, others), True)
         for program, f_in, f_out, several in (*others, (make, in_features, out_features, parallel)):
-            spec = RgmsSpec(
-                f_in,
-                f_out,
-                blocks,
-                panel,
-                0,
-                0,
-                0,
-                weighted,
-                type_name(dtype),
-                type_name(index),
-                twos=_by_twos(program, f_in, dtype),
-            )
-            entry = rgms_kernel(program, spec, several).entry
+            types, twos = (type_name(dtype), type_name(index)), _by_twos(program, f_in, dtype)
+            spec = RgmsSpec(f_in, f_out, blocks, panel, 0, 0, 0, weighted, *types, twos=twos)
+            entry = Launch(rgms_kernel(program, spec, several), f"{program}, {in_threads(several)}")
             _entries.keep((program, f_in, f_out, *described, several), entry)
     return entry

@@ -37,7 +37,7 @@ compiled = cuda.compile_cuda
 cuda.compile_cuda = lambda *a: (print("compiles"), compiled(*a))[1]
 program = aggregate(AggregateSpec(parse("x0"), (Operand("column", (4,), "float32"),), (4,)))
 kernel = compile_program(program, CudaTeams(1, 128), cuda_target("sm_80"))
-print(kernel.origin, "__global__" in kernel.script("kernel"))
+print(kernel.origin, "__global__" in kernel.script("cuda"))
 ptr, one = torch.tensor([0, 1], dtype=torch.int32), torch.ones(1, 4)
 try:
     kernel(1, 1, 1, 1, ptr, ptr, ptr[:1], one, one)

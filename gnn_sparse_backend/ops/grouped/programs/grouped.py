@@ -53,7 +53,8 @@ def grouped_product(spec: GroupedSpec) -> Program:
     groups, which are independent. Position p is row p, or row RowsA[p] of A and row RowsC[p] of C.
 
     W is (relations, F_in, F_out); by twos (relations, F_in / 2, 2 F_out), element [r, i, 2 k + q] for that of row 2 i +
-    q and column k, so that the two rows that an instruction takes together are neighbours (`schedule.primitives.twos`).
+    q and column k, so that the two rows that an instruction takes together are neighbours
+    (`primitives.cpu.bf16_pair_dot`).
     """
     check_twos("grouped_product", spec)
     accumulator = ACCUMULATOR[spec.dtype]

@@ -33,9 +33,9 @@ class OnePass(Aggregation):
 
     variants: ClassVar = {
         AS_THEY_STAND: "while a graph is new",
-        BY_LENGTH: f"from call {USED_AGAIN} on of which an order pays; results are the same bits",
+        BY_LENGTH: f"from call {USED_AGAIN} on, where an order pays; results are the same bits",
         AS_THEY_STAND + IN_PAIRS: "where bfloat16 operands are at addresses of 4 bytes",
-        BY_LENGTH + IN_PAIRS: "both",
+        BY_LENGTH + IN_PAIRS: "where both are so",
     }
 
     def __init__(self, spec: AggregateSpec, plan: Plan):

@@ -25,7 +25,8 @@ def multiply_twos(stage2: PositionFunction, iteration: Iteration) -> PositionFun
                     with block("sum_0"):                    ->
                         S[k] += A[i, 2i + q] * W[i, 2k + q]
 
-    `target.twos` has the functions that are called: one instruction where the CPU has it, else what it computes.
+    `codegen.cpu.llvm_vdpbf16` has the functions that are called: one instruction where the CPU has it, else what it
+    computes.
 
     Preconditions, refused with a StageIError: the last axis of the iteration is a reduction of length 2; below it are
     iterations over one static spatial axis each; each of their stores has the form S[k] = S[k] + a * w, S float32, a
