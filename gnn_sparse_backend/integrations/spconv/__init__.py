@@ -14,8 +14,8 @@ Counted by the layers' names without their number of axes: ``SubMConv``, ``Spars
 convolution of one offset is a dense product, which spconv leaves to PyTorch, and is not counted.
 
 Results are spconv's as sets of sites and features. Sites that are not those of the input come in ascending order,
-column by column; spconv has them in the order in which it meets them, or one that differs from run to run. Weights have
-spconv's layout (c_out, \\*kernel, c_in), whatever the ``algo``.
+column by column; spconv has them in the order in which it meets them. Weights have spconv's layout, the output channels
+before the axes of the kernel and the input channels after them, whatever the ``algo``.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from ...runtime import devices
 from ...structures.checks import FLOATING
 from ...structures.coordinates.sites import MOST_AXES
 from ..core.refusal import Boundary, Refusal, refusal_of
-from ..lazy import transformed
 
 
 class Spconv(Boundary):
@@ -25,8 +24,6 @@ def refuse(x, *parameters: Tensor | None) -> Refusal | None:
     """Why a layer of a SparseConvTensor is not ours, whatever its sites, or None. parameters: weight and bias."""
     if not isinstance(x, SparseConvTensor):
         return Refusal("the input is no SparseConvTensor")
-    if (refusal := transformed()) is not None:
-        return refusal
     if x.benchmark or x._timer.enable:
         return Refusal("spconv takes the time of its layers")
     features, indices = x.features, x.indices

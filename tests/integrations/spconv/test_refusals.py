@@ -155,4 +155,4 @@ def test_transformations():
     module, x = submanifold(), random_tensor(2)
     with gsb.enabled("spconv"), torch.autograd.forward_ad.dual_level():
         module(x)
-    assert fallbacks() == {"SubMConv": {"forward-mode differentiation is active": 1}}
+    assert fallbacks() == {"SubMConv": {"missing, subclass or traced tensor": 1}}
