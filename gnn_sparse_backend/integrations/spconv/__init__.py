@@ -4,14 +4,14 @@
 module           what it holds
 ===============  ======================================================================================
 ``convolution``  ``SparseConvolutionBase._conv_forward``: submanifold, strided, transposed, inverse layers
-``pooling``      ``forward`` of ``SparseMaxPool``, ``SparseAvgPool`` and the global pools
+``pooling``      ``forward`` of ``SparseMaxPool``, ``SparseAvgPool`` and ``SparseGlobalMaxPool``
 ``maps``         the kernel map of a layer: of indices, or shared by ``indice_key``
 ``operands``     which tensors the kernels take
 ===============  ======================================================================================
 
 Counted by the layers' names without their number of axes: ``SubMConv``, ``SparseConv``, ``SparseConvTranspose``,
-``SparseInverseConv``, ``SparseMaxPool``, ``SparseAvgPool``, ``SparseGlobalMaxPool`` and ``SparseGlobalAvgPool``. A
-convolution of one offset is a dense product, which spconv leaves to PyTorch, and is not counted.
+``SparseInverseConv``, ``SparseMaxPool``, ``SparseAvgPool`` and ``SparseGlobalMaxPool``. A convolution of one offset is
+a dense product, which spconv leaves to PyTorch, and is not counted.
 
 Results are spconv's as sets of sites and features. Sites that are not those of the input come in ascending order,
 column by column; spconv has them in the order in which it meets them. Weights have spconv's layout, the output channels
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import torch
 from spconv.pytorch.conv import SparseConvolutionBase
-from spconv.pytorch.pool import SparseAvgPool, SparseGlobalMaxOrAvgPool, SparseMaxPool
+from spconv.pytorch.pool import SparseAvgPool, SparseGlobalMaxPool, SparseMaxPool
 
 from ..core.patch import Patches
 from . import convolution, maps, pooling
@@ -32,7 +32,7 @@ _REPLACED = (
     (SparseConvolutionBase, "_conv_forward", convolution.make_forward),
     (SparseMaxPool, "forward", pooling.make_max),
     (SparseAvgPool, "forward", pooling.make_mean),
-    (SparseGlobalMaxOrAvgPool, "forward", pooling.make_global),
+    (SparseGlobalMaxPool, "forward", pooling.make_global),
 )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
+from cumm.tensorview.gemm import Activation
 from spconv.core import ConvAlgo
 from spconv.pytorch.conv import _MAX_NUM_VOXELS_DURING_TRAINING as _MOST_VOXELS
 from spconv.pytorch.conv import _apply_act
@@ -14,10 +16,18 @@ from ..core.refusal import PASS, Refusal
 from .maps import Place, SharedMap, place
 from .operands import HOST, refuse
 
+_NAMES = ("SubMConv", "SparseInverseConv", "SparseConvTranspose", "SparseConv")
+
 
 def make_forward(original: Callable) -> Callable:
     """``SparseConvolutionBase._conv_forward`` on our kernels."""
-    return HOST.admit(original, lambda layer, *_, **__: _name(layer), _forward)
+    admitted = {name: HOST.admit(original, name, _forward) for name in _NAMES}
+
+    @functools.wraps(original)
+    def forward(layer, *args, **kwargs):
+        return admitted[_name(layer)](layer, *args, **kwargs)
+
+    return forward
 
 
 def count_voxels(layer, indices: Tensor) -> None:
@@ -38,7 +48,7 @@ def _forward(
     output_scale=None,
     name=None,
     sparse_unique_name="",
-    act_type=None,
+    act_type=Activation.None_,
     act_alpha=0,
     act_beta=0,
 ):
@@ -50,8 +60,7 @@ def _forward(
         return there
     offsets = weight.flatten(1, -2).permute(1, 2, 0)
     features = sparse_conv(input.features, offsets, there.kernel_map, bias)
-    if act_type is not None:
-        features = _apply_act(features, act_type, act_alpha, act_beta)
+    features = _apply_act(features, act_type, act_alpha, act_beta)
     count_voxels(layer, there.indices)
     return there.tensor(input, features), _name(layer)
 
@@ -79,8 +88,4 @@ def _check_left(layer, x, reason: str) -> None:
 
 
 def _name(layer) -> str:
-    if layer.subm:
-        return "SubMConv"
-    if layer.inverse:
-        return "SparseInverseConv"
-    return "SparseConvTranspose" if layer.transposed else "SparseConv"
+    return _NAMES[0 if layer.subm else 1 if layer.inverse else 2 if layer.transposed else 3]

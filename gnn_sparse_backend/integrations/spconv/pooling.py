@@ -27,12 +27,8 @@ def make_mean(original: Callable) -> Callable:
 
 
 def make_global(original: Callable) -> Callable:
-    """``SparseGlobalMaxOrAvgPool.forward`` on our kernels."""
-    return HOST.admit(
-        original,
-        lambda layer, *_, **__: "SparseGlobalAvgPool" if layer.is_mean else "SparseGlobalMaxPool",
-        _global_pool,
-    )
+    """``SparseGlobalMaxPool.forward`` on our kernels. The global mean is spconv's: it is that of the first channel."""
+    return HOST.admit(original, "SparseGlobalMaxPool", _global_max)
 
 
 def _pool(layer, x, name: str, reduce: str):
@@ -48,9 +44,7 @@ def _pool(layer, x, name: str, reduce: str):
     return there.tensor(x, features), name
 
 
-def _global_pool(layer, input):
-    if layer.is_mean:
-        return Refusal("spconv's mean of a batch is that of its first channel")
+def _global_max(layer, input):
     sites = refuse(input) or sites_of(input)
     if type(sites) is Refusal:
         return sites

@@ -84,11 +84,6 @@ CASES = {
         lambda: keyed(strided(stride=2, indice_key="a")),
         "the indice_key is that of a layer which spconv ran",
     ),
-    "mean": (
-        spconv.SparseGlobalAvgPool,
-        lambda: random_tensor(2),
-        "spconv's mean of a batch is that of its first channel",
-    ),
 }
 
 
