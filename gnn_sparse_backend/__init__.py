@@ -1,4 +1,4 @@
-"""A staged sparse compiler for graph neural networks, and plug-ins that put its kernels under DGL and PyG.
+"""A staged sparse compiler for graph neural networks, and plug-ins that put its kernels under DGL, PyG and spconv.
 
     import gnn_sparse_backend as gsb
 
