@@ -105,9 +105,9 @@ def bind(_run, _original, _ours, _fallback, _deferred, _computed):
             return _result
         if _found is not PASS:
             {count}
-            if not _deferred.isdisjoint(map(type, ({positional},))):
-                {positional}, = [
-                    _computed(_x, _found.reason) if type(_x) in _deferred else _x for _x in ({positional},)
+            if not _deferred.isdisjoint(map(type, [{positional}])):
+                [{positional}] = [
+                    _computed(_x, _found.reason) if type(_x) in _deferred else _x for _x in [{positional}]
                 ]
         return _original({given})
     return asking

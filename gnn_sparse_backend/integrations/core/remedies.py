@@ -28,8 +28,10 @@ REASONS: dict[str, tuple[str, ...]] = {
     ),
     "move the graph and the features to the CPU or to a GPU of CUDA": ("device {}",),
     "run gsb doctor, which says what to install": ("CUDA kernels lack something here, see gsb doctor",),
-    "give ordinary dense tensors: .to_dense(), and no subclass of torch.Tensor": (
+    "give an ordinary tensor, outside of what torch.compile or torch.func traces": (
         "missing, subclass or traced tensor",
+    ),
+    "give ordinary dense tensors: .to_dense(), and no subclass of torch.Tensor": (
         "sparse layout",
         "the features are a {}",
         "the features are not a dense matrix",
@@ -67,7 +69,7 @@ REASONS: dict[str, tuple[str, ...]] = {
     "give the number of nodes as an int": ("the number of nodes is not an int",),
     "sort the rows by type, or build the layer without is_sorted": ("the types are not sorted, as promised",),
     "ask for one edge type: graph[edge_type]": ("several edge types",),
-    "use a sum, a product, a mean or a maximum, or leave it: no kernel has this reduction": ("the reduction is {}",),
+    "use a sum, a mean or a maximum, or leave it: no kernel is for this reduction here": ("the reduction is {}",),
     "call it under torch.no_grad() where no gradient is wanted": ("a gradient of the {} may be asked for",),
     "build GraphConv without an activation and with allow_zero_in_degree=True": (
         "a layer has an activation, or checks degrees",
@@ -94,8 +96,8 @@ REASONS: dict[str, tuple[str, ...]] = {
         "no relation has features",
         "no rows",
         "the features have width 0",
-        "the first edge type has no edges: DGL computes nothing",
     ),
+    "leave out the edge types without edges": ("the first edge type has no edges: DGL computes nothing",),
     "nothing: a layer that somebody changes or looks into is called as the framework does; its sums still run here": (
         "a layer is the user's, has hooks, is explained, decomposed or runs against its edges",
         "a layer is the user's, or has hooks",
