@@ -15,8 +15,8 @@ from ..ops.attention.api import attention, gat_attention, gatv2_attention
 from ..ops.attention.edge_softmax import edge_softmax
 from ..ops.grouped.api import gather_mm, segment_mm
 from ..ops.grouped.segment_reduce import segment_reduce
-from ..ops.message.sddmm import sddmm
-from ..ops.message.spmm import spmm
+from ..ops.message.api.sddmm import sddmm
+from ..ops.message.api.spmm import spmm
 from ..ops.relational.api import rgms
 from ..structures.graph import Graph
 from ..structures.relational.graph import RelGraph

@@ -18,10 +18,10 @@ from dgl import is_libxsmm_enabled
 from dgl._sparse_ops import _gspmm as dgl_kernel
 from torch import Tensor
 
-from ...ops.message.argmax_scatter import copied_gradient, kept_choice
 from ...ops.message.calls import run_aggregate
 from ...ops.message.message_op import MessageOp, message_op
 from ...ops.message.operators import aggregate
+from ...ops.message.reductions.argmax_scatter import copied_gradient, kept_choice
 from ...runtime import devices
 from ..core.counters import fallback, ours
 from ..lazy import LazyTensor

@@ -9,8 +9,8 @@ from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import host_target
 from ...compiler.compile import compile_program
 from ...compiler.schedules.cpu import CpuSchedule, Prefetch
-from ...compiler.transforms.lanes import reduce_in_lanes
-from ...compiler.transforms.tile import tile_axis
+from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
+from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cpu.spmm import LINE
 from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, row_lanes, sum_lanes
 from ...planner.plan import Plan
