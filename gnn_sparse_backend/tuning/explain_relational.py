@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..formats.counts import added_at
-from ..ops.relational.executables_cpu import tasks_of_product
 from ..ops.relational.orders_cuda import bytes_on_gpu
+from ..ops.relational.panels_cpu import tasks_of_product
 from ..ops.relational.schedules_cuda import MULTIPLIED, order_of
 from ..planner.cpu.relational import MARGIN, RelationCounts, is_small, order_costs, sum_by_columns
 from ..planner.cpu.spmm import SERIAL_WORK

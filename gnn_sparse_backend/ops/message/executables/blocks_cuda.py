@@ -21,6 +21,7 @@ from ....formats.bsr import BsrFormat
 from ....formats.sr_bcrs import SrBcrsFormat
 from ....planner.cuda.blocks import may_pay, most_in_bsr, most_slots
 from ....planner.cuda.plan import CudaPlan
+from ....planner.cuda.tensor_cores import block_of
 from ....runtime.layout import compact
 from ....runtime.memory import empty
 from ....runtime.precision import on_tensor_cores
@@ -29,7 +30,6 @@ from ....structures.derived import Derived
 from ...core.ran import note
 from ..message_op import MessageOp
 from ..programs.aggregate import AggregateSpec
-from ..programs.bsr_tiles import block_of
 from ..programs.message import Message
 from ..schedules_blocks import bsr_kernel
 from .aggregation import Aggregation
