@@ -13,7 +13,7 @@ from ...runtime.layout import kernel_ready, matrices
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ...structures.kernel_map import KernelMap, RelGraphOf
-from ..grouped.executables import by_twos
+from ..grouped.executables import in_bf16_pairs
 from ..relational.executables import run_product
 from .programs.pack import PackSpec
 from .programs.spec import ConvSpec
@@ -96,7 +96,7 @@ def _product(
         sizes, arrays = kernel_map.derived(RowTasks(*described))
         sizes = (*sizes, rows, columns)
     wide_in, wide_out = groups * in_features, groups * tiles * spec.tile
-    steps = in_features // 2 if spec.twos else in_features
+    steps = in_features // 2 if spec.bf16_pairs else in_features
     sizes = (*sizes, kernel_map.num_offsets, groups * tiles, tiles, in_features, wide_in, wide_out, steps)
     parallel = sizes[0] > 1 and is_parallel(work, threads)
     entry = conv_kernel(order, spec, parallel).entry
@@ -187,14 +187,14 @@ def _operand(x: Tensor, spec: ConvSpec) -> Tensor:
 
 
 def _packed(w: Tensor, spec: ConvSpec, tiles: int, parallel: bool) -> Tensor:
-    """(K, groups * tiles, F_in, tile): the columns of each matrix in tiles, filled up with zeros; by twos (K, groups *
+    """(K, groups * tiles, F_in, tile): the columns of each matrix in tiles, filled up with zeros; in pairs (K, groups *
     tiles, F_in / 2, 2 * tile)."""
     w, tile = _padded(w, tiles * spec.tile), spec.tile
-    if spec.twos:
-        w, tile = by_twos(w), 2 * tile
+    if spec.bf16_pairs:
+        w, tile = in_bf16_pairs(w), 2 * tile
     w, by_columns = matrices(w)
     count, (rows, columns) = prod(w.shape[:2]), (w.shape[:1:-1] if by_columns else w.shape[2:])
-    found = empty(w, w.shape[0], w.shape[1] * tiles, rows, tile, dtype=w.dtype if spec.twos else _wide(w.dtype))
+    found = empty(w, w.shape[0], w.shape[1] * tiles, rows, tile, dtype=w.dtype if spec.bf16_pairs else _wide(w.dtype))
     pack = PackSpec(tile, by_columns, type_name(w.dtype), type_name(found.dtype))
     kernel = pack_kernel(pack, parallel)
     kernel.entry(count, tiles, rows, columns, w.view(count, *w.shape[2:]), found.view(count, tiles, rows, tile))
