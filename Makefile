@@ -28,6 +28,9 @@ CONSTRAINTS := -c requirements/constraints.txt
 # DGL has wheels for these alone: Linux on x86-64, Python 3.10 and 3.11
 DGL := $(shell $(PYTHON) -c 'import sys, platform as p; print("dgl," if (sys.platform, p.machine()) == ("linux", "x86_64") and sys.version_info[:2] in ((3, 10), (3, 11)) else "")')
 
+# spconv for CPUs: Linux on x86-64, Python 3.10 to 3.13
+SPCONV := $(shell $(PYTHON) -c 'import sys, platform as p; print("spconv," if (sys.platform, p.machine()) == ("linux", "x86_64") and sys.version_info[:2] <= (3, 13) else "")')
+
 # NVRTC and its headers, 96 MB: CUDA kernels are compiled by the tests as on a user's machine, which takes no GPU. Linux alone has wheels
 # of all. Where PyTorch is built for CUDA it says which versions; elsewhere these are pinned.
 CUDA := $(shell $(PYTHON) -c 'import sys, platform as p; print("cuda" if (sys.platform, p.machine()) in (("linux", "x86_64"), ("linux", "aarch64")) else "")')
@@ -82,7 +85,7 @@ $(VENV)/.ready: pyproject.toml requirements/constraints.txt requirements/cuda.tx
 	@test -n "$(DGL)" || echo "DGL has no wheel for this Python: going on with PyG alone. For both: make clean, then PYTHON=python3.11"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install $(CONSTRAINTS) torch
-	$(PIP) install $(CONSTRAINTS) -e ".[$(DGL)pyg,demo,docs,lint,test]"
+	$(PIP) install $(CONSTRAINTS) -e ".[$(DGL)$(SPCONV)pyg,demo,docs,lint,test]"
 	@test -z "$(CUDA)" || $(PIP) install $(CONSTRAINTS) $(PINNED_CUDA) -e ".[$(CUDA)]" \
 	  || echo "NVRTC cannot be installed here: the tests that compile CUDA source with it are skipped"
 	touch $@

@@ -1,2 +1,9 @@
-"""Operators on PyTorch's tensors: a room for each family, on what ``core`` has for all of them. docs/architecture.md
-says what lives where."""
+"""Operators on PyTorch's tensors: ``core``, what all of them stand on, and a room for each family.
+
+A family has its public functions (``api.py`` or a module each), its operators (``operators.py``), what they run by
+(``executables*``, ``schedules_*``, ``programs/``), and what ``precompile`` and ``explain`` know of it
+(``prepared.py``). docs/architecture.md says what lives where.
+"""
+
+FAMILIES = ("message", "attention", "relational", "grouped", "convolution")
+"""The rooms, in the order in which lists name their operators."""

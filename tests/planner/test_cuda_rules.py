@@ -12,7 +12,7 @@ from gnn_sparse_backend.planner.choose import choose, describe
 from gnn_sparse_backend.planner.cost import compulsory_bytes
 from gnn_sparse_backend.planner.cuda.cost import UNITS, counts, default_units, predict
 from gnn_sparse_backend.planner.cuda.gpu import Gpu, describe_gpu
-from gnn_sparse_backend.planner.cuda.plan import CudaPlan
+from gnn_sparse_backend.planner.cuda.plan import WARP, CudaPlan, Shares, bucket_widths, shares
 from gnn_sparse_backend.planner.cuda.reasons import reasons
 from gnn_sparse_backend.planner.database import PlanDatabase, PlanDatabaseWarning
 from gnn_sparse_backend.planner.problem import CudaProblem
@@ -86,6 +86,27 @@ LARGE = CudaProblem(
 def test_the_rules_that_fired_are_said(fields, said):
     problem = replace(LARGE, **fields)
     assert said in " ".join(reasons(problem, candidates(problem)[0]))
+
+
+@pytest.mark.parametrize(
+    "width, itemsize, most, lanes, part",
+    [
+        (64, 4, WARP, 16, 4),  # 16 bytes each, and no lane without any
+        (256, 4, WARP, WARP, 4),
+        (64, 4, 8, 8, 4),
+        (64, 8, WARP, WARP, 2),
+        (64, 2, WARP, 16, 4),  # TVM has no longer vectors
+        (6, 4, WARP, 4, 2),
+        (5, 4, WARP, 8, 1),
+        (1, 4, WARP, 1, 1),
+    ],
+)
+def test_a_row_has_no_more_lanes_than_vectors(width, itemsize, most, lanes, part):
+    assert shares(width, itemsize, most) == Shares(lanes, part)
+
+
+def test_heavy_rows_come_first():
+    assert bucket_widths(8) == (8, 4, 2, 1) and bucket_widths(1) == (1,)
 
 
 def test_costs_by_hand():

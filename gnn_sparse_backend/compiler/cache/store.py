@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .bounded import KernelCache
+from .bounded import KernelCache, shared
 from .built import Built
 from .counts import Counts
 from .disk import DiskCache, Entry
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 Build: TypeAlias = Callable[[Path], str | os.PathLike[str]]
 Load = Callable[[Path], Any]
 
-MOST_KERNELS = 8192
-"""Kernels of a process: a hundred times as many as training a model takes."""
+MOST_KERNELS = 4096
+"""Kernels of a process, some fifty times as many as training a model takes: 100 MB of memory, and a quarter of the
+65,530 mappings that Linux allows a process, four for each library."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class KernelStore:
     def __init__(self, disk: DiskCache | None, load: Load) -> None:
         self.disk = disk
         self._load = load
-        self._kernels: KernelCache[str, Kernel] = KernelCache("kernels", MOST_KERNELS)
+        self._kernels: KernelCache[str, Kernel] = shared("kernels", MOST_KERNELS)
         self._counts = Counts("hits", "disk_loads", "compiles")
         own_locks(self)
 
@@ -105,12 +106,13 @@ class KernelStore:
             with self._guard:
                 lock = self._key_locks.setdefault(key.digest, threading.Lock())
             with lock:
-                kernel = self._kernels.get(key.digest)
-                if kernel is None:
-                    kernel = replace(self._obtain(key, build, name), _written=written or {})
-                    self._kernels.keep(key.digest, kernel)
+                try:
+                    kernel = self._kernels.get(key.digest)
+                    if kernel is None:
+                        kernel = replace(self._obtain(key, build, name), _written=written or {})
+                        return self._kernels.keep(key.digest, kernel)
+                finally:
                     self._key_locks.pop(key.digest, None)  # who waits for it finds the kernel
-                    return kernel
         self._counts.add("hits")
         _log.debug("kernel %s %.12s: from memory", name, key.digest)
         return kernel

@@ -38,7 +38,8 @@ class Operator:
 
     Calling it runs it, and records it where a gradient may be asked for: with a structure as an autograd function, with
     what stands for one where a program is traced (`Traced`) as an operator of ``torch.library``. Both are derived from
-    what stands here, and have one derivative. A second derivative is the first of another operator.
+    what stands here, and have one derivative. A second derivative is the first of another operator. What ``precompile``
+    and ``explain`` know it by is said in `prepared`.
 
     Attributes:
         name: in ``torch.ops.gsb``.

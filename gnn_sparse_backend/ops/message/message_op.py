@@ -6,10 +6,10 @@ A form is made once and kept, so that a call looks its kernel up by shapes and t
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...compiler.cache.bounded import KernelCache, kept
+from ...compiler.cache.bounded import kept
 from ...compiler.language.reduction import REDUCTIONS
 from .programs.message import (
     Message,
@@ -25,8 +25,6 @@ from .programs.message import (
     vjp,
 )
 
-MOST_CALLS = 256
-"""Shapes and types of operands that a message knows its kernels for."""
 _PLACES = "row", "column", "edge", "all", "number"
 _SWAPPED = {"row": "column", "column": "row"}
 _OF_RESULT = {"scale": "row", "others": "edge", "result": "row"}
@@ -49,7 +47,6 @@ class MessageOp:
     places: tuple[str, ...]
     reduce: str | None
     ties: str | None
-    calls: KernelCache = field(default_factory=lambda: KernelCache("calls of a message", MOST_CALLS))
 
     @functools.cached_property
     def reads_edges(self) -> bool:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...compiler.cache.bounded import kept
 from ...compiler.language.reduction import REDUCTIONS
 from ..core.library import register
 from ..core.operands import check_dense
@@ -146,12 +147,11 @@ def _messages(structure, of: MessageOp, operands) -> Tensor:
 
 
 def _plan(structure, of: MessageOp, number: int, shapes, cotangent: tuple) -> GradientPlan:
-    """`gradient_plan`, kept with the message; not while a program is traced, whose sizes may be symbols."""
-    if isinstance(structure, Traced):
-        return gradient_plan(of, number, shapes, cotangent)
-    key = "gradient", number, shapes, cotangent
-    plan = of.calls.get(key)
-    return of.calls.keep(key, gradient_plan(of, number, shapes, cotangent)) if plan is None else plan
+    """`gradient_plan`, kept; not while a program is traced, whose sizes may be symbols."""
+    return (gradient_plan if isinstance(structure, Traced) else _kept_plan)(of, number, shapes, cotangent)
+
+
+_kept_plan = kept(gradient_plan)
 
 
 def _encode_aggregate(attributes, transposed: bool):

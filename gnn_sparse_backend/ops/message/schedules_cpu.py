@@ -10,6 +10,8 @@ from ...compiler.codegen import host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.folds import folds
 from ...compiler.schedules.cpu import CpuSchedule, Prefetch
+from ...compiler.transforms.decompose import decompose_format, split_parts
+from ...compiler.transforms.format_rules import csr_rule
 from ...compiler.transforms.lanes import reduce_in_lanes
 from ...compiler.transforms.tile import tile_axis
 from ...planner.cpu.spmm import LINE
@@ -23,6 +25,8 @@ from .programs.scattered import refuses as refuses_scattered
 from .programs.scattered import scattered
 
 _BYTES = {"float64": 8, "float32": 4, "int64": 8, "int32": 4}
+# The passes of column partitions: what a row accumulates begins, goes on, and is finished.
+PASSES = ("first", "next", "last")
 # Features of a row of bfloat16 from which two are taken at a time.
 SHORTEST_BF16X2 = 16
 # Edges of a row whose sums over features are taken side by side, and rounds from which each sum has two registers.
@@ -30,11 +34,14 @@ EDGES_TOGETHER, ROUNDS_OF_TWO = 4, 8
 
 
 @kept
-def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, reduction: str = "sequential") -> Kernel:
+def aggregate_kernel(
+    spec: AggregateSpec, parallel: bool, prefetch: int = 0, reduction: str = "sequential", turn: str = ""
+) -> Kernel:
     """The kernel of an aggregation; serial where a parallel region would cost more than it saves.
 
     prefetch: how many non-zeros the gathers of whole rows of column operands look ahead, 0 for none.
-    reduction: as in a plan that `supports` the aggregation.
+    reduction: as in a plan that `supports` the aggregation. turn: one of `PASSES`, for a pass over some non-zeros:
+    its parameters are (num_groups, m, n, [num_edges], nnz, group_ptr, indptr, indices, [D], X0, ..., C, ..., [E]).
     """
     target = host_target()
     # a choice is kept beside the value
@@ -49,23 +56,28 @@ def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, red
     if reduction == "scattered":
         ahead = [Prefetch("edges", buffer, 0, width, prefetch) for buffer in gathered]
         return compile_program(scattered(spec), CpuSchedule(parallel=parallel, prefetch=tuple(ahead)), target)
+    program, edges = aggregate(spec), "edges"
+    if turn:
+        rules = [csr_rule(program, name=name) for name in PASSES]
+        program = split_parts(decompose_format(program, rules, copies=False))[PASSES.index(turn)]
+        edges = f"edges_{turn}"
     if spec.staged:
         # one pass over the edges, so that what is staged is loaded once
         chunk = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
         tiles: tuple[tuple[int, ...], ...] = (chunks_of_runs(width, _run(spec) // halves, chunk),)
-        ahead = [Prefetch("edges", buffer, 0, width, prefetch) for buffer in gathered]
+        ahead = [Prefetch(edges, buffer, 0, width, prefetch) for buffer in gathered]
     else:
         tiles = register_tiles(width, itemsize, target)
         ahead = []
         first = 0
         for number, tile in enumerate(tiles):
-            ahead += [Prefetch(f"edges_tile_{number}", buffer, first, sum(tile), prefetch) for buffer in gathered]
+            ahead += [Prefetch(f"{edges}_tile_{number}", buffer, first, sum(tile), prefetch) for buffer in gathered]
             first += sum(tile)
     lanes: tuple[tuple[str, int], ...] = ()
     if reduction == "parallel":
-        lanes = (("edges_tile_0", row_lanes(spec.features, itemsize, target)),)
+        lanes = ((f"{edges}_tile_0", row_lanes(spec.features, itemsize, target)),)
     schedule = CpuSchedule(parallel=parallel, prefetch=tuple(ahead), lanes=lanes)
-    return compile_program(tile_axis(aggregate(spec), "K", tiles), schedule, target)
+    return compile_program(tile_axis(program, "K", tiles), schedule, target)
 
 
 def as_bf16x2(spec: AggregateSpec) -> AggregateSpec | None:

@@ -8,8 +8,9 @@ from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
 from ...compiler.schedules.cuda_teams import CudaTeams
-from ...compiler.transforms.buckets import bucket_rows
 from ...compiler.transforms.compact import compact_parameters
+from ...compiler.transforms.decompose import decompose_format
+from ...compiler.transforms.format_rules import hyb_bucket_rule
 from ...compiler.transforms.load_ahead import hold_loads
 from ...compiler.transforms.share import share_axis, share_sum
 from ...compiler.transforms.tile import tile_axis
@@ -56,13 +57,14 @@ def bucket_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     A team takes 2**(k - i) rows of the bucket of 2**i slots, 2**k being the widest, so that all blocks have equally
     many slots (compile-time balance; SparseTIR, section 4.2.1).
 
-    Parameters: (m, n, [num_edges], count, ..., indices, ..., Rows, [E], ..., [D], X0, X1, ..., C), where those of a
-    bucket come from the widest on (`compiler.transforms.buckets`).
+    Parameters: (m, n, [num_edges], count, ..., indices, ..., [D], X0, X1, ..., C, Rows, [E], ...), where those of a
+    bucket come from the widest on (`hyb_bucket_rule`). What stands on non-zeros has a row of slots for each of Rows.
     """
-    program, lanes, loops = _features_shared(spec, plan.team)
+    program, lanes, loops = _features_shared(spec, plan.team, grouped=False)
     widths = bucket_widths(plan.longest_part)
     cached = [f"{loop}_w{width}" for width in widths if width >= STRETCH for loop in loops]
-    program = bucket_rows(program, "J", widths)
+    rules = [hyb_bucket_rule(program, width, name=f"w{width}", tasks=None) for width in widths]
+    program = decompose_format(program, rules, copies=False, disjoint=True)
     of_width = dict(zip(widths, program.iterations, strict=True))
     turns = tuple((of_width[width].name, plan.longest_part // width) for width in widths if width < plan.longest_part)
     schedule = CudaTeams(lanes, teams(lanes), turns, cached=stretches(plan, lanes, *cached), fuse=True, apart=("C",))
@@ -80,11 +82,12 @@ def segment_kernel(spec: AggregateSpec, arch: str) -> Kernel:
     return cuda_build.build(program, CudaTeams(WARP, teams(WARP), segmented=("edges_tile_0",)), arch)
 
 
-def _features_shared(spec: AggregateSpec, team: int) -> tuple[Program, int, tuple[str, ...]]:
+def _features_shared(spec: AggregateSpec, team: int, grouped: bool = True) -> tuple[Program, int, tuple[str, ...]]:
     """(program, lanes, loops over edges) of an aggregation whose features are shared out to the lanes of a team."""
     of = shares(spec.features, STORED[spec.dtype], team or WARP)
     widths = passes(spec.features, of)
-    program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", tuple((width,) for width in widths))
+    program = compact_parameters(aggregate(spec, stage=False, grouped=grouped))
+    program = tile_axis(program, "K", tuple((width,) for width in widths))
     for number in range(len(widths)):
         program = share_axis(hold_loads(program, f"K_{number}"), f"K_{number}", of.lanes, of.part)
     return program, of.lanes, tuple(f"edges_tile_{number}" for number in range(len(widths)))

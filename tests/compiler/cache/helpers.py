@@ -33,7 +33,7 @@ class CopyBuild:
 
 
 def load(path: str | os.PathLike):
-    return tvm_ffi.load_module(os.fspath(path))
+    return tvm_ffi.load_module(os.fspath(path), keep_module_alive=False)
 
 
 def get(store: KernelStore, build, program: str = PROGRAM, **options) -> Kernel:

@@ -27,6 +27,7 @@ from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec, agg
 from gnn_sparse_backend.ops.message.programs.edge_map import EdgeMapSpec, edge_map
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
+from tests.compiler.message_programs import in_passes
 from tests.compiler.structures import complete
 
 
@@ -242,7 +243,10 @@ def test_buffers_that_lanes_read_of_each_other_stay_whole():
             lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_zero_0"), 4),
             "stores to 'Total_0', which outlives",
         ),
-        (lambda: stage3(spmm(8, continues=True), CudaTeams(4, 2)), "all lanes would store to 'C' in iteration 'out_0'"),
+        (
+            lambda: stage3(in_passes(spmm(8), "a", "b"), CudaTeams(4, 2)),
+            "all lanes would store to 'C' in iteration 'out_0_a'",
+        ),
         (
             lambda: stage3(share_axis(spmm(8), "K_0", 4), CudaTeams(2, 4)),
             "threadIdx.x of aggregate has 2 and 4 elements; teams have 2 lanes",
@@ -258,7 +262,7 @@ def test_refusals(make, words):
 
 
 def test_a_team_of_one_may_do_what_lanes_may_not():
-    stage3(spmm(8, continues=True), CudaTeams(1, 128))
+    stage3(in_passes(spmm(8), "a", "b"), CudaTeams(1, 128))
 
 
 def test_compact_parameters_have_no_strides():

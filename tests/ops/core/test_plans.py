@@ -114,6 +114,16 @@ def test_the_same_bits_for_any_number_of_threads(plan, name, monkeypatch):
             assert torch.equal(a.view(torch.int32), b.view(torch.int32))
 
 
+@pytest.mark.parametrize("indices, passes", [([0, 3, 1], 2), ([3, 0, 1], 1)], ids=["ascending", "not ascending"])
+def test_passes_over_columns_keep_the_order_of_edges(indices, passes, monkeypatch):
+    """Where the result depends on it, columns that do not ascend are gone through in one pass."""
+    force(monkeypatch, partitions=2)
+    graph = gsb.Graph.from_csr(torch.tensor([0, 2, 3]), torch.tensor(indices), (2, 4))
+    for _ in range(2):  # planned, and found again
+        assert plan_of(graph, "max:column", 8, torch.float32).partitions == 2
+        assert plan_of(graph, "max:column", 8, torch.float32, in_order=True).partitions == passes
+
+
 @pytest.mark.parametrize("plan", FIELDS)
 @pytest.mark.parametrize("width", [1, 33])
 def test_products_of_scipy(plan, width, monkeypatch, poisoned_memory):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from ....planner.cuda.plan import CudaPlan
@@ -15,7 +14,7 @@ from .aggregation import Aggregation
 from .blocks_cuda import OnBlocks
 from .buckets_cuda import TeamsOfBuckets
 from .edge_maps import EdgeMaps
-from .one_pass import IN_PAIRS, OnePass
+from .one_pass import OnePass
 from .parts_cuda import TeamsOfParts, TeamsOfRows
 from .scattered import Scattered
 from .segments_cuda import TeamsOfChunks
@@ -29,23 +28,16 @@ def final_plan(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> Plan:
     return (schedules_cuda if type(plan) is CudaPlan else schedules_cpu).supported(plan, spec)
 
 
-def variants(plan: Plan | CudaPlan, spec: AggregateSpec) -> Mapping[str, str]:
-    """The ways that an aggregation can run by a plan, each with the words for when it is taken. Nothing is compiled."""
-    final = final_plan(plan, spec)
-    kind = _on_gpu(final) if isinstance(final, CudaPlan) else _on_cpu(final)
-    pairs = schedules_cpu.as_bf16x2(spec) is not None
-    return {name: when for name, when in kind.variants.items() if pairs or not name.endswith(IN_PAIRS)}
-
-
-def _on_cpu(plan: Plan) -> type[Aggregation]:
-    if plan.longest_part:
-        return Parts
-    if plan.partitions > 1:
-        return Partitions
-    return Scattered if plan.reduction == "scattered" else OnePass
-
-
-def _on_gpu(plan: CudaPlan) -> type[Aggregation]:
+def way_of(spec: AggregateSpec | EdgeMapSpec, plan: Plan) -> type[Aggregation] | type[EdgeMaps]:
+    """The class of what runs by a final plan."""
+    if isinstance(spec, EdgeMapSpec):
+        return EdgeMaps
+    if type(plan) is not CudaPlan:
+        if plan.longest_part:
+            return Parts
+        if plan.partitions > 1:
+            return Partitions
+        return Scattered if plan.reduction == "scattered" else OnePass
     if plan.blocks:
         return OnBlocks
     if plan.segments:
@@ -56,27 +48,15 @@ def _on_gpu(plan: CudaPlan) -> type[Aggregation]:
 
 
 @builds(AggregateSpec, Plan)
-def aggregation_on_cpu(spec: AggregateSpec, plan: Plan) -> Aggregation:
-    return _on_cpu(plan)(spec, plan)
+@builds(EdgeMapSpec, Plan)
+def on_cpu(spec: AggregateSpec | EdgeMapSpec, plan: Plan) -> Aggregation | EdgeMaps:
+    return way_of(spec, plan)(spec, plan)
 
 
 @builds(AggregateSpec, CudaPlan)
-def aggregation_on_gpu(spec: AggregateSpec, plan: CudaPlan) -> Aggregation:
-    spec = compact(spec)
-    if plan.blocks:
-        return OnBlocks(spec, plan, aggregation_on_gpu(spec, replace(plan, blocks=False)))
-    return _on_gpu(plan)(spec, plan)
-
-
-@builds(EdgeMapSpec, Plan)
-def edge_map_on_cpu(spec: EdgeMapSpec, plan: Plan) -> EdgeMaps:
-    return EdgeMaps(spec, plan, schedules_cpu.edge_map_kernel(spec, plan.groups > 1, plan.prefetch))
-
-
 @builds(EdgeMapSpec, CudaPlan)
-def edge_map_on_gpu(spec: EdgeMapSpec, plan: CudaPlan) -> EdgeMaps:
-    spec = compact(spec)
-    return EdgeMaps(spec, plan, schedules_cuda.edge_map_kernel(spec, plan))
+def on_gpu(spec: AggregateSpec | EdgeMapSpec, plan: CudaPlan) -> Aggregation | EdgeMaps:
+    return way_of(spec, plan)(compact(spec), plan)
 
 
 def compact(spec):
@@ -86,4 +66,4 @@ def compact(spec):
     return replace(spec, operands=tuple(replace(operand, strided=False) for operand in spec.operands))
 
 
-__all__ = ["final_plan", "variants"]
+__all__ = ["final_plan", "way_of"]
