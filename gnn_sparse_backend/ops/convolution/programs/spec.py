@@ -22,7 +22,7 @@ class ConvSpec:
 
     rows: most rows of a task, where sums wait in a local buffer (`conv_offsets`); elements of a local buffer of rows
     (`conv_sums`). dtype: of x and of matrices; results have its accumulation type. twos: terms come two at a time, and
-    matrices have them side by side (`primitives.multiply_twos`).
+    matrices have them side by side (`primitives.cpu.bf16_pair_dot`).
     """
 
     block: int
