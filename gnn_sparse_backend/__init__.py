@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from .ops.grouped.api import gather_mm as gather_mm
     from .ops.grouped.api import segment_mm as segment_mm
     from .ops.grouped.segment_reduce import segment_reduce as segment_reduce
-    from .ops.message.aggregate import aggregate as aggregate
-    from .ops.message.aggregate import edge_map as edge_map
-    from .ops.message.gsddmm import gsddmm as gsddmm
-    from .ops.message.gspmm import gspmm as gspmm
-    from .ops.message.sddmm import sddmm as sddmm
-    from .ops.message.spmm import spmm as spmm
+    from .ops.message.api.aggregate import aggregate as aggregate
+    from .ops.message.api.aggregate import edge_map as edge_map
+    from .ops.message.api.gsddmm import gsddmm as gsddmm
+    from .ops.message.api.gspmm import gspmm as gspmm
+    from .ops.message.api.sddmm import sddmm as sddmm
+    from .ops.message.api.spmm import spmm as spmm
     from .ops.relational.api import rgms as rgms
     from .runtime.allocator import reuse_memory as reuse_memory
     from .runtime.memory import empty_cache as empty_cache
@@ -53,12 +53,12 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Graph": "gnn_sparse_backend.structures.graph",
-    "spmm": "gnn_sparse_backend.ops.message.spmm",
-    "gspmm": "gnn_sparse_backend.ops.message.gspmm",
-    "gsddmm": "gnn_sparse_backend.ops.message.gsddmm",
-    "aggregate": "gnn_sparse_backend.ops.message.aggregate",
-    "edge_map": "gnn_sparse_backend.ops.message.aggregate",
-    "sddmm": "gnn_sparse_backend.ops.message.sddmm",
+    "spmm": "gnn_sparse_backend.ops.message.api.spmm",
+    "gspmm": "gnn_sparse_backend.ops.message.api.gspmm",
+    "gsddmm": "gnn_sparse_backend.ops.message.api.gsddmm",
+    "aggregate": "gnn_sparse_backend.ops.message.api.aggregate",
+    "edge_map": "gnn_sparse_backend.ops.message.api.aggregate",
+    "sddmm": "gnn_sparse_backend.ops.message.api.sddmm",
     "segment_mm": "gnn_sparse_backend.ops.grouped.api",
     "gather_mm": "gnn_sparse_backend.ops.grouped.api",
     "segment_reduce": "gnn_sparse_backend.ops.grouped.segment_reduce",

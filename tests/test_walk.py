@@ -212,13 +212,13 @@ def test_a_call_of_update_all_enters_what_the_page_says():
 
 def test_a_walk_that_is_wrong_is_found():
     found = [
-        Entered(("ops/message/spmm.py", "spmm"), None),
+        Entered(("ops/message/api/spmm.py", "spmm"), None),
         Entered(("planner/choose.py", "plan_for"), ("ops/core/plans.py", "plan_of")),
         Entered(("ops/core/plans.py", "plan_of"), ("planner/choose.py", "plan_for")),
     ]
-    assert_walk(found, [("ops/message/spmm.py", "spmm"), ("ops/core/plans.py", "plan_of")])
+    assert_walk(found, [("ops/message/api/spmm.py", "spmm"), ("ops/core/plans.py", "plan_of")])
     with pytest.raises(AssertionError, match="'spmm'.* is not entered where"):
-        assert_walk(found, [("ops/core/plans.py", "plan_of"), ("ops/message/spmm.py", "spmm")])
+        assert_walk(found, [("ops/core/plans.py", "plan_of"), ("ops/message/api/spmm.py", "spmm")])
     with pytest.raises(AssertionError, match="'plan_for'.* calls up: .*'plan_of'"):
         assert_never_up(found)
     with pytest.raises(AssertionError, match="attic/old.py is in no room"):

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ..ops.grouped.segment_reduce import segment_reduce
-from ..ops.message.aggregate import aggregate
+from ..ops.message.api.aggregate import aggregate
 from ..structures.coordinates import Coordinates, Window
 from ..structures.graph import Graph
 from ..structures.kernel_map import GraphOf, KernelMap

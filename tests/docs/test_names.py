@@ -73,7 +73,7 @@ def test_what_is_named_exists(folder):
 def test_a_name_that_is_wrong_is_found(tmp_path):
     page = tmp_path / "page.py"
     page.write_text(
-        '"""See `planner.plan.Plan`, ``ops.core.library``, `spec.features`, ops/message/spmm.py, compiler/cache/, '
+        '"""See `planner.plan.Plan`, ``ops.core.library``, `spec.features`, ops/message/api/spmm.py, compiler/cache/, '
         "and `spmm.py`;\n"
         '`planner.attic`, `ops.core.attic.Plan`, `attic.py`, compiler/attic/ and ops/attic.py are gone."""\n'
     )

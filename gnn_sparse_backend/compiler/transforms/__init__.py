@@ -2,13 +2,13 @@
 
 from .compact import compact_parameters
 from .decompose import FormatRewriteRule, decompose_format, remove_copies, split_copies, split_parts
+from .dense_axes.hoist import hoist_axis
+from .dense_axes.lanes import reduce_in_lanes
+from .dense_axes.share import share_axis, share_sum
+from .dense_axes.tile import tile_axis
 from .fuse import sparse_fuse
 from .group import group_axis
-from .hoist import hoist_axis
-from .lanes import reduce_in_lanes
 from .reorder import sparse_reorder
-from .share import share_axis, share_sum
-from .tile import tile_axis
 
 __all__ = [
     "FormatRewriteRule",

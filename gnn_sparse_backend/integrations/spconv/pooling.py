@@ -8,7 +8,7 @@ import torch
 from spconv.core import ConvAlgo
 
 from ...ops.grouped.segment_reduce import segment_reduce
-from ...ops.message.aggregate import aggregate
+from ...ops.message.api.aggregate import aggregate
 from ...structures.kernel_map import GraphOf
 from ..core.refusal import Refusal
 from .convolution import count_voxels

@@ -7,9 +7,9 @@ from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program, walk_iterations
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...compiler.transforms.compact import compact_parameters
-from ...compiler.transforms.select_entry import pick_entries
-from ...compiler.transforms.share import share_sum
-from ...compiler.transforms.tile import tile_axis
+from ...compiler.transforms.dense_axes.select_entry import pick_entries
+from ...compiler.transforms.dense_axes.share import share_sum
+from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cuda.plan import CudaPlan, shares, teams
 from ...planner.problem import STORED
 from ..core import cuda_build

@@ -20,7 +20,7 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program, walk_iterations
 from ...compiler.schedules.cpu import CpuSchedule
-from ...compiler.transforms.tile import tile_axis
+from ...compiler.transforms.dense_axes.tile import tile_axis
 from ..core.tiles.tiles import STEP
 from ..message.programs.operands import ACCUMULATOR
 from .programs.grouped import GroupedSpec, grouped_product, grouped_sum

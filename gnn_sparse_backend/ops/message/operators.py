@@ -24,13 +24,13 @@ from ..core.library import register
 from ..core.operands import check_dense
 from ..core.operator import Operator
 from ..core.traced import GRAPH, Traced
-from .argmax_scatter import copied_gradient, even_gradient, kept_choice
 from .calls import broadcast_features, feature_shapes, run_aggregate, run_edge_map
 from .checks import check_choice, check_message_rows, checked_message
 from .gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
-from .means import divided_first, inverse_degrees
 from .message_op import MessageOp, as_map, as_sum, ties_count
-from .recurrence import products_of_others
+from .reductions.argmax_scatter import copied_gradient, even_gradient, kept_choice
+from .reductions.means import divided_first, inverse_degrees
+from .reductions.recurrence import products_of_others
 
 _CHOOSING = ("last", "first")
 _SWAPPED = {"row": "column", "column": "row"}

@@ -7,10 +7,10 @@ import functools
 from ...compiler.language.reduction import REDUCTIONS
 from ...structures.graph import Graph
 from ..core.prepared import Kind, Prepared, prepares, structures
+from .api.sddmm import sddmm
+from .api.spmm import spmm
 from .message_op import message_op
 from .operators import AGGREGATE, EDGE_MAP
-from .sddmm import sddmm
-from .spmm import spmm
 
 structures(
     Kind(

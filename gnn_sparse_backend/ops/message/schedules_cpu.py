@@ -11,9 +11,9 @@ from ...compiler.compile import compile_program
 from ...compiler.language.folds import folds
 from ...compiler.schedules.cpu import CpuSchedule, Prefetch
 from ...compiler.transforms.decompose import decompose_format, split_parts
+from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
+from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...compiler.transforms.format_rules import csr_rule
-from ...compiler.transforms.lanes import reduce_in_lanes
-from ...compiler.transforms.tile import tile_axis
 from ...planner.cpu.spmm import LINE
 from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, row_lanes, sum_lanes
 from ...planner.plan import Plan

@@ -10,10 +10,10 @@ from ...compiler.language.program import Program
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...compiler.transforms.compact import compact_parameters
 from ...compiler.transforms.decompose import decompose_format
+from ...compiler.transforms.dense_axes.load_ahead import hold_loads
+from ...compiler.transforms.dense_axes.share import share_axis, share_sum
+from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...compiler.transforms.format_rules import hyb_bucket_rule
-from ...compiler.transforms.load_ahead import hold_loads
-from ...compiler.transforms.share import share_axis, share_sum
-from ...compiler.transforms.tile import tile_axis
 from ...planner.cuda.plan import STRETCH, WARP, CudaPlan, Shares, bucket_widths, passes, shares, stretches, teams
 from ...planner.plan import Plan
 from ...planner.problem import STORED

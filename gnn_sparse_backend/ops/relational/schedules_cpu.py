@@ -10,8 +10,8 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule, Prefetch
-from ...compiler.transforms.lanes import reduce_in_lanes
-from ...compiler.transforms.tile import tile_axis
+from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
+from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cpu.relational import BLOCK_ROWS, is_tiled
 from ...planner.cpu.tiling import sum_lanes
 from ..grouped.schedules_cpu import column_tile, twos_of, vectors

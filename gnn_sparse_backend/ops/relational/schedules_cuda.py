@@ -34,7 +34,7 @@ from dataclasses import replace
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.schedules.cuda_teams import CudaTeams
-from ...compiler.transforms.share import share_axis
+from ...compiler.transforms.dense_axes.share import share_axis
 from ...planner.cpu.relational import RelationCounts
 from ...planner.cuda.cost import NEARER
 from ...planner.cuda.plan import shares

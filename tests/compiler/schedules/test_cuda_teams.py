@@ -20,9 +20,9 @@ from gnn_sparse_backend.compiler.schedules.primitives.cuda.cache_row import cach
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.side_by_side import visit_side_by_side
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.team_reduce import fold_across_lanes
 from gnn_sparse_backend.compiler.transforms.compact import compact_parameters
-from gnn_sparse_backend.compiler.transforms.load_ahead import hold_loads
-from gnn_sparse_backend.compiler.transforms.share import share_axis, share_sum
-from gnn_sparse_backend.compiler.transforms.tile import tile_axis
+from gnn_sparse_backend.compiler.transforms.dense_axes.load_ahead import hold_loads
+from gnn_sparse_backend.compiler.transforms.dense_axes.share import share_axis, share_sum
+from gnn_sparse_backend.compiler.transforms.dense_axes.tile import tile_axis
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec, aggregate
 from gnn_sparse_backend.ops.message.programs.edge_map import EdgeMapSpec, edge_map
 from gnn_sparse_backend.ops.message.programs.message import parse

@@ -12,10 +12,10 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.cache import statistics
 from gnn_sparse_backend.ops.core.plans import planned
-from gnn_sparse_backend.ops.message import argmax_scatter as choices
 from gnn_sparse_backend.ops.message.calls import run_aggregate
 from gnn_sparse_backend.ops.message.executables import buckets_cuda as cuda_buckets
 from gnn_sparse_backend.ops.message.message_op import message_op
+from gnn_sparse_backend.ops.message.reductions import argmax_scatter as choices
 from gnn_sparse_backend.planner.cuda import plan as cuda_plan
 from gnn_sparse_backend.planner.cuda.plan import LANES_PAY, LONG_ROW, PART, WARP, CudaPlan, plan_cuda, shares
 from gnn_sparse_backend.runtime import devices

@@ -79,7 +79,7 @@ def test_without_bounds_it_would_show():
 
 @pytest.mark.slow
 def test_tens_of_thousands_of_calls_that_differ():
-    """3,000 rounds of up to 14 calls each, with caches as large as a user's."""
-    first, second = halves(3000, 1, *installed())
+    """2,000 rounds of up to 14 calls each, with caches as large as a user's."""
+    first, second = halves(2000, 1, *installed())
     assert full(first["caches"]) >= MET
     assert second["resident"] - first["resident"] < 32 * MEGABYTE

@@ -12,9 +12,9 @@ from gnn_sparse_backend.compiler.position.interpret import run_loops
 from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.transforms.compact import compact_parameters
 from gnn_sparse_backend.compiler.transforms.decompose import decompose_format
+from gnn_sparse_backend.compiler.transforms.dense_axes.share import share_axis
+from gnn_sparse_backend.compiler.transforms.dense_axes.tile import tile_axis
 from gnn_sparse_backend.compiler.transforms.format_rules import hyb_bucket_rule
-from gnn_sparse_backend.compiler.transforms.share import share_axis
-from gnn_sparse_backend.compiler.transforms.tile import tile_axis
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec, aggregate
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.message import recurrence as module
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
 from gnn_sparse_backend.ops.message.programs.recurrence import RecurrenceSpec
+from gnn_sparse_backend.ops.message.reductions import recurrence as module
 from gnn_sparse_backend.ops.message.schedules_cuda import aggregate_kernel
 from gnn_sparse_backend.planner.cuda.plan import plan_cuda
 from gnn_sparse_backend.planner.plan import Plan

@@ -15,8 +15,7 @@ from ....compiler.cache.kernel import Kernel
 from ....planner.cpu.spmm import ORDER_WINDOW, USED_AGAIN, pays_in_order
 from ....planner.plan import Plan
 from ....structures.derived import Derived
-from ....structures.pieces import Piece
-from ....structures.row_order import rows_by_length
+from ....structures.pieces import Piece, rows_by_length
 from ...core.arguments import kernel_arguments
 from ...core.ran import note
 from ..programs.aggregate import AggregateSpec

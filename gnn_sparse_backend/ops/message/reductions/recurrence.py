@@ -16,35 +16,35 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...compiler.cache.bounded import kept
-from ...compiler.cache.kernel import Kernel
-from ...compiler.codegen import host_target
-from ...compiler.compile import compile_program
-from ...compiler.schedules.cpu import CpuSchedule
-from ...compiler.schedules.cuda_teams import CudaTeams
-from ...compiler.transforms.compact import compact_parameters
-from ...compiler.transforms.tile import tile_axis
-from ...formats.structure import row_of_position
-from ...planner.cpu.spmm import group_count
-from ...planner.cpu.tiling import register_tiles
-from ...planner.cuda.plan import CudaPlan, shares, teams
-from ...planner.plan import Plan
-from ...planner.problem import STORED
-from ...runtime import devices
-from ...runtime.layout import compact
-from ...runtime.memory import empty
-from ...runtime.type_names import type_name
-from ...structures.derived import Derived
-from ...structures.pieces import Piece
-from ..core import cuda_build
-from ..core.arguments import structure_arguments
-from ..core.library import register
-from ..core.operands import check_dense, check_kernels_for, check_rows
-from ..core.operator import Operator
-from ..core.ran import note
-from ..core.traced import GRAPH
-from .programs.recurrence import RecurrenceSpec, recurrence
-from .schedules_cuda import share_features
+from ....compiler.cache.bounded import kept
+from ....compiler.cache.kernel import Kernel
+from ....compiler.codegen import host_target
+from ....compiler.compile import compile_program
+from ....compiler.schedules.cpu import CpuSchedule
+from ....compiler.schedules.cuda_teams import CudaTeams
+from ....compiler.transforms.compact import compact_parameters
+from ....compiler.transforms.dense_axes.tile import tile_axis
+from ....formats.structure import row_of_position
+from ....planner.cpu.spmm import group_count
+from ....planner.cpu.tiling import register_tiles
+from ....planner.cuda.plan import CudaPlan, shares, teams
+from ....planner.plan import Plan
+from ....planner.problem import STORED
+from ....runtime import devices
+from ....runtime.layout import compact
+from ....runtime.memory import empty
+from ....runtime.type_names import type_name
+from ....structures.derived import Derived
+from ....structures.pieces import Piece
+from ...core import cuda_build
+from ...core.arguments import structure_arguments
+from ...core.library import register
+from ...core.operands import check_dense, check_kernels_for, check_rows
+from ...core.operator import Operator
+from ...core.ran import note
+from ...core.traced import GRAPH
+from ..programs.recurrence import RecurrenceSpec, recurrence
+from ..schedules_cuda import share_features
 
 
 def products_of_others(structure, messages: Tensor) -> Tensor:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...structures.graph import Graph
+from ....structures.graph import Graph
+from ..checks import check_choice
 from .aggregate import PLACES, every, map_edges, only
-from .checks import check_choice
 
 _COPY = ("copy_lhs", "copy_rhs")
 _BINARY = ("add", "sub", "mul", "div", "dot")

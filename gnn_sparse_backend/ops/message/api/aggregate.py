@@ -9,14 +9,14 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-from ...compiler.language.reduction import REDUCTIONS
-from ...structures.graph import Graph
-from ..core.operands import check_graph, check_traced, is_plain
-from ..core.traced import traced_graph
-from .checks import check_choice, check_message_operands, check_message_rows, checked_message
-from .message_op import MessageText
-from .operators import AGGREGATE, EDGE_MAP
-from .programs.message import Message
+from ....compiler.language.reduction import REDUCTIONS
+from ....structures.graph import Graph
+from ...core.operands import check_graph, check_traced, is_plain
+from ...core.traced import traced_graph
+from ..checks import check_choice, check_message_operands, check_message_rows, checked_message
+from ..message_op import MessageText
+from ..operators import AGGREGATE, EDGE_MAP
+from ..programs.message import Message
 
 PLACES = {"u": "column", "e": "edge", "v": "row", "all": "all"}
 """Where an operand stands: at the source, the edge, the destination, or the same for all edges."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...structures.graph import Graph
-from ..core.operands import (
+from ....structures.graph import Graph
+from ...core.operands import (
     check_features,
     check_graph,
     check_kernels_for,
@@ -15,8 +15,8 @@ from ..core.operands import (
     common_type,
     is_plain,
 )
-from ..core.traced import traced_graph
-from .products import SDDMM, sddmm_of
+from ...core.traced import traced_graph
+from ..products import SDDMM, sddmm_of
 
 
 def sddmm(graph: Graph, u: Tensor, v: Tensor) -> Tensor:

@@ -28,10 +28,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ..language.axes import Axis, StageIError, dense_fixed
-from ..language.expr import Binary, Const, Expr, Load, Var, children, rebuild, walk
-from ..language.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
-from ..language.validate import validate
+from ...language.axes import Axis, StageIError, dense_fixed
+from ...language.expr import Binary, Const, Expr, Load, Var, children, rebuild, walk
+from ...language.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
+from ...language.validate import validate
 from .dependence import check_separable
 
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..language.axes import Axis
-from ..language.expr import Binary, Expr, Load, Select, Var, children, rebuild, walk
-from ..language.program import Buffer, Iteration, Program, Store, map_iterations, walk_iterations
-from ..language.validate import validate
+from ...language.axes import Axis
+from ...language.expr import Binary, Expr, Load, Select, Var, children, rebuild, walk
+from ...language.program import Buffer, Iteration, Program, Store, map_iterations, walk_iterations
+from ...language.validate import validate
 
 
 def hold_loads(program: Program, axis_name: str) -> Program:

@@ -18,10 +18,10 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ..language.axes import Axis, StageIError, dense_fixed, given
-from ..language.expr import Binary, Const, Expr, Load, Var, children, rebuild, rewrite, walk
-from ..language.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
-from ..language.validate import validate
+from ...language.axes import Axis, StageIError, dense_fixed, given
+from ...language.expr import Binary, Const, Expr, Load, Var, children, rebuild, rewrite, walk
+from ...language.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
+from ...language.validate import validate
 from .lanes import check_sum
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...structures.graph import Graph
+from ....structures.graph import Graph
+from ..checks import check_choice
 from .aggregate import every, only, reduce_messages
-from .checks import check_choice
 
 _COPY = ("copy_u", "copy_e")
 _BINARY = ("add", "sub", "mul", "div")

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..language.axes import Axis, StageIError
-from ..language.expr import Expr, Load, Var, children, rebuild
-from ..language.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
-from ..language.validate import validate
+from ...language.axes import Axis, StageIError
+from ...language.expr import Expr, Load, Var, children, rebuild
+from ...language.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
+from ...language.validate import validate
 from .dependence import check_separable
 
 

@@ -11,22 +11,22 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...compiler.cache.bounded import kept
-from ...formats.structure import positions_of_rows, row_of_position
-from ...planner.cpu.spmm import SERIAL_WORK
-from ...planner.plan import Plan
-from ...runtime import devices
-from ...runtime.memory import empty
-from ...runtime.type_names import type_name
-from ..core.library import register
-from ..core.operands import check_dense
-from ..core.operator import Operator
-from ..core.ran import note
-from ..core.traced import Traced
-from .message_op import MessageOp
-from .programs.aggregate import SEVERAL
-from .programs.message import arg
-from .schedules_cpu import choices_kernel
+from ....compiler.cache.bounded import kept
+from ....formats.structure import positions_of_rows, row_of_position
+from ....planner.cpu.spmm import SERIAL_WORK
+from ....planner.plan import Plan
+from ....runtime import devices
+from ....runtime.memory import empty
+from ....runtime.type_names import type_name
+from ...core.library import register
+from ...core.operands import check_dense
+from ...core.operator import Operator
+from ...core.ran import note
+from ...core.traced import Traced
+from ..message_op import MessageOp
+from ..programs.aggregate import SEVERAL
+from ..programs.message import arg
+from ..schedules_cpu import choices_kernel
 
 # Edges for each row from which it pays, and with a few features: whoever chose is then found in one line.
 PAYS, NARROW_PAYS, NARROW = 16, 4, 4

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..language.axes import StageIError
-from ..language.expr import Const, Expr, Load, Var, equal, rewrite, select
-from ..language.program import Iteration, Program, Store, map_iterations
-from ..language.validate import validate
+from ...language.axes import StageIError
+from ...language.expr import Const, Expr, Load, Var, equal, rewrite, select
+from ...language.program import Iteration, Program, Store, map_iterations
+from ...language.validate import validate
 
 
 def pick_entries(program: Program, axis_name: str) -> Program:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..language.axes import Axis, StageIError
-from ..language.expr import Expr, Load, walk
-from ..language.program import Buffer, Iteration, Store, walk_iterations
+from ...language.axes import Axis, StageIError
+from ...language.expr import Expr, Load, walk
+from ...language.program import Buffer, Iteration, Store, walk_iterations
 
 
 def check_separable(outer: Iteration, axis: Axis, what: str) -> None:

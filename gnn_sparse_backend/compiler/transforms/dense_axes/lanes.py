@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..language.axes import Axis, StageIError, dense_fixed
-from ..language.expr import Binary, Const, Expr, Load, Var, rewrite, walk
-from ..language.program import Buffer, Iteration, Program, Store, map_iterations
-from ..language.validate import validate
+from ...language.axes import Axis, StageIError, dense_fixed
+from ...language.expr import Binary, Const, Expr, Load, Var, rewrite, walk
+from ...language.program import Buffer, Iteration, Program, Store, map_iterations
+from ...language.validate import validate
 
 
 def reduce_in_lanes(program: Program, iteration_name: str, lanes: int) -> Program:

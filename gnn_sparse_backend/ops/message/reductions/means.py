@@ -7,8 +7,8 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ...structures.facts import InverseInDegrees
-from ..core.traced import Traced, inverse_lengths
+from ....structures.facts import InverseInDegrees
+from ...core.traced import Traced, inverse_lengths
 
 _USUAL, _WIDE = InverseInDegrees(torch.float32), InverseInDegrees(torch.float64)
 NARROW = 16

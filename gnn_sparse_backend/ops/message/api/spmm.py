@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ...compiler.language.reduction import REDUCTIONS
-from ...structures.graph import Graph
-from ..core.operands import (
+from ....compiler.language.reduction import REDUCTIONS
+from ....structures.graph import Graph
+from ...core.operands import (
     check_dense,
     check_features,
     check_graph,
@@ -17,10 +17,10 @@ from ..core.operands import (
     common_type,
     is_plain,
 )
-from ..core.traced import traced_graph
+from ...core.traced import traced_graph
+from ..checks import check_choice
+from ..products import SPMM, spmm_of
 from .aggregate import reduce_messages
-from .checks import check_choice
-from .products import SPMM, spmm_of
 
 
 def spmm(graph: Graph, x: Tensor, weight: Tensor | None = None, reduce: str = "sum") -> Tensor:
