@@ -2,9 +2,9 @@
 block.
 
 What a program does for a row stays one sequential program. Loops over the lanes of a shared axis
-(`transforms.dense_axes.share`) are the threads of the team; a reduction over lanes is a reduction among threads, by shuffles, whose result every lane
-has; everything else is computed by all lanes alike. As a team is part of one warp, no barrier is needed, but where
-lanes pass values on through shared memory.
+(`transforms.dense_axes.share`) are the threads of the team; a reduction over lanes is a reduction among threads, by
+shuffles, whose result every lane has; everything else is computed by all lanes alike. As a team is part of one warp, no
+barrier is needed, but where lanes pass values on through shared memory.
 """
 
 from __future__ import annotations
