@@ -16,7 +16,7 @@ PACKAGE = ROOT / "gnn_sparse_backend"
 FILES = sorted(PACKAGE.rglob("*.py"))
 # What names begin with that are not the package's: of other libraries, and what stands for any object.
 OTHERS = frozenset("torch dgl torch_geometric tvm numpy pathlib functools os object autograd gsb nn".split())
-ANY = frozenset("kind matrix owner".split())
+ANY = frozenset("kind matrix owner model host".split())
 
 
 @functools.cache

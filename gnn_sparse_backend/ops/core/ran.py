@@ -95,9 +95,10 @@ def last_run() -> Run | None:
 
         y = gsb.spmm(graph, x)
         print(gsb.last_run())                                  # operator, plan, variant, kernels
-        print(gsb.last_run().kernels[0].script("assembly"))    # or "program", "stage2", "stage3", of a GPU's "ptx"
+        print(gsb.last_run().kernels[0].script("assembly"))    # or "program", "stage2", "stage3"; of a GPU "ptx"
 
-    A backward pass is a call of its own for each gradient: the last of them is told. None before the first call.
+    A backward pass is a call of its own for each gradient: the last of them is told. On a GPU PyTorch makes them in
+    another thread, in which a hook of a tensor runs too. None before the first call.
     """
     for run in last_runs():
         return run
