@@ -14,7 +14,7 @@ from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ...structures.kernel_map import KernelMap, RelGraphOf
 from ..grouped.executables import by_twos
-from ..relational.executables import run_product
+from ..relational.executables import run_product, run_sum
 from .programs.pack import PackSpec
 from .programs.spec import ConvSpec
 from .schedules_cpu import conv_kernel, lanes_of, pack_kernel, spec_of
@@ -124,6 +124,9 @@ def _sum(
     tiles = -(-(groups if alone else out_features) // spec.tile)
     width = tiles * spec.tile
     chunk, stride = (0, 0) if alone else chunk_of(max(in_features, width))
+    if not alone and not chunk:
+        rel = kernel_map.derived(RelGraphOf())
+        return lambda x, g: run_sum(rel, x, g, groups, None, False, False).contiguous()
     sizes, arrays, full, more = kernel_map.derived(Shares(shares, chunk))
     slots = offsets + more.numel()
     if alone:

@@ -24,15 +24,13 @@ class PairsOfRows(Derived[tuple]):
 
 @dataclass(frozen=True)
 class RowRanges(Derived[Tensor]):
-    """(ranges + 1,) where ranges of rows of about equal cost begin: none has many more rows than others, for a row
-    costs half of what it does without its pairs."""
+    """(ranges + 1,) where ranges of rows of about equal cost begin. None has more than twice as many rows as they have
+    on average, and one."""
 
     ranges: int
 
     def compute(self, kernel_map: KernelMap) -> Tensor:
-        indptr = kernel_map.derived(PairsOfRows())[0].long()
-        rows, pairs = kernel_map.shape[0], max(1, kernel_map.num_pairs)
-        return _cuts(indptr * rows + torch.arange(rows + 1) * pairs, self.ranges)
+        return _cuts(_indptr(torch.bincount(kernel_map.outputs, minlength=kernel_map.shape[0])), self.ranges)
 
 
 @dataclass(frozen=True)
@@ -115,8 +113,7 @@ class RowTasks(Derived[tuple]):
     def compute(self, kernel_map: KernelMap) -> tuple:
         slot_ptr, offset, inputs, row = kernel_map.derived(RowBlocks(self.block))
         blocks, slots, several, index = slot_ptr.numel() - 1, offset.numel(), self.splits, slot_ptr.dtype
-        cost = slot_ptr.long() * max(blocks, 1) + torch.arange(blocks + 1) * max(slots, 1)
-        counts = _cuts(cost, self.ranges).diff()
+        counts = _cuts(slot_ptr, self.ranges).diff()
         columns = torch.arange(several + 1) * self.tiles // several
         of_block = slot_ptr.long().diff()
 
@@ -206,11 +203,12 @@ def _indptr(lengths: Tensor) -> Tensor:
     return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
 
 
-def _cuts(cost: Tensor, parts: int) -> Tensor:
-    """(parts + 1,) where costs, whose sums up to each place are given, are cut evenly."""
-    wanted = cost[-1] * torch.arange(parts + 1) // parts
-    cuts = torch.searchsorted(cost, wanted)
-    cuts[-1] = cost.numel() - 1
+def _cuts(indptr: Tensor, parts: int) -> Tensor:
+    """(parts + 1,) where rows of so many pairs are cut into ranges of equal cost, half of which is for the rows."""
+    rows = indptr.numel() - 1
+    cost = indptr.double() / max(1, int(indptr[-1])) + torch.arange(rows + 1) / max(1, rows)
+    cuts = torch.searchsorted(cost, cost[-1] * torch.arange(parts + 1, dtype=torch.float64) / parts)
+    cuts[-1] = rows
     return cuts
 
 

@@ -110,7 +110,8 @@ def shares_of_tasks(rows: int, tiles: int, work: int, threads: int) -> tuple[int
 
     Columns are shared out where rows are few: every range of rows reads the matrices of all offsets.
     """
-    ranges = max(1, -(-2 * rows // MOST_ROWS))
+    # ranges of equal cost may have twice as many rows as on average, and one
+    ranges = max(1, -(-2 * rows // (MOST_ROWS - 2)))
     if threads < 2 or work < SERIAL_WORK:
         return ranges, 1
     ranges = -(-ranges // threads) * threads
