@@ -15,8 +15,8 @@ from ...tuning.precompile_steps import KINDS, Structure
 
 _ACCEPTED = (
     "a gsb.Graph, RelGraph, Segments or KernelMap, a DGL graph or block, a PyG Data, HeteroData, Batch, EdgeIndex or "
-    "edge_index of shape (2, edges), a pair (edge_index, edge_type), a SciPy sparse matrix, a sparse torch tensor, or a dataset or "
-    "iterable of these"
+    "edge_index of shape (2, edges), a pair (edge_index, edge_type), a SciPy sparse matrix, a sparse torch tensor, or "
+    "a dataset or iterable of these"
 )
 # Names under which DGL's graphs of one edge type keep the relations of their edges: as dgl.to_homogeneous gives it, and
 # as users do.

@@ -73,11 +73,11 @@ def precompile(
 
     Args:
         data: a ``gsb.Graph``, ``RelGraph``, ``Segments`` or ``KernelMap``, a DGL graph or block, a PyG ``Data``,
-            ``HeteroData``, ``EdgeIndex`` or edge_index, a pair (edge_index, edge_type), a SciPy sparse matrix, a sparse torch tensor,
-            or a dataset or iterable of these. Matrices are ``[destination, source]``. Of a graph with several edge
-            types operators on graphs are prepared for each type, and those on a ``RelGraph`` for all edges together.
-            Edge types are those of DGL's and PyG's heterogeneous graphs, of ``edata["_TYPE"]`` or ``edata["etype"]`` in
-            DGL, and ``edge_type`` in PyG.
+            ``HeteroData``, ``EdgeIndex`` or edge_index, a pair (edge_index, edge_type), a SciPy sparse matrix, a
+            sparse torch tensor, or a dataset or iterable of these. Matrices are ``[destination, source]``. Of a graph
+            with several edge types operators on graphs are prepared for each type, and those on a ``RelGraph`` for
+            all edges together. Edge types are those of DGL's and PyG's heterogeneous graphs, of ``edata["_TYPE"]`` or
+            ``edata["etype"]`` in DGL, and ``edge_type`` in PyG.
         features: a width, or several in a list, as the table has them: the hidden sizes of a model, most of all. Where
             a width is one number, a tuple is several too; where it is a tuple, a tuple of numbers is one. Or a dict
             from operators to theirs.

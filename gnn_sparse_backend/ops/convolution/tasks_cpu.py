@@ -153,35 +153,60 @@ class Counts(Derived[ConvCounts]):
 
 @dataclass(frozen=True)
 class Shares(Derived[tuple]):
-    """The tasks of `conv_sums`: (sizes, index arrays, whether all offsets have pairs, the offset of each further
-    matrix), for so many shares of the pairs in chunks of so many; 0: parts are not cut into chunks.
+    """The tasks of `depthwise_sums`: (sizes, index arrays, whether all offsets have pairs, the offset of each further
+    matrix), for so many shares of the pairs.
 
     The first part of an offset fills its matrix, the others one each, which is added to it.
     """
 
     shares: int
-    chunk: int
 
     def compute(self, kernel_map: KernelMap) -> tuple:
-        offsets, pairs, index = kernel_map.num_offsets, kernel_map.num_pairs, kernel_map.indptr.dtype
+        indptr, pairs, index = kernel_map.indptr.long(), kernel_map.num_pairs, kernel_map.indptr.dtype
         cuts = torch.arange(self.shares + 1) * pairs // self.shares
-        bounds = torch.cat([cuts, kernel_map.indptr.long()]).unique()
+        bounds = torch.cat([cuts, indptr]).unique()
         start = bounds[:-1]
-        offset = torch.searchsorted(kernel_map.indptr.long(), start, right=True) - 1
+        offset = torch.searchsorted(indptr, start, right=True) - 1
         task = torch.searchsorted(cuts, start, right=True) - 1
         again = torch.zeros_like(offset, dtype=torch.bool)
         again[1:] = offset[1:] == offset[:-1]
-        slot = torch.where(again, offsets + again.cumsum(0) - 1, offset)
-        chunks = -(-bounds.diff() // self.chunk) if self.chunk else torch.ones_like(start)
+        slot = torch.where(again, kernel_map.num_offsets + again.cumsum(0) - 1, offset)
+        arrays = _indptr(torch.bincount(task, minlength=self.shares)), bounds, slot
+        sizes = self.shares, start.numel()
+        return sizes, tuple(a.to(index) for a in arrays), bool((indptr.diff() > 0).all()), offset[again]
+
+
+@dataclass(frozen=True)
+class SumTasks(Derived[tuple]):
+    """The tasks of `conv_sums`: (sizes, index arrays), of `Shares` in chunks of so many pairs, for so many ranges of
+    column tiles, and column tiles."""
+
+    shares: int
+    chunk: int
+    splits: int
+    tiles: int
+
+    def compute(self, kernel_map: KernelMap) -> tuple:
+        (_, parts), (part_ptr, bounds, slot), _, _ = kernel_map.derived(Shares(self.shares))
+        index, several, bounds = part_ptr.dtype, self.splits, bounds.long()
+        chunks = -(-bounds.diff() // self.chunk)
         of_part = torch.repeat_interleave(chunks)
-        within = torch.arange(of_part.numel()) - _indptr(chunks)[of_part]
-        pair_ptr = torch.cat([start[of_part] + within * self.chunk, bounds[-1:]])
-        part_ptr = _indptr(torch.bincount(task, minlength=self.shares))
-        arrays = (part_ptr, *((_indptr(chunks),) if self.chunk else ()), pair_ptr, slot)
-        sizes = self.shares, start.numel(), *((of_part.numel(),) if self.chunk else ()), pairs
-        arrays = tuple(a.to(index) for a in arrays)
-        full = bool((kernel_map.indptr.diff() > 0).all())
-        return sizes, (*arrays, kernel_map.inputs, kernel_map.outputs), full, offset[again]
+        start = bounds[of_part] + (torch.arange(of_part.numel()) - _indptr(chunks)[of_part]) * self.chunk
+        length = (bounds[of_part + 1] - start).clamp(max=self.chunk)
+        counts = part_ptr.long().diff()
+        of_share = _indptr(chunks)[part_ptr.long()].diff()
+        columns = torch.arange(several + 1) * self.tiles // several
+        arrays = (
+            _indptr(columns.diff().repeat(self.shares)),
+            _indptr(_each(counts, several)),
+            _indptr(_several(chunks, counts, several)),
+            _indptr(_several(length, of_share, several)),
+            columns[:-1].repeat(self.shares),
+            _several(slot, counts, several),
+            _several(start, of_share, several),
+        )
+        sizes = self.shares * several, self.shares * self.tiles, parts * several, start.numel() * several
+        return (*sizes, kernel_map.num_pairs * several), tuple(a.to(index) for a in arrays)
 
 
 FEW = 4
@@ -224,4 +249,14 @@ def _several(a: Tensor, lengths: Tensor, several: int) -> Tensor:
     return torch.cat([part for part in a.split(lengths.tolist()) for _ in range(several)])
 
 
-__all__ = ["Counts", "OffsetTasks", "PairsOfRows", "RowBlocks", "RowRanges", "RowTasks", "Shares", "sets_of_offsets"]
+__all__ = [
+    "Counts",
+    "OffsetTasks",
+    "PairsOfRows",
+    "RowBlocks",
+    "RowRanges",
+    "RowTasks",
+    "Shares",
+    "SumTasks",
+    "sets_of_offsets",
+]

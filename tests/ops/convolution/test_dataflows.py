@@ -151,6 +151,7 @@ def test_what_a_row_does_not_meet_does_not_reach_it(order):
 def test_the_same_bits_for_any_number_of_threads(order, monkeypatch):
     monkeypatch.setattr(rules, "SERIAL_WORK", 0)
     monkeypatch.setattr(rules, "SHARE_WORK", 1 << 10)
+    monkeypatch.setattr(rules, "SHARE_PAIRS", 50)
     generator = torch.Generator().manual_seed(0)
     x, w, g = (torch.randn(s, generator=generator) for s in ((210, 24), (9, 1, 24, 40), (230, 40)))
     found, before = [], torch.get_num_threads()
@@ -166,6 +167,7 @@ def test_the_same_bits_for_any_number_of_threads(order, monkeypatch):
 def test_shares_of_a_sum(monkeypatch):
     """Shares that begin and end within offsets, and chunks that a share cuts off."""
     monkeypatch.setattr(rules, "SHARE_WORK", 1 << 9)
+    monkeypatch.setattr(rules, "SHARE_PAIRS", 9)
     monkeypatch.setattr(rules, "LONGEST_CHUNK", 7)
     check(random_map(), (1, 5, 7), torch.float32, (None,))
     check(one_each(), (4, 1, 1), torch.float32, (None,))
