@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest import mock
+
 from torch import Tensor
 
 from gnn_sparse_backend import KernelMap
+from gnn_sparse_backend.nn import convolution
 from gnn_sparse_backend.structures.derived import Derived
 
 
@@ -29,3 +33,10 @@ def gather_scatter_conv(
             rows = features.index_select(0, kernel_map.inputs[first:last])
             out = out.index_add_(0, kernel_map.outputs[first:last], rows @ weight[offset])
     return out if bias is None else out + bias
+
+
+@contextmanager
+def convolutions(function: Callable[..., Tensor]) -> Iterator[None]:
+    """Inside the block the layers of ``gnn_sparse_backend.nn`` call ``function`` where they call ``gsb.sparse_conv``."""
+    with mock.patch.object(convolution, "sparse_conv", function):
+        yield
