@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 import io
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from .derived import Derived, Keeps, arrays_of
-from .graph import Graph
-from .relational.graph import RelGraph
-from .segments import Segments
+from .derived import Derived, arrays_of
 
 WIDTH = 100
 
@@ -61,7 +59,7 @@ class Memory:
         return text.getvalue()
 
 
-def memory(structure: Graph | RelGraph | Segments) -> Memory:
+def memory(structure: Any) -> Memory:
     """What a structure holds: the arrays that it was made of, and every fact that it has derived, with bytes.
 
         print(gsb.memory(graph))
@@ -70,10 +68,13 @@ def memory(structure: Graph | RelGraph | Segments) -> Memory:
     Storage that several facts share is counted once. On a GPU bytes are those of the GPU. Kernels are the process's and
     are not in it.
 
-    Raises TypeError for anything but a ``Graph``, ``RelGraph`` or ``Segments``.
+    Raises TypeError for anything but a ``Graph``, ``RelGraph``, ``Segments``, ``KernelMap`` or ``nn.SparseTensor``.
     """
-    if not isinstance(structure, Keeps):
-        raise TypeError(f"memory: expected a gsb.Graph, RelGraph or Segments, got {type(structure).__name__}")
+    if not callable(getattr(structure, "keepers", None)):
+        raise TypeError(
+            "memory: expected a gsb.Graph, RelGraph, Segments, KernelMap or nn.SparseTensor, got "
+            f"{type(structure).__name__}"
+        )
     seen: set[int] = set()
     rows, calls, plans = [], 0, 0
     for of, keeper, arrays in structure.keepers():
