@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gnn_sparse_backend.nn import SparseTensor
 from models.data import DataError
 from models.point_clouds import kitti, scenes
 from models.point_clouds.classes import NAMES
@@ -102,6 +103,10 @@ class Cloud:
         """The same on a device."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return replace(self, **{name: x.to(device) for name, x in given.items() if isinstance(x, Tensor)})
+
+    def tensor(self) -> SparseTensor:
+        """The voxels with their features, and no kernel map yet."""
+        return SparseTensor(self.features, self.coordinates, batch_size=self.scans)
 
     def __len__(self) -> int:
         return len(self.coordinates)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from gnn_sparse_backend import nn as snn
-from models.point_clouds.data import Cloud
 
 STEM = 32
 PLANES = (32, 64, 128, 256), (256, 128, 96, 96)
@@ -70,8 +69,8 @@ class MinkUNet(nn.Module):
             last = planes
         self.classify = nn.Linear(last, classes)
 
-    def forward(self, cloud: Cloud) -> Tensor:
-        x = self.stem(snn.SparseTensor(cloud.features, cloud.coordinates, batch_size=cloud.scans))
+    def forward(self, x: snn.SparseTensor) -> Tensor:
+        x = self.stem(x)
         finer = []
         for stage in self.down:
             finer.append(x)
@@ -97,5 +96,5 @@ class PointwiseLinear(nn.Module):
         super().__init__()
         self.linear = nn.Linear(features, classes)
 
-    def forward(self, cloud: Cloud) -> Tensor:
-        return self.linear(cloud.features)
+    def forward(self, x: snn.SparseTensor) -> Tensor:
+        return self.linear(x.features)

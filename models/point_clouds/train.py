@@ -22,7 +22,7 @@ from models.point_clouds.data import FEATURES, Cloud, Scans
 from models.point_clouds.metrics import Confusion
 from models.point_clouds.network import BLOCKS, MinkUNet, PointwiseLinear
 from models.point_clouds.plain import convolutions, gather_scatter_conv
-from models.point_clouds.prepare import prepare
+from models.point_clouds.layers import prepare
 from models.train import measured
 
 NETWORKS = ("off", "on")
@@ -116,7 +116,7 @@ class Trainee:
             for cloud in clouds(self.scans.train, self.config, number):
                 start = self._clock()
                 self.optimizer.zero_grad()
-                loss = F.cross_entropy(self.model(cloud), cloud.labels, weights, ignore_index=IGNORED)
+                loss = F.cross_entropy(self.model(cloud.tensor()), cloud.labels, weights, ignore_index=IGNORED)
                 loss.backward()
                 self.optimizer.step()
                 seconds += self._clock() - start
@@ -128,7 +128,7 @@ class Trainee:
         """(N,) the class of each point."""
         self.model.eval()
         with self.convolutions():
-            logits = self.model(cloud)
+            logits = self.model(cloud.tensor())
         logits[:, IGNORED] = float("-inf")
         return logits.argmax(1)[cloud.voxel_of]
 
@@ -223,7 +223,7 @@ def train(
     weights = class_weights(scans).to(config.device)
     if config.precompile and "on" in names:
         cloud = next(clouds(scans.train, config, 0))
-        prepare(trainees[names.index("on")].model, cloud, config.precompile)
+        prepare(trainees[names.index("on")].model, cloud.tensor(), config.precompile)
     for epoch in range(config.epochs):
         for trainee in trainees if epoch % 2 == 0 else reversed(trainees):
             if len(trainee.run.seconds) > epoch:  # before it was interrupted
