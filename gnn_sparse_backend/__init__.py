@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .ops.attention.api import gatv2_attention as gatv2_attention
     from .ops.attention.edge_softmax import edge_softmax as edge_softmax
     from .ops.convolution.api import sparse_conv as sparse_conv
+    from .ops.convolution.voxelize import voxelize as voxelize
     from .ops.core.ran import last_run as last_run
     from .ops.grouped.api import gather_mm as gather_mm
     from .ops.grouped.api import segment_mm as segment_mm
@@ -66,6 +67,7 @@ _HOMES = {
     "Segments": "gnn_sparse_backend.structures.segments",
     "KernelMap": "gnn_sparse_backend.structures.kernel_map",
     "sparse_conv": "gnn_sparse_backend.ops.convolution.api",
+    "voxelize": "gnn_sparse_backend.ops.convolution.voxelize",
     "attention": "gnn_sparse_backend.ops.attention.api",
     "gat_attention": "gnn_sparse_backend.ops.attention.api",
     "gatv2_attention": "gnn_sparse_backend.ops.attention.api",

@@ -1,5 +1,6 @@
 """Layers over sparse tensors: convolution, pooling, and what stands between them."""
 
+from .batches import batch, cat, from_dense, to_dense, unbatch
 from .convolution import SparseConv, SparseConvTranspose, SparseInverseConv, SubMConv
 from .pointwise import (
     ELU,
@@ -46,4 +47,9 @@ __all__ = [
     "SparseTensor",
     "SubMConv",
     "Tanh",
+    "batch",
+    "cat",
+    "from_dense",
+    "to_dense",
+    "unbatch",
 ]

@@ -43,8 +43,8 @@ def returned(sites: Coordinates, path: Path, window: Window) -> Placed:
         if fine.stride == stride:
             return kernel_map_between(fine, sites, window).transpose(), fine, path[:at]
     raise ValueError(
-        f"the tensor, of stride {sites.stride}, did not come from one of stride {stride}: give the sites of the result, "
-        "layer(x, coordinates), or generate all that the kernel reaches, with generative=True"
+        f"the tensor, of stride {sites.stride}, did not come from one of stride {stride}: give the sites of the "
+        "result, layer(x, coordinates), or generate all that the kernel reaches, with generative=True"
     )
 
 

@@ -19,8 +19,8 @@ from .tensor import Axes, SparseTensor, check_sparse
 
 
 class Pooling(Module):
-    """What the layers below have in common: ``out[o]`` is a reduction of ``x[stride * o - padding + dilation * k]`` over
-    the offsets k at which there is a site.
+    """What the layers below have in common: ``out[o]`` is a reduction of ``x[stride * o - padding + dilation * k]``
+    over the offsets k at which there is a site.
 
     Args:
         kernel_size, dilation: an int, or one for each axis.

@@ -63,7 +63,10 @@ class Packing:
 def joined(*bounds: Bounds) -> Bounds:
     """Of the smallest box that holds all of these; empty ones count for nothing."""
     return tuple(
-        (min((low for low, high in axis if low <= high), default=0), max((h for low, h in axis if low <= h), default=-1))
+        (
+            min((low for low, high in axis if low <= high), default=0),
+            max((h for low, h in axis if low <= h), default=-1),
+        )
         for axis in zip(*bounds)
     )
 

@@ -15,11 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...runtime.memory import check_memory
-from ..build import index_dtype
+from ..build import INT32_LIMIT, index_dtype
 from ..derived import Derived
 from ..kernel_map import KernelMap
-from .packing import Packing, joined
+from .packing import MOST_CELLS, Packing, joined
 from .sites import Coordinates
 from .window import Window
 
@@ -50,38 +49,33 @@ def kernel_map_between(fine: Coordinates, coarse: Coordinates, window: Window) -
 
 
 def _kernel_map(fine: Coordinates, coarse: Coordinates, window: Window) -> KernelMap:
-    num_fine, num_coarse, offsets = fine.rows.shape[0], coarse.rows.shape[0], window.num_offsets
-    shape = num_coarse, num_fine
+    shape, offsets = (coarse.rows.shape[0], fine.rows.shape[0]), window.num_offsets
     symmetric = fine is coarse and window.symmetric
-    dtype = index_dtype(shape, offsets * num_coarse)
-    check_memory("the table of a kernel map", (offsets, num_coarse), dtype.itemsize)
-    if not num_fine or not num_coarse:
-        nothing = torch.empty(0, dtype=dtype, device=fine.device)
-        return KernelMap._make(nothing, nothing, nothing.new_zeros(offsets + 1), shape, symmetric)
+    if not all(shape):
+        nothing = torch.empty(0, dtype=torch.int32, device=fine.device)
+        return KernelMap._make(nothing, nothing.clone(), nothing.new_zeros(offsets + 1), shape, symmetric)
     place, found = _search(fine, coarse, window, symmetric)
-    inputs = place if fine.order is None else fine.order[place]
-    table = torch.full((offsets, num_coarse), -1, dtype=dtype, device=fine.device)
-    known = found.shape[0]
-    rows = torch.where(found, inputs, -1).to(dtype)
-    if coarse.order is None:
-        table[:known] = rows
-    else:
-        table[:known].index_copy_(1, coarse.order, rows)
+    at = found.view(-1).nonzero().squeeze(1)
+    offset = at.div(shape[0], rounding_mode="floor")
+    outputs, inputs = at - offset * shape[0], place.view(-1).index_select(0, at)
+    begin = torch.searchsorted(offset, torch.arange(found.shape[0] + 1, device=fine.device))
+    outputs, inputs = (x if y is None else y[x] for x, y in ((outputs, coarse.order), (inputs, fine.order)))
     if symmetric:
-        numbers = torch.arange(num_coarse, dtype=dtype, device=fine.device)
-        table[known] = numbers
-        at, outputs = (table[:known] >= 0).nonzero().unbind(1)
-        table[offsets - 1 - at, table[at, outputs].long()] = outputs.to(dtype)
-    there = table >= 0
-    indptr = torch.zeros(offsets + 1, dtype=dtype, device=fine.device)
-    indptr[1:] = there.sum(1).cumsum(0)
-    outputs = torch.arange(num_coarse, dtype=dtype, device=fine.device).expand(offsets, -1)[there]
-    return KernelMap._make(table[there], outputs, indptr, shape, symmetric)
+        every = torch.arange(shape[0], device=fine.device)
+        outputs, inputs = torch.cat([outputs, every, inputs]), torch.cat([inputs, every, outputs])
+        middle = every.new_full(every.shape, found.shape[0])
+        offset = torch.cat([offset, middle, offsets - 1 - offset])
+        begin = torch.cat([begin, (2 * at.numel() + shape[0] - begin).flip(0)])
+    if symmetric or coarse.order is not None:
+        order = (offset * shape[0] + outputs).argsort()
+        outputs, inputs = outputs[order], inputs[order]
+    dtype = index_dtype(shape, at.numel())
+    return KernelMap._make(inputs.to(dtype), outputs.to(dtype), begin.to(dtype), shape, symmetric)
 
 
 def _search(fine: Coordinates, coarse: Coordinates, window: Window, symmetric: bool) -> tuple[Tensor, Tensor]:
     """For the offsets of the kernel, or the first half of them, and the coarse sites in ascending order: the place of a
-    fine site among those in ascending order, and whether it is there.
+    fine site among those in ascending order, and whether it is there. (offsets, coarse sites) int32 or int64, and bool.
     """
     queries = [
         (low * s - b, high * s - b + reach)
@@ -94,20 +88,17 @@ def _search(fine: Coordinates, coarse: Coordinates, window: Window, symmetric: b
     in_lines = window.dilation[-1] == 1
     line = window.kernel[-1] if in_lines else 1
     starts = _starts(window, packing, in_lines)
-    if symmetric:
-        starts = starts[: window.num_offsets // 2 // line + 1]
-    begin = first + torch.tensor(starts, device=fine.device)[:, None]
-    place = torch.searchsorted(keys, begin)
-    keys = torch.cat([keys, keys.new_full((1,), 2**63 - 1)])
-    places, found = [], []
-    for step in range(line):
-        places.append(place)
-        found.append(keys[place] == begin + step)
-        if step + 1 < line:
-            place = place + found[-1]
     known = window.num_offsets // 2 if symmetric else window.num_offsets
-    place, there = (torch.stack(x, 1).flatten(0, 1)[:known] for x in (places, found))
-    return place.clamp_(max=keys.numel() - 2), there
+    begin = first + torch.tensor(starts[: -(-known // line)], device=fine.device)[:, None]
+    place = torch.searchsorted(keys, begin, out_int32=keys.numel() < INT32_LIMIT)
+    keys = torch.cat([keys, keys.new_full((1,), MOST_CELLS)])
+    shape = place.shape[0], line, place.shape[1]
+    places, found = place.new_empty(shape), torch.empty(shape, dtype=torch.bool, device=fine.device)
+    for step in range(line):
+        places[:, step] = place
+        torch.eq(keys.index_select(0, place.view(-1)).view_as(place), begin + step, out=found[:, step])
+        place = place + found[:, step]
+    return places.flatten(0, 1)[:known], found.flatten(0, 1)[:known]
 
 
 def _starts(window: Window, packing: Packing, in_lines: bool) -> list[int]:

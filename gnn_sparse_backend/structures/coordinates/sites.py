@@ -153,7 +153,9 @@ class Coordinates(Immutable, Keeps):
         return Coordinates._make, (self.rows, self.stride, self.batch_size, self.sizes, self.bounds, self.in_order)
 
     def __repr__(self) -> str:
-        return f"Coordinates({self.rows.shape[0]} sites, {self.batch_size} batches, stride {self.stride}, {self.device})"
+        return (
+            f"Coordinates({self.rows.shape[0]} sites, {self.batch_size} batches, stride {self.stride}, {self.device})"
+        )
 
 
 @dataclass(frozen=True)
