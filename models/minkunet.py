@@ -6,8 +6,9 @@
     python -m models.minkunet --checkpoints out/minkunet --resume
 
 generated scenes need no files: streets as a rotating scanner with 64 beams sees them. --data names a folder of
-SemanticKITTI, with velodyne/*.bin and labels/*.label in it or below. Beside the networks a linear model of single points
-is trained as long, which shows what the neighbourhood is worth. A scan of KITTI in $GSB_DATA is segmented at the end.
+SemanticKITTI, with velodyne/*.bin and labels/*.label in it or below. Beside the networks a linear model of single
+points is trained as long, which shows what the neighbourhood is worth. A scan of KITTI in $GSB_DATA is segmented at the
+end.
 
 What it is made of is in point_clouds/: scenes.py and kitti.py, network.py, train.py.
 """

@@ -216,9 +216,10 @@ class Trainee:
             torch.cuda.synchronize()
         return time.perf_counter()
 
+
 def measured(work: Callable[[], object], device: str) -> tuple:
-    """(what ``work`` gives, the bytes that it takes at most above what is there before: of resident memory, of a GPU's what
-    PyTorch has allocated; None where the system does not tell).
+    """(what ``work`` gives, the bytes that it takes at most above what is there before: of resident memory, of a GPU's
+    what PyTorch has allocated; None where the system does not tell).
     """
     if device == "cuda":
         before = torch.cuda.memory_allocated()

@@ -1,5 +1,5 @@
-"""The classes of SemanticKITTI (Behley et al., ICCV 2019): their names, their colours, and the map that makes them of raw
-labels.
+"""The classes of SemanticKITTI (Behley et al., ICCV 2019): their names, their colours, and the map that makes them of
+raw labels.
 """
 
 from __future__ import annotations

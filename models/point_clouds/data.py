@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import gnn_sparse_backend as gsb
 from gnn_sparse_backend.nn import SparseTensor
 from models.data import DataError
 from models.point_clouds import kitti, scenes
@@ -39,7 +40,8 @@ class Scans:
 def load(name: str, train: int, val: int, seed: int, azimuths: int = scenes.AZIMUTHS, beams: int = BEAMS) -> Scans:
     """``generated``, or a folder of SemanticKITTI.
 
-    train, val: how many scans; of a folder that has more, so many at equal distances. azimuths, beams: of generated ones.
+    train, val: how many scans; of a folder that has more, so many at equal distances. azimuths, beams: of generated
+    ones.
 
     Raises DataError that says what is wrong with the name or the files.
     """
@@ -71,8 +73,8 @@ def _spread(there: int, wanted: int) -> np.ndarray:
 class Cloud:
     """Scans as voxels.
 
-    coordinates: (V, 4) int32 voxels, the scan's number first. features: (V, 4) float32, means of the voxel's points: x, y,
-    z and remission, scaled. labels: (V,) int64, the most frequent. voxel_of: (N,) int64, the voxel of each point.
+    coordinates: (V, 4) int32 voxels, the scan's number first. features: (V, 4) float32, means of the voxel's points: x,
+    y, z and remission, scaled. labels: (V,) int64, the most frequent. voxel_of: (N,) int64, the voxel of each point.
     point_labels: (N,) int64. scans: how many.
     """
 
@@ -85,16 +87,15 @@ class Cloud:
 
     @classmethod
     def of(cls, scans: Sequence[Scan], voxel: float, rng: np.random.Generator | None = None) -> Cloud:
-        """Voxels of ``voxel`` metres. With ``rng`` each scan is turned about the vertical, mirrored and scaled a bit."""
-        points = [scan.points if rng is None else _moved(scan.points, rng) for scan in scans]
-        batch = np.repeat(np.arange(len(scans)), [len(scan) for scan in scans])
-        places, labels = np.concatenate(points), np.concatenate([scan.labels for scan in scans])
-        coordinates, voxel_of = voxels(torch.from_numpy(places), torch.from_numpy(batch), voxel)
-        values = np.concatenate([places, np.concatenate([scan.remission for scan in scans])[:, None]], 1)
-        values = torch.from_numpy((values - np.float32(MIDDLE)) / np.float32(SPREAD)).float()
-        count = len(coordinates)
-        sums = torch.zeros(count, FEATURES).index_add_(0, voxel_of, values)
-        features = sums / torch.bincount(voxel_of, minlength=count)[:, None]
+        """Voxels of ``voxel`` metres. With ``rng`` each scan is turned about the vertical, mirrored and scaled."""
+        places = np.concatenate([scan.points if rng is None else _moved(scan.points, rng) for scan in scans])
+        remission, labels = (
+            np.concatenate([getattr(scan, name) for scan in scans]) for name in ("remission", "labels")
+        )
+        batch = torch.from_numpy(np.repeat(np.arange(len(scans)), [len(scan) for scan in scans]))
+        points = torch.from_numpy(np.column_stack([places, remission]))
+        coordinates, means, voxel_of = gsb.voxelize(points, voxel, batch)
+        features, count = (means - torch.tensor(MIDDLE)) / torch.tensor(SPREAD), len(coordinates)
         given = torch.from_numpy(labels)
         votes = torch.bincount(voxel_of * len(NAMES) + given, minlength=count * len(NAMES)).view(count, len(NAMES))
         return cls(coordinates, features, votes.argmax(1), voxel_of, given, len(scans))
@@ -110,12 +111,6 @@ class Cloud:
 
     def __len__(self) -> int:
         return len(self.coordinates)
-
-
-def voxels(points, batch, size):
-    cells = torch.cat([batch[:, None], torch.floor(points / size).long()], 1)
-    found, inverse = torch.unique(cells, dim=0, return_inverse=True)
-    return found.int(), inverse
 
 
 def _moved(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:

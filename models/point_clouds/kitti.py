@@ -18,8 +18,8 @@ SAMPLE = "kitti_000008.bin"
 
 
 def read(path: Path, labels: Path | None = None) -> Scan:
-    """A scan of ``velodyne/*.bin``: float32 rows of x, y, z, remission; and of ``labels/*.label``: a uint32 a point, whose
-    lower half is the raw class.
+    """A scan of ``velodyne/*.bin``: float32 rows of x, y, z, remission; and of ``labels/*.label``: a uint32 a point,
+    whose lower half is the raw class.
 
     Raises DataError that says what is wrong with a file.
     """
@@ -45,8 +45,8 @@ def read(path: Path, labels: Path | None = None) -> Scan:
 
 
 def files(folder: Path) -> tuple[list[tuple[Path, Path]], list[tuple[Path, Path]]]:
-    """(training, validation): pairs of a scan's file and its labels', of every ``velodyne`` with a ``labels`` beside it in
-    the folder or below.
+    """(training, validation): pairs of a scan's file and its labels', of every ``velodyne`` with a ``labels`` beside it
+    in the folder or below.
 
     Validation is sequence 08 where it is there with others, else the last fifth of all scans.
 

@@ -20,8 +20,9 @@ from models.point_clouds.plain import convolutions
 class Layer:
     """A convolution that a network runs, without bias and in one group.
 
-    kind: "submanifold", "strided" or "transposed". kernel, stride: along each axis. at: stride of the sites of its inputs.
-    inputs, outputs: channels. sites, sites_out: (rows, 4) coordinates. count: layers of one pass that are alike.
+    kind: "submanifold", "strided" or "transposed". kernel, stride: along each axis. at: stride of the sites of its
+    inputs. inputs, outputs: channels. sites, sites_out: (rows, 4) coordinates. count: layers of one pass that are
+    alike.
     """
 
     kind: str
@@ -80,8 +81,8 @@ def layers_of(model: nn.Module, x: SparseTensor) -> list[Layer]:
 
 
 def prepare(model: nn.Module, x: SparseTensor, budget: str) -> int:
-    """Run every distinct convolution and its gradients once, which compiles their kernels, while ``budget`` lasts. Returns
-    how many it reached.
+    """Run every distinct convolution and its gradients once, which compiles their kernels, while ``budget`` lasts.
+    Returns how many it reached.
     """
     end, done = time.perf_counter() + seconds_of(budget), 0
     for layer in layers_of(model, x):

@@ -1,5 +1,5 @@
-"""MinkUNet (Choy et al., 4D spatio-temporal ConvNets, CVPR 2019), a residual U-Net of sparse convolutions, and the linear
-model of single points that it is compared with.
+"""MinkUNet (Choy et al., 4D spatio-temporal ConvNets, CVPR 2019), a residual U-Net of sparse convolutions, and the
+linear model of single points that it is compared with.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ConvNorm(nn.Sequential):
 
 
 class Residual(nn.Module):
-    """Two submanifold convolutions of 3 x 3 x 3, and their input added, through one of 1 x 1 x 1 where channels change."""
+    """Two submanifold convolutions of 3 x 3 x 3, and their input added, through a linear layer where channels change."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__()
@@ -44,8 +44,8 @@ class Residual(nn.Module):
 class MinkUNet(nn.Module):
     """Logits of each voxel, (V, classes).
 
-    A stem of 5 x 5 x 5; four stages of a 2 x 2 x 2 convolution of stride 2 and residual blocks; four stages of a 2 x 2 x 2
-    transposed convolution back to the sites before, whose features are joined to it, and residual blocks.
+    A stem of 5 x 5 x 5; four stages of a 2 x 2 x 2 convolution of stride 2 and residual blocks; four stages of a 2 x 2
+    x 2 transposed convolution back to the sites before, whose features are joined to it, and residual blocks.
 
     depth: of ``BLOCKS``. width: of all channels, times those of the paper, in whole eights.
     """
@@ -63,9 +63,7 @@ class MinkUNet(nn.Module):
         last = channels.pop()
         for planes, blocks in zip(up, BLOCKS[depth][1]):
             conv = snn.SparseConvTranspose(last, planes, 2, stride=2, bias=False)
-            self.up.append(
-                nn.ModuleList((ConvNorm(conv, planes), _blocks(planes + channels.pop(), planes, blocks)))
-            )
+            self.up.append(nn.ModuleList((ConvNorm(conv, planes), _blocks(planes + channels.pop(), planes, blocks))))
             last = planes
         self.classify = nn.Linear(last, classes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from unittest import mock
@@ -28,7 +29,7 @@ def gather_scatter_conv(
         raise ValueError(f"gather_scatter_conv: one group only, got {groups}")
     out = features.new_zeros((kernel_map.shape[0], weight.shape[2]))
     bounds = kernel_map.derived(Bounds())
-    for offset, (first, last) in enumerate(zip(bounds, bounds[1:])):
+    for offset, (first, last) in enumerate(itertools.pairwise(bounds)):
         if first < last:
             rows = features.index_select(0, kernel_map.inputs[first:last])
             out = out.index_add_(0, kernel_map.outputs[first:last], rows @ weight[offset])
@@ -37,6 +38,6 @@ def gather_scatter_conv(
 
 @contextmanager
 def convolutions(function: Callable[..., Tensor]) -> Iterator[None]:
-    """Inside the block the layers of ``gnn_sparse_backend.nn`` call ``function`` where they call ``gsb.sparse_conv``."""
+    """Inside the block layers of ``gnn_sparse_backend.nn`` call ``function`` where they call ``gsb.sparse_conv``."""
     with mock.patch.object(convolution, "sparse_conv", function):
         yield

@@ -19,7 +19,7 @@ LENGTH = 80.0
 
 
 def generate(seed: int, azimuths: int = AZIMUTHS, beams: int = BEAMS) -> Scan:
-    """A scene. The street runs in any direction; what stands beside it, how it slopes and where the kerbs are is drawn."""
+    """A scene. The direction of the street, its slope, its kerbs, and what stands beside it are drawn."""
     rng = np.random.default_rng([seed, 64])
     street = Street(rng)
     rays = Rays.of_turn(azimuths, beams)
@@ -96,9 +96,7 @@ class Street:
         return Solid("box", (x, y, z + height / 2), (length / 2, width / 2, height / 2), CLASS[name], **more)
 
     def _upright(self, name: str, x, y, radius, height, brightness) -> Solid:
-        return Solid(
-            "cylinder", (x, y, height / 2), (radius, radius, height / 2), CLASS[name], brightness=brightness
-        )
+        return Solid("cylinder", (x, y, height / 2), (radius, radius, height / 2), CLASS[name], brightness=brightness)
 
     def _houses(self, side: int) -> Iterator[Solid]:
         """Houses with gaps; in the gaps fences, hedges or nothing."""

@@ -1,4 +1,4 @@
-"""Training of segmentation networks, side by side: on our convolutions, on plain PyTorch, and a linear model of points."""
+"""Training of segmentation networks side by side: on our convolutions, on plain PyTorch, and a linear model."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from gnn_sparse_backend.tuning.precompile import seconds_of
 from models.data import DataError
 from models.point_clouds.classes import IGNORED, NAMES
 from models.point_clouds.data import FEATURES, Cloud, Scans
+from models.point_clouds.layers import prepare
 from models.point_clouds.metrics import Confusion
 from models.point_clouds.network import BLOCKS, MinkUNet, PointwiseLinear
 from models.point_clouds.plain import convolutions, gather_scatter_conv
-from models.point_clouds.layers import prepare
 from models.train import measured
 
 NETWORKS = ("off", "on")
@@ -65,8 +65,8 @@ class Config:
 
 @dataclass
 class Run:
-    """What one training gave. name: "off", "on" or "linear". losses: of each step. seconds: of each epoch's steps, with the
-    building of kernel maps, without reading and voxels. peak_bytes: what an epoch takes at most above what is there
+    """What one training gave. name: "off", "on" or "linear". losses: of each step. seconds: of each epoch's steps, with
+    the building of kernel maps, without reading and voxels. peak_bytes: what an epoch takes at most above what is there
     before; None where the system does not tell. iou, mean_iou, accuracy: of the points of the validation scans.
     """
 
@@ -107,8 +107,8 @@ class Trainee:
         return convolutions(gather_scatter_conv) if self.run.name == "off" else nullcontext()
 
     def epoch(self, number: int, weights: Tensor) -> None:
-        """Train on every scan once, in an order and by movements that depend on the seed and the epoch alone. weights: of
-        the classes, in the loss.
+        """Train on every scan once, in an order and by movements that depend on the seed and the epoch alone. weights:
+        of the classes, in the loss.
         """
         self.model.train()
         seconds = 0.0
@@ -194,7 +194,7 @@ def clouds(scans: Sequence[Callable], config: Config, epoch: int) -> Iterator[Cl
 
 
 def class_weights(scans: Scans, most: int = 8) -> Tensor:
-    """(classes,) one over the root of a class's share of the points, which lets small things count; of the first scans."""
+    """(classes,) one over the root of a class's share of the points of the first scans: small things count more."""
     counts = np.ones(len(NAMES))
     for scan in scans.train[:most]:
         counts += np.bincount(scan().labels, minlength=len(NAMES))
@@ -210,8 +210,8 @@ def train(
     checkpoints: Path | None = None,
     resume: bool = False,
 ) -> list[Trainee]:
-    """Train each of ``names``, the networks from the same parameters and on the same batches, in turns of an epoch, so that
-    whatever else the machine does meets all of them alike.
+    """Train each of ``names``, the networks from the same parameters and on the same batches, in turns of an epoch, so
+    that whatever else the machine does meets all of them alike.
 
     ``on_epoch`` is called after each. checkpoints: a folder where the state is saved after each; resume: go on from
     what is there.
@@ -249,8 +249,8 @@ LOSS_TOLERANCE = 1e-4
 
 
 def disagreement(off: Run, on: Run) -> str | None:
-    """How the first loss with our convolutions differs from that of plain PyTorch by more than rounding; None if it does
-    not.
+    """How the first loss with our convolutions differs from that of plain PyTorch by more than rounding; None if it
+    does not.
     """
     first, other = off.losses[0], on.losses[0]
     if not abs(first - other) <= LOSS_TOLERANCE * abs(first):

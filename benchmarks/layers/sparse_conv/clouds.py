@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from models.point_clouds import kitti, scenes
-from models.point_clouds.data import FEATURES, Cloud
 from models.point_clouds.classes import NAMES
+from models.point_clouds.data import FEATURES, Cloud
 from models.point_clouds.layers import Layer, layers_of
 from models.point_clouds.network import MinkUNet
 from models.point_clouds.scan import Scan

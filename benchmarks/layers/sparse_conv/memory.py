@@ -9,8 +9,8 @@ from benchmarks.support import cli, memory
 
 
 def layer_memory(name: str, place: clouds.Place, modes: Sequence[str], threads: int) -> list[dict]:
-    """For each layer and mode ``memory.of_call`` less the bytes of the results, or ``{"error": reason}``. For a process of
-    its own.
+    """For each layer and mode ``memory.of_call`` less the bytes of the results, or ``{"error": reason}``. For a process
+    of its own.
     """
     cli.set_threads(threads)
     cli.quiet_libraries()

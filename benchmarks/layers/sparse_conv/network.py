@@ -56,8 +56,8 @@ class Training:
 
 def measure(place: clouds.Place, cloud: Cloud, budget: float, depth: int = 18) -> dict:
     """As plain values, times in seconds. ``step`` and ``inference`` by network, both with maps that are built anew, and
-    ``inference`` of ours with ``known`` maps too; ``map_share``: of our forward pass. ``loss_difference``: relative, of the
-    first steps.
+    ``inference`` of ours with ``known`` maps too; ``map_share``: of our forward pass. ``loss_difference``: relative, of
+    the first steps.
     """
     trained = {name: Training(name, cloud, depth) for name in NETWORKS}
     losses = {name: training.step()[0].item() for name, training in trained.items()}

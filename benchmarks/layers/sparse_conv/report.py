@@ -13,7 +13,9 @@ from benchmarks.support.reasons import duration
 def line(cell: dict) -> str:
     """A cell in a line."""
     times = ", ".join(f"{name} {duration(timing['median'])}" for name, timing in cell["timings"].items())
-    return f"{cell['where']}: time {report.ratio(cell['speedup'])}, memory {report.ratio(cell['memory_ratio'])} ({times})"
+    return (
+        f"{cell['where']}: time {report.ratio(cell['speedup'])}, memory {report.ratio(cell['memory_ratio'])} ({times})"
+    )
 
 
 def show(results: dict, console: Console) -> None:
@@ -39,13 +41,15 @@ def show(results: dict, console: Console) -> None:
     console.print("ratio: best peer over ours, above 1 we are better. ~: fewer than 5 samples. " + report.ROOFLINE_NOTE)
     report.print_summary(results["summary"], console)
     memory, builds = results["summary"]["memory"], results["summary"]["maps"]
-    console.print(f"Geometric mean of the ratio in peak memory {report.ratio(memory)}, in building maps {report.ratio(builds)}")
+    console.print(
+        f"Geometric mean of the ratio in peak memory {report.ratio(memory)}, in building maps {report.ratio(builds)}"
+    )
 
 
 def _layers(graph: dict, cells: list[dict], names: list[str]) -> Table:
     table = report.table(
-        f"{graph['name']} ({graph['origin']}): {graph['points']:,} points, {graph['voxels']:,} voxels - a layer whose maps "
-        "are known: median in ms, peak memory in MiB beyond results",
+        f"{graph['name']} ({graph['origin']}): {graph['points']:,} points, {graph['voxels']:,} voxels - a layer whose "
+        "map is known: median in ms, peak memory in MiB beyond results",
         ("layer", "mode"),
         ("times", "pairs", *names, "ratio", "first call", *(f"{name} MiB" for name in names), "ratio",
          *report.ROOFLINE_HEADINGS),
@@ -70,7 +74,9 @@ def _layers(graph: dict, cells: list[dict], names: list[str]) -> Table:
 
 def _maps(graph: dict, found: list[dict]) -> Table:
     names = list(maps.NOTES)
-    table = report.table(f"{graph['name']} - building a map, from coordinates: median in ms", ("map",), ("pairs", *names, "ratio"))
+    table = report.table(
+        f"{graph['name']} - building a map, from coordinates: median in ms", ("map",), ("pairs", *names, "ratio")
+    )
     for each in found:
         table.add_row(
             each["where"].removeprefix(f"{graph['name']}, "),

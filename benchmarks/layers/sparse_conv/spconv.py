@@ -1,7 +1,7 @@
 """Convolutions of spconv (Yan et al., 2018), where its wheel is installed: ``pip install spconv==2.3.8`` has a CPU's.
 
-On a CPU it has one algorithm, ``Native``, in float32 and float64, and no backward pass. With more than one thread some of
-its rows are wrong, others at each call.
+On a CPU it has one algorithm, ``Native``, in float32 and float64, and no backward pass. With more than one thread some
+of its rows are wrong, others at each call.
 """
 
 from __future__ import annotations

@@ -20,15 +20,9 @@ def convolution_work(layer: Layer, *, backward: bool, itemsize: int = VALUE_BYTE
     x, y, weight = (n * itemsize for n in (layer.inputs, layer.outputs, layer.kernel**3 * layer.inputs * layer.outputs))
     structure = (2 * pairs + layer.kernel**3 + 1) * INDEX_BYTES
     flops = 2 * pairs * layer.inputs * layer.outputs
-    forward = Work(
-        touched * x + weight + outputs * y + structure, pairs * x + weight + outputs * y + structure, flops
-    )
+    forward = Work(touched * x + weight + outputs * y + structure, pairs * x + weight + outputs * y + structure, flops)
     if not backward:
         return forward
-    to_x = Work(
-        outputs * y + weight + inputs * x + structure, pairs * y + weight + inputs * x + structure, flops
-    )
-    to_weight = Work(
-        touched * x + outputs * y + weight + structure, pairs * (x + y) + weight + structure, flops
-    )
+    to_x = Work(outputs * y + weight + inputs * x + structure, pairs * y + weight + inputs * x + structure, flops)
+    to_weight = Work(touched * x + outputs * y + weight + structure, pairs * (x + y) + weight + structure, flops)
     return forward + to_x + to_weight
