@@ -221,12 +221,14 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--depth", type=int, choices=(18, 34), default=18, help="of MinkUNet")
     parser.add_argument("--modes", nargs="+", choices=tuple(MODES), default=list(MODES))
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help="what to measure, by default all: %(choices)s")
     parser.add_argument(
         "--dtype", choices=tuple(gpu_options.DTYPES), default="float32", help="of all values, with --device cuda"
     )
     cli.add_append(parser)
     options = parser.parse_args(argv)
+    # what starts processes takes longer than the rest
+    options.parts = options.parts or (["layers", "maps", "network"] if options.quick else list(PARTS))
     options.clouds = options.clouds or (["small"] if options.quick else list(clouds.DEFAULT))
     options.voxels = options.voxels or ([0.4] if options.quick else list(clouds.VOXELS))
     if any(not voxel > 0 for voxel in options.voxels):

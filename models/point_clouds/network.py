@@ -25,7 +25,7 @@ class ConvNorm(nn.Sequential):
 
 
 class Residual(nn.Module):
-    """Two submanifold convolutions of 3 x 3 x 3, and their input added, through a linear layer where channels change."""
+    """Two submanifold convolutions of 3 x 3 x 3, and their input added, by a linear layer where channels change."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__()
