@@ -1,5 +1,6 @@
 """Layers over sparse tensors: convolution, pooling, and what stands between them."""
 
+from . import convert
 from .batches import batch, cat, from_dense, to_dense, unbatch
 from .convolution import SparseConv, SparseConvTranspose, SparseInverseConv, SubMConv
 from .pointwise import (
@@ -49,6 +50,7 @@ __all__ = [
     "Tanh",
     "batch",
     "cat",
+    "convert",
     "from_dense",
     "to_dense",
     "unbatch",

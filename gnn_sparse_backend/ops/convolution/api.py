@@ -47,6 +47,7 @@ def sparse_conv(
             f"sparse_conv: kernel_map must be a gsb.KernelMap, got {type(kernel_map).__name__}; layers of "
             "gnn_sparse_backend.nn make one from coordinates, KernelMap.from_pairs of arrays"
         )
+    check_count("sparse_conv: groups", groups)
     signature = signature_of(("sparse_conv", groups), (features, weight, bias))
     if signature is not None and signature in kernel_map.calls and not autocasts(features):
         return _with_bias(CONV(kernel_map, (features, _blocks(weight, groups))), bias)
@@ -99,7 +100,6 @@ def _one_type(
 
 
 def _check_sizes(features: Tensor, weight: Tensor, bias: Tensor | None, kernel_map: KernelMap, groups: int) -> None:
-    check_count("sparse_conv: groups", groups)
     if features.dim() != 2 or features.shape[0] != kernel_map.shape[1]:
         raise ValueError(
             f"sparse_conv: features must have shape (inputs, C_in) with {kernel_map.shape[1]} inputs, the rows of "
