@@ -105,12 +105,15 @@ def measure(threads: int, *, largest: int = 1024 * MiB, gemm: int = 2048, repeat
         torch.set_num_threads(previous)
 
 
-def with_products_in(limits: Roofline, dtype: torch.dtype, *, gemm: int = 2048, repeats: int = 5) -> Roofline:
-    """The same limits with the peak of matrix products in another type."""
+def with_products_in(limits: Roofline, dtype: torch.dtype, *, gemm: int = 512, repeats: int = 5) -> Roofline:
+    """The same limits with the peak of matrix products in another type, where that is higher: values may be converted.
+
+    gemm: small, for some processors take a hundred times as long in a half type.
+    """
     previous = torch.get_num_threads()
     torch.set_num_threads(limits.threads)
     try:
-        return replace(limits, flops=_gemm_rate(gemm, repeats, dtype))
+        return replace(limits, flops=max(limits.flops, _gemm_rate(gemm, repeats, dtype)))
     finally:
         torch.set_num_threads(previous)
 

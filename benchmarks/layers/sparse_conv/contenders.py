@@ -14,12 +14,20 @@ from benchmarks.layers.sparse_conv import spconv
 from models.point_clouds.layers import Layer
 from models.point_clouds.plain import gather_scatter_conv
 
-OURS, TORCH = "gsb", "torch"
-FUNCTIONS = {OURS: gsb.sparse_conv, TORCH: gather_scatter_conv}
-CONTENDERS = (OURS, TORCH, spconv.NAME)
+OURS, TORCH, WIDE = "gsb", "torch", "torch-float32"
+
+
+def converted_conv(features: Tensor, weight: Tensor, kernel_map: gsb.KernelMap) -> Tensor:
+    """Plain PyTorch in float32, of operands that are converted, and the result back."""
+    return gather_scatter_conv(features.float(), weight.float(), kernel_map).to(features.dtype)
+
+
+FUNCTIONS = {OURS: gsb.sparse_conv, TORCH: gather_scatter_conv, WIDE: converted_conv}
+CONTENDERS = (OURS, TORCH, WIDE, spconv.NAME)
 NOTES = {
     OURS: "gsb.sparse_conv",
     TORCH: "gather, matrix product and index_add_ in PyTorch for each offset, on our maps",
+    WIDE: "in bfloat16 the same in float32, operands and result converted: where products of bfloat16 are slow",
     spconv.NAME: "spconv 2.3.8, algorithm Native, on its own maps",
 }
 MODES = {"forward": (torch.float32, False), "bfloat16": (torch.bfloat16, False), "step": (torch.float32, True)}
@@ -48,15 +56,21 @@ class Operands:
         return cls(*(x.to(device, dtype) for x in (features, weight, cotangent)))
 
 
-def call_of(name: str, layer: Layer, mode: str, seed: int = 0) -> tuple[Callable[[], tuple], Callable[[], tuple]]:
-    """(a call, the same with its answer in our order) of a contender."""
+def refusal(name: str, mode: str) -> str | None:
+    """Why a contender does not run in a mode; None where it does."""
+    if name == WIDE and mode != "bfloat16":
+        return f"{WIDE} is {TORCH} in float32"
+    return spconv.refusal(mode) if name == spconv.NAME else None
+
+
+def call_of(name: str, layer: Layer, mode: str, seed: int = 0) -> tuple[Callable[[], tuple], Callable[[tuple], tuple]]:
+    """(a call, what puts its answer in our order) of a contender."""
     dtype, backward = MODES[mode]
     given = Operands.of(layer, dtype, layer.kernel_map.device, seed)
     if name == spconv.NAME:
         made = spconv.Convolution(layer, given.features, given.weight)
-        return made, made.answer
-    call = (step_of if backward else forward_of)(FUNCTIONS[name], layer, given)
-    return call, call
+        return made, made.in_our_order
+    return (step_of if backward else forward_of)(FUNCTIONS[name], layer, given), lambda answer: answer
 
 
 def forward_of(function: Callable, layer: Layer, given: Operands) -> Callable[[], tuple[Tensor]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.layers.sparse_conv import clouds, contenders, spconv
+from benchmarks.layers.sparse_conv import clouds, contenders
 from benchmarks.support import cli, memory
 
 
@@ -17,7 +17,7 @@ def layer_memory(name: str, place: clouds.Place, modes: Sequence[str], threads: 
     found = []
     for layer in clouds.layers(place.cloud()):
         for mode in modes:
-            if name == spconv.NAME and (reason := spconv.refusal(mode)):
+            if reason := contenders.refusal(name, mode):
                 found.append({"error": reason})
                 continue
             try:
