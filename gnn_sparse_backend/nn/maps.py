@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -16,9 +17,17 @@ Placed: TypeAlias = tuple[KernelMap, Coordinates, Path]
 """The map of a layer, the sites of its outputs, and their path."""
 
 OUTPUTS = ("reached", "occupied")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-@torch.compiler.disable
+def kept(function: F) -> F:
+    """What a function finds is kept for other calls: neither a part of the program that is compiled, nor in inference
+    mode.
+    """
+    return torch.compiler.disable(torch.inference_mode(False)(function))
+
+
+@kept
 def convolved(sites: Coordinates, path: Path, window: Window, outputs: str) -> Placed:
     """Of a convolution. outputs: one of ``OUTPUTS``."""
     _check_axes(sites, window)
@@ -33,7 +42,7 @@ def convolved(sites: Coordinates, path: Path, window: Window, outputs: str) -> P
     return kernel_map_between(sites, coarse, window), coarse, path
 
 
-@torch.compiler.disable
+@kept
 def returned(sites: Coordinates, path: Path, window: Window) -> Placed:
     """Of a transposed convolution to the last sites on the path whose stride is the right one."""
     _check_axes(sites, window)
@@ -48,7 +57,7 @@ def returned(sites: Coordinates, path: Path, window: Window) -> Placed:
     )
 
 
-@torch.compiler.disable
+@kept
 def placed(sites: Coordinates, window: Window, fine: Coordinates) -> Placed:
     """Of a transposed convolution to given sites."""
     _check_axes(sites, window)
@@ -59,7 +68,7 @@ def placed(sites: Coordinates, window: Window, fine: Coordinates) -> Placed:
     return kernel_map_between(fine, sites, window).transpose(), fine, ()
 
 
-@torch.compiler.disable
+@kept
 def generated(sites: Coordinates, window: Window, centred: bool) -> Placed:
     """Of a transposed convolution to all sites that its kernel reaches."""
     _check_axes(sites, window)
@@ -67,7 +76,7 @@ def generated(sites: Coordinates, window: Window, centred: bool) -> Placed:
     return kernel_map_between(fine, sites, window).transpose(), fine, ()
 
 
-@torch.compiler.disable
+@kept
 def inverted(sites: Coordinates, path: Path, kernel: tuple[int, ...]) -> Placed:
     """Of the inverse of the last layer that came from other sites."""
     if not path:
@@ -85,4 +94,4 @@ def _check_axes(sites: Coordinates, window: Window) -> None:
         raise ValueError(f"the layer is for {window.dim} axes (dim={window.dim}), but the tensor has {sites.dim}")
 
 
-__all__ = ["OUTPUTS", "Path", "Placed", "convolved", "generated", "inverted", "placed", "returned"]
+__all__ = ["OUTPUTS", "Path", "Placed", "convolved", "generated", "inverted", "kept", "placed", "returned"]

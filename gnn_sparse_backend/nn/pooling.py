@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn import Module
 
@@ -14,7 +13,7 @@ from ..structures.coordinates import Coordinates, Window
 from ..structures.graph import Graph
 from ..structures.kernel_map import GraphOf, KernelMap
 from ..structures.segments import Segments
-from .maps import OUTPUTS, convolved
+from .maps import OUTPUTS, convolved, kept
 from .tensor import Axes, SparseTensor, check_sparse
 
 
@@ -111,12 +110,12 @@ class GlobalSumPool(GlobalPooling):
     reduce = "sum"
 
 
-@torch.compiler.disable
+@kept
 def _graph(kernel_map: KernelMap) -> Graph:
     return kernel_map.derived(GraphOf())
 
 
-@torch.compiler.disable
+@kept
 def _batches(sites: Coordinates) -> Segments:
     return sites.of_batches
 

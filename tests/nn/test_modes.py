@@ -48,6 +48,14 @@ def test_checkpointed():
     torch.testing.assert_close(found, wanted)
 
 
+def test_training_after_inference_mode():
+    """What is kept from there takes part in a backward pass."""
+    x = some()
+    with torch.inference_mode():
+        found = Network()(x)
+    assert torch.equal(found, run(Network(), x)[0])
+
+
 def test_autocast():
     x = some()
     wanted = run(Network(), x)

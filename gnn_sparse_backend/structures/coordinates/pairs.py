@@ -2,7 +2,8 @@
 
 Sites are sorted once, and a search finds where a line of the kernel, its offsets along the last axis, begins among
 them. The offsets of the line follow without a search: keys are distinct, so the place of key q + 1 is that of key q, or
-the next one if q is there. Of a map that is symmetric half of the lines are searched.
+the next one if q is there. Of a map that is symmetric half of the lines are searched. With a stride most offsets of a
+finer site have no coarser one, so that the search is for the coarser sites of those that have.
 """
 
 from __future__ import annotations
@@ -54,41 +55,37 @@ def _kernel_map(fine: Coordinates, coarse: Coordinates, window: Window) -> Kerne
     if not all(shape):
         nothing = torch.empty(0, dtype=torch.int32, device=fine.device)
         return KernelMap._make(nothing, nothing.clone(), nothing.new_zeros(offsets + 1), shape, symmetric)
-    place, found = _search(fine, coarse, window, symmetric)
-    at = found.view(-1).nonzero().squeeze(1)
-    offset = at.div(shape[0], rounding_mode="floor")
-    outputs, inputs = at - offset * shape[0], place.view(-1).index_select(0, at)
-    begin = torch.searchsorted(offset, torch.arange(found.shape[0] + 1, device=fine.device))
+    if set(window.stride) == {1}:
+        known = offsets // 2 if symmetric else offsets
+        offset, outputs, inputs = _from_coarse(fine, coarse, window, known)
+    else:
+        known = offsets
+        offset, outputs, inputs = _from_fine(fine, coarse, window)
+    begin = torch.searchsorted(offset, torch.arange(known + 1, device=fine.device))
     outputs, inputs = (x if y is None else y[x] for x, y in ((outputs, coarse.order), (inputs, fine.order)))
     if symmetric:
         every = torch.arange(shape[0], device=fine.device)
+        begin = torch.cat([begin, (2 * offset.numel() + shape[0] - begin).flip(0)])
         outputs, inputs = torch.cat([outputs, every, inputs]), torch.cat([inputs, every, outputs])
-        middle = every.new_full(every.shape, found.shape[0])
-        offset = torch.cat([offset, middle, offsets - 1 - offset])
-        begin = torch.cat([begin, (2 * at.numel() + shape[0] - begin).flip(0)])
+        offset = torch.cat([offset, every.new_full(every.shape, known), offsets - 1 - offset])
     if symmetric or coarse.order is not None:
         order = (offset * shape[0] + outputs).argsort()
         outputs, inputs = outputs[order], inputs[order]
-    dtype = index_dtype(shape, at.numel())
+    dtype = index_dtype(shape, inputs.numel())
     return KernelMap._make(inputs.to(dtype), outputs.to(dtype), begin.to(dtype), shape, symmetric)
 
 
-def _search(fine: Coordinates, coarse: Coordinates, window: Window, symmetric: bool) -> tuple[Tensor, Tensor]:
-    """For the offsets of the kernel, or the first half of them, and the coarse sites in ascending order: the place of a
-    fine site among those in ascending order, and whether it is there. (offsets, coarse sites) int32 or int64, and bool.
+def _from_coarse(fine: Coordinates, coarse: Coordinates, window: Window, known: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(offset, output, input) of all pairs of the first ``known`` offsets, in order, of strides of 1. Outputs and
+    inputs are numbered in ascending order of their sites.
     """
-    queries = [
-        (low * s - b, high * s - b + reach)
-        for (low, high), s, b, reach in zip(coarse.bounds[1:], window.stride, window.before, window.reach)
-    ]
+    queries = (window.fine_range(axis, *bound) for axis, bound in enumerate(coarse.bounds[1:]))
     packing = Packing(joined(fine.bounds, (coarse.bounds[0], *queries)))
     keys = packing.pack(fine.ascending)
-    steps = torch.tensor((1, *window.stride), device=fine.device)
-    first = packing.pack(coarse.ascending * steps - torch.tensor((0, *window.before), device=fine.device))
+    first = packing.pack(coarse.ascending - torch.tensor((0, *window.before), device=fine.device))
     in_lines = window.dilation[-1] == 1
     line = window.kernel[-1] if in_lines else 1
     starts = _starts(window, packing, in_lines)
-    known = window.num_offsets // 2 if symmetric else window.num_offsets
     begin = first + torch.tensor(starts[: -(-known // line)], device=fine.device)[:, None]
     place = torch.searchsorted(keys, begin, out_int32=keys.numel() < INT32_LIMIT)
     keys = torch.cat([keys, keys.new_full((1,), MOST_CELLS)])
@@ -98,7 +95,31 @@ def _search(fine: Coordinates, coarse: Coordinates, window: Window, symmetric: b
         places[:, step] = place
         torch.eq(keys.index_select(0, place.view(-1)).view_as(place), begin + step, out=found[:, step])
         place = place + found[:, step]
-    return places.flatten(0, 1)[:known], found.flatten(0, 1)[:known]
+    at = found.flatten()[: known * shape[2]].nonzero().squeeze(1)
+    offset = at.div(shape[2], rounding_mode="floor")
+    return offset, at - offset * shape[2], places.view(-1).index_select(0, at)
+
+
+def _from_fine(fine: Coordinates, coarse: Coordinates, window: Window) -> tuple[Tensor, Tensor, Tensor]:
+    """The same, of all offsets and any strides: where these divide, a fine site has one coarse site at an offset."""
+    bounds = (window.coarse_range(axis, *bound) for axis, bound in enumerate(fine.bounds[1:]))
+    packing = Packing(joined(coarse.bounds, (fine.bounds[0], *bounds)))
+    keys, rows = packing.pack(coarse.ascending), fine.ascending.long()
+    query = ((rows[:, 0] - packing.bounds[0][0]) * packing.strides[0])[None]
+    valid = torch.ones_like(query, dtype=torch.bool)
+    for axis, stride in enumerate(window.stride):
+        offsets = window.dilation[axis] * torch.arange(window.kernel[axis], device=fine.device)
+        ahead = rows[:, axis + 1] + (window.before[axis] - offsets)[:, None]
+        cells = (ahead.div(stride, rounding_mode="floor") - packing.bounds[axis + 1][0]) * packing.strides[axis + 1]
+        query = (query[:, None] + cells).flatten(0, 1)
+        valid = (valid[:, None] & (ahead % stride == 0)).flatten(0, 1)
+    at = valid.view(-1).nonzero().squeeze(1)
+    query = query.view(-1).index_select(0, at)
+    place = torch.searchsorted(keys, query)
+    there = torch.cat([keys, keys.new_full((1,), MOST_CELLS)]).index_select(0, place) == query
+    at, place = at[there], place[there]
+    offset = at.div(rows.shape[0], rounding_mode="floor")
+    return offset, place, at - offset * rows.shape[0]
 
 
 def _starts(window: Window, packing: Packing, in_lines: bool) -> list[int]:

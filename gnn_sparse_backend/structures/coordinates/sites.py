@@ -13,7 +13,7 @@ from ..checks import as_index_vector, check_count, read
 from ..derived import Derived, Keeps
 from ..immutable import Immutable
 from ..segments import Segments
-from .packing import Bounds, Packing, distinct
+from .packing import Bounds, Packing, distinct, joined
 from .window import Window, per_axis
 
 _set = object.__setattr__
@@ -197,7 +197,7 @@ class Occupied(Derived[Coordinates]):
         packing = Packing(tuple((low // s, high // s) for (low, high), s in zip(sites.bounds, steps)))
         cells = sites.rows.div(torch.tensor(steps, device=sites.device), rounding_mode="floor")
         sizes = None if sites.sizes is None else tuple(-(-n // s) for n, s in zip(sites.sizes, self.stride))
-        return _made(sites, packing, distinct(packing.pack(cells)), _coarser(sites, self.stride), sizes)
+        return _made(sites, packing, distinct(packing.pack(cells)), _coarser(sites, self.stride), sizes, packing.bounds)
 
 
 @dataclass(frozen=True)
@@ -216,11 +216,7 @@ class Reached(Derived[Coordinates]):
             s = window.stride[axis]
             return ahead.div(s, rounding_mode="floor"), ahead % s == 0 if s > 1 else None
 
-        def limits(axis: int, low: int, high: int) -> tuple[int, int]:
-            b, s = window.before[axis], window.stride[axis]
-            return -((window.reach[axis] - b - low) // s), (high + b) // s
-
-        return _along_axes(sites, reach, limits, _coarser(sites, window.stride), sizes)
+        return _along_axes(sites, reach, window.coarse_range, _coarser(sites, window.stride), sizes)
 
 
 @dataclass(frozen=True)
@@ -238,11 +234,7 @@ class Generated(Derived[Coordinates]):
             offsets = window.dilation[axis] * torch.arange(window.kernel[axis], device=coarse.device)
             return coarse[:, None] * window.stride[axis] + (offsets - window.before[axis]), None
 
-        def limits(axis: int, low: int, high: int) -> tuple[int, int]:
-            b, s = window.before[axis], window.stride[axis]
-            return low * s - b, high * s - b + window.reach[axis]
-
-        return _along_axes(sites, reach, limits, finer(sites, window.stride), sizes)
+        return _along_axes(sites, reach, window.fine_range, finer(sites, window.stride), sizes)
 
 
 def finer(sites: Coordinates, stride: Sequence[int]) -> tuple[int, ...]:
@@ -263,29 +255,29 @@ def _along_axes(sites: Coordinates, reach, limits, stride: tuple[int, ...], size
     """The sites of all that is reached, one axis after the other: a kernel is a box, so that of the sites which are
     reached along some axes each is needed once for the others.
     """
-    rows, bounds = sites.rows.long(), list(sites.bounds)
-    for axis in range(sites.dim):
-        found, valid = reach(axis, rows[:, axis + 1])
-        low, high = limits(axis, *bounds[axis + 1]) if rows.shape[0] else (0, -1)
+    bounds = [limits(axis, *bound) if bound[0] <= bound[1] else bound for axis, bound in enumerate(sites.bounds[1:])]
+    if sizes is not None:
+        bounds = [(max(low, 0), min(high, size - 1)) for (low, high), size in zip(bounds, sizes)]
+    reached = (sites.bounds[0], *(bound if bound[0] <= bound[1] else (0, -1) for bound in bounds))
+    packing = Packing(joined(sites.bounds, reached))
+    keys = packing.pack(sites.rows)
+    for axis, (low, _) in enumerate(packing.bounds[1:]):
+        step = packing.strides[axis + 1]
+        at = keys.div(step, rounding_mode="floor") % packing.sizes[axis + 1] + low
+        found, valid = reach(axis, at)
         if sizes is not None:
             inside = (found >= 0) & (found < sizes[axis])
             valid = inside if valid is None else valid & inside
-            low, high = max(low, 0), min(high, sizes[axis] - 1)
-        every = rows[:, None].repeat(1, found.shape[1], 1)
-        every[:, :, axis + 1] = found
-        rows = every.flatten(0, 1) if valid is None else every[valid]
-        bounds[axis + 1] = (low, high) if low <= high else (0, -1)
-        packing = Packing(tuple(bounds))
-        keys = distinct(packing.pack(rows))
-        rows = packing.unpack(keys)
-    return _made(sites, packing, keys, stride, sizes)
+        moved = keys[:, None] + (found - at[:, None]) * step
+        keys = distinct(moved.flatten() if valid is None else moved[valid])
+    return _made(sites, packing, keys, stride, sizes, reached)
 
 
-def _made(sites: Coordinates, packing: Packing, keys: Tensor, stride: tuple[int, ...], sizes) -> Coordinates:
+def _made(sites: Coordinates, packing: Packing, keys: Tensor, stride: tuple[int, ...], sizes, bounds) -> Coordinates:
     """The sites of ascending keys, in the type of ``sites``, or int64 where they do not fit."""
-    fits = all(-(2**31) <= low and high < 2**31 for low, high in packing.bounds)
+    fits = all(-(2**31) <= low and high < 2**31 for low, high in bounds)
     rows = packing.unpack(keys).to(sites.rows.dtype if fits else torch.int64)
-    return Coordinates._make(rows, stride, sites.batch_size, sizes, packing.bounds, in_order=True)
+    return Coordinates._make(rows, stride, sites.batch_size, sizes, bounds, in_order=True)
 
 
 def _checked(rows: object) -> Tensor:

@@ -78,6 +78,16 @@ class Window:
         """Whether offset K - 1 - k is the opposite of offset k."""
         return set(self.stride) == {1} and all(2 * b == reach for b, reach in zip(self.before, self.reach))
 
+    def coarse_range(self, axis: int, low: int, high: int) -> tuple[int, int]:
+        """The first and the last coarse coordinate of which the kernel covers one from ``low`` to ``high``."""
+        b, s = self.before[axis], self.stride[axis]
+        return -((self.reach[axis] - b - low) // s), (high + b) // s
+
+    def fine_range(self, axis: int, low: int, high: int) -> tuple[int, int]:
+        """The first and the last fine coordinate that the kernel covers from those from ``low`` to ``high``."""
+        b, s = self.before[axis], self.stride[axis]
+        return low * s - b, high * s - b + self.reach[axis]
+
     def coarse_sizes(self, sizes: Sequence[int]) -> tuple[int, ...]:
         """Of the outputs of a dense convolution of inputs of these sizes."""
         return tuple(
