@@ -32,7 +32,7 @@ from models.point_clouds.layers import Layer
 MAPS_SHARE, NETWORK_SHARE = 0.15, 0.25
 # seconds, and times what the fastest took: beyond both a first call is all that is timed
 LONG_CALL, HOPELESS = 0.5, 10.0
-RULES = {"min_rounds": 3, "long_rounds": 2, "hopeless": 4.0}
+RULES = {"long_rounds": 2, "hopeless": 4.0}
 
 
 def measure_cell(
@@ -101,7 +101,7 @@ def timed(calls: Mapping[str, Callable], first: Mapping[str, float], budget: flo
         return {}
     fastest = min(first[name] for name in calls)
     fit = {name: call for name, call in calls.items() if first[name] < max(LONG_CALL, HOPELESS * fastest)}
-    found = interleaved(fit, Rules(budget_s=budget, **RULES), warm=False)
+    found = interleaved(fit, Rules(budget_s=budget, **RULES))
     return {name: found.get(name, Timing.of([first[name]])).to_dict() for name in calls}
 
 

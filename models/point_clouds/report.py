@@ -120,7 +120,7 @@ def plot_scene(scan: Scan, predicted: np.ndarray, reach: float = 50.0):
         axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     there = sorted(set(np.unique(predicted)) | set(np.unique(scan.labels)) if known else set(np.unique(predicted)))
     marks = [axes.scatter([], [], c=COLOURS[c], s=30, label=NAMES[c]) for c in there]
-    figure.legend(handles=marks, loc="outside lower center", ncols=7)
+    figure.legend(handles=marks, loc="outside lower center", ncols=4 * len(sides))
     return figure
 
 

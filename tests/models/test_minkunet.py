@@ -192,4 +192,5 @@ def test_the_network_learns_what_single_points_do_not_tell(call, tmp_path, monke
     assert status == 0, errors
     assert "first losses on plain PyTorch and on our convolutions agree" in said
     off, on, linear = json.loads((tmp_path / "minkunet.json").read_text())["runs"]
-    assert on["mean_iou"] > 1.5 * linear["mean_iou"] and off["mean_iou"] > 1.5 * linear["mean_iou"]
+    for run in (off, on):
+        assert run["mean_iou"] > 1.4 * linear["mean_iou"] and run["accuracy"] > linear["accuracy"] + 0.1
