@@ -119,7 +119,7 @@ def measure_place(
     start = time.perf_counter()
     begin(f"{place}, memory")
     if "memory" in options.parts:
-        peaks = layer_memory.measure(options.contenders, place, keys, options.modes, options.threads)
+        peaks = layer_memory.measure(options.contenders, place, keys, options.modes, options.threads, options.depth)
     else:
         peaks = {key: {} for key in keys}
     shares.pause(time.perf_counter() - start)

@@ -24,7 +24,16 @@ if not __package__:  # run as a file: make the `models` package importable
 
 from models import cli
 
-QUICK = {"scans": 6, "val_scans": 2, "azimuths": 300, "beams": 32, "voxel": 0.3, "width": 0.25, "epochs": 10, "lr": 4e-3}
+QUICK = {
+    "scans": 6,
+    "val_scans": 2,
+    "azimuths": 300,
+    "beams": 32,
+    "voxel": 0.3,
+    "width": 0.25,
+    "epochs": 10,
+    "lr": 4e-3,
+}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from benchmarks.layers.sparse_conv.work import convolution_work
 from benchmarks.operators.work import Work
 from benchmarks.support import memory
 from models.point_clouds import scenes
-from models.point_clouds.layers import Layer
+from models.point_clouds.layers import Layer, layers_of
 from models.point_clouds.network import MinkUNet
 
 TINY = clouds.Place("small", 1.0)
@@ -51,7 +51,7 @@ def test_the_command_writes_a_full_report(command, tmp_path, monkeypatch, capsys
             assert place == TINY and depth == 18
             return {"first": 2.0, "second": 1.0}
         assert function is layer_memory.layer_memory
-        name, place, modes, _ = given
+        name, place, modes, _, _ = given
         if name not in peaks:
             return [{"error": "no"}] * (len(modes) * len(clouds.layers(place.cloud())))
         return [{"step": peaks[name], "held": 1, "results": 2}] * (len(modes) * len(clouds.layers(place.cloud())))
@@ -170,9 +170,12 @@ def test_work_by_hand():
 
 
 @pytest.mark.slow
-def test_a_child_measures_memory(layers):
+def test_a_child_measures_memory():
+    # which has the whole network, and another scan of that name
     found = memory.in_child(layer_memory.layer_memory, TORCH, clouds.Place("small", 1.0), ["forward"], 1)
-    assert len(found) == len(layers) and all(set(entry) == {"step", "held", "results"} for entry in found)
+    assert len(found) == len(layers_of(MinkUNet(4, 20), TINY.cloud().tensor())) and all(
+        set(entry) == {"step", "held", "results"} for entry in found
+    )
 
 
 def test_a_failure_of_one_layer_is_named(monkeypatch):

@@ -8,14 +8,14 @@ from benchmarks.layers.sparse_conv import clouds, contenders
 from benchmarks.support import cli, memory
 
 
-def layer_memory(name: str, place: clouds.Place, modes: Sequence[str], threads: int) -> list[dict]:
+def layer_memory(name: str, place: clouds.Place, modes: Sequence[str], threads: int, depth: int = 18) -> list[dict]:
     """For each layer and mode ``memory.of_call`` less the bytes of the results, or ``{"error": reason}``. For a process
     of its own.
     """
     cli.set_threads(threads)
     cli.quiet_libraries()
     found = []
-    for layer in clouds.layers(place.cloud()):
+    for layer in clouds.layers(place.cloud(), depth):
         for mode in modes:
             if reason := contenders.refusal(name, mode):
                 found.append({"error": reason})
@@ -36,12 +36,19 @@ def layer_memory(name: str, place: clouds.Place, modes: Sequence[str], threads: 
     return found
 
 
-def measure(names: Sequence[str], place: clouds.Place, cells: Sequence[tuple], modes: Sequence[str], threads: int):
+def measure(
+    names: Sequence[str],
+    place: clouds.Place,
+    cells: Sequence[tuple],
+    modes: Sequence[str],
+    threads: int,
+    depth: int = 18,
+) -> dict[tuple, dict[str, dict]]:
     """``{(layer in words, mode): {contender: entry}}``. cells: the keys, in the order of the layers and modes."""
     found: dict[tuple, dict[str, dict]] = {cell: {} for cell in cells}
     for name in names:
         try:
-            entries = memory.in_child(layer_memory, name, place, modes, threads)
+            entries = memory.in_child(layer_memory, name, place, modes, threads, depth)
         except memory.CannotMeasure as reason:
             entries = [{"error": str(reason)}] * len(cells)
         for cell, entry in zip(cells, entries):
