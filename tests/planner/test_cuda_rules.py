@@ -139,7 +139,7 @@ def test_the_name_of_a_gpu_and_what_is_guessed():
 
 
 def test_records_of_a_gpu_are_checked(plans):
-    problem, plan = replace(LARGE, slots=3), CudaPlan(arch="sm_90", lanes=8, reduction="parallel")
+    problem, plan = replace(LARGE, slots=3), CudaPlan(arch="sm_90", lanes=8, reduction="simd")
     on = plans.on("H, sm_90", default_units(GPU))
     on.add(problem, "f", {plan: 2e-6, CudaPlan(arch="sm_90", blocks=True): 1e-6})
     on.set_units(dict.fromkeys(UNITS, 1e-9))

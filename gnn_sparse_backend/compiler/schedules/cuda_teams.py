@@ -3,9 +3,8 @@ block.
 
 What a program does for a row stays one sequential program. Loops over the lanes of a shared axis
 (`transforms.dense_axes.share`) are the threads of the team; a reduction over lanes is a reduction among threads, by
-shuffles, whose result every lane has; everything else is computed by all lanes alike. As a team is part of one warp, no
-barrier is needed, but where lanes pass values on through shared memory.
-"""
+shuffles, whose result every lane has; everything else is computed by all lanes alike. As a team is part of one warp,
+no barrier is needed, but where lanes pass values on through shared memory."""
 
 from __future__ import annotations
 
@@ -48,7 +47,8 @@ class CudaTeams:
         teams: of a block.
         turns: of a top-level iteration, by name, elements that a team has one after the other; one each where it is
             not named.
-        across: reductions over a run-time number of elements that the lanes share (`primitives.cuda.team_reduce`).
+        team_reduced: reductions over a run-time number of elements that the lanes share
+            (`primitives.cuda.team_reduce`).
         side_by_side: spatial iterations over a run-time number of elements, of which each lane has its own.
         cached: iterations over a run-time number of elements, of which each lane loads what it takes to know one for
             all lanes (`primitives.cuda.cache_row`).
@@ -64,7 +64,7 @@ class CudaTeams:
     lanes: int = WARP
     teams: int = 4
     turns: tuple[tuple[str, int], ...] = ()
-    across: tuple[str, ...] = ()
+    team_reduced: tuple[str, ...] = ()
     side_by_side: tuple[str, ...] = ()
     cached: tuple[str, ...] = ()
     segmented: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ class CudaTeams:
         stage2 = decompose_reductions(stage2, keep=among_lanes)
         for name in self.side_by_side:
             stage2 = visit_side_by_side(stage2, stage2.program.iteration(name), self.lanes)
-        for name in self.across:
+        for name in self.team_reduced:
             stage2 = fold_across_lanes(stage2, stage2.program.iteration(name), self.lanes, self.shuffles)
         for name in self.cached:
             stage2 = cache_row(stage2, stage2.program.iteration(name), self.lanes, self.shuffles)

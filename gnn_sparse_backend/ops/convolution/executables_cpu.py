@@ -8,18 +8,26 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ...planner.cpu.convolution import ORDERS, chunk_of, conv_costs, is_parallel, shares_of_sum, shares_of_tasks
+from ...planner.cpu.convolution import (
+    ORDERS,
+    chunk_of,
+    conv_costs,
+    is_parallel,
+    shares_of_sum,
+    shares_of_tasks,
+    splits_of_sum,
+)
 from ...runtime.layout import kernel_ready, matrices
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ...structures.kernel_map import KernelMap, RelGraphOf
 from ..core.ran import Launch, in_threads
-from ..grouped.executables import by_twos
-from ..relational.executables import run_product
+from ..grouped.executables import in_bf16_pairs
+from ..relational.executables import run_product, run_sum
 from .programs.pack import PackSpec
 from .programs.spec import ConvSpec
 from .schedules_cpu import conv_kernel, lanes_of, pack_kernel, spec_of
-from .tasks_cpu import Counts, OffsetTasks, PairsOfRows, RowRanges, RowTasks, Shares
+from .tasks_cpu import Counts, OffsetTasks, PairsOfRows, RowRanges, RowTasks, Shares, SumTasks
 
 Call = Callable[..., Tensor]
 
@@ -97,7 +105,7 @@ def _product(
         sizes, arrays = kernel_map.derived(RowTasks(*described))
         sizes = (*sizes, rows, columns)
     wide_in, wide_out = groups * in_features, groups * tiles * spec.tile
-    steps = in_features // 2 if spec.twos else in_features
+    steps = in_features // 2 if spec.bf16_pairs else in_features
     sizes = (*sizes, kernel_map.num_offsets, groups * tiles, tiles, in_features, wide_in, wide_out, steps)
     parallel = sizes[0] > 1 and is_parallel(work, threads)
     entry = Launch(conv_kernel(order, spec, parallel), f"by {order}, {in_threads(parallel)}")
@@ -117,26 +125,30 @@ def _sum(
     """What runs sums of outer products of one shape and type on the map."""
     alone = groups > 1 and in_features == out_features == 1
     (rows, columns), offsets, index = kernel_map.shape, kernel_map.num_offsets, type_name(kernel_map.indptr.dtype)
-    work = kernel_map.num_pairs * groups * in_features * out_features
     matrix = groups * in_features * out_features
-    shares = shares_of_sum(kernel_map.num_pairs, offsets, matrix)
+    work = kernel_map.num_pairs * matrix
+    shares = shares_of_sum(kernel_map.num_pairs, matrix)
     wide, make = _wide(dtype), "depthwise_sums" if alone else "sums"
     spec = spec_of(make, in_features, groups if alone else out_features, type_name(dtype), index)
     tiles = -(-(groups if alone else out_features) // spec.tile)
     width = tiles * spec.tile
-    chunk, stride = (0, 0) if alone else chunk_of(max(in_features, width))
-    sizes, arrays, full, more = kernel_map.derived(Shares(shares, chunk))
+    (*sizes, parts), arrays, full, more = kernel_map.derived(Shares(shares))
     slots = offsets + more.numel()
     if alone:
-        sizes, shape = (*sizes, columns, rows, slots, tiles, width), (slots, width)
+        sizes = [*sizes, parts, kernel_map.num_pairs, columns, rows, slots, tiles, width]
+        shape: tuple[int, ...] = (slots, width)
     else:
-        blocks = -(-in_features // spec.block)
-        sizes = (*sizes, columns, rows, slots, groups, blocks, tiles, in_features, groups * in_features)
-        sizes, shape = (
-            (*sizes, groups * width, width, stride, *divmod(in_features, spec.lanes)),
-            (slots, groups, in_features, width),
-        )
-    parallel = shares > 1 and is_parallel(work, threads)
+        chunk, stride = chunk_of(max(in_features, width))
+        if not chunk:
+            rel = kernel_map.derived(RelGraphOf())
+            return lambda x, g: run_sum(rel, x, g, groups, None, False, False).contiguous()
+        splits = splits_of_sum(shares, tiles, work, threads)
+        sizes, arrays = kernel_map.derived(SumTasks(shares, chunk, splits, tiles))
+        sizes = [*sizes, kernel_map.num_pairs, columns, rows, slots, groups, -(-in_features // spec.block)]
+        sizes += [in_features, groups * in_features, groups * width, width, stride, *divmod(in_features, spec.lanes)]
+        shape = (slots, groups, in_features, width)
+    arrays = (*arrays, kernel_map.inputs, kernel_map.outputs)
+    parallel = sizes[0] > 1 and is_parallel(work, threads)
     entry = Launch(conv_kernel(make, spec, parallel), in_threads(parallel))
 
     def run(x: Tensor, g: Tensor) -> Tensor:
@@ -188,14 +200,14 @@ def _operand(x: Tensor, spec: ConvSpec) -> Tensor:
 
 
 def _packed(w: Tensor, spec: ConvSpec, tiles: int, parallel: bool) -> Tensor:
-    """(K, groups * tiles, F_in, tile): the columns of each matrix in tiles, filled up with zeros; by twos (K, groups *
+    """(K, groups * tiles, F_in, tile): the columns of each matrix in tiles, filled up with zeros; in pairs (K, groups *
     tiles, F_in / 2, 2 * tile)."""
     w, tile = _padded(w, tiles * spec.tile), spec.tile
-    if spec.twos:
-        w, tile = by_twos(w), 2 * tile
+    if spec.bf16_pairs:
+        w, tile = in_bf16_pairs(w), 2 * tile
     w, by_columns = matrices(w)
     count, (rows, columns) = prod(w.shape[:2]), (w.shape[:1:-1] if by_columns else w.shape[2:])
-    found = empty(w, w.shape[0], w.shape[1] * tiles, rows, tile, dtype=w.dtype if spec.twos else _wide(w.dtype))
+    found = empty(w, w.shape[0], w.shape[1] * tiles, rows, tile, dtype=w.dtype if spec.bf16_pairs else _wide(w.dtype))
     pack = PackSpec(tile, by_columns, type_name(w.dtype), type_name(found.dtype))
     pack_columns = Launch(pack_kernel(pack, parallel), in_threads(parallel))
     pack_columns(count, tiles, rows, columns, w.view(count, *w.shape[2:]), found.view(count, tiles, rows, tile))

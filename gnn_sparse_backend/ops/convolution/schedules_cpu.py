@@ -12,7 +12,7 @@ from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule
 from ...planner.cpu.convolution import CHUNK_ELEMENTS, MOST_ROWS, ROW_VECTORS, block_of, vectors_of
-from ..grouped.schedules_cpu import takes_twos, twos_of
+from ..grouped.schedules_cpu import bf16_pair_dots_of, takes_bf16_pairs
 from ..message.programs.operands import ACCUMULATOR
 from .programs.depthwise import depthwise, depthwise_sums
 from .programs.offsets import conv_offsets
@@ -45,15 +45,15 @@ def spec_of(
     spec has the accumulation type, but where the CPU multiplies them two at a time.
     """
     target = target or host_target()
-    twos = make in ("offsets", "rows", "row") and takes_twos(in_features, dtype, target)
+    bf16_pairs = make in ("offsets", "rows", "row") and takes_bf16_pairs(in_features, dtype, target)
     lanes = lanes_of(dtype, target)
     vectors = vectors_of(out_features, lanes, ROW_VECTORS if make in SINGLE else (2, 1))
     block = 1 if make in SINGLE else block_of(vectors, target)
     if make == "sums" and -(-in_features // 4) * 4 < -(-in_features // block) * block:
         block = 4  # the last block of features would be emptier
     rows = {"offsets": MOST_ROWS, "sums": CHUNK_ELEMENTS}.get(make, 1)
-    stored = dtype if twos or make in COPYING else ACCUMULATOR[dtype]
-    return ConvSpec(block, vectors, lanes, rows, stored, index_dtype, twos)
+    stored = dtype if bf16_pairs or make in COPYING else ACCUMULATOR[dtype]
+    return ConvSpec(block, vectors, lanes, rows, stored, index_dtype, bf16_pairs)
 
 
 def lanes_of(dtype: str, target: Target | None = None) -> int:
@@ -76,7 +76,7 @@ def pack_kernel(spec: PackSpec, parallel: bool) -> Kernel:
 def scheduled(make: str, spec: ConvSpec, parallel: bool) -> tuple[Program, CpuSchedule]:
     """The program and its schedule."""
     program = PROGRAMS[make](spec)
-    return program, CpuSchedule(parallel=parallel, twos=twos_of(program))
+    return program, CpuSchedule(parallel=parallel, bf16_pair_dots=bf16_pair_dots_of(program))
 
 
 __all__ = ["conv_kernel", "lanes_of", "pack_kernel", "scheduled", "spec_of"]

@@ -24,15 +24,13 @@ class PairsOfRows(Derived[tuple]):
 
 @dataclass(frozen=True)
 class RowRanges(Derived[Tensor]):
-    """(ranges + 1,) where ranges of rows of about equal cost begin: none has many more rows than others, for a row
-    costs half of what it does without its pairs."""
+    """(ranges + 1,) where ranges of rows of about equal cost begin. None has more than twice as many rows as they have
+    on average, and one."""
 
     ranges: int
 
     def compute(self, kernel_map: KernelMap) -> Tensor:
-        indptr = kernel_map.derived(PairsOfRows())[0].long()
-        rows, pairs = kernel_map.shape[0], max(1, kernel_map.num_pairs)
-        return _cuts(indptr * rows + torch.arange(rows + 1) * pairs, self.ranges)
+        return _cuts(_indptr(torch.bincount(kernel_map.outputs, minlength=kernel_map.shape[0])), self.ranges)
 
 
 @dataclass(frozen=True)
@@ -115,8 +113,7 @@ class RowTasks(Derived[tuple]):
     def compute(self, kernel_map: KernelMap) -> tuple:
         slot_ptr, offset, inputs, row = kernel_map.derived(RowBlocks(self.block))
         blocks, slots, several, index = slot_ptr.numel() - 1, offset.numel(), self.splits, slot_ptr.dtype
-        cost = slot_ptr.long() * max(blocks, 1) + torch.arange(blocks + 1) * max(slots, 1)
-        counts = _cuts(cost, self.ranges).diff()
+        counts = _cuts(slot_ptr, self.ranges).diff()
         columns = torch.arange(several + 1) * self.tiles // several
         of_block = slot_ptr.long().diff()
 
@@ -156,35 +153,60 @@ class Counts(Derived[ConvCounts]):
 
 @dataclass(frozen=True)
 class Shares(Derived[tuple]):
-    """The tasks of `conv_sums`: (sizes, index arrays, whether all offsets have pairs, the offset of each further
-    matrix), for so many shares of the pairs in chunks of so many; 0: parts are not cut into chunks.
+    """The tasks of `depthwise_sums`: (sizes, index arrays, whether all offsets have pairs, the offset of each further
+    matrix), for so many shares of the pairs.
 
     The first part of an offset fills its matrix, the others one each, which is added to it.
     """
 
     shares: int
-    chunk: int
 
     def compute(self, kernel_map: KernelMap) -> tuple:
-        offsets, pairs, index = kernel_map.num_offsets, kernel_map.num_pairs, kernel_map.indptr.dtype
+        indptr, pairs, index = kernel_map.indptr.long(), kernel_map.num_pairs, kernel_map.indptr.dtype
         cuts = torch.arange(self.shares + 1) * pairs // self.shares
-        bounds = torch.cat([cuts, kernel_map.indptr.long()]).unique()
+        bounds = torch.cat([cuts, indptr]).unique()
         start = bounds[:-1]
-        offset = torch.searchsorted(kernel_map.indptr.long(), start, right=True) - 1
+        offset = torch.searchsorted(indptr, start, right=True) - 1
         task = torch.searchsorted(cuts, start, right=True) - 1
         again = torch.zeros_like(offset, dtype=torch.bool)
         again[1:] = offset[1:] == offset[:-1]
-        slot = torch.where(again, offsets + again.cumsum(0) - 1, offset)
-        chunks = -(-bounds.diff() // self.chunk) if self.chunk else torch.ones_like(start)
+        slot = torch.where(again, kernel_map.num_offsets + again.cumsum(0) - 1, offset)
+        arrays = _indptr(torch.bincount(task, minlength=self.shares)), bounds, slot
+        sizes = self.shares, start.numel()
+        return sizes, tuple(a.to(index) for a in arrays), bool((indptr.diff() > 0).all()), offset[again]
+
+
+@dataclass(frozen=True)
+class SumTasks(Derived[tuple]):
+    """The tasks of `conv_sums`: (sizes, index arrays), of `Shares` in chunks of so many pairs, for so many ranges of
+    column tiles, and column tiles."""
+
+    shares: int
+    chunk: int
+    splits: int
+    tiles: int
+
+    def compute(self, kernel_map: KernelMap) -> tuple:
+        (_, parts), (part_ptr, bounds, slot), _, _ = kernel_map.derived(Shares(self.shares))
+        index, several, bounds = part_ptr.dtype, self.splits, bounds.long()
+        chunks = -(-bounds.diff() // self.chunk)
         of_part = torch.repeat_interleave(chunks)
-        within = torch.arange(of_part.numel()) - _indptr(chunks)[of_part]
-        pair_ptr = torch.cat([start[of_part] + within * self.chunk, bounds[-1:]])
-        part_ptr = _indptr(torch.bincount(task, minlength=self.shares))
-        arrays = (part_ptr, *((_indptr(chunks),) if self.chunk else ()), pair_ptr, slot)
-        sizes = self.shares, start.numel(), *((of_part.numel(),) if self.chunk else ()), pairs
-        arrays = tuple(a.to(index) for a in arrays)
-        full = bool((kernel_map.indptr.diff() > 0).all())
-        return sizes, (*arrays, kernel_map.inputs, kernel_map.outputs), full, offset[again]
+        start = bounds[of_part] + (torch.arange(of_part.numel()) - _indptr(chunks)[of_part]) * self.chunk
+        length = (bounds[of_part + 1] - start).clamp(max=self.chunk)
+        counts = part_ptr.long().diff()
+        of_share = _indptr(chunks)[part_ptr.long()].diff()
+        columns = torch.arange(several + 1) * self.tiles // several
+        arrays = (
+            _indptr(columns.diff().repeat(self.shares)),
+            _indptr(_each(counts, several)),
+            _indptr(_several(chunks, counts, several)),
+            _indptr(_several(length, of_share, several)),
+            columns[:-1].repeat(self.shares),
+            _several(slot, counts, several),
+            _several(start, of_share, several),
+        )
+        sizes = self.shares * several, self.shares * self.tiles, parts * several, start.numel() * several
+        return (*sizes, kernel_map.num_pairs * several), tuple(a.to(index) for a in arrays)
 
 
 FEW = 4
@@ -206,11 +228,12 @@ def _indptr(lengths: Tensor) -> Tensor:
     return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
 
 
-def _cuts(cost: Tensor, parts: int) -> Tensor:
-    """(parts + 1,) where costs, whose sums up to each place are given, are cut evenly."""
-    wanted = cost[-1] * torch.arange(parts + 1) // parts
-    cuts = torch.searchsorted(cost, wanted)
-    cuts[-1] = cost.numel() - 1
+def _cuts(indptr: Tensor, parts: int) -> Tensor:
+    """(parts + 1,) where rows of so many pairs are cut into ranges of equal cost, half of which is for the rows."""
+    rows = indptr.numel() - 1
+    cost = indptr.double() / max(1, int(indptr[-1])) + torch.arange(rows + 1) / max(1, rows)
+    cuts = torch.searchsorted(cost, cost[-1] * torch.arange(parts + 1, dtype=torch.float64) / parts)
+    cuts[-1] = rows
     return cuts
 
 
@@ -226,4 +249,14 @@ def _several(a: Tensor, lengths: Tensor, several: int) -> Tensor:
     return torch.cat([part for part in a.split(lengths.tolist()) for _ in range(several)])
 
 
-__all__ = ["Counts", "OffsetTasks", "PairsOfRows", "RowBlocks", "RowRanges", "RowTasks", "Shares", "sets_of_offsets"]
+__all__ = [
+    "Counts",
+    "OffsetTasks",
+    "PairsOfRows",
+    "RowBlocks",
+    "RowRanges",
+    "RowTasks",
+    "Shares",
+    "SumTasks",
+    "sets_of_offsets",
+]

@@ -18,7 +18,7 @@ from ...planner.cpu.spmm import LINE
 from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, row_lanes, sum_lanes
 from ...planner.plan import Plan
 from .programs.aggregate import AggregateSpec, aggregate
-from .programs.argmax_scatter import ChoicesSpec, choices
+from .programs.argmax_scatter import ArgmaxScatterSpec, argmax_scatter
 from .programs.edge_map import EdgeMapSpec, edge_map
 from .programs.operands import ACCUMULATOR
 from .programs.scattered import refuses as refuses_scattered
@@ -47,7 +47,7 @@ def aggregate_kernel(
     # a choice is kept beside the value
     halves = 2 if spec.bf16x2 else 1
     width = spec.features // halves
-    itemsize = _BYTES[ACCUMULATOR[spec.dtype]] * halves + _BYTES[spec.index_dtype] * len(spec.chosen)
+    itemsize = _BYTES[ACCUMULATOR[spec.dtype]] * halves + _BYTES[spec.index_dtype] * len(spec.keep)
     gathered = (
         [f"X{number}" for number, x in enumerate(spec.operands) if x.at == "column" and x.width == spec.features]
         if prefetch
@@ -74,7 +74,7 @@ def aggregate_kernel(
             ahead += [Prefetch(f"{edges}_tile_{number}", buffer, first, sum(tile), prefetch) for buffer in gathered]
             first += sum(tile)
     lanes: tuple[tuple[str, int], ...] = ()
-    if reduction == "parallel":
+    if reduction == "simd":
         lanes = ((f"{edges}_tile_0", row_lanes(spec.features, itemsize, target)),)
     schedule = CpuSchedule(parallel=parallel, prefetch=tuple(ahead), lanes=lanes)
     return compile_program(tile_axis(program, "K", tiles), schedule, target)
@@ -101,8 +101,8 @@ def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
             return "what is added up where it lies does not go with weights of heads, which are kept in registers"
     if plan.partitions > 1 and plan.longest_part:
         return "rows are cut into parts, or columns into partitions, not both"
-    if plan.reduction == "parallel":
-        if spec.chosen and not (spec.chosen == ("unique",) and spec.propagate):
+    if plan.reduction == "simd":
+        if spec.keep and not (spec.keep == ("unique",) and spec.propagate):
             return "in lanes nobody knows which of equal messages came last"
         if spec.staged:
             return "reduction in lanes does not go with weights of heads, which are kept in registers"
@@ -110,7 +110,7 @@ def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
             return reason
         if row_lanes(spec.features, _BYTES[ACCUMULATOR[spec.dtype]], host_target()) < 2:
             return f"{spec.features} features are chains enough without lanes"
-    if plan.longest_part and spec.chosen:
+    if plan.longest_part and spec.keep:
         return "the edges that a maximum chose are found in whole rows"
     if plan.partitions > 1 and not spec.reduction.chooses and ACCUMULATOR[spec.dtype] != spec.dtype:
         return f"sums of column partitions would be rounded to {spec.dtype} after each"
@@ -176,5 +176,5 @@ def choices_kernel(features: int, dtype: str, index_dtype: str, parallel: bool) 
     smaller ones they would write to the same lines.
     """
     block = min(features, LINE // _BYTES[ACCUMULATOR[dtype]])
-    program = choices(ChoicesSpec(features, block, dtype, index_dtype))
+    program = argmax_scatter(ArgmaxScatterSpec(features, block, dtype, index_dtype))
     return compile_program(program, CpuSchedule(parallel=parallel and features > block), host_target())

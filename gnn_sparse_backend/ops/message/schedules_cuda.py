@@ -10,7 +10,7 @@ from ...compiler.language.program import Program
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...compiler.transforms.compact import compact_parameters
 from ...compiler.transforms.decompose import decompose_format
-from ...compiler.transforms.dense_axes.load_ahead import hold_loads
+from ...compiler.transforms.dense_axes.load_ahead import load_ahead
 from ...compiler.transforms.dense_axes.share import share_axis, share_sum
 from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...compiler.transforms.format_rules import hyb_bucket_rule
@@ -30,9 +30,9 @@ def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
         Plan(plan.groups, longest_part=plan.longest_part or WARP), spec
     ):
         plan = replace(plan, longest_part=0, buckets=False, segments=False, partitions=1)
-    if plan.reduction == "parallel" and spec.chosen and not (spec.chosen == ("unique",) and spec.propagate):
+    if plan.reduction == "simd" and spec.keep and not (spec.keep == ("unique",) and spec.propagate):
         plan = replace(plan, reduction="sequential", lanes=0)  # in lanes nobody knows which of equal messages came last
-    if plan.reduction == "parallel" and refuses_lanes(spec):
+    if plan.reduction == "simd" and refuses_lanes(spec):
         plan = replace(plan, reduction="sequential", lanes=0)
     if (plan.buckets or plan.segments) and not spec.reduction.adds:
         plan = replace(plan, buckets=False, segments=False, partitions=1)
@@ -42,9 +42,11 @@ def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
 @kept
 def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an aggregation, a team for each row; ``plan`` as `supported` leaves it."""
-    if plan.reduction == "parallel":
+    if plan.reduction == "simd":
         program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((spec.features,),))
-        return cuda_build.build(program, CudaTeams(plan.lanes, teams(plan.lanes), across=("edges_tile_0",)), plan.arch)
+        return cuda_build.build(
+            program, CudaTeams(plan.lanes, teams(plan.lanes), team_reduced=("edges_tile_0",)), plan.arch
+        )
     program, lanes, loops = _features_shared(spec, plan.team)
     return cuda_build.build(program, CudaTeams(lanes, teams(lanes), cached=stretches(plan, lanes, *loops)), plan.arch)
 
@@ -89,7 +91,7 @@ def _features_shared(spec: AggregateSpec, team: int, grouped: bool = True) -> tu
     program = compact_parameters(aggregate(spec, stage=False, grouped=grouped))
     program = tile_axis(program, "K", tuple((width,) for width in widths))
     for number in range(len(widths)):
-        program = share_axis(hold_loads(program, f"K_{number}"), f"K_{number}", of.lanes, of.part)
+        program = share_axis(load_ahead(program, f"K_{number}"), f"K_{number}", of.lanes, of.part)
     return program, of.lanes, tuple(f"edges_tile_{number}" for number in range(len(widths)))
 
 

@@ -22,8 +22,8 @@ from ...runtime.type_names import type_name
 from ...structures.relational.graph import RelGraph
 from ...structures.relational.sides import RelationSplit, RelationTasks
 from ..core.ran import Launch, in_threads
-from ..grouped.executables import by_twos
-from ..grouped.schedules_cpu import takes_twos
+from ..grouped.executables import in_bf16_pairs
+from ..grouped.schedules_cpu import takes_bf16_pairs
 from .panels_cpu import Slots, always, counts_of, never, position_weight, tasks_of_product, wide_type
 from .programs.rgms import RgmsSpec
 from .schedules_cpu import column_tile_of, rgms_kernel
@@ -56,8 +56,8 @@ def product(
             near, tasks > 1, ("gather", in_features, out_features), ("scatter", in_features, out_features)
         )
     x = kernel_ready(x)
-    twos = _by_twos("scatter", in_features, x.dtype)
-    layouts = {by for by, panels in ((False, gathers), (twos, scatters)) if panels.row.numel()}
+    bf16_pairs = _in_bf16_pairs("scatter", in_features, x.dtype)
+    layouts = {by for by, panels in ((False, gathers), (bf16_pairs, scatters)) if panels.row.numel()}
     matrices = {by: _matrices(w, by) for by in layouts}
     # a kernel without panels reads none: any will do
     matrices.setdefault(False, next(iter(matrices.values())))
@@ -96,7 +96,7 @@ def product(
             *_given(weight),
             x,
             scatters.relation,
-            matrices[twos],
+            matrices[bf16_pairs],
             out,
         )
     return out if total is not None else out.to(x.dtype)
@@ -209,7 +209,7 @@ def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, o
         x,
         g,
         panels.relation,
-        _matrices(w, _by_twos("dot", in_features, x.dtype)),
+        _matrices(w, _in_bf16_pairs("dot", in_features, x.dtype)),
         out,
     )
 
@@ -231,22 +231,22 @@ def _fewer_columns(row_pairs: Tensor, column_pairs: Tensor, edges: Tensor) -> Te
     return column_pairs < row_pairs
 
 
-def _matrices(w: Tensor, twos: bool) -> Tensor:
+def _matrices(w: Tensor, bf16_pairs: bool) -> Tensor:
     """(relations, blocks, F_in * F_out): the matrices as programs want them, with two rows side by side where
-    ``twos``.
+    ``bf16_pairs``.
     """
     in_features, out_features = w.shape[2:]
     tile = column_tile_of(out_features, type_name(w.dtype))
-    if twos:
-        w = _tiled(by_twos(w), 2 * tile)
+    if bf16_pairs:
+        w = _tiled(in_bf16_pairs(w), 2 * tile)
     elif is_tiled(in_features, out_features, type_name(w.dtype)):
         w = _tiled(w, tile)
     return kernel_ready(w.flatten(2).contiguous())
 
 
-def _by_twos(make: str, in_features: int, dtype: torch.dtype) -> bool:
+def _in_bf16_pairs(make: str, in_features: int, dtype: torch.dtype) -> bool:
     """Whether features are multiplied two at a time: those that are stored. Sums are not rounded for it."""
-    return make in ("scatter", "dot") and takes_twos(in_features, type_name(dtype))
+    return make in ("scatter", "dot") and takes_bf16_pairs(in_features, type_name(dtype))
 
 
 def _tiled(w: Tensor, tile: int) -> Tensor:
@@ -291,8 +291,8 @@ def _entry(
     if entry is None or (others and (described, others) not in _at_hand):
         _at_hand.keep((described, others), True)
         for program, f_in, f_out, several in (*others, (make, in_features, out_features, parallel)):
-            types, twos = (type_name(dtype), type_name(index)), _by_twos(program, f_in, dtype)
-            spec = RgmsSpec(f_in, f_out, blocks, panel, 0, 0, 0, weighted, *types, twos=twos)
+            types, bf16_pairs = (type_name(dtype), type_name(index)), _in_bf16_pairs(program, f_in, dtype)
+            spec = RgmsSpec(f_in, f_out, blocks, panel, 0, 0, 0, weighted, *types, bf16_pairs=bf16_pairs)
             entry = Launch(rgms_kernel(program, spec, several), f"{program}, {in_threads(several)}")
             _entries.keep((program, f_in, f_out, *described, several), entry)
     return entry

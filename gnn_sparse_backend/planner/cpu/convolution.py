@@ -50,9 +50,18 @@ TASKS_PER_THREAD, FEWEST_ROWS = 2, 64
 
 
 # Elements of the rows of a chunk of a sum of outer products, on either side, which stay in the second-level cache, and
-# pairs of one at most; multiply-adds of a share of the pairs at least, and shares.
+# pairs of one at most.
 CHUNK_ELEMENTS, LONGEST_CHUNK = 1 << 14, 128
-SHARE_WORK, MOST_SHARES = 1 << 21, 64
+
+
+# Multiply-adds and pairs of a share of a sum at least: adding a matrix to another takes as long as some 20 pairs.
+# Shares at most, fewer where their matrices would have more elements than that together, but as many as a few threads
+# want.
+SHARE_WORK, SHARE_PAIRS = 1 << 21, 256
+MOST_SHARES, SHARE_ELEMENTS, SHARES = 64, 1 << 18, 8
+
+
+# Elements of a line of the cache.
 LINE = 16
 
 
@@ -110,7 +119,8 @@ def shares_of_tasks(rows: int, tiles: int, work: int, threads: int) -> tuple[int
 
     Columns are shared out where rows are few: every range of rows reads the matrices of all offsets.
     """
-    ranges = max(1, -(-2 * rows // MOST_ROWS))
+    # ranges of equal cost may have twice as many rows as on average, and one
+    ranges = max(1, -(-2 * rows // (MOST_ROWS - 2)))
     if threads < 2 or work < SERIAL_WORK:
         return ranges, 1
     ranges = -(-ranges // threads) * threads
@@ -134,11 +144,20 @@ def chunk_of(width: int) -> tuple[int, int]:
     return min(LONGEST_CHUNK, CHUNK_ELEMENTS // stride), stride
 
 
-def shares_of_sum(pairs: int, offsets: int, matrix: int) -> int:
+def shares_of_sum(pairs: int, matrix: int) -> int:
     """Shares of a sum of outer products in matrices of so many elements, alike for any number of threads: the order of
-    additions depends on them. Each may end in a matrix of its own, so there are not many more than offsets.
+    additions depends on them. Each may end in a matrix of its own.
     """
-    return max(1, min(MOST_SHARES, max(16, offsets), pairs * matrix // SHARE_WORK))
+    most = min(MOST_SHARES, max(SHARES, SHARE_ELEMENTS // matrix))
+    return max(1, min(most, pairs // SHARE_PAIRS, pairs * matrix // SHARE_WORK))
+
+
+def splits_of_sum(shares: int, tiles: int, work: int, threads: int) -> int:
+    """Ranges of column tiles that tasks of a share are for, so that there are some for each thread. Sums do not depend
+    on them."""
+    if not is_parallel(work, threads) or shares % threads == 0:
+        return 1
+    return min(tiles, -(-TASKS_PER_THREAD * threads // shares))
 
 
 __all__ = [
@@ -153,5 +172,6 @@ __all__ = [
     "is_parallel",
     "shares_of_sum",
     "shares_of_tasks",
+    "splits_of_sum",
     "vectors_of",
 ]

@@ -57,8 +57,8 @@ EXTREMES = {
     ),
     "sums": lambda t: program("add(x0, x1)", 3, operands=("column", "edge"), reduce="min", index_dtype=t),
     "leaky": lambda t: program("leaky_relu(x0, 0.25)", 3, reduce="max", propagate=True, index_dtype=t),
-    "unique": lambda t: program(width=3, reduce="max", chosen=("unique",), nobody=-1, propagate=True, index_dtype=t),
-    "unique_minimum": lambda t: program(reduce="min", chosen=("unique",), nobody=-1, propagate=True, index_dtype=t),
+    "unique": lambda t: program(width=3, reduce="max", keep=("unique",), fill=-1, propagate=True, index_dtype=t),
+    "unique_minimum": lambda t: program(reduce="min", keep=("unique",), fill=-1, propagate=True, index_dtype=t),
 }
 
 
@@ -147,7 +147,7 @@ def test_refusals():
     refused("'edges' is not over one reduction axis", small_aggregation(), "edges")
     refused(
         r"does not fold in the form X = X \+ term, or that of a product or maximum, into 'Total_0'",
-        program(reduce="max", chosen=("number",), numbered=True),
+        program(reduce="max", keep=("number",), numbered=True),
     )
     heads = (Operand("column", (3, 2), "float32"), Operand("edge", (3, 1), "float32"))
     staged = tile_axis(aggregate(AggregateSpec(parse("mul(x0, x1)"), heads, (3, 2))), "K", ((4, 2),))

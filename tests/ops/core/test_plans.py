@@ -31,13 +31,13 @@ from tests.ops.operators import OPERATORS, step
 
 pytestmark = pytest.mark.cpu_only("plans of the CPU")
 FIELDS = {
-    "lanes": {"reduction": "parallel", "prefetch": 3},
+    "lanes": {"reduction": "simd", "prefetch": 3},
     "scattered": {"reduction": "scattered", "prefetch": 3},
     "partitions": {"partitions": 3},
     "parts": {"longest_part": 5},
-    "lanes_in_partitions": {"reduction": "parallel", "partitions": 45},
+    "lanes_in_partitions": {"reduction": "simd", "partitions": 45},
     "parts_of_one": {"longest_part": 1},
-    "all_at_once": {"reduction": "parallel", "longest_part": 37, "partitions": 2, "balance": "rows", "groups": 3},
+    "all_at_once": {"reduction": "simd", "longest_part": 37, "partitions": 2, "balance": "rows", "groups": 3},
 }
 
 

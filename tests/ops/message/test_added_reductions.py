@@ -23,7 +23,7 @@ PLANS = {
     "one pass": (Plan(2), True),
     "in parts": (Plan(2, longest_part=4), True),
     "in partitions": (Plan(2, partitions=3), True),
-    "in lanes": (Plan(2, reduction="parallel"), False),
+    "in lanes": (Plan(2, reduction="simd"), False),
     "scattered": (Plan(2, reduction="scattered"), False),
 }
 """And whether a reduction that nobody else knows of can run by it."""

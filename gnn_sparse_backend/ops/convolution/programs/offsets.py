@@ -26,7 +26,7 @@ def conv_offsets(spec: ConvSpec) -> Program:
     `spec.rows`, and the column tiles FirstColumn[t], .... A panel has the pairs Start .. Last of an offset and a task,
     in blocks of `spec.block`, of which the last is filled up with copies of its last pair: all of a block is read
     before any is stored, and copies store alike. ``group_tiles`` column tiles belong to a group, whose channels of X
-    are ``in_features``. W is (offsets, column_tiles, steps, tile), by twos (offsets, column_tiles, steps, 2 * tile); Y
+    are ``in_features``. W is (offsets, column_tiles, steps, tile), in pairs (offsets, column_tiles, steps, 2 * tile); Y
     is (rows, column_tiles * tile) in the accumulation type.
     """
     p = ProgramBuilder("conv_offsets")
@@ -57,7 +57,7 @@ def conv_offsets(spec: ConvSpec) -> Program:
     Z = p.dense_fixed("Z", pairs)
     In, Out = p.buffer("In", (Z,), index), p.buffer("Out", (Z,), index)
     C = p.dense_fixed("C", spec.lanes)
-    CT, CW = p.dense_fixed("CT", spec.tile), p.dense_fixed("CW", spec.tile * (2 if spec.twos else 1))
+    CT, CW = p.dense_fixed("CT", spec.tile), p.dense_fixed("CW", spec.tile * (2 if spec.bf16_pairs else 1))
     X = p.buffer("X", (p.dense_fixed("N", cols), p.dense_fixed("WI", wide_in)), spec.dtype, strided=True)
     W = p.buffer("W", (p.dense_fixed("K", offsets), p.dense_fixed("Q", tiles), F, CW), spec.dtype)
     Y = p.buffer("Y", (p.dense_fixed("M", rows), p.dense_fixed("WO", wide_out)), spec.accumulator)

@@ -49,7 +49,7 @@ def conv_rows(spec: ConvSpec) -> Program:
     FirstColumn, Offset = p.buffer("FirstColumn", (T,), index), p.buffer("Offset", (T, B, J), index)
     In, Row = p.buffer("In", (T, B, J, M), index), p.buffer("Row", (T, B, M), index)
     C = p.dense_fixed("C", spec.lanes)
-    CW = p.dense_fixed("CW", spec.tile * (2 if spec.twos else 1))
+    CW = p.dense_fixed("CW", spec.tile * (2 if spec.bf16_pairs else 1))
     X = p.buffer("X", (p.dense_fixed("N", cols), p.dense_fixed("WI", wide_in)), spec.dtype, strided=True)
     W = p.buffer("W", (p.dense_fixed("K", offsets), p.dense_fixed("Q", tiles), F, CW), spec.dtype)
     Y = p.buffer("Y", (p.dense_fixed("NY", rows), p.dense_fixed("WO", wide_out)), spec.accumulator)

@@ -21,8 +21,8 @@ class ConvSpec:
     """block: rows of the block of sums. vectors: of a row of it, of so many ``lanes`` each: together its columns.
 
     rows: most rows of a task, where sums wait in a local buffer (`conv_offsets`); elements of a local buffer of rows
-    (`conv_sums`). dtype: of x and of matrices; results have its accumulation type. twos: terms come two at a time, and
-    matrices have them side by side (`primitives.cpu.bf16_pair_dot`).
+    (`conv_sums`). dtype: of x and of matrices; results have its accumulation type. bf16_pairs: terms come two at a
+    time, and matrices have them side by side (`primitives.cpu.bf16_pair_dot`).
     """
 
     block: int
@@ -31,7 +31,7 @@ class ConvSpec:
     rows: int = 1
     dtype: str = "float32"
     index_dtype: str = "int32"
-    twos: bool = False
+    bf16_pairs: bool = False
 
     def __post_init__(self) -> None:
         if min(self.block, self.vectors, self.lanes, self.rows) < 1:
@@ -95,7 +95,7 @@ class Block:
 def terms_of(p: ProgramBuilder, spec: ConvSpec, name: str) -> tuple[Axis, Axis | None]:
     """The axes of the terms of a product: steps, of which ``name`` is the number, and the terms of one."""
     steps = p.dense_fixed("F", p.size(name))
-    return steps, p.dense_fixed(STEP, 2) if spec.twos else None
+    return steps, p.dense_fixed(STEP, 2) if spec.bf16_pairs else None
 
 
 __all__ = ["Block", "ConvSpec", "terms_of"]

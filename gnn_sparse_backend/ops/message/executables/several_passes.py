@@ -28,7 +28,7 @@ class Partitions(Aggregation):
     """
 
     def __init__(self, spec: AggregateSpec, plan: Plan):
-        numbered = "number" in spec.chosen or any(place in ("edge", "number") for place in spec.places)
+        numbered = "number" in spec.keep or any(place in ("edge", "number") for place in spec.places)
         super().__init__(replace(spec, numbered=numbered), plan)
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:

@@ -32,10 +32,10 @@ class AggregateSpec:
     index_dtype: of indptr, indices and edge numbers.
     numbered: edge arrays are in the order that E gives.
     reduce: the name of a `Reduction`.
-    chosen: with max and min, what else to store of the edge that was chosen: ``number``, ``column``.
+    keep: with max and min, what else to store of the edge that was chosen: ``number``, ``column``.
         Of equal messages the last in the order of the non-zeros is chosen, or the first. ``unique``, alone: the column
         if one message alone was the result, and `SEVERAL` if several were, or NaN.
-    nobody: what is stored of a row without a choice.
+    fill: what is stored of a row without a choice.
     propagate: with max and min, a NaN among the messages is the result; otherwise NaN is never chosen.
     empty: with max and min, the result of a row without edges is 0; otherwise it is the neutral element.
     first: of equal messages the first is chosen. The neutral element is then no choice.
@@ -52,8 +52,8 @@ class AggregateSpec:
     index_dtype: str = "int32"
     numbered: bool = False
     reduce: str = "sum"
-    chosen: tuple[str, ...] = ()
-    nobody: int = 0
+    keep: tuple[str, ...] = ()
+    fill: int = 0
     propagate: bool = False
     empty: bool = False
     first: bool = False
@@ -61,9 +61,9 @@ class AggregateSpec:
     bf16x2: bool = False
 
     def __post_init__(self) -> None:
-        if "unique" in self.chosen and len(self.chosen) > 1:
+        if "unique" in self.keep and len(self.keep) > 1:
             raise StageIError(
-                f"aggregate: of equal messages nobody is chosen, so that ``unique`` goes alone; got {self.chosen}"
+                f"aggregate: of equal messages nobody is chosen, so that ``unique`` goes alone; got {self.keep}"
             )
         if self.bf16x2 and not self.fits_bf16x2:
             raise StageIError(
@@ -83,7 +83,7 @@ class AggregateSpec:
     @property
     def fits_bf16x2(self) -> bool:
         """Whether it can run on words of two features."""
-        if self.dtype != "bfloat16" or self.dims[-1] % 2 or self.chosen or not self.packed:
+        if self.dtype != "bfloat16" or self.dims[-1] % 2 or self.keep or not self.packed:
             return False
         if any(operand.at == "number" for operand in self.operands):
             return False
@@ -171,7 +171,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
     X = [edges.buffer(f"X{which}", operand) for which, operand in enumerate(given)]
     C = p.buffer("C", (*edges.axes("row"), K), "uint32" if spec.bf16x2 else spec.dtype)
     copied = spec.message.op == "arg" and given[spec.message.parts[0]].dtype == spec.dtype
-    kept = {what: p.buffer(what.capitalize(), (*edges.axes("row"), K), spec.index_dtype) for what in spec.chosen}
+    kept = {what: p.buffer(what.capitalize(), (*edges.axes("row"), K), spec.index_dtype) for what in spec.keep}
 
     def row(i: Expr) -> Expr:
         return edges.at("row", i, None)[0]
@@ -183,7 +183,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
         for Total in totals:
             Total[k] = number(reduction.identity, accumulator)
         for buffer in at.values():
-            buffer[k] = as_expr(spec.nobody)
+            buffer[k] = as_expr(spec.fill)
 
     def add(i: Expr, j: Expr, k: Expr, staged: Mapping[int, BufferHandle]) -> None:
         """Reduce the message of an edge; ``staged`` holds the operands that were loaded beforehand."""
@@ -221,7 +221,7 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
 
     with p.iterate("rows", (I,), "S") as (i,):
         totals = [p.local(name, (K,), accumulator) for name in (("Low", "High") if spec.bf16x2 else ("Total",))]
-        at = {what: p.local(f"At{what.capitalize()}", (K,), spec.index_dtype) for what in spec.chosen}
+        at = {what: p.local(f"At{what.capitalize()}", (K,), spec.index_dtype) for what in spec.keep}
         if not (stage and spec.staged):
             with p.iterate("edges", (J, K), "RS") as (j, k):
                 with p.init():
