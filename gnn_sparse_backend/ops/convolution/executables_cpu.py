@@ -21,6 +21,7 @@ from ...runtime.layout import kernel_ready, matrices
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ...structures.kernel_map import KernelMap, RelGraphOf
+from ..core.ran import Launch, in_threads
 from ..grouped.executables import in_bf16_pairs
 from ..relational.executables import run_product, run_sum
 from .programs.pack import PackSpec
@@ -107,7 +108,7 @@ def _product(
     steps = in_features // 2 if spec.bf16_pairs else in_features
     sizes = (*sizes, kernel_map.num_offsets, groups * tiles, tiles, in_features, wide_in, wide_out, steps)
     parallel = sizes[0] > 1 and is_parallel(work, threads)
-    entry = conv_kernel(order, spec, parallel).entry
+    entry = Launch(conv_kernel(order, spec, parallel), f"by {order}, {in_threads(parallel)}")
     wide = _wide(dtype)
 
     def run(x: Tensor, w: Tensor) -> Tensor:
@@ -148,7 +149,7 @@ def _sum(
         shape = (slots, groups, in_features, width)
     arrays = (*arrays, kernel_map.inputs, kernel_map.outputs)
     parallel = sizes[0] > 1 and is_parallel(work, threads)
-    entry = conv_kernel(make, spec, parallel).entry
+    entry = Launch(conv_kernel(make, spec, parallel), in_threads(parallel))
 
     def run(x: Tensor, g: Tensor) -> Tensor:
         out = empty(x, *shape, dtype=wide)
@@ -177,7 +178,7 @@ def _depthwise(kernel_map: KernelMap, width: int, dtype: torch.dtype, threads: i
     task_ptr = kernel_map.derived(RowRanges(ranges)).to(index)
     sizes = ranges, rows, columns, kernel_map.num_pairs, kernel_map.num_offsets, tiles, wide_out
     parallel = ranges > 1 and is_parallel(kernel_map.num_pairs * wide_out, threads)
-    entry = conv_kernel("depthwise", spec, parallel).entry
+    entry = Launch(conv_kernel("depthwise", spec, parallel), f"depthwise, {in_threads(parallel)}")
     wide = _wide(dtype)
 
     def run(x: Tensor, w: Tensor) -> Tensor:
@@ -208,8 +209,8 @@ def _packed(w: Tensor, spec: ConvSpec, tiles: int, parallel: bool) -> Tensor:
     count, (rows, columns) = prod(w.shape[:2]), (w.shape[:1:-1] if by_columns else w.shape[2:])
     found = empty(w, w.shape[0], w.shape[1] * tiles, rows, tile, dtype=w.dtype if spec.bf16_pairs else _wide(w.dtype))
     pack = PackSpec(tile, by_columns, type_name(w.dtype), type_name(found.dtype))
-    kernel = pack_kernel(pack, parallel)
-    kernel.entry(count, tiles, rows, columns, w.view(count, *w.shape[2:]), found.view(count, tiles, rows, tile))
+    pack_columns = Launch(pack_kernel(pack, parallel), in_threads(parallel))
+    pack_columns(count, tiles, rows, columns, w.view(count, *w.shape[2:]), found.view(count, tiles, rows, tile))
     return found
 
 

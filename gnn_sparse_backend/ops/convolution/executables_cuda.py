@@ -19,6 +19,7 @@ from ...structures.derived import Derived
 from ...structures.graph import Graph
 from ...structures.kernel_map import KernelMap, NeighbourTable, RelGraphOf
 from ...structures.segments import Segments
+from ..core.ran import Launch
 from ..grouped.outer_sums_cuda import OuterSums, takes_sum
 from ..grouped.programs.grouped import GroupedSpec
 from ..grouped.schedules_cuda import sum_lanes_kernel, sum_tiles_kernel
@@ -91,7 +92,9 @@ def _product(
     if order == "depthwise":
         arrays = kernel_map.derived(PairsOfRows())
         sizes = rows, columns, kernel_map.num_pairs, kernel_map.num_offsets
-        entry = depthwise_kernel("rows", groups, type_name(dtype), type_name(index), arch).entry
+        entry = Launch(
+            depthwise_kernel("rows", groups, type_name(dtype), type_name(index), arch), f"depthwise on {arch}"
+        )
 
         def multiply(x: Tensor, w: Tensor) -> Tensor:
             out = torch.empty((rows, groups), dtype=dtype, device=x.device)
@@ -107,7 +110,9 @@ def _product(
         )
     spec = replace(spec, index_dtype=type_name(index))
     tiles, panels, *given = kernel_map.derived(Tiles(spec.rows))
-    entries = ByLayout(lambda by_columns: tiles_kernel(replace(spec, by_columns=by_columns), arch))
+    entries = ByLayout(
+        lambda by_columns: Launch(tiles_kernel(replace(spec, by_columns=by_columns), arch), f"tiles on {arch}")
+    )
     sizes = tiles, panels, columns, rows, kernel_map.num_offsets
 
     def run(x: Tensor, w: Tensor) -> Tensor:
@@ -128,7 +133,7 @@ def _sum(
     if groups > 1 and in_features == out_features == 1:
         ends, of_offset = kernel_map.derived(Parts(PART_PAIRS))
         parts, wide = ends.numel() - 1, torch.float64 if dtype is torch.float64 else torch.float32
-        entry = depthwise_kernel("parts", groups, type_name(dtype), index, arch).entry
+        entry = Launch(depthwise_kernel("parts", groups, type_name(dtype), index, arch), f"parts on {arch}")
 
         def add_up(x: Tensor, g: Tensor) -> Tensor:
             out = torch.empty((parts, groups), dtype=wide, device=x.device)
@@ -145,7 +150,7 @@ def _sum(
     make = sum_lanes_kernel if sums.full else sum_tiles_kernel
     spec = GroupedSpec(in_features, out_features, 0, 0, (True, True), type_name(dtype), index)
     arrays = [a.to(kernel_map.indptr.dtype) for a in (tasks.task_ptr, tasks.slot, tasks.start, tasks.stop)]
-    entry = _entries.found((make, spec, arch), lambda: make(spec, arch).entry)
+    entry = _entries.found((make, spec, arch), lambda: Launch(make(spec, arch), f"tiles on {arch}"))
 
     def run(x: Tensor, g: Tensor) -> Tensor:
         out = sums.results(x.device)

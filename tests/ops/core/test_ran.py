@@ -163,3 +163,16 @@ def test_kernels_of_a_gpu_have_ptx():
     texts = _texts(csr_spmm(4).script(), CudaSchedule(), cuda_target("sm_80"), False)
     assert sorted(texts) == ["ptx", "stage2", "stage3"]
     assert ".visible .entry csr_spmm" in texts["ptx"]() and ".target sm_80" in texts["ptx"]()
+
+
+@pytest.mark.parametrize("groups", [1, 5])
+def test_a_convolution_is_told(groups):
+    """Of matrices, and of channels by themselves."""
+    pairs, starts = torch.arange(4), torch.tensor([0, 2, 4])
+    x = torch.randn(4, 5, requires_grad=True)
+    weight = torch.randn((2, 5 // groups, 5), requires_grad=True)
+    out = gsb.sparse_conv(x, weight, gsb.KernelMap.from_pairs(pairs, pairs, starts, (4, 4)), groups=groups)
+    assert_told()
+    ran._recent.events.clear()
+    out.sum().backward()
+    assert_told()
