@@ -27,7 +27,7 @@ from ..relational.executables import run_product, run_sum
 from .programs.pack import PackSpec
 from .programs.spec import ConvSpec
 from .schedules_cpu import conv_kernel, lanes_of, pack_kernel, spec_of
-from .tasks_cpu import Counts, OffsetTasks, PairsOfRows, RowRanges, RowTasks, Shares, SumTasks
+from .tasks import Counts, OffsetTasks, PairsOfRows, RowRanges, RowTasks, Shares, SumTasks
 
 Call = Callable[..., Tensor]
 

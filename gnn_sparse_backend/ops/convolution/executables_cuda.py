@@ -27,7 +27,7 @@ from ..message.calls import run_aggregate
 from ..message.message_op import SUM_OF_COLUMNS
 from ..relational.executables import run_product, run_sum
 from .schedules_cuda import PART_PAIRS, depthwise_kernel, tiles_kernel, tiles_spec
-from .tasks_cpu import PairsOfRows, sets_of_offsets
+from .tasks import PairsOfRows, sets_of_offsets
 
 Call = Callable[..., Tensor]
 _entries = shared("kernels of sums of a sparse convolution on a GPU")

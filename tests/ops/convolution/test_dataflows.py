@@ -7,7 +7,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.codegen import host_target
-from gnn_sparse_backend.ops.convolution import executables_cpu, schedules_cpu, tasks_cpu
+from gnn_sparse_backend.ops.convolution import executables_cpu, schedules_cpu, tasks
 from gnn_sparse_backend.ops.convolution.executables_cpu import conv, conv_sum
 from gnn_sparse_backend.planner.cpu import convolution as rules
 from gnn_sparse_backend.planner.cpu.convolution import MOST_ROWS, ORDERS
@@ -93,7 +93,7 @@ def test_ranges_have_no_more_rows_than_a_task_has_room_for():
     kernel_map = gsb.KernelMap.from_pairs(row.repeat(9), row.repeat(9), torch.arange(10) * 40, (20_000, 40))
     for threads in (1, 2, 64):
         ranges, splits = rules.shares_of_tasks(20_000, 3, 1 << 30, threads)
-        cuts = kernel_map.derived(tasks_cpu.RowRanges(ranges))
+        cuts = kernel_map.derived(tasks.RowRanges(ranges))
         assert ranges * splits >= threads and int(cuts.diff().max()) <= MOST_ROWS
         assert cuts[0] == 0 and cuts[-1] == 20_000 and bool((cuts.diff() >= 0).all())
 
