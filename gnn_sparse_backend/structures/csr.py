@@ -22,7 +22,6 @@ class Csr:
 
     opposite: where the arrays of the transpose can be had, if somebody else knows them: ``() -> (indptr, indices,
         edge_ids)``, of any integer type, or None.
-    view: the graph that shows them, weakly; None where there was none yet.
     computed: whether the arrays were computed from those of the transpose, from which they can be computed again.
     facts: what was derived (`derived`). plans: of the operators that ran, by what the planner was asked. calls: what is
         ready to run, by the signature of a call.
@@ -42,26 +41,17 @@ class Csr:
         "shape",
         "unsynchronised",
         "uses",
-        "view",
     )
 
     def __init__(self, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int], opposite=None):
         self.indptr, self.indices, self.edge_ids, self.shape = indptr, indices, edge_ids, shape
         self.opposite = opposite
         self.computed = False
-        self.view: weakref.ref | None = None
         self.plans: dict[Any, Any] = {}
         self.facts: dict[Derived[Any], Any] = {}
         self.calls: KernelCache[Any, Any] = KernelCache("calls of a graph", MOST_CALLS)
         self.uses = 0
         self.unsynchronised: int | None = None
-
-    @property
-    def stays(self) -> bool:
-        """Whether a release leaves the arrays: they cannot be computed again, edge by edge in the same order, or
-        somebody holds a graph that shows them.
-        """
-        return not self.computed or (self.view is not None and self.view() is not None)
 
     def transposed(self) -> Csr:
         arrays = None if self.opposite is None else self.opposite()
@@ -77,14 +67,15 @@ class Csr:
 class Pair:
     """A structure and its transpose, shared by the ``Graph`` objects that show either.
 
-    A graph holds its pair, whose sides hold their graphs weakly: there is no reference cycle, so the index arrays of a
+    A graph holds its pair and a pair holds its graphs weakly: there is no reference cycle, so the index arrays of a
     dropped mini-batch are freed at once, and transposing twice still gives back the same object.
     """
 
-    __slots__ = ("__weakref__", "lock", "sides")
+    __slots__ = ("__weakref__", "lock", "sides", "views")
 
     def __init__(self, csr: Csr):
         self.sides: list[Csr | None] = [csr, None]
+        self.views: list[weakref.ref | None] = [None, None]
         self.lock = threading.RLock()
         _live[_key(csr)] = self
 
@@ -99,13 +90,20 @@ class Pair:
                     _live[_key(csr)] = self
         return csr
 
+    def spare(self, index: int) -> bool:
+        """Whether a side can be computed again, edge by edge in the same order, and nobody holds a graph that shows
+        it.
+        """
+        csr, view = self.sides[index], self.views[index]
+        return csr is not None and csr.computed and (view is None or view() is None)
+
     def release(self) -> None:
-        """Forget a side that need not stay, and how often either was used."""
+        """Forget a side that is `spare`, and how often either was used."""
         with self.lock:
             for index, csr in enumerate(self.sides):
                 if csr is not None:
                     csr.uses = 0
-                    if not csr.stays:
+                    if self.spare(index):
                         _live.pop(_key(csr), None)
                         self.sides[index] = None
 

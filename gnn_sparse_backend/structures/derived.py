@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..compiler.cache.bounded import make_room
 
@@ -59,19 +59,30 @@ class Keeps:
             value = self.facts.setdefault(fact, value)
         return value
 
-    def keepers(self) -> Iterator[tuple[str, Any, Any]]:
-        """(in words, what has ``facts`` and may have ``calls`` and ``plans``, its own arrays) of all that belongs to
-        it, itself first. The arrays of the others are derived too, unless what has them ``stays``.
-        """
-        yield type(self).__name__.lower(), self, None
+    def keepers(self) -> Iterator[Keeper]:
+        """All that belongs to it and keeps facts."""
+        yield Keeper(type(self).__name__.lower(), self)
 
     def release(self) -> None:
         """Free all that was derived, which is derived again where it is needed. A call that is under way keeps what it
         uses, and so does a gradient that is still to come what it was given.
         """
-        for _, keeper, _ in list(self.keepers()):
+        for keeper in list(self.keepers()):
             for name in ("facts", "calls", "plans"):
-                getattr(keeper, name, {}).clear()
+                getattr(keeper.it, name, {}).clear()
 
 
-__all__ = ["Derived", "Keeps"]
+class Keeper(NamedTuple):
+    """What keeps facts.
+
+    of: what of the structure it is, in words. it: has ``facts``, and may have ``calls`` and ``plans``. arrays: its own.
+    derived: whether ``release`` frees these too.
+    """
+
+    of: str
+    it: Any
+    arrays: Any = ()
+    derived: bool = False
+
+
+__all__ = ["Derived", "Keeper", "Keeps"]

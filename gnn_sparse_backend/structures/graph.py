@@ -23,7 +23,7 @@ from .checks import (
     check_shape,
 )
 from .csr import Csr, Pair, find_pair, stored
-from .derived import Derived, Keeps
+from .derived import Derived, Keeper, Keeps
 from .facts import EDGE_NUMBERS, IN_DEGREES, Fingerprint, InverseInDegrees, Statistics
 from .immutable import Immutable
 from .statistics import GraphStatistics
@@ -258,12 +258,12 @@ class Graph(Immutable, Keeps):
             raise TypeError(f"expected a Graph, got {type(other).__name__}")
         return self is other or (self.shape == other.shape and self.fingerprint == other.fingerprint)
 
-    def keepers(self) -> Iterator[tuple[str, Any, Any]]:
+    def keepers(self) -> Iterator[Keeper]:
         """This side of it, and the other one where it was made."""
         for of, side in (("graph", self._side), ("transpose", 1 - self._side)):
             csr = self._pair.sides[side]
             if csr is not None:
-                yield of, csr, (csr.indptr, csr.indices, csr.edge_ids)
+                yield Keeper(of, csr, (csr.indptr, csr.indices, csr.edge_ids), self._pair.spare(side))
 
     def release(self) -> None:
         """Free all that was derived of the graph and its transpose, and the transpose itself if it was computed and
@@ -295,12 +295,13 @@ class Graph(Immutable, Keeps):
 
 def _view(pair: Pair, side: int) -> Graph:
     """The one live Graph that shows this side of the pair."""
-    csr = pair.sides[side]
-    graph = None if csr is None or csr.view is None else csr.view()
+    reference = pair.views[side]
+    graph = None if reference is None else reference()
     if graph is None:
-        with pair.lock:  # a side without a graph may be released
+        with pair.lock:  # a side without a view may be released
             csr = pair.side(side)
-            graph = None if csr.view is None else csr.view()
+            reference = pair.views[side]
+            graph = None if reference is None else reference()
             if graph is None:
                 graph = object.__new__(Graph)
                 _set(graph, "_pair", pair)
@@ -313,5 +314,5 @@ def _view(pair: Pair, side: int) -> Graph:
                 _set(graph, "device", csr.indices.device)
                 for name in ("plans", "facts", "calls"):
                     _set(graph, name, getattr(csr, name))
-                csr.view = weakref.ref(graph)
+                pair.views[side] = weakref.ref(graph)
     return graph

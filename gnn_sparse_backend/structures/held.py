@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from .derived import Derived
+from .derived import Derived, Keeper
 from .graph import Graph
 from .relational.graph import RelGraph
 from .segments import Segments
@@ -87,20 +87,17 @@ def memory(structure: Graph | RelGraph | Segments) -> Memory:
     if not isinstance(structure, (Graph, RelGraph, Segments)):
         raise TypeError(f"memory: expected a gsb.Graph, RelGraph or Segments, got {type(structure).__name__}")
     keepers = list(structure.keepers())
-    covered = _Covered([keeper for _, keeper, _ in keepers])
-    own = [
-        Held(of, "index arrays", covered.add(arrays), at > 0 and not getattr(keeper, "stays", False))
-        for at, (of, keeper, arrays) in enumerate(keepers)
-    ]
-    rows = [row for (of, keeper, _), first in zip(keepers, own) for row in (first, *_derived(of, keeper, covered))]
-    calls, plans = (sum(len(getattr(keeper, name, ())) for _, keeper, _ in keepers) for name in ("calls", "plans"))
+    covered = _Covered([keeper.it for keeper in keepers])
+    own = [Held(keeper.of, "index arrays", covered.add(keeper.arrays), keeper.derived) for keeper in keepers]
+    rows = [row for keeper, first in zip(keepers, own) for row in (first, *_derived(keeper, covered))]
+    calls, plans = (sum(len(getattr(keeper.it, name, ())) for keeper in keepers) for name in ("calls", "plans"))
     return Memory((rows[0], *(row for row in rows[1:] if row.nbytes)), calls, plans)
 
 
-def _derived(of: str, keeper: Any, covered: _Covered) -> Iterable[Held]:
-    for fact, value in list(keeper.facts.items()):
-        yield Held(of, name_of(fact), covered.add(value), True)
-    yield Held(of, "calls", covered.add(list(getattr(keeper, "calls", {}).values())), True)
+def _derived(keeper: Keeper, covered: _Covered) -> Iterable[Held]:
+    for fact, value in list(keeper.it.facts.items()):
+        yield Held(keeper.of, name_of(fact), covered.add(value), True)
+    yield Held(keeper.of, "calls", covered.add(list(getattr(keeper.it, "calls", {}).values())), True)
 
 
 def name_of(fact: Derived[Any]) -> str:

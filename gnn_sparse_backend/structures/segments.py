@@ -18,7 +18,7 @@ from ..planner.cpu.grouped import PANEL_COST, SUM_BLOCK, chunk_rows, panel_rows,
 from ..runtime.memory import check_memory
 from .build import compress, index_dtype
 from .checks import IndexArray, as_index_vector, check_count, check_range
-from .derived import Derived, Keeps
+from .derived import Derived, Keeper, Keeps
 
 
 class Segments(Keeps):
@@ -136,9 +136,9 @@ class Segments(Keeps):
         """``formats.partitions.outer_tasks`` of these segments."""
         return self.derived(TasksOfSegments(chunk, longest))
 
-    def keepers(self) -> Iterator[tuple[str, Any, Any]]:
+    def keepers(self) -> Iterator[Keeper]:
         """Themselves."""
-        yield "segments", self, (self.offsets, self.order)
+        yield Keeper("segments", self, (self.offsets, self.order))
 
     def __repr__(self) -> str:
         order = "stored" if self.order is None else "given"
