@@ -1,4 +1,4 @@
-"""A staged sparse compiler for graph neural networks, and plug-ins that put its kernels under DGL and PyG.
+"""A staged sparse compiler for graph neural networks, and plug-ins that put its kernels under DGL, PyG and spconv.
 
     import gnn_sparse_backend as gsb
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from .ops.attention.api import gat_attention as gat_attention
     from .ops.attention.api import gatv2_attention as gatv2_attention
     from .ops.attention.edge_softmax import edge_softmax as edge_softmax
+    from .ops.convolution.api import sparse_conv as sparse_conv
+    from .ops.convolution.voxelize import voxelize as voxelize
     from .ops.core.ran import last_run as last_run
     from .ops.grouped.api import gather_mm as gather_mm
     from .ops.grouped.api import segment_mm as segment_mm
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from .runtime.memory import empty_cache as empty_cache
     from .structures.graph import Graph as Graph
     from .structures.held import memory as memory
+    from .structures.kernel_map import KernelMap as KernelMap
     from .structures.relational.graph import RelGraph as RelGraph
     from .structures.segments import Segments as Segments
 
@@ -62,6 +65,9 @@ _HOMES = {
     "RelGraph": "gnn_sparse_backend.structures.relational.graph",
     "rgms": "gnn_sparse_backend.ops.relational.api",
     "Segments": "gnn_sparse_backend.structures.segments",
+    "KernelMap": "gnn_sparse_backend.structures.kernel_map",
+    "sparse_conv": "gnn_sparse_backend.ops.convolution.api",
+    "voxelize": "gnn_sparse_backend.ops.convolution.voxelize",
     "attention": "gnn_sparse_backend.ops.attention.api",
     "gat_attention": "gnn_sparse_backend.ops.attention.api",
     "gatv2_attention": "gnn_sparse_backend.ops.attention.api",

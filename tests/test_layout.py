@@ -26,7 +26,8 @@ ROOMS = {
     "structures": _BELOW_STRUCTURES,
     "ops": _BELOW_STRUCTURES | {"log", "structures"},
     "tuning": _BELOW_STRUCTURES | {"ops", "structures"},
-    "integrations": _BELOW_STRUCTURES | _SETTINGS | {"ops", "structures", "tuning"},
+    "nn": {"ops", "runtime", "structures"},
+    "integrations": _BELOW_STRUCTURES | _SETTINGS | {"nn", "ops", "structures", "tuning"},
     "cli": _BELOW_STRUCTURES | _SETTINGS | {"", "ops", "structures", "tuning"},
     "__main__": {"cli"},
 }
@@ -44,6 +45,12 @@ FAMILIES = {
         "grouped": "products of pairs by relation are grouped products",
         "message": "products are summed over edges by aggregations",
     },
+    "convolution": {
+        "core": "every family",
+        "message": "poolings and depthwise products are aggregations",
+        "grouped": "an offset's pairs are rows of a group",
+        "relational": "offsets are relations, where its panels are the faster dataflow",
+    },
 }
 LATE = {
     # (importer, imported): why an import within a function closes a circle
@@ -55,11 +62,12 @@ LIBRARIES = {
     "compiler": {"filelock", "numpy", "platformdirs", "tvm", "tvm_ffi"},
     "planner": {"filelock", "matplotlib", "numpy", "scipy"},
     "formats": {"numpy", "torch"},  # indices are inferred on the tensors' own device
-    "runtime": {"psutil", "torch"},
+    "runtime": {"psutil", "rich", "torch"},
     "structures": {"numpy", "rich", "scipy", "torch"},
-    "ops": {"torch"},
+    "ops": {"numpy", "rich", "torch"},
     "tuning": {"numpy", "rich", "torch"},
-    "integrations": {"dgl", "numpy", "psutil", "pytest", "rich", "torch", "torch_geometric"},
+    "nn": {"torch"},
+    "integrations": {"cumm", "dgl", "numpy", "psutil", "pytest", "rich", "spconv", "torch", "torch_geometric"},
     "cli": {"numpy", "rich", "scipy", "torch", "tvm"},
 }
 RECORDING = {"torch.library", "torch.autograd.Function"}

@@ -123,7 +123,7 @@ def describe(plan: Plan) -> str:
         words[0] += " of equal rows"
     if plan.prefetch:
         words.append(f"{plan.prefetch} ahead")
-    if plan.reduction == "parallel":
+    if plan.reduction == "simd":
         words.append("in lanes")
     elif plan.reduction == "scattered":
         words.append("scattered")

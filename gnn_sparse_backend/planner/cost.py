@@ -101,7 +101,7 @@ def counts(problem: Problem, plan: Plan) -> dict[str, float]:
     """How many of each unit the busiest thread meets."""
     c = _common(problem)
     share = 1 / min(problem.threads, plan.groups)
-    parallel, scattered, partitions = plan.reduction == "parallel", plan.reduction == "scattered", plan.partitions
+    parallel, scattered, partitions = plan.reduction == "simd", plan.reduction == "scattered", plan.partitions
     near, far = c.misses if partitions == 1 else _misses(problem, partitions)
     ahead = "_ahead" if plan.prefetch else ""
     gathers = dict.fromkeys(_GATHERS, 0.0)

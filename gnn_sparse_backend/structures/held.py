@@ -15,9 +15,6 @@ from rich.table import Table
 from torch import Tensor
 
 from .derived import Derived, Keeper
-from .graph import Graph
-from .relational.graph import RelGraph
-from .segments import Segments
 
 WIDTH = 100
 """Columns of the printed table."""
@@ -72,7 +69,7 @@ class Memory:
         return text.getvalue()
 
 
-def memory(structure: Graph | RelGraph | Segments) -> Memory:
+def memory(structure: Any) -> Memory:
     """What a structure holds: the arrays that it was made of, and every fact that it has derived, with bytes.
 
         print(gsb.memory(graph))
@@ -82,10 +79,13 @@ def memory(structure: Graph | RelGraph | Segments) -> Memory:
     they are those of the GPU. Kernels belong to the process and are not in it.
 
     Raises:
-        TypeError: anything but a ``Graph``, ``RelGraph`` or ``Segments``.
+        TypeError: anything but a ``Graph``, ``RelGraph``, ``Segments``, ``KernelMap`` or ``nn.SparseTensor``.
     """
-    if not isinstance(structure, (Graph, RelGraph, Segments)):
-        raise TypeError(f"memory: expected a gsb.Graph, RelGraph or Segments, got {type(structure).__name__}")
+    if not callable(getattr(structure, "keepers", None)):
+        raise TypeError(
+            "memory: expected a gsb.Graph, RelGraph, Segments, KernelMap or nn.SparseTensor, got "
+            f"{type(structure).__name__}"
+        )
     keepers = list(structure.keepers())
     covered = _Covered([keeper.it for keeper in keepers])
     own = [Held(keeper.of, "index arrays", covered.add(keeper.arrays), keeper.derived) for keeper in keepers]

@@ -53,6 +53,11 @@ class Segments(Keeps):
         self.num_segments = offsets.numel() - 1
         self.facts, self.calls = {}, KernelCache("calls of segments", MOST_CALLS)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the arrays are."""
+        return self.offsets.device
+
     @classmethod
     def from_lengths(cls, lengths: IndexArray, num_rows: int | None = None) -> Segments:
         """Segments of these (segments,) lengths, one after the other. Raises ValueError unless they sum to

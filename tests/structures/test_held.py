@@ -343,6 +343,7 @@ def test_the_table():
 @pytest.mark.parametrize("given", [None, torch.ones(3), some_graph().in_degrees, {}])
 def test_other_things_have_no_memory(given):
     with pytest.raises(
-        TypeError, match=rf"memory: expected a gsb\.Graph, RelGraph or Segments, got {type(given).__name__}$"
+        TypeError,
+        match=rf"memory: expected a gsb\.Graph, RelGraph, .* or nn\.SparseTensor, got {type(given).__name__}$",
     ):
         gsb.memory(given)

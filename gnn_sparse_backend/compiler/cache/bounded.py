@@ -34,6 +34,9 @@ class KernelCache(dict[K, V]):
     def __eq__(self, other: object) -> bool:
         return self is other
 
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
     def keep(self, key: K, value: V) -> V:
         """Keep ``value``, and give it back."""
         self.dropped += make_room(self, self.most)

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -74,18 +74,27 @@ class KernelStore:
         self._key_locks: dict[str, threading.Lock] = {}
 
     def get(
-        self, program: str, plan: str, target: Target | str, build: Build, *, name: str = "kernel", symbol: str = "main"
+        self,
+        program: str,
+        plan: str,
+        target: Target | str,
+        build: Build,
+        *,
+        name: str = "kernel",
+        symbol: str = "main",
+        written: Mapping[str, Callable[[], str]] | None = None,
     ) -> Kernel:
         """The kernel of a program (its printed text), a plan (its text) and a target.
 
-        ``target``: a :class:`compiler.target.Target`, or the text of its key.
+        ``target``: a :class:`compiler.codegen.target.Target`, or the text of its key.
 
         ``build(folder)`` compiles into an empty, private ``folder`` (a :class:`pathlib.Path`) and returns the library
         it left there, by name or path: ``lambda folder: build_shared(function, target, folder)``. Texts that it leaves
         beside it (UTF-8, suffixes ``built.TEXT_SUFFIXES``) are kept for :meth:`Kernel.script` under their stems;
         anything else is thrown away. It is called at most once, and only if neither memory nor disk has the kernel.
 
-        ``name`` is for people; ``symbol`` is the function in the library.
+        ``name`` is for people; ``symbol`` is the function in the library; ``written`` writes further texts for
+        :meth:`Kernel.script`, by stage, which follow from program and plan.
 
         Raises what ``build`` raises (then nothing is kept), KernelBuildError if it leaves no such library or function,
         UnsafeCacheError if others can write the cache folder, TypeError and ValueError as KernelKey.
@@ -100,7 +109,8 @@ class KernelStore:
                 try:
                     kernel = self._kernels.get(key.digest)
                     if kernel is None:
-                        return self._kernels.keep(key.digest, self._obtain(key, build, name))
+                        kernel = replace(self._obtain(key, build, name), _written=written or {})
+                        return self._kernels.keep(key.digest, kernel)
                 finally:
                     self._key_locks.pop(key.digest, None)  # who waits for it finds the kernel
         self._counts.add("hits")

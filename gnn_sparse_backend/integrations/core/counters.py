@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from dataclasses import dataclass
@@ -9,29 +10,55 @@ from io import StringIO
 
 from ...log import first_at_info
 from .registry import enabled_frameworks
+from .remedies import remedy_of
 
 _log = logging.getLogger(__name__)
 _lock = threading.Lock()
-_ours: dict[tuple[str, str], int] = {}
-_fallbacks: dict[tuple[str, str, str], int] = {}
+
+
+class _Tally:
+    """A number that several threads add to. Adding is one call of `itertools.count`, which no other thread comes in
+    between: a lock costs three times as much, at every call of an operator.
+    """
+
+    __slots__ = ("_read", "add")
+
+    def __init__(self) -> None:
+        self.add = itertools.count().__next__
+        self._read = 0
+
+    def read(self) -> int:
+        """How often it was added to: reading adds too. The lock is held."""
+        self._read += 1
+        return self.add() - self._read + 1
+
+
+_ours: dict[tuple[str, str], _Tally] = {}
+_fallbacks: dict[tuple[str, str, str], _Tally] = {}
 
 
 def ours(framework: str, operator: str) -> None:
     """Count one call of `operator` that ran on this package's kernels."""
     key = (framework, operator)
+    (_ours.get(key) or _new(_ours, key)).add()
+
+
+def _new(tallies: dict, key: tuple) -> _Tally:
     with _lock:
-        _ours[key] = _ours.get(key, 0) + 1
+        return tallies.setdefault(key, _Tally())
 
 
 def fallback(framework: str, operator: str, reason: str) -> None:
-    """Count one call of `operator` that the framework ran itself.
+    """Count one call of `operator` that the framework ran itself, and log it with what the user can do about it.
 
     `reason` must come from a small fixed set (no sizes or values in it): each distinct one is kept.
     """
     key = (framework, operator, reason)
-    with _lock:
-        _fallbacks[key] = _fallbacks.get(key, 0) + 1
-    first_at_info(_log, key, "%s runs %s itself: %s", framework, operator, reason)
+    (_fallbacks.get(key) or _new(_fallbacks, key)).add()
+    if _log.isEnabledFor(logging.INFO):
+        remedy = remedy_of(reason)
+        told = reason if remedy is None else f"{reason} ({remedy})"
+        first_at_info(_log, key, "%s runs %s itself: %s", framework, operator, told)
 
 
 def reset_status() -> None:
@@ -100,7 +127,8 @@ class Status:
 def status() -> Status:
     """A snapshot of the counts, with the frameworks that are enabled now."""
     with _lock:
-        ran, fell_back = dict(_ours), dict(_fallbacks)
+        ran = {key: tally.read() for key, tally in _ours.items()}
+        fell_back = {key: tally.read() for key, tally in _fallbacks.items()}
     reasons: dict[tuple[str, str], dict[str, int]] = {}
     for (framework, operator, reason), count in fell_back.items():
         reasons.setdefault((framework, operator), {})[reason] = count

@@ -40,7 +40,6 @@ from . import (
     hetero_conv,
     lazy_edges,
     messages,
-    relational,
     sddmm,
     segments,
     softmax,
@@ -81,7 +80,6 @@ def activate() -> None:
             _patches.set(module, name, make(getattr(module, name)))
     core = importlib.import_module("dgl.core")
     _patches.set(core, "message_passing", messages.make_messages(core.message_passing))
-    _patches.set(core, "message_passing", relational.make_messages(core.message_passing))
     for module, name, make in (
         ("hetero", "HeteroGraphConv", hetero_conv.make_forward),
         ("linear", "TypedLinear", typed_linear.make_forward),

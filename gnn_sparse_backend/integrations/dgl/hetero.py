@@ -13,7 +13,8 @@ from collections.abc import Callable
 import torch
 
 from ...ops.message.calls import run_aggregate, run_edge_map
-from ..core.counters import fallback, ours
+from ..core.refusal import Refusal
+from .host import HOST
 from .operands import PLACES, broadcast, refuse
 from .sddmm import form_of, reduced_dimensions
 from .spmm import EXTREMES, MESSAGES, TOTALS
@@ -29,14 +30,9 @@ def make_spmm(original: Callable) -> Callable:
     """
 
     def _gspmm_hetero(gidx, op, reduce_op, u_len, u_and_e_tuple):
-        result = _spmm(gidx, op, reduce_op, u_and_e_tuple[:u_len], u_and_e_tuple[u_len:])
-        if type(result) is str:
-            fallback("dgl", "gspmm_hetero", result)
-            return original(gidx, op, reduce_op, u_len, u_and_e_tuple)
-        ours("dgl", "gspmm_hetero")
-        return result
+        return _spmm(gidx, op, reduce_op, u_and_e_tuple[:u_len], u_and_e_tuple[u_len:])
 
-    return _gspmm_hetero
+    return HOST.admit(original, "gspmm_hetero", _gspmm_hetero)
 
 
 def make_sddmm(original: Callable) -> Callable:
@@ -46,31 +42,25 @@ def make_sddmm(original: Callable) -> Callable:
     """
 
     def _gsddmm_hetero(gidx, op, lhs_len, lhs_target="u", rhs_target="v", lhs_and_rhs_tuple=None):
-        lhs, rhs = lhs_and_rhs_tuple[:lhs_len], lhs_and_rhs_tuple[lhs_len:]
-        result = _sddmm(gidx, op, lhs, rhs, lhs_target, rhs_target)
-        if type(result) is str:
-            fallback("dgl", "gsddmm_hetero", result)
-            return original(gidx, op, lhs_len, lhs_target, rhs_target, lhs_and_rhs_tuple)
-        ours("dgl", "gsddmm_hetero")
-        return result
+        return _sddmm(gidx, op, lhs_and_rhs_tuple[:lhs_len], lhs_and_rhs_tuple[lhs_len:], lhs_target, rhs_target)
 
-    return _gsddmm_hetero
+    return HOST.admit(original, "gsddmm_hetero", _gsddmm_hetero)
 
 
-def _spmm(gidx, op: str, reduce: str, u, e) -> tuple | str:
+def _spmm(gidx, op: str, reduce: str, u, e) -> tuple[tuple, str] | Refusal:
     if op not in MESSAGES:
-        return "unknown op"
+        return Refusal("unknown op")
     if reduce not in ("sum", "max", "min"):
-        return "unknown reduce"
+        return Refusal("unknown reduce")
     relations = _relations(gidx, op, u, e, MESSAGES[op][1], "u", "e")
-    if type(relations) is str:
+    if type(relations) is Refusal:
         return relations
     if relations[0].graph.num_edges == 0:
-        return "the first edge type has no edges: DGL computes nothing"
+        return Refusal("the first edge type has no edges: DGL computes nothing")
     node_types = gidx.number_of_ntypes()
     if reduce == "sum":
-        return _totals(relations, op, node_types)
-    return _extremes(relations, op, reduce, node_types, getattr(torch, gidx.dtype))
+        return _totals(relations, op, node_types), "gspmm_hetero"
+    return _extremes(relations, op, reduce, node_types, getattr(torch, gidx.dtype)), "gspmm_hetero"
 
 
 class _Relation:
@@ -83,8 +73,8 @@ class _Relation:
         self.source, self.destination = ends
 
 
-def _relations(gidx, op: str, lhs, rhs, places, lhs_target: str, rhs_target: str) -> list[_Relation] | str:
-    """The edge types of a call, or why it is not ours."""
+def _relations(gidx, op: str, lhs, rhs, places, lhs_target: str, rhs_target: str) -> list[_Relation] | Refusal:
+    """The edge types of a call."""
     found: list[_Relation] = []
     for number in range(gidx.number_of_etypes()):
         ends = gidx.metagraph.find_edge(number)
@@ -94,25 +84,24 @@ def _relations(gidx, op: str, lhs, rhs, places, lhs_target: str, rhs_target: str
         if op != "copy_lhs":
             operands.append(rhs[number if rhs_target not in _ENDS else ends[_ENDS[rhs_target]]])
         if any(x is None for x in operands):
-            return "missing feature"
-        reason = refuse(*operands)
-        if reason is not None:
-            return reason
+            return Refusal("missing feature")
+        if (refusal := refuse(*operands)) is not None:
+            return refusal
         graph = graph_of(gidx, number)
         if graph.device != operands[0].device:
-            return "graph on another device"
+            return Refusal("graph on another device")
         for x, place in zip(operands, places):
             if x.shape[0] != (graph.num_edges if place == "edge" else graph.shape[place == "column"]):
-                return "number of rows"
+                return Refusal("number of rows")
         if len(operands) == 2 and not broadcast(op, operands[0].shape[1:], operands[1].shape[1:]):
-            return "features do not broadcast"
+            return Refusal("features do not broadcast")
         if found and any(
             x.shape[1:] != first.shape[1:] or x.dtype is not first.dtype
             for x, first in zip(operands, found[0].operands)
         ):
-            return "features of edge types differ in shape or type"
+            return Refusal("features of edge types differ in shape or type")
         found.append(_Relation(number, graph, ends, operands))
-    return found or "no edge types"
+    return found or Refusal("no edge types")
 
 
 def _totals(relations, op: str, node_types: int) -> tuple:
@@ -174,16 +163,15 @@ def _without_none(out: list) -> tuple:
     return tuple(torch.empty(0) if v is None else v for v in out)
 
 
-def _sddmm(gidx, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> tuple | str:
+def _sddmm(gidx, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> tuple[tuple, str] | Refusal:
     if lhs_target not in PLACES or rhs_target not in PLACES:
-        return "unknown target"
+        return Refusal("unknown target")
     try:
         of = form_of(op, lhs_target, rhs_target)
     except KeyError:
-        return "unknown op"
+        return Refusal("unknown op")
     relations = _relations(gidx, op, lhs, rhs, of.places, lhs_target, rhs_target)
-    if type(relations) is str:
+    if type(relations) is Refusal:
         return relations
-    return tuple(
-        run_edge_map(of, each.graph, each.operands, reduced_dimensions(op, each.operands)) for each in relations
-    )
+    values = [run_edge_map(of, each.graph, each.operands, reduced_dimensions(op, each.operands)) for each in relations]
+    return tuple(values), "gsddmm_hetero"

@@ -9,7 +9,7 @@ those with something of the user's in them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,9 +22,10 @@ from torch import Tensor
 from ...ops.relational.api import rgms
 from ...structures.derived import Derived
 from ...structures.relational.graph import RelGraph
-from ..core.counters import fallback, ours
 from ..core.modules import is_untouched
+from ..core.refusal import PASS, Refusal
 from ..lazy import transformed
+from .host import HOST
 from .operands import refuse
 from .relations import edges_of_types
 
@@ -44,18 +45,14 @@ class _Relation(NamedTuple):
 def make_forward(original: Callable) -> Callable:
     """``HeteroGraphConv.forward`` that runs one operator where it can."""
 
-    @functools.wraps(original)
-    def forward(self, g, inputs, mod_args=None, mod_kwargs=None):
-        if torch.compiler.is_compiling() or not _is_candidate(self, g):
-            return original(self, g, inputs, mod_args, mod_kwargs)
-        found = _fused(self, g, inputs, mod_args or {}, mod_kwargs or {})
-        if type(found) is str:
-            fallback("dgl", "rgms", found)
-            return original(self, g, inputs, mod_args, mod_kwargs)
-        ours("dgl", "rgms")
-        return found
+    return HOST.admit(original, "rgms", _forward)
 
-    return forward
+
+def _forward(conv, g, inputs, mod_args=None, mod_kwargs=None):
+    if torch.compiler.is_compiling() or not _is_candidate(conv, g):
+        return PASS
+    found = _fused(conv, g, inputs, mod_args or {}, mod_kwargs or {})
+    return found if type(found) is Refusal else (found, "rgms")
 
 
 def _is_candidate(conv, g) -> bool:
@@ -75,28 +72,25 @@ def _reduce_of(conv) -> str | None:
     return _REDUCES.get(aggregate.keywords.get("fn"))
 
 
-def _fused(conv, g, inputs, mod_args, mod_kwargs) -> dict[str, Tensor] | str:
-    reason = transformed()
-    if reason is not None:
-        return reason
+def _fused(conv, g, inputs, mod_args, mod_kwargs) -> dict[str, Tensor] | Refusal:
+    if (refusal := transformed()) is not None:
+        return refusal
     skips = isinstance(inputs, tuple) or g.is_block
     sources, destinations = inputs if isinstance(inputs, tuple) else (inputs, inputs)
     if g.is_block and destinations is inputs:
         destinations = {kind: x[: g.num_dst_nodes(kind)] for kind, x in inputs.items()}
-    relations = []
-    for relation in _relations(conv, g, sources, destinations, skips, mod_args, mod_kwargs):
-        if type(relation) is str:
-            return relation
-        relations.append(relation)
-    reason = _why_not_operands(relations, g, sources, destinations)
-    if reason is not None:
-        return reason
+    relations = _relations(conv, g, sources, destinations, skips, mod_args, mod_kwargs)
+    if type(relations) is Refusal:
+        return relations
+    if (refusal := _refuse_operands(relations, g, sources, destinations)) is not None:
+        return refusal
     rel = edges_of_types(g, tuple(relation.number for relation in relations))
-    return "no edges" if rel.num_edges == 0 else _sums(conv, relations, rel, sources)
+    return Refusal("no edges") if rel.num_edges == 0 else _sums(conv, relations, rel, sources)
 
 
-def _relations(conv, g, sources, destinations, skips, mod_args, mod_kwargs) -> Iterator[_Relation | str]:
-    """The edge types that DGL would call a layer for, in its order, until there is a reason that this is not ours."""
+def _relations(conv, g, sources, destinations, skips, mod_args, mod_kwargs) -> list[_Relation] | Refusal:
+    """The edge types that DGL would call a layer for, in its order."""
+    found = []
     for number, name in enumerate(g.canonical_etypes):
         source, etype, destination = name
         if source not in sources:
@@ -104,55 +98,49 @@ def _relations(conv, g, sources, destinations, skips, mod_args, mod_kwargs) -> I
         if destination not in destinations:
             if skips:
                 continue
-            yield "a destination has no features"  # an error in DGL
-            return
+            return Refusal("a destination has no features")  # an error in DGL
         try:
             layer = conv._get_module(name)
         except KeyError:
-            yield "an edge type has no layer"
-            return
+            return Refusal("an edge type has no layer")
         if type(layer) is not GraphConv or not is_untouched(layer):
-            yield "a layer is the user's, or has hooks"
-            return
+            return Refusal("a layer is the user's, or has hooks")
         if layer._activation is not None or not layer._allow_zero_in_degree:
-            yield "a layer has an activation, or checks degrees"
-            return
+            return Refusal("a layer has an activation, or checks degrees")
         given = dict(zip(("weight", "edge_weight"), mod_args.get(etype, ())), **mod_kwargs.get(etype, {}))
         if not given.keys() <= {"weight", "edge_weight"} or len(mod_args.get(etype, ())) > 2:
-            yield "unknown arguments of a layer"
-            return
+            return Refusal("unknown arguments of a layer")
         own, other = layer.weight, given.get("weight")
         if (own is None) == (other is None):  # two are an error in DGL
-            yield "a layer has no weight, or two"
-            return
-        yield _Relation(number, name, layer, own if other is None else other, given.get("edge_weight"))
+            return Refusal("a layer has no weight, or two")
+        found.append(_Relation(number, name, layer, own if other is None else other, given.get("edge_weight")))
+    return found
 
 
-def _why_not_operands(relations: list[_Relation], g, sources, destinations) -> str | None:
+def _refuse_operands(relations: list[_Relation], g, sources, destinations) -> Refusal | None:
     if not relations:
-        return "no relation has features"
+        return Refusal("no relation has features")
     x, first = sources[relations[0].name[0]], relations[0].weight
     widths: dict[str, int] = {}
-    reason = refuse(x, first)
-    if reason is not None:
-        return reason
+    if (refusal := refuse(x, first)) is not None:
+        return refusal
     for relation in relations:
         source, _, destination = relation.name
         y, edges = sources[source], g.num_edges(relation.name)
         for operand in (y, destinations[destination], relation.weight, relation.edge_weight, relation.layer.bias):
-            if operand is not None and (reason := refuse(x, operand)) is not None:
-                return reason
+            if operand is not None and (refusal := refuse(x, operand)) is not None:
+                return refusal
         if (
             y.dim() != 2
             or len(y) != g.num_src_nodes(source)
             or relation.weight.dim() != 2
             or len(relation.weight) != y.shape[1]
         ):
-            return "the features do not fit the layers"
+            return Refusal("the features do not fit the layers")
         if widths.setdefault(destination, relation.weight.shape[1]) != relation.weight.shape[1]:  # an error in DGL
-            return "results of several widths for one node type"
+            return Refusal("results of several widths for one node type")
         if relation.edge_weight is not None and tuple(relation.edge_weight.shape) not in ((edges,), (edges, 1)):
-            return "edge weights are not one number per edge"
+            return Refusal("edge weights are not one number per edge")
     return None
 
 

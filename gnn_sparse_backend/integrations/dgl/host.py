@@ -7,8 +7,7 @@ import torch
 from ...ops.message.calls import run_edge_map
 from ...ops.message.message_op import message_op
 from ...structures.graph import Graph
-from ..core.counters import fallback, ours
-from ..lazy import End, Host, transformed
+from ..lazy import DEFERRED, End, Host, materialise, transformed
 
 _COPIES = (message_op("x0", ("row",)), message_op("x0", ("column",)))
 _COUNTED = {"gather": "gsddmm", "edge_map": "gsddmm", "softmax": "edge_softmax_forward"}
@@ -43,7 +42,8 @@ class GraphEnd(End):
 
 
 class DglHost(Host):
-    name = "dgl"
+    name, message = "dgl", "gsddmm"
+    deferred, computed = DEFERRED, staticmethod(materialise)
 
     def graph(self, rows, columns):
         return rows.graph if rows.side == 0 else rows.graph.transpose()
@@ -51,19 +51,11 @@ class DglHost(Host):
     def either(self, first, second):
         return first.graph, first.side == 0
 
-    def ours(self, operator):
-        ours("dgl", _counted(operator))
-
-    def fallback(self, reason):
-        fallback("dgl", "gsddmm", reason)
-
-
-def _counted(operator: str) -> str:
-    """What DGL's users know an operator of lazy tensors as: reductions are called ``kind.reduce``."""
-    kind, _, reduce = operator.partition(".")
-    if reduce:
-        return "gspmm_mean" if reduce == "mean" else "gspmm"
-    return _COUNTED.get(kind, kind)
+    def counted(self, operator):
+        kind, _, reduce = operator.partition(".")
+        if reduce:
+            return "gspmm_mean" if reduce == "mean" else "gspmm"
+        return _COUNTED.get(kind, kind)
 
 
 HOST = DglHost()

@@ -22,6 +22,7 @@ from ...compiler.cache.bounded import kept
 from ...ops.message.programs.message import parse
 from ...structures.graph import Graph
 from ..core.handles import Handles
+from ..core.refusal import Refusal
 from ..lazy import LazyTensor, arithmetic, lazy_tensor, materialise, reduced, softmaxed, transformed, value
 from ..lazy.recipes import EDGE, Pointwise, Recipe, gathered, version
 from ..lazy.stages import Score, Softmax
@@ -142,8 +143,10 @@ def combined(graph: Graph, op: str, first, second) -> LazyTensor | None:
     return lazy_tensor(found) if isinstance(found, Recipe) else None
 
 
-def reduce(graph: Graph, lazy: LazyTensor, reduce_op: str, ties: str) -> Tensor | None:
-    """A lazy message of the edges of ``graph`` reduced into its rows; None if it has to be computed first."""
+def reduce(graph: Graph, lazy: LazyTensor, reduce_op: str, ties: str) -> tuple[Tensor, str] | Refusal | None:
+    """A lazy message of the edges of ``graph`` reduced into its rows, as ``reduced`` gives it; None if it has to be
+    computed first.
+    """
     return reduced(lazy, GraphEnd(graph, 0), reduce_op, ties) if belongs(lazy, graph) else None
 
 

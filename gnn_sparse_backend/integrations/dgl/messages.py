@@ -22,6 +22,7 @@ from dgl.core import is_builtin
 from dgl.frame import Column
 
 from ..lazy import gather, transformed
+from . import relational
 from .host import HOST, GraphEnd
 from .lazy_edges import computed, is_temporary, temporary_features
 from .operands import refuse
@@ -38,12 +39,17 @@ _passing = _Passing()
 
 
 def make_messages(original: Callable) -> Callable:
-    """``dgl.core.message_passing`` with lazy messages."""
+    """``dgl.core.message_passing`` with lazy messages, and those of ``RelGraphConv`` in one operator."""
+
+    def lazily(g, mfunc, rfunc, afunc):
+        return original(g, _Lazily(mfunc) if callable(mfunc) else mfunc, rfunc, afunc)
+
+    of_functions = relational.make_messages(lazily)
 
     @functools.wraps(original)
     def message_passing(g, mfunc, rfunc, afunc):
         if not is_builtin(mfunc):
-            return original(g, _Lazily(mfunc) if callable(mfunc) else mfunc, rfunc, afunc)
+            return of_functions(g, mfunc, rfunc, afunc)
         _passing.graph = g if is_builtin(rfunc) else None
         try:
             return original(g, mfunc, rfunc, afunc)

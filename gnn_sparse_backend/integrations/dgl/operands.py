@@ -9,6 +9,7 @@ from ...compiler.cache.bounded import kept
 from ...ops.core.operands import is_plain
 from ...runtime import devices
 from ...structures.checks import FLOATING
+from ..core.refusal import Refusal, refusal_of
 
 PLACES = {"u": "column", "src": "column", "v": "row", "dst": "row", "e": "edge", "edge": "edge"}
 """DGL's targets as places of operands; rows are destinations."""
@@ -16,27 +17,27 @@ PLACES = {"u": "column", "src": "column", "v": "row", "dst": "row", "e": "edge",
 Shape = tuple[int, ...]
 
 
-def refuse(x: Tensor | None, y: Tensor | None = None) -> str | None:
+def refuse(x: Tensor | None, y: Tensor | None = None) -> Refusal | None:
     """Why these operands are not ours whatever the graph, or None. ``y`` may be missing."""
     if x is None:
-        return "missing feature"
+        return Refusal("missing feature")
     if not isinstance(x, Tensor) or not is_plain(x, y):
-        return "missing, subclass or traced tensor"
+        return Refusal("missing, subclass or traced tensor")
     if x.dtype not in FLOATING:
-        return f"dtype {str(x.dtype).removeprefix('torch.')}"
-    if not x.is_cpu and (reason := devices.why_not(x.device)) is not None:
-        return reason
+        return Refusal(f"dtype {str(x.dtype).removeprefix('torch.')}")
+    if not x.is_cpu and (refusal := refusal_of(devices.why_not(x.device))) is not None:
+        return refusal
     if x.layout is not torch.strided:
-        return "sparse layout"
+        return Refusal("sparse layout")
     if x.dim() == 0 or 0 in x.shape[1:]:
-        return "no features"
+        return Refusal("no features")
     if y is None:
         return None
     if y.dtype is not x.dtype or y.device != x.device:
-        return "operands of two types or devices"
+        return Refusal("operands of two types or devices")
     if y.layout is not torch.strided:
-        return "sparse layout"
-    return "no features" if y.dim() == 0 or 0 in y.shape[1:] else None
+        return Refusal("sparse layout")
+    return Refusal("no features") if y.dim() == 0 or 0 in y.shape[1:] else None
 
 
 @kept

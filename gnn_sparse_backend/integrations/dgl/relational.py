@@ -6,7 +6,6 @@ summed. DGL gathers a row for every edge, multiplies it, and adds up what comes 
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 
@@ -15,8 +14,9 @@ from dgl.core import is_builtin
 from torch import Tensor
 
 from ...ops.relational.api import rgms
-from ..core.counters import fallback, ours
 from ..core.modules import is_untouched
+from ..core.refusal import PASS, Refusal
+from .host import HOST
 from .lazy_edges import computed
 from .operands import refuse
 from .relations import typed_edges
@@ -28,19 +28,14 @@ _INDEX = (torch.int32, torch.int64)
 def make_messages(original: Callable) -> Callable:
     """``dgl.core.message_passing`` of ``RelGraphConv`` in one operator."""
 
-    @functools.wraps(original)
     def message_passing(g, mfunc, rfunc, afunc):
         layer = _layer_of(mfunc)
         if layer is None:
-            return original(g, mfunc, rfunc, afunc)
-        found = _sums(layer, g, rfunc, afunc)
-        if type(found) is str:
-            fallback("dgl", "rgms", found)
-            return original(g, mfunc, rfunc, afunc)
-        ours("dgl", "rgms")
-        return {rfunc.out_field: found}
+            return PASS
+        sums = _sums(layer, g, rfunc, afunc)
+        return sums if type(sums) is Refusal else ({rfunc.out_field: sums}, "rgms")
 
-    return message_passing
+    return HOST.admit(original, "rgms", message_passing)
 
 
 def _layer_of(mfunc):
@@ -51,50 +46,49 @@ def _layer_of(mfunc):
     return mfunc.__self__
 
 
-def _sums(layer, g, rfunc, afunc) -> Tensor | str:
+def _sums(layer, g, rfunc, afunc) -> Tensor | Refusal:
     if afunc is not None or not is_builtin(rfunc) or rfunc.name != "sum" or rfunc.msg_field != "m":
-        return "the messages are not just summed"
+        return Refusal("the messages are not just summed")
     h, types = g.srcdata.get("h"), g.edata.get("etype")
     if isinstance(h, Tensor):
         h = computed(h, "rgms")
-    reason = refuse(h)
-    if reason is not None:
-        return reason
+    if (refusal := refuse(h)) is not None:
+        return refusal
     weight = _weight(layer.linear_r, h)
-    if type(weight) is str:
+    if type(weight) is Refusal:
         return weight
     norm = g.edata.get("norm")
     if norm is not None:
         norm = computed(norm, "rgms")
         if refuse(norm) is not None or norm.dtype is not h.dtype or norm.shape != (g.num_edges(), 1):
-            return "norm is not one number per edge of the features' type"
+            return Refusal("norm is not one number per edge of the features' type")
     if type(types) is not Tensor or types.dtype not in _INDEX or types.dim() != 1 or types.device != h.device:
-        return "the edge types are no vector of integers"
+        return Refusal("the edge types are no vector of integers")
     if g.num_edges() == 0:
-        return "no edges"
+        return Refusal("no edges")
     try:
         relations = typed_edges(g, types, layer.linear_r.num_types)
     except ValueError:
-        return "an edge type is out of range"
+        return Refusal("an edge type is out of range")
     if relations is None:
-        return "several edge types"
+        return Refusal("several edge types")
     return rgms(relations, h, weight, norm)
 
 
 def _weight(linear, h: Tensor):
-    """The matrices of a ``TypedLinear`` as ``rgms`` takes them, or why it does not."""
+    """The matrices of a ``TypedLinear`` as ``rgms`` takes them."""
     module = sys.modules[_LAYER]
     if type(linear) is not module.TypedLinear or not is_untouched(linear):
-        return "the linear layer is the user's, or has hooks"
+        return Refusal("the linear layer is the user's, or has hooks")
     w = linear.W
     if refuse(w) is not None or w.dtype is not h.dtype:
-        return "operands of two types or devices"
+        return Refusal("operands of two types or devices")
     if h.dim() != 2 or h.shape[1] != linear.in_size:
-        return "the shapes do not fit"
+        return Refusal("the shapes do not fit")
     if linear.regularizer is None:
         return w
     if linear.regularizer == "basis":
         return linear.coeff, w
     if linear.regularizer == "bdd":
         return w.view(linear.num_types, linear.num_bases, linear.submat_in, linear.submat_out)
-    return "unknown regularizer"
+    return Refusal("unknown regularizer")

@@ -14,8 +14,9 @@ from torch import Tensor
 from ...ops.message.calls import run_edge_map
 from ...ops.message.message_op import MessageOp, message_op
 from ...ops.message.operators import edge_map
-from ..core.counters import fallback, ours
+from ..core.refusal import Refusal
 from ..lazy import LazyTensor
+from .host import HOST
 from .lazy_edges import belongs, combined, computed, is_temporary, lazy_values
 from .operands import PLACES, broadcast, refuse
 from .structure import only_graph_of
@@ -35,17 +36,15 @@ def make_forward(original: Callable) -> Callable:
 
     What DGL refuses is left to it, so that its users see its errors.
     """
+    return HOST.admit(original, "gsddmm", _gsddmm)
 
-    def _gsddmm(gidx, op, lhs, rhs, lhs_target="u", rhs_target="v"):
-        checked = _checked(gidx, op, lhs, rhs, lhs_target, rhs_target)
-        if type(checked) is str:
-            fallback("dgl", "gsddmm", checked)
-            return original(gidx, op, lhs, rhs, lhs_target, rhs_target)
-        ours("dgl", "gsddmm")
-        of, graph, reduced, operands = checked
-        return run_edge_map(of, graph, operands, reduced)
 
-    return _gsddmm
+def _gsddmm(gidx, op, lhs, rhs, lhs_target="u", rhs_target="v"):
+    checked = _checked(gidx, op, lhs, rhs, lhs_target, rhs_target)
+    if type(checked) is Refusal:
+        return checked
+    of, graph, reduced, operands = checked
+    return run_edge_map(of, graph, operands, reduced), "gsddmm"
 
 
 def make(original: Callable) -> Callable:
@@ -53,27 +52,23 @@ def make(original: Callable) -> Callable:
 
     Where edge features are temporary, the result is lazy.
     """
+    return HOST.admit(original, None, _above_autograd)
 
-    def gsddmm(g, op, lhs_data, rhs_data, lhs_target="u", rhs_target="v"):
-        if not torch.is_autocast_enabled():  # under autocast DGL converts operands first
-            if type(lhs_data) is LazyTensor or type(rhs_data) is LazyTensor:
-                result = _combined(g, op, lhs_data, rhs_data, lhs_target, rhs_target)
-                if result is not None:
-                    return result
-                lhs_data, rhs_data = computed(lhs_data, f"gsddmm {op}"), computed(rhs_data, f"gsddmm {op}")
-            checked = _checked(g._graph, op, lhs_data, rhs_data, lhs_target, rhs_target)
-            if type(checked) is tuple:
-                of, graph, reduced, operands = checked
-                if graph.num_edges and of.places != ("edge",) and is_temporary(g):
-                    return lazy_values(graph, op, _MESSAGES.get(op, "x0"), of.places, operands)
-                ours("dgl", "gsddmm")
-                return edge_map(of, graph, reduced, *operands)
-        return original(
-            g, op, computed(lhs_data, f"gsddmm {op}"), computed(rhs_data, f"gsddmm {op}"), lhs_target, rhs_target
-        )
 
-    gsddmm.__doc__ = original.__doc__
-    return gsddmm
+def _above_autograd(g, op, lhs_data, rhs_data, lhs_target="u", rhs_target="v"):
+    if not torch.is_autocast_enabled():  # under autocast DGL converts operands first
+        if type(lhs_data) is LazyTensor or type(rhs_data) is LazyTensor:
+            result = _combined(g, op, lhs_data, rhs_data, lhs_target, rhs_target)
+            if result is not None:
+                return result, None
+            lhs_data, rhs_data = computed(lhs_data, f"gsddmm {op}"), computed(rhs_data, f"gsddmm {op}")
+        checked = _checked(g._graph, op, lhs_data, rhs_data, lhs_target, rhs_target)
+        if type(checked) is not Refusal:
+            of, graph, reduced, operands = checked
+            if graph.num_edges and of.places != ("edge",) and is_temporary(g):
+                return lazy_values(graph, op, _MESSAGES.get(op, "x0"), of.places, operands), None
+            return edge_map(of, graph, reduced, *operands), "gsddmm"
+    return Refusal(f"gsddmm {op}")
 
 
 @cache
@@ -109,32 +104,31 @@ def _combined(g, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> LazyTen
     return combined(graph, op, *operands) if broadcast(op, lhs.shape[1:], rhs.shape[1:]) else None
 
 
-def _checked(gidx, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> tuple | str:
-    """(form, graph, reduced dimensions, operands), or why they are not ours."""
+def _checked(gidx, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> tuple | Refusal:
+    """(form, graph, reduced dimensions, operands)."""
     if lhs_target not in PLACES or rhs_target not in PLACES:
-        return "unknown target"
+        return Refusal("unknown target")
     if op == "copy_lhs":
         operands = (lhs,)
     elif op == "copy_rhs":
         operands = (rhs,)
     elif op in _MESSAGES:
         if rhs is None:
-            return "missing feature"
+            return Refusal("missing feature")
         operands = (lhs, rhs)
     else:
-        return "unknown op"
-    reason = refuse(*operands)
-    if reason is not None:
-        return reason
+        return Refusal("unknown op")
+    if (refusal := refuse(*operands)) is not None:
+        return refusal
     graph = only_graph_of(gidx)
     if graph is None:
-        return "several edge types"
+        return Refusal("several edge types")
     if graph.device != operands[0].device:
-        return "graph on another device"
+        return Refusal("graph on another device")
     of = form_of(op, lhs_target, rhs_target)
     for x, place in zip(operands, of.places):
         if x.shape[0] != (graph.num_edges if place == "edge" else graph.shape[place == "column"]):
-            return "number of rows"
+            return Refusal("number of rows")
     if len(operands) == 2 and not broadcast(op, lhs.shape[1:], rhs.shape[1:]):
-        return "features do not broadcast"
+        return Refusal("features do not broadcast")
     return of, graph, reduced_dimensions(op, operands), operands

@@ -18,12 +18,14 @@ from ...ops.grouped.segment_reduce import run_segment_reduce
 from ...runtime import devices
 from ...structures.checks import read
 from ...structures.segments import Segments
-from ..core.counters import fallback, ours
 from ..core.handles import Handles
+from ..core.refusal import Refusal
+from .host import HOST
 from .lazy_edges import computed
 from .operands import refuse
 
 _INDEX = (torch.int32, torch.int64)
+_BELOW = Refusal("segment_reduce")
 _segments = (
     Handles()
 )  # the rows of each relation, by the tensor that says which relation a row belongs to, or of lengths
@@ -33,23 +35,14 @@ def make_reduce(original: Callable) -> Callable:
     """``_segment_reduce``: ``(op, feat, offsets) -> (out, rows chosen by max and min)`` without gradients."""
 
     def _segment_reduce(op, feat, offsets):
-        reason = _why_not_reduce(op, feat, offsets)
-        if reason is not None:
-            fallback("dgl", "segment_reduce", reason)
-            return original(op, feat, offsets)
-        ours("dgl", "segment_reduce")
-        return run_segment_reduce(op, feat, offsets)
+        return _refuse_reduce(op, feat, offsets) or (run_segment_reduce(op, feat, offsets), "segment_reduce")
 
-    return _segment_reduce
+    return HOST.admit(original, "segment_reduce", _segment_reduce)
 
 
 def make_reduce_of_lazy(original: Callable) -> Callable:
     """``segment_reduce`` of DGL's backend, an autograd function: lazy tensors are computed before it."""
-
-    def segment_reduce(op, x, offsets):
-        return original(op, computed(x, "segment_reduce"), offsets)
-
-    return segment_reduce
+    return HOST.admit(original, None, lambda *_, **__: _BELOW)
 
 
 def make_segment_mm(original: Callable) -> Callable:
@@ -57,15 +50,10 @@ def make_segment_mm(original: Callable) -> Callable:
 
     def segment_mm(A, B, seglen_A):
         A = computed(A, "segment_mm")
-        reason = _why_not_mm(A, B)
-        segments = _segments_of_lengths(A, B, seglen_A) if reason is None else reason
-        if type(segments) is str:
-            fallback("dgl", "segment_mm", segments)
-            return original(A, B, seglen_A)
-        ours("dgl", "segment_mm")
-        return grouped_mm(A, B, segments)
+        segments = _refuse_mm(A, B) or _segments_of_lengths(A, B, seglen_A)
+        return segments if type(segments) is Refusal else (grouped_mm(A, B, segments), "segment_mm")
 
-    return segment_mm
+    return HOST.admit(original, "segment_mm", segment_mm)
 
 
 def make_gather_mm(original: Callable) -> Callable:
@@ -73,16 +61,10 @@ def make_gather_mm(original: Callable) -> Callable:
 
     def gather_mm(a, b, *, idx_b):
         a = computed(a, "gather_mm")
-        reason = _why_not_mm(a, b)
-        segments = _segments_of(a, b, idx_b) if reason is None else reason
-        if type(segments) is str:
-            fallback("dgl", "gather_mm", segments)
-            return original(a, b, idx_b=idx_b)
-        ours("dgl", "gather_mm")
-        return grouped_mm(a, b, segments)
+        segments = _refuse_mm(a, b) or _segments_of(a, b, idx_b)
+        return segments if type(segments) is Refusal else (grouped_mm(a, b, segments), "gather_mm")
 
-    gather_mm.__doc__ = original.__doc__
-    return gather_mm
+    return HOST.admit(original, "gather_mm", gather_mm)
 
 
 def forget_all() -> None:
@@ -90,55 +72,53 @@ def forget_all() -> None:
     _segments.clear()
 
 
-def _segments_of(a: Tensor, b: Tensor, index) -> Segments | str:
+def _segments_of(a: Tensor, b: Tensor, index) -> Segments | Refusal:
     if not _is_index(index) or index.device != a.device or index.shape[0] != a.shape[0]:
-        return "the index is not one integer per row"
+        return Refusal("the index is not one integer per row")
     relations = b.shape[0]
     try:
         return _segments.once(index, relations, lambda: Segments.from_index(index, relations))
     except ValueError:
-        return "an index is out of range"
+        return Refusal("an index is out of range")
 
 
-def _segments_of_lengths(a: Tensor, b: Tensor, lengths) -> Segments | str:
+def _segments_of_lengths(a: Tensor, b: Tensor, lengths) -> Segments | Refusal:
     """lengths: on the device of the rows, or, as DGL wants them for a GPU, on the CPU."""
     if not _is_index(lengths) or (not lengths.is_cpu and lengths.device != a.device) or lengths.shape[0] != b.shape[0]:
-        return "the lengths are not one integer per matrix"
+        return Refusal("the lengths are not one integer per matrix")
     rows, device = a.shape[0], a.device
     try:
         return _segments.once(lengths, (rows, device), lambda: Segments.from_lengths(lengths.to(device), rows))
     except ValueError:
-        return "the lengths do not sum to the number of rows"
+        return Refusal("the lengths do not sum to the number of rows")
 
 
-def _why_not_reduce(op: str, feat, offsets) -> str | None:
+def _refuse_reduce(op: str, feat, offsets) -> Refusal | None:
     if op not in ("sum", "max", "min"):
-        return "unknown reduce"
-    reason = refuse(feat)
-    if reason is not None:
-        return reason
+        return Refusal("unknown reduce")
+    if (refusal := refuse(feat)) is not None:
+        return refusal
     if not _is_index(offsets) or offsets.device != feat.device or not offsets.numel():
-        return "the offsets are no vector of integers"
+        return Refusal("the offsets are no vector of integers")
     # DGL makes offsets at every readout: a GPU would be waited for at each, and looks at them itself
     if not devices.on_cpu(offsets.device):
         return None
     first, last, falling = read(offsets[0], offsets[-1], (offsets[1:] < offsets[:-1]).any())
     if first != 0 or last != feat.shape[0] or falling:
-        return "the lengths do not sum to the number of rows"
+        return Refusal("the lengths do not sum to the number of rows")
     return None
 
 
-def _why_not_mm(a, b) -> str | None:
+def _refuse_mm(a, b) -> Refusal | None:
     if not isinstance(b, Tensor):
-        return "missing feature"
-    reason = refuse(a) or refuse(b)
-    if reason is not None:
-        return reason
+        return Refusal("missing feature")
+    if (refusal := refuse(a) or refuse(b)) is not None:
+        return refusal
     if a.dtype is not b.dtype or a.device != b.device:
-        return "operands of two types or devices"
+        return Refusal("operands of two types or devices")
     if a.dim() != 2 or b.dim() != 3 or a.shape[1] != b.shape[1]:
-        return "the shapes do not fit"
-    return "no rows" if 0 in (a.shape[0], b.shape[0]) else None
+        return Refusal("the shapes do not fit")
+    return Refusal("no rows") if 0 in (a.shape[0], b.shape[0]) else None
 
 
 def _is_index(x) -> bool:

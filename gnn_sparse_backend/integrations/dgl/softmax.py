@@ -16,47 +16,45 @@ from torch import Tensor
 
 from ...ops.attention.operators import softmax_edges
 from ...ops.attention.softmax import run_edge_softmax, run_edge_softmax_backward
-from ..core.counters import fallback, ours
+from ...structures.graph import Graph
+from ..core.refusal import Refusal
 from ..lazy import LazyTensor, value
+from .host import HOST
 from .lazy_edges import asks_for_attention, computed, softmax
 from .operands import refuse
 from .structure import only_graph_of
 
 FORWARD, BACKWARD = "edge_softmax_forward", "edge_softmax_backward"
+_BELOW, _BELOW_HETERO = Refusal("edge_softmax"), Refusal("edge_softmax of several edge types")
 
 
 def make(original: Callable) -> Callable:
     """The function that ``dgl.ops.edge_softmax`` ends in: ``(gidx, logits, eids, norm_by) -> (E, ...)``."""
 
     def edge_softmax_internal(gidx, logits, eids, norm_by):
+        if not is_all(eids) or torch.is_autocast_enabled():
+            return _BELOW
         if type(logits) is LazyTensor:
             weights = _lazy(gidx, logits, eids, norm_by, original)
             if weights is not None:
-                return value(weights, "it is returned") if asks_for_attention(sys._getframe(1)) else weights
+                # the caller is beyond this function and the one that asks it
+                return value(weights, "it is returned") if asks_for_attention(sys._getframe(2)) else weights, None
             logits = computed(logits, "edge_softmax")
-        if is_all(eids) and not torch.is_autocast_enabled():
-            graph = graph_for(gidx, logits)
-            if type(graph) is not str:
-                ours("dgl", FORWARD)
-                return softmax_edges(graph.transpose() if norm_by == "src" else graph, logits)
-        return original(gidx, logits, eids=eids, norm_by=norm_by)
+        graph = graph_for(gidx, logits)
+        if type(graph) is Refusal:
+            return _BELOW
+        return softmax_edges(graph.transpose() if norm_by == "src" else graph, logits), FORWARD
 
-    return edge_softmax_internal
+    return HOST.admit(original, None, edge_softmax_internal)
 
 
 def make_hetero(original: Callable) -> Callable:
     """The function that ``dgl.ops.edge_softmax`` of several edge types ends in."""
-
-    def edge_softmax_hetero_internal(gidx, eids, norm_by, *logits):
-        return original(gidx, eids, norm_by, *computed(logits, "edge_softmax of several edge types"))
-
-    return edge_softmax_hetero_internal
+    return HOST.admit(original, None, lambda *_, **__: _BELOW_HETERO)
 
 
 def _lazy(gidx, logits: LazyTensor, eids, norm_by: str, original: Callable) -> LazyTensor | None:
     """The softmax as a lazy tensor; None if the scores have to be computed first."""
-    if not is_all(eids) or torch.is_autocast_enabled():
-        return None
     graph = only_graph_of(gidx)
     if graph is None:
         return None
@@ -69,38 +67,29 @@ def make_forward(original: Callable) -> Callable:
     """``_edge_softmax_forward``: ``(gidx, e, op) -> (E, ...)`` without gradients."""
 
     def _edge_softmax_forward(gidx, e, op):
-        graph = graph_for(gidx, e) if op == "copy_rhs" else "unknown op"
-        if type(graph) is str:
-            fallback("dgl", FORWARD, graph)
-            return original(gidx, e, op)
-        ours("dgl", FORWARD)
-        return run_edge_softmax(graph, e)
+        graph = graph_for(gidx, e) if op == "copy_rhs" else Refusal("unknown op")
+        return graph if type(graph) is Refusal else (run_edge_softmax(graph, e), FORWARD)
 
-    return _edge_softmax_forward
+    return HOST.admit(original, FORWARD, _edge_softmax_forward)
 
 
 def make_backward(original: Callable) -> Callable:
     """``_edge_softmax_backward``: ``(gidx, out, sds) -> (E, ...)`` with sds = out * gradient."""
 
     def _edge_softmax_backward(gidx, out, sds):
-        graph = graph_for(gidx, out, sds) if out.shape == sds.shape else "shapes differ"
-        if type(graph) is str:
-            fallback("dgl", BACKWARD, graph)
-            return original(gidx, out, sds)
-        ours("dgl", BACKWARD)
-        return run_edge_softmax_backward(graph, out, sds)
+        graph = graph_for(gidx, out, sds) if out.shape == sds.shape else Refusal("shapes differ")
+        return graph if type(graph) is Refusal else (run_edge_softmax_backward(graph, out, sds), BACKWARD)
 
-    return _edge_softmax_backward
+    return HOST.admit(original, BACKWARD, _edge_softmax_backward)
 
 
-def graph_for(gidx, x: Tensor, y: Tensor | None = None):
-    """The graph of an index for these tensors of one row per edge, or why they are not ours."""
-    reason = refuse(x, y)
-    if reason is not None:
-        return reason
+def graph_for(gidx, x: Tensor, y: Tensor | None = None) -> Graph | Refusal:
+    """The graph of an index for these tensors of one row per edge."""
+    if (refusal := refuse(x, y)) is not None:
+        return refusal
     graph = only_graph_of(gidx)
     if graph is None:
-        return "several edge types"
+        return Refusal("several edge types")
     if graph.device != x.device:
-        return "graph on another device"
-    return "number of rows" if x.shape[0] != graph.num_edges else graph
+        return Refusal("graph on another device")
+    return Refusal("number of rows") if x.shape[0] != graph.num_edges else graph

@@ -24,8 +24,9 @@ from ...ops.message.message_op import MessageOp, message_op
 from ...ops.message.operators import aggregate
 from ...ops.message.reductions.argmax_scatter import copied_gradient, kept_choice
 from ...runtime import devices
-from ..core.counters import fallback, ours
+from ..core.refusal import Refusal
 from ..lazy import LazyTensor
+from .host import HOST
 from .lazy_edges import belongs, combined, computed, reduce
 from .operands import broadcast, refuse
 from .structure import only_graph_of
@@ -48,7 +49,7 @@ EXTREMES = {
     for reduce in ("max", "min")
     for ties in ("first", "last")
 }
-_COUNTED = {"sum": "gspmm", "mean": "gspmm_mean", "max": "gspmm", "min": "gspmm"}
+_COUNTED = {"sum": "gspmm", "mean": "gspmm_mean"}
 
 
 def make_forward(original: Callable) -> Callable:
@@ -57,47 +58,41 @@ def make_forward(original: Callable) -> Callable:
     u is (n_src, ...), e (E, ...) and v (n_dst, ...). The args are None for sums and for an operand that is not read.
     What DGL refuses is left to it, so that its users see its errors.
     """
-
-    def _gspmm(gidx, op, reduce_op, u, e):
-        result = _forward(gidx, op, reduce_op, u, e)
-        if type(result) is str:
-            fallback("dgl", "gspmm", result)
-            return original(gidx, op, reduce_op, u, e)
-        ours("dgl", "gspmm")
-        return result
-
-    return _gspmm
+    return HOST.admit(original, "gspmm", _gspmm)
 
 
 def make(original: Callable) -> Callable:
     """``dgl.ops.gspmm``: sums, means and maxima of the source with gradients; the rest goes to ``original``, and on to
     ``_gspmm``.
     """
-
-    def gspmm(g, op, reduce_op, lhs_data, rhs_data):
-        if type(rhs_data) is LazyTensor:
-            result = _fused(g, op, reduce_op, lhs_data, rhs_data)
-            if result is not None:
-                return result
-        lhs_data, rhs_data = computed(lhs_data, "gspmm"), computed(rhs_data, "gspmm")
-        copied = op == "copy_lhs" and reduce_op in ("max", "min")
-        # under autocast DGL converts operands first
-        if (copied or (op, reduce_op) in TOTALS) and not torch.is_autocast_enabled():
-            checked = _checked(g._graph, op, lhs_data, rhs_data)
-            if type(checked) is tuple and (not copied or _copies(checked[0])):
-                ours("dgl", _COUNTED[reduce_op])
-                graph, operands = checked
-                if not copied:
-                    return aggregate(TOTALS[op, reduce_op], graph, *operands)
-                return _copied(EXTREMES[op, reduce_op, ties(operands)], graph, *operands)
-        return original(g, op, reduce_op, lhs_data, rhs_data)
-
-    gspmm.__doc__ = original.__doc__
-    return gspmm
+    return HOST.admit(original, None, _above_autograd)
 
 
-def _fused(g, op: str, reduce_op: str, u: Tensor | None, e: LazyTensor) -> Tensor | None:
-    """The reduction of a lazy edge feature, alone or with one of the source; None if it has to be computed first."""
+_BELOW = Refusal("gspmm")
+
+
+def _above_autograd(g, op, reduce_op, lhs_data, rhs_data):
+    if type(rhs_data) is LazyTensor:
+        found = _fused(g, op, reduce_op, lhs_data, rhs_data)
+        if found is not None:
+            return found
+    copied = op == "copy_lhs" and reduce_op in ("max", "min")
+    # under autocast DGL converts operands first
+    if not (copied or (op, reduce_op) in TOTALS) or torch.is_autocast_enabled():
+        return _BELOW
+    checked = _checked(g._graph, op, computed(lhs_data, "gspmm"), computed(rhs_data, "gspmm"))
+    if type(checked) is Refusal or (copied and not _copies(checked[0])):
+        return _BELOW
+    graph, operands = checked
+    if copied:
+        return _copied(EXTREMES[op, reduce_op, ties(operands)], graph, *operands), "gspmm"
+    return aggregate(TOTALS[op, reduce_op], graph, *operands), _COUNTED[reduce_op]
+
+
+def _fused(g, op: str, reduce_op: str, u: Tensor | None, e: LazyTensor) -> tuple[Tensor, str] | Refusal | None:
+    """The reduction of a lazy edge feature, alone or with one of the source, as ``reduced`` gives it; None if it has to
+    be computed first.
+    """
     if torch.is_autocast_enabled() or reduce_op not in ("sum", "mean", "max", "min"):
         return None
     graph = only_graph_of(g._graph)
@@ -151,43 +146,42 @@ Attributes: (message,).
 """
 
 
-def _checked(gidx, op: str, u: Tensor | None, e: Tensor | None) -> tuple | str:
-    """(graph, operands), or why they are not ours."""
+def _checked(gidx, op: str, u: Tensor | None, e: Tensor | None) -> tuple | Refusal:
+    """(graph, operands)."""
     if op == "copy_lhs":
-        reason = refuse(u)
+        refusal = refuse(u)
     elif op == "copy_rhs":
-        reason = refuse(e)
+        refusal = refuse(e)
     elif op in MESSAGES:
-        reason = "missing feature" if e is None else refuse(u, e)
+        refusal = Refusal("missing feature") if e is None else refuse(u, e)
     else:
-        return "unknown op"
-    if reason is not None:
-        return reason
+        return Refusal("unknown op")
+    if refusal is not None:
+        return refusal
     graph = only_graph_of(gidx)
     if graph is None:
-        return "several edge types"
+        return Refusal("several edge types")
     if graph.device != (e if op == "copy_rhs" else u).device:
-        return "graph on another device"
+        return Refusal("graph on another device")
     if (op != "copy_rhs" and u.shape[0] != graph.shape[1]) or (op != "copy_lhs" and e.shape[0] != graph.num_edges):
-        return "number of rows"
+        return Refusal("number of rows")
     if op == "copy_lhs":
         return graph, (u,)
     if op == "copy_rhs":
         return graph, (e,)
-    return (graph, (u, e)) if broadcast(op, u.shape[1:], e.shape[1:]) else "features do not broadcast"
+    return (graph, (u, e)) if broadcast(op, u.shape[1:], e.shape[1:]) else Refusal("features do not broadcast")
 
 
-def _forward(gidx, op: str, reduce: str, u: Tensor | None, e: Tensor | None) -> tuple | str:
-    """What ``_gspmm`` returns, or why it is not ours."""
+def _gspmm(gidx, op, reduce_op, u, e):
     checked = _checked(gidx, op, u, e)
-    if type(checked) is str:
+    if type(checked) is Refusal:
         return checked
     graph, operands = checked
-    if reduce == "sum":
-        return run_aggregate(TOTALS[op, "sum"], graph, operands), (None, None)
-    if reduce not in ("max", "min"):
-        return "unknown reduce"
-    return _extreme(gidx, op, reduce, graph, operands)
+    if reduce_op == "sum":
+        return (run_aggregate(TOTALS[op, "sum"], graph, operands), (None, None)), "gspmm"
+    if reduce_op not in ("max", "min"):
+        return Refusal("unknown reduce")
+    return _extreme(gidx, op, reduce_op, graph, operands), "gspmm"
 
 
 def _extreme(gidx, op: str, reduce: str, graph, operands: tuple[Tensor, ...]) -> tuple:

@@ -6,7 +6,6 @@ products are those of ``segments.py``.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import torch
@@ -15,9 +14,10 @@ from torch import Tensor
 from ...ops.grouped.api import gather_mm
 from ...structures.checks import check_range
 from ...structures.segments import Segments
-from ..core.counters import fallback, ours
 from ..core.handles import Handles
+from ..core.refusal import PASS, Refusal
 from ..lazy import transformed
+from .host import HOST
 from .lazy_edges import computed
 from .operands import refuse
 
@@ -32,35 +32,28 @@ def forget_all() -> None:
 def make_forward(original: Callable) -> Callable:
     """``TypedLinear.forward`` whose blocks are multiplied in one operator."""
 
-    @functools.wraps(original)
-    def forward(self, x, x_type, sorted_by_type=False):
-        if self.regularizer != "bdd" or torch.compiler.is_compiling():
-            return original(self, x, x_type, sorted_by_type)
-        x = computed(x, "gather_mm")
-        found = transformed() or _blocks(self, x, x_type)
-        if type(found) is str:
-            fallback("dgl", "gather_mm", found)
-            return original(self, x, x_type, sorted_by_type)
-        ours("dgl", "gather_mm")
-        return found
-
-    return forward
+    return HOST.admit(original, "gather_mm", _forward)
 
 
-def _blocks(layer, x, x_type) -> Tensor | str:
+def _forward(layer, x, x_type, sorted_by_type=False):
+    if layer.regularizer != "bdd" or torch.compiler.is_compiling():
+        return PASS
+    return transformed() or _blocks(layer, computed(x, "gather_mm"), x_type)
+
+
+def _blocks(layer, x, x_type) -> tuple[Tensor, str] | Refusal:
     weight = layer.get_weight()
-    reason = refuse(x, weight)
-    if reason is not None:
-        return reason
+    if (refusal := refuse(x, weight)) is not None:
+        return refusal
     if x.dim() != 2 or x.shape[1] != layer.in_size or not len(x):
-        return "the shapes do not fit"
+        return Refusal("the shapes do not fit")
     if (
         type(x_type) is not Tensor
         or x_type.dtype not in (torch.int32, torch.int64)
         or x_type.shape != x.shape[:1]
         or x_type.device != x.device
     ):
-        return "the index is not one integer per row"
+        return Refusal("the index is not one integer per row")
     blocks, types = layer.num_bases, layer.num_types
 
     def make() -> Segments:
@@ -71,6 +64,6 @@ def _blocks(layer, x, x_type) -> Tensor | str:
     try:
         segments = _segments.once(x_type, (types, blocks), make)
     except ValueError:
-        return "an index is out of range"
+        return Refusal("an index is out of range")
     weight = weight.reshape(-1, layer.submat_in, layer.submat_out)
-    return gather_mm(x.reshape(-1, layer.submat_in), weight, segments).view(-1, layer.out_size)
+    return gather_mm(x.reshape(-1, layer.submat_in), weight, segments).view(-1, layer.out_size), "gather_mm"

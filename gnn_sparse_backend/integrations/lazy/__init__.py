@@ -8,7 +8,7 @@ with one computes it.
 A framework says how it knows its edges (``End``, ``Host`` in ``ends.py``), and calls three functions::
 
     lazy = gather(host, end, x)                     # instead of x[index]: (E, ...) from x (n, ...)
-    out = reduced(lazy, rows, "sum")                # instead of a scatter of it; None: take value(lazy, reason)
+    found = reduced(lazy, rows, "sum")              # instead of a scatter of it; None: take value(lazy, reason)
     p = softmaxed(lazy, rows, framework_softmax)    # instead of a softmax over edges; None as above
 
 With a graph object instead of index tensors an end is the graph and a side of it, and the host hands that graph back::
@@ -22,6 +22,8 @@ With a graph object instead of index tensors an end is the graph and a side of i
 
     class GraphHost(Host):
         name = "dgl"                                # in errors: gnn_sparse_backend.disable("dgl")
+        message = "gsddmm"                          # what a message is counted as that the framework computes
+        deferred, computed = DEFERRED, staticmethod(materialise)    # lazy arguments of a call that the framework runs
 
         def graph(self, rows, columns):             # columns is None where only the rows matter
             return rows.graph if rows.side == 0 else rows.graph.transpose()
@@ -29,13 +31,14 @@ With a graph object instead of index tensors an end is the graph and a side of i
         def either(self, first, second):
             return first.graph, first.side == 0
 
-        def ours(self, operator): ...
-        def fallback(self, reason): ...
+A host is the framework's ``Boundary`` too: its functions are replaced through ``host.admit``, which is what counts
+(``integrations/core/refusal.py``); ``reduced`` therefore gives what the result is counted as beside it, or a
+``Refusal``.
 
 Ordinary tensors (E, ...) that a lazy one is combined with are in the order of ``Graph``'s edges, the user's. What is
 gathered must be a dense floating tensor of a type with kernels, on a device with kernels, with features, and nothing
 may be tracing or
-transforming the operations: ``why_not`` says.
+transforming the operations: ``refuse`` says.
 
     terms.py        the messages that lazy tensors stand for, each made once
     ends.py         which node each edge has at an end; the framework
@@ -46,36 +49,37 @@ transforming the operations: ``why_not`` says.
     arithmetic.py   arithmetic on recipes, with PyTorch's rules for shapes and types
     tensor.py       LazyTensor
     handlers.py     which functions of PyTorch keep a tensor lazy
-    reductions.py   reduced, softmaxed
+    reductions.py   reduced, softmaxed, refuse
 """
 
-from .ends import End, Host, NoGraph
+from .ends import End, Host
 from .handlers import keep
 from .modes import transformed
 from .recipes import gather as gather_now
 from .recipes import gathered
-from .reductions import reduced, softmaxed, why_not
-from .tensor import LazyTensor, lazy_tensor, materialise, value
+from .reductions import reduced, refuse, softmaxed
+from .tensor import DEFERRED, LazyTensor, lazy_tensor, materialise, name_of, value
 
 __all__ = [
+    "DEFERRED",
     "End",
     "Host",
     "LazyTensor",
-    "NoGraph",
     "gather",
     "gather_now",
     "keep",
     "materialise",
+    "name_of",
     "reduced",
+    "refuse",
     "softmaxed",
     "transformed",
     "value",
-    "why_not",
 ]
 
 
 def gather(host: Host, end: End, x) -> LazyTensor:
-    """``x`` (end.size, ...) at an end of the edges, (end.count, ...): lazy. For operands that ``why_not`` lets
+    """``x`` (end.size, ...) at an end of the edges, (end.count, ...): lazy. For operands that ``refuse`` lets
     through.
     """
     return lazy_tensor(gathered(host, end, x))

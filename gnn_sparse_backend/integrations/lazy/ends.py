@@ -10,10 +10,8 @@ from collections.abc import Hashable
 from torch import Tensor
 
 from ...structures.graph import Graph
-
-
-class NoGraph(ValueError):
-    """There is no graph of the ends that were asked for: an index is out of range."""
+from ..core.refusal import Boundary, Refusal
+from .modes import transformed
 
 
 class End:
@@ -39,29 +37,35 @@ class End:
         return False
 
 
-class Host:
+class Host(Boundary):
     """What lazy tensors need from a framework.
 
-    name: by which it is enabled and disabled.
+    Attributes:
+        message: what a message is counted as that the framework computes itself.
+        compute: ``(recipe, reason) -> tensor``, by our kernels or by the framework; reason: what for.
     """
 
-    name: str
+    message: str
 
-    def graph(self, rows: End, columns: End | None) -> Graph:
-        """The graph with these ends, of shape (rows.size, columns.size); without columns one of any other end.
+    def __init__(self) -> None:
+        self.compute = self.admit(_reference, self.message, _by_kernels)
 
-        Raises NoGraph if there is none.
-        """
+    def graph(self, rows: End, columns: End | None) -> Graph | Refusal:
+        """The graph with these ends, of shape (rows.size, columns.size); without columns one of any other end."""
         raise NotImplementedError
 
-    def either(self, first: End, second: End) -> tuple[Graph, bool]:
+    def either(self, first: End, second: End) -> tuple[Graph, bool] | Refusal:
         """A graph with these ends, in the direction that is at hand, and whether ``first`` are its rows."""
-        return self.graph(first, second), True
-
-    def ours(self, operator: str) -> None:
-        """Count a call that runs on our kernels."""
         raise NotImplementedError
 
-    def fallback(self, reason: str) -> None:
-        """Count a message that the framework computes itself."""
-        raise NotImplementedError
+    def counted(self, operator: str) -> str:
+        """What the framework's users know an operator of lazy tensors as."""
+        return operator
+
+
+def _by_kernels(recipe, reason: str):
+    return recipe.run() if transformed() is None else Refusal(reason)
+
+
+def _reference(recipe, reason: str) -> Tensor:
+    return recipe.reference()

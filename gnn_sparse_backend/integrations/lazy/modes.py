@@ -8,23 +8,25 @@ import torch
 from torch.autograd import forward_ad
 from torch.autograd.graph import saved_tensors_hooks
 
+from ..core.refusal import Refusal
+
 _grad_enabled, _inference = torch.is_grad_enabled, torch.is_inference_mode_enabled
 _hooks = torch._C._autograd._top_saved_tensors_default_hooks
 _transforms, _dispatch_modes = torch._C._are_functorch_transforms_active, torch._C._len_torch_dispatch_stack
 
 
-def transformed() -> str | None:
+def transformed() -> Refusal | None:
     """What makes the current operations more than plain eager execution, or None."""
     if _transforms():
-        return "a torch.func transform is active"
+        return Refusal("a torch.func transform is active")
     if _dispatch_modes():
-        return "a torch dispatch mode is active"
+        return Refusal("a torch dispatch mode is active")
     if forward_ad._current_level >= 0:
-        return "forward-mode differentiation is active"
+        return Refusal("forward-mode differentiation is active")
     if torch.jit.is_tracing():
-        return "torch.jit is tracing"
+        return Refusal("torch.jit is tracing")
     if torch.compiler.is_compiling():
-        return "torch.compile is tracing"
+        return Refusal("torch.compile is tracing")
     return None
 
 

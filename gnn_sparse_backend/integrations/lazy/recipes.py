@@ -12,8 +12,9 @@ from ...compiler.cache.bounded import kept
 from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate, edge_map
 from ...runtime import devices
-from .ends import End, Host, NoGraph
-from .modes import mode, restored, transformed
+from ..core.refusal import Refusal
+from .ends import End, Host
+from .modes import mode, restored
 from .terms import BARE, Term
 
 EDGE, ALL, SCALAR = "edge", "all", "scalar"
@@ -96,16 +97,7 @@ class Recipe:
         if self.base is not None:
             recipe, view = self.base
             return view(recipe.value(reason))
-        if transformed() is None:
-            try:
-                value, operator = self.run()
-            except NoGraph:  # an index is out of range: the framework says so in its own words
-                reason = "an index is out of range"
-            else:
-                self.host.ours(operator)
-                return value
-        self.host.fallback(reason)
-        return self.reference()
+        return self.host.compute(self, reason)
 
     def ends(self) -> tuple[End, ...]:
         """The distinct ends that operands stand at."""
@@ -115,8 +107,8 @@ class Recipe:
         """The same recipe for other operands of the same shapes and types."""
         raise NotImplementedError
 
-    def run(self) -> tuple[Tensor, str]:
-        """The tensor by our kernels, and what to count it as. Raises NoGraph where an index is out of range."""
+    def run(self) -> tuple[Tensor, str] | Refusal:
+        """The tensor by our kernels, and what it is counted as."""
         raise NotImplementedError
 
     def reference(self) -> Tensor:
@@ -230,19 +222,20 @@ class Pointwise(Recipe):
     def run(self):
         if self.bare:
             value = gather(self.host, self.places[0], self.operands[0])
-            return value if value.shape == self.shape else value.view(self.shape), "gather"
-        return self.mapped(()).view(self.shape), "edge_map"
+            return value if value.shape == self.shape else value.view(self.shape), self.host.counted("gather")
+        return self.mapped((), self.shape)
 
-    def mapped(self, reduced: tuple[bool, ...]) -> Tensor:
-        """The message of every edge, summed over the marked dimensions of ``inner``, which stay with extent 1."""
+    def mapped(self, reduced: tuple[bool, ...], shape: torch.Size) -> tuple[Tensor, str] | Refusal:
+        """The message of every edge, summed over the marked dimensions of ``inner``, as ``run`` gives it."""
         ends = self.ends()
-        if len(ends) == 1:
-            graph, rows = self.host.graph(ends[0], None), ends[0]
-        else:
-            graph, first = self.host.either(*ends)
-            rows = ends[0] if first else ends[1]
+        found = self.host.graph(ends[0], None) if len(ends) == 1 else self.host.either(*ends)
+        if type(found) is Refusal:
+            return found
+        graph, first = (found, True) if len(ends) == 1 else found
+        rows = ends[0] if first else ends[1]
         places, _ = self.at(rows)
-        return edge_map(self.term.message_op(places, None, None), graph, reduced, *self.arguments())
+        out = edge_map(self.term.message_op(places, None, None), graph, reduced, *self.arguments())
+        return out.view(shape), self.host.counted("edge_map")
 
     def reference(self):
         count, rank, values = self.shape[0], len(self.inner), []
@@ -285,6 +278,8 @@ class _Gather(Function):
     def backward(ctx, grad):
         dim = ctx.dim
         graph = ctx.host.graph(ctx.end, None)
+        if type(graph) is Refusal:
+            raise RuntimeError(f"the gradient of a gather: {graph.reason}, which was written to since")
         if dim == 0:
             return aggregate(_SUM_OF_EDGES, graph, grad), None, None, None
         return aggregate(_SUM_OF_EDGES, graph, grad.movedim(dim, 0)).movedim(0, dim), None, None, None

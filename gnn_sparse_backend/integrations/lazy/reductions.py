@@ -12,6 +12,7 @@ from ...compiler.language.reduction import REDUCTIONS
 from ...ops.message.operators import aggregate
 from ...runtime import devices
 from ...structures.checks import FLOATING
+from ..core.refusal import Refusal, refusal_of
 from .ends import End
 from .modes import transformed
 from .recipes import Pointwise
@@ -19,7 +20,7 @@ from .stages import Score, Softmax, Weighted
 from .tensor import LazyTensor, lazy_tensor
 
 
-def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = "even") -> Tensor | None:
+def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = "even") -> tuple[Tensor, str] | Refusal | None:
     """The reduction of a lazy message over the edges of each row.
 
     Args:
@@ -29,9 +30,10 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = "even") -> Ten
         ties: for max and min, as in ``ops.message.message_op``.
 
     Returns:
-        (rows.size, ...), or None where the message has to be computed first: ask ``value``.
+        (rows.size, ...) and what it is counted as, a Refusal where an index is out of range, or None where the message
+        has to be computed first: ask ``value``.
 
-    Raises NoGraph where an index is out of range, RuntimeError where an operand was modified in place.
+    Raises RuntimeError where an operand was modified in place.
     """
     recipe = lazy._recipe
     if rows.count != recipe.shape[0] or not recipe.pending():
@@ -39,11 +41,9 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = "even") -> Ten
     recipe.check_unmodified()
     if type(recipe) is Weighted:
         if reduce == "sum" and recipe.weights.settled() is None:
-            out = recipe.attended(rows)
-            if out is not None:
-                recipe.host.ours("attention")
-                recipe.used = recipe.weights.used = True
-                return out
+            found = recipe.attended(rows)
+            if found is not None:
+                return found
         recipe = recipe.pointwise()
     if type(recipe) is not Pointwise:
         return None
@@ -52,16 +52,17 @@ def reduced(lazy: LazyTensor, rows: End, reduce: str, ties: str = "even") -> Ten
         return None
     places, columns = found
     graph = recipe.host.graph(rows, columns)
+    if type(graph) is Refusal:
+        return graph
     out = aggregate(
         recipe.term.message_op(places, reduce, ties if REDUCTIONS[reduce].chooses else None), graph, *recipe.arguments()
     )
     recipe.used = True
-    recipe.host.ours(recipe.term.names[reduce])
     shape = (rows.size, *recipe.shape[1:])
-    return out if out.shape == shape else out.view(shape)
+    return out if out.shape == shape else out.view(shape), recipe.host.counted(recipe.term.names[reduce])
 
 
-def softmaxed(lazy: LazyTensor, rows: End, framework: Callable[[Tensor], Tensor]) -> LazyTensor | None:
+def softmaxed(lazy: LazyTensor, rows: End, framework: Callable[[Tensor], Tensor]) -> LazyTensor | Refusal | None:
     """The softmax of lazy scores over the edges of each row, lazy itself; None where the scores have to be computed
     first.
 
@@ -75,22 +76,20 @@ def softmaxed(lazy: LazyTensor, rows: End, framework: Callable[[Tensor], Tensor]
     if found is None:
         return None
     recipe.used = True
-    return lazy_tensor(Softmax(recipe, recipe.host.graph(rows, found[1]), rows, framework, recipe.shape))
+    graph = recipe.host.graph(rows, found[1])
+    return graph if type(graph) is Refusal else lazy_tensor(Softmax(recipe, graph, rows, framework, recipe.shape))
 
 
-def why_not(x) -> str | None:
+def refuse(x) -> Refusal | None:
     """Why features (n, ...) cannot be operands of a kernel now, or None."""
     if type(x) is not Tensor and type(x) is not Parameter:
-        return f"the features are a {type(x).__name__}"
-    reason = transformed()
-    if reason is not None:
-        return reason
+        return Refusal(f"the features are a {type(x).__name__}")
+    if (refusal := transformed()) is not None:
+        return refusal
     if x.dtype not in FLOATING:
-        return f"the features are {x.dtype}"
-    if not x.is_cpu and (reason := devices.why_not(x.device)) is not None:
-        return reason
+        return Refusal(f"the features are {x.dtype}")
+    if not x.is_cpu and (refusal := refusal_of(devices.why_not(x.device))) is not None:
+        return refusal
     if x.layout is not torch.strided:
-        return f"the features have layout {x.layout}"
-    if x.dim() == 0 or 0 in x.shape[1:]:
-        return "the features have width 0"
-    return None
+        return Refusal(f"the features have layout {x.layout}")
+    return Refusal("the features have width 0") if x.dim() == 0 or 0 in x.shape[1:] else None

@@ -10,6 +10,7 @@ from torch import Tensor
 from ...ops.attention.attention import attend
 from ...ops.attention.operators import softmax_edges
 from ...structures.graph import Graph
+from ..core.refusal import Refusal
 from .ends import End
 from .recipes import EDGE, Pointwise, Recipe, version
 from .shapes import reshaped
@@ -51,7 +52,7 @@ class Score(Recipe):
         return self.reduced[-1] and not any(self.reduced[:-1])
 
     def run(self):
-        return self.message.mapped(self.reduced).view(self.shape), "edge_map"
+        return self.message.mapped(self.reduced, self.shape)
 
     def reference(self):
         gone = [at for at, one in enumerate(self.reduced, 1) if one]
@@ -86,7 +87,7 @@ class Softmax(Recipe):
 
     def run(self):
         scores = self.scores.value("the scores of an attention")
-        return softmax_edges(self.graph, scores).view(self.shape), "softmax"
+        return softmax_edges(self.graph, scores).view(self.shape), self.host.counted("softmax")
 
     def reference(self):
         return self.framework(self.scores.value("the scores of an attention")).view(self.shape)
@@ -142,8 +143,10 @@ class Weighted(Recipe):
         values = self.values.reference()
         return (weights * values if self.weights_first else values * weights).view(self.shape)
 
-    def attended(self, rows: End) -> Tensor | None:
-        """The sum over the edges into each row in one operator; None where this is no attention that it knows."""
+    def attended(self, rows: End) -> tuple[Tensor, str] | Refusal | None:
+        """The sum over the edges into each row in one operator, and what it is counted as; None where this is no
+        attention that it knows.
+        """
         weights, values = self.weights, self.values
         if rows.key != weights.rows.key or rows.size != weights.rows.size:
             return None
@@ -157,6 +160,8 @@ class Weighted(Recipe):
             return None
         value_places, value_columns = found
         graph = weights.graph if columns is not None or value_columns is None else self.host.graph(rows, value_columns)
+        if type(graph) is Refusal:
+            return graph
         out = attend(
             graph,
             score.term.message_op(score_places, None, None),
@@ -165,7 +170,8 @@ class Weighted(Recipe):
             reduced,
             values.term.message_op(value_places, None, None),
         )
-        return out.view(rows.size, *self.shape[1:])
+        self.used = weights.used = True
+        return out.view(rows.size, *self.shape[1:]), self.host.counted("attention")
 
 
 def _as_scores(weights: Softmax) -> tuple[Pointwise, bool] | None:

@@ -71,6 +71,10 @@ class LazyTensor(Tensor):
         return len(self._recipe.shape)
 
 
+DEFERRED = frozenset((LazyTensor, tuple, list))
+"""Types of arguments of a framework's functions that ``materialise`` looks into."""
+
+
 def lazy_tensor(recipe: Recipe) -> LazyTensor:
     """The tensor of a recipe."""
     if recipe.mode[0]:

@@ -6,14 +6,13 @@ what all of them call to turn node features into one row per edge.
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor
 from torch_geometric.index import Index
 
-from ..lazy import LazyTensor, gather, gather_now, value, why_not
-from .host import HOST, IndexEnd
+from ..core.refusal import Refusal
+from ..lazy import gather, gather_now, refuse
+from .host import HOST, PROPAGATE, IndexEnd
 
 
 def lazy_gather(original):
@@ -22,27 +21,21 @@ def lazy_gather(original):
     Where somebody looks at every message (hooks, explainers), or nodes are not the first dimension, it gathers at once.
     """
 
-    @functools.wraps(original)
-    def _index_select_safe(self, src: Tensor, index: Tensor) -> Tensor:
-        plain = plain_index(index)
-        reason = why_not(src)
-        if reason is None and (plain is None or plain.device != src.device):
-            reason = "the edge index is not an ordinary int64 tensor beside the features"
-        dim = self.node_dim
-        if reason is None and not -src.dim() <= dim < src.dim():
-            reason = "there is no such dimension of nodes"
-        if reason is not None:
-            HOST.fallback(reason)
-            return original(self, value(src, reason) if type(src) is LazyTensor else src, index)
+    def _index_select_safe(self, src: Tensor, index: Tensor):
+        if (refusal := refuse(src)) is not None:
+            return refusal
+        plain, dim = plain_index(index), self.node_dim
+        if plain is None or plain.device != src.device:
+            return Refusal("the edge index is not an ordinary int64 tensor beside the features")
+        if not -src.dim() <= dim < src.dim():
+            return Refusal("there is no such dimension of nodes")
         dim %= src.dim()
         end = IndexEnd(plain, src.shape[dim], lambda x: original(self, x, index))
         if dim == 0 and not self._explain and not _has_hooks(self):
-            return gather(HOST, end, src)
-        out = gather_now(HOST, end, src, dim)
-        HOST.ours("gather")
-        return out
+            return gather(HOST, end, src), None
+        return gather_now(HOST, end, src, dim), "gather"
 
-    return _index_select_safe
+    return HOST.admit(original, PROPAGATE, _index_select_safe)
 
 
 def plain_index(index) -> Tensor | None:

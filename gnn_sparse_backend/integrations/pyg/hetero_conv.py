@@ -12,7 +12,6 @@ width.
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable
 from types import NoneType
@@ -31,16 +30,16 @@ from ...runtime import devices
 from ...structures.checks import FLOATING, read
 from ...structures.relational.graph import RelGraph
 from ...structures.relational.sources import Parts
-from ..core.counters import fallback, ours
 from ..core.handles import Handles
 from ..core.modules import is_untouched
+from ..core.refusal import PASS, Refusal, refusal_of
 from ..lazy import transformed
-from .host import GRAPHS
+from .host import GRAPHS, HOST
 from .layers import has_hooks, is_rerouted
 
 _REDUCES = {MeanAggregation: "mean", SumAggregation: "sum"}
 _ARGUMENTS = ("x_dict", "edge_index_dict", "edge_weight_dict")
-_TOUCHED = "a layer is the user's, has hooks, is explained, decomposed or runs against its edges"
+_TOUCHED = Refusal("a layer is the user's, has hooks, is explained, decomposed or runs against its edges")
 
 
 class _Kind(NamedTuple):
@@ -74,23 +73,18 @@ class _Relation(NamedTuple):
 def fused_forward(original: Callable) -> Callable:
     """``HeteroConv.forward`` that runs one operator where it can."""
 
-    @functools.wraps(original)
-    def forward(self, *args_dict, **kwargs_dict):
-        given = None if torch.compiler.is_compiling() else _arguments(self, args_dict, kwargs_dict)
-        relations = None if given is None else _relations(self, *given)
-        if relations is None:
-            return original(self, *args_dict, **kwargs_dict)
-        reason = relations if type(relations) is str else transformed() or _why_not(relations)
-        if reason is not None:
-            fallback("pyg", "rgms", reason)
-            return original(self, *args_dict, **kwargs_dict)
-        rel = _graph_of(relations, given[0])
-        if rel is None:  # an error in PyG
-            return original(self, *args_dict, **kwargs_dict)
-        ours("pyg", "rgms")
-        return _sums(self, relations, rel, given[0])
+    return HOST.admit(original, "rgms", _forward)
 
-    return forward
+
+def _forward(conv, *args_dict, **kwargs_dict):
+    given = None if torch.compiler.is_compiling() else _arguments(conv, args_dict, kwargs_dict)
+    relations = PASS if given is None else _relations(conv, *given)
+    if type(relations) is Refusal:
+        return relations
+    if (refusal := transformed() or _refuse(relations)) is not None:
+        return refusal
+    rel = _graph_of(relations, given[0])
+    return PASS if rel is None else (_sums(conv, relations, rel, given[0]), "rgms")
 
 
 def _arguments(conv, args: tuple, kwargs: dict) -> tuple[dict, dict, dict] | None:
@@ -106,20 +100,18 @@ def _arguments(conv, args: tuple, kwargs: dict) -> tuple[dict, dict, dict] | Non
     return tuple(given.get(name, {}) for name in _ARGUMENTS)
 
 
-def _relations(conv, x: dict, edges: dict, weights: dict) -> list[_Relation] | str | None:
-    """The edge types that PyG would call a layer for, in its order; why not, or None if they are not the operator at
-    all.
-    """
+def _relations(conv, x: dict, edges: dict, weights: dict) -> list[_Relation] | Refusal:
+    """The edge types that PyG would call a layer for, in its order; ``PASS`` if they are not the operator at all."""
     if conv.aggr not in ("sum", "mean") or not edges.keys() >= weights.keys():
-        return None
+        return PASS
     found = []
     for name, layer in conv.convs.items():
         if name not in edges:
             continue
         if type(layer) not in _KINDS:
-            return _TOUCHED if isinstance(layer, tuple(_KINDS)) else None
+            return _TOUCHED if isinstance(layer, tuple(_KINDS)) else PASS
         relation = _relation(name, layer, x, edges[name], weights.get(name))
-        if type(relation) is not _Relation:
+        if type(relation) is Refusal:
             return relation
         found.append(relation)
     alike = {
@@ -130,34 +122,34 @@ def _relations(conv, x: dict, edges: dict, weights: dict) -> list[_Relation] | s
     if len(alike) != 1 or len(results) != len(
         {kind for kind, _ in results}
     ):  # a result of several widths is an error in PyG
-        return None
+        return PASS
     first = found[0]
-    return found if first.reduce is not None and first.neighbours.weight.device == first.edge_index.device else None
+    return found if first.reduce is not None and first.neighbours.weight.device == first.edge_index.device else PASS
 
 
-def _relation(name: tuple[str, str, str], layer, x: dict, index, weight) -> _Relation | str | None:
-    """What a layer does to an edge type; why not, or None if that is not the operator, or an error in PyG."""
+def _relation(name: tuple[str, str, str], layer, x: dict, index, weight) -> _Relation | Refusal:
+    """What a layer does to an edge type; ``PASS`` if that is not the operator, or an error in PyG."""
     kind = _KINDS[type(layer)]
     if type(layer) is SAGEConv and (layer.project or layer.normalize):
-        return None
+        return PASS
     neighbours, own = kind.neighbours(layer), kind.own(layer)
     if type(neighbours) is not Linear or type(own) not in (Linear, NoneType):
         return _TOUCHED
     if not _are_edges(index) or name[0] not in x or name[2] not in x or (weight is not None and not kind.weighted):
-        return None
+        return PASS
     source, destination = x[name[0]], x[name[2]]
     numbers = [source, destination, neighbours.weight, neighbours.bias, own and own.weight, own and own.bias, weight]
     if not _are_numbers([y for y in numbers if y is not None]):
-        return None
+        return PASS
     if weight is not None and weight.shape != index.shape[1:]:
-        return None
+        return PASS
     if (
         source.dim() != 2
         or destination.dim() != 2
         or source.shape[1] != neighbours.weight.shape[1]
         or (own is not None and own.weight.shape != (len(neighbours.weight), destination.shape[1]))
     ):
-        return None
+        return PASS
     return _Relation(name, layer, _REDUCES.get(type(layer.aggr_module)), index, weight, neighbours, own)
 
 
@@ -185,12 +177,12 @@ def _are_numbers(tensors: list) -> bool:
     )
 
 
-def _why_not(relations: list[_Relation]) -> str | None:
+def _refuse(relations: list[_Relation]) -> Refusal | None:
     for relation in relations:
         layer, linear = relation.layer, [each for each in (relation.neighbours, relation.own) if each is not None]
         if has_hooks(layer) or is_rerouted(layer) or not is_untouched(layer, layer.aggr_module, *linear):
             return _TOUCHED
-    return devices.why_not(relations[0].edge_index.device)
+    return refusal_of(devices.why_not(relations[0].edge_index.device))
 
 
 class _Known:
@@ -213,7 +205,7 @@ _seen = Handles()  # graphs by the first of their edge indices, for indices that
 
 
 def _graph_of(relations: list[_Relation], x: dict) -> RelGraph | None:
-    """The edges of all relations, kept as other graphs are; None where an index is out of range."""
+    """The edges of all relations, kept as other graphs are; None where an index is out of range, an error in PyG."""
     names = tuple(relation.name for relation in relations)
     sources = {kind: len(x[kind]) for kind, _, _ in names}
     destinations = {kind: len(x[kind]) for _, _, kind in names}

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ...structures.graph import Graph
-from ..core.counters import fallback, ours
-from ..lazy import End, Host, NoGraph
+from ..core.refusal import Refusal
+from ..lazy import DEFERRED, End, Host, materialise
 from .graphs import GraphStore
 
 PROPAGATE = "propagate"
@@ -38,38 +38,34 @@ class IndexEnd(End):
         return self.version is not None and self.version != self.index._version
 
 
+OUT_OF_RANGE = "an index is out of range"
+
+
 class PygHost(Host):
-    name = "pyg"
+    name, message = "pyg", PROPAGATE
+    deferred, computed = DEFERRED, staticmethod(materialise)
 
     def graph(self, rows, columns):
         try:
             if columns is None:
                 return GRAPHS.find_end(rows.index, rows.size)
             return GRAPHS.find("coo", rows.index, columns.index, (rows.size, columns.size))
-        except ValueError as error:
-            raise NoGraph(str(error)) from None
+        except ValueError:
+            return Refusal(OUT_OF_RANGE)
 
     def either(self, first, second):
         try:
             return GRAPHS.find_either(first.index, second.index, (first.size, second.size))
-        except ValueError as error:
-            raise NoGraph(str(error)) from None
-
-    def ours(self, operator):
-        ours("pyg", operator)
-
-    def fallback(self, reason):
-        fallback("pyg", PROPAGATE, reason)
+        except ValueError:
+            return Refusal(OUT_OF_RANGE)
 
 
 HOST = PygHost()
 
 
-def segments(ptr: Tensor, count: int) -> Graph:
-    """A graph whose rows are the segments of ``count`` edges that pointers give; raises NoGraph where they give
-    none.
-    """
+def segments(ptr: Tensor, count: int, reason: str) -> Graph | Refusal:
+    """A graph whose rows are the segments of ``count`` edges that pointers give; reason: where they give none."""
     try:
         return GRAPHS.find("segments", ptr, ptr, (max(ptr.numel() - 1, 0), count))
-    except ValueError as error:
-        raise NoGraph(str(error)) from None
+    except ValueError:
+        return Refusal(reason)

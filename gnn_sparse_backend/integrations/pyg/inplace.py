@@ -5,30 +5,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..lazy import LazyTensor, NoGraph, keep, reduced
+from ..core.refusal import Refusal
+from ..lazy import LazyTensor, keep, name_of, reduced
 from .gather import plain_index
-from .host import IndexEnd
+from .host import HOST, IndexEnd
 
 
-def _scatter_add(inplace: bool):
-    def scatter_add(out, dim, index, src):
-        if (
-            not _may_add(out, dim, src)
-            or type(index) is not Tensor
-            or index.shape != src.shape
-            or (any(index.stride()[1:]) and index.shape[1:].numel() != 1)
-        ):
-            return NotImplemented
-        return _add(out, index[(slice(None), *(0,) * (index.dim() - 1))], src, inplace)
-
-    return scatter_add
+def _scatter_add(out, dim, index, src):
+    if (
+        not _may_add(out, dim, src)
+        or type(index) is not Tensor
+        or index.shape != src.shape
+        or (any(index.stride()[1:]) and index.shape[1:].numel() != 1)
+    ):
+        return None
+    return _sums(out, index[(slice(None), *(0,) * (index.dim() - 1))], src)
 
 
-def _index_add(inplace: bool):
-    def index_add(out, dim, index, source):
-        return _add(out, index, source, inplace) if _may_add(out, dim, source) else NotImplemented
-
-    return index_add
+def _index_add(out, dim, index, source):
+    return _sums(out, index, source) if _may_add(out, dim, source) else None
 
 
 def _may_add(out, dim, src) -> bool:
@@ -42,22 +37,27 @@ def _may_add(out, dim, src) -> bool:
     )
 
 
-def _add(out: Tensor, index: Tensor, src: LazyTensor, inplace: bool):
+def _sums(out: Tensor, index: Tensor, src: LazyTensor):
     index = plain_index(index)
-    try:
-        sums = (
-            None if index is None or index.device != out.device else reduced(src, IndexEnd(index, out.shape[0]), "sum")
-        )
-    except NoGraph:
-        return NotImplemented
-    if sums is None:
-        return NotImplemented
-    return out.add_(sums) if inplace else out + sums
+    return None if index is None or index.device != out.device else reduced(src, IndexEnd(index, out.shape[0]), "sum")
 
 
-keep(Tensor.scatter_add_, _scatter_add(inplace=True))
-keep(Tensor.index_add_, _index_add(inplace=True))
+def _keep(function, sums_of, add) -> None:
+    """Let ``function`` of a lazy message be ``add`` of what it is added to and the sums that ``sums_of`` gives."""
+
+    def run(out, *arguments):
+        found = sums_of(out, *arguments)
+        if type(found) is not tuple:
+            return found or Refusal(f"the message is used by {name_of(function)}")
+        sums, operator = found
+        return add(out, sums), operator
+
+    keep(function, HOST.admit(function, None, run))
+
+
 for _function in (Tensor.scatter_add, torch.scatter_add):
-    keep(_function, _scatter_add(inplace=False))
+    _keep(_function, _scatter_add, torch.add)
 for _function in (Tensor.index_add, torch.index_add):
-    keep(_function, _index_add(inplace=False))
+    _keep(_function, _index_add, torch.add)
+_keep(Tensor.scatter_add_, _scatter_add, Tensor.add_)
+_keep(Tensor.index_add_, _index_add, Tensor.add_)

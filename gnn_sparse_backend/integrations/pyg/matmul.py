@@ -6,8 +6,6 @@ maximum or minimum is ours where nobody asks for its gradient.
 
 from __future__ import annotations
 
-import functools
-
 import torch
 from torch import Tensor
 from torch.nn import Parameter
@@ -18,9 +16,9 @@ from ...ops.message.calls import run_aggregate
 from ...ops.message.message_op import message_op
 from ...runtime import devices
 from ...structures.checks import FLOATING
-from ..core.counters import fallback, ours
+from ..core.refusal import PASS, Refusal, refusal_of
 from ..lazy import transformed
-from .host import GRAPHS
+from .host import GRAPHS, HOST
 
 _REDUCES = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "amax": "max", "min": "min", "amin": "min"}
 _CHOICES = {
@@ -36,14 +34,11 @@ _LAYOUTS = {torch.sparse_csr: "csr", torch.sparse_csc: "csc", torch.sparse_coo: 
 def fused_spmm(original):
     """``torch_geometric.utils.spmm`` that runs sums and means over torch sparse matrices on our kernel."""
 
-    @functools.wraps(original)
-    def pyg_spmm(src, other: Tensor, reduce: str = "sum") -> Tensor:
+    def pyg_spmm(src, other: Tensor, reduce: str = "sum"):
         if isinstance(src, EdgeIndex):
-            return original(src, other, reduce)  # which calls EdgeIndex.matmul
-        reason = _why_not_matrix(src, other) or _why_not_product(other, src, reduce)
-        if reason is not None:
-            fallback("pyg", f"spmm.{reduce}", reason)
-            return original(src, other, reduce)
+            return PASS  # it calls EdgeIndex.matmul
+        if (refusal := _refuse_matrix(src, other) or _refuse_product(other, src, reduce)) is not None:
+            return refusal
         kind = _LAYOUTS[src.layout]
         if kind == "csr":
             first, second = src.crow_indices(), src.col_indices()
@@ -54,20 +49,16 @@ def fused_spmm(original):
         graph = GRAPHS.find(kind, first, second, tuple(src.shape), owner=src)
         return _product("spmm", graph, other, src.values(), reduce)
 
-    return pyg_spmm
+    return HOST.admit(original, "spmm.{reduce}", pyg_spmm)
 
 
 def fused_matmul(original):
     """``EdgeIndex.matmul`` that runs sums and means over a dense matrix on our kernel."""
 
-    @functools.wraps(original)
     def matmul(self, other, input_value=None, other_value=None, reduce="sum", transpose=False):
-        reason = _why_not_edge_index(self, other, input_value, other_value, transpose) or _why_not_product(
-            other, input_value, reduce
-        )
-        if reason is not None:
-            fallback("pyg", f"matmul.{reduce}", reason)
-            return original(self, other, input_value, other_value, reduce, transpose)
+        refusal = _refuse_edge_index(self, other, input_value, other_value, transpose)
+        if (refusal := refusal or _refuse_product(other, input_value, reduce)) is not None:
+            return refusal
         row, col = self._data
         shape = self.get_sparse_size()
         if transpose:
@@ -75,70 +66,67 @@ def fused_matmul(original):
         graph = GRAPHS.find("coo", row, col, tuple(shape))
         return _product("matmul", graph, other, input_value, reduce)
 
-    return matmul
+    return HOST.admit(original, "matmul.{reduce}", matmul)
 
 
-def _product(operator: str, graph, other: Tensor, value: Tensor | None, reduce: str) -> Tensor:
+def _product(operator: str, graph, other: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, str]:
     reduce = _REDUCES[reduce]
     if reduce in ("max", "min"):
         operands = [other.detach()] if value is None else [other.detach(), value.detach().unsqueeze(1)]
         out = run_aggregate(_CHOICES[reduce, value is not None], graph, operands)
     else:
         out = spmm(graph, other, value, reduce)
-    ours("pyg", f"{operator}.{reduce}")
-    return out
+    return out, f"{operator}.{reduce}"
 
 
-def _why_not_product(other, values, reduce: str) -> str | None:
+def _refuse_product(other, values, reduce: str) -> Refusal | None:
     if reduce not in _REDUCES:
-        return f"the reduction is {reduce!r}"
+        return Refusal(f"the reduction is {reduce!r}")
     if (
         _REDUCES[reduce] in ("max", "min")
         and torch.is_grad_enabled()
         and (other.requires_grad or (values is not None and values.requires_grad))
     ):
-        return f"a gradient of the {_REDUCES[reduce]} may be asked for"
+        return Refusal(f"a gradient of the {_REDUCES[reduce]} may be asked for")
     if type(other) is not Tensor and type(other) is not Parameter:
-        return f"the features are a {type(other).__name__}"
+        return Refusal(f"the features are a {type(other).__name__}")
     if other.dim() != 2 or other.layout is not torch.strided:
-        return "the features are not a dense matrix"
+        return Refusal("the features are not a dense matrix")
     if other.dtype not in FLOATING:
-        return f"the features are {other.dtype}"
-    if not other.is_cpu and (reason := devices.why_not(other.device)) is not None:
-        return reason
-    if other.shape[1] == 0:
-        return "the features have width 0"
-    return transformed()
+        return Refusal(f"the features are {other.dtype}")
+    if not other.is_cpu and (refusal := refusal_of(devices.why_not(other.device))) is not None:
+        return refusal
+    return Refusal("the features have width 0") if other.shape[1] == 0 else transformed()
 
 
-def _why_not_matrix(src, other) -> str | None:
+def _refuse_matrix(src, other) -> Refusal | None:
     if type(src) is not Tensor and type(src) is not Parameter:
-        return f"the matrix is a {type(src).__name__}"
+        return Refusal(f"the matrix is a {type(src).__name__}")
     if src.layout not in _LAYOUTS or src.dim() != 2:
-        return f"the matrix has layout {src.layout}"
+        return Refusal(f"the matrix has layout {src.layout}")
     if not isinstance(other, Tensor) or src.device != other.device or src.dtype is not other.dtype:
-        return "the matrix differs from the features in type or device"
+        return Refusal("the matrix differs from the features in type or device")
     if src.dense_dim() or (src.layout is torch.sparse_coo and not src.is_coalesced()):
-        return "the matrix is not coalesced or its entries are not numbers"
+        return Refusal("the matrix is not coalesced or its entries are not numbers")
     if src.shape[1] != other.shape[0]:
-        return "the shapes of the matrix and the features do not fit"
+        return Refusal("the shapes of the matrix and the features do not fit")
     return None
 
 
-def _why_not_edge_index(edges, other, value, other_value, transpose: bool) -> str | None:
+def _refuse_edge_index(edges, other, value, other_value, transpose: bool) -> Refusal | None:
     if not isinstance(other, Tensor) or isinstance(other, EdgeIndex) or other_value is not None:
-        return "the product of two sparse matrices"
+        return Refusal("the product of two sparse matrices")
     if not (edges.is_sorted_by_col if transpose else edges.is_sorted_by_row):
-        return "the edge index is not sorted for this product"
+        return Refusal("the edge index is not sorted for this product")
     if edges.device != other.device:
-        return "the edge index and the features are on two devices"
+        return Refusal("the edge index and the features are on two devices")
     if other.dim() != 2 or other.shape[0] != edges.get_sparse_size(0 if transpose else 1):
-        return "the shapes of the edge index and the features do not fit"
+        return Refusal("the shapes of the edge index and the features do not fit")
     if value is not None and (
         type(value) not in (Tensor, Parameter)
         or value.shape != edges.shape[1:]
         or value.dtype is not other.dtype
         or value.device != other.device
     ):
-        return "the values are not one number per edge of the features' type"
+        return Refusal("the values are not one number per edge of the features' type")
     return None

@@ -22,9 +22,9 @@ from ...structures.checks import FLOATING, plain_tensor
 from ...structures.derived import Derived
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
-from ..core.counters import fallback, ours
+from ..core.refusal import PASS, Refusal, refusal_of
 from ..lazy import transformed
-from .host import GRAPHS
+from .host import GRAPHS, HOST, OUT_OF_RANGE
 from .layers import has_hooks, is_rerouted
 from .scripting import scriptable_method
 
@@ -38,12 +38,10 @@ def fused_forward(original, kind: type):
 
     def forward(self, x, edge_index, edge_type=None):
         if self.aggr not in _REDUCES:  # a loop over relations whose aggregations are counted one by one
-            return original(self, x, edge_index, edge_type)
+            return PASS
         found = _sums(self, kind, x, edge_index, edge_type)
-        if type(found) is str:
-            fallback("pyg", "rgms", found)
-            return original(self, x, edge_index, edge_type)
-        ours("pyg", "rgms")
+        if type(found) is Refusal:
+            return found
         out, ends = found
         if kind is RGCNConv:  # which adds to zeros of the default type
             out = out.to(torch.promote_types(out.dtype, torch.get_default_dtype()))
@@ -56,11 +54,11 @@ def fused_forward(original, kind: type):
             out = out.addmm_(ends, root)
         elif root is not None:
             out = out + (ends @ root if ends.is_floating_point() else root[ends])
-        if bias is None:
-            return out
-        return out.add_(bias) if bias.dtype is out.dtype else out + bias
+        if bias is not None:
+            out = out.add_(bias) if bias.dtype is out.dtype else out + bias
+        return out, "rgms"
 
-    return scriptable_method(forward, original)
+    return scriptable_method(HOST.admit(original, "rgms", forward), original)
 
 
 def _note_heuristic(layer) -> None:
@@ -71,26 +69,26 @@ def _note_heuristic(layer) -> None:
 
 
 def _sums(layer, kind: type, x, edge_index, edge_type):
-    """(what the relations send to each destination, the features or numbers of the destinations), or why not."""
-    reason = transformed() or _why_not_layer(layer, kind) or _why_not_edges(edge_index, edge_type)
-    if reason is not None:
-        return reason
+    """(what the relations send to each destination, the features or numbers of the destinations)."""
+    refusal = transformed() or _refuse_layer(layer, kind) or _refuse_edges(edge_index, edge_type)
+    if refusal is not None:
+        return refusal
     sources, ends = x if isinstance(x, tuple) else (x, None)
     embedded = sources is None
     if embedded:
         sources = torch.arange(layer.in_channels_l, device=layer.weight.device)
     ends = sources if not isinstance(x, tuple) else ends
-    reason = _why_not_features(layer, sources, edge_index) or _why_not_features(layer, ends, edge_index)
-    if reason is not None:
-        return reason
+    refusal = _refuse_features(layer, sources, edge_index) or _refuse_features(layer, ends, edge_index)
+    if refusal is not None:
+        return refusal
     if sources.is_floating_point() is not ends.is_floating_point():
-        return "features at one end, numbers at the other"
+        return Refusal("features at one end, numbers at the other")
     index, edge_type = plain_tensor(edge_index), plain_tensor(edge_type)
     try:
         shape = (ends.shape[0], sources.shape[0])
         relations = GRAPHS.find_relations(index[0], index[1], edge_type, shape, layer.num_relations)
     except ValueError:
-        return "an index is out of range"
+        return Refusal(OUT_OF_RANGE)
     reduce = _REDUCES[layer.aggr]
     if not sources.is_floating_point():
         # FastRGCNConv takes the number of the node, whatever its feature says
@@ -153,49 +151,46 @@ class Exchanged(Derived[RelGraph]):
         )
 
 
-def _why_not_layer(layer, kind: type) -> str | None:
+def _refuse_layer(layer, kind: type) -> Refusal | None:
     if any(getattr(type(layer), name) is not getattr(kind, name) for name in _METHODS):
-        return "the layer's methods are the user's"
+        return Refusal("the layer's methods are the user's")
     if has_hooks(layer):
-        return "the layer has hooks"
+        return Refusal("the layer has hooks")
     if is_rerouted(layer):
-        return "the layer is explained, decomposed or runs against its edges"
+        return Refusal("the layer is explained, decomposed or runs against its edges")
     for parameter in (layer.weight, layer.comp):
         if parameter is not None and (
             type(parameter) not in (Tensor, Parameter)
             or parameter.dtype not in FLOATING
             or parameter.device != layer.weight.device
         ):
-            return "the weights are no dense numbers on one device"
+            return Refusal("the weights are no dense numbers on one device")
     return None
 
 
-def _why_not_edges(edge_index, edge_type) -> str | None:
+def _refuse_edges(edge_index, edge_type) -> Refusal | None:
     if not isinstance(edge_index, Tensor) or edge_index.layout is not torch.strided:
-        return f"the edge index is a {type(edge_index).__name__}"
+        return Refusal(f"the edge index is a {type(edge_index).__name__}")
     if not isinstance(edge_type, Tensor) or edge_type.dtype not in (torch.int32, torch.int64):
-        return "the edge types are no integers"
+        return Refusal("the edge types are no integers")
     if edge_index.dim() != 2 or edge_index.shape[0] != 2 or edge_type.shape != edge_index.shape[1:]:
-        return "the edge types are not one per edge"
+        return Refusal("the edge types are not one per edge")
     if edge_index.device != edge_type.device:
-        return "the edge types are not beside the edge index"
-    return None if edge_index.is_cpu else devices.why_not(edge_index.device)
+        return Refusal("the edge types are not beside the edge index")
+    return None if edge_index.is_cpu else refusal_of(devices.why_not(edge_index.device))
 
 
-def _why_not_features(layer, x, edge_index) -> str | None:
+def _refuse_features(layer, x, edge_index) -> Refusal | None:
     if type(x) not in (Tensor, Parameter):
-        return f"the features are a {type(x).__name__}"
+        return Refusal(f"the features are a {type(x).__name__}")
     if x.device != edge_index.device or layer.weight.device != x.device or x.layout is not torch.strided:
-        return "the features are not dense, or not on the device of the edges and the weights"
+        return Refusal("the features are not dense, or not on the device of the edges and the weights")
     if x.is_floating_point():
-        return (
-            None
-            if x.dim() == 2 and x.dtype is layer.weight.dtype
-            else "the features are no matrix of the weights' type"
-        )
+        fits = x.dim() == 2 and x.dtype is layer.weight.dtype
+        return None if fits else Refusal("the features are no matrix of the weights' type")
     if x.dtype not in (torch.int32, torch.int64) or x.dim() != 1:
-        return "the numbers of nodes are no vector of integers"
-    return "blocks of features that are numbers" if layer.num_blocks is not None else None
+        return Refusal("the numbers of nodes are no vector of integers")
+    return None if layer.num_blocks is None else Refusal("blocks of features that are numbers")
 
 
 FORWARDS = tuple((kind, kind.forward) for kind in (RGCNConv, FastRGCNConv))

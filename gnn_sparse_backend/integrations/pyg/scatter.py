@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 
@@ -14,13 +13,14 @@ from ...compiler.language.reduction import REDUCTIONS
 from ...ops.attention.operators import softmax_edges
 from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate
-from ..core.counters import fallback, ours
-from ..lazy import LazyTensor, NoGraph, materialise, reduced, softmaxed, value, why_not
+from ..core.refusal import PASS, Refusal
+from ..lazy import LazyTensor, materialise, reduced, refuse, softmaxed, value
 from .gather import plain_index
-from .host import HOST, IndexEnd, segments
+from .host import HOST, OUT_OF_RANGE, IndexEnd, segments
 
 _REDUCES = {"sum": "sum", "mean": "mean", "mul": "prod", "max": "max", "min": "min"}
 _REDUCES |= {"add": "sum", "amax": "max", "amin": "min"}
+_NUMBERS = Refusal("a sum of one number per edge is no faster on a kernel")
 _FORMS = {
     name: message_op("x0", ("edge",), name, "even" if reduction.chooses else None)
     for name, reduction in REDUCTIONS.items()
@@ -30,106 +30,77 @@ _FORMS = {
 def fused_scatter(original):
     """``torch_geometric.utils.scatter`` that reduces on our kernels."""
 
-    @functools.wraps(original)
-    def scatter(src: Tensor, index: Tensor, dim: int = 0, dim_size: int | None = None, reduce: str = "sum") -> Tensor:
-        if torch.compiler.is_compiling():
-            return original(src, index, dim, dim_size, reduce)
-        reason = _why_not_reduce(src, reduce) or _why_not(src, index, dim, dim_size)
-        if reason is None:
-            try:
-                return _scatter(src, plain_index(index), dim % src.dim(), dim_size, _REDUCES[reduce])
-            except NoGraph:
-                reason = "an index is out of range"
-        fallback("pyg", f"scatter.{reduce}", reason)
-        return original(materialise(src, reason), index, dim, dim_size, reduce)
-
-    return scatter
+    return HOST.admit(original, "scatter.{reduce}", _scatter)
 
 
-def _scatter(src: Tensor, index: Tensor, dim: int, size: int | None, reduce: str) -> Tensor:
-    size = _size(index) if size is None else size
+def _scatter(src: Tensor, index: Tensor, dim: int = 0, dim_size: int | None = None, reduce: str = "sum"):
+    if torch.compiler.is_compiling():
+        return PASS
+    if (refusal := _refuse_reduce(src, reduce) or _refuse(src, index, dim, dim_size)) is not None:
+        return refusal
+    rows, dim, reduce = _rows(index, dim_size), dim % src.dim(), _REDUCES[reduce]
     if type(src) is LazyTensor:
-        if dim == 0:
-            out = reduced(src, IndexEnd(index, size), reduce)
-            if out is not None:
-                return out
+        found = reduced(src, rows, reduce) if dim == 0 else None
+        if found is not None:
+            return found
         src = value(src, "its reduction")
-    out = _along(dim, src, lambda x: aggregate(_FORMS[reduce], HOST.graph(IndexEnd(index, size), None), x))
-    ours("pyg", f"scatter.{reduce}")
-    return out
+    graph = HOST.graph(rows, None)
+    if type(graph) is Refusal:
+        return graph
+    return _along(dim, src, lambda x: aggregate(_FORMS[reduce], graph, x)), f"scatter.{reduce}"
 
 
 def fused_segment(original):
     """``torch_geometric.utils.segment`` that reduces on our kernels."""
 
-    @functools.wraps(original)
-    def segment(src: Tensor, ptr: Tensor, reduce: str = "sum") -> Tensor:
-        if torch.compiler.is_compiling():
-            return original(src, ptr, reduce)
-        src = materialise(src, "its segments are reduced")
-        reason = why_not(src) or _why_not_pointers(src, ptr) or _why_not_segment(reduce)
-        if reason is None:
-            try:
-                graph = segments(ptr, src.shape[0])
-            except NoGraph:
-                reason = "the pointers are not those of segments"
-            else:
-                out = aggregate(_FORMS[reduce], graph, src)
-                ours("pyg", f"segment.{reduce}")
-                # PyG takes an infinite result for that of an empty segment
-                return out if reduce in ("sum", "mean") else torch.where(out.isinf(), 0, out)
-        fallback("pyg", f"segment.{reduce}", reason)
-        return original(src, ptr, reduce)
+    return HOST.admit(original, "segment.{reduce}", _segment)
 
-    return segment
+
+def _segment(src: Tensor, ptr: Tensor, reduce: str = "sum"):
+    if torch.compiler.is_compiling():
+        return PASS
+    src = materialise(src, "its segments are reduced")
+    if (refusal := refuse(src) or _refuse_pointers(src, ptr) or _refuse_segment(reduce)) is not None:
+        return refusal
+    graph = segments(ptr, src.shape[0], "the pointers are not those of segments")
+    if type(graph) is Refusal:
+        return graph
+    out = aggregate(_FORMS[reduce], graph, src)
+    # PyG takes an infinite result for that of an empty segment
+    return out if reduce in ("sum", "mean") else torch.where(out.isinf(), 0, out), f"segment.{reduce}"
 
 
 def fused_softmax(original):
     """``torch_geometric.utils.softmax`` on our kernel."""
 
-    @functools.wraps(original)
     def softmax(
         src: Tensor, index: Tensor | None = None, ptr: Tensor | None = None, num_nodes: int | None = None, dim: int = 0
-    ) -> Tensor:
+    ):
         if torch.compiler.is_compiling():
-            return original(src, index, ptr, num_nodes, dim)
-        if index is None and ptr is not None:
-            reason = _why_not_values(src, dim) or _why_not_pointers(src, ptr)
+            return PASS
+        by_pointers = index is None and ptr is not None
+        if by_pointers:
+            refusal = _refuse_values(src, dim) or _refuse_pointers(src, ptr)
         else:
-            reason = _why_not(src, index, dim, num_nodes)
-        if reason is None:
-            try:
-                if index is not None:
-                    out = _softmax(src, plain_index(index), dim % src.dim(), num_nodes, original)
-                else:
-                    out = _along(
-                        dim % src.dim(),
-                        materialise(src, "its softmax"),
-                        lambda x: softmax_edges(segments(ptr, x.shape[0]), x),
-                    )
-            except NoGraph:
-                reason = "an index is out of range"
-            else:
-                if type(out) is not LazyTensor:
-                    ours("pyg", "softmax")
-                elif _returns_weights(sys._getframe(1)):
-                    return value(out, "its layer returns it")
-                return out
-        fallback("pyg", "softmax", reason)
-        return original(materialise(src, reason), index, ptr, num_nodes, dim)
+            refusal = _refuse(src, index, dim, num_nodes)
+        if refusal is not None:
+            return refusal
+        rows, dim = None if by_pointers else _rows(index, num_nodes), dim % src.dim()
+        if type(src) is LazyTensor:
+            if rows is not None and dim == 0:
+                found = softmaxed(src, rows, lambda scores: original(scores, rows.index, None, rows.size))
+                if type(found) is Refusal:
+                    return found
+                if found is not None:
+                    # the caller is beyond this function and the one that asks it
+                    return (value(found, "its layer returns it") if _returns_weights(sys._getframe(2)) else found), None
+            src = value(src, "its softmax")
+        graph = segments(ptr, src.shape[dim], OUT_OF_RANGE) if rows is None else HOST.graph(rows, None)
+        if type(graph) is Refusal:
+            return graph
+        return _along(dim, src, lambda x: softmax_edges(graph, x)), "softmax"
 
-    return softmax
-
-
-def _softmax(src: Tensor, index: Tensor, dim: int, size: int | None, original: Callable) -> Tensor:
-    rows = IndexEnd(index, _size(index) if size is None else size)
-    if type(src) is LazyTensor:
-        if dim == 0:
-            weights = softmaxed(src, rows, lambda scores: original(scores, index, None, rows.size))
-            if weights is not None:
-                return weights
-        src = value(src, "its softmax")
-    return _along(dim, src, lambda x: softmax_edges(HOST.graph(rows, None), x))
+    return HOST.admit(original, "softmax", softmax)
 
 
 def _along(dim: int, src: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
@@ -152,47 +123,45 @@ def _returns_weights(frame) -> bool:
     return False
 
 
-def _size(index: Tensor) -> int:
-    return int(index.max()) + 1 if index.numel() else 0
+def _rows(index: Tensor, size: int | None) -> IndexEnd:
+    index = plain_index(index)
+    if size is None:
+        size = int(index.max()) + 1 if index.numel() else 0
+    return IndexEnd(index, size)
 
 
-def _why_not(src, index, dim, size) -> str | None:
+def _refuse(src, index, dim, size) -> Refusal | None:
     """Why a reduction over dimension ``dim`` by ``index`` into ``size`` nodes is the framework's, or None."""
-    reason = _why_not_values(src, dim)
-    if reason is not None:
-        return reason
+    if (refusal := _refuse_values(src, dim)) is not None:
+        return refusal
     index = plain_index(index)
     if index is None or index.shape[0] != src.shape[dim] or index.device != src.device:
-        return "the index is not one int64 per edge"
-    if size is not None and type(size) is not int:
-        return "the number of nodes is not an int"
-    return None
+        return Refusal("the index is not one int64 per edge")
+    return None if size is None or type(size) is int else Refusal("the number of nodes is not an int")
 
 
-def _why_not_values(src, dim) -> str | None:
-    if type(src) is not LazyTensor:
-        reason = why_not(src)
-        if reason is not None:
-            return reason
+def _refuse_values(src, dim) -> Refusal | None:
+    if type(src) is not LazyTensor and (refusal := refuse(src)) is not None:
+        return refusal
     if type(dim) is not int or not -src.dim() <= dim < src.dim():
-        return "there is no such dimension"
+        return Refusal("there is no such dimension")
     return None
 
 
-def _why_not_pointers(src, ptr) -> str | None:
+def _refuse_pointers(src, ptr) -> Refusal | None:
     ptr = plain_index(ptr)
-    return None if ptr is not None and ptr.device == src.device else "the pointers are not a vector of int64"
+    return None if ptr is not None and ptr.device == src.device else Refusal("the pointers are not a vector of int64")
 
 
-def _why_not_reduce(src, reduce) -> str | None:
+def _refuse_reduce(src, reduce) -> Refusal | None:
     if reduce not in _REDUCES:
-        return f"the reduction is {reduce!r}"
+        return Refusal(f"the reduction is {reduce!r}")
     if type(src) is Tensor and src.dim() == 1 and _REDUCES[reduce] == "sum":
-        return "a sum of one number per edge is no faster on a kernel"
+        return _NUMBERS
     return None
 
 
-def _why_not_segment(reduce) -> str | None:
+def _refuse_segment(reduce) -> Refusal | None:
     if reduce in ("sum", "mean") or (reduce in ("max", "min") and not torch_geometric.typing.WITH_TORCH_SCATTER):
         return None
-    return f"the reduction is {reduce!r}"
+    return Refusal(f"the reduction is {reduce!r}")

@@ -16,9 +16,10 @@ from ...ops.grouped.api import gather_mm
 from ...runtime import devices
 from ...structures.checks import FLOATING
 from ...structures.segments import Segments
-from ..core.counters import fallback, ours
 from ..core.handles import Handles
+from ..core.refusal import PASS, Refusal, refusal_of
 from ..lazy import transformed
+from .host import HOST
 from .scripting import scriptable_method
 
 _segments = Handles()  # the rows of each type, by the tensor that says which type a row has
@@ -27,20 +28,19 @@ _segments = Handles()  # the rows of each type, by the tensor that says which ty
 def fused_forward(original: Callable) -> Callable:
     """``HeteroLinear.forward`` in one operator."""
 
-    def forward(self, x: Tensor, type_vec: Tensor) -> Tensor:
-        if torch.compiler.is_compiling():
-            return original(self, x, type_vec)
-        segments = (
-            transformed() or _why_not(self, x, type_vec) or _segments_of(type_vec, self.num_types, self.is_sorted)
-        )
-        if type(segments) is str:
-            fallback("pyg", "gather_mm", segments)
-            return original(self, x, type_vec)
-        ours("pyg", "gather_mm")
-        out = gather_mm(x, self.weight, segments).to(x.dtype)
-        return out if self.bias is None else out + self.bias.to(x.dtype)[type_vec]
+    return scriptable_method(HOST.admit(original, "gather_mm", _forward), original)
 
-    return scriptable_method(forward, original)
+
+def _forward(layer, x: Tensor, type_vec: Tensor):
+    if torch.compiler.is_compiling():
+        return PASS
+    segments = transformed() or _refuse(layer, x, type_vec)
+    if segments is None:
+        segments = _segments_of(type_vec, layer.num_types, layer.is_sorted)
+    if type(segments) is Refusal:
+        return segments
+    out = gather_mm(x, layer.weight, segments).to(x.dtype)
+    return out if layer.bias is None else out + layer.bias.to(x.dtype)[type_vec], "gather_mm"
 
 
 def forget_all() -> None:
@@ -48,7 +48,7 @@ def forget_all() -> None:
     _segments.clear()
 
 
-def _why_not(layer, x, types) -> str | None:
+def _refuse(layer, x, types) -> Refusal | None:
     for y in (x, layer.weight, layer.bias):
         if y is not None and (
             type(y) not in (Tensor, Parameter)
@@ -56,27 +56,27 @@ def _why_not(layer, x, types) -> str | None:
             or y.device != x.device
             or y.layout is not torch.strided
         ):
-            return "the features or weights are no dense numbers on one device"
-    if not x.is_cpu and (reason := devices.why_not(x.device)) is not None:
-        return reason
+            return Refusal("the features or weights are no dense numbers on one device")
+    if not x.is_cpu and (refusal := refusal_of(devices.why_not(x.device))) is not None:
+        return refusal
     if x.dtype is not layer.weight.dtype:
-        return "operands of two types or devices"
+        return Refusal("operands of two types or devices")
     if x.dim() != 2 or x.shape[1] != layer.weight.shape[1]:
-        return "the shapes do not fit"
+        return Refusal("the shapes do not fit")
     if (
         type(types) is not Tensor
         or types.dtype not in (torch.int32, torch.int64)
         or types.device != x.device
         or types.shape != x.shape[:1]
     ):
-        return "the types are not one integer per row"
-    return "no rows" if len(x) == 0 else None
+        return Refusal("the types are not one integer per row")
+    return Refusal("no rows") if len(x) == 0 else None
 
 
-def _segments_of(types: Tensor, count: int, promised: bool) -> Segments | str:
+def _segments_of(types: Tensor, count: int, promised: bool) -> Segments | Refusal:
     """promised: the user says that types are sorted, and PyG takes that for granted."""
     try:
         found = _segments.once(types, count, lambda: Segments.from_index(types, count))
     except ValueError:
-        return "a type is out of range"
-    return "the types are not sorted, as promised" if promised and found.order is not None else found
+        return Refusal("a type is out of range")
+    return Refusal("the types are not sorted, as promised") if promised and found.order is not None else found

@@ -66,7 +66,9 @@ def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, arch: str, lanes:
         loops = {it.name: it for it in walk_iterations(program.iterations)}
         folded = tuple(name for name in ("max_tile_0", "sum_tile_0") if name in loops)
         visited = tuple(name for name in ("out_tile_0",) if name in loops)
-        return cuda_build.build(program, CudaTeams(lanes, teams(lanes), across=folded, side_by_side=visited), arch)
+        return cuda_build.build(
+            program, CudaTeams(lanes, teams(lanes), team_reduced=folded, side_by_side=visited), arch
+        )
     of = shares(spec.width, STORED[spec.dtype])
     return cuda_build.build(share_features(program, "K", spec.width, of), CudaTeams(of.lanes, teams(of.lanes)), arch)
 

@@ -174,7 +174,7 @@ def sum_kernel(spec: GroupedSpec, arch: str) -> Kernel:
 def tiles_kernel(spec: GroupedSpec, arch: str, by_columns: bool = False) -> Kernel:
     """The kernel of a grouped product on Tensor Cores; the block of accumulators is a panel of whole tiles.
 
-    by_columns: as of `programs.matrices.Matrices`.
+    by_columns: as of `core.tiles.matrices.Matrices`.
     """
     program = grouped_tiles(
         TilesSpec(

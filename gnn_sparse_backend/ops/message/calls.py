@@ -7,7 +7,7 @@ which have the accumulation type.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -21,7 +21,7 @@ from ...runtime.memory import check_memory, empty
 from ...runtime.type_names import type_name
 from ..core.executable import Executable, build, kept_by_plan
 from ..core.plans import plan_of
-from .executables import final_plan
+from .executables import final_plan, way_of
 from .message_op import MessageOp
 from .programs.aggregate import AggregateSpec
 from .programs.edge_map import EdgeMapSpec
@@ -97,6 +97,21 @@ def one_launch(of: MessageOp, graph, operands: Sequence[Tensor]) -> tuple | None
     executable = call.executable(plan_of(graph, of.kind, call.features, operands[0].dtype))
     found = executable.launch(graph, operands)
     return None if found is None else (executable, *found)
+
+
+def variants_of(
+    of: MessageOp, graph, operands: Sequence[Tensor | None], plan: Plan, reduced: tuple[bool, ...] = ()
+) -> Mapping[str, str]:
+    """The variants of what runs by a plan of the planner's. Of operands shapes and types alone are read, and nothing is
+    compiled.
+    """
+    if of.reduce is None:
+        spec = _edge_map(of, graph, operands, graph.edge_ids is not None or "number" in of.places, reduced).spec
+    else:
+        numbered = "number" in of.places or (of.reads_edges and graph.edge_ids is not None)
+        spec = _aggregation(of, graph, operands, numbered, (), 0).spec
+    plan = final_plan(plan, spec)
+    return way_of(spec, plan).possible(spec, plan, graph)
 
 
 def run_edge_map(of: MessageOp, graph, operands: list[Tensor | None], reduced: tuple[bool, ...] = ()) -> Tensor:

@@ -11,10 +11,24 @@ from typing import NamedTuple
 
 from ...compiler.cache.bounded import kept
 from ...compiler.language.reduction import REDUCTIONS
-from .programs.message import Message, arg, chosen, commuted, operands_of, parse, renumber, same, stored, vjp
+from .programs.message import (
+    Message,
+    arg,
+    chosen,
+    commuted,
+    operands_of,
+    parse,
+    parse_with,
+    renumber,
+    same,
+    stored,
+    vjp,
+)
 
 _PLACES = "row", "column", "edge", "all", "number"
 _SWAPPED = {"row": "column", "column": "row"}
+_OF_RESULT = {"scale": "row", "others": "edge", "result": "row"}
+"""What the gradient of a `Reduction` may name beside messages and cotangents, and where it stands."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +59,11 @@ class MessageOp:
         ``"map:column,row"``.
         """
         return f"{self.reduce or 'map'}:{','.join(sorted(self.places))}"
+
+    @functools.cached_property
+    def reads_result(self) -> bool:
+        """Whether the backward pass reads the result."""
+        return self.ties == "even" or (self.reduce is not None and "result" in REDUCTIONS[self.reduce].gradient)
 
     def saved(self, needed: tuple[bool, ...]) -> frozenset[int]:
         """Operands that the backward pass reads where the operands marked in ``needed`` want gradients."""
@@ -127,16 +146,14 @@ def _gradient(of: MessageOp, operand: int) -> Gradient | None:
         return arg(len(sources) - 1)
 
     cotangent = extra("cotangent", "edge" if of.reduce is None else "row")
-    rule = "same" if of.reduce is None else REDUCTIONS[of.reduce].gradient
-    if rule == "scaled":
-        cotangent = cotangent * extra("scale", "row")
-    elif rule == "others":
-        cotangent = cotangent * extra("others", "edge")
-    elif rule == "chosen":
-        if of.ties != "even":
-            cotangent = chosen(cotangent, extra("number", "number"), extra("chosen", "row"))
-        else:
-            cotangent = cotangent * same(_as_stored(of), extra("result", "row"))
+    if of.ties == "even":
+        cotangent = cotangent * same(_as_stored(of), extra("result", "row"))
+    elif of.ties is not None:
+        cotangent = chosen(cotangent, extra("number", "number"), extra("chosen", "row"))
+    elif of.reduce is not None:
+        names = {"cotangent": cotangent, "message": of.message}
+        names |= {source: extra(source, place) for source, place in _OF_RESULT.items()}
+        cotangent = parse_with(REDUCTIONS[of.reduce].gradient, names)
     message = vjp(of.message, operand, cotangent)
     if message is None:
         return None

@@ -71,7 +71,7 @@ def _record_aggregate(graph, operands, attributes, needed):
         out = run_aggregate(of, graph, operands)
     else:
         out, kept = run_aggregate(of, graph, operands, (choice,), -1)
-    saved = kept, out if of.ties == "even" else None, *_read_again(of, operands, needed)
+    saved = kept, out if of.reads_result else None, *_read_again(of, operands, needed)
     return out, saved, _memo(of, operands, choice)
 
 
@@ -85,7 +85,7 @@ def _aggregate_in_library(graph, operands, attributes):
 def _saved_of_library(attributes, operands, results):
     (of,), (out, kept) = attributes, results
     choosing = of.ties in _CHOOSING
-    saved = kept if choosing else None, out if of.ties == "even" else None, *operands
+    saved = kept if choosing else None, out if of.reads_result else None, *operands
     return saved, _memo(of, operands, "number" if choosing else None)
 
 
@@ -95,7 +95,7 @@ def _gradients_of_aggregate(structure, attributes, saved, memo: _Memo, needed, g
         return [copied_gradient(kept, grad, memo.likes[0][0][0])]
     if memo.choice == "unique" and (found := even_gradient(structure, kept, *operands, result, grad)) is not None:
         return [found]
-    if result is not None:
+    if of.ties == "even":
         counted, sources = ties_count(of)
         given = [result if s == "result" else operands[s] for s in sources]
         count = AGGREGATE(structure, [x.detach() for x in given], (counted,))

@@ -1,4 +1,4 @@
-"""The boundary to the kernels of RGMS on the CPU: what ``rgms_kernels`` asks for where there are edges and features."""
+"""The boundary to the kernels of RGMS on the CPU: what ``executables`` asks for where there are edges and features."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from ...runtime.memory import empty
 from ...runtime.type_names import type_name
 from ...structures.relational.graph import RelGraph
 from ...structures.relational.sides import RelationSplit, RelationTasks
-from ..grouped.executables import by_twos
-from ..grouped.schedules_cpu import takes_twos
+from ..core.ran import Launch, in_threads
+from ..grouped.executables import in_bf16_pairs
+from ..grouped.schedules_cpu import takes_bf16_pairs
 from .panels_cpu import Slots, always, counts_of, never, position_weight, tasks_of_product, wide_type
 from .programs.rgms import RgmsSpec
 from .schedules_cpu import column_tile_of, rgms_kernel
@@ -41,7 +42,7 @@ def product(
     mean: bool,
     total: Tensor | None,
 ) -> Tensor:
-    """``rgms_kernels.run_product``, in the orders "gather" and "scatter"."""
+    """``executables.run_product``, in the orders "gather" and "scatter"."""
     relations, blocks, in_features, out_features = w.shape
     wide = wide_type(x.dtype)
     counts = counts_of(rel, transposed)
@@ -55,8 +56,8 @@ def product(
             near, tasks > 1, ("gather", in_features, out_features), ("scatter", in_features, out_features)
         )
     x = kernel_ready(x)
-    twos = _by_twos("scatter", in_features, x.dtype)
-    layouts = {by for by, panels in ((False, gathers), (twos, scatters)) if panels.row.numel()}
+    bf16_pairs = _in_bf16_pairs("scatter", in_features, x.dtype)
+    layouts = {by for by, panels in ((False, gathers), (bf16_pairs, scatters)) if panels.row.numel()}
     matrices = {by: _matrices(w, by) for by in layouts}
     # a kernel without panels reads none: any will do
     matrices.setdefault(False, next(iter(matrices.values())))
@@ -95,7 +96,7 @@ def product(
             *_given(weight),
             x,
             scatters.relation,
-            matrices[twos],
+            matrices[bf16_pairs],
             out,
         )
     return out if total is not None else out.to(x.dtype)
@@ -112,7 +113,7 @@ def outer_sums(
     by: str | None,
     dtype: torch.dtype,
 ) -> Tensor:
-    """``rgms_kernels.run_sum``."""
+    """``executables.run_sum``."""
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
     counts = counts_of(rel, transposed)
     small = is_small(counts, x.shape[1], g.shape[1])
@@ -128,7 +129,7 @@ def outer_sums(
 
 
 def dots(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transposed: bool) -> Tensor:
-    """``rgms_kernels.run_dot``."""
+    """``executables.run_dot``."""
     wide = wide_type(x.dtype)
     out = x.new_empty((rel.num_edges, 1), dtype=wide)
     # the products of the fewer pairs; the other end is gathered
@@ -208,7 +209,7 @@ def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, o
         x,
         g,
         panels.relation,
-        _matrices(w, _by_twos("dot", in_features, x.dtype)),
+        _matrices(w, _in_bf16_pairs("dot", in_features, x.dtype)),
         out,
     )
 
@@ -230,22 +231,22 @@ def _fewer_columns(row_pairs: Tensor, column_pairs: Tensor, edges: Tensor) -> Te
     return column_pairs < row_pairs
 
 
-def _matrices(w: Tensor, twos: bool) -> Tensor:
+def _matrices(w: Tensor, bf16_pairs: bool) -> Tensor:
     """(relations, blocks, F_in * F_out): the matrices as programs want them, with two rows side by side where
-    ``twos``.
+    ``bf16_pairs``.
     """
     in_features, out_features = w.shape[2:]
     tile = column_tile_of(out_features, type_name(w.dtype))
-    if twos:
-        w = _tiled(by_twos(w), 2 * tile)
+    if bf16_pairs:
+        w = _tiled(in_bf16_pairs(w), 2 * tile)
     elif is_tiled(in_features, out_features, type_name(w.dtype)):
         w = _tiled(w, tile)
     return kernel_ready(w.flatten(2).contiguous())
 
 
-def _by_twos(make: str, in_features: int, dtype: torch.dtype) -> bool:
+def _in_bf16_pairs(make: str, in_features: int, dtype: torch.dtype) -> bool:
     """Whether features are multiplied two at a time: those that are stored. Sums are not rounded for it."""
-    return make in ("scatter", "dot") and takes_twos(in_features, type_name(dtype))
+    return make in ("scatter", "dot") and takes_bf16_pairs(in_features, type_name(dtype))
 
 
 def _tiled(w: Tensor, tile: int) -> Tensor:
@@ -290,19 +291,8 @@ def _entry(
     if entry is None or (others and (described, others) not in _at_hand):
         _at_hand.keep((described, others), True)
         for program, f_in, f_out, several in (*others, (make, in_features, out_features, parallel)):
-            spec = RgmsSpec(
-                f_in,
-                f_out,
-                blocks,
-                panel,
-                0,
-                0,
-                0,
-                weighted,
-                type_name(dtype),
-                type_name(index),
-                twos=_by_twos(program, f_in, dtype),
-            )
-            entry = rgms_kernel(program, spec, several).entry
+            types, bf16_pairs = (type_name(dtype), type_name(index)), _in_bf16_pairs(program, f_in, dtype)
+            spec = RgmsSpec(f_in, f_out, blocks, panel, 0, 0, 0, weighted, *types, bf16_pairs=bf16_pairs)
+            entry = Launch(rgms_kernel(program, spec, several), f"{program}, {in_threads(several)}")
             _entries.keep((program, f_in, f_out, *described, several), entry)
     return entry

@@ -96,7 +96,7 @@ def candidates(problem: CudaProblem) -> tuple[CudaPlan, ...]:
     plain = CudaPlan(longest_part=part, arch=problem.arch, cached=mean >= WARP)
     others = [replace(first, blocks=False), plain]
     if problem.features <= IN_LANES.get(kind, 0):
-        reduction = "sequential" if kind == "map" else "parallel"
+        reduction = "sequential" if kind == "map" else "simd"
         others += [replace(plain, cached=False, reduction=reduction, lanes=lanes) for lanes in (LANES_PAY, WARP)]
         if kind == "sum" and problem.longest >= _IRREGULAR * max(mean, 1):
             pieces = part_length(problem.longest // WARP)

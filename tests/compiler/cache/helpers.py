@@ -53,7 +53,7 @@ def assert_scales(kernel, factor: float = 2.0) -> None:
 
 
 def start_worker(command: str, **arguments) -> subprocess.Popen:
-    """Run ``kernel_cache_worker.py`` in a fresh interpreter."""
+    """Run ``worker.py`` in a fresh interpreter."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.compiler.cache.worker", command, json.dumps(arguments)],
         stdout=subprocess.PIPE,

@@ -53,6 +53,8 @@ FILLED = {
     ("ops.core.executable", "_builders"): "kinds of programs and plans",
     ("ops.core.library", "OPERATORS"): "operators of this package",
     ("ops.core.library", "_libraries"): "operators of this package",
+    ("ops.core.prepared", "KINDS"): "kinds of structures",
+    ("ops.core.prepared", "PREPARED"): "operators of this package",
 }
 
 

@@ -64,7 +64,7 @@ def test_rows_of_few_features_are_summed_across_lanes(width, mean, serial_gpu):
     graph = gsb.Graph.from_coo(row, torch.arange(row.numel()) % 11, (5, 11))
     x, weight = torch.randn(11, width, dtype=torch.float64), torch.randn(row.numel(), dtype=torch.float64)
     plan = plan_cuda("", 5, graph.num_edges, width, kind="sum")
-    assert plan.reduction == "parallel" and plan.lanes == mean
+    assert plan.reduction == "simd" and plan.lanes == mean
     terms = weight[:, None] * x[torch.arange(row.numel()) % 11]
     expected = torch.zeros(5, width, dtype=torch.float64).index_add(0, row, terms)
     torch.testing.assert_close(gsb.spmm(graph, x, weight), expected, rtol=1e-12, atol=1e-12)

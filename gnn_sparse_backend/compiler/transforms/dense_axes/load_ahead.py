@@ -18,7 +18,7 @@ from ...language.program import Buffer, Iteration, Program, Store, map_iteration
 from ...language.validate import validate
 
 
-def hold_loads(program: Program, axis_name: str) -> Program:
+def load_ahead(program: Program, axis_name: str) -> Program:
     """Hold what every iteration over the axis alone, in a reduction, loads of parameters that it does not store to,
     element by element.
 
@@ -54,7 +54,7 @@ def hold_loads(program: Program, axis_name: str) -> Program:
         return (replace(it, body=tuple(body), locals=tuple(locals_)),)
 
     done = replace(program, iterations=map_iterations(program.iterations, visit)).with_provenance(
-        f"hold_loads({axis_name})"
+        f"load_ahead({axis_name})"
     )
     validate(done)
     return done
@@ -112,4 +112,4 @@ def _certain(expr: Expr) -> Iterator[Expr]:
             yield from _certain(kid)
 
 
-__all__ = ["hold_loads"]
+__all__ = ["load_ahead"]

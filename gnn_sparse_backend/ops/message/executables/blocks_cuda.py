@@ -7,7 +7,7 @@ or of several, and its gradient by the features, that of a mean too.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -27,6 +27,7 @@ from ....runtime.memory import empty
 from ....runtime.precision import on_tensor_cores
 from ....runtime.type_names import type_name
 from ....structures.derived import Derived
+from ...core.executable import build
 from ...core.ran import note
 from ..message_op import MessageOp
 from ..programs.aggregate import AggregateSpec
@@ -247,9 +248,9 @@ class OnBlocks(Aggregation):
         "rows": "elsewhere",
     }
 
-    def __init__(self, spec: AggregateSpec, plan: CudaPlan, otherwise: Aggregation):
+    def __init__(self, spec: AggregateSpec, plan: CudaPlan):
         super().__init__(spec, plan)
-        self.otherwise = otherwise
+        self.otherwise = build(spec, replace(plan, blocks=False))
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

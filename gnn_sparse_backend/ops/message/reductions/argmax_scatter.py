@@ -5,17 +5,23 @@ On dense graphs this is less work than a pass over all edges that asks each whet
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
+from ....compiler.cache.bounded import kept
 from ....formats.structure import positions_of_rows, row_of_position
 from ....planner.cpu.spmm import SERIAL_WORK
+from ....planner.plan import Plan
 from ....runtime import devices
 from ....runtime.memory import empty
 from ....runtime.type_names import type_name
 from ...core.library import register
 from ...core.operands import check_dense
 from ...core.operator import Operator
+from ...core.ran import note
 from ...core.traced import Traced
 from ..message_op import MessageOp
 from ..programs.aggregate import SEVERAL
@@ -91,21 +97,40 @@ the result,).
 """
 
 
+class Choices:
+    """Sums over choices of one shape and type (`ops.core.executable.Executable`), of no structure. dtype, index_dtype:
+    of the cotangent and of the columns.
+    """
+
+    variants: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, features: int, dtype: str, index_dtype: str, plan: Plan):
+        self.plan = plan
+        self.kernels = (choices_kernel(features, dtype, index_dtype, plan.groups > 1),)
+
+    def __call__(self, nothing, operands: list[Tensor], results: list[Tensor]) -> None:
+        (columns, grad), (out,) = operands, results
+        note(self, "")
+        self.kernels[0].entry(columns.shape[0], out.shape[0], columns, grad, out)
+
+    def workspace(self, nothing) -> int:
+        """Bytes beside operands and results."""
+        return 0
+
+
+_executable = kept(Choices)
+
+
 def _add(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
     count = columns.shape[0]
     features = columns[:1].numel()
     wide = grad if grad.dtype == torch.float64 else grad.new_empty(0, dtype=torch.float32)
     out = empty(wide, rows, *columns.shape[1:]).zero_()
     if columns.numel() and rows:
-        parallel = torch.get_num_threads() > 1 and columns.numel() >= SERIAL_WORK
-        kernel = choices_kernel(features, type_name(grad.dtype), type_name(columns.dtype), parallel)
-        kernel.entry(
-            count,
-            rows,
-            columns.reshape(count, features),
-            grad.contiguous().view(count, features),
-            out.view(rows, features),
-        )
+        plan = Plan(torch.get_num_threads() if columns.numel() >= SERIAL_WORK else 1)
+        of_rows = [columns.reshape(count, features), grad.contiguous().view(count, features)]
+        executable = _executable(features, type_name(grad.dtype), type_name(columns.dtype), plan)
+        executable(None, of_rows, [out.view(rows, features)])
     return out.to(grad.dtype)
 
 

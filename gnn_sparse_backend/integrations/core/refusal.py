@@ -1,0 +1,115 @@
+"""Whether a call of a framework is ours: asked once, where it comes in, and counted and logged there.
+
+A function of a framework is replaced by ``boundary.admit(original, operator, run)``. ``run`` takes the arguments of
+``original`` and returns one of
+
+    (result, name)     it ran here, and is counted as ``name``; not at all where that is None, because the result stands
+                       for something that is not computed yet
+    Refusal(reason)    it is the framework's, for a reason that is counted
+    PASS               it is the framework's, and nothing of ours: another operator that comes the same way
+
+What ``run`` asks for on its way answers in the same words: a ``Refusal``, or what was asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from inspect import Parameter, Signature
+from typing import final
+
+from .counters import fallback, ours
+from .remedies import remedy_of
+
+
+@final
+class Refusal:
+    """Why a call is not ours.
+
+    reason: one of ``remedies.REASONS``, in which no sizes or values stand: each distinct one is counted. Which operator
+    was refused is said where it is counted (``Boundary.admit``), since many ask the same.
+    """
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str):
+        self.reason = reason
+
+    def __repr__(self) -> str:
+        return f"Refusal({self.reason!r})"
+
+    @property
+    def remedy(self) -> str | None:
+        """What the user can do about it; None for a reason that is in no table."""
+        return remedy_of(self.reason)
+
+
+PASS = Refusal("")
+
+
+def refusal_of(reason: str | None) -> Refusal | None:
+    """The refusal for a reason, where there is one."""
+    return None if reason is None else Refusal(reason)
+
+
+class Boundary:
+    """Where calls of one framework come in.
+
+    Attributes:
+        name: by which it is enabled and counted.
+        deferred: types of arguments that may be, or hold, what we have not computed yet.
+    """
+
+    name: str
+    deferred: frozenset[type] = frozenset()
+
+    def computed(self, x, reason: str):
+        """An ``x`` of a type in ``deferred`` as the framework takes it. reason: what it is wanted for."""
+        raise NotImplementedError
+
+    def admit(self, original: Callable, operator: str | None, run: Callable) -> Callable:
+        """``original``, but ``run`` where that does not refuse.
+
+        operator: what refusals are counted as, maybe with a parameter of ``run`` in it, ``"scatter.{reduce}"``; None
+        where ``original`` comes by here again, further down, and is refused there.
+        """
+        parameters = inspect.signature(run).parameters.values()
+        bare = [each.replace(default=Parameter.empty, annotation=Parameter.empty) for each in parameters]
+        given = [_PASSED_ON.get(each.kind, "{0}").format(each.name) for each in parameters]
+        positional = [one for one, each in zip(given, parameters) if each.kind <= Parameter.VAR_POSITIONAL]
+        source = _SOURCE.format(
+            parameters=Signature(bare),
+            given=", ".join(given),
+            framework=self.name,
+            positional=", ".join(positional),
+            count="pass" if operator is None else f"_fallback({self.name!r}, f{operator!r}, _found.reason)",
+        )
+        names = {"PASS": PASS, "Refusal": Refusal}
+        exec(source, names)
+        asking = names["bind"](run, original, ours, fallback, self.deferred, self.computed)
+        asking.__defaults__, asking.__kwdefaults__ = run.__defaults__, run.__kwdefaults__
+        return functools.wraps(original)(asking)
+
+
+# Written out for the parameters of each function, as the methods of a data class are: to pass on ``*args`` and
+# ``**kwargs`` costs more than all else that is done here.
+_SOURCE = """
+def bind(_run, _original, _ours, _fallback, _deferred, _computed):
+    def asking{parameters}:
+        _found = _run({given})
+        if type(_found) is not Refusal:
+            _result, _name = _found
+            if _name is not None:
+                _ours({framework!r}, _name)
+            return _result
+        if _found is not PASS:
+            {count}
+            if not _deferred.isdisjoint(map(type, [{positional}])):
+                [{positional}] = [
+                    _computed(_x, _found.reason) if type(_x) in _deferred else _x for _x in [{positional}]
+                ]
+        return _original({given})
+    return asking
+"""
+_PASSED_ON = {Parameter.KEYWORD_ONLY: "{0}={0}", Parameter.VAR_POSITIONAL: "*{0}", Parameter.VAR_KEYWORD: "**{0}"}
