@@ -178,6 +178,7 @@ def test_a_child_measures_memory():
     )
 
 
+@pytest.mark.slow
 def test_a_failure_of_one_layer_is_named(monkeypatch):
     def fails(name, layer, mode):
         if mode == "step":

@@ -165,9 +165,7 @@ def test_what_a_condition_guards_is_loaded_under_it():
     )
 
 
-@pytest.mark.parametrize(
-    "reduce, more", [("max", {"keep": ("column",)}), ("min", {"propagate": True, "empty": True})]
-)
+@pytest.mark.parametrize("reduce, more", [("max", {"keep": ("column",)}), ("min", {"propagate": True, "empty": True})])
 def test_loads_before_they_are_compared(reduce, more):
     program = weighted(6, reduce=reduce, **more)
     held = share_axis(load_ahead(program, "K_0"), "K_0", 4, 2)
