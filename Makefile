@@ -11,7 +11,7 @@
 # DEMO_FLAGS=--quick     options of models/demo.py
 # TEST_FLAGS="-k spmm"   options of pytest
 # JOBS=2                 processes that run tests
-# BENCH=attention_layers the benchmark: spmm (default), sddmm, graphsage, attention_layers, planner or overhead
+# BENCH=attention_layers the benchmark: spmm (default), sddmm, graphsage, attention_layers, rgcn, sparse_conv, planner or overhead
 # BENCH_FLAGS=--help     its options
 
 ifndef PYTHON
@@ -27,6 +27,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS := -c requirements/constraints.txt
 # DGL has wheels for these alone: Linux on x86-64, Python 3.10 and 3.11
 DGL := $(shell $(PYTHON) -c 'import sys, platform as p; print("dgl," if (sys.platform, p.machine()) == ("linux", "x86_64") and sys.version_info[:2] in ((3, 10), (3, 11)) else "")')
+
+# spconv for CPUs: Linux on x86-64, Python 3.10 to 3.13
+SPCONV := $(shell $(PYTHON) -c 'import sys, platform as p; print("spconv," if (sys.platform, p.machine()) == ("linux", "x86_64") and sys.version_info[:2] <= (3, 13) else "")')
 
 # NVRTC and its headers, 96 MB: CUDA kernels are compiled by the tests as on a user's machine, which takes no GPU. Linux alone has wheels
 # of all. Where PyTorch is built for CUDA it says which versions; elsewhere these are pinned.
@@ -82,7 +85,7 @@ $(VENV)/.ready: pyproject.toml requirements/constraints.txt requirements/cuda.tx
 	@test -n "$(DGL)" || echo "DGL has no wheel for this Python: going on with PyG alone. For both: make clean, then PYTHON=python3.11"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install $(CONSTRAINTS) torch
-	$(PIP) install $(CONSTRAINTS) -e ".[$(DGL)pyg,demo,docs,lint,test]"
+	$(PIP) install $(CONSTRAINTS) -e ".[$(DGL)$(SPCONV)pyg,demo,docs,lint,test]"
 	@test -z "$(CUDA)" || $(PIP) install $(CONSTRAINTS) $(PINNED_CUDA) -e ".[$(CUDA)]" \
 	  || echo "NVRTC cannot be installed here: the tests that compile CUDA source with it are skipped"
 	touch $@

@@ -1,4 +1,4 @@
-"""A staged sparse compiler for graph neural networks, and plug-ins that put its kernels under DGL and PyG.
+"""A staged sparse compiler for graph neural networks, and plug-ins that put its kernels under DGL, PyG and spconv.
 
     import gnn_sparse_backend as gsb
 
@@ -30,38 +30,44 @@ if TYPE_CHECKING:
     from .ops.attention.api import gat_attention as gat_attention
     from .ops.attention.api import gatv2_attention as gatv2_attention
     from .ops.attention.edge_softmax import edge_softmax as edge_softmax
+    from .ops.convolution.api import sparse_conv as sparse_conv
+    from .ops.convolution.voxelize import voxelize as voxelize
     from .ops.core.ran import last_run as last_run
     from .ops.grouped.api import gather_mm as gather_mm
     from .ops.grouped.api import segment_mm as segment_mm
     from .ops.grouped.segment_reduce import segment_reduce as segment_reduce
-    from .ops.message.aggregate import aggregate as aggregate
-    from .ops.message.aggregate import edge_map as edge_map
-    from .ops.message.gsddmm import gsddmm as gsddmm
-    from .ops.message.gspmm import gspmm as gspmm
-    from .ops.message.sddmm import sddmm as sddmm
-    from .ops.message.spmm import spmm as spmm
+    from .ops.message.api.aggregate import aggregate as aggregate
+    from .ops.message.api.aggregate import edge_map as edge_map
+    from .ops.message.api.gsddmm import gsddmm as gsddmm
+    from .ops.message.api.gspmm import gspmm as gspmm
+    from .ops.message.api.sddmm import sddmm as sddmm
+    from .ops.message.api.spmm import spmm as spmm
     from .ops.relational.api import rgms as rgms
     from .runtime.allocator import reuse_memory as reuse_memory
     from .runtime.memory import empty_cache as empty_cache
     from .structures.graph import Graph as Graph
     from .structures.held import memory as memory
+    from .structures.kernel_map import KernelMap as KernelMap
     from .structures.relational.graph import RelGraph as RelGraph
     from .structures.segments import Segments as Segments
 
 _HOMES = {
     "Graph": "gnn_sparse_backend.structures.graph",
-    "spmm": "gnn_sparse_backend.ops.message.spmm",
-    "gspmm": "gnn_sparse_backend.ops.message.gspmm",
-    "gsddmm": "gnn_sparse_backend.ops.message.gsddmm",
-    "aggregate": "gnn_sparse_backend.ops.message.aggregate",
-    "edge_map": "gnn_sparse_backend.ops.message.aggregate",
-    "sddmm": "gnn_sparse_backend.ops.message.sddmm",
+    "spmm": "gnn_sparse_backend.ops.message.api.spmm",
+    "gspmm": "gnn_sparse_backend.ops.message.api.gspmm",
+    "gsddmm": "gnn_sparse_backend.ops.message.api.gsddmm",
+    "aggregate": "gnn_sparse_backend.ops.message.api.aggregate",
+    "edge_map": "gnn_sparse_backend.ops.message.api.aggregate",
+    "sddmm": "gnn_sparse_backend.ops.message.api.sddmm",
     "segment_mm": "gnn_sparse_backend.ops.grouped.api",
     "gather_mm": "gnn_sparse_backend.ops.grouped.api",
     "segment_reduce": "gnn_sparse_backend.ops.grouped.segment_reduce",
     "RelGraph": "gnn_sparse_backend.structures.relational.graph",
     "rgms": "gnn_sparse_backend.ops.relational.api",
     "Segments": "gnn_sparse_backend.structures.segments",
+    "KernelMap": "gnn_sparse_backend.structures.kernel_map",
+    "sparse_conv": "gnn_sparse_backend.ops.convolution.api",
+    "voxelize": "gnn_sparse_backend.ops.convolution.voxelize",
     "attention": "gnn_sparse_backend.ops.attention.api",
     "gat_attention": "gnn_sparse_backend.ops.attention.api",
     "gatv2_attention": "gnn_sparse_backend.ops.attention.api",

@@ -1,1 +1,1 @@
-"""GraphSAGE under DGL and under PyG, with and without the backend: `python -m models.graphsage --help`."""
+"""Models to train: `python -m models.graphsage --help`, `models.rgcn`, and `models.minkunet` for point clouds."""

@@ -27,23 +27,34 @@ def add_options(
     parser: argparse.ArgumentParser, datasets: str = DATASETS, datasets_help: str = DATASETS_HELP, **defaults
 ) -> None:
     """The options of a training, all with defaults; ``defaults`` are those of the script, where they are others."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     parser.add_argument(
         "--dataset", default="generated", metavar=datasets, help=f"{datasets_help} (default: %(default)s)"
     )
     parser.add_argument("--nodes", type=int, default=100_000, help="of the generated graph (default: %(default)s)")
     parser.add_argument("--edges", type=int, default=1_000_000, help="of the generated graph (default: %(default)s)")
-    parser.add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu", help="where model and data are (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--backend", choices=BACKENDS, default="both", help="both: train twice, taking turns (default: %(default)s)"
-    )
     own = "%(default)s"
     parser.add_argument(
         "--hidden",
         type=int,
         help=f"width of the hidden layers (default: {own if 'hidden' in defaults else '128, for Cora 64'})",
+    )
+    parser.add_argument("--layers", type=int, default=2, help="default: %(default)s")
+    parser.add_argument("--epochs", type=int, help=f"default: {own if 'epochs' in defaults else '30, for Cora 200'}")
+    parser.add_argument("--lr", type=float, default=0.01, help="default: %(default)s")
+    parser.add_argument("--dropout", type=float, default=0.5, help="default: %(default)s")
+    parser.add_argument("--weight-decay", type=float, default=5e-4, help="default: %(default)s")
+    add_run_options(parser)
+    parser.set_defaults(**defaults)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """The options of every training: where and how it runs."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where model and data are (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--backend", choices=BACKENDS, default="both", help="both: train twice, taking turns (default: %(default)s)"
     )
     parser.add_argument(
         "--precompile",
@@ -51,15 +62,9 @@ def add_options(
         metavar="TIME",
         help="compile and measure what the layers run in so much time, such as 30s, before the backend's training",
     )
-    parser.add_argument("--layers", type=int, default=2, help="default: %(default)s")
-    parser.add_argument("--epochs", type=int, help=f"default: {own if 'epochs' in defaults else '30, for Cora 200'}")
-    parser.add_argument("--lr", type=float, default=0.01, help="default: %(default)s")
-    parser.add_argument("--dropout", type=float, default=0.5, help="default: %(default)s")
-    parser.add_argument("--weight-decay", type=float, default=5e-4, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--threads", type=int, default=cores, help="default: all cores, here %(default)s")
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for JSON and PNG (default: %(default)s)")
-    parser.set_defaults(**defaults)
 
 
 def script(parser: argparse.ArgumentParser, argv: list[str] | None, model: str = "sage") -> int:
@@ -81,26 +86,13 @@ def main(args: argparse.Namespace, frameworks: list[str], name: str, model: str 
 
     0: all went well; 1: accuracy with and without the backend differs beyond rounding; 2: bad input.
     """
-    if args.threads < 1:
-        print(f"error: --threads must be at least 1, got {args.threads}", file=sys.stderr)
+    if (lacking := start(args, frameworks)) is not None:
+        print(f"error: {lacking}", file=sys.stderr)
         return 2
-    # before the first import of torch and DGL, which make their thread pools then
-    os.environ["OMP_NUM_THREADS"] = str(args.threads)
-    os.environ.setdefault("DGLBACKEND", "pytorch")
-    import torch
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from models import data, relational_data, report
     from models.train import Config, train
 
-    if (lacking := _lacking(args.device, frameworks)) is not None:
-        print(f"error: {lacking}", file=sys.stderr)
-        return 2
-    torch.set_num_threads(args.threads)
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=120)  # a log or a pipe has no width of its own
+    console = console_of_width()
     defaults = CORA if args.dataset == "cora" else OTHERS
     backends = BACKENDS[args.backend]
     try:
@@ -132,8 +124,7 @@ def main(args: argparse.Namespace, frameworks: list[str], name: str, model: str 
         return 2
 
     runs = []
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
+    with progress_bar(console) as progress:
         for framework in frameworks:
             label = report.LABELS[framework]
             task = progress.add_task(label, total=config.epochs * len(backends))
@@ -147,6 +138,35 @@ def main(args: argparse.Namespace, frameworks: list[str], name: str, model: str 
     dataset = sets[frameworks[0]]
     files = report.write(args.out, name, dataset, runs, config)
     return 0 if report.show(console, dataset, runs, config, files) else 1
+
+
+def start(args: argparse.Namespace, frameworks: list[str]) -> str | None:
+    """Set the threads. Returns why nothing can be trained, and what to do; None where all is there."""
+    if args.threads < 1:
+        return f"--threads must be at least 1, got {args.threads}"
+    # before the first import of torch and DGL, which make their thread pools then
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    os.environ.setdefault("DGLBACKEND", "pytorch")
+    import torch
+
+    torch.set_num_threads(args.threads)
+    return _lacking(args.device, frameworks)
+
+
+def console_of_width():
+    """A console, wide enough for the tables in a log or a pipe, which have no width of their own."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
+
+
+def progress_bar(console):
+    """A bar of what is done of how much, and of the time that is left."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console)
 
 
 def _lacking(device: str, frameworks: list[str]) -> str | None:

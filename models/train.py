@@ -140,7 +140,7 @@ class Trainee:
                 torch.manual_seed(self.config.seed * 1_000_003 + epoch)
                 # memory is measured where the time does not count, after what is made once
                 if 0 < number < self.config.warmup:
-                    _, peak = self._measured(partial(self._epoch, epoch))
+                    _, peak = measured(partial(self._epoch, epoch), self.config.device)
                     if peak is not None:
                         self.run.peak_bytes = max(self.run.peak_bytes or 0, peak)
                 else:
@@ -178,8 +178,8 @@ class Trainee:
         infer = self._infer if self.config.evaluate == "full" else self._infer_batches
         with self._backend():
             passes = [infer(0)]
-            measured, self.run.inference_peak_bytes = self._measured(partial(infer, 1))
-            passes += [measured, *map(infer, range(2, INFERENCES))]
+            second, self.run.inference_peak_bytes = measured(partial(infer, 1), self.config.device)
+            passes += [second, *map(infer, range(2, INFERENCES))]
         self.run.inference_seconds = min(seconds for seconds, *_ in passes)
         _, *hits = passes[-1]
         self.run.val_accuracy, self.run.test_accuracy = (each.double().mean().item() for each in hits)
@@ -216,20 +216,15 @@ class Trainee:
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    def _measured(self, work: Callable[[], object]) -> tuple:
-        """(what ``work`` gives, the bytes that it takes at most above what is there before; None where the system does
-        not tell).
-        """
-        return (_measured_on_gpu if self.config.device == "cuda" else _measured)(work)
 
-
-def _measured_on_gpu(work: Callable[[], object]) -> tuple:
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    return work(), torch.cuda.max_memory_allocated() - before
-
-
-def _measured(work: Callable[[], object]) -> tuple:
+def measured(work: Callable[[], object], device: str) -> tuple:
+    """(what ``work`` gives, the bytes that it takes at most above what is there before: of resident memory, of a GPU's
+    what PyTorch has allocated; None where the system does not tell).
+    """
+    if device == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        return work(), torch.cuda.max_memory_allocated() - before
     try:
         memory.release()
         before = memory.resident()

@@ -43,6 +43,9 @@ reveal_type(gsb.gather_mm(x, x, segments))  # Tensor
 reveal_type(gsb.segment_reduce(x, segments))  # Tensor
 reveal_type(gsb.rgms(rel, x, w))  # Tensor
 reveal_type(gsb.rgms(rel, {"user": x}, {"likes": w}))  # dict[str, Tensor]
+pairs = gsb.KernelMap.from_pairs(x, x, x, (3, 3))
+reveal_type(gsb.sparse_conv(x, x, pairs))  # Tensor
+reveal_type(gsb.voxelize(x, 0.1))  # tuple[Tensor, Tensor, Tensor]
 reveal_type(gsb.attention(graph, x, x, x))  # Tensor
 reveal_type(gsb.gat_attention(graph, x, x, x))  # Tensor
 reveal_type(gsb.gatv2_attention(graph, x, x, w))  # Tensor
@@ -50,7 +53,7 @@ reveal_type(gsb.edge_softmax(graph, w))  # Tensor
 reveal_type(gsb.reuse_memory())  # bool
 reveal_type(gsb.status())  # Status
 reveal_type(gsb.precompile(graph, features=(16, 32), ops="mean"))  # Report
-reveal_type(gsb.explain(graph))  # Explanation | RelationalExplanation
+reveal_type(gsb.explain(graph))  # Explanation | RelationalExplanation | ConvExplanation | OnePlan
 reveal_type(gsb.__version__)  # str
 reveal_type(gsb.last_run())  # Run | None
 reveal_type(gsb.memory(rel))  # Memory

@@ -48,7 +48,7 @@ from gnn_sparse_backend.tuning.tuning_tasks import Task
 OPS = ("sum", "weighted_sum", "mean", "max")
 WIDTHS = (1, 4, 32, 64, 128, 256, 512)
 # Kernels that one might use for everything; each is measured in every cell.
-SINGLE = (Plan(1), Plan(2), Plan(2, prefetch=8), Plan(2, reduction="parallel"))
+SINGLE = (Plan(1), Plan(2), Plan(2, prefetch=8), Plan(2, reduction="simd"))
 # Compiling is not measuring.
 _COMPILE_SECONDS = 120.0
 # Plans that come this close to the fastest are timed again, in so many rounds at most: the least of few samples would

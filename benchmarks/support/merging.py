@@ -9,6 +9,8 @@ from pathlib import Path
 # What tells apart the entries of a report's lists, and the words by which its dictionaries are filed.
 KEYS: Mapping[str, tuple[str, ...]] = {
     "cells": ("graph", "op", "mode", "features", "width"),
+    "maps": ("where",),
+    "networks": ("where",),
     "graphs": ("name",),
     "growth": ("edges", "width"),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -105,6 +105,19 @@ def measure(threads: int, *, largest: int = 1024 * MiB, gemm: int = 2048, repeat
         torch.set_num_threads(previous)
 
 
+def with_products_in(limits: Roofline, dtype: torch.dtype, *, gemm: int = 512, repeats: int = 5) -> Roofline:
+    """The same limits with the peak of matrix products in another type, where that is higher: values may be converted.
+
+    gemm: small, for some processors take a hundred times as long in a half type.
+    """
+    previous = torch.get_num_threads()
+    torch.set_num_threads(limits.threads)
+    try:
+        return replace(limits, flops=max(limits.flops, _gemm_rate(gemm, repeats, dtype)))
+    finally:
+        torch.set_num_threads(previous)
+
+
 def _best_seconds(call: Callable[[], object], repeats: int, inner: int = 1) -> float:
     call()
     best = float("inf")
@@ -131,6 +144,6 @@ def _gather_rate(table_bytes: int, repeats: int, width: int = 128) -> float:
     return 2 * out.numel() * 4 / seconds
 
 
-def _gemm_rate(size: int, repeats: int) -> float:
-    a, b, out = torch.rand(size, size), torch.rand(size, size), torch.empty(size, size)
+def _gemm_rate(size: int, repeats: int, dtype: torch.dtype = torch.float32) -> float:
+    a, b, out = (torch.rand(size, size).to(dtype) for _ in range(3))
     return 2 * size**3 / _best_seconds(lambda: torch.mm(a, b, out=out), repeats)

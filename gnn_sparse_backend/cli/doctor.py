@@ -25,7 +25,11 @@ _REQUIRED = (
     ("numpy", "numpy"),
     ("scipy", "scipy"),
 )
-_OPTIONAL = (("dgl", "dgl", "dgl"), ("torch-geometric", "torch_geometric", "pyg"))
+_OPTIONAL = (
+    ("dgl", "dgl", "dgl"),
+    ("torch-geometric", "torch_geometric", "pyg"),
+    ("spconv", "spconv.pytorch", "spconv"),
+)
 
 
 def examine() -> list[Finding]:
@@ -54,6 +58,7 @@ def _versions() -> list[Finding]:
     for distribution, module in _REQUIRED:
         findings.append(_import(group, distribution, module, "pip install gnn-sparse-backend"))
     for distribution, module, extra in _OPTIONAL:
+        distribution = _variant(distribution, module)
         if _version(distribution) is None:
             findings.append(
                 Finding(group, distribution, ABSENT, f"not installed: pip install 'gnn-sparse-backend[{extra}]'")
@@ -74,6 +79,15 @@ def _import(group: str, distribution: str, module: str, advice: str) -> Finding:
             group, distribution, BROKEN, f"{version}, but import {module} fails: {type(error).__name__}: {error}"
         )
     return Finding(group, distribution, OK, version)
+
+
+def _variant(distribution: str, module: str) -> str:
+    """The distribution that has the module, where one has a name that goes on: ``spconv-cu120`` for ``spconv``."""
+    if _version(distribution) is None:
+        for other in importlib.metadata.packages_distributions().get(module.partition(".")[0], ()):
+            if other.startswith(f"{distribution}-"):
+                return other
+    return distribution
 
 
 def _version(distribution: str) -> str | None:

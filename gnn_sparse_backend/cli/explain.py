@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .files import FORMATS, FileError, features_argument, load_graph, on_device, set_threads
+from .files import FORMATS, FileError, features_argument, load_graph, load_relations, on_device, set_threads
 
 
 def add(commands) -> None:
@@ -17,7 +17,7 @@ def add(commands) -> None:
         f"{FORMATS}",
     )
     command.add_argument("file", metavar="FILE", type=Path)
-    command.add_argument("--op", default="sum", help="sum (default), mean, max, min, the same after weighted_, or dot")
+    command.add_argument("--op", default="sum", help="an operator, as of gsb tune (default: sum)")
     command.add_argument("--backward", action="store_true", help="the gradient to the features instead")
     command.add_argument(
         "--plot",
@@ -32,18 +32,29 @@ def add(commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """1 where there is nothing to explain, otherwise 0."""
     from ..compiler.codegen import BuildError
-    from ..tuning.explain import explain_graph
+    from ..ops.core.prepared import KINDS
+    from ..structures.graph import Graph
+    from ..structures.relational.graph import RelGraph
+    from ..tuning.explain import Explanation, explain_structure, named
 
     set_threads(options.threads)
     try:
-        graph = on_device(load_graph(options.file), options.device)
-        explanation = explain_graph(graph, options.op, options.features, dtype=options.dtype, backward=options.backward)
+        kind = named(options.op).on
+        load = {Graph: load_graph, RelGraph: load_relations}.get(kind)
+        if load is None:
+            raise ValueError(f"{options.op} runs on {KINDS[kind].words}, which no file holds: give it to gsb.explain")
+        given = on_device(load(options.file), options.device)
+        explanation = explain_structure(
+            given, options.op, options.features, dtype=options.dtype, backward=options.backward
+        )
     except (FileError, ValueError, BuildError) as error:
         print(f"gsb explain: {error}", file=sys.stderr)
         return 1
     print(explanation, end="")
     if options.plot is not None:
         try:
+            if not isinstance(explanation, Explanation):
+                raise ValueError(f"{options.op} has no candidates to draw")
             explanation.plot(options.plot)
         except (ImportError, OSError, ValueError) as error:
             print(f"gsb explain: no picture: {error}", file=sys.stderr)

@@ -53,18 +53,14 @@ def load_relations(path: Path):
 
 
 def features_argument(command: argparse.ArgumentParser, several: bool) -> None:
-    more = (
-        "; 64x16 of operators with two widths, 8x16 of heads and their features, 64x16x4 of blocks or bases"
-        if several
-        else ""
-    )
     command.add_argument(
         "--features",
-        type=width if several else positive,
+        type=width,
         nargs="+" if several else None,
         default=[64] if several else 64,
         metavar="F",
-        help=f"width of the rows that are reduced (default: 64){more}",
+        help="width of the rows that are reduced (default: 64); 64x16 of operators with two widths, 8x16 of heads and "
+        "their features, 64x16x4 of blocks or bases",
     )
     command.add_argument("--dtype", default="float32", help="float32 (default), float64, bfloat16 or float16")
     command.add_argument("--threads", type=positive, help="threads of the kernels (default: PyTorch's)")

@@ -24,8 +24,8 @@ def add(commands) -> None:
         nargs="+",
         default=["sum"],
         metavar="OP",
-        help="sum (default), mean, max, min, weighted_sum and so on, dot, edge_softmax, attention, gat_attention, "
-        "gatv2_attention; on relations rgms, rgms_mean, rgms_blocks, rgms_bases and so on",
+        help="sum (default), mean, prod, max, min, weighted_sum and so on, dot, edge_softmax, attention, "
+        "gat_attention, gatv2_attention; on relations rgms, rgms_mean, rgms_blocks, rgms_bases and so on",
     )
     command.add_argument("--budget", default="30s", help="time to spend, such as 500ms, 30s or 2m (default: 30s)")
     command.add_argument("--forward", action="store_true", help="leave the gradients out")
@@ -38,13 +38,13 @@ def run(options: argparse.Namespace) -> int:
     """1 where there is no graph to tune, 130 after Ctrl-C, otherwise 0."""
     from ..compiler.codegen import BuildError
     from ..ops.core.plans_cuda import gpu_of
+    from ..ops.core.prepared import KINDS
     from ..structures.graph import Graph
     from ..structures.relational.graph import RelGraph
     from ..tuning.calibrate_cpu import calibrate
     from ..tuning.calibrate_cuda import calibrate_gpu
     from ..tuning.precompile import precompile_graphs, seconds_of
     from ..tuning.precompile_operators import kinds_of
-    from ..tuning.precompile_steps import KINDS
 
     set_threads(options.threads)
     try:
@@ -52,7 +52,8 @@ def run(options: argparse.Namespace) -> int:
         kinds = kinds_of(options.ops, options.features)
         if unread := [kind for kind in kinds if kind not in load]:
             raise ValueError(
-                f"some operator in --ops runs on {KINDS[unread[0]]}, which no file holds: give it to gsb.precompile"
+                f"some operator in --ops runs on {KINDS[unread[0]].words}, which no file holds: give it to "
+                "gsb.precompile"
             )
         graphs = [(path.name, on_device(load[kind](path), options.device)) for path in options.files for kind in kinds]
         seconds_of(options.budget)

@@ -8,6 +8,7 @@ In two lines:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,12 +16,15 @@ from tvm import tirx
 
 from .cache.default import get_kernel
 from .cache.kernel import Kernel
-from .codegen import Target, build_shared, host_target
+from .codegen import Target, build_shared, compile_cuda, generate_assembly, generate_cuda, host_target
 from .codegen.cuda.library import build_cuda_shared, cuda_key
+from .codegen.cuda.machine_code import default_compiler
 from .codegen.interrupts import interrupts_held
+from .language.printer import program_from_script
 from .language.program import Program
 from .loops.horizontal import fuse_grids, fuse_horizontally
 from .lowering import flatten, lower
+from .position.function import PositionFunction
 from .position.validate import validate_position
 from .schedules.cpu import CpuSchedule
 from .schedules.cuda import CudaSchedule
@@ -30,8 +34,8 @@ from .schedules.serial import serialise
 Schedule: TypeAlias = CpuSchedule | CudaSchedule | CudaTeams
 
 
-def stage3(program: Program, schedule: Schedule, serial: bool = False) -> tirx.PrimFunc:
-    """The scheduled, flattened TVM function of a program; its sub-kernels fused where the schedule wants it.
+def stage2(program: Program, schedule: Schedule, serial: bool = False) -> PositionFunction:
+    """The scheduled function of a program in position space.
 
     Args:
         program: a stage I program.
@@ -40,15 +44,23 @@ def stage3(program: Program, schedule: Schedule, serial: bool = False) -> tirx.P
     """
     if serial and not isinstance(schedule, CpuSchedule):
         schedule = schedule.without_instructions()
-    program = schedule.prepare(program)
-    stage2 = schedule.apply(lower(program))
+    scheduled = schedule.apply(lower(schedule.prepare(program)))
     if serial:
-        stage2 = serialise(stage2)
-    validate_position(stage2)
-    function = flatten(stage2)
+        scheduled = serialise(scheduled)
+    validate_position(scheduled)
+    return scheduled
+
+
+def stage3(program: Program, schedule: Schedule, serial: bool = False) -> tirx.PrimFunc:
+    """The scheduled, flattened TVM function of a program; its sub-kernels fused where the schedule wants it.
+
+    Arguments are those of `stage2`.
+    """
+    scheduled = stage2(program, schedule, serial)
+    function = flatten(scheduled)
     if isinstance(schedule, CudaTeams) and schedule.fuse:
-        return fuse_grids(function, program, schedule.apart)
-    return fuse_horizontally(function, program) if schedule.fuse else function
+        return fuse_grids(function, scheduled.program, schedule.apart)
+    return fuse_horizontally(function, scheduled.program) if schedule.fuse else function
 
 
 def compile_program(program: Program, schedule: Schedule, target: Target | None = None, serial: bool = False) -> Kernel:
@@ -64,9 +76,26 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
     def build(folder: Path) -> Path:
         with interrupts_held():
             function = stage3(program, schedule, serial)
-            (folder / "stage3.py").write_text(function.script(), encoding="utf-8")
             return (build_cuda_shared if target.is_cuda else build_shared)(function, target, folder)
 
-    plan = f"{schedule!r}, serial" if serial else repr(schedule)
+    text, plan = program.script(), f"{schedule!r}, serial" if serial else repr(schedule)
     key = cuda_key(target) if target.is_cuda else target
-    return get_kernel(program.script(), plan, key, build, name=program.name, symbol=program.name)
+    written = _texts(text, schedule, target, serial)
+    return get_kernel(text, plan, key, build, name=program.name, symbol=program.name, written=written)
+
+
+def _texts(text: str, schedule: Schedule, target: Target, serial: bool) -> Mapping[str, Callable[[], str]]:
+    """What writes the stages of a kernel, from the text of its program, which takes less memory than the program."""
+
+    def of(stage: Callable[..., PositionFunction | tirx.PrimFunc]) -> PositionFunction | tirx.PrimFunc:
+        return stage(program_from_script(text), schedule, serial)
+
+    texts = {"stage2": lambda: of(stage2).script(), "stage3": lambda: of(stage3).script()}
+    if not target.is_cuda:
+        return texts | {"assembly": lambda: generate_assembly(of(stage3), target)}
+
+    def ptx() -> str:
+        source = generate_cuda(of(stage3), target.arch)
+        return compile_cuda(source, target.arch, "ptx", default_compiler()).code.rstrip(b"\0").decode()
+
+    return texts | {"ptx": ptx}

@@ -1,4 +1,4 @@
-"""Plug-ins that put the operators of this package under graph learning frameworks, without changing a model.
+"""Plug-ins that put the operators of this package under frameworks of graphs and voxels, without changing a model.
 
     gsb.enable("dgl")             # from here on, DGL's message passing runs our kernels where they apply
     with gsb.enabled("pyg"): ...  # the same for a block of code

@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         metavar="FRAMEWORK",
         dest="gsb_frameworks",
-        help='run the tests with this framework enabled: "dgl" or "pyg"',
+        help='run the tests with this framework enabled: "dgl", "pyg" or "spconv"',
     )
     group.addoption(
         "--gsb-report",

@@ -55,7 +55,7 @@ def probes(threads: int) -> tuple[Probe, ...]:
     for degree in (8, 64):
         add(1000, 400, degree, 128)
     for degree in (4, 200):
-        for reduction in ("sequential", "parallel", "scattered"):
+        for reduction in ("sequential", "simd", "scattered"):
             add(2000, 1000, degree, 1, groups=(1,), reduction=reduction)
     for distance in (0, 8):
         add(20_000, 60_000, 10, 16, prefetch=distance)

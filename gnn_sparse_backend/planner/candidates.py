@@ -86,7 +86,7 @@ def trials(problem: Problem) -> tuple[Plan, ...]:
     if problem.features <= NARROW and reduce != "map":
         others = {"sequential", first.reduction}
         if fits_lanes(problem.features, adds(reduce), at_edges > 0):
-            others.add("parallel")
+            others.add("simd")
         for plan in list(found):
             for reduction in sorted(others - {plan.reduction}, reverse=True):
                 found[replace(plan, reduction=reduction)] = None

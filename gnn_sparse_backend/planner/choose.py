@@ -22,8 +22,6 @@ MARGIN = 0.95
 # The order of additions must be the same for any number of threads: it is chosen as for one. (The reduction, which
 # decides it too, is that of the rules, which do not look at threads for it.)
 _DECIDES_ORDER = ("partitions", "longest_part")
-# Problems whose plans are kept at a time.
-MOST_CHOSEN = 4096
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ def describe(plan: Plan) -> str:
         words[0] += " of equal rows"
     if plan.prefetch:
         words.append(f"{plan.prefetch} ahead")
-    if plan.reduction == "parallel":
+    if plan.reduction == "simd":
         words.append("in lanes")
     elif plan.reduction == "scattered":
         words.append("scattered")
@@ -141,9 +139,7 @@ def _chosen(rounded: tuple[Any, ...], known: PlanDatabase) -> Plan:
     chosen = known.chosen
     plan = chosen.get(rounded)
     if plan is None:
-        if len(chosen) >= MOST_CHOSEN:
-            chosen.clear()
-        plan = chosen[rounded] = the_one(_from_model(Problem(*rounded), known.units))
+        plan = chosen.keep(rounded, the_one(_from_model(Problem(*rounded), known.units)))
     return plan
 
 

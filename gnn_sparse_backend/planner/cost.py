@@ -7,12 +7,12 @@ cache holds of what is gathered nearby (``Problem.reach``), but for the first to
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..compiler.cache.bounded import kept
 from ..compiler.language.reduction import chooses
 from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
@@ -101,7 +101,7 @@ def counts(problem: Problem, plan: Plan) -> dict[str, float]:
     """How many of each unit the busiest thread meets."""
     c = _common(problem)
     share = 1 / min(problem.threads, plan.groups)
-    parallel, scattered, partitions = plan.reduction == "parallel", plan.reduction == "scattered", plan.partitions
+    parallel, scattered, partitions = plan.reduction == "simd", plan.reduction == "scattered", plan.partitions
     near, far = c.misses if partitions == 1 else _misses(problem, partitions)
     ahead = "_ahead" if plan.prefetch else ""
     gathers = dict.fromkeys(_GATHERS, 0.0)
@@ -153,7 +153,7 @@ class _Common(NamedTuple):
     uncached: float
 
 
-@functools.lru_cache(maxsize=256)
+@kept
 def _common(problem: Problem) -> _Common:
     reduce, gathered, at_edges = operands_of_kind(problem.kind)
     row = problem.row_bytes

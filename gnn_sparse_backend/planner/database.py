@@ -26,6 +26,7 @@ from typing import Any
 import filelock
 
 from ..compiler.cache import UnsafeCacheError, cache_dir
+from ..compiler.cache.bounded import KernelCache, shared
 from ..compiler.cache.folders import create_root
 from ..compiler.cache.fork import own_locks
 from ..compiler.cache.key import toolchain
@@ -73,9 +74,7 @@ class PlanDatabase:
         self._records: dict[tuple[Any, ...], Record] | None = None  # those of this machine and these versions
         self._sizes: set[tuple[int, int, int]] = set()
         self._units: dict[str, float] | None = None
-        self.chosen: dict[
-            tuple[Any, ...], Plan
-        ] = {}  # by the cost model with these units, by a problem's rounded fields
+        self.chosen = _none_chosen()
         own_locks(self)
 
     def make_locks(self) -> None:
@@ -141,7 +140,7 @@ class PlanDatabase:
         """Keep the measured constants of this machine."""
         with self._lock:
             self._read_once()
-            self._units, self.chosen = units_from_json(dict(units)), {}
+            self._units, self.chosen = units_from_json(dict(units)), _none_chosen()
             self._write([], self._units)
 
     def records(self) -> list[Record]:
@@ -164,7 +163,7 @@ class PlanDatabase:
             removed = len(self.records())
             with self._held():
                 self.path.unlink(missing_ok=True)
-            self._records, self._sizes, self._units, self.chosen = {}, set(), None, {}
+            self._records, self._sizes, self._units, self.chosen = {}, set(), None, _none_chosen()
             self._others.clear()
             return removed
 
@@ -291,6 +290,11 @@ def _replace(path: Path, content: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def _none_chosen() -> KernelCache[tuple[Any, ...], Plan]:
+    """For plans that follow from the constants of a database, by the rounded fields of a problem."""
+    return shared("plans of the cost model")
 
 
 def _now() -> str:

@@ -15,7 +15,7 @@ class Plan:
     groups: row groups of the parallel loop, 1 for one thread.
     prefetch: how many non-zeros the gathers look ahead, 0 for none.
     balance: what the groups hold equally much of: "nonzeros" or "rows" (Huang et al., section 3.2).
-    reduction: "sequential": a vector of features walks along the non-zeros of a row; "parallel": a vector of non-zeros
+    reduction: "sequential": a vector of features walks along the non-zeros of a row; "simd": a vector of non-zeros
         is reduced for each feature (ibid., section 3.1); "scattered": one loop over all non-zeros of a group, each of
         which adds to its row of the result.
     partitions: column partitions, each of which is gone through for all rows before the next (hyb's c).

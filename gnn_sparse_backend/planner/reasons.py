@@ -52,14 +52,14 @@ def reasons(problem: Problem, plan: Plan) -> Iterator[str]:
     if plan.reduction != "sequential":
         long = f"{mean:.1f}" if mean < 10 else about(round(mean))
         narrow = f"{problem.features} features are at most {NARROW}, and rows have about {long} non-zeros on average, "
-        if plan.reduction == "parallel" and problem.typical:
+        if plan.reduction == "simd" and problem.typical:
             narrow = (
                 f"{problem.features} features are at most {NARROW}, "
                 f"and half of all non-zeros are in rows of {about(problem.typical)} and more, "
             )
         yield narrow + (
             f"{LANES_PAY} or more: a vector takes non-zeros of a row side by side (in lanes)."
-            if plan.reduction == "parallel"
+            if plan.reduction == "simd"
             else f"{SCATTERED_PAYS} at most: each is added to its row in memory (scattered), "
             "so that no loop ends after so few."
         )

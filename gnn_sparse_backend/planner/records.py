@@ -14,8 +14,8 @@ from .plan import Plan
 from .problem import STORED, CudaProblem, Problem
 
 _CHOICES = {
-    Plan: {"balance": ("nonzeros", "rows"), "reduction": ("sequential", "parallel", "scattered")},
-    CudaPlan: {"balance": ("teams",), "reduction": ("sequential", "parallel")},
+    Plan: {"balance": ("nonzeros", "rows"), "reduction": ("sequential", "simd", "scattered")},
+    CudaPlan: {"balance": ("teams",), "reduction": ("sequential", "simd")},
 }
 # Texts, and what is yes or no; the other fields of plans and problems are counts.
 _TEXTS, _FLAGS = ("kind", "dtype", "arch"), ("cached", "buckets", "segments", "blocks")

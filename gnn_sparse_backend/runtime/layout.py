@@ -7,8 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..compiler.cache.kernel import Kernel
-
 
 def kernel_ready(x: Tensor) -> Tensor:
     """``x`` itself if it is row-strided and aligned to its element, else a copy.
@@ -49,13 +47,13 @@ class ByLayout(dict):
     met.
     """
 
-    def __init__(self, make: Callable[[bool], Kernel]):
+    def __init__(self, make: Callable[[bool], Callable[..., None]]):
         super().__init__()
         self.make = make
 
     def __missing__(self, by_columns: bool) -> Callable[..., None]:
-        entry = self[by_columns] = self.make(by_columns).entry
-        return entry
+        made = self[by_columns] = self.make(by_columns)
+        return made
 
 
 def _is_row_strided(x: Tensor) -> bool:

@@ -10,4 +10,16 @@ type_name = {
 }.__getitem__
 """The compiler's name of a torch type."""
 
-__all__ = ["type_name"]
+DTYPES = {type_name(dtype): dtype for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)}
+"""The floating types that kernels take, by name."""
+
+
+def check_dtype(dtype: str | torch.dtype) -> torch.dtype:
+    """A floating type that kernels take. Raises ValueError that names them."""
+    found = DTYPES.get(str(dtype).removeprefix("torch."))
+    if found is None:
+        raise ValueError(f"dtype {dtype!r} is none that kernels take: choose from {', '.join(DTYPES)}")
+    return found
+
+
+__all__ = ["DTYPES", "check_dtype", "type_name"]

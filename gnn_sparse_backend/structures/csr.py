@@ -22,6 +22,7 @@ class Csr:
 
     opposite: where the arrays of the transpose can be had, if somebody else knows them: ``() -> (indptr, indices,
         edge_ids)``, of any integer type, or None.
+    computed: whether the arrays were computed from those of the transpose, from which they can be computed again.
     facts: what was derived (`derived`). plans: of the operators that ran, by what the planner was asked. calls: what is
         ready to run, by the signature of a call.
     uses: calls so far of which some order of the rows would pay (`ops.message.executables.one_pass`).
@@ -30,6 +31,7 @@ class Csr:
 
     __slots__ = (
         "calls",
+        "computed",
         "edge_ids",
         "facts",
         "indices",
@@ -44,6 +46,7 @@ class Csr:
     def __init__(self, indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int], opposite=None):
         self.indptr, self.indices, self.edge_ids, self.shape = indptr, indices, edge_ids, shape
         self.opposite = opposite
+        self.computed = False
         self.plans: dict[Any, Any] = {}
         self.facts: dict[Derived[Any], Any] = {}
         self.calls: KernelCache[Any, Any] = KernelCache("calls of a graph", MOST_CALLS)
@@ -52,10 +55,13 @@ class Csr:
 
     def transposed(self) -> Csr:
         arrays = None if self.opposite is None else self.opposite()
-        if arrays is None:
+        computed = arrays is None
+        if computed:
             arrays = transpose_csr(self.indptr, self.indices, self.edge_ids, self.shape[1])
         self.opposite = None
-        return Csr(*stored(*arrays, self.indices.dtype), self.shape[::-1])
+        csr = Csr(*stored(*arrays, self.indices.dtype), self.shape[::-1])
+        csr.computed = computed
+        return csr
 
 
 class Pair:
@@ -84,16 +90,22 @@ class Pair:
                     _live[_key(csr)] = self
         return csr
 
+    def spare(self, index: int) -> bool:
+        """Whether a side can be computed again, edge by edge in the same order, and nobody holds a graph that shows
+        it.
+        """
+        csr, view = self.sides[index], self.views[index]
+        return csr is not None and csr.computed and (view is None or view() is None)
+
     def release(self) -> None:
-        """Forget the side that was derived from the other one, unless somebody holds a graph that shows it."""
+        """Forget a side that is `spare`, and how often either was used."""
         with self.lock:
-            csr, view = self.sides[1], self.views[1]
-            if csr is not None and (view is None or view() is None):
-                _live.pop(_key(csr), None)
-                self.sides[1] = None
-            for csr in self.sides:
+            for index, csr in enumerate(self.sides):
                 if csr is not None:
                     csr.uses = 0
+                    if self.spare(index):
+                        _live.pop(_key(csr), None)
+                        self.sides[index] = None
 
 
 def stored(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, dtype: torch.dtype, copy: bool = False) -> list:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, Generic, TypeVar
-
-import numpy as np
-from torch import Tensor
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..compiler.cache.bounded import make_room
 
@@ -45,10 +42,6 @@ class Derived(ABC, Generic[T]):
     def compute(self, structure: Any) -> T:
         """The fact. What it returns must not hold the structure, which keeps it."""
 
-    def nbytes(self, value: T) -> int:
-        """Bytes that ``value`` holds, each array once."""
-        return sum(nbytes for _, nbytes in arrays_of(value))
-
 
 class Keeps:
     """A structure with ``facts``: what it has computed of itself."""
@@ -66,61 +59,30 @@ class Keeps:
             value = self.facts.setdefault(fact, value)
         return value
 
-    def keepers(self) -> Iterator[tuple[str, Any, Any]]:
-        """(in words, what has ``facts``, ``calls`` and ``plans``, its own arrays) of all that belongs to it."""
-        yield type(self).__name__.lower(), self, [getattr(self, name, None) for name in _names_of(type(self))]
+    def keepers(self) -> Iterator[Keeper]:
+        """All that belongs to it and keeps facts."""
+        yield Keeper(type(self).__name__.lower(), self)
 
     def release(self) -> None:
         """Free all that was derived, which is derived again where it is needed. A call that is under way keeps what it
-        uses.
+        uses, and so does a gradient that is still to come what it was given.
         """
-        for _, keeper, _ in list(self.keepers()):
+        for keeper in list(self.keepers()):
             for name in ("facts", "calls", "plans"):
-                getattr(keeper, name, {}).clear()
+                getattr(keeper.it, name, {}).clear()
 
 
-def arrays_of(value: Any) -> Iterator[tuple[int, int]]:
-    """(address, bytes) of the storage of every array within ``value``: tensors, NumPy arrays, and what holds them."""
-    yield from _arrays_of(value, set())
+class Keeper(NamedTuple):
+    """What keeps facts.
+
+    of: what of the structure it is, in words. it: has ``facts``, and may have ``calls`` and ``plans``. arrays: its own.
+    derived: whether ``release`` frees these too.
+    """
+
+    of: str
+    it: Any
+    arrays: Any = ()
+    derived: bool = False
 
 
-def _arrays_of(value: Any, seen: set[int]) -> Iterator[tuple[int, int]]:
-    if isinstance(value, Tensor):
-        storage = value.untyped_storage()
-        if storage.data_ptr() not in seen:
-            seen.add(storage.data_ptr())
-            yield storage.data_ptr(), storage.nbytes()
-        return
-    if isinstance(value, np.ndarray):
-        base: Any = value
-        while isinstance(base.base, np.ndarray):
-            base = base.base
-        address = base.__array_interface__["data"][0]
-        if address not in seen:
-            seen.add(address)
-            yield address, base.nbytes
-        return
-    if id(value) in seen:
-        return
-    parts: list[Any] = []
-    if isinstance(value, dict):
-        parts = list(value.values())
-    elif isinstance(value, (tuple, list)):
-        parts = list(value)
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        parts = [getattr(value, field.name) for field in dataclasses.fields(value)]
-    elif isinstance(value, Keeps):
-        parts = [getattr(value, name, None) for name in _names_of(type(value))]
-    if parts:
-        seen.add(id(value))
-        for part in parts:
-            yield from _arrays_of(part, seen)
-
-
-def _names_of(kind: type) -> list[str]:
-    """The attributes of a structure that may hold arrays."""
-    slots = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
-    return [name for name in slots if name not in ("__weakref__", "calls", "facts", "plans")]
-
-
-__all__ = ["Derived", "Keeps", "arrays_of"]
+__all__ = ["Derived", "Keeper", "Keeps"]

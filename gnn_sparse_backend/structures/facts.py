@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,6 @@ from torch import Tensor
 from ..formats.partitions.row_groups import look_at_rows
 from ..runtime import devices
 from .derived import Derived
-from .fingerprint import fingerprint
 from .statistics import GraphStatistics, measure
 
 
@@ -90,6 +90,18 @@ class Fingerprint(Derived[str]):
         return fingerprint(
             structure.indptr, structure.indices, structure.edge_ids if self.numbered else None, structure.shape
         )
+
+
+def fingerprint(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int]) -> str:
+    """BLAKE2b of shape, index type and arrays, which identifies them: 32 hex digits, the same on every device and in
+    every process.
+    """
+    header = f"{shape[0]},{shape[1]},{indices.numel()},{indices.dtype},{edge_ids is not None}"
+    digest = hashlib.blake2b(header.encode(), digest_size=16)
+    for array in (indptr, indices, edge_ids):
+        if array is not None:
+            digest.update(array.cpu().contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 OFFSETS, LOOK, IN_DEGREES, EDGE_NUMBERS = Offsets(), RowsLookedAt(), InDegrees(), EdgeNumbers()

@@ -23,7 +23,7 @@ from .checks import (
     check_shape,
 )
 from .csr import Csr, Pair, find_pair, stored
-from .derived import Derived, Keeps
+from .derived import Derived, Keeper, Keeps
 from .facts import EDGE_NUMBERS, IN_DEGREES, Fingerprint, InverseInDegrees, Statistics
 from .immutable import Immutable
 from .statistics import GraphStatistics
@@ -258,16 +258,17 @@ class Graph(Immutable, Keeps):
             raise TypeError(f"expected a Graph, got {type(other).__name__}")
         return self is other or (self.shape == other.shape and self.fingerprint == other.fingerprint)
 
-    def keepers(self) -> Iterator[tuple[str, Any, Any]]:
+    def keepers(self) -> Iterator[Keeper]:
         """This side of it, and the other one where it was made."""
-        for name, side in (("graph", self._side), ("transpose", 1 - self._side)):
+        for of, side in (("graph", self._side), ("transpose", 1 - self._side)):
             csr = self._pair.sides[side]
             if csr is not None:
-                yield name, csr, (csr.indptr, csr.indices, csr.edge_ids)
+                yield Keeper(of, csr, (csr.indptr, csr.indices, csr.edge_ids), self._pair.spare(side))
 
     def release(self) -> None:
-        """Free all that was derived of the graph and its transpose, and the transpose itself if nobody holds it. It is
-        derived again where it is needed; a call that is under way keeps what it uses.
+        """Free all that was derived of the graph and its transpose, and the transpose itself if it was computed and
+        nobody holds it. It is derived again where it is needed, and results are the same bits. A call that is under way
+        keeps what it uses, and so does a gradient that is still to come what it was given.
         """
         super().release()
         self._pair.release()
@@ -297,8 +298,8 @@ def _view(pair: Pair, side: int) -> Graph:
     reference = pair.views[side]
     graph = None if reference is None else reference()
     if graph is None:
-        csr = pair.side(side)
-        with pair.lock:
+        with pair.lock:  # a side without a view may be released
+            csr = pair.side(side)
             reference = pair.views[side]
             graph = None if reference is None else reference()
             if graph is None:

@@ -1,38 +1,46 @@
-"""``gsb.memory``: what a structure holds beside its own arrays, with bytes."""
+"""``gsb.memory``: what a structure holds, with bytes."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
+from collections.abc import Iterable
 from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, TypeAlias
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
-from .derived import Derived, Keeps, arrays_of
-from .graph import Graph
-from .relational.graph import RelGraph
-from .segments import Segments
+from .derived import Derived, Keeper
 
 WIDTH = 100
+"""Columns of the printed table."""
+Span: TypeAlias = tuple[int, int]
+"""Addresses of memory, the last exclusive."""
+_PACKAGE = __name__.partition(".")[0]
 
 
 @dataclass(frozen=True)
 class Held:
-    """of: whose it is, as "graph" or "transpose". what: its own arrays, or a fact. nbytes: of the storage that nothing
-    above it in the list has.
+    """of: what of the structure holds it. what: its index arrays, a fact, or its calls. nbytes: of memory that nothing
+    before it in the list holds. derived: whether ``release`` frees it.
     """
 
     of: str
     what: str
     nbytes: int
+    derived: bool
 
 
 @dataclass(frozen=True)
 class Memory:
     """What a structure holds. Prints as a table.
 
-    calls: what is ready to run by the signature of a call. plans: of operators that ran.
+    rows: what takes memory, the structure's index arrays first. calls: what is ready to run, by the shapes and types of
+    a call. plans: of operators that ran.
     """
 
     rows: tuple[Held, ...]
@@ -46,8 +54,8 @@ class Memory:
 
     @property
     def derived(self) -> int:
-        """Bytes that ``release`` frees: of all but the arrays that the structure was made of."""
-        return self.nbytes - self.rows[0].nbytes
+        """Bytes that ``release`` frees. Groups of equal rows, a few numbers, stay where other graphs share them."""
+        return sum(row.nbytes for row in self.rows if row.derived)
 
     def __str__(self) -> str:
         table = Table("of", "what")
@@ -57,49 +65,110 @@ class Memory:
         table.add_section()
         table.add_row("", f"{self.calls} calls and {self.plans} plans are known", f"{self.nbytes:,}")
         text = io.StringIO()
-        Console(file=text, width=WIDTH).print(table)
+        Console(file=text, width=WIDTH, markup=False, emoji=False).print(table)
         return text.getvalue()
 
 
-def memory(structure: Graph | RelGraph | Segments) -> Memory:
+def memory(structure: Any) -> Memory:
     """What a structure holds: the arrays that it was made of, and every fact that it has derived, with bytes.
 
         print(gsb.memory(graph))
-        graph.release()            # frees all but the arrays; it is derived again where it is needed
+        graph.release()            # frees what was derived; it is derived again where it is needed
 
-    Storage that several facts share is counted once. On a GPU bytes are those of the GPU. Kernels are the process's and
-    are not in it.
+    Bytes are those of the whole storage that an array keeps alive, and count once however many facts share it. On a GPU
+    they are those of the GPU. Kernels belong to the process and are not in it.
 
-    Raises TypeError for anything but a ``Graph``, ``RelGraph`` or ``Segments``.
+    Raises:
+        TypeError: anything but a ``Graph``, ``RelGraph``, ``Segments``, ``KernelMap`` or ``nn.SparseTensor``.
     """
-    if not isinstance(structure, Keeps):
-        raise TypeError(f"memory: expected a gsb.Graph, RelGraph or Segments, got {type(structure).__name__}")
-    seen: set[int] = set()
-    rows, calls, plans = [], 0, 0
-    for of, keeper, arrays in structure.keepers():
-        rows.append(Held(of, "index arrays", _fresh(arrays, seen)))
-        rows += [Held(of, name_of(fact), _fresh(value, seen)) for fact, value in list(keeper.facts.items())]
-        calls += len(getattr(keeper, "calls", ()))
-        plans += len(getattr(keeper, "plans", ()))
-    return Memory(tuple(row for at, row in enumerate(rows) if at == 0 or row.nbytes), calls, plans)
+    if not callable(getattr(structure, "keepers", None)):
+        raise TypeError(
+            "memory: expected a gsb.Graph, RelGraph, Segments, KernelMap or nn.SparseTensor, got "
+            f"{type(structure).__name__}"
+        )
+    keepers = list(structure.keepers())
+    covered = _Covered([keeper.it for keeper in keepers])
+    own = [Held(keeper.of, "index arrays", covered.add(keeper.arrays), keeper.derived) for keeper in keepers]
+    rows = [row for keeper, first in zip(keepers, own) for row in (first, *_derived(keeper, covered))]
+    calls, plans = (sum(len(getattr(keeper.it, name, ())) for keeper in keepers) for name in ("calls", "plans"))
+    return Memory((rows[0], *(row for row in rows[1:] if row.nbytes)), calls, plans)
 
 
-def name_of(fact: Derived) -> str:
+def _derived(keeper: Keeper, covered: _Covered) -> Iterable[Held]:
+    for fact, value in list(keeper.it.facts.items()):
+        yield Held(keeper.of, name_of(fact), covered.add(value), True)
+    yield Held(keeper.of, "calls", covered.add(list(getattr(keeper.it, "calls", {}).values())), True)
+
+
+def name_of(fact: Derived[Any]) -> str:
     """The class of a fact, and what tells it from others of its kind."""
-    if not dataclasses.is_dataclass(fact):
-        return type(fact).__name__
-    fields = [f"{field.name}={getattr(fact, field.name)!r}" for field in dataclasses.fields(fact) if field.compare]
-    return f"{type(fact).__name__}({', '.join(fields)})"
+    fields = dataclasses.fields(fact) if dataclasses.is_dataclass(fact) else ()
+    given = [f"{field.name}={_word(getattr(fact, field.name))}" for field in fields if field.compare]
+    return type(fact).__name__ + (f"({', '.join(given)})" if given else "")
 
 
-def _fresh(value: object, seen: set[int]) -> int:
-    """Bytes of the storage in ``value`` that was not seen before, which is now."""
-    total = 0
-    for address, nbytes in arrays_of(value):
-        if address not in seen:
-            seen.add(address)
-            total += nbytes
-    return total
+def _word(value: object) -> str:
+    if isinstance(value, Derived):
+        return name_of(value)
+    return value.__name__ if isinstance(value, FunctionType) else repr(value)
+
+
+class _Covered:
+    """The memory that arrays were found to hold. apart: what is looked at by itself, wherever it is found."""
+
+    def __init__(self, apart: list[Any]) -> None:
+        self.apart = apart
+        self.spans: list[Span] = []
+        self.nbytes = 0
+
+    def add(self, value: object) -> int:
+        """Bytes that the arrays within ``value`` hold and none before did."""
+        merged: list[Span] = []
+        for begin, end in sorted([*self.spans, *spans_of(value, self.apart)]):
+            if merged and begin <= merged[-1][1]:
+                begin, end = merged[-1][0], max(end, merged.pop()[1])
+            merged.append((begin, end))
+        before, self.nbytes = self.nbytes, sum(end - begin for begin, end in merged)
+        self.spans = merged
+        return self.nbytes - before
+
+
+def spans_of(value: object, apart: list[Any]) -> list[Span]:
+    """The storage of every array within ``value``, but not within what is ``apart``: tensors, NumPy arrays, and what
+    holds them.
+    """
+    spans: list[Span] = []
+    met = {id(each): each for each in apart}
+    left: list[Any] = [value]
+    while left:
+        each = left.pop()
+        while isinstance(each, np.ndarray) and isinstance(each.base, (np.ndarray, Tensor)):
+            each = each.base
+        if isinstance(each, Tensor):
+            storage = each.untyped_storage()
+            spans.append((storage.data_ptr(), storage.data_ptr() + storage.nbytes()))
+        elif isinstance(each, np.ndarray):
+            begin = each.__array_interface__["data"][0]
+            spans.append((begin, begin + each.nbytes))
+        elif id(each) not in met:
+            met[id(each)] = each
+            left += _parts_of(each)
+    return spans
+
+
+def _parts_of(value: Any) -> list[Any]:
+    """What a container holds, or an object of this package. Kernels have no arrays, nor has anything of the
+    compiler.
+    """
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, (tuple, list, set, frozenset)):
+        return list(value)
+    package, *rooms = type(value).__module__.split(".")
+    if package != _PACKAGE or rooms[:1] == ["compiler"]:
+        return []
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    return [*(getattr(value, name, None) for name in slots), *getattr(value, "__dict__", {}).values()]
 
 
 __all__ = ["Held", "Memory", "memory"]

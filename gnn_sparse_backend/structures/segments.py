@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..planner.cpu.grouped import PANEL_COST, SUM_BLOCK, chunk_rows, panel_rows,
 from ..runtime.memory import check_memory
 from .build import compress, index_dtype
 from .checks import IndexArray, as_index_vector, check_count, check_range
-from .derived import Derived, Keeps
+from .derived import Derived, Keeper, Keeps
 
 
 class Segments(Keeps):
@@ -51,6 +52,11 @@ class Segments(Keeps):
         self.unsynchronised = unsynchronised
         self.num_segments = offsets.numel() - 1
         self.facts, self.calls = {}, KernelCache("calls of segments", MOST_CALLS)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the arrays are."""
+        return self.offsets.device
 
     @classmethod
     def from_lengths(cls, lengths: IndexArray, num_rows: int | None = None) -> Segments:
@@ -134,6 +140,10 @@ class Segments(Keeps):
     def outer_tasks(self, chunk: int, longest: int) -> OuterTasks:
         """``formats.partitions.outer_tasks`` of these segments."""
         return self.derived(TasksOfSegments(chunk, longest))
+
+    def keepers(self) -> Iterator[Keeper]:
+        """Themselves."""
+        yield Keeper("segments", self, (self.offsets, self.order))
 
     def __repr__(self) -> str:
         order = "stored" if self.order is None else "given"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.padding import Padding
@@ -12,6 +14,7 @@ from rich.text import Text
 
 from ..ops.core.plans import database_of, structure_fingerprint
 from ..ops.core.plans_cuda import gpu_of
+from ..ops.core.prepared import KINDS, PREPARED, Prepared, Width
 from ..planner import cost, reasons
 from ..planner.choose import Choice, choose, describe
 from ..planner.cost import compulsory_bytes
@@ -20,12 +23,13 @@ from ..planner.cuda import reasons as cuda_reasons
 from ..planner.plan import Plan
 from ..planner.problem import CudaProblem, Problem
 from ..planner.reasons import size
-from ..runtime.type_names import type_name
+from ..runtime.text import render
+from ..runtime.type_names import check_dtype, type_name
 from ..structures.graph import Graph
 from ..structures.statistics import GraphStatistics
-from .report import render
+from .precompile_operators import operators_named
 from .tune import problem_of_task
-from .tuning_tasks import check_dtype, check_features, check_op, tasks_of
+from .tuning_tasks import check_features, tasks_of
 
 # What follows a source that is none of measurements.
 _HOW_TO_MEASURE = " (nothing was measured on this structure: gsb.precompile or `gsb tune` would do that)"
@@ -38,7 +42,8 @@ class Explanation:
     op: the operator's name. problem: what the planner is told. statistics: of the rows. choice: the plan, its reasons,
     and the other candidates with their predicted and measured seconds. bound: seconds that the bytes which any plan
     moves take at least, at the machine's rate of ordered reads and writes. machine: what all that is of, in words.
-    degrees: (rows,) non-zeros of each row.
+    degrees: (rows,) non-zeros of each row. variants: the ways that the plan can run, between which a call decides, each
+    with the words for when it is taken; empty where there is one way.
     """
 
     op: str
@@ -49,6 +54,7 @@ class Explanation:
     bound: float
     machine: str
     degrees: np.ndarray = field(repr=False, compare=False)
+    variants: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def plan(self) -> Plan:
@@ -78,7 +84,8 @@ class Explanation:
 
     def __str__(self) -> str:
         why = (Padding(Text(reason), (0, 0, 0, 2)) for reason in self.choice.reasons)
-        return render(self._plan_in_words(), *why, "", self._facts(), "", self._table(), self._legend())
+        variants = (f"variant: {name}: {when}" for name, when in self.variants.items())
+        return render(self._plan_in_words(), *why, *variants, "", self._facts(), "", self._table(), self._legend())
 
     def _plan_in_words(self) -> str:
         p, how = self.problem, "" if self.choice.source == "measured" else _HOW_TO_MEASURE
@@ -140,6 +147,50 @@ class Explanation:
         )
 
 
+@dataclass(frozen=True)
+class OnePlan:
+    """Of an operator that has one plan, by rules; prints as text. on: the structure, in words."""
+
+    op: str
+    features: Width
+    dtype: str
+    backward: bool
+    on: str
+
+    def __str__(self) -> str:
+        return render(
+            f"{self.op}{' and backward' * self.backward} of {self.features} features ({self.dtype}) on {self.on}\n"
+            "plan: by rules, of which there is one; nothing is measured\n"
+            "after a call gsb.last_run() says what it ran, and shows the kernels"
+        )
+
+
+def explain_structure(
+    structure: Any, op: str | None = None, features: Any = 64, *, dtype: Any = "float32", backward: bool = False
+) -> Any:
+    """``gsb.explain`` on a structure of this package, of the operator ``op`` or the kind's own (`Kind.default`)."""
+    kind = KINDS[type(structure)]
+    operator = named(kind.default if op is None else op)
+    if operator.on is not kind.on:
+        raise ValueError(
+            f"{operator.name} runs on {KINDS[operator.on].words}, got {kind.words}: choose from "
+            + ", ".join(call.name for call in PREPARED.values() if call.on is kind.on)
+        )
+    if operator.explain is not None:
+        return operator.explain(structure, features, dtype=dtype, backward=backward)
+    if operator.form is not None:
+        return explain_graph(structure, operator.name, features, dtype=dtype, backward=backward)
+    widths = operator.widths(features)
+    if len(widths) > 1:
+        raise ValueError(f"explain takes one width, got {features!r}")
+    return OnePlan(operator.name, widths[0], type_name(check_dtype(dtype)), backward, kind.name(structure))
+
+
+def named(op: str) -> Prepared:
+    """The operator of this name; ValueError that lists those there are."""
+    return operators_named(op)[0]
+
+
 def explain_graph(
     graph: Graph, op: str = "sum", features: int = 64, *, dtype="float32", backward: bool = False
 ) -> Explanation:
@@ -148,7 +199,7 @@ def explain_graph(
     """
     if not isinstance(features, int):
         raise ValueError(f"features must be one positive whole number, got {features!r}")
-    task = tasks_of(graph, (check_op(op),), check_features(features), check_dtype(dtype), backward)[-1]
+    task = tasks_of(graph, (op,), check_features(features), check_dtype(dtype), backward)[-1]
     problem = problem_of_task(task)
     known, gpu = database_of(graph.device), gpu_of(graph.device)
     choice = choose(problem, lambda: structure_fingerprint(task.graph), known)
@@ -166,6 +217,7 @@ def explain_graph(
         bound,
         machine,
         task.graph.in_degrees.cpu().numpy(),
+        task.variants(choice.plan),
     )
 
 

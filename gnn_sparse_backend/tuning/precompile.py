@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -16,22 +17,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..ops.core.plans import database_of, forget_plans, problem_of, structure_fingerprint
 from ..ops.core.plans_cuda import gpu_of
+from ..ops.core.prepared import KINDS, PREPARED
 from ..planner.candidates import trials
-from ..runtime.type_names import type_name
+from ..runtime.type_names import check_dtype, type_name
 from .calibrate_cpu import calibrate
 from .calibrate_cuda import calibrate_gpu
-from .precompile_operators import OPERATORS, default_for, requested
-from .precompile_steps import KINDS, Step, Structure, is_empty, settled
+from .precompile_operators import default_for, requested, settled
+from .precompile_steps import Step
 from .report import Report, Row
 from .tune import compile_plans, problem_of_task, time_plans
-from .tuning_tasks import Task, check_dtype
+from .tuning_tasks import Task
 
 # Measuring the machine takes a second or two; compiling may take so much of what is left.
 _CALIBRATION_SECONDS, _COMPILE_SHARE = 4.0, 0.5
 
 
 def precompile_graphs(
-    graphs: Iterable[tuple[str, Structure]],
+    graphs: Iterable[tuple[str, Any]],
     features=64,
     ops: str | Iterable[str] | None = None,
     budget: str | float = "30s",
@@ -51,7 +53,7 @@ def precompile_graphs(
     for name, structure in graphs:
         widths = _of_kind(wanted, features, name, type(structure))
         unmet.difference_update(widths)
-        for operator, width in ((o, w) for o in widths for w in widths[o] if not is_empty(structure)):
+        for operator, width in ((o, w) for o in widths for w in widths[o] if KINDS[o.on].count(structure)):
             step = Step(name, operator, structure, width, dtype, backward)
             steps.append(step)
             for task in step.tasks or (step,):
@@ -60,7 +62,7 @@ def precompile_graphs(
                     work.append((name, task))
     if unmet and names:
         operator = next(o for o in wanted if o in unmet)
-        raise ValueError(f"{operator.name} runs on {KINDS[operator.on]}, and none was given: leave it out of ops")
+        raise ValueError(f"{operator.name} runs on {KINDS[operator.on].words}, and none was given: leave it out of ops")
     report = Report([], list(dict.fromkeys(name for name, _ in work)))
     on_gpu = [step for step in steps if gpu_of(step.device)]
     try:
@@ -87,8 +89,8 @@ def _of_kind(wanted, features, name: str, kind: type) -> dict:
     found = {operator: widths for operator, widths in wanted.items() if operator.on is kind}
     if not found:
         raise ValueError(
-            f"{name} is {KINDS[kind]}, on which {next(iter(wanted)).name} does not run: choose from "
-            + ", ".join(operator.name for operator in OPERATORS.values() if operator.on is kind)
+            f"{name} is {KINDS[kind].words}, on which {next(iter(wanted)).name} does not run: choose from "
+            + ", ".join(operator.name for operator in PREPARED.values() if operator.on is kind)
         )
     return found
 

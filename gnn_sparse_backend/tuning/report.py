@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass, field
 
-from rich.console import Console
 from rich.table import Table
 
 from ..planner.choose import describe
 from ..planner.plan import Plan
-
-WIDTH = 140
+from ..runtime.text import render
 
 
 @dataclass
@@ -77,14 +74,6 @@ class Report:
 
     def __str__(self) -> str:
         return render(self.table()) if self.rows else "no graph with edges: nothing to compile\n"
-
-
-def render(*parts) -> str:
-    """Rich tables and texts as plain text."""
-    console = Console(file=io.StringIO(), width=WIDTH, no_color=True)
-    for part in parts:
-        console.print(part, highlight=False, markup=False)
-    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
 
 
 def _micro(seconds: float | None) -> str:

@@ -13,10 +13,11 @@ import torch
 
 from ..compiler.codegen import BuildError
 from ..ops.core.plans import planned, problem_of
-from ..ops.message.executables.blocks_cuda import block_of, blocks_of
+from ..ops.message.executables.blocks_cuda import blocks_of
 from ..planner.candidates import trials
 from ..planner.cuda.candidates import may_fill_blocks
 from ..planner.cuda.plan import CudaPlan
+from ..planner.cuda.tensor_cores import block_of
 from ..planner.plan import Plan
 from ..planner.problem import CudaProblem, Problem
 from ..runtime.precision import on_tensor_cores

@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
 import torch
 from torch import Tensor
 
-from ..compiler.language.reduction import REDUCTIONS
-from ..ops.message.calls import run_aggregate, run_edge_map
-from ..ops.message.message_op import MessageOp, message_op
+from ..ops.core.prepared import PREPARED
+from ..ops.message.calls import run_aggregate, run_edge_map, variants_of
+from ..ops.message.message_op import MessageOp
+from ..planner.plan import Plan
 from ..runtime.devices import check_kernels
 from ..structures.graph import Graph
+from . import precompile_operators as _loaded  # noqa: F401  (with it all families have said what they prepare)
 
-_COPY = ("x0", ("column",))
-_WEIGHTED = ("mul(x1, x0)", ("column", "edge"))
-OPS: dict[str, MessageOp] = {
-    **{
-        prefix + name: message_op(*form, name, "even" if reduction.chooses else None)
-        for prefix, form in (("", _COPY), ("weighted_", _WEIGHTED))
-        for name, reduction in REDUCTIONS.items()
-    },
-    "dot": message_op("mul(x0, x1)", ("row", "column")),
-}
-"""``weighted_*``: a number per edge times the features of its source.
-
-``dot``: the dot product of both ends of each edge.
-"""
-
-DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+OPS: dict[str, MessageOp] = {name: call.form for name, call in PREPARED.items() if call.form is not None}
+"""Messages by name, of those that have plans to choose from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,35 +43,46 @@ class Task:
     def name(self) -> str:
         return self.op if self.direction == "forward" else f"{self.op} backward"
 
+    @property
+    def operands(self) -> list[tuple[tuple[int, ...], torch.dtype] | None]:
+        """Shape and type of each operand; None for the number of the edge. Backward, ``graph`` is the transpose."""
+        forward = self.graph if self.direction == "forward" else self.graph.transpose()
+        rows, wide = forward.shape[0], torch.float64 if self.dtype == torch.float64 else torch.float32
+        lengths = {"row": rows, "column": forward.shape[1], "edge": forward.num_edges}
+        given = [
+            ((lengths[place], 1 if place == "edge" else self.features), self.dtype) for place in OPS[self.op].places
+        ]
+        if self.direction == "forward":
+            return given
+        extra = {
+            "cotangent": ((rows, self.features), self.dtype),
+            "scale": ((rows, 1), wide),
+            "result": ((rows, self.features), self.dtype),
+            "number": None,
+            "others": ((forward.num_edges, self.features), wide),
+        }
+        return [given[s] if isinstance(s, int) else extra[s] for s in OPS[self.op].gradient(0).sources]
+
+    def variants(self, plan: Plan) -> Mapping[str, str]:
+        """The ways that a plan can run, between which a call decides, with the words for when each is taken."""
+        meta = [None if x is None else torch.empty(x[0], dtype=x[1], device="meta") for x in self.operands]
+        return variants_of(self.message_op, self.graph, meta, plan, self.reduced)
+
+    @property
+    def reduced(self) -> tuple[bool, ...]:
+        """Which dimensions an edge map sums over."""
+        return (True,) if self.message_op.reduce is None else ()
+
     def runner(self):
         """A function without arguments that runs the operator on random operands."""
         of, graph = self.message_op, self.graph
-        if self.direction == "forward":
-            operands = _operands(of, graph, self.features, self.dtype)
-        else:
-            operands = self._gradient_operands()
+        operands = [None if x is None else random_tensor(*x, graph.device) for x in self.operands]
+        if self.direction == "backward" and "result" in OPS[self.op].gradient(0).sources:
+            forward = Task(self.op, "forward", graph.transpose(), self.features, self.dtype)
+            operands[OPS[self.op].gradient(0).sources.index("result")] = forward.runner()()
         if of.reduce is None:
-            return lambda: run_edge_map(of, graph, operands, (True,))
+            return lambda: run_edge_map(of, graph, operands, self.reduced)
         return lambda: run_aggregate(of, graph, operands)
-
-    def _gradient_operands(self) -> list[Tensor | None]:
-        """Operands as the backward pass has them. ``graph`` is the transpose already."""
-        forward = self.graph.transpose()
-        rows = forward.shape[0]
-        original = _operands(OPS[self.op], forward, self.features, self.dtype)
-        wide = torch.float64 if self.dtype == torch.float64 else torch.float32
-        at_rows = functools.partial(random_tensor, device=forward.device)
-        extra = {
-            "cotangent": lambda: at_rows((rows, self.features), self.dtype),
-            "scale": lambda: at_rows((rows, 1), wide),
-            "result": lambda: run_aggregate(OPS[self.op], forward, original),
-            "number": lambda: None,
-            "others": lambda: random_tensor((forward.num_edges, self.features), wide, forward.device),
-        }
-        return [
-            original[source] if isinstance(source, int) else extra[source]()
-            for source in OPS[self.op].gradient(0).sources
-        ]
 
 
 def tasks_of(
@@ -105,21 +103,6 @@ def tasks_of(
     return tasks
 
 
-def check_op(op: str) -> str:
-    """``op``, or ValueError that names those there are."""
-    if op not in OPS:
-        raise ValueError(f"unknown operator {op!r}: choose from {', '.join(OPS)}")
-    return op
-
-
-def check_dtype(dtype: str | torch.dtype) -> torch.dtype:
-    """A floating type that kernels take. Raises ValueError that names them."""
-    found = DTYPES.get(str(dtype).removeprefix("torch."))
-    if found is None:
-        raise ValueError(f"dtype {dtype!r} is none that kernels take: choose from {', '.join(DTYPES)}")
-    return found
-
-
 def check_features(features) -> tuple[int, ...]:
     """Widths: positive whole numbers, one or several. Raises ValueError that quotes the first that is not."""
     widths = (features,) if isinstance(features, int) else tuple(features)
@@ -129,13 +112,6 @@ def check_features(features) -> tuple[int, ...]:
     if not widths:
         raise ValueError("features names no width")
     return tuple(dict.fromkeys(widths))
-
-
-def _operands(of: MessageOp, graph: Graph, features: int, dtype: torch.dtype) -> list[Tensor]:
-    rows = {"row": graph.shape[0], "column": graph.shape[1], "edge": graph.num_edges}
-    return [
-        random_tensor((rows[place], 1 if place == "edge" else features), dtype, graph.device) for place in of.places
-    ]
 
 
 def random_tensor(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -80,6 +81,16 @@ def test_a_missing_framework_is_no_fault_and_names_its_extra(capsys, monkeypatch
     assert "gnn-sparse-backend[pyg]" in findings["versions", "torch-geometric"]["text"]
     assert cli.main(["doctor"]) == 0
     assert "gnn-sparse-backend[dgl]" in capsys.readouterr().out, "the brackets are not taken for markup"
+
+
+def test_a_build_of_a_framework_by_another_name_is_found(capsys, monkeypatch):
+    real, names = doctor._version, {"spconv": None, "spconv-cu120": "2.3.8"}
+    monkeypatch.setattr(doctor, "_version", lambda name: names[name] if name in names else real(name))
+    monkeypatch.setattr(doctor.importlib.metadata, "packages_distributions", lambda: {"spconv": ["spconv-cu120"]})
+    monkeypatch.setitem(sys.modules, "spconv", types.ModuleType("spconv"))
+    monkeypatch.setitem(sys.modules, "spconv.pytorch", types.ModuleType("spconv.pytorch"))
+    _, findings = report(capsys)
+    assert findings["versions", "spconv-cu120"]["text"] == "2.3.8" and ("versions", "spconv") not in findings
 
 
 def test_a_missing_requirement_is_a_fault(capsys, monkeypatch):

@@ -34,7 +34,7 @@ from gnn_sparse_backend.planner.cuda.plan import BUCKETS_PAY, CudaPlan, plan_cud
 def _aggregate(width, dtype="float32", lanes=0, cached=False, **more):
     operands = (Operand("column", (width,), dtype), Operand("edge", (1,), dtype))
     spec = AggregateSpec(parse("mul(x1, x0)"), operands, (width,), dtype, **more)
-    plan = {"reduction": "parallel" if lanes else "sequential", "lanes": lanes, "cached": cached}
+    plan = {"reduction": "simd" if lanes else "sequential", "lanes": lanes, "cached": cached}
     return lambda arch: cuda_kernels.aggregate_kernel(spec, CudaPlan(arch=arch, **plan))
 
 
@@ -104,11 +104,11 @@ KERNELS = {
     "spmm_1": _aggregate(1),
     "spmm_2_across_lanes": _aggregate(2, lanes=32),
     "spmm_64_bfloat16": _aggregate(64, "bfloat16"),
-    "max_64_with_its_edges": _aggregate(64, reduce="max", chosen=("number",), numbered=True),
+    "max_64_with_its_edges": _aggregate(64, reduce="max", keep=("number",), numbered=True),
     "max_64_that_equal_messages_share": _aggregate(64, "float16", reduce="max", propagate=True, empty=True),
     "spmm_128_cached": _aggregate(128, cached=True),
     "mean_602_cached": _aggregate(602, cached=True, reduce="mean", numbered=True),
-    "max_64_bfloat16_cached": _aggregate(64, "bfloat16", cached=True, reduce="max", chosen=("number",), numbered=True),
+    "max_64_bfloat16_cached": _aggregate(64, "bfloat16", cached=True, reduce="max", keep=("number",), numbered=True),
     "buckets_of_512": _buckets(128),
     "buckets_of_512_float16": _buckets(64, "float16"),
     "mean_3_segments": _segments(3, reduce="mean"),

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from gnn_sparse_backend.compiler.transforms import reduce_in_lanes, tile_axis
+from gnn_sparse_backend.compiler.transforms import decompose_format, reduce_in_lanes, tile_axis
+from gnn_sparse_backend.compiler.transforms.format_rules import csr_rule
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec, aggregate
-from gnn_sparse_backend.ops.message.programs.argmax_scatter import ChoicesSpec, choices
+from gnn_sparse_backend.ops.message.programs.argmax_scatter import ArgmaxScatterSpec, argmax_scatter
 from gnn_sparse_backend.ops.message.programs.edge_map import EdgeMapSpec, edge_map
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
@@ -35,6 +36,15 @@ def _aggregation(message: str, *operands, **spec):
         return tile_axis(aggregate(found), "K", ((4, 2, 3),) if found.staged else ((4, 2), (3,)))
 
     return make
+
+
+def in_passes(program, *names):
+    """The program over as many column partitions."""
+    return decompose_format(program, [csr_rule(program, name=name) for name in names], copies=False)
+
+
+def _in_passes(*described, **spec):
+    return lambda index_dtype: in_passes(_aggregation(*described, **spec)(index_dtype), "first", "next", "last")
 
 
 def _words(message: str, *operands, **spec):
@@ -111,7 +121,7 @@ CASES: dict[str, Case] = {
         _aggregation("mul(leaky_relu(add(x0, x1), 0.2), x2)", _WIDE, ("row", 1, 3), ("all", 3, 1)), "C"
     ),
     "aggregate_max": _grouped_case(
-        _aggregation("sub(x0, x1)", _WIDE, _HEADS, reduce="max", numbered=True, chosen=("number", "column")),
+        _aggregation("sub(x0, x1)", _WIDE, _HEADS, reduce="max", numbered=True, keep=("number", "column")),
         "C",
         "Number",
         "Column",
@@ -128,7 +138,7 @@ CASES: dict[str, Case] = {
         fix=lambda f, r: (_edges(f, r, "X1"), _mapped(f, r)),
     ),
     "aggregate_mapped_choices": _grouped_case(
-        _aggregation("x0", _WIDE, reduce="max", propagate=True, empty=True, chosen=("column",), mapped=True),
+        _aggregation("x0", _WIDE, reduce="max", propagate=True, empty=True, keep=("column",), mapped=True),
         "C",
         "Column",
         fix=lambda f, r: _mapped(f, r),
@@ -139,19 +149,22 @@ CASES: dict[str, Case] = {
         fix=lambda f, r: _chosen(f, r),
     ),
     "aggregate_min_unique": _grouped_case(
-        _aggregation("x0", _WIDE, reduce="min", propagate=True, chosen=("unique",), nobody=-1),
+        _aggregation("x0", _WIDE, reduce="min", propagate=True, keep=("unique",), fill=-1),
         "C",
         "Unique",
         fix=lambda f, r: f.update(X0=np.sign(f["X0"])),
     ),
-    "aggregate_max_goes_on": Adding(
-        _aggregation("x0", _WIDE, reduce="max", propagate=True, chosen=("unique",), continues=True),
-        _grouped_sizes,
-        ("C", "Unique"),
-        lambda f, r: f.update(X0=np.sign(f["X0"]), C=np.sign(f["C"])),
+    "aggregate_max_in_partitions": _grouped_case(
+        _in_passes("x0", _WIDE, reduce="max", propagate=True, empty=True, keep=("unique",), fill=-1),
+        "C",
+        "Unique",
+        fix=lambda f, r: (_degrees(f), f.update(X0=np.sign(f["X0"]))),
+    ),
+    "aggregate_mean_in_partitions": _grouped_case(
+        _in_passes("mul(x0, x1)", _WIDE, _HEADS, reduce="mean"), "C", fix=lambda f, r: _degrees(f)
     ),
     "choices": Adding(
-        lambda index_dtype: choices(ChoicesSpec(7, 3, index_dtype=index_dtype)),
+        lambda index_dtype: argmax_scatter(ArgmaxScatterSpec(7, 3, index_dtype=index_dtype)),
         lambda rng: {"m": int(rng.integers(0, 7)), "n": int(rng.integers(1, 7))},
         ("G",),
         lambda f, r: f.update(At=r.integers(-2, f["n"], f["At"].shape).astype(f["At"].dtype)),
@@ -203,7 +216,8 @@ def _mapped(found, rng):
 
 
 def _degrees(found):
-    found["D"] = np.diff(found["indptr"]).astype(found["D"].dtype)
+    degrees = sum(np.diff(array) for name, array in found.items() if name.startswith("indptr"))
+    found["D"] = degrees.astype(found["D"].dtype)
 
 
 def _edges(found, rng, *per_edge: str):

@@ -42,6 +42,8 @@ def python_block(example) -> None:
         pytest.importorskip("dgl")
     if re.search(r"\b(pyg|torch_geometric)\b", example.parsed):
         pytest.importorskip("torch_geometric")
+    if re.search(r"\bimport spconv\b", example.parsed):
+        pytest.importorskip("spconv")
     code = compile("\n" * (example.line + example.parsed.line_offset) + example.parsed, example.path, "exec")
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(code, example.namespace)

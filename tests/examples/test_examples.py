@@ -42,6 +42,7 @@ SAID = {
     "own_message": (None, [r"the sum and 3 gradients agree", r"first and second gradients agree"]),
     "attention_by_hand": (None, [r"three_steps: results and 3 gradients", r"attention: results and 3 gradients"]),
     "torch_compile": (None, [r"compiled by inductor: results and 4 gradients as without"]),
+    "segment_points": (None, [r"loss after 40 clouds: \d\.\d+", r"rod: \d+% of 1800 points are found"]),
     "explain_plan": ("matplotlib", [r"mean of 16 features", r"candidates", r"written: out/plan\.png"]),
     "own_kernel": (
         None,

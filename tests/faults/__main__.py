@@ -1,7 +1,8 @@
 """``python -m tests.faults [NAME ...]``: plant each fault in a copy of the tree, and see which of the short tests of
 its area finds it. The exit status is 1 if one is not found.
 
-Results are kept in out/faults.json as they come, and shown as a table of Markdown.
+Results are kept in out/faults.json as they come, and shown as a table of Markdown. ``--docs`` writes those of all
+faults to docs/testing.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import json
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 
+from . import pages
 from .fault import ROOT, Fault, all_faults
 from .plant import Outcome, run
 
 RESULTS = ROOT / "out" / "faults.json"
-NOT_FOUND = "NOT FOUND"
 
 
 def main() -> int:
@@ -34,8 +35,14 @@ def main() -> int:
         failed = [f"{name}: {outcome.found_by}" for name, outcome in outcomes.items() if outcome.found_by]
         print("\n".join(["fails without the fault:", *failed]) if failed else "all pass without the faults")
         return int(bool(failed))
-    print(_table(faults, known))
-    return int(any(not known[fault.name]["found_by"] for fault in faults))
+    found_by = {name: outcome["found_by"] for name, outcome in known.items()}
+    missing = sum(not found_by[fault.name] for fault in faults)
+    print("\n".join([pages.table(faults, found_by), "", f"{len(faults) - missing} of {len(faults)} found"]))
+    if options.docs:
+        if unknown := {fault.name for fault in all_faults()} - set(found_by):
+            raise SystemExit(f"tests.faults: not planted yet: {', '.join(sorted(unknown))}")
+        pages.write(found_by)
+    return int(missing > 0)
 
 
 def _options() -> argparse.Namespace:
@@ -44,6 +51,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list the faults and plant none")
     parser.add_argument("--only-missing", action="store_true", help="leave out what was found before")
     parser.add_argument("--control", action="store_true", help="run the same tests without the faults: all must pass")
+    parser.add_argument("--docs", action="store_true", help="write the tables of docs/testing")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time (default: 1)")
     parser.add_argument("--timeout", type=float, default=900.0, metavar="S", help="seconds of a run (default: 900)")
     return parser.parse_args()
@@ -57,7 +65,7 @@ def _run(faults: list[Fault], options: argparse.Namespace, known: dict[str, dict
         for done in as_completed(runs):
             fault, outcome = runs[done], done.result()
             found[fault.name] = outcome
-            said = outcome.found_by or ("passes" if options.control else NOT_FOUND)
+            said = outcome.found_by or ("passes" if options.control else pages.NOT_FOUND)
             print(f"[{len(found)}/{len(faults)}] {fault.name}: {said} ({outcome.seconds:.0f} s)", flush=True)
             if not options.control:
                 known[fault.name] = asdict(outcome)
@@ -68,17 +76,6 @@ def _run(faults: list[Fault], options: argparse.Namespace, known: dict[str, dict
 
 def _read() -> dict[str, dict]:
     return json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
-
-
-def _table(faults: list[Fault], known: dict[str, dict]) -> str:
-    rows = ["| fault | what is wrong | area | found by | s |", "| --- | --- | --- | --- | ---: |"]
-    for fault in faults:
-        area = " ".join(f"`{test.removeprefix('tests/')}`" for test in fault.tests)
-        outcome = known[fault.name]
-        by = f"`{outcome['found_by']}`" if outcome["found_by"] else f"**{NOT_FOUND}**"
-        rows.append(f"| {fault.group}/{fault.name} | {fault.subject} | {area} | {by} | {outcome['seconds']:.0f} |")
-    missing = sum(not known[fault.name]["found_by"] for fault in faults)
-    return "\n".join([*rows, "", f"{len(faults) - missing} of {len(faults)} found"])
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
-"""A fault: a patch of one line, what it breaks, and the tests of its area.
-
-The patch is a unified diff behind two headers, which ``git apply`` skips as it skips the head of a mail:
+"""A fault: one line of the package that is wrong, and the tests of its area.
 
     Subject: memory that was handed out is handed out again
+    File: gnn_sparse_backend/runtime/memory.py
     Tests: tests/runtime/test_memory.py
 
-    diff --git a/gnn_sparse_backend/runtime/memory.py b/gnn_sparse_backend/runtime/memory.py
-    ...
+    -            return held.pop()
+    +            return held[-1]
 
-``Tests`` are files, folders or tests as pytest takes them, with white space between.
+Behind the headers is the hunk of a unified diff, without numbers: a line is found by its text, wherever in the file it
+stands, so that edits elsewhere do not touch the fault. Neighbours are in the hunk only where the text alone is there
+several times. ``Tests`` are files, folders or tests as pytest takes them, with white space between.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PATCHES = Path(__file__).parent
+FOLDER = Path(__file__).parent
+PACKAGE = "gnn_sparse_backend"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """``path`` is the patch: its folder is the fault's group, its stem the name."""
+    """``path`` is where it is written down: the stem is its name."""
 
     path: Path
 
@@ -34,7 +36,8 @@ class Fault:
 
     @property
     def group(self) -> str:
-        return self.path.parent.name
+        """The folder of the fault: "cli", "ops/core"."""
+        return self.path.parent.relative_to(FOLDER).as_posix()
 
     @cached_property
     def _parts(self) -> email.message.Message:
@@ -42,8 +45,18 @@ class Fault:
 
     @property
     def subject(self) -> str:
-        """What is wrong once the patch is applied, in one line."""
+        """What is wrong once the fault is planted, in one line."""
         return self._parts["Subject"] or ""
+
+    @property
+    def file(self) -> str:
+        """The file that it is in, from the root of the repository."""
+        return self._parts["File"] or ""
+
+    @property
+    def room(self) -> str:
+        """Where in the package that is, two folders deep: "cli", "ops/core"; "package" for a file beside them."""
+        return "/".join(Path(self.file).parent.parts[1:3]) or "package"
 
     @property
     def tests(self) -> tuple[str, ...]:
@@ -51,21 +64,27 @@ class Fault:
         return tuple((self._parts["Tests"] or "").split())
 
     @property
-    def lines(self) -> tuple[list[str], list[str]]:
-        """The lines that the patch takes away, and those that it puts in."""
-        body = [line for line in self._parts.get_payload().splitlines() if not line.startswith(("---", "+++"))]
-        return [line[1:] for line in body if line.startswith("-")], [line[1:] for line in body if line.startswith("+")]
+    def hunk(self) -> list[str]:
+        """Lines of the file, each behind " ", those that it takes away behind "-", and those that it puts in behind
+        "+".
+        """
+        return self._parts.get_payload().strip("\n").splitlines()
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The files that the patch changes, from the root of the repository."""
-        lines = self._parts.get_payload().splitlines()
-        return tuple(line.removeprefix("+++ b/") for line in lines if line.startswith("+++ "))
+    def planted(self, source: str) -> str:
+        """The text of the file with the fault in it. Raises ValueError where the lines are not there exactly once."""
+        right = [line[1:] for line in self.hunk if not line.startswith("+")]
+        wrong = [line[1:] for line in self.hunk if not line.startswith("-")]
+        lines = source.split("\n")
+        found = [at for at in range(len(lines)) if lines[at : at + len(right)] == right]
+        if len(found) != 1:
+            raise ValueError(f"{self.group}/{self.name}: its lines are in {self.file} {len(found)} times, not once")
+        (at,) = found
+        return "\n".join([*lines[:at], *wrong, *lines[at + len(right) :]])
 
 
 def all_faults() -> list[Fault]:
     """Every planted fault, by group and name."""
-    return [Fault(path) for path in sorted(PATCHES.glob("*/*.patch"))]
+    return [Fault(path) for path in sorted(FOLDER.rglob("*.fault"), key=lambda path: (path.parent, path))]
 
 
-__all__ = ["ROOT", "Fault", "all_faults"]
+__all__ = ["PACKAGE", "ROOT", "Fault", "all_faults"]

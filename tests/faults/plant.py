@@ -16,9 +16,9 @@ from pathlib import Path
 from gnn_sparse_backend.compiler.cache import DiskCache, cache_dir
 from gnn_sparse_backend.compiler.cache.key import toolchain
 
-from .fault import ROOT, Fault
+from .fault import PACKAGE, ROOT, Fault
 
-COMPILER = "gnn_sparse_backend/compiler/"
+COMPILER = f"{PACKAGE}/compiler/"
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 # What pytest exits with: all passed, some failed, the collection failed.
 _PASSED, _FAILURES, _INTERRUPTED = 0, 1, 2
@@ -35,15 +35,16 @@ class Outcome:
 def run(fault: Fault, planted: bool = True, timeout: float = 900.0) -> Outcome:
     """Run the tests of a fault's area in a copy of the tree, with the fault planted or without it.
 
-    Raises RuntimeError where the patch does not apply, or pytest cannot run the tests that it names. A run that takes
-    longer than ``timeout`` seconds found nothing.
+    Raises ValueError where the tree has not got the fault's line, RuntimeError where pytest cannot run the tests that
+    it names. A run that takes longer than ``timeout`` seconds found nothing.
     """
     with tempfile.TemporaryDirectory(prefix="gsb-fault-") as scratch:
         tree, kernels = Path(scratch, "tree"), Path(scratch, "kernels")
         _copy_tree(tree)
         if planted:
-            _apply(fault, tree)
-        _copy_kernels(kernels, planted and any(file.startswith(COMPILER) for file in fault.files))
+            file = tree / fault.file
+            file.write_text(fault.planted(file.read_text(encoding="utf-8")), encoding="utf-8")
+        _copy_kernels(kernels, planted and fault.file.startswith(COMPILER))
         return _pytest(fault, tree, kernels, timeout)
 
 
@@ -54,14 +55,6 @@ def _copy_tree(folder: Path) -> None:
         if name and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
-
-
-def _apply(fault: Fault, tree: Path) -> None:
-    outside = os.environ | {"GIT_CEILING_DIRECTORIES": str(tree.parent)}
-    command = ["git", "apply", "--whitespace=nowarn", str(fault.path)]
-    done = subprocess.run(command, cwd=tree, env=outside, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{fault.name}: the patch does not apply: {done.stderr.strip()}")
 
 
 def _copy_kernels(folder: Path, compiler_changed: bool) -> None:

@@ -103,7 +103,7 @@ def test_the_sdist_holds_what_builds_and_tests_the_package(dist):
     assert not [name for name in names if name.endswith(".pyc")]
 
 
-@pytest.mark.parametrize("extras", ["", "[pyg]", "[dgl,pyg]"])
+@pytest.mark.parametrize("extras", ["", "[pyg]", "[dgl,pyg]", "[spconv]"])
 def test_the_users_own_torch_stays(fresh, wheel, extras):
     brought = fresh.would_install(f"{wheel}{extras}")
     assert "gnn-sparse-backend" in brought

@@ -45,8 +45,8 @@ def test_candidates_begin_with_the_rules_and_do_not_repeat(problem):
 
 
 def test_what_is_worth_trying():
-    assert {plan.reduction for plan in trials(NARROW)} == {"sequential", "parallel"}
-    assert {plan.reduction for plan in trials(SHORT)} == {"scattered", "sequential", "parallel"}
+    assert {plan.reduction for plan in trials(NARROW)} == {"sequential", "simd"}
+    assert {plan.reduction for plan in trials(SHORT)} == {"scattered", "sequential", "simd"}
     assert {plan.reduction for plan in trials(LARGE)} == {"sequential"}
     for problem in (NARROW, SHORT, LARGE):  # the model does not tell them apart
         assert {plan.reduction for plan in candidates(problem)} == {rule_plan(problem).reduction}
@@ -154,7 +154,7 @@ def test_lanes_follow_the_typical_row(plans, two_threads):
         indices = rng.integers(0, 10_000, indptr[-1])
         graph = gsb.Graph.from_csr(torch.from_numpy(indptr), torch.from_numpy(indices), (10_000, 10_000), trusted=True)
         for kind in ("sum:column", "max:column"):
-            assert (plan_of(graph, kind, 4, torch.float32).reduction == "parallel") == lanes
+            assert (plan_of(graph, kind, 4, torch.float32).reduction == "simd") == lanes
         assert problem_of(graph, "sum:column", 16, torch.float32).typical == 0, "wide rows have no lanes: nobody looks"
 
 

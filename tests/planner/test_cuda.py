@@ -28,7 +28,7 @@ from gnn_sparse_backend.runtime import timers
 from gnn_sparse_backend.tuning import calibrate_cuda as cuda_calibration
 from gnn_sparse_backend.tuning import tune
 from gnn_sparse_backend.tuning.tune import problem_of_task, time_plans
-from gnn_sparse_backend.tuning.tuning_tasks import Task, _operands
+from gnn_sparse_backend.tuning.tuning_tasks import Task, random_tensor
 from tests.ops.serial_gpu import ARCH, GPU
 
 CPU = torch.device("cpu")
@@ -206,7 +206,7 @@ def test_every_candidate_computes_the_same(kind, width, long):
     found = trials(problem)
     assert found[0] == rule_plan(problem) and len(set(found)) == len(found) and 2 <= len(found) <= 8
     assert not long or {(plan.cached, plan.team) for plan in found} == {(True, 0), (False, 0), (True, 16)}
-    run, operands = task.runner(), _operands(task.message_op, graph, width, torch.float64)
+    run, operands = task.runner(), [random_tensor(*x, graph.device) for x in task.operands]
     row = torch.repeat_interleave(torch.arange(graph.shape[0]), graph.in_degrees.long())
     sources = operands[-1][graph.indices.long()]
     if kind == "dot":

@@ -12,7 +12,7 @@ from gnn_sparse_backend.planner.choose import choose, describe
 from gnn_sparse_backend.planner.cost import compulsory_bytes
 from gnn_sparse_backend.planner.cuda.cost import UNITS, counts, default_units, predict
 from gnn_sparse_backend.planner.cuda.gpu import Gpu, describe_gpu
-from gnn_sparse_backend.planner.cuda.plan import CudaPlan
+from gnn_sparse_backend.planner.cuda.plan import WARP, CudaPlan, Shares, bucket_widths, shares
 from gnn_sparse_backend.planner.cuda.reasons import reasons
 from gnn_sparse_backend.planner.database import PlanDatabase, PlanDatabaseWarning
 from gnn_sparse_backend.planner.problem import CudaProblem
@@ -88,6 +88,27 @@ def test_the_rules_that_fired_are_said(fields, said):
     assert said in " ".join(reasons(problem, candidates(problem)[0]))
 
 
+@pytest.mark.parametrize(
+    "width, itemsize, most, lanes, part",
+    [
+        (64, 4, WARP, 16, 4),  # 16 bytes each, and no lane without any
+        (256, 4, WARP, WARP, 4),
+        (64, 4, 8, 8, 4),
+        (64, 8, WARP, WARP, 2),
+        (64, 2, WARP, 16, 4),  # TVM has no longer vectors
+        (6, 4, WARP, 4, 2),
+        (5, 4, WARP, 8, 1),
+        (1, 4, WARP, 1, 1),
+    ],
+)
+def test_a_row_has_no_more_lanes_than_vectors(width, itemsize, most, lanes, part):
+    assert shares(width, itemsize, most) == Shares(lanes, part)
+
+
+def test_heavy_rows_come_first():
+    assert bucket_widths(8) == (8, 4, 2, 1) and bucket_widths(1) == (1,)
+
+
 def test_costs_by_hand():
     units = default_units(describe_gpu("H", "sm_90", 132, 50 << 20, 1_980_000, 2_619_000, 5120))
     assert 1 / units["stream"] == pytest.approx(3.35e12, rel=0.01)
@@ -118,7 +139,7 @@ def test_the_name_of_a_gpu_and_what_is_guessed():
 
 
 def test_records_of_a_gpu_are_checked(plans):
-    problem, plan = replace(LARGE, slots=3), CudaPlan(arch="sm_90", lanes=8, reduction="parallel")
+    problem, plan = replace(LARGE, slots=3), CudaPlan(arch="sm_90", lanes=8, reduction="simd")
     on = plans.on("H, sm_90", default_units(GPU))
     on.add(problem, "f", {plan: 2e-6, CudaPlan(arch="sm_90", blocks=True): 1e-6})
     on.set_units(dict.fromkeys(UNITS, 1e-9))

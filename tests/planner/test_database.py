@@ -16,7 +16,7 @@ from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.planner.problem import STORED, CudaProblem, Problem
 
 PROBLEM = Problem("sum:column", 100, 90, 1000, 64, "float32", 2, 90)
-SECONDS = {Plan(32): 3e-5, Plan(1): 2e-5, Plan(32, 8, "rows", "parallel", 2, 500): 4e-5}
+SECONDS = {Plan(32): 3e-5, Plan(1): 2e-5, Plan(32, 8, "rows", "simd", 2, 500): 4e-5}
 
 
 @pytest.fixture

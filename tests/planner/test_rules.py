@@ -15,7 +15,7 @@ from gnn_sparse_backend.planner.cpu.spmm import group_count, plan_spmm
 from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.planner.problem import Problem
 
-LANES, PARTITIONS, PARTS = Plan(4, reduction="parallel"), Plan(4, partitions=2), Plan(4, longest_part=9)
+LANES, PARTITIONS, PARTS = Plan(4, reduction="simd"), Plan(4, partitions=2), Plan(4, longest_part=9)
 SCATTERED = Plan(4, reduction="scattered")
 
 
@@ -34,15 +34,15 @@ DOT = EdgeMapSpec(
 @pytest.mark.parametrize(
     "plan, spec, reason",
     [
-        (LANES, aggregation(reduce="max", chosen=("number",), numbered=True), "which of equal messages came last"),
-        (LANES, aggregation(reduce="max", chosen=("unique",)), "which of equal messages came last"),
+        (LANES, aggregation(reduce="max", keep=("number",), numbered=True), "which of equal messages came last"),
+        (LANES, aggregation(reduce="max", keep=("unique",)), "which of equal messages came last"),
         (LANES, HEADS, "weights of heads"),
         (LANES, aggregation(512), "512 features are chains enough"),
         (SCATTERED, aggregation(reduce="max"), "sums and means, not a max"),
         (SCATTERED, aggregation(dtype="bfloat16"), "rounded to bfloat16 after each edge"),
         (SCATTERED, HEADS, "weights of heads"),
         (replace(SCATTERED, longest_part=9), aggregation(), "in one pass"),
-        (PARTS, aggregation(reduce="max", chosen=("number",), numbered=True), "found in whole rows"),
+        (PARTS, aggregation(reduce="max", keep=("number",), numbered=True), "found in whole rows"),
         (PARTITIONS, aggregation(dtype="bfloat16"), "rounded to bfloat16"),
         (PARTITIONS, aggregation(dtype="float16", reduce="mean"), "rounded to float16"),
         (PARTITIONS, DOT, "reduces over no edges"),
@@ -63,10 +63,10 @@ def test_what_is_refused(plan, spec, reason):
         (LANES, aggregation()),
         (LANES, aggregation(8, "bfloat16", reduce="mean")),
         (LANES, aggregation(reduce="max")),
-        (LANES, aggregation(reduce="min", chosen=("unique",), propagate=True)),
+        (LANES, aggregation(reduce="min", keep=("unique",), propagate=True)),
         (PARTITIONS, HEADS),
         (PARTITIONS, aggregation(dtype="bfloat16", reduce="max")),
-        (PARTITIONS, aggregation(reduce="max", chosen=("unique",))),
+        (PARTITIONS, aggregation(reduce="max", keep=("unique",))),
         (PARTS, aggregation(dtype="bfloat16")),
         (Plan(4, prefetch=8), DOT),
         (replace(LANES, partitions=3, prefetch=4, balance="rows"), aggregation(2)),
@@ -78,9 +78,9 @@ def test_what_is_supported_stays(plan, spec):
 
 
 def test_only_what_is_refused_is_given_up():
-    plan = Plan(4, 8, "rows", "parallel", partitions=2)
+    plan = Plan(4, 8, "rows", "simd", partitions=2)
     assert supported(plan, aggregation(dtype="bfloat16")) == replace(plan, partitions=1)
-    assert supported(plan, aggregation(reduce="max", chosen=("column",))) == replace(plan, reduction="sequential")
+    assert supported(plan, aggregation(reduce="max", keep=("column",))) == replace(plan, reduction="sequential")
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_lanes_where_rows_are_long_and_narrow(cache):
         plans = {
             features: plan_spmm(10_000, 10_000, 10_000 * mean, features, 4, 2, **kind) for features in range(1, 17)
         }
-        return [features for features, plan in plans.items() if plan.reduction == "parallel"]
+        return [features for features, plan in plans.items() if plan.reduction == "simd"]
 
     # in whole vectors; the neighbours of one feature are a vector themselves, and of two alone two halves of one
     assert (lanes(24), lanes(24, edges=True), lanes(24, summed=False)) == ([1, 2, 4, 8], [1, 4, 8], [1, 4, 8])
@@ -158,7 +158,7 @@ def test_lanes_where_rows_are_long_and_narrow(cache):
     assert (lanes(7, typical=24), lanes(7, typical=23), lanes(30, typical=23)) == ([1, 2, 4, 8], [], [])
     # and how many non-zeros of a row a partition has
     pieces = [planned(rows=400_000, nnz=400_000 * mean, features=8, reach=400_000) for mean in (95, 96)]
-    assert [(plan.partitions, plan.reduction) for plan in pieces] == [(4, "sequential"), (4, "parallel")]
+    assert [(plan.partitions, plan.reduction) for plan in pieces] == [(4, "sequential"), (4, "simd")]
 
 
 def test_threads_where_the_ends_of_rows_and_indices_are_work_too():

@@ -195,6 +195,28 @@ def rgms(d: Drawn) -> dict:
     )
 
 
+def _pairs(d: Drawn) -> dict:
+    """Of two offsets: at each some rows meet some others, once."""
+    count = [d.rng.randint(0, min(d.rows, d.cols)) for _ in range(2)]
+    ends = [torch.cat([torch.randperm(size, generator=d.generator)[:n] for n in count]) for size in (d.cols, d.rows)]
+    return dict(inputs=ends[0], outputs=ends[1], indptr=torch.tensor([0, count[0], sum(count)]), shape=(d.rows, d.cols))
+
+
+def sparse_conv(d: Drawn) -> dict:
+    groups = d.pick(1, 2)
+    return dict(
+        features=d.floats(d.cols, groups * d.width),
+        weight=d.floats(2, d.width, groups * d.out),
+        kernel_map=gsb.KernelMap.from_pairs(**_pairs(d)),
+        bias=d.pick(None, d.floats(groups * d.out)),
+        groups=groups,
+    )
+
+
+def from_pairs(d: Drawn) -> dict:
+    return _pairs(d)
+
+
 def from_coo(d: Drawn) -> dict:
     row, col = d.ends()
     return dict(row=row, col=d.pick(col, col.int()), shape=(d.rows, d.cols))
@@ -260,11 +282,13 @@ OPERATORS = (
     gather_mm,
     segment_reduce,
     rgms,
+    sparse_conv,
 )
 MAKERS = {
     gsb.Graph: (from_coo, from_csr, from_edge_index, from_scipy),
     gsb.RelGraph: (from_triples,),
     gsb.Segments: (from_lengths, from_offsets, from_index),
+    gsb.KernelMap: (from_pairs,),
 }
 FUNCTIONS: dict[str, tuple[Callable, Callable, Callable | None]] = {
     **{make.__name__: (make, getattr(gsb, make.__name__), getattr(oracles, make.__name__)) for make in OPERATORS},

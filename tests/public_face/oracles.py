@@ -181,6 +181,25 @@ def rgms(rel_graph, x, weight, edge_weight=None, reduce="sum"):
     return reduced(messages, destination, rel_graph.shape[0], "sum")
 
 
+def sparse_conv(features, weight, kernel_map, bias=None, groups=1):
+    offset = torch.arange(kernel_map.num_offsets).repeat_interleave(kernel_map.indptr.diff().long())
+    rows = features[kernel_map.inputs.long()].unflatten(1, (groups, weight.shape[1]))
+    matrices = weight.unflatten(2, (groups, weight.shape[2] // groups))[offset]
+    messages = torch.einsum("pgi,pigo->pgo", rows, matrices).flatten(1)
+    out = reduced(messages, kernel_map.outputs.long(), kernel_map.shape[0], "sum")
+    return out if bias is None else out + bias
+
+
+def from_pairs(inputs, outputs, indptr, shape):
+    inputs, outputs, indptr = (torch.as_tensor(x).long() for x in (inputs, outputs, indptr))
+    offset = torch.arange(indptr.numel() - 1).repeat_interleave(indptr.diff())
+    for rows, size in ((inputs, shape[1]), (outputs, shape[0])):
+        keys = offset * max(size, 1) + rows
+        assert keys.unique().numel() == keys.numel() and bool(((rows >= 0) & (rows < size)).all())
+    order = torch.argsort(offset * max(shape[0], 1) + outputs)
+    return inputs[order], outputs[order], indptr, *shape
+
+
 def from_coo(row, col, shape):
     return torch.as_tensor(row).long(), torch.as_tensor(col).long(), *shape
 
@@ -237,5 +256,7 @@ def parts(found) -> tuple:
     if isinstance(found, gsb.RelGraph):
         given = (a.long() for a in (found.destination, found.source, found.relation))
         return *given, *found.shape, found.num_relations
+    if isinstance(found, gsb.KernelMap):
+        return *(a.long() for a in (found.inputs, found.outputs, found.indptr)), *found.shape
     lengths = found.offsets.diff().long()
     return lengths, lengths.new_empty(0) if found.order is None else found.order.long(), found.num_rows

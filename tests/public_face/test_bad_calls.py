@@ -54,6 +54,8 @@ def quotes_of(name: str, value: Any) -> set[str]:
         found |= {repr(part) for part in (*value, *value.values())}
     elif isinstance(value, (gsb.Graph, gsb.RelGraph)):
         found |= {str(n) for n in (*value.shape, value.num_edges)} | {str(value.device)}
+    elif isinstance(value, gsb.KernelMap):
+        found |= {str(n) for n in (*value.shape, value.num_offsets)} | {str(value.device)}
     elif isinstance(value, gsb.Segments):
         found |= {str(value.num_rows), str(value.num_segments), str(value.offsets.device)}
     elif isinstance(value, int):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnn_sparse_backend.structures.row_order import rows_by_length
+from gnn_sparse_backend.structures.pieces import rows_by_length
 
 
 def structure(lengths, cols=30, dtype=torch.int32, seed=0):

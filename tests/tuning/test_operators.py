@@ -16,10 +16,9 @@ from gnn_sparse_backend.compiler.cache import stats
 from gnn_sparse_backend.compiler.codegen import BuildError
 from gnn_sparse_backend.ops.attention import schedules_cpu as attention
 from gnn_sparse_backend.ops.core import cuda_build
+from gnn_sparse_backend.ops.core.prepared import PREPARED
 from gnn_sparse_backend.tuning import precompile as precompile_module
-from gnn_sparse_backend.tuning import precompile_steps as prepared
-from gnn_sparse_backend.tuning import tune
-from gnn_sparse_backend.tuning.precompile_operators import OPERATORS
+from gnn_sparse_backend.tuning import precompile_steps, tune
 from gnn_sparse_backend.tuning.precompile_steps import Step
 from gnn_sparse_backend.tuning.tune import compile_plans
 
@@ -104,7 +103,7 @@ def step(call, structure, operands):
 @pytest.mark.parametrize("case, dtype", ASKED)
 def test_calls_and_gradients_compile_nothing_afterwards(case, dtype, structures):
     name, width, shapes, call = CASES[case]
-    structure, operands = structures[OPERATORS[name].on], operands_for(shapes, getattr(torch, dtype))
+    structure, operands = structures[PREPARED[name].on], operands_for(shapes, getattr(torch, dtype))
     report = gsb.precompile(structure, {name: width}, budget="60s", dtype=dtype, progress=False)
     (row,) = report.rows
     assert report.complete and (row.state, row.features, row.dtype, row.plan) == ("compiled", width, dtype, None)
@@ -119,7 +118,7 @@ def test_calls_and_gradients_compile_nothing_afterwards(case, dtype, structures)
         gsb.Graph: lambda g: gsb.Graph.from_csr(g.indptr, g.indices, g.shape, g.edge_ids),
         gsb.RelGraph: lambda g: gsb.RelGraph.from_triples(g.source, g.destination, g.relation, g.shape, RELATIONS),
         gsb.Segments: lambda s: gsb.Segments(s.offsets, s.order, s.num_rows),
-    }[OPERATORS[name].on](structure)
+    }[PREPARED[name].on](structure)
     for one, other in zip(found, step(call, fresh, operands), strict=True):
         assert torch.equal(one, other)
 
@@ -141,13 +140,13 @@ def test_without_precompile_the_same_calls_compile(structures):
     "name",
     [
         name
-        for name, operator in OPERATORS.items()
+        for name, operator in PREPARED.items()
         if operator.form is None and not name.startswith("weighted_rgms_blocks")
     ],
 )
 def test_every_operator_can_be_called_at_its_widths(name, structures):
     """Shapes fit the call, in the widths of the tests above. Those that are measured are called in other tests."""
-    operator = OPERATORS[name]
+    operator = PREPARED[name]
     width = {"heads": 5, "F": 9, "F_out": (9, 10), "blocks": (10, 15, 5), "bases": (9, 10, 2)}[operator.width[-1]]
     (width,) = operator.widths((3, 11) if len(operator.width) == 2 and operator.on is gsb.Graph else width)
     step = Step("", operator, structures[operator.on], width, torch.float32, True)
@@ -170,7 +169,7 @@ def test_on_a_gpu_nothing_is_compiled_or_waited_for_afterwards(name, width, seri
 
     monkeypatch.setattr(cuda_build, "build", counted)
     row, col, relation = numbers(20, 150, 3), numbers(16, 150, 4), numbers(3, 150, 5)
-    operator = OPERATORS[name]
+    operator = PREPARED[name]
     structure = {
         gsb.Graph: lambda: gsb.Graph.from_coo(row, col, (20, 16)),
         gsb.Segments: lambda: gsb.Segments.from_index(relation, 3),
@@ -203,7 +202,7 @@ def test_what_is_measured_and_what_is_not_in_one_call(structures):
     ]
     before = stats()
     for name, width in (("weighted_sum", 12), ("gat_attention", (2, 6)), ("edge_softmax", 2)):
-        step(OPERATORS[name].call, graph, operands_for(OPERATORS[name].shapes(graph, width), torch.float32))
+        step(PREPARED[name].call, graph, operands_for(PREPARED[name].shapes(graph, width), torch.float32))
     assert (stats().compiles, stats().disk_loads) == (before.compiles, before.disk_loads)
 
 
@@ -244,7 +243,7 @@ def test_large_steps_take_turns(structures, monkeypatch, together, most):
             running.remove(self)
 
     monkeypatch.setattr(Step, "run", run)
-    operator, told = OPERATORS["edge_softmax"], []
+    operator, told = PREPARED["edge_softmax"], []
     steps = [Step("", operator, structures[gsb.Graph], width, torch.float32, False) for width in (1, 2, 3, 4)]
     compile_plans(steps, 1e9, told.append, clock=lambda: 0.0)
     assert max(seen) == most and set(told) == set(steps)
@@ -353,13 +352,13 @@ class _Said:
     ],
 )
 def test_wrong_names_and_widths_are_quoted(on, arguments, message, structures, monkeypatch):
-    monkeypatch.setattr(prepared.Step, "run", None)
+    monkeypatch.setattr(precompile_steps.Step, "run", None)
     with pytest.raises(ValueError, match=message):
         gsb.precompile(structures[on], progress=False, **arguments)
 
 
 def test_widths_as_they_may_be_given():
-    product, softmax = OPERATORS["rgms"], OPERATORS["edge_softmax"]
+    product, softmax = PREPARED["rgms"], PREPARED["edge_softmax"]
     assert product.widths((64, 16)) == ((64, 16),) and product.widths([64, 16]) == (64, 16)
     assert product.widths([(64, 16), (64, 16), 8]) == ((64, 16), 8) == product.widths(((64, 16), 8))
     assert softmax.widths(8) == (8,) and softmax.widths((8, 4)) == softmax.widths(iter([8, 4, 8])) == (8, 4)

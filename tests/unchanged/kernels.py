@@ -35,7 +35,7 @@ def collected() -> Iterator[dict[str, str]]:
     programs: dict[str, str] = {}
     get = KernelStore.get
 
-    def note(store, program, plan, target, build, *, name="kernel", symbol="main"):
+    def note(store, program, plan, target, build, *, name="kernel", symbol="main", written=None):
         text = getattr(target, "key", target)
         parts = program, _FIELD.sub("", plan), text, symbol
         digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=12).hexdigest()
@@ -43,7 +43,7 @@ def collected() -> Iterator[dict[str, str]]:
         programs[f"{kind} {name} {digest}"] = symbol
         if kind == "cuda":
             return Kernel(lambda *arguments: None, name, digest, "memory", 0.0, text, None, {})
-        return get(store, program, plan, target, build, name=name, symbol=symbol)
+        return get(store, program, plan, target, build, name=name, symbol=symbol, written=written)
 
     with mock.patch.object(KernelStore, "get", note):
         yield programs

@@ -100,7 +100,7 @@ def calls() -> Iterator[tuple[str, Callable, Callable]]:
     x, scores = torch.randn(ROWS, FEATURES), torch.randn(ROWS, HEADS)
     heads = x.view(ROWS, HEADS, -1)
     buckets = CudaPlan(longest_part=PART, arch=ARCH, cached=True, buckets=True)
-    segments = CudaPlan(reduction="parallel", longest_part=PART, lanes=LANES_PAY, arch=ARCH, segments=True)
+    segments = CudaPlan(reduction="simd", longest_part=PART, lanes=LANES_PAY, arch=ARCH, segments=True)
     for shape, g in (("", graph()), (", a long row", graph(LONG_ROW + 1))):
         weight = torch.rand(g.num_edges)
         for reduce in ("sum", "mean", "max"):

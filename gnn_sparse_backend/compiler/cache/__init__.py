@@ -1,5 +1,6 @@
 """Kernels and their caches: content keys, memory, disk."""
 
+from .bounded import CacheStatistics, statistics
 from .default import default_store, get_kernel, stats
 from .disk import DiskCache, cache_dir
 from .errors import KernelBuildError, KernelCacheWarning, UnsafeCacheError
@@ -8,6 +9,7 @@ from .key import KernelKey
 from .store import KernelStore, StoreStats
 
 __all__ = [
+    "CacheStatistics",
     "DiskCache",
     "Kernel",
     "KernelBuildError",
@@ -19,5 +21,6 @@ __all__ = [
     "cache_dir",
     "default_store",
     "get_kernel",
+    "statistics",
     "stats",
 ]

@@ -34,6 +34,9 @@ class KernelCache(dict[K, V]):
     def __eq__(self, other: object) -> bool:
         return self is other
 
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
     def keep(self, key: K, value: V) -> V:
         """Keep ``value``, and give it back."""
         self.dropped += make_room(self, self.most)
@@ -63,43 +66,65 @@ def shared(name: str, most: int = MOST) -> KernelCache[Any, Any]:
     return cache
 
 
+def keeping(most: int) -> Callable[[F], F]:
+    """Decorator: ``functools.lru_cache`` of so many entries that `statistics` knows."""
+
+    def keep(function: F) -> F:
+        cached = functools.lru_cache(maxsize=most)(function)
+        _functions.append(cached)
+        return cached  # type: ignore[return-value]
+
+    return keep
+
+
 def kept(function: F) -> F:
-    """``functools.lru_cache`` of `MOST` entries that `statistics` knows: what a function of shapes and types gave."""
-    cached = functools.lru_cache(maxsize=MOST)(function)
-    _functions.append(cached)
-    return cached  # type: ignore[return-value]
+    """The same of `MOST` entries: what a function of shapes and types gave."""
+    return keeping(MOST)(function)
 
 
 @dataclass(frozen=True)
 class CacheStatistics:
-    """entries: now, of all caches of this name together. made, dropped: since the process began."""
+    """What one cache of the process has done.
+
+    entries: now. most: that there may be. made: entries since the process began. dropped: of these, to make room.
+    """
 
     name: str
     entries: int
+    most: int
     made: int
     dropped: int
 
 
 def statistics() -> tuple[CacheStatistics, ...]:
-    """What is kept by shape and type in this process, by name."""
-    found: dict[str, list[int]] = {}
-    for name, *numbers in _numbers():
-        of_name = found.setdefault(name, [0, 0, 0])
-        for at, number in enumerate(numbers):
-            of_name[at] += number
-    return tuple(CacheStatistics(name, *numbers) for name, numbers in sorted(found.items()))
+    """What this process keeps by shape and type, by name: every cache of the modules that are imported. What a
+    structure keeps is not in it (``gsb.memory``).
+
+    Two caches of one name, as the kernels of two stores have, are one row.
+    """
+    found: dict[str, CacheStatistics] = {}
+    for each in _each():
+        before = found.get(each.name, CacheStatistics(each.name, 0, 0, 0, 0))
+        found[each.name] = CacheStatistics(
+            each.name,
+            before.entries + each.entries,
+            before.most + each.most,
+            before.made + each.made,
+            before.dropped + each.dropped,
+        )
+    return tuple(found[name] for name in sorted(found))
 
 
-def _numbers() -> Iterable[tuple[str, int, int, int]]:
+def _each() -> Iterable[CacheStatistics]:
     for cache in list(_caches):
-        yield cache.name, len(cache), cache.made, cache.dropped
-    for function in _functions:
+        yield CacheStatistics(cache.name, len(cache), cache.most, cache.made, cache.dropped)
+    for function in list(_functions):
         info = function.cache_info()
         name = f"{function.__module__.removeprefix('gnn_sparse_backend.')}.{function.__qualname__}"
-        yield name, info.currsize, info.misses, info.misses - info.currsize
+        yield CacheStatistics(name, info.currsize, info.maxsize, info.misses, info.misses - info.currsize)
 
 
 _caches: weakref.WeakSet[KernelCache[Any, Any]] = weakref.WeakSet()
 _functions: list[Any] = []
 
-__all__ = ["MOST", "CacheStatistics", "KernelCache", "kept", "make_room", "shared", "statistics"]
+__all__ = ["MOST", "CacheStatistics", "KernelCache", "keeping", "kept", "make_room", "shared", "statistics"]

@@ -21,7 +21,7 @@ class Built:
 
     @property
     def texts(self) -> dict[str, str]:
-        """Texts by stem: ``position.py`` is the text of stage "position"."""
+        """Texts by stem: a file ``<stage>.py`` has the text of that stage."""
         return {Path(name).stem: data.decode() for name, data in self.files.items() if name != self.library}
 
     @classmethod

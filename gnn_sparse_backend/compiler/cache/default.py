@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from .disk import DiskCache
@@ -39,10 +40,17 @@ default_store = _Default()
 
 
 def get_kernel(
-    program: str, plan: str, target: Target | str, build: Build, *, name: str = "kernel", symbol: str = "main"
+    program: str,
+    plan: str,
+    target: Target | str,
+    build: Build,
+    *,
+    name: str = "kernel",
+    symbol: str = "main",
+    written: Mapping[str, Callable[[], str]] | None = None,
 ) -> Kernel:
     """The kernel of a program, a plan and a target, from memory, else disk, else ``build``: :meth:`KernelStore.get`."""
-    return default_store().get(program, plan, target, build, name=name, symbol=symbol)
+    return default_store().get(program, plan, target, build, name=name, symbol=symbol, written=written)
 
 
 def stats() -> StoreStats:

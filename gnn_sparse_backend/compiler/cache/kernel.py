@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,24 +33,32 @@ class Kernel:
     target: str
     _module: Any = field(repr=False)  # owns the library that ``entry`` points into
     _texts: Mapping[str, str] = field(repr=False)
+    _written: Mapping[str, Callable[[], str]] = field(default_factory=dict, repr=False)  # texts, when somebody asks
 
     def __call__(self, *arguments: object) -> None:
         self.entry(*arguments)
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Names of the texts that :meth:`script` has: "program", "plan", and whatever the build left beside them."""
-        return tuple(self._texts)
+        """Names of the texts that :meth:`script` has: "program", "plan", and those of the stages between them and the
+        machine code. Of what `compile_program` made: "stage2", "stage3" and "assembly", or of a GPU's kernel "cuda" and
+        "ptx" in the place of the last.
+        """
+        return (*self._texts, *self._written)
 
     def script(self, stage: str = "program") -> str:
-        """The text of one stage of this kernel's compilation, as it was when the kernel was compiled.
+        """The text of one stage of this kernel's compilation.
 
-        Raises ValueError for a stage that was not kept.
+        "program" and "plan", which its key is made of, are kept with it. The others follow from these two, and are
+        written anew at each request, which takes as long as it took to come so far in compiling.
+
+        Raises ValueError for a stage that it has not, and for "ptx" BuildError where no compiler of CUDA is installed.
         """
-        try:
+        if stage in self._texts:
             return self._texts[stage]
-        except KeyError:
-            raise ValueError(f"kernel {self.name!r} keeps no text {stage!r}; it has {', '.join(self.stages)}") from None
+        if stage in self._written:
+            return self._written[stage]()
+        raise ValueError(f"kernel {self.name!r} has no text {stage!r}; it has {', '.join(self.stages)}")
 
     def __repr__(self) -> str:
         return (

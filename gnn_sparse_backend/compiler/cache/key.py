@@ -60,7 +60,7 @@ class KernelKey:
     """The identity of a kernel.
 
     ``program``: printed stage I program. ``plan``: text of format and schedule with their parameters. ``target``: text
-    that names kind and CPU with its features, or architecture (``compiler.target.Target.key``; for code compiled by a
+    that names kind and CPU with its features, or architecture (``codegen.target.Target.key``; for code compiled by a
     tool outside this environment, such as nvcc, its version too). ``symbol``: function in the library. ``digest`` is
     the key itself, 64 hexadecimal digits.
 

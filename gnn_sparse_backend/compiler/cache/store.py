@@ -9,11 +9,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .bounded import KernelCache
+from .bounded import KernelCache, shared
 from .built import Built
 from .counts import Counts
 from .disk import DiskCache, Entry
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 Build: TypeAlias = Callable[[Path], str | os.PathLike[str]]
 Load = Callable[[Path], Any]
 
-MOST_KERNELS = 8192
-"""Kernels of a process: a hundred times as many as training a model takes."""
+MOST_KERNELS = 4096
+"""Kernels of a process, some fifty times as many as training a model takes: 100 MB of memory, and a quarter of the
+65,530 mappings that Linux allows a process, four for each library."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class KernelStore:
     def __init__(self, disk: DiskCache | None, load: Load) -> None:
         self.disk = disk
         self._load = load
-        self._kernels: KernelCache[str, Kernel] = KernelCache("kernels", MOST_KERNELS)
+        self._kernels: KernelCache[str, Kernel] = shared("kernels", MOST_KERNELS)
         self._counts = Counts("hits", "disk_loads", "compiles")
         own_locks(self)
 
@@ -73,18 +74,27 @@ class KernelStore:
         self._key_locks: dict[str, threading.Lock] = {}
 
     def get(
-        self, program: str, plan: str, target: Target | str, build: Build, *, name: str = "kernel", symbol: str = "main"
+        self,
+        program: str,
+        plan: str,
+        target: Target | str,
+        build: Build,
+        *,
+        name: str = "kernel",
+        symbol: str = "main",
+        written: Mapping[str, Callable[[], str]] | None = None,
     ) -> Kernel:
         """The kernel of a program (its printed text), a plan (its text) and a target.
 
-        ``target``: a :class:`compiler.target.Target`, or the text of its key.
+        ``target``: a :class:`compiler.codegen.target.Target`, or the text of its key.
 
         ``build(folder)`` compiles into an empty, private ``folder`` (a :class:`pathlib.Path`) and returns the library
         it left there, by name or path: ``lambda folder: build_shared(function, target, folder)``. Texts that it leaves
         beside it (UTF-8, suffixes ``built.TEXT_SUFFIXES``) are kept for :meth:`Kernel.script` under their stems;
         anything else is thrown away. It is called at most once, and only if neither memory nor disk has the kernel.
 
-        ``name`` is for people; ``symbol`` is the function in the library.
+        ``name`` is for people; ``symbol`` is the function in the library; ``written`` writes further texts for
+        :meth:`Kernel.script`, by stage, which follow from program and plan.
 
         Raises what ``build`` raises (then nothing is kept), KernelBuildError if it leaves no such library or function,
         UnsafeCacheError if others can write the cache folder, TypeError and ValueError as KernelKey.
@@ -96,11 +106,13 @@ class KernelStore:
             with self._guard:
                 lock = self._key_locks.setdefault(key.digest, threading.Lock())
             with lock:
-                kernel = self._kernels.get(key.digest)
-                if kernel is None:
-                    kernel = self._kernels.keep(key.digest, self._obtain(key, build, name))
+                try:
+                    kernel = self._kernels.get(key.digest)
+                    if kernel is None:
+                        kernel = replace(self._obtain(key, build, name), _written=written or {})
+                        return self._kernels.keep(key.digest, kernel)
+                finally:
                     self._key_locks.pop(key.digest, None)  # who waits for it finds the kernel
-                    return kernel
         self._counts.add("hits")
         _log.debug("kernel %s %.12s: from memory", name, key.digest)
         return kernel

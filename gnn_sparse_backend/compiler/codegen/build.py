@@ -102,6 +102,9 @@ def generate_cuda(function: tirx.PrimFunc | tvm.IRModule, arch: str) -> str:
 def load(path: str | os.PathLike[str]) -> LoadedModule:
     """Load what `build_shared` or `build_cuda_shared` wrote, with its parallel loops on the shared threads.
 
+    It is unloaded when the module and the last of its functions are gone; code of a GPU stays, since nobody knows here
+    whether it has run to its end, or is part of a CUDA graph.
+
     The file's code runs in this process: load only files whose origin and content are known (the kernel cache compares
     hashes). Raises BuildError when the file is missing, cut short, or not a library.
     """
@@ -111,13 +114,18 @@ def load(path: str | os.PathLike[str]) -> LoadedModule:
     if path.suffix == ".so" and _is_cut_short(path):
         raise BuildError(str(path), "cannot be loaded: it is no complete ELF file")
     try:
-        module = tvm.runtime.load_module(str(path))
+        module = tvm_ffi.load_module(os.path.realpath(path), keep_module_alive=False)
         if path.suffix == ".ll":
             add_imports(module, path)
     except (RuntimeError, OSError, ValueError, AttributeError) as error:
         raise BuildError(str(path), f"cannot be loaded: {error}") from error
     threads.share(module)
+    if module.imports:
+        _of_gpus.append(module)
     return LoadedModule((), module, path)
+
+
+_of_gpus: list[tvm.runtime.Module] = []
 
 
 def _is_cut_short(path: Path) -> bool:

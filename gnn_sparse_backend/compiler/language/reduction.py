@@ -34,15 +34,15 @@ class Reduction:
         parts: the name of the reduction of a part of a row, whose results are then reduced by this one; "" where it is
             the same.
         adds: whether it adds messages up.
-        gradient: what the cotangent of a row becomes at each of its messages.
-            "same": itself. "scaled": divided by the number of messages. "chosen": itself at the message that was
-            chosen, or shared by those that are equal to it, and nothing elsewhere. "others": times the result of all
-            other messages.
+        gradient: what flows back to a message, written as messages are (`ops.message.programs.message`), of the
+            ``cotangent`` of its row, the ``message`` itself, the ``result`` of the row, ``scale``: 1 / the number of
+            its messages, and ``others``: the product of its other messages. "" of those that choose: the cotangent
+            goes to the message that was chosen, or is shared by those that are equal to it.
     """
 
     name: str
     identity: float
-    gradient: str
+    gradient: str = ""
     combine: Combine = _nothing
     beats: Combine = _nothing
     matches: Combine = _nothing
@@ -64,11 +64,11 @@ class Reduction:
 REDUCTIONS = {
     reduction.name: reduction
     for reduction in (
-        Reduction("sum", 0.0, "same", lambda total, term: total + term, adds=True),
-        Reduction("mean", 0.0, "scaled", lambda total, term: total + term, divides=True, parts="sum", adds=True),
-        Reduction("prod", 1.0, "others", lambda total, term: total * term),
-        Reduction("max", float("-inf"), "chosen", beats=lambda x, y: x > y, matches=lambda x, y: x >= y),
-        Reduction("min", float("inf"), "chosen", beats=lambda x, y: x < y, matches=lambda x, y: x <= y),
+        Reduction("sum", 0.0, "cotangent", lambda x, y: x + y, adds=True),
+        Reduction("mean", 0.0, "mul(cotangent, scale)", lambda x, y: x + y, divides=True, parts="sum", adds=True),
+        Reduction("prod", 1.0, "mul(cotangent, others)", lambda x, y: x * y),
+        Reduction("max", float("-inf"), beats=lambda x, y: x > y, matches=lambda x, y: x >= y),
+        Reduction("min", float("inf"), beats=lambda x, y: x < y, matches=lambda x, y: x <= y),
     )
 }
 """By name. What is not here is an error where a user's word comes in."""

@@ -56,12 +56,12 @@ _BITWISE = {
 
 
 def run_position(stage2: PositionFunction, arguments: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Run a stage II function; arguments and results as in `coordinate.interpret`."""
+    """Run a stage II function; arguments and results as in `language.interpret.interpret`."""
     return _Machine(stage2.function, arguments, stage2).run()
 
 
 def run_loops(function: tirx.PrimFunc, arguments: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Run a stage III function; arguments and results as in `coordinate.interpret`."""
+    """Run a stage III function; arguments and results as in `language.interpret.interpret`."""
     return _Machine(function, arguments, None).run()
 
 

@@ -11,7 +11,7 @@ from ..language.program import Program, walk_iterations
 from ..lowering.nest import block_name, plan_nest
 from ..position.function import PositionFunction
 from .primitives.cpu import parallelize, vectorize
-from .primitives.cpu.bf16_pair_dot import multiply_twos
+from .primitives.cpu.bf16_pair_dot import bf16_pair_dot
 from .primitives.cpu.lanes import fold_in_lanes
 from .primitives.cpu.prefetch import prefetch_gather
 from .primitives.cpu.unroll_and_jam import jam
@@ -41,8 +41,9 @@ class CpuSchedule:
         fuse: all iterations share one outermost loop (`loops.horizontal`).
         prefetch: gathers to run ahead of.
         lanes: (iteration, lanes): reductions over a run-time number of elements to be folded in so many lanes.
-        twos: reductions that end in one over two terms, to be multiplied together (`primitives.twos`).
-        together: (iteration, count): so many of its elements are visited at a time (`primitives.jam`).
+        bf16_pair_dots: reductions that end in one over two terms, to be multiplied together
+            (`primitives.cpu.bf16_pair_dot`).
+        together: (iteration, count): so many of its elements are visited at a time (`primitives.cpu.unroll_and_jam`).
     """
 
     parallel: bool = True
@@ -50,7 +51,7 @@ class CpuSchedule:
     fuse: bool = False
     prefetch: tuple[Prefetch, ...] = ()
     lanes: tuple[tuple[str, int], ...] = ()
-    twos: tuple[str, ...] = ()
+    bf16_pair_dots: tuple[str, ...] = ()
     together: tuple[tuple[str, int], ...] = ()
 
     def prepare(self, program: Program) -> Program:
@@ -73,8 +74,8 @@ class CpuSchedule:
         stage2 = decompose_reductions(stage2)
         for name, lanes in self.lanes:
             stage2 = fold_in_lanes(stage2, stage2.program.iteration(name), lanes)
-        for name in self.twos:
-            stage2 = multiply_twos(stage2, stage2.program.iteration(name))
+        for name in self.bf16_pair_dots:
+            stage2 = bf16_pair_dot(stage2, stage2.program.iteration(name))
         for name, count in self.together:
             stage2 = jam(stage2, stage2.program.iteration(name), count)
         stage2 = locals_on_stack(stage2)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..language.axes import Axis
 from ..language.program import Iteration, Program
 from ..position.function import PositionFunction
-from ..transforms.hoist import hoist_axis
+from ..transforms.dense_axes.hoist import hoist_axis
 from ..transforms.reorder import sparse_reorder
 from .cpu import decompose_reductions
 from .primitives.cuda.bind import MAX_THREADS, bind_spatial

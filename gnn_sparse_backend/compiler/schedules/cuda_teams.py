@@ -1,11 +1,10 @@
 """The CUDA schedule of teams: a few threads of one warp work on one element of the outermost axis, several teams a
 block.
 
-What a program does for a row stays one sequential program. Loops over the lanes of a shared axis (`transform.share`)
-are the threads of the team; a reduction over lanes is a reduction among threads, by shuffles, whose result every lane
-has; everything else is computed by all lanes alike. As a team is part of one warp, no barrier is needed, but where
-lanes pass values on through shared memory.
-"""
+What a program does for a row stays one sequential program. Loops over the lanes of a shared axis
+(`transforms.dense_axes.share`) are the threads of the team; a reduction over lanes is a reduction among threads, by
+shuffles, whose result every lane has; everything else is computed by all lanes alike. As a team is part of one warp,
+no barrier is needed, but where lanes pass values on through shared memory."""
 
 from __future__ import annotations
 
@@ -48,14 +47,15 @@ class CudaTeams:
         teams: of a block.
         turns: of a top-level iteration, by name, elements that a team has one after the other; one each where it is
             not named.
-        across: reductions over a run-time number of elements that the lanes share (`primitives.across`).
+        team_reduced: reductions over a run-time number of elements that the lanes share
+            (`primitives.cuda.team_reduce`).
         side_by_side: spatial iterations over a run-time number of elements, of which each lane has its own.
         cached: iterations over a run-time number of elements, of which each lane loads what it takes to know one for
-            all lanes (`primitives.cache_row`).
+            all lanes (`primitives.cuda.cache_row`).
         segmented: reductions over the non-zeros of rows in groups of at most 32 of them, which are one scan for the
-            group (`primitives.segments`).
+            group (`primitives.cuda.segments`).
         shared: local buffers through which the lanes of a team pass values on; then a block has one team.
-        mma: iterations that are one instruction of the Tensor Cores each (`primitives.mma`).
+        mma: iterations that are one instruction of the Tensor Cores each (`primitives.cuda.mma`).
         fuse: the grids of all iterations lie side by side in one launch, and store apart to the parameters ``apart``
             (`loops.horizontal.fuse_grids`).
         shuffles: what is cached, scanned or folded is handed on by shuffles; without them by loops, which run anywhere.
@@ -64,7 +64,7 @@ class CudaTeams:
     lanes: int = WARP
     teams: int = 4
     turns: tuple[tuple[str, int], ...] = ()
-    across: tuple[str, ...] = ()
+    team_reduced: tuple[str, ...] = ()
     side_by_side: tuple[str, ...] = ()
     cached: tuple[str, ...] = ()
     segmented: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ class CudaTeams:
         stage2 = decompose_reductions(stage2, keep=among_lanes)
         for name in self.side_by_side:
             stage2 = visit_side_by_side(stage2, stage2.program.iteration(name), self.lanes)
-        for name in self.across:
+        for name in self.team_reduced:
             stage2 = fold_across_lanes(stage2, stage2.program.iteration(name), self.lanes, self.shuffles)
         for name in self.cached:
             stage2 = cache_row(stage2, stage2.program.iteration(name), self.lanes, self.shuffles)

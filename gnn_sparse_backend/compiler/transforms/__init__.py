@@ -1,14 +1,14 @@
 """Stage I to stage I: each transformation takes a program and returns a new one, or refuses with its reason."""
 
 from .compact import compact_parameters
-from .decompose import FormatRewriteRule, decompose_format, remove_copies, split_copies
+from .decompose import FormatRewriteRule, decompose_format, remove_copies, split_copies, split_parts
+from .dense_axes.hoist import hoist_axis
+from .dense_axes.lanes import reduce_in_lanes
+from .dense_axes.share import share_axis, share_sum
+from .dense_axes.tile import tile_axis
 from .fuse import sparse_fuse
 from .group import group_axis
-from .hoist import hoist_axis
-from .lanes import reduce_in_lanes
 from .reorder import sparse_reorder
-from .share import share_axis, share_sum
-from .tile import tile_axis
 
 __all__ = [
     "FormatRewriteRule",
@@ -23,5 +23,6 @@ __all__ = [
     "sparse_fuse",
     "sparse_reorder",
     "split_copies",
+    "split_parts",
     "tile_axis",
 ]

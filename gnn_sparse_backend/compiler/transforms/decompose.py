@@ -11,20 +11,29 @@
 The new formats together must store every non-zero of the old one exactly once; the rules' index arrays say which goes
 where, and they are inputs of the program. The copies depend on values alone of the old buffers: `split_copies` takes
 them out, to run once.
+
+Where formats share no row, what is done for a row stays together, whatever it is, with its accumulators:
+
+    rows (I):                                   rows_w4 (I_w4):
+      sum (J): S = S + A[i,j] * B[j]     ->       sum_w4 (J_w4): S_w4 = S_w4 + A_w4[i,j] * B[j]
+      out:     C[i] = S / D[i]                    out_w4:        C[Rows_w4[i]] = S_w4 / D[Rows_w4[i]]
+                                                rows_w8 (I_w8): ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+import functools
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TypeVar
 
 from ..language.axes import Axis, Size, StageIError
 from ..language.expr import Const, Expr, Load, Present, Select, Var, as_expr, both, children, differ, rebuild
-from ..language.program import Buffer, Iteration, Program, Store, walk_iterations
+from ..language.program import Buffer, Iteration, Program, Store, map_store, walk_iterations
 from ..language.validate import validate
 from .index_maps import IndexMap, check_index_maps
+from .passes import one_pass
 
 COPY = "copy"
 
@@ -41,8 +50,9 @@ class FormatRewriteRule:
         buffers: names of the old buffers, which all stand on `axes_before`.
         axes_before, axes_after: names of the old and new axes.
         axis_map: for each old axis, the new ones that take its place where it is iterated over; the kind is inherited.
-        index_map: old coordinates to new ones, on expressions.
+        index_map: old coordinates to new ones, on expressions; None where index arrays alone know.
         inverse_index_map: new coordinates to old ones, on expressions; it must undo ``index_map``.
+        arrays: index arrays of the format beside those of its axes, which `inverse_index_map` reads.
         masked: the format stores elements that are no non-zeros (a block). A mask beside the values tells them apart,
             so that their zeros never meet an infinity.
     """
@@ -54,19 +64,30 @@ class FormatRewriteRule:
     axes_before: tuple[str, ...]
     axes_after: tuple[str, ...]
     axis_map: dict[str, tuple[str, ...]]
-    index_map: IndexMap
+    index_map: IndexMap | None
     inverse_index_map: IndexMap
+    arrays: tuple[Buffer, ...] = ()
     masked: bool = False
 
 
-def decompose_format(program: Program, rules: list[FormatRewriteRule], *, copies: bool = True) -> Program:
+def decompose_format(
+    program: Program, rules: list[FormatRewriteRule], *, copies: bool = True, disjoint: bool = False
+) -> Program:
     """Rewrite the buffers that the rules name into the rules' formats.
 
-    The result has, in order: copies, initial values, and for each iteration that reads the old buffers one iteration
-    per rule. New buffers are parameters. Rules may share axes and sizes with each other and with the program.
+    The result has, in order: copies, initial values, and one iteration per rule for each iteration that reads the old
+    buffers, or visits the old axes for their coordinates alone. New buffers are parameters. Rules may share axes and
+    sizes with each other and with the program.
 
     A copy looks a coordinate up and finds one element, so copies are refused where coordinates may repeat. With
     copies=False there are none: the caller fills the new buffers, from the format's `value_position`.
+
+    Where an iteration visits all old axes itself, the parts of a row add to its result in memory. Where it visits some
+    of them inside others, with local buffers and statements around, every rule is a pass over the same rows that goes
+    on from the results of the one before (`passes`); so rules must leave the axes that it begins with as they are.
+
+    disjoint: each row is stored whole by one rule, once, or by none, and then it is not visited at all. Then initial
+    values, and whatever is done around the old axes, stay with the row.
 
     Raises StageIError where a rule does not fit the program, or where its index maps are not inverse to each other.
     """
@@ -74,18 +95,26 @@ def decompose_format(program: Program, rules: list[FormatRewriteRule], *, copies
         raise StageIError("decompose_format: no rules")
     if len({rule.buffers for rule in rules}) != 1:
         raise StageIError("decompose_format: all rules must rewrite the same buffers")
+    if copies and not rules[0].buffers:
+        raise StageIError("decompose_format: rules that rewrite no buffers have nothing to copy; pass copies=False")
     parts = [_Part(program, rule) for rule in rules]
     olds = set(parts[0].olds)
     iterations = [copy for part in parts for copy in part.copies()] if copies else []
     for it in program.iterations:
-        if _writes(it, olds):
+        if _stored(it) & olds:
             raise StageIError(f"decompose_format: iteration {it.name!r} writes a buffer that is to be rewritten")
-        if not _reads(it, olds):
+        if not parts[0].concerns(it):
             iterations.append(it)
             continue
-        if it.init:
+        passes = not disjoint and not set(parts[0].before) <= set(it.axes)
+        apart = it.init and (not disjoint or any(rule.masked for rule in rules))
+        if apart:
             iterations.append(_init(it, program))
-        iterations += [part.compute(it) for part in parts]
+        for part in parts:
+            source = replace(it, init=()) if apart else it
+            if passes:
+                source = one_pass(source, part.moved(it), part is parts[0], part is parts[-1])
+            iterations.append(part.compute(source, {}, {}))
     done = replace(
         program,
         sizes=_once(program.sizes, *(rule.sizes for rule in rules)),
@@ -116,6 +145,11 @@ def split_copies(program: Program) -> tuple[Program | None, Program]:
 def remove_copies(program: Program) -> Program:
     """The program without its copies; the new buffers must then be filled by whoever calls it."""
     return split_copies(program)[1]
+
+
+def split_parts(program: Program) -> tuple[Program, ...]:
+    """Each iteration of the program by itself, with what it needs: for parts that are launched one by one."""
+    return tuple(prune(replace(program, iterations=(it,))) for it in program.iterations)
 
 
 def _is_copy(it: Iteration) -> bool:
@@ -159,19 +193,17 @@ def _all(exprs: Iterable[Expr]) -> Iterator[Expr]:
         yield from _all(children(expr))
 
 
-def _statements(it: Iteration) -> Iterator[Store]:
-    for each in walk_iterations((it,)):
-        yield from (*each.init, *(s for s in each.body if isinstance(s, Store)))
+def _stored(it: Iteration) -> set[Buffer]:
+    """The buffers that the iteration, and those in it, store to."""
+    return {s.buffer for each in walk_iterations((it,)) for s in (*each.init, *each.stores)}
 
 
-def _reads(it: Iteration, buffers: Container[Buffer]) -> bool:
-    exprs = [e for s in _statements(it) for e in (*s.indices, s.value)]
-    exprs += [each.where for each in walk_iterations((it,)) if each.where is not None]
-    return any(isinstance(e, Load) and e.buffer in buffers for e in _all(exprs))
-
-
-def _writes(it: Iteration, buffers: Container[Buffer]) -> bool:
-    return any(s.buffer in buffers for s in _statements(it))
+def _loaded(it: Iteration) -> set[Buffer]:
+    """The buffers that they load."""
+    iterations = list(walk_iterations((it,)))
+    exprs = [e for each in iterations for s in (*each.init, *each.stores) for e in (*s.indices, s.value)]
+    exprs += [each.where for each in iterations if each.where is not None]
+    return {e.buffer for e in _all(exprs) if isinstance(e, Load)}
 
 
 def _init(it: Iteration, program: Program) -> Iteration:
@@ -211,7 +243,7 @@ class _Part:
         check_index_maps(rule, self.before, self.after)
 
     def new_buffers(self) -> tuple[Buffer, ...]:
-        return tuple(self.new.values()) + ((self.mask,) if self.mask else ())
+        return (*self.rule.arrays, *self.new.values(), *((self.mask,) if self.mask else ()))
 
     def _old_coordinates(self) -> tuple[Expr, ...]:
         found = self.rule.inverse_index_map(*(self.variables[a] for a in self.after))
@@ -227,76 +259,114 @@ class _Part:
                     f"pass copies=False and fill {', '.join(b.name for b in self.new_buffers())} from the format's "
                     f"value_position"
                 )
-        at = self._old_coordinates()
+        at, here = self._old_coordinates(), tuple(self.variables.values())
         out = []
         for old, new in self.new.items():
             rest = old.axes[len(self.before) :]
             tail = tuple(Var(f"{a.name.lower()}_{self.rule.name}") for a in rest)
-            here = tuple(self.variables[a] for a in self.after)
             store = Store(new, here + tail, Load(old, at + tail))
             axes = self.after + rest
             out.append(Iteration(f"{COPY}_{new.name}", axes, "S" * len(axes), here + tail, (), (store,)))
         if self.mask:
-            here = tuple(self.variables[a] for a in self.after)
             there = Present(Load(self.olds[0], at + _zeros(self.olds[0], len(self.before))))
             value = Select(there, Const(1, "int64"), Const(0, "int64"))
             store = Store(self.mask, here, value)
             out.append(Iteration(f"{COPY}_{self.mask.name}", self.after, "S" * len(self.after), here, (), (store,)))
         return out
 
-    def compute(self, it: Iteration) -> Iteration:
-        """The iteration over the new axes in place of the old ones, adding to what is there."""
-        if not set(self.before) <= set(it.axes):
-            raise StageIError(
-                f"decompose_format: iteration {it.name!r} does not visit the axes {self.rule.axes_before}"
-            )
-        if any(isinstance(s, Iteration) for s in it.body) or it.fused:
-            raise StageIError(f"decompose_format: iteration {it.name!r} is nested or fused; decompose first")
-        kind_of = dict(zip(it.axes, it.kinds))
-        new_kind = {new: kind_of[old] for old, news in self.map.items() for new in news}
-        first = min(it.axes.index(a) for a in self.before)
-        axes: list[Axis] = []
-        kinds = ""
-        for at, axis in enumerate(it.axes):
-            if at == first:
-                axes += self.after
-                kinds += "".join(new_kind[a] for a in self.after)
-            if axis not in self.before:
-                axes.append(axis)
-                kinds += kind_of[axis]
-        variables = tuple(self.variables[a] if a in self.variables else it.variable(a) for a in axes)
-        coordinate = dict(zip((it.variable(a) for a in self.before), self._old_coordinates()))
-        body = tuple(
-            Store(
-                s.buffer,
-                tuple(self._rewrite(e, it, coordinate) for e in s.indices),
-                self._rewrite(s.value, it, coordinate),
-            )
-            for s in it.stores
-        )
-        where = None if it.where is None else self._rewrite(it.where, it, coordinate)
-        if self.mask:
-            stored = differ(Load(self.mask, tuple(self.variables[a] for a in self.after)), 0)
-            where = stored if where is None else both(stored, where)
-        return Iteration(f"{it.name}_{self.rule.name}", tuple(axes), kinds, variables, (), body, it.locals, (), where)
+    def concerns(self, it: Iteration) -> bool:
+        """Whether the iteration reads the old buffers, or visits the old axes and no other buffer on them."""
+        loaded = _loaded(it)
+        if loaded & set(self.olds):
+            return True
+        visited = {a for each in walk_iterations((it,)) for a in each.axes}
+        others = {a for b in loaded | _stored(it) for a in b.axes if a.is_sparse}
+        return set(self.before) <= visited and not others & set(self.before)
 
-    def _rewrite(self, expr: Expr, it: Iteration, coordinate: dict[Var, Expr]) -> Expr:
-        if isinstance(expr, Var):
-            return coordinate.get(expr, expr)
-        if isinstance(expr, Load) and expr.buffer in self.new:
-            head = expr.indices[: len(self.before)]
-            if head != tuple(it.variable(a) for a in self.before):
+    def moved(self, it: Iteration) -> list[Axis]:
+        """The axes that passes over the rows of the iteration visit different elements of."""
+        moved = [a for a in self.before if self.map[a] != (a,)]
+        if set(moved) & set(it.axes):
+            raise StageIError(
+                f"decompose_format: iteration {it.name!r} does not visit the axes {self.rule.axes_before} itself; "
+                "pass disjoint=True where each row is stored whole by one rule"
+            )
+        return moved
+
+    def compute(self, it: Iteration, at: dict[Axis, Var], locals_: dict[Buffer, Buffer]) -> Iteration:
+        """The iteration, and those in it, over the new axes in place of the old ones.
+
+        at: iterators of the old axes that enclosing iterations visit. locals_: their local buffers, and those of the
+        part.
+        """
+        mine = tuple(a for a in self.before if a in it.axes)
+        if mine and it.fused:
+            raise StageIError(f"decompose_format: iteration {it.name!r} is fused; decompose first")
+        for local in it.locals:
+            if set(self.before) & set(local.axes):
+                raise StageIError(f"decompose_format: local buffer {local.name!r} stands on an axis that is replaced")
+        at = at | {a: it.variable(a) for a in mine}
+        locals_ = locals_ | {b: replace(b, name=f"{b.name}_{self.rule.name}") for b in it.locals}
+        kind_of = dict(zip(it.axes, it.kinds)) | {new: it.kinds[it.axes.index(a)] for a in mine for new in self.map[a]}
+        new = tuple(a for a in self.after if any(a in self.map[old] for old in mine))
+        axes = _once(*(new if axis in mine else (axis,) for axis in it.axes))
+        change = self._change(it, at, locals_)
+        where = self._inside(mine, at) + ([] if it.where is None else [change(it.where)])
+        return Iteration(
+            f"{it.name}_{self.rule.name}",
+            axes,
+            "".join(kind_of[a] for a in axes),
+            tuple(self.variables[a] if a in new else it.variable(a) for a in axes),
+            tuple(map_store(s, change) for s in it.init),
+            tuple(self.compute(s, at, locals_) if isinstance(s, Iteration) else map_store(s, change) for s in it.body),
+            tuple(locals_[b] for b in it.locals),
+            it.fused,
+            functools.reduce(both, where) if where else None,
+        )
+
+    def _inside(self, mine: tuple[Axis, ...], at: Collection[Axis]) -> list[Expr]:
+        """Conditions for what is no element of the matrix: padding of a block, and rows beyond the last."""
+        if self.mask is None or not mine:
+            return []
+        if len(at) == len(self.before):
+            return [differ(Load(self.mask, self._here()), 0)]
+        old = dict(zip(self.before, self._old_coordinates()))
+        return [old[a] < as_expr(a.length) for a in mine if not a.is_sparse]
+
+    def _change(self, it: Iteration, at: dict[Axis, Var], locals_: dict[Buffer, Buffer]) -> Callable[[Expr], Expr]:
+        """An expression of an iteration, in terms of what takes the place of old iterators and buffers."""
+        coordinate = {at[a]: e for a, e in zip(self.before, self._old_coordinates()) if a in at}
+
+        def change(expr: Expr) -> Expr:
+            if isinstance(expr, Var):
+                return coordinate.get(expr, expr)
+            kids = tuple(change(k) for k in children(expr))
+            if not isinstance(expr, Load):
+                return rebuild(expr, kids) if kids else expr
+            if expr.buffer not in self.new:
+                repeated = [a.name for a in expr.buffer.axes if a in self.before and not a.unique]
+                if repeated:
+                    raise StageIError(
+                        f"decompose_format: {it.name!r} would look {expr.buffer.name!r} up by coordinates, which may "
+                        f"repeat on axis {repeated[0]!r}; name the buffer in the rules"
+                    )
+                return Load(locals_.get(expr.buffer, expr.buffer), kids)
+            depth = len(self.before)
+            if expr.indices[:depth] != tuple(at.get(a) for a in self.before):
                 raise StageIError(
                     f"decompose_format: {it.name!r} reads {expr.buffer.name!r} by other indices than its iterators"
                 )
-            tail = tuple(self._rewrite(e, it, coordinate) for e in expr.indices[len(self.before) :])
-            return Load(self.new[expr.buffer], tuple(self.variables[a] for a in self.after) + tail)
-        kids = children(expr)
-        return rebuild(expr, tuple(self._rewrite(k, it, coordinate) for k in kids)) if kids else expr
+            return Load(self.new[expr.buffer], self._here() + kids[depth:])
+
+        return change
+
+    def _here(self) -> tuple[Expr, ...]:
+        """Indices of the new element that is visited."""
+        return tuple(self.variables.values())
 
 
 def _zeros(buffer: Buffer, start: int) -> tuple[Expr, ...]:
     return tuple(Const(0, "int64") for _ in buffer.axes[start:])
 
 
-__all__ = ["FormatRewriteRule", "decompose_format", "prune", "remove_copies", "split_copies"]
+__all__ = ["FormatRewriteRule", "decompose_format", "prune", "remove_copies", "split_copies", "split_parts"]

@@ -4,42 +4,102 @@
 
 from __future__ import annotations
 
-from ..language.axes import Size, dense_fixed, sparse_fixed, sparse_variable
+from dataclasses import replace
+
+from ..language.axes import Axis, Size, dense_fixed, dense_variable, sparse_fixed, sparse_variable
 from ..language.builder import ProgramBuilder
-from ..language.program import Program
+from ..language.program import Buffer, Program, walk_iterations
 from .decompose import FormatRewriteRule
 
 
 def bsr_rule(
     program: Program,
-    block: int,
+    block: int | tuple[int, int],
     *,
     name: str = "bsr",
     rows: str = "I",
     columns: str = "J",
-    buffers: tuple[str, ...] = ("A",),
-    index_dtype: str = "int32",
+    buffers: tuple[str, ...] | None = None,
+    index_dtype: str | None = None,
 ) -> FormatRewriteRule:
-    """Square blocks. Parameters added: mb_, nb_, nnzb_, and indptr and indices of the blocks, each with the suffix
-    `name`.
+    """Blocks of (rows, columns), or square ones. Parameters added: mb_, nb_, nnzb_, and indptr and indices of the
+    blocks, each with the suffix `name`.
     """
+    height, width = (block, block) if isinstance(block, int) else block
     mb, nb, nnzb = (Size(f"{s}_{name}") for s in ("mb", "nb", "nnzb"))
+    arrays = f"indptr_{name}", f"indices_{name}"
     IO = dense_fixed(f"IO_{name}", mb)
-    JO = sparse_variable(f"JO_{name}", IO, (nb, nnzb), (f"indptr_{name}", f"indices_{name}"), index_dtype)
-    II = dense_fixed(f"II_{name}", block)
-    JI = dense_fixed(f"JI_{name}", block)
-    after = tuple(a.name for a in (IO, JO, II, JI))
+    JO = sparse_variable(f"JO_{name}", IO, (nb, nnzb), arrays, index_dtype or program.axis(columns).index_dtype)
+    II, JI = dense_fixed(f"II_{name}", height), dense_fixed(f"JI_{name}", width)
     return FormatRewriteRule(
         name,
         (mb, nb, nnzb),
         (IO, JO, II, JI),
-        buffers,
+        _on(program, buffers, rows, columns),
         (rows, columns),
-        after,
+        (IO.name, JO.name, II.name, JI.name),
         {rows: (IO.name, II.name), columns: (JO.name, JI.name)},
-        lambda i, j: (i // block, j // block, i % block, j % block),
-        lambda io, jo, ii, ji: (io * block + ii, jo * block + ji),
+        lambda i, j: (i // height, j // width, i % height, j % width),
+        lambda io, jo, ii, ji: (io * height + ii, jo * width + ji),
         masked=True,
+    )
+
+
+def sr_bcrs_rule(
+    program: Program,
+    block: tuple[int, int],
+    *,
+    name: str = "sr_bcrs",
+    rows: str = "I",
+    columns: str = "J",
+    buffers: tuple[str, ...] | None = None,
+    index_dtype: str | None = None,
+) -> FormatRewriteRule:
+    """Blocks of (rows, columns) whose columns are named one by one, -1 for none. Parameters added, with the suffix:
+    tiles_, groups_, indptr_ (the blocks of each tile of rows), Columns_ (of each block).
+    """
+    height, width = block
+    index_dtype = index_dtype or program.axis(columns).index_dtype
+    tiles, groups = (Size(f"{s}_{name}") for s in ("tiles", "groups"))
+    IO = dense_fixed(f"IO_{name}", tiles)
+    JO = dense_variable(f"JO_{name}", IO, (groups, groups), f"indptr_{name}", index_dtype)
+    II, JI = dense_fixed(f"II_{name}", height), dense_fixed(f"JI_{name}", width)
+    Columns = Buffer(f"Columns_{name}", (IO, JO, JI), index_dtype)
+    return FormatRewriteRule(
+        name,
+        (tiles, groups),
+        (IO, JO, II, JI),
+        _on(program, buffers, rows, columns),
+        (rows, columns),
+        (IO.name, JO.name, II.name, JI.name),
+        {rows: (IO.name, II.name), columns: (JO.name, JI.name)},
+        None,
+        lambda io, jo, ii, ji: (io * height + ii, Columns[io, jo, ji]),
+        (Columns,),
+        masked=True,
+    )
+
+
+def csr_rule(
+    program: Program, *, name: str, columns: str = "J", buffers: tuple[str, ...] | None = None
+) -> FormatRewriteRule:
+    """Some of the non-zeros, in rows as before: a column partition. Parameters added, with the suffix `name`: nnz_,
+    indptr_, indices_.
+    """
+    old = program.axis(columns)
+    *rows, _ = (a.name for a in old.chain)
+    nnz = Size(f"nnz_{name}")
+    J = replace(old, name=f"{columns}_{name}", nnz=nnz, indptr=f"indptr_{name}", indices=f"indices_{name}")
+    return FormatRewriteRule(
+        name,
+        (nnz,),
+        (J,),
+        _on(program, buffers, *rows, columns),
+        (*rows, columns),
+        (*rows, J.name),
+        {**{row: (row,) for row in rows}, columns: (J.name,)},
+        lambda *at: at,
+        lambda *at: at,
     )
 
 
@@ -50,20 +110,18 @@ def ell_rule(
     name: str = "ell",
     rows: str = "I",
     columns: str = "J",
-    buffers: tuple[str, ...] = ("A",),
-    index_dtype: str = "int32",
+    buffers: tuple[str, ...] | None = None,
+    index_dtype: str | None = None,
 ) -> FormatRewriteRule:
     """`width` slots for each row, unused ones with coordinate -1. Parameters added: m_ and indices_ with the suffix."""
     m = Size(f"m_{name}")
     I = dense_fixed(f"I_{name}", m)
-    J = sparse_fixed(
-        f"J_{name}", I, (program.axis(columns).length, width), f"indices_{name}", index_dtype, sorted=False, padded=True
-    )
+    J = _slots(program, I, width, name, columns, index_dtype)
     return FormatRewriteRule(
         name,
         (m,),
         (I, J),
-        buffers,
+        _on(program, buffers, rows, columns),
         (rows, columns),
         (I.name, J.name),
         {rows: (I.name,), columns: (J.name,)},
@@ -77,33 +135,113 @@ def hyb_bucket_rule(
     width: int,
     *,
     name: str,
-    tasks: str = "T",
+    tasks: str | None = "T",
     rows: str = "I",
     columns: str = "J",
-    buffers: tuple[str, ...] = ("A",),
-    index_dtype: str = "int32",
+    buffers: tuple[str, ...] | None = None,
+    index_dtype: str | None = None,
 ) -> FormatRewriteRule:
     """One bucket of hyb(c, k): a list of rows, `width` slots for each; a long row occurs several times.
 
     For a program whose rows are grouped into tasks (`group_axis`): the rows of a bucket are shared out by the same
     cuts, so no two tasks ever write one row. Parameters added, with the suffix: count_ (rows in the bucket), ptr_
     (first bucket row of each task), rows_ (row within its task), indices_.
+
+    Without tasks the rows of a bucket are one list. Parameters added: count_, indices_, Rows_ (the row of each).
     """
     count = Size(f"count_{name}")
-    m, n = program.axis(rows).length, program.axis(columns).length
-    T = program.axis(tasks)
-    I = sparse_variable(f"I_{name}", T, (m, count), (f"ptr_{name}", f"rows_{name}"), index_dtype, unique=False)
-    J = sparse_fixed(f"J_{name}", I, (n, width), f"indices_{name}", index_dtype, sorted=False, padded=True)
+    index_dtype = index_dtype or program.axis(columns).index_dtype
+    if tasks is None:
+        I = dense_fixed(f"I_{name}", count)
+        Rows = Buffer(f"Rows_{name}", (I,), index_dtype)
+        J = _slots(program, I, width, name, columns, index_dtype)
+        return FormatRewriteRule(
+            name,
+            (count,),
+            (I, J),
+            _on(program, buffers, rows, columns),
+            (rows, columns),
+            (I.name, J.name),
+            {rows: (I.name,), columns: (J.name,)},
+            None,
+            lambda i, j: (Rows[i], j),
+            (Rows,),
+        )
+    extent = program.axis(rows).length, count
+    arrays = f"ptr_{name}", f"rows_{name}"
+    I = sparse_variable(f"I_{name}", program.axis(tasks), extent, arrays, index_dtype, unique=False)
+    J = _slots(program, I, width, name, columns, index_dtype)
     return FormatRewriteRule(
         name,
         (count,),
         (I, J),
-        buffers,
+        _on(program, buffers, tasks, rows, columns),
         (tasks, rows, columns),
         (tasks, I.name, J.name),
         {tasks: (tasks,), rows: (I.name,), columns: (J.name,)},
         lambda t, i, j: (t, i, j),
         lambda t, i, j: (t, i, j),
+    )
+
+
+def panels_rule(
+    program: Program,
+    *,
+    name: str = "panels",
+    relations: str = "R",
+    rows: str = "I",
+    columns: str = "J",
+    buffers: tuple[str, ...] | None = None,
+    index_dtype: str | None = None,
+) -> FormatRewriteRule:
+    """Panels of a few rows that have non-zeros of one relation, for tasks (`formats.partitions.relational`).
+
+    Parameters added, with the suffix: tasks_, panels_, pairs_, nnz_, panel_ptr_ (the panels of each task), pair_ptr_
+    (the rows of each panel), indptr_, indices_, Relation_ (of each panel), Row_ (each row of a panel).
+    """
+    index_dtype = index_dtype or program.axis(columns).index_dtype
+    tasks, panels, pairs, nnz = (Size(f"{s}_{name}") for s in ("tasks", "panels", "pairs", "nnz"))
+    T = dense_fixed(f"T_{name}", tasks)
+    P = dense_variable(f"P_{name}", T, (panels, panels), f"panel_ptr_{name}", index_dtype)
+    M = dense_variable(f"M_{name}", P, (pairs, pairs), f"pair_ptr_{name}", index_dtype)
+    old = program.axis(columns)
+    J = replace(old, name=f"J_{name}", parent=M, nnz=nnz, indptr=f"indptr_{name}", indices=f"indices_{name}")
+    Relation, Row = Buffer(f"Relation_{name}", (T, P), index_dtype), Buffer(f"Row_{name}", (T, P, M), index_dtype)
+    return FormatRewriteRule(
+        name,
+        (tasks, panels, pairs, nnz),
+        (T, P, M, J),
+        _on(program, buffers, relations, rows, columns),
+        (relations, rows, columns),
+        (T.name, P.name, M.name, J.name),
+        {relations: (T.name, P.name), rows: (M.name,), columns: (J.name,)},
+        None,
+        lambda t, p, m, j: (Relation[t, p], Row[t, p, m], j),
+        (Relation, Row),
+    )
+
+
+def _on(program: Program, buffers: tuple[str, ...] | None, *axes: str) -> tuple[str, ...]:
+    """``buffers``, or the names of all parameters that begin with these axes and are not stored to."""
+    if buffers is not None:
+        return buffers
+    first = tuple(program.axis(name) for name in axes)
+    stored = {store.buffer for it in walk_iterations(program.iterations) for store in (*it.init, *it.stores)}
+    return tuple(b.name for b in program.parameters if b.axes[: len(first)] == first and b not in stored)
+
+
+def _slots(program: Program, I: Axis, width: int, name: str, columns: str, index_dtype: str | None) -> Axis:
+    """The columns of a row in `width` slots, in any order."""
+    of = program.axis(columns)
+    return sparse_fixed(
+        f"J_{name}",
+        I,
+        (of.length, width),
+        f"indices_{name}",
+        index_dtype or of.index_dtype,
+        sorted=False,
+        unique=of.unique,
+        padded=True,
     )
 
 

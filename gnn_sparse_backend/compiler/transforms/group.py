@@ -17,8 +17,17 @@ from ..language.program import Buffer, Iteration, Program, Store, map_iterations
 from ..language.validate import validate
 
 
-def group_axis(program: Program, axis_name: str, group_name: str = "T", index_dtype: str = "int32") -> Program:
-    """Put the dense root axis `axis_name` under a new axis `group_name` of num_<group> groups, cut at <group>_ptr.
+def group_axis(
+    program: Program,
+    axis_name: str,
+    group_name: str = "T",
+    index_dtype: str = "int32",
+    *,
+    count: str | None = None,
+    cuts: str | None = None,
+) -> Program:
+    """Put the dense root axis `axis_name` under a new axis `group_name` of num_<group> groups, cut at <group>_ptr, or
+    as ``count`` and ``cuts`` call these parameters.
 
     Refuses (StageIError) an axis that is not a dense root, one that is fused, and a program in which a buffer is
     indexed along it by anything but its iterator, or in which its coordinate is used as a value.
@@ -28,10 +37,10 @@ def group_axis(program: Program, axis_name: str, group_name: str = "T", index_dt
         raise StageIError(f"group_axis: axis {axis_name!r} is not a dense root")
     if any(old in group for it in walk_iterations(program.iterations) for group in it.fused):
         raise StageIError(f"group_axis: axis {axis_name!r} is fused; group before fusing")
-    count = Size(f"num_{group_name}")
-    group = dense_fixed(group_name, count)
+    number = Size(count or f"num_{group_name}")
+    group = dense_fixed(group_name, number)
     new: dict[Axis, Axis] = {
-        old: dense_variable(axis_name, group, (old.length, old.length), f"{group_name}_ptr", index_dtype)
+        old: dense_variable(axis_name, group, (old.length, old.length), cuts or f"{group_name}_ptr", index_dtype)
     }
     axes: list[Axis] = []
     for axis in program.axes:
@@ -42,7 +51,7 @@ def group_axis(program: Program, axis_name: str, group_name: str = "T", index_dt
     rewriter = _Grouping(old, group, new, rows)
     done = replace(
         program,
-        sizes=(count, *program.sizes),
+        sizes=(number, *program.sizes),
         axes=tuple(axes),
         buffers=tuple(rewriter.buffer(b) for b in program.buffers),
         iterations=map_iterations(program.iterations, rewriter.iteration),

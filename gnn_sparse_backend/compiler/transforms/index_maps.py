@@ -44,9 +44,13 @@ def check_index_maps(rule: FormatRewriteRule, before: tuple[Axis, ...], after: t
     """Raise StageIError unless inverse_index_map(index_map(x)) == x, and index_map(x) lies on the new axes, for samples
     x.
 
-    Maps that read buffers have no value before the program runs: they are taken on trust.
+    Maps that read buffers have no value before the program runs, and some are only known as arrays: they are taken on
+    trust.
     """
     where = f"rule {rule.name!r}"
+    if rule.index_map is None:
+        _apply(rule.inverse_index_map, (0,) * len(after), len(before), f"{where}: inverse_index_map", "axes_before")
+        return
     for point in product(*(_samples(axis) for axis in before)):
         moved = _apply(rule.index_map, point, len(after), f"{where}: index_map", "axes_after")
         if moved is None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import numpy as np
 import torch
 
+from ...compiler.cache.bounded import keeping, kept
 from ..structure import INDEX_TYPES, check_integer
 
 
@@ -128,13 +128,13 @@ def _nearest_cuts(offsets, num_groups, cost_per_row, cost_per_nnz):
     return group_ptr
 
 
-@functools.lru_cache(maxsize=1024)
+@kept
 def _equal_rows(n_rows, num_groups, dtype):
     """The tensor of groups of equally many rows; nobody writes to it, so that graphs share it."""
     return torch.from_numpy(_equal_cuts(n_rows, num_groups).astype(dtype))
 
 
-@functools.lru_cache(maxsize=1024)
+@kept
 def _equal_cuts(n_rows, count):
     stretches, rest = divmod(LOOKS, count)
     if rest or stretches == 1:
@@ -142,7 +142,7 @@ def _equal_cuts(n_rows, count):
     return _equal_cuts(n_rows, LOOKS)[::stretches]  # the same, and mostly at hand
 
 
-@functools.lru_cache(maxsize=64)
+@keeping(64)
 def _numbers(count):
     return np.arange(count + 1)
 
@@ -156,12 +156,12 @@ def _row_middles(cost, count):
     return _kept_row_middles(cost)[:count] if count <= _KEPT_ROWS else np.arange(1.0, 2 * count, 2) * cost
 
 
-@functools.lru_cache(maxsize=4)
+@keeping(4)
 def _kept_row_middles(cost):
     return np.arange(1.0, 2 * _KEPT_ROWS, 2) * cost
 
 
-@functools.lru_cache(maxsize=64)
+@keeping(64)
 def _shares(num_groups):
     """1 / num_groups, 2 / num_groups, ..., below 1."""
     return np.arange(1, num_groups) / num_groups

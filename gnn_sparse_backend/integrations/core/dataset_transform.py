@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterable
 
 from ...tuning.precompile import seconds_of
-from ...tuning.precompile_operators import requested
-from ...tuning.precompile_steps import settled
+from ...tuning.precompile_operators import requested, settled
 from ...tuning.report import Report
 from .planning import precompile
 

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ...ops.core.prepared import KINDS
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
-from ...structures.segments import Segments
-from ...tuning.precompile_steps import KINDS, Structure
 
 _ACCEPTED = (
-    "a gsb.Graph, RelGraph or Segments, a DGL graph or block, a PyG Data, HeteroData, Batch, EdgeIndex or edge_index "
-    "of shape "
-    "(2, edges), a pair (edge_index, edge_type), a SciPy sparse matrix, a sparse torch tensor, or a dataset or "
-    "iterable of these"
+    "a gsb.Graph, RelGraph, Segments or KernelMap, a DGL graph or block, a PyG Data, HeteroData, Batch, EdgeIndex or "
+    "edge_index of shape (2, edges), a pair (edge_index, edge_type), a SciPy sparse matrix, a sparse torch tensor, or "
+    "a dataset or iterable of these"
 )
 # Names under which DGL's graphs of one edge type keep the relations of their edges: as dgl.to_homogeneous gives it, and
 # as users do.
@@ -43,18 +42,18 @@ def graphs_of(data, limit: int | None = None) -> Iterator[tuple[str, Graph]]:
             yield f"[{number}] {name}", graph
 
 
-def structures_of(data, kinds: Iterable[type]) -> Iterator[tuple[str, Structure]]:
+def structures_of(data, kinds: Iterable[type]) -> Iterator[tuple[str, Any]]:
     """(name, structure) of everything in ``data`` that operators on these ``kinds`` run on: ``Graph``, ``RelGraph``,
-    ``Segments``.
+    ``Segments``, ``KernelMap``.
 
     Structures of this package are given as they are, whatever the kinds. Of another library's graph: those of
     ``graphs_of``, and its edges with their types as one ``RelGraph``.
 
     Raises as ``graphs_of``; ValueError for a graph without edge types where a ``RelGraph`` is wanted, and for any where
-    ``Segments`` are.
+    what no other library has is.
     """
-    if isinstance(data, (Graph, RelGraph, Segments)):
-        yield _own_name(data), data
+    if type(data) in KINDS:
+        yield KINDS[type(data)].name(data), data
         return
     kinds = tuple(kinds)
     relations = _relations_in(data) if RelGraph in kinds else None
@@ -64,16 +63,18 @@ def structures_of(data, kinds: Iterable[type]) -> Iterator[tuple[str, Structure]
             for name, structure in structures_of(member, kinds):
                 yield f"[{number}] {name}", structure
         return
-    missing = Segments if Segments in kinds else RelGraph if RelGraph in kinds and relations is None else None
+    missing = next((kind for kind in kinds if kind not in (Graph, RelGraph)), None)
+    if missing is None and RelGraph in kinds and relations is None:
+        missing = RelGraph
     if missing is not None:
         raise ValueError(
-            f"some operator in ops runs on {KINDS[missing]}, which an object of type {type(data).__name__} is not"
+            f"some operator in ops runs on {KINDS[missing].words}, which an object of type {type(data).__name__} is not"
             + (": it has no types of edges" if missing is RelGraph else "")
         )
     if Graph in kinds:
         yield from graphs
     if relations is not None:
-        yield f"{relations[0]} {_own_name(relations[1])}", relations[1]
+        yield f"{relations[0]} {KINDS[RelGraph].name(relations[1])}", relations[1]
 
 
 def _graphs_in(data) -> Iterable[tuple[str, Graph]] | None:
@@ -111,20 +112,12 @@ def _members_or_raise(data) -> Iterable:
 @recogniser
 def _own(data):
     if isinstance(data, Graph):
-        return [(_own_name(data), data)]
-    if isinstance(data, (RelGraph, Segments)):
-        raise TypeError(
-            f"expected a graph, got a gsb.{type(data).__name__}: give the graphs of its relations"
-            if isinstance(data, RelGraph)
-            else "expected a graph, got gsb.Segments"
-        )
+        return [(_size(data), data)]
+    if isinstance(data, RelGraph):
+        raise TypeError("expected a graph, got a gsb.RelGraph: give the graphs of its relations")
+    if type(data) in KINDS:
+        raise TypeError(f"expected a graph, got gsb.{type(data).__name__}")
     return None
-
-
-def _own_name(structure: Structure) -> str:
-    if isinstance(structure, Segments):
-        return f"{structure.num_rows:,} rows in {structure.num_segments:,} segments"
-    return _size(structure) + (f", {structure.num_relations:,} relations" if isinstance(structure, RelGraph) else "")
 
 
 @recogniser
@@ -261,5 +254,5 @@ def _is(data, package: str, name: str) -> bool:
     return any(c.__name__ == name and c.__module__.partition(".")[0] == package for c in type(data).__mro__)
 
 
-def _size(graph: Graph | RelGraph) -> str:
-    return f"{graph.shape[0]:,} x {graph.shape[1]:,}, {graph.num_edges:,} edges"
+def _size(graph: Graph) -> str:
+    return KINDS[Graph].name(graph)

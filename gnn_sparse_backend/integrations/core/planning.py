@@ -7,13 +7,14 @@ from typing import TypeAlias
 
 import torch
 
-from ...structures.relational.graph import RelGraph
-from ...tuning.explain import Explanation, explain_graph
-from ...tuning.explain_relational import RelationalExplanation, explain_relational
+from ...ops.convolution.explain import ConvExplanation
+from ...ops.core.prepared import KINDS
+from ...ops.relational.explain import RelationalExplanation
+from ...tuning.explain import Explanation, OnePlan, explain_structure, named
 from ...tuning.precompile import precompile_graphs
 from ...tuning.precompile_operators import kinds_of
 from ...tuning.report import Report
-from .foreign import graphs_of, structures_of
+from .foreign import structures_of
 
 Widths: TypeAlias = int | Sequence[int | Sequence[int]]
 Features: TypeAlias = Widths | Mapping[str, Widths]
@@ -44,7 +45,7 @@ def precompile(
 
     | operators | on | ``features`` |
     | --- | --- | --- |
-    | sum, mean, max, min, and the same after ``weighted_`` | graph | F, of a row of x |
+    | sum, mean, prod, max, min, and the same after ``weighted_`` | graph | F, of a row of x |
     | dot | graph | F, of the rows at both ends |
     | attention, gat_attention, gatv2_attention, and the same after ``weighted_`` | graph | (heads, F of a head), or F |
     | edge_softmax | graph | heads: scores of an edge |
@@ -53,6 +54,8 @@ def precompile(
     | rgms_bases, rgms_bases_mean, ... | RelGraph | (F_in, F_out, bases that matrices are made of) |
     | segment_mm, gather_mm | Segments | (F_in, F_out), or F for both |
     | segment_sum, segment_mean, segment_max, segment_min | Segments | F |
+    | sparse_conv | KernelMap | (C_in, C_out), or C for both |
+    | sparse_conv_groups | KernelMap | (C_in, C_out, groups of channels) |
 
     Attention takes F alone for operands without heads.
     ``weighted_``: with a number for each edge, of attention for each head too (``edge_weight``: dropout of attention).
@@ -68,17 +71,17 @@ def precompile(
     step. Plans are kept under the GPU's own name.
 
     Args:
-        data: a ``gsb.Graph``, ``RelGraph`` or ``Segments``, a DGL graph or block, a PyG ``Data``, ``HeteroData``,
-            ``EdgeIndex`` or edge_index, a pair (edge_index, edge_type), a SciPy sparse matrix, a sparse torch tensor,
-            or a dataset or iterable of these. Matrices are ``[destination, source]``. Of a graph with several edge
-            types operators on graphs are prepared for each type, and those on a ``RelGraph`` for all edges together.
-            Edge types are those of DGL's and PyG's heterogeneous graphs, of ``edata["_TYPE"]`` or ``edata["etype"]`` in
-            DGL, and ``edge_type`` in PyG.
+        data: a ``gsb.Graph``, ``RelGraph``, ``Segments`` or ``KernelMap``, a DGL graph or block, a PyG ``Data``,
+            ``HeteroData``, ``EdgeIndex`` or edge_index, a pair (edge_index, edge_type), a SciPy sparse matrix, a
+            sparse torch tensor, or a dataset or iterable of these. Matrices are ``[destination, source]``. Of a graph
+            with several edge types operators on graphs are prepared for each type, and those on a ``RelGraph`` for all
+            edges together. Edge types are those of DGL's and PyG's heterogeneous graphs, of ``edata["_TYPE"]`` or
+            ``edata["etype"]`` in DGL, and ``edge_type`` in PyG.
         features: a width, or several in a list, as the table has them: the hidden sizes of a model, most of all. Where
             a width is one number, a tuple is several too; where it is a tuple, a tuple of numbers is one. Or a dict
             from operators to theirs.
         ops: of the table; by default the names in ``features`` where that is a dict, else ``sum``, of a ``RelGraph``
-            ``rgms``, of ``Segments`` ``segment_mm``.
+            ``rgms``, of ``Segments`` ``segment_mm``, of a ``KernelMap`` ``sparse_conv``.
         budget: seconds, or ``"500ms"``, ``"30s"``, ``"2m"``. When it ends, or at Ctrl-C, the fastest plans so far are
             kept. A plan being timed or a kernel being compiled is finished: a second or so more.
         dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``, or torch's.
@@ -126,7 +129,7 @@ def explain(
     *,
     dtype: str | torch.dtype = "float32",
     backward: bool = False,
-) -> Explanation | RelationalExplanation:
+) -> Explanation | RelationalExplanation | ConvExplanation | OnePlan:
     """Which plan an operator runs by on a graph, and why. Nothing is compiled and nothing is measured.
 
     On a GPU: the rules that fired, and what a simple model of bytes, launches and balance expects of the candidates. It
@@ -134,19 +137,20 @@ def explain(
 
         print(gsb.explain(graph, "weighted_sum", 128))
         print(gsb.explain(rel_graph, "rgms", (64, 16)))
+        print(gsb.explain(kernel_map, "sparse_conv", (64, 128)))
 
     Args:
         graph: as ``precompile`` takes them, with one edge type; or a ``gsb.RelGraph``.
-        op: ``sum`` (the default), ``mean``, ``max``, ``min``, the same after ``weighted_``, or ``dot``; ``rgms``, and
-            nothing else, of a ``gsb.RelGraph``.
-        features: width of a row of the result; of ``rgms`` also (features of x, features of the result).
+        op: an operator of ``precompile``'s table; by default as there. Of those without a choice it says so.
+        features: one width, as ``precompile`` has them.
         dtype: ``float32``, ``float64``, ``bfloat16`` or ``float16``, or torch's.
         backward: the gradient to the features instead, which is a sum, or ``rgms``, on the transpose.
 
     Returns:
         plan, statistics, candidates with predicted and measured times, and reasons; prints as text, and
         ``.plot("plan.png")`` draws it. Of ``rgms``: for each relation its edges, its pairs, what either order of its
-        product costs, and which was chosen.
+        product costs, and which was chosen. Of ``sparse_conv``: what each dataflow costs. Also the variants of the
+        plan: what a call alone decides, such as whether rows go in the order of their lengths.
 
     Raises:
         TypeError: there is no graph.
@@ -154,20 +158,11 @@ def explain(
     """
     if op is not None and not isinstance(op, str):
         raise TypeError(f"op must be the name of an operator, got {op!r} of type {type(op).__name__}")
-    if isinstance(graph, RelGraph):
-        if op not in (None, "rgms"):
-            raise ValueError(
-                f"a RelGraph has one operator to explain, 'rgms', got {op!r}: for others give the graph without "
-                f"relations"
-            )
-        return explain_relational(graph, features, dtype=dtype, backward=backward)
-    if op == "rgms":
-        raise ValueError(
-            f"rgms is explained of a gsb.RelGraph, got {type(graph).__name__}: make one with RelGraph.from_dgl, "
-            "from_pyg, from_edge_index or from_triples"
-        )
-    found = list(graphs_of(graph))
+    if type(graph) in KINDS:
+        return explain_structure(graph, op, features, dtype=dtype, backward=backward)
+    op = "sum" if op is None else op
+    found = list(structures_of(graph, (named(op).on,)))
     if len(found) != 1:
         names = "; ".join(name for name, _ in found[:5])
         raise ValueError(f"explain takes one graph, got {len(found)}{': ' if found else ''}{names}")
-    return explain_graph(found[0][1], "sum" if op is None else op, features, dtype=dtype, backward=backward)
+    return explain_structure(found[0][1], op, features, dtype=dtype, backward=backward)

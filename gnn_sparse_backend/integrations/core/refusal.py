@@ -27,8 +27,8 @@ from .remedies import remedy_of
 class Refusal:
     """Why a call is not ours.
 
-    reason: one of ``remedies.REASONS``, in which no sizes or values stand: each distinct one is counted. Which operator
-    was refused is said where it is counted (``Boundary.admit``), since many ask the same.
+    reason: one of ``remedies.REMEDIES``, in which no sizes or values stand: each distinct one is counted. Which
+    operator was refused is said where it is counted (``Boundary.admit``), since many ask the same.
     """
 
     __slots__ = ("reason",)

@@ -25,6 +25,7 @@ class _Builtin(NamedTuple):
 _BUILTIN = {
     "dgl": _Builtin("gnn_sparse_backend.integrations.dgl", "dgl"),
     "pyg": _Builtin("gnn_sparse_backend.integrations.pyg", "torch_geometric"),
+    "spconv": _Builtin("gnn_sparse_backend.integrations.spconv", "spconv"),
 }
 
 # Reentrant: importing a framework may run code that asks for the status.
@@ -63,7 +64,7 @@ def enabled_frameworks() -> tuple[str, ...]:
 
 
 def enable(name: str) -> None:
-    """Route message passing of the framework `name` ("dgl" or "pyg") to this package, for the whole process.
+    """Route message passing of "dgl" or "pyg", or the layers of "spconv", to this package, for the whole process.
 
     While a framework is enabled, freed tensors' memory is kept for the next ones (``gsb.reuse_memory``).
     Enabling what is enabled changes nothing. Raises ValueError for an unknown name and ImportError where the

@@ -15,6 +15,7 @@ _SPARSE = "give the adjacency as a torch sparse matrix (COO, CSR or CSC) of numb
 _INT64 = "give the index as int64, .long(), on the device of the features"
 _INTEGERS = "give a vector of int32 or int64, as long as what it numbers"
 _NUMBERS = "give one number per edge, (edges,) or (edges, 1), in the features' type"
+_TRAINED = "nothing: kernels are for what is trained, and for pooling that moves"
 _NOTHING = "nothing: there is nothing to compute"
 _OF_THE_USER = (
     "nothing: a layer that somebody changes or looks into is called as the framework does; its sums still run here"
@@ -71,6 +72,15 @@ REMEDIES = {
     "the reduction is {}": "use a sum, a mean or a maximum, or leave it: no kernel is for this reduction here",
     "a gradient of the {} may be asked for": "call it under torch.no_grad() where no gradient is wanted",
     "a layer has an activation, or checks degrees": "build GraphConv with activation=None, allow_zero_in_degree=True",
+    "indices are outside of the spatial shape or the batches, or there twice": (
+        "give a site once, within the spatial shape and the batches: gsb.voxelize merges points of one voxel"
+    ),
+    "the indice_key is that of a layer which spconv ran": (
+        "see why the layer that has the same indice_key was left to spconv"
+    ),
+    "spconv takes the time of its layers": "build the SparseConvTensor without benchmark and enable_timer",
+    "a pooling layer is submanifold": _TRAINED,
+    "the layer is quantised, or adds another tensor": _TRAINED,
     "the product of two sparse matrices": "nothing: kernels multiply a sparse matrix by a dense one",
     "a sum of one number per edge is no faster on a kernel": "nothing: a sum that gathers nothing has nothing to save",
     "no edge types": _NOTHING,
@@ -101,6 +111,9 @@ REMEDIES = {
     "results of several widths for one node type": _MEND,
     "shapes differ": _MEND,
     "the features do not fit the layers": _MEND,
+    "the indice_key is that of no such layer": _MEND,
+    "the input is no SparseConvTensor": _MEND,
+    "the kernel of a submanifold layer is even": _MEND,
     "the lengths do not sum to the number of rows": _MEND,
     "the pointers are not those of segments": _MEND,
     "the shapes do not fit": _MEND,

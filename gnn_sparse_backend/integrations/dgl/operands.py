@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+from ...compiler.cache.bounded import kept
 from ...ops.core.operands import is_plain
 from ...runtime import devices
 from ...structures.checks import FLOATING
@@ -69,7 +69,7 @@ def rows_at(graph: Graph, place: str) -> int:
     return graph.num_edges if place == "edge" else graph.shape[place == "column"]
 
 
-@lru_cache(maxsize=4096)
+@kept
 def broadcast(op: str, first: Shape, second: Shape) -> bool:
     """Whether DGL applies ``op`` to features of these shapes: as NumPy does, and ``dot`` wants last extents that
     agree.

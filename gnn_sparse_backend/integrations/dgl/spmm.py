@@ -17,10 +17,11 @@ from dgl import is_libxsmm_enabled
 from dgl._sparse_ops import _gspmm as dgl_kernel
 from torch import Tensor
 
-from ...ops.message.argmax_scatter import copied_gradient, kept_choice
+from ...ops.core.operator import Operator
 from ...ops.message.calls import run_aggregate
 from ...ops.message.message_op import MessageOp, message_op
 from ...ops.message.operators import aggregate
+from ...ops.message.reductions.argmax_scatter import copied_gradient, kept_choice
 from ...runtime import devices
 from ..core.refusal import Refusal
 from ..lazy import LazyTensor
@@ -46,8 +47,6 @@ EXTREMES = {
     for reduce in ("max", "min")
     for ties in ("first", "last")
 }
-
-
 _BELOW = Refusal("gspmm")
 
 
@@ -112,34 +111,37 @@ def _copies(graph) -> bool:
 
 def _copied(of: MessageOp, graph, x: Tensor) -> Tensor:
     """The maximum or minimum of the sources' features."""
-    if torch.is_grad_enabled() and x.requires_grad:
-        return CopiedExtreme.apply(of, graph, x)
-    return run_aggregate(of, graph, [x])
+    return _COPIED(graph, (x,), (of,))
 
 
-class CopiedExtreme(torch.autograd.Function):
-    """DGL's gradient: what comes back to a number that was taken from nobody goes to source 0, as DGL's arrays have
-    it.
-    """
+def _record_copied(graph, operands, attributes, needed):
+    (of,) = attributes
+    choice = kept_choice(of, graph, operands)
+    out, kept = run_aggregate(of, graph, operands, (choice,), 0 if choice == "column" else -1)
+    return out, (kept,), choice
 
-    @staticmethod
-    def forward(ctx, of, graph, x):
-        ctx.of, ctx.graph, ctx.choice = of, graph, kept_choice(of, graph, [x])
-        out, kept = run_aggregate(of, graph, [x], (ctx.choice,), 0 if ctx.choice == "column" else -1)
-        ctx.save_for_backward(kept)
-        return out
 
-    @staticmethod
-    def backward(ctx, grad):
-        (kept,) = ctx.saved_tensors
-        if ctx.choice == "column":
-            return None, None, copied_gradient(kept, grad, ctx.graph.shape[1])
-        gradient = ctx.of.gradient(0)
-        given = {"cotangent": grad, "number": None, "chosen": kept}
-        out = aggregate(gradient.form, ctx.graph.transpose(), *(given[source] for source in gradient.sources))
-        if int(kept.min()) < 0:
-            out = out.index_add(0, kept.new_zeros(1), grad.masked_fill(kept >= 0, 0).sum(0, keepdim=True))
-        return None, None, out
+def _gradient_of_copied(graph, attributes, saved, choice: str, needed, grad: Tensor) -> list[Tensor]:
+    (of,), (kept,) = attributes, saved
+    if choice == "column":
+        return [copied_gradient(kept, grad, graph.shape[1])]
+    gradient = of.gradient(0)
+    given = {"cotangent": grad, "number": None, "chosen": kept}
+    out = aggregate(gradient.form, graph.transpose(), *(given[source] for source in gradient.sources))
+    if int(kept.min()) < 0:
+        out = out.index_add(0, kept.new_zeros(1), grad.masked_fill(kept >= 0, 0).sum(0, keepdim=True))
+    return [out]
+
+
+_COPIED = Operator(
+    "copied_extreme",
+    lambda graph, operands, attributes: run_aggregate(*attributes, graph, operands),
+    _gradient_of_copied,
+    _record_copied,
+)
+"""DGL's gradient: what comes back to a number that was taken from nobody goes to source 0, as DGL's arrays have it.
+Attributes: (message,).
+"""
 
 
 def _checked(gidx, op: str, u: Tensor | None, e: Tensor | None) -> tuple | Refusal:

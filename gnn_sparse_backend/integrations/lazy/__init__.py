@@ -32,7 +32,8 @@ With a graph object instead of index tensors an end is the graph and a side of i
             return first.graph, first.side == 0
 
 A host is the framework's ``Boundary`` too: its functions are replaced through ``host.admit``, which is what counts
-(``core/refusal.py``); ``reduced`` therefore gives what the result is counted as beside it, or a ``Refusal``.
+(``integrations/core/refusal.py``); ``reduced`` therefore gives what the result is counted as beside it, or a
+``Refusal``.
 
 Ordinary tensors (E, ...) that a lazy one is combined with are in the order of ``Graph``'s edges, the user's. What is
 gathered must be a dense floating tensor of a type with kernels, on a device with kernels, with features, and nothing

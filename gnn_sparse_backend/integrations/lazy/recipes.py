@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from ...compiler.cache.bounded import kept
 from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate, edge_map
 from ...runtime import devices
@@ -290,7 +290,7 @@ def version(tensor: Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
-@functools.lru_cache(maxsize=1024)
+@kept
 def _number(value: float, sign: float, dtype: torch.dtype) -> Tensor:
     with torch.inference_mode(False):  # it may be saved for a backward pass
         return torch.full((), value, dtype=dtype)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from math import prod
 
 import torch
 
+from ...compiler.cache.bounded import kept
 from .recipes import Pointwise
 
 Dims = tuple[int, ...]
@@ -20,7 +20,7 @@ def reshaped(recipe: Pointwise, shape: torch.Size) -> Pointwise:
     return recipe.viewed(shape, _split(recipe.inner, tuple(shape[1:]), recipe.dims))
 
 
-@functools.lru_cache(maxsize=4096)
+@kept
 def _split(inner: Dims, wanted: Dims, operands: tuple[Dims, ...]) -> tuple[Dims, ...] | None:
     """The shapes of operands, which broadcast to ``inner``, when ``inner`` is viewed as ``wanted``; None if they have
     none.

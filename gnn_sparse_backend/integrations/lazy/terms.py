@@ -7,6 +7,7 @@ so that following a model costs one look-up per operation: no message is hashed,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,8 +18,8 @@ from ...compiler.language.reduction import REDUCTIONS
 from ...ops.message.message_op import MessageOp, message_op
 from ...ops.message.programs.message import Message, arg, renumber
 
-MOST_MADE = 256
-"""What a term remembers of what became of it."""
+MOST_MADE = 4096
+"""What is remembered of what became of all terms."""
 
 _TORCH = {
     "add": torch.add,
@@ -44,43 +45,37 @@ class Term:
     message: the expression. names: what each reduction of it is counted as.
     """
 
-    __slots__ = ("_forms", "_made", "message", "names")
+    __slots__ = ("message", "names")
 
     def __init__(self, message: Message):
         self.message = message
         kind = _KINDS.get(str(message), "message")
         self.names = {reduce: f"{kind}.{reduce}" for reduce in REDUCTIONS}
-        self._forms: dict = {}
-        self._made: KernelCache = KernelCache("terms made of a term", MOST_MADE)
 
     def __repr__(self):
         return f"Term({self.message})"
 
     def message_op(self, places: tuple[str, ...], reduce: str | None, ties: str | None) -> MessageOp:
         """The operator of this message with its operands at ``places`` (see ``ops.message.message_op``)."""
-        key = (places, reduce, ties)
-        found = self._forms.get(key)
-        if found is None:
-            found = self._forms[key] = message_op(self.message, places, reduce, ties)
-        return found
+        key = (self, places, reduce, ties)
+        found = _made.get(key)
+        return _made.keep(key, message_op(self.message, places, reduce, ties)) if found is None else found
 
     def unary(self, op: str, constants: tuple[float, ...] = ()) -> Term:
         """``op`` of this message."""
-        key = (op, constants)
-        found = self._made.get(key)
-        if found is None:
-            found = self._made.keep(key, term(Message(op, (self.message, *constants))))
-        return found
+        key = (self, op, constants)
+        found = _made.get(key)
+        return _made.keep(key, term(Message(op, (self.message, *constants)))) if found is None else found
 
     def binary(self, op: str, other: Term, numbers: tuple[int, ...], flipped: bool) -> Term:
         """``op`` of this message and ``other``, whose operands get ``numbers``; the other way round where
         ``flipped``.
         """
-        key = (op, other, numbers, flipped)
-        found = self._made.get(key)
+        key = (self, op, other, numbers, flipped)
+        found = _made.get(key)
         if found is None:
             parts = (self.message, renumber(other.message, dict(enumerate(numbers))))
-            found = self._made.keep(key, term(Message(op, parts[::-1] if flipped else parts)))
+            found = _made.keep(key, term(Message(op, parts[::-1] if flipped else parts)))
         return found
 
     def compute(self, operands: Sequence[Tensor]) -> Tensor:
@@ -91,7 +86,9 @@ class Term:
 def term(message: Message) -> Term:
     """The one term of a message."""
     found = _terms.get(message)
-    return _terms.keep(message, Term(message)) if found is None else found
+    if found is None:
+        found = _terms.keep(message, BARE if message == BARE.message else Term(message))
+    return found
 
 
 def _compute(message: Message, operands: Sequence[Tensor]) -> Tensor:
@@ -102,6 +99,7 @@ def _compute(message: Message, operands: Sequence[Tensor]) -> Tensor:
 
 _KINDS = {"x0": "copy", "mul(x0, x1)": "mul", "mul(x1, x0)": "mul"}
 _terms: KernelCache[Message, Term] = shared("terms")
+_made: KernelCache[tuple, Any] = shared("what became of terms", MOST_MADE)
 
-BARE = term(arg(0))
-"""Operand 0 alone: of a gather, its features."""
+BARE = Term(arg(0))
+"""Operand 0 alone: of a gather, its features. It is the term of this message however many others come and go."""

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.edge_index import EdgeIndex
 
+from ...ops.message.api.spmm import spmm
 from ...ops.message.calls import run_aggregate
 from ...ops.message.message_op import message_op
-from ...ops.message.spmm import spmm
 from ..core.refusal import PASS, Refusal
 from ..lazy import refuse
 from .host import GRAPHS

@@ -15,7 +15,7 @@ from torch.nn import Parameter
 from torch_geometric.nn.conv import FastRGCNConv, RGCNConv
 
 from ...ops.core.operands import autocasts
-from ...ops.message.spmm import spmm
+from ...ops.message.api.spmm import spmm
 from ...ops.relational.api import rgms
 from ...runtime import devices
 from ...structures.checks import FLOATING, plain_tensor

@@ -9,11 +9,11 @@ from math import prod
 import torch
 from torch import Tensor
 
-from ...compiler.cache.bounded import KernelCache, kept
+from ...compiler.cache.bounded import KernelCache, kept, shared
 from ...planner.plan import Plan
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
-from ..core.executable import build
+from ..core.executable import build, kept_by_plan
 from ..core.plans import new_plan
 from ..message.calls import broadcast_features, call_key, feature_shapes, flat
 from ..message.message_op import MessageOp, message_op
@@ -23,9 +23,6 @@ from .executables import GradientSpec
 from .programs.attention import AttentionSpec, Attribute
 from .programs.sums import Output
 from .schedules_cpu import plan_attention
-
-MOST_CALLS = 256
-"""Shapes and types of operands that an attention knows its kernels for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +35,6 @@ class AttentionForm:
     score: MessageOp
     value: MessageOp
     reduced: bool
-    calls: KernelCache = field(default_factory=lambda: KernelCache("calls of an attention", MOST_CALLS))
 
     @functools.cached_property
     def places(self) -> tuple[str, ...]:
@@ -75,7 +71,10 @@ class Call:
     spec: AttentionSpec
     heads: tuple[int, ...]
     dims: tuple[int, ...]
-    kernels: dict
+    kernels: KernelCache = field(default_factory=kept_by_plan)
+
+
+_calls: KernelCache[tuple, Call] = shared("calls of attention")
 
 
 def has_no_terms(of: AttentionForm, operands) -> bool:
@@ -112,7 +111,7 @@ def run_attention(of: AttentionForm, graph, operands, call: Call | None = None) 
         plan = _plan(graph, call)
         executable = call.kernels.get(plan)
         if executable is None:
-            executable = call.kernels[plan] = build(call.spec, plan)
+            executable = call.kernels.keep(plan, build(call.spec, plan))
         executable(graph, operands, [flat(out, rows, call.spec.features), maximum, inverse])
     return out, maximum, inverse
 
@@ -141,7 +140,7 @@ def run_attention_gradient(of: AttentionForm, graph, operands, results, grad: Te
         key = outputs, plan
         executable = call.kernels.get(key)
         if executable is None:
-            executable = call.kernels[key] = build(GradientSpec(call.spec, outputs), plan)
+            executable = call.kernels.keep(key, build(GradientSpec(call.spec, outputs), plan))
         executable(graph, (*operands, *results, grad), [weights, scores, *sums])
     return weights.view(edges, *call.heads), scores.view(edges, *call.heads), sums
 
@@ -163,11 +162,9 @@ def _plan(graph, call: Call) -> Plan:
 
 def call_of(of: AttentionForm, graph, operands, numbered: bool) -> Call:
     """What is known of a call; numbered: edge arrays are in an order of their own."""
-    key = call_key(operands, of.places, graph, numbered, None)
-    call = of.calls.get(key)
-    if call is None:
-        call = of.calls.keep(key, _prepare(of, graph, operands, numbered))
-    return call
+    key = call_key(of, operands, graph, numbered, None)
+    call = _calls.get(key)
+    return _calls.keep(key, _prepare(of, graph, operands, numbered)) if call is None else call
 
 
 def _prepare(of: AttentionForm, graph, operands, numbered: bool) -> Call:
@@ -188,7 +185,7 @@ def _prepare(of: AttentionForm, graph, operands, numbered: bool) -> Call:
         type_name(graph.indices.dtype),
         numbered,
     )
-    return Call(spec, heads, dims, {})
+    return Call(spec, heads, dims)
 
 
 def _collapsed(dims: tuple[int, ...], *shapes: tuple[int, ...]) -> tuple:

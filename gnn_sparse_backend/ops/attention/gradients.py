@@ -13,9 +13,10 @@ from math import prod
 import torch
 from torch import Tensor
 
+from ...compiler.cache.bounded import KernelCache
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
-from ..core.executable import build
+from ..core.executable import build, kept_by_plan
 from ..core.plans import new_plan
 from ..message.calls import broadcast_features, feature_shapes, run_aggregate, run_edge_map
 from ..message.gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
@@ -57,7 +58,7 @@ class _Plan:
     outputs: tuple[Output, ...]
     spec: SumsSpec | None
     shared: list
-    kernels: dict
+    kernels: KernelCache
 
 
 def attention_gradients(of: AttentionForm, graph, operands, results, grad: Tensor, needed) -> list[Tensor | None]:
@@ -69,7 +70,7 @@ def attention_gradients(of: AttentionForm, graph, operands, results, grad: Tenso
     plan = call.kernels.get(key)
     if plan is None:
         index_dtype = type_name(graph.indices.dtype)
-        plan = call.kernels[key] = _prepare(of, operands, call.heads, needed, index_dtype, numbered)
+        plan = call.kernels.keep(key, _prepare(of, operands, call.heads, needed, index_dtype, numbered))
     weights, scores, sums = run_attention_gradient(of, graph, operands, results, grad, plan.outputs)
     found: list[Tensor | None] = [None] * len(operands)
     for number in plan.none:
@@ -117,7 +118,7 @@ def _run_sums(plan: _Plan, graph, operands: list[Tensor]) -> list[Tensor]:
         )
     executable = plan.kernels.get(how)
     if executable is None:
-        executable = plan.kernels[how] = build(spec, how)
+        executable = plan.kernels.keep(how, build(spec, how))
     executable(graph, operands, out)
     return out
 
@@ -125,7 +126,7 @@ def _run_sums(plan: _Plan, graph, operands: list[Tensor]) -> list[Tensor]:
 def _prepare(of: AttentionForm, operands, heads: tuple[int, ...], needed, index_dtype: str, numbered: bool) -> _Plan:
     """numbered: of the transpose."""
     score, value = of.take_apart(operands)
-    found = _Plan([], [], [], [], (), None, [], {})
+    found = _Plan([], [], [], [], (), None, [], kept_by_plan())
     dims = broadcast_features([heads, *feature_shapes(of.value, value)])
     shapes = {"weights": heads, "scores": heads, "grad": dims}
     shapes |= dict(enumerate(feature_shapes(of.score, score) + feature_shapes(of.value, value)))

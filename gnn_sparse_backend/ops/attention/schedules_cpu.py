@@ -8,8 +8,8 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule, Prefetch
-from ...compiler.transforms.lanes import reduce_in_lanes
-from ...compiler.transforms.tile import tile_axis
+from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
+from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cpu.prefetch_distance import distance
 from ...planner.cpu.spmm import group_count
 from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, sum_lanes

@@ -7,9 +7,9 @@ from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program, walk_iterations
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...compiler.transforms.compact import compact_parameters
-from ...compiler.transforms.select_entry import pick_entries
-from ...compiler.transforms.share import share_sum
-from ...compiler.transforms.tile import tile_axis
+from ...compiler.transforms.dense_axes.select_entry import pick_entries
+from ...compiler.transforms.dense_axes.share import share_sum
+from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cuda.plan import CudaPlan, shares, teams
 from ...planner.problem import STORED
 from ..core import cuda_build
@@ -66,7 +66,9 @@ def edge_softmax_kernel(spec: EdgeSoftmaxSpec, gradient: bool, arch: str, lanes:
         loops = {it.name: it for it in walk_iterations(program.iterations)}
         folded = tuple(name for name in ("max_tile_0", "sum_tile_0") if name in loops)
         visited = tuple(name for name in ("out_tile_0",) if name in loops)
-        return cuda_build.build(program, CudaTeams(lanes, teams(lanes), across=folded, side_by_side=visited), arch)
+        return cuda_build.build(
+            program, CudaTeams(lanes, teams(lanes), team_reduced=folded, side_by_side=visited), arch
+        )
     of = shares(spec.width, STORED[spec.dtype])
     return cuda_build.build(share_features(program, "K", spec.width, of), CudaTeams(of.lanes, teams(of.lanes)), arch)
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from ...compiler.cache.bounded import KernelCache
 from ...compiler.cache.kernel import Kernel
 from ...planner.plan import Plan
 
@@ -31,6 +32,15 @@ class Executable(Protocol):
         """Bytes that a call takes beside operands and results."""
 
 
+MOST_OF_A_CALL = 64
+"""Executables that are kept for a call: one for each plan, of which few differ by what graphs are like."""
+
+
+def kept_by_plan() -> KernelCache[Any, Any]:
+    """What keeps the executables of a call."""
+    return KernelCache("executables of a call", MOST_OF_A_CALL)
+
+
 Builder = Callable[[Any, Any], Executable]
 _builders: dict[tuple[type, type], Builder] = {}
 
@@ -50,4 +60,4 @@ def build(spec: Any, plan: Any) -> Executable:
     return _builders[type(spec), type(plan)](spec, plan)
 
 
-__all__ = ["Executable", "build", "builds"]
+__all__ = ["Executable", "build", "builds", "kept_by_plan"]

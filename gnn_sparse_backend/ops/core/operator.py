@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -38,7 +38,8 @@ class Operator:
 
     Calling it runs it, and records it where a gradient may be asked for: with a structure as an autograd function, with
     what stands for one where a program is traced (`Traced`) as an operator of ``torch.library``. Both are derived from
-    what stands here, and have one derivative. A second derivative is the first of another operator.
+    what stands here, and have one derivative. A second derivative is the first of another operator. What ``precompile``
+    and ``explain`` know it by is said in `prepared`.
 
     Attributes:
         name: in ``torch.ops.gsb``.
@@ -57,7 +58,6 @@ class Operator:
         saved: (attributes, operands, results of the schema) to (tensors to save, memo), as ``record`` has them.
         given: (attributes, tensors of the schema) to the operands, where some of these are no tensors, and ``sent`` the
             reverse.
-        prepared: what ``precompile`` and ``explain`` know it by (`ops.core.prepared`).
     """
 
     name: str
@@ -76,7 +76,6 @@ class Operator:
     saved: Callable[[Attributes, Operands, Any], tuple[Operands, Any]] = _operands_alone
     given: Callable[[Attributes, Operands], Operands] | None = None
     sent: Callable[[Attributes, Operands], Operands] | None = None
-    prepared: tuple[Any, ...] = field(default=(), repr=False)
 
     def __call__(self, structure: Any, operands: Operands, attributes: Attributes = ()) -> Any:
         if isinstance(structure, Traced):

@@ -32,6 +32,24 @@ def note(executable: Any, variant: str) -> None:
     _recent.events.append((executable, variant))
 
 
+class Launch:
+    """A kernel that rules alone have chosen, ``plan`` in words: a call runs it, and notes that."""
+
+    __slots__ = ("_entry", "kernels", "plan")
+
+    def __init__(self, kernel: Kernel, plan: str):
+        self._entry, self.kernels, self.plan = kernel.entry, (kernel,), plan
+
+    def __call__(self, *arguments: Any) -> None:
+        note(self, "")
+        self._entry(*arguments)
+
+
+def in_threads(parallel: bool) -> str:
+    """How a kernel of the CPU runs, in words."""
+    return "several threads" if parallel else "1 thread"
+
+
 @dataclass(frozen=True)
 class Step:
     """What one executable did. plan: what the planner chose, or rules; prints as in ``gsb.explain``. variant: which of
@@ -77,9 +95,10 @@ def last_run() -> Run | None:
 
         y = gsb.spmm(graph, x)
         print(gsb.last_run())                                  # operator, plan, variant, kernels
-        print(gsb.last_run().kernels[0].script("assembly"))    # or "program", "stage2", "stage3", of a GPU's "ptx"
+        print(gsb.last_run().kernels[0].script("assembly"))    # or "program", "stage2", "stage3"; of a GPU "ptx"
 
-    A backward pass is a call of its own for each gradient: the last of them is told. None before the first call.
+    A backward pass is a call of its own for each gradient: the last of them is told. On a GPU PyTorch makes them in
+    another thread, in which a hook of a tensor runs too. None before the first call.
     """
     for run in last_runs():
         return run
@@ -98,4 +117,4 @@ def last_runs() -> Iterator[Run]:
             steps.append(Step(executable.plan, variant, tuple(executable.kernels)))
 
 
-__all__ = ["Run", "Step", "last_run", "last_runs", "note", "note_operator"]
+__all__ = ["Launch", "Run", "Step", "in_threads", "last_run", "last_runs", "note", "note_operator"]

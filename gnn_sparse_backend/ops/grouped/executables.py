@@ -16,10 +16,11 @@ from ...runtime.memory import empty
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import type_name
 from ...structures.segments import Segments
+from ..core.ran import Launch, in_threads
 from . import schedules_cuda as cuda_grouped
 from .outer_sums_cuda import OuterSums, takes_sum
 from .programs.grouped import GroupedSpec
-from .schedules_cpu import product_kernel, sum_kernel, takes_twos
+from .schedules_cpu import product_kernel, sum_kernel, takes_bf16_pairs
 from .schedules_cuda import sum_lanes_kernel, sum_tiles_kernel
 
 _entries = shared("kernels of grouped products and sums")
@@ -44,7 +45,7 @@ def run_grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None =
         )(a, b, at)
     block, (groups, panels, *arrays) = segments.panels(in_features * out_features, torch.get_num_threads())
     rows = (segments.rows_of(at), segments.order)
-    b = by_twos(b) if takes_twos(in_features, type_name(a.dtype)) else b
+    b = in_bf16_pairs(b) if takes_bf16_pairs(in_features, type_name(a.dtype)) else b
     a, b = kernel_ready(a), kernel_ready(b).contiguous()
     out = empty(a, count, out_features)
     sizes = [groups, panels, segments.num_segments, a.shape[0], count]
@@ -53,7 +54,7 @@ def run_grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None =
     return out
 
 
-def by_twos(w: Tensor) -> Tensor:
+def in_bf16_pairs(w: Tensor) -> Tensor:
     """(..., F_in, F_out) as (..., F_in / 2, 2 * F_out): rows 2 i and 2 i + 1 side by side, column by column."""
     return w.unflatten(-2, (-1, 2)).transpose(-2, -1).flatten(-2)
 
@@ -97,7 +98,9 @@ class ProductOnGpu:
         self.shape, self.either = (count, out_features), make is not None
         spec = GroupedSpec(in_features, out_features, block, 0, gathered, name, type_name(self.index))
         self.entries = ByLayout(
-            lambda by_columns: make(spec, arch, by_columns) if make else cuda_grouped.product_kernel(spec, arch)
+            lambda by_columns: Launch(
+                make(spec, arch, by_columns) if make else cuda_grouped.product_kernel(spec, arch), f"panels on {arch}"
+            )
         )
 
     def __call__(self, a: Tensor, b: Tensor, at: Tensor | None) -> Tensor:
@@ -178,10 +181,10 @@ def _entry(
     key = (make, in_features, out_features, block, gathered, dtype, arrays[0].dtype, parallel, arch)
     entry = _entries.get(key)
     if entry is None:
-        twos = make is product_kernel and takes_twos(in_features, type_name(dtype))
+        bf16_pairs = make is product_kernel and takes_bf16_pairs(in_features, type_name(dtype))
         spec = GroupedSpec(
-            in_features, out_features, block, 0, gathered, type_name(dtype), type_name(arrays[0].dtype), twos
+            in_features, out_features, block, 0, gathered, type_name(dtype), type_name(arrays[0].dtype), bf16_pairs
         )
         kernel = _CUDA_KERNELS[make](spec, arch) if arch else make(spec, parallel)
-        entry = _entries.keep(key, kernel.entry)
+        entry = _entries.keep(key, Launch(kernel, f"panels on {arch}" if arch else in_threads(parallel)))
     return entry

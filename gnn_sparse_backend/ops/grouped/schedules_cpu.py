@@ -20,7 +20,7 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program, walk_iterations
 from ...compiler.schedules.cpu import CpuSchedule
-from ...compiler.transforms.tile import tile_axis
+from ...compiler.transforms.dense_axes.tile import tile_axis
 from ..core.tiles.tiles import STEP
 from ..message.programs.operands import ACCUMULATOR
 from .programs.grouped import GroupedSpec, grouped_product, grouped_sum
@@ -28,7 +28,7 @@ from .programs.grouped import GroupedSpec, grouped_product, grouped_sum
 _BYTES = {"float64": 8, "float32": 4}
 # Lanes of the narrowest vector that multiplies features two at a time.
 NARROWEST = 4
-# LLVM's names of processors that start as many products of twos as multiply-adds of float32: AMD's from Zen 4 on, by
+# LLVM's names of processors that start as many products of pairs as multiply-adds of float32: AMD's from Zen 4 on, by
 # their manuals. Intel's start half as many (measured on a Xeon), and features widened first are faster.
 FAST_TWOS = ("znver4", "znver5")
 
@@ -59,17 +59,17 @@ def scheduled(
     program = make(spec)
     for axis in program.axes:
         if axis.name in ("K", "L"):
-            program = tile_axis(program, axis.name, (vectors(axis.static_length, lanes, spec.twos),))
-    return program, CpuSchedule(parallel=parallel, twos=twos_of(program))
+            program = tile_axis(program, axis.name, (vectors(axis.static_length, lanes, spec.bf16_pairs),))
+    return program, CpuSchedule(parallel=parallel, bf16_pair_dots=bf16_pair_dots_of(program))
 
 
-def takes_twos(in_features: int, dtype: str, target: Target | None = None) -> bool:
+def takes_bf16_pairs(in_features: int, dtype: str, target: Target | None = None) -> bool:
     """Whether products on the CPU, this one by default, take rows of so many features two at a time (``vdpbf16ps``)."""
     target = target or host_target()
     return dtype == "bfloat16" and in_features % 2 == 0 and target.has_avx512_bf16 and target.cpu.startswith(FAST_TWOS)
 
 
-def twos_of(program: Program) -> tuple[str, ...]:
+def bf16_pair_dots_of(program: Program) -> tuple[str, ...]:
     """The iterations of a program that take features two at a time."""
     return tuple(it.name for it in walk_iterations(program.iterations) if it.axes and it.axes[-1].name == STEP)
 

@@ -20,8 +20,8 @@ from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
 from ...compiler.schedules.cuda_teams import CudaTeams
 from ...compiler.transforms.compact import compact_parameters
-from ...compiler.transforms.share import share_axis
-from ...compiler.transforms.tile import tile_axis
+from ...compiler.transforms.dense_axes.share import share_axis
+from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cuda.plan import WARP, shares, teams
 from ...planner.cuda.tensor_cores import COLUMNS, FASTER, LANES, ROWS, SIDE_BY_SIDE, has_instructions, padded, refuses
 from ...planner.problem import STORED
@@ -174,7 +174,7 @@ def sum_kernel(spec: GroupedSpec, arch: str) -> Kernel:
 def tiles_kernel(spec: GroupedSpec, arch: str, by_columns: bool = False) -> Kernel:
     """The kernel of a grouped product on Tensor Cores; the block of accumulators is a panel of whole tiles.
 
-    by_columns: as of `programs.matrices.Matrices`.
+    by_columns: as of `core.tiles.matrices.Matrices`.
     """
     program = grouped_tiles(
         TilesSpec(

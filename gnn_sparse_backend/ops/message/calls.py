@@ -7,23 +7,28 @@ which have the accumulation type.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 from torch import Tensor
 
+from ...compiler.cache.bounded import KernelCache, shared
 from ...compiler.language.reduction import REDUCTIONS
 from ...planner.plan import Plan
 from ...runtime.memory import check_memory, empty
 from ...runtime.type_names import type_name
-from ..core.executable import Executable, build
+from ..core.executable import Executable, build, kept_by_plan
 from ..core.plans import plan_of
-from .executables import final_plan
+from .executables import final_plan, way_of
 from .message_op import MessageOp
 from .programs.aggregate import AggregateSpec
 from .programs.edge_map import EdgeMapSpec
 from .programs.operands import Operand, collapse
+
+MOST_CALLS = 4096
+"""Messages, shapes and types of operands that kernels are known for."""
 
 
 @dataclass(slots=True)
@@ -38,14 +43,17 @@ class _Call:
     features: int
     spec: AggregateSpec | EdgeMapSpec
     in_order: bool
-    executables: dict[Plan, Executable]
+    executables: KernelCache[Plan, Executable] = field(default_factory=kept_by_plan)
 
     def executable(self, plan: Plan) -> Executable:
         """What runs by a plan of the planner's."""
         found = self.executables.get(plan)
         if found is None:
-            found = self.executables[plan] = build(self.spec, final_plan(plan, self.spec))
+            found = self.executables.keep(plan, build(self.spec, final_plan(plan, self.spec)))
         return found
+
+
+_calls: KernelCache[tuple, _Call] = shared("calls of messages", MOST_CALLS)
 
 
 def run_aggregate(of: MessageOp, graph, operands: list[Tensor | None], keep: tuple[str, ...] = (), fill: int = 0):
@@ -55,10 +63,10 @@ def run_aggregate(of: MessageOp, graph, operands: list[Tensor | None], keep: tup
     list. fill: what stands there where no message was chosen.
     """
     numbered = "number" in keep or "number" in of.places or (of.reads_edges and graph.edge_ids is not None)
-    key = call_key(operands, of.places, graph, numbered, (keep, fill))
-    call = of.calls.get(key)
+    key = call_key(of, operands, graph, numbered, (keep, fill))
+    call = _calls.get(key)
     if call is None:
-        call = of.calls.keep(key, _aggregation(of, graph, operands, numbered, keep, fill))
+        call = _calls.keep(key, _aggregation(of, graph, operands, numbered, keep, fill))
     rows, first, features = graph.shape[0], operands[0], call.features
     if graph.num_edges == 0 or features == 0:
         value = 0.0 if of.ties == "even" else REDUCTIONS[of.reduce].identity
@@ -91,6 +99,21 @@ def one_launch(of: MessageOp, graph, operands: Sequence[Tensor]) -> tuple | None
     return None if found is None else (executable, *found)
 
 
+def variants_of(
+    of: MessageOp, graph, operands: Sequence[Tensor | None], plan: Plan, reduced: tuple[bool, ...] = ()
+) -> Mapping[str, str]:
+    """The variants of what runs by a plan of the planner's. Of operands shapes and types alone are read, and nothing is
+    compiled.
+    """
+    if of.reduce is None:
+        spec = _edge_map(of, graph, operands, graph.edge_ids is not None or "number" in of.places, reduced).spec
+    else:
+        numbered = "number" in of.places or (of.reads_edges and graph.edge_ids is not None)
+        spec = _aggregation(of, graph, operands, numbered, (), 0).spec
+    plan = final_plan(plan, spec)
+    return way_of(spec, plan).possible(spec, plan, graph)
+
+
 def run_edge_map(of: MessageOp, graph, operands: list[Tensor | None], reduced: tuple[bool, ...] = ()) -> Tensor:
     """The message of every edge, in the user's edge order: (edges, ...).
 
@@ -98,10 +121,10 @@ def run_edge_map(of: MessageOp, graph, operands: list[Tensor | None], reduced: t
     () for none.
     """
     numbered = graph.edge_ids is not None or "number" in of.places
-    key = call_key(operands, of.places, graph, numbered, reduced)
-    call = of.calls.get(key)
+    key = call_key(of, operands, graph, numbered, reduced)
+    call = _calls.get(key)
     if call is None:
-        call = of.calls.keep(key, _edge_map(of, graph, operands, numbered, reduced))
+        call = _calls.keep(key, _edge_map(of, graph, operands, numbered, reduced))
     edges, first, terms = graph.num_edges, operands[0], call.spec.terms
     if edges == 0 or call.features == 0 or terms == 0:
         return empty(first, edges, *call.dims).zero_()
@@ -120,10 +143,10 @@ def flat(out: Tensor, count: int, features: int) -> Tensor:
     return out if out.dim() == 2 else out.view(count, features)
 
 
-def call_key(operands, places, graph, numbered: bool, extra) -> tuple:
-    """The shapes, types and strides that a kernel depends on."""
-    parts: list = [numbered, extra, graph.indices.dtype]
-    for x, place in zip(operands, places):
+def call_key(of: Any, operands, graph, numbered: bool, extra) -> tuple:
+    """What a kernel depends on: the message or attention, and the shapes, types and strides of its operands."""
+    parts: list = [of, numbered, extra, graph.indices.dtype]
+    for x, place in zip(operands, of.places):
         if x is not None:
             parts.append(x.shape if place == "all" else x.shape[1:])
             parts.append(x.dtype)
@@ -185,7 +208,7 @@ def _aggregation(of: MessageOp, graph, operands, numbered: bool, keep, fill: int
         choice and of.ties == "first",
     )
     # "the last" and "the first" are in the order of the non-zeros
-    return _Call(dims, prod(dims), spec, bool(keep) and "unique" not in keep, {})
+    return _Call(dims, prod(dims), spec, bool(keep) and "unique" not in keep)
 
 
 def _edge_map(of: MessageOp, graph, operands, numbered: bool, reduced) -> _Call:
@@ -194,7 +217,7 @@ def _edge_map(of: MessageOp, graph, operands, numbered: bool, reduced) -> _Call:
     spec = EdgeMapSpec(
         of.message, described, merged, gone, described[0].dtype, type_name(graph.indices.dtype), numbered
     )
-    return _Call(kept, prod(kept), spec, False, {})
+    return _Call(kept, prod(kept), spec, False)
 
 
 __all__ = [

@@ -6,17 +6,29 @@ A form is made once and kept, so that a call looks its kernel up by shapes and t
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...compiler.cache.bounded import KernelCache, kept
+from ...compiler.cache.bounded import kept
 from ...compiler.language.reduction import REDUCTIONS
-from .programs.message import Message, arg, chosen, commuted, operands_of, parse, renumber, same, stored, vjp
+from .programs.message import (
+    Message,
+    arg,
+    chosen,
+    commuted,
+    operands_of,
+    parse,
+    parse_with,
+    renumber,
+    same,
+    stored,
+    vjp,
+)
 
-MOST_CALLS = 256
-"""Shapes and types of operands that a message knows its kernels for."""
 _PLACES = "row", "column", "edge", "all", "number"
 _SWAPPED = {"row": "column", "column": "row"}
+_OF_RESULT = {"scale": "row", "others": "edge", "result": "row"}
+"""What the gradient of a `Reduction` may name beside messages and cotangents, and where it stands."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +47,6 @@ class MessageOp:
     places: tuple[str, ...]
     reduce: str | None
     ties: str | None
-    calls: KernelCache = field(default_factory=lambda: KernelCache("calls of a message", MOST_CALLS))
 
     @functools.cached_property
     def reads_edges(self) -> bool:
@@ -48,6 +59,11 @@ class MessageOp:
         ``"map:column,row"``.
         """
         return f"{self.reduce or 'map'}:{','.join(sorted(self.places))}"
+
+    @functools.cached_property
+    def reads_result(self) -> bool:
+        """Whether the backward pass reads the result."""
+        return self.ties == "even" or (self.reduce is not None and "result" in REDUCTIONS[self.reduce].gradient)
 
     def saved(self, needed: tuple[bool, ...]) -> frozenset[int]:
         """Operands that the backward pass reads where the operands marked in ``needed`` want gradients."""
@@ -130,16 +146,14 @@ def _gradient(of: MessageOp, operand: int) -> Gradient | None:
         return arg(len(sources) - 1)
 
     cotangent = extra("cotangent", "edge" if of.reduce is None else "row")
-    rule = "same" if of.reduce is None else REDUCTIONS[of.reduce].gradient
-    if rule == "scaled":
-        cotangent = cotangent * extra("scale", "row")
-    elif rule == "others":
-        cotangent = cotangent * extra("others", "edge")
-    elif rule == "chosen":
-        if of.ties != "even":
-            cotangent = chosen(cotangent, extra("number", "number"), extra("chosen", "row"))
-        else:
-            cotangent = cotangent * same(_as_stored(of), extra("result", "row"))
+    if of.ties == "even":
+        cotangent = cotangent * same(_as_stored(of), extra("result", "row"))
+    elif of.ties is not None:
+        cotangent = chosen(cotangent, extra("number", "number"), extra("chosen", "row"))
+    elif of.reduce is not None:
+        names = {"cotangent": cotangent, "message": of.message}
+        names |= {source: extra(source, place) for source, place in _OF_RESULT.items()}
+        cotangent = parse_with(REDUCTIONS[of.reduce].gradient, names)
     message = vjp(of.message, operand, cotangent)
     if message is None:
         return None

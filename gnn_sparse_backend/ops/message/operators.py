@@ -18,18 +18,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...compiler.cache.bounded import kept
 from ...compiler.language.reduction import REDUCTIONS
 from ..core.library import register
 from ..core.operands import check_dense
 from ..core.operator import Operator
 from ..core.traced import GRAPH, Traced
-from .argmax_scatter import copied_gradient, even_gradient, kept_choice
 from .calls import broadcast_features, feature_shapes, run_aggregate, run_edge_map
 from .checks import check_choice, check_message_rows, checked_message
 from .gradients import NO_GRADIENT, GradientPlan, fit_gradient, gradient_plan
-from .means import divided_first, inverse_degrees
 from .message_op import MessageOp, as_map, as_sum, ties_count
-from .recurrence import products_of_others
+from .reductions.argmax_scatter import copied_gradient, even_gradient, kept_choice
+from .reductions.means import divided_first, inverse_degrees
+from .reductions.recurrence import products_of_others
 
 _CHOOSING = ("last", "first")
 _SWAPPED = {"row": "column", "column": "row"}
@@ -70,7 +71,7 @@ def _record_aggregate(graph, operands, attributes, needed):
         out = run_aggregate(of, graph, operands)
     else:
         out, kept = run_aggregate(of, graph, operands, (choice,), -1)
-    saved = kept, out if of.ties == "even" else None, *_read_again(of, operands, needed)
+    saved = kept, out if of.reads_result else None, *_read_again(of, operands, needed)
     return out, saved, _memo(of, operands, choice)
 
 
@@ -84,7 +85,7 @@ def _aggregate_in_library(graph, operands, attributes):
 def _saved_of_library(attributes, operands, results):
     (of,), (out, kept) = attributes, results
     choosing = of.ties in _CHOOSING
-    saved = kept if choosing else None, out if of.ties == "even" else None, *operands
+    saved = kept if choosing else None, out if of.reads_result else None, *operands
     return saved, _memo(of, operands, "number" if choosing else None)
 
 
@@ -94,7 +95,7 @@ def _gradients_of_aggregate(structure, attributes, saved, memo: _Memo, needed, g
         return [copied_gradient(kept, grad, memo.likes[0][0][0])]
     if memo.choice == "unique" and (found := even_gradient(structure, kept, *operands, result, grad)) is not None:
         return [found]
-    if result is not None:
+    if of.ties == "even":
         counted, sources = ties_count(of)
         given = [result if s == "result" else operands[s] for s in sources]
         count = AGGREGATE(structure, [x.detach() for x in given], (counted,))
@@ -146,12 +147,11 @@ def _messages(structure, of: MessageOp, operands) -> Tensor:
 
 
 def _plan(structure, of: MessageOp, number: int, shapes, cotangent: tuple) -> GradientPlan:
-    """`gradient_plan`, kept with the message; not while a program is traced, whose sizes may be symbols."""
-    if isinstance(structure, Traced):
-        return gradient_plan(of, number, shapes, cotangent)
-    key = "gradient", number, shapes, cotangent
-    plan = of.calls.get(key)
-    return of.calls.keep(key, gradient_plan(of, number, shapes, cotangent)) if plan is None else plan
+    """`gradient_plan`, kept; not while a program is traced, whose sizes may be symbols."""
+    return (gradient_plan if isinstance(structure, Traced) else _kept_plan)(of, number, shapes, cotangent)
+
+
+_kept_plan = kept(gradient_plan)
 
 
 def _encode_aggregate(attributes, transposed: bool):

@@ -18,9 +18,9 @@ from ..core.operands import check_dense, check_features, check_kernels_for, chec
 from ..core.operator import Operator
 from ..core.traced import GRAPH, GRAPH_OF_BOTH_ENDS
 from .calls import run_aggregate, run_edge_map
-from .means import divided_first, inverse_degrees
 from .message_op import MessageOp, message_op
 from .operators import AGGREGATE, EDGE_MAP
+from .reductions.means import divided_first, inverse_degrees
 
 _COPY = {mean: message_op("x0", ("column",), "mean" if mean else "sum") for mean in (False, True)}
 _WEIGHTED = {mean: message_op("mul(x1, x0)", ("column", "edge"), "mean" if mean else "sum") for mean in (False, True)}

@@ -8,20 +8,25 @@ from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.codegen import host_target
 from ...compiler.compile import compile_program
+from ...compiler.language.folds import folds
 from ...compiler.schedules.cpu import CpuSchedule, Prefetch
-from ...compiler.transforms.lanes import reduce_in_lanes
-from ...compiler.transforms.tile import tile_axis
+from ...compiler.transforms.decompose import decompose_format, split_parts
+from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
+from ...compiler.transforms.dense_axes.tile import tile_axis
+from ...compiler.transforms.format_rules import csr_rule
 from ...planner.cpu.spmm import LINE
 from ...planner.cpu.tiling import REGISTERS_PER_CHUNK, chunks_of_runs, register_tiles, row_lanes, sum_lanes
 from ...planner.plan import Plan
 from .programs.aggregate import AggregateSpec, aggregate
-from .programs.argmax_scatter import ChoicesSpec, choices
+from .programs.argmax_scatter import ArgmaxScatterSpec, argmax_scatter
 from .programs.edge_map import EdgeMapSpec, edge_map
 from .programs.operands import ACCUMULATOR
 from .programs.scattered import refuses as refuses_scattered
 from .programs.scattered import scattered
 
 _BYTES = {"float64": 8, "float32": 4, "int64": 8, "int32": 4}
+# The passes of column partitions: what a row accumulates begins, goes on, and is finished.
+PASSES = ("first", "next", "last")
 # Features of a row of bfloat16 from which two are taken at a time.
 SHORTEST_BF16X2 = 16
 # Edges of a row whose sums over features are taken side by side, and rounds from which each sum has two registers.
@@ -29,17 +34,20 @@ EDGES_TOGETHER, ROUNDS_OF_TWO = 4, 8
 
 
 @kept
-def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, reduction: str = "sequential") -> Kernel:
+def aggregate_kernel(
+    spec: AggregateSpec, parallel: bool, prefetch: int = 0, reduction: str = "sequential", turn: str = ""
+) -> Kernel:
     """The kernel of an aggregation; serial where a parallel region would cost more than it saves.
 
     prefetch: how many non-zeros the gathers of whole rows of column operands look ahead, 0 for none.
-    reduction: as in a plan that `supports` the aggregation.
+    reduction: as in a plan that `supports` the aggregation. turn: one of `PASSES`, for a pass over some non-zeros:
+    its parameters are (num_groups, m, n, [num_edges], nnz, group_ptr, indptr, indices, [D], X0, ..., C, ..., [E]).
     """
     target = host_target()
     # a choice is kept beside the value
     halves = 2 if spec.bf16x2 else 1
     width = spec.features // halves
-    itemsize = _BYTES[ACCUMULATOR[spec.dtype]] * halves + _BYTES[spec.index_dtype] * len(spec.chosen)
+    itemsize = _BYTES[ACCUMULATOR[spec.dtype]] * halves + _BYTES[spec.index_dtype] * len(spec.keep)
     gathered = (
         [f"X{number}" for number, x in enumerate(spec.operands) if x.at == "column" and x.width == spec.features]
         if prefetch
@@ -48,23 +56,28 @@ def aggregate_kernel(spec: AggregateSpec, parallel: bool, prefetch: int = 0, red
     if reduction == "scattered":
         ahead = [Prefetch("edges", buffer, 0, width, prefetch) for buffer in gathered]
         return compile_program(scattered(spec), CpuSchedule(parallel=parallel, prefetch=tuple(ahead)), target)
+    program, edges = aggregate(spec), "edges"
+    if turn:
+        rules = [csr_rule(program, name=name) for name in PASSES]
+        program = split_parts(decompose_format(program, rules, copies=False))[PASSES.index(turn)]
+        edges = f"edges_{turn}"
     if spec.staged:
         # one pass over the edges, so that what is staged is loaded once
         chunk = max(1, target.vector_bytes // itemsize) * REGISTERS_PER_CHUNK
         tiles: tuple[tuple[int, ...], ...] = (chunks_of_runs(width, _run(spec) // halves, chunk),)
-        ahead = [Prefetch("edges", buffer, 0, width, prefetch) for buffer in gathered]
+        ahead = [Prefetch(edges, buffer, 0, width, prefetch) for buffer in gathered]
     else:
         tiles = register_tiles(width, itemsize, target)
         ahead = []
         first = 0
         for number, tile in enumerate(tiles):
-            ahead += [Prefetch(f"edges_tile_{number}", buffer, first, sum(tile), prefetch) for buffer in gathered]
+            ahead += [Prefetch(f"{edges}_tile_{number}", buffer, first, sum(tile), prefetch) for buffer in gathered]
             first += sum(tile)
     lanes: tuple[tuple[str, int], ...] = ()
-    if reduction == "parallel":
-        lanes = (("edges_tile_0", row_lanes(spec.features, itemsize, target)),)
+    if reduction == "simd":
+        lanes = ((f"{edges}_tile_0", row_lanes(spec.features, itemsize, target)),)
     schedule = CpuSchedule(parallel=parallel, prefetch=tuple(ahead), lanes=lanes)
-    return compile_program(tile_axis(aggregate(spec), "K", tiles), schedule, target)
+    return compile_program(tile_axis(program, "K", tiles), schedule, target)
 
 
 def as_bf16x2(spec: AggregateSpec) -> AggregateSpec | None:
@@ -88,20 +101,29 @@ def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
             return "what is added up where it lies does not go with weights of heads, which are kept in registers"
     if plan.partitions > 1 and plan.longest_part:
         return "rows are cut into parts, or columns into partitions, not both"
-    if plan.reduction == "parallel":
-        if spec.chosen and not (spec.chosen == ("unique",) and spec.propagate):
+    if plan.reduction == "simd":
+        if spec.keep and not (spec.keep == ("unique",) and spec.propagate):
             return "in lanes nobody knows which of equal messages came last"
         if spec.staged:
             return "reduction in lanes does not go with weights of heads, which are kept in registers"
+        if (reason := refuses_lanes(spec)) is not None:
+            return reason
         if row_lanes(spec.features, _BYTES[ACCUMULATOR[spec.dtype]], host_target()) < 2:
             return f"{spec.features} features are chains enough without lanes"
-    if plan.longest_part and spec.chosen:
+    if plan.longest_part and spec.keep:
         return "the edges that a maximum chose are found in whole rows"
     if plan.partitions > 1 and not spec.reduction.chooses and ACCUMULATOR[spec.dtype] != spec.dtype:
         return f"sums of column partitions would be rounded to {spec.dtype} after each"
     if plan.longest_part and "stored" in str(spec.message) and ACCUMULATOR[spec.dtype] != spec.dtype:
         return f"parts of rows are not stored in {spec.dtype}, which this message is rounded to"
     return None
+
+
+@kept
+def refuses_lanes(spec: AggregateSpec) -> str | None:
+    """Why what one lane has of a row cannot be taken in by another as a message is, or None where it can."""
+    found = folds(aggregate(spec, stage=False).iteration("edges").stores)
+    return f"a {spec.reduce} {found}" if isinstance(found, str) else None
 
 
 def supported(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> Plan:
@@ -154,5 +176,5 @@ def choices_kernel(features: int, dtype: str, index_dtype: str, parallel: bool) 
     smaller ones they would write to the same lines.
     """
     block = min(features, LINE // _BYTES[ACCUMULATOR[dtype]])
-    program = choices(ChoicesSpec(features, block, dtype, index_dtype))
+    program = argmax_scatter(ArgmaxScatterSpec(features, block, dtype, index_dtype))
     return compile_program(program, CpuSchedule(parallel=parallel and features > block), host_target())

@@ -8,17 +8,19 @@ from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.language.program import Program
 from ...compiler.schedules.cuda_teams import CudaTeams
-from ...compiler.transforms.buckets import bucket_rows
 from ...compiler.transforms.compact import compact_parameters
-from ...compiler.transforms.load_ahead import hold_loads
-from ...compiler.transforms.share import share_axis, share_sum
-from ...compiler.transforms.tile import tile_axis
+from ...compiler.transforms.decompose import decompose_format
+from ...compiler.transforms.dense_axes.load_ahead import load_ahead
+from ...compiler.transforms.dense_axes.share import share_axis, share_sum
+from ...compiler.transforms.dense_axes.tile import tile_axis
+from ...compiler.transforms.format_rules import hyb_bucket_rule
 from ...planner.cuda.plan import STRETCH, WARP, CudaPlan, Shares, bucket_widths, passes, shares, stretches, teams
 from ...planner.plan import Plan
 from ...planner.problem import STORED
 from ..core import cuda_build
 from .programs.aggregate import AggregateSpec, aggregate
 from .programs.edge_map import EdgeMapSpec, edge_map
+from .schedules_cpu import refuses_lanes
 from .schedules_cpu import supports as not_supported
 
 
@@ -28,8 +30,10 @@ def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
         Plan(plan.groups, longest_part=plan.longest_part or WARP), spec
     ):
         plan = replace(plan, longest_part=0, buckets=False, segments=False, partitions=1)
-    if plan.reduction == "parallel" and spec.chosen and not (spec.chosen == ("unique",) and spec.propagate):
+    if plan.reduction == "simd" and spec.keep and not (spec.keep == ("unique",) and spec.propagate):
         plan = replace(plan, reduction="sequential", lanes=0)  # in lanes nobody knows which of equal messages came last
+    if plan.reduction == "simd" and refuses_lanes(spec):
+        plan = replace(plan, reduction="sequential", lanes=0)
     if (plan.buckets or plan.segments) and not spec.reduction.adds:
         plan = replace(plan, buckets=False, segments=False, partitions=1)
     return plan
@@ -38,9 +42,11 @@ def supported(plan: CudaPlan, spec: AggregateSpec) -> CudaPlan:
 @kept
 def aggregate_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     """The kernel of an aggregation, a team for each row; ``plan`` as `supported` leaves it."""
-    if plan.reduction == "parallel":
+    if plan.reduction == "simd":
         program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((spec.features,),))
-        return cuda_build.build(program, CudaTeams(plan.lanes, teams(plan.lanes), across=("edges_tile_0",)), plan.arch)
+        return cuda_build.build(
+            program, CudaTeams(plan.lanes, teams(plan.lanes), team_reduced=("edges_tile_0",)), plan.arch
+        )
     program, lanes, loops = _features_shared(spec, plan.team)
     return cuda_build.build(program, CudaTeams(lanes, teams(lanes), cached=stretches(plan, lanes, *loops)), plan.arch)
 
@@ -53,13 +59,14 @@ def bucket_kernel(spec: AggregateSpec, plan: CudaPlan) -> Kernel:
     A team takes 2**(k - i) rows of the bucket of 2**i slots, 2**k being the widest, so that all blocks have equally
     many slots (compile-time balance; SparseTIR, section 4.2.1).
 
-    Parameters: (m, n, [num_edges], count, ..., indices, ..., Rows, [E], ..., [D], X0, X1, ..., C), where those of a
-    bucket come from the widest on (`compiler.transforms.buckets`).
+    Parameters: (m, n, [num_edges], count, ..., indices, ..., [D], X0, X1, ..., C, Rows, [E], ...), where those of a
+    bucket come from the widest on (`hyb_bucket_rule`). What stands on non-zeros has a row of slots for each of Rows.
     """
-    program, lanes, loops = _features_shared(spec, plan.team)
+    program, lanes, loops = _features_shared(spec, plan.team, grouped=False)
     widths = bucket_widths(plan.longest_part)
     cached = [f"{loop}_w{width}" for width in widths if width >= STRETCH for loop in loops]
-    program = bucket_rows(program, "J", widths)
+    rules = [hyb_bucket_rule(program, width, name=f"w{width}", tasks=None) for width in widths]
+    program = decompose_format(program, rules, copies=False, disjoint=True)
     of_width = dict(zip(widths, program.iterations, strict=True))
     turns = tuple((of_width[width].name, plan.longest_part // width) for width in widths if width < plan.longest_part)
     schedule = CudaTeams(lanes, teams(lanes), turns, cached=stretches(plan, lanes, *cached), fuse=True, apart=("C",))
@@ -77,13 +84,14 @@ def segment_kernel(spec: AggregateSpec, arch: str) -> Kernel:
     return cuda_build.build(program, CudaTeams(WARP, teams(WARP), segmented=("edges_tile_0",)), arch)
 
 
-def _features_shared(spec: AggregateSpec, team: int) -> tuple[Program, int, tuple[str, ...]]:
+def _features_shared(spec: AggregateSpec, team: int, grouped: bool = True) -> tuple[Program, int, tuple[str, ...]]:
     """(program, lanes, loops over edges) of an aggregation whose features are shared out to the lanes of a team."""
     of = shares(spec.features, STORED[spec.dtype], team or WARP)
     widths = passes(spec.features, of)
-    program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", tuple((width,) for width in widths))
+    program = compact_parameters(aggregate(spec, stage=False, grouped=grouped))
+    program = tile_axis(program, "K", tuple((width,) for width in widths))
     for number in range(len(widths)):
-        program = share_axis(hold_loads(program, f"K_{number}"), f"K_{number}", of.lanes, of.part)
+        program = share_axis(load_ahead(program, f"K_{number}"), f"K_{number}", of.lanes, of.part)
     return program, of.lanes, tuple(f"edges_tile_{number}" for number in range(len(widths)))
 
 

@@ -14,8 +14,8 @@ from ..core.operands import autocasts, check_dense, check_traced, check_written_
 from ..core.signatures import signature_of
 from ..core.traced import Traced, traced_rel_graph
 from ..message.checks import check_choice
-from .executables_cpu import wide_type
 from .operators import BASIS_PRODUCT, PRODUCT
+from .panels_cpu import wide_type
 from .widths import matrices_by_relation, sum_by_shape
 
 _REDUCE = ("sum", "mean")

@@ -27,7 +27,7 @@ from ...structures.relational.graph import RelGraph
 from ...structures.relational.parts import RelationPart, relation_parts
 from ..core.operands import autocasts
 from .executables import run_dot, run_product, run_sum
-from .executables_cpu import wide_type
+from .panels_cpu import wide_type
 
 
 def _as_given(run: Callable) -> Callable:

@@ -1,8 +1,6 @@
-"""The boundary to the kernels of RGMS on the CPU: what ``rgms_kernels`` asks for where there are edges and features."""
+"""The boundary to the kernels of RGMS on the CPU: what ``executables`` asks for where there are edges and features."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,35 +8,28 @@ from torch import Tensor
 from ...compiler.cache.bounded import shared
 from ...formats.partitions.relational import Panels
 from ...planner.cpu.relational import (
-    RelationCounts,
-    by_column,
     cost_per_pair,
     is_near_limit,
     is_small,
     is_tiled,
     panel_pairs,
     part_limit,
-    row_task_count,
     sum_by_columns,
 )
 from ...runtime.layout import kernel_ready
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
-from ...structures.derived import Derived
 from ...structures.relational.graph import RelGraph
-from ...structures.relational.sides import Ends, MeanScale, RelationSplit, RelationTasks, RowTasks
-from ..grouped.executables import by_twos
-from ..grouped.schedules_cpu import takes_twos
+from ...structures.relational.sides import RelationSplit, RelationTasks
+from ..core.ran import Launch, in_threads
+from ..grouped.executables import in_bf16_pairs
+from ..grouped.schedules_cpu import takes_bf16_pairs
+from .panels_cpu import Slots, always, counts_of, never, position_weight, tasks_of_product, wide_type
 from .programs.rgms import RgmsSpec
 from .schedules_cpu import column_tile_of, rgms_kernel
 
 _entries = shared("kernels of relational products")
 _at_hand = shared("relational kernels made together")
-
-
-def wide_type(dtype: torch.dtype) -> torch.dtype:
-    """The accumulation type."""
-    return torch.float64 if dtype is torch.float64 else torch.float32
 
 
 def product(
@@ -51,10 +42,10 @@ def product(
     mean: bool,
     total: Tensor | None,
 ) -> Tensor:
-    """``rgms_kernels.run_product``, in the orders "gather" and "scatter"."""
+    """``executables.run_product``, in the orders "gather" and "scatter"."""
     relations, blocks, in_features, out_features = w.shape
     wide = wide_type(x.dtype)
-    counts = _counts(rel, transposed)
+    counts = counts_of(rel, transposed)
     most, planned, (row_ptr, gathers, scatters) = tasks_of_product(
         rel, transposed, blocks, in_features, out_features, x.dtype, order
     )
@@ -65,8 +56,8 @@ def product(
             near, tasks > 1, ("gather", in_features, out_features), ("scatter", in_features, out_features)
         )
     x = kernel_ready(x)
-    twos = _by_twos("scatter", in_features, x.dtype)
-    layouts = {by for by, panels in ((False, gathers), (twos, scatters)) if panels.row.numel()}
+    bf16_pairs = _in_bf16_pairs("scatter", in_features, x.dtype)
+    layouts = {by for by, panels in ((False, gathers), (bf16_pairs, scatters)) if panels.row.numel()}
     matrices = {by: _matrices(w, by) for by in layouts}
     # a kernel without panels reads none: any will do
     matrices.setdefault(False, next(iter(matrices.values())))
@@ -77,7 +68,7 @@ def product(
         out, row_ptr = total, torch.zeros_like(row_ptr)
     parallel = tasks > 1 and torch.get_num_threads() > 1
     described = (in_features, out_features, blocks, most, mean or a is not None, x.dtype, row_ptr.dtype)
-    weight = _position_weight(rel.ends, planned, 1, gathers, a, mean, wide)
+    weight = position_weight(rel.ends, planned, 1, gathers, a, mean, wide)
     _entry("gather", *described, parallel, others)(
         *_sizes(gathers, x.shape[0]),
         relations,
@@ -94,7 +85,7 @@ def product(
         out,
     )
     if scatters.row.numel():
-        weight = _position_weight(rel.ends, planned, 2, scatters, a, mean, wide)
+        weight = position_weight(rel.ends, planned, 2, scatters, a, mean, wide)
         _entry("scatter", *described, parallel, others)(
             *_sizes(scatters, counts.rows),
             relations,
@@ -105,34 +96,10 @@ def product(
             *_given(weight),
             x,
             scatters.relation,
-            matrices[twos],
+            matrices[bf16_pairs],
             out,
         )
     return out if total is not None else out.to(x.dtype)
-
-
-def tasks_of_product(
-    rel: RelGraph,
-    transposed: bool,
-    blocks: int,
-    in_features: int,
-    out_features: int,
-    dtype: torch.dtype,
-    order: str | None = None,
-) -> tuple[int, RowTasks, tuple[Tensor, Panels, Panels]]:
-    """(pairs of a panel at most, the fact that the panels are, the panels) of a product on the CPU."""
-    most = panel_pairs(blocks * max(in_features, out_features), wide_type(dtype).itemsize)
-    counts = _counts(rel, transposed)
-    tasks = row_task_count(counts, rel.num_relations, blocks * in_features, blocks * out_features)
-    widths = in_features, out_features, blocks, dtype.itemsize
-    if order is None and tasks == 1:
-        order = "gather"
-    choose = {"gather": _never, "scatter": _always, None: lambda *counted: by_column(*counted, *widths)}[order]
-    # the panels depend on what is chosen alone, which widths may share, and prepared panels are large
-    key = (order,) if order else widths
-    cost = cost_per_pair(in_features, out_features, dtype.itemsize)
-    planned = RowTasks(transposed, key, tasks, most, cost, choose)
-    return most, planned, rel.ends.derived(planned)
 
 
 def outer_sums(
@@ -146,11 +113,11 @@ def outer_sums(
     by: str | None,
     dtype: torch.dtype,
 ) -> Tensor:
-    """``rgms_kernels.run_sum``."""
+    """``executables.run_sum``."""
     in_features, out_features = x.shape[1] // blocks, g.shape[1] // blocks
-    counts = _counts(rel, transposed)
+    counts = counts_of(rel, transposed)
     small = is_small(counts, x.shape[1], g.shape[1])
-    choose = {"rows": _never, "columns": _always, None: _never if small else sum_by_columns}[by]
+    choose = {"rows": never, "columns": always, None: never if small else sum_by_columns}[by]
     by_rows, by_columns = rel.split(transposed, choose, x.shape[1], g.shape[1])
     near = is_near_limit(counts, x.shape[1], g.shape[1])
     others = _either_way(near, not small, ("sum", in_features, out_features), ("sum", out_features, in_features))
@@ -162,15 +129,15 @@ def outer_sums(
 
 
 def dots(rel: RelGraph, x: Tensor, w: Tensor, g: Tensor, mean: bool, transposed: bool) -> Tensor:
-    """``rgms_kernels.run_dot``."""
+    """``executables.run_dot``."""
     wide = wide_type(x.dtype)
     out = x.new_empty((rel.num_edges, 1), dtype=wide)
     # the products of the fewer pairs; the other end is gathered
-    counts = _counts(rel, transposed)
+    counts = counts_of(rel, transposed)
     small = is_small(counts, x.shape[1], g.shape[1])
     near = is_near_limit(counts, x.shape[1], g.shape[1])
     others = _either_way(near, not small, ("dot", w.shape[3], w.shape[2]), ("dot", w.shape[2], w.shape[3]))
-    by_rows, by_columns = rel.split(transposed, _never if small else _fewer_columns)
+    by_rows, by_columns = rel.split(transposed, never if small else _fewer_columns)
     if by_rows is not None:
         _dots(rel, by_rows, g, w.transpose(2, 3), x, out, others)
     if by_columns is not None:
@@ -193,7 +160,7 @@ def _outer(
     planned = RelationTasks(limit, most, cost)
     _, panels = part.derived(planned)
     slot, more = part.derived(Slots(planned, relations))
-    weight = _position_weight(part, planned, 1, panels, a, mean, wide)
+    weight = position_weight(part, planned, 1, panels, a, mean, wide)
     x, g = kernel_ready(x), kernel_ready(g)
     # the first task of a relation fills its matrix, the others one each that is added to it
     out = x.new_empty((relations + more.numel(), blocks, in_features, out_features), dtype=wide)
@@ -242,16 +209,9 @@ def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, o
         x,
         g,
         panels.relation,
-        _matrices(w, _by_twos("dot", in_features, x.dtype)),
+        _matrices(w, _in_bf16_pairs("dot", in_features, x.dtype)),
         out,
     )
-
-
-def _counts(rel: RelGraph, transposed: bool) -> RelationCounts:
-    counts = rel.counts
-    if not transposed:
-        return counts
-    return RelationCounts(rel.shape[1], counts.edges, counts.column_pairs, counts.row_pairs)
 
 
 def _sizes(panels: Panels, ends: int) -> tuple[int, ...]:
@@ -271,66 +231,22 @@ def _fewer_columns(row_pairs: Tensor, column_pairs: Tensor, edges: Tensor) -> Te
     return column_pairs < row_pairs
 
 
-def _never(row_pairs: Tensor, *_) -> Tensor:
-    return torch.zeros_like(row_pairs, dtype=torch.bool)
-
-
-def _always(row_pairs: Tensor, *_) -> Tensor:
-    return torch.ones_like(row_pairs, dtype=torch.bool)
-
-
-def _slots(relation: Tensor, relations: int) -> tuple[Tensor, Tensor]:
-    """(place of each task's matrix, relations of those that come after the first of a relation)."""
-    again = torch.zeros(relation.numel(), dtype=torch.bool, device=relation.device)
-    again[1:] = relation[1:] == relation[:-1]
-    later = relations + again.cumsum(0) - 1
-    return torch.where(again, later, relation.long()).to(relation.dtype), relation[again].long()
-
-
-@dataclass(frozen=True)
-class Slots(Derived[tuple[Tensor, Tensor]]):
-    """`_slots` of the tasks of a split of the relations, of which there are so many."""
-
-    planned: RelationTasks
-    relations: int
-
-    def compute(self, split: RelationSplit) -> tuple[Tensor, Tensor]:
-        return _slots(split.derived(self.planned)[0], self.relations)
-
-
-@dataclass(frozen=True)
-class ScaleOfPanels(Derived[Tensor]):
-    """1 / the number of edges of the relation into the destination, at each position of the panels of a plan.
-
-    which: of the values of the plan are the panels.
-    """
-
-    planned: RowTasks | RelationTasks
-    which: int
-    dtype: torch.dtype
-
-    def compute(self, owner: Ends | RelationSplit) -> Tensor:
-        ends = owner if isinstance(owner, Ends) else owner.ends
-        panels = owner.derived(self.planned)[self.which]
-        return ends.derived(MeanScale(self.dtype)).index_select(0, panels.edge_ids)
-
-
-def _matrices(w: Tensor, twos: bool) -> Tensor:
+def _matrices(w: Tensor, bf16_pairs: bool) -> Tensor:
     """(relations, blocks, F_in * F_out): the matrices as programs want them, with two rows side by side where
-    ``twos``.
+    ``bf16_pairs``.
     """
     in_features, out_features = w.shape[2:]
     tile = column_tile_of(out_features, type_name(w.dtype))
-    if twos:
-        w = _tiled(by_twos(w), 2 * tile)
+    if bf16_pairs:
+        w = _tiled(in_bf16_pairs(w), 2 * tile)
     elif is_tiled(in_features, out_features, type_name(w.dtype)):
         w = _tiled(w, tile)
     return kernel_ready(w.flatten(2).contiguous())
 
 
-def _by_twos(make: str, in_features: int, dtype: torch.dtype) -> bool:
+def _in_bf16_pairs(make: str, in_features: int, dtype: torch.dtype) -> bool:
     """Whether features are multiplied two at a time: those that are stored. Sums are not rounded for it."""
-    return make in ("scatter", "dot") and takes_twos(in_features, type_name(dtype))
+    return make in ("scatter", "dot") and takes_bf16_pairs(in_features, type_name(dtype))
 
 
 def _tiled(w: Tensor, tile: int) -> Tensor:
@@ -343,17 +259,6 @@ def _tiled(w: Tensor, tile: int) -> Tensor:
     tiles.view(relations, blocks, -1, rows, tile).copy_(w[..., :whole].unflatten(3, (-1, tile)).transpose(2, 3))
     rest.view(relations, blocks, rows, columns - whole).copy_(w[..., whole:])
     return tiled
-
-
-def _position_weight(
-    owner: Ends | RelationSplit, planned: RowTasks | RelationTasks, which: int, panels: Panels, a, mean: bool, dtype
-) -> Tensor | None:
-    """What stands before each edge, at each position of the panels, a value of the plan that their owner has."""
-    scale = owner.derived(ScaleOfPanels(planned, which, dtype)) if mean else None
-    if a is None:
-        return scale
-    a = a.index_select(0, panels.edge_ids)
-    return a if scale is None else a.mul_(scale)
 
 
 def _either_way(near: bool, large: bool, by_rows: tuple, by_columns: tuple) -> tuple[tuple, ...]:
@@ -386,19 +291,8 @@ def _entry(
     if entry is None or (others and (described, others) not in _at_hand):
         _at_hand.keep((described, others), True)
         for program, f_in, f_out, several in (*others, (make, in_features, out_features, parallel)):
-            spec = RgmsSpec(
-                f_in,
-                f_out,
-                blocks,
-                panel,
-                0,
-                0,
-                0,
-                weighted,
-                type_name(dtype),
-                type_name(index),
-                twos=_by_twos(program, f_in, dtype),
-            )
-            entry = rgms_kernel(program, spec, several).entry
+            types, bf16_pairs = (type_name(dtype), type_name(index)), _in_bf16_pairs(program, f_in, dtype)
+            spec = RgmsSpec(f_in, f_out, blocks, panel, 0, 0, 0, weighted, *types, bf16_pairs=bf16_pairs)
+            entry = Launch(rgms_kernel(program, spec, several), f"{program}, {in_threads(several)}")
             _entries.keep((program, f_in, f_out, *described, several), entry)
     return entry

@@ -16,6 +16,7 @@ from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import type_name
 from ...structures.derived import Derived
 from ...structures.graph import Graph
+from ..core.ran import Launch
 from ..grouped.executables import ProductOnGpu
 from ..grouped.outer_sums_cuda import OuterSums
 from ..message.bound_aggregate import BoundAggregate
@@ -68,7 +69,9 @@ class RowProducts:
         spec = replace(
             found, weighted=weighted, out_dtype=type_name(self.dtype), index_dtype=type_name(tiles.row.dtype)
         )
-        self.entries = ByLayout(lambda by_columns: rows_kernel(replace(spec, by_columns=by_columns), arch))
+        self.entries = ByLayout(
+            lambda by_columns: Launch(rows_kernel(replace(spec, by_columns=by_columns), arch), f"rows on {arch}")
+        )
         self.arguments = (*_sizes(tiles, columns, relations), tiles.row.numel(), *owned, tiles.present)
         self.tiles, self.of_x, self.shape = (
             tiles,
@@ -113,7 +116,7 @@ def run_row_dots(side, g: Tensor, w: Tensor, x: Tensor, arch: str) -> Tensor:
     entry = _entries.get(key)
     if entry is None:
         spec = replace(found, index_dtype=type_name(tiles.row.dtype), by_columns=by_columns)
-        entry = _entries.keep(key, dots_kernel(spec, arch).entry)
+        entry = _entries.keep(key, Launch(dots_kernel(spec, arch), f"rows on {arch}"))
     row = side.derived(OwnersOfRows(tiles_of(found)))
     g, x = compact(g), compact(x)
     out = torch.empty((tiles.edge_ids.numel(), 1), dtype=torch.float32, device=x.device)
@@ -246,7 +249,9 @@ class PairProducts:
         spec = RgmsTilesSpec(
             in_features, out_features, rows // ROWS, weighted, blocks, type_name(dtype), type_name(index)
         )
-        self.entries = ByLayout(lambda by_columns: tiles_kernel(replace(spec, by_columns=by_columns), arch))
+        self.entries = ByLayout(
+            lambda by_columns: Launch(tiles_kernel(replace(spec, by_columns=by_columns), arch), f"tiles on {arch}")
+        )
         self.arguments = (
             panels,
             pairs.count,
@@ -318,7 +323,7 @@ def run_pair_sums(side, x: Tensor, g: Tensor, blocks: int, weight: Tensor | None
     key = ("sum", in_features, out_features, weight is not None, *types, arch, blocks, sums.full)
     entry = _entries.get(key)
     if entry is None:
-        entry = _entries.keep(key, sum_tiles_kernel(*key[1:]).entry)
+        entry = _entries.keep(key, Launch(sum_tiles_kernel(*key[1:]), f"tiles on {arch}"))
     x, g = compact(x).view(-1, blocks, in_features), compact(g).view(-1, blocks, out_features)
     out = sums.results(x.device)
     at_edges = () if weight is None else (weight.index_select(0, pairs.edge_ids).contiguous(),)

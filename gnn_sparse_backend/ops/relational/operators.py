@@ -33,7 +33,7 @@ from ..core.operator import Operator
 from ..core.traced import REL_GRAPH
 from .basis import run_basis_dot, run_basis_product, run_basis_sums
 from .executables import run_dot, run_product, run_sum
-from .executables_cpu import wide_type
+from .panels_cpu import wide_type
 
 _BY = {
     "x": lambda on, x, w, a, g, mean, transposed: PRODUCT(on, (g, w.transpose(2, 3), a), (mean, not transposed, "")),

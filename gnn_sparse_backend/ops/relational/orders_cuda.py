@@ -27,7 +27,7 @@ def order_on_gpu(
 def bytes_on_gpu(
     rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str
 ) -> dict[str, float]:
-    """What a product moves in each order that can be had (``planner.cuda_rgms.order_bytes``), counted once for a
+    """What a product moves in each order that can be had (``schedules_cuda.order_bytes``), counted once for a
     structure.
     """
     full = not on_tensor_cores(dtype)
@@ -39,7 +39,7 @@ def dots_on_gpu(
     rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str
 ) -> dict[str, float]:
     """The same for dots at the edges of ``rel``, of products of the side's rows, by rows of the other end
-    (``planner.cuda_rgms.dot_bytes``).
+    (``schedules_cuda.dot_bytes``).
     """
     asked = in_features, out_features, type_name(dtype), arch, not on_tensor_cores(dtype), blocks
     return rel.derived(BytesOfDots(transposed, asked))

@@ -10,11 +10,11 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule, Prefetch
-from ...compiler.transforms.lanes import reduce_in_lanes
-from ...compiler.transforms.tile import tile_axis
+from ...compiler.transforms.dense_axes.lanes import reduce_in_lanes
+from ...compiler.transforms.dense_axes.tile import tile_axis
 from ...planner.cpu.relational import BLOCK_ROWS, is_tiled
 from ...planner.cpu.tiling import sum_lanes
-from ..grouped.schedules_cpu import column_tile, twos_of, vectors
+from ..grouped.schedules_cpu import bf16_pair_dots_of, column_tile, vectors
 from ..message.programs.operands import ACCUMULATOR
 from .programs.rgms import RgmsSpec, rgms_dot, rgms_gather, rgms_scatter, rgms_sum
 
@@ -49,7 +49,7 @@ def scheduled(make: str, spec: RgmsSpec, parallel: bool, prefetch: int, target: 
     """The program with the tiles of this CPU, and its schedule."""
     lanes = _lanes(spec.dtype, target)
     tile = column_tile(spec.out_features, lanes, target)
-    tiled = spec.twos or is_tiled(spec.in_features, spec.out_features, spec.dtype)
+    tiled = spec.bf16_pairs or is_tiled(spec.in_features, spec.out_features, spec.dtype)
     spec = replace(spec, tile=tile, rows=BLOCK_ROWS, piece=PIECE_VECTORS * lanes, tiled=tiled)
     build, (iteration, buffer, width) = PROGRAMS[make]
     program = build(spec)
@@ -58,11 +58,11 @@ def scheduled(make: str, spec: RgmsSpec, parallel: bool, prefetch: int, target: 
     for axis in program.axes:
         if axis.name in _COLUMNS:
             program = tile_axis(
-                program, axis.name, (vectors(axis.static_length, lanes, spec.twos and axis.name in "KL"),)
+                program, axis.name, (vectors(axis.static_length, lanes, spec.bf16_pairs and axis.name in "KL"),)
             )
     # the first pass over the edges of a pair fetches whole rows for edges further on, of whatever pair
     ahead = (Prefetch(iteration, buffer, 0, getattr(spec, width), prefetch),) if prefetch else ()
-    return program, CpuSchedule(parallel=parallel, prefetch=ahead, twos=twos_of(program))
+    return program, CpuSchedule(parallel=parallel, prefetch=ahead, bf16_pair_dots=bf16_pair_dots_of(program))
 
 
 PROGRAMS = {

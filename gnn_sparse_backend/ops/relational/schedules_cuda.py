@@ -4,10 +4,10 @@ Three orders of one product, with P distinct (row, relation) pairs and Q distinc
 edges:
 
 - ``rows``: a block owns rows of the result, and goes through the relations of their edges: rows of X are summed over
-  the edges of each row pair, multiplied where they are, and the products added up in registers (`cuda_rgms_rows`). One
-  launch, and nothing is stored but the result. A block reads the matrix of each relation that its rows have edges of,
-  for the rows that have. Where Tensor Cores take matrices of the shape and type, or lanes multiply float32 in full
-  precision, and there are blocks enough.
+  the edges of each row pair, multiplied where they are, and the products added up in registers
+  (`schedules_cuda_rows`). One launch, and nothing is stored but the result. A block reads the matrix of each relation
+  that its rows have edges of, for the rows that have. Where Tensor Cores take matrices of the shape and type, or lanes
+  multiply float32 in full precision, and there are blocks enough.
 - ``tiles``: the same sums and products, but in panels of P pairs of a relation, whatever their rows, so that a matrix
   is read for 16 or 32 of them; P products are stored, and added up by rows. Where Tensor Cores take the matrices.
 - ``transform``: the rows of X of all column pairs are multiplied, and gathered over the edges: Q products stored.
@@ -34,7 +34,7 @@ from dataclasses import replace
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
 from ...compiler.schedules.cuda_teams import CudaTeams
-from ...compiler.transforms.share import share_axis
+from ...compiler.transforms.dense_axes.share import share_axis
 from ...planner.cpu.relational import RelationCounts
 from ...planner.cuda.cost import NEARER
 from ...planner.cuda.plan import shares

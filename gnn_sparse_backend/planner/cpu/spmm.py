@@ -112,7 +112,7 @@ def plan_spmm(
     ):
         reduction = "scattered"
     elif fits_lanes(features, summed, edges) and (typical or nnz // max(rows, 1)) >= LANES_PAY * partitions:
-        reduction = "parallel"
+        reduction = "simd"
     return Plan(
         group_count(nnz, rows, features, threads),
         0

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...compiler.language.reduction import REDUCTIONS
 from ..problem import CudaProblem, operands_of_kind
 from . import plan as cuda_plan
+from .blocks import refusal
 from .plan import (
     IN_LANES,
     LANES_PAY,
@@ -23,7 +25,9 @@ from .plan import (
 )
 
 # What an operator is to the rules, by its reduction.
-KINDS = {"sum": "sum", "mean": "sum", "max": "extreme", "min": "extreme", "map": "map"}
+KINDS = {"map": "map"} | {
+    name: "sum" if each.adds else "extreme" if each.chooses else "" for name, each in REDUCTIONS.items()
+}
 # Sums that products of blocks are, of features of columns, times numbers of edges and of columns (the gradient of a
 # mean).
 IN_BLOCKS = frozenset(
@@ -70,8 +74,6 @@ def refusal_of_blocks(problem: CudaProblem) -> str:
     """Why an operator of ``IN_BLOCKS`` does not go by blocks, whatever the graph makes of them, in words; "" where it
     may.
     """
-    from .blocks import refusal  # with the compiler, which a look at a database goes without
-
     return refusal(problem.nnz, problem.features, problem.dtype, problem.arch, "," in problem.kind)
 
 
@@ -94,7 +96,7 @@ def candidates(problem: CudaProblem) -> tuple[CudaPlan, ...]:
     plain = CudaPlan(longest_part=part, arch=problem.arch, cached=mean >= WARP)
     others = [replace(first, blocks=False), plain]
     if problem.features <= IN_LANES.get(kind, 0):
-        reduction = "sequential" if kind == "map" else "parallel"
+        reduction = "sequential" if kind == "map" else "simd"
         others += [replace(plain, cached=False, reduction=reduction, lanes=lanes) for lanes in (LANES_PAY, WARP)]
         if kind == "sum" and problem.longest >= _IRREGULAR * max(mean, 1):
             pieces = part_length(problem.longest // WARP)

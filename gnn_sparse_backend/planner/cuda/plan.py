@@ -133,13 +133,13 @@ def plan_cuda(arch: str, rows: int = 0, nnz: int = 0, features: int = 0, longest
     skewed = kind == "sum" and nnz >= BUCKETS_PAY and longest >= SKEWED * max(mean, 1)
     if skewed and 1 <= features <= NARROW and mean < WARP:
         return CudaPlan(
-            reduction="parallel", longest_part=part_length(longest // WARP), arch=arch, lanes=LANES_PAY, segments=True
+            reduction="simd", longest_part=part_length(longest // WARP), arch=arch, lanes=LANES_PAY, segments=True
         )
     if features < 1 or features > IN_LANES.get(kind, 0) or mean < LANES_PAY:
         if skewed and features > NARROW:
             return CudaPlan(longest_part=widest_bucket(nnz, features), arch=arch, cached=True, buckets=True)
         return CudaPlan(longest_part=longest_part, arch=arch, cached=mean >= WARP)
-    reduction = "sequential" if kind == "map" else "parallel"
+    reduction = "sequential" if kind == "map" else "simd"
     return CudaPlan(
         reduction=reduction, longest_part=longest_part, arch=arch, lanes=WARP if mean >= WARP else LANES_PAY
     )
@@ -151,7 +151,7 @@ def plan_softmax(arch: str, rows: int, nnz: int, features: int, longest: int) ->
     matter."""
     plan = plan_cuda(arch, rows, nnz, features, longest, "extreme")
     if not plan.lanes and features <= FEW and nnz >= 4 * WARP * max(rows, 1):
-        return replace(plan, reduction="parallel", lanes=WARP)
+        return replace(plan, reduction="simd", lanes=WARP)
     return plan
 
 

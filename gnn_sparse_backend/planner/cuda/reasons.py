@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ..problem import CudaProblem, operands_of_kind
+from .blocks import LEAST_SAVED, MOST_STORED, most_slots
 from .candidates import IN_BLOCKS, KINDS, refusal_of_blocks
 from .plan import BUCKETS_PAY, HELD, IN_LANES, LANES_PAY, LONG_ROW, NARROW, SKEWED, STRETCH, WARP, CudaPlan, shares
+from .tensor_cores import block_of
 
 WORDS: Mapping[str, str] = {
     "blocks on Tensor Cores": "the matrix lies in dense blocks",
@@ -132,9 +134,6 @@ def _neither_buckets_nor_chunks(problem: CudaProblem, mean: float) -> Iterator[s
 
 def on_blocks(problem: CudaProblem) -> str:
     """Whether an operator of ``IN_BLOCKS`` goes by blocks on Tensor Cores, in which format, and why."""
-    from ...ops.message.programs.bsr_tiles import block_of
-    from .blocks import LEAST_SAVED, MOST_STORED
-
     refused = refusal_of_blocks(problem) or ("" if problem.slots else _unfilled(problem))
     if refused:
         return f"Not by blocks on Tensor Cores: {refused}."
@@ -166,8 +165,6 @@ def on_blocks(problem: CudaProblem) -> str:
 
 def _unfilled(problem: CudaProblem) -> str:
     """Why the blocks of a graph are not taken, of an operator that looks at them."""
-    from .blocks import MOST_STORED, most_slots
-
     if problem.in_sr_bcrs > most_slots(problem.nnz):
         return (
             f"SR-BCRS would store {problem.in_sr_bcrs / problem.nnz:.1f} elements for each non-zero, more than "

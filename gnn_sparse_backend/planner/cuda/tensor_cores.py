@@ -8,6 +8,11 @@ ROWS, COLUMNS, LANES = 16, 8, 32
 SIDE_BY_SIDE = {"float16": 2, "bfloat16": 2, "float32": 1}
 
 
+def block_of(dtype: str) -> tuple[int, int]:
+    """Rows and columns of a block of a sparse matrix that they multiply."""
+    return ROWS, 8 * SIDE_BY_SIDE[dtype]
+
+
 def refuses(in_features: int, out_features: int, dtype: str) -> str | None:
     """Why matrices of this shape and type cannot be cut into tiles, or None."""
     if dtype not in SIDE_BY_SIDE:

@@ -16,7 +16,7 @@ from ...planner.cpu.relational import RelationCounts
 from ...runtime.memory import check_memory
 from ..build import index_dtype
 from ..checks import IndexArray, as_index_vector, check_count, check_ranges, check_same_device, check_shape
-from ..derived import Derived, Keeps
+from ..derived import Derived, Keeper, Keeps
 from ..graph import Graph
 from ..immutable import Immutable
 from . import sources as rel_sources
@@ -257,12 +257,12 @@ class RelGraph(Immutable, Keeps):
         """(E,) for each edge 1 / the number of edges of its relation into its destination."""
         return self.ends.derived(MeanScale(dtype))
 
-    def keepers(self) -> Iterator[tuple[str, Any, Any]]:
-        """The edges, and what both ends of them have."""
-        yield "relational graph", self, (self.source, self.destination, self.relation)
-        yield "both ends", self.ends, None
-        for side, name in zip(self._sides, ("destinations", "sources")):
-            yield name, side, None
+    def keepers(self) -> Iterator[Keeper]:
+        """The edges, both ends of them together, and each end."""
+        yield Keeper("relational graph", self, (self.source, self.destination, self.relation))
+        yield Keeper("both ends", self.ends)
+        for of, side in zip(("destinations", "sources"), self._sides):
+            yield Keeper(of, side)
 
     def __repr__(self) -> str:
         return (

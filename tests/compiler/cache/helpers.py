@@ -33,7 +33,7 @@ class CopyBuild:
 
 
 def load(path: str | os.PathLike):
-    return tvm_ffi.load_module(os.fspath(path))
+    return tvm_ffi.load_module(os.fspath(path), keep_module_alive=False)
 
 
 def get(store: KernelStore, build, program: str = PROGRAM, **options) -> Kernel:
@@ -53,7 +53,7 @@ def assert_scales(kernel, factor: float = 2.0) -> None:
 
 
 def start_worker(command: str, **arguments) -> subprocess.Popen:
-    """Run ``kernel_cache_worker.py`` in a fresh interpreter."""
+    """Run ``worker.py`` in a fresh interpreter."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.compiler.cache.worker", command, json.dumps(arguments)],
         stdout=subprocess.PIPE,

@@ -27,7 +27,7 @@ def test_every_part_changes_the_key(part):
 def test_every_schedule_and_target_of_a_program_has_a_key(monkeypatch):
     """As `compile_program` asks for kernels: with all parameters of the schedule, and whether its loops are serial."""
 
-    def digest(program, plan, target, build, *, name, symbol):
+    def digest(program, plan, target, build, *, name, symbol, written):
         return KernelKey(program, plan, getattr(target, "key", target), symbol).digest
 
     monkeypatch.setattr(compile, "get_kernel", digest)

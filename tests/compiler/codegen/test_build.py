@@ -1,7 +1,9 @@
 """Compiled functions give the right numbers by every way of building and loading, and failures name the kernel."""
 
+import gc
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,6 +38,27 @@ def test_jit_and_shared_object(function, name, tmp_path):
     assert path == tmp_path / f"{name}.so"
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
     assert_doubles(load(path)[name])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells what a process has mapped")
+def test_a_library_goes_with_its_last_function(tmp_path):
+    path = build_shared(double, host_target(), tmp_path)
+
+    def mapped():
+        gc.collect()
+        return str(path) in Path("/proc/self/maps").read_text()
+
+    module = load(path)
+    function = module["double"]
+    del module
+    assert mapped()
+    assert_doubles(function)
+    again = load(path)["double"]
+    del function
+    assert mapped()
+    assert_doubles(again)
+    del again
+    assert not mapped()
 
 
 def test_assembly_is_that_of_the_built_function():

@@ -9,8 +9,9 @@ import ctypes
 import pytest
 
 from gnn_sparse_backend.compiler.codegen import BuildError
+from gnn_sparse_backend.compiler.codegen.cuda import library
 from gnn_sparse_backend.compiler.codegen.cuda import machine_code as cuda_module
-from gnn_sparse_backend.compiler.codegen.cuda.machine_code import default_compiler, nvrtc_available
+from gnn_sparse_backend.compiler.codegen.cuda.machine_code import cuda_target, default_compiler, nvrtc_available
 from gnn_sparse_backend.compiler.codegen.cuda.nvidia import find_library, nvcc_path
 from tests.compiler import fake_cuda
 
@@ -19,7 +20,7 @@ import ctypes
 import sys
 import torch
 import tvm
-import gnn_sparse_backend.compiler.target.cuda as cuda
+import gnn_sparse_backend.compiler.codegen.cuda.machine_code as cuda
 from gnn_sparse_backend.compiler.compile import compile_program
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec, aggregate
 from gnn_sparse_backend.ops.message.programs.message import parse
@@ -36,7 +37,7 @@ compiled = cuda.compile_cuda
 cuda.compile_cuda = lambda *a: (print("compiles"), compiled(*a))[1]
 program = aggregate(AggregateSpec(parse("x0"), (Operand("column", (4,), "float32"),), (4,)))
 kernel = compile_program(program, CudaTeams(1, 128), cuda_target("sm_80"))
-print(kernel.origin, "__global__" in kernel.script("kernel"))
+print(kernel.origin, "__global__" in kernel.script("cuda"))
 ptr, one = torch.tensor([0, 1], dtype=torch.int32), torch.ones(1, 4)
 try:
     kernel(1, 1, 1, 1, ptr, ptr, ptr[:1], one, one)
@@ -98,6 +99,19 @@ def test_the_compiler_can_be_chosen(monkeypatch):
     monkeypatch.setenv("GSB_CUDA_COMPILER", "clang")
     with pytest.raises(ValueError, match="GSB_CUDA_COMPILER must be one of nvcc, nvrtc, got 'clang'"):
         default_compiler()
+
+
+def test_a_key_says_which_compiler_makes_the_code(monkeypatch):
+    target, keys = cuda_target("sm_80"), set()
+    monkeypatch.setattr(library, "cuda_compiler", library.cuda_compiler.__wrapped__)  # which a process asks once
+    for version in ((12, 8), (13, 0)):
+        monkeypatch.setattr(library, "default_compiler", lambda: "nvrtc")
+        monkeypatch.setattr(library, "nvrtc_version", lambda version=version: version)
+        keys.add(library.cuda_key(target))
+    monkeypatch.setattr(library, "default_compiler", lambda: "nvcc")
+    monkeypatch.setattr(library, "nvcc_path", lambda: None)
+    keys.add(library.cuda_key(target))
+    assert len(keys) == 3 and all(key.startswith(target.key) for key in keys)
 
 
 def test_a_refused_source_keeps_its_name_and_text_through_tvm(monkeypatch):

@@ -38,19 +38,19 @@ def target_of(cpu: str) -> Target:
     return dataclasses.replace(host_target(), cpu=cpu, features=FEATURES[cpu], disabled=())
 
 
-def has_twos(dtype: str, target: Target) -> bool:
+def has_bf16_pairs(dtype: str, target: Target) -> bool:
     return dtype == "bfloat16" and target.has_avx512_bf16
 
 
 def grouped_of(out_features: int, dtype: str, target: Target):
-    twos = has_twos(dtype, target)
-    spec = GroupedSpec(64, out_features, 4, 0, (True, True), dtype, twos=twos)
+    bf16_pairs = has_bf16_pairs(dtype, target)
+    spec = GroupedSpec(64, out_features, 4, 0, (True, True), dtype, bf16_pairs=bf16_pairs)
     return grouped.scheduled(grouped_product, spec, True, target)
 
 
 def rgms_of(make: str, dtype: str, target: Target):
-    twos = make != "gather" and has_twos(dtype, target)
-    return rgms.scheduled(make, RgmsSpec(64, 64, 1, 16, 0, 0, 0, True, dtype, twos=twos), True, 16, target)
+    bf16_pairs = make != "gather" and has_bf16_pairs(dtype, target)
+    return rgms.scheduled(make, RgmsSpec(64, 64, 1, 16, 0, 0, 0, True, dtype, bf16_pairs=bf16_pairs), True, 16, target)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def rgms_of(make: str, dtype: str, target: Target):
     ],
 )
 def test_where_plans_take_two_at_a_time(features, dtype, cpu, taken):
-    assert grouped.takes_twos(features, dtype, target_of(cpu)) == taken
+    assert grouped.takes_bf16_pairs(features, dtype, target_of(cpu)) == taken
 
 
 @functools.cache
@@ -166,12 +166,14 @@ def test_the_call_computes_what_the_loops_say():
     np.testing.assert_array_equal(
         run_loops(stage3(program, CpuSchedule(parallel=False, vectorize=False)), arguments)["C"], want
     )
-    for schedule in (CpuSchedule(), CpuSchedule(twos=grouped.twos_of(program))):
+    for schedule in (CpuSchedule(), CpuSchedule(bf16_pair_dots=grouped.bf16_pair_dots_of(program))):
         out = torch.full((5, 21), float("nan"))
         compile_program(program, schedule)(5, a, w, out)
         np.testing.assert_allclose(out.numpy(), want, rtol=1e-6, atol=1e-6)
     assert (
-        grouped.twos_of(program) == ("sum_tile_0",) and np.isnan(want[:, 4]).all() and np.isfinite(want[0]).sum() == 20
+        grouped.bf16_pair_dots_of(program) == ("sum_tile_0",)
+        and np.isnan(want[:, 4]).all()
+        and np.isfinite(want[0]).sum() == 20
     )
 
 
@@ -181,11 +183,11 @@ def test_the_call_computes_what_the_loops_say():
 )
 def test_refuses_what_the_instruction_does_not_compute(program, words):
     with pytest.raises(StageIError, match=words):
-        stage3(program, CpuSchedule(twos=("sum_tile_0",)))
+        stage3(program, CpuSchedule(bf16_pair_dots=("sum_tile_0",)))
 
 
 def test_refuses_other_iterations():
     with pytest.raises(StageIError, match="not a reduction over two terms"):
-        stage3(product(), CpuSchedule(twos=("out_0",)))
+        stage3(product(), CpuSchedule(bf16_pair_dots=("out_0",)))
     with pytest.raises(StageIError, match="7 features do not come two at a time"):
-        grouped_product(GroupedSpec(7, 4, 4, 4, dtype="bfloat16", twos=True))
+        grouped_product(GroupedSpec(7, 4, 4, 4, dtype="bfloat16", bf16_pairs=True))

@@ -26,7 +26,7 @@ def _extreme(width: int, dtype: str, **more):
 
 def _in_lanes(spec, lanes):
     return lambda arch: cuda_kernels.aggregate_kernel(
-        spec, supported(CudaPlan(reduction="parallel", arch=arch, lanes=lanes), spec)
+        spec, supported(CudaPlan(reduction="simd", arch=arch, lanes=lanes), spec)
     )
 
 
@@ -44,7 +44,7 @@ KERNELS = {
     "softmax_from_parts": (_softmax(1, 32, stage="apply"), 0, 32, 1),
     "softmax_gradient": (_softmax(4, 8, True, "float16"), 4, 8, 2),
     "softmax_gradient_from_parts": (_softmax(4, 32, True, stage="apply"), 0, 32, 1),
-    "max_1_with_its_column": (_in_lanes(_extreme(1, "float32", chosen=("unique",), propagate=True), 32), 2, 32, 1),
+    "max_1_with_its_column": (_in_lanes(_extreme(1, "float32", keep=("unique",), propagate=True), 32), 2, 32, 1),
     "max_4_bfloat16": (_in_lanes(_extreme(4, "bfloat16", propagate=True), 8), 4, 8, 1),
 }
 MERGES = {"merge_of_one_head": MergeSpec((), (1,)), "merge_of_values": MergeSpec((4, 32), (4, 1), "bfloat16")}
@@ -88,8 +88,8 @@ def test_rules():
     assert (
         plan_softmax("", 100, 400 * WARP, FEW, 0).lanes == WARP and plan_softmax("", 100, 399 * WARP, 5, 0).lanes == 0
     )
-    lanes = CudaPlan(reduction="parallel", lanes=8)
+    lanes = CudaPlan(reduction="simd", lanes=8)
     assert supported(lanes, _extreme(2, "float32")) == lanes
     assert (
-        supported(lanes, _extreme(2, "float32", chosen=("number",), numbered=True)).lanes == 0
+        supported(lanes, _extreme(2, "float32", keep=("number",), numbered=True)).lanes == 0
     )  # which came last is not known

@@ -20,13 +20,14 @@ from gnn_sparse_backend.compiler.schedules.primitives.cuda.cache_row import cach
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.side_by_side import visit_side_by_side
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.team_reduce import fold_across_lanes
 from gnn_sparse_backend.compiler.transforms.compact import compact_parameters
-from gnn_sparse_backend.compiler.transforms.load_ahead import hold_loads
-from gnn_sparse_backend.compiler.transforms.share import share_axis, share_sum
-from gnn_sparse_backend.compiler.transforms.tile import tile_axis
+from gnn_sparse_backend.compiler.transforms.dense_axes.load_ahead import load_ahead
+from gnn_sparse_backend.compiler.transforms.dense_axes.share import share_axis, share_sum
+from gnn_sparse_backend.compiler.transforms.dense_axes.tile import tile_axis
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec, aggregate
 from gnn_sparse_backend.ops.message.programs.edge_map import EdgeMapSpec, edge_map
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
+from tests.compiler.message_programs import in_passes
 from tests.compiler.structures import complete
 
 
@@ -76,7 +77,7 @@ def test_sums_shared_out(features, lanes, part):
 
 
 def test_non_zeros_shared_out():
-    check(spmm(2), spmm(2), CudaTeams(2, 2, across=("edges_tile_0",)), "C")
+    check(spmm(2), spmm(2), CudaTeams(2, 2, team_reduced=("edges_tile_0",)), "C")
 
 
 def test_edges_side_by_side():
@@ -164,12 +165,10 @@ def test_what_a_condition_guards_is_loaded_under_it():
     )
 
 
-@pytest.mark.parametrize(
-    "reduce, more", [("max", {"chosen": ("column",)}), ("min", {"propagate": True, "empty": True})]
-)
+@pytest.mark.parametrize("reduce, more", [("max", {"keep": ("column",)}), ("min", {"propagate": True, "empty": True})])
 def test_loads_before_they_are_compared(reduce, more):
     program = weighted(6, reduce=reduce, **more)
-    held = share_axis(hold_loads(program, "K_0"), "K_0", 4, 2)
+    held = share_axis(load_ahead(program, "K_0"), "K_0", 4, 2)
     check(program, held, CudaTeams(4, 2, cached=("edges_tile_0",)), "C")
     text = held.script()
     assert text.count("X0[j, ") == 1 and "X0_held_edges_0[k_lane, k_part]" in text
@@ -184,8 +183,8 @@ def test_what_is_not_loaded_in_any_case_is_not_held():
     with p.iterate("rows", (I,), "R") as (i,):
         with p.iterate("add", (K,), "S") as (k,):
             Y[i, k] = select(At[i] < 0, 0.0, X[At[i], k])
-    assert "held" not in hold_loads(p.finish(), "K").script()
-    assert "held" not in hold_loads(weighted(6), "K_0").script()  # a sum chooses nothing
+    assert "held" not in load_ahead(p.finish(), "K").script()
+    assert "held" not in load_ahead(weighted(6), "K_0").script()  # a sum chooses nothing
 
 
 def test_what_share_axis_does():
@@ -242,7 +241,10 @@ def test_buffers_that_lanes_read_of_each_other_stay_whole():
             lambda: visit_side_by_side(lower(spmm(2)), spmm(2).iteration("edges_zero_0"), 4),
             "stores to 'Total_0', which outlives",
         ),
-        (lambda: stage3(spmm(8, continues=True), CudaTeams(4, 2)), "all lanes would store to 'C' in iteration 'out_0'"),
+        (
+            lambda: stage3(in_passes(spmm(8), "a", "b"), CudaTeams(4, 2)),
+            "all lanes would store to 'C' in iteration 'out_0_a'",
+        ),
         (
             lambda: stage3(share_axis(spmm(8), "K_0", 4), CudaTeams(2, 4)),
             "threadIdx.x of aggregate has 2 and 4 elements; teams have 2 lanes",
@@ -258,7 +260,7 @@ def test_refusals(make, words):
 
 
 def test_a_team_of_one_may_do_what_lanes_may_not():
-    stage3(spmm(8, continues=True), CudaTeams(1, 128))
+    stage3(in_passes(spmm(8), "a", "b"), CudaTeams(1, 128))
 
 
 def test_compact_parameters_have_no_strides():

@@ -19,11 +19,11 @@ from gnn_sparse_backend.compiler.lowering import flatten, lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops, run_position
 from gnn_sparse_backend.compiler.schedules.cpu import CpuSchedule
 from gnn_sparse_backend.compiler.schedules.primitives.cpu.lanes import fold_in_lanes
-from gnn_sparse_backend.compiler.transforms import tile_axis
+from gnn_sparse_backend.compiler.transforms import split_parts, tile_axis
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec, aggregate
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
-from tests.compiler.message_programs import small_aggregation
+from tests.compiler.message_programs import in_passes, small_aggregation
 from tests.compiler.structures import complete
 from tests.compiler.tvm_text import tvm_text
 
@@ -34,6 +34,11 @@ def program(message="x0", width=1, tiles=None, index_dtype="int32", operands=("c
     return tile_axis(aggregate(found), "K", tiles or ((width,),))
 
 
+def continued(whole):
+    """The second pass of two."""
+    return split_parts(in_passes(whole, "a", "b"))[1]
+
+
 MAKE = {
     "one_feature": lambda t: program(index_dtype=t),
     "three_features": lambda t: program(width=3, index_dtype=t),
@@ -42,7 +47,7 @@ MAKE = {
     "numbered_mean": lambda t: program(
         "mul(x0, x1)", 2, operands=("column", "edge"), numbered=True, reduce="mean", index_dtype=t
     ),
-    "continued": lambda t: program("sub(x0, x1)", 2, operands=("column", "row"), continues=True, index_dtype=t),
+    "continued": lambda t: continued(program("sub(x0, x1)", 2, operands=("column", "row"), index_dtype=t)),
 }
 EXTREMES = {
     "maximum": lambda t: program(width=3, reduce="max", index_dtype=t),
@@ -52,8 +57,8 @@ EXTREMES = {
     ),
     "sums": lambda t: program("add(x0, x1)", 3, operands=("column", "edge"), reduce="min", index_dtype=t),
     "leaky": lambda t: program("leaky_relu(x0, 0.25)", 3, reduce="max", propagate=True, index_dtype=t),
-    "unique": lambda t: program(width=3, reduce="max", chosen=("unique",), nobody=-1, propagate=True, index_dtype=t),
-    "unique_minimum": lambda t: program(reduce="min", chosen=("unique",), nobody=-1, propagate=True, index_dtype=t),
+    "unique": lambda t: program(width=3, reduce="max", keep=("unique",), fill=-1, propagate=True, index_dtype=t),
+    "unique_minimum": lambda t: program(reduce="min", keep=("unique",), fill=-1, propagate=True, index_dtype=t),
 }
 
 
@@ -74,8 +79,8 @@ def arguments_of(made, seed, extreme):
     return found
 
 
-def scheduled(lanes):
-    return CpuSchedule(lanes=(("edges_tile_0", lanes),))
+def scheduled(lanes, edges="edges_tile_0"):
+    return CpuSchedule(lanes=((edges, lanes),))
 
 
 # seeds of each type of indices, extremes without and with NaN; with either number of lanes in every other program
@@ -92,13 +97,14 @@ def test_every_stage_means_the_same(name, lanes, seed):
     made = (MAKE | EXTREMES)[name]("int32" if seed % 2 else "int64")
     arguments = arguments_of(made, seed, name in EXTREMES)
     want = interpret(made, arguments)
-    stage2 = scheduled(lanes).apply(lower(made))
+    schedule = scheduled(lanes, "edges_tile_0_b" if name == "continued" else "edges_tile_0")
+    stage2 = schedule.apply(lower(made))
     results = [name for name in ("C", "Unique") if name in made.parameter_names]
     for name in results:
         # values are exact quarters: the order of additions does not show
         np.testing.assert_allclose(run_position(stage2, arguments)[name], want[name], rtol=1e-12)
         np.testing.assert_allclose(run_loops(flatten(stage2), arguments)[name], want[name], rtol=1e-12)
-    kernel = compile_program(made, scheduled(lanes))
+    kernel = compile_program(made, schedule)
     copies = {n: v if isinstance(v, int) else np.array(v) for n, v in arguments.items()}
     kernel(*(copies[n] for n in made.parameter_names))
     for name in results:
@@ -141,7 +147,7 @@ def test_refusals():
     refused("'edges' is not over one reduction axis", small_aggregation(), "edges")
     refused(
         r"does not fold in the form X = X \+ term, or that of a product or maximum, into 'Total_0'",
-        program(reduce="max", chosen=("number",), numbered=True),
+        program(reduce="max", keep=("number",), numbered=True),
     )
     heads = (Operand("column", (3, 2), "float32"), Operand("edge", (3, 1), "float32"))
     staged = tile_axis(aggregate(AggregateSpec(parse("mul(x0, x1)"), heads, (3, 2))), "K", ((4, 2),))

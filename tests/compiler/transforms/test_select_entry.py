@@ -8,8 +8,8 @@ import pytest
 from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
 from gnn_sparse_backend.compiler.language.interpret import interpret
-from gnn_sparse_backend.compiler.transforms.select_entry import pick_entries
-from gnn_sparse_backend.compiler.transforms.share import share_axis
+from gnn_sparse_backend.compiler.transforms.dense_axes.select_entry import pick_entries
+from gnn_sparse_backend.compiler.transforms.dense_axes.share import share_axis
 
 
 def scaled(heads: int, width: int):

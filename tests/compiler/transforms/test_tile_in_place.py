@@ -7,7 +7,7 @@ import pytest
 
 from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
 from gnn_sparse_backend.compiler.language.interpret import interpret
-from gnn_sparse_backend.compiler.transforms.tile import tile_axis
+from gnn_sparse_backend.compiler.transforms.dense_axes.tile import tile_axis
 from tests.compiler.transforms.tiny_programs import matrix, spmm
 
 

@@ -11,12 +11,13 @@ from contextlib import ExitStack, contextmanager
 from unittest import mock
 
 import torch
+import torch_geometric.nn as gnn
 import torch_geometric.nn.conv.spline_conv as spline_conv
 import torch_geometric.nn.models.dimenet as dimenet
 import torch_geometric.nn.models.gnnff as gnnff
 import torch_geometric.typing
 import torch_geometric.utils
-from torch import Tensor
+from torch import Tensor, nn
 
 NODES, EDGES = 12, 40  # of `isolated`
 SOURCES, TARGETS, LINKS = 9, 7, 25  # of `bipartite`
@@ -24,6 +25,13 @@ RELATIONS = 3
 TYPED = {"a": 8, "b": 6}  # node types of `typed` and their numbers
 TYPED_EDGES = {("a", "r", "b"): 20, ("b", "s", "b"): 15, ("b", "t", "a"): 12, ("a", "r", "a"): 5}
 GRAPHS = 4  # of `batch`
+
+
+def sequential(signature: str, layers: list) -> nn.Module:
+    """PyG's `Sequential`, of a class of its own: PyG writes the code of one to its class, and those that come later
+    have it too, where PyG cannot import what is called as the calling file is.
+    """
+    return type("OwnSequential", (gnn.Sequential,), {})(signature, layers)
 
 
 def draw(high: int, number: int, seed: int) -> Tensor:

@@ -43,7 +43,6 @@ CASES = [case for cases in PAGES.values() for case in cases]
 
 NUMBER = "nothing is gathered and nothing is saved: one number per edge goes to one number per node"
 SEEN = "PyG hands the messages to other code, which may read and change them"
-PRODUCT = "a product of messages: neither framework has a kernel of it, its gradient divides by the messages"
 COUNTS = "integers: positions and counts, without gradients"
 TRANSFORMED = "the transform differentiates or records PyTorch's own operators"
 
@@ -52,7 +51,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "*": {
         "scatter.sum: a sum of one number per edge is no faster on a kernel": NUMBER,
         "scatter.add: a sum of one number per edge is no faster on a kernel": NUMBER,
-        "scatter.mul: the reduction is 'mul'": PRODUCT,
         "propagate: the features are torch.int64": COUNTS,
         "scatter.sum: the features are torch.int64": COUNTS,
         "scatter.max: the features are torch.int64": COUNTS,

@@ -20,6 +20,7 @@ from tests.coverage.pyg.graphs import (
     draw,
     isolated,
     loopless,
+    sequential,
     symmetric,
     with_stand_ins,
 )
@@ -138,7 +139,7 @@ def _stacks() -> list[Case]:
         model("GraphUNet", lambda: gnn.GraphUNet(IN, HIDDEN, OUT, 2), lambda m: m.layer(m.x, symmetric(), batch())),
         model(
             "Sequential",
-            lambda: gnn.Sequential(
+            lambda: sequential(
                 "x, edge_index",
                 [
                     (gnn.GCNConv(IN, HIDDEN), "x, edge_index -> x"),

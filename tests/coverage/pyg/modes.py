@@ -19,7 +19,7 @@ from torch_geometric.explain import (
     PGExplainer,
 )
 
-from tests.coverage.pyg.graphs import EDGES, NODES, isolated, loopless, square
+from tests.coverage.pyg.graphs import EDGES, NODES, isolated, loopless, sequential, square
 from tests.coverage.report import Bound, Case, features
 
 IN, OUT, HEADS = 6, 4, 2
@@ -272,7 +272,7 @@ def _explainers() -> list[Case]:
         ),
         case(
             "PRBCDAttack",
-            lambda: gnn.Sequential(
+            lambda: sequential(
                 "x, edge_index, edge_weight", [(gnn.GCNConv(IN, OUT), "x, edge_index, edge_weight -> x")]
             ),
             attacked,

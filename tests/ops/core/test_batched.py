@@ -50,7 +50,7 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_cotangents_in_a_batch(name, monkeypatch):
-    monkeypatch.setattr("gnn_sparse_backend.ops.message.argmax_scatter.NARROW_PAYS", 0)
+    monkeypatch.setattr("gnn_sparse_backend.ops.message.reductions.argmax_scatter.NARROW_PAYS", 0)
     call, shape = CALLS[name]
     x = draw(*shape, seed=4)
     torch.testing.assert_close(jacobian(call, x, vectorize=True), jacobian(call, x))

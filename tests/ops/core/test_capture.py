@@ -101,7 +101,7 @@ def test_a_step_of_relational_products(order, parts, serial_gpu, monkeypatch):
 FORMATS = {
     "buckets": CudaPlan(longest_part=4, arch=ARCH, cached=True, buckets=True),
     "buckets of column partitions": CudaPlan(longest_part=4, arch=ARCH, cached=True, buckets=True, partitions=3),
-    "chunks": CudaPlan(segments=True, reduction="parallel", arch=ARCH, lanes=LANES_PAY),
+    "chunks": CudaPlan(segments=True, reduction="simd", arch=ARCH, lanes=LANES_PAY),
     "blocks": None,
 }
 

@@ -40,7 +40,7 @@ def built(monkeypatch):
 def facets(schedule) -> set[str]:
     return {
         facet
-        for facet in ("across", "side_by_side", "cached", "segmented", "shared", "mma", "fuse")
+        for facet in ("team_reduced", "side_by_side", "cached", "segmented", "shared", "mma", "fuse")
         if getattr(schedule, facet)
     }
 
@@ -95,7 +95,7 @@ def test_every_kernel_is_reached(built):
         "sums",
     }
     assert set().union(*(facets(schedule) for _, schedule in built)) == {
-        "across",
+        "team_reduced",
         "side_by_side",
         "cached",
         "segmented",

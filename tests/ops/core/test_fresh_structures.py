@@ -122,11 +122,11 @@ def test_buckets_are_handed_over_as_they_are_kept(serial_gpu):
     numbers = graph.edge_numbers
     first = buckets.arguments(numbers)
     assert buckets.arguments(numbers) is first and buckets.arguments(None) is buckets.arguments(None)
-    assert len(first) == 3 * len(buckets.counts) and len(buckets.arguments(None)) == 2 * len(buckets.counts)
-    for count, rows, entries, positions in zip(
-        buckets.counts, buckets.rows, first[len(buckets.counts) + 1 :: 2], buckets.positions
-    ):
+    of_buckets = len(buckets.counts)
+    assert [len(x) for x in first] == [of_buckets, 2 * of_buckets]
+    assert [len(x) for x in buckets.arguments(None)] == [of_buckets, of_buckets]
+    for count, rows, entries, positions in zip(buckets.counts, buckets.rows, first[1][1::2], buckets.positions):
         entries = torch.from_dlpack(entries)
         assert rows.numel() == count and torch.equal(entries[positions >= 0], numbers[positions[positions >= 0].long()])
     other = buckets.arguments(numbers.flip(0))
-    assert other is not first and not torch.equal(*(torch.from_dlpack(x[-1]) for x in (first, other)))
+    assert other is not first and not torch.equal(*(torch.from_dlpack(x[1][-1]) for x in (first, other)))

@@ -31,13 +31,13 @@ from tests.ops.operators import OPERATORS, step
 
 pytestmark = pytest.mark.cpu_only("plans of the CPU")
 FIELDS = {
-    "lanes": {"reduction": "parallel", "prefetch": 3},
+    "lanes": {"reduction": "simd", "prefetch": 3},
     "scattered": {"reduction": "scattered", "prefetch": 3},
     "partitions": {"partitions": 3},
     "parts": {"longest_part": 5},
-    "lanes_in_partitions": {"reduction": "parallel", "partitions": 45},
+    "lanes_in_partitions": {"reduction": "simd", "partitions": 45},
     "parts_of_one": {"longest_part": 1},
-    "all_at_once": {"reduction": "parallel", "longest_part": 37, "partitions": 2, "balance": "rows", "groups": 3},
+    "all_at_once": {"reduction": "simd", "longest_part": 37, "partitions": 2, "balance": "rows", "groups": 3},
 }
 
 
@@ -112,6 +112,16 @@ def test_the_same_bits_for_any_number_of_threads(plan, name, monkeypatch):
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             assert torch.equal(a.view(torch.int32), b.view(torch.int32))
+
+
+@pytest.mark.parametrize("indices, passes", [([0, 3, 1], 2), ([3, 0, 1], 1)], ids=["ascending", "not ascending"])
+def test_passes_over_columns_keep_the_order_of_edges(indices, passes, monkeypatch):
+    """Where the result depends on it, columns that do not ascend are gone through in one pass."""
+    force(monkeypatch, partitions=2)
+    graph = gsb.Graph.from_csr(torch.tensor([0, 2, 3]), torch.tensor(indices), (2, 4))
+    for _ in range(2):  # planned, and found again
+        assert plan_of(graph, "max:column", 8, torch.float32).partitions == 2
+        assert plan_of(graph, "max:column", 8, torch.float32, in_order=True).partitions == passes
 
 
 @pytest.mark.parametrize("plan", FIELDS)

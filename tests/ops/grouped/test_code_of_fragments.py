@@ -15,10 +15,13 @@ import tvm
 from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.language.axes import StageIError
 from gnn_sparse_backend.compiler.language.interpret import interpret
+from gnn_sparse_backend.compiler.library.products import csr_spmm
 from gnn_sparse_backend.compiler.lowering import lower
 from gnn_sparse_backend.compiler.position.interpret import run_loops
 from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.mma import multiply_fragments
+from gnn_sparse_backend.compiler.transforms import decompose_format
+from gnn_sparse_backend.compiler.transforms.format_rules import bsr_rule, sr_bcrs_rule
 from gnn_sparse_backend.ops.core.tiles.windows import instructions
 from gnn_sparse_backend.ops.grouped import schedules_cuda as cuda_grouped
 from gnn_sparse_backend.ops.grouped.programs.grouped_tiles import TilesSpec, grouped_tiles
@@ -162,6 +165,14 @@ def test_fragments_give_the_product_of_blocks(listed, part, pipelined, run):
         )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
     assert np.isfinite(found[1]).all() and not np.isfinite(found).all()
+    product = csr_spmm(width)
+    rule = (sr_bcrs_rule if listed else bsr_rule)(product, (16, 8), name="b")
+    names = {"block_rows": "tiles_b", "blocks": "groups_b"} if listed else {"block_rows": "mb_b", "blocks": "nnzb_b"}
+    names |= {"block_cols": "nb_b", "A": "A_b", "Mask": "mask_b", "X": "B", "rows": "m", "cols": "n", "Y": "C"}
+    given = {names.get(name, f"{name}_b"): value for name, value in arguments.items()}
+    given |= {"A_b": arguments["A"][0], "B": x, "C": np.full((rows, width), np.nan)}
+    composed = interpret(decompose_format(product, [rule], copies=False), given)["C"]
+    np.testing.assert_allclose(found, composed, rtol=0, atol=1e-12)
 
 
 def test_only_what_an_instruction_computes_is_replaced():

@@ -11,9 +11,9 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.ops.core import plans
-from gnn_sparse_backend.ops.message import argmax_scatter as choices
 from gnn_sparse_backend.ops.message import operators
 from gnn_sparse_backend.ops.message.message_op import message_op
+from gnn_sparse_backend.ops.message.reductions import argmax_scatter as choices
 from gnn_sparse_backend.planner.choose import plan_for
 from gnn_sparse_backend.structures import build
 from gnn_sparse_backend.structures.facts import ColumnsAscend

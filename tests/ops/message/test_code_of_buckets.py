@@ -1,25 +1,20 @@
-"""Rows in buckets of equal length, and grids side by side: the transformation and the fusion, one small program
-each.
-"""
+"""A program of rows decomposed into buckets of equal length, and grids side by side: one small program each."""
 
 from __future__ import annotations
-
-import re
 
 import numpy as np
 import pytest
 
 from gnn_sparse_backend.compiler.compile import stage3
 from gnn_sparse_backend.compiler.language.axes import StageIError
-from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
 from gnn_sparse_backend.compiler.language.interpret import interpret
-from gnn_sparse_backend.compiler.library.reductions import segment_sum
 from gnn_sparse_backend.compiler.position.interpret import run_loops
 from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
-from gnn_sparse_backend.compiler.transforms.buckets import bucket_rows
 from gnn_sparse_backend.compiler.transforms.compact import compact_parameters
-from gnn_sparse_backend.compiler.transforms.share import share_axis
-from gnn_sparse_backend.compiler.transforms.tile import tile_axis
+from gnn_sparse_backend.compiler.transforms.decompose import decompose_format
+from gnn_sparse_backend.compiler.transforms.dense_axes.share import share_axis
+from gnn_sparse_backend.compiler.transforms.dense_axes.tile import tile_axis
+from gnn_sparse_backend.compiler.transforms.format_rules import hyb_bucket_rule
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec, aggregate
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
@@ -34,8 +29,14 @@ def weighted_mean(features: int = 6):
         Operand("row", (1,), "float32"),
     )
     spec = AggregateSpec(parse("mul(mul(x0, x1), x2)"), operands, (features,), numbered=True, reduce="mean")
-    program = tile_axis(compact_parameters(aggregate(spec, stage=False)), "K", ((features,),))
+    program = tile_axis(compact_parameters(aggregate(spec, stage=False, grouped=False)), "K", ((features,),))
     return share_axis(program, "K_0", 4, 2)
+
+
+def in_buckets():
+    program = weighted_mean()
+    rules = [hyb_bucket_rule(program, width, name=f"w{width}", tasks=None) for width in WIDTHS]
+    return decompose_format(program, rules, copies=False, disjoint=True)
 
 
 def arguments_of(lengths, seed: int):
@@ -53,12 +54,10 @@ def arguments_of(lengths, seed: int):
     }
     values["X0"][n - 1] = np.inf  # no edge leads there
     csr = {
-        "num_groups": m,
         "m": m,
         "n": n,
         "nnz": nnz,
         "num_edges": nnz,
-        "group_ptr": np.arange(m + 1),
         "indptr": indptr,
         "indices": indices,
         "E": numbers,
@@ -88,7 +87,7 @@ def test_buckets_give_what_rows_give(lengths, cached):
     """
     program = weighted_mean()
     schedule = CudaTeams(4, 2, cached=cached, fuse=True, apart=("C",))
-    bucketed = bucket_rows(program, "J", WIDTHS)
+    bucketed = in_buckets()
     loops = stage3(bucketed, schedule, serial=True)
     csr, buckets = arguments_of(lengths, 0)
     want = interpret(program, csr)["C"]
@@ -97,19 +96,19 @@ def test_buckets_give_what_rows_give(lengths, cached):
     np.testing.assert_allclose(run_loops(loops, buckets)["C"], want, rtol=0, atol=1e-12)
 
 
-def test_what_bucket_rows_does():
-    text = bucket_rows(weighted_mean(), "J", WIDTHS).script()
+def test_what_becomes_of_rows():
+    text = in_buckets().script()
     assert (
         "J_w4 = p.sparse_fixed('J_w4', I_w4, (n, 4), 'indices_w4', 'int32', sorted=False, unique=False, padded=True)"
         in text
     )
-    assert "X0[j, k_lane * 2 + k_part] * X1[E_w4[i, j], 0] * X2[Rows_w4[i], 0]" in text
-    assert "C[Rows_w1[i], f_lane * 2 + f_part] = Total_0_w1[f_lane, f_part]" in text
-    assert "indptr" not in text and "group" not in text
+    assert "X0[j_w4, k_lane * 2 + k_part] * X1[E_w4[i_w4, j_w4], 0] * X2[Rows_w4[i_w4], 0]" in text
+    assert "C[Rows_w1[i_w1], f_lane * 2 + f_part] = Total_0_w1[f_lane, f_part]" in text
+    assert "indptr" not in text
 
 
 def test_grids_lie_side_by_side():
-    text = stage3(bucket_rows(weighted_mean(), "J", WIDTHS), CudaTeams(4, 2, fuse=True, apart=("C",))).script()
+    text = stage3(in_buckets(), CudaTeams(4, 2, fuse=True, apart=("C",))).script()
     assert text.count('thread="blockIdx.x"') == 1 and text.count('thread="threadIdx.y"') == 2
     blocks = [
         "(count_w4 + T.int64(2) - T.int64(1)) // T.int64(2)",
@@ -119,36 +118,6 @@ def test_grids_lie_side_by_side():
     assert f"< {blocks[0]}:" in text and f" - {blocks[0]}" in text
 
 
-def numbers_of_rows():
-    """A program that uses the number of a row as a value."""
-    p = ProgramBuilder("numbers")
-    g, m, n, nnz = p.sizes("g", "m", "n", "nnz")
-    G = p.dense_fixed("G", g)
-    I = p.dense_variable("I", G, (m, m), "group_ptr")
-    p.sparse_variable("J", I, (n, nnz), ("indptr", "indices"))
-    Y = p.buffer("Y", (G, I), "int64")
-    with p.iterate("rows", (G, I), "SS", ("a", "b")) as (a, b):
-        Y[a, b] = b + 1
-    return p.finish()
-
-
-@pytest.mark.parametrize(
-    "make, words",
-    [
-        (lambda: bucket_rows(weighted_mean(), "K", (1,)), "axis 'K' is not sparse-variable under rows in groups"),
-        (lambda: bucket_rows(segment_sum(2), "J", (1,)), "axis 'J' is not sparse-variable under rows in groups"),
-        (lambda: bucket_rows(weighted_mean(), "J", (2, 2)), "widths (2, 2) are not different numbers of slots"),
-        (
-            lambda: bucket_rows(numbers_of_rows(), "J", (2,)),
-            "the coordinate 'b' of a row or a group is used as a value",
-        ),
-        (
-            lambda: stage3(bucket_rows(weighted_mean(), "J", WIDTHS), CudaTeams(4, 2, fuse=True)),
-            "iteration 'rows_w4' stores to 'C', and so may 'rows_w1' or read it",
-        ),
-    ],
-    ids=range(5),
-)
-def test_refusals(make, words):
-    with pytest.raises(StageIError, match=re.escape(words)):
-        make()
+def test_grids_that_share_a_result():
+    with pytest.raises(StageIError, match="iteration 'rows_w4' stores to 'C', and so may 'rows_w1' or read it"):
+        stage3(in_buckets(), CudaTeams(4, 2, fuse=True))

@@ -312,7 +312,7 @@ def test_a_cuda_kernel_is_kept_as_one_file(tmp_path):
     function = stage3(program, CudaTeams(1, 128))
     path = build_cuda_shared(function, cuda_target("sm_80"), tmp_path)
     assert path.suffix == ".so" and b"aggregate_kernel" in path.read_bytes()
-    assert "__global__" in (tmp_path / "kernel.cu").read_text()
+    assert "__global__" in (tmp_path / "cuda.cu").read_text()
     with pytest.raises(ValueError, match="CPU files"):
         build_shared(function, cuda_target("sm_80"), tmp_path)
 

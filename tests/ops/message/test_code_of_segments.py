@@ -20,7 +20,7 @@ from gnn_sparse_backend.compiler.position.interpret import run_loops
 from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
 from gnn_sparse_backend.compiler.schedules.primitives.cuda.segments import scan_segments
 from gnn_sparse_backend.compiler.transforms.compact import compact_parameters
-from gnn_sparse_backend.compiler.transforms.tile import tile_axis
+from gnn_sparse_backend.compiler.transforms.dense_axes.tile import tile_axis
 from gnn_sparse_backend.formats.partitions.chunks import chunk_rows
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec, aggregate
 from gnn_sparse_backend.ops.message.programs.message import parse

@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.message import means
+from gnn_sparse_backend.ops.message.reductions import means
 from tests.ops.oracle import DTYPES, graph_of, random
 
 FEATURES = [((1,), None), ((3,), ()), ((2, 3), None), ((2, 2), (2,)), ((3, 1), (3,))]

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.ops.message import recurrence as module
 from gnn_sparse_backend.ops.message.programs.aggregate import AggregateSpec
 from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
 from gnn_sparse_backend.ops.message.programs.recurrence import RecurrenceSpec
+from gnn_sparse_backend.ops.message.reductions import recurrence as module
 from gnn_sparse_backend.ops.message.schedules_cuda import aggregate_kernel
 from gnn_sparse_backend.planner.cuda.plan import plan_cuda
 from gnn_sparse_backend.planner.plan import Plan
@@ -98,7 +98,7 @@ def test_long_rows(monkeypatch):
     """Of signs alone, so that 20,000 factors stay in range: in parts, in lanes and in partitions."""
     edges = STRUCTURES["hub"]()
     x = (powers(1, 40, 4, zeros=0)).sign().requires_grad_()
-    for plan in (Plan(2), Plan(2, longest_part=64), Plan(2, partitions=3), Plan(2, reduction="parallel")):
+    for plan in (Plan(2), Plan(2, longest_part=64), Plan(2, partitions=3), Plan(2, reduction="simd")):
         monkeypatch.setattr("gnn_sparse_backend.ops.message.calls.plan_of", lambda *about, plan=plan: plan)
         out = gsb.aggregate(edges.graph, "x0", [("u", x)], "prod")
         wanted = expected(edges, x[edges.col])

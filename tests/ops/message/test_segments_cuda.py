@@ -15,7 +15,7 @@ from gnn_sparse_backend.planner.cuda.plan import LANES_PAY, LONG_ROW, PART, WARP
 from tests.ops.serial_gpu import ARCH
 
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}  # of the largest sum
-SECOND = {"reduction": "parallel", "arch": ARCH, "lanes": LANES_PAY}
+SECOND = {"reduction": "simd", "arch": ARCH, "lanes": LANES_PAY}
 LENGTHS = {
     "odd": (0, 5, 1, 40, 0, 0, 31, 2, 700, 1, 1, 0),
     "one row": (0, 9 * WARP + 5, 0),

@@ -15,14 +15,16 @@ from tests.ops.relational.test_rgms import check, make, operands, oracle, triple
 
 
 @pytest.fixture
-def by_twos(monkeypatch):
+def in_bf16_pairs(monkeypatch):
     """As on a CPU that has the instruction; here its functions are ordinary code."""
     for module in (grouped_kernels, rgms_cpu):
-        monkeypatch.setattr(module, "takes_twos", lambda features, dtype: dtype == "bfloat16" and features % 2 == 0)
+        monkeypatch.setattr(
+            module, "takes_bf16_pairs", lambda features, dtype: dtype == "bfloat16" and features % 2 == 0
+        )
         monkeypatch.setattr(module, "_entries", KernelCache("test"))
 
 
-def test_grouped_product(by_twos):
+def test_grouped_product(in_bf16_pairs):
     features = 6, 21
     index = torch.tensor([2, 0, 2, 1, 0, 2, 2])
     exact = values(1, 7, features[0]), values(2, 4, *features)
@@ -38,14 +40,14 @@ def test_grouped_product(by_twos):
         torch.testing.assert_close(found.double(), right, rtol=1e-2, atol=1e-2)
 
 
-def test_relational_product_by_columns(by_twos):
+def test_relational_product_by_columns(in_bf16_pairs):
     arrays = triples("mixed")
     x, w, a = operands(arrays, (8, 24, 2), "flat")
     found = rgms_kernels.run_product(make(arrays), x.bfloat16(), w.bfloat16(), a.float(), False, False, "scatter")
     assert_close_to(found, oracle(arrays, x, w, a), oracle(arrays, x.abs(), w.abs(), a.abs()))
 
 
-def test_relational_product_with_gradients(by_twos):
+def test_relational_product_with_gradients(in_bf16_pairs):
     """The gradient of edge weights is of products of rows as they are stored, the other two are not."""
     arrays = triples("mixed")
     check(

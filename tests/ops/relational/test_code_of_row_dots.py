@@ -31,7 +31,7 @@ from gnn_sparse_backend.ops.relational.schedules_cuda_rows import ACCUMULATED, D
         "padded, interpreted",
         "two blocks of float16",
         "full precision, in turns",
-        "columns by twos",
+        "columns in pairs",
         "by columns",
         "full precision, by columns",
     ],

@@ -11,7 +11,8 @@ import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.cache import stats
 from gnn_sparse_backend.ops.core.traced import traced_rel_graph
 from gnn_sparse_backend.ops.relational import executables as rgms_kernels
-from gnn_sparse_backend.ops.relational import executables_cpu as rgms_cpu
+from gnn_sparse_backend.ops.relational import panels_cpu
+from gnn_sparse_backend.ops.relational.panels_cpu import wide_type
 from gnn_sparse_backend.planner.cpu import relational as relational_rules
 from gnn_sparse_backend.structures import build
 from gnn_sparse_backend.structures.relational.sides import RowTasks
@@ -162,7 +163,7 @@ def test_every_order_is_the_same_operator(name, features, order):
         for dtype in (torch.float64, torch.bfloat16):
             x, w, a = (y.to(dtype) for y in exact)
             w = w if w.dim() == 4 else w.unsqueeze(1)
-            a = a.to(rgms_cpu.wide_type(dtype))
+            a = a.to(wide_type(dtype))
             found = rgms_kernels.run_product(rel, x, w, a, reduce == "mean", False, order)
             bound = oracle(arrays, *(y.abs() for y in exact), reduce=reduce)
             assert_close_to(found, oracle(arrays, *exact, reduce=reduce), bound, roundings=2)
@@ -186,7 +187,7 @@ def two_kinds(seed=0):
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 @pytest.mark.parametrize("tasks", [2, 3])
 def test_each_relation_has_its_own_order(tasks, reduce, monkeypatch):
-    monkeypatch.setattr(rgms_cpu, "row_task_count", lambda *_: tasks)
+    monkeypatch.setattr(panels_cpu, "row_task_count", lambda *_: tasks)
     arrays = two_kinds()
     rel, exact = make(arrays), operands(arrays, (64, 16, 1), "flat")
     check(arrays, lambda x, w, a: gsb.rgms(rel, x, w, a, reduce), exact, torch.float32, reduce, roundings=2)

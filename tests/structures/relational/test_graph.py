@@ -1,12 +1,14 @@
 """``gsb.RelGraph``: where it comes from, and what it and ``rgms`` refuse."""
 
 import copy
+import gc
 
 import numpy as np
 import pytest
 import torch
 
 import gnn_sparse_backend as gsb
+from gnn_sparse_backend.structures.relational.graph import find_live
 
 SOURCE, DESTINATION, RELATION = torch.tensor([0, 2, 1, 2]), torch.tensor([1, 0, 1, 1]), torch.tensor([2, 0, 2, 0])
 
@@ -30,6 +32,16 @@ def test_all_sources_give_the_same_graph():
     assert "2 destinations, 3 sources, 4 edges, 3 relations" in repr(made[0])
     assert copy.deepcopy(made[0]) is copy.copy(made[0]) is made[0]
     assert gsb.RelGraph.from_triples(SOURCE, DESTINATION, RELATION, (2, 3), 7).num_relations == 7
+
+
+def test_the_arrays_of_a_live_graph_stand_for_it():
+    rel = gsb.RelGraph.from_triples(SOURCE, DESTINATION, RELATION, (2, 3))
+    arrays = rel.source, rel.destination, rel.relation
+    assert find_live(*arrays, 3, 2, 3) is rel
+    assert all(find_live(*arrays, *sizes) is None for sizes in ((4, 2, 3), (3, 4, 3), (3, 2, 4)))
+    del rel
+    gc.collect()
+    assert find_live(*arrays, 3, 2, 3) is None
 
 
 def test_the_arrays_are_its_own():

@@ -20,7 +20,7 @@ from .llvm_vdpbf16 import function_name, lanes_of, llvm_text
 
 def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """A lowered function in which exp, log, tanh and sigmoid are calls of functions whose text it carries; it carries
-    that of the functions of `twos` as well.
+    that of the functions of `bf16_pair_dot` as well.
 
         y[T.ramp(0, 1, 64)] = T.exp(x[T.ramp(0, 1, 64)])
         ->  y[T.ramp(0, 1, 64)] = T.call_pure_extern("float32x64", "gsb_exp_float32x64", x[T.ramp(0, 1, 64)])
@@ -32,7 +32,7 @@ def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
         call = mutator.default_mutate(call)
         name = getattr(call.op, "name", "").rpartition(".")[2]
         if name == "call_pure_extern":
-            _import_twos(call, features, texts)
+            _import_bf16_pair_dot(call, features, texts)
         return _call(name, call.args[0], texts) if name in FUNCTIONS else call
 
     body = tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, visit)])
@@ -41,7 +41,7 @@ def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     return importing(function, body, "\n".join(texts.values()))
 
 
-def _import_twos(call: tvm.ir.Call, features: Callable[[], frozenset[str]], texts: dict[str, str]) -> None:
+def _import_bf16_pair_dot(call: tvm.ir.Call, features: Callable[[], frozenset[str]], texts: dict[str, str]) -> None:
     lanes = lanes_of(str(call.args[0].value))
     if lanes is not None:
         texts[function_name(lanes)] = llvm_text(lanes, features())

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 # lanes: the features that an instruction of this width needs, in LLVM's spelling
 _WIDTHS = {16: ("avx512bf16",), 8: ("avx512bf16", "avx512vl"), 4: ("avx512bf16", "avx512vl")}
-_PREFIX = "gsb_twos_x"
+_PREFIX = "gsb_bf16_pair_dot_x"
 
 
 def function_name(lanes: int) -> str:

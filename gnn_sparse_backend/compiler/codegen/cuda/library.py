@@ -21,10 +21,10 @@ from .nvrtc import nvrtc_version
 
 
 def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, out_dir: str | os.PathLike[str]) -> Path:
-    """Compile into a file that `load` accepts, and leave the CUDA source beside it as ``kernel.cu``.
+    """Compile into a file that `load` accepts, and leave the CUDA source beside it as ``cuda.cu``.
 
     A shared object ``<name>.so``; on a machine without a linker LLVM text, ``<name>.ll``, with the GPU's code in it
-    (`attached`). Where TVM's CUDA runtime is loaded the file holds machine code for the architecture of the target.
+    (`embed_cubin`). Where TVM's CUDA runtime is loaded the file holds machine code for the architecture of the target.
     Elsewhere it holds the source, which is then compiled when it is loaded. Raises BuildError, which names the kernel
     and keeps its source.
     """
@@ -35,7 +35,7 @@ def build_cuda_shared(function: tirx.PrimFunc | tvm.IRModule, target: Target, ou
     for body in module.functions.values():
         check_lane_reductions(name, body, source)
     out_dir = Path(out_dir)
-    (out_dir / "kernel.cu").write_text(source, encoding="utf-8")
+    (out_dir / "cuda.cu").write_text(source, encoding="utf-8")
     linker = find_linker()
     if linker is None:
         path = out_dir / f"{name}.ll"

@@ -91,21 +91,21 @@ class AttentionWriter:
         """The head of feature k of the result."""
         return feature_index(k, self.spec.value.dims, self.spec.heads)
 
-    def value(self, g: Expr, i: Expr, j: Expr, k: Expr) -> Expr:
+    def value(self, i: Expr, j: Expr, k: Expr) -> Expr:
         """Feature k of the value of an edge."""
-        return self._message(self.spec.value, self.V, g, i, j, k)
+        return self._message(self.spec.value, self.V, i, j, k)
 
-    def score_operand(self, which: int, g: Expr, i: Expr, j: Expr, feature: Expr) -> Expr:
+    def score_operand(self, which: int, i: Expr, j: Expr, feature: Expr) -> Expr:
         """A feature of an operand of the score, in the type to compute in."""
-        return self.edges.load(self.X[which], self.spec.score.operands[which], g, i, j, feature, self.accumulator)
+        return self.edges.load(self.X[which], self.spec.score.operands[which], i, j, feature, self.accumulator)
 
-    def scores(self, S: BufferHandle, g: Expr, i: Expr, j: Expr) -> None:
+    def scores(self, S: BufferHandle, i: Expr, j: Expr) -> None:
         """Store the scores of an edge."""
         spec = self.spec
 
         def term(h: Expr, t: Expr) -> Expr:
             flat = flat_position(spec.score.dims, spec.summed, h, t)
-            return self._message(spec.score, self.X, g, i, j, flat)
+            return self._message(spec.score, self.X, i, j, flat)
 
         self.sum_heads("dot", S, spec.terms, term)
 
@@ -125,13 +125,11 @@ class AttentionWriter:
                 Sum[()] = Sum[()] + term(h, t)
             target[h] = Sum[()]
 
-    def _message(
-        self, what: Attribute, buffers: Sequence[BufferHandle | None], g: Expr, i: Expr, j: Expr, flat: Expr
-    ) -> Expr:
+    def _message(self, what: Attribute, buffers: Sequence[BufferHandle | None], i: Expr, j: Expr, flat: Expr) -> Expr:
         return lower(
             what.message,
             [
-                self.edges.load(buffer, o, g, i, j, feature_index(flat, what.dims, o.dims), self.accumulator)
+                self.edges.load(buffer, o, i, j, feature_index(flat, what.dims, o.dims), self.accumulator)
                 for buffer, o in zip(buffers, what.operands)
             ],
             self.spec.dtype,
@@ -151,12 +149,12 @@ def attention(spec: AttentionSpec) -> Program:
     """
     w = AttentionWriter("attention_parts" if spec.parts else "attention", spec)
     p, edges, H, K, accumulator = w.p, w.edges, w.H, w.K, w.accumulator
-    G, I, J = edges.G, edges.I, edges.J
-    C = p.buffer("C", (G, I, K), accumulator if spec.parts else spec.dtype)
-    M, R = (p.buffer(name, (G, I, H), accumulator) for name in ("M", "Total" if spec.parts else "R"))
+    I, J = edges.I, edges.J
+    C = p.buffer("C", (I, K), accumulator if spec.parts else spec.dtype)
+    M, R = (p.buffer(name, (I, H), accumulator) for name in ("M", "Total" if spec.parts else "R"))
     One = p.dense_fixed("One", 1)
     low = number(float("-inf"), accumulator)
-    with p.iterate("rows", (G, I), "SS") as (g, i):
+    with p.iterate("rows", (I,), "S") as (i,):
         Max, Sum = (p.local(name, (H,), accumulator) for name in ("Max", "Sum"))
         if not spec.parts:
             Inverse = p.local("Inverse", (H,), accumulator)
@@ -172,7 +170,7 @@ def attention(spec: AttentionSpec) -> Program:
             S, P, Scale = (p.local(name, (H,), accumulator) for name in ("S", "P", "Scale"))
             Above = p.local("Above", (), accumulator)
             Seen[()] = 1.0
-            w.scores(S, g, i, j)
+            w.scores(S, i, j)
             # a comparison with NaN never holds
             with p.iterate("above", (w.Hs,), "R", ("ha",)) as (h,):
                 with p.init():
@@ -194,15 +192,15 @@ def attention(spec: AttentionSpec) -> Program:
                 P[h] = select(equal(S[h], low), number(0.0, accumulator), P[h])
                 Sum[h] = Sum[h] + P[h]
             with p.iterate("add", (K,), "S", ("ka",)) as (k,):
-                Acc[k] = Acc[k] + P[w.head(k)] * w.value(g, i, j, k)
+                Acc[k] = Acc[k] + P[w.head(k)] * w.value(i, j, k)
         with p.iterate("inverse", (H,), "S", ("hi",)) as (h,):
             if not spec.parts:
                 Inverse[h] = select(Seen[()] > 0.0, 1.0 / Sum[h], number(0.0, accumulator))
-            M[g, i, h] = Max[h]
-            R[g, i, h] = Sum[h] if spec.parts else Inverse[h]
+            M[i, h] = Max[h]
+            R[i, h] = Sum[h] if spec.parts else Inverse[h]
         with p.iterate("out", (K,), "S", ("ko",)) as (k,):
-            C[g, i, k] = Acc[k] if spec.parts else cast(spec.dtype, Acc[k] * Inverse[w.head(k)])
-    return p.finish()
+            C[i, k] = Acc[k] if spec.parts else cast(spec.dtype, Acc[k] * Inverse[w.head(k)])
+    return edges.grouped()
 
 
 __all__ = ["AttentionSpec", "AttentionWriter", "Attribute", "attention"]

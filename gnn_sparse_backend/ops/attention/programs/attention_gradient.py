@@ -29,48 +29,48 @@ def attention_gradient(spec: AttentionSpec, outputs: tuple[Output, ...] = ()) ->
     """
     w = AttentionWriter("attention_gradient", spec)
     p, edges, H, K, accumulator = w.p, w.edges, w.H, w.K, w.accumulator
-    G, I, J = edges.G, edges.I, edges.J
-    C = p.buffer("C", (G, I, K), spec.dtype)
-    M, R = (p.buffer(name, (G, I, H), accumulator) for name in ("M", "R"))
-    dC = p.buffer("dC", (G, I, K), spec.dtype, strided=True)
+    I, J = edges.I, edges.J
+    C = p.buffer("C", (I, K), spec.dtype)
+    M, R = (p.buffer(name, (I, H), accumulator) for name in ("M", "R"))
+    dC = p.buffer("dC", (I, K), spec.dtype, strided=True)
     P, dS = (p.buffer(name, (*edges.axes("edge"), H), accumulator) for name in ("P", "dS"))
     totals = Totals(p, edges, outputs, accumulator)
     dims, heads = spec.value.dims, spec.heads
     in_head = tuple(extent > 1 and own == 1 for extent, own in zip(dims, heads))
     width = spec.features // spec.scores
-    with p.iterate("rows", (G, I), "SS") as (g, i):
+    with p.iterate("rows", (I,), "S") as (i,):
         Delta = p.local("Delta", (H,), accumulator)
         totals.start()
 
         def cotangent(k: Expr) -> Expr:
-            return cast(accumulator, dC[g, i, k])
+            return cast(accumulator, dC[i, k])
 
         def of_row(h: Expr, t: Expr) -> Expr:
             k = flat_position(dims, in_head, h, t)
-            return cotangent(k) * cast(accumulator, C[g, i, k])
+            return cotangent(k) * cast(accumulator, C[i, k])
 
         w.sum_heads("delta", Delta, width, of_row)
         with p.iterate("edges", (J,), "R") as (j,):
             S, D = (p.local(name, (H,), accumulator) for name in ("S", "D"))
-            w.scores(S, g, i, j)
+            w.scores(S, i, j)
 
             def of_edge(h: Expr, t: Expr) -> Expr:
                 k = flat_position(dims, in_head, h, t)
-                return cotangent(k) * w.value(g, i, j, k)
+                return cotangent(k) * w.value(i, j, k)
 
             w.sum_heads("weight", D, width, of_edge)
             with p.iterate("out", (H,), "S", ("ho",)) as (h,):
-                S[h] = exp(S[h] - M[g, i, h]) * R[g, i, h]
+                S[h] = exp(S[h] - M[i, h]) * R[i, h]
                 D[h] = S[h] * (D[h] - Delta[h])
-                P[(*edges.at("edge", g, i, j), h)] = S[h]
-                dS[(*edges.at("edge", g, i, j), h)] = D[h]
+                P[(*edges.at("edge", i, j), h)] = S[h]
+                dS[(*edges.at("edge", i, j), h)] = D[h]
 
             def load(source: int, feature: Expr) -> Expr:
-                return D[feature] if source == COTANGENT else w.score_operand(source, g, i, j, feature)
+                return D[feature] if source == COTANGENT else w.score_operand(source, i, j, feature)
 
             totals.add(load)
-        totals.store(g, i)
-    return p.finish()
+        totals.store(i)
+    return edges.grouped()
 
 
 __all__ = ["COTANGENT", "attention_gradient"]

@@ -46,26 +46,26 @@ def edge_softmax(spec: EdgeSoftmaxSpec) -> Program:
     accumulator = ACCUMULATOR[spec.dtype]
     p = ProgramBuilder("edge_softmax" if spec.stage == "whole" else f"edge_softmax_{spec.stage}")
     edges = Edges(p, spec.index_dtype, spec.numbered)
-    G, I, J = edges.G, edges.I, edges.J
+    I, J = edges.I, edges.J
     K = edges.features(spec.width, "K")
     X = p.buffer("X", (*edges.axes("edge"), K), spec.dtype)
     if spec.stage != "whole":
-        M, S = (p.buffer(name, (G, I, K), accumulator) for name in ("M", "R" if spec.stage == "apply" else "S"))
+        M, S = (p.buffer(name, (I, K), accumulator) for name in ("M", "R" if spec.stage == "apply" else "S"))
     if spec.stage != "parts":
         P = p.buffer("P", (*edges.axes("edge"), K), spec.dtype)
-    with p.iterate("rows", (G, I), "SS") as (g, i):
+    with p.iterate("rows", (I,), "S") as (i,):
         Max = p.local("Max", (K,), accumulator)
         Sum = p.local("Sum", (K,), accumulator)
         if spec.stage == "apply":
             with p.iterate("given", (K,), "S", ("ka",)) as (k,):
-                Max[k] = M[g, i, k]
-                Sum[k] = S[g, i, k]
+                Max[k] = M[i, k]
+                Sum[k] = S[i, k]
         else:
             with p.iterate("max", (J, K), "RS", ("a", "ka")) as (j, k):
                 with p.init():
                     Max[k] = float("-inf")
                     Sum[k] = 0.0
-                x = cast(accumulator, X[(*edges.at("edge", g, i, j), k)])
+                x = cast(accumulator, X[(*edges.at("edge", i, j), k)])
                 # a NaN is never taken here; the sum has it then
                 Max[k] = select(x > Max[k], x, Max[k])
             Base = Max
@@ -73,21 +73,21 @@ def edge_softmax(spec: EdgeSoftmaxSpec) -> Program:
                 Base = p.local("Base", (K,), accumulator)
                 low = number(float("-inf"), accumulator)
                 with p.iterate("base", (K,), "S", ("kl",)) as (k,):
-                    M[g, i, k] = Max[k]
+                    M[i, k] = Max[k]
                     Base[k] = select(equal(Max[k], low), number(0.0, accumulator), Max[k])  # -inf - -inf is NaN
             with p.iterate("sum", (J, K), "RS", ("b", "kb")) as (j, k):
-                x = cast(accumulator, X[(*edges.at("edge", g, i, j), k)])
+                x = cast(accumulator, X[(*edges.at("edge", i, j), k)])
                 Sum[k] = Sum[k] + exp(x - Base[k])
             with p.iterate("inverse", (K,), "S", ("kd",)) as (k,):
                 if spec.stage == "parts":
-                    S[g, i, k] = Sum[k]
+                    S[i, k] = Sum[k]
                 else:
                     Sum[k] = 1.0 / Sum[k]
         if spec.stage != "parts":
             with p.iterate("out", (J, K), "SS", ("c", "kc")) as (j, k):
-                at = (*edges.at("edge", g, i, j), k)
+                at = (*edges.at("edge", i, j), k)
                 P[at] = cast(spec.dtype, exp(cast(accumulator, X[at]) - Max[k]) * Sum[k])
-    return p.finish()
+    return edges.grouped()
 
 
 def edge_softmax_gradient(spec: EdgeSoftmaxSpec) -> Program:
@@ -98,34 +98,34 @@ def edge_softmax_gradient(spec: EdgeSoftmaxSpec) -> Program:
     accumulator = ACCUMULATOR[spec.dtype]
     p = ProgramBuilder("edge_softmax_gradient" if spec.stage == "whole" else f"edge_softmax_gradient_{spec.stage}")
     edges = Edges(p, spec.index_dtype, spec.numbered)
-    G, I, J = edges.G, edges.I, edges.J
+    I, J = edges.I, edges.J
     K = edges.features(spec.width, "K")
     P, dP = (p.buffer(name, (*edges.axes("edge"), K), spec.dtype) for name in ("P", "dP"))
     if spec.stage != "whole":
-        S = p.buffer("S", (G, I, K), accumulator)
+        S = p.buffer("S", (I, K), accumulator)
     if spec.stage != "parts":
         dX = p.buffer("dX", (*edges.axes("edge"), K), spec.dtype)
-    with p.iterate("rows", (G, I), "SS") as (g, i):
+    with p.iterate("rows", (I,), "S") as (i,):
         Sum = p.local("Sum", (K,), accumulator)
         if spec.stage == "apply":
             with p.iterate("given", (K,), "S", ("ka",)) as (k,):
-                Sum[k] = S[g, i, k]
+                Sum[k] = S[i, k]
         else:
             with p.iterate("sum", (J, K), "RS", ("a", "ka")) as (j, k):
                 with p.init():
                     Sum[k] = 0.0
-                at = (*edges.at("edge", g, i, j), k)
+                at = (*edges.at("edge", i, j), k)
                 term = cast(accumulator, dP[at])
                 Sum[k] = Sum[k] + (term if spec.product else cast(accumulator, P[at]) * term)
         if spec.stage == "parts":
             with p.iterate("keep", (K,), "S", ("kk",)) as (k,):
-                S[g, i, k] = Sum[k]
+                S[i, k] = Sum[k]
         else:
             with p.iterate("out", (J, K), "SS", ("b", "kb")) as (j, k):
-                at = (*edges.at("edge", g, i, j), k)
+                at = (*edges.at("edge", i, j), k)
                 weight, term = cast(accumulator, P[at]), cast(accumulator, dP[at])
                 dX[at] = cast(spec.dtype, term - weight * Sum[k] if spec.product else weight * (term - Sum[k]))
-    return p.finish()
+    return edges.grouped()
 
 
 __all__ = ["EdgeSoftmaxSpec", "edge_softmax", "edge_softmax_gradient"]

@@ -51,20 +51,20 @@ def softmax_merge(spec: MergeSpec) -> Program:
     accumulator = ACCUMULATOR[spec.dtype]
     p = ProgramBuilder("softmax_merge")
     edges = Edges(p, spec.index_dtype, False)
-    G, I, J = edges.G, edges.I, edges.J
+    I, J = edges.I, edges.J
     H = p.dense_fixed("K" if spec.features in (0, spec.scores) else "H", spec.scores)
     K = H if spec.features == spec.scores else p.dense_fixed("K", spec.features) if spec.features else None
     PartM, PartS = (p.buffer(name, (*edges.axes("column"), H), accumulator) for name in ("PartM", "PartS"))
     if K is not None:
         PartA = p.buffer("PartA", (*edges.axes("column"), K), accumulator)
-        C = p.buffer("C", (G, I, K), spec.dtype)
-    M, R = (p.buffer(name, (G, I, H), accumulator) for name in ("M", "R"))
+        C = p.buffer("C", (I, K), spec.dtype)
+    M, R = (p.buffer(name, (I, H), accumulator) for name in ("M", "R"))
     low, zero = number(float("-inf"), accumulator), number(0.0, accumulator)
 
     def head(k: Expr) -> Expr:
         return feature_index(k, spec.dims, spec.heads)
 
-    with p.iterate("rows", (G, I), "SS") as (g, i):
+    with p.iterate("rows", (I,), "S") as (i,):
         Max, Sum, Inverse = (p.local(name, (H,), accumulator) for name in ("Max", "Sum", "Inverse"))
         Seen = p.local("Seen", (), accumulator)
         Seen[()] = zero
@@ -72,7 +72,7 @@ def softmax_merge(spec: MergeSpec) -> Program:
             Max[h] = low
             Sum[h] = zero
         with p.iterate("most", (J,), "R", ("jm",)) as (j,), p.iterate("max", (H,), "S", ("hm",)) as (h,):
-            part = PartM[(*edges.at("column", g, i, j), h)]
+            part = PartM[(*edges.at("column", i, j), h)]
             Max[h] = select(part > Max[h], part, Max[h])
         if K is not None:
             Acc = p.local("Acc", (K,), accumulator)
@@ -80,7 +80,7 @@ def softmax_merge(spec: MergeSpec) -> Program:
                 Acc[k] = zero
         with p.iterate("parts", (J,), "R", ("j",)) as (j,):
             W = p.local("W", (H,), accumulator)
-            at = edges.at("column", g, i, j)
+            at = edges.at("column", i, j)
             Seen[()] = number(1.0, accumulator)
             with p.iterate("weight", (H,), "S", ("hw",)) as (h,):
                 W[h] = exp(PartM[(*at, h)] - Max[h])
@@ -91,12 +91,12 @@ def softmax_merge(spec: MergeSpec) -> Program:
                     Acc[k] = Acc[k] + W[head(k)] * PartA[(*at, k)]
         with p.iterate("inverse", (H,), "S", ("hi",)) as (h,):
             Inverse[h] = select(Seen[()] > zero, 1.0 / Sum[h], zero)
-            M[g, i, h] = Max[h]
-            R[g, i, h] = Inverse[h]
+            M[i, h] = Max[h]
+            R[i, h] = Inverse[h]
         if K is not None:
             with p.iterate("out", (K,), "S", ("ko",)) as (k,):
-                C[g, i, k] = cast(spec.dtype, Acc[k] * Inverse[head(k)])
-    return p.finish()
+                C[i, k] = cast(spec.dtype, Acc[k] * Inverse[head(k)])
+    return edges.grouped()
 
 
 __all__ = ["MergeSpec", "softmax_merge"]

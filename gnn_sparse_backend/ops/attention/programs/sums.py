@@ -69,7 +69,7 @@ def sums(spec: SumsSpec, stage: bool = True) -> Program:
     X = [edges.buffer(f"X{which}", operand) for which, operand in enumerate(spec.operands)]
     accumulator = ACCUMULATOR[spec.outputs[0].dtype]
     totals = Totals(p, edges, spec.outputs, accumulator)
-    with p.iterate("rows", (edges.G, edges.I), "SS") as (g, i):
+    with p.iterate("rows", (edges.I,), "S") as (i,):
         totals.start()
         with p.iterate("edges", (edges.J,), "R") as (j,):
             staged = {}
@@ -78,16 +78,16 @@ def sums(spec: SumsSpec, stage: bool = True) -> Program:
                 axis = edges.features(spec.operands[which].width)
                 staged[which] = p.local(f"S{which}", (axis,), accumulator)
                 with p.iterate(f"stage_{which}", (axis,), "S", (f"s{which}",)) as (feature,):
-                    staged[which][feature] = edges.load(X[which], spec.operands[which], g, i, j, feature, accumulator)
+                    staged[which][feature] = edges.load(X[which], spec.operands[which], i, j, feature, accumulator)
 
             def load(which: int, feature: Expr) -> Expr:
                 if which in staged:
                     return staged[which][feature]
-                return edges.load(X[which], spec.operands[which], g, i, j, feature, accumulator)
+                return edges.load(X[which], spec.operands[which], i, j, feature, accumulator)
 
             totals.add(load)
-        totals.store(g, i)
-    return p.finish()
+        totals.store(i)
+    return edges.grouped()
 
 
 def _staged(spec: SumsSpec) -> list[int]:
@@ -107,8 +107,7 @@ class Totals:
         self.p, self.outputs, self.accumulator = p, outputs, accumulator
         self.axes = [p.dense_fixed(f"O{n}_features", output.features) for n, output in enumerate(outputs)]
         self.results = [
-            p.buffer(f"O{n}", (edges.G, edges.I, axis), output.dtype)
-            for n, (axis, output) in enumerate(zip(self.axes, outputs))
+            p.buffer(f"O{n}", (edges.I, axis), output.dtype) for n, (axis, output) in enumerate(zip(self.axes, outputs))
         ]
         self.totals: list[BufferHandle] = []
 
@@ -129,11 +128,11 @@ class Totals:
                 ]
                 total[k] = total[k] + lower(output.message, operands, output.dtype, self.accumulator)
 
-    def store(self, g: Expr, i: Expr) -> None:
+    def store(self, i: Expr) -> None:
         """At the end of a row."""
         for n, (axis, total, result) in enumerate(zip(self.axes, self.totals, self.results)):
             with self.p.iterate(f"store_{n}", (axis,), "S", (f"store_k{n}",)) as (k,):
-                result[g, i, k] = cast(self.outputs[n].dtype, total[k])
+                result[i, k] = cast(self.outputs[n].dtype, total[k])
 
 
 __all__ = ["Output", "SumsSpec", "Totals", "sums"]

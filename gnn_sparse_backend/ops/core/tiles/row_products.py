@@ -89,7 +89,7 @@ class InFragments:
         return padded(terms, 1, self.dtype)[0]
 
     def loads(self, tiles: tuple[int, int]) -> int:
-        """Loads for each instruction's terms of so many tiles, by twos."""
+        """Loads for each instruction's terms of so many tiles, in pairs."""
         return 2 * tiles[0] + tiles[1] * (2 if self.together == 1 else 1)
 
     def row(self, lane: Expr, h: Expr) -> Expr:

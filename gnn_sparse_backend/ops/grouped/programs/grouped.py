@@ -20,7 +20,7 @@ from ....compiler.language.axes import Size
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast, minimum
 from ....compiler.language.program import Program
-from ...core.tiles.tiles import STEP, check_twos, each_term, each_tile, tiles_of
+from ...core.tiles.tiles import STEP, check_bf16_pairs, each_term, each_tile, tiles_of
 from ...message.programs.operands import ACCUMULATOR
 
 
@@ -32,7 +32,8 @@ class GroupedSpec:
     block: rows of the block of accumulators. tile: its columns.
     gathered: for each of the two operands, whether its rows are named by an index array.
     dtype: of values; a sum is in its accumulator. index_dtype: of all index arrays.
-    twos: a product takes two features of A at a time, and W has them side by side (``grouped_product``); F_in is even.
+    bf16_pairs: a product takes two features of A at a time, and W has them side by side (``grouped_product``); F_in is
+        even.
     """
 
     in_features: int
@@ -42,7 +43,7 @@ class GroupedSpec:
     gathered: tuple[bool, bool] = (False, False)
     dtype: str = "float32"
     index_dtype: str = "int32"
-    twos: bool = False
+    bf16_pairs: bool = False
 
 
 def grouped_product(spec: GroupedSpec) -> Program:
@@ -52,10 +53,11 @@ def grouped_product(spec: GroupedSpec) -> Program:
     [RowsA], [RowsC], A, W, C). A panel is up to `block` positions Start .. Stop - 1 of one relation; panels come in
     groups, which are independent. Position p is row p, or row RowsA[p] of A and row RowsC[p] of C.
 
-    W is (relations, F_in, F_out); by twos (relations, F_in / 2, 2 F_out), element [r, i, 2 k + q] for that of row 2 i +
-    q and column k, so that the two rows that an instruction takes together are neighbours (`schedule.primitives.twos`).
+    W is (relations, F_in, F_out); in pairs (relations, F_in / 2, 2 F_out), element [r, i, 2 k + q] for that of row
+    2 i + q and column k, so that the two rows that an instruction takes together are neighbours
+    (`primitives.cpu.bf16_pair_dot`).
     """
-    check_twos("grouped_product", spec)
+    check_bf16_pairs("grouped_product", spec)
     accumulator = ACCUMULATOR[spec.dtype]
     p = ProgramBuilder("grouped_product")
     num_groups, panels, relations, rows_a, rows_c = p.sizes("num_groups", "num_panels", "relations", "rows_a", "rows_c")
@@ -67,9 +69,9 @@ def grouped_product(spec: GroupedSpec) -> Program:
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype, strided=True)
     steps, step = FI, None
-    if spec.twos:
+    if spec.bf16_pairs:
         steps, step = p.dense_fixed("FP", spec.in_features // 2), p.dense_fixed(STEP, 2)
-    columns = p.dense_fixed("FQ", 2 * spec.out_features) if spec.twos else FO
+    columns = p.dense_fixed("FQ", 2 * spec.out_features) if spec.bf16_pairs else FO
     W = p.buffer("W", (p.dense_fixed("R", relations), steps, columns), spec.dtype)
     C = p.buffer("C", (p.dense_fixed("NC", rows_c), FO), spec.dtype)
     tiles = tiles_of(p, spec.out_features, spec.tile, "KQL")

@@ -11,7 +11,7 @@ lane // 4, t = lane % 4, and q elements of a row side by side, 2 of 16 bits or 1
     C  16 x 8    register r: row group + 8 (r // 2), column 2 t + r % 2              r < 4
 
 The iteration ``mma`` says what the instruction computes, so that the program means the same without it
-(`schedule.primitives.mma` puts the instruction in its place). Each element of the gathered rows is loaded by the one
+(`primitives.cuda.mma` puts the instruction in its place). Each element of the gathered rows is loaded by the one
 lane that holds it, so that they need no shared memory, and stay in registers for all columns of the matrix.
 
 Matrices have any widths. Terms of a sum that its last tile lacks are zero on both sides, and not loaded, so that an Inf

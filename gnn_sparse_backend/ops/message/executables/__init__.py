@@ -28,37 +28,35 @@ def final_plan(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> Plan:
     return (schedules_cuda if type(plan) is CudaPlan else schedules_cpu).supported(plan, spec)
 
 
+def way_of(spec: AggregateSpec | EdgeMapSpec, plan: Plan) -> type[Aggregation] | type[EdgeMaps]:
+    """The class of what runs by a final plan."""
+    if isinstance(spec, EdgeMapSpec):
+        return EdgeMaps
+    if type(plan) is not CudaPlan:
+        if plan.longest_part:
+            return Parts
+        if plan.partitions > 1:
+            return Partitions
+        return Scattered if plan.reduction == "scattered" else OnePass
+    if plan.blocks:
+        return OnBlocks
+    if plan.segments:
+        return TeamsOfChunks
+    if plan.buckets:
+        return TeamsOfBuckets
+    return TeamsOfParts if plan.longest_part else TeamsOfRows
+
+
 @builds(AggregateSpec, Plan)
-def aggregation_on_cpu(spec: AggregateSpec, plan: Plan) -> Aggregation:
-    if plan.longest_part:
-        return Parts(spec, plan)
-    if plan.partitions > 1:
-        return Partitions(spec, plan)
-    return (Scattered if plan.reduction == "scattered" else OnePass)(spec, plan)
+@builds(EdgeMapSpec, Plan)
+def on_cpu(spec: AggregateSpec | EdgeMapSpec, plan: Plan) -> Aggregation | EdgeMaps:
+    return way_of(spec, plan)(spec, plan)
 
 
 @builds(AggregateSpec, CudaPlan)
-def aggregation_on_gpu(spec: AggregateSpec, plan: CudaPlan) -> Aggregation:
-    spec = compact(spec)
-    if plan.blocks:
-        rest = aggregation_on_gpu(spec, replace(plan, blocks=False))
-        return OnBlocks(spec, plan, rest)
-    if plan.segments:
-        return TeamsOfChunks(spec, plan)
-    if plan.buckets:
-        return TeamsOfBuckets(spec, plan)
-    return (TeamsOfParts if plan.longest_part else TeamsOfRows)(spec, plan)
-
-
-@builds(EdgeMapSpec, Plan)
-def edge_map_on_cpu(spec: EdgeMapSpec, plan: Plan) -> EdgeMaps:
-    return EdgeMaps(spec, plan, schedules_cpu.edge_map_kernel(spec, plan.groups > 1, plan.prefetch))
-
-
 @builds(EdgeMapSpec, CudaPlan)
-def edge_map_on_gpu(spec: EdgeMapSpec, plan: CudaPlan) -> EdgeMaps:
-    spec = compact(spec)
-    return EdgeMaps(spec, plan, schedules_cuda.edge_map_kernel(spec, plan))
+def on_gpu(spec: AggregateSpec | EdgeMapSpec, plan: CudaPlan) -> Aggregation | EdgeMaps:
+    return way_of(spec, plan)(compact(spec), plan)
 
 
 def compact(spec):
@@ -68,4 +66,4 @@ def compact(spec):
     return replace(spec, operands=tuple(replace(operand, strided=False) for operand in spec.operands))
 
 
-__all__ = ["final_plan"]
+__all__ = ["final_plan", "way_of"]

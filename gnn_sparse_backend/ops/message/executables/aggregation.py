@@ -26,6 +26,11 @@ class Aggregation:
         self.widths = [operand.width for operand in spec.operands]
         self._kernels: dict = {}
 
+    @classmethod
+    def possible(cls, spec: AggregateSpec, plan: Plan, graph) -> Mapping[str, str]:
+        """Those of the variants that a call on a graph may take."""
+        return cls.variants
+
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         return tuple(self._kernels.values())

@@ -7,7 +7,7 @@ or of several, and its gradient by the features, that of a mean too.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -21,15 +21,16 @@ from ....formats.bsr import BsrFormat
 from ....formats.sr_bcrs import SrBcrsFormat
 from ....planner.cuda.blocks import may_pay, most_in_bsr, most_slots
 from ....planner.cuda.plan import CudaPlan
+from ....planner.cuda.tensor_cores import block_of
 from ....runtime.layout import compact
 from ....runtime.memory import empty
 from ....runtime.precision import on_tensor_cores
 from ....runtime.type_names import type_name
 from ....structures.derived import Derived
+from ...core.executable import build
 from ...core.ran import note
 from ..message_op import MessageOp
 from ..programs.aggregate import AggregateSpec
-from ..programs.bsr_tiles import block_of
 from ..programs.message import Message
 from ..schedules_blocks import bsr_kernel
 from .aggregation import Aggregation
@@ -247,9 +248,9 @@ class OnBlocks(Aggregation):
         "rows": "elsewhere",
     }
 
-    def __init__(self, spec: AggregateSpec, plan: CudaPlan, otherwise: Aggregation):
+    def __init__(self, spec: AggregateSpec, plan: CudaPlan):
         super().__init__(spec, plan)
-        self.otherwise = otherwise
+        self.otherwise = build(spec, replace(plan, blocks=False))
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

@@ -45,10 +45,10 @@ class Buckets:
     sums: Piece | None
     given: dict = field(default_factory=dict)
 
-    def arguments(self, numbers: Tensor | None) -> list:
-        """What a kernel is given of all buckets: columns, then rows, and after those of a bucket (count * width,) the
-        entries of ``numbers``, one for each CSR position, -1 at slots that hold no edge. Converted once: there are some
-        thirty.
+    def arguments(self, numbers: Tensor | None) -> tuple[list, list]:
+        """What a kernel is given of all buckets: the columns of each; the rows of each, and after those of a bucket
+        (count * width,) the entries of ``numbers``, one for each CSR position, -1 at slots that hold no edge. Converted
+        once: there are some thirty.
         """
         found = self.given.get(numbers is None)
         if found is None or found[0] is not numbers:
@@ -56,8 +56,8 @@ class Buckets:
             if numbers is not None:
                 for own, at in zip(by_bucket, self.positions):
                     own.append(numbers.index_select(0, at.clamp(min=0)).masked_fill_(at < 0, -1))
-            arrays = [*self.indices, *(array for own in by_bucket for array in own)]
-            found = self.given[numbers is None] = numbers, [constant_argument(array) for array in arrays]
+            of_rows = [constant_argument(array) for own in by_bucket for array in own]
+            found = self.given[numbers is None] = numbers, ([constant_argument(x) for x in self.indices], of_rows)
         return found[1]
 
 
@@ -130,32 +130,26 @@ class TeamsOfBuckets(Aggregation):
         if buckets.sums is None:
             note(self, "rows")
             out.zero_()  # a row without edges is in no bucket
-            self._kernel("rows", lambda: bucket_kernel(self.spec, plan)).entry(
-                *self._arguments(graph, buckets, out.shape[0], operands),
-                *degrees,
-                *operand_arguments(self.places, self.widths, operands, True),
-                out,
-            )
+            kernel = self._kernel("rows", lambda: bucket_kernel(self.spec, plan))
+            self._run(kernel, graph, buckets, degrees, operands, out)
             return
         note(self, "parts of rows")
         of_parts = [
             x.index_select(0, buckets.row_of_part) if place == "row" else x for x, place in zip(operands, self.places)
         ]
         sums = out.new_empty((buckets.row_of_part.numel(), out.shape[1]), dtype=self.kept)
-        self._kernel("parts", lambda: bucket_kernel(self.parts, plan)).entry(
-            *self._arguments(graph, buckets, sums.shape[0], operands),
-            *operand_arguments(self.places, self.widths, of_parts, True),
-            sums,
-        )
+        self._run(self._kernel("parts", lambda: bucket_kernel(self.parts, plan)), graph, buckets, (), of_parts, sums)
         self._kernel("sums", lambda: aggregate_kernel(self.sums, plan_cuda(plan.arch))).entry(
             *kernel_arguments(buckets.sums, 1, ("column",), [out.shape[1]], [sums], None, plan.balance, degrees), out
         )
 
-    def _arguments(self, graph, buckets: Buckets, rows: int, operands) -> list:
-        """Sizes and arrays of the structure; ``rows`` of the result."""
+    def _run(self, kernel: Kernel, graph, buckets: Buckets, degrees, operands, result: Tensor) -> None:
+        """Fill ``result``, of rows or of parts of rows."""
         edges = [x.shape[0] for x, place in zip(operands, self.places) if place == "edge"][:1]
-        numbers = graph.edge_numbers if self.spec.numbered else None
-        return [rows, buckets.shape[1], *edges, *buckets.counts, *buckets.arguments(numbers)]
+        columns, rows = buckets.arguments(graph.edge_numbers if self.spec.numbered else None)
+        sizes = result.shape[0], buckets.shape[1], *edges, *buckets.counts
+        given = operand_arguments(self.places, self.widths, operands, True)
+        kernel.entry(*sizes, *columns, *degrees, *given, result, *rows)
 
     def workspace(self, structure) -> int:
         buckets = buckets_of(structure, self.plan.longest_part, self.plan.partitions)

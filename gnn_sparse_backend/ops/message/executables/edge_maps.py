@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ....compiler.cache.kernel import Kernel
+from ....planner.cuda.plan import CudaPlan
 from ....planner.plan import Plan
 from ...core.arguments import kernel_arguments
 from ...core.ran import note
+from .. import schedules_cpu, schedules_cuda
 from ..programs.edge_map import EdgeMapSpec
 from .parts_cuda import parts_of
 
@@ -20,11 +21,20 @@ class EdgeMaps:
 
     variants: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(self, spec: EdgeMapSpec, plan: Plan, kernel: Kernel):
+    def __init__(self, spec: EdgeMapSpec, plan: Plan):
+        if type(plan) is CudaPlan:
+            kernel = schedules_cuda.edge_map_kernel(spec, plan)
+        else:
+            kernel = schedules_cpu.edge_map_kernel(spec, plan.groups > 1, plan.prefetch)
         self.spec, self.plan, self.kernels = spec, plan, (kernel,)
         self.places = tuple(operand.at for operand in spec.operands)
         self.widths = [operand.width for operand in spec.operands]
         self.numbered, self.entry = spec.numbered, kernel.entry
+
+    @classmethod
+    def possible(cls, spec: EdgeMapSpec, plan: Plan, graph) -> Mapping[str, str]:
+        """Those of the variants that a call on a graph may take."""
+        return cls.variants
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
         plan, structure = self.plan, graph

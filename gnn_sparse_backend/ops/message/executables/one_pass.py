@@ -4,6 +4,7 @@ again, and two bfloat16 features at a time where they lie so.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -14,8 +15,7 @@ from ....compiler.cache.kernel import Kernel
 from ....planner.cpu.spmm import ORDER_WINDOW, USED_AGAIN, pays_in_order
 from ....planner.plan import Plan
 from ....structures.derived import Derived
-from ....structures.pieces import Piece
-from ....structures.row_order import rows_by_length
+from ....structures.pieces import Piece, rows_by_length
 from ...core.arguments import kernel_arguments
 from ...core.ran import note
 from ..programs.aggregate import AggregateSpec
@@ -32,19 +32,24 @@ class OnePass(Aggregation):
 
     variants: ClassVar = {
         AS_THEY_STAND: "while a graph is new",
-        BY_LENGTH: f"from call {USED_AGAIN} on of which an order pays; results are the same bits",
+        BY_LENGTH: f"from call {USED_AGAIN} on, where an order pays; results are the same bits",
         AS_THEY_STAND + IN_PAIRS: "where bfloat16 operands are at addresses of 4 bytes",
-        BY_LENGTH + IN_PAIRS: "both",
+        BY_LENGTH + IN_PAIRS: "where both are so",
     }
 
     def __init__(self, spec: AggregateSpec, plan: Plan):
         super().__init__(spec, plan)
         self.edges = "edge" in self.places
-        paired = None if spec.bf16x2 else as_bf16x2(spec)
-        self.paired: OnePass | None = None
-        self.packed: tuple[int, ...] = ()
-        if paired is not None and supported(plan, paired) == plan:
-            self.paired, self.packed = OnePass(paired, plan), paired.packed
+        paired = in_pairs(spec, plan)
+        self.paired = None if paired is None else OnePass(paired, plan)
+        self.packed = () if paired is None else paired.packed
+
+    @classmethod
+    def possible(cls, spec: AggregateSpec, plan: Plan, graph) -> Mapping[str, str]:
+        paired = in_pairs(spec, plan) is not None
+        ordered = pays_in_order(graph.shape[0], graph.num_edges, spec.features, "edge" in spec.places)
+        names = {_NAMES[by_length, pair] for by_length in (False, ordered) for pair in (False, paired)}
+        return {name: when for name, when in cls.variants.items() if name in names} if len(names) > 1 else {}
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -87,6 +92,12 @@ class OnePass(Aggregation):
         return kernel, kernel_arguments(
             structure, plan.groups, self.places, self.widths, operands, numbers, plan.balance, of_rows
         )
+
+
+def in_pairs(spec: AggregateSpec, plan: Plan) -> AggregateSpec | None:
+    """The same on words of two bfloat16 features, where the plan can run that."""
+    paired = None if spec.bf16x2 else as_bf16x2(spec)
+    return paired if paired is not None and supported(plan, paired) == plan else None
 
 
 _NAMES = {

@@ -27,7 +27,7 @@ class Scattered(Aggregation):
 
     variants: ClassVar = {
         "by non-zeros": "while a graph is new",
-        BY_LENGTH: f"from call {USED_AGAIN} on of which an order pays, row after row; results are the same bits",
+        BY_LENGTH: f"from call {USED_AGAIN} on, where an order pays, row after row; results are the same bits",
     }
 
     def __init__(self, spec: AggregateSpec, plan: Plan):

@@ -10,59 +10,50 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ....compiler.cache.kernel import Kernel
 from ....planner.cpu.spmm import group_count
 from ....planner.plan import Plan
 from ....structures.derived import Derived
 from ....structures.pieces import Piece, Rows, column_partitions, row_parts
-from ...core.arguments import kernel_arguments
+from ...core.arguments import kernel_arguments, operand_arguments, structure_arguments
 from ...core.ran import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cpu import aggregate_kernel
 from .aggregation import Aggregation
 
 
-class _Passes(Aggregation):
-    """Several kernels over pieces of a structure, one after the other."""
-
-    def _run(self, piece: Piece, plan: Plan, spec: AggregateSpec, operands, numbers, degrees, *results: Tensor) -> None:
-        """Fill the results with the aggregation over a piece. degrees: (rows of the piece,) of the whole rows, where
-        needed.
-        """
-        places, widths = [operand.at for operand in spec.operands], [operand.width for operand in spec.operands]
-        arguments = kernel_arguments(
-            piece, plan.groups, places, widths, operands, numbers, plan.balance, (degrees,) if spec.degrees else ()
-        )
-        key = spec, plan.groups > 1
-        kernel = self._kernels.get(key)
-        if kernel is None:
-            kernel = self._kernels[key] = aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction)
-        kernel.entry(*arguments, *results)
-
-
-class Partitions(_Passes):
+class Partitions(Aggregation):
     """Over column partitions: every pass goes on from what the one before has left in the results; the last one divides
-    a mean.
+    a mean (`schedules_cpu.PASSES`).
     """
 
+    def __init__(self, spec: AggregateSpec, plan: Plan):
+        numbered = "number" in spec.keep or any(place in ("edge", "number") for place in spec.places)
+        super().__init__(replace(spec, numbered=numbered), plan)
+
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
-        spec = self.spec
-        pieces = graph.derived(ColumnPartitions(self.plan.partitions))
-        numbered = spec.numbered or "edge" in self.places
+        spec, plan = self.spec, self.plan
+        pieces = graph.derived(ColumnPartitions(plan.partitions))
+        edges = [x.shape[0] for x, place in zip(operands, self.places) if place == "edge"][:1]
+        given = operand_arguments(self.places, self.widths, operands, False)
         note(self, "")
-        for turn, piece in enumerate(pieces):
-            last = turn == len(pieces) - 1
-            each = replace(
-                spec,
-                numbered=numbered,
-                continues=turn > 0,
-                empty=spec.empty and last,
-                reduce=spec.reduce if last else spec.reduction.of_parts,
-            )
-            numbers = piece.edge_numbers(graph.edge_numbers) if numbered else None
-            self._run(piece, self.plan, each, operands, numbers, graph.in_degrees if each.degrees else None, *results)
+        for piece in pieces:
+            turn = "first" if piece is pieces[0] else "last" if piece is pieces[-1] else "next"
+            numbers = (piece.edge_numbers(graph.edge_numbers),) if spec.numbered else ()
+            degrees = self.degrees(graph) if turn == "last" else ()
+            (*sizes, nnz), arrays = structure_arguments(piece, plan.groups, plan.balance)
+            self._kernel(turn).entry(*sizes, *edges, nnz, *arrays, *degrees, *given, *results, *numbers)
+
+    def _kernel(self, turn: str) -> Kernel:
+        kernel = self._kernels.get(turn)
+        if kernel is None:
+            plan = self.plan
+            kernel = aggregate_kernel(self.spec, plan.groups > 1, plan.prefetch, plan.reduction, turn)
+            self._kernels[turn] = kernel
+        return kernel
 
 
-class Parts(_Passes):
+class Parts(Aggregation):
     """Over the parts of long rows, whose results are kept in the type of sums, and reduced like messages."""
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
@@ -85,6 +76,20 @@ class Parts(_Passes):
             parts = torch.empty((count, spec.features), dtype=getattr(torch, first.dtype), device=out.device)
             self._run(rows.piece, own, first, of_rows, numbers, None, parts)
             self._run(rows.sums, Plan(1), second, [parts], None, degrees, result)
+
+    def _run(self, piece: Piece, plan: Plan, spec: AggregateSpec, operands, numbers, degrees, result: Tensor) -> None:
+        """Fill the result with the aggregation over a piece. degrees: (rows of the piece,) of the whole rows, where
+        needed.
+        """
+        places, widths = [operand.at for operand in spec.operands], [operand.width for operand in spec.operands]
+        arguments = kernel_arguments(
+            piece, plan.groups, places, widths, operands, numbers, plan.balance, (degrees,) if spec.degrees else ()
+        )
+        key = spec, plan.groups > 1
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._kernels[key] = aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction)
+        kernel.entry(*arguments, result)
 
     def workspace(self, structure) -> int:
         first, _ = self.spec.in_parts()

@@ -32,15 +32,13 @@ class AggregateSpec:
     index_dtype: of indptr, indices and edge numbers.
     numbered: edge arrays are in the order that E gives.
     reduce: the name of a `Reduction`.
-    chosen: with max and min, what else to store of the edge that was chosen: ``number``, ``column``.
+    keep: with max and min, what else to store of the edge that was chosen: ``number``, ``column``.
         Of equal messages the last in the order of the non-zeros is chosen, or the first. ``unique``, alone: the column
         if one message alone was the result, and `SEVERAL` if several were, or NaN.
-    nobody: what is stored of a row without a choice.
+    fill: what is stored of a row without a choice.
     propagate: with max and min, a NaN among the messages is the result; otherwise NaN is never chosen.
     empty: with max and min, the result of a row without edges is 0; otherwise it is the neutral element.
     first: of equal messages the first is chosen. The neutral element is then no choice.
-    continues: reduce on from what the result and the choices hold, which a pass over other edges of the same rows has
-        left. The type of a sum must be that of the result.
     mapped: the rows of the structure are in an order of their own, and Row has the row of each.
     bf16x2: the result, and the operands in `packed`, are given as words of two neighbouring bfloat16 features each. A
         vector of words becomes two of float32 by a shift and a mask, which takes fewer instructions than widening each
@@ -54,19 +52,18 @@ class AggregateSpec:
     index_dtype: str = "int32"
     numbered: bool = False
     reduce: str = "sum"
-    chosen: tuple[str, ...] = ()
-    nobody: int = 0
+    keep: tuple[str, ...] = ()
+    fill: int = 0
     propagate: bool = False
     empty: bool = False
     first: bool = False
-    continues: bool = False
     mapped: bool = False
     bf16x2: bool = False
 
     def __post_init__(self) -> None:
-        if "unique" in self.chosen and len(self.chosen) > 1:
+        if "unique" in self.keep and len(self.keep) > 1:
             raise StageIError(
-                f"aggregate: of equal messages nobody is chosen, so that ``unique`` goes alone; got {self.chosen}"
+                f"aggregate: of equal messages nobody is chosen, so that ``unique`` goes alone; got {self.keep}"
             )
         if self.bf16x2 and not self.fits_bf16x2:
             raise StageIError(
@@ -86,7 +83,7 @@ class AggregateSpec:
     @property
     def fits_bf16x2(self) -> bool:
         """Whether it can run on words of two features."""
-        if self.dtype != "bfloat16" or self.dims[-1] % 2 or self.chosen or self.continues or not self.packed:
+        if self.dtype != "bfloat16" or self.dims[-1] % 2 or self.keep or not self.packed:
             return False
         if any(operand.at == "number" for operand in self.operands):
             return False
@@ -150,20 +147,18 @@ class AggregateSpec:
         return first, second
 
 
-def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
-    """The program. stage: load the operands in `staged` once for each edge.
+def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> Program:
+    """The program. stage: load the operands in `staged` once for each edge. grouped: rows come in groups.
 
     Parameters: (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], [D], [Row], X0, X1, ..., C,
-    [Number], [Column]); X is the buffer of an operand.
+    [Number], [Column]); X is the buffer of an operand. Without groups there are no num_groups and group_ptr.
     """
     accumulator = ACCUMULATOR[spec.dtype]
     halves = len(HALVES) if spec.bf16x2 else 1
     reduction = spec.reduction
-    if spec.continues and not reduction.chooses and accumulator != spec.dtype:
-        raise StageIError(f"aggregate: passes that continue each other would round sums to {spec.dtype}")
     p = ProgramBuilder("aggregate")
     edges = Edges(p, spec.index_dtype, spec.numbered, mapped=spec.mapped)
-    G, I, J = edges.G, edges.I, edges.J
+    I, J = edges.I, edges.J
     K = edges.features(spec.features // halves, "K")
     if spec.degrees:
         D = p.buffer("D", edges.axes("row"), spec.index_dtype)
@@ -176,36 +171,33 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
     X = [edges.buffer(f"X{which}", operand) for which, operand in enumerate(given)]
     C = p.buffer("C", (*edges.axes("row"), K), "uint32" if spec.bf16x2 else spec.dtype)
     copied = spec.message.op == "arg" and given[spec.message.parts[0]].dtype == spec.dtype
-    kept = {what: p.buffer(what.capitalize(), (*edges.axes("row"), K), spec.index_dtype) for what in spec.chosen}
+    kept = {what: p.buffer(what.capitalize(), (*edges.axes("row"), K), spec.index_dtype) for what in spec.keep}
 
-    def row(g: Expr, i: Expr) -> tuple[Expr, ...]:
-        return edges.at("row", g, i, None)
+    def row(i: Expr) -> Expr:
+        return edges.at("row", i, None)[0]
 
-    def load(which: int, g: Expr, i: Expr, j: Expr, feature: Expr) -> Expr:
-        return edges.load(X[which], given[which], g, i, j, feature, accumulator)
+    def load(which: int, i: Expr, j: Expr, feature: Expr) -> Expr:
+        return edges.load(X[which], given[which], i, j, feature, accumulator)
 
-    def reset(g: Expr, i: Expr, k: Expr) -> None:
+    def reset(k: Expr) -> None:
         for Total in totals:
-            identity = number(reduction.identity, accumulator)
-            Total[k] = cast(accumulator, C[(*row(g, i), k)]) if spec.continues else identity
-        for what, buffer in at.items():
-            buffer[k] = kept[what][(*row(g, i), k)] if spec.continues else as_expr(spec.nobody)
+            Total[k] = number(reduction.identity, accumulator)
+        for buffer in at.values():
+            buffer[k] = as_expr(spec.fill)
 
-    def add(g: Expr, i: Expr, j: Expr, k: Expr, staged: Mapping[int, BufferHandle]) -> None:
+    def add(i: Expr, j: Expr, k: Expr, staged: Mapping[int, BufferHandle]) -> None:
         """Reduce the message of an edge; ``staged`` holds the operands that were loaded beforehand."""
         for half, Total in enumerate(totals):
-            reduce(g, i, j, k, half, Total, staged)
+            reduce(i, j, k, half, Total, staged)
 
-    def reduce(
-        g: Expr, i: Expr, j: Expr, k: Expr, half: int, Total: BufferHandle, staged: Mapping[int, BufferHandle]
-    ) -> None:
+    def reduce(i: Expr, j: Expr, k: Expr, half: int, Total: BufferHandle, staged: Mapping[int, BufferHandle]) -> None:
         values = []
         for which, operand in enumerate(spec.operands):
             if spec.bf16x2 and which in spec.packed:
-                values.append(call(HALVES[half], load(which, g, i, j, k)))
+                values.append(call(HALVES[half], load(which, i, j, k)))
                 continue
             feature = feature_index(k * halves + half if spec.bf16x2 else k, spec.dims, operand.dims)
-            values.append(staged[which][feature] if which in staged else load(which, g, i, j, feature))
+            values.append(staged[which][feature] if which in staged else load(which, i, j, feature))
         term = lower(spec.message, values, spec.dtype, accumulator)
         if not reduction.chooses:
             Total[k] = reduction.combine(Total[k], term)
@@ -224,45 +216,43 @@ def aggregate(spec: AggregateSpec, stage: bool = True) -> Program:
             return
         better = _better(spec, Total[k], term)
         for what, buffer in at.items():
-            buffer[k] = select(better, j if what == "column" else edges.E[g, i, j], buffer[k])
+            buffer[k] = select(better, j if what == "column" else edges.E[i, j], buffer[k])
         Total[k] = select(better, term, Total[k])
 
-    with p.iterate("rows", (G, I), "SS") as (g, i):
+    with p.iterate("rows", (I,), "S") as (i,):
         totals = [p.local(name, (K,), accumulator) for name in (("Low", "High") if spec.bf16x2 else ("Total",))]
-        at = {what: p.local(f"At{what.capitalize()}", (K,), spec.index_dtype) for what in spec.chosen}
+        at = {what: p.local(f"At{what.capitalize()}", (K,), spec.index_dtype) for what in spec.keep}
         if not (stage and spec.staged):
             with p.iterate("edges", (J, K), "RS") as (j, k):
                 with p.init():
-                    reset(g, i, k)
-                add(g, i, j, k, {})
+                    reset(k)
+                add(i, j, k, {})
         else:
             with p.iterate("reset", (K,), "S", ("r",)) as (r,):
-                reset(g, i, r)
+                reset(r)
             with p.iterate("edges", (J,), "R") as (j,):
                 staged = {}
                 for which in spec.staged:
                     axis = edges.features(spec.operands[which].width)
                     staged[which] = p.local(f"S{which}", (axis,), accumulator)
                     with p.iterate(f"stage_{which}", (axis,), "S", (f"s{which}",)) as (feature,):
-                        staged[which][feature] = load(which, g, i, j, feature)
+                        staged[which][feature] = load(which, i, j, feature)
                 with p.iterate("add", (K,), "S") as (k,):
-                    add(g, i, j, k, staged)
+                    add(i, j, k, staged)
         with p.iterate("out", (K,), "S", ("f",)) as (f,):
             results: list[Expr] = [Total[f] for Total in totals]
             if reduction.divides:
-                results = [total / maximum(cast(accumulator, D[row(g, i)]), 1.0) for total in results]
+                results = [total / maximum(cast(accumulator, D[row(i)]), 1.0) for total in results]
             elif spec.empty:
-                results = [
-                    select(equal(D[row(g, i)], as_expr(0)), number(0.0, accumulator), total) for total in results
-                ]
+                results = [select(equal(D[row(i)], as_expr(0)), number(0.0, accumulator), total) for total in results]
             if spec.bf16x2:
                 low, high = (call("bfloat16_bits", total) for total in results)
-                C[(*row(g, i), f)] = low + high * 65536
+                C[row(i), f] = low + high * 65536
             else:
-                C[(*row(g, i), f)] = cast(spec.dtype, results[0])
+                C[row(i), f] = cast(spec.dtype, results[0])
             for what, buffer in kept.items():
-                buffer[(*row(g, i), f)] = at[what][f]
-    return p.finish()
+                buffer[row(i), f] = at[what][f]
+    return edges.grouped() if grouped else p.finish()
 
 
 def _extreme(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:

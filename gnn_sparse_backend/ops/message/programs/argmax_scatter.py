@@ -18,7 +18,7 @@ from .operands import ACCUMULATOR
 
 
 @dataclass(frozen=True)
-class ChoicesSpec:
+class ArgmaxScatterSpec:
     """What is static: features of a row, of them in a block, the type of Y (G has that of its sums), and of At."""
 
     features: int
@@ -28,15 +28,17 @@ class ChoicesSpec:
 
     def __post_init__(self) -> None:
         if not 1 <= self.block <= self.features:
-            raise StageIError(f"choices: a block must have 1 to {self.features} of the features, got {self.block}")
+            raise StageIError(
+                f"argmax_scatter: a block must have 1 to {self.features} of the features, got {self.block}"
+            )
 
 
-def choices(spec: ChoicesSpec) -> Program:
+def argmax_scatter(spec: ArgmaxScatterSpec) -> Program:
     """The program, which adds to what G holds. Where At is negative nothing was chosen.
 
     Parameters: (m, n, At, Y, G), of (m, features), (m, features) and (n, features).
     """
-    p = ProgramBuilder("choices")
+    p = ProgramBuilder("argmax_scatter")
     accumulator = ACCUMULATOR[spec.dtype]
     m, n = p.sizes("m", "n")
     I, N = p.dense_fixed("I", m), p.dense_fixed("N", n)
@@ -61,4 +63,4 @@ def choices(spec: ChoicesSpec) -> Program:
     return p.finish()
 
 
-__all__ = ["ChoicesSpec", "choices"]
+__all__ = ["ArgmaxScatterSpec", "argmax_scatter"]

@@ -25,7 +25,7 @@ from ....compiler.language.axes import StageIError, given
 from ....compiler.language.builder import ProgramBuilder
 from ....compiler.language.expr import Expr, Var, both, cast, differ, is_nan, maximum, number
 from ....compiler.language.program import Program
-from ....planner.cuda.tensor_cores import COLUMNS, LANES, ROWS, SIDE_BY_SIDE
+from ....planner.cuda.tensor_cores import COLUMNS, LANES, ROWS, SIDE_BY_SIDE, block_of
 from ...core.tiles.shared_rows import SharedRows
 from ...core.tiles.windows import each_window
 
@@ -56,11 +56,6 @@ class BsrTilesSpec:
     def width(self) -> int:
         """Features of a block of warps."""
         return COLUMNS * self.tiles * self.warps
-
-
-def block_of(dtype: str) -> tuple[int, int]:
-    """Rows and columns of a block of the matrix."""
-    return ROWS, 8 * SIDE_BY_SIDE[dtype]
 
 
 def bsr_tiles(spec: BsrTilesSpec) -> Program:
@@ -208,4 +203,4 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
     return p.finish()
 
 
-__all__ = ["SHARED", "BsrTilesSpec", "block_of", "bsr_tiles"]
+__all__ = ["SHARED", "BsrTilesSpec", "bsr_tiles"]

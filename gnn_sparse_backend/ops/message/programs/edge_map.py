@@ -48,28 +48,28 @@ def edge_map(spec: EdgeMapSpec) -> Program:
     accumulator = ACCUMULATOR[spec.dtype]
     p = ProgramBuilder("edge_map")
     edges = Edges(p, spec.index_dtype, spec.numbered)
-    G, I, J = edges.G, edges.I, edges.J
+    I, J = edges.I, edges.J
     H = edges.features(spec.width, "H")
     X = [edges.buffer(f"X{number}", operand) for number, operand in enumerate(spec.operands)]
     O = p.buffer("O", (*edges.axes("edge"), H), spec.dtype)
 
-    def message(g: Expr, i: Expr, j: Expr, h: Expr, k: Expr) -> Expr:
+    def message(i: Expr, j: Expr, h: Expr, k: Expr) -> Expr:
         flat = flat_position(spec.dims, spec.reduced, h, k)
         return lower(
             spec.message,
             [
-                edges.load(buffer, operand, g, i, j, feature_index(flat, spec.dims, operand.dims), accumulator)
+                edges.load(buffer, operand, i, j, feature_index(flat, spec.dims, operand.dims), accumulator)
                 for buffer, operand in zip(X, spec.operands)
             ],
             spec.dtype,
             accumulator,
         )
 
-    with p.iterate("rows", (G, I), "SS") as (g, i):
+    with p.iterate("rows", (I,), "S") as (i,):
         with p.iterate("edges", (J,), "S") as (j,):
             if spec.terms == 1:
                 with p.iterate("map", (H,), "S") as (h,):
-                    O[(*edges.at("edge", g, i, j), h)] = cast(spec.dtype, message(g, i, j, h, as_expr(0)))
+                    O[(*edges.at("edge", i, j), h)] = cast(spec.dtype, message(i, j, h, as_expr(0)))
             else:
                 K = p.dense_fixed("K", spec.terms)  # its own: operands may be as wide
                 with p.iterate("heads", (H,), "S") as (h,):
@@ -77,9 +77,9 @@ def edge_map(spec: EdgeMapSpec) -> Program:
                     with p.iterate("sum", (K,), "R") as (k,):
                         with p.init():
                             Sum[()] = 0.0
-                        Sum[()] = Sum[()] + message(g, i, j, h, k)
-                    O[(*edges.at("edge", g, i, j), h)] = cast(spec.dtype, Sum[()])
-    return p.finish()
+                        Sum[()] = Sum[()] + message(i, j, h, k)
+                    O[(*edges.at("edge", i, j), h)] = cast(spec.dtype, Sum[()])
+    return edges.grouped()
 
 
 __all__ = ["EdgeMapSpec", "edge_map"]

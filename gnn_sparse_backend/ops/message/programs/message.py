@@ -11,7 +11,7 @@ A message is applied feature by feature. Which operand comes from where, and how
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,14 +214,21 @@ def commuted(message: Message) -> Message:
 @kept
 def parse(text: str) -> Message:
     """The message that prints as ``text``. Raises ValueError that quotes what is not one."""
+    return parse_with(text, {})
+
+
+def parse_with(text: str, names: Mapping[str, Message]) -> Message:
+    """The same, where ``names`` stand for messages."""
     try:
-        return _parsed(ast.parse(text, mode="eval").body)
+        return _parsed(ast.parse(text, mode="eval").body, names)
     except (SyntaxError, ValueError, TypeError) as error:
         raise ValueError(f"{text!r} is not a message: {error}") from None
 
 
-def _parsed(node: ast.expr) -> Message:
+def _parsed(node: ast.expr, names: Mapping[str, Message]) -> Message:
     match node:
+        case ast.Name(id=name) if name in names:
+            return names[name]
         case ast.Name(id=name) if name[0] == "x" and name[1:].isdecimal():
             return arg(int(name[1:]))
         case ast.Call(func=ast.Name(id=op), args=parts) if op in _OPERATORS:
@@ -229,7 +236,7 @@ def _parsed(node: ast.expr) -> Message:
             if len(parts) != arity + constants:
                 raise ValueError(f"{op} wants {arity + constants} arguments, got {len(parts)}")
             return Message(
-                op, (*(_parsed(p) for p in parts[:arity]), *(float(ast.literal_eval(p)) for p in parts[arity:]))
+                op, (*(_parsed(p, names) for p in parts[:arity]), *(float(ast.literal_eval(p)) for p in parts[arity:]))
             )
     value = ast.literal_eval(node)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -247,6 +254,7 @@ __all__ = [
     "lower",
     "operands_of",
     "parse",
+    "parse_with",
     "renumber",
     "same",
     "stored",

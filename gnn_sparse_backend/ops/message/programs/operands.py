@@ -12,6 +12,8 @@ from math import prod
 from ....compiler.language.axes import Axis, given
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast
+from ....compiler.language.program import Program
+from ....compiler.transforms.group import group_axis
 
 ACCUMULATOR = {"float64": "float64", "float32": "float32", "float16": "float32", "bfloat16": "float32"}
 
@@ -41,13 +43,13 @@ class Operand:
 
 
 class Edges:
-    """The axes that every operator over edges visits: groups of rows of equal cost, rows, edges of a row.
+    """The axes that every operator over edges visits: rows I, and the edges J of a row.
 
-    Parameters, in order: num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E].
-    numbered: edge arrays are in another order than the non-zeros; E gives the number of each non-zero. They may also
-    be longer than the non-zeros: a graph may be a part of the one that they were made for.
-    flat: the non-zeros of a group are one sequence (COO). indptr has the offsets of groups; Row, declared by
-    `declare_rows`, the row of each non-zero, a place on axis M.
+    Parameters, in order: m, n, nnz, [num_edges], indptr, indices, [E]. A program is written over rows; `grouped`
+    finishes it with the rows in groups of equal cost, which puts num_groups and group_ptr before these.
+    numbered: edge arrays are in another order than the non-zeros; E gives the number of each non-zero.
+    flat: edges stand under groups G of whole rows, and not under rows; `declare_rows` gives the row of each, a place on
+    axis M.
     mapped: the rows of the structure are in another order than those of arrays; Row has the row of each.
     """
 
@@ -55,30 +57,29 @@ class Edges:
         self, p: ProgramBuilder, index_dtype: str, numbered: bool, flat: bool = False, mapped: bool = False
     ) -> None:
         self.p, self.numbered, self.flat, self.mapped = p, numbered, flat, mapped
-        self.num_groups, self.m, self.n, self.nnz = p.sizes("num_groups", "m", "n", "nnz")
-        self.G = p.dense_fixed("G", self.num_groups)
-        self.I = p.dense_variable("I", self.G, (self.m, self.m), "group_ptr", index_dtype)
-        self.J = p.sparse_variable(
-            "J",
-            self.G if flat else self.I,
-            (self.n, self.nnz),
-            ("indptr", "indices"),
-            index_dtype,
-            sorted=False,
-            unique=False,
-        )
+        if flat:
+            self.G = p.dense_fixed("G", p.size("num_groups"))
+        m, self.n, nnz = p.sizes("m", "n", "nnz")
+        self.I = p.dense_variable("I", self.G, (m, m), "group_ptr", index_dtype) if flat else p.dense_fixed("I", m)
+        self.top = self.G if flat else self.I
+        arrays = "indptr", "indices"
+        self.J = p.sparse_variable("J", self.top, (self.n, nnz), arrays, index_dtype, sorted=False, unique=False)
+        self.index_dtype = index_dtype
         self.N = p.dense_fixed("N", self.n)
-        self._tree = (self.G, self.J) if flat else (self.G, self.I, self.J)
         if flat or mapped:
-            self.M = p.dense_fixed("M", self.m)
+            self.M = p.dense_fixed("M", m)
         if numbered:
             self.Z = p.dense_fixed("Z", p.size("num_edges"))
-            self.E = p.buffer("E", self._tree, index_dtype)
+            self.E = p.buffer("E", (self.top, self.J), index_dtype)
         self._features: dict[int, Axis] = {}
+
+    def grouped(self) -> Program:
+        """The program, its rows in num_groups groups, cut at group_ptr, each visited by one thread."""
+        return group_axis(self.p.finish(), "I", "G", self.index_dtype, count="num_groups", cuts="group_ptr")
 
     def declare_rows(self) -> BufferHandle:
         """The row of each non-zero, where these are flat, or of each row of the structure, where it is mapped."""
-        self.Row = self.p.buffer("Row", self._tree if self.flat else (self.G, self.I), self.I.index_dtype)
+        self.Row = self.p.buffer("Row", (self.top, self.J) if self.flat else (self.I,), self.index_dtype)
         return self.Row
 
     def features(self, width: int, name: str | None = None) -> Axis:
@@ -90,8 +91,8 @@ class Edges:
     def axes(self, at: str) -> tuple[Axis, ...]:
         """Axes of an array with one entry for each row, column or edge."""
         if at == "edge":
-            return (self.Z,) if self.numbered else self._tree
-        return {"row": (self.M,) if self.flat or self.mapped else (self.G, self.I), "column": (self.N,), "all": ()}[at]
+            return (self.Z,) if self.numbered else (self.top, self.J)
+        return {"row": (self.M if self.flat or self.mapped else self.I,), "column": (self.N,), "all": ()}[at]
 
     def buffer(self, name: str, operand: Operand) -> BufferHandle | None:
         """The parameter of an operand; row and column features may be row-strided."""
@@ -100,34 +101,26 @@ class Edges:
         axes = (*self.axes(operand.at), self.features(operand.width))
         return self.p.buffer(name, axes, operand.dtype, strided=operand.strided and operand.at in ("row", "column"))
 
-    def at(self, place: str, g: Expr, i: Expr | None, j: Expr | None) -> tuple[Expr, ...]:
-        """Indices into ``axes(place)`` of the edge that the iterators g, i, j visit; flat, there is no i.
+    def at(self, place: str, i: Expr, j: Expr | None) -> tuple[Expr, ...]:
+        """Indices into ``axes(place)`` of the edge that the iterators i, j visit; flat, i is that of its group.
 
-        j may be left out where the place is a row, and i where rows are not visited.
+        j may be left out where the place is a row that is visited.
         """
         if place == "edge":
-            here = (g, given(j)) if self.flat else (g, given(i), given(j))
-            return (self.E[here],) if self.numbered else here
+            return (self.E[i, given(j)],) if self.numbered else (i, given(j))
         if place == "row":
             if self.flat:
-                return (self.Row[g, given(j)],)
-            return (self.Row[g, given(i)],) if self.mapped else (g, given(i))
+                return (self.Row[i, given(j)],)
+            return (self.Row[i],) if self.mapped else (i,)
         return (given(j),) if place == "column" else ()
 
     def load(
-        self,
-        handle: BufferHandle | None,
-        operand: Operand,
-        g: Expr,
-        i: Expr | None,
-        j: Expr,
-        feature: Expr,
-        accumulator: str,
+        self, handle: BufferHandle | None, operand: Operand, i: Expr, j: Expr, feature: Expr, accumulator: str
     ) -> Expr:
         """The operand at an edge, in the type to compute in; whole numbers stay as they are."""
         if operand.at == "number":
-            return self.E[(g, j) if self.flat else (g, given(i), j)]
-        value = given(handle)[(*self.at(operand.at, g, i, j), feature)]
+            return self.E[i, j]
+        value = given(handle)[(*self.at(operand.at, i, j), feature)]
         return cast(accumulator, value) if operand.dtype in ACCUMULATOR else value
 
 

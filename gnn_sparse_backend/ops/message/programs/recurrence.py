@@ -33,19 +33,19 @@ def recurrence(spec: RecurrenceSpec) -> Program:
     """The program: parameters (num_groups, m, n, nnz, [num_edges], group_ptr, indptr, indices, [E], F, [A], Out)."""
     p = ProgramBuilder("recurrence")
     edges = Edges(p, spec.index_dtype, spec.numbered)
-    G, I, J = edges.G, edges.I, edges.J
+    I, J = edges.I, edges.J
     K = edges.features(spec.width, "K")
     names = ("F", "A", "Out") if spec.added else ("F", "Out")
     F, *A, Out = (p.buffer(name, (*edges.axes("edge"), K), spec.dtype) for name in names)
-    with p.iterate("rows", (G, I), "SS") as (g, i):
+    with p.iterate("rows", (I,), "S") as (i,):
         Y = p.local("Y", (K,), spec.dtype)
         with p.iterate("edges", (J, K), "RS") as (j, k):
             with p.init():
                 Y[k] = 0.0 if spec.added else 1.0
-            at = (*edges.at("edge", g, i, j), k)
+            at = (*edges.at("edge", i, j), k)
             Out[at] = Y[k]
             Y[k] = F[at] * Y[k] + A[0][at] if A else F[at] * Y[k]
-    return p.finish()
+    return edges.grouped()
 
 
 __all__ = ["RecurrenceSpec", "recurrence"]

@@ -26,8 +26,6 @@ def refuses(spec: AggregateSpec) -> str | None:
         return f"what is added up where it lies are sums and means, not a {spec.reduce}"
     if ACCUMULATOR[spec.dtype] != spec.dtype:
         return f"sums that lie in the result would be rounded to {spec.dtype} after each edge"
-    if spec.continues:
-        return "sums that lie in the result begin at zero"
     return None
 
 
@@ -54,7 +52,7 @@ def scattered(spec: AggregateSpec) -> Program:
             C[First[g] + i, k] = 0.0
         with p.iterate("edges", (J,), "R", ("j",)) as (j,), p.iterate("add", (K,), "S", ("k",)) as (k,):
             values = [
-                edges.load(x, operand, g, None, j, feature_index(k, spec.dims, operand.dims), spec.dtype)
+                edges.load(x, operand, g, j, feature_index(k, spec.dims, operand.dims), spec.dtype)
                 for x, operand in zip(X, spec.operands)
             ]
             at = Row[g, j], k

@@ -14,7 +14,7 @@ BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
 class OwnedRows:
-    """The axes and arrays of `formats.relational_tiles.RowTiles`, as a program begins with them.
+    """The axes and arrays of `formats.partitions.relational_tiles.RowTiles`, as a program begins with them.
 
     Parameters: (num_tiles, panels, shares, nnz, cols, relations, ...more, panel_ptr, owned_ptr, share_ptr, indices,
     Start, Stop, Relation, Place): tile t has the rows numbered Start[t], ..., Stop[t] - 1, panel c the shares from

@@ -23,7 +23,7 @@ from ....compiler.language.axes import Axis
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast, minimum
 from ....compiler.language.program import Program
-from ...core.tiles.tiles import STEP, check_twos, each_term, each_tile, tiles_of
+from ...core.tiles.tiles import STEP, check_bf16_pairs, each_term, each_tile, tiles_of
 from ...message.programs.operands import ACCUMULATOR
 
 
@@ -37,7 +37,7 @@ class RgmsSpec:
     time.
     weighted: there is a number A for each edge. dtype: of X, W, G; the result and A have its accumulation type.
     tiled: matrices come tile by tile (``rgms_gather``).
-    twos: products of rows as they are stored (``scatter``, ``dot``) take two features at a time; F_in is even.
+    bf16_pairs: products of rows as they are stored (``scatter``, ``dot``) take two features at a time; F_in is even.
     """
 
     in_features: int
@@ -51,7 +51,7 @@ class RgmsSpec:
     dtype: str = "float32"
     index_dtype: str = "int32"
     tiled: bool = True
-    twos: bool = False
+    bf16_pairs: bool = False
 
     @property
     def wide_in(self) -> int:
@@ -107,8 +107,8 @@ class _Pairs:
         self.tiles = tiles_of(p, spec.out_features, spec.tile, "KQL")
         self.B = p.dense_fixed("B", -(-spec.panel // spec.rows))
         self.steps, self.step = self.FI, None
-        if spec.twos:
-            check_twos("rgms", spec)
+        if spec.bf16_pairs:
+            check_bf16_pairs("rgms", spec)
             self.steps, self.step = p.dense_fixed("FP", spec.in_features // 2), p.dense_fixed(STEP, 2)
 
     def multiply(self, t: Expr, panel: Expr, left: Callable[[Expr, Expr], Expr], keep: Keep) -> None:
@@ -206,7 +206,7 @@ def rgms_scatter(spec: RgmsSpec) -> Program:
 
     Parameters: (num_tasks, num_panels, pairs, rows, nnz, relations, cols, panel_ptr, pair_ptr, indptr, indices, Count,
     Row, [A], X, Relation, W, Y). Tasks add to rows of their own; indices are rows of Y, Row rows of X. Y has the
-    accumulation type; matrices as in ``rgms_gather``, by twos with rows 2 i and 2 i + 1 of a tile side by side, column
+    accumulation type; matrices as in ``rgms_gather``, in pairs with rows 2 i and 2 i + 1 of a tile side by side, column
     by column.
     """
     p = ProgramBuilder("rgms_scatter")

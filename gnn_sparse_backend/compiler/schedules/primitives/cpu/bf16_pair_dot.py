@@ -16,23 +16,24 @@ from ..shared.loops import rewrite_loop
 from ..shared.nodes import blocks, int64, sequence, substitute
 
 
-def multiply_twos(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
+def bf16_pair_dot(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
     """Make one call for each store under the innermost loop of `iteration`, of two terms, and the loop of its columns.
 
-        for q in range(2):                                      S[0:16] = gsb_twos_x16(S[0:16],
+        for q in range(2):                                      S[0:16] = gsb_bf16_pair_dot_x16(S[0:16],
             with block("sum"):                                                         A[i, 2i:2i+2] in 16 lanes,
                 for k in vectorized(16):                                               W[i, 0:32])
                     with block("sum_0"):                    ->
                         S[k] += A[i, 2i + q] * W[i, 2k + q]
 
-    `target.twos` has the functions that are called: one instruction where the CPU has it, else what it computes.
+    `codegen.cpu.llvm_vdpbf16` has the functions that are called: one instruction where the CPU has it, else what it
+    computes.
 
     Preconditions, refused with a StageIError: the last axis of the iteration is a reduction of length 2; below it are
     iterations over one static spatial axis each; each of their stores has the form S[k] = S[k] + a * w, S float32, a
     and w converted from bfloat16, a at an index that grows by one with q and is the same for all k, w at one that grows
     by 2 k + q.
     """
-    where = f"multiply_twos: iteration {iteration.name!r}"
+    where = f"bf16_pair_dot: iteration {iteration.name!r}"
     if not iteration.axes or iteration.axes[-1].length != 2 or iteration.kinds[-1] != "R":
         raise StageIError(f"{where}: its last axis is not a reduction over two terms")
     if iteration.init or iteration.where is not None or iteration.locals:
@@ -130,4 +131,4 @@ def _advances(load: tvm.ir.TensorLoad, steps: dict[tirx.Var, int], zero: dict[ti
             raise _NotTwos(f"{load} does not lie as the operands of two terms do")
 
 
-__all__ = ["multiply_twos"]
+__all__ = ["bf16_pair_dot"]

@@ -1,0 +1,1 @@
+"""The layers and the networks of ``python -m benchmarks.sparse_conv``."""

@@ -1,0 +1,97 @@
+"""Which kernel map a layer takes, and where its outputs are: the layers have their weights beside this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+
+from ..structures.coordinates import Coordinates, Generated, Occupied, Reached, Window, kernel_map_between
+from ..structures.coordinates.sites import finer
+from ..structures.kernel_map import KernelMap
+
+Path: TypeAlias = tuple[tuple[Coordinates, Window], ...]
+"""The finer sites that a tensor came from, each with the window of the layer that left them."""
+Placed: TypeAlias = tuple[KernelMap, Coordinates, Path]
+"""The map of a layer, the sites of its outputs, and their path."""
+
+OUTPUTS = ("reached", "occupied")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kept(function: F) -> F:
+    """What a function finds is kept for other calls: neither a part of the program that is compiled, nor in inference
+    mode.
+    """
+    return torch.compiler.disable(torch.inference_mode(False)(function))
+
+
+@kept
+def convolved(sites: Coordinates, path: Path, window: Window, outputs: str) -> Placed:
+    """Of a convolution. outputs: one of ``OUTPUTS``."""
+    _check_axes(sites, window)
+    if outputs not in OUTPUTS:
+        raise ValueError(f"outputs must be one of {OUTPUTS}, got {outputs!r}")
+    coarse = sites
+    if outputs == "reached" and not window.keeps_sites:
+        coarse = sites.derived(Reached(window))
+    elif outputs == "occupied" and set(window.stride) != {1}:
+        coarse = sites.derived(Occupied(window.stride))
+    path = path if coarse is sites else (*path, (sites, window))
+    return kernel_map_between(sites, coarse, window), coarse, path
+
+
+@kept
+def returned(sites: Coordinates, path: Path, window: Window) -> Placed:
+    """Of a transposed convolution to the last sites on the path whose stride is the right one."""
+    _check_axes(sites, window)
+    stride = finer(sites, window.stride)
+    for at in range(len(path) - 1, -1, -1):
+        fine = path[at][0]
+        if fine.stride == stride:
+            return kernel_map_between(fine, sites, window).transpose(), fine, path[:at]
+    raise ValueError(
+        f"the tensor, of stride {sites.stride}, did not come from one of stride {stride}: give the sites of the "
+        "result, layer(x, coordinates), or generate all that the kernel reaches, with generative=True"
+    )
+
+
+@kept
+def placed(sites: Coordinates, window: Window, fine: Coordinates) -> Placed:
+    """Of a transposed convolution to given sites."""
+    _check_axes(sites, window)
+    if fine.dim != sites.dim or fine.stride != finer(sites, window.stride) or fine.device != sites.device:
+        raise ValueError(
+            f"the result of {sites!r} is at stride {finer(sites, window.stride)}, not at that of the given {fine!r}"
+        )
+    return kernel_map_between(fine, sites, window).transpose(), fine, ()
+
+
+@kept
+def generated(sites: Coordinates, window: Window, centred: bool) -> Placed:
+    """Of a transposed convolution to all sites that its kernel reaches."""
+    _check_axes(sites, window)
+    fine = sites.derived(Generated(window, centred))
+    return kernel_map_between(fine, sites, window).transpose(), fine, ()
+
+
+@kept
+def inverted(sites: Coordinates, path: Path, kernel: tuple[int, ...]) -> Placed:
+    """Of the inverse of the last layer that came from other sites."""
+    if not path:
+        raise ValueError(f"an inverse layer wants a tensor that a strided layer returned; {sites!r} came from no other")
+    fine, window = path[-1]
+    if window.kernel != kernel:
+        raise ValueError(
+            f"an inverse layer has the kernel of the layer that it inverts, {window.kernel}, got kernel_size {kernel}"
+        )
+    return kernel_map_between(fine, sites, window).transpose(), fine, path[:-1]
+
+
+def _check_axes(sites: Coordinates, window: Window) -> None:
+    if sites.dim != window.dim:
+        raise ValueError(f"the layer is for {window.dim} axes (dim={window.dim}), but the tensor has {sites.dim}")
+
+
+__all__ = ["OUTPUTS", "Path", "Placed", "convolved", "generated", "inverted", "kept", "placed", "returned"]

@@ -1,0 +1,97 @@
+"""Layers of PyTorch that work on each site alone, or normalise over all of them, for a ``SparseTensor``.
+
+Each is the layer of ``torch.nn`` of that name, with its arguments and its state, applied to the features.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn import Module
+
+from .tensor import SparseTensor, check_sparse
+
+_Base = Module if TYPE_CHECKING else object
+
+
+class OverFeatures(_Base):
+    """Before a layer of PyTorch among the bases of a class: applies it to the features."""
+
+    def forward(self, x: SparseTensor) -> SparseTensor:
+        check_sparse(type(self).__name__, x)
+        return x.with_features(super().forward(x.features))
+
+
+class BatchNorm(OverFeatures, torch.nn.BatchNorm1d):
+    """``torch.nn.BatchNorm1d`` over all sites of all batches."""
+
+
+class LayerNorm(OverFeatures, torch.nn.LayerNorm):
+    """``torch.nn.LayerNorm`` over the channels of each site."""
+
+
+class GroupNorm(OverFeatures, torch.nn.GroupNorm):
+    """``torch.nn.GroupNorm`` over groups of channels of each site."""
+
+
+class Linear(OverFeatures, torch.nn.Linear):
+    """``torch.nn.Linear`` at each site: a convolution whose kernel is 1."""
+
+
+class Dropout(OverFeatures, torch.nn.Dropout):
+    """``torch.nn.Dropout`` of the features."""
+
+
+class ReLU(OverFeatures, torch.nn.ReLU):
+    """``torch.nn.ReLU`` of the features."""
+
+
+class LeakyReLU(OverFeatures, torch.nn.LeakyReLU):
+    """``torch.nn.LeakyReLU`` of the features."""
+
+
+class PReLU(OverFeatures, torch.nn.PReLU):
+    """``torch.nn.PReLU`` of the features."""
+
+
+class ELU(OverFeatures, torch.nn.ELU):
+    """``torch.nn.ELU`` of the features."""
+
+
+class GELU(OverFeatures, torch.nn.GELU):
+    """``torch.nn.GELU`` of the features."""
+
+
+class SiLU(OverFeatures, torch.nn.SiLU):
+    """``torch.nn.SiLU`` of the features."""
+
+
+class Sigmoid(OverFeatures, torch.nn.Sigmoid):
+    """``torch.nn.Sigmoid`` of the features."""
+
+
+class Tanh(OverFeatures, torch.nn.Tanh):
+    """``torch.nn.Tanh`` of the features."""
+
+
+class Identity(OverFeatures, torch.nn.Identity):
+    """The tensor itself."""
+
+
+__all__ = [
+    "ELU",
+    "GELU",
+    "BatchNorm",
+    "Dropout",
+    "GroupNorm",
+    "Identity",
+    "LayerNorm",
+    "LeakyReLU",
+    "Linear",
+    "PReLU",
+    "ReLU",
+    "SiLU",
+    "Sigmoid",
+    "Tanh",
+]

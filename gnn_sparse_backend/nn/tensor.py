@@ -1,0 +1,238 @@
+"""``SparseTensor``: features at the sites of a grid."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ..ops.core.operands import check_dense
+from ..structures.coordinates import Coordinates, Window
+from ..structures.derived import Keeper
+from ..structures.kernel_map import KernelMap
+from .maps import Path, convolved
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Axes: TypeAlias = int | Sequence[int]
+"""One for all axes, or one for each."""
+
+
+class SparseTensor:
+    """Features at integer coordinates of a grid with D axes, 1 to 4, in the order in which they were given.
+
+        x = nn.SparseTensor(features, coordinates)
+        y = nn.SubMConv(16, 32, kernel_size=3)(x)
+
+    What a convolution needs of the coordinates is found once, and kept on them: all tensors of a network that have the
+    same sites share it, and ``gsb.memory(x)`` lists it with bytes. A tensor that a strided layer returns remembers the
+    sites it came from, so that a transposed or inverse layer can return to them.
+
+    Args:
+        features: (N, C) in float32, float64, bfloat16 or float16.
+        coordinates: (N, 1 + D) integers, the batch first; no row twice. They count in cells of the grid that the tensor
+            is on: a layer of stride 2 halves them. Batches are not negative, coordinates may be. Copied, as int32 if
+            given as such, else int64.
+        stride: how many cells of the finest grid a cell is along the axes, an int or one for each.
+        batch_size: how many batches there are, with or without sites. None: the largest plus one.
+        spatial_shape: None for a grid without bounds; or (D,) sizes: coordinates are in [0, size), and layers return
+            the sites within the output of a dense layer.
+
+    Raises:
+        TypeError, ValueError: an argument is not as above, or coordinates are so far apart that 64-bit keys cannot
+            number the cells of the box around them (and the reach of a kernel). The first bad row is quoted.
+    """
+
+    __slots__ = ("__weakref__", "features", "path", "sites")
+
+    features: Tensor
+    sites: Coordinates
+    path: Path
+
+    def __init__(
+        self,
+        features: Tensor,
+        coordinates: Tensor,
+        stride: Axes = 1,
+        batch_size: int | None = None,
+        spatial_shape: Sequence[int] | None = None,
+    ) -> None:
+        sites = Coordinates.of(coordinates, stride, batch_size, spatial_shape)
+        _check_features(features, sites)
+        self.features, self.sites, self.path = features, sites, ()
+
+    @classmethod
+    def _of(cls, features: Tensor, sites: Coordinates, path: Path = ()) -> Self:
+        self = object.__new__(cls)
+        self.features, self.sites, self.path = features, sites, path
+        return self
+
+    @property
+    def coordinates(self) -> Tensor:
+        """(N, 1 + D) the batch first; not to be written to."""
+        return self.sites.rows
+
+    @property
+    def stride(self) -> tuple[int, ...]:
+        return self.sites.stride
+
+    @property
+    def batch_size(self) -> int:
+        return self.sites.batch_size
+
+    @property
+    def spatial_shape(self) -> tuple[int, ...] | None:
+        return self.sites.sizes
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        return self.sites.dim
+
+    @property
+    def shape(self) -> torch.Size:
+        """(N, C)."""
+        return self.features.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.features.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.features.device
+
+    def with_features(self, features: Tensor) -> SparseTensor:
+        """Other features at the same sites: (N, any number of channels)."""
+        _check_features(features, self.sites)
+        return SparseTensor._of(features, self.sites, self.path)
+
+    def kernel_map(
+        self,
+        kernel_size: Axes,
+        stride: Axes = 1,
+        dilation: Axes = 1,
+        padding: Axes | None = None,
+        outputs: str = "occupied",
+    ) -> KernelMap:
+        """The map of a convolution with these arguments (``SparseConv``), for ``gsb.sparse_conv``; as it stands that of
+        a submanifold one. Its ``transpose()`` is that of the inverse convolution.
+        """
+        window = Window.of(self.dim, kernel_size, stride, dilation, padding)
+        return convolved(self.sites, self.path, window, outputs)[0]
+
+    def to(self, *args: Any, **kwargs: Any) -> SparseTensor:
+        """As ``torch.Tensor.to``: another type of features, or another device for all of it. There kernel maps are made
+        anew, and a strided layer's way back is forgotten.
+        """
+        features = self.features.to(*args, **kwargs)
+        if features.device == self.features.device:
+            return self if features is self.features else SparseTensor._of(features, self.sites, self.path)
+        return SparseTensor._of(features, self.sites.to(features.device))
+
+    def detach(self) -> SparseTensor:
+        """The same without what features were computed from."""
+        return SparseTensor._of(self.features.detach(), self.sites, self.path)
+
+    def keepers(self) -> Iterator[Keeper]:
+        """Its sites and those that it came from, with all that is kept on them (``gsb.memory``)."""
+        seen: set[int] = set()
+        for sites in (self.sites, *(finer for finer, _ in self.path)):
+            for keeper in sites.keepers():
+                if id(keeper.it) not in seen:
+                    seen.add(id(keeper.it))
+                    yield keeper
+
+    def release(self) -> None:
+        """Free all that is kept on the sites; it is made again where it is needed."""
+        for sites in (self.sites, *(finer for finer, _ in self.path)):
+            sites.release()
+
+    def _with(self, other: object, operation: Callable[[Any, Any], Tensor], reverse: bool = False) -> SparseTensor:
+        if isinstance(other, SparseTensor):
+            check_same_sites("arithmetic", self, other)
+            other = other.features
+        elif not isinstance(other, (int, float, Tensor)):
+            return NotImplemented
+        left, right = (other, self.features) if reverse else (self.features, other)
+        return self.with_features(operation(left, right))
+
+    def __add__(self, other: object) -> SparseTensor:
+        return self._with(other, operator.add)
+
+    def __radd__(self, other: object) -> SparseTensor:
+        return self._with(other, operator.add, True)
+
+    def __sub__(self, other: object) -> SparseTensor:
+        return self._with(other, operator.sub)
+
+    def __rsub__(self, other: object) -> SparseTensor:
+        return self._with(other, operator.sub, True)
+
+    def __mul__(self, other: object) -> SparseTensor:
+        return self._with(other, operator.mul)
+
+    def __rmul__(self, other: object) -> SparseTensor:
+        return self._with(other, operator.mul, True)
+
+    def __truediv__(self, other: object) -> SparseTensor:
+        return self._with(other, operator.truediv)
+
+    def __rtruediv__(self, other: object) -> SparseTensor:
+        return self._with(other, operator.truediv, True)
+
+    def __neg__(self) -> SparseTensor:
+        return self.with_features(-self.features)
+
+    def __len__(self) -> int:
+        return self.sites.rows.shape[0]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SparseTensor._of, (self.features, self.sites, self.path)
+
+    def __repr__(self) -> str:
+        bounds = "" if self.spatial_shape is None else f", within {self.spatial_shape}"
+        return (
+            f"SparseTensor({self.features.shape[0]} sites of {self.features.shape[1]} channels, {self.batch_size} "
+            f"batches, {self.dim} axes, stride {self.stride}{bounds}, {self.dtype}, {self.device})"
+        )
+
+
+def check_sparse(what: str, x: object) -> None:
+    """``x`` is a ``SparseTensor``."""
+    if not isinstance(x, SparseTensor):
+        raise TypeError(f"{what} takes a gnn_sparse_backend.nn.SparseTensor, got {type(x).__name__}")
+
+
+def check_same_sites(what: str, *tensors: SparseTensor) -> None:
+    """All tensors have the same sites in the same order."""
+    first = tensors[0].sites
+    for other in (x.sites for x in tensors[1:]):
+        if first.same_as(other):
+            continue
+        if first.rows.shape != other.rows.shape or first.stride != other.stride or first.device != other.device:
+            raise ValueError(f"{what} wants tensors on the same sites, got {first!r} and {other!r}")
+        at = int((first.rows != other.rows).any(1).nonzero()[0])
+        raise ValueError(
+            f"{what} wants tensors on the same sites in the same order, but site {at} is {first.rows[at].tolist()} in "
+            f"one and {other.rows[at].tolist()} in another"
+        )
+
+
+def _check_features(features: object, sites: Coordinates) -> None:
+    check_dense("SparseTensor", "features", features)
+    assert isinstance(features, Tensor)
+    if features.dim() != 2 or features.shape[0] != sites.rows.shape[0]:
+        raise ValueError(
+            f"features must have shape (N, C) with N = {sites.rows.shape[0]}, a row for each site, got "
+            f"{tuple(features.shape)}"
+        )
+    if features.device != sites.device:
+        raise ValueError(f"features are on {features.device} but coordinates on {sites.device}; move one of them")
+
+
+__all__ = ["Axes", "SparseTensor", "check_same_sites", "check_sparse"]

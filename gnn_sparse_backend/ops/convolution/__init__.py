@@ -1,0 +1,1 @@
+"""Sparse convolution: products of rows over the pairs of a kernel map."""

@@ -1,0 +1,230 @@
+"""Sparse convolution on the CPU: forward only, no autograd, operands already validated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import torch
+from torch import Tensor
+
+from ...planner.cpu.convolution import (
+    ORDERS,
+    chunk_of,
+    conv_costs,
+    is_parallel,
+    shares_of_sum,
+    shares_of_tasks,
+    splits_of_sum,
+)
+from ...runtime.layout import kernel_ready, matrices
+from ...runtime.memory import empty
+from ...runtime.type_names import type_name
+from ...structures.kernel_map import KernelMap, RelGraphOf
+from ..core.ran import Launch, in_threads
+from ..grouped.executables import in_bf16_pairs
+from ..relational.executables import run_product, run_sum
+from .programs.pack import PackSpec
+from .programs.spec import ConvSpec
+from .schedules_cpu import conv_kernel, lanes_of, pack_kernel, spec_of
+from .tasks import Counts, OffsetTasks, PairsOfRows, RowRanges, RowTasks, Shares, SumTasks
+
+Call = Callable[..., Tensor]
+
+
+def conv(kernel_map: KernelMap, x: Tensor, w: Tensor, order: str | None = None) -> Tensor:
+    """``Y[i] = sum over offsets k and pairs (j, i) of k of x[j] @ w[k]``: (outputs, groups * F_out).
+
+    w: (K, groups, F_in, F_out). order: one of `ORDERS`; the planner's choice if None.
+    """
+    rows, (_, groups, in_features, out_features) = kernel_map.shape[0], w.shape
+    if kernel_map.num_pairs == 0 or w.numel() == 0:
+        return x.new_zeros(rows, groups * out_features)
+    if order is None and groups > 1 and in_features == out_features == 1:
+        order = "depthwise"
+    described = groups, in_features, out_features, x.dtype, torch.get_num_threads()
+    return kernel_map.calls.found(("conv", order, *described), lambda: _product(kernel_map, order, *described))(x, w)
+
+
+def conv_sum(kernel_map: KernelMap, x: Tensor, g: Tensor, groups: int) -> Tensor:
+    """``W[k]`` = the blocks on the diagonal of the sum over the pairs (j, i) of k of outer(x[j], g[i]): (K, groups,
+    F_in, F_out).
+    """
+    in_features, out_features = x.shape[1] // groups, g.shape[1] // groups
+    shape = kernel_map.num_offsets, groups, in_features, out_features
+    if kernel_map.num_pairs == 0 or 0 in shape:
+        return x.new_zeros(shape)
+    described = groups, in_features, out_features, x.dtype, torch.get_num_threads()
+    return kernel_map.calls.found(("sum", *described), lambda: _sum(kernel_map, *described))(x, g)
+
+
+def order_of(kernel_map: KernelMap, groups: int, in_features: int, out_features: int, dtype: torch.dtype) -> str:
+    """The dataflow that the planner takes."""
+    costs = predicted(kernel_map, groups, in_features, out_features, dtype)
+    return min(costs, key=costs.__getitem__)
+
+
+def predicted(
+    kernel_map: KernelMap, groups: int, in_features: int, out_features: int, dtype: torch.dtype
+) -> dict[str, float]:
+    """What each dataflow costs, in multiply-adds."""
+    name = type_name(dtype)
+    counts = kernel_map.derived(Counts(spec_of("offsets", in_features, out_features, name, "int32").block))
+    return conv_costs(counts, groups, in_features, out_features, lanes_of(name), dtype.itemsize)
+
+
+def _product(
+    kernel_map: KernelMap,
+    order: str | None,
+    groups: int,
+    in_features: int,
+    out_features: int,
+    dtype: torch.dtype,
+    threads: int,
+) -> Call:
+    """What runs products of one shape and type on the map; it does not hold the map."""
+    if order is None:
+        order = order_of(kernel_map, groups, in_features, out_features, dtype)
+    if order == "rgms":
+        rel = kernel_map.derived(RelGraphOf())
+        return lambda x, w: run_product(rel, x, w, None, False, False)
+    if order == "depthwise":
+        return _depthwise(kernel_map, groups, dtype, threads)
+    if order not in ORDERS:
+        raise ValueError(f"order must be one of {ORDERS}, got {order!r}")
+    (rows, columns), index = kernel_map.shape, kernel_map.indptr.dtype
+    spec = spec_of(order, in_features, out_features, type_name(dtype), type_name(index))
+    tiles = -(-out_features // spec.tile)
+    work = kernel_map.num_pairs * groups * in_features * tiles * spec.tile
+    ranges, splits = shares_of_tasks(rows, groups * tiles, work, threads)
+    described = ranges, splits, groups * tiles, spec.block
+    if order == "offsets":
+        sizes, arrays, _ = kernel_map.derived(OffsetTasks(*described))
+        sizes, arrays = (*sizes, rows, columns, kernel_map.num_pairs), (*arrays, kernel_map.inputs, kernel_map.outputs)
+    else:
+        sizes, arrays = kernel_map.derived(RowTasks(*described))
+        sizes = (*sizes, rows, columns)
+    wide_in, wide_out = groups * in_features, groups * tiles * spec.tile
+    steps = in_features // 2 if spec.bf16_pairs else in_features
+    sizes = (*sizes, kernel_map.num_offsets, groups * tiles, tiles, in_features, wide_in, wide_out, steps)
+    parallel = sizes[0] > 1 and is_parallel(work, threads)
+    entry = Launch(conv_kernel(order, spec, parallel), f"by {order}, {in_threads(parallel)}")
+    wide = _wide(dtype)
+
+    def run(x: Tensor, w: Tensor) -> Tensor:
+        out = empty(x, rows, wide_out, dtype=wide)
+        entry(*sizes, *arrays, _operand(x, spec), _packed(w, spec, tiles, parallel), out)
+        return _narrowed(out, groups, out_features).to(dtype)
+
+    return run
+
+
+def _sum(
+    kernel_map: KernelMap, groups: int, in_features: int, out_features: int, dtype: torch.dtype, threads: int
+) -> Call:
+    """What runs sums of outer products of one shape and type on the map."""
+    alone = groups > 1 and in_features == out_features == 1
+    (rows, columns), offsets, index = kernel_map.shape, kernel_map.num_offsets, type_name(kernel_map.indptr.dtype)
+    matrix = groups * in_features * out_features
+    work = kernel_map.num_pairs * matrix
+    shares = shares_of_sum(kernel_map.num_pairs, matrix)
+    wide, make = _wide(dtype), "depthwise_sums" if alone else "sums"
+    spec = spec_of(make, in_features, groups if alone else out_features, type_name(dtype), index)
+    tiles = -(-(groups if alone else out_features) // spec.tile)
+    width = tiles * spec.tile
+    (*sizes, parts), arrays, full, more = kernel_map.derived(Shares(shares))
+    slots = offsets + more.numel()
+    if alone:
+        sizes = [*sizes, parts, kernel_map.num_pairs, columns, rows, slots, tiles, width]
+        shape: tuple[int, ...] = (slots, width)
+    else:
+        chunk, stride = chunk_of(max(in_features, width))
+        if not chunk:
+            rel = kernel_map.derived(RelGraphOf())
+            return lambda x, g: run_sum(rel, x, g, groups, None, False, False).contiguous()
+        splits = splits_of_sum(shares, tiles, work, threads)
+        sizes, arrays = kernel_map.derived(SumTasks(shares, chunk, splits, tiles))
+        sizes = [*sizes, kernel_map.num_pairs, columns, rows, slots, groups, -(-in_features // spec.block)]
+        sizes += [in_features, groups * in_features, groups * width, width, stride, *divmod(in_features, spec.lanes)]
+        shape = (slots, groups, in_features, width)
+    arrays = (*arrays, kernel_map.inputs, kernel_map.outputs)
+    parallel = sizes[0] > 1 and is_parallel(work, threads)
+    entry = Launch(conv_kernel(make, spec, parallel), in_threads(parallel))
+
+    def run(x: Tensor, g: Tensor) -> Tensor:
+        out = empty(x, *shape, dtype=wide)
+        if not full:
+            out[:offsets].zero_()
+        x = _operand(_padded(x, width) if alone else x, spec)
+        g = _operand(_padded(g, width) if alone else _padded(g.unflatten(1, (groups, -1)), width).flatten(1), spec)
+        entry(*sizes, *arrays, x, g, out)
+        if more.numel():
+            out[:offsets].index_add_(0, more, out[offsets:])
+        found = out[:offsets, :groups, None, None] if alone else out[:offsets, ..., :out_features]
+        # nobody keeps the further matrices alive
+        return found.to(dtype, memory_format=torch.contiguous_format, copy=slots > offsets).contiguous()
+
+    return run
+
+
+def _depthwise(kernel_map: KernelMap, width: int, dtype: torch.dtype, threads: int) -> Call:
+    """Products of channels by themselves."""
+    (rows, columns), index = kernel_map.shape, kernel_map.indptr.dtype
+    spec = spec_of("depthwise", 1, width, type_name(dtype), type_name(index))
+    tiles = -(-width // spec.tile)
+    wide_out = tiles * spec.tile
+    ranges, _ = shares_of_tasks(rows, 1, kernel_map.num_pairs * wide_out, threads)
+    indptr, offset, inputs = kernel_map.derived(PairsOfRows())
+    task_ptr = kernel_map.derived(RowRanges(ranges)).to(index)
+    sizes = ranges, rows, columns, kernel_map.num_pairs, kernel_map.num_offsets, tiles, wide_out
+    parallel = ranges > 1 and is_parallel(kernel_map.num_pairs * wide_out, threads)
+    entry = Launch(conv_kernel("depthwise", spec, parallel), f"depthwise, {in_threads(parallel)}")
+    wide = _wide(dtype)
+
+    def run(x: Tensor, w: Tensor) -> Tensor:
+        out = empty(x, rows, wide_out, dtype=wide)
+        matrix = _padded(w.flatten(1), wide_out).to(wide).contiguous()
+        entry(*sizes, task_ptr, indptr, offset, inputs, _operand(_padded(x, wide_out), spec), kernel_ready(matrix), out)
+        return _narrowed(out, 1, width).to(dtype)
+
+    return run
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def _operand(x: Tensor, spec: ConvSpec) -> Tensor:
+    """x as a program of this spec takes it."""
+    return kernel_ready(x if type_name(x.dtype) == spec.dtype else x.to(_wide(x.dtype)))
+
+
+def _packed(w: Tensor, spec: ConvSpec, tiles: int, parallel: bool) -> Tensor:
+    """(K, groups * tiles, F_in, tile): the columns of each matrix in tiles, filled up with zeros; in pairs (K, groups *
+    tiles, F_in / 2, 2 * tile)."""
+    w, tile = _padded(w, tiles * spec.tile), spec.tile
+    if spec.bf16_pairs:
+        w, tile = in_bf16_pairs(w), 2 * tile
+    w, by_columns = matrices(w)
+    count, (rows, columns) = prod(w.shape[:2]), (w.shape[:1:-1] if by_columns else w.shape[2:])
+    found = empty(w, w.shape[0], w.shape[1] * tiles, rows, tile, dtype=w.dtype if spec.bf16_pairs else _wide(w.dtype))
+    pack = PackSpec(tile, by_columns, type_name(w.dtype), type_name(found.dtype))
+    pack_columns = Launch(pack_kernel(pack, parallel), in_threads(parallel))
+    pack_columns(count, tiles, rows, columns, w.view(count, *w.shape[2:]), found.view(count, tiles, rows, tile))
+    return found
+
+
+def _padded(x: Tensor, width: int) -> Tensor:
+    """x with so many columns, the last of them zeros."""
+    lack = width - x.shape[-1]
+    return torch.nn.functional.pad(x, (0, lack)) if lack else x
+
+
+def _narrowed(out: Tensor, groups: int, width: int) -> Tensor:
+    """The columns of each group that the result has: (rows, groups * width)."""
+    if out.shape[1] == groups * width:
+        return out
+    return out.view(out.shape[0], groups, -1)[:, :, :width].reshape(out.shape[0], groups * width).contiguous()
+
+
+__all__ = ["conv", "conv_sum", "order_of", "predicted"]

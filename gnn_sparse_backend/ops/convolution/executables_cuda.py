@@ -1,0 +1,210 @@
+"""Sparse convolution on a GPU: forward only, no autograd, operands already validated.
+
+A map is planned at its first call, which waits for the GPU for sizes of its tiles; later calls never do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ...compiler.cache.bounded import shared
+from ...runtime.layout import ByLayout, compact, matrices
+from ...runtime.precision import on_tensor_cores
+from ...runtime.type_names import type_name
+from ...structures.derived import Derived
+from ...structures.graph import Graph
+from ...structures.kernel_map import KernelMap, NeighbourTable, RelGraphOf
+from ...structures.segments import Segments
+from ..core.ran import Launch
+from ..grouped.outer_sums_cuda import OuterSums, takes_sum
+from ..grouped.programs.grouped import GroupedSpec
+from ..grouped.schedules_cuda import sum_lanes_kernel, sum_tiles_kernel
+from ..message.calls import run_aggregate
+from ..message.message_op import SUM_OF_COLUMNS
+from ..relational.executables import run_product, run_sum
+from .schedules_cuda import PART_PAIRS, depthwise_kernel, tiles_kernel, tiles_spec
+from .tasks import PairsOfRows, sets_of_offsets
+
+Call = Callable[..., Tensor]
+_entries = shared("kernels of sums of a sparse convolution on a GPU")
+
+
+def conv_on_gpu(kernel_map: KernelMap, x: Tensor, w: Tensor, arch: str, order: str | None = None) -> Tensor:
+    """``Y[i] = sum over offsets k and pairs (j, i) of k of x[j] @ w[k]``: (outputs, groups * F_out).
+
+    order: "tiles", "depthwise" or "rgms"; None for the first of these that takes matrices of this shape and type.
+    """
+    rows, (_, groups, in_features, out_features) = kernel_map.shape[0], w.shape
+    if kernel_map.num_pairs == 0 or w.numel() == 0:
+        return x.new_zeros(rows, groups * out_features)
+    described = groups, in_features, out_features, x.dtype, arch
+    key = "conv", order, on_tensor_cores(x.dtype), *described
+    return kernel_map.calls.found(key, lambda: _product(kernel_map, order, *described))(x, w)
+
+
+def conv_sum_on_gpu(kernel_map: KernelMap, x: Tensor, g: Tensor, groups: int, arch: str) -> Tensor:
+    """The blocks on the diagonal of the sum over the pairs (j, i) of each offset of outer(x[j], g[i]): (K, groups,
+    F_in, F_out)."""
+    in_features, out_features = x.shape[1] // groups, g.shape[1] // groups
+    shape = kernel_map.num_offsets, groups, in_features, out_features
+    if kernel_map.num_pairs == 0 or 0 in shape:
+        return x.new_zeros(shape)
+    described = groups, in_features, out_features, x.dtype, arch
+    return kernel_map.calls.found(("sum", on_tensor_cores(x.dtype), *described), lambda: _sum(kernel_map, *described))(
+        x, g
+    )
+
+
+def order_on_gpu(
+    kernel_map: KernelMap, groups: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str
+) -> str:
+    """How products of one shape and type are made."""
+    if groups > 1 and in_features == out_features == 1:
+        return "depthwise"
+    return "rgms" if spec_on_gpu(kernel_map, groups, in_features, out_features, dtype, arch) is None else "tiles"
+
+
+def spec_on_gpu(kernel_map, groups: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str):
+    rows = 1 << (kernel_map.shape[0] - 1).bit_length()  # maps of about a size have the same kernels
+    full = not on_tensor_cores(dtype)
+    return tiles_spec(in_features, out_features, type_name(dtype), arch, groups, rows, full)
+
+
+def _product(
+    kernel_map: KernelMap,
+    order: str | None,
+    groups: int,
+    in_features: int,
+    out_features: int,
+    dtype: torch.dtype,
+    arch: str,
+) -> Call:
+    """What runs products of one shape and type on the map; it does not hold the map."""
+    order = order or order_on_gpu(kernel_map, groups, in_features, out_features, dtype, arch)
+    (rows, columns), index = kernel_map.shape, kernel_map.indptr.dtype
+    if order == "rgms":
+        rel = kernel_map.derived(RelGraphOf())
+        return lambda x, w: run_product(rel, x, w, None, False, False)
+    if order == "depthwise":
+        arrays = kernel_map.derived(PairsOfRows())
+        sizes = rows, columns, kernel_map.num_pairs, kernel_map.num_offsets
+        entry = Launch(
+            depthwise_kernel("rows", groups, type_name(dtype), type_name(index), arch), f"depthwise on {arch}"
+        )
+
+        def multiply(x: Tensor, w: Tensor) -> Tensor:
+            out = torch.empty((rows, groups), dtype=dtype, device=x.device)
+            entry(*sizes, *arrays, compact(x), compact(w.flatten(1)), out)
+            return out
+
+        return multiply
+    spec = spec_on_gpu(kernel_map, groups, in_features, out_features, dtype, arch)
+    if spec is None or order != "tiles":
+        raise ValueError(
+            f"order {order!r} does not make products of {in_features} x {out_features} in {dtype} on {arch}: choose "
+            '"rgms"'
+        )
+    spec = replace(spec, index_dtype=type_name(index))
+    tiles, panels, *given = kernel_map.derived(Tiles(spec.rows))
+    entries = ByLayout(
+        lambda by_columns: Launch(tiles_kernel(replace(spec, by_columns=by_columns), arch), f"tiles on {arch}")
+    )
+    sizes = tiles, panels, columns, rows, kernel_map.num_offsets
+
+    def run(x: Tensor, w: Tensor) -> Tensor:
+        w, by_columns = matrices(w)
+        out = torch.empty((rows, groups, out_features), dtype=dtype, device=x.device)
+        entries[by_columns](*sizes, *given, compact(x).view(columns, groups, in_features), w, out)
+        return out.flatten(1)
+
+    return run
+
+
+def _sum(
+    kernel_map: KernelMap, groups: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str
+) -> Call:
+    """What runs sums of outer products of one shape and type on the map."""
+    inputs, outputs, index = kernel_map.inputs, kernel_map.outputs, type_name(kernel_map.indptr.dtype)
+    (rows, columns), pairs = kernel_map.shape, kernel_map.num_pairs
+    if groups > 1 and in_features == out_features == 1:
+        ends, of_offset = kernel_map.derived(Parts(PART_PAIRS))
+        parts, wide = ends.numel() - 1, torch.float64 if dtype is torch.float64 else torch.float32
+        entry = Launch(depthwise_kernel("parts", groups, type_name(dtype), index, arch), f"parts on {arch}")
+
+        def add_up(x: Tensor, g: Tensor) -> Tensor:
+            out = torch.empty((parts, groups), dtype=wide, device=x.device)
+            entry(parts, columns, rows, pairs, ends, inputs, outputs, compact(x), compact(g), out)
+            return run_aggregate(SUM_OF_COLUMNS, of_offset, [out]).to(dtype)[..., None, None]
+
+        return add_up
+    if groups > 1 or not takes_sum(in_features, out_features, dtype, arch):
+        rel = kernel_map.derived(RelGraphOf())
+        return lambda x, g: run_sum(rel, x, g, groups, None, False, False).contiguous()
+    sums = OuterSums(kernel_map.derived(SegmentsOfPairs()), in_features, out_features, dtype)
+    tasks = sums.tasks
+    sizes = tasks.tasks, tasks.chunks, tasks.tasks, columns, rows, pairs
+    make = sum_lanes_kernel if sums.full else sum_tiles_kernel
+    spec = GroupedSpec(in_features, out_features, 0, 0, (True, True), type_name(dtype), index)
+    arrays = [a.to(kernel_map.indptr.dtype) for a in (tasks.task_ptr, tasks.slot, tasks.start, tasks.stop)]
+    entry = _entries.found((make, spec, arch), lambda: Launch(make(spec, arch), f"tiles on {arch}"))
+
+    def run(x: Tensor, g: Tensor) -> Tensor:
+        out = sums.results(x.device)
+        entry(*sizes, *arrays, inputs, outputs, compact(x), compact(g), out)
+        return sums.total(out).to(dtype).unsqueeze(1)
+
+    return run
+
+
+class SegmentsOfPairs(Derived[Segments]):
+    """The pairs of each offset."""
+
+    def compute(self, kernel_map: KernelMap) -> Segments:
+        return Segments(kernel_map.indptr, None, kernel_map.num_pairs)
+
+
+@dataclass(frozen=True)
+class Parts(Derived[tuple]):
+    """(where parts of so many pairs of one offset begin and the end, the parts of each offset as the edges of a
+    graph)."""
+
+    longest: int
+
+    def compute(self, kernel_map: KernelMap) -> tuple:
+        indptr = kernel_map.indptr.long()
+        counts = -(-indptr.diff() // self.longest)
+        ends = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+        of_part = torch.repeat_interleave(counts)
+        part = torch.arange(of_part.numel(), device=indptr.device)
+        start = indptr[of_part] + (part - ends[of_part]) * self.longest
+        shape = kernel_map.num_offsets, part.numel()
+        graph = Graph.from_csr(ends, part, shape, trusted=True)
+        return torch.cat([start, indptr[-1:]]).to(kernel_map.indptr.dtype), graph
+
+
+@dataclass(frozen=True)
+class Tiles(Derived[tuple]):
+    """(tiles, panels, panel_ptr, Offset, In, Row) of `conv_tiles`, for so many rows of a tile: rows in the order of the
+    sets of their offsets."""
+
+    rows: int
+
+    def compute(self, kernel_map: KernelMap) -> tuple:
+        count, index = kernel_map.shape[0], kernel_map.indptr.dtype
+        order = torch.arange(count, device=kernel_map.device)
+        for word in sets_of_offsets(kernel_map).unbind(1):
+            order = order[torch.sort(word[order], stable=True)[1]]
+        tiles = -(-count // self.rows)
+        row = torch.nn.functional.pad(order, (0, tiles * self.rows - count), value=-1).view(tiles, self.rows)
+        table = torch.nn.functional.pad(kernel_map.derived(NeighbourTable()), (0, 0, 0, 1), value=-1)
+        met = table[row].transpose(1, 2)  # (tiles, offsets, rows): a row that is lacking is the last of the table
+        tile, offset = (met >= 0).any(2).nonzero(as_tuple=True)  # waits for the GPU
+        panel_ptr = torch.nn.functional.pad(torch.bincount(tile, minlength=tiles).cumsum(0), (1, 0))
+        return tiles, tile.numel(), *(a.to(index) for a in (panel_ptr, offset, met[tile, offset].contiguous(), row))
+
+
+__all__ = ["Tiles", "conv_on_gpu", "conv_sum_on_gpu", "order_on_gpu", "spec_on_gpu"]

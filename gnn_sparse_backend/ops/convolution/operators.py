@@ -1,0 +1,140 @@
+"""Sparse convolution as operators.
+
+T = sum over offsets k and pairs p of k of <X[in(p)] W[k], G[out(p)]> is linear in each operand. The operators are its
+derivatives, and the gradient of each by any operand is again one of them:
+
+    sparse_conv          by G: (outputs, F_out)              grad x: that of the transpose by W^T   grad w: the other
+    sparse_conv_weight   by W: (K, groups, F_in, F_out)      grad x: that of the transpose by H^T   grad g: sparse_conv
+
+W has the blocks on the diagonals of the matrices: (K, groups, F_in / groups, F_out / groups).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from ...runtime import devices
+from ...structures.checks import plain_tensor
+from ...structures.kernel_map import KernelMap, find_live
+from ..core.library import register
+from ..core.operands import is_plain
+from ..core.operator import Operator
+from ..core.traced import StructureKind, Traced
+from .executables_cpu import conv, conv_sum
+from .executables_cuda import conv_on_gpu, conv_sum_on_gpu
+
+
+def traced_kernel_map(kernel_map: KernelMap) -> Traced:
+    """What stands for a kernel map."""
+    return Traced((kernel_map.inputs, kernel_map.outputs, kernel_map.indptr, *kernel_map.shape))
+
+
+def _kernel_map(arguments: tuple, operands: Any) -> KernelMap:
+    inputs, outputs, indptr, *shape = arguments
+    return KernelMap._of_arrays(*(plain_tensor(a) for a in (inputs, outputs, indptr)), tuple(shape))
+
+
+def _live_kernel_map(arguments: tuple) -> KernelMap | None:
+    """In eager mode the map lives until the backward pass, with what it has derived."""
+    return find_live(*arguments) if is_plain(*arguments[:3]) else None
+
+
+KERNEL_MAP = StructureKind(
+    ("Tensor inputs", "Tensor outputs", "Tensor indptr", "SymInt num_outputs", "SymInt num_inputs"),
+    traced_kernel_map,
+    _kernel_map,
+    hold=_live_kernel_map,
+)
+
+
+def _run(kernel_map: KernelMap, operands, attributes) -> Tensor:
+    x, w = operands
+    arch = devices.arch_of(x.device)
+    return conv_on_gpu(kernel_map, x, w, arch) if arch else conv(kernel_map, x, w)
+
+
+def _run_weight(kernel_map: KernelMap, operands, attributes) -> Tensor:
+    (x, g), (groups,) = operands, attributes
+    arch = devices.arch_of(x.device)
+    return conv_sum_on_gpu(kernel_map, x, g, groups, arch) if arch else conv_sum(kernel_map, x, g, groups)
+
+
+def _gradients(kernel_map, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor | None]:
+    x, w = saved
+    to_x = CONV(kernel_map.transpose(), (grad, w.transpose(2, 3))) if needed[0] else None
+    to_w = CONV_WEIGHT(kernel_map, (x, grad), (w.shape[1],)) if needed[1] else None
+    return [to_x, to_w]
+
+
+def _gradients_of_weight(kernel_map, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor | None]:
+    x, g = saved
+    to_x = CONV(kernel_map.transpose(), (g, grad.transpose(2, 3))) if needed[0] else None
+    to_g = CONV(kernel_map, (x, grad)) if needed[1] else None
+    return [to_x, to_g]
+
+
+def _check(operator: str, kernel_map: KernelMap, fits: bool, *operands: Tensor) -> tuple[Tensor, ...]:
+    if not fits or any(y.dtype is not operands[0].dtype for y in operands):
+        found = ", ".join(f"{tuple(y.shape)} of {y.dtype}" for y in operands)
+        raise ValueError(f"{operator}: operands {found} do not go with {kernel_map!r} and each other")
+    return operands
+
+
+def _check_conv(kernel_map: KernelMap, operands, attributes):
+    x, w = operands
+    fits = w.dim() == 4 and w.shape[0] == kernel_map.num_offsets
+    fits = fits and x.shape == (kernel_map.shape[1], w.shape[1] * w.shape[2])
+    return _check("sparse_conv", kernel_map, fits, x, w)
+
+
+def _check_weight(kernel_map: KernelMap, operands, attributes):
+    (x, g), (groups,) = operands, attributes
+    fits = x.dim() == g.dim() == 2 and (g.shape[0], x.shape[0]) == kernel_map.shape
+    fits = fits and groups > 0 and not x.shape[1] % groups and not g.shape[1] % groups
+    return _check("sparse_conv_weight", kernel_map, fits, x, g)
+
+
+def _like(arguments, operands, attributes, transposed: bool) -> Tensor:
+    x, w = operands
+    return x.new_empty((arguments[4] if transposed else arguments[3], w.shape[1] * w.shape[3]))
+
+
+def _like_weight(arguments, operands, attributes, transposed: bool) -> Tensor:
+    (x, g), (groups,) = operands, attributes
+    return x.new_empty((arguments[2].shape[0] - 1, groups, x.shape[1] // groups, g.shape[1] // groups))
+
+
+CONV = register(
+    Operator(
+        "sparse_conv",
+        _run,
+        _gradients,
+        structure=KERNEL_MAP,
+        operands="Tensor x, Tensor w",
+        attributes="bool transposed",
+        encode=lambda attributes, transposed: (transposed,),
+        decode=lambda transposed: ((), transposed),
+        like=_like,
+        check=_check_conv,
+    )
+)
+"""Operands: x (inputs, F_in), w (K, groups, F_in / groups, F_out / groups), in any strides."""
+CONV_WEIGHT = register(
+    Operator(
+        "sparse_conv_weight",
+        _run_weight,
+        _gradients_of_weight,
+        structure=KERNEL_MAP,
+        operands="Tensor x, Tensor g",
+        attributes="SymInt groups, bool transposed",
+        encode=lambda attributes, transposed: (*attributes, transposed),
+        decode=lambda groups, transposed: ((groups,), transposed),
+        like=_like_weight,
+        check=_check_weight,
+    )
+)
+"""Operands: x (inputs, F_in), g (outputs, F_out). Attributes: (groups,)."""
+
+__all__ = ["CONV", "CONV_WEIGHT", "KERNEL_MAP", "traced_kernel_map"]

@@ -1,0 +1,52 @@
+"""What ``precompile`` and ``explain`` know of sparse convolutions, full or in groups of channels."""
+
+from __future__ import annotations
+
+from ...structures.kernel_map import KernelMap
+from ..core.prepared import Kind, Prepared, Width, pair, prepares, structures
+from .api import sparse_conv
+from .explain import explain_convolution
+from .operators import CONV
+
+
+def _name(kernel_map: KernelMap) -> str:
+    outputs, inputs = kernel_map.shape
+    return f"{outputs:,} x {inputs:,}, {kernel_map.num_pairs:,} pairs of {kernel_map.num_offsets:,} offsets"
+
+
+def _shapes(kernel_map: KernelMap, width: Width) -> list[tuple[int, ...]]:
+    c_in, c_out = pair(width)
+    groups = width[2] if isinstance(width, tuple) and len(width) > 2 else 1
+    return [(kernel_map.shape[1], c_in), (kernel_map.num_offsets, c_in // groups, c_out)]
+
+
+def _call(kernel_map: KernelMap, x, w):
+    return sparse_conv(x, w, kernel_map, groups=x.shape[1] // w.shape[1])
+
+
+structures(
+    Kind(KernelMap, "a gsb.KernelMap", lambda kernel_map: kernel_map.num_pairs, _name, "sparse_conv"),
+)
+prepares(
+    Prepared(
+        "sparse_conv",
+        CONV,
+        KernelMap,
+        ("C_in", "C_out"),
+        "C for both",
+        _shapes,
+        _call,
+        explain=explain_convolution,
+    ),
+    Prepared(
+        "sparse_conv_groups",
+        CONV,
+        KernelMap,
+        ("C_in", "C_out", "groups"),
+        "",
+        _shapes,
+        _call,
+        divided=True,
+        explain=explain_convolution,
+    ),
+)

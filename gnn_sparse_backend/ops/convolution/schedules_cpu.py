@@ -1,0 +1,82 @@
+"""Kernels of sparse convolution for the CPU: the blocks of its programs, and their schedule.
+
+Nothing of a layer is static in them but types and the width of a tile, so a whole network takes a handful.
+"""
+
+from __future__ import annotations
+
+from ...compiler.cache.bounded import kept
+from ...compiler.cache.kernel import Kernel
+from ...compiler.codegen import Target, host_target
+from ...compiler.compile import compile_program
+from ...compiler.language.program import Program
+from ...compiler.schedules.cpu import CpuSchedule
+from ...planner.cpu.convolution import CHUNK_ELEMENTS, MOST_ROWS, ROW_VECTORS, block_of, vectors_of
+from ..grouped.schedules_cpu import bf16_pair_dots_of, takes_bf16_pairs
+from ..message.programs.operands import ACCUMULATOR
+from .programs.depthwise import depthwise, depthwise_sums
+from .programs.offsets import conv_offsets
+from .programs.pack import PackSpec, pack_matrices
+from .programs.rows import conv_rows
+from .programs.spec import ConvSpec
+from .programs.sums import conv_sums
+
+BYTES = {"float64": 8, "float32": 4}
+PROGRAMS = {
+    "offsets": conv_offsets,
+    "rows": conv_rows,
+    "row": conv_rows,
+    "sums": conv_sums,
+    "depthwise": depthwise,
+    "depthwise_sums": depthwise_sums,
+}
+SINGLE = ("row", "depthwise", "depthwise_sums")
+"""Programs whose block is one row."""
+COPYING = ("sums",)
+"""Programs that copy the rows of operands before they multiply them, and convert them there."""
+
+
+def spec_of(
+    make: str, in_features: int, out_features: int, dtype: str, index_dtype: str, target: Target | None = None
+) -> ConvSpec:
+    """The spec of a program of `PROGRAMS` for a group of so many channels, on this CPU by default.
+
+    Types narrower than the accumulation type are converted before they are multiplied, once for all pairs of a row: the
+    spec has the accumulation type, but where the CPU multiplies them two at a time.
+    """
+    target = target or host_target()
+    bf16_pairs = make in ("offsets", "rows", "row") and takes_bf16_pairs(in_features, dtype, target)
+    lanes = lanes_of(dtype, target)
+    vectors = vectors_of(out_features, lanes, ROW_VECTORS if make in SINGLE else (2, 1))
+    block = 1 if make in SINGLE else block_of(vectors, target)
+    if make == "sums" and -(-in_features // 4) * 4 < -(-in_features // block) * block:
+        block = 4  # the last block of features would be emptier
+    rows = {"offsets": MOST_ROWS, "sums": CHUNK_ELEMENTS}.get(make, 1)
+    stored = dtype if bf16_pairs or make in COPYING else ACCUMULATOR[dtype]
+    return ConvSpec(block, vectors, lanes, rows, stored, index_dtype, bf16_pairs)
+
+
+def lanes_of(dtype: str, target: Target | None = None) -> int:
+    """Sums of a vector."""
+    return max(1, (target or host_target()).vector_bytes // BYTES[ACCUMULATOR[dtype]])
+
+
+@kept
+def conv_kernel(make: str, spec: ConvSpec, parallel: bool) -> Kernel:
+    """The kernel of a program of `PROGRAMS`."""
+    return compile_program(*scheduled(make, spec, parallel), host_target())
+
+
+@kept
+def pack_kernel(spec: PackSpec, parallel: bool) -> Kernel:
+    """The kernel that puts matrices in tiles."""
+    return compile_program(pack_matrices(spec), CpuSchedule(parallel=parallel), host_target())
+
+
+def scheduled(make: str, spec: ConvSpec, parallel: bool) -> tuple[Program, CpuSchedule]:
+    """The program and its schedule."""
+    program = PROGRAMS[make](spec)
+    return program, CpuSchedule(parallel=parallel, bf16_pair_dots=bf16_pair_dots_of(program))
+
+
+__all__ = ["conv_kernel", "lanes_of", "pack_kernel", "scheduled", "spec_of"]

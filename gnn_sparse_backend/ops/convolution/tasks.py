@@ -1,0 +1,262 @@
+"""What threads share of a kernel map: ranges of rows by offsets, blocks of rows, and shares of the pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ...planner.cpu.convolution import ConvCounts
+from ...structures.derived import Derived
+from ...structures.kernel_map import KernelMap, Offsets
+
+
+class PairsOfRows(Derived[tuple]):
+    """(indptr, offsets, inputs) of the pairs of each output, by offset."""
+
+    def compute(self, kernel_map: KernelMap) -> tuple[Tensor, Tensor, Tensor]:
+        order = torch.argsort(kernel_map.outputs, stable=True)
+        ends = _indptr(torch.bincount(kernel_map.outputs, minlength=kernel_map.shape[0]))
+        index = kernel_map.indptr.dtype
+        return ends.to(index), kernel_map.derived(Offsets())[order], kernel_map.inputs[order]
+
+
+@dataclass(frozen=True)
+class RowRanges(Derived[Tensor]):
+    """(ranges + 1,) where ranges of rows of about equal cost begin. None has more than twice as many rows as they have
+    on average, and one."""
+
+    ranges: int
+
+    def compute(self, kernel_map: KernelMap) -> Tensor:
+        return _cuts(_indptr(torch.bincount(kernel_map.outputs, minlength=kernel_map.shape[0])), self.ranges)
+
+
+@dataclass(frozen=True)
+class OffsetTasks(Derived[tuple]):
+    """The tasks of `conv_offsets`: (sizes, index arrays, pairs of all blocks), for so many ranges of rows, ranges of
+    column tiles, column tiles, and rows of a block."""
+
+    ranges: int
+    splits: int
+    tiles: int
+    block: int
+
+    def compute(self, kernel_map: KernelMap) -> tuple:
+        rows, offsets, index = kernel_map.shape[0], kernel_map.num_offsets, kernel_map.indptr.dtype
+        cuts = kernel_map.derived(RowRanges(self.ranges))
+        keys = kernel_map.derived(Offsets()).long() * rows + kernel_map.outputs
+        wanted = torch.arange(offsets)[:, None] * rows + cuts
+        at = torch.searchsorted(keys, wanted.flatten()).view(offsets, -1).t()  # (ranges + 1, offsets)
+        start, stop = at[:-1].contiguous(), at[1:].contiguous()
+        some = stop > start
+        offset = torch.arange(offsets).expand_as(some)[some]
+        start, stop, panels = start[some], stop[some], some.sum(1)
+        blocks = -(-(stop - start) // self.block)
+        several = self.splits
+        columns = torch.arange(several + 1) * self.tiles // several
+        arrays = (
+            _indptr(columns.diff().repeat(self.ranges)),
+            _indptr(_each(panels, several)),
+            _indptr(_several(blocks, panels, several)),
+            _indptr(_each(cuts.diff(), several)),
+            columns[:-1].repeat(self.ranges),
+            _each(cuts[:-1], several),
+            *(_several(a, panels, several) for a in (offset, start, stop - 1)),
+        )
+        sizes = self.ranges * several, self.ranges * self.tiles, offset.numel() * several, int(blocks.sum()) * several
+        return sizes, tuple(a.to(index) for a in arrays), int(blocks.sum()) * self.block
+
+
+@dataclass(frozen=True)
+class RowBlocks(Derived[tuple]):
+    """(slot_ptr, Offset, In, Row) of `conv_rows`: rows that meet the same offsets in blocks of so many. Rows without
+    pairs are in blocks without slots."""
+
+    block: int
+
+    def compute(self, kernel_map: KernelMap) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        indptr, offset, inputs = kernel_map.derived(PairsOfRows())
+        index, rows = indptr.dtype, kernel_map.shape[0]
+        if self.block == 1:
+            return indptr, offset, inputs, torch.arange(rows, dtype=index)
+        same = torch.unique(sets_of_offsets(kernel_map), dim=0, return_inverse=True)[1]
+        order = torch.argsort(same, stable=True)
+        counts = torch.bincount(same)
+        blocks = -(-counts // self.block)
+        # of each block its set of offsets, and the first of its rows in order
+        of_set = torch.repeat_interleave(blocks)
+        within = torch.arange(of_set.numel()) - _indptr(blocks)[of_set]
+        ends = _indptr(counts)
+        place = ends[of_set, None] + within[:, None] * self.block + torch.arange(self.block)
+        row = order[torch.minimum(place, ends[of_set + 1, None] - 1)]
+        length = indptr.long().diff()[row[:, 0]]
+        slot_ptr = _indptr(length)
+        of_block = torch.repeat_interleave(length)
+        slot = torch.arange(of_block.numel()) - slot_ptr[of_block]
+        first = indptr.long()[row[of_block]]
+        found = offset[first[:, 0] + slot], inputs[first + slot[:, None]].flatten(), row.flatten()
+        return slot_ptr.to(index), *(a.to(index) for a in found)
+
+
+@dataclass(frozen=True)
+class RowTasks(Derived[tuple]):
+    """The tasks of `conv_rows`: (sizes, index arrays), for so many ranges of blocks, ranges of column tiles, column
+    tiles, and rows of a block."""
+
+    ranges: int
+    splits: int
+    tiles: int
+    block: int
+
+    def compute(self, kernel_map: KernelMap) -> tuple:
+        slot_ptr, offset, inputs, row = kernel_map.derived(RowBlocks(self.block))
+        blocks, slots, several, index = slot_ptr.numel() - 1, offset.numel(), self.splits, slot_ptr.dtype
+        counts = _cuts(slot_ptr, self.ranges).diff()
+        columns = torch.arange(several + 1) * self.tiles // several
+        of_block = slot_ptr.long().diff()
+
+        def repeated(a: Tensor, of_slots: bool) -> Tensor:
+            lengths = counts if not of_slots else torch.stack([part.sum() for part in of_block.split(counts.tolist())])
+            return _several(a, lengths, several)
+
+        arrays = (
+            _indptr(columns.diff().repeat(self.ranges)),
+            _indptr(_each(counts, several)),
+            _indptr(repeated(of_block, False)),
+            columns[:-1].repeat(self.ranges),
+            repeated(offset, True),
+            repeated(inputs.view(-1, self.block), True),
+            repeated(row.view(-1, self.block), False),
+        )
+        sizes = self.ranges * several, self.ranges * self.tiles, blocks * several, slots * several
+        return sizes, tuple(a.to(index) for a in arrays)
+
+
+@dataclass(frozen=True)
+class Counts(Derived[ConvCounts]):
+    """What the planner looks at, for blocks of so many rows. Sets of offsets are looked at where a row has few."""
+
+    block: int
+
+    def compute(self, kernel_map: KernelMap) -> ConvCounts:
+        rows, pairs = kernel_map.shape[0], kernel_map.num_pairs
+        found = ConvCounts(rows, kernel_map.num_offsets, pairs, pairs, rows, pairs * self.block)
+        per_offset = kernel_map.indptr.long().diff()
+        found = replace(found, padded=int((-(-per_offset // self.block)).sum()) * self.block)
+        if pairs <= FEW * rows:
+            slot_ptr, _, inputs, _ = kernel_map.derived(RowBlocks(self.block))
+            found = replace(found, row_blocks=(slot_ptr.numel() - 1) * self.block, row_padded=inputs.numel())
+        return found
+
+
+@dataclass(frozen=True)
+class Shares(Derived[tuple]):
+    """The tasks of `depthwise_sums`: (sizes, index arrays, whether all offsets have pairs, the offset of each further
+    matrix), for so many shares of the pairs.
+
+    The first part of an offset fills its matrix, the others one each, which is added to it.
+    """
+
+    shares: int
+
+    def compute(self, kernel_map: KernelMap) -> tuple:
+        indptr, pairs, index = kernel_map.indptr.long(), kernel_map.num_pairs, kernel_map.indptr.dtype
+        cuts = torch.arange(self.shares + 1) * pairs // self.shares
+        bounds = torch.cat([cuts, indptr]).unique()
+        start = bounds[:-1]
+        offset = torch.searchsorted(indptr, start, right=True) - 1
+        task = torch.searchsorted(cuts, start, right=True) - 1
+        again = torch.zeros_like(offset, dtype=torch.bool)
+        again[1:] = offset[1:] == offset[:-1]
+        slot = torch.where(again, kernel_map.num_offsets + again.cumsum(0) - 1, offset)
+        arrays = _indptr(torch.bincount(task, minlength=self.shares)), bounds, slot
+        sizes = self.shares, start.numel()
+        return sizes, tuple(a.to(index) for a in arrays), bool((indptr.diff() > 0).all()), offset[again]
+
+
+@dataclass(frozen=True)
+class SumTasks(Derived[tuple]):
+    """The tasks of `conv_sums`: (sizes, index arrays), of `Shares` in chunks of so many pairs, for so many ranges of
+    column tiles, and column tiles."""
+
+    shares: int
+    chunk: int
+    splits: int
+    tiles: int
+
+    def compute(self, kernel_map: KernelMap) -> tuple:
+        (_, parts), (part_ptr, bounds, slot), _, _ = kernel_map.derived(Shares(self.shares))
+        index, several, bounds = part_ptr.dtype, self.splits, bounds.long()
+        chunks = -(-bounds.diff() // self.chunk)
+        of_part = torch.repeat_interleave(chunks)
+        start = bounds[of_part] + (torch.arange(of_part.numel()) - _indptr(chunks)[of_part]) * self.chunk
+        length = (bounds[of_part + 1] - start).clamp(max=self.chunk)
+        counts = part_ptr.long().diff()
+        of_share = _indptr(chunks)[part_ptr.long()].diff()
+        columns = torch.arange(several + 1) * self.tiles // several
+        arrays = (
+            _indptr(columns.diff().repeat(self.shares)),
+            _indptr(_each(counts, several)),
+            _indptr(_several(chunks, counts, several)),
+            _indptr(_several(length, of_share, several)),
+            columns[:-1].repeat(self.shares),
+            _several(slot, counts, several),
+            _several(start, of_share, several),
+        )
+        sizes = self.shares * several, self.shares * self.tiles, parts * several, start.numel() * several
+        return (*sizes, kernel_map.num_pairs * several), tuple(a.to(index) for a in arrays)
+
+
+FEW = 4
+"""Pairs of a row up to which rows with the same offsets may be many."""
+_WORD = 62
+
+
+def sets_of_offsets(kernel_map: KernelMap) -> Tensor:
+    """(rows, words) int64: the set of each row's offsets, in bits."""
+    offset, rows = kernel_map.derived(Offsets()).long(), kernel_map.shape[0]
+    words = offset.new_zeros(rows, -(-kernel_map.num_offsets // _WORD) or 1)
+    # a row meets an offset once at most, so that sums are sets
+    at = kernel_map.outputs.long() * words.shape[1] + offset // _WORD
+    words.view(-1).index_add_(0, at, torch.bitwise_left_shift(torch.ones_like(offset), offset % _WORD))
+    return words
+
+
+def _indptr(lengths: Tensor) -> Tensor:
+    return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+
+
+def _cuts(indptr: Tensor, parts: int) -> Tensor:
+    """(parts + 1,) where rows of so many pairs are cut into ranges of equal cost, half of which is for the rows."""
+    rows = indptr.numel() - 1
+    cost = indptr.double() / max(1, int(indptr[-1])) + torch.arange(rows + 1) / max(1, rows)
+    cuts = torch.searchsorted(cost, cost[-1] * torch.arange(parts + 1, dtype=torch.float64) / parts)
+    cuts[-1] = rows
+    return cuts
+
+
+def _each(a: Tensor, several: int) -> Tensor:
+    """Each element so many times."""
+    return a.repeat_interleave(several) if several > 1 else a
+
+
+def _several(a: Tensor, lengths: Tensor, several: int) -> Tensor:
+    """Each stretch of so many elements so many times."""
+    if several == 1:
+        return a
+    return torch.cat([part for part in a.split(lengths.tolist()) for _ in range(several)])
+
+
+__all__ = [
+    "Counts",
+    "OffsetTasks",
+    "PairsOfRows",
+    "RowBlocks",
+    "RowRanges",
+    "RowTasks",
+    "Shares",
+    "SumTasks",
+    "sets_of_offsets",
+]

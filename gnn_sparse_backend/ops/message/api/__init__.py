@@ -1,0 +1,1 @@
+"""What users call: arguments are checked here, and nowhere else."""

@@ -1,0 +1,60 @@
+"""What ``precompile`` and ``explain`` know of messages: copies and weighted copies by every reduction, and dots."""
+
+from __future__ import annotations
+
+import functools
+
+from ...compiler.language.reduction import REDUCTIONS
+from ...structures.graph import Graph
+from ..core.prepared import Kind, Prepared, prepares, structures
+from .api.sddmm import sddmm
+from .api.spmm import spmm
+from .message_op import message_op
+from .operators import AGGREGATE, EDGE_MAP
+
+structures(
+    Kind(
+        Graph,
+        "a graph",
+        lambda graph: graph.num_edges,
+        lambda graph: f"{graph.shape[0]:,} x {graph.shape[1]:,}, {graph.num_edges:,} edges",
+        "sum",
+    )
+)
+for _name, _reduction in REDUCTIONS.items():
+    _ties = "even" if _reduction.chooses else None
+    _call = functools.partial(spmm, reduce=_name)
+    prepares(
+        Prepared(
+            _name,
+            AGGREGATE,
+            Graph,
+            ("F",),
+            "",
+            lambda graph, f: [(graph.shape[1], f)],
+            _call,
+            message_op("x0", ("column",), _name, _ties),
+        ),
+        Prepared(
+            f"weighted_{_name}",
+            AGGREGATE,
+            Graph,
+            ("F",),
+            "",
+            lambda graph, f: [(graph.shape[1], f), (graph.num_edges,)],
+            _call,
+            message_op("mul(x1, x0)", ("column", "edge"), _name, _ties),
+        ),
+    )
+prepares(
+    Prepared(
+        "dot",
+        EDGE_MAP,
+        Graph,
+        ("F",),
+        "",
+        lambda graph, f: [(graph.shape[0], f), (graph.shape[1], f)],
+        sddmm,
+        message_op("mul(x0, x1)", ("row", "column")),
+    )
+)

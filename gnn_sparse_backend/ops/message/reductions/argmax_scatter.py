@@ -1,0 +1,174 @@
+"""Gradients of maxima and minima that copy: what the result's numbers were taken from is known, and gets their shares.
+
+On dense graphs this is less work than a pass over all edges that asks each whether it was chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ....compiler.cache.bounded import kept
+from ....formats.structure import positions_of_rows, row_of_position
+from ....planner.cpu.spmm import SERIAL_WORK
+from ....planner.plan import Plan
+from ....runtime import devices
+from ....runtime.memory import empty
+from ....runtime.type_names import type_name
+from ...core.library import register
+from ...core.operands import check_dense
+from ...core.operator import Operator
+from ...core.ran import note
+from ...core.traced import Traced
+from ..message_op import MessageOp
+from ..programs.aggregate import SEVERAL
+from ..programs.message import arg
+from ..schedules_cpu import choices_kernel
+
+# Edges for each row from which it pays, and with a few features: whoever chose is then found in one line.
+PAYS, NARROW_PAYS, NARROW = 16, 4, 4
+# Edges that rows with several equal messages may have, as a part of all edges times features: each costs as much as
+# some hundred in a pass over all of them.
+FEW_TIES = 256
+
+
+def kept_choice(form: MessageOp, graph, operands) -> str | None:
+    """What an aggregation keeps of the chosen edges for its gradient: as in ``AggregateSpec``, or None for nothing."""
+    if form.ties is None:
+        return None
+    copies = form.message == arg(0) and form.places == ("column",)
+    pays = copies and devices.on_cpu(graph.device) and graph.num_edges >= _least(operands[0]) * graph.shape[0]
+    if form.ties != "even":
+        return "column" if pays else "number"
+    # among numbers of eight bits or eleven some are nearly always equal
+    return "unique" if pays and operands[0].dtype in (torch.float32, torch.float64) else None
+
+
+def _least(x: Tensor) -> int:
+    return NARROW_PAYS if x[:1].numel() <= NARROW else PAYS
+
+
+def copied_gradient(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
+    """(rows, ...): each number of ``grad``, (m, ...), added to the row that ``columns``, alike, has for it; none if
+    that is negative.
+    """
+    return ARGMAX_SCATTER(None, (columns, grad), (rows,))
+
+
+def _taken(nothing, attributes, saved, memo, needed, cotangent: Tensor) -> list[Tensor | None]:
+    (columns,) = saved
+    taken = cotangent.gather(0, columns.clamp(min=0).long())
+    return [None, taken.masked_fill(columns < 0, 0)]
+
+
+def _check(nothing, operands, attributes):
+    columns, grad = operands
+    check_dense("argmax_scatter", "grad", grad)
+    if columns.shape != grad.shape or columns.dtype not in (torch.int32, torch.int64):
+        raise ValueError(
+            f"argmax_scatter: columns {tuple(columns.shape)} of {columns.dtype} do not go with grad "
+            f"{tuple(grad.shape)} of {grad.dtype}"
+        )
+    if columns.numel() and int(columns.max()) >= attributes[0]:
+        raise ValueError(f"argmax_scatter: column {int(columns.max())} is none of {attributes[0]} rows of the result")
+    return operands
+
+
+ARGMAX_SCATTER = register(
+    Operator(
+        "argmax_scatter",
+        lambda nothing, operands, attributes: _add(*operands, *attributes),
+        _taken,
+        lambda nothing, operands, attributes, needed: (_add(*operands, *attributes), operands[:1], None),
+        operands="Tensor columns, Tensor grad",
+        attributes="SymInt rows",
+        like=lambda arguments, operands, attributes, transposed: operands[1].new_empty(
+            (attributes[0], *operands[1].shape[1:])
+        ),
+        check=_check,
+        saved=lambda attributes, operands, result: (operands[:1], None),
+    )
+)
+"""What flows back through a choice. Operands: (chosen columns, negative for none, the cotangent). Attributes: (rows of
+the result,).
+"""
+
+
+class Choices:
+    """Sums over choices of one shape and type (`ops.core.executable.Executable`), of no structure. dtype, index_dtype:
+    of the cotangent and of the columns.
+    """
+
+    variants: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, features: int, dtype: str, index_dtype: str, plan: Plan):
+        self.plan = plan
+        self.kernels = (choices_kernel(features, dtype, index_dtype, plan.groups > 1),)
+
+    def __call__(self, nothing, operands: list[Tensor], results: list[Tensor]) -> None:
+        (columns, grad), (out,) = operands, results
+        note(self, "")
+        self.kernels[0].entry(columns.shape[0], out.shape[0], columns, grad, out)
+
+    def workspace(self, nothing) -> int:
+        """Bytes beside operands and results."""
+        return 0
+
+
+_executable = kept(Choices)
+
+
+def _add(columns: Tensor, grad: Tensor, rows: int) -> Tensor:
+    count = columns.shape[0]
+    features = columns[:1].numel()
+    wide = grad if grad.dtype == torch.float64 else grad.new_empty(0, dtype=torch.float32)
+    out = empty(wide, rows, *columns.shape[1:]).zero_()
+    if columns.numel() and rows:
+        plan = Plan(torch.get_num_threads() if columns.numel() >= SERIAL_WORK else 1)
+        of_rows = [columns.reshape(count, features), grad.contiguous().view(count, features)]
+        executable = _executable(features, type_name(grad.dtype), type_name(columns.dtype), plan)
+        executable(None, of_rows, [out.view(rows, features)])
+    return out.to(grad.dtype)
+
+
+def even_gradient(graph, columns: Tensor, x: Tensor, result: Tensor, grad: Tensor) -> Tensor | None:
+    """The gradient of x where equal messages share it; None if there are so many that a pass over all edges is faster.
+
+    columns: what the aggregation kept, ``unique``.
+    """
+    if not columns.numel():
+        return x.new_zeros(x.shape)
+    if isinstance(graph, Traced):  # whose degrees nobody can read
+        return None
+    of_rows = columns.flatten(1) if columns.dim() > 1 else columns.unsqueeze(1)
+    rows = (of_rows.amin(1) == SEVERAL).nonzero().flatten()
+    among, feature = (of_rows[rows] == SEVERAL).nonzero(as_tuple=True)
+    row = rows[among]
+    if int(graph.in_degrees[row].sum()) * FEW_TIES > graph.num_edges * of_rows.shape[1]:
+        return None
+    out = copied_gradient(columns, grad, graph.shape[1])
+    return _with_shares(out, graph, row, feature, x, result, grad) if row.numel() else out
+
+
+def _with_shares(out: Tensor, graph, row: Tensor, feature: Tensor, x: Tensor, result: Tensor, grad: Tensor) -> Tensor:
+    """``out`` with what the numbers at (row, feature) of the result send back, a share to each message that equals
+    them.
+    """
+    x, result, grad = (t.reshape(t.shape[0], -1) for t in (x, result, grad))
+    taken, position = positions_of_rows(graph.indptr.long(), row)
+    number = row_of_position(taken, position.numel())
+    column, feature_of = graph.indices[position].long(), feature[number]
+    equal = (x.detach()[column, feature_of] == result.detach()[row, feature][number]).double()
+    count = equal.new_zeros(row.numel()).index_add_(0, number, equal)
+    share = (grad[row, feature].double() / count)[number] * equal
+    # an edge may be there many times: equal shares are rounded alike, so they are added up before they are rounded
+    place, which = torch.unique(column * x.shape[1] + feature_of, return_inverse=True)
+    sums = share.new_zeros(place.numel()).index_add(0, which, share).to(out.dtype)
+    put = torch.index_put if torch.is_grad_enabled() else torch.index_put_
+    return put(out.view(-1), (place,), sums, accumulate=True).view(out.shape)
+
+
+__all__ = ["copied_gradient", "even_gradient", "kept_choice"]

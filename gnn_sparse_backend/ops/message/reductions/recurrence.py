@@ -1,0 +1,173 @@
+"""Products of all messages of a row but one, without division: what the gradient of a product is made of.
+
+The product of the others is that of the messages before times that of those behind (exclusive scans; Blelloch, 1990,
+section 1.4). Either is a linear recurrence along the row, and so is what flows back through it, in the opposite
+direction, so that gradients of any order are recurrences again: nothing is divided, and zeros are numbers like others.
+
+    gsb::recurrence   out[e] = y, then y = factor[e] * y + added[e]; from the last edge of a row on where ``reversed``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ....compiler.cache.bounded import kept
+from ....compiler.cache.kernel import Kernel
+from ....compiler.codegen import host_target
+from ....compiler.compile import compile_program
+from ....compiler.schedules.cpu import CpuSchedule
+from ....compiler.schedules.cuda_teams import CudaTeams
+from ....compiler.transforms.compact import compact_parameters
+from ....compiler.transforms.dense_axes.tile import tile_axis
+from ....formats.structure import row_of_position
+from ....planner.cpu.spmm import group_count
+from ....planner.cpu.tiling import register_tiles
+from ....planner.cuda.plan import CudaPlan, shares, teams
+from ....planner.plan import Plan
+from ....planner.problem import STORED
+from ....runtime import devices
+from ....runtime.layout import compact
+from ....runtime.memory import empty
+from ....runtime.type_names import type_name
+from ....structures.derived import Derived
+from ....structures.pieces import Piece
+from ...core import cuda_build
+from ...core.arguments import structure_arguments
+from ...core.library import register
+from ...core.operands import check_dense, check_kernels_for, check_rows
+from ...core.operator import Operator
+from ...core.ran import note
+from ...core.traced import GRAPH
+from ..programs.recurrence import RecurrenceSpec, recurrence
+from ..schedules_cuda import share_features
+
+
+def products_of_others(structure, messages: Tensor) -> Tensor:
+    """(edges, ...): for each edge the product of the messages of the other edges of its row, in the type of
+    ``messages``, float32 or float64.
+    """
+    return RECURRENCE(structure, (messages, None), (False,)) * RECURRENCE(structure, (messages, None), (True,))
+
+
+class RowsReversed(Derived[Piece]):
+    """The structure with the non-zeros of each row in the opposite order."""
+
+    def compute(self, graph) -> Piece:
+        indptr, edges = graph.indptr.long(), graph.num_edges
+        row = row_of_position(graph.indptr, edges).long()
+        here = torch.arange(edges, device=indptr.device)
+        positions = indptr[row] + indptr[row + 1] - 1 - here
+        return Piece(graph.shape, graph.indptr, graph.indices[positions], positions.to(graph.indices.dtype))
+
+
+class Recurrence:
+    """A recurrence of one shape and type (`ops.core.executable.Executable`), on a graph or on its `RowsReversed`."""
+
+    variants: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, spec: RecurrenceSpec, plan: Plan | CudaPlan):
+        self.spec, self.plan = spec, plan
+        self.kernels = ((on_gpu if type(plan) is CudaPlan else on_cpu)(spec, plan),)
+
+    def __call__(self, structure, operands: list[Tensor], results: list[Tensor], numbers: Tensor | None = None) -> None:
+        """numbers: of the edge at each position, where edges are in another order."""
+        sizes, arrays = structure_arguments(structure, self.plan.groups, self.plan.balance)
+        given = (*sizes, *arrays) if numbers is None else (*sizes, results[0].shape[0], *arrays, numbers)
+        note(self, "")
+        self.kernels[0].entry(*given, *operands, *results)
+
+    def workspace(self, structure) -> int:
+        """Bytes beside operands and results."""
+        return 0
+
+
+@kept
+def on_cpu(spec: RecurrenceSpec, plan: Plan) -> Kernel:
+    target = host_target()
+    program = tile_axis(recurrence(spec), "K", register_tiles(spec.width, STORED[spec.dtype], target))
+    return compile_program(program, CpuSchedule(parallel=plan.groups > 1), target)
+
+
+@kept
+def on_gpu(spec: RecurrenceSpec, plan: CudaPlan) -> Kernel:
+    of = shares(spec.width, STORED[spec.dtype])
+    program = share_features(compact_parameters(recurrence(spec)), "K", spec.width, of)
+    return cuda_build.build(program, CudaTeams(of.lanes, teams(of.lanes)), plan.arch)
+
+
+_executable = kept(Recurrence)
+
+
+def _run(graph, operands, attributes) -> Tensor:
+    factor, (backwards,) = operands[0], attributes
+    edges, width = factor.shape[0], prod(factor.shape[1:])
+    out = empty(factor, *factor.shape)
+    if edges == 0 or width == 0:
+        return out
+    structure, numbers = graph, graph.edge_ids
+    if backwards:
+        structure = graph.derived(RowsReversed())
+        numbers = structure.edge_numbers(graph.edge_numbers)
+    arch = devices.arch_of(graph.device)
+    plan = CudaPlan(arch=arch) if arch else Plan(group_count(edges, graph.shape[0], width, torch.get_num_threads()))
+    spec = RecurrenceSpec(
+        width, type_name(factor.dtype), type_name(graph.indices.dtype), numbers is not None, operands[1] is not None
+    )
+    given = [compact(x).reshape(edges, width) for x in operands if x is not None]
+    _executable(spec, plan)(structure, given, [out.view(edges, width)], numbers)
+    return out
+
+
+def _record(graph, operands, attributes, needed):
+    out = _run(graph, operands, attributes)
+    # of the rest of the row is read what comes back; of this edge what there was before it
+    return out, (operands[0], out if needed[0] else None), None
+
+
+def _gradients(structure, attributes, saved, memo, needed, grad: Tensor) -> list[Tensor | None]:
+    (factor, out), (backwards,) = saved, attributes
+    back = RECURRENCE(structure, (factor, grad), (not backwards,))
+    return [back * out if needed[0] else None, back if needed[1] else None]
+
+
+def _check(graph, operands, attributes):
+    factor, added = operands
+    for name, x in (("factor", factor), ("added", added)):
+        if x is not None:
+            check_dense("recurrence", name, x)
+            check_rows("recurrence", name, x, graph.num_edges, "edge", graph)
+            if x.dtype not in (torch.float32, torch.float64):
+                raise TypeError(f"recurrence: {name} must be float32 or float64, got {x.dtype}")
+            if x.shape != factor.shape or x.dtype != factor.dtype:
+                raise ValueError(
+                    f"recurrence: added {tuple(x.shape)} of {x.dtype} does not go with factor {tuple(factor.shape)} of "
+                    f"{factor.dtype}"
+                )
+    check_kernels_for("recurrence", graph)
+    return operands
+
+
+RECURRENCE = register(
+    Operator(
+        "recurrence",
+        _run,
+        _gradients,
+        _record,
+        structure=GRAPH,
+        operands="Tensor factor, Tensor? added",
+        attributes="bool reversed, bool transposed",
+        encode=lambda attributes, transposed: (*attributes, transposed),
+        decode=lambda backwards, transposed: ((backwards,), transposed),
+        like=lambda arguments, operands, attributes, transposed: operands[0].new_empty(operands[0].shape),
+        check=_check,
+        saved=lambda attributes, operands, result: ((operands[0], result), None),
+    )
+)
+"""Attributes: (whether it goes from the last edge of each row to the first,)."""
+
+__all__ = ["RECURRENCE", "Recurrence", "RowsReversed", "products_of_others"]

@@ -1,0 +1,114 @@
+"""Panels of pairs, on the CPU: those that a product is made in, and what stands beside them.
+
+Each is a fact of the structure, made once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...formats.partitions.relational import Panels
+from ...planner.cpu.relational import RelationCounts, by_column, cost_per_pair, panel_pairs, row_task_count
+from ...structures.derived import Derived
+from ...structures.relational.graph import RelGraph
+from ...structures.relational.sides import Ends, MeanScale, RelationSplit, RelationTasks, RowTasks
+
+
+def wide_type(dtype: torch.dtype) -> torch.dtype:
+    """The accumulation type."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def tasks_of_product(
+    rel: RelGraph,
+    transposed: bool,
+    blocks: int,
+    in_features: int,
+    out_features: int,
+    dtype: torch.dtype,
+    order: str | None = None,
+) -> tuple[int, RowTasks, tuple[Tensor, Panels, Panels]]:
+    """(pairs of a panel at most, the fact that the panels are, the panels) of a product on the CPU."""
+    most = panel_pairs(blocks * max(in_features, out_features), wide_type(dtype).itemsize)
+    counts = counts_of(rel, transposed)
+    tasks = row_task_count(counts, rel.num_relations, blocks * in_features, blocks * out_features)
+    widths = in_features, out_features, blocks, dtype.itemsize
+    if order is None and tasks == 1:
+        order = "gather"
+    choose = {"gather": never, "scatter": always, None: lambda *counted: by_column(*counted, *widths)}[order]
+    # the panels depend on what is chosen alone, which widths may share, and prepared panels are large
+    key = (order,) if order else widths
+    cost = cost_per_pair(in_features, out_features, dtype.itemsize)
+    planned = RowTasks(transposed, key, tasks, most, cost, choose)
+    return most, planned, rel.ends.derived(planned)
+
+
+def counts_of(rel: RelGraph, transposed: bool) -> RelationCounts:
+    """Rows, edges and pairs as one side sees them."""
+    counts = rel.counts
+    if not transposed:
+        return counts
+    return RelationCounts(rel.shape[1], counts.edges, counts.column_pairs, counts.row_pairs)
+
+
+def never(row_pairs: Tensor, *_) -> Tensor:
+    """A ``Chooser`` that takes the edges of no relation by column pairs."""
+    return torch.zeros_like(row_pairs, dtype=torch.bool)
+
+
+def always(row_pairs: Tensor, *_) -> Tensor:
+    """One that takes those of all."""
+    return torch.ones_like(row_pairs, dtype=torch.bool)
+
+
+def _slots(relation: Tensor, relations: int) -> tuple[Tensor, Tensor]:
+    """(place of each task's matrix, relations of those that come after the first of a relation)."""
+    again = torch.zeros(relation.numel(), dtype=torch.bool, device=relation.device)
+    again[1:] = relation[1:] == relation[:-1]
+    later = relations + again.cumsum(0) - 1
+    return torch.where(again, later, relation.long()).to(relation.dtype), relation[again].long()
+
+
+@dataclass(frozen=True)
+class Slots(Derived[tuple[Tensor, Tensor]]):
+    """`_slots` of the tasks of a split of the relations, of which there are so many."""
+
+    planned: RelationTasks
+    relations: int
+
+    def compute(self, split: RelationSplit) -> tuple[Tensor, Tensor]:
+        return _slots(split.derived(self.planned)[0], self.relations)
+
+
+@dataclass(frozen=True)
+class ScaleOfPanels(Derived[Tensor]):
+    """1 / the number of edges of the relation into the destination, at each position of the panels of a plan.
+
+    which: of the values of the plan are the panels.
+    """
+
+    planned: RowTasks | RelationTasks
+    which: int
+    dtype: torch.dtype
+
+    def compute(self, owner: Ends | RelationSplit) -> Tensor:
+        ends = owner if isinstance(owner, Ends) else owner.ends
+        panels = owner.derived(self.planned)[self.which]
+        return ends.derived(MeanScale(self.dtype)).index_select(0, panels.edge_ids)
+
+
+def position_weight(
+    owner: Ends | RelationSplit, planned: RowTasks | RelationTasks, which: int, panels: Panels, a, mean: bool, dtype
+) -> Tensor | None:
+    """What stands before each edge, at each position of the panels, a value of the plan that their owner has."""
+    scale = owner.derived(ScaleOfPanels(planned, which, dtype)) if mean else None
+    if a is None:
+        return scale
+    a = a.index_select(0, panels.edge_ids)
+    return a if scale is None else a.mul_(scale)
+
+
+__all__ = ["Slots", "always", "counts_of", "never", "position_weight", "tasks_of_product", "wide_type"]

@@ -1,0 +1,3 @@
+"""Point clouds and their segmentation: generated scenes, SemanticKITTI, and the networks of `python -m
+models.minkunet`.
+"""

@@ -1,0 +1,62 @@
+"""What ``gsb.explain`` lists beside the plan is what ``gsb.last_run`` then names; and every operator is explained."""
+
+import pytest
+import torch
+
+import gnn_sparse_backend as gsb
+from gnn_sparse_backend.ops.core.prepared import KINDS, PREPARED
+from gnn_sparse_backend.tuning.explain import explain_structure
+from gnn_sparse_backend.tuning.precompile_operators import operators_named
+
+operators_named("sum")  # all families have said what they prepare
+ROWS, EDGES = 3_000, 40_000
+
+
+def graph_of(seed: int) -> gsb.Graph:
+    generator = torch.Generator().manual_seed(seed)
+    row, col = (torch.randint(ROWS, (EDGES,), generator=generator) for _ in range(2))
+    return gsb.Graph.from_coo(row, col, (ROWS, ROWS))
+
+
+@pytest.mark.parametrize("op, dtype", [("max", "bfloat16"), ("sum", "float32")])
+def test_every_variant_that_is_taken_was_listed(op, dtype):
+    """At the first and at the ninth call, at addresses of pairs and at others."""
+    graph = graph_of(1)
+    told = gsb.explain(graph, op, 16, dtype=dtype)
+    taken = set()
+    for skipped in (0, 1):
+        x = torch.ones(ROWS * 16 + 1, dtype=getattr(torch, dtype))[skipped:][: ROWS * 16].view(ROWS, 16)
+        for _ in range(9):
+            gsb.spmm(graph, x, reduce=op)
+            taken.add(gsb.last_run().steps[-1].variant)
+    assert taken <= set(told.variants)
+    assert len(taken) == (3 if dtype == "bfloat16" else 2)
+    for name, when in told.variants.items():
+        assert f"variant: {name}: {when}" in str(told).replace("\n", " ")
+
+
+def test_a_plan_of_one_way_lists_no_variants():
+    assert not gsb.explain(graph_of(2), "sum", 64).variants and "variant" not in str(gsb.explain(graph_of(2), "sum"))
+
+
+def structure_of(kind: type):
+    row, col = torch.tensor([0, 2, 1, 1]), torch.tensor([1, 1, 0, 2])
+    made = {
+        gsb.Graph: lambda: gsb.Graph.from_coo(row, col, (3, 3)),
+        gsb.RelGraph: lambda: gsb.RelGraph.from_triples(col, row, row, (3, 3), 3),
+        gsb.Segments: lambda: gsb.Segments.from_index(row, 3),
+        gsb.KernelMap: lambda: gsb.KernelMap.from_pairs(row[:3], row[:3], torch.tensor([0, 2, 3]), (3, 3)),
+    }
+    return made[kind]()
+
+
+@pytest.mark.parametrize("name", list(PREPARED))
+def test_every_prepared_operator_is_explained(name):
+    operator = PREPARED[name]
+    features = 8 if len(operator.width) == 1 or operator.short else (8, 8, 2)
+    text = str(explain_structure(structure_of(operator.on), name, features))
+    assert name.removesuffix("_groups") in text.splitlines()[0]
+    assert any(word in text for word in ("plan: by rules", "source: ", "by gather", "dataflows"))
+    others = [kind for kind in KINDS if kind is not operator.on]
+    with pytest.raises(ValueError, match=f"{name} runs on .*, got .*: choose from "):
+        explain_structure(structure_of(others[0]), name, features)
