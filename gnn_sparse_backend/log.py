@@ -2,7 +2,7 @@
 
     gnn_sparse_backend.compiler.cache.store          kernels compiled and loaded, in milliseconds
     gnn_sparse_backend.ops.core.plans                plans chosen
-    gnn_sparse_backend.integrations.core.counters    calls that a framework ran itself, and why
+    gnn_sparse_backend.integrations.core.counters    calls that a framework ran itself, why, and what to do about it
 
 Nothing is shown by default. ``GSB_LOG=info`` or ``debug`` shows records on the error stream from the first import on;
 whoever configures :mod:`logging` gets the same records through the usual propagation. At ``info`` a plan or a fallback

@@ -1,5 +1,5 @@
 """Every test of the integrations starts and ends with the backend off and the counts at zero, and a reason that it met
-is one of `remedies.REASONS`.
+is one of `remedies.REMEDIES`.
 
 With GSB_SERIAL_GPU=1 the frameworks' layers take the way to a GPU, and its kernels run serially on the CPU
 (`serial_gpu`).

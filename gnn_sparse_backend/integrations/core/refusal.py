@@ -27,17 +27,14 @@ from .remedies import remedy_of
 class Refusal:
     """Why a call is not ours.
 
-    reason: one of ``remedies.REASONS``, in which no sizes or values stand: each distinct one is counted. Which operator
-    was refused is said where it is counted (``Boundary.admit``), since many ask the same.
+    reason: one of ``remedies.REMEDIES``, in which no sizes or values stand: each distinct one is counted. Which
+    operator was refused is said where it is counted (``Boundary.admit``), since many ask the same.
     """
 
     __slots__ = ("reason",)
 
     def __init__(self, reason: str):
         self.reason = reason
-
-    def __repr__(self) -> str:
-        return f"Refusal({self.reason!r})"
 
     @property
     def remedy(self) -> str | None:
@@ -76,14 +73,12 @@ class Boundary:
         """
         parameters = inspect.signature(run).parameters.values()
         bare = [each.replace(default=Parameter.empty, annotation=Parameter.empty) for each in parameters]
-        given = [_PASSED_ON.get(each.kind, "{0}").format(each.name) for each in parameters]
-        positional = [one for one, each in zip(given, parameters) if each.kind <= Parameter.VAR_POSITIONAL]
         source = _SOURCE.format(
             parameters=Signature(bare),
-            given=", ".join(given),
+            given=", ".join(_GIVEN.get(each.kind, "{0}").format(each.name) for each in parameters),
             framework=self.name,
-            positional=", ".join(positional),
             count="pass" if operator is None else f"_fallback({self.name!r}, f{operator!r}, _found.reason)",
+            compute="; ".join(_COMPUTED_OF.get(each.kind, _COMPUTED).format(each.name) for each in parameters),
         )
         names = {"PASS": PASS, "Refusal": Refusal}
         exec(source, names)
@@ -105,11 +100,13 @@ def bind(_run, _original, _ours, _fallback, _deferred, _computed):
             return _result
         if _found is not PASS:
             {count}
-            if not _deferred.isdisjoint(map(type, [{positional}])):
-                [{positional}] = [
-                    _computed(_x, _found.reason) if type(_x) in _deferred else _x for _x in [{positional}]
-                ]
+            {compute}
         return _original({given})
     return asking
 """
-_PASSED_ON = {Parameter.KEYWORD_ONLY: "{0}={0}", Parameter.VAR_POSITIONAL: "*{0}", Parameter.VAR_KEYWORD: "**{0}"}
+_GIVEN = {Parameter.KEYWORD_ONLY: "{0}={0}", Parameter.VAR_POSITIONAL: "*{0}", Parameter.VAR_KEYWORD: "**{0}"}
+_COMPUTED = "{0} = _computed({0}, _found.reason) if type({0}) in _deferred else {0}"
+_COMPUTED_OF = {
+    Parameter.VAR_POSITIONAL: "{0} = [_computed(x, _found.reason) if type(x) in _deferred else x for x in {0}]",
+    Parameter.VAR_KEYWORD: "pass",
+}

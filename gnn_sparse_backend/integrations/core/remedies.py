@@ -7,181 +7,159 @@ from __future__ import annotations
 
 import re
 
-REASONS: dict[str, tuple[str, ...]] = {
-    "convert the features to float32, float64, bfloat16 or float16; counts and positions may stay as they are": (
-        "dtype {}",
-        "the features are {}",
-    ),
-    "convert operands to one of these types, the same for all, with .to(dtype)": (
-        "operands of two types or devices",
-        "features of edge types differ in shape or type",
-        "the features are no matrix of the weights' type",
-        "the features or weights are no dense numbers on one device",
-        "the matrix differs from the features in type or device",
-        "the weights are no dense numbers on one device",
-    ),
-    "bring the graph and the features to one device: graph.to(device), edge_index.to(device)": (
-        "graph on another device",
-        "the edge index and the features are on two devices",
-        "the edge types are not beside the edge index",
-        "the features are not dense, or not on the device of the edges and the weights",
-    ),
-    "move the graph and the features to the CPU or to a GPU of CUDA": ("device {}",),
-    "run gsb doctor, which says what to install": ("CUDA kernels lack something here, see gsb doctor",),
-    "give an ordinary tensor, outside of what torch.compile or torch.func traces": (
-        "missing, subclass or traced tensor",
-    ),
-    "give ordinary dense tensors: .to_dense(), and no subclass of torch.Tensor": (
-        "sparse layout",
-        "the features are a {}",
-        "the features are not a dense matrix",
-        "the features have layout {}",
-    ),
-    "give the adjacency as a torch sparse matrix (COO, CSR or CSC) of numbers, and call .coalesce()": (
-        "the matrix has layout {}",
-        "the matrix is a {}",
-        "the matrix is not coalesced or its entries are not numbers",
-    ),
-    "sort it once: edge_index.sort_by('row'), or 'col' for the transpose": (
-        "the edge index is not sorted for this product",
-    ),
-    "give a dense edge index of shape (2, edges)": ("the edge index is a {}",),
-    "give the index as int64, .long(), on the device of the features": (
-        "the edge index is not an ordinary int64 tensor beside the features",
-        "the index is not one int64 per edge",
-        "the pointers are not a vector of int64",
-    ),
-    "give a vector of int32 or int64, as long as what it numbers": (
-        "the edge types are no integers",
-        "the edge types are no vector of integers",
-        "the edge types are not one per edge",
-        "the index is not one integer per row",
-        "the lengths are not one integer per matrix",
-        "the numbers of nodes are no vector of integers",
-        "the offsets are no vector of integers",
-        "the types are not one integer per row",
-    ),
-    "give one number per edge, (edges,) or (edges, 1), in the features' type": (
-        "edge weights are not one number per edge",
-        "norm is not one number per edge of the features' type",
-        "the values are not one number per edge of the features' type",
-    ),
-    "give the number of nodes as an int": ("the number of nodes is not an int",),
-    "sort the rows by type, or build the layer without is_sorted": ("the types are not sorted, as promised",),
-    "ask for one edge type: graph[edge_type]": ("several edge types",),
-    "use a sum, a mean or a maximum, or leave it: no kernel is for this reduction here": ("the reduction is {}",),
-    "call it under torch.no_grad() where no gradient is wanted": ("a gradient of the {} may be asked for",),
-    "build GraphConv without an activation and with allow_zero_in_degree=True": (
-        "a layer has an activation, or checks degrees",
-    ),
-    "give a site once, within the spatial shape and the batches: gsb.voxelize merges points of one voxel": (
-        "indices are outside of the spatial shape or the batches, or there twice",
-    ),
-    "see why the layer that has the same indice_key was left to spconv": (
-        "the indice_key is that of a layer which spconv ran",
-    ),
-    "build the SparseConvTensor without benchmark and enable_timer": ("spconv takes the time of its layers",),
-    "nothing: kernels are for what is trained, and for pooling that moves": (
-        "a pooling layer is submanifold",
-        "the layer is quantised, or adds another tensor",
-    ),
-    "nothing: kernels multiply a sparse matrix by a dense one": ("the product of two sparse matrices",),
-    "nothing: a sum that gathers nothing has nothing to save": (
-        "a sum of one number per edge is no faster on a kernel",
-    ),
-    "nothing: there is nothing to compute": (
-        "no edge types",
-        "no edges",
-        "no features",
-        "no relation has features",
-        "no rows",
-        "the features have width 0",
-    ),
-    "leave out the edge types without edges": ("the first edge type has no edges: DGL computes nothing",),
-    "nothing: a layer that somebody changes or looks into is called as the framework does; its sums still run here": (
-        "a layer is the user's, has hooks, is explained, decomposed or runs against its edges",
-        "a layer is the user's, or has hooks",
-        "the layer has hooks",
-        "the layer is explained, decomposed or runs against its edges",
-        "the layer's methods are the user's",
-        "the linear layer is the user's, or has hooks",
-        "the messages are not just summed",
-    ),
-    "mend the call: the framework's own error, or its result for such a call, follows": (
-        "a destination has no features",
-        "a layer has no weight, or two",
-        "a type is out of range",
-        "an edge type has no layer",
-        "an edge type is out of range",
-        "an index is out of range",
-        "blocks of features that are numbers",
-        "features at one end, numbers at the other",
-        "features do not broadcast",
-        "missing feature",
-        "number of rows",
-        "results of several widths for one node type",
-        "shapes differ",
-        "the features do not fit the layers",
-        "the indice_key is that of no such layer",
-        "the input is no SparseConvTensor",
-        "the kernel of a submanifold layer is even",
-        "the lengths do not sum to the number of rows",
-        "the pointers are not those of segments",
-        "the shapes do not fit",
-        "the shapes of the edge index and the features do not fit",
-        "the shapes of the matrix and the features do not fit",
-        "there is no such dimension",
-        "there is no such dimension of nodes",
-        "unknown arguments of a layer",
-        "unknown op",
-        "unknown reduce",
-        "unknown regularizer",
-        "unknown target",
-    ),
-    "nothing: what records or transforms operators is given the framework's own": (
-        "a torch dispatch mode is active",
-        "a torch.func transform is active",
-        "forward-mode differentiation is active",
-        "torch.compile is tracing",
-        "torch.jit is tracing",
-    ),
-    "use the message before the transformation begins, or leave it: what transforms operators is given the framework's "
-    "own (the reason is what used the message)": (
-        "a score or a softmax in an expression",
-        "edge_softmax",
-        "edge_softmax of several edge types",
-        "gather_mm",
-        "gsddmm {}",
-        "gspmm",
-        "it is returned",
-        "it leaves its local scope",
-        "its layer returns it",
-        "its reduction",
-        "its segments are reduced",
-        "its softmax",
-        "rgms",
-        "segment_mm",
-        "segment_reduce",
-        "the features of all edges are stored",
-        "the gradient of a message that was used below autograd",
-        "the message is the result of an autograd function",
-        "the message is used by {}",
-        "the message is used by {} inside an autograd function or compiled code",
-        "the scores of an attention",
-        "the weights of an attention",
-    ),
-}
-"""By what the user can do: the reasons."""
-
-_PATTERNS = sorted(
-    ((reason, remedy) for remedy, reasons in REASONS.items() for reason in reasons),
-    key=lambda pair: -len(pair[0]),  # the one that says more before the one that says less
+_FLOATING = "convert the features to float32, float64, bfloat16 or float16; counts and positions may stay as they are"
+_ONE_TYPE = "convert all operands to one floating type on one device: .to(device, dtype)"
+_ONE_DEVICE = "bring the graph and the features to one device: graph.to(device), edge_index.to(device)"
+_DENSE = "give ordinary dense tensors: .to_dense(), and no subclass of torch.Tensor"
+_SPARSE = "give the adjacency as a torch sparse matrix (COO, CSR or CSC) of numbers, and call .coalesce()"
+_INT64 = "give the index as int64, .long(), on the device of the features"
+_INTEGERS = "give a vector of int32 or int64, as long as what it numbers"
+_NUMBERS = "give one number per edge, (edges,) or (edges, 1), in the features' type"
+_TRAINED = "nothing: kernels are for what is trained, and for pooling that moves"
+_NOTHING = "nothing: there is nothing to compute"
+_OF_THE_USER = (
+    "nothing: a layer that somebody changes or looks into is called as the framework does; its sums still run here"
 )
+_MEND = "mend the call: the framework's own error, or its result for such a call, follows"
+_TRACED = "nothing: what records or transforms operators is given the framework's own"
+_USED = (
+    "use the message before the transformation begins, or leave it: what transforms operators is given "
+    "the framework's own (the reason is what used the message)"
+)
+
+REMEDIES = {
+    "dtype {}": _FLOATING,
+    "the features are {}": _FLOATING,
+    "operands of two types or devices": _ONE_TYPE,
+    "features of edge types differ in shape or type": _ONE_TYPE,
+    "the features are no matrix of the weights' type": _ONE_TYPE,
+    "the features or weights are no dense numbers on one device": _ONE_TYPE,
+    "the matrix differs from the features in type or device": _ONE_TYPE,
+    "the weights are no dense numbers on one device": _ONE_TYPE,
+    "graph on another device": _ONE_DEVICE,
+    "the edge index and the features are on two devices": _ONE_DEVICE,
+    "the edge types are not beside the edge index": _ONE_DEVICE,
+    "the features are not dense, or not on the device of the edges and the weights": _ONE_DEVICE,
+    "device {}": "move the graph and the features to the CPU or to a GPU of CUDA",
+    "CUDA kernels lack something here, see gsb doctor": "run gsb doctor, which says what to install",
+    "missing, subclass or traced tensor": "give an ordinary tensor, outside of what torch.compile or torch.func traces",
+    "sparse layout": _DENSE,
+    "the features are a {}": _DENSE,
+    "the features are not a dense matrix": _DENSE,
+    "the features have layout {}": _DENSE,
+    "the matrix has layout {}": _SPARSE,
+    "the matrix is a {}": _SPARSE,
+    "the matrix is not coalesced or its entries are not numbers": _SPARSE,
+    "the edge index is not sorted for this product": "sort it once: edge_index.sort_by('row'), or 'col'",
+    "the edge index is a {}": "give a dense edge index of shape (2, edges)",
+    "the edge index is not an ordinary int64 tensor beside the features": _INT64,
+    "the index is not one int64 per edge": _INT64,
+    "the pointers are not a vector of int64": _INT64,
+    "the edge types are no integers": _INTEGERS,
+    "the edge types are no vector of integers": _INTEGERS,
+    "the edge types are not one per edge": _INTEGERS,
+    "the index is not one integer per row": _INTEGERS,
+    "the lengths are not one integer per matrix": _INTEGERS,
+    "the numbers of nodes are no vector of integers": _INTEGERS,
+    "the offsets are no vector of integers": _INTEGERS,
+    "the types are not one integer per row": _INTEGERS,
+    "edge weights are not one number per edge": _NUMBERS,
+    "norm is not one number per edge of the features' type": _NUMBERS,
+    "the values are not one number per edge of the features' type": _NUMBERS,
+    "the number of nodes is not an int": "give the number of nodes as an int",
+    "the types are not sorted, as promised": "sort the rows by type, or build the layer without is_sorted",
+    "several edge types": "ask for one edge type: graph[edge_type]",
+    "the reduction is {}": "use a sum, a mean or a maximum, or leave it: no kernel is for this reduction here",
+    "a gradient of the {} may be asked for": "call it under torch.no_grad() where no gradient is wanted",
+    "a layer has an activation, or checks degrees": "build GraphConv with activation=None, allow_zero_in_degree=True",
+    "indices are outside of the spatial shape or the batches, or there twice": (
+        "give a site once, within the spatial shape and the batches: gsb.voxelize merges points of one voxel"
+    ),
+    "the indice_key is that of a layer which spconv ran": (
+        "see why the layer that has the same indice_key was left to spconv"
+    ),
+    "spconv takes the time of its layers": "build the SparseConvTensor without benchmark and enable_timer",
+    "a pooling layer is submanifold": _TRAINED,
+    "the layer is quantised, or adds another tensor": _TRAINED,
+    "the product of two sparse matrices": "nothing: kernels multiply a sparse matrix by a dense one",
+    "a sum of one number per edge is no faster on a kernel": "nothing: a sum that gathers nothing has nothing to save",
+    "no edge types": _NOTHING,
+    "no edges": _NOTHING,
+    "no features": _NOTHING,
+    "no relation has features": _NOTHING,
+    "no rows": _NOTHING,
+    "the features have width 0": _NOTHING,
+    "the first edge type has no edges: DGL computes nothing": "leave out the edge types without edges",
+    "a layer is the user's, has hooks, is explained, decomposed or runs against its edges": _OF_THE_USER,
+    "a layer is the user's, or has hooks": _OF_THE_USER,
+    "the layer has hooks": _OF_THE_USER,
+    "the layer is explained, decomposed or runs against its edges": _OF_THE_USER,
+    "the layer's methods are the user's": _OF_THE_USER,
+    "the linear layer is the user's, or has hooks": _OF_THE_USER,
+    "the messages are not just summed": _OF_THE_USER,
+    "a destination has no features": _MEND,
+    "a layer has no weight, or two": _MEND,
+    "a type is out of range": _MEND,
+    "an edge type has no layer": _MEND,
+    "an edge type is out of range": _MEND,
+    "an index is out of range": _MEND,
+    "blocks of features that are numbers": _MEND,
+    "features at one end, numbers at the other": _MEND,
+    "features do not broadcast": _MEND,
+    "missing feature": _MEND,
+    "number of rows": _MEND,
+    "results of several widths for one node type": _MEND,
+    "shapes differ": _MEND,
+    "the features do not fit the layers": _MEND,
+    "the indice_key is that of no such layer": _MEND,
+    "the input is no SparseConvTensor": _MEND,
+    "the kernel of a submanifold layer is even": _MEND,
+    "the lengths do not sum to the number of rows": _MEND,
+    "the pointers are not those of segments": _MEND,
+    "the shapes do not fit": _MEND,
+    "the shapes of the edge index and the features do not fit": _MEND,
+    "the shapes of the matrix and the features do not fit": _MEND,
+    "there is no such dimension": _MEND,
+    "there is no such dimension of nodes": _MEND,
+    "unknown arguments of a layer": _MEND,
+    "unknown op": _MEND,
+    "unknown reduce": _MEND,
+    "unknown regularizer": _MEND,
+    "unknown target": _MEND,
+    "a torch dispatch mode is active": _TRACED,
+    "a torch.func transform is active": _TRACED,
+    "forward-mode differentiation is active": _TRACED,
+    "torch.compile is tracing": _TRACED,
+    "torch.jit is tracing": _TRACED,
+    "a score or a softmax in an expression": _USED,
+    "edge_softmax": _USED,
+    "edge_softmax of several edge types": _USED,
+    "gather_mm": _USED,
+    "gsddmm {}": _USED,
+    "gspmm": _USED,
+    "it is returned": _USED,
+    "it leaves its local scope": _USED,
+    "its layer returns it": _USED,
+    "its reduction": _USED,
+    "its segments are reduced": _USED,
+    "its softmax": _USED,
+    "rgms": _USED,
+    "segment_mm": _USED,
+    "segment_reduce": _USED,
+    "the features of all edges are stored": _USED,
+    "the gradient of a message that was used below autograd": _USED,
+    "the message is the result of an autograd function": _USED,
+    "the message is used by {}": _USED,
+    "the message is used by {} inside an autograd function or compiled code": _USED,
+    "the scores of an attention": _USED,
+    "the weights of an attention": _USED,
+}
+"""By reason: what the user can do."""
 
 
 def remedy_of(reason: str) -> str | None:
     """What the user can do about a call that was left to the framework for this reason; None if nobody knows it."""
-    for pattern, remedy in _PATTERNS:
-        if re.fullmatch(re.escape(pattern).replace(r"\{\}", ".+"), reason):
-            return remedy
+    for known in sorted(REMEDIES, key=len, reverse=True):  # the one that says more before the one that says less
+        if re.fullmatch(re.escape(known).replace(r"\{\}", ".+"), reason):
+            return REMEDIES[known]
     return None

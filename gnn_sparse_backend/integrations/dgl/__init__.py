@@ -26,7 +26,6 @@ Written against DGL 1.1; the names are the same in 2.x. A global that an install
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 
 import dgl.backend
 import dgl.backend.pytorch.sparse as dgl_sparse
@@ -47,6 +46,7 @@ from . import (
     structure,
     typed_linear,
 )
+from .host import HOST
 
 _patches = Patches()
 
@@ -55,37 +55,42 @@ def activate() -> None:
     """Replace DGL's sparse operators; called by ``enable("dgl")``."""
     _patches.set(HeteroGraphIndex, "reverse", structure.linked_reverse(HeteroGraphIndex.reverse))
     _patches.set(HeteroGraphIndex, "get_relation_graph", structure.linked_relation(HeteroGraphIndex.get_relation_graph))
-    _replace("_gspmm", spmm.make_forward)
-    _replace("_gsddmm", sddmm.make_forward)
-    _replace("_gspmm_hetero", hetero.make_spmm)
-    _replace("_gsddmm_hetero", hetero.make_sddmm)
-    _replace("_edge_softmax_forward", softmax.make_forward)
-    _replace("_edge_softmax_backward", softmax.make_backward)
-    _replace("_segment_reduce", segments.make_reduce)
-    _patches.set(dgl.backend, "segment_reduce", segments.make_reduce_of_lazy(dgl.backend.segment_reduce))
-    _patches.set(dgl.backend, "segment_mm", segments.make_segment_mm(dgl.backend.segment_mm))
-    # The module's global is what the functions made in it call; the package's is what users call.
-    for name, make, modules in (
-        ("gspmm", spmm.make, ("ops.spmm", "ops")),
-        ("gsddmm", sddmm.make, ("ops.sddmm", "ops")),
-        ("gather_mm", segments.make_gather_mm, ("ops.gather_mm", "ops", "nn.pytorch.linear")),
+    layers = importlib.import_module("dgl.nn.pytorch")
+    # what ``dgl.ops.edge_softmax`` calls, under whatever names modules have imported it
+    softmaxes = importlib.import_module("dgl.ops.edge_softmax")
+    for owner, name, operator, run in (
+        (dgl_sparse, "_gspmm", "gspmm", spmm.below_autograd),
+        (dgl_sparse, "_gsddmm", "gsddmm", sddmm.below_autograd),
+        (dgl_sparse, "_gspmm_hetero", "gspmm_hetero", hetero.spmm),
+        (dgl_sparse, "_gsddmm_hetero", "gsddmm_hetero", hetero.sddmm),
+        (dgl_sparse, "_edge_softmax_forward", softmax.FORWARD, softmax.forward),
+        (dgl_sparse, "_edge_softmax_backward", softmax.BACKWARD, softmax.backward),
+        (dgl_sparse, "_segment_reduce", "segment_reduce", segments.below_autograd),
+        (dgl.backend, "segment_reduce", None, segments.above_autograd),
+        (dgl.backend, "segment_mm", "segment_mm", segments.segment_mm),
+        (
+            softmaxes,
+            "edge_softmax_internal",
+            None,
+            softmax.above_autograd(getattr(softmaxes, "edge_softmax_internal", None)),
+        ),
+        (softmaxes, "edge_softmax_hetero_internal", None, softmax.hetero),
+        (layers.HeteroGraphConv, "forward", "rgms", hetero_conv.forward),
+        (layers.TypedLinear, "forward", "gather_mm", typed_linear.forward),
     ):
-        new = make(getattr(dgl.ops, name))
+        if hasattr(owner, name):  # not every version of DGL has all of them
+            _patches.set(owner, name, HOST.admit(getattr(owner, name), operator, run))
+    # The module's global is what the functions made in it call; the package's is what users call.
+    for name, operator, run, modules in (
+        ("gspmm", None, spmm.above_autograd, ("ops.spmm", "ops")),
+        ("gsddmm", None, sddmm.above_autograd, ("ops.sddmm", "ops")),
+        ("gather_mm", "gather_mm", segments.gather_mm, ("ops.gather_mm", "ops", "nn.pytorch.linear")),
+    ):
+        new = HOST.admit(getattr(dgl.ops, name), operator, run)
         for module in modules:
             _patches.set(importlib.import_module(f"dgl.{module}"), name, new)
-    # what the function of the package calls, under whatever names modules have imported that function
-    module = importlib.import_module("dgl.ops.edge_softmax")
-    for name, make in (("edge_softmax_internal", softmax.make), ("edge_softmax_hetero_internal", softmax.make_hetero)):
-        if hasattr(module, name):
-            _patches.set(module, name, make(getattr(module, name)))
     core = importlib.import_module("dgl.core")
     _patches.set(core, "message_passing", messages.make_messages(core.message_passing))
-    for module, name, make in (
-        ("hetero", "HeteroGraphConv", hetero_conv.make_forward),
-        ("linear", "TypedLinear", typed_linear.make_forward),
-    ):
-        layer = getattr(importlib.import_module(f"dgl.nn.pytorch.{module}"), name)
-        _patches.set(layer, "forward", make(layer.forward))
     _patches.set(core, "invoke_gsddmm", messages.make_values(core.invoke_gsddmm))
     _patches.set(core, "invoke_edge_udf", messages.make_features(core.invoke_edge_udf))
     _patches.set(DGLGraph, "local_scope", lazy_edges.marking_scope(DGLGraph.local_scope))
@@ -99,9 +104,3 @@ def deactivate() -> None:
     lazy_edges.forget_all()
     segments.forget_all()
     typed_linear.forget_all()
-
-
-def _replace(name: str, make: Callable) -> None:
-    """Replace a global of DGL's sparse module, if this version has it."""
-    if hasattr(dgl_sparse, name):
-        _patches.set(dgl_sparse, name, make(getattr(dgl_sparse, name)))

@@ -8,14 +8,13 @@ get an empty float32 tensor; the args of an operand that is not read are empty, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import torch
 
 from ...ops.message.calls import run_aggregate, run_edge_map
 from ..core.refusal import Refusal
-from .host import HOST
-from .operands import PLACES, broadcast, refuse
+from .operands import PLACES, graph_of_operands
 from .sddmm import form_of, reduced_dimensions
 from .spmm import EXTREMES, MESSAGES, TOTALS
 from .structure import graph_of
@@ -23,44 +22,43 @@ from .structure import graph_of
 _ENDS = {"u": 0, "src": 0, "v": 1, "dst": 1}
 
 
-def make_spmm(original: Callable) -> Callable:
+def spmm(gidx, op, reduce_op, u_len, u_and_e_tuple):
     """``_gspmm_hetero``: ``(gidx, op, reduce_op, u_len, features) -> (v, (arg_u, arg_e, arg_u_ntype, arg_e_etype))``.
 
     features: u_len tensors or None by source type, then those by edge type. v and the args are by destination type.
     """
-
-    def _gspmm_hetero(gidx, op, reduce_op, u_len, u_and_e_tuple):
-        return _spmm(gidx, op, reduce_op, u_and_e_tuple[:u_len], u_and_e_tuple[u_len:])
-
-    return HOST.admit(original, "gspmm_hetero", _gspmm_hetero)
-
-
-def make_sddmm(original: Callable) -> Callable:
-    """``_gsddmm_hetero``: ``(gidx, op, lhs_len, lhs_target, rhs_target, features) -> results by edge type``.
-
-    features: lhs_len tensors or None by the type of the left target, then those by the type of the right one.
-    """
-
-    def _gsddmm_hetero(gidx, op, lhs_len, lhs_target="u", rhs_target="v", lhs_and_rhs_tuple=None):
-        return _sddmm(gidx, op, lhs_and_rhs_tuple[:lhs_len], lhs_and_rhs_tuple[lhs_len:], lhs_target, rhs_target)
-
-    return HOST.admit(original, "gsddmm_hetero", _gsddmm_hetero)
-
-
-def _spmm(gidx, op: str, reduce: str, u, e) -> tuple[tuple, str] | Refusal:
     if op not in MESSAGES:
         return Refusal("unknown op")
-    if reduce not in ("sum", "max", "min"):
+    if reduce_op not in ("sum", "max", "min"):
         return Refusal("unknown reduce")
-    relations = _relations(gidx, op, u, e, MESSAGES[op][1], "u", "e")
+    relations = _relations(gidx, op, u_and_e_tuple[:u_len], u_and_e_tuple[u_len:], MESSAGES[op][1], "u", "e")
     if type(relations) is Refusal:
         return relations
     if relations[0].graph.num_edges == 0:
         return Refusal("the first edge type has no edges: DGL computes nothing")
     node_types = gidx.number_of_ntypes()
-    if reduce == "sum":
+    if reduce_op == "sum":
         return _totals(relations, op, node_types), "gspmm_hetero"
-    return _extremes(relations, op, reduce, node_types, getattr(torch, gidx.dtype)), "gspmm_hetero"
+    return _extremes(relations, op, reduce_op, node_types, getattr(torch, gidx.dtype)), "gspmm_hetero"
+
+
+def sddmm(gidx, op, lhs_len, lhs_target="u", rhs_target="v", lhs_and_rhs_tuple=None):
+    """``_gsddmm_hetero``: ``(gidx, op, lhs_len, lhs_target, rhs_target, features) -> results by edge type``.
+
+    features: lhs_len tensors or None by the type of the left target, then those by the type of the right one.
+    """
+    if lhs_target not in PLACES or rhs_target not in PLACES:
+        return Refusal("unknown target")
+    try:
+        of = form_of(op, lhs_target, rhs_target)
+    except KeyError:
+        return Refusal("unknown op")
+    lhs, rhs = lhs_and_rhs_tuple[:lhs_len], lhs_and_rhs_tuple[lhs_len:]
+    relations = _relations(gidx, op, lhs, rhs, of.places, lhs_target, rhs_target)
+    if type(relations) is Refusal:
+        return relations
+    values = [run_edge_map(of, each.graph, each.operands, reduced_dimensions(op, each.operands)) for each in relations]
+    return tuple(values), "gsddmm_hetero"
 
 
 class _Relation:
@@ -83,18 +81,9 @@ def _relations(gidx, op: str, lhs, rhs, places, lhs_target: str, rhs_target: str
             operands.append(lhs[number if lhs_target not in _ENDS else ends[_ENDS[lhs_target]]])
         if op != "copy_lhs":
             operands.append(rhs[number if rhs_target not in _ENDS else ends[_ENDS[rhs_target]]])
-        if any(x is None for x in operands):
-            return Refusal("missing feature")
-        if (refusal := refuse(*operands)) is not None:
-            return refusal
-        graph = graph_of(gidx, number)
-        if graph.device != operands[0].device:
-            return Refusal("graph on another device")
-        for x, place in zip(operands, places):
-            if x.shape[0] != (graph.num_edges if place == "edge" else graph.shape[place == "column"]):
-                return Refusal("number of rows")
-        if len(operands) == 2 and not broadcast(op, operands[0].shape[1:], operands[1].shape[1:]):
-            return Refusal("features do not broadcast")
+        graph = graph_of_operands(gidx, op, places, *operands, find=partial(graph_of, edge_type=number))
+        if type(graph) is Refusal:
+            return graph
         if found and any(
             x.shape[1:] != first.shape[1:] or x.dtype is not first.dtype
             for x, first in zip(operands, found[0].operands)
@@ -161,17 +150,3 @@ def _args_of(best: list, reads_u: bool, reads_e: bool, operands) -> tuple:
 
 def _without_none(out: list) -> tuple:
     return tuple(torch.empty(0) if v is None else v for v in out)
-
-
-def _sddmm(gidx, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> tuple[tuple, str] | Refusal:
-    if lhs_target not in PLACES or rhs_target not in PLACES:
-        return Refusal("unknown target")
-    try:
-        of = form_of(op, lhs_target, rhs_target)
-    except KeyError:
-        return Refusal("unknown op")
-    relations = _relations(gidx, op, lhs, rhs, of.places, lhs_target, rhs_target)
-    if type(relations) is Refusal:
-        return relations
-    values = [run_edge_map(of, each.graph, each.operands, reduced_dimensions(op, each.operands)) for each in relations]
-    return tuple(values), "gsddmm_hetero"

@@ -9,7 +9,6 @@ those with something of the user's in them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,7 +24,6 @@ from ...structures.relational.graph import RelGraph
 from ..core.modules import is_untouched
 from ..core.refusal import PASS, Refusal
 from ..lazy import transformed
-from .host import HOST
 from .operands import refuse
 from .relations import edges_of_types
 
@@ -42,17 +40,23 @@ class _Relation(NamedTuple):
     edge_weight: Tensor | None
 
 
-def make_forward(original: Callable) -> Callable:
-    """``HeteroGraphConv.forward`` that runs one operator where it can."""
-
-    return HOST.admit(original, "rgms", _forward)
-
-
-def _forward(conv, g, inputs, mod_args=None, mod_kwargs=None):
+def forward(conv, g, inputs, mod_args=None, mod_kwargs=None):
+    """``HeteroGraphConv.forward`` in one operator."""
     if torch.compiler.is_compiling() or not _is_candidate(conv, g):
         return PASS
-    found = _fused(conv, g, inputs, mod_args or {}, mod_kwargs or {})
-    return found if type(found) is Refusal else (found, "rgms")
+    if (refusal := transformed()) is not None:
+        return refusal
+    skips = isinstance(inputs, tuple) or g.is_block
+    sources, destinations = inputs if isinstance(inputs, tuple) else (inputs, inputs)
+    if g.is_block and destinations is inputs:
+        destinations = {kind: x[: g.num_dst_nodes(kind)] for kind, x in inputs.items()}
+    relations = _relations(conv, g, sources, destinations, skips, mod_args or {}, mod_kwargs or {})
+    if type(relations) is Refusal:
+        return relations
+    if (refusal := _refuse_operands(relations, g, sources, destinations)) is not None:
+        return refusal
+    rel = edges_of_types(g, tuple(relation.number for relation in relations))
+    return Refusal("no edges") if rel.num_edges == 0 else (_sums(conv, relations, rel, sources), "rgms")
 
 
 def _is_candidate(conv, g) -> bool:
@@ -70,22 +74,6 @@ def _reduce_of(conv) -> str | None:
     if type(aggregate) is not functools.partial or aggregate.func is not dgl_hetero._agg_func:
         return None
     return _REDUCES.get(aggregate.keywords.get("fn"))
-
-
-def _fused(conv, g, inputs, mod_args, mod_kwargs) -> dict[str, Tensor] | Refusal:
-    if (refusal := transformed()) is not None:
-        return refusal
-    skips = isinstance(inputs, tuple) or g.is_block
-    sources, destinations = inputs if isinstance(inputs, tuple) else (inputs, inputs)
-    if g.is_block and destinations is inputs:
-        destinations = {kind: x[: g.num_dst_nodes(kind)] for kind, x in inputs.items()}
-    relations = _relations(conv, g, sources, destinations, skips, mod_args, mod_kwargs)
-    if type(relations) is Refusal:
-        return relations
-    if (refusal := _refuse_operands(relations, g, sources, destinations)) is not None:
-        return refusal
-    rel = edges_of_types(g, tuple(relation.number for relation in relations))
-    return Refusal("no edges") if rel.num_edges == 0 else _sums(conv, relations, rel, sources)
 
 
 def _relations(conv, g, sources, destinations, skips, mod_args, mod_kwargs) -> list[_Relation] | Refusal:

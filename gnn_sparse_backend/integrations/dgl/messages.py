@@ -44,7 +44,7 @@ def make_messages(original: Callable) -> Callable:
     def lazily(g, mfunc, rfunc, afunc):
         return original(g, _Lazily(mfunc) if callable(mfunc) else mfunc, rfunc, afunc)
 
-    of_functions = relational.make_messages(lazily)
+    of_functions = HOST.admit(lazily, "rgms", relational.message_passing)
 
     @functools.wraps(original)
     def message_passing(g, mfunc, rfunc, afunc):

@@ -1,6 +1,8 @@
-"""Which operands of DGL's operators the kernels take, and where they stand."""
+"""Which operands of DGL's operators the kernels take, where they stand, and on which graph."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -9,7 +11,9 @@ from ...compiler.cache.bounded import kept
 from ...ops.core.operands import is_plain
 from ...runtime import devices
 from ...structures.checks import FLOATING
+from ...structures.graph import Graph
 from ..core.refusal import Refusal, refusal_of
+from .structure import only_graph_of
 
 PLACES = {"u": "column", "src": "column", "v": "row", "dst": "row", "e": "edge", "edge": "edge"}
 """DGL's targets as places of operands; rows are destinations."""
@@ -38,6 +42,31 @@ def refuse(x: Tensor | None, y: Tensor | None = None) -> Refusal | None:
     if y.layout is not torch.strided:
         return Refusal("sparse layout")
     return Refusal("no features") if y.dim() == 0 or 0 in y.shape[1:] else None
+
+
+def graph_of_operands(
+    gidx, op: str, places: tuple[str, ...], x: Tensor | None, y: Tensor | None = None, find: Callable = only_graph_of
+) -> Graph | Refusal:
+    """The graph that ``find`` gives of an index, if ``op`` of these operands, at these places, is ours on it."""
+    if y is None and len(places) == 2:
+        return Refusal("missing feature")
+    if (refusal := refuse(x, y)) is not None:
+        return refusal
+    graph = find(gidx)
+    if graph is None:
+        return Refusal("several edge types")
+    if graph.device != x.device:
+        return Refusal("graph on another device")
+    if x.shape[0] != rows_at(graph, places[0]) or (y is not None and y.shape[0] != rows_at(graph, places[1])):
+        return Refusal("number of rows")
+    if y is not None and not broadcast(op, x.shape[1:], y.shape[1:]):
+        return Refusal("features do not broadcast")
+    return graph
+
+
+def rows_at(graph: Graph, place: str) -> int:
+    """How many rows an operand at a place has."""
+    return graph.num_edges if place == "edge" else graph.shape[place == "column"]
 
 
 @kept

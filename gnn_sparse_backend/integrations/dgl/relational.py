@@ -7,7 +7,6 @@ summed. DGL gathers a row for every edge, multiplies it, and adds up what comes 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 import torch
 from dgl.core import is_builtin
@@ -16,7 +15,6 @@ from torch import Tensor
 from ...ops.relational.api import rgms
 from ..core.modules import is_untouched
 from ..core.refusal import PASS, Refusal
-from .host import HOST
 from .lazy_edges import computed
 from .operands import refuse
 from .relations import typed_edges
@@ -25,17 +23,10 @@ _LAYER = "dgl.nn.pytorch.conv.relgraphconv"
 _INDEX = (torch.int32, torch.int64)
 
 
-def make_messages(original: Callable) -> Callable:
+def message_passing(g, mfunc, rfunc, afunc):
     """``dgl.core.message_passing`` of ``RelGraphConv`` in one operator."""
-
-    def message_passing(g, mfunc, rfunc, afunc):
-        layer = _layer_of(mfunc)
-        if layer is None:
-            return PASS
-        sums = _sums(layer, g, rfunc, afunc)
-        return sums if type(sums) is Refusal else ({rfunc.out_field: sums}, "rgms")
-
-    return HOST.admit(original, "rgms", message_passing)
+    layer = _layer_of(mfunc)
+    return PASS if layer is None else _sums(layer, g, rfunc, afunc)
 
 
 def _layer_of(mfunc):
@@ -46,7 +37,7 @@ def _layer_of(mfunc):
     return mfunc.__self__
 
 
-def _sums(layer, g, rfunc, afunc) -> Tensor | Refusal:
+def _sums(layer, g, rfunc, afunc) -> tuple[dict[str, Tensor], str] | Refusal:
     if afunc is not None or not is_builtin(rfunc) or rfunc.name != "sum" or rfunc.msg_field != "m":
         return Refusal("the messages are not just summed")
     h, types = g.srcdata.get("h"), g.edata.get("etype")
@@ -72,7 +63,7 @@ def _sums(layer, g, rfunc, afunc) -> Tensor | Refusal:
         return Refusal("an edge type is out of range")
     if relations is None:
         return Refusal("several edge types")
-    return rgms(relations, h, weight, norm)
+    return {rfunc.out_field: rgms(relations, h, weight, norm)}, "rgms"
 
 
 def _weight(linear, h: Tensor):

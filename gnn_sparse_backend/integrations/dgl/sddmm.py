@@ -5,7 +5,6 @@ As ``gspmm``, it is taken over above DGL's autograd, and below it (``_gsddmm``) 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -16,9 +15,8 @@ from ...ops.message.message_op import MessageOp, message_op
 from ...ops.message.operators import edge_map
 from ..core.refusal import Refusal
 from ..lazy import LazyTensor
-from .host import HOST
 from .lazy_edges import belongs, combined, computed, is_temporary, lazy_values
-from .operands import PLACES, broadcast, refuse
+from .operands import PLACES, broadcast, graph_of_operands, refuse, rows_at
 from .structure import only_graph_of
 
 _MESSAGES = {
@@ -31,15 +29,11 @@ _MESSAGES = {
 _COPIES = ("copy_lhs", "copy_rhs")
 
 
-def make_forward(original: Callable) -> Callable:
+def below_autograd(gidx, op, lhs, rhs, lhs_target="u", rhs_target="v"):
     """``_gsddmm``: ``(gidx, op, lhs, rhs, lhs_target, rhs_target) -> (E, ...)`` without gradients.
 
     What DGL refuses is left to it, so that its users see its errors.
     """
-    return HOST.admit(original, "gsddmm", _gsddmm)
-
-
-def _gsddmm(gidx, op, lhs, rhs, lhs_target="u", rhs_target="v"):
     checked = _checked(gidx, op, lhs, rhs, lhs_target, rhs_target)
     if type(checked) is Refusal:
         return checked
@@ -47,15 +41,11 @@ def _gsddmm(gidx, op, lhs, rhs, lhs_target="u", rhs_target="v"):
     return run_edge_map(of, graph, operands, reduced), "gsddmm"
 
 
-def make(original: Callable) -> Callable:
-    """``dgl.ops.gsddmm``: with gradients; what is not ours goes to ``original``, and on to ``_gsddmm``.
+def above_autograd(g, op, lhs_data, rhs_data, lhs_target="u", rhs_target="v"):
+    """``dgl.ops.gsddmm``: with gradients; what is not ours comes by at ``_gsddmm``.
 
     Where edge features are temporary, the result is lazy.
     """
-    return HOST.admit(original, None, _above_autograd)
-
-
-def _above_autograd(g, op, lhs_data, rhs_data, lhs_target="u", rhs_target="v"):
     if not torch.is_autocast_enabled():  # under autocast DGL converts operands first
         if type(lhs_data) is LazyTensor or type(rhs_data) is LazyTensor:
             result = _combined(g, op, lhs_data, rhs_data, lhs_target, rhs_target)
@@ -97,9 +87,7 @@ def _combined(g, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> LazyTen
         if type(x) is LazyTensor:
             if place != "edge" or not belongs(x, graph):
                 return None
-        elif refuse(x) is not None or x.shape[0] != (
-            graph.num_edges if place == "edge" else graph.shape[place == "column"]
-        ):
+        elif refuse(x) is not None or x.shape[0] != rows_at(graph, place):
             return None
     return combined(graph, op, *operands) if broadcast(op, lhs.shape[1:], rhs.shape[1:]) else None
 
@@ -108,27 +96,12 @@ def _checked(gidx, op: str, lhs, rhs, lhs_target: str, rhs_target: str) -> tuple
     """(form, graph, reduced dimensions, operands)."""
     if lhs_target not in PLACES or rhs_target not in PLACES:
         return Refusal("unknown target")
-    if op == "copy_lhs":
-        operands = (lhs,)
-    elif op == "copy_rhs":
-        operands = (rhs,)
-    elif op in _MESSAGES:
-        if rhs is None:
-            return Refusal("missing feature")
-        operands = (lhs, rhs)
-    else:
+    if op not in _MESSAGES and op not in _COPIES:
         return Refusal("unknown op")
-    if (refusal := refuse(*operands)) is not None:
-        return refusal
-    graph = only_graph_of(gidx)
-    if graph is None:
-        return Refusal("several edge types")
-    if graph.device != operands[0].device:
-        return Refusal("graph on another device")
+    x, y = (lhs, None) if op == "copy_lhs" else (rhs, None) if op == "copy_rhs" else (lhs, rhs)
     of = form_of(op, lhs_target, rhs_target)
-    for x, place in zip(operands, of.places):
-        if x.shape[0] != (graph.num_edges if place == "edge" else graph.shape[place == "column"]):
-            return Refusal("number of rows")
-    if len(operands) == 2 and not broadcast(op, lhs.shape[1:], rhs.shape[1:]):
-        return Refusal("features do not broadcast")
+    graph = graph_of_operands(gidx, op, of.places, x, y)
+    if type(graph) is Refusal:
+        return graph
+    operands = (x,) if y is None else (x, y)
     return of, graph, reduced_dimensions(op, operands), operands

@@ -8,8 +8,6 @@ are taken over with their gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -20,51 +18,40 @@ from ...structures.checks import read
 from ...structures.segments import Segments
 from ..core.handles import Handles
 from ..core.refusal import Refusal
-from .host import HOST
 from .lazy_edges import computed
 from .operands import refuse
 
 _INDEX = (torch.int32, torch.int64)
-_BELOW = Refusal("segment_reduce")
 _segments = (
     Handles()
 )  # the rows of each relation, by the tensor that says which relation a row belongs to, or of lengths
 
 
-def make_reduce(original: Callable) -> Callable:
+_BELOW = Refusal("segment_reduce")
+
+
+def below_autograd(op, feat, offsets):
     """``_segment_reduce``: ``(op, feat, offsets) -> (out, rows chosen by max and min)`` without gradients."""
-
-    def _segment_reduce(op, feat, offsets):
-        return _refuse_reduce(op, feat, offsets) or (run_segment_reduce(op, feat, offsets), "segment_reduce")
-
-    return HOST.admit(original, "segment_reduce", _segment_reduce)
+    return _refuse_reduce(op, feat, offsets) or (run_segment_reduce(op, feat, offsets), "segment_reduce")
 
 
-def make_reduce_of_lazy(original: Callable) -> Callable:
+def above_autograd(op, x, offsets):
     """``segment_reduce`` of DGL's backend, an autograd function: lazy tensors are computed before it."""
-    return HOST.admit(original, None, lambda *_, **__: _BELOW)
+    return _BELOW
 
 
-def make_segment_mm(original: Callable) -> Callable:
+def segment_mm(A, B, seglen_A):
     """``segment_mm`` of DGL's backend: ``(A, B, seglen_A) -> (N, F_out)`` from (N, F_in), (S, F_in, F_out) and (S,)."""
-
-    def segment_mm(A, B, seglen_A):
-        A = computed(A, "segment_mm")
-        segments = _refuse_mm(A, B) or _segments_of_lengths(A, B, seglen_A)
-        return segments if type(segments) is Refusal else (grouped_mm(A, B, segments), "segment_mm")
-
-    return HOST.admit(original, "segment_mm", segment_mm)
+    A = computed(A, "segment_mm")
+    segments = _refuse_mm(A, B) or _segments_of_lengths(A, B, seglen_A)
+    return segments if type(segments) is Refusal else (grouped_mm(A, B, segments), "segment_mm")
 
 
-def make_gather_mm(original: Callable) -> Callable:
+def gather_mm(a, b, *, idx_b):
     """``dgl.ops.gather_mm``: ``(a, b, idx_b=(N,)) -> (N, F_out)`` from (N, F_in) and (R, F_in, F_out)."""
-
-    def gather_mm(a, b, *, idx_b):
-        a = computed(a, "gather_mm")
-        segments = _refuse_mm(a, b) or _segments_of(a, b, idx_b)
-        return segments if type(segments) is Refusal else (grouped_mm(a, b, segments), "gather_mm")
-
-    return HOST.admit(original, "gather_mm", gather_mm)
+    a = computed(a, "gather_mm")
+    segments = _refuse_mm(a, b) or _segments_of(a, b, idx_b)
+    return segments if type(segments) is Refusal else (grouped_mm(a, b, segments), "gather_mm")
 
 
 def forget_all() -> None:

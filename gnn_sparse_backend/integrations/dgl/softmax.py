@@ -12,24 +12,21 @@ from collections.abc import Callable
 
 import torch
 from dgl.base import is_all
-from torch import Tensor
 
 from ...ops.attention.operators import softmax_edges
 from ...ops.attention.softmax import run_edge_softmax, run_edge_softmax_backward
-from ...structures.graph import Graph
 from ..core.refusal import Refusal
 from ..lazy import LazyTensor, value
-from .host import HOST
 from .lazy_edges import asks_for_attention, computed, softmax
-from .operands import refuse
+from .operands import graph_of_operands
 from .structure import only_graph_of
 
 FORWARD, BACKWARD = "edge_softmax_forward", "edge_softmax_backward"
 _BELOW, _BELOW_HETERO = Refusal("edge_softmax"), Refusal("edge_softmax of several edge types")
 
 
-def make(original: Callable) -> Callable:
-    """The function that ``dgl.ops.edge_softmax`` ends in: ``(gidx, logits, eids, norm_by) -> (E, ...)``."""
+def above_autograd(original: Callable) -> Callable:
+    """The function that ``dgl.ops.edge_softmax`` ends in, itself ``original``: ``(gidx, logits, eids, norm_by)``."""
 
     def edge_softmax_internal(gidx, logits, eids, norm_by):
         if not is_all(eids) or torch.is_autocast_enabled():
@@ -40,17 +37,12 @@ def make(original: Callable) -> Callable:
                 # the caller is beyond this function and the one that asks it
                 return value(weights, "it is returned") if asks_for_attention(sys._getframe(2)) else weights, None
             logits = computed(logits, "edge_softmax")
-        graph = graph_for(gidx, logits)
+        graph = graph_of_operands(gidx, "softmax", ("edge",), logits)
         if type(graph) is Refusal:
             return _BELOW
         return softmax_edges(graph.transpose() if norm_by == "src" else graph, logits), FORWARD
 
-    return HOST.admit(original, None, edge_softmax_internal)
-
-
-def make_hetero(original: Callable) -> Callable:
-    """The function that ``dgl.ops.edge_softmax`` of several edge types ends in."""
-    return HOST.admit(original, None, lambda *_, **__: _BELOW_HETERO)
+    return edge_softmax_internal
 
 
 def _lazy(gidx, logits: LazyTensor, eids, norm_by: str, original: Callable) -> LazyTensor | None:
@@ -63,33 +55,20 @@ def _lazy(gidx, logits: LazyTensor, eids, norm_by: str, original: Callable) -> L
     )
 
 
-def make_forward(original: Callable) -> Callable:
+def hetero(gidx, eids, norm_by, *logits):
+    """The function that ``dgl.ops.edge_softmax`` of several edge types ends in: lazy tensors are computed before it."""
+    return _BELOW_HETERO
+
+
+def forward(gidx, e, op):
     """``_edge_softmax_forward``: ``(gidx, e, op) -> (E, ...)`` without gradients."""
-
-    def _edge_softmax_forward(gidx, e, op):
-        graph = graph_for(gidx, e) if op == "copy_rhs" else Refusal("unknown op")
-        return graph if type(graph) is Refusal else (run_edge_softmax(graph, e), FORWARD)
-
-    return HOST.admit(original, FORWARD, _edge_softmax_forward)
+    graph = graph_of_operands(gidx, op, ("edge",), e) if op == "copy_rhs" else Refusal("unknown op")
+    return graph if type(graph) is Refusal else (run_edge_softmax(graph, e), FORWARD)
 
 
-def make_backward(original: Callable) -> Callable:
+def backward(gidx, out, sds):
     """``_edge_softmax_backward``: ``(gidx, out, sds) -> (E, ...)`` with sds = out * gradient."""
-
-    def _edge_softmax_backward(gidx, out, sds):
-        graph = graph_for(gidx, out, sds) if out.shape == sds.shape else Refusal("shapes differ")
-        return graph if type(graph) is Refusal else (run_edge_softmax_backward(graph, out, sds), BACKWARD)
-
-    return HOST.admit(original, BACKWARD, _edge_softmax_backward)
-
-
-def graph_for(gidx, x: Tensor, y: Tensor | None = None) -> Graph | Refusal:
-    """The graph of an index for these tensors of one row per edge."""
-    if (refusal := refuse(x, y)) is not None:
-        return refusal
-    graph = only_graph_of(gidx)
-    if graph is None:
-        return Refusal("several edge types")
-    if graph.device != x.device:
-        return Refusal("graph on another device")
-    return Refusal("number of rows") if x.shape[0] != graph.num_edges else graph
+    if out.shape != sds.shape:
+        return Refusal("shapes differ")
+    graph = graph_of_operands(gidx, "mul", ("edge", "edge"), out, sds)
+    return graph if type(graph) is Refusal else (run_edge_softmax_backward(graph, out, sds), BACKWARD)

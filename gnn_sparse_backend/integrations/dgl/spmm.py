@@ -10,7 +10,6 @@ DGL's formula, which scatters, is the better one.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import dgl
 import torch
@@ -26,9 +25,8 @@ from ...ops.message.reductions.argmax_scatter import copied_gradient, kept_choic
 from ...runtime import devices
 from ..core.refusal import Refusal
 from ..lazy import LazyTensor
-from .host import HOST
 from .lazy_edges import belongs, combined, computed, reduce
-from .operands import broadcast, refuse
+from .operands import graph_of_operands, refuse
 from .structure import only_graph_of
 
 _BOTH = ("column", "edge")
@@ -49,36 +47,36 @@ EXTREMES = {
     for reduce in ("max", "min")
     for ties in ("first", "last")
 }
-_COUNTED = {"sum": "gspmm", "mean": "gspmm_mean"}
+_BELOW = Refusal("gspmm")
 
 
-def make_forward(original: Callable) -> Callable:
+def below_autograd(gidx, op, reduce_op, u, e):
     """``_gspmm``: ``(gidx, op, reduce_op, u, e) -> (v, (arg_u, arg_e))`` without gradients.
 
     u is (n_src, ...), e (E, ...) and v (n_dst, ...). The args are None for sums and for an operand that is not read.
     What DGL refuses is left to it, so that its users see its errors.
     """
-    return HOST.admit(original, "gspmm", _gspmm)
+    checked = _checked(gidx, op, u, e)
+    if type(checked) is Refusal:
+        return checked
+    graph, operands = checked
+    if reduce_op == "sum":
+        return (run_aggregate(TOTALS[op, "sum"], graph, operands), (None, None)), "gspmm"
+    if reduce_op not in ("max", "min"):
+        return Refusal("unknown reduce")
+    return _extreme(gidx, op, reduce_op, graph, operands), "gspmm"
 
 
-def make(original: Callable) -> Callable:
-    """``dgl.ops.gspmm``: sums, means and maxima of the source with gradients; the rest goes to ``original``, and on to
-    ``_gspmm``.
-    """
-    return HOST.admit(original, None, _above_autograd)
-
-
-_BELOW = Refusal("gspmm")
-
-
-def _above_autograd(g, op, reduce_op, lhs_data, rhs_data):
+def above_autograd(g, op, reduce_op, lhs_data, rhs_data):
+    """``dgl.ops.gspmm``: sums, means and maxima of the source with gradients; the rest comes by at ``_gspmm``."""
     if type(rhs_data) is LazyTensor:
         found = _fused(g, op, reduce_op, lhs_data, rhs_data)
         if found is not None:
             return found
-    copied = op == "copy_lhs" and reduce_op in ("max", "min")
+    total = TOTALS.get((op, reduce_op))
+    copied = total is None and op == "copy_lhs" and reduce_op in ("max", "min")
     # under autocast DGL converts operands first
-    if not (copied or (op, reduce_op) in TOTALS) or torch.is_autocast_enabled():
+    if (total is None and not copied) or torch.is_autocast_enabled():
         return _BELOW
     checked = _checked(g._graph, op, computed(lhs_data, "gspmm"), computed(rhs_data, "gspmm"))
     if type(checked) is Refusal or (copied and not _copies(checked[0])):
@@ -86,7 +84,7 @@ def _above_autograd(g, op, reduce_op, lhs_data, rhs_data):
     graph, operands = checked
     if copied:
         return _copied(EXTREMES[op, reduce_op, ties(operands)], graph, *operands), "gspmm"
-    return aggregate(TOTALS[op, reduce_op], graph, *operands), _COUNTED[reduce_op]
+    return aggregate(total, graph, *operands), "gspmm" if reduce_op == "sum" else "gspmm_mean"
 
 
 def _fused(g, op: str, reduce_op: str, u: Tensor | None, e: LazyTensor) -> tuple[Tensor, str] | Refusal | None:
@@ -148,40 +146,11 @@ Attributes: (message,).
 
 def _checked(gidx, op: str, u: Tensor | None, e: Tensor | None) -> tuple | Refusal:
     """(graph, operands)."""
-    if op == "copy_lhs":
-        refusal = refuse(u)
-    elif op == "copy_rhs":
-        refusal = refuse(e)
-    elif op in MESSAGES:
-        refusal = Refusal("missing feature") if e is None else refuse(u, e)
-    else:
+    if op not in MESSAGES:
         return Refusal("unknown op")
-    if refusal is not None:
-        return refusal
-    graph = only_graph_of(gidx)
-    if graph is None:
-        return Refusal("several edge types")
-    if graph.device != (e if op == "copy_rhs" else u).device:
-        return Refusal("graph on another device")
-    if (op != "copy_rhs" and u.shape[0] != graph.shape[1]) or (op != "copy_lhs" and e.shape[0] != graph.num_edges):
-        return Refusal("number of rows")
-    if op == "copy_lhs":
-        return graph, (u,)
-    if op == "copy_rhs":
-        return graph, (e,)
-    return (graph, (u, e)) if broadcast(op, u.shape[1:], e.shape[1:]) else Refusal("features do not broadcast")
-
-
-def _gspmm(gidx, op, reduce_op, u, e):
-    checked = _checked(gidx, op, u, e)
-    if type(checked) is Refusal:
-        return checked
-    graph, operands = checked
-    if reduce_op == "sum":
-        return (run_aggregate(TOTALS[op, "sum"], graph, operands), (None, None)), "gspmm"
-    if reduce_op not in ("max", "min"):
-        return Refusal("unknown reduce")
-    return _extreme(gidx, op, reduce_op, graph, operands), "gspmm"
+    x, y = (u, None) if op == "copy_lhs" else (e, None) if op == "copy_rhs" else (u, e)
+    graph = graph_of_operands(gidx, op, MESSAGES[op][1], x, y)
+    return graph if type(graph) is Refusal else (graph, (x,) if y is None else (x, y))
 
 
 def _extreme(gidx, op: str, reduce: str, graph, operands: tuple[Tensor, ...]) -> tuple:

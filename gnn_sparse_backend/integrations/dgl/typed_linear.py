@@ -6,8 +6,6 @@ products are those of ``segments.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -17,7 +15,6 @@ from ...structures.segments import Segments
 from ..core.handles import Handles
 from ..core.refusal import PASS, Refusal
 from ..lazy import transformed
-from .host import HOST
 from .lazy_edges import computed
 from .operands import refuse
 
@@ -29,13 +26,8 @@ def forget_all() -> None:
     _segments.clear()
 
 
-def make_forward(original: Callable) -> Callable:
+def forward(layer, x, x_type, sorted_by_type=False):
     """``TypedLinear.forward`` whose blocks are multiplied in one operator."""
-
-    return HOST.admit(original, "gather_mm", _forward)
-
-
-def _forward(layer, x, x_type, sorted_by_type=False):
     if layer.regularizer != "bdd" or torch.compiler.is_compiling():
         return PASS
     return transformed() or _blocks(layer, computed(x, "gather_mm"), x_type)

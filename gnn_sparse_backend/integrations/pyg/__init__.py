@@ -33,17 +33,14 @@ import torch_geometric.nn
 import torch_geometric.utils
 from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn import HeteroLinear
-from torch_geometric.nn.conv import HeteroConv, MessagePassing
+from torch_geometric.nn.conv import FastRGCNConv, HeteroConv, MessagePassing, RGCNConv
 
 from ..core.patch import Patches
-from . import hetero_conv, inplace, typed_linear  # noqa: F401  (what ``inplace`` has is found by lazy tensors)
+from . import hetero_conv, inplace, matmul, relational, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
 from .gather import lazy_gather
-from .host import GRAPHS
-from .matmul import fused_matmul, fused_spmm
-from .relational import FORWARDS, fused_forward
-from .scatter import fused_scatter, fused_segment, fused_softmax
-from .scripting import overloads_of_originals, scriptable
+from .host import GRAPHS, HOST
+from .scripting import overloads_of_originals, scriptable, scriptable_method
 
 _patches: Patches | None = None
 _replaced: dict[Callable, Callable] = {}  # PyG's by ours
@@ -56,23 +53,26 @@ def activate() -> None:
         return
     _patches = patches = Patches()
     patches.set(MessagePassing, "_index_select_safe", lazy_gather(MessagePassing._index_select_safe))
-    patches.set(EdgeIndex, "matmul", fused_matmul(EdgeIndex.matmul))
-    for layer, original in FORWARDS:
-        patches.set(layer, "forward", fused_forward(original, layer))
-    for layer, fuse in ((HeteroConv, hetero_conv.fused_forward), (HeteroLinear, typed_linear.fused_forward)):
-        patches.set(layer, "forward", fuse(layer.forward))
+    patches.set(EdgeIndex, "matmul", HOST.admit(EdgeIndex.matmul, "matmul.{reduce}", matmul.matmul))
+    patches.set(HeteroConv, "forward", HOST.admit(HeteroConv.forward, "rgms", hetero_conv.forward))
+    for layer, operator, run in (
+        (HeteroLinear, "gather_mm", typed_linear.forward),
+        (RGCNConv, "rgms", relational.forward_of(RGCNConv)),
+        (FastRGCNConv, "rgms", relational.forward_of(FastRGCNConv)),
+    ):
+        patches.set(layer, "forward", scriptable_method(HOST.admit(layer.forward, operator, run), layer.forward))
     compiler = torch.jit._script
     if hasattr(compiler, "_get_overloads"):
         patches.set(compiler, "_get_overloads", overloads_of_originals(compiler._get_overloads))
     utils = torch_geometric.utils
     of_layers = {original: scriptable(kept(original), original) for original in FUNCTIONS}
     of_all = {
-        original: scriptable(fuse(original), original)
-        for fuse, original in (
-            (fused_spmm, utils.spmm),
-            (fused_scatter, utils.scatter),
-            (fused_segment, utils.segment),
-            (fused_softmax, utils.softmax),
+        original: scriptable(HOST.admit(original, operator, run), original)
+        for original, operator, run in (
+            (utils.spmm, "spmm.{reduce}", matmul.pyg_spmm),
+            (utils.scatter, "scatter.{reduce}", scatter.scatter),
+            (utils.segment, "segment.{reduce}", scatter.segment),
+            (utils.softmax, "softmax", scatter.softmax_beside(utils.softmax)),
         )
     }
     ours = of_layers | of_all

@@ -34,7 +34,7 @@ from ..core.handles import Handles
 from ..core.modules import is_untouched
 from ..core.refusal import PASS, Refusal, refusal_of
 from ..lazy import transformed
-from .host import GRAPHS, HOST
+from .host import GRAPHS
 from .layers import has_hooks, is_rerouted
 
 _REDUCES = {MeanAggregation: "mean", SumAggregation: "sum"}
@@ -70,13 +70,8 @@ class _Relation(NamedTuple):
     own: Linear | None
 
 
-def fused_forward(original: Callable) -> Callable:
-    """``HeteroConv.forward`` that runs one operator where it can."""
-
-    return HOST.admit(original, "rgms", _forward)
-
-
-def _forward(conv, *args_dict, **kwargs_dict):
+def forward(conv, *args_dict, **kwargs_dict):
+    """``HeteroConv.forward`` in one operator."""
     given = None if torch.compiler.is_compiling() else _arguments(conv, args_dict, kwargs_dict)
     relations = PASS if given is None else _relations(conv, *given)
     if type(relations) is Refusal:
@@ -141,10 +136,9 @@ def _relation(name: tuple[str, str, str], layer, x: dict, index, weight) -> _Rel
     numbers = [source, destination, neighbours.weight, neighbours.bias, own and own.weight, own and own.bias, weight]
     if not _are_numbers([y for y in numbers if y is not None]):
         return PASS
-    if weight is not None and weight.shape != index.shape[1:]:
-        return PASS
     if (
-        source.dim() != 2
+        (weight is not None and weight.shape != index.shape[1:])
+        or source.dim() != 2
         or destination.dim() != 2
         or source.shape[1] != neighbours.weight.shape[1]
         or (own is not None and own.weight.shape != (len(neighbours.weight), destination.shape[1]))

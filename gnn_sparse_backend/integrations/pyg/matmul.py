@@ -14,11 +14,9 @@ from torch_geometric.edge_index import EdgeIndex
 from ...ops.message.api.spmm import spmm
 from ...ops.message.calls import run_aggregate
 from ...ops.message.message_op import message_op
-from ...runtime import devices
-from ...structures.checks import FLOATING
-from ..core.refusal import PASS, Refusal, refusal_of
-from ..lazy import transformed
-from .host import GRAPHS, HOST
+from ..core.refusal import PASS, Refusal
+from ..lazy import refuse
+from .host import GRAPHS
 
 _REDUCES = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "amax": "max", "min": "min", "amin": "min"}
 _CHOICES = {
@@ -31,42 +29,34 @@ _CHOICES = {
 _LAYOUTS = {torch.sparse_csr: "csr", torch.sparse_csc: "csc", torch.sparse_coo: "coo"}
 
 
-def fused_spmm(original):
-    """``torch_geometric.utils.spmm`` that runs sums and means over torch sparse matrices on our kernel."""
-
-    def pyg_spmm(src, other: Tensor, reduce: str = "sum"):
-        if isinstance(src, EdgeIndex):
-            return PASS  # it calls EdgeIndex.matmul
-        if (refusal := _refuse_matrix(src, other) or _refuse_product(other, src, reduce)) is not None:
-            return refusal
-        kind = _LAYOUTS[src.layout]
-        if kind == "csr":
-            first, second = src.crow_indices(), src.col_indices()
-        elif kind == "csc":
-            first, second = src.ccol_indices(), src.row_indices()
-        else:
-            first, second = src.indices()
-        graph = GRAPHS.find(kind, first, second, tuple(src.shape), owner=src)
-        return _product("spmm", graph, other, src.values(), reduce)
-
-    return HOST.admit(original, "spmm.{reduce}", pyg_spmm)
+def pyg_spmm(src, other: Tensor, reduce: str = "sum"):
+    """``torch_geometric.utils.spmm``: sums and means over torch sparse matrices."""
+    if isinstance(src, EdgeIndex):
+        return PASS  # it calls EdgeIndex.matmul
+    if (refusal := _refuse_matrix(src, other) or _refuse_product(other, src, reduce)) is not None:
+        return refusal
+    kind = _LAYOUTS[src.layout]
+    if kind == "csr":
+        first, second = src.crow_indices(), src.col_indices()
+    elif kind == "csc":
+        first, second = src.ccol_indices(), src.row_indices()
+    else:
+        first, second = src.indices()
+    graph = GRAPHS.find(kind, first, second, tuple(src.shape), owner=src)
+    return _product("spmm", graph, other, src.values(), reduce)
 
 
-def fused_matmul(original):
-    """``EdgeIndex.matmul`` that runs sums and means over a dense matrix on our kernel."""
-
-    def matmul(self, other, input_value=None, other_value=None, reduce="sum", transpose=False):
-        refusal = _refuse_edge_index(self, other, input_value, other_value, transpose)
-        if (refusal := refusal or _refuse_product(other, input_value, reduce)) is not None:
-            return refusal
-        row, col = self._data
-        shape = self.get_sparse_size()
-        if transpose:
-            row, col, shape = col, row, shape[::-1]
-        graph = GRAPHS.find("coo", row, col, tuple(shape))
-        return _product("matmul", graph, other, input_value, reduce)
-
-    return HOST.admit(original, "matmul.{reduce}", matmul)
+def matmul(edges, other, input_value=None, other_value=None, reduce="sum", transpose=False):
+    """``EdgeIndex.matmul``: sums and means over a dense matrix."""
+    refusal = _refuse_edge_index(edges, other, input_value, other_value, transpose)
+    if (refusal := refusal or _refuse_product(other, input_value, reduce)) is not None:
+        return refusal
+    row, col = edges._data
+    shape = edges.get_sparse_size()
+    if transpose:
+        row, col, shape = col, row, shape[::-1]
+    graph = GRAPHS.find("coo", row, col, tuple(shape))
+    return _product("matmul", graph, other, input_value, reduce)
 
 
 def _product(operator: str, graph, other: Tensor, value: Tensor | None, reduce: str) -> tuple[Tensor, str]:
@@ -88,15 +78,9 @@ def _refuse_product(other, values, reduce: str) -> Refusal | None:
         and (other.requires_grad or (values is not None and values.requires_grad))
     ):
         return Refusal(f"a gradient of the {_REDUCES[reduce]} may be asked for")
-    if type(other) is not Tensor and type(other) is not Parameter:
-        return Refusal(f"the features are a {type(other).__name__}")
-    if other.dim() != 2 or other.layout is not torch.strided:
+    if type(other) in (Tensor, Parameter) and (other.dim() != 2 or other.layout is not torch.strided):
         return Refusal("the features are not a dense matrix")
-    if other.dtype not in FLOATING:
-        return Refusal(f"the features are {other.dtype}")
-    if not other.is_cpu and (refusal := refusal_of(devices.why_not(other.device))) is not None:
-        return refusal
-    return Refusal("the features have width 0") if other.shape[1] == 0 else transformed()
+    return refuse(other)
 
 
 def _refuse_matrix(src, other) -> Refusal | None:

@@ -24,16 +24,15 @@ from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
 from ..core.refusal import PASS, Refusal, refusal_of
 from ..lazy import transformed
-from .host import GRAPHS, HOST, OUT_OF_RANGE
+from .host import GRAPHS, OUT_OF_RANGE
 from .layers import has_hooks, is_rerouted
-from .scripting import scriptable_method
 
 _REDUCES = {"add": "sum", "sum": "sum", "mean": "mean"}
 _HEURISTIC = "_use_segment_matmul_heuristic_output"
 _METHODS = ("message", "aggregate", "update", "message_and_aggregate")
 
 
-def fused_forward(original, kind: type):
+def forward_of(kind: type):
     """``forward`` of ``RGCNConv`` or ``FastRGCNConv``, the class ``kind``."""
 
     def forward(self, x, edge_index, edge_type=None):
@@ -58,7 +57,7 @@ def fused_forward(original, kind: type):
             out = out.add_(bias) if bias.dtype is out.dtype else out + bias
         return out, "rgms"
 
-    return scriptable_method(HOST.admit(original, "rgms", forward), original)
+    return forward
 
 
 def _note_heuristic(layer) -> None:
@@ -191,7 +190,3 @@ def _refuse_features(layer, x, edge_index) -> Refusal | None:
     if x.dtype not in (torch.int32, torch.int64) or x.dim() != 1:
         return Refusal("the numbers of nodes are no vector of integers")
     return None if layer.num_blocks is None else Refusal("blocks of features that are numbers")
-
-
-FORWARDS = tuple((kind, kind.forward) for kind in (RGCNConv, FastRGCNConv))
-"""The layers, and what their ``forward`` was."""

@@ -27,13 +27,8 @@ _FORMS = {
 }
 
 
-def fused_scatter(original):
-    """``torch_geometric.utils.scatter`` that reduces on our kernels."""
-
-    return HOST.admit(original, "scatter.{reduce}", _scatter)
-
-
-def _scatter(src: Tensor, index: Tensor, dim: int = 0, dim_size: int | None = None, reduce: str = "sum"):
+def scatter(src: Tensor, index: Tensor, dim: int = 0, dim_size: int | None = None, reduce: str = "sum"):
+    """``torch_geometric.utils.scatter``."""
     if torch.compiler.is_compiling():
         return PASS
     if (refusal := _refuse_reduce(src, reduce) or _refuse(src, index, dim, dim_size)) is not None:
@@ -50,13 +45,8 @@ def _scatter(src: Tensor, index: Tensor, dim: int = 0, dim_size: int | None = No
     return _along(dim, src, lambda x: aggregate(_FORMS[reduce], graph, x)), f"scatter.{reduce}"
 
 
-def fused_segment(original):
-    """``torch_geometric.utils.segment`` that reduces on our kernels."""
-
-    return HOST.admit(original, "segment.{reduce}", _segment)
-
-
-def _segment(src: Tensor, ptr: Tensor, reduce: str = "sum"):
+def segment(src: Tensor, ptr: Tensor, reduce: str = "sum"):
+    """``torch_geometric.utils.segment``."""
     if torch.compiler.is_compiling():
         return PASS
     src = materialise(src, "its segments are reduced")
@@ -70,8 +60,8 @@ def _segment(src: Tensor, ptr: Tensor, reduce: str = "sum"):
     return out if reduce in ("sum", "mean") else torch.where(out.isinf(), 0, out), f"segment.{reduce}"
 
 
-def fused_softmax(original):
-    """``torch_geometric.utils.softmax`` on our kernel."""
+def softmax_beside(original):
+    """``torch_geometric.utils.softmax``, which itself is ``original``."""
 
     def softmax(
         src: Tensor, index: Tensor | None = None, ptr: Tensor | None = None, num_nodes: int | None = None, dim: int = 0
@@ -100,7 +90,7 @@ def fused_softmax(original):
             return graph
         return _along(dim, src, lambda x: softmax_edges(graph, x)), "softmax"
 
-    return HOST.admit(original, "softmax", softmax)
+    return softmax
 
 
 def _along(dim: int, src: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:

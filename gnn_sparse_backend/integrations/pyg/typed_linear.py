@@ -6,8 +6,6 @@ PyG sorts the rows, multiplies type by type, and has a gradient of the size of a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 from torch.nn import Parameter
@@ -19,19 +17,12 @@ from ...structures.segments import Segments
 from ..core.handles import Handles
 from ..core.refusal import PASS, Refusal, refusal_of
 from ..lazy import transformed
-from .host import HOST
-from .scripting import scriptable_method
 
 _segments = Handles()  # the rows of each type, by the tensor that says which type a row has
 
 
-def fused_forward(original: Callable) -> Callable:
+def forward(layer, x: Tensor, type_vec: Tensor):
     """``HeteroLinear.forward`` in one operator."""
-
-    return scriptable_method(HOST.admit(original, "gather_mm", _forward), original)
-
-
-def _forward(layer, x: Tensor, type_vec: Tensor):
     if torch.compiler.is_compiling():
         return PASS
     segments = transformed() or _refuse(layer, x, type_vec)
