@@ -13,7 +13,6 @@ module           what it holds
 ``typed_linear`` ``HeteroLinear``: rows times the matrix of their type
 ``layers``       which layers pass messages as their class says
 ``host``         PyG as lazy tensors see it
-``graphs``       from index tensors to a ``Graph``, found again by provenance or content
 ===============  ==========================================================================================
 
 Counted as ``copy.*``, ``mul.*`` and ``message.*`` (the reduction of a message that is a copy, a product of two,
@@ -35,11 +34,12 @@ from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn import HeteroLinear
 from torch_geometric.nn.conv import FastRGCNConv, HeteroConv, MessagePassing, RGCNConv
 
+from ..core.graphs import GRAPHS
 from ..core.patch import Patches
 from . import hetero_conv, inplace, matmul, relational, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
 from .gather import lazy_gather
-from .host import GRAPHS, HOST
+from .host import HOST
 from .scripting import overloads_of_originals, scriptable, scriptable_method
 
 _patches: Patches | None = None

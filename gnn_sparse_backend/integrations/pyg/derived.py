@@ -18,8 +18,8 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
 from ...runtime import devices
+from ..core.graphs import GRAPHS
 from ..lazy import transformed
-from .host import GRAPHS
 
 FUNCTIONS = (gcn_norm, add_remaining_self_loops, add_self_loops, remove_self_loops)
 """Functions of an edge index, of edge values, and of plain values: (edge index, values).

@@ -22,9 +22,10 @@ from ...structures.checks import FLOATING, plain_tensor
 from ...structures.derived import Derived
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
+from ..core.graphs import GRAPHS
 from ..core.refusal import PASS, Refusal, refusal_of
 from ..lazy import transformed
-from .host import GRAPHS, OUT_OF_RANGE
+from .host import OUT_OF_RANGE
 from .layers import has_hooks, is_rerouted
 
 _REDUCES = {"add": "sum", "sum": "sum", "mean": "mean"}
