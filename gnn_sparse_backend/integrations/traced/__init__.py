@@ -1,0 +1,1 @@
+"""Our operators in programs that torch.compile traces."""
