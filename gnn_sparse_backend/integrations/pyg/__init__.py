@@ -36,6 +36,7 @@ from torch_geometric.nn.conv import FastRGCNConv, HeteroConv, MessagePassing, RG
 
 from ..core.graphs import GRAPHS
 from ..core.patch import Patches
+from .. import traced
 from . import hetero_conv, inplace, matmul, relational, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
 from .gather import lazy_gather
@@ -80,6 +81,7 @@ def activate() -> None:
     for module, name, original in _globals_among(ours):
         if original in of_all or module.__name__.startswith(LAYERS):
             patches.set(module, name, ours[original])
+    traced.install(HOST.name)
 
 
 def deactivate() -> None:
@@ -91,6 +93,7 @@ def deactivate() -> None:
         setattr(module, name, _replaced[function])
     _patches = None
     _replaced.clear()
+    traced.uninstall()
     forget()
 
 

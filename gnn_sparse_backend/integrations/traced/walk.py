@@ -78,7 +78,7 @@ class _Walk:
         self.places = {node: at for at, node in enumerate(self.nodes)}
         self.softmaxes = {node: found for node in self.nodes if (found := softmax_of(node)) is not None}
         self.inner = {node for found in self.softmaxes.values() for node in found.inner}
-        self.gone: list[Node] = []
+        self.gone: set[Node] = set()
 
     def follow(self) -> None:
         for node in self.nodes:
@@ -89,10 +89,10 @@ class _Walk:
                     self._visit(node)
                 except GuardOnDataDependentSymNode:  # sizes that nobody knows before the program runs
                     self.lazy.pop(node, None)
-        self._drop(self.gone)
-        for node in reversed(self.nodes):
-            if node in self.lazy and node not in self.gone:
-                self._keep_gradient(node)
+        self._sweep()
+        for node in [each for each in self.graph.nodes if each in self.lazy]:
+            self._keep_gradient(node)
+        self._sweep()
 
     def _visit(self, node: Node) -> None:
         if node in self.softmaxes:
@@ -214,7 +214,7 @@ class _Walk:
         node.replace_all_uses_with(found.node)
         self.places[found.node] = self.places[node]
         self.lazy.pop(node, None)
-        self.gone.append(node)
+        self.gone.add(node)
 
     def _forget(self, written: Node) -> None:
         """Something is written to a tensor: what was lazily computed of it, or is a part of it, stays the program's."""
@@ -226,27 +226,20 @@ class _Walk:
             if any(_memory(each) == memory for each in (node, *read)):
                 del self.lazy[node]
 
-    def _drop(self, nodes: list[Node]) -> None:
-        """Erase nodes that nobody wants any more, and what only they wanted."""
-        waiting = list(nodes)
-        while waiting:
-            node = waiting.pop()
-            if node.users or node._erased or not (node in self.gone or _is_pure(node)):
-                continue
-            waiting += node.all_input_nodes
-            self.graph.erase_node(node)
+    def _sweep(self) -> None:
+        """Erase what nobody wants any more."""
+        for node in reversed(list(self.graph.nodes)):
+            if not node.users and (node in self.gone or node in self.lazy or _is_pure(node) or _fills_its_own(node)):
+                self.graph.erase_node(node)
 
     def _keep_gradient(self, node: Node) -> None:
         """A gather that stays, and has a gradient, becomes an operator: that gradient is then no scatter."""
         recipe = self.lazy[node]._recipe
-        if node._erased or not node.users or gather_of(node) is None or not recipe.bare:
-            return
-        if not known_tensor(recipe.operands[0].node).requires_grad or not known_tensor(node).requires_grad:
+        if gather_of(node) is None or not recipe.bare or not known_tensor(node).requires_grad:
             return
         with self.tape.before(node):
             found = recipe.mapped((), recipe.shape)[0]
         self._becomes(node, found)
-        self._drop([node])
 
 
 def _memory(node: Node):
@@ -260,6 +253,12 @@ def _is_pure(node: Node) -> bool:
         return True
     name = name_of(node)
     return name in _NUMBERS or (written_to(node) is None and name not in _RANDOM and hasattr(Tensor, name))
+
+
+def _fills_its_own(node: Node) -> bool:
+    """Whether a scatter goes into a tensor that nobody else has."""
+    scatter = scatter_of(node)
+    return scatter is not None and filled_with(scatter.out) is not None and len(scatter.out.users) == 1
 
 
 _OPERATOR_NAMES = {each.__name__ for each in _OPERATORS if each is not None}
