@@ -13,6 +13,7 @@ module           what it holds
 ``typed_linear`` ``HeteroLinear``: rows times the matrix of their type
 ``layers``       which layers pass messages as their class says
 ``host``         PyG as lazy tensors see it
+``tracing``      what ``torch.compile`` cannot trace, and runs between two programs
 ===============  ==========================================================================================
 
 Counted as ``copy.*``, ``mul.*`` and ``message.*`` (the reduction of a message that is a copy, a product of two,
@@ -34,14 +35,15 @@ from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn import HeteroLinear
 from torch_geometric.nn.conv import FastRGCNConv, HeteroConv, MessagePassing, RGCNConv
 
+from .. import traced
 from ..core.graphs import GRAPHS
 from ..core.patch import Patches
-from .. import traced
 from . import hetero_conv, inplace, matmul, relational, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
 from .gather import lazy_gather
 from .host import HOST
 from .scripting import overloads_of_originals, scriptable, scriptable_method
+from .tracing import between_programs
 
 _patches: Patches | None = None
 _replaced: dict[Callable, Callable] = {}  # PyG's by ours
@@ -56,12 +58,15 @@ def activate() -> None:
     patches.set(MessagePassing, "_index_select_safe", lazy_gather(MessagePassing._index_select_safe))
     patches.set(EdgeIndex, "matmul", HOST.admit(EdgeIndex.matmul, "matmul.{reduce}", matmul.matmul))
     patches.set(HeteroConv, "forward", HOST.admit(HeteroConv.forward, "rgms", hetero_conv.forward))
-    for layer, operator, run in (
-        (HeteroLinear, "gather_mm", typed_linear.forward),
-        (RGCNConv, "rgms", relational.forward_of(RGCNConv)),
-        (FastRGCNConv, "rgms", relational.forward_of(FastRGCNConv)),
+    for layer, operator, run, breaks in (
+        (HeteroLinear, "gather_mm", typed_linear.forward, False),
+        (RGCNConv, "rgms", relational.forward_of(RGCNConv), True),
+        (FastRGCNConv, "rgms", relational.forward_of(FastRGCNConv), False),
     ):
-        patches.set(layer, "forward", scriptable_method(HOST.admit(layer.forward, operator, run), layer.forward))
+        ours = HOST.admit(layer.forward, operator, run)
+        if breaks:
+            ours = between_programs(ours, layer.forward, lambda *args, **kwargs: True)
+        patches.set(layer, "forward", scriptable_method(ours, layer.forward))
     compiler = torch.jit._script
     if hasattr(compiler, "_get_overloads"):
         patches.set(compiler, "_get_overloads", overloads_of_originals(compiler._get_overloads))

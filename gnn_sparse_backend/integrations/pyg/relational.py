@@ -39,6 +39,8 @@ def forward_of(kind: type):
     def forward(self, x, edge_index, edge_type=None):
         if self.aggr not in _REDUCES:  # a loop over relations whose aggregations are counted one by one
             return PASS
+        if torch.compiler.is_compiling():
+            return PASS  # what is traced is what PyG's operators amount to (``..traced``)
         found = _sums(self, kind, x, edge_index, edge_type)
         if type(found) is Refusal:
             return found

@@ -27,7 +27,17 @@ from ..lazy.recipes import Pointwise
 from ..lazy.tensor import HANDLERS
 from .edges import IN_DEGREES
 from .host import IndexEnd, TracedHost
-from .matching import Scatter, Softmax, filled_with, gather_of, known_tensor, name_of, scatter_of, softmax_of, written_to
+from .matching import (
+    Scatter,
+    Softmax,
+    filled_with,
+    gather_of,
+    known_tensor,
+    name_of,
+    scatter_of,
+    softmax_of,
+    written_to,
+)
 from .symbols import KNOWN, Symbol, Tape
 
 FORMS = {
