@@ -132,12 +132,7 @@ def _operand(recipe: Pointwise, other) -> Pointwise | None:
     kind, shape, dtype = type(other), recipe.shape, recipe.dtype
     if kind in _SCALARS:
         return _message(recipe, number(other, dtype, recipe.device), SCALAR, (), dtype)
-    if (
-        kind not in PLAIN
-        or other.device != recipe.device
-        or other.layout is not torch.strided
-        or other.is_complex()
-    ):
+    if kind not in PLAIN or other.device != recipe.device or other.layout is not torch.strided or other.is_complex():
         return None
     given, rank = tuple(other.shape), len(shape)
     if 0 in given[1:]:

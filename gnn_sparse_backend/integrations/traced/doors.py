@@ -27,7 +27,7 @@ _installed: _Pass | None = None
 
 
 class _Pass(CustomGraphPass):
-    """``put_operators`` behind the pass that was there before, as Inductor calls passes, and keys its caches by them."""
+    """``put_operators`` behind the pass that was there before, as Inductor calls passes and keys its caches by them."""
 
     def __init__(self, name: str, before: Callable[[Graph], None] | None):
         self.name, self.before = name, before

@@ -3,8 +3,8 @@
     gsb::aggregate_of_edges, edge_map_of_edges, edge_softmax_of_edges, attend_of_edges, ...: as those on a `Graph`
     gsb::in_degrees_of_edges: number of edges into each row
 
-An index tensor enters whole: of a (2, edges) tensor ``row`` says which row of it is meant, so that at run time it is the
-tensor that the user's program has, and its graph is found again without a look at its content (``core/graphs.py``).
+An index tensor enters whole: of a (2, edges) tensor ``row`` says which row of it is meant, so that at run time it is
+the tensor that the user's program has, and its graph is found again without a look at its content (``core/graphs.py``).
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from ...structures.checks import plain_tensor
 from ...structures.graph import Graph
 from ..core.counters import ours
 from ..core.graphs import GRAPHS
-
-WHOLE = -1
-"""In the place of the number of a row: the tensor is a vector."""
+from .matching import WHOLE
 
 
 def _vector(index: Tensor, row: int) -> Tensor:

@@ -73,9 +73,9 @@ def arguments(node: Node, *names: str) -> list:
 def index_of(node) -> Index | None:
     """The vector of int64 that a node is, or is a view of with dimensions of no extent beside it."""
     while (known := known_tensor(node)) is not None and known.dtype is torch.int64:
-        if known.dim() == 1 and not (name_of(node) in _VIEWS and _same_vector(node)):
+        if known.dim() == 1 and not (_is_view(node) and _same_vector(node)):
             return _row(node)
-        if name_of(node) not in _VIEWS or known.dim() == 0:
+        if not _is_view(node) or known.dim() == 0:
             return None
         source = known_tensor(node.args[0])
         if source is None or source.dim() == 0 or str(source.shape[0]) != str(known.shape[0]):
@@ -182,9 +182,17 @@ def written_to(node: Node) -> Node | None:
     name = name_of(node)
     if "out" in node.kwargs:
         return node.kwargs["out"]
-    if name in ("setitem", *_IN_PLACE) or (name.endswith("_") and not name.startswith("_")) or node.kwargs.get("inplace"):
+    writes = name in _IN_PLACE or (name.endswith("_") and not name.startswith("_"))
+    if writes or node.kwargs.get("inplace"):
         return next((x for x in node.args if isinstance(x, Node)), None)
     return None
+
+
+def _is_view(node: Node) -> bool:
+    """Whether its elements are those of its first argument in the same order, some maybe more than once."""
+    if node.target is operator.getitem and type(node.args[1]) is tuple:
+        return all(at is None or at is ... or at == slice(None) for at in node.args[1])
+    return name_of(node) in _VIEWS
 
 
 def _same_vector(node: Node) -> bool:
@@ -206,7 +214,9 @@ def _row(node: Node) -> Index:
     return Index(base, row) if known_tensor(base).dim() == 2 and row >= 0 else Index(node, WHOLE)
 
 
-_VIEWS = frozenset(("view", "reshape", "unsqueeze", "expand", "expand_as", "broadcast_to", "contiguous", "long", "squeeze"))
+_VIEWS = frozenset(
+    ("view", "reshape", "unsqueeze", "squeeze", "expand", "expand_as", "broadcast_to", "contiguous", "long")
+)
 _REDUCES = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min", "prod": "prod"}
 _FILLS = {"zeros": 0, "new_zeros": 0, "zeros_like": 0, "ones": 1, "new_ones": 1, "ones_like": 1}
-_IN_PLACE = frozenset(("iadd", "isub", "imul", "itruediv", "ifloordiv", "ipow", "iand", "ior", "ixor"))
+_IN_PLACE = frozenset(("setitem", "iadd", "isub", "imul", "itruediv", "ifloordiv", "ipow", "iand", "ior", "ixor"))

@@ -1,7 +1,8 @@
 """Tensors of a program that is being compiled, as lazy tensors take them for operands.
 
 A lazy tensor asks its operands for shape and type, and calls functions of PyTorch and operators of this package on
-them. A ``Symbol`` answers the former from what the compiler knows of a node, and each call of the latter becomes a node.
+them. A ``Symbol`` answers the former from what the compiler knows of a node, and each call of the latter becomes a
+node.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Tape:
 
     def call(self, op: str, target, *args, **kwargs) -> Any:
         """Write a call; the symbol, or tuple of symbols, of its result."""
+        args, kwargs = tree_map(self._number, (args, kwargs))
         with torch.no_grad(), self.mode:
             given, named = tree_map(_known, (args, kwargs))
             known = getattr(given[0], target)(*given[1:], **named) if op == "call_method" else target(*given, **named)
@@ -64,12 +66,16 @@ class Tape:
             part.meta[KNOWN] = each
         return tuple(map(self.symbol, parts))
 
+    def _number(self, x):
+        """A number of the user's program, which is a tensor already, as a symbol."""
+        if isinstance(x, Tensor):
+            return self.call("call_function", torch.full, (), x.item(), dtype=x.dtype, device=x.device)
+        return x
+
     def _argument(self, x):
         """An argument as a node has it."""
         if isinstance(x, Symbol):
             return x.node
-        if isinstance(x, Tensor):  # a number of the user's program
-            return self.call("call_function", torch.full, (), x.item(), dtype=x.dtype, device=x.device).node
         if isinstance(x, torch.Size):
             return tuple(map(self._argument, x))
         return self._size(x) if isinstance(x, torch.SymInt) else x
@@ -113,6 +119,11 @@ class Symbol:
             return getattr(self.known, name)
         raise AttributeError(name)
 
+    @property
+    def shape(self) -> torch.Size:
+        """Features are of a number that is known: a program is compiled for it, as a kernel is."""
+        return torch.Size((*self.known.shape[:1], *map(int, self.known.shape[1:])))
+
     def is_inference(self) -> bool:
         return False
 
@@ -129,8 +140,8 @@ def _leaves(args) -> Iterator:
         yield from _leaves(x) if isinstance(x, (tuple, list)) else (x,)
 
 
-_METHODS = frozenset(("to", "view", "reshape", "detach", "clone", "movedim", "contiguous", "sum", "unsqueeze", "add_"))
+_METHODS = frozenset(("to", "view", "reshape", "detach", "clone", "movedim", "contiguous", "sum", "clamp", "add_"))
 _METADATA = frozenset(
-    ("shape", "dtype", "device", "layout", "dim", "numel", "is_complex", "is_floating_point", "is_cpu", "stride")
+    ("dtype", "device", "layout", "dim", "numel", "is_complex", "is_floating_point", "is_cpu", "stride")
 )
 PLAIN.add(Symbol)

@@ -174,6 +174,12 @@ class _Walk:
 
     def _sums(self, rows: IndexEnd, src: Node, reduce: str) -> Symbol | Refusal:
         """The reduction of a node over the edges into each row."""
+        if reduce == "mean":
+            sums = self._sums(rows, src, "sum")
+            if isinstance(sums, Refusal):
+                return sums
+            degrees = self._degrees(rows, sums.dtype).clamp(min=1)
+            return torch.div(sums, degrees.view(-1, *(1,) * (sums.dim() - 1)))
         if src in self.lazy:
             found = reduced(self.lazy[src], rows, reduce)
             if found is not None:
@@ -182,13 +188,16 @@ class _Walk:
         if reduce == "sum" and x.dim() == 1:
             if filled_with(src) != 1:
                 return Refusal("a sum of one number per edge is no faster on a kernel")
-            found = IN_DEGREES(self.host.graph(rows, None), (self.tape.symbol(rows.index.node),), (x.dtype,))
-            self.host.counted("in_degrees")
-            return found
+            return self._degrees(rows, x.dtype)
         if (refusal := refuse_features(x)) is not None:
             return refusal
         found = aggregate(FORMS[reduce], self.host.graph(rows, None), x)
         self.host.counted(f"scatter.{reduce}")
+        return found
+
+    def _degrees(self, rows: IndexEnd, dtype: torch.dtype) -> Symbol:
+        found = IN_DEGREES(self.host.graph(rows, None), (self.tape.symbol(rows.index.node),), (dtype,))
+        self.host.counted("in_degrees")
         return found
 
     def _softmax(self, node: Node, softmax: Softmax) -> None:
