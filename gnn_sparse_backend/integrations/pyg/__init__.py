@@ -35,9 +35,9 @@ from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn import HeteroLinear
 from torch_geometric.nn.conv import FastRGCNConv, HeteroConv, MessagePassing, RGCNConv
 
-from .. import traced
 from ..core.graphs import GRAPHS
 from ..core.patch import Patches
+from ..traced import install, uninstall
 from . import hetero_conv, inplace, matmul, relational, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
 from .gather import lazy_gather
@@ -86,7 +86,7 @@ def activate() -> None:
     for module, name, original in _globals_among(ours):
         if original in of_all or module.__name__.startswith(LAYERS):
             patches.set(module, name, ours[original])
-    traced.install(HOST.name)
+    install(HOST.name)
 
 
 def deactivate() -> None:
@@ -98,7 +98,7 @@ def deactivate() -> None:
         setattr(module, name, _replaced[function])
     _patches = None
     _replaced.clear()
-    traced.uninstall()
+    uninstall()
     forget()
 
 
