@@ -79,7 +79,7 @@ class _Walk:
 
     lazy: the lazy tensor that each node amounts to. followed: nodes that amounted to one. gathers: the recipes of those
     that are gathers. places: of nodes in the order of the program. softmaxes, inner: those to come, and the nodes
-    within them. gone: nodes that were replaced.
+    within them. gone: nodes that were replaced. writes: where each memory is written to for the last time.
     """
 
     def __init__(self, graph: Graph, name: str, mode):
@@ -93,6 +93,8 @@ class _Walk:
         self.softmaxes = {node: found for node in self.nodes if (found := softmax_of(node)) is not None}
         self.inner = {node for found in self.softmaxes.values() for node in found.inner}
         self.gone: set[Node] = set()
+        writes = ((each, node) for node in self.nodes for each in written_to(node))
+        self.writes = {_memory(each): self.places[node] for each, node in writes}
 
     def follow(self) -> None:
         for node in self.nodes:
@@ -117,7 +119,8 @@ class _Walk:
         elif written_to(node) or changes_mode(node):
             self._own(node)
         elif (found := gather_of(node)) is not None and refuse_features(x := self.tape.symbol(found.x)) is None:
-            self._is(node, gather(self.host, IndexEnd(found.index, x.shape[0], found.wraps), x))
+            if self._lasts(found.x, node) and self._lasts(found.index.node, node):
+                self._is(node, gather(self.host, IndexEnd(found.index, x.shape[0], found.wraps), x))
             if node in self.lazy:
                 self.gathers[node] = self.lazy[node]._recipe
         elif not self._handle(node):
@@ -130,6 +133,8 @@ class _Walk:
         name = name_of(node)
         if name in _OF_SHAPE or (name == "expand_as" and node.args[0] not in self.lazy):
             return True
+        if not all(each in self.lazy or self._lasts(each, node) for each in node.all_input_nodes):
+            return False
         target = getattr(Tensor, node.target, None) if node.op == "call_method" else node.target
         handler = HANDLERS.get(_OPERATORS.get(target, target)) if node.op.startswith("call_") else None
         if handler is None or not handler.keywords.issuperset(node.kwargs):
@@ -192,7 +197,7 @@ class _Walk:
             found = reduced(self.lazy[src], rows, reduce)
             if found is not None:
                 return found if type(found) is Refusal else found[0]
-        x = self._value(src)
+        x = self._kept(src)
         if reduce == "sum" and x.dim() == 1:
             if filled_with(src) != 1:
                 return Refusal("a sum of one number per edge is no faster on a kernel")
@@ -215,7 +220,7 @@ class _Walk:
             if isinstance(found, LazyTensor):
                 self._is(node, found)
                 return
-        x = self._value(softmax.scores)
+        x = self._kept(softmax.scores)
         if (refusal := refuse_features(x)) is not None:
             fallback(self.host.name, "softmax", refusal.reason)
             return
@@ -230,6 +235,15 @@ class _Walk:
             return self.tape.symbol(node)
         return value(lazy, "")
 
+    def _lasts(self, read: Node, at: Node) -> bool:
+        """Whether nobody writes to a tensor any more, so that an operator may keep it for its gradient."""
+        return self.writes.get(_memory(read), -1) <= self.places[at]
+
+    def _kept(self, node: Node) -> Symbol:
+        """`_value`, of which a copy is kept where somebody writes to it later."""
+        x = self._value(node)
+        return x if self._lasts(node, node) else x.clone()
+
     def _want(self, node: Node) -> None:
         """A node that is the program's own takes what lazy tensors it is given as tensors."""
         for each in node.all_input_nodes:
@@ -237,7 +251,11 @@ class _Walk:
                 node.replace_input_with(each, found.node)
 
     def _becomes(self, node: Node, found: Symbol) -> None:
-        """A symbol takes the place of a node."""
+        """A symbol takes the place of a node; a copy of it where somebody writes to that later: an operator may keep
+        what it gave.
+        """
+        if not self._lasts(node, node):
+            found = found.clone()
         node.replace_all_uses_with(found.node)
         self.places[found.node] = self.places[node]
         self.lazy.pop(node, None)
@@ -281,8 +299,7 @@ class _Walk:
         if not known_tensor(node).requires_grad:
             return
         with self.tape.before(node):
-            found = recipe.mapped((), recipe.shape)[0]
-        self._becomes(node, found)
+            self._becomes(node, recipe.mapped((), recipe.shape)[0])
 
 
 def _memory(node: Node):

@@ -231,6 +231,24 @@ def test_what_is_written_to_in_between_is_seen(written):
     check(program, features(NODES, 5), edges())
 
 
+def test_what_is_written_to_afterwards_is_kept():
+    """Operators keep what the program's own gathers and scatters do not."""
+
+    def program(x, w, left, right, index):
+        x = x * 1.0
+        m = x.index_select(0, index[0]) * w
+        first = into(m, NODES).scatter_add_(0, expanded(index[1], m), m)
+        scores = left.index_select(0, index[0]) + right.index_select(0, index[1])
+        second = attention(scores, x.view(NODES, 2, 2).index_select(0, index[0]), index)
+        x.mul_(2.0)
+        first.relu_()
+        second.tanh_()
+        return first + second.view(NODES, 4) + x
+
+    operands = features(NODES, 4), features(EDGES, 1), features(NODES, 2, seed=2), features(NODES, 2, seed=3)
+    check(program, *operands, edges())
+
+
 def test_an_index_that_is_written_to_is_another():
     def program(x, index):
         index = index + 0
