@@ -141,6 +141,3 @@ def _nvcc() -> Finding:
 
 def _dotted(version: tuple[int, int]) -> str:
     return ".".join(str(number) for number in version)
-
-
-__all__ = ["examine_cuda"]

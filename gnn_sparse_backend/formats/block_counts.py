@@ -52,6 +52,3 @@ def count_blocks(
     return BlockCounts(
         *counts.read(vectors, ceil_div(of_tile, width).sum(), counts.numbered_runs(in_grid)[2], coordinates, most)
     )
-
-
-__all__ = ["BlockCounts", "count_blocks"]

@@ -62,6 +62,3 @@ def distinct(keys: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
         (count,) = read(found)
     which = torch.empty_like(numbers).index_copy_(0, order, numbers)
     return ordered.index_select(0, starts_of(numbers, count)[:-1]), which
-
-
-__all__ = ["added_at", "counts_of", "distinct", "numbered_runs", "numbers_of", "prefix_sums", "read", "starts_of"]

@@ -43,6 +43,3 @@ def is_nan(bits: tirx.Expr) -> tirx.Expr:
 
 def integer(value: int) -> tirx.IntImm:
     return tirx.IntImm("uint32", value)
-
-
-__all__ = ["bfloat16_bits", "high_half", "is_nan", "low_half", "rounded"]

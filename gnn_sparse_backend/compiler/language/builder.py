@@ -211,6 +211,3 @@ class ProgramBuilder:
         program = Program(self._name, tuple(self._sizes), tuple(self._axes), tuple(self._buffers), tuple(self._body))
         validate(program)
         return program
-
-
-__all__ = ["BufferHandle", "ProgramBuilder"]

@@ -98,6 +98,3 @@ def _place(store: Store, extremes: dict[Buffer, Fold]) -> Fold | None:
             ):
                 return Fold(store.buffer, place, ("then",), 0)
     return None
-
-
-__all__ = ["Fold", "folds"]

@@ -32,6 +32,3 @@ def serialise(stage2: PositionFunction) -> PositionFunction:
     body = tvm_ffi.structural_mutate(function.body, [(tirx.For, visit)])
     serial = stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))
     return locals_on_stack(serial, ("local", "shared", "warp"))
-
-
-__all__ = ["serialise"]

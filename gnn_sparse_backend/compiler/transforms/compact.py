@@ -34,6 +34,3 @@ def compact_parameters(program: Program) -> Program:
     buffers = tuple(new.get(b, b) for b in program.buffers)
     iterations = map_iterations(program.iterations, visit)
     return replace(program, buffers=buffers, iterations=iterations).with_provenance("compact_parameters")
-
-
-__all__ = ["compact_parameters"]

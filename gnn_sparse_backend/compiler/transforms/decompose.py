@@ -367,6 +367,3 @@ class _Part:
 
 def _zeros(buffer: Buffer, start: int) -> tuple[Expr, ...]:
     return tuple(Const(0, "int64") for _ in buffer.axes[start:])
-
-
-__all__ = ["FormatRewriteRule", "decompose_format", "prune", "remove_copies", "split_copies", "split_parts"]

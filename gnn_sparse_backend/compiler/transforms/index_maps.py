@@ -94,6 +94,3 @@ def _evaluate(expr: Expr, where: str) -> int:
         case Select():
             return _evaluate(expr.then if _evaluate(expr.condition, where) else expr.otherwise, where)
     raise StageIError(f"{where} is not made of integer arithmetic: {expr!r}")
-
-
-__all__ = ["check_index_maps"]

@@ -26,6 +26,3 @@ def chunk_rows(indptr, nnz: int, size: int):
     ends = (torch.arange(chunks + 1, device=indptr.device) * size).clamp_(max=nnz)
     chunk_ptr = torch.searchsorted(starts, ends)
     return tuple(x.to(indptr.dtype) for x in (chunk_ptr, starts, row_of_piece))
-
-
-__all__ = ["chunk_rows"]

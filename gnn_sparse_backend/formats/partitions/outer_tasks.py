@@ -75,6 +75,3 @@ def outer_tasks(offsets: Tensor, positions: int, chunk: int, longest: int, unrea
     slot = torch.arange(tasks, device=offsets.device)
     arrays = (task_ptr, start, start + length, slot, segment_ptr)
     return OuterTasks(*(None if a is None else a.to(offsets.dtype) for a in arrays), 1 + positions // (of_task * chunk))
-
-
-__all__ = ["OuterTasks", "outer_tasks"]

@@ -254,6 +254,3 @@ def _panels(pairs: RelationPairs, run: Tensor, task: Tensor, tasks: int, most: i
         pairs.relation[start],
         pairs.row,
     )
-
-
-__all__ = ["Panels", "RelationPairs", "pairs_of_ends", "relation_pairs", "relation_tasks", "row_tasks"]

@@ -265,6 +265,3 @@ def _signature(row: Tensor, relation: Tensor, real: Tensor, rows: int, relations
     shift = (digits - 1 - place) * bits
     digit = torch.where(shift >= 0, digit << shift.clamp(min=0), 0)
     return added_at(row, digit, rows + 1)[:rows]
-
-
-__all__ = ["RowTiles", "row_tiles"]

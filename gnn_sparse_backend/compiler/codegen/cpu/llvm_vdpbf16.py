@@ -70,6 +70,3 @@ def llvm_text(lanes: int, features: frozenset[str] | set[str]) -> str:
             "",
         ]
     )
-
-
-__all__ = ["function_name", "lanes_of", "llvm_text"]

@@ -67,6 +67,3 @@ def _words(library: ctypes.CDLL, code: int) -> str:
     text = ctypes.c_char_p()
     describe = getattr(library, "cuGetErrorString", None)
     return f", {text.value.decode()}" if describe and not describe(code, ctypes.byref(text)) and text.value else ""
-
-
-__all__ = ["Device", "DriverError", "devices", "driver_version", "split"]

@@ -72,6 +72,3 @@ def _imports(module: tvm.runtime.Module) -> list[tuple[str, bytes]]:
     if place != len(packed):
         raise ValueError("TVM packs imported modules in a way that is not known here")
     return found
-
-
-__all__ = ["add_imports", "text_with_imports"]

@@ -87,6 +87,3 @@ def cuda_compiler() -> str:
         return "source"
     lines = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout.split()
     return f"nvcc-{next((word for word in lines if word.startswith('V')), 'unknown')}"
-
-
-__all__ = ["build_cuda_shared", "check_lane_reductions", "cuda_compiler", "cuda_key"]

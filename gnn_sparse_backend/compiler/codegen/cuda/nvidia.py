@@ -83,19 +83,3 @@ def missing_headers() -> list[str]:
         for header, wheel in HEADERS.items()
         if not any(os.path.isfile(os.path.join(f, header)) for f in folders)
     ]
-
-
-__all__ = [
-    "CUDA",
-    "DRIVER",
-    "HEADERS",
-    "INSTALL",
-    "NVRTC",
-    "RUNTIME",
-    "find_library",
-    "in_wheels",
-    "include_folders",
-    "missing_headers",
-    "nvcc_path",
-    "toolkits",
-]

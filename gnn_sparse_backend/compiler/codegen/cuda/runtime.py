@@ -151,6 +151,3 @@ def _load_error() -> str:
 
 def _tvm_library() -> Path:
     return Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
-
-
-__all__ = ["is_too_old", "load_runtime", "missing_for_cuda", "require_arch", "require_cuda", "runtime_version"]

@@ -107,6 +107,3 @@ def _at(node: Any, values: Mapping[tirx.Var, tirx.Expr]) -> Any:
 
 def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
-
-
-__all__ = ["choose_apart"]

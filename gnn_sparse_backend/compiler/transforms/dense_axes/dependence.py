@@ -53,6 +53,3 @@ def _accesses(statement: Store | Iteration) -> Iterator[tuple[Buffer, tuple[Expr
         roots += [*store.indices, store.value]
     for root in roots:
         yield from ((e.buffer, e.indices, False) for e in walk(root) if isinstance(e, Load))
-
-
-__all__ = ["check_separable"]

@@ -110,6 +110,3 @@ def _certain(expr: Expr) -> Iterator[Expr]:
     else:
         for kid in children(expr):
             yield from _certain(kid)
-
-
-__all__ = ["load_ahead"]

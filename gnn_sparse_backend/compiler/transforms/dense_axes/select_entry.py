@@ -54,6 +54,3 @@ def pick_entries(program: Program, axis_name: str) -> Program:
     )
     validate(done)
     return done
-
-
-__all__ = ["pick_entries"]

@@ -276,6 +276,3 @@ def share_sum(program: Program, iteration_name: str, lanes: int, part: int = 1) 
     done = done.with_provenance(f"share_sum({iteration_name}, {lanes}, {part})")
     validate(done)
     return done
-
-
-__all__ = ["Split", "share_axis", "share_sum"]

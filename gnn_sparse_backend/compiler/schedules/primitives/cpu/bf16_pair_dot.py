@@ -129,6 +129,3 @@ def _advances(load: tvm.ir.TensorLoad, steps: dict[tirx.Var, int], zero: dict[ti
         rest = analyzer.simplify(index - substitute(index, zero) - grown)
         if not isinstance(rest, tirx.IntImm) or rest.value != 0:
             raise _NotTwos(f"{load} does not lie as the operands of two terms do")
-
-
-__all__ = ["bf16_pair_dot"]

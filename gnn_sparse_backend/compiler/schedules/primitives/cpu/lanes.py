@@ -216,6 +216,3 @@ def _hints(body: tirx.Stmt) -> list[tirx.Stmt]:
     """Statements beside the folds: prefetches."""
     parts = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
     return [s for s in parts if isinstance(s, tirx.Evaluate)]
-
-
-__all__ = ["fold_in_lanes", "refuses"]

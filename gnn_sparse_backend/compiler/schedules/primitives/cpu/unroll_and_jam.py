@@ -117,6 +117,3 @@ def _copy(statement: tirx.Stmt, own: dict[tirx.Buffer, tirx.Buffer]) -> tirx.Stm
         return tirx.For(var, loop.min, loop.extent, loop.kind, substitute(loop.body, {loop.loop_var: var}))
 
     return tvm_ffi.structural_mutate(statement, [*on_buffers(own), (s_tir.SBlockRealize, inside), (tirx.For, renamed)])
-
-
-__all__ = ["jam", "refuses"]

@@ -294,6 +294,3 @@ def _buffers(expr: tirx.Expr) -> set[tirx.Buffer]:
 
 def _same(one: tirx.Expr, other: tirx.Expr | None) -> bool:
     return other is not None and tvm_ffi.structural_equal(one, other)
-
-
-__all__ = ["cache_row", "refuses", "team_mask"]

@@ -84,6 +84,3 @@ def _block(loop: tirx.For) -> s_tir.SBlock:
     while not isinstance(body, s_tir.SBlockRealize):
         body = body.body
     return body.block
-
-
-__all__ = ["multiply_fragments"]

@@ -255,6 +255,3 @@ class _Chunk:
 
     def _local(self, name: str, shape: Sequence[int], dtype: str) -> tirx.Buffer:
         return tirx.decl_buffer([int64(n) for n in shape], dtype, name=name, scope="local", layout=None)
-
-
-__all__ = ["refuses", "scan_segments"]

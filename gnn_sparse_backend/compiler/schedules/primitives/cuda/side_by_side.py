@@ -59,6 +59,3 @@ def outlives(iteration: Iteration) -> str | None:
     stored = {s.buffer for it in inside for s in (*it.init, *it.body) if isinstance(s, Store)}
     outer = [b.name for b in stored if b.scope == "local" and b not in own]
     return f"stores to {outer[0]!r}, which outlives an element" if outer else None
-
-
-__all__ = ["outlives", "refuses", "visit_side_by_side"]

@@ -210,6 +210,3 @@ class _Part(Folded):
 
 def _int32(value: int) -> tirx.IntImm:
     return tirx.IntImm("int32", value)
-
-
-__all__ = ["fold_across_lanes"]

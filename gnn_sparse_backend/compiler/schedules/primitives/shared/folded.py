@@ -65,6 +65,3 @@ def _at(value: tirx.Expr, path: tuple[str, ...]) -> tirx.Expr:
         else:  # if_then_else
             value = value.args[("condition", "then", "otherwise").index(name)]
     return value
-
-
-__all__ = ["Folded"]

@@ -49,6 +49,3 @@ def blocks(body: tirx.Stmt) -> list[s_tir.SBlock]:
     found: list[s_tir.SBlock] = []
     tvm_ffi.structural_walk(body, (s_tir.SBlock, found.append), order="post")
     return found
-
-
-__all__ = ["blocks", "int64", "on_buffers", "sequence", "substitute"]
