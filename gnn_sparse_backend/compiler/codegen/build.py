@@ -16,6 +16,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from ..position.nodes import nodes
 from .cpu import threads
 from .cpu.launcher import slot_function
 from .cpu.pipeline import CPU_PIPELINE
@@ -160,7 +161,8 @@ def compiled(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     complete = keep_ieee(module, target.is_cuda)
     if target.is_cuda:
         complete = choose_apart(complete)
-    if any(_has_parallel_loop(function) for function in module.functions.values()):
+    loops = [loop for function in module.functions.values() for loop in nodes(function.body, tirx.For)]
+    if any(loop.kind == tirx.ForKind.PARALLEL for loop in loops):
         name, function = slot_function()
         complete = tvm.IRModule(
             {**{str(variable.name_hint): body for variable, body in complete.functions.items()}, name: function}
@@ -176,14 +178,3 @@ def compiled(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
         raise BuildError(
             ", ".join(function_names(module)), f"{type(error).__name__}: {error}", module.script()
         ) from error
-
-
-def _has_parallel_loop(function: tirx.PrimFunc) -> bool:
-    found = False
-
-    def visit(loop: tirx.For) -> None:
-        nonlocal found
-        found = found or loop.kind == tirx.ForKind.PARALLEL
-
-    tvm_ffi.structural_walk(function.body, (tirx.For, visit), order="post")
-    return found

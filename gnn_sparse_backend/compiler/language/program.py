@@ -13,12 +13,12 @@ it does nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, overload
 
 from .axes import Axis, Size, StageIError
-from .expr import FLOATS, INTEGERS, Expr, ExprLike, Load, Var, as_expr
+from .expr import FLOATS, INTEGERS, Expr, ExprLike, Load, Var, as_expr, walk
 
 # what the text of a program is written with: no part of a program may have such a name
 WORDS = (
@@ -185,9 +185,6 @@ class Program:
         arrays = [array for axis in self.axes for array in (axis.indptr, axis.indices) if array is not None]
         return (*(s.name for s in self.sizes), *arrays, *(b.name for b in self.parameters))
 
-    def with_provenance(self, step: str) -> Program:
-        return replace(self, provenance=self.provenance + (step,))
-
     def script(self) -> str:
         """The program as Python text that builds it again."""
         from .printer import script
@@ -201,6 +198,30 @@ def walk_iterations(statements: Iterable[Store | Iteration]) -> Iterator[Iterati
         if isinstance(statement, Iteration):
             yield statement
             yield from walk_iterations(statement.body)
+
+
+def stores_in(statements: Iterable[Store | Iteration]) -> Iterator[Store]:
+    """Every store in `statements`, initial values too."""
+    for statement in statements:
+        if isinstance(statement, Iteration):
+            yield from (*statement.init, *stores_in(statement.body))
+        else:
+            yield statement
+
+
+def expressions_in(statements: Sequence[Store | Iteration]) -> Iterator[Expr]:
+    """Every expression in `statements`, parts of others too: of indices, values and conditions."""
+    for store in stores_in(statements):
+        for root in (*store.indices, store.value):
+            yield from walk(root)
+    for it in walk_iterations(statements):
+        if it.where is not None:
+            yield from walk(it.where)
+
+
+def loads_in(statements: Sequence[Store | Iteration]) -> Iterator[Load]:
+    """Every load in `statements`."""
+    return (e for e in expressions_in(statements) if isinstance(e, Load))
 
 
 @overload
@@ -227,6 +248,16 @@ def map_iterations(
         else:
             out.append(statement)
     return tuple(out)
+
+
+def map_expressions(it: Iteration, change: Callable[[Expr], Expr]) -> Iteration:
+    """The iteration with `change` applied to its own stores and condition, not to those of iterations in it."""
+    return replace(
+        it,
+        init=tuple(map_store(s, change) for s in it.init),
+        body=tuple(map_store(s, change) if isinstance(s, Store) else s for s in it.body),
+        where=None if it.where is None else change(it.where),
+    )
 
 
 def map_store(store: Store, change: Callable[[Expr], Expr]) -> Store:

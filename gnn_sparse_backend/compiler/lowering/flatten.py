@@ -17,6 +17,7 @@ from tvm.tirx.buffer import is_buffer_var
 from ..language.axes import Axis, Size, given
 from ..language.layout import chains, elements, offset
 from ..position.function import PositionFunction
+from ..position.nodes import blocks, with_parts
 
 
 def flatten(stage2: PositionFunction) -> tirx.PrimFunc:
@@ -64,13 +65,8 @@ class _Flattener:
         return tirx.PrimFunc(params, body, self.function.ret_type, self.function.attrs)
 
     def _buffers(self) -> list[tirx.Buffer]:
-        found = [p for p in self.function.params if is_buffer_var(p)]
-
-        def visit(block: s_tir.SBlock) -> None:
-            found.extend(block.alloc_buffers)
-
-        tvm_ffi.structural_walk(self.function.body, (s_tir.SBlock, visit), order="post")
-        return found
+        allocated = [b for block in blocks(self.function.body) for b in block.alloc_buffers]
+        return [*filter(is_buffer_var, self.function.params), *allocated]
 
     def _replacement(self, var: tirx.Var) -> tirx.Var:
         return self.replaced[var][0] if var in self.replaced else var
@@ -100,18 +96,13 @@ class _Flattener:
         return tirx.BufferStore(self.replaced[node.buffer][0], node.value, self._indices(node.buffer, node.indices))
 
     def _block(self, node: s_tir.SBlock, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
-        body = mutator.mutate(node.body)
-        init = None if node.init is None else mutator.mutate(node.init)
-        return s_tir.SBlock(
-            node.iter_vars,
-            [self._whole(r) for r in node.reads],
-            [self._whole(r) for r in node.writes],
-            node.name_hint,
-            body,
-            init,
-            [self._replacement(b) for b in node.alloc_buffers],
-            node.match_buffers,
-            node.annotations,
+        return with_parts(
+            node,
+            reads=[self._whole(r) for r in node.reads],
+            writes=[self._whole(r) for r in node.writes],
+            body=mutator.mutate(node.body),
+            init=None if node.init is None else mutator.mutate(node.init),
+            alloc_buffers=[self._replacement(b) for b in node.alloc_buffers],
         )
 
     def _whole(self, region: tirx.BufferRegion) -> tirx.BufferRegion:

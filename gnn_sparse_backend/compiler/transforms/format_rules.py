@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..language.axes import Axis, Size, dense_fixed, dense_variable, sparse_fixed, sparse_variable
 from ..language.builder import ProgramBuilder
-from ..language.program import Buffer, Program, walk_iterations
+from ..language.program import Buffer, Program, stores_in
 from .decompose import FormatRewriteRule
 
 
@@ -226,7 +226,7 @@ def _on(program: Program, buffers: tuple[str, ...] | None, *axes: str) -> tuple[
     if buffers is not None:
         return buffers
     first = tuple(program.axis(name) for name in axes)
-    stored = {store.buffer for it in walk_iterations(program.iterations) for store in (*it.init, *it.stores)}
+    stored = {store.buffer for store in stores_in(program.iterations)}
     return tuple(b.name for b in program.parameters if b.axes[: len(first)] == first and b not in stored)
 
 

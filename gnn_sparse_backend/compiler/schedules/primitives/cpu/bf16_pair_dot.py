@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 from tvm.sym import Analyzer
 
@@ -12,8 +11,8 @@ from ....language.axes import StageIError
 from ....language.expr import Binary, Cast, Expr, Load
 from ....language.program import Iteration, Store
 from ....position.function import PositionFunction
+from ....position.nodes import blocks, int64, nodes, sequence, substitute
 from ..shared.loops import rewrite_loop
-from ..shared.nodes import blocks, int64, sequence, substitute
 
 
 def bf16_pair_dot(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
@@ -59,9 +58,7 @@ def bf16_pair_dot(stage2: PositionFunction, iteration: Iteration) -> PositionFun
             block = next(b for b in blocks(realize.block.body) if b.name_hint == inner.name)
             (column,) = [v.var for v in block.iter_vars]
             lanes = inner.axes[0].static_length
-            stores: list[tirx.BufferStore] = []
-            tvm_ffi.structural_walk(block.body, (tirx.BufferStore, stores.append), order="post")
-            for store in stores:
+            for store in nodes(block.body, tirx.BufferStore):
                 try:
                     statements.append(substitute(_call(store, column, realize.block.iter_vars[-1].var, lanes), outer))
                 except _NotTwos as problem:

@@ -11,9 +11,9 @@ from ....language.axes import StageIError
 from ....language.folds import folds
 from ....language.program import Iteration, Program, Store
 from ....position.function import PositionFunction
+from ....position.nodes import blocks, int64, sequence, substitute
 from ..shared.folded import Folded, Put
 from ..shared.loops import rewrite_loop
-from ..shared.nodes import blocks, int64, sequence, substitute
 
 
 def fold_in_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) -> PositionFunction:

@@ -8,9 +8,9 @@ from tvm import s_tir, tirx
 from ....language.axes import StageIError
 from ....language.program import Iteration, Program, walk_iterations
 from ....position.function import PositionFunction
+from ....position.nodes import blocks, int64, on_buffers, sequence, substitute
 from ..cuda.side_by_side import outlives
 from ..shared.loops import rewrite_loop
-from ..shared.nodes import blocks, int64, on_buffers, sequence, substitute
 
 
 def jam(stage2: PositionFunction, iteration: Iteration, count: int) -> PositionFunction:

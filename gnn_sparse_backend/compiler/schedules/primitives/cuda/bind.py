@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tvm
-import tvm_ffi
 from tvm import tirx
 
 from ....language.axes import StageIError
 from ....language.program import Iteration
 from ....lowering.nest import Loop, block_name, plan_nest
 from ....position.function import PositionFunction
+from ....position.nodes import int64, substitute
 from ..cpu import parallelize
 from ..shared.loops import bind_loop, bound_loop, rewrite_loop
 
@@ -79,19 +78,14 @@ def _blocks(loop: tirx.For, threads: int, tag: str, turns: int = 1) -> tirx.Stmt
     With several turns: for io in blocks(...): for ii in threads(128): for it in range(turns): if (io * turns + it) *
     128 + ii < m
     """
-    name, count = loop.loop_var.name, tirx.IntImm("int64", threads)
+    name, count = loop.loop_var.name, int64(threads)
     outer, inner, turn = (tirx.Var(f"{name}_{what}", "int64") for what in ("block", "thread", "turn"))
     at = (outer if turns == 1 else outer * turns + turn) * count + inner
-
-    def visit(var: tirx.Var, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
-        return at if var.same_as(loop.loop_var) else var
-
-    body = tvm_ffi.structural_mutate(loop.body, [(tvm.ir.Var, visit)])
-    each = tirx.IfThenElse(at < loop.extent, body, None)
+    each = tirx.IfThenElse(at < loop.extent, substitute(loop.body, {loop.loop_var: at}), None)
     if turns > 1:
-        each = tirx.For(turn, tirx.IntImm("int64", 0), tirx.IntImm("int64", turns), tirx.ForKind.SERIAL, each)
+        each = tirx.For(turn, int64(0), int64(turns), tirx.ForKind.SERIAL, each)
     team = bound_loop(inner, count, each, tag)
-    of_block = tirx.IntImm("int64", threads * turns)
+    of_block = int64(threads * turns)
     return bound_loop(outer, tirx.floordiv(loop.extent + of_block - 1, of_block), team, "blockIdx.x")
 
 
@@ -108,7 +102,7 @@ def _one_thread(stage2: PositionFunction, block: str, depth: int) -> PositionFun
     def wrap(loop: tirx.For) -> tirx.Stmt:
         wrapped = loop
         for tag in ("threadIdx.x", "blockIdx.x"):
-            wrapped = bound_loop(tirx.Var(tag.replace("Idx.", "_"), "int64"), tirx.IntImm("int64", 1), wrapped, tag)
+            wrapped = bound_loop(tirx.Var(tag.replace("Idx.", "_"), "int64"), int64(1), wrapped, tag)
         return wrapped
 
     return rewrite_loop(stage2, block, depth - 1, wrap)

@@ -14,8 +14,8 @@ from ....language.axes import StageIError
 from ....language.expr import Binary, Load
 from ....language.program import Iteration, Program, Store
 from ....position.function import PositionFunction
+from ....position.nodes import blocks, int64, nodes, sequence, substitute, with_parts
 from ..shared.loops import bound_loop, rewrite_loop
-from ..shared.nodes import blocks, int64, sequence, substitute
 
 WARP = 32
 
@@ -93,13 +93,8 @@ def _of_features(it: Store | Iteration) -> bool:
 
 
 def _loop_above(body: tirx.Stmt, block: str) -> tirx.For:
-    found: list[tirx.For] = []
-
-    def visit(loop: tirx.For) -> None:
-        if isinstance(loop.body, s_tir.SBlockRealize) and loop.body.block.name_hint == block:
-            found.append(loop)
-
-    tvm_ffi.structural_walk(body, (tirx.For, visit), order="post")
+    above = [loop for loop in nodes(body, tirx.For) if isinstance(loop.body, s_tir.SBlockRealize)]
+    found = [loop for loop in above if loop.body.block.name_hint == block]
     if len(found) != 1:
         raise StageIError(f"scan_segments: there are {len(found)} loops above block {block!r}, expected one")
     return found[0]
@@ -223,18 +218,7 @@ class _Chunk:
             self.rows.body,
             [(tirx.For, lambda loop, mutator: total if loop.same_as(self.edges) else mutator.default_mutate(loop))],
         )
-        old = self.rows
-        block = s_tir.SBlock(
-            old.iter_vars,
-            old.reads,
-            old.writes,
-            old.name_hint,
-            body,
-            old.init,
-            old.alloc_buffers,
-            old.match_buffers,
-            old.annotations,
-        )
+        block = with_parts(self.rows, body=body)
         done = s_tir.SBlockRealize([self.row_of[lane]], self.loop.body.predicate, block)
         last = self.depth[lane] + int64(1) == self._of(self.edges.extent, self.row_of[lane])
         return tirx.IfThenElse(tirx.And(lane < self.count, last), done, None)

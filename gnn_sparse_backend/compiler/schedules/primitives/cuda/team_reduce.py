@@ -11,10 +11,10 @@ from tvm.tirx.script import builder as T
 from ....language.axes import StageIError
 from ....language.program import Iteration
 from ....position.function import PositionFunction
+from ....position.nodes import blocks, int64, sequence, substitute
 from ..cpu.lanes import refuses
 from ..shared.folded import Folded
 from ..shared.loops import bound_loop, rewrite_loop
-from ..shared.nodes import blocks, int64, sequence, substitute
 from .cache_row import team_mask
 
 WARP = 32

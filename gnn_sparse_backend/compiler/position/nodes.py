@@ -1,4 +1,4 @@
-"""Small pieces of TVM's trees that the primitives put together."""
+"""What is done to TVM's trees in many places: looking for nodes, and putting others in their place."""
 
 from __future__ import annotations
 
@@ -44,8 +44,21 @@ def on_buffers(others: Mapping[tirx.Buffer, tirx.Buffer]) -> list[tuple[type, Ca
     return [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)]
 
 
+def nodes(tree: Any, kind: type | tuple[type, ...]) -> list[Any]:
+    """All nodes of a kind, or of several, in a tree, inner ones first."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(tree, (kind, found.append), order="post")
+    return found
+
+
 def blocks(body: tirx.Stmt) -> list[s_tir.SBlock]:
     """All blocks of a tree, inner ones first."""
-    found: list[s_tir.SBlock] = []
-    tvm_ffi.structural_walk(body, (s_tir.SBlock, found.append), order="post")
-    return found
+    return nodes(body, s_tir.SBlock)
+
+
+_PARTS = "iter_vars reads writes name_hint body init alloc_buffers match_buffers annotations".split()
+
+
+def with_parts(block: s_tir.SBlock, **parts: Any) -> s_tir.SBlock:
+    """The block with other parts, by their names."""
+    return s_tir.SBlock(**{name: parts.get(name, getattr(block, name)) for name in _PARTS})
