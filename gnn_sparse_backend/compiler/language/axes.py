@@ -135,25 +135,14 @@ def sparse_fixed(
     extent: tuple[Extent, Extent],
     indices: str,
     index_dtype: str = "int32",
-    *,
-    sorted: bool = True,
-    unique: bool = True,
-    padded: bool = False,
+    **marks: bool,
 ) -> Axis:
-    """Under each parent position, `nnz_cols` slots with coordinates in `indices` (ELL). extent: (length, nnz_cols)."""
+    """Under each parent position, `nnz_cols` slots with coordinates in `indices` (ELL). extent: (length, nnz_cols).
+
+    marks: `sorted`, `unique`, `padded`, as of `Axis`.
+    """
     length, nnz_cols = extent
-    return Axis(
-        name,
-        "sparse_fixed",
-        length,
-        parent,
-        nnz_cols=nnz_cols,
-        indices=indices,
-        index_dtype=index_dtype,
-        sorted=sorted,
-        unique=unique,
-        padded=padded,
-    )
+    return Axis(name, "sparse_fixed", length, parent, None, nnz_cols, None, indices, index_dtype, **marks)
 
 
 def sparse_variable(
@@ -162,22 +151,12 @@ def sparse_variable(
     extent: tuple[Extent, Extent],
     arrays: tuple[str, str],
     index_dtype: str = "int32",
-    *,
-    sorted: bool = True,
-    unique: bool = True,
+    **marks: bool,
 ) -> Axis:
-    """Under parent position p, the coordinates indices[indptr[p]:indptr[p+1]] (CSR). extent: (length, nnz)."""
+    """Under parent position p, the coordinates indices[indptr[p]:indptr[p+1]] (CSR). extent: (length, nnz).
+
+    marks: `sorted`, `unique`, as of `Axis`.
+    """
     length, nnz = extent
     indptr, indices = arrays
-    return Axis(
-        name,
-        "sparse_variable",
-        length,
-        parent,
-        nnz=nnz,
-        indptr=indptr,
-        indices=indices,
-        index_dtype=index_dtype,
-        sorted=sorted,
-        unique=unique,
-    )
+    return Axis(name, "sparse_variable", length, parent, nnz, None, indptr, indices, index_dtype, **marks)

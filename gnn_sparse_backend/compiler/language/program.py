@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, overload
+from typing import TypeAlias, TypeVar
 
 from .axes import Axis, Size, StageIError
 from .expr import FLOATS, INTEGERS, Expr, ExprLike, Load, Var, as_expr, walk
@@ -224,23 +224,14 @@ def loads_in(statements: Sequence[Store | Iteration]) -> Iterator[Load]:
     return (e for e in expressions_in(statements) if isinstance(e, Load))
 
 
-@overload
-def map_iterations(
-    statements: tuple[Iteration, ...], f: Callable[[Iteration], tuple[Iteration, ...]]
-) -> tuple[Iteration, ...]: ...
-
-
-@overload
-def map_iterations(
-    statements: tuple[Store | Iteration, ...], f: Callable[[Iteration], tuple[Iteration, ...]]
-) -> tuple[Store | Iteration, ...]: ...
+Statement = TypeVar("Statement", Iteration, "Store | Iteration")
 
 
 def map_iterations(
-    statements: tuple[Store | Iteration, ...], f: Callable[[Iteration], tuple[Iteration, ...]]
-) -> tuple[Store | Iteration, ...]:
+    statements: tuple[Statement, ...], f: Callable[[Iteration], tuple[Iteration, ...]]
+) -> tuple[Statement, ...]:
     """`statements` with f applied to every iteration, inner ones first; f gives what takes its place."""
-    out: list[Store | Iteration] = []
+    out: list[Statement] = []
     for statement in statements:
         if isinstance(statement, Iteration):
             inner = replace(statement, body=map_iterations(statement.body, f))

@@ -1,4 +1,4 @@
-"""Pass 5: the regions that each block reads and writes.
+"""Pass 4: the regions that each block reads and writes.
 
 TVM's frames infer them from the accesses inside. Where an access is by a position that the block itself searches for,
 the inferred region speaks of a buffer that does not exist outside the block; there the whole dimension is declared.

@@ -1,4 +1,4 @@
-"""Pass 3: coordinates to positions (SparseTIR, section 3.3.3, equations 1 to 5).
+"""Pass 2: coordinates to positions (SparseTIR, section 3.3.3, equations 1 to 5).
 
 An iterator is decompressed to the coordinate it stands for; an access is compressed to positions of the buffer's axes.
 Where the access is by the very iterators that visit the axes, its position is theirs. Elsewhere the coordinate is

@@ -17,6 +17,7 @@ from tvm.tirx.buffer import is_buffer_var
 
 from ..language.axes import Axis, Size, given
 from ..language.expr import FLOATS
+from ..language.interpret import FUNCTIONS
 from ..language.layout import chains, elements, offset
 from .function import PositionFunction
 
@@ -36,16 +37,7 @@ _BINARY = {
     "EQ": lambda a, b: a == b,
     "NE": lambda a, b: a != b,
 }
-_CALLS: dict[str, Callable[[Any], Any]] = {
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "tanh": np.tanh,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "fabs": abs,
-    "abs": abs,
-    "isnan": np.isnan,
-}
+_CALLS: dict[str, Callable[[Any], Any]] = {**FUNCTIONS, "fabs": abs, "isnan": np.isnan}
 # on non-negative integers
 _BITWISE = {
     "LShift": lambda a, b: a << b,

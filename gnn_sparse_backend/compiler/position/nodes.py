@@ -17,6 +17,11 @@ def int64(value: int) -> tirx.IntImm:
     return tirx.IntImm("int64", value)
 
 
+def item_bytes(dtype: str) -> int:
+    """Bytes of one element of a buffer."""
+    return max(1, int(tvm.DataType(str(dtype)).bits) // 8)
+
+
 def sequence(statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
     """Statements one after the other."""
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)

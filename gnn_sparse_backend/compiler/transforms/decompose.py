@@ -172,8 +172,8 @@ def prune(program: Program) -> Program:
     used = _stored(program.iterations) | _loaded(program.iterations)
     iterations = list(walk_iterations(program.iterations))
     buffers = tuple(b for b in program.buffers if b in used)
-    standing = [*buffers, *(b for it in iterations for b in it.locals)]
-    axes = {up for each in (*iterations, *standing) for axis in each.axes for up in axis.chain}
+    standing = {a for b in (*buffers, *(b for it in iterations for b in it.locals)) for a in b.axes}
+    axes = {up for axis in standing.union(*(it.axes for it in iterations)) for up in axis.chain}
     sizes = {e.size for e in expressions_in(program.iterations) if isinstance(e, SizeOf)}
     sizes.update(e for a in axes for e in (a.length, a.nnz, a.nnz_cols) if isinstance(e, Size))
     done = replace(

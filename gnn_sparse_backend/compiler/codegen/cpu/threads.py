@@ -23,8 +23,6 @@ import tvm
 
 from .launcher import LauncherState, launcher_state, redirect_launches
 
-DEFAULT_TASKS_PER_THREAD = 8
-
 _lock = threading.RLock()
 _pool: OpenMPPool | None = None
 

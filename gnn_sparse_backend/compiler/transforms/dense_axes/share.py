@@ -151,8 +151,8 @@ def _shared(
             return shared, locals_ - whole
         shared = [it for it in shared if it not in alike]
         for it in alike:
-            touched = (*stores_in((it,)), *loads_in((it,)))
-            whole |= {access.buffer for access in touched if access.buffer in locals_}
+            touched = {store.buffer for store in stores_in((it,))} | {load.buffer for load in loads_in((it,))}
+            whole |= touched & locals_
 
 
 def _share(it: Iteration, axis: Axis, split: Split, new: dict[Buffer, Buffer]) -> Iteration:

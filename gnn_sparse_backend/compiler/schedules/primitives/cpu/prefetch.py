@@ -11,10 +11,9 @@ from ....language.expr import INTEGERS
 from ....language.layout import elements
 from ....language.program import Iteration
 from ....position.function import PositionFunction
-from ....position.nodes import nodes, with_parts
+from ....position.nodes import item_bytes, nodes, with_parts
 
 LINE_BYTES = 64
-_ITEM_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "uint32": 4}
 
 
 def prefetch_gather(
@@ -85,7 +84,7 @@ class _Prefetch:
         for row in loads or stores:
             row = tvm_ffi.structural_mutate(row, [(tvm.ir.TensorLoad, self._later)])
             if self.done:
-                step = LINE_BYTES // _ITEM_BYTES[str(self.buffer.ty.dtype)]
+                step = LINE_BYTES // item_bytes(self.buffer.ty.dtype)
                 places = range(self.first, self.first + self.count, step)
                 return [self._fetch(row, at, not loads) for at in places]
         return []
