@@ -16,7 +16,6 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from ..position.nodes import nodes
 from .cpu import threads
 from .cpu.launcher import slot_function
 from .cpu.pipeline import CPU_PIPELINE
@@ -26,6 +25,7 @@ from .cuda.scalarise_select import choose_apart
 from .errors import BuildError
 from .ieee import keep_ieee
 from .linker import find_linker
+from .nodes import nodes
 from .target import Target
 
 

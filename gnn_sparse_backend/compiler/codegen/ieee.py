@@ -21,8 +21,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from ..position.nodes import nodes
 from . import bfloat16_bits as bits
+from .nodes import nodes
 
 _NARROW = ("float16", "bfloat16")
 _WIDE = ("float32", "float64")

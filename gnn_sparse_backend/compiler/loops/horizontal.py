@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from tvm import s_tir, tirx
 
+from ..codegen.nodes import substitute, with_parts
 from ..language.axes import StageIError
 from ..language.expr import Load, Var
 from ..language.program import Buffer, Iteration, Program, loads_in, stores_in
-from ..position.nodes import substitute, with_parts
 
 
 def refuses(program: Program) -> str | None:

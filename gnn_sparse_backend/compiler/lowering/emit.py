@@ -10,12 +10,12 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from ..codegen.nodes import item_bytes
 from ..language.axes import Axis, Size, given
 from ..language.layout import chains, elements, slots
 from ..language.program import Buffer, Iteration, Program, Store
 from ..language.validate import validate
 from ..position.function import PositionFunction
-from ..position.nodes import item_bytes
 from .nest import Loop, Nest, block_name, plan_nest
 from .regions import close_regions
 from .scope import Scope, index

@@ -14,10 +14,10 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
+from ..codegen.nodes import blocks, with_parts
 from ..language.axes import Axis, Size, given
 from ..language.layout import chains, elements, offset
 from ..position.function import PositionFunction
-from ..position.nodes import blocks, with_parts
 
 
 def flatten(stage2: PositionFunction) -> tirx.PrimFunc:

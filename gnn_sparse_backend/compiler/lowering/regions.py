@@ -12,7 +12,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from ..position.nodes import nodes, with_parts
+from ..codegen.nodes import nodes, with_parts
 
 
 def close_regions(function: tirx.PrimFunc) -> tirx.PrimFunc:

@@ -9,8 +9,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
+from ..codegen.nodes import blocks
 from .function import PositionFunction
-from .nodes import blocks
 
 
 class StageError(ValueError):

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from tvm import tirx
 
+from ..codegen.nodes import nodes
 from ..language.axes import StageIError
 from ..language.program import Iteration, Program, loads_in, walk_iterations
 from ..position.function import PositionFunction
-from ..position.nodes import nodes
 from .cpu import decompose_reductions
 from .primitives.cuda.bind import bind_teams
 from .primitives.cuda.cache_row import cache_row

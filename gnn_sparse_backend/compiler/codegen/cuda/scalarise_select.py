@@ -18,7 +18,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from ...position.nodes import nodes, sequence, substitute
+from ..nodes import nodes, sequence, substitute
 
 
 def choose_apart(module: tvm.IRModule) -> tvm.IRModule:

@@ -7,11 +7,11 @@ from tvm import tirx
 from tvm.sym import Analyzer
 
 from ....codegen.cpu.llvm_vdpbf16 import function_name
+from ....codegen.nodes import blocks, int64, nodes, sequence, substitute
 from ....language.axes import StageIError
 from ....language.expr import Binary, Cast, Expr, Load
 from ....language.program import Iteration, Store
 from ....position.function import PositionFunction
-from ....position.nodes import blocks, int64, nodes, sequence, substitute
 from ..shared.loops import rewrite_loop
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tvm import s_tir, tirx
 
+from ....codegen.nodes import blocks, int64, sequence, substitute
 from ....language.axes import StageIError
 from ....language.folds import folds
 from ....language.program import Iteration, Program, Store
 from ....position.function import PositionFunction
-from ....position.nodes import blocks, int64, sequence, substitute
 from ..shared.folded import Folded, Put
 from ..shared.loops import rewrite_loop
 

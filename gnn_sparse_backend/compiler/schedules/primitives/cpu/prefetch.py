@@ -6,12 +6,12 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from ....codegen.nodes import item_bytes, nodes, with_parts
 from ....language.axes import Axis, StageIError
 from ....language.expr import INTEGERS
 from ....language.layout import elements
 from ....language.program import Iteration
 from ....position.function import PositionFunction
-from ....position.nodes import item_bytes, nodes, with_parts
 
 LINE_BYTES = 64
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from ....codegen.nodes import blocks, int64, on_buffers, sequence, substitute
 from ....language.axes import StageIError
 from ....language.program import Iteration, Program, walk_iterations
 from ....position.function import PositionFunction
-from ....position.nodes import blocks, int64, on_buffers, sequence, substitute
 from ..cuda.side_by_side import outlives
 from ..shared.loops import rewrite_loop
 

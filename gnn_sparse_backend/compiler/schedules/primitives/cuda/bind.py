@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tvm import tirx
 
+from ....codegen.nodes import int64, substitute
 from ....language.axes import StageIError
 from ....language.program import Iteration
 from ....lowering.nest import Loop, block_name, plan_nest
 from ....position.function import PositionFunction
-from ....position.nodes import int64, substitute
 from ..cpu import parallelize
 from ..shared.loops import bind_loop, bound_loop, rewrite_loop
 
@@ -81,7 +81,8 @@ def _blocks(loop: tirx.For, threads: int, tag: str, turns: int = 1) -> tirx.Stmt
     name, count = loop.loop_var.name, int64(threads)
     outer, inner, turn = (tirx.Var(f"{name}_{what}", "int64") for what in ("block", "thread", "turn"))
     at = (outer if turns == 1 else outer * turns + turn) * count + inner
-    each = tirx.IfThenElse(at < loop.extent, substitute(loop.body, {loop.loop_var: at}), None)
+    body = substitute(loop.body, {loop.loop_var: at})
+    each = tirx.IfThenElse(at < loop.extent, body, None)
     if turns > 1:
         each = tirx.For(turn, int64(0), int64(turns), tirx.ForKind.SERIAL, each)
     team = bound_loop(inner, count, each, tag)

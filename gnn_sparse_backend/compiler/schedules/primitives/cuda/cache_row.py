@@ -14,10 +14,10 @@ from tvm.sym import Analyzer
 from tvm.tirx.buffer import is_buffer_var
 from tvm.tirx.script import builder as T
 
+from ....codegen.nodes import blocks, int64, nodes, sequence, substitute, with_parts
 from ....language.axes import StageIError
 from ....language.program import Iteration, Program, walk_iterations
 from ....position.function import PositionFunction
-from ....position.nodes import blocks, int64, nodes, sequence, substitute, with_parts
 from ..shared.loops import bound_loop, rewrite_loop
 
 WARP = 32

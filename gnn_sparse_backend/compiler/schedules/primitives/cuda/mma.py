@@ -6,11 +6,11 @@ import tvm
 from tvm import tirx
 from tvm.backend.cuda.op import ptx_legacy_mma
 
+from ....codegen.nodes import blocks, int64, nodes, substitute
 from ....language.axes import StageIError
 from ....language.expr import Binary, Cast, Load
 from ....language.program import Buffer, Iteration, Store
 from ....position.function import PositionFunction
-from ....position.nodes import blocks, int64, nodes, substitute
 from ..shared.loops import bound_loop, rewrite_loop
 
 LANES = 32

@@ -10,11 +10,11 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.tirx.script import builder as T
 
+from ....codegen.nodes import blocks, int64, nodes, sequence, substitute, with_parts
 from ....language.axes import StageIError
 from ....language.expr import Binary, Load
 from ....language.program import Iteration, Program, Store
 from ....position.function import PositionFunction
-from ....position.nodes import blocks, int64, nodes, sequence, substitute, with_parts
 from ..shared.loops import bound_loop, rewrite_loop
 
 WARP = 32

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tvm import tirx
 
+from ....codegen.nodes import int64, substitute
 from ....language.axes import StageIError
 from ....language.program import Iteration, Program, stores_in, walk_iterations
 from ....position.function import PositionFunction
-from ....position.nodes import int64, substitute
 from ..shared.loops import bound_loop, rewrite_loop
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from tvm import s_tir, tirx
 from tvm.tirx.script import builder as T
 
+from ....codegen.nodes import blocks, int64, sequence, substitute
 from ....language.axes import StageIError
 from ....language.program import Iteration
 from ....position.function import PositionFunction
-from ....position.nodes import blocks, int64, sequence, substitute
 from ..cpu.lanes import refuses
 from ..shared.folded import Folded
 from ..shared.loops import bound_loop, rewrite_loop

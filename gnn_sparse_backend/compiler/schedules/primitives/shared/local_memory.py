@@ -7,8 +7,8 @@ from collections.abc import Callable
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from ....codegen.nodes import on_buffers, with_parts
 from ....position.function import PositionFunction
-from ....position.nodes import on_buffers, with_parts
 
 
 def in_shared_memory(stage2: PositionFunction, names: tuple[str, ...]) -> PositionFunction:
