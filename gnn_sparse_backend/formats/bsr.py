@@ -63,8 +63,8 @@ class BsrFormat(SlotMapped):
         # The grid is numbered in int32 where it fits, which halves the cost of the sort below.
         key_type = index_type(indptr.dtype, n_block_rows * n_block_cols, *shape, br, bc)
         rows, cols = row_of_position(indptr, nnz, key_type), indices.to(key_type)
-        block_row = torch.div(rows, br, rounding_mode="floor")
-        block_col = torch.div(cols, bc, rounding_mode="floor")
+        block_row = rows // br
+        block_col = cols // bc
         keys, block_id = distinct(block_row * n_block_cols + block_col, None if counts is None else counts.blocks)
         n_blocks = keys.numel()
         check_slots(n_blocks * br * bc, nnz, max_slots, f"BSR with {n_blocks} blocks of {br} x {bc}")
@@ -81,12 +81,9 @@ class BsrFormat(SlotMapped):
         """Stored blocks."""
         return self.indices.numel()
 
-    def to_coo(self):
-        """(row, col, position), each (nnz,), in CSR order."""
+    def _coordinates(self):
         block_id, rows, place = places_of_slots(self.indptr, self.num_blocks, self.block, self.slots)
-        cols = self.indices.long().index_select(0, block_id) * self.block[1] + place
-        position = torch.arange(self.nnz, dtype=self.index_dtype, device=self.device)
-        return rows.to(self.index_dtype), cols.to(self.index_dtype), position
+        return rows, self.indices.long().index_select(0, block_id) * self.block[1] + place
 
 
 def places_of_slots(indptr, num_blocks, block, slots):
@@ -98,7 +95,7 @@ def places_of_slots(indptr, num_blocks, block, slots):
     slots = slots.long()
     block_id = torch.div(slots, br * bc, rounding_mode="floor")
     block_row = row_of_position(indptr, num_blocks, torch.int64).index_select(0, block_id)
-    return block_id, block_row * br + torch.div(slots, bc, rounding_mode="floor") % br, slots % bc
+    return block_id, block_row * br + slots // bc % br, slots % bc
 
 
 def block_shape(block):

@@ -30,12 +30,18 @@ def read(*values: Tensor) -> list[int]:
     return torch.stack([value.long() for value in values]).tolist()
 
 
+def begins_of(keys: Tensor) -> Tensor:
+    """(n,) whether each of n keys is unlike the one before."""
+    begins = torch.ones(keys.numel(), dtype=torch.bool, device=keys.device)
+    torch.ne(keys[1:], keys[:-1], out=begins[1:])
+    return begins
+
+
 def numbered_runs(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(the run of equal neighbours that each key is in, its place there, the number of runs); int64, the last of no
     dimension.
     """
-    begins = torch.ones(keys.numel(), dtype=torch.bool, device=keys.device)
-    torch.ne(keys[1:], keys[:-1], out=begins[1:])
+    begins = begins_of(keys)
     position = torch.arange(keys.numel(), device=keys.device)
     first = torch.where(begins, position, 0).cummax(0).values
     return begins.cumsum(0) - 1, position - first, begins.sum()

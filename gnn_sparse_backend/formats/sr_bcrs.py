@@ -67,7 +67,7 @@ class SrBcrsFormat(SlotMapped):
         # The grid is numbered in int32 where it fits, which halves the cost of the sort below.
         key_type = index_type(indptr.dtype, n_tiles * n_cols, *shape, height, group)
         rows, cols = row_of_position(indptr, nnz, key_type), indices.to(key_type)
-        tile = torch.div(rows, height, rounding_mode="floor")
+        tile = rows // height
         keys, vector = distinct(tile * n_cols + cols, None if counts is None else counts.vectors)
         # Offsets of the tiles' vectors, and of their groups.
         starts = torch.searchsorted(keys.long(), torch.arange(n_tiles + 1, device=keys.device) * n_cols)
@@ -94,9 +94,6 @@ class SrBcrsFormat(SlotMapped):
         """Stored groups of vectors."""
         return self.indices.shape[0]
 
-    def to_coo(self):
-        """(row, col, position), each (nnz,), in CSR order."""
+    def _coordinates(self):
         group, rows, place = places_of_slots(self.indptr, self.num_groups, self.block, self.slots)
-        cols = self.indices.flatten().index_select(0, group * self.block[1] + place)
-        position = torch.arange(self.nnz, dtype=self.index_dtype, device=self.device)
-        return rows.to(self.index_dtype), cols, position
+        return rows, self.indices.flatten().index_select(0, group * self.block[1] + place)

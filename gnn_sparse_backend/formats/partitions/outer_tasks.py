@@ -47,7 +47,7 @@ class OuterTasks:
         each = counts.repeat_interleave(rows)
         indptr = prefix_sums(each)
         row, within = runs(each, most=self.tasks * rows)
-        segment = torch.div(row, rows, rounding_mode="floor")
+        segment = row // rows
         task = (self.segment_ptr.long().index_select(0, segment) + within).clamp_(max=self.tasks - 1)
         dtype = index_type(self.slot.dtype, self.tasks * rows, counts.numel() * rows)
         return indptr.to(dtype), (task * rows + row % rows).to(dtype)
