@@ -21,6 +21,11 @@ PLACES = {"u": "column", "src": "column", "v": "row", "dst": "row", "e": "edge",
 Shape = tuple[int, ...]
 
 
+def is_index(x) -> bool:
+    """Whether it is a vector of integers."""
+    return type(x) is Tensor and x.dtype in (torch.int32, torch.int64) and x.dim() == 1
+
+
 def refuse(x: Tensor | None, y: Tensor | None = None) -> Refusal | None:
     """Why these operands are not ours whatever the graph, or None. ``y`` may be missing."""
     if x is None:

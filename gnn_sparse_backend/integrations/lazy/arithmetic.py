@@ -184,17 +184,8 @@ def _merged(op: str, first: Pointwise, second: Pointwise, inner: tuple, dtype, f
             dims.append(own)
         numbers.append(at)
     term = first.term.binary(op, second.term, tuple(numbers), flipped)
-    return Pointwise(
-        first.host,
-        torch.Size((first.shape[0], *inner)),
-        dtype,
-        tuple(operands),
-        tuple(versions),
-        term,
-        tuple(places),
-        tuple(dims),
-        inner,
-    )
+    shape, known = torch.Size((first.shape[0], *inner)), (tuple(operands), tuple(versions))
+    return Pointwise(first.host, shape, dtype, *known, term, tuple(places), tuple(dims), inner)
 
 
 def _same_place(one, other) -> bool:

@@ -121,19 +121,11 @@ class Weighted(Recipe):
     def pointwise(self) -> Pointwise:
         """The same message with the softmax computed."""
         values, weights = self.values, self.weights.value("the weights of an attention")
-        inner = torch.broadcast_shapes(values.inner, weights.shape[1:])
+        operands, versions = (*values.operands, weights), (*values.versions, version(weights))
         term = values.term.binary("mul", BARE, (len(values.operands),), self.weights_first)
-        return Pointwise(
-            self.host,
-            self.shape,
-            self.dtype,
-            (*values.operands, weights),
-            (*values.versions, version(weights)),
-            term,
-            (*values.places, EDGE),
-            (*values.dims, weights.shape[1:]),
-            inner,
-        )
+        places, dims = (*values.places, EDGE), (*values.dims, weights.shape[1:])
+        inner = torch.broadcast_shapes(values.inner, weights.shape[1:])
+        return Pointwise(self.host, self.shape, self.dtype, operands, versions, term, places, dims, inner)
 
     def run(self):
         return self.pointwise().run()
