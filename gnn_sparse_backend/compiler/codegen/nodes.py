@@ -17,6 +17,15 @@ def int64(value: int) -> tirx.IntImm:
     return tirx.IntImm("int64", value)
 
 
+def buffer_like(
+    buffer: tirx.Buffer, name: str, shape: Sequence[tirx.Expr] | None = None, scope: str | None = None
+) -> tirx.Buffer:
+    """A buffer of the same type, and of the same shape and scope where none is given."""
+    shape = buffer.ty.shape if shape is None else shape
+    scope = scope or buffer.ty.storage_scope
+    return tirx.decl_buffer(shape, buffer.ty.dtype, name=name, scope=scope, layout=None)
+
+
 def item_bytes(dtype: str) -> int:
     """Bytes of one element of a buffer."""
     return max(1, int(tvm.DataType(str(dtype)).bits) // 8)
@@ -59,6 +68,11 @@ def nodes(tree: Any, kind: type | tuple[type, ...]) -> list[Any]:
 def blocks(body: tirx.Stmt) -> list[s_tir.SBlock]:
     """All blocks of a tree, inner ones first."""
     return nodes(body, s_tir.SBlock)
+
+
+def own_block(name: str, body: tirx.Stmt, buffers: Sequence[tirx.Buffer]) -> s_tir.SBlockRealize:
+    """A statement in a block without iterators, which has these buffers."""
+    return s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], name, body, None, buffers))
 
 
 _PARTS = "iter_vars reads writes name_hint body init alloc_buffers match_buffers annotations".split()

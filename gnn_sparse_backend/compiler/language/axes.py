@@ -21,6 +21,12 @@ class StageIError(ValueError):
     """A program of coordinate space is not well formed, or a transformation does not apply to it."""
 
 
+def refuse(where: str, reason: str | None) -> None:
+    """Raise StageIError, which says where and why, if there is a reason."""
+    if reason:
+        raise StageIError(f"{where} {reason}")
+
+
 @dataclass(frozen=True)
 class Size:
     """A run-time integer parameter of a program (a number of rows, columns or non-zeros)."""

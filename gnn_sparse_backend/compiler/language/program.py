@@ -22,20 +22,8 @@ from .expr import FLOATS, INTEGERS, Expr, ExprLike, Load, Var, as_expr, walk
 
 # what the text of a program is written with: no part of a program may have such a name
 WORDS = (
-    "minimum",
-    "maximum",
-    "equal",
-    "differ",
-    "both",
-    "either",
-    "select",
-    "cast",
-    "call",
-    "number",
-    "present",
-    "float",
-    "program",
-    "ProgramBuilder",
+    *("minimum", "maximum", "equal", "differ", "both", "either", "select", "cast", "call", "number", "present"),
+    *("float", "program", "ProgramBuilder"),
 )
 SCOPES = ("param", "temporary", "local")
 

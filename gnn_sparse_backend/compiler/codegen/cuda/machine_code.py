@@ -183,22 +183,9 @@ def _nvcc(source: str, arch: str, format: str, kernel: str, level: int) -> tuple
     with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
         text, binary = Path(scratch, "kernel.cu"), Path(scratch, f"kernel.{format}")
         text.write_text(source)
-        done = subprocess.run(
-            [
-                nvcc,
-                f"--{format}",
-                "-O3",
-                f"-arch={arch}",
-                *_flags(level),
-                "--expt-relaxed-constexpr",
-                "-diag-suppress=177",
-                str(text),
-                "-o",
-                str(binary),
-            ],
-            capture_output=True,
-            text=True,
-        )
+        options = ["-O3", f"-arch={arch}", *_flags(level), "--expt-relaxed-constexpr", "-diag-suppress=177"]
+        command = [nvcc, f"--{format}", *options, str(text), "-o", str(binary)]
+        done = subprocess.run(command, capture_output=True, text=True)
         log = done.stdout + done.stderr
         if done.returncode:
             raise BuildError(kernel, f"{nvcc} for {arch} failed:\n{log.strip()}", source)

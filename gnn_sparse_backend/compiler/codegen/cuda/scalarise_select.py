@@ -18,7 +18,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from ..nodes import nodes, sequence, substitute
+from ..nodes import nodes, own_block, sequence, substitute
 
 
 def choose_apart(module: tvm.IRModule) -> tvm.IRModule:
@@ -58,13 +58,9 @@ def _apart(loop: tirx.For, store: tirx.BufferStore) -> list[tirx.Stmt]:
         there = values(p)
         return tirx.BufferStore(there.buffer, chosen[p - loop.min], there.indices)
 
-    both = sequence(
-        [
-            _over(loop, tirx.ForKind.UNROLLED, lambda p: tirx.BufferStore(chosen, values(p).value, [p - loop.min])),
-            _over(loop, tirx.ForKind.VECTORIZED, load),
-        ]
-    )
-    return [s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], name, both, None, [chosen]))]
+    store_each = _over(loop, tirx.ForKind.UNROLLED, lambda p: tirx.BufferStore(chosen, values(p).value, [p - loop.min]))
+    both = sequence([store_each, _over(loop, tirx.ForKind.VECTORIZED, load)])
+    return [own_block(name, both, [chosen])]
 
 
 def _over(loop: tirx.For, kind: tirx.ForKind, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from ....language.axes import Axis, StageIError
+from ....language.axes import Axis, refuse
 from ....language.program import Iteration, Store, stores_in
 from ....lowering.nest import block_name, plan_nest
 from ....position.function import PositionFunction
@@ -23,9 +23,7 @@ def parallelize_spatial(stage2: PositionFunction, iteration: Iteration) -> Posit
         for i in range(m):                 for i in parallel(m):
             with block("rows_0"): ...  ->      with block("rows_0"): ...
     """
-    reason = refuses(stage2, iteration)
-    if reason:
-        raise StageIError(f"parallelize_spatial: iteration {iteration.name!r} {reason}")
+    refuse(f"parallelize_spatial: iteration {iteration.name!r}", refuses(stage2, iteration))
     nest = plan_nest(iteration)
     block = block_name(iteration, 0)
     return set_loop_kind(stage2, block, tirx.ForKind.PARALLEL, level=len(nest.segments[0]) - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import tirx
 
 from ....codegen.nodes import int64, substitute
-from ....language.axes import StageIError
+from ....language.axes import StageIError, refuse
 from ....language.program import Iteration
 from ....lowering.nest import Loop, block_name, plan_nest
 from ....position.function import PositionFunction
@@ -58,9 +58,7 @@ def bind_teams(
 
     Refuses (StageIError) an iteration that is nested in another, and one whose outermost loop may not run in parallel.
     """
-    reason = parallelize.refuses(stage2, iteration)
-    if reason is not None:
-        raise StageIError(f"bind_teams: iteration {iteration.name!r} {reason}")
+    refuse(f"bind_teams: iteration {iteration.name!r}", parallelize.refuses(stage2, iteration))
     depth = len(plan_nest(iteration).segments[0])
     if teams == turns == 1:  # without a condition around what may wait for the other threads of the block
         return bind_loop(stage2, block_name(iteration, 0), "blockIdx.x", depth - 1)

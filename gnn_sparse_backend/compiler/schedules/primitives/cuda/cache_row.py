@@ -14,8 +14,8 @@ from tvm.sym import Analyzer
 from tvm.tirx.buffer import is_buffer_var
 from tvm.tirx.script import builder as T
 
-from ....codegen.nodes import blocks, int64, nodes, sequence, substitute, with_parts
-from ....language.axes import StageIError
+from ....codegen.nodes import blocks, int64, nodes, own_block, sequence, substitute, with_parts
+from ....language.axes import StageIError, refuse
 from ....language.program import Iteration, Program, walk_iterations
 from ....position.function import PositionFunction
 from ..shared.loops import bound_loop, rewrite_loop
@@ -54,9 +54,7 @@ def cache_row(stage2: PositionFunction, iteration: Iteration, lanes: int, shuffl
     where = f"cache_row: iteration {iteration.name!r}"
     if lanes not in (2, 4, 8, 16, 32):
         raise StageIError(f"{where}: {lanes} lanes are not a power of two from 2 to 32, the threads of a warp")
-    reason = refuses(stage2.program, iteration)
-    if reason:
-        raise StageIError(f"{where} {reason}")
+    refuse(where, refuses(stage2.program, iteration))
     stored = [store.buffer for store in nodes(stage2.function.body, tirx.BufferStore)]
     mask = team_mask(stage2.function, iteration.name, lanes) if shuffle else None
     readable = {p for p in stage2.function.params if is_buffer_var(p)}.difference(stored)
@@ -113,9 +111,8 @@ class _Row:
         self.inside = {each.loop_var for each in nodes(self.block.body, tirx.For)}
         self.inside |= {v.var for each in blocks(self.block.body) for v in each.iter_vars}
         self.cached: list[_Cached] = []
-        self.guards: list[
-            tirx.Expr | None
-        ] = []  # conditions around what is being visited; None for one that is not looked into
+        # conditions around what is being visited; None for one that is not looked into
+        self.guards: list[tirx.Expr | None] = []
         self.body = tvm_ffi.structural_mutate(
             self.block.body,
             [
@@ -137,21 +134,16 @@ class _Row:
         block = with_parts(self.block, body=self.body)
         visit = s_tir.SBlockRealize([first + loop.loop_var], loop.body.predicate, block)
         exact = isinstance(count, tirx.IntImm) and count.value % self.lanes == 0
-        visits = tirx.For(
-            loop.loop_var,
-            int64(0),
-            width if exact else tirx.min(width, count - first),
-            tirx.ForKind.SERIAL,
-            sequence([_threads(lane, width, here), visit]),
-            annotations={"pragma_unroll": UNROLL},
-        )
+        length = width if exact else tirx.min(width, count - first)
+        visit = sequence([_threads(lane, width, here), visit])
+        unrolled = {"pragma_unroll": UNROLL}
+        visits = tirx.For(loop.loop_var, int64(0), length, tirx.ForKind.SERIAL, visit, annotations=unrolled)
         body = sequence([_threads(lane, width, fetches), visits])
         stretches = tirx.For(
             stretch, int64(0), tirx.floordiv(count + int64(self.lanes - 1), width), tirx.ForKind.SERIAL, body
         )
         buffers = [buffer for each in self.cached for buffer in (each.row, each.one)]
-        whole = s_tir.SBlock([], [], [], f"{self.block.name_hint}_cached", stretches, None, buffers)
-        return s_tir.SBlockRealize([], True, whole)
+        return own_block(f"{self.block.name_hint}_cached", stretches, buffers)
 
     def _fetch(self, each: _Cached, element: tirx.Expr) -> tirx.Expr:
         load = substitute(each.load, {self.at: element})

@@ -10,8 +10,8 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.tirx.script import builder as T
 
-from ....codegen.nodes import blocks, int64, nodes, sequence, substitute, with_parts
-from ....language.axes import StageIError
+from ....codegen.nodes import blocks, int64, nodes, own_block, sequence, substitute, with_parts
+from ....language.axes import StageIError, refuse
 from ....language.expr import Binary, Load
 from ....language.program import Iteration, Program, Store
 from ....position.function import PositionFunction
@@ -52,9 +52,7 @@ def scan_segments(stage2: PositionFunction, iteration: Iteration, lanes: int, sh
     where = f"scan_segments: iteration {iteration.name!r}"
     if lanes != WARP:
         raise StageIError(f"{where}: a chunk is the work of a warp of {WARP} lanes, not of {lanes}")
-    reason = refuses(stage2.program, iteration)
-    if reason:
-        raise StageIError(f"{where} {reason}")
+    refuse(where, refuses(stage2.program, iteration))
     (rows,) = [it for it in stage2.program.iterations if iteration in it.body]
     statement = _Chunk(_loop_above(stage2.function.body, rows.name), iteration, lanes, shuffle).statement()
     return rewrite_loop(stage2, rows.name, 0, lambda loop: statement)
@@ -137,14 +135,9 @@ class _Chunk:
                 self._threads(functools.partial(self._add, step)),
             ]
         parts.append(self._threads(self._store))
-        buffers = [
-            self.at,
-            self.row_of,
-            self.depth,
-            *(buffer for *_, partial, below, _ in self.sums for buffer in (partial, below)),
-        ]
-        block = s_tir.SBlock([], [], [], f"{self.name}_segments", tirx.SeqStmt(parts), None, buffers)
-        return s_tir.SBlockRealize([], True, block)
+        sums = [buffer for *_, partial, below, _ in self.sums for buffer in (partial, below)]
+        buffers = [self.at, self.row_of, self.depth, *sums]
+        return own_block(f"{self.name}_segments", tirx.SeqStmt(parts), buffers)
 
     def _sum(self, block: s_tir.SBlock, width: int) -> Sum:
         store = block.body

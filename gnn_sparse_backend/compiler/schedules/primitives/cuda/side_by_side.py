@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import tirx
 
 from ....codegen.nodes import int64, substitute
-from ....language.axes import StageIError
+from ....language.axes import StageIError, refuse
 from ....language.program import Iteration, Program, stores_in, walk_iterations
 from ....position.function import PositionFunction
 from ..shared.loops import bound_loop, rewrite_loop
@@ -26,9 +26,7 @@ def visit_side_by_side(stage2: PositionFunction, iteration: Iteration, lanes: in
     where = f"visit_side_by_side: iteration {iteration.name!r}"
     if lanes < 2:
         raise StageIError(f"{where}: {lanes} lanes have no sides")
-    reason = refuses(stage2.program, iteration)
-    if reason:
-        raise StageIError(f"{where} {reason}")
+    refuse(where, refuses(stage2.program, iteration))
 
     def change(loop: tirx.For) -> tirx.Stmt:
         turn, lane = tirx.Var("turn", "int64"), tirx.Var("lane", "int64")

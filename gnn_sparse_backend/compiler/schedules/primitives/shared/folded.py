@@ -11,6 +11,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from ....codegen.nodes import substitute
 from ....language.axes import StageIError
 from ....language.folds import folds
 from ....language.program import Iteration
@@ -53,6 +54,11 @@ class Folded:
             return mutator.default_mutate(node)
 
         return tvm_ffi.structural_mutate(value, [(tvm.ir.Expr, visit)])
+
+    def result(self, store: tirx.BufferStore, value: tirx.Expr, k: tirx.Expr) -> tirx.Stmt:
+        """The store of another value, for one feature."""
+        indices = [substitute(i, {self.feature: k}) for i in store.indices]
+        return tirx.BufferStore(store.buffer, substitute(value, {self.feature: k}), indices)
 
 
 def _at(value: tirx.Expr, path: tuple[str, ...]) -> tirx.Expr:

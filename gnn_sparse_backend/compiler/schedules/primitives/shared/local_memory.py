@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from ....codegen.nodes import on_buffers, with_parts
+from ....codegen.nodes import buffer_like, on_buffers, with_parts
 from ....position.function import PositionFunction
 
 
@@ -38,9 +38,7 @@ def _in_scope(stage2: PositionFunction, chosen: Callable[[tirx.Buffer], bool], s
     def allocate(block: s_tir.SBlock, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         for buffer in block.alloc_buffers:
             if chosen(buffer):
-                moved[buffer] = tirx.decl_buffer(
-                    buffer.ty.shape, buffer.ty.dtype, name=buffer.name, scope=scope, layout=None
-                )
+                moved[buffer] = buffer_like(buffer, buffer.name, scope=scope)
         block = mutator.default_mutate(block)
         return with_parts(
             block,
