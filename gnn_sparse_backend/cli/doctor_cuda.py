@@ -91,7 +91,7 @@ def _runtime() -> Finding:
         version = runtime_version()
     except OSError as error:
         return _finding("runtime", False, f"{error}: TVM's CUDA runtime needs it: {INSTALL}")
-    return _finding("runtime", True, f"{RUNTIME}, of CUDA {_dotted(version)}")
+    return _finding("runtime", True, f"{RUNTIME}, of CUDA {'.'.join(map(str, version))}")
 
 
 def _nvrtc() -> Finding:
@@ -128,7 +128,3 @@ def _nvcc() -> Finding:
     return _finding(
         "nvcc", True, f"{nvcc}, {next((line.strip() for line in lines if 'release' in line), 'version unknown')}"
     )
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return ".".join(str(number) for number in version)

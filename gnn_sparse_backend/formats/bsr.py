@@ -12,7 +12,26 @@ from .structure import check_csr, check_integer, check_slots, index_type, row_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BsrFormat(SlotMapped):
+class BlockFormat(SlotMapped):
+    """Base of the formats of dense blocks of (rows, columns), BSR and SR-BCRS."""
+
+    shape: tuple[int, int]
+    block: tuple[int, int]
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    mask: torch.Tensor
+    slots: torch.Tensor
+
+    def _places(self):
+        """(block, row of the matrix, column in the block) of each slot ``(b * br + i) * bc + j``, in int64."""
+        br, bc = self.block
+        slots = self.slots.long()
+        block_id = torch.div(slots, br * bc, rounding_mode="floor")
+        block_row = row_of_position(self.indptr, len(self.indices), torch.int64).index_select(0, block_id)
+        return block_id, block_row * br + slots // bc % br, slots % bc
+
+
+class BsrFormat(BlockFormat):
     """BSR: CSR over dense blocks of br x bc (SparseTIR, section 3.1, and the CSR-to-BSR rule of section 3.2.1).
 
     The matrix is cut into a grid of ceil(n_rows / br) x ceil(n_cols / bc) blocks; a block with at least one
@@ -30,13 +49,6 @@ class BsrFormat(SlotMapped):
         mask: (n_blocks, br, bc) bool, True where there is an edge. ``mask.view(torch.uint8)`` costs nothing.
         slots: (nnz,) flat slot ``(b * br + i) * bc + j`` of each CSR position.
     """
-
-    shape: tuple[int, int]
-    block: tuple[int, int]
-    indptr: torch.Tensor
-    indices: torch.Tensor
-    mask: torch.Tensor
-    slots: torch.Tensor
 
     @classmethod
     def from_csr(cls, indptr, indices, shape, block, *, max_slots=None, check=True, counts=None):
@@ -82,20 +94,8 @@ class BsrFormat(SlotMapped):
         return self.indices.numel()
 
     def _coordinates(self):
-        block_id, rows, place = places_of_slots(self.indptr, self.num_blocks, self.block, self.slots)
+        block_id, rows, place = self._places()
         return rows, self.indices.long().index_select(0, block_id) * self.block[1] + place
-
-
-def places_of_slots(indptr, num_blocks, block, slots):
-    """(block, row of the matrix, column in the block) of flat slots ``(b * br + i) * bc + j``, in int64.
-
-    indptr: offsets of the block rows among ``num_blocks`` blocks of (br, bc).
-    """
-    br, bc = block
-    slots = slots.long()
-    block_id = torch.div(slots, br * bc, rounding_mode="floor")
-    block_row = row_of_position(indptr, num_blocks, torch.int64).index_select(0, block_id)
-    return block_id, block_row * br + slots // bc % br, slots % bc
 
 
 def block_shape(block):

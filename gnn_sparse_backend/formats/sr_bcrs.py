@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
-from .base import SlotMapped, slot_mask
-from .bsr import block_shape, places_of_slots
+from .base import slot_mask
+from .bsr import BlockFormat, block_shape
 from .counts import distinct, prefix_sums
 from .partitions.row_parts import ceil_div
 from .structure import check_csr, check_slots, index_type, row_of_position
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class SrBcrsFormat(SlotMapped):
+class SrBcrsFormat(BlockFormat):
     """SR-BCRS: columns of a few rows, gathered in groups (SparseTIR, section 4.3.2; Li, Osawa and Hoefler, SC 2022,
     section 3.1).
 
@@ -34,13 +31,6 @@ class SrBcrsFormat(SlotMapped):
         mask: (n_groups, t, g) bool, True where there is an edge. ``mask.view(torch.uint8)`` costs nothing.
         slots: (nnz,) flat slot ``(b * t + i) * g + j`` of each CSR position.
     """
-
-    shape: tuple[int, int]
-    block: tuple[int, int]
-    indptr: torch.Tensor
-    indices: torch.Tensor
-    mask: torch.Tensor
-    slots: torch.Tensor
 
     @classmethod
     def from_csr(cls, indptr, indices, shape, block, *, max_slots=None, check=True, counts=None):
@@ -95,5 +85,5 @@ class SrBcrsFormat(SlotMapped):
         return self.indices.shape[0]
 
     def _coordinates(self):
-        group, rows, place = places_of_slots(self.indptr, self.num_groups, self.block, self.slots)
+        group, rows, place = self._places()
         return rows, self.indices.flatten().index_select(0, group * self.block[1] + place)

@@ -33,13 +33,13 @@ KEPT = Handles()
 """Frames of edge features that end with their scope."""
 
 
-class _Now(threading.local):
-    """The graph whose edge features are temporary in this thread now, in a scope or not."""
+class OfThread(threading.local):
+    """A graph that each thread has one of, or none."""
 
     graph = None
 
 
-_now = _Now()
+_now = OfThread()  # the graph whose edge features are temporary in this thread now, in a scope or not
 _SIDES = {"row": 0, "column": 1}
 
 

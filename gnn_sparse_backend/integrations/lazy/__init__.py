@@ -12,9 +12,9 @@ A framework says how it knows its edges (``End``, ``Host`` in ``ends.py``), and 
     p = softmaxed(lazy, rows, framework_softmax)    # instead of a softmax over edges; None as above
 
 With a graph object instead of index tensors an end is the graph and a side of it, and the host hands that graph back:
-``dgl/host.py`` shows all that it takes. A host is the framework's ``Boundary`` too: its functions are replaced through
-``host.admit``, which is what counts (``integrations/core/refusal.py``); ``reduced`` therefore gives what the result is
-counted as beside it, or a ``Refusal``.
+``integrations/dgl/host.py`` shows all that it takes. A host is the framework's ``Boundary`` too: its functions are
+replaced through ``host.admit``, which is what counts (``integrations/core/refusal.py``); ``reduced`` therefore gives
+what the result is counted as beside it, or a ``Refusal``.
 
 Ordinary tensors (E, ...) that a lazy one is combined with are in the order of ``Graph``'s edges, the user's. What is
 gathered must be a dense floating tensor of a type with kernels, on a device with kernels, with features, and nothing

@@ -21,21 +21,8 @@ from ...ops.message.programs.message import Message, arg, renumber
 MOST_MADE = 4096
 """What is remembered of what became of all terms."""
 
-_TORCH = {
-    "add": torch.add,
-    "sub": torch.sub,
-    "mul": torch.mul,
-    "div": torch.div,
-    "neg": torch.neg,
-    "exp": torch.exp,
-    "log": torch.log,
-    "sqrt": torch.sqrt,
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "relu": torch.relu,
-    "leaky_relu": functional.leaky_relu,
-    "abs": torch.abs,
-}
+_OPERATORS = "add sub mul div neg exp log sqrt tanh sigmoid relu abs".split()
+_TORCH = {op: getattr(torch, op) for op in _OPERATORS} | {"leaky_relu": functional.leaky_relu}
 """The operator of PyTorch that each operator of a message stands for."""
 
 

@@ -32,6 +32,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -59,14 +60,11 @@ def default_capacity() -> int:
     return psutil.virtual_memory().total // 8 if chosen is None else chosen
 
 
-class _Sighting:
-    """A tensor that had an index's content: it, or what it is a view of, held weakly."""
+class _Sighting(NamedTuple):
+    """A tensor that had an index's content: it, or what it is a view of, and its state then."""
 
-    __slots__ = ("owner", "state")
-
-    def __init__(self, owner: Tensor, state: tuple, when_gone: Callable | None):
-        self.owner = weakref.ref(owner, when_gone)
-        self.state = state
+    owner: weakref.ref
+    state: tuple
 
 
 class _Index:
@@ -250,7 +248,7 @@ class GraphStore:
             known = self._new(key, index, not on_gpu)
         if state is not None:
             when_gone = None if known.copy is not None else self._forgetter(known)
-            known.sightings = [_Sighting(owner, state, when_gone), *known.sightings[: _SIGHTINGS - 1]]
+            known.sightings = [_Sighting(weakref.ref(owner, when_gone), state), *known.sightings[: _SIGHTINGS - 1]]
         return known
 
     def _new(self, key: tuple, index: Tensor, copied: bool) -> _Index:
