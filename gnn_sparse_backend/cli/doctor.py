@@ -1,6 +1,4 @@
-"""What ``gsb doctor`` looks at: versions, targets, threads, the kernel cache and the settings of this machine, and
-whether they work.
-"""
+"""What ``gsb doctor`` looks at: versions, targets, threads, the kernel cache and settings, and whether they work."""
 
 from __future__ import annotations
 
@@ -34,9 +32,7 @@ _OPTIONAL = (
 
 
 def examine() -> list[Finding]:
-    """Look at everything; no finding raises. Takes some seconds: the frameworks are imported and one kernel is
-    compiled.
-    """
+    """Look at everything; no finding raises. Takes some seconds: it imports the frameworks and compiles one kernel."""
     return [*_versions(), *_cpu(), *examine_cuda(), *_threads(), *_cache(), *_settings()]
 
 

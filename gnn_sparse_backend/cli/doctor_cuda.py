@@ -1,6 +1,4 @@
-"""What ``gsb doctor`` says of CUDA: the driver, its GPUs, PyTorch's own CUDA, NVIDIA's libraries, and compilers of CUDA
-source.
-"""
+"""What ``gsb doctor`` says of CUDA: the driver, its GPUs, PyTorch's own CUDA, NVIDIA's libraries and compilers."""
 
 from __future__ import annotations
 

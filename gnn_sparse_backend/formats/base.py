@@ -70,9 +70,7 @@ class SparseFormat:
 
 
 class Unpadded(SparseFormat):
-    """Base of the formats that store every edge once and nothing else (CSR, COO, CSC): their last array has one entry
-    for each.
-    """
+    """Base of the formats with a slot for each edge and no other (CSR, COO, CSC); so has their last array."""
 
     @property
     def nnz(self):

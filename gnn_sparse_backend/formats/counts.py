@@ -38,9 +38,7 @@ def begins_of(keys: Tensor) -> Tensor:
 
 
 def numbered_runs(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(the run of equal neighbours that each key is in, its place there, the number of runs); int64, the last of no
-    dimension.
-    """
+    """(the run of equal neighbours of each key, its place there, the number of runs); int64, the last one 0-d."""
     begins = begins_of(keys)
     position = torch.arange(keys.numel(), device=keys.device)
     first = torch.where(begins, position, 0).cummax(0).values
@@ -59,9 +57,7 @@ def starts_of(numbers: Tensor, count: int) -> Tensor:
 
 
 def distinct(keys: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
-    """(distinct keys, ascending; which of them each key is). count: of the distinct keys, where it is known; else it is
-    read.
-    """
+    """(distinct keys, ascending; which of them each key is). count: of these, where it is known; else it is read."""
     ordered, order = torch.sort(keys)
     numbers, _, found = numbered_runs(ordered)
     if count is None:

@@ -130,9 +130,7 @@ _of_gpus: list[tvm.runtime.Module] = []
 
 
 def _is_cut_short(path: Path) -> bool:
-    """Whether an ELF file ends before its section headers, which linkers put last: the dynamic linker would die of a
-    bus error.
-    """
+    """Whether an ELF file ends before its section headers, which linkers put last: loading it would be a bus error."""
     if sys.platform == "darwin":
         return False
     header = path.read_bytes()[:64]

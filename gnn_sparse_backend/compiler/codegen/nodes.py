@@ -43,9 +43,7 @@ def substitute(node: Node, values: Mapping[tirx.Var, tirx.Expr]) -> Node:
 
 
 def on_buffers(others: Mapping[tirx.Buffer, tirx.Buffer]) -> list[tuple[type, Callable[..., Any]]]:
-    """Visitors, for a mutation, by which a tree loads from and stores to other buffers. others: by buffer; may grow
-    meanwhile.
-    """
+    """Visitors by which a tree loads from and stores to other buffers. others: by buffer; may grow meanwhile."""
 
     def load(node: tvm.ir.TensorLoad, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
         node = mutator.default_mutate(node)

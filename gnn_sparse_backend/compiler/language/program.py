@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from .axes import Axis, Size, StageIError
-from .expr import FLOATS, INTEGERS, Expr, ExprLike, Load, Var, as_expr, walk
+from .expr import FLOATS, INTEGERS, Binary, Expr, ExprLike, Load, Var, as_expr, walk
 
 # what the text of a program is written with: no part of a program may have such a name
 WORDS = (
@@ -70,6 +70,14 @@ class Store:
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr
+
+    @property
+    def added(self) -> Expr | None:
+        """The term of a store of the form X = X + term; None of any other."""
+        match self.value:
+            case Binary("+", own, term) if own == Load(self.buffer, self.indices):
+                return term
+        return None
 
 
 @dataclass(frozen=True)

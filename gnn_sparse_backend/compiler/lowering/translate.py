@@ -142,9 +142,7 @@ def compress(buffer: Buffer, indices: tuple[Expr, ...], scope: Scope) -> tuple[l
 
 
 def _harmless(expr: Select, scope: Scope) -> bool:
-    """Whether the side that is not chosen may be evaluated too: it reads only what is there anyway, and costs
-    little.
-    """
+    """Whether the side that is not chosen may be evaluated too: it reads only what is there anyway, and is cheap."""
     decided = list(walk(expr.condition))
     if any(isinstance(e, Select) or (isinstance(e, Binary) and e.op in ("and", "or")) for e in decided):
         decided = []  # not all of the condition is evaluated

@@ -127,9 +127,7 @@ class CudaTeams:
 
 
 def _check_threads(stage2: PositionFunction, lanes: int) -> None:
-    """A dimension of the threads of a block has one size: of several TVM takes one, without a word, and visits no
-    others.
-    """
+    """A dimension of the threads of a block has one size: of several TVM takes one, without a word."""
     found: dict[str, set[int]] = {"threadIdx.x": {lanes}} if lanes > 1 else {}
     for loop in nodes(stage2.function.body, tirx.For):
         tag = "" if loop.thread_binding is None else str(loop.thread_binding.thread_tag)

@@ -256,7 +256,8 @@ class _Part:
             axes = self.after + rest
             out.append(Iteration(f"{COPY}_{new.name}", axes, "S" * len(axes), here + tail, (), (store,)))
         if self.mask:
-            there = Present(Load(self.olds[0], at + _zeros(self.olds[0], len(self.before))))
+            zeros = tuple(Const(0, "int64") for _ in self.olds[0].axes[len(self.before) :])
+            there = Present(Load(self.olds[0], at + zeros))
             value = Select(there, Const(1, "int64"), Const(0, "int64"))
             store = Store(self.mask, here, value)
             out.append(Iteration(f"{COPY}_{self.mask.name}", self.after, "S" * len(self.after), here, (), (store,)))
@@ -351,7 +352,3 @@ class _Part:
     def _here(self) -> tuple[Expr, ...]:
         """Indices of the new element that is visited."""
         return tuple(self.variables.values())
-
-
-def _zeros(buffer: Buffer, start: int) -> tuple[Expr, ...]:
-    return tuple(Const(0, "int64") for _ in buffer.axes[start:])

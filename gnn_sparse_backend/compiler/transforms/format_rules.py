@@ -1,6 +1,4 @@
-"""The formats as rules of `decompose_format`. Beside each stands its module in
-`formats/`.
-"""
+"""The formats as rules of `decompose_format`. Beside each stands its module in `formats/`."""
 
 from __future__ import annotations
 
@@ -82,9 +80,7 @@ def sr_bcrs_rule(
 def csr_rule(
     program: Program, *, name: str, columns: str = "J", buffers: tuple[str, ...] | None = None
 ) -> FormatRewriteRule:
-    """Some of the non-zeros, in rows as before: a column partition. Parameters added, with the suffix `name`: nnz_,
-    indptr_, indices_.
-    """
+    """Some of the non-zeros, in rows as before: a column partition. Parameters added: nnz_, indptr_, indices_."""
     old = program.axis(columns)
     *rows, _ = (a.name for a in old.chain)
     nnz = Size(f"nnz_{name}")

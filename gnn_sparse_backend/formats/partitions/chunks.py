@@ -1,6 +1,4 @@
-"""Rows cut where chunks of equally many consecutive non-zeros end: pieces of rows in groups that are all equally much
-work.
-"""
+"""Rows cut where chunks of equally many non-zeros end: pieces of rows in groups that are all equally much work."""
 
 from __future__ import annotations
 

@@ -81,9 +81,7 @@ def pairs_of_ends(
 
 
 class _ByPair:
-    """Edges in the order of their relations and rows, and where pairs begin among them, before anybody knows how many
-    there are.
-    """
+    """Edges in the order of relations and rows, and where pairs begin, before anybody knows how many there are."""
 
     def __init__(self, row: Tensor, relation: Tensor, num_rows: int):
         self.num_rows, self.dtype = num_rows, row.dtype

@@ -132,9 +132,7 @@ def combined(graph: Graph, op: str, first, second) -> LazyTensor | None:
 
 
 def reduce(graph: Graph, lazy: LazyTensor, reduce_op: str, ties: str) -> tuple[Tensor, str] | Refusal | None:
-    """A lazy message of the edges of ``graph`` reduced into its rows, as ``reduced`` gives it; None if it has to be
-    computed first.
-    """
+    """A lazy message of the edges of ``graph`` reduced into its rows, as ``reduced`` gives it; None as there."""
     return reduced(lazy, GraphEnd(graph, 0), reduce_op, ties) if belongs(lazy, graph) else None
 
 

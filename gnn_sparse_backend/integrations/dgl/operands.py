@@ -76,9 +76,7 @@ def rows_at(graph: Graph, place: str) -> int:
 
 @kept
 def broadcast(op: str, first: Shape, second: Shape) -> bool:
-    """Whether DGL applies ``op`` to features of these shapes: as NumPy does, and ``dot`` wants last extents that
-    agree.
-    """
+    """Whether DGL applies ``op`` to features of these shapes: as NumPy, but of ``dot`` the last extents agree."""
     if op == "dot" and (first or (1,))[-1] != (second or (1,))[-1]:
         return False
     return all(a == b or a == 1 or b == 1 for a, b in zip(first[::-1], second[::-1]))

@@ -88,9 +88,7 @@ def above_autograd(g, op, reduce_op, lhs_data, rhs_data):
 
 
 def _fused(g, op: str, reduce_op: str, u: Tensor | None, e: LazyTensor) -> tuple[Tensor, str] | Refusal | None:
-    """The reduction of a lazy edge feature, alone or with one of the source, as ``reduced`` gives it; None if it has to
-    be computed first.
-    """
+    """A lazy edge feature reduced, alone or with one of the source, as ``reduced`` gives it; None as there."""
     if torch.is_autocast_enabled() or reduce_op not in ("sum", "mean", "max", "min"):
         return None
     graph = only_graph_of(g._graph)

@@ -31,9 +31,7 @@ class _Source:
         self.index, self.edge_type, self.side = weakref.ref(gidx), edge_type, side
 
     def csr(self, side: int) -> tuple[tuple[int, int], tuple] | None:
-        """The shape with the rows of ``side``, and (indptr, indices, edge_ids); None if the index is gone or may not
-        make them.
-        """
+        """The shape with the rows of ``side``, and (indptr, indices, edge_ids); None if the index cannot make them."""
         gidx = self.index()
         if gidx is None:
             return None

@@ -48,7 +48,5 @@ __all__ = [
 
 
 def gather(host: Host, end: End, x) -> LazyTensor:
-    """``x`` (end.size, ...) at an end of the edges, (end.count, ...): lazy. For operands that ``refuse`` lets
-    through.
-    """
+    """``x`` (end.size, ...) at an end of the edges, (end.count, ...): lazy. For what ``refuse`` lets through."""
     return lazy_tensor(gathered(host, end, x))

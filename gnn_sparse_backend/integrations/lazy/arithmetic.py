@@ -127,9 +127,7 @@ def _pointwise(recipe: Recipe) -> Pointwise | Tensor:
 
 
 def _operand(recipe: Pointwise, other) -> Pointwise | None:
-    """``other`` as a message of its own beside ``recipe``, of the type that the result has; None if it cannot be
-    one.
-    """
+    """``other`` as a message beside ``recipe``, of the type that the result has; None if it cannot be one."""
     kind, shape, dtype = type(other), recipe.shape, recipe.dtype
     if kind in _SCALARS:
         return _message(recipe, number(other, dtype, recipe.device), SCALAR, (), dtype)

@@ -1,6 +1,4 @@
-"""What comes after a message on its way to attention: a sum over features, a softmax over edges, a product with
-values.
-"""
+"""What follows a message on its way to attention: a sum over features, a softmax over edges, a product."""
 
 from __future__ import annotations
 
@@ -136,9 +134,7 @@ class Weighted(Recipe):
         return (weights * values if self.weights_first else values * weights).view(self.shape)
 
     def attended(self, rows: End) -> tuple[Tensor, str] | Refusal | None:
-        """The sum over the edges into each row in one operator, and what it is counted as; None where this is no
-        attention that it knows.
-        """
+        """The sum over the edges into each row in one operator, and what it is counted as; None of other sums."""
         weights, values = self.weights, self.values
         if rows.key != weights.rows.key or rows.size != weights.rows.size:
             return None

@@ -162,9 +162,7 @@ _record = super(Function, _History).apply
 
 
 def _check_watchable(lazy) -> None:
-    """A hook sees the gradient of the tensor that it is put on, so it comes too late once that has become something
-    else.
-    """
+    """A hook sees the gradient of the tensor that it is put on: too late once that has become something else."""
     if type(lazy) is LazyTensor and lazy._recipe.used and lazy._recipe.computed is None and lazy.requires_grad:
         raise RuntimeError(
             "gnn_sparse_backend has made this message part of a later one without computing it, so its gradient is "

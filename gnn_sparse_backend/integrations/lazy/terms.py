@@ -55,9 +55,7 @@ class Term:
         return _made.keep(key, term(Message(op, (self.message, *constants)))) if found is None else found
 
     def binary(self, op: str, other: Term, numbers: tuple[int, ...], flipped: bool) -> Term:
-        """``op`` of this message and ``other``, whose operands get ``numbers``; the other way round where
-        ``flipped``.
-        """
+        """``op`` of this message and ``other``, whose operands get ``numbers``; the reverse where ``flipped``."""
         key = (self, op, other, numbers, flipped)
         found = _made.get(key)
         if found is None:

@@ -140,9 +140,7 @@ class GraphStore:
         return self._add(one, other, kind, shape, first, second) if graph is None else graph
 
     def find_either(self, first: Tensor, second: Tensor, shape: tuple[int, int]) -> tuple[Graph, bool]:
-        """``find("coo", first, second, shape)``, or the transpose if that is known already; whether it is the
-        former.
-        """
+        """``find("coo", first, second, shape)``, or the transpose if that is known already; whether the former."""
         with self._lock:
             one, other = self._index(first, None), self._index(second, None)
             if ("coo", one, shape[::-1]) in other.graphs and ("coo", other, shape) not in one.graphs:
@@ -163,9 +161,7 @@ class GraphStore:
         )
 
     def find_parts(self, parts: Parts) -> RelGraph:
-        """The graph of edges between nodes of several types, whose relations have names. Raises as
-        ``find_relations``.
-        """
+        """The graph of edges between nodes of several types, by named relations. Raises as ``find_relations``."""
         source, destination, _ = parts.joined()
         names = (parts.relations, tuple(parts.source_types.items()), tuple(parts.destination_types.items()))
         return self._relations(
@@ -358,9 +354,7 @@ def _pair(one: _Index, other: _Index) -> None:
 
 
 def _bytes_of(graph: Graph | RelGraph) -> int:
-    """Bytes of a graph with its transpose, or with what products by relation derive from it on both sides, at most
-    about.
-    """
+    """Bytes of a graph with its transpose, or with what products by relation derive from it, at most about."""
     if type(graph) is RelGraph:
         return graph.source.element_size() * (28 * graph.num_edges + 2 * sum(graph.shape))
     return 2 * graph.indices.element_size() * (2 * graph.num_edges + sum(graph.shape))

@@ -43,9 +43,7 @@ _TOUCHED = Refusal("a layer is the user's, has hooks, is explained, decomposed o
 
 
 class _Kind(NamedTuple):
-    """What a kind of layer calls its parts: the product of what neighbours send, and that of the node's own
-    features.
-    """
+    """What a kind of layer calls its products: that of what neighbours send, and that of the node's own features."""
 
     neighbours: Callable[[Module], Linear]
     own: Callable[[Module], Linear | None]

@@ -24,9 +24,7 @@ _PACK, _LOAD = "runtime.ModulePackImportsToTensor", "ffi.Module.load_from_bytes.
 
 
 def text_with_imports(module: tvm.runtime.Module) -> str:
-    """The LLVM text of a compiled module, with what it imports. Raises ValueError where TVM packs imports in another
-    way.
-    """
+    """The LLVM text of a compiled module, with what it imports. Raises ValueError where TVM packs imports otherwise."""
     lines = [f"{_MARK}{kind} {base64.b64encode(data).decode()}\n" for kind, data in _imports(module)]
     return "".join([module.inspect_source("ll"), "\n", *lines])
 

@@ -71,9 +71,7 @@ def check_lane_reductions(name: str, function: tirx.PrimFunc, source: str) -> No
 
 
 def cuda_key(target: Target) -> str:
-    """The key of a cuda target with the version of the compiler outside of this environment that makes its machine
-    code.
-    """
+    """The key of a cuda target with the version of the compiler, outside of this environment, of its machine code."""
     return f"{target.key}-{cuda_compiler()}"
 
 

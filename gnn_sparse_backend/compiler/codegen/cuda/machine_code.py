@@ -43,9 +43,7 @@ ATTEMPTS = ((10, 512), (5, 512), (10, 256))
 
 @dataclass(frozen=True)
 class CudaBinary:
-    """Machine code (or PTX text) of CUDA source: the bytes, and ptxas' statistics (empty for PTX, which ptxas has not
-    seen).
-    """
+    """Machine code (or PTX text) of CUDA source: the bytes, and ptxas' statistics (empty for PTX)."""
 
     code: bytes
     format: str
@@ -63,9 +61,7 @@ class CudaBinary:
 
 
 def cuda_target(arch: str) -> Target:
-    """A GPU of compute architecture ``arch`` ("sm_80", "sm_90") with this process's CPU as its host; no GPU is
-    needed.
-    """
+    """A GPU of compute architecture ``arch`` ("sm_80", "sm_90") with this CPU as its host; it need not be there."""
     _check_arch(arch)
     return replace(host_target(), kind="cuda", arch=arch)
 

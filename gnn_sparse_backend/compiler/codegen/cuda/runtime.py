@@ -40,9 +40,7 @@ def missing_for_cuda() -> list[str]:
 
 
 def require_cuda(framework: str = "") -> None:
-    """Raise BuildError that says all that is missing, unless nothing is. framework: whose tensors they are, in
-    words.
-    """
+    """Raise BuildError that says what is missing, unless nothing is. framework: whose tensors they are, in words."""
     missing = missing_for_cuda()
     if missing:
         of = f" ({framework})" if framework else ""

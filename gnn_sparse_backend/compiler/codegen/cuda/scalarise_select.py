@@ -22,9 +22,7 @@ from ..nodes import nodes, own_block, sequence, substitute
 
 
 def choose_apart(module: tvm.IRModule) -> tvm.IRModule:
-    """The module without choices in vector loops. As in any vector loop, a statement is done for all elements before
-    the next.
-    """
+    """The module without choices in vector loops; as there, a statement is done for all elements before the next."""
     rules = [(tirx.For, _visit)]
     return tvm.IRModule(
         {name: f.with_body(tvm_ffi.structural_mutate(f.body, rules)) for name, f in module.functions.items()}

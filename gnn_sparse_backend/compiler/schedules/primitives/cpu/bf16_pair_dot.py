@@ -76,12 +76,10 @@ class _NotTwos(Exception):
 
 
 def _check(store: Store | Iteration, where: str) -> None:
-    value = store.value if isinstance(store, Store) else None
-    if not isinstance(store, Store) or not isinstance(value, Binary) or value.op != "+":
+    product = store.added if isinstance(store, Store) else None
+    if not isinstance(store, Store) or product is None:
         raise StageIError(f"{where} does not add to what it stores to")
-    if value.a != Load(store.buffer, store.indices):
-        raise StageIError(f"{where} does not add to what it stores to")
-    factors = (value.b.a, value.b.b) if isinstance(value.b, Binary) and value.b.op == "*" else ()
+    factors = (product.a, product.b) if isinstance(product, Binary) and product.op == "*" else ()
     if store.buffer.dtype != "float32" or len(factors) != 2 or not all(map(_is_narrow, factors)):
         raise StageIError(f"{where} does not add the product of two bfloat16 numbers to one of float32")
 

@@ -88,9 +88,7 @@ def _merged(copies: list[tirx.Stmt]) -> tirx.Stmt:
 
 
 def _copy(statement: tirx.Stmt, own: dict[tirx.Buffer, tirx.Buffer]) -> tirx.Stmt:
-    """The statement with buffers, and variables of loops, of its own, and without blocks: one around all declares the
-    buffers.
-    """
+    """The statement with buffers and loop variables of its own, and without blocks: one around all has the buffers."""
 
     def inside(realize: s_tir.SBlockRealize, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         realize = mutator.default_mutate(realize)

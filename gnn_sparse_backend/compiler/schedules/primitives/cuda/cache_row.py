@@ -1,6 +1,4 @@
-"""Load what a team needs to know of the edges of a row once for each edge: every lane loads that of one edge, for all
-lanes.
-"""
+"""Load what a team needs to know of the edges of a row once: every lane loads that of one edge, for all lanes."""
 
 from __future__ import annotations
 
@@ -89,9 +87,7 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
 
 @dataclass(frozen=True)
 class _Cached:
-    """load: of an element. guard: the condition under which it is made, or None. row: of all lanes; one: of the element
-    at hand.
-    """
+    """load: of an element. guard: the condition of it, or None. row: of all lanes; one: of the element at hand."""
 
     load: tvm.ir.TensorLoad
     guard: tirx.Expr | None
@@ -191,9 +187,7 @@ class _Row:
         return not _variables(expr) & self.inside and _buffers(expr) <= self.readable
 
     def _holds_for_some_lane(self, condition: tirx.Expr) -> bool:
-        """Whether what stands under a condition is surely done by the first lane or of the first feature, if not by
-        all.
-        """
+        """Whether what stands under a condition is surely done by the first lane or of the first feature."""
         first = {var: int64(0) for var in _variables(condition) & self.inside}
         return bool(first) and Analyzer().can_prove(substitute(condition, first))
 

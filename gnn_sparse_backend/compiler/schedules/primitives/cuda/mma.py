@@ -58,12 +58,9 @@ def _fragments(iteration: Iteration, where: str) -> tuple[Buffer, Buffer, Buffer
     if len(iteration.axes) != 3 or iteration.kinds != "SSR" or not plain:
         raise StageIError(f"{where} is not one store over two spatial axes and a reduction")
     store = iteration.body[0]
-    value = store.value if isinstance(store, Store) else None
-    if not isinstance(store, Store) or not isinstance(value, Binary) or value.op != "+":
+    product = store.added if isinstance(store, Store) else None
+    if not isinstance(store, Store) or product is None:
         raise StageIError(f"{where} does not add to what it stores to")
-    if value.a != Load(store.buffer, store.indices):
-        raise StageIError(f"{where} does not add to what it stores to")
-    product = value.b
     factors = [product.a, product.b] if isinstance(product, Binary) and product.op == "*" else []
     factors = [f.value if isinstance(f, Cast) else f for f in factors]
     buffers = [f.buffer for f in factors if isinstance(f, Load)]

@@ -12,7 +12,6 @@ from tvm.tirx.script import builder as T
 
 from ....codegen.nodes import blocks, int64, nodes, own_block, sequence, substitute, with_parts
 from ....language.axes import StageIError, refuse
-from ....language.expr import Binary, Load
 from ....language.program import Iteration, Program, Store
 from ....position.function import PositionFunction
 from ..shared.loops import bound_loop, rewrite_loop
@@ -75,19 +74,9 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
 
 def _of_features(it: Store | Iteration) -> bool:
     """Whether this is S[k] = S[k] + a term, for all k of one axis."""
-    if (
-        not isinstance(it, Iteration)
-        or it.kinds != "S"
-        or len(it.body) != 1
-        or it.init
-        or it.where is not None
-        or it.locals
-    ):
+    if not isinstance(it, Iteration) or it.kinds != "S" or it.init or it.where is not None or it.locals:
         return False
-    store = it.body[0]
-    if not isinstance(store, Store) or not isinstance(store.value, Binary):
-        return False
-    return store.value.op == "+" and store.value.a == Load(store.buffer, store.indices)
+    return len(it.body) == len(it.stores) == 1 and it.stores[0].added is not None
 
 
 def _loop_above(body: tirx.Stmt, block: str) -> tirx.For:
@@ -196,9 +185,7 @@ class _Chunk:
         return tirx.IfThenElse(self.depth[lane] >= int64(step), added, None)
 
     def _store(self, lane: tirx.Expr) -> tirx.Stmt:
-        """What is done for a row, with its sum in the place of the loop over its non-zeros, by the lane of the last of
-        them.
-        """
+        """What is done for a row, with its sum in place of the loop over its non-zeros, by the lane of the last one."""
 
         def add(
             feature: tirx.Var, store: tirx.BufferStore, partial: tirx.Buffer, _: tirx.Buffer, k: tirx.Expr
@@ -221,9 +208,7 @@ class _Chunk:
         return substitute(expr, {self.row: row})
 
     def _each(self, statement: Callable[..., tirx.Stmt]) -> tirx.Stmt:
-        """A statement for each feature of each sum: of (its variable, its store, buffers of scanned and fetched sums,
-        feature).
-        """
+        """A statement for each feature of each sum: of (variable, store, buffers of scanned and fetched, feature)."""
         return sequence([statement(*one, int64(k)) for *one, width in self.sums for k in range(width)])
 
     def _threads(self, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:

@@ -1,6 +1,4 @@
-"""The stores of an iteration over features inside a loop that folds its elements, with other things in the place of
-results and terms.
-"""
+"""The stores over features in a loop that folds its elements, with other things for results and terms."""
 
 from __future__ import annotations
 
