@@ -57,9 +57,7 @@ Head: TypeAlias = tuple[str, tuple[Axis, ...], str, tuple[Var, ...]]
 class _Open:
     """An iteration whose body is still being written."""
 
-    def __init__(
-        self, head: tuple[str, tuple[Axis, ...], str, tuple[Var, ...]], fused: tuple[tuple[Axis, ...], ...]
-    ) -> None:
+    def __init__(self, head: Head, fused: tuple[tuple[Axis, ...], ...]) -> None:
         self.head, self.fused = head, fused
         self.init: list[Store] = []
         self.body: list[Store | Iteration] = []

@@ -40,7 +40,8 @@ def check_index_maps(rule: FormatRewriteRule, before: tuple[Axis, ...], after: t
     if rule.index_map is None:
         _apply(rule.inverse_index_map, (0,) * len(after), len(before), f"{where}: inverse_index_map", "axes_before")
         return
-    for point in product(*(_samples(axis) for axis in before)):
+    samples = ([s for s in SAMPLES if not isinstance(a.length, int) or s < a.length] for a in before)
+    for point in product(*samples):
         moved = _apply(rule.index_map, point, len(after), f"{where}: index_map", "axes_after")
         if moved is None:
             return
@@ -52,10 +53,6 @@ def check_index_maps(rule: FormatRewriteRule, before: tuple[Axis, ...], after: t
             raise StageIError(
                 f"{where}: index_map takes {point} to {moved}, and inverse_index_map takes that to {back}"
             )
-
-
-def _samples(axis: Axis) -> tuple[int, ...]:
-    return tuple(s for s in SAMPLES if not isinstance(axis.length, int) or s < axis.length)
 
 
 def _apply(index_map: IndexMap, point: tuple[int, ...], count: int, where: str, axes: str) -> tuple[int, ...] | None:

@@ -305,9 +305,6 @@ class GraphStore:
         """Count what is kept with an index. The lock is held."""
         index.nbytes += nbytes
         self._nbytes += nbytes
-        self._make_room()
-
-    def _make_room(self) -> None:
         while self._nbytes > self.capacity:
             self._drop(next(iter(self._indices.values()))[0])
 

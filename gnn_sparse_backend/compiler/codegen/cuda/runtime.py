@@ -120,18 +120,13 @@ def _missing_compiler() -> list[str]:
             "GSB_CUDA_COMPILER asks for nvcc, which is not found; put it on PATH, set CUDA_HOME, or unset "
             "GSB_CUDA_COMPILER"
         ]
-    if chosen == "nvrtc":
-        return (
-            [f"GSB_CUDA_COMPILER asks for NVRTC, which cannot be used: {nvrtc}; {INSTALL} brings all of it"]
-            if nvrtc
-            else []
-        )
     if not nvrtc:
         return []
+    if chosen == "nvrtc":
+        return [f"GSB_CUDA_COMPILER asks for NVRTC, which cannot be used: {nvrtc}; {INSTALL} brings all of it"]
     return [
         f"a compiler of CUDA source is not found: NVRTC cannot be used, {nvrtc}, and there is no nvcc; {INSTALL} "
-        f"brings NVRTC and "
-        "its headers, or put nvcc on PATH"
+        "brings NVRTC and its headers, or put nvcc on PATH"
     ]
 
 
