@@ -20,9 +20,7 @@ from .findings import ABSENT, BROKEN, OK, Finding
 _REQUIRED = (
     ("apache-tvm", "tvm"),
     ("apache-tvm-ffi", "tvm_ffi"),
-    ("torch", "torch"),
-    ("numpy", "numpy"),
-    ("scipy", "scipy"),
+    *((name, name) for name in ("torch", "numpy", "scipy")),
 )
 _OPTIONAL = (
     ("dgl", "dgl", "dgl"),

@@ -79,3 +79,9 @@ _PARTS = "iter_vars reads writes name_hint body init alloc_buffers match_buffers
 def with_parts(block: s_tir.SBlock, **parts: Any) -> s_tir.SBlock:
     """The block with other parts, by their names."""
     return s_tir.SBlock(**{name: parts.get(name, getattr(block, name)) for name in _PARTS})
+
+
+def importing(function: tirx.PrimFunc, body: tirx.Stmt, text: str) -> tirx.PrimFunc:
+    """The function with another body, which may call what the text, in LLVM's language, defines: TVM links it in."""
+    body = tirx.AttrStmt(tirx.IntImm("int32", 0), "pragma_import_llvm", tvm.ir.StringImm(text), body)
+    return function.with_body(body)

@@ -125,6 +125,9 @@ class Iteration:
         return self.variables[self.axes.index(axis)]
 
 
+Named = TypeVar("Named", Axis, Buffer, Iteration)
+
+
 @dataclass(frozen=True)
 class Program:
     """A stage I program.
@@ -142,24 +145,20 @@ class Program:
     provenance: tuple[str, ...] = field(default=(), compare=False)
 
     def axis(self, name: str) -> Axis:
-        for axis in self.axes:
-            if axis.name == name:
-                return axis
-        raise StageIError(f"program {self.name!r} has no axis {name!r}; it has {', '.join(a.name for a in self.axes)}")
+        return self._named("axis", self.axes, name)
 
     def buffer(self, name: str) -> Buffer:
-        for buffer in self.buffers:
-            if buffer.name == name:
-                return buffer
-        names = ", ".join(b.name for b in self.buffers)
-        raise StageIError(f"program {self.name!r} has no buffer {name!r}; it has {names}")
+        return self._named("buffer", self.buffers, name)
 
     def iteration(self, name: str) -> Iteration:
-        found = [it for it in walk_iterations(self.iterations) if it.name == name]
-        if not found:
-            names = ", ".join(it.name for it in walk_iterations(self.iterations))
-            raise StageIError(f"program {self.name!r} has no iteration {name!r}; it has {names}")
-        return found[0]
+        return self._named("iteration", tuple(walk_iterations(self.iterations)), name)
+
+    def _named(self, kind: str, members: tuple[Named, ...], name: str) -> Named:
+        for member in members:
+            if member.name == name:
+                return member
+        names = ", ".join(member.name for member in members)
+        raise StageIError(f"program {self.name!r} has no {kind} {name!r}; it has {names}")
 
     @property
     def names(self) -> list[str]:

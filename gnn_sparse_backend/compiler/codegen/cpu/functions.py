@@ -13,7 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from ..importing import importing
+from ..nodes import importing
 from .formulas import FUNCTIONS, TYPES, llvm_function
 from .llvm_vdpbf16 import function_name, lanes_of, llvm_text
 

@@ -57,13 +57,8 @@ def _imports(module: tvm.runtime.Module) -> list[tuple[str, bytes]]:
         place += length
         return packed[place - length : place]
 
-    tree = (
-        count + 2,
-        0,
-        *[count] * (count + 1),
-        count,
-        *range(1, count + 1),
-    )  # the host's module imports all, the others nothing
+    # the host's module imports all, the others nothing
+    tree = (count + 2, 0, *[count] * (count + 1), count, *range(1, count + 1))
     if numbers(len(tree)) != tree or text() != b"_lib":
         raise ValueError("TVM packs imported modules in a way that is not known here")
     found = [(text().decode(), text()) for _ in range(count)]

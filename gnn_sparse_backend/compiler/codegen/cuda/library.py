@@ -62,9 +62,8 @@ def check_lane_reductions(name: str, function: tirx.PrimFunc, source: str) -> No
 
     Where TVM does not recognise one it leaves an addition that each lane does for itself, without a word.
     """
-    wanted = (
-        int(function.attrs["gsb.lane_reductions"]) if function.attrs and "gsb.lane_reductions" in function.attrs else 0
-    )
+    attributes = function.attrs or {}
+    wanted = int(attributes["gsb.lane_reductions"]) if "gsb.lane_reductions" in attributes else 0
     found = source.count("__activemask()")
     if found < wanted:
         raise BuildError(name, f"TVM made {found} reductions among lanes of {wanted}", source)
