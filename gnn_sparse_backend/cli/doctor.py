@@ -20,7 +20,9 @@ from .findings import ABSENT, BROKEN, OK, Finding
 _REQUIRED = (
     ("apache-tvm", "tvm"),
     ("apache-tvm-ffi", "tvm_ffi"),
-    *((name, name) for name in ("torch", "numpy", "scipy")),
+    ("torch", "torch"),
+    ("numpy", "numpy"),
+    ("scipy", "scipy"),
 )
 _OPTIONAL = (
     ("dgl", "dgl", "dgl"),

@@ -23,7 +23,7 @@ from ...ops.message.programs.message import parse
 from ...structures.graph import Graph
 from ..core.handles import Handles
 from ..core.refusal import Refusal
-from ..lazy import LazyTensor, arithmetic, lazy_tensor, materialise, reduced, softmaxed, transformed, value
+from ..lazy import LazyTensor, arithmetic, lazy_tensor, materialise, reduced, transformed, value
 from ..lazy.recipes import EDGE, Pointwise, Recipe, gathered, version
 from ..lazy.stages import Score, Softmax
 from ..lazy.terms import term
@@ -134,11 +134,6 @@ def combined(graph: Graph, op: str, first, second) -> LazyTensor | None:
 def reduce(graph: Graph, lazy: LazyTensor, reduce_op: str, ties: str) -> tuple[Tensor, str] | Refusal | None:
     """A lazy message of the edges of ``graph`` reduced into its rows, as ``reduced`` gives it; None as there."""
     return reduced(lazy, GraphEnd(graph, 0), reduce_op, ties) if belongs(lazy, graph) else None
-
-
-def softmax(graph: Graph, lazy: LazyTensor, side: int, framework: Callable[[Tensor], Tensor]) -> LazyTensor | None:
-    """The softmax of lazy scores over the edges at a side; None if they have to be computed first."""
-    return softmaxed(lazy, GraphEnd(graph, side), framework) if belongs(lazy, graph) else None
 
 
 def belongs(lazy: LazyTensor, graph: Graph) -> bool:
