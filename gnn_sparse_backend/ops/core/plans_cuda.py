@@ -1,10 +1,8 @@
 """Plans of operators on a GPU. A graph is planned at its first call, which may wait for the GPU; later calls never do.
 
 A plan waits once, for the longest row of a graph of many edges. Each format that is made of the structure for it waits
-once for sizes of
-its own: rows in buckets, chunks of non-zeros, blocks (SR-BCRS, BSR), pairs of a row and a relation, tiles of rows (once
-more where rows
-are cut: docs/design/cuda.md).
+once for sizes of its own: rows in buckets, chunks of non-zeros, blocks (SR-BCRS, BSR), pairs of a row and a relation,
+tiles of rows (once more where rows are cut: docs/design/cuda.md).
 
 So a CUDA graph is captured after one call outside of the capture, which also compiles; or after `precompile`.
 """

@@ -22,9 +22,8 @@ Dots of products at the edges go the same ways (`dot_bytes`): a block owns rows,
 their relations and keeps the products in shared memory for the edges; or the products of all row pairs are stored.
 
 The sum of outer products adds up, over the edges of the pairs of one end, the rows of the other end, and multiplies
-them by
-the rows of the pairs, in one kernel: by the pairs of the end where that loads fewer elements (`sums_by_columns`).
-None of it has been measured yet.
+them by the rows of the pairs, in one kernel: by the pairs of the end where that loads fewer elements
+(`sums_by_columns`). None of it has been measured yet.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Bytes gathered from memory and from the second-level cache, in whole sectors; launches; lanes, the idle ones too; and
 the longest task, which the others wait for. The terms overlap nothing. **The model has not been compared with a GPU
-yet**, so it
-chooses nothing: it orders the candidates of `gsb.explain` and says what they differ in.
+yet**, so it chooses nothing: it orders the candidates of `gsb.explain` and says what they differ in.
 """
 
 from __future__ import annotations

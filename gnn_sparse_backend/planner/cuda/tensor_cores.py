@@ -33,8 +33,7 @@ FIRST_ARCH = 80
 
 
 # How many times as many multiplications a second Tensor Cores do as lanes, about (data sheets of A100 and H200), by
-# bytes of an
-# element: where a smaller part of the tiles are elements of the matrix, they gain nothing.
+# bytes of an element: where a smaller part of the tiles are elements of the matrix, they gain nothing.
 FASTER = {2: 16, 4: 8}
 
 

@@ -1,8 +1,7 @@
 """Grouped matrix products on Tensor Cores: gathered rows, multiplied by the matrix of their relation in fragments.
 
 Tensor Cores multiply a tile of 16 rows by one of 8 columns, for 32 lanes together, each of which holds a few elements
-of
-every tile: its fragment. This program is written in terms of the fragments of ``mma.m16n8k16`` (of 16-bit types) and
+of every tile: its fragment. This program is written in terms of the fragments of ``mma.m16n8k16`` (of 16-bit types) and
 ``mma.m16n8k8`` (tf32); which lane holds what is laid down in PTX ISA, section "Matrix fragments for mma" (with group =
 lane // 4, t = lane % 4, and q elements of a row side by side, 2 of 16 bits or 1 of 32):
 

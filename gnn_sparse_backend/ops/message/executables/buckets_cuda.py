@@ -2,8 +2,7 @@
 
 All buckets are one launch. Where no row is in two of them, as without column partitions and with no row longer than the
 widest bucket, its results are the rows'. Elsewhere they are those of parts of rows, and a second pass adds up the parts
-of each row in
-the order of its buckets: nothing is added atomically, and results are the same bits at every run.
+of each row in the order of its buckets: nothing is added atomically, and results are the same bits at every run.
 """
 
 from __future__ import annotations

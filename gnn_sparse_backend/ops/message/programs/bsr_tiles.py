@@ -6,9 +6,8 @@ X.
 A block of warps takes 16 rows and some features. For each block of the matrix, 16 rows by the columns of one
 instruction, the rows of X that it meets go through shared memory (`shared_rows`), its elements straight to the fragment
 of the lane that holds them (``grouped_tiles`` has the layouts), and each warp multiplies its own features. The two
-formats differ in which columns a
-block has: neighbours, known by the number of the block (BSR), or any, each named by an array (SR-BCRS), where a block
-may lack some.
+formats differ in which columns a block has: neighbours, known by the number of the block (BSR), or any, each named by
+an array (SR-BCRS), where a block may lack some.
 
 0 * Inf is NaN, and a row may have nothing in a column that its neighbours have: where an element of the result comes
 out NaN, which is the only trace that such a product leaves, the lane that holds it adds up the elements of its row

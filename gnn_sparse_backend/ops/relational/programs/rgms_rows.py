@@ -180,8 +180,7 @@ def _check(spec: RgmsRowsSpec) -> None:
     if spec.in_features % spec.part or LANES % spec.lanes:
         raise StageIError(
             f"rgms_rows: parts of {spec.part} do not divide rows of {spec.in_features} features, or teams of "
-            f"{spec.lanes} "
-            f"lanes a warp of {LANES}"
+            f"{spec.lanes} lanes a warp of {LANES}"
         )
 
 
