@@ -153,6 +153,3 @@ def size(count: float, digits: int = 3) -> str:
         ((unit, scale) for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= scale), ("bytes", 1)
     )
     return f"{float(f'{count / scale:.{digits}g}'):,g} {unit}"
-
-
-__all__ = ["WORDS", "about", "reasons", "size"]

@@ -83,6 +83,3 @@ class Keeper(NamedTuple):
     it: Any
     arrays: Any = ()
     derived: bool = False
-
-
-__all__ = ["Derived", "Keeper", "Keeps"]

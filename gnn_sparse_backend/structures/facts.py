@@ -105,14 +105,3 @@ def fingerprint(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape:
 
 
 OFFSETS, LOOK, IN_DEGREES, EDGE_NUMBERS = Offsets(), RowsLookedAt(), InDegrees(), EdgeNumbers()
-
-__all__ = [
-    "EDGE_NUMBERS",
-    "IN_DEGREES",
-    "LOOK",
-    "OFFSETS",
-    "ColumnsAscend",
-    "Fingerprint",
-    "InverseInDegrees",
-    "Statistics",
-]

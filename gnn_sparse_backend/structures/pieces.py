@@ -145,6 +145,3 @@ def rows_by_length(indptr, indices, shape, window) -> tuple[Piece, torch.Tensor]
     order = torch.argsort(number * (longest + 1) + lengths, stable=True)
     starts, positions = positions_of_rows(indptr, order)
     return Piece(shape, starts, indices.index_select(0, positions), positions), order.to(indptr.dtype)
-
-
-__all__ = ["Piece", "Rows", "column_partitions", "row_parts", "rows_by_length"]

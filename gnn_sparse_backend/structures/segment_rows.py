@@ -34,6 +34,3 @@ class RowsGraph(Derived[Graph]):
 def rows_of(segments: Segments) -> Graph:
     """`RowsGraph` of segments."""
     return segments.derived(RowsGraph())
-
-
-__all__ = ["rows_of"]

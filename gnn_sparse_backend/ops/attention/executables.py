@@ -182,6 +182,3 @@ def sums_on_gpu(spec: SumsSpec, plan: CudaPlan) -> Executable:
     if plan.longest_part:
         return SumsInParts(spec, plan)
     return _Rows(plan, spec.operands, spec.numbered, schedules_cuda.sums_kernel(spec, plan))
-
-
-__all__ = ["GradientSpec"]

@@ -126,6 +126,3 @@ def _arguments(structure, numbers: Tensor | None, edges: int) -> list:
     """
     sizes, arrays = structure_arguments(structure, 1, "teams")
     return [*sizes, *arrays] if numbers is None else [*sizes, edges, *arrays, numbers]
-
-
-__all__ = ["merge_of_parts", "run_softmax", "sum_of_parts"]

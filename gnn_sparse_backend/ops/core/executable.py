@@ -58,6 +58,3 @@ def builds(spec: type, plan: type) -> Callable[[Builder], Builder]:
 def build(spec: Any, plan: Any) -> Executable:
     """The executable of a final plan for what a spec describes."""
     return _builders[type(spec), type(plan)](spec, plan)
-
-
-__all__ = ["Executable", "build", "builds", "kept_by_plan"]

@@ -90,6 +90,3 @@ class LongestOfAll(Derived[int]):
 
     def compute(self, graph) -> int:
         return int(graph.indptr.diff().max())  # waits for the GPU
-
-
-__all__ = ["cuda_plan_of", "cuda_problem_of", "gpu_of", "longest_of", "plan_unsynchronised"]

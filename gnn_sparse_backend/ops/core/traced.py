@@ -104,16 +104,3 @@ REL_GRAPH = StructureKind(
 def inverse_lengths(structure: Traced, dtype: torch.dtype) -> Tensor:
     """(rows,) 1 / max(number of edges into each row, 1) of a graph that is not transposed."""
     return structure.arguments[0].diff().clamp(min=1).to(dtype).reciprocal()
-
-
-__all__ = [
-    "GRAPH",
-    "GRAPH_OF_BOTH_ENDS",
-    "NO_STRUCTURE",
-    "REL_GRAPH",
-    "StructureKind",
-    "Traced",
-    "inverse_lengths",
-    "traced_graph",
-    "traced_rel_graph",
-]

@@ -193,5 +193,3 @@ ORDER_BY_SEGMENT = register(
     )
 )
 """Attributes: (number of segments,)."""
-
-__all__ = ["GROUPED_MM", "GROUPED_SUM", "ORDER_BY_SEGMENT", "grouped_mm", "grouped_sum"]

@@ -75,6 +75,3 @@ class OuterSums:
             return results
         graph = self.segments.derived(RowsOfTasks(*self.key, self.shape[1]))
         return run_aggregate(SUM_OF_COLUMNS, graph, [results.flatten(0, 1)]).view(self.shape)
-
-
-__all__ = ["OuterSums", "takes_sum"]

@@ -218,14 +218,3 @@ def _edge_map(of: MessageOp, graph, operands, numbered: bool, reduced) -> _Call:
         of.message, described, merged, gone, described[0].dtype, type_name(graph.indices.dtype), numbered
     )
     return _Call(kept, prod(kept), spec, False)
-
-
-__all__ = [
-    "broadcast_features",
-    "call_key",
-    "feature_shapes",
-    "flat",
-    "one_launch",
-    "run_aggregate",
-    "run_edge_map",
-]

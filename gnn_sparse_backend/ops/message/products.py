@@ -169,5 +169,3 @@ SDDMM = register(
     )
 )
 """Attributes: (whether each result is divided by the in-degree of its destination,)."""
-
-__all__ = ["SDDMM", "SPMM", "sddmm_of", "spmm_of"]

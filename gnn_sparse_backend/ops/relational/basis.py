@@ -97,6 +97,3 @@ def _parts(rel: RelGraph, bases: Tensor) -> tuple[RelationPart, ...]:
 def _mixed(part: RelationPart, comp: Tensor, bases: Tensor) -> Tensor:
     """(relations, 1, F_in, F_out): the matrices of a part's relations."""
     return (part.of_relations(comp) @ bases.flatten(1)).unflatten(1, (1, *bases.shape[1:]))
-
-
-__all__ = ["run_basis_dot", "run_basis_product", "run_basis_sums"]

@@ -349,6 +349,3 @@ def run_pair_sums(side, x: Tensor, g: Tensor, blocks: int, weight: Tensor | None
         out.view(-1, blocks, in_features, out_features),
     )
     return sums.total(out).view(-1, blocks, in_features, out_features)
-
-
-__all__ = ["PRODUCTS", "run_pair_sums", "run_row_dots"]

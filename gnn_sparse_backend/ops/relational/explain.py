@@ -263,6 +263,3 @@ def _widths(features) -> tuple[int, int]:
             f"features must be a positive whole number, or (features of x, features of the result), got {features!r}"
         )
     return widths
-
-
-__all__ = ["RelationPlan", "RelationalExplanation", "explain_relational"]

@@ -266,5 +266,3 @@ BASIS_SUMS = register(
         check=_bases("rgms_basis_sums", ("x", "comp", "bases", "a", "g")),
     )
 )
-
-__all__ = ["BASIS_DOT", "BASIS_PRODUCT", "BASIS_SUMS", "DOT", "PRODUCT", "SUM"]

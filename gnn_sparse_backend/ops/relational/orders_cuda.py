@@ -129,6 +129,3 @@ def spec_of(
 def tiles_of(spec: RgmsRowsSpec | RgmsDotsSpec) -> TilesOfRows:
     """The tiles that blocks of such a shape own."""
     return TilesOfRows(spec.rows, spec.shares, cuda_plan.LONG_ROW, cuda_plan.PART)
-
-
-__all__ = ["TilesOfRows", "bytes_on_gpu", "dots_on_gpu", "order_on_gpu", "spec_of", "sum_by_columns_on_gpu", "tiles_of"]

@@ -109,6 +109,3 @@ def position_weight(
         return scale
     a = a.index_select(0, panels.edge_ids)
     return a if scale is None else a.mul_(scale)
-
-
-__all__ = ["Slots", "always", "counts_of", "never", "position_weight", "tasks_of_product", "wide_type"]

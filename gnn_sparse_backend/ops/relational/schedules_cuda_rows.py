@@ -162,6 +162,3 @@ def dots_kernel(spec: RgmsDotsSpec, arch: str) -> Kernel:
     return cuda_build.build(
         rgms_row_dots(spec), CudaTeams(LANES, 1, shared=DOTS_SHARED, mma=spec.product.instruction), arch
     )
-
-
-__all__ = ["LEAST_BLOCKS", "dots_kernel", "dots_spec", "rows_kernel", "rows_of_block", "rows_spec"]

@@ -22,6 +22,3 @@ def plan_sddmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, thr
     row = features * itemsize
     ahead = distance(row, BYTES_AHEAD) if row <= LONGEST_AHEAD and cols * row > private_cache_bytes() else 0
     return Plan(group_count(nnz, rows, features, threads), ahead)
-
-
-__all__ = ["plan_sddmm"]

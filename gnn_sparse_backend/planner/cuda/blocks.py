@@ -58,6 +58,3 @@ def most_slots(edges: int) -> int:
 def most_in_bsr(edges: int, listed: int) -> int:
     """Elements that BSR may store to be taken, where SR-BCRS stores so many."""
     return min(most_slots(edges), int(listed / (1 - LEAST_SAVED)))
-
-
-__all__ = ["may_pay", "most_in_bsr", "most_slots", "refusal"]

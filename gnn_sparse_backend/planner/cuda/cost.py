@@ -126,6 +126,3 @@ def _work(problem: CudaProblem, plan: CudaPlan, reduce: str) -> _Work:
 def _kept(parts: float, features: int) -> float:
     """Bytes of the results of parts of rows, in float32, written and read again."""
     return 8.0 * parts * features
-
-
-__all__ = ["MEANINGS", "NEARER", "UNITS", "counts", "default_units", "predict"]

@@ -172,6 +172,3 @@ def _unfilled(problem: CudaProblem) -> str:
             "torch.set_float32_matmul_precision('high') allows it"
         )
     return "it was not counted what they would store"
-
-
-__all__ = ["WORDS", "on_blocks", "reasons", "words"]

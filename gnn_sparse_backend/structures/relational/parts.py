@@ -67,6 +67,3 @@ def _parts(rel: RelGraph, most: int):
                 number.to(rel.relation.dtype),
             )
             yield RelationPart(RelGraph._make(*arrays, rel.shape, relations.numel()), relations.long(), edges)
-
-
-__all__ = ["RelationPart", "relation_parts"]

@@ -201,6 +201,3 @@ def attention(spec: AttentionSpec) -> Program:
         with p.iterate("out", (K,), "S", ("ko",)) as (k,):
             C[i, k] = Acc[k] if spec.parts else cast(spec.dtype, Acc[k] * Inverse[w.head(k)])
     return edges.grouped()
-
-
-__all__ = ["AttentionSpec", "AttentionWriter", "Attribute", "attention"]

@@ -107,6 +107,3 @@ class Accumulators:
             put(
                 row, column + e, result[l, w, m, g * together + element % together, h * self.near + element // together]
             )
-
-
-__all__ = ["Accumulators"]

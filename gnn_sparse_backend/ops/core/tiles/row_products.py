@@ -312,6 +312,3 @@ def refuses_lanes(dtype: str, across: int) -> str | None:
             "but a power of two of them float32"
         )
     return None
-
-
-__all__ = ["BlockSpec", "Operands", "refuses_lanes"]

@@ -79,6 +79,3 @@ def check_bf16_pairs(program: str, spec: Paired) -> None:
     """Raise StageIError where `spec` wants features two at a time and a row has an odd number of them."""
     if spec.bf16_pairs and spec.in_features % 2:
         raise StageIError(f"{program}: {spec.in_features} features do not come two at a time")
-
-
-__all__ = ["STEP", "Tiles", "check_bf16_pairs", "each_term", "each_tile", "tiles_of"]

@@ -161,6 +161,3 @@ def row_indices(
 
 def row_at(rows: BufferHandle | None, position: Expr) -> Expr:
     return position if rows is None else rows[position]
-
-
-__all__ = ["GroupedSpec", "grouped_product", "grouped_sum", "row_at", "row_indices"]

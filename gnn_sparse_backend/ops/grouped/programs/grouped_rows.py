@@ -110,6 +110,3 @@ def _check(spec: GroupedRowsSpec) -> None:
         reason = f"windows of {spec.window} features in parts of {spec.part} do not divide {spec.in_features}"
     if reason:
         raise StageIError(f"grouped_rows: {reason}")
-
-
-__all__ = ["SHARED", "GroupedRowsSpec", "grouped_rows"]

@@ -252,6 +252,3 @@ def _check(program: str, spec: OuterSpec) -> None:
             raise StageIError(
                 f"{program}: parts of {part} do not divide rows of {width} features and tiles of {COLUMNS}"
             )
-
-
-__all__ = ["SHARED", "OuterSpec", "chunk_of", "grouped_sum_tiles", "rgms_sum_tiles"]

@@ -50,6 +50,3 @@ class Aggregation:
     def launch(self, structure, operands: list[Tensor]) -> tuple | None:
         """(kernel, its arguments before the operands) of what takes one launch on a GPU; else None."""
         return None
-
-
-__all__ = ["Aggregation"]

@@ -266,6 +266,3 @@ class OnBlocks(Aggregation):
 
     def workspace(self, structure) -> int:
         return self.otherwise.workspace(structure)
-
-
-__all__ = ["DenseBlocks", "OnBlocks", "blocks_of", "run_blocks"]

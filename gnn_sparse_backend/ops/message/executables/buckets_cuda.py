@@ -154,6 +154,3 @@ class TeamsOfBuckets(Aggregation):
         buckets = buckets_of(structure, self.plan.longest_part, self.plan.partitions)
         parts = 0 if buckets.sums is None else buckets.row_of_part.numel()
         return parts * self.spec.features * self.kept.itemsize
-
-
-__all__ = ["Buckets", "RowBuckets", "TeamsOfBuckets", "buckets_of"]

@@ -49,6 +49,3 @@ class EdgeMaps:
     def workspace(self, structure) -> int:
         """Bytes beside operands and results."""
         return 0
-
-
-__all__ = ["EdgeMaps"]

@@ -134,6 +134,3 @@ class TeamsOfParts(Aggregation):
 
     def workspace(self, structure) -> int:
         return parts_of(structure, self.plan.longest_part).whole.shape[0] * self.spec.features * self.kept.itemsize
-
-
-__all__ = ["Parts", "TeamParts", "TeamsOfParts", "TeamsOfRows", "parts_of"]

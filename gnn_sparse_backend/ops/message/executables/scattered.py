@@ -73,6 +73,3 @@ class FlatRowGroups(Derived[tuple]):
         sizes, (group_ptr, indptr, indices) = structure_arguments(graph, self.groups, self.balance)
         rows = graph.derived(RowOfPosition())
         return sizes, (group_ptr, indptr[group_ptr.long()], indices), (rows, group_ptr[:-1].contiguous())
-
-
-__all__ = ["FlatRowGroups", "Scattered"]

@@ -100,6 +100,3 @@ class TeamsOfChunks(Aggregation):
 
     def workspace(self, structure) -> int:
         return segments_of(structure).row_of_piece.numel() * self.spec.features * self.kept.itemsize
-
-
-__all__ = ["Segments", "TeamsOfChunks", "WarpChunks", "segments_of"]

@@ -115,6 +115,3 @@ class RowParts(Derived[tuple[Rows, ...]]):
 
     def compute(self, graph) -> tuple[Rows, ...]:
         return row_parts(graph.indptr, graph.indices, graph.shape, self.longest)
-
-
-__all__ = ["ColumnPartitions", "Partitions", "Parts", "RowParts"]

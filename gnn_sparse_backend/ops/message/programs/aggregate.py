@@ -273,6 +273,3 @@ def _better(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:
     if not spec.propagate:
         return better
     return either(better, differ(term, term))
-
-
-__all__ = ["SEVERAL", "AggregateSpec", "aggregate"]

@@ -200,6 +200,3 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
                 Exact[()] = Exact[()] + cast("float32", A[head, io, jo, row, k]) * cast("float32", x)
             put(row, feature, Exact[()])
     return p.finish()
-
-
-__all__ = ["SHARED", "BsrTilesSpec", "bsr_tiles"]

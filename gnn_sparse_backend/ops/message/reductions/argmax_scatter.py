@@ -169,6 +169,3 @@ def _with_shares(out: Tensor, graph, row: Tensor, feature: Tensor, x: Tensor, re
     sums = share.new_zeros(place.numel()).index_add(0, which, share).to(out.dtype)
     put = torch.index_put if torch.is_grad_enabled() else torch.index_put_
     return put(out.view(-1), (place,), sums, accumulate=True).view(out.shape)
-
-
-__all__ = ["copied_gradient", "even_gradient", "kept_choice"]

@@ -169,5 +169,3 @@ RECURRENCE = register(
     )
 )
 """Attributes: (whether it goes from the last edge of each row to the first,)."""
-
-__all__ = ["RECURRENCE", "Recurrence", "RowsReversed", "products_of_others"]

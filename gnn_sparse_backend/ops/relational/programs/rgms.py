@@ -314,6 +314,3 @@ def rgms_sum(spec: RgmsSpec) -> Program:
                         for total, row in zip(sums, at):
                             W[Slot[t], d, row, first + k] = total[k]
     return p.finish()
-
-
-__all__ = ["RgmsSpec", "rgms_dot", "rgms_gather", "rgms_scatter", "rgms_sum"]

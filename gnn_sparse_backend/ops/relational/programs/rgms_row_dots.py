@@ -181,6 +181,3 @@ def _check(spec: RgmsDotsSpec) -> None:
             f"rgms_row_dots: parts of {spec.parts} do not divide rows of {spec.in_features} and of {spec.blocks} times "
             f"{spec.out_features} features"
         )
-
-
-__all__ = ["SHARED", "RgmsDotsSpec", "rgms_row_dots"]

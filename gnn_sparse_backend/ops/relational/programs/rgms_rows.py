@@ -182,6 +182,3 @@ def _check(spec: RgmsRowsSpec) -> None:
             f"rgms_rows: parts of {spec.part} do not divide rows of {spec.in_features} features, or teams of "
             f"{spec.lanes} lanes a warp of {LANES}"
         )
-
-
-__all__ = ["SHARED", "RgmsRowsSpec", "rgms_rows"]

@@ -92,6 +92,3 @@ def rgms_tiles(spec: RgmsTilesSpec) -> Program:
                 lambda row: row < Count[t],
             )
     return p.finish()
-
-
-__all__ = ["SHARED", "RgmsTilesSpec", "rgms_tiles"]
