@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..compiler.cache.bounded import KernelCache
 from .build import counts_up, transpose_csr
-from .derived import Derived
 
 MOST_CALLS = 256
 """Signatures of calls that a structure remembers."""
@@ -48,7 +47,7 @@ class Csr:
         self.opposite = opposite
         self.computed = False
         self.plans: dict[Any, Any] = {}
-        self.facts: dict[Derived[Any], Any] = {}
+        self.facts: dict[Any, Any] = {}
         self.calls: KernelCache[Any, Any] = KernelCache("calls of a graph", MOST_CALLS)
         self.uses = 0
         self.unsynchronised: int | None = None

@@ -62,7 +62,7 @@ class KernelMap(Immutable, Keeps):
     outputs: Tensor
     indptr: Tensor
     symmetric: bool
-    facts: dict[Derived[Any], Any]
+    facts: dict[Any, Any]
     calls: KernelCache[Any, Any]
     _reverse: weakref.ref[KernelMap] | None
 

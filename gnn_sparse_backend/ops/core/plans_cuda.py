@@ -19,7 +19,7 @@ from ...planner.cuda.gpu import Gpu, describe_gpu
 from ...planner.cuda.plan import LONG_ROW, CudaPlan, part_length, plan_cuda
 from ...planner.problem import CudaProblem, operands_of_kind
 from ...runtime import devices
-from ...structures.derived import Derived
+from ...structures.derived import fact
 
 
 def gpu_of(device: torch.device) -> Gpu | None:
@@ -82,11 +82,10 @@ def cuda_problem_of(graph, gpu: Gpu, kind: str, features: int, dtype: str) -> Cu
 
 def longest_of(graph) -> int:
     """Non-zeros of the longest row, 0 where all are short; looked at once, which waits for the GPU."""
-    return 0 if graph.num_edges < LONG_ROW else graph.derived(LongestOfAll())
+    return 0 if graph.num_edges < LONG_ROW else longest_of_all(graph)
 
 
-class LongestOfAll(Derived[int]):
+@fact
+def longest_of_all(graph) -> int:
     """Non-zeros of the longest row."""
-
-    def compute(self, graph) -> int:
-        return int(graph.indptr.diff().max())  # waits for the GPU
+    return int(graph.indptr.diff().max())  # waits for the GPU

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...compiler.cache.bounded import shared
 from ...planner.cpu.grouped import SUM_BLOCK
+from ...planner.cuda.tensor_cores import ROWS
 from ...runtime import devices
 from ...runtime.layout import ByLayout, compact, kernel_ready, matrices
 from ...runtime.memory import empty
@@ -80,7 +81,7 @@ class ProductOnGpu:
         if on_tensor_cores(dtype):
             tiles = cuda_grouped.tiles(in_features, out_features, name, arch)
             if tiles:
-                make, block = cuda_grouped.tiles_kernel, cuda_grouped.ROWS * tiles
+                make, block = cuda_grouped.tiles_kernel, ROWS * tiles
         else:
             panel = cuda_grouped.panel_of(count, segments.num_segments)
             if cuda_grouped.rows_spec(in_features, out_features, name, panel) is not None:

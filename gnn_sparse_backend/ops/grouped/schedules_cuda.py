@@ -285,26 +285,3 @@ def _kernel(make: Callable[[GroupedSpec], Program], spec: GroupedSpec, arch: str
         program = tile_axis(program, axis.name, ((axis.static_length,),))
         program = share_axis(program, f"{axis.name}_0", lanes, shares(axis.static_length, itemsize).part)
     return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), arch)
-
-
-__all__ = [
-    "BLOCK_ROWS",
-    "FULL_ROWS",
-    "ROWS",
-    "STRETCHES",
-    "build_outer",
-    "outer_spec",
-    "panel_of",
-    "pipelines",
-    "product_kernel",
-    "rows_kernel",
-    "rows_spec",
-    "sum_kernel",
-    "sum_lanes_kernel",
-    "sum_length",
-    "sum_shape",
-    "sum_tiles_kernel",
-    "sums_in_tiles",
-    "tiles",
-    "tiles_kernel",
-]

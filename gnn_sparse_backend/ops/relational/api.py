@@ -19,8 +19,6 @@ from .panels_cpu import wide_type
 from .widths import matrices_by_relation, sum_by_shape
 
 _REDUCE = ("sum", "mean")
-
-
 Weight: TypeAlias = Tensor | tuple[Tensor, Tensor] | Mapping[Any, Tensor]
 EdgeWeight: TypeAlias = Tensor | Mapping[Any, Tensor]
 

@@ -24,7 +24,7 @@ from ...structures.relational.sides import RelationSplit, RelationTasks
 from ..core.ran import Launch, in_threads
 from ..grouped.executables import in_bf16_pairs
 from ..grouped.schedules_cpu import takes_bf16_pairs
-from .panels_cpu import Slots, always, counts_of, never, position_weight, tasks_of_product, wide_type
+from .panels_cpu import always, counts_of, never, position_weight, slots, tasks_of_product, wide_type
 from .programs.rgms import RgmsSpec
 from .schedules_cpu import column_tile_of, rgms_kernel
 
@@ -159,7 +159,7 @@ def _outer(
     limit = part_limit(rel.num_edges, part.pairs.count, cost)
     planned = RelationTasks(limit, most, cost)
     _, panels = part.derived(planned)
-    slot, more = part.derived(Slots(planned, relations))
+    slot, more = slots(part, planned, relations)
     weight = position_weight(part, planned, 1, panels, a, mean, wide)
     x, g = kernel_ready(x), kernel_ready(g)
     # the first task of a relation fills its matrix, the others one each that is added to it

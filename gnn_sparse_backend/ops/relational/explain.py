@@ -21,7 +21,7 @@ from ...runtime.text import render
 from ...runtime.type_names import check_dtype, type_name
 from ...structures.relational.graph import RelGraph
 from .executables_cpu import tasks_of_product
-from .orders_cuda import bytes_on_gpu
+from .orders_cuda import bytes_of_orders, shape_of
 from .schedules_cuda import MULTIPLIED, order_of
 
 LISTED = 20
@@ -201,7 +201,7 @@ def explain_relational(
     arch = devices.arch_of(rel.device)
     moved, tasks, most, gathered = {}, 1, 1, [0] * rel.num_relations
     if arch and rel.num_edges:
-        moved = bytes_on_gpu(rel, backward, 1, in_features, out_features, dtype, arch)
+        moved = bytes_of_orders(rel, backward, shape_of(1, in_features, out_features, dtype, arch))
     elif rel.num_edges:
         most, _, (_, gathers, _) = tasks_of_product(rel, backward, 1, in_features, out_features, dtype)
         tasks, gathered = gathers.tasks, _edges_by_relation(gathers, rel.num_relations)

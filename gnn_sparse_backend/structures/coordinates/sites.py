@@ -41,7 +41,7 @@ class Coordinates(Immutable, Keeps):
     sizes: tuple[int, ...] | None
     bounds: Bounds
     in_order: bool
-    facts: dict[Derived[Any], Any]
+    facts: dict[Any, Any]
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         raise TypeError("make Coordinates with Coordinates.of, or a SparseTensor")

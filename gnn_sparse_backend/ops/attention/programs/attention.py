@@ -55,6 +55,11 @@ class AttentionSpec:
     numbered: bool = False
     parts: bool = False
 
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Of the score, then of the value."""
+        return self.score.operands + self.value.operands
+
     @functools.cached_property
     def scores(self) -> int:
         """Scores of an edge."""

@@ -178,6 +178,3 @@ def grouped_tiles(spec: TilesSpec) -> Program:
 
         fragments.product(lambda at, column: A[row(0, at), column], W[Relation[g, panel],], store)
     return p.finish()
-
-
-__all__ = ["COLUMNS", "LANES", "ROWS", "Fragments", "TilesSpec", "grouped_tiles", "padded", "refuses"]

@@ -15,6 +15,8 @@ from ..programs.aggregate import AggregateSpec
 class Aggregation:
     """An aggregation of one shape and type by a plan (`ops.core.executable.Executable`).
 
+    variants: the ways that it can run which a call alone decides between, each with the words for when it is taken;
+        empty where there is one way.
     places, widths: of the operands. kernels: those made so far, in the order in which they were first wanted.
     """
 
@@ -42,10 +44,6 @@ class Aggregation:
     def degrees(self, graph) -> tuple[Tensor, ...]:
         """What a mean divides by, and who has no edges."""
         return (graph.in_degrees,) if self.spec.degrees else ()
-
-    def workspace(self, structure) -> int:
-        """Bytes beside operands and results."""
-        return 0
 
     def launch(self, structure, operands: list[Tensor]) -> tuple | None:
         """(kernel, its arguments before the operands) of what takes one launch on a GPU; else None."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from ....compiler.cache.kernel import Kernel, constant_argument
 from ....formats.hyb import HybFormat
 from ....planner.cuda.plan import CudaPlan, bucket_widths, plan_cuda
-from ....structures.derived import Derived
+from ....structures.derived import fact
 from ....structures.pieces import Piece
 from ...core.arguments import kernel_arguments, operand_arguments
 from ...core.ran import note
@@ -60,23 +60,9 @@ class Buckets:
         return found[1]
 
 
-@dataclass(frozen=True)
-class RowBuckets(Derived[Buckets]):
+@fact
+def row_buckets(graph, widest: int, partitions: int) -> Buckets:
     """The rows of a graph in buckets; it waits once for the GPU, for their sizes."""
-
-    widest: int
-    partitions: int
-
-    def compute(self, graph) -> Buckets:
-        return _buckets(graph, self.widest, self.partitions)
-
-
-def buckets_of(graph, widest: int, partitions: int) -> Buckets:
-    """`RowBuckets` of a graph."""
-    return graph.derived(RowBuckets(widest, partitions))
-
-
-def _buckets(graph, widest: int, partitions: int) -> Buckets:
     rows, cols = graph.shape
     hyb = HybFormat.from_csr(
         graph.indptr, graph.indices, graph.shape, partitions, widest.bit_length() - 1, keep_empty=True, check=False
@@ -125,7 +111,7 @@ class TeamsOfBuckets(Aggregation):
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
         (out,), plan = results, self.plan
-        buckets, degrees = buckets_of(graph, plan.longest_part, plan.partitions), self.degrees(graph)
+        buckets, degrees = row_buckets(graph, plan.longest_part, plan.partitions), self.degrees(graph)
         if buckets.sums is None:
             note(self, "rows")
             out.zero_()  # a row without edges is in no bucket
@@ -149,8 +135,3 @@ class TeamsOfBuckets(Aggregation):
         sizes = result.shape[0], buckets.shape[1], *edges, *buckets.counts
         given = operand_arguments(self.places, self.widths, operands, True)
         kernel.entry(*sizes, *columns, *degrees, *given, result, *rows)
-
-    def workspace(self, structure) -> int:
-        buckets = buckets_of(structure, self.plan.longest_part, self.plan.partitions)
-        parts = 0 if buckets.sums is None else buckets.row_of_part.numel()
-        return parts * self.spec.features * self.kept.itemsize

@@ -15,7 +15,7 @@ from torch import Tensor
 from ....formats.counts import prefix_sums
 from ....formats.partitions.row_parts import ceil_div, most_parts, split_rows
 from ....planner.cuda.plan import CudaPlan, plan_cuda
-from ....structures.derived import Derived
+from ....structures.derived import fact
 from ....structures.pieces import Piece
 from ...core.arguments import kernel_arguments
 from ...core.ran import note
@@ -41,22 +41,9 @@ class Parts:
         return [x.index_select(0, self.row_of_part) if place == "row" else x for x, place in zip(operands, places)]
 
 
-@dataclass(frozen=True)
-class TeamParts(Derived[Parts]):
+@fact
+def team_parts(graph, longest: int) -> Parts:
     """All rows of a graph in parts of bounded length."""
-
-    longest: int
-
-    def compute(self, graph) -> Parts:
-        return _parts(graph, self.longest)
-
-
-def parts_of(graph, longest: int) -> Parts:
-    """`TeamParts` of a graph."""
-    return graph.derived(TeamParts(longest))
-
-
-def _parts(graph, longest: int) -> Parts:
     indptr, indices, (rows, cols) = graph.indptr, graph.indices, graph.shape
     lengths = indptr.diff().long()
     # of unread rows as many parts as there may be; those beyond the last are empty, and added to no row
@@ -121,7 +108,7 @@ class TeamsOfParts(Aggregation):
 
     def run(self, graph, operands, out: Tensor, numbers: Tensor | None, degrees: tuple[Tensor, ...]) -> None:
         """Fill ``out``, (rows, features). degrees: what a mean divides by, which may be of another structure."""
-        parts, balance = parts_of(graph, self.plan.longest_part), self.plan.balance
+        parts, balance = team_parts(graph, self.plan.longest_part), self.plan.balance
         features = self.spec.features
         results = torch.empty((parts.whole.shape[0], features), dtype=self.kept, device=out.device)
         of_parts = parts.operands(self.places, operands)
@@ -131,6 +118,3 @@ class TeamsOfParts(Aggregation):
         self._kernels["rows"].entry(
             *kernel_arguments(parts.sums, 1, ("column",), [features], [results], None, balance, degrees), out
         )
-
-    def workspace(self, structure) -> int:
-        return parts_of(structure, self.plan.longest_part).whole.shape[0] * self.spec.features * self.kept.itemsize
