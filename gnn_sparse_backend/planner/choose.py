@@ -195,6 +195,3 @@ def _duration(seconds: float) -> str:
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds * 1e6:.3g} µs"
-
-
-__all__ = ["Choice", "choose", "describe", "plan_for", "rule_plan"]

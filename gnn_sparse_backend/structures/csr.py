@@ -137,13 +137,6 @@ _live: weakref.WeakValueDictionary[tuple, Pair] = weakref.WeakValueDictionary()
 
 
 def _key(csr: Csr) -> tuple:
-    edge_ids = csr.edge_ids
-    return (
-        csr.indptr.data_ptr(),
-        csr.indices.data_ptr(),
-        0 if edge_ids is None else edge_ids.data_ptr(),
-        csr.shape,
-        csr.indices.numel(),
-        csr.indices.dtype,
-        csr.indptr.device,
-    )
+    indptr, indices, edge_ids = csr.indptr, csr.indices, csr.edge_ids
+    addresses = indptr.data_ptr(), indices.data_ptr(), 0 if edge_ids is None else edge_ids.data_ptr()
+    return (*addresses, csr.shape, indices.numel(), indices.dtype, indptr.device)

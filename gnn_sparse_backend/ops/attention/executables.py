@@ -19,6 +19,7 @@ from ...planner.plan import Plan
 from ..core.arguments import kernel_arguments
 from ..core.executable import Executable, builds
 from ..core.ran import note
+from ..message.executables.aggregation import at_parts
 from ..message.executables.parts_cuda import team_parts
 from ..message.programs.operands import ACCUMULATOR, Operand
 from . import schedules_cpu, schedules_cuda
@@ -72,7 +73,7 @@ class _Rows:
         """(parts of the rows, leading arguments of a kernel over them)."""
         parts = team_parts(graph, self.plan.longest_part)
         numbers = graph.edge_ids if self.numbered else None
-        given = parts.operands(self.places, operands)
+        given = at_parts(self.places, operands, parts.row_of_part)
         return parts, kernel_arguments(parts.whole, 1, self.places, self.widths, given, numbers, "teams")
 
 

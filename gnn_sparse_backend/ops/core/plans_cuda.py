@@ -33,19 +33,10 @@ def gpu_of(device: torch.device) -> Gpu | None:
 @functools.cache
 def _gpu(device: torch.device, arch: str) -> Gpu:
     found = torch.cuda.get_device_properties(device)
-
-    def known(name: str) -> int:
-        return int(getattr(found, name, 0))  # which depends on the version of PyTorch
-
-    return describe_gpu(
-        found.name,
-        arch,
-        found.multi_processor_count,
-        known("L2_cache_size"),
-        known("clock_rate"),
-        known("memory_clock_rate"),
-        known("memory_bus_width"),
-    )
+    # which of these are there depends on the version of PyTorch
+    known = "L2_cache_size", "clock_rate", "memory_clock_rate", "memory_bus_width"
+    more = (int(getattr(found, name, 0)) for name in known)
+    return describe_gpu(found.name, arch, found.multi_processor_count, *more)
 
 
 def cuda_plan_of(graph, arch: str, features: int, kind: str = "") -> CudaPlan:
@@ -67,17 +58,8 @@ def plan_unsynchronised(graph, arch: str, kind: str, features: int, longest: int
 
 def cuda_problem_of(graph, gpu: Gpu, kind: str, features: int, dtype: str) -> CudaProblem:
     """What the planner is told of an aggregation or an edge map on this graph."""
-    return CudaProblem(
-        kind,
-        *graph.shape,
-        graph.num_edges,
-        features,
-        dtype,
-        1,
-        longest=longest_of(graph),
-        arch=gpu.arch,
-        cache=gpu.cache,
-    )
+    size, longest = (*graph.shape, graph.num_edges), longest_of(graph)
+    return CudaProblem(kind, *size, features, dtype, 1, longest=longest, arch=gpu.arch, cache=gpu.cache)
 
 
 def longest_of(graph) -> int:

@@ -86,19 +86,9 @@ GRAPH_OF_BOTH_ENDS = StructureKind(
     sizes=lambda arguments, operands: (*arguments, operands[1].shape[0]),
 )
 """Of which the operands have a row for each source: the second one."""
-REL_GRAPH = StructureKind(
-    (
-        "Tensor source",
-        "Tensor destination",
-        "Tensor relation",
-        "SymInt num_sources",
-        "SymInt num_destinations",
-        "SymInt num_relations",
-    ),
-    traced_rel_graph,
-    _rel_graph,
-    hold=_live_rel_graph,
-)
+_TRIPLES = ("Tensor source", "Tensor destination", "Tensor relation")
+_SIZES = ("SymInt num_sources", "SymInt num_destinations", "SymInt num_relations")
+REL_GRAPH = StructureKind((*_TRIPLES, *_SIZES), traced_rel_graph, _rel_graph, hold=_live_rel_graph)
 
 
 def inverse_lengths(structure: Traced, dtype: torch.dtype) -> Tensor:

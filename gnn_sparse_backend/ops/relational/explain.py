@@ -213,32 +213,15 @@ def explain_relational(
             costs = order_costs(*sizes, in_features, out_features, 1, dtype.itemsize)
             plans.append(RelationPlan(name, edges[number], *sizes[:2], gathered[number], *costs))
     plans.sort(key=lambda plan: -min(plan.gather, plan.scatter))
-    by_columns = (
-        0
-        if small
-        else sum(
-            bool(sum_by_columns(plan.row_pairs, plan.column_pairs, plan.edges, in_features, out_features))
-            for plan in plans
-        )
+    by_columns = sum(
+        not small and bool(sum_by_columns(plan.row_pairs, plan.column_pairs, plan.edges, in_features, out_features))
+        for plan in plans
     )
     device = f"a GPU of {arch}" if arch else f"{torch.get_num_threads()} threads"
-    return RelationalExplanation(
-        in_features,
-        out_features,
-        type_name(dtype),
-        backward,
-        counts,
-        side.sizes[1],
-        rel.num_relations,
-        tuple(plans),
-        tasks,
-        most,
-        by_columns,
-        small,
-        device,
-        moved,
-        bool(arch) and dtype is torch.float32 and not on_tensor_cores(dtype),
-    )
+    full = bool(arch) and dtype is torch.float32 and not on_tensor_cores(dtype)
+    product = in_features, out_features, type_name(dtype), backward
+    structure = counts, side.sizes[1], rel.num_relations, tuple(plans)
+    return RelationalExplanation(*product, *structure, tasks, most, by_columns, small, device, moved, full)
 
 
 def _edges_by_relation(panels, relations: int) -> list[int]:
@@ -249,17 +232,10 @@ def _edges_by_relation(panels, relations: int) -> list[int]:
 
 
 def _widths(features) -> tuple[int, int]:
-    widths = (
-        (features, features)
-        if isinstance(features, int)
-        else tuple(features)
-        if isinstance(features, (tuple, list))
-        else ()
-    )
-    if len(widths) != 2 or not all(
-        isinstance(width, int) and not isinstance(width, bool) and width > 0 for width in widths
-    ):
+    widths = (features, features) if isinstance(features, int) else features
+    several = isinstance(widths, (tuple, list)) and len(widths) == 2
+    if not several or not all(isinstance(width, int) and type(width) is not bool and width > 0 for width in widths):
         raise ValueError(
             f"features must be a positive whole number, or (features of x, features of the result), got {features!r}"
         )
-    return widths
+    return tuple(widths)

@@ -39,7 +39,7 @@ def tasks_of_product(
     choose = {"gather": never, "scatter": always, None: lambda *counted: by_column(*counted, *widths)}[order]
     # the panels depend on what is chosen alone, which widths may share, and prepared panels are large
     key = (order,) if order else widths
-    cost = cost_per_pair(in_features, out_features, dtype.itemsize)
+    cost = cost_per_pair(out_features, dtype.itemsize)
     planned = RowTasks(transposed, key, tasks, most, cost, choose)
     return most, planned, rel.ends.derived(planned)
 

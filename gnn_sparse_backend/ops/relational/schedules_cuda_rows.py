@@ -74,8 +74,8 @@ def rows_spec(of: ProductShape, most: int = MOST_ROWS) -> RgmsRowsSpec | None:
     loaded = shares(of.in_features, STORED[of.dtype]).part
     part = min(loaded, 1 << (max(1, of.in_features // TEAM).bit_length() - 1))
     lanes = min(LANES, max(TEAM, 1 << (-(-of.in_features // part) - 1).bit_length()))
-    more = {"lanes": lanes, "part": part, "blocks": of.blocks, "dtype": of.dtype, "out_dtype": of.dtype}
-    spec = RgmsRowsSpec(of.in_features, of.out_features, **more)
+    spec = RgmsRowsSpec(of.in_features, of.out_features, lanes=lanes, part=part, dtype=of.dtype, out_dtype=of.dtype)
+    spec = replace(spec, blocks=of.blocks)
     return _best(spec, of.full, most, SHARED_BYTES, lambda one: (one.grid, one.grid * one.width, -one.rows))
 
 

@@ -142,7 +142,7 @@ def part_limit(edges: int, pairs: int, cost_per_pair: float) -> float:
     return max(4096.0, (edges + pairs * cost_per_pair) / PARTS)
 
 
-def cost_per_pair(in_features: int, out_features: int, itemsize: int) -> float:
+def cost_per_pair(out_features: int, itemsize: int) -> float:
     """What the product of a pair costs, in edges."""
     return 1 + out_features / (FETCH_COST * itemsize)
 

@@ -19,6 +19,7 @@ from ..checks import IndexArray, as_index_vector, check_count, check_ranges, che
 from ..derived import Derived, Keeper, Keeps, fact
 from ..graph import Graph
 from ..immutable import Immutable
+from ..sources import edge_index_arrays
 from . import sources as rel_sources
 from .sides import Chooser, Ends, RelationSplit, Side
 
@@ -139,7 +140,7 @@ class RelGraph(Immutable, Keeps):
 
         ``size`` is (number of sources, number of destinations), as in ``Graph.from_edge_index``.
         """
-        source, destination, shape = rel_sources.edge_index_arrays(edge_index, size)
+        source, destination, shape = edge_index_arrays(edge_index, size)
         return cls.from_triples(source, destination, edge_type, shape, num_relations)
 
     @classmethod
@@ -301,15 +302,8 @@ _live: weakref.WeakValueDictionary[tuple, RelGraph] = weakref.WeakValueDictionar
 
 def _key(source: Tensor, destination: Tensor, relation: Tensor, shape, num_relations: int) -> tuple:
     # an address identifies an array only while its owner is alive, and every graph in the table holds its arrays
-    return (
-        source.data_ptr(),
-        destination.data_ptr(),
-        relation.data_ptr(),
-        source.numel(),
-        source.dtype,
-        tuple(shape),
-        num_relations,
-    )
+    addresses = source.data_ptr(), destination.data_ptr(), relation.data_ptr()
+    return (*addresses, source.numel(), source.dtype, tuple(shape), num_relations)
 
 
 def find_live(

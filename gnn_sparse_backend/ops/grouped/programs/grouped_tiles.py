@@ -123,12 +123,8 @@ class Fragments:
                         b_ = BF[n * 4 + (k % (4 * q)) // q, k // (4 * q), k % q]
                         at = ((m % 8) * 4 + n // 2, mt, (m // 8) * 2 + n % 2)
                         CF[at] = CF[at] + cast("float32", a) * cast("float32", b_)
-            with p.iterate("store", (self.tile, self.half, self.lane, self.two), "SSSS", ("mo", "ho", "lo", "eo")) as (
-                m,
-                h,
-                lane,
-                e,
-            ):
+            axes = (self.tile, self.half, self.lane, self.two)
+            with p.iterate("store", axes, "SSSS", ("mo", "ho", "lo", "eo")) as (m, h, lane, e):
                 row, first = m * ROWS + lane // 4 + h * 8, b * COLUMNS + (lane % 4) * 2
                 self._where(None if where is None else where(row), self._inside(1, first, e))
                 store(row, first + e, cast(spec.dtype, CF[lane, m, h * 2 + e]))

@@ -181,11 +181,8 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
     )
     outer = _Outer(p, spec)
     of_block = spec.grid[0] * spec.grid[1]
-    T, B, D = (
-        p.dense_fixed("T", tasks),
-        p.dense_fixed("B_grid", spec.blocks * of_block),
-        p.dense_fixed("D", spec.blocks),
-    )
+    T, B = p.dense_fixed("T", tasks), p.dense_fixed("B_grid", spec.blocks * of_block)
+    D = p.dense_fixed("D", spec.blocks)
     C = p.dense_variable("C", T, (chunks, chunks), "task_ptr", spec.index_dtype)
     I = p.dense_variable("I", C, (pairs, pairs), "pair_ptr", spec.index_dtype)
     J = p.sparse_variable("J", I, (cols, nnz), ("indptr", "indices"), spec.index_dtype, sorted=False, unique=False)

@@ -12,6 +12,11 @@ from ....planner.plan import Plan
 from ..programs.aggregate import AggregateSpec
 
 
+def at_parts(places, operands, row_of_part: Tensor) -> list:
+    """The operands of parts of rows: those at rows are copied for each of a row's parts."""
+    return [x.index_select(0, row_of_part) if place == "row" else x for x, place in zip(operands, places)]
+
+
 class Aggregation:
     """An aggregation of one shape and type by a plan (`ops.core.executable.Executable`).
 

@@ -89,20 +89,9 @@ def run_blocks(
     out = empty(x, rows, *x.shape[1:]) if out is None else out
     degrees = (graph.in_degrees.to(stored.index_dtype),) if mean else ()
     across = () if listed else (-(-cols // stored.block[1]),)
-    kernel.entry(
-        stored.indptr.numel() - 1,
-        *across,
-        stored.mask.shape[0],
-        rows,
-        cols,
-        stored.indptr,
-        stored.indices,
-        values,
-        stored.mask.view(torch.uint8),
-        *degrees,
-        compact(x).view(cols, heads, features),
-        out.view(rows, heads, features),
-    )
+    sizes = stored.indptr.numel() - 1, *across, stored.mask.shape[0], rows, cols
+    arrays = stored.indptr, stored.indices, values, stored.mask.view(torch.uint8), *degrees
+    kernel.entry(*sizes, *arrays, compact(x).view(cols, heads, features), out.view(rows, heads, features))
     return out, kernel
 
 
@@ -116,15 +105,8 @@ def dense_blocks(graph, block: tuple[int, int]) -> Blocks:
     if in_sr_bcrs > most_slots(graph.num_edges):  # BSR would store no less
         return Blocks(None, in_sr_bcrs, 0, counts)
     kind = BsrFormat if in_bsr <= most_in_bsr(graph.num_edges, in_sr_bcrs) else SrBcrsFormat
-    stored = kind.from_csr(
-        graph.indptr,
-        graph.indices,
-        graph.shape,
-        block,
-        max_slots=most_slots(graph.num_edges),
-        check=False,
-        counts=counts,
-    )
+    csr, most = (graph.indptr, graph.indices, graph.shape), most_slots(graph.num_edges)
+    stored = kind.from_csr(*csr, block, max_slots=most, check=False, counts=counts)
     return Blocks(stored, in_sr_bcrs, in_bsr, counts)
 
 

@@ -22,7 +22,7 @@ from ...core.arguments import kernel_arguments, operand_arguments
 from ...core.ran import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import aggregate_kernel, bucket_kernel
-from .aggregation import Aggregation
+from .aggregation import Aggregation, at_parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +119,7 @@ class TeamsOfBuckets(Aggregation):
             self._run(kernel, graph, buckets, degrees, operands, out)
             return
         note(self, "parts of rows")
-        of_parts = [
-            x.index_select(0, buckets.row_of_part) if place == "row" else x for x, place in zip(operands, self.places)
-        ]
+        of_parts = at_parts(self.places, operands, buckets.row_of_part)
         sums = out.new_empty((buckets.row_of_part.numel(), out.shape[1]), dtype=self.kept)
         self._run(self._kernel("parts", lambda: bucket_kernel(self.parts, plan)), graph, buckets, (), of_parts, sums)
         self._kernel("sums", lambda: aggregate_kernel(self.sums, plan_cuda(plan.arch))).entry(

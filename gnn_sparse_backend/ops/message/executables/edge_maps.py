@@ -12,6 +12,7 @@ from ...core.arguments import kernel_arguments
 from ...core.ran import note
 from .. import schedules_cpu, schedules_cuda
 from ..programs.edge_map import EdgeMapSpec
+from .aggregation import at_parts
 from .parts_cuda import team_parts
 
 
@@ -37,7 +38,7 @@ class EdgeMaps:
         plan, structure = self.plan, graph
         if plan.longest_part:  # on a GPU; edges are the same in parts of rows
             parts = team_parts(graph, plan.longest_part)
-            structure, operands = parts.whole, parts.operands(self.places, operands)
+            structure, operands = parts.whole, at_parts(self.places, operands, parts.row_of_part)
         numbers = graph.edge_numbers if self.numbered else None
         arguments = kernel_arguments(structure, plan.groups, self.places, self.widths, operands, numbers, plan.balance)
         note(self, "")

@@ -21,7 +21,7 @@ from ...core.arguments import kernel_arguments
 from ...core.ran import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import aggregate_kernel
-from .aggregation import Aggregation
+from .aggregation import Aggregation, at_parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +35,6 @@ class Parts:
     whole: Piece
     row_of_part: Tensor
     sums: Piece
-
-    def operands(self, places, operands) -> list:
-        """The operands of the parts: those at rows are copied for each of a row's parts."""
-        return [x.index_select(0, self.row_of_part) if place == "row" else x for x, place in zip(operands, places)]
 
 
 @fact
@@ -65,29 +61,17 @@ class TeamsOfRows(Aggregation):
         self._kernels[None] = aggregate_kernel(spec, plan)
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
+        plan, numbers, degrees = self.plan, self.numbers(graph), self.degrees(graph)
         arguments = kernel_arguments(
-            graph,
-            self.plan.groups,
-            self.places,
-            self.widths,
-            operands,
-            self.numbers(graph),
-            self.plan.balance,
-            self.degrees(graph),
+            graph, plan.groups, self.places, self.widths, operands, numbers, plan.balance, degrees
         )
         note(self, "")
         self._kernels[None].entry(*arguments, *results)
 
     def launch(self, structure, operands: list[Tensor]) -> tuple | None:
+        plan, numbers, degrees = self.plan, self.numbers(structure), self.degrees(structure)
         arguments = kernel_arguments(
-            structure,
-            self.plan.groups,
-            self.places,
-            self.widths,
-            operands,
-            self.numbers(structure),
-            self.plan.balance,
-            self.degrees(structure),
+            structure, plan.groups, self.places, self.widths, operands, numbers, plan.balance, degrees
         )
         return self._kernels[None], arguments[: -len(operands)]
 
@@ -111,7 +95,7 @@ class TeamsOfParts(Aggregation):
         parts, balance = team_parts(graph, self.plan.longest_part), self.plan.balance
         features = self.spec.features
         results = torch.empty((parts.whole.shape[0], features), dtype=self.kept, device=out.device)
-        of_parts = parts.operands(self.places, operands)
+        of_parts = at_parts(self.places, operands, parts.row_of_part)
         self._kernels["parts"].entry(
             *kernel_arguments(parts.whole, 1, self.places, self.widths, of_parts, numbers, balance), results
         )

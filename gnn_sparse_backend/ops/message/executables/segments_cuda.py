@@ -21,7 +21,7 @@ from ...core.arguments import kernel_arguments, structured_arguments
 from ...core.ran import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import segment_kernel
-from .aggregation import Aggregation
+from .aggregation import Aggregation, at_parts
 from .parts_cuda import TeamsOfParts, TeamsOfRows
 
 
@@ -70,9 +70,7 @@ class TeamsOfChunks(Aggregation):
         segments = warp_chunks(graph)
         pieces, features = segments.row_of_piece.numel(), out.shape[1]
         sums = out.new_empty((pieces, features), dtype=self.kept)
-        of_pieces = [
-            x.index_select(0, segments.row_of_piece) if place == "row" else x for x, place in zip(operands, self.places)
-        ]
+        of_pieces = at_parts(self.places, operands, segments.row_of_piece)
         sizes = segments.chunk_ptr.numel() - 1, pieces, graph.shape[1], graph.num_edges
         arrays = segments.chunk_ptr, segments.starts, graph.indices
         note(self, "")

@@ -78,11 +78,8 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
     block_cols = None if spec.listed else p.size("block_cols")
     blocks, rows, cols = p.sizes("blocks", "rows", "cols")
     across = -(-spec.features // spec.width)
-    IO, B, H = (
-        p.dense_fixed("IO", block_rows),
-        p.dense_fixed("B_grid", spec.heads * across),
-        p.dense_fixed("H", spec.heads),
-    )
+    IO, B = p.dense_fixed("IO", block_rows), p.dense_fixed("B_grid", spec.heads * across)
+    H = p.dense_fixed("H", spec.heads)
     II, JI, F = p.dense_fixed("II", height), p.dense_fixed("JI", depth), p.dense_fixed("F", spec.features)
     if spec.listed:
         JO = p.dense_variable("JO", IO, (blocks, blocks), "indptr", spec.index_dtype)
@@ -147,14 +144,10 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
             with p.iterate("warps" + suffix, (warp,), "S", ("w",)) as (w,):
                 with p.iterate("across" + suffix, (columns,), "S", ("nt",)) as (nt,):
                     BF = p.local("BF" + suffix, (lane_axis, half, side), spec.dtype)
-                    with p.iterate("load_b" + suffix, (half, side, lane_axis), "SSS", ("rb", "eb", "lb")) as (
-                        r,
-                        e,
-                        lane,
-                    ):
-                        BF[lane, r, e] = window[
-                            r * (4 * q) + lane % 4 * q + e, (w * spec.tiles + nt) * COLUMNS + lane // 4
-                        ]
+                    axes = half, side, lane_axis
+                    with p.iterate("load_b" + suffix, axes, "SSS", ("rb", "eb", "lb")) as (r, e, lane):
+                        row, feature = r * (4 * q) + lane % 4 * q + e, (w * spec.tiles + nt) * COLUMNS + lane // 4
+                        BF[lane, r, e] = window[row, feature]
                     with p.iterate("mma" + suffix, extents, "SSR", ("m", "n", "k")) as (m, n, k):
                         a = AF[(m % 8) * 4 + k % (4 * q) // q, m // 8 + 2 * (k // (4 * q)), k % q]
                         x = BF[n * 4 + k % (4 * q) // q, k // (4 * q), k % q]
