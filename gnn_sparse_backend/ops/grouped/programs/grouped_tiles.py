@@ -154,11 +154,10 @@ def grouped_tiles(spec: TilesSpec) -> Program:
         raise StageIError(f"grouped_tiles: {reason}")
     p = ProgramBuilder("grouped_tiles")
     num_groups, panels, relations, rows_a, rows_c = p.sizes("num_groups", "num_panels", "relations", "rows_a", "rows_c")
-    positions = p.size("positions") if any(spec.gathered) else None
     G = p.dense_fixed("G", num_groups)
     P = p.dense_variable("P", G, (panels, panels), "group_ptr", spec.index_dtype)
     Start, Stop, Relation = (p.buffer(name, (G, P), spec.index_dtype) for name in ("Start", "Stop", "Relation"))
-    rows = row_indices(p, spec, positions, ("RowsA", "RowsC"))
+    rows = row_indices(p, spec.gathered, spec.index_dtype, "RowsA", "RowsC")
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype)
     W = Matrices(p, (p.dense_fixed("NW", relations),), FI, FO, spec.by_columns, spec.dtype)
