@@ -32,7 +32,7 @@ CASES = [  # dtype, precision, widths, blocks, reduce, fewer pairs of columns
 def launched(monkeypatch, serial_gpu, matmul_precision):
     """Names of what is launched, where dots go by blocks that own rows."""
     monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
-    monkeypatch.setattr(rgms_kernels, "dots_on_gpu", lambda *asked: {"rows": 0.0})
+    monkeypatch.setattr(rgms_kernels, "bytes_of_dots", lambda *asked: {"rows": 0.0})
     return serial_gpu
 
 

@@ -111,7 +111,7 @@ def by(monkeypatch, serial_gpu, matmul_precision):
     monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
 
     def choose(order: str):
-        monkeypatch.setattr(rgms_kernels, "order_on_gpu", lambda *asked: order)
+        monkeypatch.setattr(rgms_kernels, "bytes_of_orders", lambda *asked: {order: 0.0})
         return serial_gpu
 
     return choose
