@@ -24,6 +24,8 @@ from .spmm import SERIAL_WORK
 ORDERS = ("offsets", "rows", "row", "rgms")
 # Rows of a block of sums by the vectors of a row: with a row of the matrix and one factor they fill the registers.
 BLOCK = {False: {2: 6, 1: 8}, True: {2: 8, 1: 8}}
+# Rows of a smaller block, and what one takes of its multiply-adds: its sums are too few for additions not to wait.
+SMALL, SMALL_COST = 4, 1.15
 # Vectors of the only row of a block: enough sums for additions not to wait for each other.
 ROW_VECTORS = (4, 2, 1)
 # Rows of a task whose sums of a tile, one vector of 64 bytes wide, fill the first-level cache (32 KiB).
@@ -37,7 +39,7 @@ NARROW, PANELS = 1.15, 1.1
 TASKS_PER_THREAD, FEWEST_ROWS = 2, 64
 # Elements of the rows of a chunk of a sum of outer products, on either side, which stay in the second-level cache, and
 # pairs of one at most.
-CHUNK_ELEMENTS, LONGEST_CHUNK = 1 << 14, 128
+CHUNK_ELEMENTS, LONGEST_CHUNK = 1 << 15, 128
 # Multiply-adds and pairs of a share of a sum at least: adding a matrix to another takes as long as some 20 pairs.
 # Shares at most, fewer where their matrices would have more elements than that together, but as many as a few threads
 # want.
@@ -69,6 +71,13 @@ def vectors_of(out_features: int, lanes: int, choices: tuple[int, ...] = (2, 1))
 def block_of(vectors: int, target: Target) -> int:
     """Rows of a block of sums."""
     return BLOCK[target.vector_bytes >= 64][vectors]
+
+
+def sum_block_of(in_features: int, block: int) -> int:
+    """The same of a sum of outer products, whose blocks are of so many features: of `SMALL` ones where the last of the
+    others would be too empty."""
+    small = SMALL * SMALL_COST * -(-in_features // SMALL)
+    return SMALL if small < block * -(-in_features // block) else block
 
 
 def conv_costs(
@@ -140,20 +149,3 @@ def splits_of_sum(shares: int, tiles: int, work: int, threads: int) -> int:
     if not is_parallel(work, threads) or shares % threads == 0:
         return 1
     return min(tiles, -(-TASKS_PER_THREAD * threads // shares))
-
-
-__all__ = [
-    "CHUNK_ELEMENTS",
-    "MOST_ROWS",
-    "ORDERS",
-    "ROW_VECTORS",
-    "ConvCounts",
-    "block_of",
-    "chunk_of",
-    "conv_costs",
-    "is_parallel",
-    "shares_of_sum",
-    "shares_of_tasks",
-    "splits_of_sum",
-    "vectors_of",
-]
