@@ -1,0 +1,163 @@
+"""PyTorch's CPU generator, mt19937, as a kernel of vectors (Matsumoto and Nishimura, 1998).
+
+Word t of the sequence follows from words t - 624, t - 623 and t - 227. Numbers of 53 bits take two words each, so the
+words with even numbers and those with odd ones are kept apart: E[s] is word 2s, and O[s] is word 2s + 1, which gives
+
+    E[s] = O[s - 114] ^ twist(E[s - 312], O[s - 312])
+    O[s] = E[s - 113] ^ twist(O[s - 312], E[s - 311])
+
+Nothing reaches back less than 113 words: vectors of up to 113 words may follow each other in order. An element that
+begins at an even word is (E[s], O[s]), one that begins at an odd word is (O[s - 1], E[s]): every access has stride 1.
+
+Stage I has no iteration that reads what it has written, no shifts and no bitwise operators; so this begins at stage
+III.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
+
+from ...compiler.cache.bounded import kept
+from ...compiler.cache.default import get_kernel
+from ...compiler.cache.kernel import Kernel
+from ...compiler.codegen import build_shared, generate_assembly, host_target
+
+PAIRS = 312
+"""Pairs of words in a block of the generator."""
+LANES = 24
+"""Words that are made at once, which divide `PAIRS`."""
+BLOCKS = 8
+"""Blocks that are made before the last of them is moved to the front: with the one before them, 22 KiB."""
+
+_LEFT, _NEXT, _WORDS, _STATE = 1, 2, 3, 632
+"""Of PyTorch's state, in units of 64 bits: words left of a block in the lower half, the next word, the words, one to a
+unit, and all of it. ``left`` is 625 - ``next`` once a word was taken, and 1 while none was."""
+
+
+@kept
+def bernoulli_kernel() -> Kernel:
+    """The kernel of `bernoulli_function`."""
+    target = host_target()
+    function = bernoulli_function()
+    return get_kernel(
+        function.script(),
+        "stage III, vectors",
+        target,
+        lambda folder: build_shared(function, target, Path(folder)),
+        name="mt19937_bernoulli",
+        symbol="mt19937_bernoulli",
+        written={"assembly": lambda: generate_assembly(bernoulli_function(), target)},
+    )
+
+
+def bernoulli_function() -> tirx.PrimFunc:
+    """Draws of PyTorch's ``bernoulli_(p)``, at stage III.
+
+    Parameters of the function: count >= 1; high and low, the upper 21 and the lower 32 bits of the threshold
+    ceil(p * 2**53), below which a number of 53 bits is a 1; state, (632,) int64, PyTorch's state of a generator, which
+    is advanced; drawn, (count,) uint8.
+    """
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name("mt19937_bernoulli")
+        T.func_attr({"tirx.noalias": True})
+        count, high, low = (_argument(name, "int64") for name in ("count", "high", "low"))
+        state = T.arg("state", T.buffer((_STATE,), "int64", layout=None, align=8))
+        drawn = T.arg("drawn", T.buffer((count,), "uint8", layout=None, align=1))
+        words = _local("words", (2 * (BLOCKS + 1) * PAIRS,), "uint32")
+        bits = _local("bits", (PAIRS,), "uint8")
+        _draw(count, high, low, state, drawn, words, bits)
+    return builder.get().with_attr("global_symbol", "mt19937_bernoulli")
+
+
+def _draw(count, high, low, state, drawn, words, bits) -> None:
+    """Block b stands at slot b % BLOCKS + 1 of both parities; the block before it stands at the slot before."""
+    odd_row = (BLOCKS + 1) * PAIRS
+    taken = _named("taken", 625 - (state[_LEFT] & _long(0xFFFFFFFF)))  # words of block 0
+    odd = _named("odd", taken & 1)
+    first = _named("first", (taken + 1) >> 1)  # the pair of block 0 with which element 0 ends
+    last = _named("last", (count + first - 1) // PAIRS)  # the last block
+    with T.serial(0, PAIRS) as s:
+        for parity in (0, 1):
+            word = tirx.Cast("uint32", state[_WORDS + 2 * s + parity])
+            T.buffer_store(words, word, [parity * odd_row + PAIRS + s])
+    with T.serial(0, last + 1) as b:
+        new = _named("new", (b % BLOCKS + 1) * PAIRS)
+        with T.If(b > 0), T.Then():
+            with T.If(new == PAIRS), T.Then():
+                for row in (0, odd_row):
+                    with _vectors() as i:
+                        T.buffer_store(words, words[row + BLOCKS * PAIRS + i], [row + i])
+            with _vectors() as i:
+                s = new + i
+                even = words[odd_row + s - 114] ^ _twist(words[s - 312], words[odd_row + s - 312])
+                T.buffer_store(words, even, [s])
+                other = words[s - 113] ^ _twist(words[odd_row + s - 312], words[s - 311])
+                T.buffer_store(words, other, [odd_row + s])
+        before = _named("before", odd * (odd_row - 1) + new)
+        after = _named("after", (1 - odd) * odd_row + new)
+        with _vectors() as i:
+            upper = _tempered(words[before + i]) & _word(0x1FFFFF)
+            lower = _tempered(words[after + i])
+            top, bottom = (tirx.Cast("uint32", x) for x in (high, low))
+            below = tirx.any(upper < top, tirx.all(upper == top, lower < bottom))
+            T.buffer_store(bits, tirx.Select(below, tirx.const(1, "uint8"), tirx.const(0, "uint8")), [i])
+        begin = _named("begin", tirx.Select(b == 0, first, _long(0)))
+        end = _named("end", tirx.min(count + first - b * PAIRS, _long(PAIRS)))
+        with T.serial(0, end - begin) as j:
+            T.buffer_store(drawn, bits[begin + j], [b * PAIRS - first + begin + j])
+    used = _named("used", taken + 2 * count - 2 * PAIRS * last)  # words of the last block
+    end = _named("at", (last % BLOCKS + 1) * PAIRS)
+    with T.serial(0, PAIRS) as s:
+        for parity in (0, 1):
+            word = tirx.Cast("int64", words[parity * odd_row + end + s])
+            T.buffer_store(state, word, [_WORDS + 2 * s + parity])
+    T.buffer_store(state, (state[_LEFT] >> 32 << 32) + (625 - used), [_LEFT])
+    T.buffer_store(state, used, [_NEXT])
+
+
+def _twist(first: tirx.Expr, second: tirx.Expr) -> tirx.Expr:
+    mixed = (first & _word(0x80000000)) | (second & _word(0x7FFFFFFF))
+    return (mixed >> _word(1)) ^ tirx.Select((second & _word(1)) == _word(0), _word(0), _word(0x9908B0DF))
+
+
+def _tempered(word: tirx.Expr) -> tirx.Expr:
+    word = T.bind(word ^ (word >> _word(11)))
+    word = T.bind(word ^ ((word << _word(7)) & _word(0x9D2C5680)))
+    word = T.bind(word ^ ((word << _word(15)) & _word(0xEFC60000)))
+    return T.bind(word ^ (word >> _word(18)))
+
+
+def _word(value: int) -> tirx.Expr:
+    return tirx.const(value, "uint32")
+
+
+def _long(value: int) -> tirx.Expr:
+    return tirx.const(value, "int64")
+
+
+def _argument(name: str, dtype: str) -> tirx.Var:
+    return T.arg(name, getattr(T, dtype)())
+
+
+def _local(name: str, shape: tuple[int, ...], dtype: str) -> tirx.Buffer:
+    buffer = T.sblock_alloc_buffer(shape, dtype, scope="local", layout=None)
+    IRBuilder.name(name, buffer)
+    return buffer
+
+
+def _named(name: str, value: tirx.Expr) -> tirx.Var:
+    variable = T.bind(value)
+    IRBuilder.name(name, variable)
+    return variable
+
+
+@contextmanager
+def _vectors():
+    """All pairs of a block, in vectors."""
+    with T.serial(0, PAIRS // LANES) as block, T.vectorized(0, LANES) as lane:
+        yield tirx.Cast("int64", block * LANES + lane)
