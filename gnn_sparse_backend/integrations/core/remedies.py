@@ -22,6 +22,7 @@ _OF_THE_USER = (
 )
 _MEND = "mend the call: the framework's own error, or its result for such a call, follows"
 _TRACED = "nothing: what records or transforms operators is given the framework's own"
+_DRAWN = "nothing: MKL, or a GPU, draws other numbers than the generator of the CPU, and fast"
 _USED = (
     "use the message before the transformation begins, or leave it: what transforms operators is given "
     "the framework's own (the reason is what used the message)"
@@ -131,6 +132,10 @@ REMEDIES = {
     "forward-mode differentiation is active": _TRACED,
     "torch.compile is tracing": _TRACED,
     "torch.jit is tracing": _TRACED,
+    "PyTorch draws otherwise on this processor": _DRAWN,
+    "a probability for each number": "give one probability for all where they are the same: x.bernoulli_(p)",
+    "the generator is not that of the CPU": _DRAWN,
+    "the tensor is sparse, nested or has names": "give an ordinary dense tensor without names",
     "a score or a softmax in an expression": _USED,
     "edge_softmax": _USED,
     "edge_softmax of several edge types": _USED,

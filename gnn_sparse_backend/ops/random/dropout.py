@@ -14,12 +14,17 @@ from .draws import draw_bernoulli
 from .masked import flat, masked
 
 aten = torch.ops.aten  # where numbers are ``Scalar`` as they are in C++: Python's operators may round them otherwise
+ONE_PASS = 1 << 16
+"""Elements from which one pass is worth what an autograd function in Python costs; it also keeps a byte for each
+element until the backward pass, where a product keeps a number."""
 _ALPHA = 1.7580993408473766
 """Minus the limit of SELU far below 0, which is what alpha dropout puts in the place of an element."""
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
     """``F.dropout(x, p)``. x: of the CPU, with at least one element, of a type that kernels take. p: in (0, 1)."""
+    if x.numel() < ONE_PASS:
+        return dropout_by_noise(x, p, alpha=False, feature=False, inplace=False)
     return masked(None, (x, drawn_like(x, 1 - p)), (scale_of(p, x.dtype),))
 
 
@@ -40,7 +45,7 @@ def dropout_by_noise(x: Tensor, p: float, alpha: bool, feature: bool, inplace: b
     noise = drawn_like(like, 1 - p).to(x.dtype)
     multiply = x.mul_ if inplace else x.mul
     if not alpha:
-        return multiply(aten.div_.Scalar(noise, 1 - p))
+        return multiply(noise.mul_(scale_of(p, x.dtype)))
     a = 1 / ((_ALPHA * _ALPHA * p + 1) * (1 - p)) ** 0.5
     shift = aten.add_.Scalar(aten.mul_.Scalar(aten.add.Scalar(noise, -1), _ALPHA * a), _ALPHA * a * p)
     return multiply(aten.mul_.Scalar(noise, a)).add_(shift)

@@ -19,13 +19,12 @@ from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule
 from ...runtime.type_names import type_name
 from ..core.library import register
+from ..core.operands import check_dense
 from ..core.operator import Operator
 from ..core.ran import Launch, in_threads
 
 LANES = 32
 """Elements that are multiplied at once."""
-SERIAL_BELOW = 1 << 16
-"""Elements below which one thread is faster than handing out parts."""
 
 
 def masked_product(dtype: str) -> Program:
@@ -52,9 +51,8 @@ def masked_product(dtype: str) -> Program:
 
 
 @kept
-def _launch(dtype: torch.dtype, parallel: bool) -> Launch:
-    program = masked_product(type_name(dtype))
-    return Launch(compile_program(program, CpuSchedule(parallel=parallel)), in_threads(parallel))
+def _launch(dtype: torch.dtype) -> Launch:
+    return Launch(compile_program(masked_product(type_name(dtype)), CpuSchedule()), in_threads(True))
 
 
 @kept
@@ -62,14 +60,26 @@ def _scale(scale: float, dtype: torch.dtype):
     return constant_argument(torch.tensor([scale], dtype=torch.float64 if dtype is torch.float64 else torch.float32))
 
 
+def _check(structure: None, operands, attributes) -> list[Tensor]:
+    x, mask = operands
+    check_dense("masked", "x", x)
+    if x.device.type != "cpu" or mask.dtype is not torch.uint8 or mask.device != x.device or mask.shape != x.shape:
+        raise ValueError(
+            f"masked: x and mask must be on the CPU, and mask uint8 of x's shape {tuple(x.shape)}, got x on {x.device} "
+            f"and {mask.dtype} of shape {tuple(mask.shape)} on {mask.device}"
+        )
+    if not torch._prims_common.is_non_overlapping_and_dense(mask):
+        raise ValueError(f"masked: mask must have no gaps, got strides {mask.stride()}; use mask.contiguous()")
+    return [x, mask]
+
+
 def _run(structure: None, operands, attributes) -> Tensor:
     x, mask = operands
-    if x.stride() != mask.stride():
+    if x.stride() != mask.stride() or x.is_neg():
         x = torch.empty_like(mask, dtype=x.dtype).copy_(x)
     y, count = torch.empty_like(x), x.numel()
     if count:
-        launch = _launch(x.dtype, count >= SERIAL_BELOW)
-        launch(count, *divmod(count, LANES), flat(x), flat(mask), _scale(attributes[0], x.dtype), flat(y))
+        _launch(x.dtype)(count, *divmod(count, LANES), flat(x), flat(mask), _scale(attributes[0], x.dtype), flat(y))
     return y
 
 
@@ -95,6 +105,7 @@ masked = register(
         gradients=_gradients,
         operands="Tensor x, Tensor mask",
         attributes="float scale",
+        check=_check,
         like=lambda structure, operands, attributes, transposed: torch.empty_like(operands[1], dtype=operands[0].dtype),
         saved=lambda attributes, operands, results: ((operands[1],), None),
     )
