@@ -72,6 +72,7 @@ REMEDIES = {
     "several edge types": "ask for one edge type: graph[edge_type]",
     "the reduction is {}": "use a sum, a mean or a maximum, or leave it: no kernel is for this reduction here",
     "a gradient of the {} may be asked for": "call it under torch.no_grad() where no gradient is wanted",
+    "a gradient of the numbers drawn may be asked for": "call it under torch.no_grad() where no gradient is wanted",
     "a layer has an activation, or checks degrees": "build GraphConv with activation=None, allow_zero_in_degree=True",
     "indices are outside of the spatial shape or the batches, or there twice": (
         "give a site once, within the spatial shape and the batches: gsb.voxelize merges points of one voxel"

@@ -6,6 +6,7 @@ import torch
 from torch import Generator, Tensor
 from torch.compiler import is_dynamo_compiling
 from torch.nn import Parameter
+from torch.overrides import has_torch_function_unary
 
 from ...ops.random import dropout
 from ...ops.random.draws import torch_draws_so
@@ -80,7 +81,9 @@ def _refuse(x, dtypes: set[torch.dtype]) -> Refusal | None:
     if is_dynamo_compiling():  # PyTorch's own goes into the graph; counting would break it
         return PASS
     if type(x) not in _PLAIN:
-        return Refusal("missing, subclass or traced tensor") if isinstance(x, Tensor) else PASS
+        if not isinstance(x, Tensor) or has_torch_function_unary(x):
+            return PASS  # what overrides it is asked first, and comes by here again
+        return Refusal("missing, subclass or traced tensor")
     if x.numel() < LEAST:
         return PASS
     if (found := transformed()) is not None:
@@ -114,11 +117,11 @@ def _apart(x: Tensor) -> bool:
     """Whether no two elements are the same memory, by strides that leave no doubt."""
     if x.is_contiguous():
         return True
-    reach = 1
+    reach = 1  # of the axes so far, in elements
     for stride, size in sorted((stride, size) for stride, size in zip(x.stride(), x.shape) if size > 1):
         if stride < reach:
             return False
-        reach = stride * size
+        reach += stride * (size - 1)
     return True
 
 

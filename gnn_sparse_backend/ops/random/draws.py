@@ -9,7 +9,9 @@ import torch
 from torch import Generator, Tensor
 
 from ...compiler.cache.bounded import keeping
-from .mt19937 import bernoulli_kernel
+from ...compiler.cache.kernel import Kernel
+from ...compiler.compile import compile_loops
+from ...compiler.loops.mt19937 import bernoulli_function
 
 _drawing = threading.Lock()  # a state is taken, advanced and put back by one thread at a time
 
@@ -25,12 +27,17 @@ def draw_bernoulli(drawn: Tensor, p: float, generator: Generator | None = None) 
     """
     generator = torch.default_generator if generator is None else generator
     threshold = math.ceil(math.ldexp(p, 53))
-    entry = bernoulli_kernel().entry
+    entry = _kernel().entry
     with _drawing:
         state = generator.get_state()
         entry(drawn.shape[0], threshold >> 32, threshold & 0xFFFFFFFF, state.view(torch.int64), drawn)
         generator.set_state(state)
     return drawn
+
+
+@keeping(1)
+def _kernel() -> Kernel:
+    return compile_loops(bernoulli_function())
 
 
 @keeping(1)

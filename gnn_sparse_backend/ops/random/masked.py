@@ -68,7 +68,7 @@ def _check(structure: None, operands, attributes) -> list[Tensor]:
             f"masked: x and mask must be on the CPU, and mask uint8 of x's shape {tuple(x.shape)}, got x on {x.device} "
             f"and {mask.dtype} of shape {tuple(mask.shape)} on {mask.device}"
         )
-    if not torch._prims_common.is_non_overlapping_and_dense(mask):
+    if torch.empty_like(mask).stride() != mask.stride():
         raise ValueError(f"masked: mask must have no gaps, got strides {mask.stride()}; use mask.contiguous()")
     return [x, mask]
 

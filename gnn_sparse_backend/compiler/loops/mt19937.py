@@ -16,16 +16,10 @@ III.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from pathlib import Path
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
-
-from ...compiler.cache.bounded import kept
-from ...compiler.cache.default import get_kernel
-from ...compiler.cache.kernel import Kernel
-from ...compiler.codegen import build_shared, generate_assembly, host_target
 
 PAIRS = 312
 """Pairs of words in a block of the generator."""
@@ -37,22 +31,6 @@ BLOCKS = 8
 _LEFT, _NEXT, _WORDS, _STATE = 1, 2, 3, 632
 """Of PyTorch's state, in units of 64 bits: words left of a block in the lower half, the next word, the words, one to a
 unit, and all of it. ``left`` is 625 - ``next`` once a word was taken, and 1 while none was."""
-
-
-@kept
-def bernoulli_kernel() -> Kernel:
-    """The kernel of `bernoulli_function`."""
-    target = host_target()
-    function = bernoulli_function()
-    return get_kernel(
-        function.script(),
-        "stage III, vectors",
-        target,
-        lambda folder: build_shared(function, target, Path(folder)),
-        name="mt19937_bernoulli",
-        symbol="mt19937_bernoulli",
-        written={"assembly": lambda: generate_assembly(bernoulli_function(), target)},
-    )
 
 
 def bernoulli_function() -> tirx.PrimFunc:
