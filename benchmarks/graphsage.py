@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 
 from benchmarks.layers import contenders, gpu_steps
-from benchmarks.layers.graphsage_training import SampledTraining, Training, one_edge, without_edges
+from benchmarks.layers.epochs.training import SampledTraining, Training, one_edge, without_edges
 from benchmarks.layers.layers import disagreement
 from benchmarks.support import cells, cli, machine, reasons, report, roofline, summary
 from benchmarks.support.gpu import device as gpu

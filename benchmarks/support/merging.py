@@ -8,7 +8,7 @@ from pathlib import Path
 
 # What tells apart the entries of a report's lists, and the words by which its dictionaries are filed.
 KEYS: Mapping[str, tuple[str, ...]] = {
-    "cells": ("graph", "op", "mode", "features", "width"),
+    "cells": ("graph", "op", "mode", "features", "width", "framework", "kind", "precision", "part"),
     "maps": ("where",),
     "networks": ("where",),
     "graphs": ("name",),

@@ -154,6 +154,10 @@ def test_maps_are_shared_and_counted():
     assert nn.SparseConv(3, 4, 2, 2, dim=2)(x).coordinates is down.coordinates
     assert down.kernel_map(3) is down.kernel_map(3)
     assert nn.SparseInverseConv(4, 4, 2, dim=2)(down).coordinates is x.coordinates
+    farther = nn.SparseConv(4, 4, 3, 2, dim=2)(down)
+    back = nn.SparseInverseConv(4, 4, 3, dim=2)(farther)  # layers are inverted from the last one on
+    assert back.coordinates is down.coordinates
+    assert nn.SparseInverseConv(4, 4, 2, dim=2)(back).coordinates is x.coordinates
     held = gsb.memory(x)
     maps = [x.kernel_map(3), x.kernel_map(2, 2, outputs="reached")]
     wanted = sum(m.inputs.nbytes + m.outputs.nbytes + m.indptr.nbytes for m in maps)

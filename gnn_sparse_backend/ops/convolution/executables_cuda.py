@@ -27,7 +27,7 @@ from ..message.calls import run_aggregate
 from ..message.message_op import SUM_OF_COLUMNS
 from ..relational.executables import run_product, run_sum
 from .schedules_cuda import PART_PAIRS, depthwise_kernel, tiles_kernel, tiles_spec
-from .tasks import PairsOfRows, sets_of_offsets
+from .tasks import PairsOfRows, rows_by_set
 
 Call = Callable[..., Tensor]
 _entries = shared("kernels of sums of a sparse convolution on a GPU")
@@ -195,9 +195,7 @@ class Tiles(Derived[tuple]):
 
     def compute(self, kernel_map: KernelMap) -> tuple:
         count, index = kernel_map.shape[0], kernel_map.indptr.dtype
-        order = torch.arange(count, device=kernel_map.device)
-        for word in sets_of_offsets(kernel_map).unbind(1):
-            order = order[torch.sort(word[order], stable=True)[1]]
+        order, _ = rows_by_set(kernel_map)
         tiles = -(-count // self.rows)
         row = torch.nn.functional.pad(order, (0, tiles * self.rows - count), value=-1).view(tiles, self.rows)
         table = torch.nn.functional.pad(kernel_map.derived(NeighbourTable()), (0, 0, 0, 1), value=-1)

@@ -34,6 +34,27 @@ class RowRanges(Derived[Tensor]):
 
 
 @dataclass(frozen=True)
+class Panels(Derived[tuple]):
+    """The pairs of each offset in each range of rows: (where the ranges begin, panels of each range, and of each panel
+    its offset, its first pair, the one behind its last, and its blocks), for so many ranges, and rows of a block."""
+
+    ranges: int
+    block: int
+
+    def compute(self, kernel_map: KernelMap) -> tuple[Tensor, ...]:
+        rows, offsets = kernel_map.shape[0], kernel_map.num_offsets
+        cuts = kernel_map.derived(RowRanges(self.ranges))
+        keys = kernel_map.derived(Offsets()).long() * rows + kernel_map.outputs
+        wanted = torch.arange(offsets)[:, None] * rows + cuts
+        at = torch.searchsorted(keys, wanted.flatten()).view(offsets, -1).t()  # (ranges + 1, offsets)
+        start, stop = at[:-1].contiguous(), at[1:].contiguous()
+        some = stop > start
+        offset = torch.arange(offsets).expand_as(some)[some]
+        start, stop = start[some], stop[some]
+        return cuts, some.sum(1), offset, start, stop, -(-(stop - start) // self.block)
+
+
+@dataclass(frozen=True)
 class OffsetTasks(Derived[tuple]):
     """The tasks of `conv_offsets`: (sizes, index arrays, pairs of all blocks), for so many ranges of rows, ranges of
     column tiles, column tiles, and rows of a block."""
@@ -44,17 +65,9 @@ class OffsetTasks(Derived[tuple]):
     block: int
 
     def compute(self, kernel_map: KernelMap) -> tuple:
-        rows, offsets, index = kernel_map.shape[0], kernel_map.num_offsets, kernel_map.indptr.dtype
-        cuts = kernel_map.derived(RowRanges(self.ranges))
-        keys = kernel_map.derived(Offsets()).long() * rows + kernel_map.outputs
-        wanted = torch.arange(offsets)[:, None] * rows + cuts
-        at = torch.searchsorted(keys, wanted.flatten()).view(offsets, -1).t()  # (ranges + 1, offsets)
-        start, stop = at[:-1].contiguous(), at[1:].contiguous()
-        some = stop > start
-        offset = torch.arange(offsets).expand_as(some)[some]
-        start, stop, panels = start[some], stop[some], some.sum(1)
-        blocks = -(-(stop - start) // self.block)
-        several = self.splits
+        index, several = kernel_map.indptr.dtype, self.splits
+        cuts, panels, offset, start, stop, blocks = kernel_map.derived(Panels(self.ranges, self.block))
+        total = int(blocks.sum())
         columns = torch.arange(several + 1) * self.tiles // several
         arrays = (
             _indptr(columns.diff().repeat(self.ranges)),
@@ -65,8 +78,8 @@ class OffsetTasks(Derived[tuple]):
             _each(cuts[:-1], several),
             *(_several(a, panels, several) for a in (offset, start, stop - 1)),
         )
-        sizes = self.ranges * several, self.ranges * self.tiles, offset.numel() * several, int(blocks.sum()) * several
-        return sizes, tuple(a.to(index) for a in arrays), int(blocks.sum()) * self.block
+        sizes = self.ranges * several, self.ranges * self.tiles, offset.numel() * several, total * several
+        return sizes, tuple(a.to(index) for a in arrays), total * self.block
 
 
 @dataclass(frozen=True)
@@ -81,9 +94,9 @@ class RowBlocks(Derived[tuple]):
         index, rows = indptr.dtype, kernel_map.shape[0]
         if self.block == 1:
             return indptr, offset, inputs, torch.arange(rows, dtype=index)
-        same = torch.unique(sets_of_offsets(kernel_map), dim=0, return_inverse=True)[1]
-        order = torch.argsort(same, stable=True)
-        counts = torch.bincount(same)
+        order, sets = rows_by_set(kernel_map)
+        begin = torch.nn.functional.pad((sets[1:] != sets[:-1]).any(1).nonzero().squeeze(1) + 1, (1, 0))
+        counts = torch.nn.functional.pad(begin, (0, 1), value=rows).diff()
         blocks = -(-counts // self.block)
         # of each block its set of offsets, and the first of its rows in order
         of_set = torch.repeat_interleave(blocks)
@@ -214,14 +227,17 @@ FEW = 4
 _WORD = 62
 
 
-def sets_of_offsets(kernel_map: KernelMap) -> Tensor:
-    """(rows, words) int64: the set of each row's offsets, in bits."""
+def rows_by_set(kernel_map: KernelMap) -> tuple[Tensor, Tensor]:
+    """The rows in the order of the sets of their offsets, and of each its set in bits, (rows, words) int64."""
     offset, rows = kernel_map.derived(Offsets()).long(), kernel_map.shape[0]
-    words = offset.new_zeros(rows, -(-kernel_map.num_offsets // _WORD) or 1)
+    sets = offset.new_zeros(rows, -(-kernel_map.num_offsets // _WORD) or 1)
     # a row meets an offset once at most, so that sums are sets
-    at = kernel_map.outputs.long() * words.shape[1] + offset // _WORD
-    words.view(-1).index_add_(0, at, torch.bitwise_left_shift(torch.ones_like(offset), offset % _WORD))
-    return words
+    at = kernel_map.outputs.long() * sets.shape[1] + offset // _WORD
+    sets.view(-1).index_add_(0, at, torch.bitwise_left_shift(torch.ones_like(offset), offset % _WORD))
+    order = torch.arange(rows, device=sets.device)
+    for word in reversed(sets.unbind(1)):
+        order = order[word[order].argsort(stable=True)]
+    return order, sets[order]
 
 
 def _indptr(lengths: Tensor) -> Tensor:
@@ -258,5 +274,5 @@ __all__ = [
     "RowTasks",
     "Shares",
     "SumTasks",
-    "sets_of_offsets",
+    "rows_by_set",
 ]

@@ -64,11 +64,17 @@ def _kernel_map(fine: Coordinates, coarse: Coordinates, window: Window) -> Kerne
     begin = torch.searchsorted(offset, torch.arange(known + 1, device=fine.device))
     outputs, inputs = (x if y is None else y[x] for x, y in ((outputs, coarse.order), (inputs, fine.order)))
     if symmetric:
-        every = torch.arange(shape[0], device=fine.device)
-        begin = torch.cat([begin, (2 * offset.numel() + shape[0] - begin).flip(0)])
-        outputs, inputs = torch.cat([outputs, every, inputs]), torch.cat([inputs, every, outputs])
-        offset = torch.cat([offset, every.new_full(every.shape, known), offsets - 1 - offset])
-    if symmetric or coarse.order is not None:
+        # offset K - 1 - k has the pairs of k with ends swapped, in the same order: a shift keeps the order of sites
+        every, count = torch.arange(shape[0], device=fine.device), offset.numel()
+        shift = (begin[1:] + begin[:-1] - count).flip(0).repeat_interleave(begin.diff().flip(0), output_size=count)
+        mirrored = torch.arange(count, device=fine.device) + shift
+        begin = torch.cat([begin, (2 * count + shape[0] - begin).flip(0)])
+        outputs, inputs = (
+            torch.cat([one, every, other.index_select(0, mirrored)])
+            for one, other in ((outputs, inputs), (inputs, outputs))
+        )
+    if coarse.order is not None:
+        offset = torch.arange(offsets, device=fine.device).repeat_interleave(begin.diff(), output_size=inputs.numel())
         order = (offset * shape[0] + outputs).argsort()
         outputs, inputs = outputs[order], inputs[order]
     dtype = index_dtype(shape, inputs.numel())
@@ -108,11 +114,15 @@ def _from_fine(fine: Coordinates, coarse: Coordinates, window: Window) -> tuple[
     query = ((rows[:, 0] - packing.bounds[0][0]) * packing.strides[0])[None]
     valid = torch.ones_like(query, dtype=torch.bool)
     for axis, stride in enumerate(window.stride):
-        offsets = window.dilation[axis] * torch.arange(window.kernel[axis], device=fine.device)
-        ahead = rows[:, axis + 1] + (window.before[axis] - offsets)[:, None]
-        cells = (ahead.div(stride, rounding_mode="floor") - packing.bounds[axis + 1][0]) * packing.strides[axis + 1]
+        ahead = rows[:, axis + 1] + window.before[axis]
+        whole = ahead.div(stride, rounding_mode="floor")
+        rest = ahead - whole * stride
+        # of an offset q * stride + r, sites that are r beyond a multiple have the coarse site q before that
+        steps = [divmod(window.dilation[axis] * k, stride) for k in range(window.kernel[axis])]
+        back, beyond = torch.tensor(steps, device=fine.device).t()[:, :, None]
+        cells = (whole - (back + packing.bounds[axis + 1][0])) * packing.strides[axis + 1]
         query = (query[:, None] + cells).flatten(0, 1)
-        valid = (valid[:, None] & (ahead % stride == 0)).flatten(0, 1)
+        valid = (valid[:, None] & (rest == beyond)).flatten(0, 1)
     at = valid.view(-1).nonzero().squeeze(1)
     query = query.view(-1).index_select(0, at)
     place = torch.searchsorted(keys, query)

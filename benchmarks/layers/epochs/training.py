@@ -1,9 +1,8 @@
-"""GraphSAGE training, on a full graph or on neighbour-sampled batches, as the GraphSAGE benchmark times it."""
+"""Training of a network, on a full graph or on neighbour-sampled batches, as the benchmarks of epochs time it."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -11,16 +10,20 @@ from contextlib import contextmanager, nullcontext
 import torch
 
 import gnn_sparse_backend as gsb
-from benchmarks.layers.layer_work import sage_work
+from benchmarks.layers.epochs.networks import Network, edges_of
+from benchmarks.layers.epochs.work import network_work
 from benchmarks.operators.work import NOTHING, Pattern, Work
 from models import data
 from models.neighbours import NeighbourSampler
 
 
 class Training:
-    """Full-batch training of one model; ``epoch()`` is one step, and keeps its loss in ``losses``.
+    """Full-batch training of one network; ``epoch()`` is one step, and keeps its loss in ``losses``.
 
     The random state is set at each epoch, so that all variants draw the same dropout masks.
+
+    kind: of the layers (``networks.KINDS``). backend, reuse: whether `gsb.enable` and `gsb.reuse_memory` are on.
+    autocast: to bfloat16. compiled: by ``torch.compile``.
     """
 
     repeats = True
@@ -38,19 +41,23 @@ class Training:
         backend: bool,
         reuse: bool = False,
         device: torch.device | str = "cpu",
+        kind: str = "sage",
+        autocast: bool = False,
+        compiled: bool = False,
     ) -> None:
-        module = importlib.import_module(f"models.sage_{framework}")
         torch.manual_seed(seed)
-        self._model = module.SAGE(dataset.features.shape[1], hidden, dataset.num_classes, layers, dropout).to(device)
+        self._widths = [dataset.features.shape[1]] + [hidden] * (layers - 1) + [dataset.num_classes]
+        network = Network(framework, kind, self._widths, dropout).to(device)
+        self._model = torch.compile(network) if compiled else network
         dataset = dataset.to(device)
-        self._graph = module.graph_of(dataset)
+        self._graph = edges_of(framework, kind, dataset, seed)
         self._dataset = dataset
-        self._optimizer = torch.optim.Adam(self._model.parameters(), lr=0.01)
+        self._optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
         self._train = dataset.train.nonzero().squeeze(1)
         self._labels = dataset.labels[self._train]
         self._seed = seed
         self._framework, self._backend, self._reuse = framework, backend, reuse
-        self._widths = [dataset.features.shape[1]] + [hidden] * (layers - 1) + [dataset.num_classes]
+        self._kind, self._autocast = kind, autocast
         self.losses: list[float] = []
 
     def step(self) -> tuple[torch.Tensor]:
@@ -60,7 +67,8 @@ class Training:
     def _step(self, graph, x: torch.Tensor, rows: torch.Tensor | slice, labels: torch.Tensor) -> torch.Tensor:
         """A step on the logits of these rows."""
         self._optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(self._model(graph, x)[rows], labels)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self._autocast):
+            loss = torch.nn.functional.cross_entropy(self._model(graph, x)[rows], labels)
         loss.backward()
         self._optimizer.step()
         return loss.detach()
@@ -71,7 +79,7 @@ class Training:
 
     def work(self) -> Work:
         """The least that an epoch must do."""
-        return sage_work(self._framework, pattern_of(self._dataset), self._widths, backward=True, input_gradient=False)
+        return network_work(self._framework, self._kind, pattern_of(self._dataset), self._widths)
 
     @contextmanager
     def switched(self) -> Iterator[None]:
@@ -130,9 +138,8 @@ class SampledTraining(Training):
         total = NOTHING
         for patterns in self._patterns:
             for layer, pattern in enumerate(patterns):
-                total += sage_work(
-                    self._framework, pattern, self._widths[layer : layer + 2], backward=True, input_gradient=layer > 0
-                )
+                widths = self._widths[layer : layer + 2]
+                total += network_work(self._framework, self._kind, pattern, widths, input_gradient=layer > 0)
         return total
 
     def _batches(self, order: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -144,19 +151,19 @@ class SampledTraining(Training):
         dgl.seed(self._seed + len(self.losses))
         sampler = dgl.dataloading.NeighborSampler(self._fanouts)
         for seeds in self._batches(order):
-            nodes, out, blocks = sampler.sample_blocks(self._graph, seeds)
+            nodes, out, blocks = sampler.sample_blocks(self._graph[0], seeds)
             patterns = [
                 Pattern(b.num_dst_nodes(), b.num_src_nodes(), b.num_edges(), b.num_dst_nodes(), b.num_src_nodes())
                 for b in blocks
             ]
-            yield blocks, nodes, slice(None), out, patterns
+            yield (blocks,), nodes, slice(None), out, patterns
 
     def _subgraphs(self, order: torch.Tensor) -> Iterator[tuple]:
         for seeds in self._batches(order):
             nodes, edge_index = self._sampler.sample(seeds, self._fanouts)
             count = len(nodes)
             pattern = Pattern(count, count, edge_index.shape[1], count, count)
-            yield edge_index, nodes, slice(len(seeds)), seeds, [pattern] * len(self._fanouts)
+            yield (edge_index,), nodes, slice(len(seeds)), seeds, [pattern] * len(self._fanouts)
 
 
 def without_edges(dataset: data.Dataset) -> data.Dataset:

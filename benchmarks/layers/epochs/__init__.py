@@ -1,0 +1,1 @@
+"""Training epochs of whole networks, eager and compiled."""
