@@ -9,6 +9,9 @@ words with even numbers and those with odd ones are kept apart: E[s] is word 2s,
 Nothing reaches back less than 113 words: vectors of up to 113 words may follow each other in order. An element that
 begins at an even word is (E[s], O[s]), one that begins at an odd word is (O[s - 1], E[s]): every access has stride 1.
 
+A number is compared by its upper 21 bits. The lower 32, for which the other word is needed, decide where these are
+equal, which one number in two million meets: then all of a block are compared again.
+
 Stage I has no iteration that reads what it has written, no shifts and no bitwise operators; so this begins at stage
 III.
 """
@@ -23,7 +26,7 @@ from tvm.tirx.script import builder as T
 
 PAIRS = 312
 """Pairs of words in a block of the generator."""
-LANES = 24
+LANES = 8
 """Words that are made at once, which divide `PAIRS`."""
 BLOCKS = 8
 """Blocks that are made before the last of them is moved to the front: with the one before them, 22 KiB."""
@@ -48,11 +51,12 @@ def bernoulli_function() -> tirx.PrimFunc:
         drawn = T.arg("drawn", T.buffer((count,), "uint8", layout=None, align=1))
         words = _local("words", (2 * (BLOCKS + 1) * PAIRS,), "uint32")
         bits = _local("bits", (PAIRS,), "uint8")
-        _draw(count, high, low, state, drawn, words, bits)
+        level, total = _local("level", (LANES,), "uint32"), _local("total", (1,), "uint32")
+        _draw(count, high, low, state, drawn, words, bits, level, total)
     return builder.get().with_attr("global_symbol", "mt19937_bernoulli")
 
 
-def _draw(count, high, low, state, drawn, words, bits) -> None:
+def _draw(count, high, low, state, drawn, words, bits, level, total) -> None:
     """Block b stands at slot b % BLOCKS + 1 of both parities; the block before it stands at the slot before."""
     odd_row = (BLOCKS + 1) * PAIRS
     taken = _named("taken", 625 - (state[_LEFT] & _long(0xFFFFFFFF)))  # words of block 0
@@ -68,9 +72,9 @@ def _draw(count, high, low, state, drawn, words, bits) -> None:
         with T.If(b > 0), T.Then():
             with T.If(new == PAIRS), T.Then():
                 for row in (0, odd_row):
-                    with _vectors() as i:
+                    with _vectors() as (i, lane):
                         T.buffer_store(words, words[row + BLOCKS * PAIRS + i], [row + i])
-            with _vectors() as i:
+            with _vectors() as (i, lane):
                 s = new + i
                 even = words[odd_row + s - 114] ^ _twist(words[s - 312], words[odd_row + s - 312])
                 T.buffer_store(words, even, [s])
@@ -78,12 +82,20 @@ def _draw(count, high, low, state, drawn, words, bits) -> None:
                 T.buffer_store(words, other, [odd_row + s])
         before = _named("before", odd * (odd_row - 1) + new)
         after = _named("after", (1 - odd) * odd_row + new)
-        with _vectors() as i:
+        top, bottom = _named("top", tirx.Cast("uint32", high)), _named("bottom", tirx.Cast("uint32", low))
+        with T.vectorized(0, LANES) as lane:
+            T.buffer_store(level, _word(0), [lane])
+        with _vectors() as (i, lane):
             upper = _tempered(words[before + i]) & _word(0x1FFFFF)
-            lower = _tempered(words[after + i])
-            top, bottom = (tirx.Cast("uint32", x) for x in (high, low))
-            below = tirx.any(upper < top, tirx.all(upper == top, lower < bottom))
-            T.buffer_store(bits, tirx.Select(below, tirx.const(1, "uint8"), tirx.const(0, "uint8")), [i])
+            T.buffer_store(bits, _one_where(upper < top, "uint8"), [i])
+            T.buffer_store(level, level[lane] | _one_where(upper == top, "uint32"), [lane])
+        T.buffer_store(total, _word(0), [0])
+        with T.serial(0, LANES) as lane:
+            T.buffer_store(total, total[0] | level[lane], [0])
+        with T.If(total[0] > _word(0)), T.Then(), _vectors() as (i, lane):
+            upper = _tempered(words[before + i]) & _word(0x1FFFFF)
+            below = tirx.all(upper == top, _tempered(words[after + i]) < bottom)
+            T.buffer_store(bits, bits[i] | _one_where(below, "uint8"), [i])
         begin = _named("begin", tirx.Select(b == 0, first, _long(0)))
         end = _named("end", tirx.min(count + first - b * PAIRS, _long(PAIRS)))
         with T.serial(0, end - begin) as j:
@@ -108,6 +120,10 @@ def _tempered(word: tirx.Expr) -> tirx.Expr:
     word = T.bind(word ^ ((word << _word(7)) & _word(0x9D2C5680)))
     word = T.bind(word ^ ((word << _word(15)) & _word(0xEFC60000)))
     return T.bind(word ^ (word >> _word(18)))
+
+
+def _one_where(condition: tirx.Expr, dtype: str) -> tirx.Expr:
+    return tirx.Select(condition, tirx.const(1, dtype), tirx.const(0, dtype))
 
 
 def _word(value: int) -> tirx.Expr:
@@ -136,6 +152,6 @@ def _named(name: str, value: tirx.Expr) -> tirx.Var:
 
 @contextmanager
 def _vectors():
-    """All pairs of a block, in vectors."""
+    """(pair, lane) for all pairs of a block, in vectors."""
     with T.serial(0, PAIRS // LANES) as block, T.vectorized(0, LANES) as lane:
-        yield tirx.Cast("int64", block * LANES + lane)
+        yield tirx.Cast("int64", block * LANES + lane), lane

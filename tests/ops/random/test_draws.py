@@ -126,4 +126,4 @@ def test_threads_share_one_sequence():
 
 def test_the_kernel_is_a_function_of_vectors():
     text = bernoulli_function().script()
-    assert text.count("T.vectorized(24)") == 4 and "T.parallel" not in text
+    assert text.count("T.vectorized(8)") == 6 and "T.parallel" not in text
