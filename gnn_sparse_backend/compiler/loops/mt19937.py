@@ -12,8 +12,8 @@ begins at an even word is (E[s], O[s]), one that begins at an odd word is (O[s -
 A number is compared by its upper 21 bits. The lower 32, for which the other word is needed, decide where these are
 equal, which one number in two million meets: then all of a block are compared again.
 
-Stage I has no iteration that reads what it has written, no shifts and no bitwise operators; so this begins at stage
-III.
+Stage I has a recurrence only as a reduction, one element after the other, and neither shifts nor bitwise operators: so
+this begins at stage III.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tvm.tirx.script import builder as T
 PAIRS = 312
 """Pairs of words in a block of the generator."""
 LANES = 8
-"""Words that are made at once, which divide `PAIRS`."""
+"""Words that are made at once; it divides `PAIRS`."""
 BLOCKS = 8
 """Blocks that are made before the last of them is moved to the front: with the one before them, 22 KiB."""
 
