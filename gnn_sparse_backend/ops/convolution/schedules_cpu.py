@@ -11,7 +11,7 @@ from ...compiler.codegen import Target, host_target
 from ...compiler.compile import compile_program
 from ...compiler.language.program import Program
 from ...compiler.schedules.cpu import CpuSchedule
-from ...planner.cpu.convolution import CHUNK_ELEMENTS, MOST_ROWS, ROW_VECTORS, block_of, vectors_of
+from ...planner.cpu.convolution import CHUNK_ELEMENTS, MOST_ROWS, ROW_VECTORS, block_of, sum_block_of, vectors_of
 from ..grouped.schedules_cpu import bf16_pair_dots_of, takes_bf16_pairs
 from ..message.programs.operands import ACCUMULATOR
 from .programs.depthwise import depthwise, depthwise_sums
@@ -49,8 +49,8 @@ def spec_of(
     lanes = lanes_of(dtype, target)
     vectors = vectors_of(out_features, lanes, ROW_VECTORS if make in SINGLE else (2, 1))
     block = 1 if make in SINGLE else block_of(vectors, target)
-    if make == "sums" and -(-in_features // 4) * 4 < -(-in_features // block) * block:
-        block = 4  # the last block of features would be emptier
+    if make == "sums":
+        block = sum_block_of(in_features, block)
     rows = {"offsets": MOST_ROWS, "sums": CHUNK_ELEMENTS}.get(make, 1)
     stored = dtype if bf16_pairs or make in COPYING else ACCUMULATOR[dtype]
     return ConvSpec(block, vectors, lanes, rows, stored, index_dtype, bf16_pairs)

@@ -169,7 +169,8 @@ class Shares(Derived[tuple]):
     """The tasks of `depthwise_sums`: (sizes, index arrays, whether all offsets have pairs, the offset of each further
     matrix), for so many shares of the pairs.
 
-    The first part of an offset fills its matrix, the others one each, which is added to it.
+    The first part of an offset fills its matrix, the others one each, which is added to it: shares end with an offset
+    where one ends near.
     """
 
     shares: int
@@ -177,6 +178,9 @@ class Shares(Derived[tuple]):
     def compute(self, kernel_map: KernelMap) -> tuple:
         indptr, pairs, index = kernel_map.indptr.long(), kernel_map.num_pairs, kernel_map.indptr.dtype
         cuts = torch.arange(self.shares + 1) * pairs // self.shares
+        after = torch.searchsorted(indptr, cuts).clamp(min=1)
+        near = torch.where(cuts - indptr[after - 1] < indptr[after] - cuts, indptr[after - 1], indptr[after])
+        cuts = torch.where((near - cuts).abs() * self.shares <= SNAP * pairs, near, cuts)
         bounds = torch.cat([cuts, indptr]).unique()
         start = bounds[:-1]
         offset = torch.searchsorted(indptr, start, right=True) - 1
@@ -224,6 +228,8 @@ class SumTasks(Derived[tuple]):
 
 FEW = 4
 """Pairs of a row up to which rows with the same offsets may be many."""
+SNAP = 0.25
+"""By how much of its length a share may end sooner or later."""
 _WORD = 62
 
 

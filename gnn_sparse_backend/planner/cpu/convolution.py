@@ -28,6 +28,10 @@ ORDERS = ("offsets", "rows", "row", "rgms")
 BLOCK = {False: {2: 6, 1: 8}, True: {2: 8, 1: 8}}
 
 
+# Rows of a smaller block, and what one takes of its multiply-adds: its sums are too few for additions not to wait.
+SMALL, SMALL_COST = 4, 1.15
+
+
 # Vectors of the only row of a block: enough sums for additions not to wait for each other.
 ROW_VECTORS = (4, 2, 1)
 
@@ -51,7 +55,7 @@ TASKS_PER_THREAD, FEWEST_ROWS = 2, 64
 
 # Elements of the rows of a chunk of a sum of outer products, on either side, which stay in the second-level cache, and
 # pairs of one at most.
-CHUNK_ELEMENTS, LONGEST_CHUNK = 1 << 14, 128
+CHUNK_ELEMENTS, LONGEST_CHUNK = 1 << 15, 128
 
 
 # Multiply-adds and pairs of a share of a sum at least: adding a matrix to another takes as long as some 20 pairs.
@@ -87,6 +91,13 @@ def vectors_of(out_features: int, lanes: int, choices: tuple[int, ...] = (2, 1))
 def block_of(vectors: int, target: Target) -> int:
     """Rows of a block of sums."""
     return BLOCK[target.vector_bytes >= 64][vectors]
+
+
+def sum_block_of(in_features: int, block: int) -> int:
+    """The same of a sum of outer products, whose blocks are of so many features: of `SMALL` ones where the last of the
+    others would be too empty."""
+    small = SMALL * SMALL_COST * -(-in_features // SMALL)
+    return SMALL if small < block * -(-in_features // block) else block
 
 
 def conv_costs(
@@ -173,5 +184,6 @@ __all__ = [
     "shares_of_sum",
     "shares_of_tasks",
     "splits_of_sum",
+    "sum_block_of",
     "vectors_of",
 ]
