@@ -18,6 +18,7 @@ this begins at stage III.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tvm import tirx
@@ -56,7 +57,17 @@ def bernoulli_function() -> tirx.PrimFunc:
     return builder.get().with_attr("global_symbol", "mt19937_bernoulli")
 
 
-def _draw(count, high, low, state, drawn, words, bits, level, total) -> None:
+def _draw(
+    count: tirx.Var,
+    high: tirx.Var,
+    low: tirx.Var,
+    state: tirx.Buffer,
+    drawn: tirx.Buffer,
+    words: tirx.Buffer,
+    bits: tirx.Buffer,
+    level: tirx.Buffer,
+    total: tirx.Buffer,
+) -> None:
     """Block b stands at slot b % BLOCKS + 1 of both parities; the block before it stands at the slot before."""
     odd_row = (BLOCKS + 1) * PAIRS
     taken = _named("taken", 625 - (state[_LEFT] & _long(0xFFFFFFFF)))  # words of block 0
@@ -83,7 +94,7 @@ def _draw(count, high, low, state, drawn, words, bits, level, total) -> None:
         before = _named("before", odd * (odd_row - 1) + new)
         after = _named("after", (1 - odd) * odd_row + new)
         top, bottom = _named("top", tirx.Cast("uint32", high)), _named("bottom", tirx.Cast("uint32", low))
-        with T.vectorized(0, LANES) as lane:
+        with T.vectorized(0, LANES) as lane:  # whether an upper word is the threshold's
             T.buffer_store(level, _word(0), [lane])
         with _vectors() as (i, lane):
             upper = _tempered(words[before + i]) & _word(0x1FFFFF)
@@ -151,7 +162,7 @@ def _named(name: str, value: tirx.Expr) -> tirx.Var:
 
 
 @contextmanager
-def _vectors():
+def _vectors() -> Iterator[tuple[tirx.Expr, tirx.Var]]:
     """(pair, lane) for all pairs of a block, in vectors."""
     with T.serial(0, PAIRS // LANES) as block, T.vectorized(0, LANES) as lane:
         yield tirx.Cast("int64", block * LANES + lane), lane

@@ -9,11 +9,23 @@ import torch
 from torch import Generator, Tensor
 
 from ...compiler.cache.bounded import keeping
+from ...compiler.cache.fork import own_locks
 from ...compiler.cache.kernel import Kernel
 from ...compiler.compile import compile_loops
 from ...compiler.loops.mt19937 import bernoulli_function
 
-_drawing = threading.Lock()  # a state is taken, advanced and put back by one thread at a time
+
+class _Turns:
+    """A state is taken, advanced and put back by one thread at a time."""
+
+    def __init__(self) -> None:
+        own_locks(self)
+
+    def make_locks(self) -> None:
+        self.lock = threading.Lock()
+
+
+_turns = _Turns()
 
 
 def draw_bernoulli(drawn: Tensor, p: float, generator: Generator | None = None) -> Tensor:
@@ -28,7 +40,7 @@ def draw_bernoulli(drawn: Tensor, p: float, generator: Generator | None = None) 
     generator = torch.default_generator if generator is None else generator
     threshold = math.ceil(math.ldexp(p, 53))
     entry = _kernel().entry
-    with _drawing:
+    with _turns.lock:
         state = generator.get_state()
         entry(drawn.shape[0], threshold >> 32, threshold & 0xFFFFFFFF, state.view(torch.int64), drawn)
         generator.set_state(state)

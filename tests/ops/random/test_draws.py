@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnn_sparse_backend.compiler.loops.mt19937 import bernoulli_function
+from gnn_sparse_backend.ops.random import draws
 from gnn_sparse_backend.ops.random.draws import draw_bernoulli, torch_draws_so
 
 PROBABILITIES = (0.0, 1.0, 0.1, 0.5, 0.9999, 2.0**-53, 5e-324, 1 - 2.0**-53)
@@ -122,6 +125,19 @@ def test_threads_share_one_sequence():
     expected = [draw_bernoulli(torch.empty(5000, dtype=torch.uint8), 0.5, alone) for _ in found]
     assert sorted(x.numpy().tobytes() for x in found) == sorted(x.numpy().tobytes() for x in expected)
     assert torch.equal(ours.get_state(), alone.get_state())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_child_waits_for_no_thread_of_its_parent():
+    draw_bernoulli(drawn := torch.empty(5000, dtype=torch.uint8), 0.5)
+    with draws._turns.lock:
+        child = os.fork()
+        if not child:
+            signal.alarm(20)
+            draw_bernoulli(drawn, 0.5)
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_the_kernel_is_a_function_of_vectors():
