@@ -123,6 +123,3 @@ def _apart(x: Tensor) -> bool:
             return False
         reach += stride * (size - 1)
     return True
-
-
-__all__ = ["HOST", "LEAST", "bernoulli", "bernoulli_", "dropout_run", "native_dropout"]

@@ -70,6 +70,3 @@ def torch_draws_so() -> bool:
         if not torch.equal(ours.get_state(), theirs.get_state()):
             return False
     return True
-
-
-__all__ = ["draw_bernoulli", "torch_draws_so"]

@@ -67,6 +67,3 @@ def drawn_like(x: Tensor, p: float, generator: Generator | None = None) -> Tenso
 def scale_of(p: float, dtype: torch.dtype) -> float:
     """1 / (1 - p), as PyTorch rounds it."""
     return aten.div_.Scalar(torch.ones(1, dtype=dtype), 1 - p).item()
-
-
-__all__ = ["bernoulli_", "drawn_like", "dropout", "dropout_by_noise", "native_dropout", "scale_of"]
