@@ -112,5 +112,3 @@ masked = register(
 )
 """(None, (x, mask), (scale,)) to x * (mask ? scale : 0). mask: uint8, 0 or 1, of x's shape and without gaps between its
 elements, whose order in memory the result has. scale: a number of x's type."""
-
-__all__ = ["flat", "masked", "masked_product"]
