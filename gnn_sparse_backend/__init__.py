@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .integrations import status as status
     from .integrations.core.planning import explain as explain
     from .integrations.core.planning import precompile as precompile
+    from .integrations.traced import compile as compile
     from .ops.attention.api import attention as attention
     from .ops.attention.api import gat_attention as gat_attention
     from .ops.attention.api import gatv2_attention as gatv2_attention
@@ -80,6 +81,7 @@ _HOMES = {
     "disable": "gnn_sparse_backend.integrations",
     "enabled": "gnn_sparse_backend.integrations",
     "status": "gnn_sparse_backend.integrations",
+    "compile": "gnn_sparse_backend.integrations.traced",
     "precompile": "gnn_sparse_backend.integrations.core.planning",
     "explain": "gnn_sparse_backend.integrations.core.planning",
 }

@@ -118,7 +118,7 @@ PYG_CACHE_BYTES = Variable(
     "1073741824",
     "an eighth of the machine's memory",
     "how much memory the graphs made of PyG's edge indices may take together",
-    "when PyG is first enabled (integrations.pyg.graphs)",
+    "when PyG is first enabled (integrations.core.graphs)",
 )
 REUSE_MEMORY = Variable(
     "GSB_REUSE_MEMORY",

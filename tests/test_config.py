@@ -19,7 +19,7 @@ READ = {
     config.CUDA_COMPILER: "compiler/codegen/cuda/machine_code.py",
     config.LOG: "log.py",
     config.POOL_BYTES: "runtime/memory.py",
-    config.PYG_CACHE_BYTES: "integrations/pyg/graphs.py",
+    config.PYG_CACHE_BYTES: "integrations/core/graphs.py",
     config.REUSE_MEMORY: "runtime/allocator.py",
 }
 

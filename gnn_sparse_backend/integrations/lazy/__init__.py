@@ -26,7 +26,7 @@ from .handlers import keep
 from .modes import transformed
 from .recipes import gather as gather_now
 from .recipes import gathered
-from .reductions import reduced, refuse, softmaxed
+from .reductions import reduced, refuse, refuse_features, softmaxed
 from .tensor import DEFERRED, LazyTensor, lazy_tensor, materialise, name_of, value
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "name_of",
     "reduced",
     "refuse",
+    "refuse_features",
     "softmaxed",
     "transformed",
     "value",

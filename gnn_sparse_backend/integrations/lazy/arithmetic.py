@@ -10,9 +10,8 @@ import functools
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
-from .recipes import ALL, EDGE, SCALAR, Pointwise, Recipe, number, version
+from .recipes import ALL, EDGE, PLAIN, SCALAR, Pointwise, Recipe, number, version
 from .stages import Score, Softmax, Weighted
 from .terms import BARE
 
@@ -131,12 +130,7 @@ def _operand(recipe: Pointwise, other) -> Pointwise | None:
     kind, shape, dtype = type(other), recipe.shape, recipe.dtype
     if kind in _SCALARS:
         return _message(recipe, number(other, dtype, recipe.device), SCALAR, (), dtype)
-    if (
-        (kind is not Tensor and kind is not Parameter)
-        or other.device != recipe.device
-        or other.layout is not torch.strided
-        or other.is_complex()
-    ):
+    if kind not in PLAIN or other.device != recipe.device or other.layout is not torch.strided or other.is_complex():
         return None
     given, rank = tuple(other.shape), len(shape)
     if 0 in given[1:]:
@@ -206,7 +200,7 @@ def _scaled(op: str, score: Score, other, flipped: bool) -> Score | None:
         return _scaled("mul", score, 1.0 / other, False)
     if op != "mul":
         return None
-    if kind is Tensor or kind is Parameter:
+    if kind in PLAIN:
         if other.numel() != 1 or other.dim() > len(score.shape) or other.dtype is not score.dtype:
             return None
         other = _snapshot(other).reshape(())

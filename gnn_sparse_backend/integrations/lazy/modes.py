@@ -17,6 +17,8 @@ _transforms, _dispatch_modes = torch._C._are_functorch_transforms_active, torch.
 
 def transformed() -> Refusal | None:
     """What makes the current operations more than plain eager execution, or None."""
+    if torch.compiler.is_compiling():  # asked first: what traces a program goes no further
+        return Refusal("torch.compile is tracing")
     if _transforms():
         return Refusal("a torch.func transform is active")
     if _dispatch_modes():
@@ -25,8 +27,6 @@ def transformed() -> Refusal | None:
         return Refusal("forward-mode differentiation is active")
     if torch.jit.is_tracing():
         return Refusal("torch.jit is tracing")
-    if torch.compiler.is_compiling():
-        return Refusal("torch.compile is tracing")
     return None
 
 

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.nn import Parameter
 
 from ...compiler.cache.bounded import kept
 from ...ops.message.message_op import message_op
@@ -19,6 +20,9 @@ from .terms import BARE, Term
 
 EDGE, ALL, SCALAR = "edge", "all", "scalar"
 """Places of operands beside the ends: a row per edge, the same for all edges, a number of the user's program."""
+
+PLAIN: set[type] = {Tensor, Parameter}
+"""Types of operands: tensors, and what stands for one in the place of it."""
 
 _SUM_OF_EDGES = message_op("x0", ("edge",), "sum")
 

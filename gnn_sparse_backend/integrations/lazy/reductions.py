@@ -84,8 +84,11 @@ def refuse(x) -> Refusal | None:
     """Why features (n, ...) cannot be operands of a kernel now, or None."""
     if type(x) is not Tensor and type(x) is not Parameter:
         return Refusal(f"the features are a {type(x).__name__}")
-    if (refusal := transformed()) is not None:
-        return refusal
+    return transformed() or refuse_features(x)
+
+
+def refuse_features(x) -> Refusal | None:
+    """Why kernels cannot take features (n, ...) of this shape and type, or None."""
     if x.dtype not in FLOATING:
         return Refusal(f"the features are {x.dtype}")
     if not x.is_cpu and (refusal := refusal_of(devices.why_not(x.device))) is not None:

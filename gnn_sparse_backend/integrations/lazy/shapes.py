@@ -11,6 +11,8 @@ from .recipes import Pointwise
 
 Dims = tuple[int, ...]
 
+_EXTENTS = (int, torch.SymInt)
+
 
 def reshaped(recipe: Pointwise, shape: torch.Size) -> Pointwise:
     """The message with features in the dimensions of ``shape``, which has as many of them, in the same order."""
@@ -75,7 +77,7 @@ def view_shape(shape: torch.Size, wanted: tuple) -> torch.Size | None:
     """The shape that ``view(*wanted)`` gives a tensor (E, ...) of ``shape``; None where dimension 0 would not stay."""
     if len(wanted) == 1 and isinstance(wanted[0], (tuple, list)):
         wanted = tuple(wanted[0])
-    if not wanted or any(type(extent) is not int or extent < -1 for extent in wanted) or wanted.count(-1) > 1:
+    if not wanted or any(type(extent) not in _EXTENTS or extent < -1 for extent in wanted) or wanted.count(-1) > 1:
         return None
     if -1 in wanted:
         known = -prod(wanted)

@@ -19,12 +19,15 @@ from torch_geometric.edge_index import EdgeIndex
 from torch_geometric.nn import HeteroLinear
 from torch_geometric.nn.conv import FastRGCNConv, HeteroConv, MessagePassing, RGCNConv
 
+from ..core.graphs import GRAPHS
 from ..core.patch import Patches
+from ..traced import install, uninstall
 from . import hetero_conv, inplace, matmul, relational, scatter, typed_linear  # noqa: F401  (``inplace``: lazy tensors)
 from .derived import FUNCTIONS, LAYERS, kept
 from .gather import lazy_gather
-from .host import GRAPHS, HOST
+from .host import HOST
 from .scripting import overloads_of_originals, scriptable, scriptable_method
+from .tracing import between_programs
 
 _patches: Patches | None = None
 _replaced: dict[Callable, Callable] = {}  # PyG's by ours
@@ -39,12 +42,15 @@ def activate() -> None:
     patches.set(MessagePassing, "_index_select_safe", lazy_gather(MessagePassing._index_select_safe))
     patches.set(EdgeIndex, "matmul", HOST.admit(EdgeIndex.matmul, "matmul.{reduce}", matmul.matmul))
     patches.set(HeteroConv, "forward", HOST.admit(HeteroConv.forward, "rgms", hetero_conv.forward))
-    for layer, operator, run in (
-        (HeteroLinear, "gather_mm", typed_linear.forward),
-        (RGCNConv, "rgms", relational.forward_of(RGCNConv)),
-        (FastRGCNConv, "rgms", relational.forward_of(FastRGCNConv)),
+    for layer, operator, run, breaks in (
+        (HeteroLinear, "gather_mm", typed_linear.forward, False),
+        (RGCNConv, "rgms", relational.forward_of(RGCNConv), True),
+        (FastRGCNConv, "rgms", relational.forward_of(FastRGCNConv), False),
     ):
-        patches.set(layer, "forward", scriptable_method(HOST.admit(layer.forward, operator, run), layer.forward))
+        ours = HOST.admit(layer.forward, operator, run)
+        if breaks:
+            ours = between_programs(ours, layer.forward, lambda *args, **kwargs: True)
+        patches.set(layer, "forward", scriptable_method(ours, layer.forward))
     compiler = torch.jit._script
     if hasattr(compiler, "_get_overloads"):
         patches.set(compiler, "_get_overloads", overloads_of_originals(compiler._get_overloads))
@@ -64,6 +70,7 @@ def activate() -> None:
     for module, name, original in _globals_among(ours):
         if original in of_all or module.__name__.startswith(LAYERS):
             patches.set(module, name, ours[original])
+    install(HOST.name)
 
 
 def deactivate() -> None:
@@ -75,6 +82,7 @@ def deactivate() -> None:
         setattr(module, name, _replaced[function])
     _patches = None
     _replaced.clear()
+    uninstall()
     forget()
 
 

@@ -8,7 +8,6 @@ Layers alone get these: what they derive they do not write to. Functions of the 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import torch
@@ -18,8 +17,9 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, add_self_loops, remove_self_loops
 
 from ...runtime import devices
+from ..core.graphs import GRAPHS
 from ..lazy import transformed
-from .host import GRAPHS
+from .tracing import between_programs
 
 FUNCTIONS = (gcn_norm, add_remaining_self_loops, add_self_loops, remove_self_loops)
 """Functions of an edge index, of edge values, and of plain values: (edge index, values).
@@ -38,7 +38,6 @@ def kept(original: Callable) -> Callable:
     """The function, computed once for each content of the edge index and each choice of plain arguments. Of given edge
     values the result is computed each time, but for its edge index."""
 
-    @functools.wraps(original)
     def derived(edge_index, *args, **kwargs):
         if (
             type(edge_index) is not Tensor
@@ -48,7 +47,6 @@ def kept(original: Callable) -> Callable:
             or edge_index.layout is not torch.strided
             or edge_index.is_inference()
             or devices.why_not(edge_index.device)
-            or torch.compiler.is_compiling()
             or transformed() is not None
         ):
             return original(edge_index, *args, **kwargs)
@@ -64,4 +62,11 @@ def kept(original: Callable) -> Callable:
             return result
         return *GRAPHS.derived(edge_index, key, lambda: result[:1]), *result[1:]
 
-    return derived
+    return between_programs(derived, original, lambda *args, **kwargs: _breaks(original, *args, **kwargs))
+
+
+def _breaks(function: Callable, edge_index, *args, **kwargs) -> bool:
+    """Whether it takes edges that are no self loops, of which nobody knows how many there are."""
+    if function is add_self_loops or type(edge_index) is not Tensor or edge_index.layout is not torch.strided:
+        return False
+    return function is not gcn_norm or (args[3] if len(args) > 3 else kwargs.get("add_self_loops", True))

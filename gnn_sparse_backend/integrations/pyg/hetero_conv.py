@@ -30,11 +30,11 @@ from ...runtime import devices
 from ...structures.checks import FLOATING, read
 from ...structures.relational.graph import RelGraph
 from ...structures.relational.sources import Parts
+from ..core.graphs import GRAPHS
 from ..core.handles import Handles
 from ..core.modules import is_untouched
 from ..core.refusal import PASS, Refusal, refusal_of
 from ..lazy import transformed
-from .host import GRAPHS
 from .layers import has_hooks, is_rerouted
 
 _REDUCES = {MeanAggregation: "mean", SumAggregation: "sum"}

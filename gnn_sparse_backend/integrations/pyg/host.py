@@ -7,15 +7,12 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ...structures.graph import Graph
+from ..core.graphs import GRAPHS
 from ..core.refusal import Refusal
 from ..lazy import DEFERRED, End, Host, materialise
-from .graphs import GraphStore
 
 PROPAGATE = "propagate"
 """What a message that the framework computes is counted under."""
-
-GRAPHS = GraphStore()
-"""Graphs of the index tensors that PyG layers were called with."""
 
 
 class IndexEnd(End):

@@ -14,9 +14,9 @@ from torch_geometric.edge_index import EdgeIndex
 from ...ops.message.api.spmm import spmm
 from ...ops.message.calls import run_aggregate
 from ...ops.message.message_op import message_op
+from ..core.graphs import GRAPHS
 from ..core.refusal import PASS, Refusal
 from ..lazy import refuse
-from .host import GRAPHS
 
 _REDUCES = {"sum": "sum", "add": "sum", "mean": "mean", "max": "max", "amax": "max", "min": "min", "amin": "min"}
 _CHOICES = {

@@ -22,9 +22,10 @@ from ...structures.checks import FLOATING, plain_tensor
 from ...structures.derived import Derived
 from ...structures.graph import Graph
 from ...structures.relational.graph import RelGraph
+from ..core.graphs import GRAPHS
 from ..core.refusal import PASS, Refusal, refusal_of
 from ..lazy import transformed
-from .host import GRAPHS, OUT_OF_RANGE
+from .host import OUT_OF_RANGE
 from .layers import has_hooks, is_rerouted
 
 _REDUCES = {"add": "sum", "sum": "sum", "mean": "mean"}
@@ -38,6 +39,8 @@ def forward_of(kind: type):
     def forward(self, x, edge_index, edge_type=None):
         if self.aggr not in _REDUCES:  # a loop over relations whose aggregations are counted one by one
             return PASS
+        if torch.compiler.is_compiling():
+            return PASS  # what is traced is what PyG's operators amount to (``..traced``)
         found = _sums(self, kind, x, edge_index, edge_type)
         if type(found) is Refusal:
             return found

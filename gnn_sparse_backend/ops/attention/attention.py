@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import kept
+from ..core.traced import Traced
 from ..message.message_op import MessageOp, in_order, message_op
 from .calls import AttentionForm, attention_form, has_no_terms, prepared
 from .operators import ATTEND, composed
@@ -53,6 +54,9 @@ def attend(
     """
     value_form, values = (COLUMN_VALUE, (value,)) if value_form is None else (value_form, tuple(value))
     operands = (*score_operands, *values)
+    if isinstance(graph, Traced):
+        of, order = _ordered(score_form, value_form, reduced)
+        return ATTEND(graph, [operands[i] for i in order], (of, None))
     return Attention(score_form, value_form, reduced, graph, operands)(graph, operands)
 
 

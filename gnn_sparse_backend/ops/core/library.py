@@ -11,7 +11,7 @@ from torch.utils._pytree import _broadcast_to_and_flatten, tree_flatten, tree_un
 
 from ...structures.checks import plain_tensor
 from .ran import note_operator
-from .traced import Traced
+from .traced import StructureKind, Traced
 
 if TYPE_CHECKING:
     from .operator import Operator
@@ -21,28 +21,33 @@ Attributes: TypeAlias = tuple[Any, ...]
 
 OPERATORS: dict[str, Operator] = {}
 """By name, those that are registered."""
-_libraries: dict[str, _Library] = {}
+_libraries: dict[tuple[str, str], _Library] = {}
 
 
 def register(operator: Operator) -> Operator:
     """Have PyTorch know an operator as ``torch.ops.gsb.<name>``. Returns it."""
     OPERATORS[operator.name] = operator
     if operator.operands is not None:
-        _libraries[operator.name] = _Library(operator)
-        _libraries[operator.name].register()
+        register_for(operator, operator.structure)
     return operator
+
+
+def register_for(operator: Operator, kind: StructureKind) -> None:
+    """Have PyTorch know an operator on structures of another kind as ``torch.ops.gsb.<name><kind.name>`` too."""
+    _libraries[operator.name, kind.name] = _Library(operator, kind)
+    _libraries[operator.name, kind.name].register()
 
 
 def call_library(operator: Operator, structure: Traced, operands: Operands, attributes: Attributes) -> Any:
     """A call of ``torch.ops.gsb``: the first result, or all of them where the user's results are several."""
-    return _libraries[operator.name].call(structure, operands, attributes)
+    return _libraries[operator.name, structure.kind].call(structure, operands, attributes)
 
 
 class _Library:
     """An operator's arguments in the order of its schema: (structure, operands, attributes), or the operands first."""
 
-    def __init__(self, operator: Operator):
-        self.operator, self.kind = operator, operator.structure
+    def __init__(self, operator: Operator, kind: StructureKind):
+        self.operator, self.kind, self.name = operator, kind, operator.name + kind.name
         self.listed = operator.operands.startswith("Tensor[]")
         self.count = 1 if self.listed else len(operator.operands.split(","))
         self.sizes = len(self.kind.schema)
@@ -78,13 +83,13 @@ class _Library:
         of = self.operator
         tensors = operands if of.sent is None else of.sent(attributes, operands)
         values = of.encode(attributes, structure.transposed)
-        entry = getattr(torch.ops.gsb, of.name)
+        entry = getattr(torch.ops.gsb, self.name)
         found = entry(*self.joined(structure.arguments[: self.sizes], tensors, values))
         return found[0] if of.library is not None else found
 
     def register(self) -> None:
         of = self.operator
-        name = f"gsb::{of.name}"
+        name = f"gsb::{self.name}"
         torch.library.define(name, self.schema, tags=torch.Tag.pt2_compliant_tag)
         torch.library.impl(name, "default", self.implementation)
         torch.library.register_fake(name, self.fake)
@@ -109,7 +114,7 @@ class _Library:
         """``torch.vmap``: one call for each element of the batch."""
         values, spec = tree_flatten(arguments)
         which = _broadcast_to_and_flatten(dims, spec)
-        entry = getattr(torch.ops.gsb, self.operator.name)
+        entry = getattr(torch.ops.gsb, self.name)
         found = []
         for at in range(info.batch_size):
             taken = [x if dim is None else x.select(dim, at) for x, dim in zip(values, which)]
@@ -119,7 +124,8 @@ class _Library:
         return tree_unflatten(results, spec), tree_unflatten([0] * len(results), spec)
 
     def fake(self, *arguments: Any) -> Any:
-        return self.operator.like(*self.read(arguments))
+        given, *rest = self.read(arguments)
+        return self.operator.like(self.kind.shapes(given), *rest)
 
     def save(self, ctx: Any, inputs: tuple, output: Any) -> None:
         of = self.operator
@@ -136,12 +142,9 @@ class _Library:
         saved = ctx.saved_tensors  # once: a checkpointed region unpacks each tensor a single time
         given = tuple(size if x is None else x for x, size in zip(saved[:count], ctx.structure))
         saved = saved[count:]
-        structure = Traced(self.kind.sizes(given, saved), ctx.transposed)
+        structure = Traced(self.kind.sizes(given, saved), ctx.transposed, self.kind.name)
         _, needed, _ = self.apart(ctx.needs_input_grad)
         needed = needed if of.given is None else of.given(ctx.attributes, needed)
         found = of.gradients(structure, ctx.attributes, saved, ctx.memo, tuple(bool(x) for x in needed), *cotangents)
         found = found if of.sent is None else of.sent(ctx.attributes, found)
         return self.joined((None,) * self.sizes, found, tuple(ctx.unchanged))
-
-
-__all__ = ["OPERATORS", "Attributes", "Operands", "call_library", "register"]

@@ -24,14 +24,16 @@ from .operands import is_plain
 class Traced:
     """What stands for a structure where a program is traced: the arguments of the schema, and whether it is the
     transpose that is meant.
+
+    kind: the name of how it enters ``torch.library``, where that is not as the operator says (`StructureKind.name`).
     """
 
-    def __init__(self, arguments: tuple[Any, ...], transposed: bool = False):
-        self.arguments, self.transposed = arguments, transposed
+    def __init__(self, arguments: tuple[Any, ...], transposed: bool = False, kind: str = ""):
+        self.arguments, self.transposed, self.kind = arguments, transposed, kind
 
     def transpose(self) -> Traced:
         """What stands for the structure with every edge reversed."""
-        return Traced(self.arguments, not self.transposed)
+        return Traced(self.arguments, not self.transposed, self.kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +42,8 @@ class StructureKind:
 
     schema: their arguments. traced: the structure to what stands for it. live: these arguments and the operands to the
     structure. last: whether they come after the operands. hold: arguments to what should live until the backward pass.
-    sizes: arguments and operands to what stands for the structure in the backward pass.
+    sizes: arguments and operands to what stands for the structure in the backward pass. name: after that of the
+    operator, where it enters in more than one way. shapes: arguments to such of the shapes that the first way has.
     """
 
     schema: tuple[str, ...]
@@ -49,6 +52,8 @@ class StructureKind:
     last: bool = False
     hold: Callable[[tuple], Any] = lambda arguments: None
     sizes: Callable[[tuple, Any], tuple] = lambda arguments, operands: arguments
+    name: str = ""
+    shapes: Callable[[tuple], tuple] = lambda arguments: arguments
 
 
 def traced_graph(graph: Graph) -> Traced:
@@ -86,34 +91,11 @@ GRAPH_OF_BOTH_ENDS = StructureKind(
     sizes=lambda arguments, operands: (*arguments, operands[1].shape[0]),
 )
 """Of which the operands have a row for each source: the second one."""
-REL_GRAPH = StructureKind(
-    (
-        "Tensor source",
-        "Tensor destination",
-        "Tensor relation",
-        "SymInt num_sources",
-        "SymInt num_destinations",
-        "SymInt num_relations",
-    ),
-    traced_rel_graph,
-    _rel_graph,
-    hold=_live_rel_graph,
-)
+_TRIPLES = ("Tensor source", "Tensor destination", "Tensor relation")
+_SIZES = ("SymInt num_sources", "SymInt num_destinations", "SymInt num_relations")
+REL_GRAPH = StructureKind((*_TRIPLES, *_SIZES), traced_rel_graph, _rel_graph, hold=_live_rel_graph)
 
 
 def inverse_lengths(structure: Traced, dtype: torch.dtype) -> Tensor:
     """(rows,) 1 / max(number of edges into each row, 1) of a graph that is not transposed."""
     return structure.arguments[0].diff().clamp(min=1).to(dtype).reciprocal()
-
-
-__all__ = [
-    "GRAPH",
-    "GRAPH_OF_BOTH_ENDS",
-    "NO_STRUCTURE",
-    "REL_GRAPH",
-    "StructureKind",
-    "Traced",
-    "inverse_lengths",
-    "traced_graph",
-    "traced_rel_graph",
-]

@@ -79,7 +79,7 @@ def _aggregate_in_library(graph, operands, attributes):
     (of,) = attributes
     if of.ties in _CHOOSING:
         return tuple(run_aggregate(of, graph, operands, ("number",), -1))
-    return run_aggregate(of, graph, operands), graph.indices.new_empty(0)
+    return run_aggregate(of, graph, operands), operands[0].new_empty(0, dtype=torch.int32)
 
 
 def _saved_of_library(attributes, operands, results):
@@ -173,8 +173,8 @@ def _fake_aggregate(arguments, operands, attributes, transposed: bool):
     rows = num_sources if transposed else indptr.shape[0] - 1
     shape = (rows, *broadcast_features(feature_shapes(of, operands)))
     # beside operands on the meta device the structure may be on another
-    chosen = operands[0].new_empty(shape if of.ties in _CHOOSING else (0,), dtype=indices.dtype)
-    return operands[0].new_empty(shape), chosen
+    kept = (shape, indices.dtype) if of.ties in _CHOOSING else ((0,), torch.int32)
+    return operands[0].new_empty(shape), operands[0].new_empty(kept[0], dtype=kept[1])
 
 
 def _given(attributes, tensors) -> list:
@@ -290,6 +290,3 @@ def aggregate(of: MessageOp, graph, *operands: Tensor | None) -> Tensor:
 def edge_map(of: MessageOp, graph, reduced: tuple[bool, ...], *operands: Tensor | None) -> Tensor:
     """The edge map of operands that passed the checks."""
     return EDGE_MAP(graph, operands, (of, reduced))
-
-
-__all__ = ["AGGREGATE", "EDGE_MAP", "aggregate", "edge_map"]

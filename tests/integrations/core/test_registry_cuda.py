@@ -50,7 +50,7 @@ def test_a_layer_runs_on_kernels_for_cuda_and_reads_nothing_back(name, request, 
 @pytest.fixture
 def store():
     pytest.importorskip("torch_geometric")
-    from gnn_sparse_backend.integrations.pyg.graphs import GraphStore
+    from gnn_sparse_backend.integrations.core.graphs import GraphStore
 
     return GraphStore(10**7)
 

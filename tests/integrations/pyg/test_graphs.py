@@ -9,7 +9,7 @@ import torch
 from torch_geometric import nn as gnn
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.integrations.pyg.graphs import WHOLE, GraphStore, default_capacity
+from gnn_sparse_backend.integrations.core.graphs import WHOLE, GraphStore, default_capacity
 from tests.integrations.pyg.pair import NODES, edges, features
 
 SHAPE = (NODES, NODES)
@@ -111,7 +111,7 @@ def test_inference_tensors_are_compared_by_content(store):
 
 
 def test_layers_that_make_new_edges_at_every_call_build_once(monkeypatch):
-    from gnn_sparse_backend.integrations.pyg import graphs
+    from gnn_sparse_backend.integrations.core import graphs
 
     built = []
     build = graphs._build

@@ -9,8 +9,8 @@ import torch_geometric.nn as gnn
 from torch_geometric.data import HeteroData
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.integrations.pyg import graphs
-from gnn_sparse_backend.integrations.pyg.graphs import GraphStore
+from gnn_sparse_backend.integrations.core import graphs
+from gnn_sparse_backend.integrations.core.graphs import GraphStore
 from gnn_sparse_backend.integrations.pyg.host import GRAPHS
 from gnn_sparse_backend.structures.relational.sources import Parts
 from tests.integrations.pyg.pair import calls

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 import torch_geometric.nn as gnn
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.integrations.pyg.graphs import TRANSIENT
+from gnn_sparse_backend.integrations.core.graphs import TRANSIENT
 from gnn_sparse_backend.integrations.pyg.host import GRAPHS
 from tests.integrations.pyg.pair import DEGREES
 from tests.mini_batches import CLASSES, NODES, WIDTH, check_ours, check_steady, edges, features, sampled

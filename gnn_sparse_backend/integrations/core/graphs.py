@@ -1,4 +1,4 @@
-"""From PyG's index tensors to a ``Graph``, found again at the next call.
+"""From index tensors to a ``Graph``, found again at the next call.
 
 PyG has no graph object that lives from call to call: ``propagate`` sees index tensors, and layers that add self loops
 or normalise make new ones at every call. An index tensor is therefore known by content, found in three steps, cheapest
@@ -378,3 +378,7 @@ def _build(kind: str, first: Tensor, second: Tensor, shape: tuple[int, int]) -> 
     if kind == "csr":
         return Graph.from_csr(first, second, shape)
     return Graph.from_csr(first, second, shape[::-1]).transpose()
+
+
+GRAPHS = GraphStore()
+"""Graphs of the index tensors that layers were called with, PyG's and those of compiled programs."""

@@ -1,0 +1,35 @@
+"""Calls of PyG that ``torch.compile`` cannot trace: sizes that are not known before the program runs.
+
+A traced program ends at such a call, PyG's own function runs, and another program begins behind it. In between our
+function may as well run, as in eager programs.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+
+
+def between_programs(ours: Callable, original: Callable, breaks: Callable[..., bool]) -> Callable:
+    """``ours``, and while a program is traced ``ours`` between two programs, or ``original`` within one.
+
+    breaks: of the arguments, whether a traced program would end at ``original``.
+    """
+    apart = torch.compiler.disable(ours)
+
+    @functools.wraps(original)
+    def asking(*args, **kwargs):
+        if not torch.compiler.is_compiling():
+            return ours(*args, **kwargs)
+        between = breaks(*args, **kwargs) and not _traces_unknown_sizes()
+        return (apart if between else original)(*args, **kwargs)
+
+    return asking
+
+
+@torch.compiler.assume_constant_result
+def _traces_unknown_sizes() -> bool:
+    """Whether such calls are traced after all: where one program is wanted, or exported."""
+    return torch._dynamo.config.capture_dynamic_output_shape_ops

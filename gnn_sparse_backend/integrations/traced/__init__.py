@@ -1,0 +1,16 @@
+"""Our operators in programs that ``torch.compile`` traces.
+
+``torch.compile`` has a program as a graph of calls of PyTorch, in which a layer of a framework is a gather, arithmetic
+and a scatter. A walk over that graph, before autograd, puts our operators there; Inductor compiles the rest.
+
+    doors.py      ``install`` and ``uninstall``: Inductor's pass while a framework is enabled; ``compile``
+    walk.py       the graph followed with lazy tensors, by the rules of eager programs (``..lazy``)
+    matching.py   what a node is: a gather, a scatter, the softmax over edges
+    symbols.py    nodes as operands of lazy tensors
+    host.py       the program as lazy tensors see it
+    edges.py      operators on index tensors, whose ``Graph`` is found at run time
+"""
+
+from .doors import compile, install, uninstall
+
+__all__ = ["compile", "install", "uninstall"]

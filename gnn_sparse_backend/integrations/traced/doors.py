@@ -1,0 +1,107 @@
+"""Where traced programs come in: Inductor's pass before autograd while a framework is enabled, and ``gsb.compile``."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._inductor.config as inductor
+from torch.fx import Graph, GraphModule
+
+from .walk import put_operators
+
+try:
+    from torch._inductor.custom_graph_pass import CustomGraphPass
+except ImportError:  # before PyTorch 2.6 any function is a pass
+    CustomGraphPass = object
+
+NAME = "torch.compile"
+"""What calls are counted under that belong to no framework."""
+
+_SOURCES = sorted(path for room in (".", "../lazy") for path in (Path(__file__).parent / room).glob("*.py"))
+_installed: _Pass | None = None
+
+
+class _Pass(CustomGraphPass):
+    """``put_operators`` behind the pass that was there before, as Inductor calls passes and keys its caches by them."""
+
+    def __init__(self, name: str, before: Callable[[Graph], None] | None):
+        self.name, self.before = name, before
+
+    def __call__(self, graph: Graph) -> None:
+        if self.before is not None:
+            self.before(graph)
+        put_operators(graph, self.name)
+
+    def uuid(self) -> Any | None:
+        """The content of what decides about the graph; None, so that nothing is kept, where the other pass has none."""
+        if self.before is not None and getattr(self.before, "uuid", None) is None:
+            return None
+        others = () if self.before is None else (self.before.uuid(),)
+        return self.name, hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest(), *others
+
+
+def install(name: str) -> None:
+    """Have Inductor's programs call our operators, which are counted for the framework ``name``."""
+    global _installed
+    _installed = inductor.pre_grad_custom_pass = _Pass(name, inductor.pre_grad_custom_pass)
+    _forget_programs()
+
+
+def uninstall() -> None:
+    """Take the pass back, and have all programs compiled again."""
+    global _installed
+    if _installed is not None and inductor.pre_grad_custom_pass is _installed:
+        inductor.pre_grad_custom_pass = _installed.before
+    if _installed is not None:
+        _forget_programs()
+    _installed = None
+
+
+def _forget_programs() -> None:
+    """Compiled programs know nothing of passes: those that are there would stay as they are."""
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+
+
+def compile(model: Callable | None = None, *, backend: str | Callable = "inductor", **kwargs: Any) -> Any:
+    """``torch.compile`` with our operators in the place of gathers, messages and reductions over edges.
+
+    For code that belongs to no framework, and for any backend. What is written with ``x[index]``, ``index_select``,
+    arithmetic, ``scatter_add``, ``scatter_reduce`` or ``index_add`` becomes the operators that layers of an enabled
+    framework become; the graph of an index is found at run time, by the tensor or its content, and kept.
+
+    Args:
+        model: a module or function; without one, a decorator is returned.
+        backend: name or function, as ``torch.compile`` takes it: what compiles the rest.
+        kwargs: ``fullgraph``, ``dynamic``, ``mode``, ``options``, as ``torch.compile`` takes them.
+    """
+
+    def compiler(program: GraphModule, inputs, **given):
+        for each in program.modules():
+            if isinstance(each, GraphModule) and put_operators(each.graph, NAME):
+                each.graph.lint()
+                each.recompile()
+        return _compiler_of(backend)(program, inputs, **given)
+
+    return torch.compile(model, backend=compiler, **kwargs)
+
+
+def _compiler_of(backend: str | Callable) -> Callable:
+    if backend == "inductor":
+        return _by_inductor
+    from torch._dynamo.backends.registry import lookup_backend
+
+    return lookup_backend(backend) if isinstance(backend, str) else backend
+
+
+def _by_inductor(program: GraphModule, inputs, mode: str | None = None, options: dict | None = None, **given):
+    from torch._inductor import list_mode_options
+    from torch._inductor.compile_fx import compile_fx
+
+    patches = {**(list_mode_options(mode) if mode else {}), **(options or {})}
+    return compile_fx(program, inputs, config_patches=patches, **given)

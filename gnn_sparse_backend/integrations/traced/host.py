@@ -1,0 +1,53 @@
+"""A compiled program as lazy tensors see it: edges are nodes that are indices."""
+
+from __future__ import annotations
+
+from ...ops.core.traced import Traced
+from ..core.refusal import Refusal
+from ..lazy import End, Host
+from .edges import EDGES
+from .matching import Index, known_tensor
+from .symbols import Tape
+
+
+class IndexEnd(End):
+    """The end of the edges that an index gives. wraps: ids may count from the end."""
+
+    __slots__ = ("index", "wraps")
+
+    def __init__(self, index: Index, size, wraps: bool = False):
+        super().__init__((index, str(size)), known_tensor(index.node).shape[-1], size)
+        self.index, self.wraps = index, wraps
+
+
+class TracedHost(Host):
+    """name: of the framework that calls are counted for."""
+
+    message = "propagate"
+
+    def __init__(self, name: str, tape: Tape):
+        self.name, self.tape = name, tape
+
+    def compute(self, recipe, reason: str):
+        """By our operators, always: what was found to be better left as it is, is not asked for."""
+        return recipe.run()[0]
+
+    def graph(self, rows: IndexEnd, columns: IndexEnd | None) -> Traced | Refusal:
+        first = self.tape.symbol(rows.index.node)
+        if columns is None:
+            second, row, sizes, wraps = None, -1, (rows.size, rows.size), rows.wraps
+        else:
+            second, row = self.tape.symbol(columns.index.node), columns.index.row
+            sizes, wraps = (rows.size, columns.size), rows.wraps or columns.wraps
+        arguments = (first, second, rows.index.row, row, *sizes, wraps, self.name, "")
+        return Traced(arguments, kind=EDGES.name)
+
+    def either(self, first: IndexEnd, second: IndexEnd) -> tuple[Traced | Refusal, bool]:
+        return self.graph(first, second), True
+
+    def counted(self, operator: str) -> str:
+        """Have the operator that was written last counted as this when it runs."""
+        node = self.tape.last
+        at = next(i for i, each in enumerate(node.args) if each == self.name and node.args[i + 1] == "")
+        node.update_arg(at + 1, operator)
+        return operator

@@ -1,0 +1,222 @@
+"""What nodes of a compiled program are, as PyTorch's and PyG's functions write them: gathers, scatters, softmaxes."""
+
+from __future__ import annotations
+
+import operator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from .symbols import KNOWN
+
+WHOLE = -1
+"""In the place of the number of a row: the index is a vector."""
+
+
+class Index(NamedTuple):
+    """An index (edges,): row ``row`` of what a node gives, or all of it."""
+
+    node: Node
+    row: int
+
+
+class Gather(NamedTuple):
+    """``x[index]`` along the first dimension. wraps: ids may count from the end."""
+
+    x: Node
+    index: Index
+    wraps: bool
+
+
+class Scatter(NamedTuple):
+    """A reduction of ``src`` by ``index`` into ``out``. replaces: what was in ``out`` does not count. within: it is
+    written to ``out`` itself."""
+
+    out: Node
+    index: Index
+    src: Node
+    reduce: str
+    replaces: bool
+    within: bool
+
+
+class Softmax(NamedTuple):
+    """``scores`` over the edges into each of the ``size`` rows that ``index`` gives. inner: the nodes between."""
+
+    scores: Node
+    index: Index
+    size: object
+    inner: tuple[Node, ...]
+
+
+def name_of(node: Node) -> str:
+    """The function or method that a node calls; "" for all else."""
+    if node.op == "call_method":
+        return node.target
+    return getattr(node.target, "__name__", "") if node.op == "call_function" else ""
+
+
+def known_tensor(node) -> Tensor | None:
+    """What is known of a node that is a tensor."""
+    known = node.meta.get(KNOWN) if isinstance(node, Node) else None
+    return known if isinstance(known, Tensor) else None
+
+
+def arguments(node: Node, *names: str) -> list:
+    """The arguments of these names, in this order, None where one is not given."""
+    given = [*node.args, *(None,) * (len(names) - len(node.args))]
+    return [node.kwargs.get(name, x) for name, x in zip(names, given)]
+
+
+def index_of(node) -> Index | None:
+    """The vector of int64 that a node is, or is a view of with dimensions of no extent beside it."""
+    while (known := known_tensor(node)) is not None and known.dtype is torch.int64:
+        if known.dim() == 1 and not (_is_view(node) and _same_vector(node)):
+            return _row(node)
+        if not _is_view(node) or known.dim() == 0:
+            return None
+        source = known_tensor(node.args[0])
+        if source is None or source.dim() == 0 or str(source.shape[0]) != str(known.shape[0]):
+            return None
+        if any(stride != 0 and extent != 1 for stride, extent in zip(known.stride()[1:], known.shape[1:])):
+            return None
+        node = node.args[0]
+    return None
+
+
+def gather_of(node: Node) -> Gather | None:
+    """The gather that a node is."""
+    name = name_of(node)
+    if name == "index_select":
+        x, dim, index = arguments(node, "input", "dim", "index")
+        known = known_tensor(x)
+        if known is None or type(dim) is not int or dim % max(known.dim(), 1):
+            return None
+    elif node.target is operator.getitem:
+        x, index = node.args
+        known = known_tensor(x)
+    else:
+        return None
+    if known is None or not known.is_floating_point() or not isinstance(index, Node):
+        return None
+    found = index_of(index) if getattr(known_tensor(index), "ndim", 0) == 1 else None
+    return None if found is None else Gather(x, found, name != "index_select")
+
+
+def scatter_of(node: Node) -> Scatter | None:
+    """The scatter along the first dimension that a node is."""
+    name = name_of(node)
+    within, plain = name.endswith("_"), name.rstrip("_")
+    if plain == "scatter_add":
+        (out, dim, index, src), reduce, replaces = arguments(node, "input", "dim", "index", "src"), "sum", False
+    elif plain == "index_add":
+        out, dim, index, src, alpha = arguments(node, "input", "dim", "index", "source", "alpha")
+        if alpha not in (None, 1):
+            return None
+        reduce, replaces = "sum", False
+    elif plain == "scatter_reduce":
+        out, dim, index, src, reduce, included = arguments(
+            node, "input", "dim", "index", "src", "reduce", "include_self"
+        )
+        reduce, replaces = _REDUCES.get(reduce), included is False
+    else:
+        return None
+    to, of, by = known_tensor(out), known_tensor(src), known_tensor(index)
+    if reduce is None or to is None or of is None or by is None or type(dim) is not int or dim not in (0, -to.dim()):
+        return None
+    if list(map(str, to.shape[1:])) != list(map(str, of.shape[1:])) or to.dtype is not of.dtype:
+        return None
+    if plain != "index_add" and list(map(str, by.shape)) != list(map(str, of.shape)):
+        return None
+    found = index_of(index)
+    return None if found is None else Scatter(out, found, src, reduce, replaces, within)
+
+
+def filled_with(node: Node) -> float | None:
+    """The number that is everywhere in what a node makes; None where it makes nothing new."""
+    name = name_of(node)
+    if name in ("full", "new_full", "full_like"):
+        value = arguments(node, "input", "size", "fill_value")[1 if name == "full_like" else -1]
+        value = node.args[1] if name == "full" and len(node.args) > 1 else value
+        return value if isinstance(value, (int, float)) else None
+    return _FILLS.get(name)
+
+
+def softmax_of(node: Node) -> Softmax | None:
+    """The softmax over edges, written out, whose last division a node is: ``exp(s - max[index]) / (sum + eps)[index]``
+    with the maximum and the sum over the rows that ``index`` gives.
+    """
+    if name_of(node) not in ("truediv", "div", "true_divide") or len(node.args) != 2:
+        return None
+    top, below = node.args
+    if not isinstance(below, Node) or (gather := gather_of(below)) is None or name_of(top) != "exp":
+        return None
+    inner, total = [top, below], gather.x
+    if name_of(total) == "add" and len(total.args) == 2 and isinstance(total.args[1], float):
+        inner.append(total)
+        total = total.args[0]
+    sums = scatter_of(total)
+    shifted = top.args[0]
+    if sums is None or sums.reduce != "sum" or sums.src is not top or sums.index != gather.index:
+        return None
+    if filled_with(sums.out) != 0 or name_of(shifted) != "sub" or len(shifted.args) != 2:
+        return None
+    scores, maximum = shifted.args
+    if not isinstance(maximum, Node) or (highest := gather_of(maximum)) is None or highest.index != gather.index:
+        return None
+    most = scatter_of(highest.x)
+    if most is None or most.reduce != "max" or not most.replaces or most.index != gather.index:
+        return None
+    inner += [total, shifted, maximum, highest.x]
+    if most.src is not scores:
+        if name_of(most.src) != "detach" or most.src.args[0] is not scores:
+            return None
+        inner.append(most.src)
+    return Softmax(scores, gather.index, known_tensor(total).shape[0], tuple(inner))
+
+
+def written_to(node: Node) -> Node | None:
+    """The tensor that a node writes to, if it does."""
+    name = name_of(node)
+    if "out" in node.kwargs:
+        return node.kwargs["out"]
+    writes = name in _IN_PLACE or (name.endswith("_") and not name.startswith("_"))
+    if writes or node.kwargs.get("inplace"):
+        return next((x for x in node.args if isinstance(x, Node)), None)
+    return None
+
+
+def _is_view(node: Node) -> bool:
+    """Whether its elements are those of its first argument in the same order, some maybe more than once."""
+    if node.target is operator.getitem and type(node.args[1]) is tuple:
+        return all(at is None or at is ... or at == slice(None) for at in node.args[1])
+    return name_of(node) in _VIEWS
+
+
+def _same_vector(node: Node) -> bool:
+    source = known_tensor(node.args[0])
+    return source is not None and source.dim() == 1 and str(source.shape[0]) == str(known_tensor(node).shape[0])
+
+
+def _row(node: Node) -> Index:
+    """A row of a tensor of two dimensions, or a vector."""
+    name, args = name_of(node), node.args
+    if node.target is operator.getitem and type(args[1]) is int and known_tensor(args[0]) is not None:
+        base, row = args
+    elif name == "select" and args[1:2] == (0,) and type(args[2]) is int:
+        base, row = args[0], args[2]
+    elif node.target is operator.getitem and type(args[1]) is int and name_of(args[0]) == "unbind":
+        base, row = args[0].args[0], args[1]
+    else:
+        return Index(node, WHOLE)
+    return Index(base, row) if known_tensor(base).dim() == 2 and row >= 0 else Index(node, WHOLE)
+
+
+_VIEWS = frozenset(
+    ("view", "reshape", "unsqueeze", "squeeze", "expand", "expand_as", "broadcast_to", "contiguous", "long")
+)
+_REDUCES = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min", "prod": "prod"}
+_FILLS = {"zeros": 0, "new_zeros": 0, "zeros_like": 0, "ones": 1, "new_ones": 1, "ones_like": 1}
+_IN_PLACE = frozenset(("setitem", "iadd", "isub", "imul", "itruediv", "ifloordiv", "ipow", "iand", "ior", "ixor"))

@@ -1,0 +1,288 @@
+"""From a traced program to one that calls our operators: the walk over its graph.
+
+The program is followed with lazy tensors (``..lazy``), by the rules by which eager programs are: a gather of node
+features gives one, arithmetic on it gives another, and a reduction or a softmax of it over edges becomes an operator.
+Operands are symbols, so what an eager program would run is written into the graph. Nodes stay where they are; those
+that nobody wants afterwards go. What we have no operator for is thus the program's own.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.nn import functional
+
+from ...compiler.language.reduction import REDUCTIONS
+from ...ops.attention.operators import softmax_edges
+from ...ops.message.message_op import message_op
+from ...ops.message.operators import aggregate
+from ..core.counters import fallback
+from ..core.refusal import Refusal
+from ..lazy import LazyTensor, gather, reduced, refuse_features, softmaxed, value
+from ..lazy.recipes import Pointwise
+from ..lazy.tensor import HANDLERS
+from .edges import IN_DEGREES
+from .host import IndexEnd, TracedHost
+from .matching import (
+    Scatter,
+    Softmax,
+    filled_with,
+    gather_of,
+    known_tensor,
+    name_of,
+    scatter_of,
+    softmax_of,
+    written_to,
+)
+from .symbols import KNOWN, Symbol, Tape
+
+FORMS = {
+    name: message_op("x0", ("edge",), name, "even" if reduction.chooses else None)
+    for name, reduction in REDUCTIONS.items()
+}
+_OPERATORS = {
+    operator.add: torch.add,
+    operator.sub: torch.sub,
+    operator.mul: torch.mul,
+    operator.truediv: torch.div,
+    operator.neg: torch.neg,
+    operator.pow: torch.pow,
+    operator.getitem: Tensor.__getitem__,
+    getattr(torch._C._nn, "leaky_relu", None): functional.leaky_relu,
+}
+_OF_SHAPE = frozenset(
+    ("size", "dim", "numel", "new_zeros", "new_ones", "new_empty", "new_full", "zeros_like", "ones_like", "empty_like")
+)
+_RANDOM = frozenset(("dropout", "rand_like", "randn_like", "rand", "randn", "bernoulli", "multinomial", "normal"))
+
+
+def put_operators(graph: Graph, name: str) -> bool:
+    """Put our operators into a traced program, in place; whether there were any to put.
+
+    name: of the framework that their calls are counted for.
+    """
+    mode = next((x.fake_mode for x in map(known_tensor, graph.nodes) if hasattr(x, "fake_mode")), None)
+    if mode is None or not any(gather_of(node) or scatter_of(node) for node in graph.nodes):
+        return False
+    walk = _Walk(graph, name, mode)
+    walk.follow()
+    return walk.tape.last is not None
+
+
+class _Walk:
+    """One walk over a graph.
+
+    lazy: the lazy tensor that each node amounts to. places: of nodes in the order of the program. gone: nodes that
+    were replaced.
+    """
+
+    def __init__(self, graph: Graph, name: str, mode):
+        self.graph, self.tape = graph, Tape(graph, mode)
+        self.host = TracedHost(name, self.tape)
+        self.lazy: dict[Node, LazyTensor] = {}
+        self.nodes = list(graph.nodes)
+        self.places = {node: at for at, node in enumerate(self.nodes)}
+        self.softmaxes = {node: found for node in self.nodes if (found := softmax_of(node)) is not None}
+        self.inner = {node for found in self.softmaxes.values() for node in found.inner}
+        self.gone: set[Node] = set()
+
+    def follow(self) -> None:
+        for node in self.nodes:
+            if node in self.inner or node.op in ("placeholder", "get_attr"):
+                continue
+            with self.tape.before(node):
+                try:
+                    self._visit(node)
+                except GuardOnDataDependentSymNode:  # sizes that nobody knows before the program runs
+                    self.lazy.pop(node, None)
+        self._sweep()
+        for node in [each for each in self.graph.nodes if each in self.lazy]:
+            self._keep_gradient(node)
+        self._sweep()
+
+    def _visit(self, node: Node) -> None:
+        if node in self.softmaxes:
+            self._softmax(node, self.softmaxes[node])
+        elif (scatter := scatter_of(node)) is not None and self._reduce(node, scatter):
+            return
+        elif (written := written_to(node)) is not None:
+            self._forget(written)
+            self._want(node)
+        elif (found := gather_of(node)) is not None and refuse_features(x := self.tape.symbol(found.x)) is None:
+            self._is(node, gather(self.host, IndexEnd(found.index, x.shape[0], found.wraps), x))
+        elif not self._handle(node):
+            self._want(node)
+
+    def _handle(self, node: Node) -> bool:
+        """Let lazy operands go through a function as in eager programs. Whether that was possible."""
+        if not any(each in self.lazy for each in node.all_input_nodes):
+            return True
+        name = name_of(node)
+        if name in _OF_SHAPE or (name == "expand_as" and node.args[0] not in self.lazy):
+            return True
+        target = getattr(Tensor, node.target, None) if node.op == "call_method" else node.target
+        handler = HANDLERS.get(_OPERATORS.get(target, target)) if node.op.startswith("call_") else None
+        if handler is None or not handler.keywords.issuperset(node.kwargs):
+            return False
+        args, kwargs = torch.fx.map_arg((node.args, dict(node.kwargs)), self._operand)
+        found = handler.function(*args, **kwargs)
+        if found is NotImplemented:
+            return False
+        if isinstance(found, Symbol):
+            self._becomes(node, found)
+        else:
+            self._is(node, found)
+        return True
+
+    def _operand(self, node: Node):
+        if node in self.lazy:
+            return self.lazy[node]
+        return node.meta.get(KNOWN) if known_tensor(node) is None else self.tape.symbol(node)
+
+    def _is(self, node: Node, lazy: LazyTensor) -> None:
+        """A node amounts to a lazy tensor, if that is of its shape and type and its features are of known extents."""
+        known = known_tensor(node)
+        if known is None or known.dtype is not lazy.dtype or list(map(str, known.shape)) != list(map(str, lazy.shape)):
+            return
+        if all(type(extent) is int for extent in lazy.shape[1:]):
+            self.lazy[node] = lazy
+
+    def _reduce(self, node: Node, scatter: Scatter) -> bool:
+        """Put an operator in the place of a scatter, if there is one."""
+        out, src, reduce = scatter.out, scatter.src, scatter.reduce
+        fill = filled_with(out) if all(self.places.get(user, -1) >= self.places[node] for user in out.users) else None
+        neutral = fill == (1 if reduce == "prod" else 0) and (reduce == "sum" or scatter.replaces is (reduce != "prod"))
+        if not neutral and reduce != "sum":
+            return False
+        rows = IndexEnd(scatter.index, known_tensor(out).shape[0])
+        found = self._sums(rows, src, reduce)
+        if isinstance(found, Refusal):
+            fallback(self.host.name, f"scatter.{reduce}", found.reason)
+            return False
+        if not neutral:
+            out = self.tape.symbol(out)
+            self._forget(scatter.out)
+            found = out.add_(found) if scatter.within else torch.add(out, found)
+        elif scatter.within:
+            out.replace_all_uses_with(found.node, delete_user_cb=lambda user: user is not node)
+        self._becomes(node, found)
+        return True
+
+    def _sums(self, rows: IndexEnd, src: Node, reduce: str) -> Symbol | Refusal:
+        """The reduction of a node over the edges into each row."""
+        if reduce == "mean":
+            sums = self._sums(rows, src, "sum")
+            if isinstance(sums, Refusal):
+                return sums
+            degrees = self._degrees(rows, sums.dtype).clamp(min=1)
+            return torch.div(sums, degrees.view(-1, *(1,) * (sums.dim() - 1)))
+        if src in self.lazy:
+            found = reduced(self.lazy[src], rows, reduce)
+            if found is not None:
+                return found if type(found) is Refusal else found[0]
+        x = self._value(src)
+        if reduce == "sum" and x.dim() == 1:
+            if filled_with(src) != 1:
+                return Refusal("a sum of one number per edge is no faster on a kernel")
+            return self._degrees(rows, x.dtype)
+        if (refusal := refuse_features(x)) is not None:
+            return refusal
+        found = aggregate(FORMS[reduce], self.host.graph(rows, None), x)
+        self.host.counted(f"scatter.{reduce}")
+        return found
+
+    def _degrees(self, rows: IndexEnd, dtype: torch.dtype) -> Symbol:
+        found = IN_DEGREES(self.host.graph(rows, None), (self.tape.symbol(rows.index.node),), (dtype,))
+        self.host.counted("in_degrees")
+        return found
+
+    def _softmax(self, node: Node, softmax: Softmax) -> None:
+        rows = IndexEnd(softmax.index, softmax.size)
+        if softmax.scores in self.lazy:
+            found = softmaxed(self.lazy[softmax.scores], rows, _unknown)
+            if isinstance(found, LazyTensor):
+                self._is(node, found)
+                return
+        x = self._value(softmax.scores)
+        if (refusal := refuse_features(x)) is not None:
+            fallback(self.host.name, "softmax", refusal.reason)
+            return
+        found = softmax_edges(self.host.graph(rows, None), x)
+        self.host.counted("softmax")
+        self._becomes(node, found)
+
+    def _value(self, node: Node) -> Symbol:
+        """A node as a tensor: of a lazy one that more than arithmetic has made, by our operators."""
+        lazy = self.lazy.get(node)
+        if lazy is None or type(lazy._recipe) is Pointwise:
+            return self.tape.symbol(node)
+        return value(lazy, "")
+
+    def _want(self, node: Node) -> None:
+        """A node that is the program's own takes what lazy tensors it is given as tensors."""
+        for each in node.all_input_nodes:
+            if each in self.lazy and (found := self._value(each)).node is not each:
+                node.replace_input_with(each, found.node)
+
+    def _becomes(self, node: Node, found: Symbol) -> None:
+        """A symbol takes the place of a node."""
+        node.replace_all_uses_with(found.node)
+        self.places[found.node] = self.places[node]
+        self.lazy.pop(node, None)
+        self.gone.add(node)
+
+    def _forget(self, written: Node) -> None:
+        """Something is written to a tensor: what was lazily computed of it, or is a part of it, stays the program's."""
+        memory = _memory(written)
+        for node, lazy in list(self.lazy.items()):
+            recipe = lazy._recipe
+            read = [x.node for x in recipe.operands if isinstance(x, Symbol)]
+            read += [end.index.node for end in recipe.ends()]
+            if any(_memory(each) == memory for each in (node, *read)):
+                del self.lazy[node]
+
+    def _sweep(self) -> None:
+        """Erase what nobody wants any more."""
+        for node in reversed(list(self.graph.nodes)):
+            if not node.users and (node in self.gone or node in self.lazy or _is_pure(node) or _fills_its_own(node)):
+                self.graph.erase_node(node)
+
+    def _keep_gradient(self, node: Node) -> None:
+        """A gather that stays, and has a gradient, becomes an operator: that gradient is then no scatter."""
+        recipe = self.lazy[node]._recipe
+        if gather_of(node) is None or not recipe.bare or not known_tensor(node).requires_grad:
+            return
+        with self.tape.before(node):
+            found = recipe.mapped((), recipe.shape)[0]
+        self._becomes(node, found)
+
+
+def _memory(node: Node):
+    known = known_tensor(node)
+    return None if known is None else known.untyped_storage()._cdata
+
+
+def _is_pure(node: Node) -> bool:
+    """Whether a call may be left out where nobody wants its result."""
+    if node.op == "get_attr":
+        return True
+    name = name_of(node)
+    return name in _NUMBERS or (written_to(node) is None and name not in _RANDOM and hasattr(Tensor, name))
+
+
+def _fills_its_own(node: Node) -> bool:
+    """Whether a scatter goes into a tensor that nobody else has."""
+    scatter = scatter_of(node)
+    return scatter is not None and filled_with(scatter.out) is not None and len(scatter.out.users) == 1
+
+
+_OPERATOR_NAMES = {each.__name__ for each in _OPERATORS if each is not None}
+_NUMBERS = frozenset(("size", "dim", "numel", "getitem", "Size", "sym_sum", *_OPERATOR_NAMES))
+
+
+def _unknown(scores):
+    raise NotImplementedError("the softmax of a compiled program is written out, and is not called again")
