@@ -4,7 +4,8 @@
     gsb::in_degrees_of_edges: number of edges into each row
 
 An index tensor enters whole: of a (2, edges) tensor ``row`` says which row of it is meant, so that at run time it is
-the tensor that the user's program has, and its graph is found again without a look at its content (``core/graphs.py``).
+the tensor that the user's program has, and its graph is found again without a look at its content
+(``integrations/core/graphs.py``).
 """
 
 from __future__ import annotations

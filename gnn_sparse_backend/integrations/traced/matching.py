@@ -89,7 +89,7 @@ def index_of(node) -> Index | None:
 def gather_of(node: Node) -> Gather | None:
     """The gather that a node is."""
     name = name_of(node)
-    if name == "index_select":
+    if name in _SELECTS:
         x, dim, index = arguments(node, "input", "dim", "index")
         known = known_tensor(x)
         if known is None or type(dim) is not int or dim % max(known.dim(), 1):
@@ -102,7 +102,7 @@ def gather_of(node: Node) -> Gather | None:
     if known is None or not known.is_floating_point() or not isinstance(index, Node):
         return None
     found = index_of(index) if getattr(known_tensor(index), "ndim", 0) == 1 else None
-    return None if found is None else Gather(x, found, name != "index_select")
+    return None if found is None else Gather(x, found, name not in _SELECTS)
 
 
 def scatter_of(node: Node) -> Scatter | None:
@@ -161,7 +161,7 @@ def softmax_of(node: Node) -> Softmax | None:
     shifted = top.args[0]
     if sums is None or sums.reduce != "sum" or sums.src is not top or sums.index != gather.index:
         return None
-    if filled_with(sums.out) != 0 or name_of(shifted) != "sub" or len(shifted.args) != 2:
+    if filled_with(sums.out) != 0 or len(sums.out.users) > 1 or name_of(shifted) != "sub" or len(shifted.args) != 2:
         return None
     scores, maximum = shifted.args
     if not isinstance(maximum, Node) or (highest := gather_of(maximum)) is None or highest.index != gather.index:
@@ -177,15 +177,20 @@ def softmax_of(node: Node) -> Softmax | None:
     return Softmax(scores, gather.index, known_tensor(total).shape[0], tuple(inner))
 
 
-def written_to(node: Node) -> Node | None:
-    """The tensor that a node writes to, if it does."""
-    name = name_of(node)
+def written_to(node: Node) -> list[Node]:
+    """The tensors that a node writes to, or may write to."""
+    name, target = name_of(node), node.target
+    if node.op == "call_module" or (isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable):
+        return node.all_input_nodes
     if "out" in node.kwargs:
-        return node.kwargs["out"]
+        return [node.kwargs["out"]]
     writes = name in _IN_PLACE or (name.endswith("_") and not name.startswith("_"))
-    if writes or node.kwargs.get("inplace"):
-        return next((x for x in node.args if isinstance(x, Node)), None)
-    return None
+    return node.all_input_nodes[:1] if writes or node.kwargs.get("inplace") else []
+
+
+def changes_mode(node: Node) -> bool:
+    """Whether it says what is recorded from here on, or in which types: gradients, inference, autocast."""
+    return name_of(node).startswith(("_set_grad_enabled", "_enter_", "_exit_"))
 
 
 def _is_view(node: Node) -> bool:
@@ -217,6 +222,7 @@ def _row(node: Node) -> Index:
 _VIEWS = frozenset(
     ("view", "reshape", "unsqueeze", "squeeze", "expand", "expand_as", "broadcast_to", "contiguous", "long")
 )
+_SELECTS = ("index_select", "_new_index_select")  # PyG puts the latter in the place of PyTorch's function
 _REDUCES = {"sum": "sum", "mean": "mean", "amax": "max", "amin": "min", "prod": "prod"}
 _FILLS = {"zeros": 0, "new_zeros": 0, "zeros_like": 0, "ones": 1, "new_ones": 1, "ones_like": 1}
 _IN_PLACE = frozenset(("setitem", "iadd", "isub", "imul", "itruediv", "ifloordiv", "ipow", "iand", "ior", "ixor"))

@@ -30,6 +30,7 @@ from .host import IndexEnd, TracedHost
 from .matching import (
     Scatter,
     Softmax,
+    changes_mode,
     filled_with,
     gather_of,
     known_tensor,
@@ -76,14 +77,17 @@ def put_operators(graph: Graph, name: str) -> bool:
 class _Walk:
     """One walk over a graph.
 
-    lazy: the lazy tensor that each node amounts to. places: of nodes in the order of the program. gone: nodes that
-    were replaced.
+    lazy: the lazy tensor that each node amounts to. followed: nodes that amounted to one. gathers: the recipes of those
+    that are gathers. places: of nodes in the order of the program. softmaxes, inner: those to come, and the nodes
+    within them. gone: nodes that were replaced.
     """
 
     def __init__(self, graph: Graph, name: str, mode):
         self.graph, self.tape = graph, Tape(graph, mode)
         self.host = TracedHost(name, self.tape)
         self.lazy: dict[Node, LazyTensor] = {}
+        self.followed: set[Node] = set()
+        self.gathers: dict[Node, Pointwise] = {}
         self.nodes = list(graph.nodes)
         self.places = {node: at for at, node in enumerate(self.nodes)}
         self.softmaxes = {node: found for node in self.nodes if (found := softmax_of(node)) is not None}
@@ -100,20 +104,22 @@ class _Walk:
                 except GuardOnDataDependentSymNode:  # sizes that nobody knows before the program runs
                     self.lazy.pop(node, None)
         self._sweep()
-        for node in [each for each in self.graph.nodes if each in self.lazy]:
-            self._keep_gradient(node)
+        for node in [each for each in self.graph.nodes if each in self.gathers]:
+            self._keep_gradient(node, self.gathers[node])
         self._sweep()
 
     def _visit(self, node: Node) -> None:
         if node in self.softmaxes:
             self._softmax(node, self.softmaxes[node])
-        elif (scatter := scatter_of(node)) is not None and self._reduce(node, scatter):
-            return
-        elif (written := written_to(node)) is not None:
-            self._forget(written)
-            self._want(node)
+        elif (scatter := scatter_of(node)) is not None:
+            if not self._reduce(node, scatter):
+                self._own(node)
+        elif written_to(node) or changes_mode(node):
+            self._own(node)
         elif (found := gather_of(node)) is not None and refuse_features(x := self.tape.symbol(found.x)) is None:
             self._is(node, gather(self.host, IndexEnd(found.index, x.shape[0], found.wraps), x))
+            if node in self.lazy:
+                self.gathers[node] = self.lazy[node]._recipe
         elif not self._handle(node):
             self._want(node)
 
@@ -150,6 +156,7 @@ class _Walk:
             return
         if all(type(extent) is int for extent in lazy.shape[1:]):
             self.lazy[node] = lazy
+            self.followed.add(node)
 
     def _reduce(self, node: Node, scatter: Scatter) -> bool:
         """Put an operator in the place of a scatter, if there is one."""
@@ -165,7 +172,8 @@ class _Walk:
             return False
         if not neutral:
             out = self.tape.symbol(out)
-            self._forget(scatter.out)
+            if scatter.within:
+                self._forget([scatter.out])
             found = out.add_(found) if scatter.within else torch.add(out, found)
         elif scatter.within:
             out.replace_all_uses_with(found.node, delete_user_cb=lambda user: user is not node)
@@ -235,26 +243,42 @@ class _Walk:
         self.lazy.pop(node, None)
         self.gone.add(node)
 
-    def _forget(self, written: Node) -> None:
-        """Something is written to a tensor: what was lazily computed of it, or is a part of it, stays the program's."""
-        memory = _memory(written)
+    def _own(self, node: Node) -> None:
+        """A node stays that writes to tensors, or changes what later ones record."""
+        self._want(node)
+        if changes_mode(node):
+            self.lazy.clear()
+            self.softmaxes.clear()
+            self.inner.clear()
+        self._forget(written_to(node))
+
+    def _forget(self, written: list[Node]) -> None:
+        """Something is written to tensors: what was lazily computed of them, or is a part of them, stays the
+        program's.
+        """
+        memories = {_memory(each) for each in written} - {None}
         for node, lazy in list(self.lazy.items()):
             recipe = lazy._recipe
             read = [x.node for x in recipe.operands if isinstance(x, Symbol)]
             read += [end.index.node for end in recipe.ends()]
-            if any(_memory(each) == memory for each in (node, *read)):
+            if memories.intersection(map(_memory, (node, *read))):
                 del self.lazy[node]
+        for node, found in list(self.softmaxes.items()):
+            if memories.intersection(map(_memory, (found.scores, found.index.node, *found.inner))):
+                del self.softmaxes[node]
+                self.inner.difference_update(found.inner)
 
     def _sweep(self) -> None:
         """Erase what nobody wants any more."""
         for node in reversed(list(self.graph.nodes)):
-            if not node.users and (node in self.gone or node in self.lazy or _is_pure(node) or _fills_its_own(node)):
+            if not node.users and (
+                node in self.gone or node in self.followed or _is_pure(node) or _fills_its_own(node)
+            ):
                 self.graph.erase_node(node)
 
-    def _keep_gradient(self, node: Node) -> None:
+    def _keep_gradient(self, node: Node, recipe: Pointwise) -> None:
         """A gather that stays, and has a gradient, becomes an operator: that gradient is then no scatter."""
-        recipe = self.lazy[node]._recipe
-        if gather_of(node) is None or not recipe.bare or not known_tensor(node).requires_grad:
+        if not known_tensor(node).requires_grad:
             return
         with self.tape.before(node):
             found = recipe.mapped((), recipe.shape)[0]
@@ -271,7 +295,7 @@ def _is_pure(node: Node) -> bool:
     if node.op == "get_attr":
         return True
     name = name_of(node)
-    return name in _NUMBERS or (written_to(node) is None and name not in _RANDOM and hasattr(Tensor, name))
+    return name in _NUMBERS or (not written_to(node) and name not in _RANDOM and hasattr(Tensor, name))
 
 
 def _fills_its_own(node: Node) -> bool:

@@ -81,7 +81,7 @@ def test_training_by_inductor():
         model = GraphSAGE(WIDTH, WIDTH, 2)
         optimizer, compiled = torch.optim.SGD(model.parameters(), 0.1), torch.compile(model, fullgraph=True)
         gsb.integrations.reset_status()
-        for _ in range(3):
+        for _step in range(3):
             optimizer.zero_grad()
             loss = compiled(x, edges).square().mean()
             loss.backward()

@@ -243,6 +243,31 @@ def test_an_index_that_is_written_to_is_another():
         torch.testing.assert_close(gsb.compile(program, backend="aot_eager")(x, edges()), program(x, edges()))
 
 
+def test_scores_that_are_written_to_within_a_softmax():
+    def program(scores, index):
+        scores = scores * 1.0
+        highest = scores.new_zeros(NODES, 2)
+        highest = highest.scatter_reduce_(0, expanded(index[1], scores), scores.detach(), "amax", include_self=False)
+        p = (scores - highest.index_select(0, index[1])).exp()
+        total = into(p, NODES).scatter_add_(0, expanded(index[1], p), p) + 1e-16
+        scores.mul_(3.0)
+        return p / total.index_select(0, index[1]) + scores
+
+    check(program, features(EDGES, 2), edges())
+
+
+@pytest.mark.parametrize("gathered", [True, False])
+def test_messages_have_gradients_where_they_are_recorded(gathered):
+    def program(x, index):
+        with torch.set_grad_enabled(gathered):
+            m = x.index_select(0, index[0])
+        with torch.set_grad_enabled(not gathered):
+            out = into(m, NODES).index_add(0, index[1], m)
+        return out + x
+
+    check(program, features(NODES, 5), edges())
+
+
 def test_numbers_from_the_end():
     def program(x, index):
         m = x[index[0] - NODES]
