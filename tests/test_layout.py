@@ -34,6 +34,7 @@ ROOMS = {
 FAMILIES = {
     # family: the others that it builds on, and why
     "core": {},
+    "random": {"core": "every family"},
     "message": {"core": "every family"},
     "grouped": {"core": "every family", "message": "sums over segments are aggregations of edges into rows"},
     "attention": {

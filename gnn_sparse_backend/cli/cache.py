@@ -45,43 +45,21 @@ def _list(kernels, plans) -> int:
 
     console = Console()
     entries = kernels.entries()
-    table = Table(
-        "kernel",
-        "name",
-        "target",
-        "compiled in",
-        "written",
-        title=f"{len(entries)} kernels in {kernels.root}",
-        title_justify="left",
-    )
+    columns = "kernel", "name", "target", "compiled in", "written"
+    table = Table(*columns, title=f"{len(entries)} kernels in {kernels.root}", title_justify="left")
     for entry in entries:
-        table.add_row(
-            entry.key[:12], escape(entry.name), escape(entry.target), f"{entry.compile_seconds:.2f} s", entry.created
-        )
+        seconds = f"{entry.compile_seconds:.2f} s"
+        table.add_row(entry.key[:12], escape(entry.name), escape(entry.target), seconds, entry.created)
     console.print(table)
     records = plans.records()
-    table = Table(
-        "structure",
-        "size",
-        "operator",
-        "width",
-        "threads",
-        "fastest plan",
-        "µs",
-        "use",
-        title=f"{len(records)} measured problems in {plans.path}",
-        title_justify="left",
-    )
+    columns = "structure", "size", "operator", "width", "threads", "fastest plan", "µs", "use"
+    table = Table(*columns, title=f"{len(records)} measured problems in {plans.path}", title_justify="left")
     for record in records:
         problem = record.problem
         size = f"{problem.rows:,} x {problem.cols:,}, {problem.nnz:,}"
-        use = (
-            "another version"
-            if dict(record.versions) != plans.versions
-            else "yes"
-            if plans.usable(record)
-            else record.machine
-        )
+        use = "yes" if plans.usable(record) else record.machine
+        if dict(record.versions) != plans.versions:
+            use = "another version"
         table.add_row(
             record.fingerprint[:8],
             size,

@@ -1,6 +1,4 @@
-"""What ``gsb doctor`` looks at: versions, targets, threads, the kernel cache and the settings of this machine, and
-whether they work.
-"""
+"""What ``gsb doctor`` looks at: versions, targets, threads, the kernel cache and settings, and whether they work."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ import platform
 import shutil
 import tempfile
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from .. import config
@@ -33,9 +32,7 @@ _OPTIONAL = (
 
 
 def examine() -> list[Finding]:
-    """Look at everything; no finding raises. Takes some seconds: the frameworks are imported and one kernel is
-    compiled.
-    """
+    """Look at everything; no finding raises. Takes some seconds: it imports the frameworks and compiles one kernel."""
     return [*_versions(), *_cpu(), *examine_cuda(), *_threads(), *_cache(), *_settings()]
 
 
@@ -58,13 +55,11 @@ def _versions() -> list[Finding]:
     for distribution, module in _REQUIRED:
         findings.append(_import(group, distribution, module, "pip install gnn-sparse-backend"))
     for distribution, module, extra in _OPTIONAL:
-        distribution = _variant(distribution, module)
+        distribution, advice = _variant(distribution, module), f"pip install 'gnn-sparse-backend[{extra}]'"
         if _version(distribution) is None:
-            findings.append(
-                Finding(group, distribution, ABSENT, f"not installed: pip install 'gnn-sparse-backend[{extra}]'")
-            )
+            findings.append(Finding(group, distribution, ABSENT, f"not installed: {advice}"))
         else:
-            findings.append(_import(group, distribution, module, f"pip install 'gnn-sparse-backend[{extra}]'"))
+            findings.append(_import(group, distribution, module, advice))
     return findings
 
 
@@ -75,9 +70,8 @@ def _import(group: str, distribution: str, module: str, advice: str) -> Finding:
     try:
         importlib.import_module(module)
     except Exception as error:  # a package that fails to import may raise anything, and that is what is reported
-        return Finding(
-            group, distribution, BROKEN, f"{version}, but import {module} fails: {type(error).__name__}: {error}"
-        )
+        text = f"{version}, but import {module} fails: {type(error).__name__}: {error}"
+        return Finding(group, distribution, BROKEN, text)
     return Finding(group, distribution, OK, version)
 
 
@@ -98,51 +92,39 @@ def _version(distribution: str) -> str | None:
 
 
 def _cpu() -> list[Finding]:
-    group = "cpu"
+    finding = partial(Finding, "cpu")
     try:
         from ..compiler.codegen import build_shared, host_target, load
         from ..compiler.codegen.linker import find_linker
 
         target = host_target()
     except (ImportError, AttributeError, RuntimeError) as error:
-        return [Finding(group, "target", BROKEN, f"{type(error).__name__}: {error}")]
-    interesting = [
-        name
-        for name in target.features
-        if name in ("avx", "avx2", "fma", "neon", "sve") or name.startswith(("avx512", "amx"))
-    ]
+        return [finding("target", BROKEN, f"{type(error).__name__}: {error}")]
+    known, families = ("avx", "avx2", "fma", "neon", "sve"), ("avx512", "amx")
+    interesting = [name for name in target.features if name in known or name.startswith(families)]
     findings = [
-        Finding(group, "target", OK, f"{target}, {os.cpu_count()} cores"),
-        Finding(group, "features", OK, " ".join(interesting) or "no vector extensions known"),
+        finding("target", OK, f"{target}, {os.cpu_count()} cores"),
+        finding("features", OK, " ".join(interesting) or "no vector extensions known"),
     ]
     if target.disabled:
-        findings.append(
-            Finding(
-                group, "hidden features", OK, f"not used, the system does not report them: {' '.join(target.disabled)}"
-            )
-        )
+        text = f"not used, the system does not report them: {' '.join(target.disabled)}"
+        findings.append(finding("hidden features", OK, text))
     if target.enabled:
         enabled = " ".join(target.enabled)
         text = f"used, the system reports them though LLVM takes the processor for {target.cpu}: {enabled}"
-        findings.append(Finding(group, "unexpected features", OK, text))
+        findings.append(finding("unexpected features", OK, text))
     linker = find_linker()
     if linker:
-        findings.append(Finding(group, "linker", OK, str(shutil.which(linker[0]))))
+        findings.append(finding("linker", OK, str(shutil.which(linker[0]))))
     else:
-        findings.append(
-            Finding(
-                group,
-                "linker",
-                ABSENT,
-                "no ld, gcc or cc: kernels, for GPUs too, are kept as LLVM text, about 50 ms slower to load",
-            )
-        )
+        text = "no ld, gcc or cc: kernels, for GPUs too, are kept as LLVM text, about 50 ms slower to load"
+        findings.append(finding("linker", ABSENT, text))
     try:
         with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
             _check_kernel(load(build_shared(_test_function(), target, scratch))["test"])
-        findings.append(Finding(group, "test kernel", OK, "compiled, loaded, and right"))
+        findings.append(finding("test kernel", OK, "compiled, loaded, and right"))
     except Exception as error:  # whatever stops a kernel is the finding
-        findings.append(Finding(group, "test kernel", BROKEN, f"{type(error).__name__}: {error}"))
+        findings.append(finding("test kernel", BROKEN, f"{type(error).__name__}: {error}"))
     return findings
 
 
@@ -196,7 +178,7 @@ def _cache() -> list[Finding]:
     except (UnsafeCacheError, OSError) as error:
         return [Finding(group, "folder", BROKEN, f"{folder}: {error}")]
     findings = [Finding(group, "folder", OK, str(folder)), _writable(group, Path(folder))]
-    size = sum(record.bytes for entry in entries for record in entry.files.values())
+    size = sum(entry.size for entry in entries)
     findings.append(Finding(group, "kernels", OK, f"{len(entries)} ({size / 1e6:.1f} MB)"))
     # a bad entry is rebuilt when it is next asked for: worth knowing, not broken
     findings.extend(Finding(group, "bad entry", ABSENT, f"{problem}; it will be rebuilt") for problem in problems)

@@ -1,6 +1,4 @@
-"""What ``gsb doctor`` says of CUDA: the driver, its GPUs, PyTorch's own CUDA, NVIDIA's libraries, and compilers of CUDA
-source.
-"""
+"""What ``gsb doctor`` says of CUDA: the driver, its GPUs, PyTorch's own CUDA, NVIDIA's libraries and compilers."""
 
 from __future__ import annotations
 
@@ -61,11 +59,10 @@ def _gpus() -> list[Finding]:
     if not found:
         return [_finding("gpu", False, "the driver shows none; does CUDA_VISIBLE_DEVICES hide it?")]
     old = f", too old: CUDA {CUDA} compiles for sm_{OLDEST} and later"
+    ages = [is_too_old(gpu.arch) for gpu in found]
     return [
-        _finding(
-            f"gpu {number}", not is_too_old(gpu.arch), f"{gpu.name}, {gpu.arch}{old if is_too_old(gpu.arch) else ''}"
-        )
-        for number, gpu in enumerate(found)
+        _finding(f"gpu {number}", not too_old, f"{gpu.name}, {gpu.arch}{old if too_old else ''}")
+        for number, (gpu, too_old) in enumerate(zip(found, ages))
     ]
 
 
@@ -74,22 +71,14 @@ def _torch() -> Finding:
         import torch
     except Exception as error:  # the versions group says more
         return _finding("torch", False, f"import torch fails: {type(error).__name__}: {error}")
+    name = f"PyTorch {torch.__version__}"
     if torch.version.hip is not None:
-        return _finding(
-            "torch",
-            False,
-            f"PyTorch {torch.__version__} is for ROCm {torch.version.hip}: there are no kernels for its GPUs",
-        )
+        return _finding("torch", False, f"{name} is for ROCm {torch.version.hip}: there are no kernels for its GPUs")
     if torch.version.cuda is None:
-        return _finding(
-            "torch", False, f"PyTorch {torch.__version__} is built without CUDA: it has no tensors on a GPU"
-        )
-    sees = f"sees {torch.cuda.device_count()} GPU(s)" if torch.cuda.is_available() else "sees no GPU"
-    return _finding(
-        "torch",
-        torch.cuda.is_available(),
-        f"PyTorch {torch.__version__} is built for CUDA {torch.version.cuda}, and {sees}",
-    )
+        return _finding("torch", False, f"{name} is built without CUDA: it has no tensors on a GPU")
+    there = torch.cuda.is_available()
+    sees = f"sees {torch.cuda.device_count()} GPU(s)" if there else "sees no GPU"
+    return _finding("torch", there, f"{name} is built for CUDA {torch.version.cuda}, and {sees}")
 
 
 def _runtime() -> Finding:
@@ -100,7 +89,7 @@ def _runtime() -> Finding:
         version = runtime_version()
     except OSError as error:
         return _finding("runtime", False, f"{error}: TVM's CUDA runtime needs it: {INSTALL}")
-    return _finding("runtime", True, f"{RUNTIME}, of CUDA {_dotted(version)}")
+    return _finding("runtime", True, f"{RUNTIME}, of CUDA {'.'.join(map(str, version))}")
 
 
 def _nvrtc() -> Finding:
@@ -137,10 +126,3 @@ def _nvcc() -> Finding:
     return _finding(
         "nvcc", True, f"{nvcc}, {next((line.strip() for line in lines if 'release' in line), 'version unknown')}"
     )
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return ".".join(str(number) for number in version)
-
-
-__all__ = ["examine_cuda"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 FORMATS = (
     ".npz with indptr and indices, or src and dst, and etype for operators on relations; SciPy's .npz; Matrix Market "
-    ".mtx. "
-    "Rows are destinations, columns sources."
+    ".mtx. Rows are destinations, columns sources."
 )
 
 
@@ -21,35 +21,40 @@ class FileError(ValueError):
 
 def load_graph(path: Path):
     """The ``Graph`` in a file. Raises FileError."""
-    if not path.is_file():
-        raise FileError(f"{path} is not a file")
-    try:
+    with _reading(path):
         if path.suffix == ".npz":
             return _npz(path)
         if path.suffix in (".mtx", ".mm") or path.name.endswith(".mtx.gz"):
             from scipy.io import mmread
 
             return _graph().from_scipy(_sparse(mmread(path)))
-    except (OSError, ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise error if isinstance(error, FileError) else FileError(f"{path} cannot be read: {error}") from None
-    raise FileError(f"{path} has the unknown suffix {path.suffix!r}: give {FORMATS}")
+        raise FileError(f"{path} has the unknown suffix {path.suffix!r}: give {FORMATS}")
 
 
 def load_relations(path: Path):
     """The ``RelGraph`` in a file. Raises FileError."""
     from ..structures.relational.graph import RelGraph
 
-    if not path.is_file():
-        raise FileError(f"{path} is not a file")
-    try:
+    with _reading(path):
         arrays = _arrays(path) if path.suffix == ".npz" else {}
         missing = [name for name in ("src", "dst", "etype") if name not in arrays]
         if missing:
             raise FileError(f"{path} has no array {missing[0]!r}: relations are read from .npz with src, dst and etype")
         nodes = _nodes(arrays)
         return RelGraph.from_triples(arrays["src"], arrays["dst"], arrays["etype"], (nodes, nodes))
+
+
+@contextmanager
+def _reading(path: Path):
+    """FileError for whatever keeps a file from being read."""
+    if not path.is_file():
+        raise FileError(f"{path} is not a file")
+    try:
+        yield
+    except FileError:
+        raise
     except (OSError, ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise error if isinstance(error, FileError) else FileError(f"{path} cannot be read: {error}") from None
+        raise FileError(f"{path} cannot be read: {error}") from None
 
 
 def features_argument(command: argparse.ArgumentParser, several: bool) -> None:
@@ -102,8 +107,7 @@ def on_device(graph, device: str):
     )
     raise ValueError(
         f"--device cuda: there is no GPU here: PyTorch {torch.__version__} {why}; `gsb doctor` lists what there is, "
-        f"and "
-        "--device cpu needs none of it"
+        "and --device cpu needs none of it"
     )
 
 

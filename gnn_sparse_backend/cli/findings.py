@@ -9,9 +9,7 @@ OK, ABSENT, BROKEN = "ok", "absent", "broken"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report. ``state``: "ok"; "absent", for something optional; "broken", for something that kernels
-    rely on.
-    """
+    """One line of the report. ``state``: "ok"; "absent", something optional; "broken", what kernels rely on."""
 
     group: str
     name: str

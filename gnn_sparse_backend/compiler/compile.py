@@ -84,6 +84,23 @@ def compile_program(program: Program, schedule: Schedule, target: Target | None 
     return get_kernel(text, plan, key, build, name=program.name, symbol=program.name, written=written)
 
 
+def compile_loops(function: tirx.PrimFunc) -> Kernel:
+    """The kernel for this CPU of a function that is written at stage III, found and kept as that of a program is.
+
+    Raises BuildError where code generation fails.
+    """
+    name, target = str(function.attrs["global_symbol"]), host_target()
+    return get_kernel(
+        function.script(),
+        "written at stage III",
+        target,
+        lambda folder: build_shared(function, target, folder),
+        name=name,
+        symbol=name,
+        written={"assembly": lambda: generate_assembly(function, target)},
+    )
+
+
 def _texts(text: str, schedule: Schedule, target: Target, serial: bool) -> Mapping[str, Callable[[], str]]:
     """What writes the stages of a kernel, from the text of its program, which takes less memory than the program."""
 

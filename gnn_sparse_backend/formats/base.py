@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import torch
 
@@ -52,6 +53,10 @@ class SparseFormat:
         """torch.int32 or torch.int64, the type of every index array."""
         return self._tensors()[0].dtype
 
+    def _positions(self):
+        """(nnz,) 0, 1, 2, ...: CSR positions in their own order."""
+        return torch.arange(self.nnz, dtype=self.index_dtype, device=self.device)
+
     def _tensors(self):
         fields = (getattr(self, field.name) for field in dataclasses.fields(self))
         return [value for value in fields if isinstance(value, torch.Tensor)]
@@ -64,11 +69,42 @@ class SparseFormat:
         return f"{type(self).__name__}({', '.join(words)})"
 
 
+class Unpadded(SparseFormat):
+    """Base of the formats with a slot for each edge and no other (CSR, COO, CSC); so has their last array."""
+
+    @property
+    def nnz(self):
+        """Number of edges."""
+        return self._tensors()[-1].numel()
+
+    @property
+    def num_slots(self):
+        """Stored positions: ``nnz``."""
+        return self.nnz
+
+
+class InOrder(Unpadded):
+    """Base of those that store the edges in CSR order (CSR, COO)."""
+
+    @property
+    def value_position(self):
+        """(nnz,) the identity."""
+        return self._positions()
+
+    def pad_values(self, values):
+        """The values themselves."""
+        return maps.check_values(values, self.nnz)
+
+    def unpad_values(self, padded):
+        """The values themselves."""
+        return maps.check_padded(padded, (self.nnz,))
+
+
 class SlotMapped(SparseFormat):
     """Base of the formats with dense pieces (BSR, SR-BCRS, DIA): edges at the same coordinate share one slot.
 
     Subclasses have the fields ``mask`` (bool, True where at least one edge is stored) and ``slots``
-    ((nnz,), flat slot of each CSR position).
+    ((nnz,), flat slot of each CSR position), and a method that gives the row and column of each slot.
     """
 
     mask: torch.Tensor
@@ -116,6 +152,11 @@ class SlotMapped(SparseFormat):
         """
         return maps.pad_by_slot(maps.check_values(values, self.nnz), self.slots, self.mask.shape)
 
+    def to_coo(self):
+        """(row, col, position), each (nnz,), in CSR order."""
+        rows, cols = self._coordinates()
+        return rows.to(self.index_dtype), cols.to(self.index_dtype), self._positions()
+
     def unpad_values(self, padded):
         """(*mask.shape, ...) -> (nnz, ...): each edge takes the value of its slot (adjoint of `pad_values`)."""
         return maps.unpad_by_slot(maps.check_padded(padded, self.mask.shape), self.slots, self.mask.dim())
@@ -123,8 +164,5 @@ class SlotMapped(SparseFormat):
 
 def slot_mask(slots, slot_shape):
     """Bool mask of ``slot_shape``, True at the given flat slots."""
-    num_slots = 1
-    for extent in slot_shape:
-        num_slots *= extent
-    mask = torch.zeros(num_slots, dtype=torch.bool, device=slots.device)
+    mask = torch.zeros(math.prod(slot_shape), dtype=torch.bool, device=slots.device)
     return mask.index_fill_(0, slots.long(), True).reshape(slot_shape)

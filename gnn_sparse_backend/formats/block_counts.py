@@ -39,9 +39,9 @@ def count_blocks(
     if tiles * max(columns, 1) * height > 2**63 - 1:
         return None
     rows = row_of_position(indptr, indices.numel(), torch.int64)
-    tile = torch.div(rows, height, rounding_mode="floor")
+    tile = rows // height
     coordinate, _ = torch.sort((tile * columns + indices) * height + (rows - tile * height))
-    vector = torch.div(coordinate, height, rounding_mode="floor")
+    vector = coordinate // height
     tile = torch.div(vector, max(columns, 1), rounding_mode="floor")
     in_grid = tile * grid + torch.div(vector - tile * columns, width, rounding_mode="floor")
 
@@ -52,6 +52,3 @@ def count_blocks(
     return BlockCounts(
         *counts.read(vectors, ceil_div(of_tile, width).sum(), counts.numbered_runs(in_grid)[2], coordinates, most)
     )
-
-
-__all__ = ["BlockCounts", "count_blocks"]

@@ -12,7 +12,26 @@ from .structure import check_csr, check_integer, check_slots, index_type, row_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BsrFormat(SlotMapped):
+class BlockFormat(SlotMapped):
+    """Base of the formats of dense blocks of (rows, columns), BSR and SR-BCRS."""
+
+    shape: tuple[int, int]
+    block: tuple[int, int]
+    indptr: torch.Tensor
+    indices: torch.Tensor
+    mask: torch.Tensor
+    slots: torch.Tensor
+
+    def _places(self):
+        """(block, row of the matrix, column in the block) of each slot ``(b * br + i) * bc + j``, in int64."""
+        br, bc = self.block
+        slots = self.slots.long()
+        block_id = torch.div(slots, br * bc, rounding_mode="floor")
+        block_row = row_of_position(self.indptr, len(self.indices), torch.int64).index_select(0, block_id)
+        return block_id, block_row * br + slots // bc % br, slots % bc
+
+
+class BsrFormat(BlockFormat):
     """BSR: CSR over dense blocks of br x bc (SparseTIR, section 3.1, and the CSR-to-BSR rule of section 3.2.1).
 
     The matrix is cut into a grid of ceil(n_rows / br) x ceil(n_cols / bc) blocks; a block with at least one
@@ -30,13 +49,6 @@ class BsrFormat(SlotMapped):
         mask: (n_blocks, br, bc) bool, True where there is an edge. ``mask.view(torch.uint8)`` costs nothing.
         slots: (nnz,) flat slot ``(b * br + i) * bc + j`` of each CSR position.
     """
-
-    shape: tuple[int, int]
-    block: tuple[int, int]
-    indptr: torch.Tensor
-    indices: torch.Tensor
-    mask: torch.Tensor
-    slots: torch.Tensor
 
     @classmethod
     def from_csr(cls, indptr, indices, shape, block, *, max_slots=None, check=True, counts=None):
@@ -63,8 +75,8 @@ class BsrFormat(SlotMapped):
         # The grid is numbered in int32 where it fits, which halves the cost of the sort below.
         key_type = index_type(indptr.dtype, n_block_rows * n_block_cols, *shape, br, bc)
         rows, cols = row_of_position(indptr, nnz, key_type), indices.to(key_type)
-        block_row = torch.div(rows, br, rounding_mode="floor")
-        block_col = torch.div(cols, bc, rounding_mode="floor")
+        block_row = rows // br
+        block_col = cols // bc
         keys, block_id = distinct(block_row * n_block_cols + block_col, None if counts is None else counts.blocks)
         n_blocks = keys.numel()
         check_slots(n_blocks * br * bc, nnz, max_slots, f"BSR with {n_blocks} blocks of {br} x {bc}")
@@ -81,24 +93,9 @@ class BsrFormat(SlotMapped):
         """Stored blocks."""
         return self.indices.numel()
 
-    def to_coo(self):
-        """(row, col, position), each (nnz,), in CSR order."""
-        block_id, rows, place = places_of_slots(self.indptr, self.num_blocks, self.block, self.slots)
-        cols = self.indices.long().index_select(0, block_id) * self.block[1] + place
-        position = torch.arange(self.nnz, dtype=self.index_dtype, device=self.device)
-        return rows.to(self.index_dtype), cols.to(self.index_dtype), position
-
-
-def places_of_slots(indptr, num_blocks, block, slots):
-    """(block, row of the matrix, column in the block) of flat slots ``(b * br + i) * bc + j``, in int64.
-
-    indptr: offsets of the block rows among ``num_blocks`` blocks of (br, bc).
-    """
-    br, bc = block
-    slots = slots.long()
-    block_id = torch.div(slots, br * bc, rounding_mode="floor")
-    block_row = row_of_position(indptr, num_blocks, torch.int64).index_select(0, block_id)
-    return block_id, block_row * br + torch.div(slots, bc, rounding_mode="floor") % br, slots % bc
+    def _coordinates(self):
+        block_id, rows, place = self._places()
+        return rows, self.indices.long().index_select(0, block_id) * self.block[1] + place
 
 
 def block_shape(block):

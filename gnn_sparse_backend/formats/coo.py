@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from . import values as maps
-from .base import SparseFormat
+from .base import InOrder
 from .structure import check_csr, index_type, row_of_position
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CooFormat(SparseFormat):
+class CooFormat(InOrder):
     """COO: one fused axis over the edges, with the row and the column coordinate of each (SparseTIR, section 3.1).
 
     The rows are the expansion of ``indptr``; edges stay in CSR order, so rows ascend. Nothing is padded.
@@ -33,29 +32,6 @@ class CooFormat(SparseFormat):
         indptr, indices, shape = check_csr(indptr, indices, shape, check=check)
         dtype = index_type(indptr.dtype, *shape, indices.numel())
         return cls(shape, row_of_position(indptr, indices.numel(), dtype), indices.to(dtype))
-
-    @property
-    def nnz(self):
-        """Number of edges."""
-        return self.row.numel()
-
-    @property
-    def num_slots(self):
-        """Stored positions: ``nnz``."""
-        return self.nnz
-
-    @property
-    def value_position(self):
-        """(nnz,) the identity."""
-        return torch.arange(self.nnz, dtype=self.index_dtype, device=self.device)
-
-    def pad_values(self, values):
-        """The values themselves."""
-        return maps.check_values(values, self.nnz)
-
-    def unpad_values(self, padded):
-        """The values themselves."""
-        return maps.check_padded(padded, (self.nnz,))
 
     def to_coo(self):
         """(row, col, position), each (nnz,)."""

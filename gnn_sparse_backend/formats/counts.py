@@ -30,12 +30,16 @@ def read(*values: Tensor) -> list[int]:
     return torch.stack([value.long() for value in values]).tolist()
 
 
-def numbered_runs(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(the run of equal neighbours that each key is in, its place there, the number of runs); int64, the last of no
-    dimension.
-    """
+def begins_of(keys: Tensor) -> Tensor:
+    """(n,) whether each of n keys is unlike the one before."""
     begins = torch.ones(keys.numel(), dtype=torch.bool, device=keys.device)
     torch.ne(keys[1:], keys[:-1], out=begins[1:])
+    return begins
+
+
+def numbered_runs(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(the run of equal neighbours of each key, its place there, the number of runs); int64, the last one 0-d."""
+    begins = begins_of(keys)
     position = torch.arange(keys.numel(), device=keys.device)
     first = torch.where(begins, position, 0).cummax(0).values
     return begins.cumsum(0) - 1, position - first, begins.sum()
@@ -53,15 +57,10 @@ def starts_of(numbers: Tensor, count: int) -> Tensor:
 
 
 def distinct(keys: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
-    """(distinct keys, ascending; which of them each key is). count: of the distinct keys, where it is known; else it is
-    read.
-    """
+    """(distinct keys, ascending; which of them each key is). count: of these, where it is known; else it is read."""
     ordered, order = torch.sort(keys)
     numbers, _, found = numbered_runs(ordered)
     if count is None:
         (count,) = read(found)
     which = torch.empty_like(numbers).index_copy_(0, order, numbers)
     return ordered.index_select(0, starts_of(numbers, count)[:-1]), which
-
-
-__all__ = ["added_at", "counts_of", "distinct", "numbered_runs", "numbers_of", "prefix_sums", "read", "starts_of"]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 
 from . import values as maps
-from .base import SparseFormat
+from .base import Unpadded
 from .structure import check_csr, index_type, row_of_position
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CscFormat(SparseFormat):
+class CscFormat(Unpadded):
     """CSC: the CSR structure of the transpose, with the permutation of the values.
 
     Inferred by a stable sort of the edges by column, so that the rows of a column ascend and repeated
@@ -42,16 +42,6 @@ class CscFormat(SparseFormat):
         col_indptr = torch.searchsorted(by_column.to(dtype), columns, out_int32=dtype == torch.int32)
         rows = row_of_position(indptr, nnz, dtype).index_select(0, position)
         return cls(shape, col_indptr, rows, position.to(dtype))
-
-    @property
-    def nnz(self):
-        """Number of edges."""
-        return self.indices.numel()
-
-    @property
-    def num_slots(self):
-        """Stored positions: ``nnz``."""
-        return self.nnz
 
     def pad_values(self, values):
         """(nnz, ...) from CSR order to CSC order."""

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from . import values as maps
-from .base import SparseFormat
+from .base import InOrder
 from .structure import check_csr, row_of_position
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CsrFormat(SparseFormat):
+class CsrFormat(InOrder):
     """CSR: a dense-fixed row axis and under it a sparse-variable column axis (SparseTIR, section 3.1).
 
     The input structure itself: nothing is inferred, copied or padded, and slots are CSR positions.
@@ -32,29 +31,6 @@ class CsrFormat(SparseFormat):
         """Take a CSR structure as it is (see `structure.check_csr` for the arguments and errors)."""
         indptr, indices, shape = check_csr(indptr, indices, shape, check=check)
         return cls(shape, indptr, indices)
-
-    @property
-    def nnz(self):
-        """Number of edges."""
-        return self.indices.numel()
-
-    @property
-    def num_slots(self):
-        """Stored positions: ``nnz``."""
-        return self.nnz
-
-    @property
-    def value_position(self):
-        """(nnz,) the identity."""
-        return torch.arange(self.nnz, dtype=self.index_dtype, device=self.device)
-
-    def pad_values(self, values):
-        """The values themselves."""
-        return maps.check_values(values, self.nnz)
-
-    def unpad_values(self, padded):
-        """The values themselves."""
-        return maps.check_padded(padded, (self.nnz,))
 
     def to_coo(self):
         """(row, col, position), each (nnz,)."""

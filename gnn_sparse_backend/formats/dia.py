@@ -77,10 +77,8 @@ class DiaFormat(SlotMapped):
         """Stored diagonals."""
         return self.offsets.numel()
 
-    def to_coo(self):
-        """(row, col, position), each (nnz,), in CSR order."""
+    def _coordinates(self):
         slots, n_rows = self.slots.long(), max(self.shape[0], 1)
         rows = slots % n_rows
-        offset = self.offsets.long().index_select(0, torch.div(slots, n_rows, rounding_mode="floor"))
-        position = torch.arange(self.nnz, dtype=self.index_dtype, device=self.device)
-        return rows.to(self.index_dtype), (rows + offset).to(self.index_dtype), position
+        offset = self.offsets.long().index_select(0, slots // n_rows)
+        return rows, rows + offset

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
-from .base import SlotMapped, slot_mask
-from .bsr import block_shape, places_of_slots
+from .base import slot_mask
+from .bsr import BlockFormat, block_shape
 from .counts import distinct, prefix_sums
 from .partitions.row_parts import ceil_div
 from .structure import check_csr, check_slots, index_type, row_of_position
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class SrBcrsFormat(SlotMapped):
+class SrBcrsFormat(BlockFormat):
     """SR-BCRS: columns of a few rows, gathered in groups (SparseTIR, section 4.3.2; Li, Osawa and Hoefler, SC 2022,
     section 3.1).
 
@@ -34,13 +31,6 @@ class SrBcrsFormat(SlotMapped):
         mask: (n_groups, t, g) bool, True where there is an edge. ``mask.view(torch.uint8)`` costs nothing.
         slots: (nnz,) flat slot ``(b * t + i) * g + j`` of each CSR position.
     """
-
-    shape: tuple[int, int]
-    block: tuple[int, int]
-    indptr: torch.Tensor
-    indices: torch.Tensor
-    mask: torch.Tensor
-    slots: torch.Tensor
 
     @classmethod
     def from_csr(cls, indptr, indices, shape, block, *, max_slots=None, check=True, counts=None):
@@ -67,7 +57,7 @@ class SrBcrsFormat(SlotMapped):
         # The grid is numbered in int32 where it fits, which halves the cost of the sort below.
         key_type = index_type(indptr.dtype, n_tiles * n_cols, *shape, height, group)
         rows, cols = row_of_position(indptr, nnz, key_type), indices.to(key_type)
-        tile = torch.div(rows, height, rounding_mode="floor")
+        tile = rows // height
         keys, vector = distinct(tile * n_cols + cols, None if counts is None else counts.vectors)
         # Offsets of the tiles' vectors, and of their groups.
         starts = torch.searchsorted(keys.long(), torch.arange(n_tiles + 1, device=keys.device) * n_cols)
@@ -94,9 +84,6 @@ class SrBcrsFormat(SlotMapped):
         """Stored groups of vectors."""
         return self.indices.shape[0]
 
-    def to_coo(self):
-        """(row, col, position), each (nnz,), in CSR order."""
-        group, rows, place = places_of_slots(self.indptr, self.num_groups, self.block, self.slots)
-        cols = self.indices.flatten().index_select(0, group * self.block[1] + place)
-        position = torch.arange(self.nnz, dtype=self.index_dtype, device=self.device)
-        return rows.to(self.index_dtype), cols, position
+    def _coordinates(self):
+        group, rows, place = self._places()
+        return rows, self.indices.flatten().index_select(0, group * self.block[1] + place)

@@ -97,9 +97,7 @@ def row_of_position(indptr, nnz, dtype=None):
 
 
 def positions_of_rows(indptr, rows):
-    """(indptr of these rows one after the other, CSR position of each of their non-zeros), in the type of
-    ``indptr``.
-    """
+    """(indptr of these rows one after the other, CSR position of each of their non-zeros), in the type of indptr."""
     lengths = indptr.diff()[rows]
     taken = torch.cat([lengths.new_zeros(1), lengths.cumsum(0, dtype=lengths.dtype)])
     positions = torch.repeat_interleave(indptr[:-1][rows] - taken[:-1], lengths)

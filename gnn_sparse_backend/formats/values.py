@@ -12,6 +12,8 @@ an Inf or NaN stays with its own edge.
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 
@@ -60,10 +62,7 @@ def pad_by_slot(values, slots, slot_shape):
     """
     features = values.shape[1:]
     wide = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
-    num_slots = 1
-    for extent in slot_shape:
-        num_slots *= extent
-    padded = wide.new_zeros((num_slots, *features)).index_add(0, slots, wide)
+    padded = wide.new_zeros((math.prod(slot_shape), *features)).index_add(0, slots, wide)
     return padded.to(values.dtype).reshape(*slot_shape, *features)
 
 

@@ -105,6 +105,3 @@ def _checked(what: str, tensors: Sequence[SparseTensor]) -> Sequence[SparseTenso
     for x in tensors:
         check_sparse(what, x)
     return tensors
-
-
-__all__ = ["batch", "cat", "from_dense", "to_dense", "unbatch"]

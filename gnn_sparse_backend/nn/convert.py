@@ -88,6 +88,3 @@ def _check_shape(given: Tensor, wanted: tuple[int, ...]) -> None:
     if tuple(given.shape) != wanted:
         hint = "" if math.prod(given.shape) != math.prod(wanted) else "; is it another layout?"
         raise ValueError(f"expected shape {tuple(wanted)}, got {tuple(given.shape)}{hint}")
-
-
-__all__ = ["from_spconv", "from_torchsparse"]

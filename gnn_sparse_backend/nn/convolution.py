@@ -204,6 +204,3 @@ class SparseInverseConv(Convolution):
     def forward(self, x: SparseTensor) -> SparseTensor:
         check_sparse(type(self).__name__, x)
         return self.convolve(x, inverted(x.sites, x.path, self.kernel_size))
-
-
-__all__ = ["Convolution", "SparseConv", "SparseConvTranspose", "SparseInverseConv", "SubMConv"]

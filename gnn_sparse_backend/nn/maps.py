@@ -92,6 +92,3 @@ def inverted(sites: Coordinates, path: Path, kernel: tuple[int, ...]) -> Placed:
 def _check_axes(sites: Coordinates, window: Window) -> None:
     if sites.dim != window.dim:
         raise ValueError(f"the layer is for {window.dim} axes (dim={window.dim}), but the tensor has {sites.dim}")
-
-
-__all__ = ["OUTPUTS", "Path", "Placed", "convolved", "generated", "inverted", "kept", "placed", "returned"]

@@ -77,21 +77,3 @@ class Tanh(OverFeatures, torch.nn.Tanh):
 
 class Identity(OverFeatures, torch.nn.Identity):
     """The tensor itself."""
-
-
-__all__ = [
-    "ELU",
-    "GELU",
-    "BatchNorm",
-    "Dropout",
-    "GroupNorm",
-    "Identity",
-    "LayerNorm",
-    "LeakyReLU",
-    "Linear",
-    "PReLU",
-    "ReLU",
-    "SiLU",
-    "Sigmoid",
-    "Tanh",
-]

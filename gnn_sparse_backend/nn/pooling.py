@@ -118,13 +118,3 @@ def _graph(kernel_map: KernelMap) -> Graph:
 @kept
 def _batches(sites: Coordinates) -> Segments:
     return sites.of_batches
-
-
-__all__ = [
-    "GlobalAvgPool",
-    "GlobalMaxPool",
-    "GlobalSumPool",
-    "SparseAvgPool",
-    "SparseMaxPool",
-    "SparseSumPool",
-]

@@ -233,6 +233,3 @@ def _check_features(features: object, sites: Coordinates) -> None:
         )
     if features.device != sites.device:
         raise ValueError(f"features are on {features.device} but coordinates on {sites.device}; move one of them")
-
-
-__all__ = ["Axes", "SparseTensor", "check_same_sites", "check_sparse"]

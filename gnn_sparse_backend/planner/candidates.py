@@ -24,22 +24,7 @@ def rule_plan(problem: Problem) -> Plan:
     """The plan of the rules alone."""
     if type(problem) is CudaProblem:
         return cuda_candidates.rule_plan(problem)
-    reduce, gathered, edges = operands_of_kind(problem.kind)
-    if reduce == "map":
-        return plan_sddmm(problem.rows, problem.cols, problem.nnz, problem.features, problem.itemsize, problem.threads)
-    return plan_spmm(
-        problem.rows,
-        problem.cols,
-        problem.nnz,
-        problem.features,
-        problem.itemsize,
-        problem.threads,
-        problem.longest,
-        problem.reach if gathered else None,
-        adds(reduce),
-        edges > 0,
-        problem.typical,
-    )
+    return (plan_sddmm if operands_of_kind(problem.kind)[0] == "map" else plan_spmm)(problem)
 
 
 def candidates(problem: Problem) -> tuple[Plan, ...]:

@@ -75,9 +75,8 @@ def choose(problem: Problem, fingerprint: Callable[[], str], known: PlanDatabase
             *reasons.reasons(rounded, plan),
             (
                 f"The cost model expects {_duration(first[1].seconds)} of this, the plan of the rules, and "
-                f"{_duration(min(cost.seconds for _, cost in others))} of the best other; to be preferred, that would "
-                f"have to promise "
-                f"{1 - MARGIN:.0%} less."
+                f"{_duration(min(cost.seconds for _, cost in others))} of the best other; to be preferred, that "
+                f"would have to promise {1 - MARGIN:.0%} less."
                 if others
                 else "This is the plan of the rules, and no other is worth a comparison."
             ),
@@ -196,6 +195,3 @@ def _duration(seconds: float) -> str:
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
     return f"{seconds * 1e6:.3g} µs"
-
-
-__all__ = ["Choice", "choose", "describe", "plan_for", "rule_plan"]

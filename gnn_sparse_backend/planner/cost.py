@@ -67,8 +67,6 @@ MEANINGS: Mapping[str, str] = {
     "stream": "a byte is read or written in order",
 }
 """What one of each unit is, for people."""
-
-
 _GATHERS = ("near", "far", "next", "near_ahead", "far_ahead", "next_ahead")
 
 

@@ -66,17 +66,14 @@ def reasons(problem: Problem, plan: Plan) -> Iterator[str]:
     if plan.partitions > 1:
         yield (
             f"Neighbouring rows gather from about {size(problem.nearby_bytes, 2)}, more than {_slice()}: columns are "
-            f"cut into "
-            f"{plan.partitions} partitions, which are gone through one after the other, so that what is gathered again "
-            f"is still there."
+            f"cut into {plan.partitions} partitions, which are gone through one after the other, so that what is "
+            "gathered again is still there."
         )
     elif in_order(problem, plan):
         yield (
-            f"{problem.features} features are few, and rows have about {mean:.1f} non-zeros on average: from the call "
-            f"number "
-            f"{USED_AGAIN} on this structure rows are taken in the order of their lengths, {ORDER_WINDOW:,} at a time, "
-            f"so that "
-            "their ends are where the processor expects them."
+            f"{problem.features} features are few, and rows have about {mean:.1f} non-zeros on average: from the "
+            f"call number {USED_AGAIN} on this structure rows are taken in the order of their lengths, "
+            f"{ORDER_WINDOW:,} at a time, so that their ends are where the processor expects them."
         )
     if plan.longest_part:
         yield (
@@ -96,15 +93,13 @@ def in_order(problem: Problem, plan: Plan) -> bool:
 def _sharing(problem: Problem, plan: Plan) -> str:
     work = work_of(problem.nnz, problem.rows, problem.features)
     counted = (
-        f"The work counts as about {about(work)} multiply-adds (a non-zero as {WORK_OF_NONZERO} at least, and a row as "
-        f"{WORK_OF_ROW} "
-        "more), "
+        f"The work counts as about {about(work)} multiply-adds (a non-zero as {WORK_OF_NONZERO} at least, and a row "
+        f"as {WORK_OF_ROW} more), "
     )
     if plan.groups > 1:
         return (
             f"{counted}{SERIAL_WORK:,} or more: the {problem.threads} threads share it, in {plan.groups} groups of "
-            f"rows that cost about "
-            "the same; whoever is done takes the next."
+            "rows that cost about the same; whoever is done takes the next."
         )
     if problem.threads < 2:
         return "PyTorch has one thread here (torch.set_num_threads): it takes all rows."
@@ -158,6 +153,3 @@ def size(count: float, digits: int = 3) -> str:
         ((unit, scale) for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= scale), ("bytes", 1)
     )
     return f"{float(f'{count / scale:.{digits}g}'):,g} {unit}"
-
-
-__all__ = ["WORDS", "about", "reasons", "size"]

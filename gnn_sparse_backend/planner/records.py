@@ -116,16 +116,8 @@ def of_format_2(content: object) -> object:
             f"again"
         )
     counted = {"in_bsr": 0, "in_sr_bcrs": 0} if "arch" in problem else {}
-    return of_format_3(
-        {
-            **content,
-            "problem": {
-                **{name: value for name, value in problem.items() if name != "itemsize"},
-                "dtype": types[0],
-                **counted,
-            },
-        }
-    )
+    known = {name: value for name, value in problem.items() if name != "itemsize"}
+    return of_format_3({**content, "problem": {**known, "dtype": types[0], **counted}})
 
 
 def of_format_3(content: object) -> object:

@@ -14,8 +14,6 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 _DEFAULT_TRIM_THRESHOLD, _DEFAULT_MMAP_MAX = 128 << 10, 65536
 _KEEP = (1 << 31) - 1
 HUGE_PAGE = 2 << 20
-
-
 _lock = threading.Lock()
 # what the user asked for, None while nothing was said; whether a framework is enabled; what the C library was told
 _asked: bool | None = None

@@ -82,6 +82,3 @@ def keep_current_device(entry: Callable) -> Callable:
             return entry(*arguments)
 
     return launch
-
-
-__all__ = ["arch_of", "check_kernels", "keep_current_device", "on_cpu", "why_not"]

@@ -27,6 +27,3 @@ def _reader() -> Callable[[], bool]:
 
 
 _tf32 = _reader()
-
-
-__all__ = ["on_tensor_cores"]

@@ -15,6 +15,3 @@ def render(*parts) -> str:
     for part in parts:
         console.print(part, highlight=False, markup=False)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines()) + "\n"
-
-
-__all__ = ["WIDTH", "render"]

@@ -42,6 +42,3 @@ def on_events(device: torch.device) -> Timer:
             return begin.elapsed_time(end) / 1e3 / count
 
     return timed
-
-
-__all__ = ["Timer", "on_clock", "on_events", "timer_of"]

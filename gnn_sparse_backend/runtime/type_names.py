@@ -20,6 +20,3 @@ def check_dtype(dtype: str | torch.dtype) -> torch.dtype:
     if found is None:
         raise ValueError(f"dtype {dtype!r} is none that kernels take: choose from {', '.join(DTYPES)}")
     return found
-
-
-__all__ = ["DTYPES", "check_dtype", "type_name"]

@@ -17,8 +17,6 @@ from ..runtime.memory import check_written_out
 
 FLOATING = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16))
 _INTEGERS = frozenset((torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64))
-
-
 IndexArray: TypeAlias = Tensor | NDArray[Any]
 """Integers of any type."""
 

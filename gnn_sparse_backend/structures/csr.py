@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..compiler.cache.bounded import KernelCache
 from .build import counts_up, transpose_csr
-from .derived import Derived
 
 MOST_CALLS = 256
 """Signatures of calls that a structure remembers."""
@@ -48,7 +47,7 @@ class Csr:
         self.opposite = opposite
         self.computed = False
         self.plans: dict[Any, Any] = {}
-        self.facts: dict[Derived[Any], Any] = {}
+        self.facts: dict[Any, Any] = {}
         self.calls: KernelCache[Any, Any] = KernelCache("calls of a graph", MOST_CALLS)
         self.uses = 0
         self.unsynchronised: int | None = None
@@ -138,13 +137,6 @@ _live: weakref.WeakValueDictionary[tuple, Pair] = weakref.WeakValueDictionary()
 
 
 def _key(csr: Csr) -> tuple:
-    edge_ids = csr.edge_ids
-    return (
-        csr.indptr.data_ptr(),
-        csr.indices.data_ptr(),
-        0 if edge_ids is None else edge_ids.data_ptr(),
-        csr.shape,
-        csr.indices.numel(),
-        csr.indices.dtype,
-        csr.indptr.device,
-    )
+    indptr, indices, edge_ids = csr.indptr, csr.indices, csr.edge_ids
+    addresses = indptr.data_ptr(), indices.data_ptr(), 0 if edge_ids is None else edge_ids.data_ptr()
+    return (*addresses, csr.shape, indices.numel(), indices.dtype, indptr.device)

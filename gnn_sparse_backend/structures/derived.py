@@ -1,32 +1,26 @@
-"""Facts that a structure computes once and keeps: each a small class."""
+"""Facts that a structure computes once and keeps: each a function, or a small class."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..compiler.cache.bounded import make_room
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 MOST_FACTS = 512
 """Facts that a structure keeps: with more widths than that the older half is derived again."""
 
 
 class Derived(ABC, Generic[T]):
-    """A fact of a structure. Where there are several of its kind, a subclass is a frozen dataclass, whose fields say
-    which; a class without fields has one object.
-
-    @dataclass(frozen=True)
-    class RowParts(Derived[tuple[Rows, ...]]):
-        longest: int
-
-        def compute(self, graph):
-            return row_parts(graph.indptr, graph.indices, graph.shape, self.longest)
-
-    graph.derived(RowParts(512))
+    """A fact as a class, where it is more than a function (`fact`): not all of its fields tell it apart, or somebody
+    asks whether it is kept. A frozen dataclass; a class without fields has one object.
     """
 
     _only: Any = None
@@ -43,15 +37,49 @@ class Derived(ABC, Generic[T]):
         """The fact. What it returns must not hold the structure, which keeps it."""
 
 
+def fact(function: F) -> F:
+    """Decorator: a function of a structure, and of what tells its values apart, which each structure computes once and
+    keeps.
+
+        @fact
+        def row_parts(graph, longest: int) -> tuple[Rows, ...]: ...
+
+        row_parts(graph, 512)
+
+    Threads that race may both compute it; all of them get the first. It is kept by its name, which tells it apart in
+    ``gsb.memory``: ``RowParts(longest=512)``. What it returns must not hold the structure.
+    """
+    which = list(inspect.signature(function).parameters.values())[1:]
+    kind: Any = dataclasses.make_dataclass(
+        "".join(word.capitalize() for word in function.__name__.split("_")),
+        [(each.name, Any) if each.default is each.empty else (each.name, Any, each.default) for each in which],
+        frozen=True,
+        eq=bool(which),  # without fields by identity: some are asked for at every call
+    )
+    only = None if which else kind()
+
+    @functools.wraps(function)
+    def kept(structure: Any, *fields: Any, **named: Any) -> Any:
+        key = kind(*fields, **named) if only is None else only
+        value = structure.facts.get(key)
+        if value is None:
+            value = function(structure, *fields, **named)
+            make_room(structure.facts, MOST_FACTS)
+            value = structure.facts.setdefault(key, value)
+        return value
+
+    return kept  # type: ignore[return-value]
+
+
 class Keeps:
     """A structure with ``facts``: what it has computed of itself."""
 
     __slots__ = ()
 
-    facts: dict[Derived[Any], Any]
+    facts: dict[Any, Any]
 
     def derived(self, fact: Derived[T]) -> T:
-        """The fact, computed at its first use. Threads that race may both compute it; all of them get the first."""
+        """The same of a class."""
         value = self.facts.get(fact)
         if value is None:
             value = fact.compute(self)
@@ -83,6 +111,3 @@ class Keeper(NamedTuple):
     it: Any
     arrays: Any = ()
     derived: bool = False
-
-
-__all__ = ["Derived", "Keeper", "Keeps"]

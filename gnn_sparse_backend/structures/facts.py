@@ -11,34 +11,31 @@ from torch import Tensor
 
 from ..formats.partitions.row_groups import look_at_rows
 from ..runtime import devices
-from .derived import Derived
+from .derived import Derived, fact
 from .statistics import GraphStatistics, measure
 
 
-class Offsets(Derived[np.ndarray]):
+@fact
+def row_offsets(structure) -> np.ndarray:
     """``indptr`` of a structure on the CPU as NumPy sees it: a few of its operations on a mini-batch take as long as
     one of PyTorch's.
     """
-
-    def compute(self, structure) -> np.ndarray:
-        return structure.indptr.numpy()
+    return structure.indptr.numpy()
 
 
-class RowsLookedAt(Derived[np.ndarray]):
+@fact
+def rows_looked_at(structure) -> np.ndarray:
     """`look_at_rows` of a structure on the CPU."""
-
-    def compute(self, structure) -> np.ndarray:
-        return look_at_rows(structure.derived(OFFSETS))
+    return look_at_rows(row_offsets(structure))
 
 
-class InDegrees(Derived[Tensor]):
+@fact
+def in_degrees(structure) -> Tensor:
     """(rows,) number of non-zeros of each, in the index type."""
-
-    def compute(self, structure) -> Tensor:
-        if not devices.on_cpu(structure.indptr.device):
-            return structure.indptr.diff()
-        offsets = structure.derived(OFFSETS)
-        return torch.from_numpy(offsets[1:] - offsets[:-1])
+    if not devices.on_cpu(structure.indptr.device):
+        return structure.indptr.diff()
+    offsets = row_offsets(structure)
+    return torch.from_numpy(offsets[1:] - offsets[:-1])
 
 
 @dataclass(frozen=True)
@@ -51,48 +48,39 @@ class InverseInDegrees(Derived[Tensor]):
         return structure.indptr.diff().clamp(min=1).to(self.dtype).reciprocal()
 
 
-class EdgeNumbers(Derived[Tensor]):
+@fact
+def edge_numbers(structure) -> Tensor:
     """(edges,) counting up: the number of the edge at each position where edges are in CSR order."""
-
-    def compute(self, structure) -> Tensor:
-        indices = structure.indices
-        return torch.arange(indices.numel(), dtype=indices.dtype, device=indices.device)
+    indices = structure.indices
+    return torch.arange(indices.numel(), dtype=indices.dtype, device=indices.device)
 
 
-class ColumnsAscend(Derived[bool]):
+@fact
+def columns_ascend(structure) -> bool:
     """Whether the columns of each row are in order, so that passes over ranges of columns keep that of the
     non-zeros.
     """
-
-    def compute(self, structure) -> bool:
-        falls = structure.indices[1:] < structure.indices[:-1]
-        starts = structure.indptr[1:-1].long() - 1
-        falls[starts[(starts >= 0) & (starts < falls.numel())]] = False
-        return not bool(falls.any())
+    falls = structure.indices[1:] < structure.indices[:-1]
+    starts = structure.indptr[1:-1].long() - 1
+    falls[starts[(starts >= 0) & (starts < falls.numel())]] = False
+    return not bool(falls.any())
 
 
-class Statistics(Derived[GraphStatistics]):
+@fact
+def statistics(structure) -> GraphStatistics:
     """Size and distribution of the lengths of rows."""
-
-    def compute(self, structure) -> GraphStatistics:
-        return measure(structure.indptr, structure.shape[1])
+    return measure(structure.indptr, structure.shape[1])
 
 
-@dataclass(frozen=True)
-class Fingerprint(Derived[str]):
+@fact
+def fingerprint(structure, numbered: bool) -> str:
     """32 hex digits of the content: shape and arrays, with the order in which the user numbers edges where
     ``numbered``.
     """
-
-    numbered: bool
-
-    def compute(self, structure) -> str:
-        return fingerprint(
-            structure.indptr, structure.indices, structure.edge_ids if self.numbered else None, structure.shape
-        )
+    return content_hash(structure.indptr, structure.indices, structure.edge_ids if numbered else None, structure.shape)
 
 
-def fingerprint(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int]) -> str:
+def content_hash(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape: tuple[int, int]) -> str:
     """BLAKE2b of shape, index type and arrays, which identifies them: 32 hex digits, the same on every device and in
     every process.
     """
@@ -102,17 +90,3 @@ def fingerprint(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None, shape:
         if array is not None:
             digest.update(array.cpu().contiguous().numpy().data)
     return digest.hexdigest()
-
-
-OFFSETS, LOOK, IN_DEGREES, EDGE_NUMBERS = Offsets(), RowsLookedAt(), InDegrees(), EdgeNumbers()
-
-__all__ = [
-    "EDGE_NUMBERS",
-    "IN_DEGREES",
-    "LOOK",
-    "OFFSETS",
-    "ColumnsAscend",
-    "Fingerprint",
-    "InverseInDegrees",
-    "Statistics",
-]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..compiler.cache.bounded import KernelCache
 from ..runtime import devices
-from . import sources
+from . import facts, sources
 from .build import coo_to_csr, index_dtype
 from .checks import (
     IndexArray,
@@ -23,8 +23,7 @@ from .checks import (
     check_shape,
 )
 from .csr import Csr, Pair, find_pair, stored
-from .derived import Derived, Keeper, Keeps
-from .facts import EDGE_NUMBERS, IN_DEGREES, Fingerprint, InverseInDegrees, Statistics
+from .derived import Keeper, Keeps
 from .immutable import Immutable
 from .statistics import GraphStatistics
 from .unsynchronised import csr_in_range
@@ -77,7 +76,7 @@ class Graph(Immutable, Keeps):
     indices: Tensor
     edge_ids: Tensor | None
     device: torch.device
-    facts: dict[Derived[Any], Any]
+    facts: dict[Any, Any]
     calls: KernelCache[Any, Any]
     plans: dict[Any, Any]
     _pair: Pair
@@ -228,29 +227,29 @@ class Graph(Immutable, Keeps):
     @property
     def in_degrees(self) -> Tensor:
         """(destinations,) number of edges into each, in the index type."""
-        return self.derived(IN_DEGREES)
+        return facts.in_degrees(self)
 
     @property
     def edge_numbers(self) -> Tensor:
         """(edges,) edge, in the user's order, at each CSR position: ``edge_ids``, or counting up."""
         if self.edge_ids is not None:
             return self.edge_ids
-        return self.derived(EDGE_NUMBERS)
+        return facts.edge_numbers(self)
 
     @property
     def inverse_in_degrees(self) -> Tensor:
         """(destinations,) float32: 1 / max(in-degree, 1)."""
-        return self.derived(InverseInDegrees(torch.float32))
+        return self.derived(facts.InverseInDegrees(torch.float32))
 
     @property
     def statistics(self) -> GraphStatistics:
         """Size and in-degree distribution."""
-        return self.derived(Statistics())
+        return facts.statistics(self)
 
     @property
     def fingerprint(self) -> str:
         """32 hex digits that identify the content: shape, arrays and edge order."""
-        return self.derived(Fingerprint(numbered=True))
+        return facts.fingerprint(self, numbered=True)
 
     def same_structure(self, other: Graph) -> bool:
         """Whether shape, arrays and edge order are equal (devices may differ)."""

@@ -169,6 +169,3 @@ def _parts_of(value: Any) -> list[Any]:
         return []
     slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
     return [*(getattr(value, name, None) for name in slots), *getattr(value, "__dict__", {}).values()]
-
-
-__all__ = ["Held", "Memory", "memory"]

@@ -62,7 +62,7 @@ class KernelMap(Immutable, Keeps):
     outputs: Tensor
     indptr: Tensor
     symmetric: bool
-    facts: dict[Derived[Any], Any]
+    facts: dict[Any, Any]
     calls: KernelCache[Any, Any]
     _reverse: weakref.ref[KernelMap] | None
 
@@ -256,6 +256,3 @@ def _check_once(name: str, offset: Tensor, rows: Tensor, count: int) -> Tensor:
 
 def _shown(values: Tensor) -> str:
     return str(values.tolist() if values.numel() <= 12 else [*values[:6].tolist(), "...", *values[-3:].tolist()])
-
-
-__all__ = ["GraphOf", "KernelMap", "NeighbourTable", "Offsets", "RelGraphOf", "find_live"]

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ..formats.structure import check_csr, check_integer, positions_of_rows
-from .derived import Derived, Keeps
+from .derived import Keeps
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Piece(Keeps):
     indptr: torch.Tensor
     indices: torch.Tensor
     positions: torch.Tensor | None
-    facts: dict[Derived[Any], Any] = field(default_factory=dict, repr=False)
+    facts: dict[Any, Any] = field(default_factory=dict, repr=False)
     _numbers: list = field(default_factory=list, repr=False)
 
     unsynchronised = None  # as of a graph: nothing is known of the lengths but what the arrays say
@@ -145,6 +145,3 @@ def rows_by_length(indptr, indices, shape, window) -> tuple[Piece, torch.Tensor]
     order = torch.argsort(number * (longest + 1) + lengths, stable=True)
     starts, positions = positions_of_rows(indptr, order)
     return Piece(shape, starts, indices.index_select(0, positions), positions), order.to(indptr.dtype)
-
-
-__all__ = ["Piece", "Rows", "column_partitions", "row_parts", "rows_by_length"]

@@ -7,33 +7,24 @@ import torch
 
 from ..runtime import devices
 from .build import index_dtype
-from .derived import Derived
+from .derived import fact
 from .graph import Graph
 from .segments import Segments
 
 
-class RowsGraph(Derived[Graph]):
+@fact
+def rows_graph(segments: Segments) -> Graph:
     """Segments as destinations, rows as edges, all from one source.
 
     The indices are an array of zeros, which nobody reads. NumPy takes them from pages that the system has already
     zeroed, and which cost nothing as long as nobody does.
     """
-
-    def compute(self, segments: Segments) -> Graph:
-        offsets, count, shape = segments.offsets, segments.num_rows, (segments.num_segments, 1)
-        dtype = index_dtype(shape, count)
-        if devices.on_cpu(offsets.device):
-            indices = torch.from_numpy(np.zeros(count, np.int32 if dtype == torch.int32 else np.int64))
-        else:
-            indices = torch.zeros(count, dtype=dtype, device=offsets.device)
-        if segments.unsynchronised:
-            return Graph._unsynchronised(offsets, indices, segments.order, shape, count)
-        return Graph.from_csr(offsets, indices, shape, segments.order, trusted=True)
-
-
-def rows_of(segments: Segments) -> Graph:
-    """`RowsGraph` of segments."""
-    return segments.derived(RowsGraph())
-
-
-__all__ = ["rows_of"]
+    offsets, count, shape = segments.offsets, segments.num_rows, (segments.num_segments, 1)
+    dtype = index_dtype(shape, count)
+    if devices.on_cpu(offsets.device):
+        indices = torch.from_numpy(np.zeros(count, np.int32 if dtype == torch.int32 else np.int64))
+    else:
+        indices = torch.zeros(count, dtype=dtype, device=offsets.device)
+    if segments.unsynchronised:
+        return Graph._unsynchronised(offsets, indices, segments.order, shape, count)
+    return Graph.from_csr(offsets, indices, shape, segments.order, trusted=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from ..planner.cpu.grouped import PANEL_COST, SUM_BLOCK, chunk_rows, panel_rows,
 from ..runtime.memory import check_memory
 from .build import compress, index_dtype
 from .checks import IndexArray, as_index_vector, check_count, check_range
-from .derived import Derived, Keeper, Keeps
+from .derived import Keeper, Keeps, fact
 
 
 class Segments(Keeps):
@@ -43,7 +42,7 @@ class Segments(Keeps):
     offsets: Tensor
     order: Tensor | None
     unsynchronised: bool
-    facts: dict[Derived[Any], Any]
+    facts: dict[Any, Any]
     calls: KernelCache[Any, Any]
 
     def __init__(self, offsets: Tensor, order: Tensor | None, num_rows: int, unsynchronised: bool = False) -> None:
@@ -117,29 +116,30 @@ class Segments(Keeps):
 
     def panels(self, work: int, threads: int) -> tuple[int, list[Any]]:
         """(rows of a panel, leading arguments of a grouped product of ``work`` multiply-adds a row)."""
-        return self.derived(Panels(parts(self.num_rows * work, threads)))
+        return panels_in(self, parts(self.num_rows * work, threads))
 
     def panels_apart(self, rows: int) -> list[Any]:
         """Leading arguments of a grouped product in panels of so many rows, each a group of its own.
 
         Of unsynchronised segments there are as many as there may be; groups beyond the last have none.
         """
-        return self.derived(Panels(self.num_rows, rows))[1]
+        return panels_in(self, self.num_rows, rows)[1]
 
     def units(self, in_features: int, out_features: int, itemsize: int, threads: int) -> list[Any]:
         """Leading arguments of a grouped sum over matrices (in_features, out_features)."""
         groups = parts(self.num_rows * in_features * out_features, threads)
-        return self.derived(Units(groups, _blocks(in_features), chunk_rows(out_features, itemsize)))
+        return units_in(self, groups, _blocks(in_features), chunk_rows(out_features, itemsize))
 
     def units_apart(self, in_features: int) -> list[Any]:
         """Leading arguments of a grouped sum over matrices with so many rows, each block of a matrix a group and a unit
         of its own.
         """
-        return self.derived(UnitsApart(_blocks(in_features)))
+        return blocks_apart(self, _blocks(in_features))
 
+    @fact
     def outer_tasks(self, chunk: int, longest: int) -> OuterTasks:
-        """``formats.partitions.outer_tasks`` of these segments."""
-        return self.derived(TasksOfSegments(chunk, longest))
+        """Positions in chunks and tasks of bounded length (``formats.partitions.outer_tasks``)."""
+        return outer_tasks(self.offsets, self.num_rows, chunk, longest, self.unsynchronised)
 
     def keepers(self) -> Iterator[Keeper]:
         """Themselves."""
@@ -154,101 +154,75 @@ MOST_CALLS = 64
 """Calls that segments keep ready."""
 
 
-@dataclass(frozen=True)
-class Panels(Derived[tuple]):
+@fact
+def panels_in(segments: Segments, groups: int, rows: int | None = None) -> tuple[int, list[Any]]:
     """(rows of a panel, leading arguments of a grouped product) in so many groups. rows: None to choose them."""
-
-    groups: int
-    rows: int | None = None
-
-    def compute(self, segments: Segments) -> tuple[int, list[Any]]:
-        lengths, rows, groups = segments.offsets.diff().long(), self.rows, self.groups
-        if rows is None:
-            rows = panel_rows({rows: int(ceil_div(lengths, rows).sum()) for rows in PANEL_COST})
-        unsynchronised = segments.unsynchronised
-        most = most_parts(segments.num_rows, segments.num_segments, rows) if unsynchronised else None
-        segment, start, length = split_rows(lengths, rows, most=most)
-        count = segment.numel()
-        groups = max(1, min(groups, count))
-        group_ptr = torch.arange(groups + 1, device=start.device) * count // groups
-        if unsynchronised:
-            group_ptr = torch.minimum(group_ptr, ceil_div(lengths, rows).sum())
-        dtype = index_dtype((count, segments.num_segments), segments.num_rows)
-        return rows, [groups, count, *(x.to(dtype) for x in (group_ptr, start, start + length, segment))]
+    lengths = segments.offsets.diff().long()
+    if rows is None:
+        rows = panel_rows({rows: int(ceil_div(lengths, rows).sum()) for rows in PANEL_COST})
+    unsynchronised = segments.unsynchronised
+    most = most_parts(segments.num_rows, segments.num_segments, rows) if unsynchronised else None
+    segment, start, length = split_rows(lengths, rows, most=most)
+    count = segment.numel()
+    groups = max(1, min(groups, count))
+    group_ptr = torch.arange(groups + 1, device=start.device) * count // groups
+    if unsynchronised:
+        group_ptr = torch.minimum(group_ptr, ceil_div(lengths, rows).sum())
+    dtype = index_dtype((count, segments.num_segments), segments.num_rows)
+    return rows, [groups, count, *(x.to(dtype) for x in (group_ptr, start, start + length, segment))]
 
 
-@dataclass(frozen=True)
-class Units(Derived[list]):
+@fact
+def units_in(segments: Segments, groups: int, blocks: int, chunk: int) -> list[Any]:
     """Leading arguments of a grouped sum: blocks of matrices, and chunks of rows, in so many groups."""
-
-    groups: int
-    blocks: int
-    chunk: int
-
-    def compute(self, segments: Segments) -> list[Any]:
-        groups, blocks, chunk, offsets = self.groups, self.blocks, self.chunk, segments.offsets
-        lengths = offsets.diff().long()
-        chunks = ceil_div(lengths, chunk)
-        # a long segment is shared out by blocks of its matrix, about one part in ``groups`` of all rows each
-        sharers = (
-            ceil_div(lengths * groups, max(1, segments.num_rows)).clamp(1, blocks)
-            if groups > 1
-            else torch.ones_like(lengths)
-        )
-        width = ceil_div(blocks, sharers)
-        segment, unit = runs(chunks * blocks)
-        # of one segment: by sharer, then by chunk, then by block
-        sharer = unit // (chunks * width).clamp(min=1)[segment]
-        first = sharer * width[segment]
-        unit = unit - first * chunks[segment]
-        own = torch.minimum(width[segment], blocks - first)
-        at, block = unit // own, first + unit % own
-        start = offsets[segment] + at * chunk
-        rows = torch.minimum(offsets[segment + 1] - start, start.new_full((), chunk))
-        work_ptr = prefix_sums(rows)
-        # units of one sharer add to the same rows of a matrix, so they stay in one group
-        begins = torch.cat(
-            [segment.new_ones(1, dtype=torch.bool), (segment[1:] != segment[:-1]) | (sharer[1:] != sharer[:-1])]
-        )
-        task_ptr = torch.cat([begins.nonzero().flatten(), segment.new_full((1,), segment.numel())])
-        groups = max(1, min(groups, task_ptr.numel() - 1))
-        group_ptr = task_ptr[balanced_row_groups(work_ptr[task_ptr], groups, cost_per_row=SUM_BLOCK)]
-        dtype = index_dtype((segment.numel(), segments.num_segments), max(int(work_ptr[-1]), blocks * SUM_BLOCK))
-        return [
-            groups,
-            segment.numel(),
-            int(work_ptr[-1]),
-            *(x.to(dtype) for x in (group_ptr, work_ptr, start, block * SUM_BLOCK, segment)),
-        ]
+    offsets = segments.offsets
+    lengths = offsets.diff().long()
+    chunks = ceil_div(lengths, chunk)
+    # a long segment is shared out by blocks of its matrix, about one part in ``groups`` of all rows each
+    sharers = (
+        ceil_div(lengths * groups, max(1, segments.num_rows)).clamp(1, blocks)
+        if groups > 1
+        else torch.ones_like(lengths)
+    )
+    width = ceil_div(blocks, sharers)
+    segment, unit = runs(chunks * blocks)
+    # of one segment: by sharer, then by chunk, then by block
+    sharer = unit // (chunks * width).clamp(min=1)[segment]
+    first = sharer * width[segment]
+    unit = unit - first * chunks[segment]
+    own = torch.minimum(width[segment], blocks - first)
+    at, block = unit // own, first + unit % own
+    start = offsets[segment] + at * chunk
+    rows = torch.minimum(offsets[segment + 1] - start, start.new_full((), chunk))
+    work_ptr = prefix_sums(rows)
+    # units of one sharer add to the same rows of a matrix, so they stay in one group
+    begins = torch.cat(
+        [segment.new_ones(1, dtype=torch.bool), (segment[1:] != segment[:-1]) | (sharer[1:] != sharer[:-1])]
+    )
+    task_ptr = torch.cat([begins.nonzero().flatten(), segment.new_full((1,), segment.numel())])
+    groups = max(1, min(groups, task_ptr.numel() - 1))
+    group_ptr = task_ptr[balanced_row_groups(work_ptr[task_ptr], groups, cost_per_row=SUM_BLOCK)]
+    dtype = index_dtype((segment.numel(), segments.num_segments), max(int(work_ptr[-1]), blocks * SUM_BLOCK))
+    return [
+        groups,
+        segment.numel(),
+        int(work_ptr[-1]),
+        *(x.to(dtype) for x in (group_ptr, work_ptr, start, block * SUM_BLOCK, segment)),
+    ]
 
 
-@dataclass(frozen=True)
-class UnitsApart(Derived[list]):
+@fact
+def blocks_apart(segments: Segments, blocks: int) -> list[Any]:
     """Leading arguments of a grouped sum, each block of a matrix a group and a unit of its own."""
-
-    blocks: int
-
-    def compute(self, segments: Segments) -> list[Any]:
-        blocks, offsets = self.blocks, segments.offsets
-        count, work = segments.num_segments * blocks, segments.num_rows * blocks
-        dtype = index_dtype((count, work), blocks * SUM_BLOCK)
-        number = torch.arange(count + 1, device=offsets.device)
-        segment, block = number[:-1] // blocks, number[:-1] % blocks
-        rows = offsets.diff().long().index_select(0, segment)
-        work_ptr = prefix_sums(rows)
-        start = offsets.index_select(0, segment)
-        return [count, count, work, *(x.to(dtype) for x in (number, work_ptr, start, block * SUM_BLOCK, segment))]
-
-
-@dataclass(frozen=True)
-class TasksOfSegments(Derived[OuterTasks]):
-    """Positions in chunks and tasks of bounded length."""
-
-    chunk: int
-    longest: int
-
-    def compute(self, segments: Segments) -> OuterTasks:
-        return outer_tasks(segments.offsets, segments.num_rows, self.chunk, self.longest, segments.unsynchronised)
+    offsets = segments.offsets
+    count, work = segments.num_segments * blocks, segments.num_rows * blocks
+    dtype = index_dtype((count, work), blocks * SUM_BLOCK)
+    number = torch.arange(count + 1, device=offsets.device)
+    segment, block = number[:-1] // blocks, number[:-1] % blocks
+    rows = offsets.diff().long().index_select(0, segment)
+    work_ptr = prefix_sums(rows)
+    start = offsets.index_select(0, segment)
+    return [count, count, work, *(x.to(dtype) for x in (number, work_ptr, start, block * SUM_BLOCK, segment))]
 
 
 def check_offsets(offsets: Tensor, num_rows: int | None) -> None:

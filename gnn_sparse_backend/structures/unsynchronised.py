@@ -128,14 +128,3 @@ def promise(kept: Tensor, words: str) -> None:
 def _check_device(name: str, values: Tensor, device: torch.device) -> None:
     if values.device != device:
         raise ValueError(f"{name} is on {values.device}, but the rows are on {device}; move one of them")
-
-
-__all__ = [
-    "csr_in_range",
-    "index_in_range",
-    "order_in_range",
-    "promise",
-    "segments_of_index",
-    "segments_of_lengths",
-    "segments_of_offsets",
-]

@@ -38,6 +38,3 @@ def _seconds_of_a_byte(size: int, device: torch.device, timer: Timer) -> float:
 
     copy()
     return min(timer(copy, _CALLS) for _ in range(_ROUNDS)) / (2 * size)
-
-
-__all__ = ["calibrate_gpu"]

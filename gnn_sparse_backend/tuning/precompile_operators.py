@@ -80,6 +80,3 @@ def widths_by_operator(features, operators: tuple[Prepared, ...]) -> dict[Prepar
             + (f"{missing[0]!r} is missing" if missing else f"{more[0]!r} is none of {', '.join(names)}")
         )
     return {operator: operator.widths(features[operator.name]) for operator in operators}
-
-
-__all__ = ["default_for", "kinds_of", "operators_named", "requested", "settled", "widths_by_operator"]

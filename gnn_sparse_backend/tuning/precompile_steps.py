@@ -63,6 +63,3 @@ class Step:
             if self.backward:
                 torch.autograd.grad(out, operands, torch.ones_like(out))
         self.ready = True
-
-
-__all__ = ["Step"]

@@ -13,7 +13,7 @@ import torch
 
 from ..compiler.codegen import BuildError
 from ..ops.core.plans import planned, problem_of
-from ..ops.message.executables.blocks_cuda import blocks_of
+from ..ops.message.executables.blocks_cuda import dense_blocks
 from ..planner.candidates import trials
 from ..planner.cuda.candidates import may_fill_blocks
 from ..planner.cuda.plan import CudaPlan
@@ -44,7 +44,7 @@ def problem_of_task(task: Task) -> Problem:
     problem = problem_of(task.graph, task.kind, task.features, task.dtype)
     if type(problem) is not CudaProblem or not may_fill_blocks(problem) or not on_tensor_cores(task.dtype):
         return problem
-    blocks = blocks_of(task.graph, block_of(type_name(task.dtype)))
+    blocks = dense_blocks(task.graph, block_of(type_name(task.dtype)))
     counted, stored = replace(problem, in_bsr=blocks.in_bsr, in_sr_bcrs=blocks.in_sr_bcrs), blocks.stored
     if stored is None or (blocks.shared and len(task.message_op.places) > 1):  # the numbers of one slot have no order
         return counted

@@ -27,6 +27,7 @@ from gnn_sparse_backend.ops.message.programs.operands import Operand
 from gnn_sparse_backend.ops.relational import schedules_cuda as cuda_rgms
 from gnn_sparse_backend.ops.relational import schedules_cuda_rows as cuda_rgms_rows
 from gnn_sparse_backend.ops.relational.programs.rgms_tiles import RgmsTilesSpec
+from gnn_sparse_backend.ops.relational.schedules_cuda_rows import ProductShape
 from gnn_sparse_backend.planner.cuda import blocks as cuda_bsr
 from gnn_sparse_backend.planner.cuda.plan import BUCKETS_PAY, CudaPlan, plan_cuda
 
@@ -87,14 +88,17 @@ def _sums():
 
 
 def _rows(in_features, out_features, dtype, blocks=1, full=False, **more):
-    return lambda arch: cuda_rgms.rows_kernel(
-        replace(cuda_rgms.rows_spec(in_features, out_features, dtype, arch, blocks, full=full), **more), arch
+    return lambda arch: cuda_rgms_rows.rows_kernel(
+        replace(
+            cuda_rgms_rows.rows_spec(ProductShape(in_features, out_features, dtype, arch, blocks, full=full)), **more
+        ),
+        arch,
     )
 
 
 def _dots(in_features, out_features, dtype, blocks=1, full=False):
-    return lambda arch: cuda_rgms.dots_kernel(
-        cuda_rgms.dots_spec(in_features, out_features, dtype, arch, blocks, full=full), arch
+    return lambda arch: cuda_rgms_rows.dots_kernel(
+        cuda_rgms_rows.dots_spec(ProductShape(in_features, out_features, dtype, arch, blocks, full=full)), arch
     )
 
 
@@ -135,7 +139,7 @@ KERNELS = {
     "outer_tf32": lambda arch: cuda_grouped.sum_tiles_kernel(
         GroupedSpec(16, 40, 0, 0, (False, False), "float32"), arch
     ),
-    "rgms_outer_float16": lambda arch: cuda_rgms.sum_tiles_kernel(64, 64, True, "float16", "int32", arch),
+    "rgms_outer_float16": lambda arch: cuda_rgms.sum_tiles_kernel(ProductShape(64, 64, "float16", arch), True, "int32"),
     "bsr_bfloat16": lambda arch: schedules_blocks.bsr_kernel(602, True, "bfloat16", "int32", arch),
     "bsr_tf32": lambda arch: schedules_blocks.bsr_kernel(37, False, "float32", "int64", arch),
     "sr_bcrs_float16": lambda arch: schedules_blocks.bsr_kernel(32, False, "float16", "int32", arch, True, 4),
@@ -155,7 +159,9 @@ KERNELS = {
     ),
     "rgms_dots_float16": _dots(64, 64, "float16"),
     "rgms_dots_full": _dots(64, 64, "float32", full=True),
-    "rgms_outer_full": lambda arch: cuda_rgms.sum_tiles_kernel(64, 64, True, "float32", "int32", arch, 1, True),
+    "rgms_outer_full": lambda arch: cuda_rgms.sum_tiles_kernel(
+        ProductShape(64, 64, "float32", arch, full=True), True, "int32"
+    ),
     "grouped_rows_full": lambda arch: cuda_grouped.rows_kernel(
         GroupedSpec(128, 64, 64, 0, (True, False), "float32"), arch
     ),

@@ -13,7 +13,7 @@ from gnn_sparse_backend.compiler.transforms import (
     sparse_reorder,
 )
 from gnn_sparse_backend.compiler.transforms import format_rules as formats
-from tests.compiler import grouped_programs, message_programs
+from tests.compiler import formats_by_hand, grouped_programs, message_programs
 from tests.compiler.program_case import Case
 from tests.compiler.structures import values
 
@@ -102,8 +102,8 @@ def _hyb_rows(found, rng):
 
 CASES: dict[str, Case] = {
     "csr_spmm": Case(lambda t: products.csr_spmm(3, index_dtype=t), _mn, ("C",)),
-    "ell_spmm": Case(lambda t: products.ell_spmm(3, 4, index_dtype=t), _mn, ("C",)),
-    "bsr_spmm": Case(lambda t: products.bsr_spmm(3, 2, index_dtype=t), _bsr_sizes, ("C",), _bsr_mask),
+    "ell_spmm": Case(lambda t: formats_by_hand.ell_spmm(3, 4, index_dtype=t), _mn, ("C",)),
+    "bsr_spmm": Case(lambda t: formats_by_hand.bsr_spmm(3, 2, index_dtype=t), _bsr_sizes, ("C",), _bsr_mask),
     "dia_spmm": Case(
         lambda t: products.dia_spmm(3, index_dtype=t),
         lambda rng: _mn(rng, diagonals=int(rng.integers(0, 2))),
@@ -142,7 +142,7 @@ CASES: dict[str, Case] = {
     "rgms_heterogeneous": Case(
         lambda t: relational.rgms_heterogeneous(3, 2, index_dtype=t), lambda rng: _mn(rng, relations=3), ("Y",)
     ),
-    "csr_to_bsr": Case(lambda t: formats.csr_to_bsr(2, index_dtype=t), _bsr_sizes, ("B",)),
+    "csr_to_bsr": Case(lambda t: formats_by_hand.csr_to_bsr(2, index_dtype=t), _bsr_sizes, ("B",)),
     "spmm_in_bsr_and_ell": Case(_decomposed, _decomposed_sizes, ("C", "A_bsr", "A_ell")),
     "rgms_in_hyb": Case(_rgms_hyb, lambda rng: _mn(rng, relations=3), ("Y",)),
     "spmm_in_hyb": Case(_hyb, _hyb_sizes, ("C",), _hyb_rows),

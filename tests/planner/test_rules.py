@@ -11,12 +11,20 @@ from gnn_sparse_backend.ops.message.programs.operands import Operand
 from gnn_sparse_backend.ops.message.schedules_cpu import supported, supports
 from gnn_sparse_backend.planner.candidates import rule_plan
 from gnn_sparse_backend.planner.cpu import sddmm, spmm
-from gnn_sparse_backend.planner.cpu.spmm import group_count, plan_spmm
+from gnn_sparse_backend.planner.cpu.spmm import group_count
 from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.planner.problem import Problem
 
 LANES, PARTITIONS, PARTS = Plan(4, reduction="simd"), Plan(4, partitions=2), Plan(4, longest_part=9)
 SCATTERED = Plan(4, reduction="scattered")
+
+
+def plan_spmm(rows, cols, nnz, features, itemsize, threads, longest=0, reach=None, summed=True, edges=False, typical=0):
+    """reach: None for no operand at the columns."""
+    places = ["column"] * (reach is not None) + ["edge"] * edges
+    kind = f"{'sum' if summed else 'max'}:{','.join(places)}"
+    dtype = {2: "float16", 4: "float32"}[itemsize]
+    return spmm.plan_spmm(Problem(kind, rows, cols, nnz, features, dtype, threads, reach or 0, longest, typical))
 
 
 def aggregation(width=1, dtype="float32", message="x0", **spec):
@@ -205,7 +213,10 @@ def test_the_order_of_additions_is_the_same_for_any_number_of_threads(rows, nnz)
 
 def test_gathers_run_as_many_bytes_ahead(cache):
     widths = 1, 32, 128, 512, 4096
-    assert [sddmm.plan_sddmm(50_000, 50_000, 10**6, f, 4, 2).prefetch for f in (*widths, 256, 257)] == [
+    assert [
+        sddmm.plan_sddmm(Problem("map:row,column", 50_000, 50_000, 10**6, f, "float32", 2)).prefetch
+        for f in (*widths, 256, 257)
+    ] == [
         0,
         16,
         16,

@@ -16,7 +16,7 @@ from gnn_sparse_backend.ops.core.plans_cuda import plan_unsynchronised
 from gnn_sparse_backend.ops.grouped.segment_reduce import _by_operator, run_segment_reduce
 from gnn_sparse_backend.planner.cuda.plan import BUCKETS_PAY, LONG_ROW, PART
 from gnn_sparse_backend.structures import unsynchronised as unread
-from gnn_sparse_backend.structures.segment_rows import rows_of
+from gnn_sparse_backend.structures.segment_rows import rows_graph
 from tests.ops.operators import quarters
 from tests.ops.serial_gpu import cut_rows_short
 from tests.ops.waits import Promises, without_waiting
@@ -222,7 +222,7 @@ def check_within(segments) -> None:
         and indices.ge(0).all()
         and indices.lt(3 * tasks.tasks).all()
     )
-    graph = rows_of(segments)
+    graph = rows_graph(segments)
     assert graph.indptr[-1] <= graph.num_edges == rows
     if segments.order is not None:
         assert segments.order.sort().values.equal(torch.arange(rows, dtype=segments.order.dtype))
@@ -355,7 +355,7 @@ def test_segments_elsewhere_are_named():
 
 def test_plans_without_reading():
     """Rows are cut where sizes leave room for a long one; nothing that takes a sort."""
-    graph = rows_of(gsb.Segments.from_lengths(torch.tensor([3, 4])))
+    graph = rows_graph(gsb.Segments.from_lengths(torch.tensor([3, 4])))
     for kind in ("sum:edge", "max:edge", "map:row"):
         for features in (1, 64):
             assert plan_unsynchronised(graph, "", kind, features, LONG_ROW + 1).longest_part == PART

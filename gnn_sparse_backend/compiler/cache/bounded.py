@@ -126,5 +126,3 @@ def _each() -> Iterable[CacheStatistics]:
 
 _caches: weakref.WeakSet[KernelCache[Any, Any]] = weakref.WeakSet()
 _functions: list[Any] = []
-
-__all__ = ["MOST", "CacheStatistics", "KernelCache", "keeping", "kept", "make_room", "shared", "statistics"]

@@ -1,6 +1,4 @@
-"""bfloat16 numbers by their bits: the upper half of a float32. TVM expressions, of words of 32 bits and of halves of
-them.
-"""
+"""bfloat16 numbers by their bits, the upper half of a float32: TVM expressions of words of 32 bits and their halves."""
 
 from __future__ import annotations
 
@@ -18,9 +16,7 @@ def high_half(word: tirx.Expr) -> tirx.Expr:
 
 
 def rounded(x: tirx.Expr) -> tirx.Expr:
-    """The bits of a float32 that is rounded to bfloat16, in the upper half of a word whose lower half is zero or
-    NaN's.
-    """
+    """The bits of a float32 rounded to bfloat16, in the upper half of a word whose lower one is zero or NaN's."""
     bits = tirx.reinterpret("uint32", x)
     # to the nearest, ties to even: half of what is cut off is added, and a little less where the last digit is even
     last = tirx.bitwise_and(tirx.shift_right(bits, integer(16)), integer(1))
@@ -43,6 +39,3 @@ def is_nan(bits: tirx.Expr) -> tirx.Expr:
 
 def integer(value: int) -> tirx.IntImm:
     return tirx.IntImm("uint32", value)
-
-
-__all__ = ["bfloat16_bits", "high_half", "is_nan", "low_half", "rounded"]

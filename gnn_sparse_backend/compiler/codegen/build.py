@@ -25,6 +25,7 @@ from .cuda.scalarise_select import choose_apart
 from .errors import BuildError
 from .ieee import keep_ieee
 from .linker import find_linker
+from .nodes import nodes
 from .target import Target
 
 
@@ -129,9 +130,7 @@ _of_gpus: list[tvm.runtime.Module] = []
 
 
 def _is_cut_short(path: Path) -> bool:
-    """Whether an ELF file ends before its section headers, which linkers put last: the dynamic linker would die of a
-    bus error.
-    """
+    """Whether an ELF file ends before its section headers, which linkers put last: loading it would be a bus error."""
     if sys.platform == "darwin":
         return False
     header = path.read_bytes()[:64]
@@ -160,7 +159,8 @@ def compiled(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
     complete = keep_ieee(module, target.is_cuda)
     if target.is_cuda:
         complete = choose_apart(complete)
-    if any(_has_parallel_loop(function) for function in module.functions.values()):
+    loops = [loop for function in module.functions.values() for loop in nodes(function.body, tirx.For)]
+    if any(loop.kind == tirx.ForKind.PARALLEL for loop in loops):
         name, function = slot_function()
         complete = tvm.IRModule(
             {**{str(variable.name_hint): body for variable, body in complete.functions.items()}, name: function}
@@ -176,14 +176,3 @@ def compiled(module: tvm.IRModule, target: Target) -> tvm.runtime.Module:
         raise BuildError(
             ", ".join(function_names(module)), f"{type(error).__name__}: {error}", module.script()
         ) from error
-
-
-def _has_parallel_loop(function: tirx.PrimFunc) -> bool:
-    found = False
-
-    def visit(loop: tirx.For) -> None:
-        nonlocal found
-        found = found or loop.kind == tirx.ForKind.PARALLEL
-
-    tvm_ffi.structural_walk(function.body, (tirx.For, visit), order="post")
-    return found

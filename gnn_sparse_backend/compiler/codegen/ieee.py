@@ -22,6 +22,7 @@ import tvm_ffi
 from tvm import tirx
 
 from . import bfloat16_bits as bits
+from .nodes import nodes
 
 _NARROW = ("float16", "bfloat16")
 _WIDE = ("float32", "float64")
@@ -37,11 +38,9 @@ def keep_ieee(module: tvm.IRModule, cuda: bool) -> tvm.IRModule:
         S[0] = x[0] - y[0]   ->   S[0] = T.reinterpret("float32", T.reinterpret("uint32", x[0])) - y[0]
     """
     table = _Rules(_hide_cuda).for_cuda() if cuda else _Rules(_hide_cpu).for_cpu()
-    functions = {}
-    for variable, function in module.functions.items():
-        body = tvm_ffi.structural_mutate(function.body, table)
-        functions[variable] = tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
-    return tvm.IRModule(functions)
+    return tvm.IRModule(
+        {name: f.with_body(tvm_ffi.structural_mutate(f.body, table)) for name, f in module.functions.items()}
+    )
 
 
 def _hide_cpu(x: tirx.Expr) -> tirx.Expr:
@@ -122,15 +121,8 @@ class _Rules:
 
 
 def _compares_floats(condition: tirx.Expr) -> bool:
-    found = False
-
-    def visit(comparison: tirx.Expr) -> None:
-        nonlocal found
-        found = found or "float" in str(comparison.a.ty.dtype)
-
     kinds = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
-    tvm_ffi.structural_walk(condition, (kinds, visit), order="post")
-    return found
+    return any("float" in str(comparison.a.ty.dtype) for comparison in nodes(condition, kinds))
 
 
 def _rounding(cast: tirx.Cast, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:

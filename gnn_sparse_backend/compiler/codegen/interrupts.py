@@ -32,6 +32,3 @@ def interrupts_held() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
         if came:
             handler(*came[-1])
-
-
-__all__ = ["interrupts_held"]

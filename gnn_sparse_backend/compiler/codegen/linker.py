@@ -16,6 +16,3 @@ LINKERS = (
 def find_linker() -> tuple[str, ...] | None:
     """The command of the first linker that is on PATH; None without one."""
     return next((command for command in LINKERS if shutil.which(command[0])), None)
-
-
-__all__ = ["LINKERS", "find_linker"]

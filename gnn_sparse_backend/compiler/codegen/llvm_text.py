@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 
 class Code:
@@ -48,6 +50,19 @@ class Code:
         return "\n".join([head, *self.lines, f"  ret {number} {result.name}", "}", ""])
 
 
+Operator: TypeAlias = Callable[["Value", "Value | float"], "Value"]
+
+
+def _instruction(name: str, kind: str | None = None) -> Operator:
+    """A method that emits an instruction of two operands; kind: of its result, that of the operands by default."""
+    return lambda self, other: self._emit(name, other, kind)
+
+
+def _arithmetic(name: str) -> Operator:
+    """The same of one that LLVM calls otherwise for numbers."""
+    return lambda self, other: self._emit(f"f{name}" if self.kind == "number" else name, other)
+
+
 @dataclass(frozen=True, eq=False)
 class Value:
     """One value in `Code`: a number, an integer of its width, or a condition. Operators emit instructions; integers are
@@ -62,44 +77,15 @@ class Value:
             other = self.code.constant(self.kind, other)
         return self.code.emit(kind or self.kind, f"{operation} {self.code.type(self.kind)} {self.name}, {other.name}")
 
-    def _arithmetic(self, operation: str, other: Value | float) -> Value:
-        return self._emit(("f" if self.kind == "number" else "") + operation, other)
-
-    def __add__(self, other: Value | float) -> Value:
-        return self._arithmetic("add", other)
-
-    def __sub__(self, other: Value | float) -> Value:
-        return self._arithmetic("sub", other)
-
     def __rsub__(self, other: float) -> Value:
         return self.code.constant(self.kind, other) - self
 
-    def __mul__(self, other: Value | float) -> Value:
-        return self._arithmetic("mul", other)
-
-    def __truediv__(self, other: Value | float) -> Value:
-        return self._emit("fdiv", other)
-
-    def __lshift__(self, other: Value | float) -> Value:
-        return self._emit("shl", other)
-
-    def __rshift__(self, other: Value | float) -> Value:
-        return self._emit("lshr", other)
-
-    def __and__(self, other: Value | float) -> Value:
-        return self._emit("and", other)
-
-    def __or__(self, other: Value | float) -> Value:
-        return self._emit("or", other)
-
-    def __lt__(self, other: Value | float) -> Value:
-        return self._emit("fcmp olt", other, "condition")
-
-    def __gt__(self, other: Value | float) -> Value:
-        return self._emit("fcmp ogt", other, "condition")
-
-    def equals(self, other: Value | float) -> Value:
-        return self._emit("fcmp oeq", other, "condition")
+    __add__, __sub__, __mul__ = _arithmetic("add"), _arithmetic("sub"), _arithmetic("mul")
+    __truediv__ = _instruction("fdiv")
+    __lshift__, __rshift__ = _instruction("shl"), _instruction("lshr")
+    __and__, __or__ = _instruction("and"), _instruction("or")
+    __lt__, __gt__ = _instruction("fcmp olt", "condition"), _instruction("fcmp ogt", "condition")
+    equals = _instruction("fcmp oeq", "condition")
 
     def bits(self) -> Value:
         return self._bitcast("integer")

@@ -21,6 +21,12 @@ class StageIError(ValueError):
     """A program of coordinate space is not well formed, or a transformation does not apply to it."""
 
 
+def refuse(where: str, reason: str | None) -> None:
+    """Raise StageIError, which says where and why, if there is a reason."""
+    if reason:
+        raise StageIError(f"{where} {reason}")
+
+
 @dataclass(frozen=True)
 class Size:
     """A run-time integer parameter of a program (a number of rows, columns or non-zeros)."""
@@ -135,25 +141,14 @@ def sparse_fixed(
     extent: tuple[Extent, Extent],
     indices: str,
     index_dtype: str = "int32",
-    *,
-    sorted: bool = True,
-    unique: bool = True,
-    padded: bool = False,
+    **marks: bool,
 ) -> Axis:
-    """Under each parent position, `nnz_cols` slots with coordinates in `indices` (ELL). extent: (length, nnz_cols)."""
+    """Under each parent position, `nnz_cols` slots with coordinates in `indices` (ELL). extent: (length, nnz_cols).
+
+    marks: `sorted`, `unique`, `padded`, as of `Axis`.
+    """
     length, nnz_cols = extent
-    return Axis(
-        name,
-        "sparse_fixed",
-        length,
-        parent,
-        nnz_cols=nnz_cols,
-        indices=indices,
-        index_dtype=index_dtype,
-        sorted=sorted,
-        unique=unique,
-        padded=padded,
-    )
+    return Axis(name, "sparse_fixed", length, parent, None, nnz_cols, None, indices, index_dtype, **marks)
 
 
 def sparse_variable(
@@ -162,22 +157,12 @@ def sparse_variable(
     extent: tuple[Extent, Extent],
     arrays: tuple[str, str],
     index_dtype: str = "int32",
-    *,
-    sorted: bool = True,
-    unique: bool = True,
+    **marks: bool,
 ) -> Axis:
-    """Under parent position p, the coordinates indices[indptr[p]:indptr[p+1]] (CSR). extent: (length, nnz)."""
+    """Under parent position p, the coordinates indices[indptr[p]:indptr[p+1]] (CSR). extent: (length, nnz).
+
+    marks: `sorted`, `unique`, as of `Axis`.
+    """
     length, nnz = extent
     indptr, indices = arrays
-    return Axis(
-        name,
-        "sparse_variable",
-        length,
-        parent,
-        nnz=nnz,
-        indptr=indptr,
-        indices=indices,
-        index_dtype=index_dtype,
-        sorted=sorted,
-        unique=unique,
-    )
+    return Axis(name, "sparse_variable", length, parent, nnz, None, indptr, indices, index_dtype, **marks)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from . import axes as ax
 from .axes import Axis, Extent, Size, StageIError
@@ -49,19 +50,15 @@ class BufferHandle:
         self._builder._record(Store(self.value, target.indices, value))
 
 
+Head: TypeAlias = tuple[str, tuple[Axis, ...], str, tuple[Var, ...]]
+"""Name, axes, kinds and variables of an iteration."""
+
+
 class _Open:
     """An iteration whose body is still being written."""
 
-    def __init__(
-        self,
-        name: str,
-        axes: tuple[Axis, ...],
-        kinds: str,
-        variables: tuple[Var, ...],
-        fused: tuple[tuple[Axis, ...], ...],
-    ) -> None:
-        self.head = (name, axes, kinds, variables)
-        self.fused = fused
+    def __init__(self, head: Head, fused: tuple[tuple[Axis, ...], ...]) -> None:
+        self.head, self.fused = head, fused
         self.init: list[Store] = []
         self.body: list[Store | Iteration] = []
         self.locals: list[Buffer] = []
@@ -172,7 +169,7 @@ class ProgramBuilder:
         if len(names) != len(axes):
             raise StageIError(f"iteration {name!r}: {len(axes)} axes and {len(names)} variable names")
         found = tuple(Var(n) for n in names)
-        self._stack.append(_Open(name, axes, kinds, found, tuple(tuple(g) for g in fused)))
+        self._stack.append(_Open((name, axes, kinds, found), tuple(tuple(g) for g in fused)))
         try:
             yield found
         finally:  # an iteration whose writing failed is given up
@@ -211,6 +208,3 @@ class ProgramBuilder:
         program = Program(self._name, tuple(self._sizes), tuple(self._axes), tuple(self._buffers), tuple(self._body))
         validate(program)
         return program
-
-
-__all__ = ["BufferHandle", "ProgramBuilder"]

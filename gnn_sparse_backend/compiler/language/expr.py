@@ -31,6 +31,14 @@ HALVES = ("low_half", "high_half")
 BITS = ("bfloat16_bits",)
 
 
+Operator: TypeAlias = Callable[["Expr", "ExprLike"], "Expr"]
+
+
+def _operators(op: str) -> tuple[Operator, Operator]:
+    """Python's methods for an operation, of an expression and what stands behind it, or before it."""
+    return lambda self, other: binary(op, self, other), lambda self, other: binary(op, other, self)
+
+
 class Expr:
     """Base of all expressions. `a == b` is structural equality; `equal(a, b)` builds a comparison."""
 
@@ -39,53 +47,14 @@ class Expr:
         @property
         def dtype(self) -> str: ...
 
-    def __add__(self, other: ExprLike) -> Expr:
-        return binary("+", self, other)
-
-    def __radd__(self, other: ExprLike) -> Expr:
-        return binary("+", other, self)
-
-    def __sub__(self, other: ExprLike) -> Expr:
-        return binary("-", self, other)
-
-    def __rsub__(self, other: ExprLike) -> Expr:
-        return binary("-", other, self)
-
-    def __mul__(self, other: ExprLike) -> Expr:
-        return binary("*", self, other)
-
-    def __rmul__(self, other: ExprLike) -> Expr:
-        return binary("*", other, self)
-
-    def __truediv__(self, other: ExprLike) -> Expr:
-        return binary("/", self, other)
-
-    def __rtruediv__(self, other: ExprLike) -> Expr:
-        return binary("/", other, self)
-
-    def __floordiv__(self, other: ExprLike) -> Expr:
-        return binary("//", self, other)
-
-    def __rfloordiv__(self, other: ExprLike) -> Expr:
-        return binary("//", other, self)
-
-    def __mod__(self, other: ExprLike) -> Expr:
-        return binary("%", self, other)
-
-    def __rmod__(self, other: ExprLike) -> Expr:
-        return binary("%", other, self)
-
-    def __lt__(self, other: ExprLike) -> Expr:
-        return binary("<", self, other)
-
-    def __le__(self, other: ExprLike) -> Expr:
-        return binary("<=", self, other)
-
-    def __gt__(self, other: ExprLike) -> Expr:
-        return binary(">", self, other)
-
-    def __ge__(self, other: ExprLike) -> Expr:
-        return binary(">=", self, other)
+    __add__, __radd__ = _operators("+")
+    __sub__, __rsub__ = _operators("-")
+    __mul__, __rmul__ = _operators("*")
+    __truediv__, __rtruediv__ = _operators("/")
+    __floordiv__, __rfloordiv__ = _operators("//")
+    __mod__, __rmod__ = _operators("%")
+    __lt__, __gt__ = _operators("<")[0], _operators(">")[0]
+    __le__, __ge__ = _operators("<=")[0], _operators(">=")[0]
 
     def __neg__(self) -> Expr:
         return binary("-", Const(0.0 if self.dtype in FLOATS else 0, self.dtype), self)
@@ -359,6 +328,12 @@ def children(expr: Expr) -> tuple[Expr, ...]:
         case Present():
             return (expr.load,)
     return ()
+
+
+def map_children(expr: Expr, f: Callable[[Expr], Expr]) -> Expr:
+    """`expr` with f applied to its direct sub-expressions."""
+    kids = children(expr)
+    return rebuild(expr, tuple(map(f, kids))) if kids else expr
 
 
 def rebuild(expr: Expr, kids: tuple[Expr, ...]) -> Expr:

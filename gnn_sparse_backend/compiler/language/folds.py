@@ -40,9 +40,7 @@ class Fold:
 
 
 def folds(stores: Sequence[Store]) -> tuple[Fold, ...] | str:
-    """The fold of each store of a loop's body, all to elements of their own, in the same order; or why one of them is
-    none.
-    """
+    """The fold of each store of a loop's body, all to elements of their own, in the same order; or why one is none."""
     found: list[Fold] = []
     for store in reversed(stores):  # a place stands before the result that it belongs to
         fold = _arithmetic(store) or _extreme(store) or _place(store, {fold.buffer: fold for fold in found})
@@ -98,6 +96,3 @@ def _place(store: Store, extremes: dict[Buffer, Fold]) -> Fold | None:
             ):
                 return Fold(store.buffer, place, ("then",), 0)
     return None
-
-
-__all__ = ["Fold", "folds"]

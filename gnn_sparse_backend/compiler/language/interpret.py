@@ -21,7 +21,7 @@ Offsets: TypeAlias = dict[Axis, int]
 Visiting: TypeAlias = dict[Var, Axis]
 """The axis that each variable walks along."""
 
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
@@ -37,13 +37,16 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
 }
-_CALLS: dict[str, Callable[[Any], Any]] = {
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "exp": np.exp,
     "log": np.log,
     "sqrt": np.sqrt,
     "tanh": np.tanh,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "abs": abs,
+}
+_CALLS: dict[str, Callable[[Any], Any]] = {
+    **FUNCTIONS,
     "is_nan": np.isnan,
     "low_half": lambda word: np.float64(np.array(word % 65536 * 65536, np.uint32).view(np.float32)),
     "high_half": lambda word: np.float64(np.array(word // 65536 * 65536, np.uint32).view(np.float32)),
@@ -207,7 +210,7 @@ class _Interpreter:
             case Binary():
                 if expr.op in ("and", "or"):  # the second operand may be meaningless where the first decides
                     return (value(expr.a) and value(expr.b)) if expr.op == "and" else (value(expr.a) or value(expr.b))
-                return _BINARY[expr.op](value(expr.a), value(expr.b))
+                return BINARY[expr.op](value(expr.a), value(expr.b))
             case Call():
                 return _CALLS[expr.function](value(expr.argument))
             case Select():

@@ -13,29 +13,17 @@ it does nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, overload
+from typing import TypeAlias, TypeVar
 
 from .axes import Axis, Size, StageIError
-from .expr import FLOATS, INTEGERS, Expr, ExprLike, Load, Var, as_expr
+from .expr import FLOATS, INTEGERS, Binary, Expr, ExprLike, Load, Var, as_expr, walk
 
 # what the text of a program is written with: no part of a program may have such a name
 WORDS = (
-    "minimum",
-    "maximum",
-    "equal",
-    "differ",
-    "both",
-    "either",
-    "select",
-    "cast",
-    "call",
-    "number",
-    "present",
-    "float",
-    "program",
-    "ProgramBuilder",
+    *("minimum", "maximum", "equal", "differ", "both", "either", "select", "cast", "call", "number", "present"),
+    *("float", "program", "ProgramBuilder"),
 )
 SCOPES = ("param", "temporary", "local")
 
@@ -83,6 +71,14 @@ class Store:
     indices: tuple[Expr, ...]
     value: Expr
 
+    @property
+    def added(self) -> Expr | None:
+        """The term of a store of the form X = X + term; None of any other."""
+        match self.value:
+            case Binary("+", own, term) if own == Load(self.buffer, self.indices):
+                return term
+        return None
+
 
 @dataclass(frozen=True)
 class Iteration:
@@ -129,6 +125,9 @@ class Iteration:
         return self.variables[self.axes.index(axis)]
 
 
+Named = TypeVar("Named", Axis, Buffer, Iteration)
+
+
 @dataclass(frozen=True)
 class Program:
     """A stage I program.
@@ -146,24 +145,20 @@ class Program:
     provenance: tuple[str, ...] = field(default=(), compare=False)
 
     def axis(self, name: str) -> Axis:
-        for axis in self.axes:
-            if axis.name == name:
-                return axis
-        raise StageIError(f"program {self.name!r} has no axis {name!r}; it has {', '.join(a.name for a in self.axes)}")
+        return self._named("axis", self.axes, name)
 
     def buffer(self, name: str) -> Buffer:
-        for buffer in self.buffers:
-            if buffer.name == name:
-                return buffer
-        names = ", ".join(b.name for b in self.buffers)
-        raise StageIError(f"program {self.name!r} has no buffer {name!r}; it has {names}")
+        return self._named("buffer", self.buffers, name)
 
     def iteration(self, name: str) -> Iteration:
-        found = [it for it in walk_iterations(self.iterations) if it.name == name]
-        if not found:
-            names = ", ".join(it.name for it in walk_iterations(self.iterations))
-            raise StageIError(f"program {self.name!r} has no iteration {name!r}; it has {names}")
-        return found[0]
+        return self._named("iteration", tuple(walk_iterations(self.iterations)), name)
+
+    def _named(self, kind: str, members: tuple[Named, ...], name: str) -> Named:
+        for member in members:
+            if member.name == name:
+                return member
+        names = ", ".join(member.name for member in members)
+        raise StageIError(f"program {self.name!r} has no {kind} {name!r}; it has {names}")
 
     @property
     def names(self) -> list[str]:
@@ -185,9 +180,6 @@ class Program:
         arrays = [array for axis in self.axes for array in (axis.indptr, axis.indices) if array is not None]
         return (*(s.name for s in self.sizes), *arrays, *(b.name for b in self.parameters))
 
-    def with_provenance(self, step: str) -> Program:
-        return replace(self, provenance=self.provenance + (step,))
-
     def script(self) -> str:
         """The program as Python text that builds it again."""
         from .printer import script
@@ -203,23 +195,38 @@ def walk_iterations(statements: Iterable[Store | Iteration]) -> Iterator[Iterati
             yield from walk_iterations(statement.body)
 
 
-@overload
+def stores_in(statements: Iterable[Store | Iteration]) -> Iterator[Store]:
+    """Every store in `statements`, initial values too."""
+    for statement in statements:
+        if isinstance(statement, Iteration):
+            yield from (*statement.init, *stores_in(statement.body))
+        else:
+            yield statement
+
+
+def expressions_in(statements: Sequence[Store | Iteration]) -> Iterator[Expr]:
+    """Every expression in `statements`, parts of others too: of indices, values and conditions."""
+    for store in stores_in(statements):
+        for root in (*store.indices, store.value):
+            yield from walk(root)
+    for it in walk_iterations(statements):
+        if it.where is not None:
+            yield from walk(it.where)
+
+
+def loads_in(statements: Sequence[Store | Iteration]) -> Iterator[Load]:
+    """Every load in `statements`."""
+    return (e for e in expressions_in(statements) if isinstance(e, Load))
+
+
+Statement = TypeVar("Statement", Iteration, "Store | Iteration")
+
+
 def map_iterations(
-    statements: tuple[Iteration, ...], f: Callable[[Iteration], tuple[Iteration, ...]]
-) -> tuple[Iteration, ...]: ...
-
-
-@overload
-def map_iterations(
-    statements: tuple[Store | Iteration, ...], f: Callable[[Iteration], tuple[Iteration, ...]]
-) -> tuple[Store | Iteration, ...]: ...
-
-
-def map_iterations(
-    statements: tuple[Store | Iteration, ...], f: Callable[[Iteration], tuple[Iteration, ...]]
-) -> tuple[Store | Iteration, ...]:
+    statements: tuple[Statement, ...], f: Callable[[Iteration], tuple[Iteration, ...]]
+) -> tuple[Statement, ...]:
     """`statements` with f applied to every iteration, inner ones first; f gives what takes its place."""
-    out: list[Store | Iteration] = []
+    out: list[Statement] = []
     for statement in statements:
         if isinstance(statement, Iteration):
             inner = replace(statement, body=map_iterations(statement.body, f))
@@ -227,6 +234,16 @@ def map_iterations(
         else:
             out.append(statement)
     return tuple(out)
+
+
+def map_expressions(it: Iteration, change: Callable[[Expr], Expr]) -> Iteration:
+    """The iteration with `change` applied to its own stores and condition, not to those of iterations in it."""
+    return replace(
+        it,
+        init=tuple(map_store(s, change) for s in it.init),
+        body=tuple(map_store(s, change) if isinstance(s, Store) else s for s in it.body),
+        where=None if it.where is None else change(it.where),
+    )
 
 
 def map_store(store: Store, change: Callable[[Expr], Expr]) -> Store:

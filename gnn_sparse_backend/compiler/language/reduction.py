@@ -82,6 +82,3 @@ def adds(name: str) -> bool:
 def chooses(name: str) -> bool:
     """Whether it is a reduction that chooses one of the messages."""
     return name in REDUCTIONS and REDUCTIONS[name].chooses
-
-
-__all__ = ["REDUCTIONS", "Reduction", "adds", "chooses"]

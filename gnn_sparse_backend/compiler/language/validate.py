@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import keyword
 from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
 
 from .axes import Axis, Extent, Size, StageIError
 from .expr import Expr, Load, SizeOf, Var, check_condition, walk
@@ -22,6 +24,13 @@ def validate(program: Program) -> None:
         _buffer(program, buffer)
     for iteration in program.iterations:
         _iteration(program, iteration, {}, set(program.buffers))
+
+
+def changed(program: Program, step: str, **parts: Any) -> Program:
+    """The program with other parts, which came of a `step`. Raises StageIError unless it is well formed."""
+    done = replace(program, **parts, provenance=(*program.provenance, step))
+    validate(done)
+    return done
 
 
 def _names(program: Program) -> None:

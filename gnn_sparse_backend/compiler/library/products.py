@@ -25,48 +25,6 @@ def csr_spmm(features: int, dtype: str = "float32", index_dtype: str = "int32") 
     return p.finish()
 
 
-def ell_spmm(features: int, width: int, dtype: str = "float32", index_dtype: str = "int32") -> Program:
-    """A in ELL: `width` slots per row, unused ones with coordinate -1."""
-    p = ProgramBuilder("ell_spmm")
-    m, n = p.sizes("m", "n")
-    I = p.dense_fixed("I", m)
-    J = p.sparse_fixed("J", I, (n, width), "J_indices", index_dtype, padded=True)
-    N = p.dense_fixed("N", n)
-    K = p.dense_fixed("K", features)
-    A = p.buffer("A", (I, J), dtype)
-    B = p.buffer("B", (N, K), dtype)
-    C = p.buffer("C", (I, K), dtype)
-    with p.iterate("spmm", (I, J, K), "SRS") as (i, j, k):
-        with p.init():
-            C[i, k] = 0.0
-        C[i, k] = C[i, k] + A[i, j] * B[j, k]
-    return p.finish()
-
-
-def bsr_spmm(features: int, block: int, dtype: str = "float32", index_dtype: str = "int32") -> Program:
-    """A in BSR with square blocks; a mask tells the non-zeros of a block from its padding."""
-    p = ProgramBuilder("bsr_spmm")
-    mb, nb, nnzb, m, n = p.sizes("mb", "nb", "nnzb", "m", "n")
-    IO = p.dense_fixed("IO", mb)
-    JO = p.sparse_variable("JO", IO, (nb, nnzb), ("JO_indptr", "JO_indices"), index_dtype)
-    II = p.dense_fixed("II", block)
-    JI = p.dense_fixed("JI", block)
-    M = p.dense_fixed("M", m)
-    N = p.dense_fixed("N", n)
-    K = p.dense_fixed("K", features)
-    A = p.buffer("A", (IO, JO, II, JI), dtype)
-    Mask = p.buffer("Mask", (IO, JO, II, JI), "uint8")
-    B = p.buffer("B", (N, K), dtype)
-    C = p.buffer("C", (M, K), dtype)
-    with p.iterate("zero", (M, K), "SS", ("row", "f")) as (row, f):
-        C[row, f] = 0.0
-    with p.iterate("spmm", (IO, JO, II, JI, K), "SRSRS") as (io, jo, ii, ji, k):
-        p.where(differ(Mask[io, jo, ii, ji], 0))
-        i = io * block + ii
-        C[i, k] = C[i, k] + A[io, jo, ii, ji] * B[jo * block + ji, k]
-    return p.finish()
-
-
 def dia_spmm(features: int, dtype: str = "float32", index_dtype: str = "int32") -> Program:
     """A in DIA: diagonal d holds A[i, i + Offsets[d]] at row i, where the mask says so."""
     p = ProgramBuilder("dia_spmm")

@@ -71,9 +71,7 @@ def square_sum(dtype: str = "float32", index_dtype: str = "int32") -> Program:
 
 
 def ragged_sum_4d(dtype: str = "float32", index_dtype: str = "int32") -> Program:
-    """Y[i, j, k] = sum over l of X[i, j, k, l] on four nested ragged axes; fuse (I, J, K) for one loop over its
-    elements.
-    """
+    """Y[i, j, k] = sum over l of X[i, j, k, l] on four nested ragged axes; (I, J, K) may be fused into one loop."""
     p = ProgramBuilder("ragged_sum_4d")
     m, longest, nnz_j, nnz_k, nnz_l = p.sizes("m", "longest", "nnz_j", "nnz_k", "nnz_l")
     I = p.dense_fixed("I", m)

@@ -17,15 +17,12 @@ Where sub-kernels have no axis in common their grids lie side by side, as there:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import tvm
-import tvm_ffi
 from tvm import s_tir, tirx
 
+from ..codegen.nodes import substitute, with_parts
 from ..language.axes import StageIError
-from ..language.expr import Load, Var, walk
-from ..language.program import Buffer, Iteration, Program, Store, walk_iterations
+from ..language.expr import Load, Var
+from ..language.program import Buffer, Iteration, Program, loads_in, stores_in
 
 
 def refuses(program: Program) -> str | None:
@@ -40,7 +37,7 @@ def refuses(program: Program) -> str | None:
         if any(axis in group for group in it.fused):
             return f"axis {axis.name!r} is fused in iteration {it.name!r}"
     for at, it in enumerate(program.iterations):
-        written = {store.buffer for store in _stores(it)}
+        written = {store.buffer for store in stores_in((it,))}
         for other in program.iterations[:at] + program.iterations[at + 1 :]:
             for buffer in written & _touched(other):
                 for who in (it, other):
@@ -68,7 +65,7 @@ def fuse_horizontally(function: tirx.PrimFunc, program: Program) -> tirx.PrimFun
     for loop in loops:
         if _binding(loop) != _binding(head) or _binding(loop) == (tirx.ForKind.SERIAL, ""):
             raise StageIError("fuse_horizontally: the loops are not all parallel, or not all bound to blocks")
-    bodies = [head.body] + [_replace(loop.body, loop.loop_var, head.loop_var) for loop in loops[1:]]
+    bodies = [head.body] + [substitute(loop.body, {loop.loop_var: head.loop_var}) for loop in loops[1:]]
     merged = tirx.For(head.loop_var, head.min, head.extent, head.kind, tirx.SeqStmt(bodies), head.thread_binding)
     return _with_body(function, merged)
 
@@ -83,10 +80,10 @@ def fuse_grids(function: tirx.PrimFunc, program: Program, apart: tuple[str, ...]
     if len(program.iterations) == 1:
         return function
     for it in program.iterations:
-        written = {store.buffer for store in _stores(it)}
+        written = {store.buffer for store in stores_in((it,))}
         for other in program.iterations:
             met = sorted(b.name for b in written & _touched(other) if b.name not in apart) if other is not it else []
-            met += sorted({e.buffer.name for e in _loads(other) if e.buffer in written and e.buffer.name in apart})
+            met += sorted({e.buffer.name for e in loads_in((other,)) if e.buffer in written and e.buffer.name in apart})
             if met:
                 raise StageIError(
                     f"fuse_grids: iteration {it.name!r} stores to {met[0]!r}, and so may {other.name!r} or read it"
@@ -101,7 +98,7 @@ def fuse_grids(function: tirx.PrimFunc, program: Program, apart: tuple[str, ...]
         total = total + loop.extent
     body = None
     for loop, start in reversed(list(zip(loops, starts))):
-        own = _replace(loop.body, loop.loop_var, head.loop_var if start is None else head.loop_var - start)
+        own = substitute(loop.body, {loop.loop_var: head.loop_var if start is None else head.loop_var - start})
         end = loop.extent if start is None else start + loop.extent
         body = own if body is None else tirx.IfThenElse(head.loop_var < end, own, body)
     return _with_body(function, tirx.For(head.loop_var, head.min, total, head.kind, body, head.thread_binding))
@@ -118,47 +115,16 @@ def _loops(function: tirx.PrimFunc, program: Program, what: str) -> list[tirx.Fo
 
 def _with_body(function: tirx.PrimFunc, body: tirx.Stmt) -> tirx.PrimFunc:
     """The function with another statement in its root block."""
-    root = function.body.block
-    block = s_tir.SBlock(
-        root.iter_vars,
-        root.reads,
-        root.writes,
-        root.name_hint,
-        body,
-        root.init,
-        root.alloc_buffers,
-        root.match_buffers,
-        root.annotations,
-    )
-    body = s_tir.SBlockRealize(function.body.iter_values, function.body.predicate, block)
-    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
+    root = function.body
+    return function.with_body(s_tir.SBlockRealize(root.iter_values, root.predicate, with_parts(root.block, body=body)))
 
 
 def _binding(loop: tirx.For) -> tuple[tirx.ForKind, str]:
     return loop.kind, loop.thread_binding.thread_tag if loop.thread_binding is not None else ""
 
 
-def _replace(body: tirx.Stmt, old: tirx.Var, new: tirx.Expr) -> tirx.Stmt:
-    return tvm_ffi.structural_mutate(body, [(tvm.ir.Var, lambda var, mutator: new if var.same_as(old) else var)])
-
-
-def _stores(it: Iteration) -> Iterator[Store]:
-    for each in walk_iterations((it,)):
-        yield from (*each.init, *(s for s in each.body if isinstance(s, Store)))
-
-
-def _loads(it: Iteration) -> Iterator[Load]:
-    for store in _stores(it):
-        for root in (*store.indices, store.value):
-            yield from (e for e in walk(root) if isinstance(e, Load))
-    for each in walk_iterations((it,)):
-        if each.where is not None:
-            yield from (e for e in walk(each.where) if isinstance(e, Load))
-
-
-def _accesses(it: Iteration) -> Iterator[Load]:
-    yield from (Load(store.buffer, store.indices) for store in _stores(it))
-    yield from _loads(it)
+def _accesses(it: Iteration) -> list[Load]:
+    return [*(Load(store.buffer, store.indices) for store in stores_in((it,))), *loads_in((it,))]
 
 
 def _touched(it: Iteration) -> set[Buffer]:

@@ -1,4 +1,5 @@
-"""Pass 4: emit stage II from the nests, with auxiliary buffers as parameters."""
+"""Pass 3: emit stage II from the nests, with the index arrays that axes stand on as parameters (SparseTIR, section
+3.3.1)."""
 
 from __future__ import annotations
 
@@ -9,28 +10,16 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from ..codegen.nodes import item_bytes
 from ..language.axes import Axis, Size, given
 from ..language.layout import chains, elements, slots
 from ..language.program import Buffer, Iteration, Program, Store
 from ..language.validate import validate
 from ..position.function import PositionFunction
-from .auxiliary import Auxiliary, auxiliary_buffers
 from .nest import Loop, Nest, block_name, plan_nest
 from .regions import close_regions
 from .scope import Scope, index
 from .translate import compress, unfuse, value
-
-ITEM_BYTES = {
-    "float64": 8,
-    "int64": 8,
-    "float32": 4,
-    "int32": 4,
-    "uint32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "int16": 2,
-    "uint16": 2,
-}
 
 
 def lower(program: Program) -> PositionFunction:
@@ -52,26 +41,22 @@ def _parameters(program: Program) -> Scope:
     sizes = {size: T.arg(size.name, T.int64()) for size in program.sizes}
     scope = Scope(sizes, {}, {}, {}, {})
     arrays = {}
-    for auxiliary in auxiliary_buffers(program):
-        shape = (_array_length(auxiliary, scope),)
-        arrays[auxiliary.name] = _argument(auxiliary.name, shape, auxiliary.dtype)
+    for axis in program.axes:
+        if axis.indptr is not None:
+            shape = (elements(given(axis.parent), scope.size) + 1,)
+            arrays[axis.indptr] = _argument(axis.indptr, shape, axis.index_dtype)
+        if axis.indices is not None:
+            arrays[axis.indices] = _argument(axis.indices, (elements(axis, scope.size),), axis.index_dtype)
     scope = Scope(sizes, arrays, {}, {}, {})
     buffers = {b.name: _argument(b.name, _shape(b, scope), b.dtype, _strides(b, scope)) for b in program.parameters}
     return scope.with_buffers(buffers)
-
-
-def _array_length(auxiliary: Auxiliary, scope: Scope) -> tirx.Expr:
-    axis = auxiliary.axis
-    if auxiliary.role == "indptr":
-        return elements(given(axis.parent), scope.size) + 1
-    return elements(axis, scope.size)
 
 
 def _argument(
     name: str, shape: Sequence[tirx.Expr], dtype: str, strides: Sequence[tirx.Expr] | None = None
 ) -> tirx.Buffer:
     # a tensor of the user's may start at any element: promise no more than the alignment of one
-    return T.arg(name, T.buffer(shape, dtype, strides=strides, layout=None, align=ITEM_BYTES.get(dtype, 1)))
+    return T.arg(name, T.buffer(shape, dtype, strides=strides, layout=None, align=item_bytes(dtype)))
 
 
 def _strides(buffer: Buffer, scope: Scope) -> list[tirx.Expr] | None:

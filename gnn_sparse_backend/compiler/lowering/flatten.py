@@ -14,6 +14,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
+from ..codegen.nodes import blocks, with_parts
 from ..language.axes import Axis, Size, given
 from ..language.layout import chains, elements, offset
 from ..position.function import PositionFunction
@@ -35,20 +36,23 @@ class _Flattener:
         self.replaced: dict[tirx.Var, tuple[tirx.Buffer, tuple[tuple[Axis, ...], ...]]] = {}
 
     def run(self) -> tirx.PrimFunc:
-        for var in self._buffers():
+        allocated = [b for block in blocks(self.function.body) for b in block.alloc_buffers]
+        for var in (*filter(is_buffer_var, self.function.params), *allocated):
             axes = self.stage2.axes.get(var.name)
             if not axes:
                 continue
             groups = chains(axes)
             if any(len(group) > 1 for group in groups):
                 shape = [elements(group[-1], self._size) for group in groups]
+                # those of each tree's leaf; none where the array is compact
+                strides = [var.ty.strides[axes.index(group[-1])] for group in groups] if var.ty.strides else None
                 flat = tirx.decl_buffer(
                     shape,
                     var.ty.dtype,
                     name=var.name,
                     scope=var.ty.storage_scope,
                     layout=None,
-                    strides=_flat_strides(var, axes, groups),
+                    strides=strides,
                     data_alignment=var.ty.data_alignment,
                 )
                 self.replaced[var] = (flat, groups)
@@ -62,15 +66,6 @@ class _Flattener:
         )
         params = [self._replacement(p) for p in self.function.params]
         return tirx.PrimFunc(params, body, self.function.ret_type, self.function.attrs)
-
-    def _buffers(self) -> list[tirx.Buffer]:
-        found = [p for p in self.function.params if is_buffer_var(p)]
-
-        def visit(block: s_tir.SBlock) -> None:
-            found.extend(block.alloc_buffers)
-
-        tvm_ffi.structural_walk(self.function.body, (s_tir.SBlock, visit), order="post")
-        return found
 
     def _replacement(self, var: tirx.Var) -> tirx.Var:
         return self.replaced[var][0] if var in self.replaced else var
@@ -100,18 +95,13 @@ class _Flattener:
         return tirx.BufferStore(self.replaced[node.buffer][0], node.value, self._indices(node.buffer, node.indices))
 
     def _block(self, node: s_tir.SBlock, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
-        body = mutator.mutate(node.body)
-        init = None if node.init is None else mutator.mutate(node.init)
-        return s_tir.SBlock(
-            node.iter_vars,
-            [self._whole(r) for r in node.reads],
-            [self._whole(r) for r in node.writes],
-            node.name_hint,
-            body,
-            init,
-            [self._replacement(b) for b in node.alloc_buffers],
-            node.match_buffers,
-            node.annotations,
+        return with_parts(
+            node,
+            reads=[self._whole(r) for r in node.reads],
+            writes=[self._whole(r) for r in node.writes],
+            body=mutator.mutate(node.body),
+            init=None if node.init is None else mutator.mutate(node.init),
+            alloc_buffers=[self._replacement(b) for b in node.alloc_buffers],
         )
 
     def _whole(self, region: tirx.BufferRegion) -> tirx.BufferRegion:
@@ -120,12 +110,3 @@ class _Flattener:
             return region
         full = [tvm.ir.Range.from_min_extent(tirx.IntImm("int64", 0), extent) for extent in flat.ty.shape]
         return tirx.BufferRegion(flat, full)
-
-
-def _flat_strides(
-    var: tirx.Buffer, axes: tuple[Axis, ...], groups: tuple[tuple[Axis, ...], ...]
-) -> list[tirx.Expr] | None:
-    """The strides of the flattened array: those of each tree's leaf; none where the array is compact."""
-    if not var.ty.strides:
-        return None
-    return [var.ty.strides[axes.index(group[-1])] for group in groups]

@@ -1,4 +1,4 @@
-"""Pass 2: the loop nest of a sparse iteration and where its blocks begin (SparseTIR, section 3.3.2).
+"""Pass 1: the loop nest of a sparse iteration and where its blocks begin (SparseTIR, section 3.3.2).
 
 A loop whose extent depends on another loop of the iteration cannot stand in one block with it: the outer one is
 closed in a block, whose variables then determine the extent. What comes out is data; `emit` turns it into loops.

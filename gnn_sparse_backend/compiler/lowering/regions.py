@@ -1,4 +1,4 @@
-"""Pass 5: the regions that each block reads and writes.
+"""Pass 4: the regions that each block reads and writes.
 
 TVM's frames infer them from the accesses inside. Where an access is by a position that the block itself searches for,
 the inferred region speaks of a buffer that does not exist outside the block; there the whole dimension is declared.
@@ -12,6 +12,8 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from ..codegen.nodes import nodes, with_parts
+
 
 def close_regions(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """The function with every block's regions expressed in what is visible outside the block."""
@@ -22,20 +24,13 @@ def close_regions(function: tirx.PrimFunc) -> tirx.PrimFunc:
         own.update(block.alloc_buffers)
         if not own:
             return block
-        return s_tir.SBlock(
-            block.iter_vars,
-            [_close(r, own) for r in block.reads if r.source not in own],
-            [_close(r, own) for r in block.writes if r.source not in own],
-            block.name_hint,
-            block.body,
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            block.annotations,
+        return with_parts(
+            block,
+            reads=[_close(r, own) for r in block.reads if r.source not in own],
+            writes=[_close(r, own) for r in block.writes if r.source not in own],
         )
 
-    body = tvm_ffi.structural_mutate(function.body, [(s_tir.SBlock, visit)])
-    return tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
+    return function.with_body(tvm_ffi.structural_mutate(function.body, [(s_tir.SBlock, visit)]))
 
 
 def _close(region: tirx.BufferRegion, own: Container[tirx.Buffer]) -> tirx.BufferRegion:
@@ -51,11 +46,4 @@ def _close(region: tirx.BufferRegion, own: Container[tirx.Buffer]) -> tirx.Buffe
 
 
 def _mentions(expr: tirx.Expr, buffers: Container[tirx.Buffer]) -> bool:
-    found: list[tvm.ir.TensorLoad] = []
-
-    def visit(load: tvm.ir.TensorLoad) -> None:
-        if load.source in buffers:
-            found.append(load)
-
-    tvm_ffi.structural_walk(expr, (tvm.ir.TensorLoad, visit), order="post")
-    return bool(found)
+    return any(load.source in buffers for load in nodes(expr, tvm.ir.TensorLoad))

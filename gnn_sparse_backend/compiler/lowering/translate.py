@@ -1,4 +1,4 @@
-"""Pass 3: coordinates to positions (SparseTIR, section 3.3.3, equations 1 to 5).
+"""Pass 2: coordinates to positions (SparseTIR, section 3.3.3, equations 1 to 5).
 
 An iterator is decompressed to the coordinate it stands for; an access is compressed to positions of the buffer's axes.
 Where the access is by the very iterators that visit the axes, its position is theirs. Elsewhere the coordinate is
@@ -142,9 +142,7 @@ def compress(buffer: Buffer, indices: tuple[Expr, ...], scope: Scope) -> tuple[l
 
 
 def _harmless(expr: Select, scope: Scope) -> bool:
-    """Whether the side that is not chosen may be evaluated too: it reads only what is there anyway, and costs
-    little.
-    """
+    """Whether the side that is not chosen may be evaluated too: it reads only what is there anyway, and is cheap."""
     decided = list(walk(expr.condition))
     if any(isinstance(e, Select) or (isinstance(e, Binary) and e.op in ("and", "or")) for e in decided):
         decided = []  # not all of the condition is evaluated

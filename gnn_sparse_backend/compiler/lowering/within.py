@@ -46,6 +46,3 @@ def _combined(op: str, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int
     if op == "//":
         return a[0] // b[0], a[1] // b[0]
     return (a[0], a[1]) if 0 <= a[0] and a[1] < b[0] else (0, b[0] - 1)
-
-
-__all__ = ["within"]

@@ -6,8 +6,11 @@ arrays are one-dimensional. TVM's own schedule primitives rewrite the function; 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
+import tvm_ffi
 from tvm import tirx
 
 from ..language.axes import Axis
@@ -31,6 +34,11 @@ class PositionFunction:
     @property
     def name(self) -> str:
         return self.program.name
+
+    def mutated(self, *visitors: tuple[type, Callable[..., Any]]) -> PositionFunction:
+        """The same after `tvm_ffi.structural_mutate` of the function's body."""
+        body = tvm_ffi.structural_mutate(self.function.body, list(visitors))
+        return self.with_function(self.function.with_body(body))
 
     def with_function(self, function: tirx.PrimFunc) -> PositionFunction:
         return replace(self, function=function)

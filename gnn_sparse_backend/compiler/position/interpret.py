@@ -17,35 +17,14 @@ from tvm.tirx.buffer import is_buffer_var
 
 from ..language.axes import Axis, Size, given
 from ..language.expr import FLOATS
+from ..language.interpret import BINARY, FUNCTIONS
 from ..language.layout import chains, elements, offset
 from .function import PositionFunction
 
-_BINARY = {
-    "Add": lambda a, b: a + b,
-    "Sub": lambda a, b: a - b,
-    "Mul": lambda a, b: a * b,
-    "Div": lambda a, b: a / b,
-    "FloorDiv": lambda a, b: a // b,
-    "FloorMod": lambda a, b: a % b,
-    "Min": lambda a, b: a if a < b else b,
-    "Max": lambda a, b: a if a > b else b,
-    "LT": lambda a, b: a < b,
-    "LE": lambda a, b: a <= b,
-    "GT": lambda a, b: a > b,
-    "GE": lambda a, b: a >= b,
-    "EQ": lambda a, b: a == b,
-    "NE": lambda a, b: a != b,
-}
-_CALLS: dict[str, Callable[[Any], Any]] = {
-    "exp": np.exp,
-    "log": np.log,
-    "sqrt": np.sqrt,
-    "tanh": np.tanh,
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "fabs": abs,
-    "abs": abs,
-    "isnan": np.isnan,
-}
+# TVM's names of the operations, in the order in which the interpreter of stage I has them
+_NAMES = "Add Sub Mul Div FloorDiv FloorMod Min Max LT LE GT GE EQ NE".split()
+_BINARY = dict(zip(_NAMES, BINARY.values(), strict=True))
+_CALLS: dict[str, Callable[[Any], Any]] = {**FUNCTIONS, "fabs": abs, "isnan": np.isnan}
 # on non-negative integers
 _BITWISE = {
     "LShift": lambda a, b: a << b,

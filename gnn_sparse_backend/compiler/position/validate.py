@@ -9,6 +9,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.tirx.buffer import is_buffer_var
 
+from ..codegen.nodes import blocks
 from .function import PositionFunction
 
 
@@ -21,11 +22,7 @@ def validate_position(stage2: PositionFunction) -> None:
     function = stage2.function
     validate_loops(function)
     buffers = {p.name: p for p in function.params if is_buffer_var(p)}
-
-    def visit(block: s_tir.SBlock) -> None:
-        buffers.update({b.name: b for b in block.alloc_buffers})
-
-    tvm_ffi.structural_walk(function.body, (s_tir.SBlock, visit), order="post")
+    buffers.update({b.name: b for block in blocks(function.body) for b in block.alloc_buffers})
     for name, axes in stage2.axes.items():
         if name not in buffers:
             raise StageError(f"function {stage2.name!r}: buffer {name!r} of the axis table is not in it")
@@ -39,8 +36,7 @@ def validate_position(stage2: PositionFunction) -> None:
 def validate_loops(function: tirx.PrimFunc) -> None:
     """Raise StageError unless every variable is bound where it is used, every buffer is visible and indexed by int64
     values, and no two blocks share a name. (That there are as many indices as dimensions TVM sees to itself.)"""
-    names: list[str] = []
-    tvm_ffi.structural_walk(function.body, (s_tir.SBlock, lambda b: names.append(b.name_hint)), order="post")
+    names = [block.name_hint for block in blocks(function.body)]
     for name in names:
         if names.count(name) > 1:
             raise StageError(f"there are {names.count(name)} blocks of the name {name!r}")

@@ -20,9 +20,7 @@ from .primitives.shared.local_memory import locals_on_stack
 
 @dataclass(frozen=True)
 class Prefetch:
-    """In `iteration`, fetch `count` elements from `first` on of the row of `buffer` needed `distance` elements
-    later.
-    """
+    """In `iteration`, fetch `count` elements from `first` on of the row of `buffer` needed `distance` elements on."""
 
     iteration: str
     buffer: str

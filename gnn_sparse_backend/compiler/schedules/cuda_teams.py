@@ -8,15 +8,13 @@ no barrier is needed, but where lanes pass values on through shared memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-import tvm_ffi
 from tvm import tirx
 
+from ..codegen.nodes import nodes
 from ..language.axes import StageIError
-from ..language.expr import Expr, Load, walk
-from ..language.program import Iteration, Program, Store, walk_iterations
+from ..language.program import Iteration, Program, loads_in, walk_iterations
 from ..position.function import PositionFunction
 from .cpu import decompose_reductions
 from .primitives.cuda.bind import bind_teams
@@ -129,17 +127,12 @@ class CudaTeams:
 
 
 def _check_threads(stage2: PositionFunction, lanes: int) -> None:
-    """A dimension of the threads of a block has one size: of several TVM takes one, without a word, and visits no
-    others.
-    """
+    """A dimension of the threads of a block has one size: of several TVM takes one, without a word."""
     found: dict[str, set[int]] = {"threadIdx.x": {lanes}} if lanes > 1 else {}
-
-    def visit(loop: tirx.For) -> None:
+    for loop in nodes(stage2.function.body, tirx.For):
         tag = "" if loop.thread_binding is None else str(loop.thread_binding.thread_tag)
         if tag.startswith("threadIdx"):
             found.setdefault(tag, set()).add(int(loop.extent))
-
-    tvm_ffi.structural_walk(stage2.function.body, (tirx.For, visit), order="post")
     for tag, sizes in found.items():
         if len(sizes) > 1:
             raise StageIError(
@@ -150,8 +143,7 @@ def _check_threads(stage2: PositionFunction, lanes: int) -> None:
 
 def _check_repeatable(program: Program, side_by_side: tuple[str, ...]) -> None:
     """What all lanes do alike may store to a parameter, the same value by all, but not to one that is also read."""
-    roots = [root for it in walk_iterations(program.iterations) for root in _roots(it)]
-    loaded = {e.buffer for root in roots for e in walk(root) if isinstance(e, Load)}
+    loaded = {load.buffer for load in loads_in(program.iterations)}
 
     def visit(it: Iteration, shared: bool) -> None:
         shared = shared or it.name in side_by_side or any(axis.name.endswith("_lane") for axis in it.axes)
@@ -167,10 +159,3 @@ def _check_repeatable(program: Program, side_by_side: tuple[str, ...]) -> None:
 
     for it in program.iterations:
         visit(it, False)
-
-
-def _roots(it: Iteration) -> Iterator[Expr]:
-    for store in (*it.init, *(s for s in it.body if isinstance(s, Store))):
-        yield from (*store.indices, store.value)
-    if it.where is not None:
-        yield it.where

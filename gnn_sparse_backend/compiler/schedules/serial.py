@@ -21,7 +21,6 @@ def serialise(stage2: PositionFunction) -> PositionFunction:
 
         for i in thread_binding(m, "blockIdx.x"): ...  ->  for i in range(m): ...
     """
-    function = stage2.function
 
     def visit(loop: tirx.For, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         loop = mutator.default_mutate(loop)
@@ -29,9 +28,4 @@ def serialise(stage2: PositionFunction) -> PositionFunction:
             return loop
         return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
 
-    body = tvm_ffi.structural_mutate(function.body, [(tirx.For, visit)])
-    serial = stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))
-    return locals_on_stack(serial, ("local", "shared", "warp"))
-
-
-__all__ = ["serialise"]
+    return locals_on_stack(stage2.mutated((tirx.For, visit)), ("local", "shared", "warp"))

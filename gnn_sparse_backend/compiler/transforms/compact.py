@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..language.expr import Expr, Load, rewrite
-from ..language.program import Buffer, Iteration, Program, Store, map_iterations
+from ..language.program import Iteration, Program, map_expressions, map_iterations
+from ..language.validate import changed
 
 
 def compact_parameters(program: Program) -> Program:
@@ -17,23 +18,12 @@ def compact_parameters(program: Program) -> Program:
     """
     new = {b: replace(b, strided=False) for b in program.buffers if b.strided}
 
-    def change(expr: Expr) -> Expr:
-        return rewrite(
-            expr, lambda e: Load(new[e.buffer], e.indices) if isinstance(e, Load) and e.buffer in new else None
-        )
+    def compact(e: Expr) -> Expr | None:
+        return Load(new[e.buffer], e.indices) if isinstance(e, Load) and e.buffer in new else None
 
-    def store(s: Store) -> Store:
-        target: Buffer = new.get(s.buffer, s.buffer)
-        return Store(target, tuple(change(i) for i in s.indices), change(s.value))
-
-    def visit(it: Iteration) -> tuple[Iteration, ...]:
-        where = None if it.where is None else change(it.where)
-        body = tuple(store(s) if isinstance(s, Store) else s for s in it.body)
-        return (replace(it, init=tuple(map(store, it.init)), body=body, where=where),)
+    def visit(it: Iteration) -> tuple[Iteration]:
+        return (map_expressions(it, lambda expr: rewrite(expr, compact)),)
 
     buffers = tuple(new.get(b, b) for b in program.buffers)
     iterations = map_iterations(program.iterations, visit)
-    return replace(program, buffers=buffers, iterations=iterations).with_provenance("compact_parameters")
-
-
-__all__ = ["compact_parameters"]
+    return changed(program, "compact_parameters", buffers=buffers, iterations=iterations)

@@ -23,15 +23,25 @@ Where formats share no row, what is done for a row stays together, whatever it i
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TypeVar
 
 from ..language.axes import Axis, Size, StageIError
-from ..language.expr import Const, Expr, Load, Present, Select, Var, as_expr, both, children, differ, rebuild
-from ..language.program import Buffer, Iteration, Program, Store, map_store, walk_iterations
-from ..language.validate import validate
+from ..language.expr import Const, Expr, Load, Present, Select, SizeOf, Var, as_expr, both, differ, map_children
+from ..language.program import (
+    Buffer,
+    Iteration,
+    Program,
+    Store,
+    expressions_in,
+    loads_in,
+    map_store,
+    stores_in,
+    walk_iterations,
+)
+from ..language.validate import changed, validate
 from .index_maps import IndexMap, check_index_maps
 from .passes import one_pass
 
@@ -101,7 +111,7 @@ def decompose_format(
     olds = set(parts[0].olds)
     iterations = [copy for part in parts for copy in part.copies()] if copies else []
     for it in program.iterations:
-        if _stored(it) & olds:
+        if _stored((it,)) & olds:
             raise StageIError(f"decompose_format: iteration {it.name!r} writes a buffer that is to be rewritten")
         if not parts[0].concerns(it):
             iterations.append(it)
@@ -109,20 +119,20 @@ def decompose_format(
         passes = not disjoint and not set(parts[0].before) <= set(it.axes)
         apart = it.init and (not disjoint or any(rule.masked for rule in rules))
         if apart:
-            iterations.append(_init(it, program))
+            iterations.append(_init(it))
         for part in parts:
             source = replace(it, init=()) if apart else it
             if passes:
                 source = one_pass(source, part.moved(it), part is parts[0], part is parts[-1])
             iterations.append(part.compute(source, {}, {}))
-    done = replace(
+    done = changed(
         program,
+        f"decompose_format({', '.join(rule.name for rule in rules)})",
         sizes=_once(program.sizes, *(rule.sizes for rule in rules)),
         axes=_once(program.axes, *(rule.axes for rule in rules)),
         buffers=program.buffers + tuple(b for part in parts for b in part.new_buffers()),
         iterations=tuple(iterations),
-    ).with_provenance(f"decompose_format({', '.join(rule.name for rule in rules)})")
-    validate(done)
+    )
     return done if copies else prune(done)
 
 
@@ -159,23 +169,12 @@ def _is_copy(it: Iteration) -> bool:
 
 def prune(program: Program) -> Program:
     """Drop buffers that no iteration touches, then axes and sizes that nothing stands on."""
-    used: set[Buffer] = set()
-    axes: set[Axis] = set()
-    exprs: list[Expr] = []
-    for it in walk_iterations(program.iterations):
-        axes.update(it.axes)
-        stores = [*it.init, *(s for s in it.body if isinstance(s, Store))]
-        used.update(s.buffer for s in stores)
-        exprs += [e for s in stores for e in (*s.indices, s.value)] + ([it.where] if it.where is not None else [])
-        axes.update(a for b in it.locals for a in b.axes)
-    sizes = set()
-    for expr in _all(exprs):
-        if isinstance(expr, Load):
-            used.add(expr.buffer)
-        sizes.update([expr.size] if hasattr(expr, "size") else [])
+    used = _stored(program.iterations) | _loaded(program.iterations)
+    iterations = list(walk_iterations(program.iterations))
     buffers = tuple(b for b in program.buffers if b in used)
-    axes.update(a for b in buffers for a in b.axes)
-    axes = {up for axis in axes for up in axis.chain}
+    standing = {a for b in (*buffers, *(b for it in iterations for b in it.locals)) for a in b.axes}
+    axes = {up for axis in standing.union(*(it.axes for it in iterations)) for up in axis.chain}
+    sizes = {e.size for e in expressions_in(program.iterations) if isinstance(e, SizeOf)}
     sizes.update(e for a in axes for e in (a.length, a.nnz, a.nnz_cols) if isinstance(e, Size))
     done = replace(
         program,
@@ -187,26 +186,15 @@ def prune(program: Program) -> Program:
     return done
 
 
-def _all(exprs: Iterable[Expr]) -> Iterator[Expr]:
-    for expr in exprs:
-        yield expr
-        yield from _all(children(expr))
+def _stored(iterations: tuple[Iteration, ...]) -> set[Buffer]:
+    return {store.buffer for store in stores_in(iterations)}
 
 
-def _stored(it: Iteration) -> set[Buffer]:
-    """The buffers that the iteration, and those in it, store to."""
-    return {s.buffer for each in walk_iterations((it,)) for s in (*each.init, *each.stores)}
+def _loaded(iterations: tuple[Iteration, ...]) -> set[Buffer]:
+    return {load.buffer for load in loads_in(iterations)}
 
 
-def _loaded(it: Iteration) -> set[Buffer]:
-    """The buffers that they load."""
-    iterations = list(walk_iterations((it,)))
-    exprs = [e for each in iterations for s in (*each.init, *each.stores) for e in (*s.indices, s.value)]
-    exprs += [each.where for each in iterations if each.where is not None]
-    return {e.buffer for e in _all(exprs) if isinstance(e, Load)}
-
-
-def _init(it: Iteration, program: Program) -> Iteration:
+def _init(it: Iteration) -> Iteration:
     """The initial values in an iteration of their own: every part adds to them."""
     if any(a.parent in it.reduction for a in it.spatial):
         raise StageIError(f"decompose_format: iteration {it.name!r} has init on spatial axes that hang on reductions")
@@ -268,7 +256,8 @@ class _Part:
             axes = self.after + rest
             out.append(Iteration(f"{COPY}_{new.name}", axes, "S" * len(axes), here + tail, (), (store,)))
         if self.mask:
-            there = Present(Load(self.olds[0], at + _zeros(self.olds[0], len(self.before))))
+            zeros = tuple(Const(0, "int64") for _ in self.olds[0].axes[len(self.before) :])
+            there = Present(Load(self.olds[0], at + zeros))
             value = Select(there, Const(1, "int64"), Const(0, "int64"))
             store = Store(self.mask, here, value)
             out.append(Iteration(f"{COPY}_{self.mask.name}", self.after, "S" * len(self.after), here, (), (store,)))
@@ -276,11 +265,11 @@ class _Part:
 
     def concerns(self, it: Iteration) -> bool:
         """Whether the iteration reads the old buffers, or visits the old axes and no other buffer on them."""
-        loaded = _loaded(it)
+        loaded = _loaded((it,))
         if loaded & set(self.olds):
             return True
         visited = {a for each in walk_iterations((it,)) for a in each.axes}
-        others = {a for b in loaded | _stored(it) for a in b.axes if a.is_sparse}
+        others = {a for b in loaded | _stored((it,)) for a in b.axes if a.is_sparse}
         return set(self.before) <= visited and not others & set(self.before)
 
     def moved(self, it: Iteration) -> list[Axis]:
@@ -340,9 +329,9 @@ class _Part:
         def change(expr: Expr) -> Expr:
             if isinstance(expr, Var):
                 return coordinate.get(expr, expr)
-            kids = tuple(change(k) for k in children(expr))
             if not isinstance(expr, Load):
-                return rebuild(expr, kids) if kids else expr
+                return map_children(expr, change)
+            kids = tuple(map(change, expr.indices))
             if expr.buffer not in self.new:
                 repeated = [a.name for a in expr.buffer.axes if a in self.before and not a.unique]
                 if repeated:
@@ -363,10 +352,3 @@ class _Part:
     def _here(self) -> tuple[Expr, ...]:
         """Indices of the new element that is visited."""
         return tuple(self.variables.values())
-
-
-def _zeros(buffer: Buffer, start: int) -> tuple[Expr, ...]:
-    return tuple(Const(0, "int64") for _ in buffer.axes[start:])
-
-
-__all__ = ["FormatRewriteRule", "decompose_format", "prune", "remove_copies", "split_copies", "split_parts"]

@@ -1,14 +1,11 @@
-"""The formats as rules of `decompose_format`, and the copies between them. Beside each stands its module in
-`formats/`.
-"""
+"""The formats as rules of `decompose_format`. Beside each stands its module in `formats/`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from ..language.axes import Axis, Size, dense_fixed, dense_variable, sparse_fixed, sparse_variable
-from ..language.builder import ProgramBuilder
-from ..language.program import Buffer, Program, walk_iterations
+from ..language.program import Buffer, Program, stores_in
 from .decompose import FormatRewriteRule
 
 
@@ -83,9 +80,7 @@ def sr_bcrs_rule(
 def csr_rule(
     program: Program, *, name: str, columns: str = "J", buffers: tuple[str, ...] | None = None
 ) -> FormatRewriteRule:
-    """Some of the non-zeros, in rows as before: a column partition. Parameters added, with the suffix `name`: nnz_,
-    indptr_, indices_.
-    """
+    """Some of the non-zeros, in rows as before: a column partition. Parameters added: nnz_, indptr_, indices_."""
     old = program.axis(columns)
     *rows, _ = (a.name for a in old.chain)
     nnz = Size(f"nnz_{name}")
@@ -226,7 +221,7 @@ def _on(program: Program, buffers: tuple[str, ...] | None, *axes: str) -> tuple[
     if buffers is not None:
         return buffers
     first = tuple(program.axis(name) for name in axes)
-    stored = {store.buffer for it in walk_iterations(program.iterations) for store in (*it.init, *it.stores)}
+    stored = {store.buffer for store in stores_in(program.iterations)}
     return tuple(b.name for b in program.parameters if b.axes[: len(first)] == first and b not in stored)
 
 
@@ -243,20 +238,3 @@ def _slots(program: Program, I: Axis, width: int, name: str, columns: str, index
         unique=of.unique,
         padded=True,
     )
-
-
-def csr_to_bsr(block: int, dtype: str = "float32", index_dtype: str = "int32") -> Program:
-    """Fill the blocks of a BSR matrix from CSR; what is not stored is zero."""
-    p = ProgramBuilder("csr_to_bsr")
-    m, n, nnz, mb, nb, nnzb = p.sizes("m", "n", "nnz", "mb", "nb", "nnzb")
-    I = p.dense_fixed("I", m)
-    J = p.sparse_variable("J", I, (n, nnz), ("J_indptr", "J_indices"), index_dtype)
-    IO = p.dense_fixed("IO", mb)
-    JO = p.sparse_variable("JO", IO, (nb, nnzb), ("JO_indptr", "JO_indices"), index_dtype)
-    II = p.dense_fixed("II", block)
-    JI = p.dense_fixed("JI", block)
-    A = p.buffer("A", (I, J), dtype)
-    B = p.buffer("B", (IO, JO, II, JI), dtype)
-    with p.iterate("copy", (IO, JO, II, JI), "SSSS") as (io, jo, ii, ji):
-        B[io, jo, ii, ji] = A[io * block + ii, jo * block + ji]
-    return p.finish()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..language.axes import StageIError
 from ..language.program import Iteration, Program, map_iterations
-from ..language.validate import validate
+from ..language.validate import changed
 
 
 def sparse_fuse(program: Program, iteration_name: str, group: tuple[str, ...]) -> Program:
@@ -32,6 +32,6 @@ def sparse_fuse(program: Program, iteration_name: str, group: tuple[str, ...]) -
     def visit(found: Iteration) -> tuple[Iteration, ...]:
         return (replace(found, fused=fused),) if found.name == iteration_name else (found,)
 
-    done = replace(program, iterations=map_iterations(program.iterations, visit))
-    validate(done)  # refuses what cannot be fused
-    return done.with_provenance(f"sparse_fuse({iteration_name}, {', '.join(group)})")
+    # refuses what cannot be fused
+    step = f"sparse_fuse({iteration_name}, {', '.join(group)})"
+    return changed(program, step, iterations=map_iterations(program.iterations, visit))

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..language.axes import Axis, Size, StageIError, dense_fixed, dense_variable
-from ..language.expr import Expr, Load, Var, children, rebuild
-from ..language.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
-from ..language.validate import validate
+from ..language.expr import Expr, Load, Var, map_children
+from ..language.program import Buffer, Iteration, Program, map_expressions, map_iterations, walk_iterations
+from ..language.validate import changed
 
 
 def group_axis(
@@ -49,15 +49,14 @@ def group_axis(
         axes += [group, new[axis]] if axis == old else [new.get(axis, axis)]
     rows = {it.variable(old) for it in walk_iterations(program.iterations) if old in it.axes}
     rewriter = _Grouping(old, group, new, rows)
-    done = replace(
+    return changed(
         program,
+        f"group_axis({axis_name}, {group_name})",
         sizes=(number, *program.sizes),
         axes=tuple(axes),
         buffers=tuple(rewriter.buffer(b) for b in program.buffers),
         iterations=map_iterations(program.iterations, rewriter.iteration),
-    ).with_provenance(f"group_axis({axis_name}, {group_name})")
-    validate(done)
-    return done
+    )
 
 
 class _Grouping:
@@ -84,26 +83,19 @@ class _Grouping:
             variables.append(var)
         return (
             replace(
-                it,
+                map_expressions(it, self._expr),
                 axes=self._axes(it.axes),
                 kinds=kinds,
                 variables=tuple(variables),
-                init=tuple(self._store(s) for s in it.init),
-                body=tuple(s if isinstance(s, Iteration) else self._store(s) for s in it.body),
                 locals=tuple(self.buffer(b) for b in it.locals),
-                where=None if it.where is None else self._expr(it.where),
             ),
         )
-
-    def _store(self, store: Store) -> Store:
-        return map_store(store, self._expr)
 
     def _expr(self, expr: Expr) -> Expr:
         if expr in self.rows:
             raise StageIError(f"group_axis: the coordinate {expr.name!r} of axis {self.old.name!r} is used as a value")
         if not isinstance(expr, Load):
-            kids = tuple(self._expr(k) for k in children(expr))
-            return rebuild(expr, kids) if kids else expr
+            return map_children(expr, self._expr)
         indices: list[Expr] = []
         for axis, index in zip(expr.buffer.axes, expr.indices):
             if axis == self.old:

@@ -7,7 +7,8 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..language.axes import Axis, StageIError
-from ..language.expr import Binary, Const, Expr, ExprLike, Load, Select, SizeOf, as_expr, walk
+from ..language.expr import INTEGERS, Binary, Const, Expr, ExprLike, Load, Select, SizeOf, as_expr, walk
+from ..language.interpret import BINARY
 
 if TYPE_CHECKING:
     from .decompose import FormatRewriteRule
@@ -21,20 +22,8 @@ SAMPLES = (0, 1, 2, 3, 7, 62, 64, 1009)
 UNKNOWN_SIZE = 1 << 20
 """What a run-time size is taken for: larger than any sample."""
 
-_OPERATIONS: dict[str, Callable[[Any, Any], int]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "//": lambda a, b: a // b,
-    "%": lambda a, b: a % b,
-    "min": min,
-    "max": max,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
+_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    **BINARY,
     "and": lambda a, b: a and b,
     "or": lambda a, b: a or b,
 }
@@ -51,7 +40,8 @@ def check_index_maps(rule: FormatRewriteRule, before: tuple[Axis, ...], after: t
     if rule.index_map is None:
         _apply(rule.inverse_index_map, (0,) * len(after), len(before), f"{where}: inverse_index_map", "axes_before")
         return
-    for point in product(*(_samples(axis) for axis in before)):
+    samples = ([s for s in SAMPLES if not isinstance(a.length, int) or s < a.length] for a in before)
+    for point in product(*samples):
         moved = _apply(rule.index_map, point, len(after), f"{where}: index_map", "axes_after")
         if moved is None:
             return
@@ -63,10 +53,6 @@ def check_index_maps(rule: FormatRewriteRule, before: tuple[Axis, ...], after: t
             raise StageIError(
                 f"{where}: index_map takes {point} to {moved}, and inverse_index_map takes that to {back}"
             )
-
-
-def _samples(axis: Axis) -> tuple[int, ...]:
-    return tuple(s for s in SAMPLES if not isinstance(axis.length, int) or s < axis.length)
 
 
 def _apply(index_map: IndexMap, point: tuple[int, ...], count: int, where: str, axes: str) -> tuple[int, ...] | None:
@@ -89,11 +75,8 @@ def _evaluate(expr: Expr, where: str) -> int:
             return int(expr.value)
         case SizeOf():
             return UNKNOWN_SIZE
-        case Binary() if expr.op in _OPERATIONS:
-            return _OPERATIONS[expr.op](_evaluate(expr.a, where), _evaluate(expr.b, where))
+        case Binary() if expr.a.dtype in INTEGERS:
+            return int(_OPERATIONS[expr.op](_evaluate(expr.a, where), _evaluate(expr.b, where)))
         case Select():
             return _evaluate(expr.then if _evaluate(expr.condition, where) else expr.otherwise, where)
     raise StageIError(f"{where} is not made of integer arithmetic: {expr!r}")
-
-
-__all__ = ["check_index_maps"]

@@ -89,6 +89,3 @@ def _outside(it: Iteration, axes: Collection[Axis]) -> Iterator[Iteration]:
         yield it
         for inner in it.nested:
             yield from _outside(inner, axes)
-
-
-__all__ = ["one_pass"]

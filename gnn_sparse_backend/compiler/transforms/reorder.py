@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..language.axes import StageIError
 from ..language.program import Iteration, Program, map_iterations
-from ..language.validate import validate
+from ..language.validate import changed
 
 
 def sparse_reorder(program: Program, iteration_name: str, order: tuple[str, ...]) -> Program:
@@ -33,11 +33,9 @@ def sparse_reorder(program: Program, iteration_name: str, order: tuple[str, ...]
     variables = tuple(it.variables[names.index(n)] for n in order)
 
     def visit(found: Iteration) -> tuple[Iteration, ...]:
-        return (
-            (replace(found, axes=axes, kinds=kinds, variables=variables),) if found.name == iteration_name else (found,)
-        )
+        if found.name != iteration_name:
+            return (found,)
+        return (replace(found, axes=axes, kinds=kinds, variables=variables),)
 
-    done = replace(program, iterations=map_iterations(program.iterations, visit))
-    done = done.with_provenance(f"sparse_reorder({iteration_name}, {', '.join(order)})")
-    validate(done)
-    return done
+    step = f"sparse_reorder({iteration_name}, {', '.join(order)})"
+    return changed(program, step, iterations=map_iterations(program.iterations, visit))

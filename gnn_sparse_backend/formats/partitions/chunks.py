@@ -1,6 +1,4 @@
-"""Rows cut where chunks of equally many consecutive non-zeros end: pieces of rows in groups that are all equally much
-work.
-"""
+"""Rows cut where chunks of equally many non-zeros end: pieces of rows in groups that are all equally much work."""
 
 from __future__ import annotations
 
@@ -26,6 +24,3 @@ def chunk_rows(indptr, nnz: int, size: int):
     ends = (torch.arange(chunks + 1, device=indptr.device) * size).clamp_(max=nnz)
     chunk_ptr = torch.searchsorted(starts, ends)
     return tuple(x.to(indptr.dtype) for x in (chunk_ptr, starts, row_of_piece))
-
-
-__all__ = ["chunk_rows"]

@@ -47,7 +47,7 @@ class OuterTasks:
         each = counts.repeat_interleave(rows)
         indptr = prefix_sums(each)
         row, within = runs(each, most=self.tasks * rows)
-        segment = torch.div(row, rows, rounding_mode="floor")
+        segment = row // rows
         task = (self.segment_ptr.long().index_select(0, segment) + within).clamp_(max=self.tasks - 1)
         dtype = index_type(self.slot.dtype, self.tasks * rows, counts.numel() * rows)
         return indptr.to(dtype), (task * rows + row % rows).to(dtype)
@@ -75,6 +75,3 @@ def outer_tasks(offsets: Tensor, positions: int, chunk: int, longest: int, unrea
     slot = torch.arange(tasks, device=offsets.device)
     arrays = (task_ptr, start, start + length, slot, segment_ptr)
     return OuterTasks(*(None if a is None else a.to(offsets.dtype) for a in arrays), 1 + positions // (of_task * chunk))
-
-
-__all__ = ["OuterTasks", "outer_tasks"]

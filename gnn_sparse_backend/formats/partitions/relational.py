@@ -7,13 +7,13 @@ and their number decides which order of its operations is cheap.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from .. import counts
-from ..counts import added_at, numbers_of, prefix_sums
+from ..counts import added_at, begins_of, numbers_of, prefix_sums
 from ..structure import index_type, positions_of_rows
 from .row_groups import balanced_row_groups
 
@@ -81,14 +81,12 @@ def pairs_of_ends(
 
 
 class _ByPair:
-    """Edges in the order of their relations and rows, and where pairs begin among them, before anybody knows how many
-    there are.
-    """
+    """Edges in the order of relations and rows, and where pairs begin, before anybody knows how many there are."""
 
     def __init__(self, row: Tensor, relation: Tensor, num_rows: int):
         self.num_rows, self.dtype = num_rows, row.dtype
         self.key, self.order = torch.sort(relation.long() * num_rows + row, stable=True)
-        self.begins = _begins(self.key)
+        self.begins = begins_of(self.key)
 
     def pairs(self, start: Tensor, col: Tensor, num_cols: int, num_relations: int) -> RelationPairs:
         dtype = index_type(self.dtype, self.num_rows, num_cols, num_relations, self.key.numel())
@@ -154,37 +152,24 @@ def row_tasks(
     key, at = torch.sort(key, stable=True)
     start = _starts(key)
     pair = key[start] % max(columns.count, 1)
-    column_slot = (
-        torch.div(key[start], max(columns.count, 1), rounding_mode="floor") * relations + columns.relation[pair]
-    )
+    column_slot = key[start] // max(columns.count, 1) * relations + columns.relation[pair]
     column_pairs = torch.bincount(column_slot, minlength=tasks * relations)
 
     chosen = by_column(row_pairs, column_pairs, edges)
     kept = ~chosen[slot]
     slot = slot[kept]
-    gathers = _panels(
-        _taken(rows, order[kept]), slot, torch.div(slot, max(relations, 1), rounding_mode="floor"), tasks, most
-    )
-    bounds = torch.cat([start, start.new_full((1,), key.numel())])
-    in_tasks = RelationPairs(
-        columns.num_rows,
-        columns.num_cols,
-        relations,
-        columns.row[pair],
-        columns.relation[pair],
-        bounds.to(columns.indptr.dtype),
-        columns.indices.index_select(0, at),
-        columns.edge_ids.index_select(0, at),
+    gathers = _panels(_taken(rows, order[kept]), slot, slot // max(relations, 1), tasks, most)
+    in_tasks = replace(
+        columns,
+        row=columns.row[pair],
+        relation=columns.relation[pair],
+        indptr=torch.cat([start, start.new_full((1,), key.numel())]).to(columns.indptr.dtype),
+        indices=columns.indices.index_select(0, at),
+        edge_ids=columns.edge_ids.index_select(0, at),
     )
     kept = chosen[column_slot].nonzero().flatten()
     column_slot = column_slot[kept]
-    scatters = _panels(
-        _taken(in_tasks, kept),
-        column_slot,
-        torch.div(column_slot, max(relations, 1), rounding_mode="floor"),
-        tasks,
-        most,
-    )
+    scatters = _panels(_taken(in_tasks, kept), column_slot, column_slot // max(relations, 1), tasks, most)
     return row_ptr.to(rows.row.dtype), gathers, scatters
 
 
@@ -207,28 +192,14 @@ def relation_tasks(pairs: RelationPairs, limit: float, most: int, cost_per_pair:
 def _taken(pairs: RelationPairs, order: Tensor) -> RelationPairs:
     """Some pairs, in another order, with their edges."""
     indptr, at = positions_of_rows(pairs.indptr, order)
-    return RelationPairs(
-        pairs.num_rows,
-        pairs.num_cols,
-        pairs.num_relations,
-        pairs.row[order],
-        pairs.relation[order],
-        indptr,
-        pairs.indices.index_select(0, at),
-        pairs.edge_ids.index_select(0, at),
-    )
+    indices, edge_ids = pairs.indices.index_select(0, at), pairs.edge_ids.index_select(0, at)
+    row, relation = pairs.row[order], pairs.relation[order]
+    return replace(pairs, row=row, relation=relation, indptr=indptr, indices=indices, edge_ids=edge_ids)
 
 
 def _starts(key: Tensor) -> Tensor:
     """Where runs of equal entries begin."""
-    return _begins(key).nonzero().flatten()
-
-
-def _begins(key: Tensor) -> Tensor:
-    """Whether each entry is unlike the one before."""
-    first = torch.ones(key.numel(), dtype=torch.bool, device=key.device)
-    torch.ne(key[1:], key[:-1], out=first[1:])
-    return first
+    return begins_of(key).nonzero().flatten()
 
 
 def _panels(pairs: RelationPairs, run: Tensor, task: Tensor, tasks: int, most: int) -> Panels:
@@ -254,6 +225,3 @@ def _panels(pairs: RelationPairs, run: Tensor, task: Tensor, tasks: int, most: i
         pairs.relation[start],
         pairs.row,
     )
-
-
-__all__ = ["Panels", "RelationPairs", "pairs_of_ends", "relation_pairs", "relation_tasks", "row_tasks"]

@@ -121,7 +121,7 @@ def _lay_out(pieces: _Pieces, relations: int, slots: int, limit: int) -> _Layout
     # by tile, relation and slot
     key = (of_row.index_select(0, row) * max(relations, 1) + relation) * slots + in_tile.index_select(0, row)
     key, by = torch.sort(torch.where(real, key, _LAST))
-    panel, _, _ = counts.numbered_runs(torch.div(key, slots, rounding_mode="floor"))
+    panel, _, _ = counts.numbered_runs(key // slots)
     sizes = _last(tile, there.index_select(0, order)), _last(panel, real.index_select(0, by))
     return _Layout(order, tile, key, panel, start.index_select(0, by), length.index_select(0, by), sizes)
 
@@ -135,26 +135,20 @@ def _fill(
     pairs: RelationPairs, laid: _Layout, tiles: int, panels: int, slots: int, shares: int, cut: tuple[Tensor, ...]
 ) -> RowTiles:
     """The tiles as laid out. cut: long rows, and offsets and numbers of their parts."""
-    relations, device, key, panel, length = (
-        max(pairs.num_relations, 1),
-        laid.key.device,
-        laid.key,
-        laid.panel,
-        laid.length,
-    )
+    relations, device = max(pairs.num_relations, 1), laid.key.device
+    key, panel, length = laid.key, laid.panel, laid.length
     row_ptr, bounds = counts.starts_of(laid.tile, tiles), counts.starts_of(panel, panels)
     slot, found = key % slots, torch.div(key.index_select(0, bounds[:-1]), slots, rounding_mode="floor")
     present = torch.zeros(panels * slots, dtype=torch.uint8, device=device).index_fill_(0, panel * slots + slot, 1)
-    panel_tile = torch.div(found, relations, rounding_mode="floor")
+    panel_tile = found // relations
     panel_ptr = torch.searchsorted(panel_tile, torch.arange(tiles + 1, device=device))
 
     # shares of a panel in whole pieces, by the middle of each
     offset = prefix_sums(length)
     edges_before = offset.index_select(0, bounds)
     middle = 2 * (offset[:-1] - edges_before[:-1].index_select(0, panel)) + length
-    share = torch.div(middle * shares, 2 * edges_before.diff().index_select(0, panel), rounding_mode="floor").clamp_(
-        max=shares - 1
-    )
+    share = middle * shares // (2 * edges_before.diff().index_select(0, panel))
+    share = share.clamp_(max=shares - 1)
     share_ptr = prefix_sums(added_at(panel * shares + share, length, panels * shares))
 
     edges = pairs.indices.numel()
@@ -163,32 +157,12 @@ def _fill(
     at = laid.start.index_select(0, piece) + within
     place = (2 * slot.index_select(0, piece) + (within == 0)).to(torch.uint8)
     dtype = index_type(pairs.row.dtype, laid.order.numel(), pairs.num_cols, panels * shares)
-    integers = (
-        row_ptr,
-        laid.order,
-        panel_ptr,
-        found % relations,
-        share_ptr,
-        pairs.indices.index_select(0, at),
-        pairs.edge_ids.index_select(0, at),
-        *cut,
-    )
-    row_ptr, row, panel_ptr, relation, share_ptr, indices, edge_ids, *cut = (a.to(dtype) for a in integers)
-    return RowTiles(
-        pairs.num_rows,
-        slots,
-        shares,
-        row_ptr,
-        row,
-        panel_ptr,
-        relation,
-        present.view(panels, slots),
-        share_ptr,
-        indices,
-        edge_ids,
-        place,
-        *cut,
-    )
+    row_ptr, row, panel_ptr, relation = (a.to(dtype) for a in (row_ptr, laid.order, panel_ptr, found % relations))
+    indices, edge_ids = pairs.indices.index_select(0, at), pairs.edge_ids.index_select(0, at)
+    share_ptr, indices, edge_ids, *cut = (a.to(dtype) for a in (share_ptr, indices, edge_ids, *cut))
+    sizes, present = (pairs.num_rows, slots, shares), present.view(panels, slots)
+    of_shares = share_ptr, indices, edge_ids, place
+    return RowTiles(*sizes, row_ptr, row, panel_ptr, relation, present, *of_shares, *cut)
 
 
 class _Pieces:
@@ -216,7 +190,7 @@ class _Pieces:
             # that is not long is one
             size = torch.where(self.long, part, length.sum() + 1).index_select(0, row)
             offset = length.cumsum(0) - length - (degree.cumsum(0) - degree).index_select(0, row)
-            first = torch.div(offset, size, rounding_mode="floor")
+            first = offset // size
             count = ceil_div(offset + length, size) - first
             pair, place = runs(count, most=row.numel() + more)
             row, relation, start, length, size, offset, first, count = (
@@ -252,10 +226,9 @@ def _signature(row: Tensor, relation: Tensor, real: Tensor, rows: int, relations
     rank = torch.empty_like(frequency)
     rank[torch.sort(frequency, descending=True, stable=True).indices] = torch.arange(relations, device=row.device)
     # others are of a row beyond all
-    key, _ = torch.sort(
-        torch.where(real, row * max(relations, 1) + rank.index_select(0, relation), rows * max(relations, 1))
-    )
-    row = torch.div(key, max(relations, 1), rounding_mode="floor")
+    width = max(relations, 1)
+    key, _ = torch.sort(torch.where(real, row * width + rank.index_select(0, relation), rows * width))
+    row = key // width
     digit = key - row * relations + 1  # 0 for no more relations
     first = torch.zeros(rows + 2, dtype=torch.int64, device=row.device)
     first[1:] = counts_of(row, rows + 1).cumsum(0)
@@ -265,6 +238,3 @@ def _signature(row: Tensor, relation: Tensor, real: Tensor, rows: int, relations
     shift = (digits - 1 - place) * bits
     digit = torch.where(shift >= 0, digit << shift.clamp(min=0), 0)
     return added_at(row, digit, rows + 1)[:rows]
-
-
-__all__ = ["RowTiles", "row_tiles"]

@@ -18,7 +18,7 @@ def equal_row_groups(indptr, num_groups):
     """
     num_groups = check_integer("num_groups", num_groups)
     cuts = torch.arange(num_groups + 1, dtype=torch.int64, device=indptr.device) * (indptr.numel() - 1)
-    return torch.div(cuts, num_groups, rounding_mode="floor").to(indptr.dtype)
+    return (cuts // num_groups).to(indptr.dtype)
 
 
 def balanced_row_groups(indptr, num_groups, cost_per_row=1.0, cost_per_nnz=1.0):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -82,15 +82,6 @@ def _graphs_in(data) -> Iterable[tuple[str, Graph]] | None:
     return next((found for recognise in _RECOGNISERS if (found := recognise(data)) is not None), None)
 
 
-def recogniser(function: Callable) -> Callable:
-    """Let ``graphs_of`` ask ``function(data)``: an iterable of (name, graph), or None for what it does not know."""
-    _RECOGNISERS.append(function)
-    return function
-
-
-_RECOGNISERS: list[Callable[[object], Iterable[tuple[str, Graph]] | None]] = []
-
-
 def _members(data) -> Iterable | None:
     """The members of a collection; None for what is none."""
     if isinstance(data, (str, bytes, dict, Tensor)):
@@ -109,7 +100,6 @@ def _members_or_raise(data) -> Iterable:
     return members
 
 
-@recogniser
 def _own(data):
     if isinstance(data, Graph):
         return [(_size(data), data)]
@@ -120,7 +110,6 @@ def _own(data):
     return None
 
 
-@recogniser
 def _scipy(data):
     if type(data).__module__.partition(".")[0] != "scipy":
         return None
@@ -128,7 +117,6 @@ def _scipy(data):
     return [(f"SciPy {data.format} {_size(graph)}", graph)]
 
 
-@recogniser
 def _torch_sparse(data):
     if not isinstance(data, Tensor) or data.layout is torch.strided or _is(data, "torch_geometric", "EdgeIndex"):
         return None
@@ -144,7 +132,6 @@ def _torch_sparse(data):
     return [(f"torch {str(data.layout).removeprefix('torch.')} {_size(graph)}", graph)]
 
 
-@recogniser
 def _edge_index(data):
     if not isinstance(data, Tensor) or data.layout is not torch.strided:
         return None
@@ -157,12 +144,10 @@ def _edge_index(data):
     return [(f"edge_index {_size(graph)}", graph)]
 
 
-@recogniser
 def _typed_edges(data):
     return _edge_index(data[0]) if _is_typed(data) else None
 
 
-@recogniser
 def _dgl(data):
     if not _is_dgl(data):
         return None
@@ -176,14 +161,12 @@ def _dgl(data):
     return found()
 
 
-@recogniser
 def _pyg(data):
     if _is_hetero(data):
         return _hetero(data)
     if not _is(data, "torch_geometric", "BaseData") or not hasattr(data, "num_nodes"):
         return None
-    store = data
-    edges, transpose = store.get("edge_index"), store.get("adj_t")
+    edges, transpose = data.get("edge_index"), data.get("adj_t")
     if edges is None and transpose is None:
         raise ValueError(f"{type(data).__name__} has neither edge_index nor adj_t: it has {', '.join(data.keys())}")
     graph = _pyg_edges(edges, transpose, (data.num_nodes, data.num_nodes))
@@ -210,22 +193,16 @@ def _relations_in(data) -> tuple[str, RelGraph] | None:
         return None if types is None else ("DGL", RelGraph.from_dgl(data, types))
     if _is_hetero(data):
         return "PyG", RelGraph.from_pyg(data)
-    if (
-        _is(data, "torch_geometric", "BaseData")
-        and data.get("edge_index") is not None
-        and data.get("edge_type") is not None
-    ):
-        return "PyG", RelGraph.from_pyg(data)
-    return None
+    if not _is(data, "torch_geometric", "BaseData") or data.get("edge_index") is None or data.get("edge_type") is None:
+        return None
+    return "PyG", RelGraph.from_pyg(data)
 
 
 def _is_typed(data) -> bool:
     """Whether it is a pair (edge_index, edge_type) of tensors."""
-    if (
-        not isinstance(data, (tuple, list))
-        or len(data) != 2
-        or not all(isinstance(x, Tensor) and x.layout is torch.strided and not x.is_floating_point() for x in data)
-    ):
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        return False
+    if not all(isinstance(x, Tensor) and x.layout is torch.strided and not x.is_floating_point() for x in data):
         return False
     index, types = data
     return index.dim() == 2 and types.dim() == 1 and index.shape == (2, types.numel())
@@ -256,3 +233,7 @@ def _is(data, package: str, name: str) -> bool:
 
 def _size(graph: Graph) -> str:
     return KINDS[Graph].name(graph)
+
+
+_RECOGNISERS = (_own, _scipy, _torch_sparse, _edge_index, _typed_edges, _dgl, _pyg)
+"""Each takes an object, and gives an iterable of (name, graph), or None for what it does not know."""

@@ -32,6 +32,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -59,14 +60,11 @@ def default_capacity() -> int:
     return psutil.virtual_memory().total // 8 if chosen is None else chosen
 
 
-class _Sighting:
-    """A tensor that had an index's content: it, or what it is a view of, held weakly."""
+class _Sighting(NamedTuple):
+    """A tensor that had an index's content: it, or what it is a view of, and its state then."""
 
-    __slots__ = ("owner", "state")
-
-    def __init__(self, owner: Tensor, state: tuple, when_gone: Callable | None):
-        self.owner = weakref.ref(owner, when_gone)
-        self.state = state
+    owner: weakref.ref
+    state: tuple
 
 
 class _Index:
@@ -142,9 +140,7 @@ class GraphStore:
         return self._add(one, other, kind, shape, first, second) if graph is None else graph
 
     def find_either(self, first: Tensor, second: Tensor, shape: tuple[int, int]) -> tuple[Graph, bool]:
-        """``find("coo", first, second, shape)``, or the transpose if that is known already; whether it is the
-        former.
-        """
+        """``find("coo", first, second, shape)``, or the transpose if that is known already; whether the former."""
         with self._lock:
             one, other = self._index(first, None), self._index(second, None)
             if ("coo", one, shape[::-1]) in other.graphs and ("coo", other, shape) not in one.graphs:
@@ -165,9 +161,7 @@ class GraphStore:
         )
 
     def find_parts(self, parts: Parts) -> RelGraph:
-        """The graph of edges between nodes of several types, whose relations have names. Raises as
-        ``find_relations``.
-        """
+        """The graph of edges between nodes of several types, by named relations. Raises as ``find_relations``."""
         source, destination, _ = parts.joined()
         names = (parts.relations, tuple(parts.source_types.items()), tuple(parts.destination_types.items()))
         return self._relations(
@@ -250,7 +244,7 @@ class GraphStore:
             known = self._new(key, index, not on_gpu)
         if state is not None:
             when_gone = None if known.copy is not None else self._forgetter(known)
-            known.sightings = [_Sighting(owner, state, when_gone), *known.sightings[: _SIGHTINGS - 1]]
+            known.sightings = [_Sighting(weakref.ref(owner, when_gone), state), *known.sightings[: _SIGHTINGS - 1]]
         return known
 
     def _new(self, key: tuple, index: Tensor, copied: bool) -> _Index:
@@ -311,9 +305,6 @@ class GraphStore:
         """Count what is kept with an index. The lock is held."""
         index.nbytes += nbytes
         self._nbytes += nbytes
-        self._make_room()
-
-    def _make_room(self) -> None:
         while self._nbytes > self.capacity:
             self._drop(next(iter(self._indices.values()))[0])
 
@@ -360,9 +351,7 @@ def _pair(one: _Index, other: _Index) -> None:
 
 
 def _bytes_of(graph: Graph | RelGraph) -> int:
-    """Bytes of a graph with its transpose, or with what products by relation derive from it on both sides, at most
-    about.
-    """
+    """Bytes of a graph with its transpose, or with what products by relation derive from it, at most about."""
     if type(graph) is RelGraph:
         return graph.source.element_size() * (28 * graph.num_edges + 2 * sum(graph.shape))
     return 2 * graph.indices.element_size() * (2 * graph.num_edges + sum(graph.shape))

@@ -52,9 +52,7 @@ class Handles:
         entry.values[key] = value
 
     def once(self, owner: Any, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The value for `owner` and `key`, made at first; each time for an inference tensor, whose changes nobody can
-        see.
-        """
+        """The value for `owner` and `key`, made at first; each time for an inference tensor, which has no versions."""
         lasting = not (isinstance(owner, torch.Tensor) and owner.is_inference())
         found = self.get(owner, key) if lasting else None
         if found is None:

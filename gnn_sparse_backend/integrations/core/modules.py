@@ -1,6 +1,4 @@
-"""Whether a module of a framework does what its class says, so that another operator may stand in for its
-``forward``.
-"""
+"""Whether a module does what its class says, so that another operator may stand in for its ``forward``."""
 
 from __future__ import annotations
 

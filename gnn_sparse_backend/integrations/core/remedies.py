@@ -22,6 +22,7 @@ _OF_THE_USER = (
 )
 _MEND = "mend the call: the framework's own error, or its result for such a call, follows"
 _TRACED = "nothing: what records or transforms operators is given the framework's own"
+_DRAWN = "nothing: MKL, or a GPU, draws other numbers than the generator of the CPU, and fast"
 _USED = (
     "use the message before the transformation begins, or leave it: what transforms operators is given "
     "the framework's own (the reason is what used the message)"
@@ -71,6 +72,7 @@ REMEDIES = {
     "several edge types": "ask for one edge type: graph[edge_type]",
     "the reduction is {}": "use a sum, a mean or a maximum, or leave it: no kernel is for this reduction here",
     "a gradient of the {} may be asked for": "call it under torch.no_grad() where no gradient is wanted",
+    "a gradient of the numbers drawn may be asked for": "call it under torch.no_grad() where no gradient is wanted",
     "a layer has an activation, or checks degrees": "build GraphConv with activation=None, allow_zero_in_degree=True",
     "indices are outside of the spatial shape or the batches, or there twice": (
         "give a site once, within the spatial shape and the batches: gsb.voxelize merges points of one voxel"
@@ -131,6 +133,10 @@ REMEDIES = {
     "forward-mode differentiation is active": _TRACED,
     "torch.compile is tracing": _TRACED,
     "torch.jit is tracing": _TRACED,
+    "PyTorch draws otherwise on this processor": _DRAWN,
+    "a probability for each number": "give one probability for all where they are the same: x.bernoulli_(p)",
+    "the generator is not that of the CPU": _DRAWN,
+    "the tensor is sparse, nested or has names": "give an ordinary dense tensor without names",
     "a score or a softmax in an expression": _USED,
     "edge_softmax": _USED,
     "edge_softmax of several edge types": _USED,

@@ -5,21 +5,6 @@ Every path of DGL (``update_all``, ``apply_edges``, ``dgl.ops``, the layers of `
 covers forward and backward of every model. What has a better gradient of ours is taken over one level higher, at the
 functions of ``dgl.ops``.
 
-    spmm.py        gspmm, _gspmm: messages of sources and edges, reduced
-    sddmm.py       gsddmm, _gsddmm: a value per edge of its two ends
-    softmax.py     edge_softmax, _edge_softmax_forward, _edge_softmax_backward
-    segments.py    _segment_reduce, segment_mm, gather_mm: rows of segments, rows of relations
-    hetero.py      _gspmm_hetero, _gsddmm_hetero: sums and values on all edge types at once
-    lazy_edges.py  edge features inside local_scope, computed when they are used: attention in one operator
-    messages.py    messages that DGL has no operator for, and those of users' functions: lazy too
-    relational.py  RelGraphConv: products by relation and their sum in one operator
-    relations.py   the RelGraph of a DGL graph index
-    hetero_conv.py HeteroGraphConv of GraphConv layers: the same for edge types
-    typed_linear.py TypedLinear of block-diagonal matrices
-    host.py        DGL as lazy tensors see it
-    structure.py   the Graph of a DGL graph index, kept as long as the index lives
-    operands.py    which operands the kernels take
-
 Written against DGL 1.1; the names are the same in 2.x. A global that an installed version does not have is left out.
 """
 
@@ -34,18 +19,7 @@ from dgl import DGLGraph
 from dgl.heterograph_index import HeteroGraphIndex
 
 from ..core.patch import Patches
-from . import (
-    hetero,
-    hetero_conv,
-    lazy_edges,
-    messages,
-    sddmm,
-    segments,
-    softmax,
-    spmm,
-    structure,
-    typed_linear,
-)
+from . import hetero, hetero_conv, lazy_edges, messages, sddmm, segments, softmax, spmm, structure, typed_linear
 from .host import HOST
 
 _patches = Patches()
@@ -100,7 +74,5 @@ def activate() -> None:
 def deactivate() -> None:
     """Put DGL's own operators back and drop what was kept for its graphs."""
     _patches.undo()
-    structure.forget_all()
-    lazy_edges.forget_all()
-    segments.forget_all()
-    typed_linear.forget_all()
+    for module in (structure, lazy_edges, segments, typed_linear):
+        module.KEPT.clear()

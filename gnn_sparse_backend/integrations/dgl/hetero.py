@@ -9,10 +9,12 @@ get an empty float32 tensor; the args of an operand that is not read are empty, 
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import torch
 
 from ...ops.message.calls import run_aggregate, run_edge_map
+from ...structures.graph import Graph
 from ..core.refusal import Refusal
 from .operands import PLACES, graph_of_operands
 from .sddmm import form_of, reduced_dimensions
@@ -61,14 +63,14 @@ def sddmm(gidx, op, lhs_len, lhs_target="u", rhs_target="v", lhs_and_rhs_tuple=N
     return tuple(values), "gsddmm_hetero"
 
 
-class _Relation:
-    """One edge type of a call: its number, graph, source and destination type, and operands."""
+class _Relation(NamedTuple):
+    """One edge type of a call: its number, source and destination type, graph, and operands."""
 
-    __slots__ = ("destination", "graph", "number", "operands", "source")
-
-    def __init__(self, number, graph, ends, operands):
-        self.number, self.graph, self.operands = number, graph, operands
-        self.source, self.destination = ends
+    number: int
+    source: int
+    destination: int
+    graph: Graph
+    operands: list
 
 
 def _relations(gidx, op: str, lhs, rhs, places, lhs_target: str, rhs_target: str) -> list[_Relation] | Refusal:
@@ -89,7 +91,7 @@ def _relations(gidx, op: str, lhs, rhs, places, lhs_target: str, rhs_target: str
             for x, first in zip(operands, found[0].operands)
         ):
             return Refusal("features of edge types differ in shape or type")
-        found.append(_Relation(number, graph, ends, operands))
+        found.append(_Relation(number, *ends, graph, operands))
     return found or Refusal("no edge types")
 
 

@@ -23,28 +23,29 @@ from ...ops.message.programs.message import parse
 from ...structures.graph import Graph
 from ..core.handles import Handles
 from ..core.refusal import Refusal
-from ..lazy import LazyTensor, arithmetic, lazy_tensor, materialise, reduced, softmaxed, transformed, value
+from ..lazy import LazyTensor, arithmetic, lazy_tensor, materialise, reduced, transformed, value
 from ..lazy.recipes import EDGE, Pointwise, Recipe, gathered, version
 from ..lazy.stages import Score, Softmax
 from ..lazy.terms import term
 from .host import HOST, GraphEnd
 
-_temporary = Handles()  # frames of edge features that end with their scope
+KEPT = Handles()
+"""Frames of edge features that end with their scope."""
 
 
-class _Now(threading.local):
-    """The graph whose edge features are temporary in this thread now, in a scope or not."""
+class OfThread(threading.local):
+    """A graph that each thread has one of, or none."""
 
     graph = None
 
 
-_now = _Now()
+_now = OfThread()  # the graph whose edge features are temporary in this thread now, in a scope or not
 _SIDES = {"row": 0, "column": 1}
 
 
 def is_temporary(g) -> bool:
     """Whether the edge features of a graph of one edge type are temporary, and may be lazy."""
-    return (_now.graph is g or _temporary.get(g._edge_frames[0]) is not None) and transformed() is None
+    return (_now.graph is g or KEPT.get(g._edge_frames[0]) is not None) and transformed() is None
 
 
 @contextmanager
@@ -93,11 +94,6 @@ def marking_copy(original: Callable) -> Callable:
     return local_var
 
 
-def forget_all() -> None:
-    """Let no edge features be temporary any more."""
-    _temporary.clear()
-
-
 def computed(tree, reason: str):
     """``tree``, a tensor or a container of them, with lazy tensors computed."""
     kind = type(tree)
@@ -108,17 +104,9 @@ def lazy_values(graph: Graph, op: str, message: str, places: tuple[str, ...], op
     """The lazy result of ``gsddmm`` of operands that passed its checks."""
     features = tuple([tuple(x.shape[1:]) for x in operands])
     inner, sums, kept = _layout(op, features)
-    recipe = Pointwise(
-        HOST,
-        torch.Size((graph.num_edges, *inner)),
-        operands[0].dtype,
-        operands,
-        tuple([version(x) for x in operands]),
-        _term(message),
-        tuple([EDGE if place == "edge" else GraphEnd(graph, _SIDES[place]) for place in places]),
-        features,
-        inner,
-    )
+    shape, versions = torch.Size((graph.num_edges, *inner)), tuple([version(x) for x in operands])
+    ends = tuple([EDGE if place == "edge" else GraphEnd(graph, _SIDES[place]) for place in places])
+    recipe = Pointwise(HOST, shape, operands[0].dtype, operands, versions, _term(message), ends, features, inner)
     if sums:
         recipe = Score(recipe, sums, torch.Size((graph.num_edges, *kept)))
     return lazy_tensor(recipe)
@@ -144,15 +132,8 @@ def combined(graph: Graph, op: str, first, second) -> LazyTensor | None:
 
 
 def reduce(graph: Graph, lazy: LazyTensor, reduce_op: str, ties: str) -> tuple[Tensor, str] | Refusal | None:
-    """A lazy message of the edges of ``graph`` reduced into its rows, as ``reduced`` gives it; None if it has to be
-    computed first.
-    """
+    """A lazy message of the edges of ``graph`` reduced into its rows, as ``reduced`` gives it; None as there."""
     return reduced(lazy, GraphEnd(graph, 0), reduce_op, ties) if belongs(lazy, graph) else None
-
-
-def softmax(graph: Graph, lazy: LazyTensor, side: int, framework: Callable[[Tensor], Tensor]) -> LazyTensor | None:
-    """The softmax of lazy scores over the edges at a side; None if they have to be computed first."""
-    return softmaxed(lazy, GraphEnd(graph, side), framework) if belongs(lazy, graph) else None
 
 
 def belongs(lazy: LazyTensor, graph: Graph) -> bool:
@@ -180,7 +161,7 @@ def asks_for_attention(frame) -> bool:
 
 def _mark(g) -> None:
     for frame in g._edge_frames:
-        _temporary.put(frame, True)
+        KEPT.put(frame, True)
 
 
 def _is_a_result(recipe: Recipe) -> bool:

@@ -14,7 +14,6 @@ temporary. Functions of some of the edges, and reduce functions of users, stay D
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 
 from dgl.base import is_all
@@ -24,18 +23,12 @@ from dgl.frame import Column
 from ..lazy import gather, transformed
 from . import relational
 from .host import HOST, GraphEnd
-from .lazy_edges import computed, is_temporary, temporary_features
+from .lazy_edges import OfThread, computed, is_temporary, temporary_features
 from .operands import refuse
 from .structure import only_graph_of
 
-
-class _Passing(threading.local):
-    """The graph whose messages are to be computed next in this thread, for a built-in reduction."""
-
-    graph = None
-
-
-_passing = _Passing()
+_passing = OfThread()
+"""The graph whose messages are to be computed next in this thread, for a built-in reduction."""
 
 
 def make_messages(original: Callable) -> Callable:

@@ -21,6 +21,11 @@ PLACES = {"u": "column", "src": "column", "v": "row", "dst": "row", "e": "edge",
 Shape = tuple[int, ...]
 
 
+def is_index(x) -> bool:
+    """Whether it is a vector of integers."""
+    return type(x) is Tensor and x.dtype in (torch.int32, torch.int64) and x.dim() == 1
+
+
 def refuse(x: Tensor | None, y: Tensor | None = None) -> Refusal | None:
     """Why these operands are not ours whatever the graph, or None. ``y`` may be missing."""
     if x is None:
@@ -71,9 +76,7 @@ def rows_at(graph: Graph, place: str) -> int:
 
 @kept
 def broadcast(op: str, first: Shape, second: Shape) -> bool:
-    """Whether DGL applies ``op`` to features of these shapes: as NumPy does, and ``dot`` wants last extents that
-    agree.
-    """
+    """Whether DGL applies ``op`` to features of these shapes: as NumPy, but of ``dot`` the last extents agree."""
     if op == "dot" and (first or (1,))[-1] != (second or (1,))[-1]:
         return False
     return all(a == b or a == 1 or b == 1 for a, b in zip(first[::-1], second[::-1]))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 
-import torch
 from dgl.core import is_builtin
 from torch import Tensor
 
@@ -16,11 +15,10 @@ from ...ops.relational.api import rgms
 from ..core.modules import is_untouched
 from ..core.refusal import PASS, Refusal
 from .lazy_edges import computed
-from .operands import refuse
+from .operands import is_index, refuse
 from .relations import typed_edges
 
 _LAYER = "dgl.nn.pytorch.conv.relgraphconv"
-_INDEX = (torch.int32, torch.int64)
 
 
 def message_passing(g, mfunc, rfunc, afunc):
@@ -53,7 +51,7 @@ def _sums(layer, g, rfunc, afunc) -> tuple[dict[str, Tensor], str] | Refusal:
         norm = computed(norm, "rgms")
         if refuse(norm) is not None or norm.dtype is not h.dtype or norm.shape != (g.num_edges(), 1):
             return Refusal("norm is not one number per edge of the features' type")
-    if type(types) is not Tensor or types.dtype not in _INDEX or types.dim() != 1 or types.device != h.device:
+    if not is_index(types) or types.device != h.device:
         return Refusal("the edge types are no vector of integers")
     if g.num_edges() == 0:
         return Refusal("no edges")

@@ -64,17 +64,14 @@ def edges_of_types(g, numbers: tuple[int, ...]) -> RelGraph:
     structures, side = structures_of(g._graph)
     found = structures.relations.get((side, numbers))
     if found is None:
-        names = [g.canonical_etypes[number] for number in numbers]
+        names = tuple(g.canonical_etypes[number] for number in numbers)
         edges = []
         for number, (source, _, destination) in zip(numbers, names):
             u, v, _ = g._graph.edges(number, "eid")
             edges.append((source, u, destination, v))
-        parts = Parts(
-            {source: g.num_src_nodes(source) for source, _, _ in names},
-            {destination: g.num_dst_nodes(destination) for _, _, destination in names},
-            tuple(names),
-            edges,
-        )
+        sources = {source: g.num_src_nodes(source) for source, _, _ in names}
+        destinations = {destination: g.num_dst_nodes(destination) for _, _, destination in names}
+        parts = Parts(sources, destinations, names, edges)
         found = structures.relations.setdefault((side, numbers), RelGraph._of_parts(parts, None, None))
     return found
 

@@ -19,13 +19,7 @@ from .lazy_edges import belongs, combined, computed, is_temporary, lazy_values
 from .operands import PLACES, broadcast, graph_of_operands, refuse, rows_at
 from .structure import only_graph_of
 
-_MESSAGES = {
-    "add": "add(x0, x1)",
-    "sub": "sub(x0, x1)",
-    "mul": "mul(x0, x1)",
-    "div": "div(x0, x1)",
-    "dot": "mul(x0, x1)",
-}
+_MESSAGES = {op: f"{op}(x0, x1)" for op in ("add", "sub", "mul", "div")} | {"dot": "mul(x0, x1)"}
 _COPIES = ("copy_lhs", "copy_rhs")
 
 

@@ -8,7 +8,6 @@ are taken over with their gradients.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ...ops.grouped.api import gather_mm as grouped_mm
@@ -19,14 +18,10 @@ from ...structures.segments import Segments
 from ..core.handles import Handles
 from ..core.refusal import Refusal
 from .lazy_edges import computed
-from .operands import refuse
+from .operands import is_index, refuse
 
-_INDEX = (torch.int32, torch.int64)
-_segments = (
-    Handles()
-)  # the rows of each relation, by the tensor that says which relation a row belongs to, or of lengths
-
-
+KEPT = Handles()
+"""The rows of each relation, by the tensor that says which relation a row belongs to, or of lengths."""
 _BELOW = Refusal("segment_reduce")
 
 
@@ -54,28 +49,23 @@ def gather_mm(a, b, *, idx_b):
     return segments if type(segments) is Refusal else (grouped_mm(a, b, segments), "gather_mm")
 
 
-def forget_all() -> None:
-    """Drop what is kept for index tensors."""
-    _segments.clear()
-
-
 def _segments_of(a: Tensor, b: Tensor, index) -> Segments | Refusal:
-    if not _is_index(index) or index.device != a.device or index.shape[0] != a.shape[0]:
+    if not is_index(index) or index.device != a.device or index.shape[0] != a.shape[0]:
         return Refusal("the index is not one integer per row")
     relations = b.shape[0]
     try:
-        return _segments.once(index, relations, lambda: Segments.from_index(index, relations))
+        return KEPT.once(index, relations, lambda: Segments.from_index(index, relations))
     except ValueError:
         return Refusal("an index is out of range")
 
 
 def _segments_of_lengths(a: Tensor, b: Tensor, lengths) -> Segments | Refusal:
     """lengths: on the device of the rows, or, as DGL wants them for a GPU, on the CPU."""
-    if not _is_index(lengths) or (not lengths.is_cpu and lengths.device != a.device) or lengths.shape[0] != b.shape[0]:
+    if not is_index(lengths) or (not lengths.is_cpu and lengths.device != a.device) or lengths.shape[0] != b.shape[0]:
         return Refusal("the lengths are not one integer per matrix")
     rows, device = a.shape[0], a.device
     try:
-        return _segments.once(lengths, (rows, device), lambda: Segments.from_lengths(lengths.to(device), rows))
+        return KEPT.once(lengths, (rows, device), lambda: Segments.from_lengths(lengths.to(device), rows))
     except ValueError:
         return Refusal("the lengths do not sum to the number of rows")
 
@@ -85,7 +75,7 @@ def _refuse_reduce(op: str, feat, offsets) -> Refusal | None:
         return Refusal("unknown reduce")
     if (refusal := refuse(feat)) is not None:
         return refusal
-    if not _is_index(offsets) or offsets.device != feat.device or not offsets.numel():
+    if not is_index(offsets) or offsets.device != feat.device or not offsets.numel():
         return Refusal("the offsets are no vector of integers")
     # DGL makes offsets at every readout: a GPU would be waited for at each, and looks at them itself
     if not devices.on_cpu(offsets.device):
@@ -106,7 +96,3 @@ def _refuse_mm(a, b) -> Refusal | None:
     if a.dim() != 2 or b.dim() != 3 or a.shape[1] != b.shape[1]:
         return Refusal("the shapes do not fit")
     return Refusal("no rows") if 0 in (a.shape[0], b.shape[0]) else None
-
-
-def _is_index(x) -> bool:
-    return type(x) is Tensor and x.dtype in _INDEX and x.dim() == 1

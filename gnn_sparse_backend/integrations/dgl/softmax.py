@@ -7,6 +7,7 @@ composes it of ``_gspmm_hetero`` and ``_gsddmm_hetero``.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 
@@ -16,8 +17,9 @@ from dgl.base import is_all
 from ...ops.attention.operators import softmax_edges
 from ...ops.attention.softmax import run_edge_softmax, run_edge_softmax_backward
 from ..core.refusal import Refusal
-from ..lazy import LazyTensor, value
-from .lazy_edges import asks_for_attention, computed, softmax
+from ..lazy import LazyTensor, softmaxed, value
+from .host import GraphEnd
+from .lazy_edges import asks_for_attention, belongs, computed
 from .operands import graph_of_operands
 from .structure import only_graph_of
 
@@ -48,11 +50,10 @@ def above_autograd(original: Callable) -> Callable:
 def _lazy(gidx, logits: LazyTensor, eids, norm_by: str, original: Callable) -> LazyTensor | None:
     """The softmax as a lazy tensor; None if the scores have to be computed first."""
     graph = only_graph_of(gidx)
-    if graph is None:
+    if graph is None or not belongs(logits, graph):
         return None
-    return softmax(
-        graph, logits, int(norm_by == "src"), lambda scores: original(gidx, scores, eids=eids, norm_by=norm_by)
-    )
+    framework = functools.partial(original, gidx, eids=eids, norm_by=norm_by)
+    return softmaxed(logits, GraphEnd(graph, int(norm_by == "src")), framework)
 
 
 def hetero(gidx, eids, norm_by, *logits):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ...ops.core.operator import Operator
 from ...ops.message.calls import run_aggregate
-from ...ops.message.message_op import MessageOp, message_op
+from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate
 from ...ops.message.reductions.argmax_scatter import copied_gradient, kept_choice
 from ...runtime import devices
@@ -79,18 +79,19 @@ def above_autograd(g, op, reduce_op, lhs_data, rhs_data):
     if (total is None and not copied) or torch.is_autocast_enabled():
         return _BELOW
     checked = _checked(g._graph, op, computed(lhs_data, "gspmm"), computed(rhs_data, "gspmm"))
-    if type(checked) is Refusal or (copied and not _copies(checked[0])):
+    if type(checked) is Refusal:
         return _BELOW
     graph, operands = checked
     if copied:
-        return _copied(EXTREMES[op, reduce_op, ties(operands)], graph, *operands), "gspmm"
+        # on the CPU, and with edges, since without them DGL's maxima are zero
+        if not graph.num_edges or not devices.on_cpu(graph.device):
+            return _BELOW
+        return _COPIED(graph, operands, (EXTREMES[op, reduce_op, ties(operands)],)), "gspmm"
     return aggregate(total, graph, *operands), "gspmm" if reduce_op == "sum" else "gspmm_mean"
 
 
 def _fused(g, op: str, reduce_op: str, u: Tensor | None, e: LazyTensor) -> tuple[Tensor, str] | Refusal | None:
-    """The reduction of a lazy edge feature, alone or with one of the source, as ``reduced`` gives it; None if it has to
-    be computed first.
-    """
+    """A lazy edge feature reduced, alone or with one of the source, as ``reduced`` gives it; None as there."""
     if torch.is_autocast_enabled() or reduce_op not in ("sum", "mean", "max", "min"):
         return None
     graph = only_graph_of(g._graph)
@@ -102,16 +103,6 @@ def _fused(g, op: str, reduce_op: str, u: Tensor | None, e: LazyTensor) -> tuple
         return None
     message = combined(graph, op, (u, "column"), (e, "edge"))
     return None if message is None else reduce(graph, message, reduce_op, ties((u, e)))
-
-
-def _copies(graph) -> bool:
-    """Whether `_copied` is for this graph: on the CPU, and with edges, since without them DGL's maxima are zero."""
-    return graph.num_edges > 0 and devices.on_cpu(graph.device)
-
-
-def _copied(of: MessageOp, graph, x: Tensor) -> Tensor:
-    """The maximum or minimum of the sources' features."""
-    return _COPIED(graph, (x,), (of,))
 
 
 def _record_copied(graph, operands, attributes, needed):

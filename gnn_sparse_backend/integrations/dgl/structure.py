@@ -31,9 +31,7 @@ class _Source:
         self.index, self.edge_type, self.side = weakref.ref(gidx), edge_type, side
 
     def csr(self, side: int) -> tuple[tuple[int, int], tuple] | None:
-        """The shape with the rows of ``side``, and (indptr, indices, edge_ids); None if the index is gone or may not
-        make them.
-        """
+        """The shape with the rows of ``side``, and (indptr, indices, edge_ids); None if the index cannot make them."""
         gidx = self.index()
         if gidx is None:
             return None
@@ -120,15 +118,16 @@ class Structures:
         return self.known.setdefault(edge_type, Structure()) if structure is None else structure
 
 
-_handles = Handles()
+KEPT = Handles()
+"""The structures of each index, and the side that its destinations are on."""
 
 
 def structures_of(gidx) -> tuple[Structures, int]:
     """The structures of an index, and the side that its destinations are on."""
-    found = _handles.get(gidx)
+    found = KEPT.get(gidx)
     if found is None:
         found = (Structures(gidx.number_of_etypes()), 0)
-        _handles.put(gidx, found)
+        KEPT.put(gidx, found)
     return found
 
 
@@ -159,7 +158,7 @@ def linked_reverse(original: Callable) -> Callable:
     def reverse(self):
         result = original(self)
         structures, side = structures_of(self)
-        _handles.put(result, (structures, 1 - side))
+        KEPT.put(result, (structures, 1 - side))
         return result
 
     reverse.__doc__ = original.__doc__
@@ -176,13 +175,8 @@ def linked_relation(original: Callable) -> Callable:
         structure.seen(self, etype, side)
         one = Structures(1)
         one.known[0] = structure
-        _handles.put(result, (one, side))
+        KEPT.put(result, (one, side))
         return result
 
     get_relation_graph.__doc__ = original.__doc__
     return get_relation_graph
-
-
-def forget_all() -> None:
-    """Drop every structure."""
-    _handles.clear()

@@ -14,9 +14,7 @@ from ..core.dataset_transform import Budgeted
 
 
 class Precompile(Budgeted, BaseTransform):
-    """Gives every graph back as it is. Arguments as those of ``gsb.precompile``; the budget is for all graphs
-    together.
-    """
+    """Gives every graph back. Arguments as those of ``gsb.precompile``; the budget is for all graphs together."""
 
     def __call__(self, g):
         self.see(g)

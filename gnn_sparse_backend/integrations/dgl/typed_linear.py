@@ -16,14 +16,10 @@ from ..core.handles import Handles
 from ..core.refusal import PASS, Refusal
 from ..lazy import transformed
 from .lazy_edges import computed
-from .operands import refuse
+from .operands import is_index, refuse
 
-_segments = Handles()  # the blocks of each type, by the tensor that says which type a row has
-
-
-def forget_all() -> None:
-    """Drop what is kept for types of rows."""
-    _segments.clear()
+KEPT = Handles()
+"""The blocks of each type, by the tensor that says which type a row has."""
 
 
 def forward(layer, x, x_type, sorted_by_type=False):
@@ -39,12 +35,7 @@ def _blocks(layer, x, x_type) -> tuple[Tensor, str] | Refusal:
         return refusal
     if x.dim() != 2 or x.shape[1] != layer.in_size or not len(x):
         return Refusal("the shapes do not fit")
-    if (
-        type(x_type) is not Tensor
-        or x_type.dtype not in (torch.int32, torch.int64)
-        or x_type.shape != x.shape[:1]
-        or x_type.device != x.device
-    ):
+    if not is_index(x_type) or x_type.shape != x.shape[:1] or x_type.device != x.device:
         return Refusal("the index is not one integer per row")
     blocks, types = layer.num_bases, layer.num_types
 
@@ -54,7 +45,7 @@ def _blocks(layer, x, x_type) -> tuple[Tensor, str] | Refusal:
         return Segments.from_index(block.flatten(), types * blocks)
 
     try:
-        segments = _segments.once(x_type, (types, blocks), make)
+        segments = KEPT.once(x_type, (types, blocks), make)
     except ValueError:
         return Refusal("an index is out of range")
     weight = weight.reshape(-1, layer.submat_in, layer.submat_out)

@@ -11,45 +11,14 @@ A framework says how it knows its edges (``End``, ``Host`` in ``ends.py``), and 
     found = reduced(lazy, rows, "sum")              # instead of a scatter of it; None: take value(lazy, reason)
     p = softmaxed(lazy, rows, framework_softmax)    # instead of a softmax over edges; None as above
 
-With a graph object instead of index tensors an end is the graph and a side of it, and the host hands that graph back::
-
-    class GraphEnd(End):
-        def __init__(self, graph, side):            # side: 0 destinations, 1 sources
-            super().__init__((id(graph), side), graph.num_edges, graph.shape[side])
-            self.graph, self.side = graph, side
-
-        def gather(self, x): ...                    # the framework's own x[destination or source of each edge]
-
-    class GraphHost(Host):
-        name = "dgl"                                # in errors: gnn_sparse_backend.disable("dgl")
-        message = "gsddmm"                          # what a message is counted as that the framework computes
-        deferred, computed = DEFERRED, staticmethod(materialise)    # lazy arguments of a call that the framework runs
-
-        def graph(self, rows, columns):             # columns is None where only the rows matter
-            return rows.graph if rows.side == 0 else rows.graph.transpose()
-
-        def either(self, first, second):
-            return first.graph, first.side == 0
-
-A host is the framework's ``Boundary`` too: its functions are replaced through ``host.admit``, which is what counts
-(``integrations/core/refusal.py``); ``reduced`` therefore gives what the result is counted as beside it, or a
-``Refusal``.
+With a graph object instead of index tensors an end is the graph and a side of it, and the host hands that graph back:
+``integrations/dgl/host.py`` shows all that it takes. A host is the framework's ``Boundary`` too: its functions are
+replaced through ``host.admit``, which is what counts (``integrations/core/refusal.py``); ``reduced`` therefore gives
+what the result is counted as beside it, or a ``Refusal``.
 
 Ordinary tensors (E, ...) that a lazy one is combined with are in the order of ``Graph``'s edges, the user's. What is
 gathered must be a dense floating tensor of a type with kernels, on a device with kernels, with features, and nothing
-may be tracing or
-transforming the operations: ``refuse`` says.
-
-    terms.py        the messages that lazy tensors stand for, each made once
-    ends.py         which node each edge has at an end; the framework
-    modes.py        the state of PyTorch that decides what an operation records
-    recipes.py      how to compute a tensor: the message, its operands, and where they stand
-    shapes.py       views of messages
-    stages.py       sums over features, softmax over edges, products with values
-    arithmetic.py   arithmetic on recipes, with PyTorch's rules for shapes and types
-    tensor.py       LazyTensor
-    handlers.py     which functions of PyTorch keep a tensor lazy
-    reductions.py   reduced, softmaxed, refuse
+may be tracing or transforming the operations: ``refuse`` says.
 """
 
 from .ends import End, Host
@@ -80,7 +49,5 @@ __all__ = [
 
 
 def gather(host: Host, end: End, x) -> LazyTensor:
-    """``x`` (end.size, ...) at an end of the edges, (end.count, ...): lazy. For operands that ``refuse`` lets
-    through.
-    """
+    """``x`` (end.size, ...) at an end of the edges, (end.count, ...): lazy. For what ``refuse`` lets through."""
     return lazy_tensor(gathered(host, end, x))

@@ -126,9 +126,7 @@ def _pointwise(recipe: Recipe) -> Pointwise | Tensor:
 
 
 def _operand(recipe: Pointwise, other) -> Pointwise | None:
-    """``other`` as a message of its own beside ``recipe``, of the type that the result has; None if it cannot be
-    one.
-    """
+    """``other`` as a message beside ``recipe``, of the type that the result has; None if it cannot be one."""
     kind, shape, dtype = type(other), recipe.shape, recipe.dtype
     if kind in _SCALARS:
         return _message(recipe, number(other, dtype, recipe.device), SCALAR, (), dtype)
@@ -178,17 +176,8 @@ def _merged(op: str, first: Pointwise, second: Pointwise, inner: tuple, dtype, f
             dims.append(own)
         numbers.append(at)
     term = first.term.binary(op, second.term, tuple(numbers), flipped)
-    return Pointwise(
-        first.host,
-        torch.Size((first.shape[0], *inner)),
-        dtype,
-        tuple(operands),
-        tuple(versions),
-        term,
-        tuple(places),
-        tuple(dims),
-        inner,
-    )
+    shape, known = torch.Size((first.shape[0], *inner)), (tuple(operands), tuple(versions))
+    return Pointwise(first.host, shape, dtype, *known, term, tuple(places), tuple(dims), inner)
 
 
 def _same_place(one, other) -> bool:

@@ -225,18 +225,6 @@ def _method(name: str, handler: Handler):
     return method
 
 
-for _name in (
-    "__add__",
-    "__radd__",
-    "__sub__",
-    "__rsub__",
-    "__mul__",
-    "__rmul__",
-    "__truediv__",
-    "__rtruediv__",
-    "__neg__",
-    "view",
-    "unsqueeze",
-    "sum",
-):
+_OPERATORS = "add radd sub rsub mul rmul truediv rtruediv neg".split()
+for _name in (*(f"__{_op}__" for _op in _OPERATORS), "view", "unsqueeze", "sum"):
     setattr(LazyTensor, _name, _method(_name, HANDLERS[getattr(Tensor, _name)]))

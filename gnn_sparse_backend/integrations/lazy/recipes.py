@@ -137,16 +137,9 @@ class Pointwise(Recipe):
         self.term, self.places, self.dims, self.inner = term, places, dims, inner
 
     def on(self, operands):
+        versions = tuple(map(version, operands))
         return Pointwise(
-            self.host,
-            self.shape,
-            self.dtype,
-            operands,
-            tuple(map(version, operands)),
-            self.term,
-            self.places,
-            self.dims,
-            self.inner,
+            self.host, self.shape, self.dtype, operands, versions, self.term, self.places, self.dims, self.inner
         )
 
     def of(self, term: Term) -> Pointwise:
@@ -157,17 +150,9 @@ class Pointwise(Recipe):
 
     def viewed(self, shape: torch.Size, dims: tuple | None = None) -> Pointwise:
         """The same message in another shape; ``dims`` of the operands that broadcast to it, if there are any."""
-        kept = dims is None
+        dims, inner = (self.dims, self.inner) if dims is None else (dims, tuple(shape[1:]))
         return Pointwise(
-            self.host,
-            shape,
-            self.dtype,
-            self.operands,
-            self.versions,
-            self.term,
-            self.places,
-            self.dims if kept else dims,
-            self.inner if kept else tuple(shape[1:]),
+            self.host, shape, self.dtype, self.operands, self.versions, self.term, self.places, dims, inner
         )
 
     def promoted(self, dtype: torch.dtype) -> Pointwise:

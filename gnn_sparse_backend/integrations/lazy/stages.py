@@ -1,6 +1,4 @@
-"""What comes after a message on its way to attention: a sum over features, a softmax over edges, a product with
-values.
-"""
+"""What follows a message on its way to attention: a sum over features, a softmax over edges, a product."""
 
 from __future__ import annotations
 
@@ -121,19 +119,11 @@ class Weighted(Recipe):
     def pointwise(self) -> Pointwise:
         """The same message with the softmax computed."""
         values, weights = self.values, self.weights.value("the weights of an attention")
-        inner = torch.broadcast_shapes(values.inner, weights.shape[1:])
+        operands, versions = (*values.operands, weights), (*values.versions, version(weights))
         term = values.term.binary("mul", BARE, (len(values.operands),), self.weights_first)
-        return Pointwise(
-            self.host,
-            self.shape,
-            self.dtype,
-            (*values.operands, weights),
-            (*values.versions, version(weights)),
-            term,
-            (*values.places, EDGE),
-            (*values.dims, weights.shape[1:]),
-            inner,
-        )
+        places, dims = (*values.places, EDGE), (*values.dims, weights.shape[1:])
+        inner = torch.broadcast_shapes(values.inner, weights.shape[1:])
+        return Pointwise(self.host, self.shape, self.dtype, operands, versions, term, places, dims, inner)
 
     def run(self):
         return self.pointwise().run()
@@ -144,9 +134,7 @@ class Weighted(Recipe):
         return (weights * values if self.weights_first else values * weights).view(self.shape)
 
     def attended(self, rows: End) -> tuple[Tensor, str] | Refusal | None:
-        """The sum over the edges into each row in one operator, and what it is counted as; None where this is no
-        attention that it knows.
-        """
+        """The sum over the edges into each row in one operator, and what it is counted as; None of other sums."""
         weights, values = self.weights, self.values
         if rows.key != weights.rows.key or rows.size != weights.rows.size:
             return None

@@ -162,9 +162,7 @@ _record = super(Function, _History).apply
 
 
 def _check_watchable(lazy) -> None:
-    """A hook sees the gradient of the tensor that it is put on, so it comes too late once that has become something
-    else.
-    """
+    """A hook sees the gradient of the tensor that it is put on: too late once that has become something else."""
     if type(lazy) is LazyTensor and lazy._recipe.used and lazy._recipe.computed is None and lazy.requires_grad:
         raise RuntimeError(
             "gnn_sparse_backend has made this message part of a later one without computing it, so its gradient is "
@@ -189,39 +187,16 @@ _WATCHERS = frozenset([Tensor.register_hook, Tensor.retain_grad])
 
 _ALLOCATORS = frozenset([Tensor.new_zeros, Tensor.new_ones, Tensor.new_empty, Tensor.new_full])
 
+_METHODS = "size dim numel nelement ndimension is_floating_point is_complex get_device __len__".split()
+_FUNCTIONS = "is_floating_point is_complex numel".split()
+_ATTRIBUTES = (
+    "shape ndim dtype device layout requires_grad "
+    "is_cuda is_cpu is_meta is_sparse is_quantized is_mkldnn is_nested is_mps is_xpu"
+).split()
 _METADATA = frozenset(
     [
-        Tensor.size,
-        Tensor.dim,
-        Tensor.numel,
-        Tensor.nelement,
-        Tensor.ndimension,
-        Tensor.is_floating_point,
-        Tensor.is_complex,
-        Tensor.get_device,
-        Tensor.__len__,
-        torch.is_floating_point,
-        torch.is_complex,
-        torch.numel,
-        *[
-            getattr(Tensor, name).__get__
-            for name in (
-                "shape",
-                "ndim",
-                "dtype",
-                "device",
-                "layout",
-                "requires_grad",
-                "is_cuda",
-                "is_cpu",
-                "is_meta",
-                "is_sparse",
-                "is_quantized",
-                "is_mkldnn",
-                "is_nested",
-                "is_mps",
-                "is_xpu",
-            )
-        ],
+        *(getattr(Tensor, name) for name in _METHODS),
+        *(getattr(torch, name) for name in _FUNCTIONS),
+        *(getattr(Tensor, name).__get__ for name in _ATTRIBUTES),
     ]
 )

@@ -21,21 +21,8 @@ from ...ops.message.programs.message import Message, arg, renumber
 MOST_MADE = 4096
 """What is remembered of what became of all terms."""
 
-_TORCH = {
-    "add": torch.add,
-    "sub": torch.sub,
-    "mul": torch.mul,
-    "div": torch.div,
-    "neg": torch.neg,
-    "exp": torch.exp,
-    "log": torch.log,
-    "sqrt": torch.sqrt,
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "relu": torch.relu,
-    "leaky_relu": functional.leaky_relu,
-    "abs": torch.abs,
-}
+_OPERATORS = "add sub mul div neg exp log sqrt tanh sigmoid relu abs".split()
+_TORCH = {op: getattr(torch, op) for op in _OPERATORS} | {"leaky_relu": functional.leaky_relu}
 """The operator of PyTorch that each operator of a message stands for."""
 
 
@@ -68,9 +55,7 @@ class Term:
         return _made.keep(key, term(Message(op, (self.message, *constants)))) if found is None else found
 
     def binary(self, op: str, other: Term, numbers: tuple[int, ...], flipped: bool) -> Term:
-        """``op`` of this message and ``other``, whose operands get ``numbers``; the other way round where
-        ``flipped``.
-        """
+        """``op`` of this message and ``other``, whose operands get ``numbers``; the reverse where ``flipped``."""
         key = (self, op, other, numbers, flipped)
         found = _made.get(key)
         if found is None:

@@ -1,21 +1,5 @@
 """Our kernels under PyTorch Geometric (2.7 and later).
 
-===============  ==========================================================================================
-module           what it holds
-===============  ==========================================================================================
-``gather``       ``MessagePassing._index_select_safe``: features of every edge, not gathered yet (``..lazy``)
-``scatter``      ``utils.scatter``, ``segment`` and ``softmax``, of lazy messages and of edge features
-``inplace``      ``scatter_add_`` and ``index_add_`` of lazy messages
-``matmul``       ``utils.spmm`` and ``EdgeIndex.matmul``, for sparse adjacencies
-``derived``      self loops and GCN's normalisation, computed once for each edge index
-``relational``   ``RGCNConv`` and ``FastRGCNConv``: what all relations send in one operator
-``hetero_conv``  ``HeteroConv`` of ``SAGEConv`` or ``GraphConv`` layers: the same for edge types
-``typed_linear`` ``HeteroLinear``: rows times the matrix of their type
-``layers``       which layers pass messages as their class says
-``host``         PyG as lazy tensors see it
-``tracing``      what ``torch.compile`` cannot trace, and runs between two programs
-===============  ==========================================================================================
-
 Counted as ``copy.*``, ``mul.*`` and ``message.*`` (the reduction of a message that is a copy, a product of two,
 anything else), ``attention``, ``rgms`` (sums by relation), ``gather_mm`` (products by type), ``gather`` (of one
 operand, for an operation that is the framework's), ``edge_map`` (a message or scores for such an operation),
@@ -105,8 +89,8 @@ def deactivate() -> None:
 def forget() -> None:
     """Forget all graphs. Needed only after writes to an edge index that PyTorch cannot see (see ``graphs``)."""
     GRAPHS.clear()
-    hetero_conv.forget_all()
-    typed_linear.forget_all()
+    hetero_conv.KEPT.clear()
+    typed_linear.KEPT.clear()
 
 
 def _globals_among(functions: Collection[Callable]) -> list[tuple]:

@@ -13,6 +13,7 @@ from torch_geometric.index import Index
 from ..core.refusal import Refusal
 from ..lazy import gather, gather_now, refuse
 from .host import HOST, PROPAGATE, IndexEnd
+from .layers import has_hooks
 
 
 def lazy_gather(original):
@@ -31,7 +32,7 @@ def lazy_gather(original):
             return Refusal("there is no such dimension of nodes")
         dim %= src.dim()
         end = IndexEnd(plain, src.shape[dim], lambda x: original(self, x, index))
-        if dim == 0 and not self._explain and not _has_hooks(self):
+        if dim == 0 and not self._explain and not has_hooks(self) and not _is_watched(self.aggr_module):
             return gather(HOST, end, src), None
         return gather_now(HOST, end, src, dim), "gather"
 
@@ -47,16 +48,5 @@ def plain_index(index) -> Tensor | None:
     return None
 
 
-def _has_hooks(layer) -> bool:
-    aggregation = layer.aggr_module
-    return bool(
-        layer._propagate_forward_pre_hooks
-        or layer._propagate_forward_hooks
-        or layer._message_forward_pre_hooks
-        or layer._message_forward_hooks
-        or layer._aggregate_forward_pre_hooks
-        or layer._aggregate_forward_hooks
-        or layer._edge_update_forward_pre_hooks
-        or layer._edge_update_forward_hooks
-        or (aggregation is not None and (aggregation._forward_pre_hooks or aggregation._forward_hooks))
-    )
+def _is_watched(aggregation) -> bool:
+    return aggregation is not None and bool(aggregation._forward_pre_hooks or aggregation._forward_hooks)

@@ -43,9 +43,7 @@ _TOUCHED = Refusal("a layer is the user's, has hooks, is explained, decomposed o
 
 
 class _Kind(NamedTuple):
-    """What a kind of layer calls its parts: the product of what neighbours send, and that of the node's own
-    features.
-    """
+    """What a kind of layer calls its products: that of what neighbours send, and that of the node's own features."""
 
     neighbours: Callable[[Module], Linear]
     own: Callable[[Module], Linear | None]
@@ -195,7 +193,8 @@ class _Known:
         )
 
 
-_seen = Handles()  # graphs by the first of their edge indices, for indices that come again
+KEPT = Handles()
+"""Graphs by the first of their edge indices, for indices that come again."""
 
 
 def _graph_of(relations: list[_Relation], x: dict) -> RelGraph | None:
@@ -206,7 +205,7 @@ def _graph_of(relations: list[_Relation], x: dict) -> RelGraph | None:
     indices = [relation.edge_index for relation in relations]
     lasting = not any(index.is_inference() for index in indices)
     key = (names, *sources.values(), *destinations.values())
-    known = _seen.get(indices[0], key) if lasting else None
+    known = KEPT.get(indices[0], key) if lasting else None
     rel = known.graph() if known is not None and known.are(indices) else None
     if rel is not None:
         return rel
@@ -215,7 +214,7 @@ def _graph_of(relations: list[_Relation], x: dict) -> RelGraph | None:
     edges = [(name[0], index[0], name[2], index[1]) for name, index in zip(names, indices)]
     rel = GRAPHS.find_parts(Parts(sources, destinations, names, edges))
     if lasting:
-        _seen.put(indices[0], _Known(rel, indices), key)
+        KEPT.put(indices[0], _Known(rel, indices), key)
     return rel
 
 
@@ -259,8 +258,3 @@ def _with_own(part: Tensor, x: Tensor, relations: list[_Relation]) -> Tensor:
 
 def _total(tensors: list[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else torch.stack(tensors).sum(0)
-
-
-def forget_all() -> None:
-    """Drop what is known of edge indices."""
-    _seen.clear()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from torch_geometric.nn.conv import MessagePassing
 
 _STEPS = ("propagate", "message", "aggregate", "message_and_aggregate", "edge_update")
-_HOOKS = tuple(f"_{step}_forward_{when}hooks" for step in _STEPS for when in ("pre_", ""))
+_hooks_of = attrgetter(*(f"_{step}_forward_{when}hooks" for step in _STEPS for when in ("pre_", "")))
 
 
 def has_hooks(layer: MessagePassing) -> bool:
     """Whether somebody looks at a step of its message passing."""
-    return any(getattr(layer, hooks, None) for hooks in _HOOKS)
+    return any(_hooks_of(layer))
 
 
 def is_rerouted(layer: MessagePassing) -> bool:

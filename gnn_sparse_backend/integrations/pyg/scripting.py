@@ -8,9 +8,7 @@ from types import FunctionType
 
 
 def scriptable(function: Callable, original: Callable) -> Callable:
-    """``function``, marked so that ``torch.jit.script`` compiles ``original`` in its place (as
-    ``script_if_tracing``).
-    """
+    """``function``, marked so that ``torch.jit.script`` compiles ``original`` for it (``script_if_tracing``)."""
     function.__script_if_tracing_wrapper = True
     function.__original_fn = original
     return function

@@ -14,9 +14,7 @@ from ..core.dataset_transform import Budgeted
 
 
 class Precompile(Budgeted, BaseTransform):
-    """Gives every ``Data`` or ``HeteroData`` back as it is. Arguments as those of ``gsb.precompile``; the budget is for
-    all graphs together.
-    """
+    """Gives all data back. Arguments as those of ``gsb.precompile``; the budget is for all graphs together."""
 
     def forward(self, data):
         self.see(data)

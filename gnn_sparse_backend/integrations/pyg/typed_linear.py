@@ -18,7 +18,8 @@ from ..core.handles import Handles
 from ..core.refusal import PASS, Refusal, refusal_of
 from ..lazy import transformed
 
-_segments = Handles()  # the rows of each type, by the tensor that says which type a row has
+KEPT = Handles()
+"""The rows of each type, by the tensor that says which type a row has."""
 
 
 def forward(layer, x: Tensor, type_vec: Tensor):
@@ -32,11 +33,6 @@ def forward(layer, x: Tensor, type_vec: Tensor):
         return segments
     out = gather_mm(x, layer.weight, segments).to(x.dtype)
     return out if layer.bias is None else out + layer.bias.to(x.dtype)[type_vec], "gather_mm"
-
-
-def forget_all() -> None:
-    """Drop what is kept for types of rows."""
-    _segments.clear()
 
 
 def _refuse(layer, x, types) -> Refusal | None:
@@ -67,7 +63,7 @@ def _refuse(layer, x, types) -> Refusal | None:
 def _segments_of(types: Tensor, count: int, promised: bool) -> Segments | Refusal:
     """promised: the user says that types are sorted, and PyG takes that for granted."""
     try:
-        found = _segments.once(types, count, lambda: Segments.from_index(types, count))
+        found = KEPT.once(types, count, lambda: Segments.from_index(types, count))
     except ValueError:
         return Refusal("a type is out of range")
     return Refusal("the types are not sorted, as promised") if promised and found.order is not None else found

@@ -66,21 +66,16 @@ def attention(
         given, signature, known = _known(graph, (name,), (query, key, value), edge_weight)
         if known is not None:
             return known(graph, given)
-    shape = _check_value(name, value)
-    inner = _check_like(name, "query", query, "query", None if len(shape) == 2 else shape[1])
-    if _check_like(name, "key", key, "key", None if len(shape) == 2 else shape[1]) != inner:
-        raise ValueError(
-            f"{name}: query and key must have the same last dimension, got {tuple(query.shape)} and {tuple(key.shape)}"
-        )
+    inner = _check_both(name, ("query", "key"), (query, key), _check_value(name, value))
     if scale is not None and _as_float(scale) is None:
         raise ValueError(f"{name}: scale must be a number or None, got {scale!r}")
     names, operands = ("query", "key", "value"), (query, key, value)
     query, key, value, edge_weight = _one_type(name, graph, names, ("row", "column", "column"), operands, edge_weight)
     if scale is None:  # known with the width: a number of the program
-        return _attend(name, graph, signature, _scaled_dot(inner), (query, key), value, edge_weight, True)
+        return _attend(graph, signature, _scaled_dot(inner), (query, key), value, edge_weight, True)
     wide = torch.float64 if query.dtype is torch.float64 else torch.float32
     score = torch.full((), float(scale), dtype=wide, device=query.device)
-    return _attend(name, graph, signature, _DOT, (query, key, score), value, edge_weight, True)
+    return _attend(graph, signature, _DOT, (query, key, score), value, edge_weight, True)
 
 
 def gat_attention(
@@ -129,7 +124,7 @@ def gat_attention(
     )
     total = "add(x0, x1)" if edge_scores is None else "add(add(x0, x1), x2)"
     score = f"leaky_relu({total}, {slope!r})", tuple(places)
-    return _attend(name, graph, signature, score, operands, value, edge_weight, False, tuple(range(len(operands))))
+    return _attend(graph, signature, score, operands, value, edge_weight, False, tuple(range(len(operands))))
 
 
 def gatv2_attention(
@@ -168,14 +163,7 @@ def gatv2_attention(
     given, signature, known = _known(graph, (name, slope), (x_dst, x_src, att, value), edge_weight)
     if known is not None:
         return known(graph, given)
-    shape = _check_value(name, value)
-    heads = None if len(shape) == 2 else shape[1]
-    inner = _check_like(name, "x_dst", x_dst, "x_dst", heads)
-    if _check_like(name, "x_src", x_src, "x_src", heads) != inner:
-        raise ValueError(
-            f"{name}: x_dst and x_src must have the same last dimension, got {tuple(x_dst.shape)} "
-            f"and {tuple(x_src.shape)}"
-        )
+    _check_both(name, ("x_dst", "x_src"), (x_dst, x_src), _check_value(name, value))
     check_dense(name, "att", att)
     if tuple(att.shape) != tuple(x_src.shape[1:]):
         raise ValueError(
@@ -184,7 +172,7 @@ def gatv2_attention(
     names, places = ("x_dst", "x_src", "att", "value"), ("row", "column", "all", "column")
     *score, value, edge_weight = _one_type(name, graph, names, places, (x_dst, x_src, att, value), edge_weight)
     message = f"mul(leaky_relu(add(x0, x1), {slope!r}), x2)"
-    return _attend(name, graph, signature, (message, places[:3]), score, value, edge_weight, True)
+    return _attend(graph, signature, (message, places[:3]), score, value, edge_weight, True)
 
 
 def _known(
@@ -227,7 +215,19 @@ def _check_value(name: str, value) -> tuple[int, ...]:
     return tuple(value.shape)
 
 
-def _check_like(name: str, label: str, x, own: str, heads: int | None) -> int:
+def _check_both(name: str, labels: tuple[str, str], ends: tuple, shape: tuple[int, ...]) -> int:
+    """The last dimension of both ends, which have the heads of the value of this shape."""
+    heads = None if len(shape) == 2 else shape[1]
+    first, second = (_check_like(name, label, x, heads) for label, x in zip(labels, ends))
+    if first != second:
+        raise ValueError(
+            f"{name}: {' and '.join(labels)} must have the same last dimension, got {tuple(ends[0].shape)} and "
+            f"{tuple(ends[1].shape)}"
+        )
+    return first
+
+
+def _check_like(name: str, label: str, x, heads: int | None) -> int:
     """The last dimension of x, which has the heads of the value, or none if that has none."""
     check_dense(name, label, x)
     if heads is None and x.dim() == 2:
@@ -261,7 +261,6 @@ def _one_type(name: str, graph: Graph, names, places, operands, edge_weight: Ten
 
 
 def _attend(
-    name: str,
     graph: Graph,
     signature: tuple | None,
     score,

@@ -8,9 +8,7 @@ parts. Nothing is added atomically.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,13 +19,14 @@ from ...planner.plan import Plan
 from ..core.arguments import kernel_arguments
 from ..core.executable import Executable, builds
 from ..core.ran import note
-from ..message.executables.parts_cuda import parts_of
+from ..message.executables.aggregation import at_parts
+from ..message.executables.parts_cuda import team_parts
 from ..message.programs.operands import ACCUMULATOR, Operand
 from . import schedules_cpu, schedules_cuda
 from .programs.attention import AttentionSpec
 from .programs.softmax_merge import MergeSpec
 from .programs.sums import Output, SumsSpec
-from .softmax_cuda import sum_of_parts
+from .softmax import sum_of_parts
 
 
 @dataclass(frozen=True)
@@ -43,18 +42,19 @@ class GradientSpec:
         spec = self.attention
         wide, heads = (spec.features,), (spec.scores,)
         own = [Operand("row", dims, spec.dtype) for dims in (wide, heads, heads, wide)]
-        return (*operands_of(spec), *own)
+        return (*spec.operands, *own)
 
+    @property
+    def numbered(self) -> bool:
+        return self.attention.numbered
 
-def operands_of(spec: AttentionSpec) -> tuple[Operand, ...]:
-    """Of the score, then of the value."""
-    return spec.score.operands + spec.value.operands
+    @property
+    def index_dtype(self) -> str:
+        return self.attention.index_dtype
 
 
 class _Rows:
     """A kernel over rows, or over parts of them."""
-
-    variants: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, plan: Plan, operands: tuple[Operand, ...], numbered: bool, *kernels: Kernel):
         self.plan, self.kernels, self.numbered = plan, kernels, numbered
@@ -69,15 +69,11 @@ class _Rows:
         note(self, "")
         self.kernels[0].entry(*arguments, *results)
 
-    def workspace(self, structure) -> int:
-        """Bytes beside operands and results."""
-        return 0
-
     def _of_parts(self, graph, operands) -> tuple:
         """(parts of the rows, leading arguments of a kernel over them)."""
-        parts = parts_of(graph, self.plan.longest_part)
+        parts = team_parts(graph, self.plan.longest_part)
         numbers = graph.edge_ids if self.numbered else None
-        given = parts.operands(self.places, operands)
+        given = at_parts(self.places, operands, parts.row_of_part)
         return parts, kernel_arguments(parts.whole, 1, self.places, self.widths, given, numbers, "teams")
 
 
@@ -88,7 +84,7 @@ class AttentionInParts(_Rows):
         first = schedules_cuda.attention_kernel(replace(spec, parts=True), plan)
         merge = MergeSpec(spec.value.dims, spec.heads, spec.dtype, spec.index_dtype)
         second = schedules_cuda.softmax_merge_kernel(merge, plan.arch)
-        super().__init__(plan, operands_of(spec), spec.numbered, first, second)
+        super().__init__(plan, spec.operands, spec.numbered, first, second)
         self.kept = [spec.scores, spec.scores, spec.features]
 
     def __call__(self, graph, operands, results: list[Tensor]) -> None:
@@ -102,9 +98,6 @@ class AttentionInParts(_Rows):
         of_rows = kernel_arguments(parts.sums, 1, ("column",) * 3, kept, [most, total, values], None, "teams")
         second.entry(*of_rows, *results)
 
-    def workspace(self, structure) -> int:
-        return parts_of(structure, self.plan.longest_part).whole.shape[0] * sum(self.kept) * 4
-
 
 class SumsInParts(_Rows):
     """A kernel over parts that fills arrays at the edges, and sums over the edges of each part; and kernels that add
@@ -112,17 +105,13 @@ class SumsInParts(_Rows):
     """
 
     def __init__(self, spec: GradientSpec | SumsSpec, plan: CudaPlan):
-        of = spec.attention if isinstance(spec, GradientSpec) else spec
         self.outputs = tuple(replace(output, dtype=ACCUMULATOR[output.dtype]) for output in spec.outputs)
-        if isinstance(spec, GradientSpec):
-            first = schedules_cuda.attention_gradient_kernel(spec.attention, self.outputs, plan)
-        else:
-            first = schedules_cuda.sums_kernel(replace(spec, outputs=self.outputs), plan)
+        first = _kernel(schedules_cuda, replace(spec, outputs=self.outputs), plan)
         second = [
-            sum_of_parts(wide.features, wide.dtype, of.index_dtype, plan.arch, given.dtype)
+            sum_of_parts(wide.features, wide.dtype, spec.index_dtype, plan.arch, given.dtype)
             for wide, given in zip(self.outputs, spec.outputs)
         ]
-        super().__init__(plan, spec.operands, of.numbered, first, *second)
+        super().__init__(plan, spec.operands, spec.numbered, first, *second)
 
     def __call__(self, graph, operands, results: list[Tensor]) -> None:
         """Fill the results: arrays at the edges first, then sums, (rows, features) each."""
@@ -139,49 +128,25 @@ class SumsInParts(_Rows):
         for kernel, wide, of_part, out in zip(second, self.outputs, of_parts, sums):
             kernel.entry(*kernel_arguments(parts.sums, 1, ("column",), [wide.features], [of_part], None, "teams"), out)
 
-    def workspace(self, structure) -> int:
-        count = parts_of(structure, self.plan.longest_part).whole.shape[0]
-        return count * sum(wide.features * getattr(torch, wide.dtype).itemsize for wide in self.outputs)
-
 
 @builds(AttentionSpec, Plan)
-def attention_on_cpu(spec: AttentionSpec, plan: Plan) -> Executable:
-    kernel = schedules_cpu.attention_kernel(spec, plan.groups > 1, plan.prefetch)
-    return _Rows(plan, operands_of(spec), spec.numbered, kernel)
+@builds(GradientSpec, Plan)
+@builds(SumsSpec, Plan)
+def on_cpu(spec: AttentionSpec | GradientSpec | SumsSpec, plan: Plan) -> Executable:
+    return _Rows(plan, spec.operands, spec.numbered, _kernel(schedules_cpu, spec, plan.groups > 1, plan.prefetch))
 
 
 @builds(AttentionSpec, CudaPlan)
-def attention_on_gpu(spec: AttentionSpec, plan: CudaPlan) -> Executable:
-    if plan.longest_part:
-        return AttentionInParts(spec, plan)
-    return _Rows(plan, operands_of(spec), spec.numbered, schedules_cuda.attention_kernel(spec, plan))
-
-
-@builds(GradientSpec, Plan)
-def gradient_on_cpu(spec: GradientSpec, plan: Plan) -> Executable:
-    kernel = schedules_cpu.attention_gradient_kernel(spec.attention, spec.outputs, plan.groups > 1, plan.prefetch)
-    return _Rows(plan, spec.operands, spec.attention.numbered, kernel)
-
-
 @builds(GradientSpec, CudaPlan)
-def gradient_on_gpu(spec: GradientSpec, plan: CudaPlan) -> Executable:
-    if plan.longest_part:
-        return SumsInParts(spec, plan)
-    kernel = schedules_cuda.attention_gradient_kernel(spec.attention, spec.outputs, plan)
-    return _Rows(plan, spec.operands, spec.attention.numbered, kernel)
-
-
-@builds(SumsSpec, Plan)
-def sums_on_cpu(spec: SumsSpec, plan: Plan) -> Executable:
-    kernel = schedules_cpu.sums_kernel(spec, plan.groups > 1, plan.prefetch)
-    return _Rows(plan, spec.operands, spec.numbered, kernel)
-
-
 @builds(SumsSpec, CudaPlan)
-def sums_on_gpu(spec: SumsSpec, plan: CudaPlan) -> Executable:
+def on_gpu(spec: AttentionSpec | GradientSpec | SumsSpec, plan: CudaPlan) -> Executable:
     if plan.longest_part:
-        return SumsInParts(spec, plan)
-    return _Rows(plan, spec.operands, spec.numbered, schedules_cuda.sums_kernel(spec, plan))
+        return (AttentionInParts if isinstance(spec, AttentionSpec) else SumsInParts)(spec, plan)
+    return _Rows(plan, spec.operands, spec.numbered, _kernel(schedules_cuda, spec, plan))
 
 
-__all__ = ["GradientSpec"]
+def _kernel(schedules, spec: AttentionSpec | GradientSpec | SumsSpec, *how) -> Kernel:
+    """By the schedules of a device."""
+    if isinstance(spec, GradientSpec):
+        return schedules.attention_gradient_kernel(spec.attention, spec.outputs, *how)
+    return (schedules.attention_kernel if isinstance(spec, AttentionSpec) else schedules.sums_kernel)(spec, *how)

@@ -275,13 +275,3 @@ ATTEND_BACKWARD = register(
     )
 )
 """Attributes: (the form, what ``attend`` gave, the cotangent of the first, which gradients are needed)."""
-
-__all__ = [
-    "ATTEND",
-    "EDGE_SOFTMAX",
-    "AttentionText",
-    "attention_weights",
-    "check_edges",
-    "composed",
-    "softmax_edges",
-]

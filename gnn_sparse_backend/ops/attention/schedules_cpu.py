@@ -32,7 +32,7 @@ IN_FLIGHT = 8 << 10
 def plan_attention(rows: int, cols: int, nnz: int, spec: AttentionSpec, threads: int) -> Plan:
     """How an attention of (rows, cols) with nnz edges is shared out, and how many edges its gathers run ahead."""
     work = spec.features + spec.scores * spec.terms
-    return _plan(rows, cols, nnz, work, spec.score.operands + spec.value.operands, threads)
+    return _plan(rows, cols, nnz, work, spec.operands, threads)
 
 
 def plan_sums(rows: int, cols: int, nnz: int, spec: SumsSpec, threads: int) -> Plan:

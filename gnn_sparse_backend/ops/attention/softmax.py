@@ -1,10 +1,14 @@
-"""The boundary to the kernels of the softmax over edges: forward only, no autograd, operands already validated."""
+"""The boundary to the kernels of the softmax over edges: forward only, no autograd, operands already validated.
+
+On a GPU rows are a team's work each. On a graph with very long rows these are cut into parts, in three passes: the
+maximum and the sum of each part, those of each row from its parts, and the weights of the edges of each part. Nothing
+is added atomically.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,17 +16,24 @@ from torch import Tensor
 from ...compiler.cache.bounded import shared
 from ...compiler.cache.kernel import Kernel
 from ...planner.cpu.spmm import group_count
+from ...planner.cuda.plan import CudaPlan, plan_cuda, plan_softmax
 from ...planner.plan import Plan, the_one
 from ...runtime import devices
 from ...runtime.layout import compact, kernel_ready
 from ...runtime.memory import empty
 from ...runtime.type_names import type_name
-from ..core.arguments import structure_arguments
+from ..core.arguments import edge_arguments
+from ..core.plans_cuda import longest_of
 from ..core.ran import note
 from ..message.calls import flat
+from ..message.executables.parts_cuda import team_parts
+from ..message.programs.aggregate import AggregateSpec
+from ..message.programs.message import arg
+from ..message.programs.operands import ACCUMULATOR, Operand
+from ..message.schedules_cuda import aggregate_kernel
+from . import schedules_cpu, schedules_cuda
 from .programs.edge_softmax import EdgeSoftmaxSpec
-from .schedules_cpu import edge_softmax_kernel
-from .softmax_cuda import run_softmax as softmax_on_gpu
+from .programs.softmax_merge import MergeSpec
 
 _executables = shared("kernels of the softmax over edges")
 
@@ -49,42 +60,80 @@ def run_softmax(graph, operands: tuple[Tensor, ...], gradient: bool, product: bo
     edges, width = x.shape[0], prod(x.shape[1:])
     if edges == 0 or width == 0:
         return x.new_empty(x.shape)
-    numbers = graph.edge_ids
     arch = devices.arch_of(graph.device)
     # edges that the graph has not got, if it is a part of a larger one, stay zero
     out = empty(x, *x.shape) if edges == graph.num_edges else x.new_zeros(x.shape)
     ready = compact if arch else kernel_ready
     given = [ready(a).reshape(edges, width).contiguous() for a in operands]
+    types = x.dtype, graph.indices.dtype, graph.edge_ids is not None
     if arch:
-        softmax_on_gpu(graph, given, flat(out, edges, width), gradient, product, arch)
-        return out
-    groups = group_count(edges, graph.shape[0], width, torch.get_num_threads())
-    key = (x.dtype, graph.indices.dtype, numbers is not None, width, gradient, product, groups)
-    executable = _executables.get(key)
+        key = run_softmax, width, x.dtype, gradient, product, arch
+        executable = graph.calls.get(key)
+    else:
+        groups = group_count(edges, graph.shape[0], width, torch.get_num_threads())
+        key = *types, width, gradient, product, groups
+        executable = _executables.get(key)
     if executable is None:
-        spec = EdgeSoftmaxSpec(width, type_name(x.dtype), type_name(graph.indices.dtype), numbers is not None, product)
-        kernel = edge_softmax_kernel(spec, gradient, groups > 1)
-        executable = _executables.keep(key, SoftmaxOnRows(the_one(Plan(groups)), kernel))
+        spec = EdgeSoftmaxSpec(width, *map(type_name, types[:2]), types[2], product)
+        if arch:
+            plan = plan_softmax(arch, graph.shape[0], graph.num_edges, width, longest_of(graph))
+            executable = graph.calls.keep(key, _on_gpu(spec, gradient, plan))
+        else:
+            kernel = schedules_cpu.edge_softmax_kernel(spec, gradient, groups > 1)
+            executable = _executables.keep(key, SoftmaxOnRows(the_one(Plan(groups)), kernel))
     executable(graph, given, [flat(out, edges, width)])
     return out
 
 
-class SoftmaxOnRows:
-    """An executable of a softmax over edges, or of its gradient, on the CPU."""
+def _on_gpu(spec: EdgeSoftmaxSpec, gradient: bool, plan: CudaPlan) -> SoftmaxOnRows | _InParts:
+    if plan.longest_part:
+        return _InParts(spec, gradient, plan)
+    return SoftmaxOnRows(plan, schedules_cuda.edge_softmax_kernel(spec, gradient, plan.arch, plan.lanes))
 
-    variants: ClassVar[Mapping[str, str]] = {}
+
+class SoftmaxOnRows:
+    """An executable of a softmax over edges, or of its gradient. Results are those of every edge."""
 
     def __init__(self, plan: Plan, kernel: Kernel):
         self.plan, self.kernels = plan, (kernel,)
 
     def __call__(self, graph, operands: list[Tensor], results: list[Tensor]) -> None:
-        sizes, arrays = structure_arguments(graph, self.plan.groups, "nonzeros")
-        numbers = graph.edge_ids
-        order = () if numbers is None else (numbers,)
-        edges = (results[0].shape[0],) if order else ()
+        arguments = edge_arguments(graph, self.plan, graph.edge_ids, results[0].shape[0])
         note(self, "")
-        self.kernels[0].entry(*sizes, *edges, *arrays, *order, *operands, *results)
+        self.kernels[0].entry(*arguments, *operands, *results)
 
-    def workspace(self, structure) -> int:
-        """Bytes beside operands and results."""
-        return 0
+
+class _InParts:
+    """The same over parts of rows."""
+
+    def __init__(self, spec: EdgeSoftmaxSpec, gradient: bool, plan: CudaPlan):
+        self.plan, self.kept = plan, 1 if gradient else 2  # sums alone, or maxima and sums
+        wide = ACCUMULATOR[spec.dtype]
+        self.wide, self.width = getattr(torch, wide), spec.width
+        first, last = (
+            schedules_cuda.edge_softmax_kernel(replace(spec, stage=stage), gradient, plan.arch, plan.lanes)
+            for stage in ("parts", "apply")
+        )
+        if gradient:
+            middle = sum_of_parts(spec.width, wide, spec.index_dtype, plan.arch)
+        else:
+            merge = MergeSpec((), (spec.width,), wide, spec.index_dtype)
+            middle = schedules_cuda.softmax_merge_kernel(merge, plan.arch)
+        self.kernels = first, middle, last
+
+    def __call__(self, graph, operands: list[Tensor], results: list[Tensor]) -> None:
+        first, middle, last = self.kernels
+        (out,), parts = results, team_parts(graph, self.plan.longest_part)
+        arguments = edge_arguments(parts.whole, self.plan, graph.edge_ids, out.shape[0])
+        of_parts = [out.new_empty((parts.whole.shape[0], self.width), dtype=self.wide) for _ in range(self.kept)]
+        note(self, "")
+        first.entry(*arguments, *operands, *of_parts)
+        of_rows = [out.new_empty((graph.shape[0], self.width), dtype=self.wide) for _ in range(self.kept)]
+        middle.entry(*edge_arguments(parts.sums, self.plan, None, 0), *of_parts, *of_rows)
+        last.entry(*arguments, *operands, *(x.index_select(0, parts.row_of_part) for x in of_rows), out)
+
+
+def sum_of_parts(width: int, dtype: str, index_dtype: str, arch: str, result: str = "") -> Kernel:
+    """The kernel that adds up (parts, width) by rows. dtype: of the parts; result: of the sums, where it is another."""
+    spec = AggregateSpec(arg(0), (Operand("column", (width,), dtype),), (width,), result or dtype, index_dtype)
+    return aggregate_kernel(spec, plan_cuda(arch))

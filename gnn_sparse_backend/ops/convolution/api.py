@@ -122,6 +122,3 @@ def _check_sizes(features: Tensor, weight: Tensor, bias: Tensor | None, kernel_m
         raise ValueError(
             f"sparse_conv: bias must have shape ({c_out},), one per output channel, got {tuple(bias.shape)}"
         )
-
-
-__all__ = ["sparse_conv"]

@@ -225,6 +225,3 @@ def _narrowed(out: Tensor, groups: int, width: int) -> Tensor:
     if out.shape[1] == groups * width:
         return out
     return out.view(out.shape[0], groups, -1)[:, :, :width].reshape(out.shape[0], groups * width).contiguous()
-
-
-__all__ = ["conv", "conv_sum", "order_of", "predicted"]

@@ -203,6 +203,3 @@ class Tiles(Derived[tuple]):
         tile, offset = (met >= 0).any(2).nonzero(as_tuple=True)  # waits for the GPU
         panel_ptr = torch.nn.functional.pad(torch.bincount(tile, minlength=tiles).cumsum(0), (1, 0))
         return tiles, tile.numel(), *(a.to(index) for a in (panel_ptr, offset, met[tile, offset].contiguous(), row))
-
-
-__all__ = ["Tiles", "conv_on_gpu", "conv_sum_on_gpu", "order_on_gpu", "spec_on_gpu"]

@@ -180,6 +180,3 @@ def _channels(features) -> tuple[int, int, int]:
     if c_in % groups or c_out % groups:
         raise ValueError(f"groups must divide {c_in} and {c_out} channels, got {groups}")
     return c_in, c_out, groups
-
-
-__all__ = ["ConvExplanation", "explain_convolution"]

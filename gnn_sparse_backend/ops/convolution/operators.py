@@ -136,5 +136,3 @@ CONV_WEIGHT = register(
     )
 )
 """Operands: x (inputs, F_in), g (outputs, F_out). Attributes: (groups,)."""
-
-__all__ = ["CONV", "CONV_WEIGHT", "KERNEL_MAP", "traced_kernel_map"]

@@ -77,6 +77,3 @@ def scheduled(make: str, spec: ConvSpec, parallel: bool) -> tuple[Program, CpuSc
     """The program and its schedule."""
     program = PROGRAMS[make](spec)
     return program, CpuSchedule(parallel=parallel, bf16_pair_dots=bf16_pair_dots_of(program))
-
-
-__all__ = ["conv_kernel", "lanes_of", "pack_kernel", "scheduled", "spec_of"]

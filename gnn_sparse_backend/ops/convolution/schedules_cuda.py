@@ -114,6 +114,3 @@ def depthwise_kernel(make: str, width: int, dtype: str, index_dtype: str, arch: 
     spec = DepthwiseSpec(width, of.lanes, of.part, turns, dtype, index_dtype)
     program = {"rows": depthwise_rows, "parts": depthwise_parts}[make](spec)
     return cuda_build.build(program, CudaTeams(of.lanes, teams(of.lanes)), arch)
-
-
-__all__ = ["PART_PAIRS", "depthwise_kernel", "tiles_kernel", "tiles_spec"]

@@ -269,16 +269,3 @@ def _several(a: Tensor, lengths: Tensor, several: int) -> Tensor:
     if several == 1:
         return a
     return torch.cat([part for part in a.split(lengths.tolist()) for _ in range(several)])
-
-
-__all__ = [
-    "Counts",
-    "OffsetTasks",
-    "PairsOfRows",
-    "RowBlocks",
-    "RowRanges",
-    "RowTasks",
-    "Shares",
-    "SumTasks",
-    "rows_by_set",
-]

@@ -109,6 +109,3 @@ def _batches(batch: Tensor | None, points: Tensor) -> Tensor:
         at = int((batch < 0).nonzero()[0])
         raise ValueError(f"voxelize: batch must not be negative, but batch[{at}] = {int(batch[at])}")
     return batch.long()
-
-
-__all__ = ["voxelize"]

@@ -8,9 +8,10 @@ from torch import Tensor
 
 from ...compiler.cache.bounded import kept
 from ...formats.partitions.row_groups import cut_rows, equal_row_groups
+from ...planner.plan import Plan
 from ...runtime.layout import compact, kernel_ready
 from ...structures.derived import Derived
-from ...structures.facts import LOOK, OFFSETS
+from ...structures.facts import row_offsets, rows_looked_at
 
 # A row costs its output and the loop around it beside its edges.
 ROW_COST = 2.0
@@ -31,7 +32,7 @@ class RowGroups(Derived[tuple]):
         rows, cols = structure.shape
         groups = self.groups
         if self.balance == "nonzeros":
-            group_ptr = cut_rows(structure.derived(OFFSETS), groups, ROW_COST, 1.0, lambda: structure.derived(LOOK))
+            group_ptr = cut_rows(row_offsets(structure), groups, ROW_COST, 1.0, lambda: rows_looked_at(structure))
         else:
             if self.balance == "teams":
                 groups = max(rows, 1)
@@ -75,6 +76,14 @@ def structured_arguments(
         arguments.append(edge_ids)
     arguments += of_rows
     return arguments + operand_arguments(places, widths, operands, teams)
+
+
+def edge_arguments(structure, plan: Plan, numbers: Tensor | None, edges: int) -> list:
+    """The leading arguments of a kernel over arrays at the edges alone, so many of them. numbers: of the edge at each
+    position, where edges are in another order.
+    """
+    sizes, arrays = structure_arguments(structure, plan.groups, plan.balance)
+    return [*sizes, *arrays] if numbers is None else [*sizes, edges, *arrays, numbers]
 
 
 def operand_arguments(places, widths, operands, teams: bool) -> list:

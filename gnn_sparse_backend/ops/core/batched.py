@@ -37,6 +37,3 @@ def for_each(gradients: Gradients, cotangents: Sequence[Tensor | None]) -> list[
 def _elements(x: Tensor, level: int) -> Tensor:
     """The batch with a leading dimension; anything else as it is."""
     return torch._remove_batch_dim(x, level, 0, 0) if in_batch([x]) else x
-
-
-__all__ = ["for_each", "in_batch"]

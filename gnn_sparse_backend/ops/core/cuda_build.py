@@ -16,6 +16,3 @@ def build(program: Program, schedule: CudaTeams, arch: str) -> Kernel:
     """The kernel of a program for one architecture: where kernels for a GPU come from, all of them."""
     kernel = compile_program(program, schedule, cuda_target(arch))
     return replace(kernel, entry=keep_current_device(kernel.entry))
-
-
-__all__ = ["build"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -15,21 +15,16 @@ from ...planner.plan import Plan
 class Executable(Protocol):
     """A plan of one operator for operands of one shape and type, ready to run on any structure.
 
-    plan: final; nobody revises it. variants: the ways that it can run which a call alone decides between, each with the
-        words for when it is taken; empty where there is one way. kernels: those made so far.
+    plan: final; nobody revises it. kernels: those made so far.
     """
 
     plan: Plan
-    variants: Mapping[str, str]
 
     @property
     def kernels(self) -> tuple[Kernel, ...]: ...
 
     def __call__(self, structure: Any, operands: Sequence[Tensor | None], results: list[Tensor]) -> None:
         """Fill the results, each (rows, features) or (edges, features)."""
-
-    def workspace(self, structure: Any) -> int:
-        """Bytes that a call takes beside operands and results."""
 
 
 MOST_OF_A_CALL = 64
@@ -58,6 +53,3 @@ def builds(spec: type, plan: type) -> Callable[[Builder], Builder]:
 def build(spec: Any, plan: Any) -> Executable:
     """The executable of a final plan for what a spec describes."""
     return _builders[type(spec), type(plan)](spec, plan)
-
-
-__all__ = ["Executable", "build", "builds", "kept_by_plan"]

@@ -148,6 +148,3 @@ class _Library:
         found = of.gradients(structure, ctx.attributes, saved, ctx.memo, tuple(bool(x) for x in needed), *cotangents)
         found = found if of.sent is None else of.sent(ctx.attributes, found)
         return self.joined((None,) * self.sizes, found, tuple(ctx.unchanged))
-
-
-__all__ = ["OPERATORS", "Attributes", "Operands", "call_library", "register", "register_for"]

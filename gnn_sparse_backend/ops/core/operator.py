@@ -113,6 +113,3 @@ class Recorded(Function):
 
         found = for_each(gradients, cotangents) if in_batch(cotangents) else gradients(*cotangents)
         return None, None, None, *found
-
-
-__all__ = ["Operator"]

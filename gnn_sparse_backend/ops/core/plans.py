@@ -21,8 +21,8 @@ from ...planner.plan import Plan, the_one
 from ...planner.problem import Problem, longest_row, reach_of, typical_row
 from ...runtime import devices
 from ...runtime.type_names import type_name
-from ...structures.derived import Derived
-from ...structures.facts import LOOK, OFFSETS, ColumnsAscend, Fingerprint
+from ...structures.derived import fact
+from ...structures.facts import columns_ascend, fingerprint, row_offsets, rows_looked_at
 from .plans_cuda import cuda_plan_of, cuda_problem_of, gpu_of, plan_unsynchronised
 
 _log = logging.getLogger(__name__)
@@ -31,25 +31,22 @@ _log = logging.getLogger(__name__)
 SAMPLED = 1_000_000
 
 
-class Reach(Derived[int]):
+@fact
+def reach_of_columns(graph) -> int:
     """Columns that neighbouring edges of a graph on the CPU reach over (`planner.problem.reach_of`)."""
-
-    def compute(self, graph) -> int:
-        return reach_of(graph.indices.numpy(), *graph.shape)
+    return reach_of(graph.indices.numpy(), *graph.shape)
 
 
-class LongestRow(Derived[int]):
+@fact
+def longest_of_rows(graph) -> int:
     """Non-zeros of a row so long that others would wait for it, 0 where there is none (`planner.problem`)."""
-
-    def compute(self, graph) -> int:
-        return longest_row(graph.derived(OFFSETS), PARTS // 2, heaviest(graph.derived(LOOK)))
+    return longest_row(row_offsets(graph), PARTS // 2, heaviest(rows_looked_at(graph)))
 
 
-class TypicalRow(Derived[int]):
+@fact
+def typical_of_rows(graph) -> int:
     """Non-zeros of a row as most are (`planner.problem`)."""
-
-    def compute(self, graph) -> int:
-        return typical_row(graph.derived(OFFSETS))
+    return typical_row(row_offsets(graph))
 
 
 def plan_of(graph, kind: str, features: int, dtype: torch.dtype, in_order: bool = False) -> Plan:
@@ -67,7 +64,7 @@ def plan_of(graph, kind: str, features: int, dtype: torch.dtype, in_order: bool 
         else:
             problem = problem_of(graph, kind, features, dtype)
             plan = plan_for(problem, lambda: structure_fingerprint(graph), database_of(graph.device))
-        if in_order and plan.partitions > 1 and not graph.derived(ColumnsAscend()):
+        if in_order and plan.partitions > 1 and not columns_ascend(graph):
             plan = the_one(replace(plan, partitions=1))
         make_room(graph.plans)
         graph.plans[key] = plan
@@ -135,17 +132,13 @@ def problem_of(graph, kind: str, features: int, dtype: torch.dtype) -> Problem:
     if gpu is not None:
         return cuda_problem_of(graph, gpu, kind, features, name)
     rows, cols = graph.shape
-    reach = 0
-    if graph.num_edges >= SAMPLED:
-        reach = graph.derived(Reach())
-    longest = typical = 0
-    if graph.num_edges >= LONG_ROW:
-        longest = graph.derived(LongestRow())
-        if features <= NARROW:
-            typical = graph.derived(TypicalRow())
+    reach = reach_of_columns(graph) if graph.num_edges >= SAMPLED else 0
+    long = graph.num_edges >= LONG_ROW
+    longest = longest_of_rows(graph) if long else 0
+    typical = typical_of_rows(graph) if long and features <= NARROW else 0
     return Problem(kind, rows, cols, graph.num_edges, features, name, torch.get_num_threads(), reach, longest, typical)
 
 
 def structure_fingerprint(graph) -> str:
     """32 hex digits of shape, indptr and indices. Plans do not depend on the order in which the user numbers edges."""
-    return graph.derived(Fingerprint(numbered=False))
+    return fingerprint(graph, numbered=False)

@@ -1,10 +1,8 @@
 """Plans of operators on a GPU. A graph is planned at its first call, which may wait for the GPU; later calls never do.
 
 A plan waits once, for the longest row of a graph of many edges. Each format that is made of the structure for it waits
-once for sizes of
-its own: rows in buckets, chunks of non-zeros, blocks (SR-BCRS, BSR), pairs of a row and a relation, tiles of rows (once
-more where rows
-are cut: docs/design/cuda.md).
+once for sizes of its own: rows in buckets, chunks of non-zeros, blocks (SR-BCRS, BSR), pairs of a row and a relation,
+tiles of rows (once more where rows are cut: docs/design/cuda.md).
 
 So a CUDA graph is captured after one call outside of the capture, which also compiles; or after `precompile`.
 """
@@ -21,7 +19,7 @@ from ...planner.cuda.gpu import Gpu, describe_gpu
 from ...planner.cuda.plan import LONG_ROW, CudaPlan, part_length, plan_cuda
 from ...planner.problem import CudaProblem, operands_of_kind
 from ...runtime import devices
-from ...structures.derived import Derived
+from ...structures.derived import fact
 
 
 def gpu_of(device: torch.device) -> Gpu | None:
@@ -35,19 +33,10 @@ def gpu_of(device: torch.device) -> Gpu | None:
 @functools.cache
 def _gpu(device: torch.device, arch: str) -> Gpu:
     found = torch.cuda.get_device_properties(device)
-
-    def known(name: str) -> int:
-        return int(getattr(found, name, 0))  # which depends on the version of PyTorch
-
-    return describe_gpu(
-        found.name,
-        arch,
-        found.multi_processor_count,
-        known("L2_cache_size"),
-        known("clock_rate"),
-        known("memory_clock_rate"),
-        known("memory_bus_width"),
-    )
+    # which of these are there depends on the version of PyTorch
+    known = "L2_cache_size", "clock_rate", "memory_clock_rate", "memory_bus_width"
+    more = (int(getattr(found, name, 0)) for name in known)
+    return describe_gpu(found.name, arch, found.multi_processor_count, *more)
 
 
 def cuda_plan_of(graph, arch: str, features: int, kind: str = "") -> CudaPlan:
@@ -69,29 +58,16 @@ def plan_unsynchronised(graph, arch: str, kind: str, features: int, longest: int
 
 def cuda_problem_of(graph, gpu: Gpu, kind: str, features: int, dtype: str) -> CudaProblem:
     """What the planner is told of an aggregation or an edge map on this graph."""
-    return CudaProblem(
-        kind,
-        *graph.shape,
-        graph.num_edges,
-        features,
-        dtype,
-        1,
-        longest=longest_of(graph),
-        arch=gpu.arch,
-        cache=gpu.cache,
-    )
+    size, longest = (*graph.shape, graph.num_edges), longest_of(graph)
+    return CudaProblem(kind, *size, features, dtype, 1, longest=longest, arch=gpu.arch, cache=gpu.cache)
 
 
 def longest_of(graph) -> int:
     """Non-zeros of the longest row, 0 where all are short; looked at once, which waits for the GPU."""
-    return 0 if graph.num_edges < LONG_ROW else graph.derived(LongestOfAll())
+    return 0 if graph.num_edges < LONG_ROW else longest_of_all(graph)
 
 
-class LongestOfAll(Derived[int]):
+@fact
+def longest_of_all(graph) -> int:
     """Non-zeros of the longest row."""
-
-    def compute(self, graph) -> int:
-        return int(graph.indptr.diff().max())  # waits for the GPU
-
-
-__all__ = ["cuda_plan_of", "cuda_problem_of", "gpu_of", "longest_of", "plan_unsynchronised"]
+    return int(graph.indptr.diff().max())  # waits for the GPU

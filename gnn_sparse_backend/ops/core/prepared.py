@@ -106,6 +106,3 @@ def prepares(*calls: Prepared) -> None:
 def pair(width: Width) -> tuple[int, int]:
     """(F_in, F_out), where one number stands for both."""
     return (width, width) if isinstance(width, int) else (width[0], width[1])
-
-
-__all__ = ["KINDS", "PREPARED", "Kind", "Prepared", "Width", "pair", "prepares", "structures"]

@@ -115,6 +115,3 @@ def last_runs() -> Iterator[Run]:
         else:
             executable, variant = event
             steps.append(Step(executable.plan, variant, tuple(executable.kernels)))
-
-
-__all__ = ["Launch", "Run", "Step", "in_threads", "last_run", "last_runs", "note", "note_operator"]

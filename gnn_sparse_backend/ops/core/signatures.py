@@ -28,6 +28,3 @@ def signature_of(call: tuple, operands) -> tuple | None:
         else:
             return None
     return tuple(parts)
-
-
-__all__ = ["signature_of"]

@@ -91,34 +91,11 @@ GRAPH_OF_BOTH_ENDS = StructureKind(
     sizes=lambda arguments, operands: (*arguments, operands[1].shape[0]),
 )
 """Of which the operands have a row for each source: the second one."""
-REL_GRAPH = StructureKind(
-    (
-        "Tensor source",
-        "Tensor destination",
-        "Tensor relation",
-        "SymInt num_sources",
-        "SymInt num_destinations",
-        "SymInt num_relations",
-    ),
-    traced_rel_graph,
-    _rel_graph,
-    hold=_live_rel_graph,
-)
+_TRIPLES = ("Tensor source", "Tensor destination", "Tensor relation")
+_SIZES = ("SymInt num_sources", "SymInt num_destinations", "SymInt num_relations")
+REL_GRAPH = StructureKind((*_TRIPLES, *_SIZES), traced_rel_graph, _rel_graph, hold=_live_rel_graph)
 
 
 def inverse_lengths(structure: Traced, dtype: torch.dtype) -> Tensor:
     """(rows,) 1 / max(number of edges into each row, 1) of a graph that is not transposed."""
     return structure.arguments[0].diff().clamp(min=1).to(dtype).reciprocal()
-
-
-__all__ = [
-    "GRAPH",
-    "GRAPH_OF_BOTH_ENDS",
-    "NO_STRUCTURE",
-    "REL_GRAPH",
-    "StructureKind",
-    "Traced",
-    "inverse_lengths",
-    "traced_graph",
-    "traced_rel_graph",
-]

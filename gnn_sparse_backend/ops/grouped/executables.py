@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...compiler.cache.bounded import shared
 from ...planner.cpu.grouped import SUM_BLOCK
+from ...planner.cuda.tensor_cores import ROWS
 from ...runtime import devices
 from ...runtime.layout import ByLayout, compact, kernel_ready, matrices
 from ...runtime.memory import empty
@@ -49,7 +50,7 @@ def run_grouped_mm(segments: Segments, a: Tensor, b: Tensor, at: Tensor | None =
     a, b = kernel_ready(a), kernel_ready(b).contiguous()
     out = empty(a, count, out_features)
     sizes = [groups, panels, segments.num_segments, a.shape[0], count]
-    entry = _entry(product_kernel, in_features, out_features, block, rows, a.dtype, arrays, sizes, groups > 1)
+    entry = _entry(product_kernel, (in_features, out_features), block, rows, a.dtype, arrays, sizes, groups > 1)
     entry(*sizes, *arrays, a, b, out)
     return out
 
@@ -80,7 +81,7 @@ class ProductOnGpu:
         if on_tensor_cores(dtype):
             tiles = cuda_grouped.tiles(in_features, out_features, name, arch)
             if tiles:
-                make, block = cuda_grouped.tiles_kernel, cuda_grouped.ROWS * tiles
+                make, block = cuda_grouped.tiles_kernel, ROWS * tiles
         else:
             panel = cuda_grouped.panel_of(count, segments.num_segments)
             if cuda_grouped.rows_spec(in_features, out_features, name, panel) is not None:
@@ -137,7 +138,7 @@ def run_grouped_sum(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None 
     a, g = ready(a), ready(g)
     sizes = [groups, units, segments.num_segments, a.shape[0], g.shape[0], work]
     block = min(SUM_BLOCK, in_features)
-    entry = _entry(sum_kernel, in_features, out_features, block, rows, a.dtype, arrays, sizes, groups > 1, arch)
+    entry = _entry(sum_kernel, (in_features, out_features), block, rows, a.dtype, arrays, sizes, groups > 1, arch)
     entry(*sizes, *arrays, a, g, out)
     return out.to(a.dtype)
 
@@ -153,22 +154,13 @@ def _sum_in_tiles(segments: Segments, a: Tensor, g: Tensor, at: Tensor | None, a
     arrays = [tasks.task_ptr, tasks.slot, tasks.start, tasks.stop]
     rows = (segments.rows_of(at), segments.order)
     make = sum_lanes_kernel if sums.full else sum_tiles_kernel
-    entry = _entry(make, in_features, out_features, 0, rows, a.dtype, arrays, sizes, True, arch)
+    entry = _entry(make, (in_features, out_features), 0, rows, a.dtype, arrays, sizes, True, arch)
     entry(*sizes, *arrays, a, g, out)
     return sums.total(out).to(a.dtype)
 
 
 def _entry(
-    make,
-    in_features: int,
-    out_features: int,
-    block: int,
-    rows,
-    dtype,
-    arrays: list,
-    sizes: list,
-    parallel: bool,
-    arch: str = "",
+    make, widths: tuple[int, int], block: int, rows, dtype, arrays: list, sizes: list, parallel: bool, arch: str = ""
 ):
     """The kernel; ``rows``, the index arrays of the operands' rows, join ``arrays``, all in one type, and ``sizes``."""
     given = [x for x in rows if x is not None]
@@ -178,13 +170,12 @@ def _entry(
     if any(x.dtype != arrays[0].dtype for x in arrays):
         arrays[:] = [x.long() for x in arrays]
     gathered = (rows[0] is not None, rows[1] is not None)
-    key = (make, in_features, out_features, block, gathered, dtype, arrays[0].dtype, parallel, arch)
+    key = (make, widths, block, gathered, dtype, arrays[0].dtype, parallel, arch)
     entry = _entries.get(key)
     if entry is None:
-        bf16_pairs = make is product_kernel and takes_bf16_pairs(in_features, type_name(dtype))
-        spec = GroupedSpec(
-            in_features, out_features, block, 0, gathered, type_name(dtype), type_name(arrays[0].dtype), bf16_pairs
-        )
+        bf16_pairs = make is product_kernel and takes_bf16_pairs(widths[0], type_name(dtype))
+        types = type_name(dtype), type_name(arrays[0].dtype)
+        spec = GroupedSpec(*widths, block, 0, gathered, *types, bf16_pairs)
         kernel = _CUDA_KERNELS[make](spec, arch) if arch else make(spec, parallel)
         entry = _entries.keep(key, Launch(kernel, f"panels on {arch}" if arch else in_threads(parallel)))
     return entry

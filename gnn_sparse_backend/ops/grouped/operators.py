@@ -20,7 +20,7 @@ from ...runtime import devices
 from ...structures.build import index_dtype
 from ...structures.checks import check_range, plain_tensor
 from ...structures.graph import Graph
-from ...structures.segment_rows import rows_of
+from ...structures.segment_rows import rows_graph
 from ...structures.segments import Segments, check_offsets
 from ...structures.unsynchronised import order_in_range, segments_of_index, segments_of_offsets
 from ..core.library import register
@@ -139,7 +139,7 @@ def _back_to_rows(x: Tensor, at: Tensor | None, rows: int) -> Tensor:
     if devices.on_cpu(at.device):
         graph = Graph.from_coo(at, torch.zeros_like(at), (rows, 1))
     else:
-        graph = rows_of(segments_of_index(at, rows, at.device))
+        graph = rows_graph(segments_of_index(at, rows, at.device))
     return AGGREGATE(graph, (x,), (_ROWS,))
 
 
@@ -193,5 +193,3 @@ ORDER_BY_SEGMENT = register(
     )
 )
 """Attributes: (number of segments,)."""
-
-__all__ = ["GROUPED_MM", "GROUPED_SUM", "ORDER_BY_SEGMENT", "grouped_mm", "grouped_sum"]

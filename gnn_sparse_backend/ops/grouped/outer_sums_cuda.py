@@ -5,15 +5,13 @@ Tasks of bounded length, whose partial results a second pass adds up in their or
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from ...formats.partitions.outer_tasks import OuterTasks
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import type_name
-from ...structures.derived import Derived
+from ...structures.derived import fact
 from ...structures.graph import Graph
 from ...structures.segments import Segments
 from ..message.calls import run_aggregate
@@ -27,21 +25,15 @@ def takes_sum(in_features: int, out_features: int, dtype: torch.dtype, arch: str
     return sums_in_tiles(in_features, out_features, type_name(dtype), arch, not on_tensor_cores(dtype))
 
 
-@dataclass(frozen=True)
-class RowsOfTasks(Derived[Graph]):
+@fact
+def rows_of_tasks(segments: Segments, chunk: int, longest: int, rows: int) -> Graph:
     """(segments * rows, tasks * rows): which row of which task's result adds to which row of a segment's."""
-
-    chunk: int
-    longest: int
-    rows: int
-
-    def compute(self, segments: Segments) -> Graph:
-        tasks = segments.outer_tasks(self.chunk, self.longest)
-        indptr, indices = tasks.rows_of_parts(self.rows)
-        shape = segments.num_segments * self.rows, tasks.tasks * self.rows
-        if segments.unsynchronised:
-            return Graph._unsynchronised(indptr, indices, None, shape, tasks.most)
-        return Graph.from_csr(indptr, indices, shape, trusted=True)
+    tasks = segments.outer_tasks(chunk, longest)
+    indptr, indices = tasks.rows_of_parts(rows)
+    shape = segments.num_segments * rows, tasks.tasks * rows
+    if segments.unsynchronised:
+        return Graph._unsynchronised(indptr, indices, None, shape, tasks.most)
+    return Graph.from_csr(indptr, indices, shape, trusted=True)
 
 
 class OuterSums:
@@ -73,8 +65,5 @@ class OuterSums:
         """(segments, blocks * F_in, F_out): the results of each segment added up."""
         if self.tasks.segment_ptr is None:
             return results
-        graph = self.segments.derived(RowsOfTasks(*self.key, self.shape[1]))
+        graph = rows_of_tasks(self.segments, *self.key, self.shape[1])
         return run_aggregate(SUM_OF_COLUMNS, graph, [results.flatten(0, 1)]).view(self.shape)
-
-
-__all__ = ["OuterSums", "takes_sum"]

@@ -176,17 +176,8 @@ def tiles_kernel(spec: GroupedSpec, arch: str, by_columns: bool = False) -> Kern
 
     by_columns: as of `core.tiles.matrices.Matrices`.
     """
-    program = grouped_tiles(
-        TilesSpec(
-            spec.in_features,
-            spec.out_features,
-            spec.block // ROWS,
-            spec.gathered,
-            spec.dtype,
-            spec.index_dtype,
-            by_columns,
-        )
-    )
+    shape = spec.in_features, spec.out_features, spec.block // ROWS
+    program = grouped_tiles(TilesSpec(*shape, spec.gathered, spec.dtype, spec.index_dtype, by_columns))
     return cuda_build.build(program, CudaTeams(LANES, teams(LANES), mma=("mma",)), arch)
 
 
@@ -258,17 +249,9 @@ def outer_spec(
     in_features: int, out_features: int, dtype: str, index_dtype: str, left: int = 1, full: bool = False
 ) -> OuterSpec:
     """What is static in a sum of outer products of rows of such widths."""
-    warps, tiles, across = sum_shape(in_features, out_features, left, full)
-    return OuterSpec(
-        in_features,
-        out_features,
-        warps,
-        tiles,
-        across,
-        (shares(in_features, STORED[dtype]).part, shares(out_features, STORED[dtype]).part),
-        dtype=dtype,
-        index_dtype=index_dtype,
-    )
+    shape = sum_shape(in_features, out_features, left, full)
+    parts = shares(in_features, STORED[dtype]).part, shares(out_features, STORED[dtype]).part
+    return OuterSpec(in_features, out_features, *shape, parts, dtype=dtype, index_dtype=index_dtype)
 
 
 def build_outer(program: Program, arch: str, spec: OuterSpec) -> Kernel:
@@ -285,26 +268,3 @@ def _kernel(make: Callable[[GroupedSpec], Program], spec: GroupedSpec, arch: str
         program = tile_axis(program, axis.name, ((axis.static_length,),))
         program = share_axis(program, f"{axis.name}_0", lanes, shares(axis.static_length, itemsize).part)
     return cuda_build.build(program, CudaTeams(lanes, teams(lanes)), arch)
-
-
-__all__ = [
-    "BLOCK_ROWS",
-    "FULL_ROWS",
-    "ROWS",
-    "STRETCHES",
-    "build_outer",
-    "outer_spec",
-    "panel_of",
-    "pipelines",
-    "product_kernel",
-    "rows_kernel",
-    "rows_spec",
-    "sum_kernel",
-    "sum_lanes_kernel",
-    "sum_length",
-    "sum_shape",
-    "sum_tiles_kernel",
-    "sums_in_tiles",
-    "tiles",
-    "tiles_kernel",
-]

@@ -10,7 +10,7 @@ from torch import Tensor
 from ...compiler.language.reduction import REDUCTIONS
 from ...formats.counts import prefix_sums
 from ...runtime import devices
-from ...structures.segment_rows import rows_of
+from ...structures.segment_rows import rows_graph
 from ...structures.segments import Segments
 from ...structures.unsynchronised import segments_of_lengths, segments_of_offsets
 from ..core.operands import check_dense, check_written_out, is_plain
@@ -75,7 +75,7 @@ def segment_reduce(
         segments = _named("segment_reduce", segments_of_lengths, lengths, x.shape[0], x.device)
     else:
         segments = _named("segment_reduce", segments_of_offsets, offsets, x.shape[0], x.device)
-    return aggregate(message_op("x0", ("edge",), reduce, ties), rows_of(segments), x)
+    return aggregate(message_op("x0", ("edge",), reduce, ties), rows_graph(segments), x)
 
 
 def run_segment_reduce(op: str, x: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -86,9 +86,9 @@ def run_segment_reduce(op: str, x: Tensor, offsets: Tensor) -> tuple[Tensor, Ten
     promised to the GPU alone; rows after the last segment belong to none.
     """
     if devices.on_cpu(offsets.device):
-        graph = rows_of(Segments(offsets, None, x.shape[0]))
+        graph = rows_graph(Segments(offsets, None, x.shape[0]))
     else:
-        graph = rows_of(segments_of_offsets(offsets, x.shape[0], x.device, whole=False))
+        graph = rows_graph(segments_of_offsets(offsets, x.shape[0], x.device, whole=False))
     if op == "sum":
         return run_aggregate(_SUM, graph, [x]), None
     out, chosen = run_aggregate(_CHOOSING[op], graph, [x], ("number",), -1)

@@ -34,6 +34,3 @@ class BoundAggregate:
         note(executable, "")
         kernel.entry(*structure, *operands, out)
         return out
-
-
-__all__ = ["BoundAggregate"]

@@ -193,20 +193,9 @@ def _collapsed(of: MessageOp, operands, reduced=()):
 def _aggregation(of: MessageOp, graph, operands, numbered: bool, keep, fill: int) -> _Call:
     dims, _, merged, _, described = _collapsed(of, operands)
     choice = REDUCTIONS[of.reduce].chooses
-    spec = AggregateSpec(
-        of.message,
-        described,
-        merged,
-        described[0].dtype,
-        type_name(graph.indices.dtype),
-        numbered,
-        of.reduce,
-        keep,
-        fill,
-        choice and of.ties == "even",
-        choice and of.ties == "even",
-        choice and of.ties == "first",
-    )
+    types = described[0].dtype, type_name(graph.indices.dtype)
+    ties = choice and of.ties == "even", choice and of.ties == "even", choice and of.ties == "first"
+    spec = AggregateSpec(of.message, described, merged, *types, numbered, of.reduce, keep, fill, *ties)
     # "the last" and "the first" are in the order of the non-zeros
     return _Call(dims, prod(dims), spec, bool(keep) and "unique" not in keep)
 
@@ -214,18 +203,6 @@ def _aggregation(of: MessageOp, graph, operands, numbered: bool, keep, fill: int
 def _edge_map(of: MessageOp, graph, operands, numbered: bool, reduced) -> _Call:
     _, kept, merged, kept_merged, described = _collapsed(of, operands, reduced)
     gone = tuple(k == 1 and e != 1 for e, k in zip(merged, kept_merged))
-    spec = EdgeMapSpec(
-        of.message, described, merged, gone, described[0].dtype, type_name(graph.indices.dtype), numbered
-    )
+    types = described[0].dtype, type_name(graph.indices.dtype)
+    spec = EdgeMapSpec(of.message, described, merged, gone, *types, numbered)
     return _Call(kept, prod(kept), spec, False)
-
-
-__all__ = [
-    "broadcast_features",
-    "call_key",
-    "feature_shapes",
-    "flat",
-    "one_launch",
-    "run_aggregate",
-    "run_edge_map",
-]

@@ -74,6 +74,3 @@ def fit_gradient(plan: GradientPlan, out: Tensor, place: str, shape) -> Tensor:
     if plan.alike != 1:
         out = out * plan.alike
     return out.expand(out.shape[0], *padded).reshape(shape)
-
-
-__all__ = ["NO_GRADIENT", "GradientPlan", "fit_gradient", "gradient_plan"]

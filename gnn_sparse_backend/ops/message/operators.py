@@ -290,6 +290,3 @@ def aggregate(of: MessageOp, graph, *operands: Tensor | None) -> Tensor:
 def edge_map(of: MessageOp, graph, reduced: tuple[bool, ...], *operands: Tensor | None) -> Tensor:
     """The edge map of operands that passed the checks."""
     return EDGE_MAP(graph, operands, (of, reduced))
-
-
-__all__ = ["AGGREGATE", "EDGE_MAP", "aggregate", "edge_map"]

@@ -21,31 +21,14 @@ structures(
         "sum",
     )
 )
+_COPY = "", "x0", ("column",), lambda graph, f: [(graph.shape[1], f)]
+_WEIGHTED = "weighted_", "mul(x1, x0)", ("column", "edge"), lambda graph, f: [(graph.shape[1], f), (graph.num_edges,)]
 for _name, _reduction in REDUCTIONS.items():
     _ties = "even" if _reduction.chooses else None
     _call = functools.partial(spmm, reduce=_name)
-    prepares(
-        Prepared(
-            _name,
-            AGGREGATE,
-            Graph,
-            ("F",),
-            "",
-            lambda graph, f: [(graph.shape[1], f)],
-            _call,
-            message_op("x0", ("column",), _name, _ties),
-        ),
-        Prepared(
-            f"weighted_{_name}",
-            AGGREGATE,
-            Graph,
-            ("F",),
-            "",
-            lambda graph, f: [(graph.shape[1], f), (graph.num_edges,)],
-            _call,
-            message_op("mul(x1, x0)", ("column", "edge"), _name, _ties),
-        ),
-    )
+    for _prefix, _message, _places, _shapes in (_COPY, _WEIGHTED):
+        _form = message_op(_message, _places, _name, _ties)
+        prepares(Prepared(_prefix + _name, AGGREGATE, Graph, ("F",), "", _shapes, _call, _form))
 prepares(
     Prepared(
         "dot",

@@ -39,10 +39,9 @@ def spmm_of(graph, x: Tensor, weight: Tensor | None, mean: bool) -> Tensor:
     return AGGREGATE(graph, operands, (of,))
 
 
-def sddmm_of(graph, u: Tensor, v: Tensor, mean: bool = False) -> Tensor:
+def sddmm_of(graph, u: Tensor, v: Tensor) -> Tensor:
     """The sampled product of operands that passed the checks: (E,), or (E, H) of (n, H, D)."""
-    of, operands = _dot(graph, u, v, mean)
-    return EDGE_MAP(graph, operands, (of, _LAST[u.dim()])).squeeze(-1)
+    return EDGE_MAP(graph, (u, v), (_DOT, _LAST[u.dim()])).squeeze(-1)
 
 
 def _product(graph, x: Tensor, weight: Tensor | None, mean: bool) -> tuple[MessageOp, tuple]:
@@ -169,5 +168,3 @@ SDDMM = register(
     )
 )
 """Attributes: (whether each result is divided by the in-degree of its destination,)."""
-
-__all__ = ["SDDMM", "SPMM", "sddmm_of", "spmm_of"]

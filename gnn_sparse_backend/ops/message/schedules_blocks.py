@@ -14,11 +14,7 @@ from .programs.bsr_tiles import SHARED, BsrTilesSpec, bsr_tiles
 
 # Warps of a block, and tiles of 8 features of each, at most.
 WARPS = 4
-
-
 TILES = 4
-
-
 # Blocks are loaded while the one before is multiplied. Without, a block of warps waits for each of them, after an index
 # that the rows are found by. A lane holds 16 registers or fewer of what is loaded ahead, beside 16 accumulators, so
 # that 32 warps or more have room on a multiprocessor, as many as could be where blocks are one warp.

@@ -113,6 +113,3 @@ def edge_map_kernel(spec: EdgeMapSpec, plan: CudaPlan) -> Kernel:
 def share_features(program: Program, axis: str, width: int, of: Shares, lanes: int = 0) -> Program:
     """Every visit of an axis shared out, in one pass over the edges."""
     return share_axis(tile_axis(program, axis, ((width,),)), f"{axis}_0", lanes or of.lanes, of.part)
-
-
-__all__ = ["aggregate_kernel", "bucket_kernel", "edge_map_kernel", "segment_kernel", "share_features", "supported"]

@@ -19,8 +19,6 @@ from .panels_cpu import wide_type
 from .widths import matrices_by_relation, sum_by_shape
 
 _REDUCE = ("sum", "mean")
-
-
 Weight: TypeAlias = Tensor | tuple[Tensor, Tensor] | Mapping[Any, Tensor]
 EdgeWeight: TypeAlias = Tensor | Mapping[Any, Tensor]
 
@@ -62,10 +60,9 @@ def rgms(
         weight: (R, F_in, F_out); (R, B, F_in / B, F_out / B), blocks of block-diagonal matrices; or a pair (comp,
             bases) of (R, B) and (B, F_in, F_out), whose relation r has the matrix ``sum over b of comp[r, b] *
             bases[b]``. These are made for so many relations at a time as fit 8 MiB, or for as many as there are bases
-            if that is more, in the forward and
-            the backward pass, compiled or not: memory does not grow with R. Or, for a graph whose relations have names,
-            a dict from every relation to its matrix, (F_in of its source type, F_out of its destination type), or the
-            blocks of its diagonal. Same type as ``x``.
+            if that is more, in the forward and the backward pass, compiled or not: memory does not grow with R. Or, for
+            a graph whose relations have names, a dict from every relation to its matrix, (F_in of its source type,
+            F_out of its destination type), or the blocks of its diagonal. Same type as ``x``.
         edge_weight: None for ones, or (E,) or (E, 1) numbers in the user's edge order, of the type of ``x``; or a dict
             from names of relations (``rel_graph.relations``) to those of their edges, all of them.
         reduce: ``"sum"``; or ``"mean"``, which divides what each relation sends to a destination by the number of its

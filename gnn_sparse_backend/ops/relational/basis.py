@@ -7,9 +7,8 @@ and by bases,
     comp'[r, b] = <W'[r], bases[b]>      bases'[b] = sum over r of comp[r, b] * W'[r]      W'[r]: the sum of outer
     products
 
-Matrices, and sums of outer products, are there for a few relations at a time (``MATRIX_BYTES``), whatever
-the number
-of relations: what those send is added to the result, and the next ones take their place. They are mixed by one dense
+Matrices, and sums of outer products, are there for a few relations at a time (``MATRIX_BYTES``), whatever the number of
+relations: what those send is added to the result, and the next ones take their place. They are mixed by one dense
 product. Mixing in the kernels, where a panel of pairs needs its matrix, would cost each panel of up to 16 pairs as much
 as a product with as many rows as there are bases, and again in each task.
 """
@@ -98,6 +97,3 @@ def _parts(rel: RelGraph, bases: Tensor) -> tuple[RelationPart, ...]:
 def _mixed(part: RelationPart, comp: Tensor, bases: Tensor) -> Tensor:
     """(relations, 1, F_in, F_out): the matrices of a part's relations."""
     return (part.of_relations(comp) @ bases.flatten(1)).unflatten(1, (1, *bases.shape[1:]))
-
-
-__all__ = ["run_basis_dot", "run_basis_product", "run_basis_sums"]

@@ -26,7 +26,7 @@ from ..message.calls import run_aggregate, run_edge_map
 from ..message.message_op import SUM_OF_COLUMNS, WEIGHTED_SUM_OF_COLUMNS, message_op
 from .executables_cpu import dots, outer_sums, product, wide_type
 from .executables_cuda import PRODUCTS, run_pair_sums, run_row_dots
-from .orders_cuda import dots_on_gpu, order_on_gpu, sum_by_columns_on_gpu
+from .orders_cuda import bytes_of_dots, bytes_of_orders, shape_of, sum_by_columns_on_gpu
 from .schedules_cuda import order_of
 
 _DOT = message_op("mul(x0, x1)", ("row", "column"))
@@ -65,8 +65,9 @@ def _product_on_gpu(
     side, described = rel.side(transposed), (*w.shape[1:], x.dtype, weight is not None, arch)
 
     def make():
-        chosen = order_on_gpu(rel, transposed, *w.shape[1:], x.dtype, arch) if order is None else order
-        return PRODUCTS[chosen](rel, transposed, *described)
+        of = shape_of(*w.shape[1:], x.dtype, arch)
+        chosen = order_of(bytes_of_orders(rel, transposed, of)) if order is None else order
+        return PRODUCTS[chosen](rel, transposed, of, weight is not None)
 
     if order is not None and order not in PRODUCTS:  # none that is taken by itself
         return _stored_product(rel, transposed, order, x, w, weight)
@@ -129,7 +130,7 @@ def _dots_on_gpu(rel: RelGraph, transposed: bool, x: Tensor, w: Tensor, g: Tenso
     else:
         w = w.transpose(2, 3)
     side, arch = rel.side(by), devices.arch_of(x.device)
-    if order_of(dots_on_gpu(rel, by, *w.shape[1:], x.dtype, arch)) == "rows":
+    if order_of(bytes_of_dots(rel, by, shape_of(*w.shape[1:], x.dtype, arch))) == "rows":
         return run_row_dots(side, near, w, far, arch)
     found = run_edge_map(_DOT, side.edges_of_pairs, [_grouped(side, near, w, True), far], (True,))
     return found.flatten().to(wide_type(x.dtype))

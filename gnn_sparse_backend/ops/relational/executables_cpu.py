@@ -24,7 +24,7 @@ from ...structures.relational.sides import RelationSplit, RelationTasks
 from ..core.ran import Launch, in_threads
 from ..grouped.executables import in_bf16_pairs
 from ..grouped.schedules_cpu import takes_bf16_pairs
-from .panels_cpu import Slots, always, counts_of, never, position_weight, tasks_of_product, wide_type
+from .panels_cpu import always, counts_of, never, position_weight, slots, tasks_of_product, wide_type
 from .programs.rgms import RgmsSpec
 from .schedules_cpu import column_tile_of, rgms_kernel
 
@@ -33,28 +33,18 @@ _at_hand = shared("relational kernels made together")
 
 
 def product(
-    rel: RelGraph,
-    transposed: bool,
-    order: str | None,
-    x: Tensor,
-    w: Tensor,
-    a: Tensor | None,
-    mean: bool,
-    total: Tensor | None,
+    rel: RelGraph, transposed: bool, order: str | None, x: Tensor, w: Tensor, a: Tensor | None, mean: bool, total
 ) -> Tensor:
     """``executables.run_product``, in the orders "gather" and "scatter"."""
     relations, blocks, in_features, out_features = w.shape
     wide = wide_type(x.dtype)
     counts = counts_of(rel, transposed)
-    most, planned, (row_ptr, gathers, scatters) = tasks_of_product(
-        rel, transposed, blocks, in_features, out_features, x.dtype, order
-    )
+    widths = in_features, out_features
+    most, planned, (row_ptr, gathers, scatters) = tasks_of_product(rel, transposed, blocks, *widths, x.dtype, order)
     tasks, others = gathers.tasks, ()
     if order is None:
         near = is_near_limit(counts, blocks * in_features, blocks * out_features)
-        others = _either_way(
-            near, tasks > 1, ("gather", in_features, out_features), ("scatter", in_features, out_features)
-        )
+        others = _either_way(near, tasks > 1, ("gather", *widths), ("scatter", *widths))
     x = kernel_ready(x)
     bf16_pairs = _in_bf16_pairs("scatter", in_features, x.dtype)
     layouts = {by for by, panels in ((False, gathers), (bf16_pairs, scatters)) if panels.row.numel()}
@@ -67,38 +57,18 @@ def product(
     else:  # tasks clear no rows
         out, row_ptr = total, torch.zeros_like(row_ptr)
     parallel = tasks > 1 and torch.get_num_threads() > 1
-    described = (in_features, out_features, blocks, most, mean or a is not None, x.dtype, row_ptr.dtype)
+    described = (*widths, blocks, most, mean or a is not None, x.dtype, row_ptr.dtype)
     weight = position_weight(rel.ends, planned, 1, gathers, a, mean, wide)
-    _entry("gather", *described, parallel, others)(
-        *_sizes(gathers, x.shape[0]),
-        relations,
-        counts.rows,
-        *_arrays(gathers),
-        row_ptr,
-        gathers.size,
-        gathers.row,
-        *_given(weight),
-        x,
-        first,
-        gathers.relation,
-        matrices[False],
-        out,
-    )
+    sizes, arrays = (*_sizes(gathers, x.shape[0]), relations, counts.rows), (*_arrays(gathers), row_ptr)
+    pairs = gathers.size, gathers.row, *_given(weight)
+    entry = _entry("gather", *described, parallel, others)
+    entry(*sizes, *arrays, *pairs, x, first, gathers.relation, matrices[False], out)
     if scatters.row.numel():
         weight = position_weight(rel.ends, planned, 2, scatters, a, mean, wide)
-        _entry("scatter", *described, parallel, others)(
-            *_sizes(scatters, counts.rows),
-            relations,
-            x.shape[0],
-            *_arrays(scatters),
-            scatters.size,
-            scatters.row,
-            *_given(weight),
-            x,
-            scatters.relation,
-            matrices[bf16_pairs],
-            out,
-        )
+        sizes = *_sizes(scatters, counts.rows), relations, x.shape[0]
+        pairs = scatters.size, scatters.row, *_given(weight)
+        entry = _entry("scatter", *described, parallel, others)
+        entry(*sizes, *_arrays(scatters), *pairs, x, scatters.relation, matrices[bf16_pairs], out)
     return out if total is not None else out.to(x.dtype)
 
 
@@ -155,11 +125,11 @@ def _outer(
     wide, relations = wide_type(x.dtype), rel.num_relations
     # of each pair two rows are kept
     most = panel_pairs((x.shape[1] + g.shape[1]) // 2, wide.itemsize)
-    cost = cost_per_pair(in_features, out_features, x.itemsize)
+    cost = cost_per_pair(out_features, x.itemsize)
     limit = part_limit(rel.num_edges, part.pairs.count, cost)
     planned = RelationTasks(limit, most, cost)
     _, panels = part.derived(planned)
-    slot, more = part.derived(Slots(planned, relations))
+    slot, more = slots(part, planned, relations)
     weight = position_weight(part, planned, 1, panels, a, mean, wide)
     x, g = kernel_ready(x), kernel_ready(g)
     # the first task of a relation fills its matrix, the others one each that is added to it
@@ -167,21 +137,10 @@ def _outer(
     if panels.tasks - more.numel() < relations:
         out[:relations].zero_()
     parallel = panels.tasks > 1 and torch.get_num_threads() > 1
-    _entry(
-        "sum", in_features, out_features, blocks, most, weight is not None, x.dtype, panels.row.dtype, parallel, others
-    )(
-        *_sizes(panels, x.shape[0]),
-        out.shape[0],
-        g.shape[0],
-        *_arrays(panels),
-        panels.size,
-        panels.row,
-        *_given(weight),
-        x,
-        slot,
-        g,
-        out,
-    )
+    described = blocks, most, weight is not None, x.dtype, panels.row.dtype, parallel
+    sizes = *_sizes(panels, x.shape[0]), out.shape[0], g.shape[0]
+    pairs = panels.size, panels.row, *_given(weight)
+    _entry("sum", in_features, out_features, *described, others)(*sizes, *_arrays(panels), *pairs, x, slot, g, out)
     if more.numel():
         out[:relations].index_add_(0, more, out[relations:])
         out = out[:relations].clone()
@@ -192,26 +151,14 @@ def _dots(rel: RelGraph, part: RelationSplit, g: Tensor, w: Tensor, x: Tensor, o
     """Fill out[e] for the edges of a part, with a product of g's row for each of its pairs."""
     relations, blocks, in_features, out_features = w.shape
     most = panel_pairs(x.shape[1], out.itemsize)
-    cost = cost_per_pair(in_features, out_features, x.itemsize)
+    cost = cost_per_pair(out_features, x.itemsize)
     _, panels = part.derived(RelationTasks(part_limit(rel.num_edges, part.pairs.count, cost), most, cost))
     x, g = kernel_ready(x), kernel_ready(g)
     parallel = panels.tasks > 1 and torch.get_num_threads() > 1
     entry = _entry("dot", in_features, out_features, blocks, most, False, x.dtype, panels.row.dtype, parallel, others)
-    entry(
-        *_sizes(panels, x.shape[0]),
-        relations,
-        g.shape[0],
-        out.shape[0],
-        *_arrays(panels),
-        panels.size,
-        panels.row,
-        panels.edge_ids,
-        x,
-        g,
-        panels.relation,
-        _matrices(w, _in_bf16_pairs("dot", in_features, x.dtype)),
-        out,
-    )
+    sizes = *_sizes(panels, x.shape[0]), relations, g.shape[0], out.shape[0]
+    matrices = _matrices(w, _in_bf16_pairs("dot", in_features, x.dtype))
+    entry(*sizes, *_arrays(panels), panels.size, panels.row, panels.edge_ids, x, g, panels.relation, matrices, out)
 
 
 def _sizes(panels: Panels, ends: int) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from ...runtime.text import render
 from ...runtime.type_names import check_dtype, type_name
 from ...structures.relational.graph import RelGraph
 from .executables_cpu import tasks_of_product
-from .orders_cuda import bytes_on_gpu
+from .orders_cuda import bytes_of_orders, shape_of
 from .schedules_cuda import MULTIPLIED, order_of
 
 LISTED = 20
@@ -33,9 +33,8 @@ class RelationPlan:
     """One relation of a product.
 
     edges, row_pairs, column_pairs: sizes. gathered: edges that go by row pairs: the rows of x of a pair are summed,
-    then multiplied. The
-    others go by column pairs: a row of x is multiplied, and the product added to the rows. gather, scatter: what either
-    costs for all edges, in multiply-adds.
+    then multiplied. The others go by column pairs: a row of x is multiplied, and the product added to the rows. gather,
+    scatter: what either costs for all edges, in multiply-adds.
     """
 
     name: str
@@ -92,8 +91,7 @@ class RelationalExplanation:
         what = "the gradient to x of rgms" if self.backward else "rgms"
         return render(
             f"{what}, {self.in_features} to {self.out_features} features ({self.dtype}) on {c.rows:,} x "
-            f"{self.columns:,} with "
-            f"{c.edges:,} edges of {self.num_relations:,} relations, {self.device}",
+            f"{self.columns:,} with {c.edges:,} edges of {self.num_relations:,} relations, {self.device}",
             f"pairs: {c.row_pairs:,} of a row and a relation, {c.column_pairs:,} of a column and a relation",
             *why,
             "",
@@ -108,9 +106,8 @@ class RelationalExplanation:
                 f"{order} {size(count)}" for order, count in sorted(self.moved.items(), key=lambda item: item[1])
             )
             found = [
-                f"on a GPU one order serves all relations: {self.order}, which moves fewest bytes ({others}; one of a "
-                f"matrix counts for "
-                f"1 / {NEARER})",
+                f"on a GPU one order serves all relations: {self.order}, which moves fewest bytes ({others}; one of "
+                f"a matrix counts for 1 / {NEARER})",
                 _ORDERS[self.order],
                 "nothing is added atomically, with deterministic algorithms and without",
             ]
@@ -118,8 +115,7 @@ class RelationalExplanation:
                 found.insert(
                     1,
                     "float32 is multiplied in full precision, as PyTorch's matmul precision asks: a launch whose "
-                    "multiply-adds take "
-                    f"longer than its bytes counts for these, {MULTIPLIED:.0f} for a byte",
+                    f"multiply-adds take longer than its bytes counts for these, {MULTIPLIED:.0f} for a byte",
                 )
             return found
         if not self.relations:
@@ -127,14 +123,12 @@ class RelationalExplanation:
         by = {order: sum(plan.order == order for plan in self.relations) for order in ("gather", "scatter", "both")}
         found = [
             f"{by['gather']} relations by gather, {by['scatter']} by scatter, {by['both']} by both: the cheaper in "
-            f"each range of rows, scatter "
-            f"where it costs less than {MARGIN} of gather"
+            f"each range of rows, scatter where it costs less than {MARGIN} of gather"
         ]
         if self.small:
             found = [
                 f"all relations by gather on one thread: less than {SERIAL_WORK:,} multiply-adds, as sampled batches "
-                f"are, which are to run on "
-                "the same kernels"
+                "are, which are to run on the same kernels"
             ]
         number_bytes = 8 if self.dtype == "float64" else 4
         panel = self.pairs_at_a_time * max(self.in_features, self.out_features) * number_bytes
@@ -145,8 +139,7 @@ class RelationalExplanation:
         if not self.backward:
             found.append(
                 f"the gradient of the matrices adds up the cotangent over column pairs for {self.sums_by_columns} "
-                f"relations, x over "
-                f"row pairs for {len(self.relations) - self.sums_by_columns}"
+                f"relations, x over row pairs for {len(self.relations) - self.sums_by_columns}"
             )
         return found
 
@@ -179,20 +172,16 @@ class RelationalExplanation:
 
 _ORDERS = {
     "rows": "rows: a block owns rows of the result, and adds up the products of their pairs in registers, in one "
-    "launch; nothing is stored but "
-    "the result",
+    "launch; nothing is stored but the result",
     "tiles": "tiles: the rows of x of each row pair are summed and multiplied; the products of all pairs are stored, "
-    "and added up by rows in a "
-    "second launch",
+    "and added up by rows in a second launch",
     "transform": "transform: the rows of x of all column pairs are multiplied; their products are stored, and added up "
-    "over the edges in a second "
-    "launch",
+    "over the edges in a second launch",
 }
 _WORDS = (
     "gather: the rows of x of each (row, relation) pair are summed, and the sum multiplied; scatter: the row of x of "
-    "each (column, "
-    "relation) pair is multiplied, and the product added to the rows; M: millions of multiply-adds, or of what takes "
-    "as long"
+    "each (column, relation) pair is multiplied, and the product added to the rows; M: millions of multiply-adds, or "
+    "of what takes as long"
 )
 
 
@@ -212,7 +201,7 @@ def explain_relational(
     arch = devices.arch_of(rel.device)
     moved, tasks, most, gathered = {}, 1, 1, [0] * rel.num_relations
     if arch and rel.num_edges:
-        moved = bytes_on_gpu(rel, backward, 1, in_features, out_features, dtype, arch)
+        moved = bytes_of_orders(rel, backward, shape_of(1, in_features, out_features, dtype, arch))
     elif rel.num_edges:
         most, _, (_, gathers, _) = tasks_of_product(rel, backward, 1, in_features, out_features, dtype)
         tasks, gathered = gathers.tasks, _edges_by_relation(gathers, rel.num_relations)
@@ -224,32 +213,15 @@ def explain_relational(
             costs = order_costs(*sizes, in_features, out_features, 1, dtype.itemsize)
             plans.append(RelationPlan(name, edges[number], *sizes[:2], gathered[number], *costs))
     plans.sort(key=lambda plan: -min(plan.gather, plan.scatter))
-    by_columns = (
-        0
-        if small
-        else sum(
-            bool(sum_by_columns(plan.row_pairs, plan.column_pairs, plan.edges, in_features, out_features))
-            for plan in plans
-        )
+    by_columns = sum(
+        not small and bool(sum_by_columns(plan.row_pairs, plan.column_pairs, plan.edges, in_features, out_features))
+        for plan in plans
     )
     device = f"a GPU of {arch}" if arch else f"{torch.get_num_threads()} threads"
-    return RelationalExplanation(
-        in_features,
-        out_features,
-        type_name(dtype),
-        backward,
-        counts,
-        side.sizes[1],
-        rel.num_relations,
-        tuple(plans),
-        tasks,
-        most,
-        by_columns,
-        small,
-        device,
-        moved,
-        bool(arch) and dtype is torch.float32 and not on_tensor_cores(dtype),
-    )
+    full = bool(arch) and dtype is torch.float32 and not on_tensor_cores(dtype)
+    product = in_features, out_features, type_name(dtype), backward
+    structure = counts, side.sizes[1], rel.num_relations, tuple(plans)
+    return RelationalExplanation(*product, *structure, tasks, most, by_columns, small, device, moved, full)
 
 
 def _edges_by_relation(panels, relations: int) -> list[int]:
@@ -260,20 +232,10 @@ def _edges_by_relation(panels, relations: int) -> list[int]:
 
 
 def _widths(features) -> tuple[int, int]:
-    widths = (
-        (features, features)
-        if isinstance(features, int)
-        else tuple(features)
-        if isinstance(features, (tuple, list))
-        else ()
-    )
-    if len(widths) != 2 or not all(
-        isinstance(width, int) and not isinstance(width, bool) and width > 0 for width in widths
-    ):
+    widths = (features, features) if isinstance(features, int) else features
+    several = isinstance(widths, (tuple, list)) and len(widths) == 2
+    if not several or not all(isinstance(width, int) and type(width) is not bool and width > 0 for width in widths):
         raise ValueError(
             f"features must be a positive whole number, or (features of x, features of the result), got {features!r}"
         )
-    return widths
-
-
-__all__ = ["RelationPlan", "RelationalExplanation", "explain_relational"]
+    return tuple(widths)

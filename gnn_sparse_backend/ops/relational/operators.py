@@ -121,7 +121,7 @@ def _check(
         raise ValueError(f"{operator}: operands {found} do not go with {rel!r} and each other")
 
 
-def _matrices(operator: str, names: str):
+def _matrices(operator: str, names: tuple[str, ...]):
     """The check of an operator on matrices."""
 
     def check(rel: RelGraph, operands, attributes):
@@ -134,12 +134,17 @@ def _matrices(operator: str, names: str):
     return check
 
 
-def _check_sum(rel: RelGraph, operands, attributes):
-    (x, g, a), (blocks, _, transposed) = operands, attributes
-    widths = x.shape[1], g.shape[1]
-    fits = blocks > 0 and not any(width % blocks for width in widths)
-    _check("rgms_sum", rel, transposed, fits, widths, x, g, a)
-    return operands
+def _sum(operator: str, names: tuple[str, ...]):
+    """The check of the sum."""
+
+    def check(rel: RelGraph, operands, attributes):
+        (x, g, a), (blocks, _, transposed) = operands, attributes
+        widths = x.shape[1], g.shape[1]
+        fits = blocks > 0 and not any(width % blocks for width in widths)
+        _check(operator, rel, transposed, fits, widths, x, g, a)
+        return operands
+
+    return check
 
 
 def _bases(operator: str, names: tuple[str, ...]):
@@ -191,80 +196,58 @@ def _like_basis_product(arguments, operands, attributes, transposed: bool) -> Te
 
 
 _MARKS = "bool mean, bool transposed"
-PRODUCT = register(
-    Operator(
-        "rgms_product",
-        _run_product,
-        _gradients("xwa", "g"),
-        structure=REL_GRAPH,
-        operands="Tensor x, Tensor w, Tensor? a",
-        attributes=f"{_MARKS}, str order",
-        like=_like_product,
-        check=_matrices("rgms_product", "xwa"),
-    )
+
+
+def _operator(name: str, run, gradients, operands: str, like, check, attributes: str = _MARKS, **more) -> Operator:
+    """check: (name of the operator, names of the operands) to its check."""
+    checked = check(name, tuple(each.split()[1] for each in operands.split(", ")))
+    schema = {"structure": REL_GRAPH, "operands": operands, "attributes": attributes}
+    return register(Operator(name, run, gradients, like=like, check=checked, **schema, **more))
+
+
+PRODUCT = _operator(
+    "rgms_product",
+    _run_product,
+    _gradients("xwa", "g"),
+    "Tensor x, Tensor w, Tensor? a",
+    _like_product,
+    _matrices,
+    f"{_MARKS}, str order",
 )
 """Attributes: (mean, transposed, order: one of ``ORDERS``, or "" for the planner's choice)."""
-SUM = register(
-    Operator(
-        "rgms_sum",
-        _run_sum,
-        _gradients("xga", "w", 1),
-        structure=REL_GRAPH,
-        operands="Tensor x, Tensor g, Tensor? a",
-        attributes=f"SymInt blocks, {_MARKS}",
-        like=_like_sum,
-        check=_check_sum,
-    )
+SUM = _operator(
+    "rgms_sum",
+    _run_sum,
+    _gradients("xga", "w", 1),
+    "Tensor x, Tensor g, Tensor? a",
+    _like_sum,
+    _sum,
+    f"SymInt blocks, {_MARKS}",
 )
 """Attributes: (blocks on the diagonal, mean, transposed)."""
-DOT = register(
-    Operator(
-        "rgms_dot",
-        _run(run_dot),
-        _gradients("xwg", "a"),
-        structure=REL_GRAPH,
-        operands="Tensor x, Tensor w, Tensor g",
-        attributes=_MARKS,
-        like=_like_dot,
-        check=_matrices("rgms_dot", "xwg"),
-    )
+DOT = _operator("rgms_dot", _run(run_dot), _gradients("xwg", "a"), "Tensor x, Tensor w, Tensor g", _like_dot, _matrices)
+BASIS_PRODUCT = _operator(
+    "rgms_basis_product",
+    _run(run_basis_product),
+    _basis_gradients("a"),
+    "Tensor x, Tensor comp, Tensor bases, Tensor? a",
+    _like_basis_product,
+    _bases,
 )
-BASIS_PRODUCT = register(
-    Operator(
-        "rgms_basis_product",
-        _run(run_basis_product),
-        _basis_gradients("a"),
-        structure=REL_GRAPH,
-        operands="Tensor x, Tensor comp, Tensor bases, Tensor? a",
-        attributes=_MARKS,
-        like=_like_basis_product,
-        check=_bases("rgms_basis_product", ("x", "comp", "bases", "a")),
-    )
+BASIS_DOT = _operator(
+    "rgms_basis_dot",
+    _run(run_basis_dot),
+    _basis_gradients("g"),
+    "Tensor x, Tensor comp, Tensor bases, Tensor g",
+    _like_dot,
+    _bases,
 )
-BASIS_DOT = register(
-    Operator(
-        "rgms_basis_dot",
-        _run(run_basis_dot),
-        _basis_gradients("g"),
-        structure=REL_GRAPH,
-        operands="Tensor x, Tensor comp, Tensor bases, Tensor g",
-        attributes=_MARKS,
-        like=_like_dot,
-        check=_bases("rgms_basis_dot", ("x", "comp", "bases", "g")),
-    )
+BASIS_SUMS = _operator(
+    "rgms_basis_sums",
+    _run(run_basis_sums),
+    _gradients_of_basis_sums,
+    "Tensor x, Tensor comp, Tensor bases, Tensor? a, Tensor g",
+    lambda arguments, operands, attributes, transposed: tuple(y.new_empty(y.shape) for y in operands[1:3]),
+    _bases,
+    results="(Tensor, Tensor)",
 )
-BASIS_SUMS = register(
-    Operator(
-        "rgms_basis_sums",
-        _run(run_basis_sums),
-        _gradients_of_basis_sums,
-        structure=REL_GRAPH,
-        operands="Tensor x, Tensor comp, Tensor bases, Tensor? a, Tensor g",
-        attributes=_MARKS,
-        results="(Tensor, Tensor)",
-        like=lambda arguments, operands, attributes, transposed: tuple(y.new_empty(y.shape) for y in operands[1:3]),
-        check=_bases("rgms_basis_sums", ("x", "comp", "bases", "a", "g")),
-    )
-)
-
-__all__ = ["BASIS_DOT", "BASIS_PRODUCT", "BASIS_SUMS", "DOT", "PRODUCT", "SUM"]

@@ -11,38 +11,16 @@ from ...planner.cpu.relational import RelationCounts
 from ...planner.cuda import plan as cuda_plan
 from ...runtime.precision import on_tensor_cores
 from ...runtime.type_names import type_name
-from ...structures.derived import Derived
+from ...structures.derived import Derived, fact
 from .programs.rgms_row_dots import RgmsDotsSpec
 from .programs.rgms_rows import RgmsRowsSpec
-from .schedules_cuda import dot_bytes, dots_spec, order_bytes, order_of, rows_of_block, rows_spec, sums_by_columns
+from .schedules_cuda import dot_bytes, order_bytes, order_of, sums_by_columns
+from .schedules_cuda_rows import ProductShape, dots_spec, rows_of_block, rows_spec
 
 
-def order_on_gpu(
-    rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str
-) -> str:
-    """The order of a product on the edges of ``rel``, one of those of ``ops.relational.schedules_cuda``."""
-    return order_of(bytes_on_gpu(rel, transposed, blocks, in_features, out_features, dtype, arch))
-
-
-def bytes_on_gpu(
-    rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str
-) -> dict[str, float]:
-    """What a product moves in each order that can be had (``schedules_cuda.order_bytes``), counted once for a
-    structure.
-    """
-    full = not on_tensor_cores(dtype)
-    asked = in_features, out_features, type_name(dtype), arch, full, blocks
-    return rel.derived(BytesOfOrders(transposed, asked))
-
-
-def dots_on_gpu(
-    rel, transposed: bool, blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str
-) -> dict[str, float]:
-    """The same for dots at the edges of ``rel``, of products of the side's rows, by rows of the other end
-    (``schedules_cuda.dot_bytes``).
-    """
-    asked = in_features, out_features, type_name(dtype), arch, not on_tensor_cores(dtype), blocks
-    return rel.derived(BytesOfDots(transposed, asked))
+def shape_of(blocks: int, in_features: int, out_features: int, dtype: torch.dtype, arch: str) -> ProductShape:
+    """Of a product in the precision that PyTorch asks for now."""
+    return ProductShape(in_features, out_features, type_name(dtype), arch, blocks, not on_tensor_cores(dtype))
 
 
 def sum_by_columns_on_gpu(rel, transposed: bool, in_features: int, out_features: int) -> bool:
@@ -56,29 +34,20 @@ def _counts(rel, transposed: bool) -> RelationCounts:
     return RelationCounts(rel.side(transposed).sizes[0], rel.num_edges, *pairs)
 
 
-@dataclass(frozen=True)
-class BytesOfOrders(Derived[dict]):
-    """`bytes_on_gpu` of a product. asked: (F_in, F_out, type, architecture, full precision, blocks)."""
-
-    transposed: bool
-    asked: tuple
-
-    def compute(self, rel) -> dict[str, float]:
-        side, counts = rel.side(self.transposed), _counts(rel, self.transposed)
-        return _counted(side, spec_of(side, *self.asked), lambda panels: order_bytes(counts, *self.asked, panels))
+@fact
+def bytes_of_orders(rel, transposed: bool, of: ProductShape) -> dict[str, float]:
+    """What a product on the edges of ``rel`` moves in each order that can be had (``schedules_cuda.order_bytes``)."""
+    side, counts = rel.side(transposed), _counts(rel, transposed)
+    return _counted(side, spec_of(side, of), lambda panels: order_bytes(counts, of, panels))
 
 
-@dataclass(frozen=True)
-class BytesOfDots(Derived[dict]):
-    """`dots_on_gpu` of dots at the edges, likewise."""
-
-    transposed: bool
-    asked: tuple
-
-    def compute(self, rel) -> dict[str, float]:
-        side, counts = rel.side(self.transposed), _counts(rel, self.transposed)
-        found = spec_of(side, *self.asked, dots_spec)
-        return _counted(side, found, lambda panels: dot_bytes(counts, *self.asked, panels))
+@fact
+def bytes_of_dots(rel, transposed: bool, of: ProductShape) -> dict[str, float]:
+    """The same for dots at the edges, of products of the side's rows, by rows of the other end
+    (``schedules_cuda.dot_bytes``).
+    """
+    side, counts = rel.side(transposed), _counts(rel, transposed)
+    return _counted(side, spec_of(side, of, dots_spec), lambda panels: dot_bytes(counts, of, panels))
 
 
 def _counted(side, spec, moved) -> dict[str, float]:
@@ -87,13 +56,13 @@ def _counted(side, spec, moved) -> dict[str, float]:
     fewest = moved(None)
     if order_of(fewest) != "rows":
         return fewest
-    fact = tiles_of(spec)
-    panels = side.facts.get(PanelsOf(fact))
+    planned = tiles_of(spec)
+    panels = side.facts.get(PanelsOf(planned))
     if panels is None:
-        tiles = fact.compute(side)
-        panels = side.facts.setdefault(PanelsOf(fact), tiles.panels)
+        tiles = planned.compute(side)
+        panels = side.facts.setdefault(PanelsOf(planned), tiles.panels)
         if order_of(moved(panels)) == "rows":
-            side.facts.setdefault(fact, tiles)
+            side.facts.setdefault(planned, tiles)
     return moved(panels)
 
 
@@ -120,15 +89,11 @@ class PanelsOf(Derived[int]):
         return self.tiles.compute(side).panels
 
 
-def spec_of(
-    side, in_features: int, out_features: int, dtype: str, arch: str, full: bool, blocks: int, choose=rows_spec
-) -> RgmsRowsSpec | RgmsDotsSpec | None:
-    return choose(in_features, out_features, dtype, arch, blocks, rows_of_block(side.sizes[0], blocks), full)
+def spec_of(side, of: ProductShape, choose=rows_spec) -> RgmsRowsSpec | RgmsDotsSpec | None:
+    """The shape of a block that owns rows of a side."""
+    return choose(of, rows_of_block(side.sizes[0], of.blocks))
 
 
 def tiles_of(spec: RgmsRowsSpec | RgmsDotsSpec) -> TilesOfRows:
     """The tiles that blocks of such a shape own."""
     return TilesOfRows(spec.rows, spec.shares, cuda_plan.LONG_ROW, cuda_plan.PART)
-
-
-__all__ = ["TilesOfRows", "bytes_on_gpu", "dots_on_gpu", "order_on_gpu", "spec_of", "sum_by_columns_on_gpu", "tiles_of"]

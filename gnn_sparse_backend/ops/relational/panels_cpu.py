@@ -5,16 +5,14 @@ Each is a fact of the structure, made once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from ...formats.partitions.relational import Panels
 from ...planner.cpu.relational import RelationCounts, by_column, cost_per_pair, panel_pairs, row_task_count
-from ...structures.derived import Derived
+from ...structures.derived import fact
 from ...structures.relational.graph import RelGraph
-from ...structures.relational.sides import Ends, MeanScale, RelationSplit, RelationTasks, RowTasks
+from ...structures.relational.sides import Ends, RelationSplit, RelationTasks, RowTasks
 
 
 def wide_type(dtype: torch.dtype) -> torch.dtype:
@@ -41,7 +39,7 @@ def tasks_of_product(
     choose = {"gather": never, "scatter": always, None: lambda *counted: by_column(*counted, *widths)}[order]
     # the panels depend on what is chosen alone, which widths may share, and prepared panels are large
     key = (order,) if order else widths
-    cost = cost_per_pair(in_features, out_features, dtype.itemsize)
+    cost = cost_per_pair(out_features, dtype.itemsize)
     planned = RowTasks(transposed, key, tasks, most, cost, choose)
     return most, planned, rel.ends.derived(planned)
 
@@ -64,51 +62,37 @@ def always(row_pairs: Tensor, *_) -> Tensor:
     return torch.ones_like(row_pairs, dtype=torch.bool)
 
 
-def _slots(relation: Tensor, relations: int) -> tuple[Tensor, Tensor]:
-    """(place of each task's matrix, relations of those that come after the first of a relation)."""
+@fact
+def slots(split: RelationSplit, planned: RelationTasks, relations: int) -> tuple[Tensor, Tensor]:
+    """(place of each task's matrix, relations of those that come after the first of a relation) of the tasks of a split
+    of so many relations.
+    """
+    relation = split.derived(planned)[0]
     again = torch.zeros(relation.numel(), dtype=torch.bool, device=relation.device)
     again[1:] = relation[1:] == relation[:-1]
     later = relations + again.cumsum(0) - 1
     return torch.where(again, later, relation.long()).to(relation.dtype), relation[again].long()
 
 
-@dataclass(frozen=True)
-class Slots(Derived[tuple[Tensor, Tensor]]):
-    """`_slots` of the tasks of a split of the relations, of which there are so many."""
-
-    planned: RelationTasks
-    relations: int
-
-    def compute(self, split: RelationSplit) -> tuple[Tensor, Tensor]:
-        return _slots(split.derived(self.planned)[0], self.relations)
-
-
-@dataclass(frozen=True)
-class ScaleOfPanels(Derived[Tensor]):
+@fact
+def scale_of_panels(
+    owner: Ends | RelationSplit, planned: RowTasks | RelationTasks, which: int, dtype: torch.dtype
+) -> Tensor:
     """1 / the number of edges of the relation into the destination, at each position of the panels of a plan.
 
     which: of the values of the plan are the panels.
     """
-
-    planned: RowTasks | RelationTasks
-    which: int
-    dtype: torch.dtype
-
-    def compute(self, owner: Ends | RelationSplit) -> Tensor:
-        ends = owner if isinstance(owner, Ends) else owner.ends
-        panels = owner.derived(self.planned)[self.which]
-        return ends.derived(MeanScale(self.dtype)).index_select(0, panels.edge_ids)
+    ends = owner if isinstance(owner, Ends) else owner.ends
+    panels = owner.derived(planned)[which]
+    return ends.mean_scale(dtype).index_select(0, panels.edge_ids)
 
 
 def position_weight(
     owner: Ends | RelationSplit, planned: RowTasks | RelationTasks, which: int, panels: Panels, a, mean: bool, dtype
 ) -> Tensor | None:
     """What stands before each edge, at each position of the panels, a value of the plan that their owner has."""
-    scale = owner.derived(ScaleOfPanels(planned, which, dtype)) if mean else None
+    scale = scale_of_panels(owner, planned, which, dtype) if mean else None
     if a is None:
         return scale
     a = a.index_select(0, panels.edge_ids)
     return a if scale is None else a.mul_(scale)
-
-
-__all__ = ["Slots", "always", "counts_of", "never", "position_weight", "tasks_of_product", "wide_type"]

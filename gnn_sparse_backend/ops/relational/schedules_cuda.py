@@ -22,9 +22,8 @@ Dots of products at the edges go the same ways (`dot_bytes`): a block owns rows,
 their relations and keeps the products in shared memory for the edges; or the products of all row pairs are stored.
 
 The sum of outer products adds up, over the edges of the pairs of one end, the rows of the other end, and multiplies
-them by
-the rows of the pairs, in one kernel: by the pairs of the end where that loads fewer elements (`sums_by_columns`).
-None of it has been measured yet.
+them by the rows of the pairs, in one kernel: by the pairs of the end where that loads fewer elements
+(`sums_by_columns`). None of it has been measured yet.
 """
 
 from __future__ import annotations
@@ -44,102 +43,69 @@ from ..core import cuda_build
 from ..grouped.programs.outer_tiles import rgms_sum_tiles
 from ..grouped.schedules_cuda import FULL_ROWS, build_outer, outer_spec, tiles
 from .programs.rgms_tiles import SHARED, RgmsTilesSpec, rgms_tiles
-from .schedules_cuda_rows import dots_kernel, dots_spec, rows_kernel, rows_of_block, rows_spec
+from .schedules_cuda_rows import ProductShape, dots_spec, rows_of_block, rows_spec
 
 # Multiply-adds of float32 in full precision for each byte of memory, in the same time: data sheets of A100 and H200 say
 # 6 and 7, of which products of this kind reach about two thirds.
 MULTIPLIED = 4.0
 
 
-def order_bytes(
-    counts: RelationCounts,
-    in_features: int,
-    out_features: int,
-    dtype: str,
-    arch: str,
-    full: bool,
-    blocks: int = 1,
-    panels: int | None = None,
-) -> dict[str, float]:
-    """Bytes that a product moves in each order that can be had, those of matrices by what a byte of memory costs.
+def order_bytes(counts: RelationCounts, of: ProductShape, panels: int | None = None) -> dict[str, float]:
+    """Bytes that a product moves in each order that can be had, those of matrices by what a byte of memory costs; in
+    full precision multiply-adds count as well, where they take a launch longer than its bytes.
 
-    full: numbers are not to be cut to what Tensor Cores take of them; then multiply-adds count as well, where they take
-    a launch longer than its bytes. blocks: on the diagonal of the matrices, of in_features x
-    out_features each. panels: relations of the tiles of rows, summed over the tiles; None for as few as there could be.
+    panels: relations of the tiles of rows, summed over the tiles; None for as few as there could be.
     """
-    of_x, of_y = (STORED[dtype] * blocks * width for width in (in_features, out_features))
-    of_matrix = STORED[dtype] * blocks * in_features * out_features / NEARER
-    multiplied = tiles(in_features, out_features, dtype, arch, blocks)
-    found = {}
-    result = counts.rows * of_y
-
-    spec = rows_spec(in_features, out_features, dtype, arch, blocks, rows_of_block(counts.rows, blocks), full)
+    of_x, of_y, of_matrix = _bytes_of(of)
+    multiplied = tiles(*of[:5])
+    found, result = {}, counts.rows * of_y
+    spec = rows_spec(of, rows_of_block(counts.rows, of.blocks))
     if spec is not None:
         panels = -(-counts.row_pairs // spec.rows) if panels is None else panels
-        found["rows"] = _of_launch(
-            spec.grid * counts.edges * of_x + panels * of_matrix + result,
-            full,
-            panels * spec.rows * spec.grid * spec.width * blocks * in_features,
-        )
-    if multiplied and not full:
+        moved = spec.grid * counts.edges * of_x + panels * of_matrix + result
+        found["rows"] = _of_launch(of, moved, panels * spec.rows * spec.grid * spec.width)
+    if multiplied and not of.full:
         # stored rows are written and read again
         found["tiles"] = counts.edges * of_x + counts.row_pairs * (2 * of_y + of_matrix / (ROWS * multiplied)) + result
-    of_panel = FULL_ROWS if full else ROWS * max(1, multiplied)
-    products = _of_launch(
-        counts.column_pairs * (of_x + of_y + of_matrix / of_panel),
-        full,
-        counts.column_pairs * blocks * in_features * out_features,
-    )
-    found["transform"] = products + counts.edges * of_y + result
+    found["transform"] = _of_pairs(of, counts.column_pairs) + counts.edges * of_y + result
     return found
 
 
-def dot_bytes(
-    counts: RelationCounts,
-    in_features: int,
-    out_features: int,
-    dtype: str,
-    arch: str,
-    full: bool,
-    blocks: int = 1,
-    panels: int | None = None,
-) -> dict[str, float]:
+def dot_bytes(counts: RelationCounts, of: ProductShape, panels: int | None = None) -> dict[str, float]:
     """The same for dots at the edges, of products of rows of ``in_features`` by rows of ``out_features``: "rows", where
     blocks own rows, and "stored", the products of all row pairs."""
-    of_near, of_far = (STORED[dtype] * blocks * width for width in (in_features, out_features))
-    of_matrix = STORED[dtype] * blocks * in_features * out_features / NEARER
+    of_near, of_far, of_matrix = _bytes_of(of)
     found = {}
-    spec = dots_spec(in_features, out_features, dtype, arch, blocks, rows_of_block(counts.rows, blocks), full)
+    spec = dots_spec(of, rows_of_block(counts.rows, of.blocks))
     if spec is not None:
         panels = -(-counts.row_pairs // spec.rows) if panels is None else panels
-        found["rows"] = _of_launch(
-            counts.rows * of_near + panels * of_matrix + counts.edges * of_far,
-            full,
-            panels * spec.rows * spec.turns * spec.width * blocks * in_features,
-        )
-    of_panel = FULL_ROWS if full else ROWS * max(1, tiles(in_features, out_features, dtype, arch, blocks))
-    products = _of_launch(
-        counts.row_pairs * (of_near + of_far + of_matrix / of_panel),
-        full,
-        counts.row_pairs * blocks * in_features * out_features,
-    )
-    found["stored"] = products + counts.row_pairs * of_far + counts.edges * of_far
+        moved = counts.rows * of_near + panels * of_matrix + counts.edges * of_far
+        found["rows"] = _of_launch(of, moved, panels * spec.rows * spec.turns * spec.width)
+    found["stored"] = _of_pairs(of, counts.row_pairs) + counts.row_pairs * of_far + counts.edges * of_far
     return found
 
 
-def _of_launch(moved: float, full: bool, multiplied: int) -> float:
-    """Of a launch that moves so many bytes, or takes longer for its multiply-adds."""
-    return max(moved, multiplied / MULTIPLIED) if full else moved
+def _bytes_of(of: ProductShape) -> tuple[int, int, float]:
+    """Of a row of either operand, and of a matrix."""
+    row = STORED[of.dtype] * of.blocks
+    return row * of.in_features, row * of.out_features, row * of.in_features * of.out_features / NEARER
+
+
+def _of_pairs(of: ProductShape, pairs: int) -> float:
+    """Of the launch that multiplies and stores a row for each of so many pairs."""
+    of_x, of_y, of_matrix = _bytes_of(of)
+    of_panel = FULL_ROWS if of.full else ROWS * max(1, tiles(*of[:5]))
+    return _of_launch(of, pairs * (of_x + of_y + of_matrix / of_panel), pairs * of.out_features)
+
+
+def _of_launch(of: ProductShape, moved: float, results: int) -> float:
+    """Of a launch that moves so many bytes, or takes longer to multiply for so many results of each block."""
+    return max(moved, results * of.blocks * of.in_features / MULTIPLIED) if of.full else moved
 
 
 def order_of(moved: dict[str, float]) -> str:
     """The order that moves fewest bytes."""
     return min(moved, key=moved.__getitem__)
-
-
-def panel_rows(in_features: int, out_features: int, dtype: str, arch: str, blocks: int = 1) -> int:
-    """Pairs of a panel at most."""
-    return ROWS * tiles(in_features, out_features, dtype, arch, blocks)
 
 
 @kept
@@ -161,47 +127,14 @@ def sums_by_columns(edges: int, row_pairs: int, column_pairs: int, in_features: 
 
 
 @kept
-def sum_tiles_kernel(
-    in_features: int,
-    out_features: int,
-    weighted: bool,
-    dtype: str,
-    index_dtype: str,
-    arch: str,
-    blocks: int = 1,
-    full: bool = False,
-) -> Kernel:
-    """The kernel of the sum of outer products of sums over the edges of pairs, and of rows of the pairs.
-
-    blocks: on the diagonal of the matrices, of in_features x out_features each. full: in full precision, not on Tensor
-    Cores.
-    """
-    spec = outer_spec(in_features, out_features, dtype, index_dtype, EDGES_OF_PAIR, full)
-    part = min(spec.parts[0], _each(spec.block[0]))
-    return build_outer(
-        rgms_sum_tiles(replace(spec, parts=(part, spec.parts[1]), weighted=weighted, blocks=blocks)), arch, spec
-    )
+def sum_tiles_kernel(of: ProductShape, weighted: bool, index_dtype: str) -> Kernel:
+    """The kernel of the sum of outer products of sums over the edges of pairs, and of rows of the pairs."""
+    spec = outer_spec(of.in_features, of.out_features, of.dtype, index_dtype, EDGES_OF_PAIR, of.full)
+    parts = min(spec.parts[0], _each(spec.block[0])), spec.parts[1]
+    program = rgms_sum_tiles(replace(spec, parts=parts, weighted=weighted, blocks=of.blocks))
+    return build_outer(program, of.arch, spec)
 
 
 def _each(elements: int) -> int:
     """Neighbouring elements that a lane loads at most, a power of two: all lanes load before any loads twice."""
     return 1 << (max(1, elements // LANES).bit_length() - 1)
-
-
-__all__ = [
-    "EDGES_OF_PAIR",
-    "MULTIPLIED",
-    "ROWS",
-    "dot_bytes",
-    "dots_kernel",
-    "dots_spec",
-    "order_bytes",
-    "order_of",
-    "panel_rows",
-    "rows_kernel",
-    "rows_of_block",
-    "rows_spec",
-    "sum_tiles_kernel",
-    "sums_by_columns",
-    "tiles_kernel",
-]

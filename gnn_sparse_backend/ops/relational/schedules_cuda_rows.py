@@ -9,9 +9,10 @@ full precision, products by every lane, whose tiles have as many registers. None
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ...compiler.cache.bounded import kept
 from ...compiler.cache.kernel import Kernel
@@ -47,107 +48,86 @@ def rows_of_block(rows: int, blocks: int = 1) -> int:
     return 1 << max(0, min(MOST_ROWS, rows * blocks // LEAST_BLOCKS).bit_length() - 1)
 
 
-@kept
-def rows_spec(
-    in_features: int,
-    out_features: int,
-    dtype: str,
-    arch: str,
-    blocks: int = 1,
-    most: int = MOST_ROWS,
-    full: bool = False,
-) -> RgmsRowsSpec | None:
-    """The shape of a block of up to ``most`` rows for matrices of this shape; None where Tensor Cores do not take them,
-    gain nothing, or are too old for it, and where the fewest rows of a block are too many, or more than the shared
-    memory for them.
+class ProductShape(NamedTuple):
+    """What a product of rows by the matrices of relations is, and for which architecture. blocks: on the diagonal of a
+    matrix, of in_features x out_features each. full: numbers are not to be cut to what Tensor Cores take of them.
+    """
 
-    full: numbers are not to be cut to what Tensor Cores take of them.
+    in_features: int
+    out_features: int
+    dtype: str
+    arch: str
+    blocks: int = 1
+    full: bool = False
+
+
+@kept
+def rows_spec(of: ProductShape, most: int = MOST_ROWS) -> RgmsRowsSpec | None:
+    """The shape of a block of up to ``most`` rows; None where Tensor Cores do not take such matrices, gain nothing, or
+    are too old for it, and where the fewest rows of a block are too many, or more than the shared memory for them.
 
     Of the shapes that fit: where rows are gathered by fewest blocks, then where fewest columns are computed for
-    nothing, then most rows, then fewest loads of what is multiplied, then widest stretches of columns.
+    nothing, then most rows, then as of `_best`.
     """
-    if not _takes(in_features, out_features, dtype, arch, full):
+    if not _takes(of):
         return None
-    of = shares(in_features, STORED[dtype])
-    part = min(of.part, 1 << (max(1, in_features // TEAM).bit_length() - 1))
-    lanes = max(TEAM, 1 << (-(-in_features // part) - 1).bit_length())
-    spec = RgmsRowsSpec(
-        in_features, out_features, lanes=min(LANES, lanes), part=part, blocks=blocks, dtype=dtype, out_dtype=dtype
-    )
-    found = [one for one in _shapes(spec, full) if one.rows <= most and one.shared_bytes <= SHARED_BYTES]
-    return min(
-        found,
-        default=None,
-        key=lambda one: (
-            one.grid,
-            one.grid * one.width,
-            -one.rows,
-            one.product.loads(one.tiles),
-            -one.across,
-            one.tiles,
-        ),
-    )
+    loaded = shares(of.in_features, STORED[of.dtype]).part
+    part = min(loaded, 1 << (max(1, of.in_features // TEAM).bit_length() - 1))
+    lanes = min(LANES, max(TEAM, 1 << (-(-of.in_features // part) - 1).bit_length()))
+    spec = RgmsRowsSpec(of.in_features, of.out_features, lanes=lanes, part=part, dtype=of.dtype, out_dtype=of.dtype)
+    spec = replace(spec, blocks=of.blocks)
+    return _best(spec, of.full, most, SHARED_BYTES, lambda one: (one.grid, one.grid * one.width, -one.rows))
 
 
 @kept
-def dots_spec(
-    in_features: int,
-    out_features: int,
-    dtype: str,
-    arch: str,
-    blocks: int = 1,
-    most: int = MOST_ROWS,
-    full: bool = False,
-) -> RgmsDotsSpec | None:
+def dots_spec(of: ProductShape, most: int = MOST_ROWS) -> RgmsDotsSpec | None:
     """The shape of a block for the dots of products at the edges, from rows of ``in_features`` to rows of
     ``out_features``; None as of `rows_spec`.
 
     Of the shapes that fit: where fewest columns are computed for nothing, then most rows, then fewest turns, then as
     there.
     """
-    if not _takes(in_features, out_features, dtype, arch, full):
+    if not _takes(of):
         return None
-    parts = tuple(shares(width, STORED[dtype]).part for width in (in_features, blocks * out_features))
-    part = min(parts[1], 1 << (max(1, blocks * out_features // LANES).bit_length() - 1))
-    spec = RgmsDotsSpec(in_features, out_features, parts=(parts[0], part), blocks=blocks, dtype=dtype)
-    found = [one for one in _shapes(spec, full) if one.rows <= most and one.shared_bytes <= DOTS_BYTES]
-    return min(
-        found,
-        default=None,
-        key=lambda one: (
-            one.turns * one.width,
-            -one.rows,
-            one.turns,
-            one.product.loads(one.tiles),
-            -one.across,
-            one.tiles,
-        ),
-    )
+    wide = of.blocks * of.out_features
+    parts = tuple(shares(width, STORED[of.dtype]).part for width in (of.in_features, wide))
+    part = min(parts[1], 1 << (max(1, wide // LANES).bit_length() - 1))
+    spec = RgmsDotsSpec(of.in_features, of.out_features, parts=(parts[0], part), blocks=of.blocks, dtype=of.dtype)
+    return _best(spec, of.full, most, DOTS_BYTES, lambda one: (one.turns * one.width, -one.rows, one.turns))
 
 
-def _takes(in_features: int, out_features: int, dtype: str, arch: str, full: bool) -> bool:
+def _takes(of: ProductShape) -> bool:
     """Whether blocks multiply by such matrices, on Tensor Cores or in full precision."""
-    if refuses(in_features, out_features, dtype):
+    widths = of.in_features, of.out_features
+    if refuses(*widths, of.dtype):
         return False
-    covered = padded(in_features, out_features, dtype)
-    return full or (
-        has_instructions(arch) and in_features * out_features * FASTER[STORED[dtype]] >= covered[0] * covered[1]
-    )
+    covered = padded(*widths, of.dtype)
+    pays = widths[0] * widths[1] * FASTER[STORED[of.dtype]] >= covered[0] * covered[1]
+    return of.full or (has_instructions(of.arch) and pays)
 
 
 _Spec = TypeVar("_Spec", RgmsRowsSpec, RgmsDotsSpec)
 
 
-def _shapes(spec: _Spec, full: bool) -> list[_Spec]:
-    """``spec`` with all shapes of a block: warps, tiles, and stretches of columns where ``full``."""
+def _best(
+    spec: _Spec, full: bool, most: int, shared_bytes: int, first: Callable[[_Spec], tuple[int, ...]]
+) -> _Spec | None:
+    """``spec`` with the shape of a block: warps, tiles, and stretches of columns where ``full``. Of those that fit the
+    least by ``first``, then that of fewest loads of what is multiplied, then of the widest stretches.
+    """
     sizes = [1 << exponent for exponent in range(ACCUMULATED.bit_length())]
-    return [
+    found = [
         replace(spec, warps=(down, WARPS // down), tiles=tiles, across=across)
         for down in (1, 2, 4)
         for tiles in product(sizes, sizes)
         for across in (STRETCHES if full else (0,))
         if tiles[0] * tiles[1] <= ACCUMULATED
     ]
+    return min(
+        (one for one in found if one.rows <= most and one.shared_bytes <= shared_bytes),
+        default=None,
+        key=lambda one: (*first(one), one.product.loads(one.tiles), -one.across, one.tiles),
+    )
 
 
 @kept
@@ -162,6 +142,3 @@ def dots_kernel(spec: RgmsDotsSpec, arch: str) -> Kernel:
     return cuda_build.build(
         rgms_row_dots(spec), CudaTeams(LANES, 1, shared=DOTS_SHARED, mma=spec.product.instruction), arch
     )
-
-
-__all__ = ["LEAST_BLOCKS", "dots_kernel", "dots_spec", "rows_kernel", "rows_of_block", "rows_spec"]

@@ -22,49 +22,29 @@ from .relational import order_costs
 from .spmm import SERIAL_WORK
 
 ORDERS = ("offsets", "rows", "row", "rgms")
-
-
 # Rows of a block of sums by the vectors of a row: with a row of the matrix and one factor they fill the registers.
 BLOCK = {False: {2: 6, 1: 8}, True: {2: 8, 1: 8}}
-
-
 # Rows of a smaller block, and what one takes of its multiply-adds: its sums are too few for additions not to wait.
 SMALL, SMALL_COST = 4, 1.15
-
-
 # Vectors of the only row of a block: enough sums for additions not to wait for each other.
 ROW_VECTORS = (4, 2, 1)
-
-
 # Rows of a task whose sums of a tile, one vector of 64 bytes wide, fill the first-level cache (32 KiB).
 MOST_ROWS = 512
-
-
 # Multiply-adds of one lane that take as long as: loading and storing a sum again; finding the rows of a pair and
 # visiting it, for each tile; storing a sum at last; a multiply-add that is all alone with its row of the matrix.
 ADD_COST, PAIR_COST, STORE_COST, ALONE = 2.0, 30.0, 2.0, 1.6
-
-
 # The same for a block that is one vector wide, and for the panels of RGMS.
 NARROW, PANELS = 1.15, 1.1
-
-
 # Tasks for each thread, whose costs are alike; and rows that a range has at least before columns are shared out.
 TASKS_PER_THREAD, FEWEST_ROWS = 2, 64
-
-
 # Elements of the rows of a chunk of a sum of outer products, on either side, which stay in the second-level cache, and
 # pairs of one at most.
 CHUNK_ELEMENTS, LONGEST_CHUNK = 1 << 15, 128
-
-
 # Multiply-adds and pairs of a share of a sum at least: adding a matrix to another takes as long as some 20 pairs.
 # Shares at most, fewer where their matrices would have more elements than that together, but as many as a few threads
 # want.
 SHARE_WORK, SHARE_PAIRS = 1 << 21, 256
 MOST_SHARES, SHARE_ELEMENTS, SHARES = 64, 1 << 18, 8
-
-
 # Elements of a line of the cache.
 LINE = 16
 
@@ -169,21 +149,3 @@ def splits_of_sum(shares: int, tiles: int, work: int, threads: int) -> int:
     if not is_parallel(work, threads) or shares % threads == 0:
         return 1
     return min(tiles, -(-TASKS_PER_THREAD * threads // shares))
-
-
-__all__ = [
-    "CHUNK_ELEMENTS",
-    "MOST_ROWS",
-    "ORDERS",
-    "ROW_VECTORS",
-    "ConvCounts",
-    "block_of",
-    "chunk_of",
-    "conv_costs",
-    "is_parallel",
-    "shares_of_sum",
-    "shares_of_tasks",
-    "splits_of_sum",
-    "sum_block_of",
-    "vectors_of",
-]

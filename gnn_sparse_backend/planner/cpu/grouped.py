@@ -6,16 +6,10 @@ from .spmm import GROUPS_PER_THREAD, SERIAL_WORK
 
 # Rows of a panel, and the relative time for a row in one.
 PANEL_COST = {4: 1.0, 2: 1.3, 1: 1.8}
-
-
 # Rows of a matrix that a sum accumulates at a time.
 SUM_BLOCK = 4
-
-
 # A chunk of rows that all blocks of a sum read should stay in the first-level cache.
 CHUNK_BYTES = 32 << 10
-
-
 SHORTEST_CHUNK, LONGEST_CHUNK = 32, 1024
 
 

@@ -13,6 +13,3 @@ MOST, FEWEST = 16, 2
 def distance(row: int, under_way: int) -> int:
     """Non-zeros to run ahead, for rows of so many bytes of which so many are to be under way."""
     return max(FEWEST, min(MOST, under_way // max(row, 1)))
-
-
-__all__ = ["distance"]

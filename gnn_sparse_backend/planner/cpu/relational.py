@@ -29,59 +29,33 @@ from .spmm import SERIAL_WORK
 
 Count = TypeVar("Count", float, np.ndarray)
 """A number of pairs or edges, or an array of such numbers."""
-
-
 ORDERS = ("gather", "scatter", "transform", "aggregate")
-
-
 # Rows of the block of accumulators.
 BLOCK_ROWS = 4
-
-
 # Bytes of the sums of a panel, and pairs of one at most: they stay in the first-level cache beside a tile of the
 # matrix.
 PANEL_BYTES = 8 << 10
-
-
 LONGEST_PANEL = 16
-
-
 # Bytes of a block on the diagonal of a matrix up to which it is read as it is, and no copy is made: half of a
 # first-level cache, where the rows of a tile find place however far apart they are (not measured).
 WHOLE_BYTES = 16 << 10
-
-
 # Bytes of the rows that a task adds to: they stay near while the relations take turns. The fewer tasks, the fewer
 # products are made again for edges of another task.
 ROW_BYTES = 1 << 20
-
-
 # Tasks of a product that is worth several threads.
 FEWEST_TASKS = 8
-
-
 # Multiply-adds that take as long as fetching one byte of a gathered row.
 FETCH_COST = 1.0
-
-
 # The same for adding to one byte of a row of the result, which is read and written.
 ADD_COST = 2.0
-
-
 # How much cheaper than the row pairs' the column pairs' order must be (not measured).
 MARGIN = 0.9
-
-
 # Bytes of the matrices of relations that are made of bases at a time. Each time is a pass over the rows of the result,
 # so it is not the size of a cache; a graph of few relations goes in one.
 MATRIX_BYTES = 8 << 20
-
-
 # Sampled batches may differ in work by this factor: kernels for either side of a limit that is so near are made at
 # once.
 NEAR = 8
-
-
 # Parts that the pairs of all relations are cut into for a sum of outer products: alike for any number of threads.
 PARTS = 64
 
@@ -168,7 +142,7 @@ def part_limit(edges: int, pairs: int, cost_per_pair: float) -> float:
     return max(4096.0, (edges + pairs * cost_per_pair) / PARTS)
 
 
-def cost_per_pair(in_features: int, out_features: int, itemsize: int) -> float:
+def cost_per_pair(out_features: int, itemsize: int) -> float:
     """What the product of a pair costs, in edges."""
     return 1 + out_features / (FETCH_COST * itemsize)
 

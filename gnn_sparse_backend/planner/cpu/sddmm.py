@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..machine import private_cache_bytes
 from ..plan import Plan
+from ..problem import Problem
 from .prefetch_distance import distance
 from .spmm import group_count
 
@@ -17,11 +18,9 @@ BYTES_AHEAD = 8 << 10
 LONGEST_AHEAD = 1 << 10
 
 
-def plan_sddmm(rows: int, cols: int, nnz: int, features: int, itemsize: int, threads: int) -> Plan:
-    """The plan for messages of ``features`` values, summed or not, at nnz edges of a graph of shape (rows, cols)."""
-    row = features * itemsize
-    ahead = distance(row, BYTES_AHEAD) if row <= LONGEST_AHEAD and cols * row > private_cache_bytes() else 0
-    return Plan(group_count(nnz, rows, features, threads), ahead)
-
-
-__all__ = ["plan_sddmm"]
+def plan_sddmm(problem: Problem) -> Plan:
+    """The plan of an edge map by the rules."""
+    row = problem.row_bytes
+    near = row > LONGEST_AHEAD or problem.table_bytes <= private_cache_bytes()
+    groups = group_count(problem.nnz, problem.rows, problem.features, problem.threads)
+    return Plan(groups, 0 if near else distance(row, BYTES_AHEAD))

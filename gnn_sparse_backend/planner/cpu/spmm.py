@@ -26,8 +26,10 @@ Rules, each with a page in docs/decisions/ that has the measurement behind it:
 
 from __future__ import annotations
 
+from ...compiler.language.reduction import adds
 from ..machine import last_level_cache_bytes, private_cache_bytes
 from ..plan import Plan
+from ..problem import Problem, operands_of_kind
 from .prefetch_distance import distance
 
 # Below this many multiply-adds a parallel region costs more than it saves (about 10 microseconds of one core). So many
@@ -76,56 +78,33 @@ PARTS = 64
 UNBALANCED = PARTS // 16
 
 
-def plan_spmm(
-    rows: int,
-    cols: int,
-    nnz: int,
-    features: int,
-    itemsize: int,
-    threads: int,
-    longest: int = 0,
-    reach: int | None = None,
-    summed: bool = True,
-    edges: bool = False,
-    typical: int = 0,
-) -> Plan:
-    """The plan for a sparse matrix (rows, cols) with nnz non-zeros times a dense one (cols, features).
-
-    itemsize: bytes of a value. longest: non-zeros of the longest row; 0 where it is not known, and rows stay whole.
-    reach: columns that the non-zeros of a neighbourhood spread over; None where it is not known, and columns stay
-    whole.
-    summed: it is a sum or a mean; scattered sums are for these alone, and not for half types.
-    edges: there is an operand at the edges, which partitions do not read in order.
-    typical: non-zeros of the row of a typical non-zero; 0 where it is not known, and the mean counts.
-    """
-    row = features * itemsize
+def plan_spmm(problem: Problem) -> Plan:
+    """The plan of an aggregation by the rules. Scattered sums are for sums and means alone, and not for half types."""
+    reduce, gathered, at_edges = operands_of_kind(problem.kind)
+    rows, nnz, features, longest = problem.rows, problem.nnz, problem.features, problem.longest
+    summed, edges = adds(reduce), at_edges > 0
     longest_part = part_length(nnz, longest)
-    partitions = 1 if reach is None or longest_part else partition_count(rows, nnz, reach * row, edges)
+    partitions = 1
+    if gathered and not longest_part:
+        partitions = partition_count(rows, nnz, problem.reach * problem.row_bytes, edges)
+    one_pass = partitions == 1 and not longest_part
     reduction = "sequential"
-    if (
-        summed
-        and features <= NARROW
-        and itemsize >= 4
-        and not longest_part
-        and partitions == 1
-        and pays_scattered(rows, nnz, longest)
-    ):
+    if summed and features <= NARROW and problem.itemsize >= 4 and one_pass and pays_scattered(rows, nnz, longest):
         reduction = "scattered"
-    elif fits_lanes(features, summed, edges) and (typical or nnz // max(rows, 1)) >= LANES_PAY * partitions:
+    elif fits_lanes(features, summed, edges) and (problem.typical or nnz // max(rows, 1)) >= LANES_PAY * partitions:
         reduction = "simd"
-    return Plan(
-        group_count(nnz, rows, features, threads),
-        0
-        if slices_stay(cols * row, partitions)
-        else prefetch_distance(row, cols * row, shortest_ahead(summed, itemsize)),
-        reduction=reduction,
-        partitions=partitions,
-        longest_part=longest_part,
-    )
+    ahead = 0
+    if not slices_stay(problem.table_bytes, partitions):
+        shortest = shortest_ahead(summed, problem.itemsize)
+        ahead = prefetch_distance(problem.row_bytes, problem.table_bytes, shortest)
+    groups = group_count(nnz, rows, features, problem.threads)
+    return Plan(groups, ahead, reduction=reduction, partitions=partitions, longest_part=longest_part)
 
 
 def fits_lanes(features: int, summed: bool, edges: bool) -> bool:
-    """Whether rows of so many features may be taken in lanes. summed, edges: as in `plan_spmm`."""
+    """Whether rows of so many features may be taken in lanes. summed: it is a sum or a mean. edges: there is an operand
+    at the edges, which partitions do not read in order.
+    """
     return features in (SUMMED_IN_LANES if summed and not edges else IN_LANES)
 
 
@@ -143,16 +122,14 @@ def held_bytes() -> int:
 
 
 def shortest_ahead(summed: bool, itemsize: int) -> int:
-    """Bytes of the shortest rows that are fetched ahead though the last-level cache may hold them. itemsize: as in
-    `plan_spmm`.
-    """
+    """Bytes of the shortest rows that are fetched ahead though the last-level cache may hold them."""
     return SHORTEST_HALF if itemsize < 4 else SHORTEST_SUMMED if summed else SHORTEST_CHOSEN
 
 
 def partition_count(rows: int, nnz: int, table: int, edges: bool = False) -> int:
     """Column partitions, a power of two; 1 where they do not pay.
 
-    table: bytes of the dense operand that are gathered from in a neighbourhood. edges: as in `plan_spmm`.
+    table: bytes of the dense operand that are gathered from in a neighbourhood. edges: as in `fits_lanes`.
     """
     slices = -(-table // slice_bytes())
     pieces = min(nnz // (PIECE * max(rows, 1)), MOST_PARTITIONS)
@@ -180,8 +157,8 @@ def slices_stay(table: int, partitions: int) -> bool:
 
 
 def pays_scattered(rows: int, nnz: int, longest: int) -> bool:
-    """Whether rows are so short that the ends of most of them cost more than additions in memory. longest: as in
-    `plan_spmm`.
+    """Whether rows are so short that the ends of most of them cost more than additions in memory. longest: non-zeros
+    of the longest row, 0 where it is not known.
     """
     return FEWEST_SCATTERED <= nnz <= SCATTERED_PAYS * rows and longest * LONGEST_SCATTERED <= nnz
 
@@ -194,7 +171,7 @@ def part_length(nnz: int, longest: int) -> int:
 
 def pays_in_order(rows: int, nnz: int, features: int, edges: bool) -> bool:
     """Whether the ends of rows cost enough that rows are better taken in the order of their lengths. edges: as in
-    `plan_spmm`.
+    `fits_lanes`.
     """
     longest, widest = ORDERED_PAYS, WIDEST_ORDERED
     if edges and NUMBER_BYTES * nnz > private_cache_bytes():

@@ -1,9 +1,8 @@
 """The plan of sums and means over locally dense graphs on a GPU: BSR or SR-BCRS, multiplied by Tensor Cores.
 
 A row of the graph costs a gather for each of its non-zeros. Sixteen rows in blocks cost one for each column of their
-blocks, which
-all of them share: with s stored elements for each non-zero, s / 16 gathers for one. What else is read is the elements,
-16 for each column, and where columns are. Rules, not measured on a GPU yet:
+blocks, which all of them share: with s stored elements for each non-zero, s / 16 gathers for one. What else is read is
+the elements, 16 for each column, and where columns are. Rules, not measured on a GPU yet:
 
 - The graph has a million edges (`LEAST_EDGES`), since blocks take a sort of them, once: that is for graphs that stay.
 - Rows have 8 features, a tile, or more. Where non-zeros have numbers, rows have 32 or more for each of them
@@ -59,6 +58,3 @@ def most_slots(edges: int) -> int:
 def most_in_bsr(edges: int, listed: int) -> int:
     """Elements that BSR may store to be taken, where SR-BCRS stores so many."""
     return min(most_slots(edges), int(listed / (1 - LEAST_SAVED)))
-
-
-__all__ = ["may_pay", "most_in_bsr", "most_slots", "refusal"]

@@ -133,6 +133,3 @@ def _partitions(problem: CudaProblem, chosen: int) -> tuple[int, ...]:
     if chosen > 1:
         return 1, chosen // 2, min(2 * chosen, cuda_plan.MOST_PARTITIONS)
     return 2, min(1 << (slices - 1).bit_length(), cuda_plan.MOST_PARTITIONS)
-
-
-__all__ = ["IN_BLOCKS", "KINDS", "candidates", "may_fill_blocks", "partitions_of", "refusal_of_blocks", "rule_plan"]

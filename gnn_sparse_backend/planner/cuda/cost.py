@@ -2,8 +2,7 @@
 
 Bytes gathered from memory and from the second-level cache, in whole sectors; launches; lanes, the idle ones too; and
 the longest task, which the others wait for. The terms overlap nothing. **The model has not been compared with a GPU
-yet**, so it
-chooses nothing: it orders the candidates of `gsb.explain` and says what they differ in.
+yet**, so it chooses nothing: it orders the candidates of `gsb.explain` and says what they differ in.
 """
 
 from __future__ import annotations
@@ -127,6 +126,3 @@ def _work(problem: CudaProblem, plan: CudaPlan, reduce: str) -> _Work:
 def _kept(parts: float, features: int) -> float:
     """Bytes of the results of parts of rows, in float32, written and read again."""
     return 8.0 * parts * features
-
-
-__all__ = ["MEANINGS", "NEARER", "UNITS", "counts", "default_units", "predict"]

@@ -51,6 +51,3 @@ def describe_gpu(
     else:
         bandwidth, source = _GUESSES.get(arch, _GUESS), f"guessed from {arch}"
     return Gpu(name, arch, multiprocessors, cache or _CACHE, 1e3 * clock_khz or _CLOCK, bandwidth, source)
-
-
-__all__ = ["Gpu", "describe_gpu"]

@@ -232,20 +232,3 @@ def stretches(plan: CudaPlan, lanes: int, *iterations: str) -> tuple[str, ...]:
 def teams(lanes: int) -> int:
     """Teams of a block."""
     return max(1, BLOCK // lanes)
-
-
-__all__ = [
-    "LONG_ROW",
-    "CudaPlan",
-    "Shares",
-    "bucket_widths",
-    "column_partitions",
-    "part_length",
-    "passes",
-    "plan_cuda",
-    "plan_softmax",
-    "shares",
-    "stretches",
-    "teams",
-    "widest_bucket",
-]

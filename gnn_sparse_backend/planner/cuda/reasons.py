@@ -65,16 +65,13 @@ def reasons(problem: CudaProblem, plan: CudaPlan) -> Iterator[str]:
         why = _skewed(problem, mean) if skewed else "Column partitions cut rows into short pieces"
         yield (
             f"{why}: rows lie in buckets of equal length of up to {plan.longest_part} slots, as many slots in every "
-            f"block, so that "
-            "all teams of a block finish together."
+            "block, so that all teams of a block finish together."
         )
         if plan.partitions > 1:
             yield (
-                f"The dense operand has {problem.table_bytes >> 20:,} MiB, and rows of it can count on {HELD:.0%} of a "
-                f"cache of "
-                f"{problem.cache >> 20:,} MiB: columns lie in {plan.partitions} partitions, which are gone through one "
-                f"after the other "
-                "in each bucket, so that what is gathered again is still there."
+                f"The dense operand has {problem.table_bytes >> 20:,} MiB, and rows of it can count on {HELD:.0%} of "
+                f"a cache of {problem.cache >> 20:,} MiB: columns lie in {plan.partitions} partitions, which are "
+                "gone through one after the other in each bucket, so that what is gathered again is still there."
             )
     elif plan.lanes:
         yield (
@@ -116,8 +113,7 @@ _IN_BUCKETS = f"In buckets of {STRETCH} slots and more a lane loads each edge of
 def _skewed(problem: CudaProblem, mean: float) -> str:
     return (
         f"There are {problem.nnz:,} edges, {BUCKETS_PAY:,} or more, and the longest row has {problem.longest:,} "
-        f"non-zeros, "
-        f"{SKEWED} times the mean of {mean:.1f} or more"
+        f"non-zeros, {SKEWED} times the mean of {mean:.1f} or more"
     )
 
 
@@ -126,9 +122,8 @@ def _neither_buckets_nor_chunks(problem: CudaProblem, mean: float) -> Iterator[s
         yield f"{problem.nnz:,} edges are fewer than {BUCKETS_PAY:,}, from which on buckets or chunks of rows pay."
     elif problem.longest < SKEWED * max(int(mean), 1):
         yield (
-            f"The longest row has {problem.longest:,} non-zeros, less than {SKEWED} times the mean of {mean:.1f}: rows "
-            f"need "
-            "neither buckets nor chunks."
+            f"The longest row has {problem.longest:,} non-zeros, less than {SKEWED} times the mean of {mean:.1f}: "
+            "rows need neither buckets nor chunks."
         )
 
 
@@ -143,8 +138,7 @@ def on_blocks(problem: CudaProblem) -> str:
         name = "BSR"
         why = (
             f"SR-BCRS, without the columns of a block that none of its {rows} rows has, would save {saved:.1%} of "
-            f"them. It would "
-            f"have to save more than {LEAST_SAVED:.0%}, for it reads an index for each column."
+            f"them. It would have to save more than {LEAST_SAVED:.0%}, for it reads an index for each column."
         )
     else:
         name = "SR-BCRS"
@@ -168,8 +162,7 @@ def _unfilled(problem: CudaProblem) -> str:
     if problem.in_sr_bcrs > most_slots(problem.nnz):
         return (
             f"SR-BCRS would store {problem.in_sr_bcrs / problem.nnz:.1f} elements for each non-zero, more than "
-            f"{MOST_STORED}, and "
-            "BSR never stores fewer"
+            f"{MOST_STORED}, and BSR never stores fewer"
         )
     if problem.in_sr_bcrs:
         return "edges repeat, and the weights of those that share an element would be added up in no fixed order"
@@ -179,6 +172,3 @@ def _unfilled(problem: CudaProblem) -> str:
             "torch.set_float32_matmul_precision('high') allows it"
         )
     return "it was not counted what they would store"
-
-
-__all__ = ["WORDS", "on_blocks", "reasons", "words"]

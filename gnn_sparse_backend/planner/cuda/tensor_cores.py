@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 ROWS, COLUMNS, LANES = 16, 8, 32
-
-
 SIDE_BY_SIDE = {"float16": 2, "bfloat16": 2, "float32": 1}
 
 
@@ -30,11 +28,8 @@ def padded(in_features: int, out_features: int, dtype: str) -> tuple[int, int]:
 
 # The first architecture with mma.m16n8k16, bfloat16 and tf32.
 FIRST_ARCH = 80
-
-
 # How many times as many multiplications a second Tensor Cores do as lanes, about (data sheets of A100 and H200), by
-# bytes of an
-# element: where a smaller part of the tiles are elements of the matrix, they gain nothing.
+# bytes of an element: where a smaller part of the tiles are elements of the matrix, they gain nothing.
 FASTER = {2: 16, 4: 8}
 
 

@@ -77,6 +77,3 @@ def distinct(keys: Tensor) -> Tensor:
     first = torch.ones(keys.shape, dtype=torch.bool, device=keys.device)
     torch.ne(keys[1:], keys[:-1], out=first[1:])
     return keys[first]
-
-
-__all__ = ["Bounds", "Packing", "distinct", "joined"]

@@ -139,6 +139,3 @@ def _starts(window: Window, packing: Packing, in_lines: bool) -> list[int]:
         for size, d, stride in zip(window.kernel, window.dilation, packing.strides[1:])
     ]
     return [sum(each) for each in itertools.product(*(axes[:-1] if in_lines else axes))]
-
-
-__all__ = ["PairsFrom", "kernel_map_between"]

@@ -41,7 +41,7 @@ class Coordinates(Immutable, Keeps):
     sizes: tuple[int, ...] | None
     bounds: Bounds
     in_order: bool
-    facts: dict[Derived[Any], Any]
+    facts: dict[Any, Any]
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         raise TypeError("make Coordinates with Coordinates.of, or a SparseTensor")
@@ -314,6 +314,3 @@ def _check_inside(rows: Tensor, bounds: Bounds, batch_size: int | None, sizes: S
         what = "batch" if column == 0 else f"coordinate along axis {column - 1}"
         allowed = "not negative" if limit is None else f"in [0, {limit})"
         raise ValueError(f"coordinates[{at}] = {rows[at].tolist()}: the {what} must be {allowed}")
-
-
-__all__ = ["Coordinates", "Generated", "Occupied", "Reached", "finer"]

@@ -105,6 +105,3 @@ class Window:
             max((size - 1) * s - b - a + reach + 1, 0)
             for size, b, a, reach, s in zip(sizes, self.before, self.after, self.reach, self.stride)
         )
-
-
-__all__ = ["Window", "per_axis"]

@@ -16,11 +16,12 @@ from ...planner.cpu.relational import RelationCounts
 from ...runtime.memory import check_memory
 from ..build import index_dtype
 from ..checks import IndexArray, as_index_vector, check_count, check_ranges, check_same_device, check_shape
-from ..derived import Derived, Keeper, Keeps
+from ..derived import Derived, Keeper, Keeps, fact
 from ..graph import Graph
 from ..immutable import Immutable
+from ..sources import edge_index_arrays
 from . import sources as rel_sources
-from .sides import Chooser, Ends, MeanScale, RelationSplit, Side
+from .sides import Chooser, Ends, RelationSplit, Side
 
 
 class RelGraph(Immutable, Keeps):
@@ -68,7 +69,7 @@ class RelGraph(Immutable, Keeps):
     source_types: dict[str, int] | None
     destination_types: dict[str, int] | None
     edge_counts: tuple[int, ...] | None
-    facts: dict[Derived[Any], Any]
+    facts: dict[Any, Any]
     calls: KernelCache[Any, Any]
     _sides: tuple[Side, Side]
 
@@ -139,7 +140,7 @@ class RelGraph(Immutable, Keeps):
 
         ``size`` is (number of sources, number of destinations), as in ``Graph.from_edge_index``.
         """
-        source, destination, shape = rel_sources.edge_index_arrays(edge_index, size)
+        source, destination, shape = edge_index_arrays(edge_index, size)
         return cls.from_triples(source, destination, edge_type, shape, num_relations)
 
     @classmethod
@@ -221,9 +222,10 @@ class RelGraph(Immutable, Keeps):
         return self.source.device
 
     @property
+    @fact
     def counts(self) -> RelationCounts:
         """Rows, edges, and distinct (destination, relation) and (source, relation) pairs."""
-        return self.derived(Counts())
+        return RelationCounts(self.shape[0], self.num_edges, *(self.side(end).pairs.count for end in (False, True)))
 
     def side(self, transposed: bool) -> Side:
         """The edges by destination; by source where ``transposed``."""
@@ -234,9 +236,11 @@ class RelGraph(Immutable, Keeps):
         """Both ends of the edges, with what is derived from them."""
         return self._sides[0].ends
 
+    @fact
     def pairs_of_edges(self, transposed: bool) -> Graph:
         """Rows are those of a side, columns the pairs of the other one."""
-        return self.derived(PairsOfEdges(transposed))
+        side, other = self.side(transposed), self.side(not transposed)
+        return Graph.from_coo(side.arrays[0], other.pair_of_edge, (side.sizes[0], other.pairs.count))
 
     def split(
         self, transposed: bool, by_column: Chooser, *widths: int
@@ -246,7 +250,7 @@ class RelGraph(Immutable, Keeps):
         by_column: says for arrays of row pairs, column pairs and edges of each relation, and ``widths``, whose edges go
         by column pairs.
         """
-        return self.derived(SplitByCost(transposed, by_column, widths))
+        return _split(self, transposed, by_column, widths)
 
     def of_relations(self, numbers: tuple[int, ...]) -> RelGraph:
         """The edges of some relations of a graph with node types, relation by relation, between the types at their
@@ -255,7 +259,7 @@ class RelGraph(Immutable, Keeps):
 
     def mean_scale(self, dtype: torch.dtype) -> Tensor:
         """(E,) for each edge 1 / the number of edges of its relation into its destination."""
-        return self.ends.derived(MeanScale(dtype))
+        return self.ends.mean_scale(dtype)
 
     def keepers(self) -> Iterator[Keeper]:
         """The edges, both ends of them together, and each end."""
@@ -271,40 +275,13 @@ class RelGraph(Immutable, Keeps):
         )
 
 
-class Counts(Derived[RelationCounts]):
-    """Rows, edges, and pairs at either end."""
-
-    def compute(self, rel: RelGraph) -> RelationCounts:
-        return RelationCounts(rel.shape[0], rel.num_edges, *(rel.side(end).pairs.count for end in (False, True)))
-
-
-@dataclass(frozen=True)
-class PairsOfEdges(Derived[Graph]):
-    """Rows are those of a side, columns the pairs of the other one."""
-
-    transposed: bool
-
-    def compute(self, rel: RelGraph) -> Graph:
-        side, other = rel.side(self.transposed), rel.side(not self.transposed)
-        return Graph.from_coo(side.arrays[0], other.pair_of_edge, (side.sizes[0], other.pairs.count))
-
-
-@dataclass(frozen=True)
-class SplitByCost(Derived[tuple]):
-    """`RelGraph.split`."""
-
-    transposed: bool
-    by_column: Chooser
-    widths: tuple[int, ...]
-
-    def compute(self, rel: RelGraph) -> tuple[RelationSplit | None, RelationSplit | None]:
-        sides = rel.side(self.transposed), rel.side(not self.transposed)
-        ends = [side.pairs.relation_ptr for side in sides]
-        counts = [ptr.diff() for ptr in ends]
-        edges = sides[0].pairs.indptr[ends[0]].diff()
-        chosen = self.by_column(*counts, edges, *self.widths)
-        by_rows, by_columns = (side.split(own & (edges > 0)) for side, own in zip(sides, (~chosen, chosen)))
-        return by_rows, by_columns
+@fact
+def _split(rel: RelGraph, transposed: bool, by_column: Chooser, widths: tuple[int, ...]) -> tuple:
+    sides = rel.side(transposed), rel.side(not transposed)
+    ends = [side.pairs.relation_ptr for side in sides]
+    edges = sides[0].pairs.indptr[ends[0]].diff()
+    chosen = by_column(*(ptr.diff() for ptr in ends), edges, *widths)
+    return tuple(side.split(own & (edges > 0)) for side, own in zip(sides, (~chosen, chosen)))
 
 
 @dataclass(frozen=True)
@@ -325,15 +302,8 @@ _live: weakref.WeakValueDictionary[tuple, RelGraph] = weakref.WeakValueDictionar
 
 def _key(source: Tensor, destination: Tensor, relation: Tensor, shape, num_relations: int) -> tuple:
     # an address identifies an array only while its owner is alive, and every graph in the table holds its arrays
-    return (
-        source.data_ptr(),
-        destination.data_ptr(),
-        relation.data_ptr(),
-        source.numel(),
-        source.dtype,
-        tuple(shape),
-        num_relations,
-    )
+    addresses = source.data_ptr(), destination.data_ptr(), relation.data_ptr()
+    return (*addresses, source.numel(), source.dtype, tuple(shape), num_relations)
 
 
 def find_live(

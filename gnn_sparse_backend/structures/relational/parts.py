@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..derived import Derived
+from ..derived import fact
 from .graph import RelGraph
 
 
@@ -37,17 +37,13 @@ def relation_parts(rel: RelGraph, most: int) -> tuple[RelationPart, ...]:
     relations in each part as can be, of those that have edges."""
     if rel.num_relations <= most:
         return (RelationPart(rel),)
-    return rel.derived(PartsOfRelations(most))
+    return parts_of_relations(rel, most)
 
 
-@dataclass(frozen=True)
-class PartsOfRelations(Derived[tuple[RelationPart, ...]]):
+@fact
+def parts_of_relations(rel: RelGraph, most: int) -> tuple[RelationPart, ...]:
     """The edges of at most so many relations at a time."""
-
-    most: int
-
-    def compute(self, rel: RelGraph) -> tuple[RelationPart, ...]:
-        return tuple(_parts(rel, self.most))
+    return tuple(_parts(rel, most))
 
 
 def _parts(rel: RelGraph, most: int):
@@ -67,6 +63,3 @@ def _parts(rel: RelGraph, most: int):
                 number.to(rel.relation.dtype),
             )
             yield RelationPart(RelGraph._make(*arrays, rel.shape, relations.numel()), relations.long(), edges)
-
-
-__all__ = ["RelationPart", "relation_parts"]

@@ -21,7 +21,7 @@ from ...formats.partitions.relational import (
 )
 from ...formats.structure import index_type
 from ...runtime import devices
-from ..derived import Derived, Keeps
+from ..derived import Derived, Keeps, fact
 from ..graph import Graph
 from ..segments import Segments
 
@@ -31,7 +31,7 @@ class RelationSplit(Keeps):
 
     def __init__(self, pairs: RelationPairs, ends: Ends):
         self.pairs, self.ends = pairs, ends
-        self.facts: dict[Derived[Any], Any] = {}
+        self.facts: dict[Any, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -54,52 +54,35 @@ class Ends(Keeps):
     def __init__(self, row: Tensor, col: Tensor, relation: Tensor, num_rows: int, num_cols: int, num_relations: int):
         self.arrays = (row, col, relation), (col, row, relation)
         self.sizes = (num_rows, num_cols, num_relations), (num_cols, num_rows, num_relations)
-        self.facts: dict[Derived[Any], Any] = {}
+        self.facts: dict[Any, Any] = {}
 
     def pairs(self, transposed: bool) -> RelationPairs:
         """On a GPU those of both ends are made together, so that it is waited for once."""
         if devices.on_cpu(self.arrays[0][0].device):
-            return self.derived(PairsOfEnd(transposed))
-        return self.derived(PairsOfBothEnds())[transposed]
+            return self.pairs_of_end(transposed)
+        return self.pairs_of_both_ends()[transposed]
 
+    @fact
+    def pairs_of_end(self, transposed: bool) -> RelationPairs:
+        """The distinct pairs of a node at one end of the edges and a relation."""
+        return relation_pairs(*self.arrays[transposed], *self.sizes[transposed])
 
-@dataclass(frozen=True)
-class PairsOfEnd(Derived[RelationPairs]):
-    """The distinct pairs of a node at one end of the edges and a relation."""
+    @fact
+    def pairs_of_both_ends(self) -> tuple[RelationPairs, RelationPairs]:
+        """The same of both ends."""
+        return pairs_of_ends(*self.arrays[0], *self.sizes[0])
 
-    transposed: bool
+    @fact
+    def pair_of_edge(self, transposed: bool) -> Tensor:
+        """(E,) the pair of each edge at one end, in the user's order."""
+        return self.pairs(transposed).pair_of_edge()
 
-    def compute(self, ends: Ends) -> RelationPairs:
-        return relation_pairs(*ends.arrays[self.transposed], *ends.sizes[self.transposed])
-
-
-class PairsOfBothEnds(Derived[tuple[RelationPairs, RelationPairs]]):
-    """The same of both ends."""
-
-    def compute(self, ends: Ends) -> tuple[RelationPairs, RelationPairs]:
-        return pairs_of_ends(*ends.arrays[0], *ends.sizes[0])
-
-
-@dataclass(frozen=True)
-class PairOfEdge(Derived[Tensor]):
-    """(E,) the pair of each edge at one end, in the user's order."""
-
-    transposed: bool
-
-    def compute(self, ends: Ends) -> Tensor:
-        return ends.pairs(self.transposed).pair_of_edge()
-
-
-@dataclass(frozen=True)
-class MeanScale(Derived[Tensor]):
-    """(E,) for each edge 1 / the number of edges of its relation into its destination."""
-
-    dtype: torch.dtype
-
-    def compute(self, ends: Ends) -> Tensor:
+    @fact
+    def mean_scale(self, dtype: torch.dtype) -> Tensor:
+        """(E,) for each edge 1 / the number of edges of its relation into its destination."""
         with torch.inference_mode(False):
-            inverse = ends.pairs(False).indptr.diff().to(self.dtype).reciprocal()
-            return inverse.index_select(0, ends.derived(PairOfEdge(False)))
+            inverse = self.pairs(False).indptr.diff().to(dtype).reciprocal()
+            return inverse.index_select(0, self.pair_of_edge(False))
 
 
 Chooser: TypeAlias = Callable[..., Any]
@@ -130,7 +113,7 @@ class Side(Keeps):
     def __init__(self, ends: Ends, transposed: bool):
         self.arrays, self.sizes = ends.arrays[transposed], ends.sizes[transposed]
         self.ends, self.transposed = ends, transposed
-        self.facts: dict[Derived[Any], Any] = {}
+        self.facts: dict[Any, Any] = {}
         self.calls: KernelCache[Any, Any] = KernelCache("calls of a relational graph", MOST_CALLS)
 
     @property
@@ -141,17 +124,26 @@ class Side(Keeps):
         """The pairs of those relations for which ``chosen``, (relations,) bool, is true; None for none."""
         if not chosen.any():
             return None
-        return self.derived(Split(tuple(chosen.nonzero().flatten().tolist())))
+        return self.pairs_of_relations(tuple(chosen.nonzero().flatten().tolist()))
+
+    @fact
+    def pairs_of_relations(self, relations: tuple[int, ...]) -> RelationSplit:
+        """The pairs of some relations."""
+        chosen = torch.zeros(self.sizes[2], dtype=torch.bool, device=self.arrays[0].device)
+        chosen[list(relations)] = True
+        return RelationSplit(self.pairs.of_relations(chosen), self.ends)
 
     @property
     def pair_of_edge(self) -> Tensor:
         """(E,) by edge, in the user's order."""
-        return self.ends.derived(PairOfEdge(self.transposed))
+        return self.ends.pair_of_edge(self.transposed)
 
     @property
+    @fact
     def segments(self) -> Segments:
         """Pairs by relation."""
-        return self.derived(PairsByRelation())
+        pairs = self.pairs
+        return Segments(pairs.relation_ptr.to(pairs.row.dtype), None, pairs.count)
 
     def blocks(self, count: int) -> tuple[Segments, Tensor]:
         """(segments, rows) of pairs in so many blocks of features: row p * count + d of the segments is block d of pair
@@ -159,79 +151,39 @@ class Side(Keeps):
         blocks."""
         if count == 1:
             return self.segments, self.pairs.row
-        return self.derived(BlocksOfPairs(count))
+        return self.blocks_of_pairs(count)
+
+    @fact
+    def blocks_of_pairs(self, count: int) -> tuple[Segments, Tensor]:
+        """`blocks` of several."""
+        pairs = self.pairs
+        ptr, relation = pairs.relation_ptr, pairs.relation.long()
+        lengths, block = ptr.diff(), torch.arange(count, device=relation.device)
+        pair = torch.arange(pairs.count, device=relation.device)
+        # by relation, then by block, then by pair
+        position = (ptr[relation] * (count - 1) + pair).unsqueeze(1) + lengths[relation].unsqueeze(1) * block
+        order = torch.empty_like(position.flatten())
+        order[position.flatten()] = torch.arange(order.numel(), device=relation.device)
+        offsets = prefix_sums(lengths.repeat_interleave(count))
+        rows = (pairs.row.long() * count).unsqueeze(1) + block
+        dtype = index_type(pairs.row.dtype, order.numel(), pairs.num_rows * count, pairs.num_relations * count)
+        return Segments(offsets.to(dtype), order.to(dtype), order.numel()), rows.flatten().to(dtype)
 
     @property
+    @fact
     def edges_of_pairs(self) -> Graph:
         """Rows are pairs, columns those of the edges."""
-        return self.derived(EdgesOfPairs())
+        pairs = self.pairs
+        return Graph.from_csr(pairs.indptr, pairs.indices, (pairs.count, self.sizes[1]), pairs.edge_ids, trusted=True)
 
     @property
+    @fact
     def pairs_of_rows(self) -> Graph:
         """Rows are those of the edges, columns pairs."""
-        return self.derived(PairsOfRows())
+        pairs = self.pairs
+        numbers = torch.arange(pairs.count, dtype=pairs.row.dtype, device=pairs.row.device)
+        return Graph.from_coo(pairs.row, numbers, (self.sizes[0], pairs.count))
 
 
 MOST_CALLS = 64
 """Calls that a side keeps ready."""
-
-
-@dataclass(frozen=True)
-class Split(Derived[RelationSplit]):
-    """The pairs of some relations of a side."""
-
-    relations: tuple[int, ...]
-
-    def compute(self, side: Side) -> RelationSplit:
-        chosen = torch.zeros(side.sizes[2], dtype=torch.bool, device=side.arrays[0].device)
-        chosen[list(self.relations)] = True
-        return RelationSplit(side.pairs.of_relations(chosen), side.ends)
-
-
-class PairsByRelation(Derived[Segments]):
-    """The pairs of a side as rows of segments, one for each relation."""
-
-    def compute(self, side: Side) -> Segments:
-        pairs = side.pairs
-        return Segments(pairs.relation_ptr.to(pairs.row.dtype), None, pairs.count)
-
-
-@dataclass(frozen=True)
-class BlocksOfPairs(Derived[tuple[Segments, Tensor]]):
-    """`Side.blocks`."""
-
-    count: int
-
-    def compute(self, side: Side) -> tuple[Segments, Tensor]:
-        return _blocks_of(side.pairs, self.count)
-
-
-class EdgesOfPairs(Derived[Graph]):
-    """Rows are pairs, columns those of the edges."""
-
-    def compute(self, side: Side) -> Graph:
-        pairs = side.pairs
-        return Graph.from_csr(pairs.indptr, pairs.indices, (pairs.count, side.sizes[1]), pairs.edge_ids, trusted=True)
-
-
-class PairsOfRows(Derived[Graph]):
-    """Rows are those of the edges, columns pairs."""
-
-    def compute(self, side: Side) -> Graph:
-        pairs = side.pairs
-        numbers = torch.arange(pairs.count, dtype=pairs.row.dtype, device=pairs.row.device)
-        return Graph.from_coo(pairs.row, numbers, (side.sizes[0], pairs.count))
-
-
-def _blocks_of(pairs: RelationPairs, count: int) -> tuple[Segments, Tensor]:
-    ptr, relation = pairs.relation_ptr, pairs.relation.long()
-    lengths, block = ptr.diff(), torch.arange(count, device=relation.device)
-    pair = torch.arange(pairs.count, device=relation.device)
-    # by relation, then by block, then by pair
-    position = (ptr[relation] * (count - 1) + pair).unsqueeze(1) + lengths[relation].unsqueeze(1) * block
-    order = torch.empty_like(position.flatten())
-    order[position.flatten()] = torch.arange(order.numel(), device=relation.device)
-    offsets = prefix_sums(lengths.repeat_interleave(count))
-    rows = (pairs.row.long() * count).unsqueeze(1) + block
-    dtype = index_type(pairs.row.dtype, order.numel(), pairs.num_rows * count, pairs.num_relations * count)
-    return Segments(offsets.to(dtype), order.to(dtype), order.numel()), rows.flatten().to(dtype)

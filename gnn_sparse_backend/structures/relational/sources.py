@@ -8,9 +8,6 @@ import torch
 from torch import Tensor
 
 from ..checks import as_index_vector, check_ranges
-from ..sources import edge_index_arrays
-
-__all__ = ["Parts", "dgl_parts", "edge_index_arrays", "offsets", "pyg_parts"]
 
 
 @dataclass(frozen=True)
@@ -53,23 +50,16 @@ def dgl_parts(graph) -> Parts:
     for relation in relations:
         u, v = graph.edges(etype=relation, form="uv", order="eid")
         edges.append((relation[0], u, relation[2], v))
-    return Parts(
-        {t: graph.num_src_nodes(t) for t in graph.srctypes},
-        {t: graph.num_dst_nodes(t) for t in graph.dsttypes},
-        relations,
-        edges,
-    )
+    sources = {t: graph.num_src_nodes(t) for t in graph.srctypes}
+    destinations = {t: graph.num_dst_nodes(t) for t in graph.dsttypes}
+    return Parts(sources, destinations, relations, edges)
 
 
 def pyg_parts(data) -> Parts:
     """Of a PyG ``HeteroData``, all of whose edge types have an ``edge_index``."""
     for relation in data.edge_types:
         if data[relation].get("edge_index") is None:
-            kept = (
-                "; it has adj_t: ToSparseTensor(remove_edge_index=False) keeps both"
-                if "adj_t" in data[relation]
-                else ""
-            )
+            kept = "; it has adj_t: ToSparseTensor(remove_edge_index=False) keeps both" * ("adj_t" in data[relation])
             raise ValueError(
                 f"relations are read from edge_index, which {relation} of this {type(data).__name__} has not got{kept}"
             )

@@ -44,7 +44,6 @@ FILLED = {
     ("compiler.codegen.build", "_of_gpus"): "grows: code of a GPU is never unloaded, see load",
     ("integrations.core.counters", "_fallbacks"): "operators of frameworks, and reasons, which are fixed texts",
     ("integrations.core.counters", "_ours"): "operators of frameworks",
-    ("integrations.core.foreign", "_RECOGNISERS"): "frameworks",
     ("integrations.core.registry", "_active"): "frameworks",
     ("integrations.core.registry", "_registered"): "frameworks",
     ("integrations.lazy.tensor", "HANDLERS"): "functions of PyTorch",

@@ -3,10 +3,10 @@
 import pytest
 
 from gnn_sparse_backend.compiler.language.builder import ProgramBuilder
-from gnn_sparse_backend.compiler.library.products import bsr_spmm, csr_sddmm, csr_spmm, ell_spmm
+from gnn_sparse_backend.compiler.library.products import csr_sddmm, csr_spmm
 from gnn_sparse_backend.compiler.lowering import flatten, lower
 from gnn_sparse_backend.compiler.transforms import sparse_fuse
-from gnn_sparse_backend.compiler.transforms.format_rules import csr_to_bsr
+from tests.compiler.formats_by_hand import bsr_spmm, csr_to_bsr, ell_spmm
 from tests.compiler.tvm_text import tvm_text
 
 

@@ -1,13 +1,12 @@
-"""Where the blocks of a loop nest begin, and the index arrays that the nest stands on."""
+"""Where the blocks of a loop nest begin."""
 
 import pytest
 
-from gnn_sparse_backend.compiler.language.axes import Size
 from gnn_sparse_backend.compiler.library import products, reductions, relational
-from gnn_sparse_backend.compiler.lowering.auxiliary import Auxiliary, auxiliary_buffers
 from gnn_sparse_backend.compiler.lowering.nest import Loop, plan_nest
 from gnn_sparse_backend.compiler.transforms import decompose_format, group_axis, sparse_fuse, sparse_reorder
 from gnn_sparse_backend.compiler.transforms import format_rules as formats
+from tests.compiler.formats_by_hand import bsr_spmm, ell_spmm
 from tests.compiler.message_programs import small_aggregation
 
 
@@ -32,9 +31,9 @@ def hyb_bucket():
         (products.csr_spmm(4), "spmm", "I:S | J:R K:S*"),
         (sparse_reorder(products.csr_spmm(4), "spmm", ("K", "I", "J")), "spmm", "K:S I:S | J:R*"),
         (sparse_reorder(products.csr_spmm(4), "spmm", ("I", "K", "J")), "spmm", "I:S K:S | J:R*"),
-        (products.ell_spmm(4, 2), "spmm", "I:S | J:R K:S*"),
-        (products.bsr_spmm(4, 2), "zero", "M:S K:S"),
-        (products.bsr_spmm(4, 2), "spmm", "IO:S | JO:R II:S JI:R K:S"),
+        (ell_spmm(4, 2), "spmm", "I:S | J:R K:S*"),
+        (bsr_spmm(4, 2), "zero", "M:S K:S"),
+        (bsr_spmm(4, 2), "spmm", "IO:S | JO:R II:S JI:R K:S"),
         (products.dia_spmm(4), "spmm", "I:S D:R K:S*"),
         (products.batched_spmm(4), "spmm", "T:S I:S | J:R K:S*"),
         (products.csr_sddmm(4), "sddmm", "I:S | J:S K:R*"),
@@ -56,34 +55,7 @@ def test_block_boundaries(program, iteration, want):
 
 
 def test_a_group_with_a_reduction_axis_is_a_reduction_loop():
-    fused = sparse_fuse(products.bsr_spmm(4, 2), "spmm", ("IO", "JO"))
+    fused = sparse_fuse(bsr_spmm(4, 2), "spmm", ("IO", "JO"))
     assert planned(fused, "spmm") == "IO+JO:R | II:S JI:R K:S"
     (loop, *_), *_ = plan_nest(fused.iteration("spmm")).segments
     assert loop.fused and not Loop(loop.axes[:1], "S").fused
-
-
-def test_index_arrays_and_the_domain_of_their_values():
-    program = hyb_bucket()
-    axis = program.axis
-    n, nnz, m, count = (Size(s) for s in ("n", "nnz", "m", "count_w4"))
-    assert auxiliary_buffers(program) == (
-        Auxiliary("T_ptr", axis("I"), "indptr", "int32", 0, m),
-        Auxiliary("J_indptr", axis("J"), "indptr", "int32", 0, nnz),
-        Auxiliary("J_indices", axis("J"), "indices", "int32", 0, n),
-        Auxiliary("ptr_w4", axis("I_w4"), "indptr", "int32", 0, count),
-        Auxiliary("rows_w4", axis("I_w4"), "indices", "int32", 0, m),
-        # padding is marked by negative coordinates
-        Auxiliary("indices_w4", axis("J_w4"), "indices", "int32", -1, n),
-    )
-
-
-def test_index_arrays_are_the_parameters_between_sizes_and_buffers():
-    for program in (hyb_bucket(), reductions.ragged_sum_4d(), products.bsr_spmm(4, 2)):
-        names = [a.name for a in auxiliary_buffers(program)]
-        sizes, buffers = len(program.sizes), len(program.parameters)
-        assert list(program.parameter_names[sizes : len(program.parameter_names) - buffers]) == names
-
-
-def test_dense_axes_need_no_index_array():
-    assert {a.axis.name for a in auxiliary_buffers(products.csr_spmm(4))} == {"J"}
-    assert [a.role for a in auxiliary_buffers(reductions.segment_sum(4))] == ["indptr"]

@@ -94,7 +94,7 @@ def test_a_freed_graph_frees_its_structure_at_once(builds):
             finally:
                 gc.enable()
         gc.collect()
-        assert len(structure._handles) == 0
+        assert len(structure.KEPT) == 0
 
 
 def test_disable_drops_every_structure(builds):

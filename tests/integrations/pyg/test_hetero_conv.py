@@ -298,7 +298,7 @@ def test_the_graph_is_found_again_and_changes_are_noticed(monkeypatch):
         changed = conv(x, given)
         assert len(made) == 2
         gsb.disable("pyg")
-        assert not hetero_conv._seen._entries and GRAPHS.nbytes == 0
+        assert not hetero_conv.KEPT._entries and GRAPHS.nbytes == 0
     torch.testing.assert_close(changed["item"], conv(x, given)["item"])
     torch.testing.assert_close(changed["user"], conv(x, given)["user"])
 

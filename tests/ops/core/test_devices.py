@@ -11,9 +11,9 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.compiler.cache import statistics
+from gnn_sparse_backend.formats.hyb import HybFormat
 from gnn_sparse_backend.ops.core.plans import planned
 from gnn_sparse_backend.ops.message.calls import run_aggregate
-from gnn_sparse_backend.ops.message.executables import buckets_cuda as cuda_buckets
 from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.ops.message.reductions import argmax_scatter as choices
 from gnn_sparse_backend.planner.cuda import plan as cuda_plan
@@ -151,10 +151,8 @@ def test_skewed_graphs_go_by_buckets(monkeypatch, serial_gpu):
     """A graph of so many edges, its backward too; the format is made once, and waits for the GPU there alone."""
     monkeypatch.setattr(cuda_plan, "BUCKETS_PAY", LONG_ROW)
     monkeypatch.setattr(cuda_plan, "PART", 4)
-    made = []
-    monkeypatch.setattr(
-        cuda_buckets, "_buckets", lambda *args, make=cuda_buckets._buckets: made.append(args) or make(*args)
-    )
+    made, make = [], HybFormat.from_csr
+    monkeypatch.setattr(HybFormat, "from_csr", lambda *args, **more: made.append(args) or make(*args, **more))
 
     def sized(*args, repeat=torch.repeat_interleave, **more):
         assert more.get("output_size") is not None  # or it would wait for the sum

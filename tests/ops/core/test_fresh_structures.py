@@ -9,7 +9,7 @@ import torch
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.formats.partitions.row_groups import heaviest, look_at_rows
 from gnn_sparse_backend.ops.core.plans import plan_of
-from gnn_sparse_backend.ops.message.executables.buckets_cuda import buckets_of
+from gnn_sparse_backend.ops.message.executables.buckets_cuda import row_buckets
 from gnn_sparse_backend.planner import choose
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS
 from gnn_sparse_backend.planner.cpu.spmm import LONG_ROW
@@ -77,7 +77,7 @@ def test_rows_out_of_range_in_order_or_not(row, said):
 def test_degrees(rows, dtype):
     graph = batch(1, rows, dtype=dtype)
     piece = Piece(graph.shape, graph.indptr.to(dtype), graph.indices.to(dtype), None)
-    found = piece.derived(facts.IN_DEGREES)
+    found = facts.in_degrees(piece)
     assert found.dtype == dtype and torch.equal(found, piece.indptr.diff())
 
 
@@ -118,7 +118,7 @@ def test_buckets_are_handed_over_as_they_are_kept(serial_gpu):
     """Thirty arrays of a structure are converted once; those of edges in another order anew."""
     row = torch.tensor([0, 1, 1, 2, 2, 2, 2, 2, 2, 4])
     graph = gsb.Graph.from_coo(row, torch.arange(10), (5, 10))
-    buckets = buckets_of(graph, 4, 1)
+    buckets = row_buckets(graph, 4, 1)
     numbers = graph.edge_numbers
     first = buckets.arguments(numbers)
     assert buckets.arguments(numbers) is first and buckets.arguments(None) is buckets.arguments(None)

@@ -16,7 +16,7 @@ from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.ops.message.reductions import argmax_scatter as choices
 from gnn_sparse_backend.planner.choose import plan_for
 from gnn_sparse_backend.structures import build
-from gnn_sparse_backend.structures.facts import ColumnsAscend
+from gnn_sparse_backend.structures.facts import columns_ascend
 from tests.covering import covering
 from tests.ops.message_oracle import (
     DTYPES,
@@ -142,11 +142,11 @@ def test_what_is_kept():
 
 
 def test_whether_columns_ascend():
-    assert [dense(ascending).graph.derived(ColumnsAscend()) for ascending in (True, False)] == [True, False]
+    assert [columns_ascend(dense(ascending).graph) for ascending in (True, False)] == [True, False]
     # from row to row they may fall, over empty rows too
-    assert from_coo([0, 0, 3, 3], [2, 3, 0, 0], (6, 4)).graph.derived(ColumnsAscend())
+    assert columns_ascend(from_coo([0, 0, 3, 3], [2, 3, 0, 0], (6, 4)).graph)
     for name in EMPTY:
-        assert from_coo(*EMPTY[name]).graph.derived(ColumnsAscend())
+        assert columns_ascend(from_coo(*EMPTY[name]).graph)
 
 
 @pytest.mark.parametrize("structure", EMPTY)

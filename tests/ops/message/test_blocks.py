@@ -7,7 +7,7 @@ import torch
 
 import gnn_sparse_backend as gsb
 from gnn_sparse_backend.formats import BsrFormat, SrBcrsFormat
-from gnn_sparse_backend.ops.message.executables.blocks_cuda import blocks_of, run_blocks
+from gnn_sparse_backend.ops.message.executables.blocks_cuda import dense_blocks, run_blocks
 from gnn_sparse_backend.ops.message.message_op import message_op
 from gnn_sparse_backend.planner.cuda import blocks as cuda_bsr
 from tests.ops.operators import quarters
@@ -121,8 +121,8 @@ def test_the_format_that_stores_less_is_taken(block, near, apart, thin):
     and both are counted."""
 
     def found(graph):
-        blocks = blocks_of(graph, block)
-        assert blocks_of(graph, block) is blocks
+        blocks = dense_blocks(graph, block)
+        assert dense_blocks(graph, block) is blocks
         return type(blocks.stored), blocks.in_sr_bcrs, blocks.in_bsr
 
     assert found(local_graph()[0]) == (BsrFormat, near, near)

@@ -100,7 +100,7 @@ def test_skewed_graphs_of_short_rows_go_by_chunks(monkeypatch, serial_gpu):
     monkeypatch.setattr(cuda_plan, "BUCKETS_PAY", LONG_ROW)
     made, waits = [], []
     monkeypatch.setattr(
-        cuda_segments, "_segments", lambda graph, make=cuda_segments._segments: made.append(graph) or make(graph)
+        cuda_segments, "chunk_rows", lambda *args, make=cuda_segments.chunk_rows: made.append(args) or make(*args)
     )
     row = torch.cat([torch.zeros(1000, dtype=torch.int64), torch.arange(1500)])
     col = torch.arange(2500) % 300

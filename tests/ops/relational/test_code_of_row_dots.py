@@ -14,7 +14,13 @@ from gnn_sparse_backend.compiler.schedules.cuda_teams import CudaTeams
 from gnn_sparse_backend.formats.partitions.relational import relation_pairs
 from gnn_sparse_backend.formats.partitions.relational_tiles import row_tiles
 from gnn_sparse_backend.ops.relational.programs.rgms_row_dots import SHARED, RgmsDotsSpec, rgms_row_dots
-from gnn_sparse_backend.ops.relational.schedules_cuda_rows import ACCUMULATED, DOTS_BYTES, MOST_ROWS, dots_spec
+from gnn_sparse_backend.ops.relational.schedules_cuda_rows import (
+    ACCUMULATED,
+    DOTS_BYTES,
+    MOST_ROWS,
+    ProductShape,
+    dots_spec,
+)
 
 
 @pytest.mark.parametrize(
@@ -101,11 +107,14 @@ def test_shapes_of_blocks():
         ((8, 4), "float32", True),
         ((16, 500), "float32", True),
     ):
-        spec = dots_spec(*widths, dtype, "sm_90", full=full)
+        spec = dots_spec(ProductShape(*widths, dtype, "sm_90", full=full))
         assert spec.width * spec.turns >= widths[1] and spec.tiles[0] * spec.tiles[1] <= ACCUMULATED, spec
         assert 4 <= spec.rows <= MOST_ROWS and spec.shared_bytes <= DOTS_BYTES and spec.shares == 4, spec
         assert widths[0] % spec.parts[0] == widths[1] % spec.parts[1] == 0 and bool(spec.across) == full, spec
-    assert dots_spec(64, 64, "float16", "sm_75") is None and dots_spec(64, 64, "float64", "sm_90", full=True) is None
+    assert (
+        dots_spec(ProductShape(64, 64, "float16", "sm_75")) is None
+        and dots_spec(ProductShape(64, 64, "float64", "sm_90", full=True)) is None
+    )
 
 
 def test_what_blocks_do_not_take_is_refused():

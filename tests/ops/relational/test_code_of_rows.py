@@ -18,6 +18,7 @@ from gnn_sparse_backend.ops.relational.schedules_cuda_rows import (
     ACCUMULATED,
     MOST_ROWS,
     SHARED_BYTES,
+    ProductShape,
     rows_of_block,
     rows_spec,
 )
@@ -138,7 +139,7 @@ def test_shapes_of_blocks():
         ((8, 4), "bfloat16"),
         ((300, 500), "float16"),
     ):
-        spec = rows_spec(*widths, dtype, "sm_90")
+        spec = rows_spec(ProductShape(*widths, dtype, "sm_90"))
         assert spec.width * spec.grid >= widths[1] and spec.tiles[0] * spec.tiles[1] <= ACCUMULATED, spec
         assert (
             16 <= spec.rows <= MOST_ROWS and spec.shared_bytes <= SHARED_BYTES and spec.warps[0] * spec.warps[1] == 4
@@ -147,15 +148,18 @@ def test_shapes_of_blocks():
         # rows of a fragment begin at different ones of the 32 banks of 4 bytes
         words = spec.stride * (4 if dtype == "float32" else 2) // 4
         assert len({words * row % 32 for row in range(8)}) == 8, spec
-    square = rows_spec(64, 64, "float16", "sm_90")
+    square = rows_spec(ProductShape(64, 64, "float16", "sm_90"))
     assert (square.rows, square.grid, square.lanes, square.part, square.shares) == (64, 1, 16, 4, 8)
-    assert rows_spec(64, 512, "float16", "sm_90").grid == 2 and rows_spec(64, 4, "float16", "sm_90").rows == 128
+    assert (
+        rows_spec(ProductShape(64, 512, "float16", "sm_90")).grid == 2
+        and rows_spec(ProductShape(64, 4, "float16", "sm_90")).rows == 128
+    )
     assert [rows_of_block(n) for n in (10_000, 20_000, 100_000, 10**7)] == [8, 16, 64, 128] and rows_of_block(
         10_000, 8
     ) == 64
     assert (
-        rows_spec(64, 64, "float16", "sm_90", most=32).rows == 32
-        and rows_spec(64, 64, "float16", "sm_90", most=8) is None
+        rows_spec(ProductShape(64, 64, "float16", "sm_90"), most=32).rows == 32
+        and rows_spec(ProductShape(64, 64, "float16", "sm_90"), most=8) is None
     )
     for widths, dtype, arch in (
         ((64, 64), "float64", "sm_90"),
@@ -163,23 +167,23 @@ def test_shapes_of_blocks():
         ((1, 1), "float16", "sm_90"),
         ((2000, 64), "float16", "sm_90"),
     ):
-        assert rows_spec(*widths, dtype, arch) is None
+        assert rows_spec(ProductShape(*widths, dtype, arch)) is None
 
 
 def test_shapes_of_blocks_in_full_precision():
     """On any GPU, and for a number of rows that is less than a tile of Tensor Cores has."""
     for widths in ((64, 64), (16, 16), (128, 128), (37, 11), (8, 4), (1, 1), (64, 500)):
-        spec = rows_spec(*widths, "float32", "sm_75", full=True)
+        spec = rows_spec(ProductShape(*widths, "float32", "sm_75", full=True))
         assert spec.across in (2, 4, 8) and spec.product.rows * spec.product.columns == 128, spec
         assert spec.width * spec.grid >= widths[1] and spec.tiles[0] * spec.tiles[1] <= ACCUMULATED, spec
         assert spec.rows <= MOST_ROWS and spec.shared_bytes <= SHARED_BYTES and spec.warps[0] * spec.warps[1] == 4, spec
-    square = rows_spec(64, 64, "float32", "sm_90", full=True)
+    square = rows_spec(ProductShape(64, 64, "float32", "sm_90", full=True))
     assert (square.rows, square.grid, square.width, square.across) == (64, 1, 64, 8)
     assert (
-        rows_spec(64, 64, "float32", "sm_90", most=8, full=True).rows == 8
-        and rows_spec(64, 64, "float32", "sm_90", most=8) is None
+        rows_spec(ProductShape(64, 64, "float32", "sm_90", full=True), most=8).rows == 8
+        and rows_spec(ProductShape(64, 64, "float32", "sm_90"), most=8) is None
     )
-    assert rows_spec(64, 64, "float64", "sm_90", full=True) is None
+    assert rows_spec(ProductShape(64, 64, "float64", "sm_90", full=True)) is None
 
 
 def test_what_blocks_do_not_take_is_refused():

@@ -12,6 +12,7 @@ from gnn_sparse_backend.ops.relational import executables as rgms_kernels
 from gnn_sparse_backend.ops.relational import orders_cuda as cuda_rgms_orders
 from gnn_sparse_backend.ops.relational import schedules_cuda as planned
 from gnn_sparse_backend.ops.relational import schedules_cuda_rows as cuda_rgms_rows
+from gnn_sparse_backend.ops.relational.schedules_cuda_rows import ProductShape
 from gnn_sparse_backend.planner.cpu.relational import RelationCounts
 from gnn_sparse_backend.planner.cuda.cost import NEARER
 from tests.ops.relational.test_rows_cuda import SHAPE, close, operands, triples
@@ -31,7 +32,7 @@ CASES = [  # dtype, precision, widths, blocks, reduce, fewer pairs of columns
 def launched(monkeypatch, serial_gpu, matmul_precision):
     """Names of what is launched, where dots go by blocks that own rows."""
     monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
-    monkeypatch.setattr(rgms_kernels, "dots_on_gpu", lambda *asked: {"rows": 0.0})
+    monkeypatch.setattr(rgms_kernels, "bytes_of_dots", lambda *asked: {"rows": 0.0})
     return serial_gpu
 
 
@@ -87,13 +88,13 @@ def test_a_hub_is_cut_into_parts(launched, monkeypatch):
 
 def test_bytes_are_counted():
     """10 edges between rows of 16 and of 8 features of 16 bits, by hand; 2,000 blocks of rows."""
-    spec = planned.dots_spec(16, 8, "float16", "sm_90")
+    spec = planned.dots_spec(ProductShape(16, 8, "float16", "sm_90"))
     counts = RelationCounts(2000 * spec.rows, 10, 8, 6)
     matrix = 256 / NEARER
-    assert planned.dot_bytes(counts, 16, 8, "float16", "sm_90", False, panels=5) == pytest.approx(
+    assert planned.dot_bytes(counts, ProductShape(16, 8, "float16", "sm_90"), panels=5) == pytest.approx(
         {"rows": counts.rows * 32 + 5 * matrix + 160, "stored": 8 * (32 + 2 * 16 + matrix / 32) + 160}
     )
-    assert "rows" not in planned.dot_bytes(RelationCounts(100, 10, 8, 6), 16, 8, "float16", "sm_90", False)
+    assert "rows" not in planned.dot_bytes(RelationCounts(100, 10, 8, 6), ProductShape(16, 8, "float16", "sm_90"))
 
 
 def test_the_planner_takes_rows_where_they_move_less(serial_gpu, matmul_precision, monkeypatch):
@@ -116,5 +117,8 @@ def test_the_planner_takes_rows_where_they_move_less(serial_gpu, matmul_precisio
         torch.autograd.grad(out, a, torch.ones_like(out))
         by = rel.side(True).pairs.count < rel.side(False).pairs.count
         widths = (16, 24) if by else (24, 16)
-        assert planned.order_of(cuda_rgms_orders.dots_on_gpu(rel, by, 1, *widths, torch.float16, "serial")) == order
+        assert (
+            planned.order_of(cuda_rgms_orders.bytes_of_dots(rel, by, ProductShape(*widths, "float16", "serial")))
+            == order
+        )
         assert ("rgms_row_dots" in serial_gpu) == (order == "rows")

@@ -14,6 +14,7 @@ from gnn_sparse_backend.ops.relational import executables as rgms_kernels
 from gnn_sparse_backend.ops.relational import orders_cuda as cuda_rgms_orders
 from gnn_sparse_backend.ops.relational import schedules_cuda as planned
 from gnn_sparse_backend.ops.relational import schedules_cuda_rows as cuda_rgms_rows
+from gnn_sparse_backend.ops.relational.schedules_cuda_rows import ProductShape
 from gnn_sparse_backend.planner.cpu.relational import RelationCounts
 from gnn_sparse_backend.planner.cuda.cost import NEARER
 from gnn_sparse_backend.runtime import layout
@@ -110,7 +111,7 @@ def by(monkeypatch, serial_gpu, matmul_precision):
     monkeypatch.setattr(cuda_rgms_rows, "LEAST_BLOCKS", 1)
 
     def choose(order: str):
-        monkeypatch.setattr(rgms_kernels, "order_on_gpu", lambda *asked: order)
+        monkeypatch.setattr(rgms_kernels, "bytes_of_orders", lambda *asked: {order: 0.0})
         return serial_gpu
 
     return choose
@@ -256,7 +257,7 @@ def test_the_planner_takes_rows_where_they_move_less(serial_gpu, matmul_precisio
         rel = gsb.RelGraph.from_triples(source, destination, relation, (500, 500), 400)
         serial_gpu.clear()
         gsb.rgms(rel, x, torch.randn(400, 16, 24, dtype=torch.float16), reduce="mean")
-        moved = cuda_rgms_orders.bytes_on_gpu(rel, False, 1, 16, 24, torch.float16, "serial")
+        moved = cuda_rgms_orders.bytes_of_orders(rel, False, ProductShape(16, 24, "float16", "serial"))
         assert planned.order_of(moved) == order and ("rgms_rows" in serial_gpu) == (order == "rows")
         kept = [fact for fact in rel.side(False).facts if isinstance(fact, cuda_rgms_orders.TilesOfRows)]
         assert len(kept) == (order == "rows")
@@ -275,10 +276,14 @@ def test_full_precision_goes_by_rows_or_columns(serial_gpu, matmul_precision, mo
     torch.set_float32_matmul_precision("highest")
     rel = gsb.RelGraph.from_triples(*triples(400, 5), SHAPE, 5)
     for arch in ("sm_75", "sm_90"):
-        assert set(cuda_rgms_orders.bytes_on_gpu(rel, False, 1, 16, 24, torch.float32, arch)) == {"transform", "rows"}
+        assert set(
+            cuda_rgms_orders.bytes_of_orders(rel, False, cuda_rgms_orders.shape_of(1, 16, 24, torch.float32, arch))
+        ) == {"transform", "rows"}
     assert "multiplied in full precision" in " ".join(str(gsb.explain(rel, "rgms", (16, 24))).split())
     torch.set_float32_matmul_precision("high")
-    assert set(cuda_rgms_orders.bytes_on_gpu(rel, False, 1, 16, 24, torch.float32, "sm_90")) == {
+    assert set(
+        cuda_rgms_orders.bytes_of_orders(rel, False, cuda_rgms_orders.shape_of(1, 16, 24, torch.float32, "sm_90"))
+    ) == {
         "transform",
         "tiles",
         "rows",
@@ -288,9 +293,9 @@ def test_full_precision_goes_by_rows_or_columns(serial_gpu, matmul_precision, mo
 
 def test_bytes_are_counted():
     """10 edges of 16 features to 8 of 16 bits, by hand; 2,000 blocks of rows."""
-    spec = planned.rows_spec(16, 8, "float16", "sm_90")
+    spec = planned.rows_spec(ProductShape(16, 8, "float16", "sm_90"))
     counts = RelationCounts(2000 * spec.rows, 10, 8, 6)
-    moved = planned.order_bytes(counts, 16, 8, "float16", "sm_90", False, panels=5)
+    moved = planned.order_bytes(counts, ProductShape(16, 8, "float16", "sm_90"), panels=5)
     result, matrix = counts.rows * 16, 256 / NEARER
     assert moved == pytest.approx(
         {
@@ -301,9 +306,9 @@ def test_bytes_are_counted():
     )
     # in full precision: where multiplying takes longer, that counts; a block multiplies all its rows by all columns it
     # could have
-    full = planned.rows_spec(16, 8, "float32", "sm_90", full=True)
+    full = planned.rows_spec(ProductShape(16, 8, "float32", "sm_90", full=True))
     moved = planned.order_bytes(
-        RelationCounts(2000 * full.rows, 10, 8, 6), 16, 8, "float32", "sm_90", True, panels=500_000
+        RelationCounts(2000 * full.rows, 10, 8, 6), ProductShape(16, 8, "float32", "sm_90", full=True), panels=500_000
     )
     assert moved["rows"] == 500_000 * full.rows * full.width * 16 / planned.MULTIPLIED and set(moved) == {
         "rows",
@@ -311,7 +316,7 @@ def test_bytes_are_counted():
     }
     few = RelationCounts(100 * spec.rows, 10, 8, 6)
     assert "rows" not in planned.order_bytes(
-        few, 16, 8, "float16", "sm_90", False
+        few, ProductShape(16, 8, "float16", "sm_90")
     )  # blocks that would leave most of a GPU idle
     assert planned.order_of({"rows": 1.0, "tiles": 1.0, "transform": 2.0}) == "rows"
 

@@ -13,7 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, tirx
 
-from ..importing import importing
+from ..nodes import importing
 
 _TABLE = "gsb.parameters"
 _COMPACT, _ANY = -1, -2

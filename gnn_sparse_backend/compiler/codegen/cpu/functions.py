@@ -13,7 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from ..importing import importing
+from ..nodes import importing
 from .formulas import FUNCTIONS, TYPES, llvm_function
 from .llvm_vdpbf16 import function_name, lanes_of, llvm_text
 
@@ -32,19 +32,15 @@ def call_vector_functions(function: tirx.PrimFunc) -> tirx.PrimFunc:
         call = mutator.default_mutate(call)
         name = getattr(call.op, "name", "").rpartition(".")[2]
         if name == "call_pure_extern":
-            _import_bf16_pair_dot(call, features, texts)
+            lanes = lanes_of(str(call.args[0].value))
+            if lanes is not None:
+                texts[function_name(lanes)] = llvm_text(lanes, features())
         return _call(name, call.args[0], texts) if name in FUNCTIONS else call
 
     body = tvm_ffi.structural_mutate(function.body, [(tvm.ir.Call, visit)])
     if not texts:
         return function
     return importing(function, body, "\n".join(texts.values()))
-
-
-def _import_bf16_pair_dot(call: tvm.ir.Call, features: Callable[[], frozenset[str]], texts: dict[str, str]) -> None:
-    lanes = lanes_of(str(call.args[0].value))
-    if lanes is not None:
-        texts[function_name(lanes)] = llvm_text(lanes, features())
 
 
 def _features(function: tirx.PrimFunc) -> Callable[[], frozenset[str]]:

@@ -13,26 +13,16 @@ from ..target import Target
 # The kernel's names, in /proc/cpuinfo, of the vector features that LLVM spells on the right. A hypervisor may hide any
 # of them from a processor that is otherwise recognised by its family and model, or give a processor that has them an
 # older model's number.
+_SPELLED_ALIKE = (
+    "ssse3 popcnt movbe avx avx2 fma f16c bmi2 avx512f avx512cd avx512bw avx512dq avx512vl avx512ifma avx512vbmi "
+    "gfni vaes vpclmulqdq"
+).split()
 _CPUINFO_TO_LLVM = {
-    "ssse3": "ssse3",
+    **{name: name for name in _SPELLED_ALIKE},
     "sse4_1": "sse4.1",
     "sse4_2": "sse4.2",
-    "popcnt": "popcnt",
-    "movbe": "movbe",
-    "avx": "avx",
-    "avx2": "avx2",
-    "fma": "fma",
-    "f16c": "f16c",
     "bmi1": "bmi",
-    "bmi2": "bmi2",
     "abm": "lzcnt",
-    "avx512f": "avx512f",
-    "avx512cd": "avx512cd",
-    "avx512bw": "avx512bw",
-    "avx512dq": "avx512dq",
-    "avx512vl": "avx512vl",
-    "avx512ifma": "avx512ifma",
-    "avx512vbmi": "avx512vbmi",
     "avx512_vbmi2": "avx512vbmi2",
     "avx512_vnni": "avx512vnni",
     "avx512_bitalg": "avx512bitalg",
@@ -40,9 +30,6 @@ _CPUINFO_TO_LLVM = {
     "avx512_bf16": "avx512bf16",
     "avx512_fp16": "avx512fp16",
     "avx_vnni": "avxvnni",
-    "gfni": "gfni",
-    "vaes": "vaes",
-    "vpclmulqdq": "vpclmulqdq",
     "amx_tile": "amx-tile",
     "amx_int8": "amx-int8",
     "amx_bf16": "amx-bf16",

@@ -27,9 +27,7 @@ def lanes_of(name: str) -> int | None:
 
 
 def llvm_text(lanes: int, features: frozenset[str] | set[str]) -> str:
-    """The function for so many sums, on a CPU with these features (LLVM's names), for LLVM to put in place of its
-    calls.
-    """
+    """The function for so many sums, on a CPU with these features (LLVM's names), for LLVM to put for its calls."""
     f32, i32 = (kind if lanes == 1 else f"<{lanes} x {kind}>" for kind in ("float", "i32"))
     head = (
         f"define linkonce_odr hidden {f32} @{function_name(lanes)}({f32} %s, {i32} %a, {i32} %w) "
@@ -70,6 +68,3 @@ def llvm_text(lanes: int, features: frozenset[str] | set[str]) -> str:
             "",
         ]
     )
-
-
-__all__ = ["function_name", "lanes_of", "llvm_text"]

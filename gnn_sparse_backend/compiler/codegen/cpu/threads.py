@@ -23,8 +23,6 @@ import tvm
 
 from .launcher import LauncherState, launcher_state, redirect_launches
 
-DEFAULT_TASKS_PER_THREAD = 8
-
 _lock = threading.RLock()
 _pool: OpenMPPool | None = None
 
@@ -76,9 +74,7 @@ def _attach() -> bool:
 
 
 def find_torch_openmp() -> OpenMPPool | None:
-    """The OpenMP runtime that the PyTorch of this process is linked to; None when there is none or it cannot be
-    shared.
-    """
+    """The OpenMP runtime that the PyTorch of this process is linked to; None where there is none that can be shared."""
     path = _mapped_file("libtorch_cpu.so")
     if path is None:
         return None

@@ -23,9 +23,7 @@ class Device:
 
 
 def driver_version() -> tuple[int, int]:
-    """The latest version of CUDA that the driver works with, (13, 0). Raises DriverError, of a stub of the toolkit's
-    too.
-    """
+    """The latest version of CUDA that the driver works with, (13, 0). Raises DriverError, also of a stub."""
     version = ctypes.c_int()
     _call("cuDriverGetVersion", ctypes.byref(version))
     return split(version.value)
@@ -67,6 +65,3 @@ def _words(library: ctypes.CDLL, code: int) -> str:
     text = ctypes.c_char_p()
     describe = getattr(library, "cuGetErrorString", None)
     return f", {text.value.decode()}" if describe and not describe(code, ctypes.byref(text)) and text.value else ""
-
-
-__all__ = ["Device", "DriverError", "devices", "driver_version", "split"]

@@ -24,9 +24,7 @@ _PACK, _LOAD = "runtime.ModulePackImportsToTensor", "ffi.Module.load_from_bytes.
 
 
 def text_with_imports(module: tvm.runtime.Module) -> str:
-    """The LLVM text of a compiled module, with what it imports. Raises ValueError where TVM packs imports in another
-    way.
-    """
+    """The LLVM text of a compiled module, with what it imports. Raises ValueError where TVM packs imports otherwise."""
     lines = [f"{_MARK}{kind} {base64.b64encode(data).decode()}\n" for kind, data in _imports(module)]
     return "".join([module.inspect_source("ll"), "\n", *lines])
 
@@ -59,19 +57,11 @@ def _imports(module: tvm.runtime.Module) -> list[tuple[str, bytes]]:
         place += length
         return packed[place - length : place]
 
-    tree = (
-        count + 2,
-        0,
-        *[count] * (count + 1),
-        count,
-        *range(1, count + 1),
-    )  # the host's module imports all, the others nothing
+    # the host's module imports all, the others nothing
+    tree = (count + 2, 0, *[count] * (count + 1), count, *range(1, count + 1))
     if numbers(len(tree)) != tree or text() != b"_lib":
         raise ValueError("TVM packs imported modules in a way that is not known here")
     found = [(text().decode(), text()) for _ in range(count)]
     if place != len(packed):
         raise ValueError("TVM packs imported modules in a way that is not known here")
     return found
-
-
-__all__ = ["add_imports", "text_with_imports"]

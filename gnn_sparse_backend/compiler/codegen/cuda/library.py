@@ -62,18 +62,15 @@ def check_lane_reductions(name: str, function: tirx.PrimFunc, source: str) -> No
 
     Where TVM does not recognise one it leaves an addition that each lane does for itself, without a word.
     """
-    wanted = (
-        int(function.attrs["gsb.lane_reductions"]) if function.attrs and "gsb.lane_reductions" in function.attrs else 0
-    )
+    attributes = function.attrs or {}
+    wanted = int(attributes["gsb.lane_reductions"]) if "gsb.lane_reductions" in attributes else 0
     found = source.count("__activemask()")
     if found < wanted:
         raise BuildError(name, f"TVM made {found} reductions among lanes of {wanted}", source)
 
 
 def cuda_key(target: Target) -> str:
-    """The key of a cuda target with the version of the compiler outside of this environment that makes its machine
-    code.
-    """
+    """The key of a cuda target with the version of the compiler, outside of this environment, of its machine code."""
     return f"{target.key}-{cuda_compiler()}"
 
 
@@ -87,6 +84,3 @@ def cuda_compiler() -> str:
         return "source"
     lines = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout.split()
     return f"nvcc-{next((word for word in lines if word.startswith('V')), 'unknown')}"
-
-
-__all__ = ["build_cuda_shared", "check_lane_reductions", "cuda_compiler", "cuda_key"]

@@ -43,9 +43,7 @@ ATTEMPTS = ((10, 512), (5, 512), (10, 256))
 
 @dataclass(frozen=True)
 class CudaBinary:
-    """Machine code (or PTX text) of CUDA source: the bytes, and ptxas' statistics (empty for PTX, which ptxas has not
-    seen).
-    """
+    """Machine code (or PTX text) of CUDA source: the bytes, and ptxas' statistics (empty for PTX)."""
 
     code: bytes
     format: str
@@ -63,9 +61,7 @@ class CudaBinary:
 
 
 def cuda_target(arch: str) -> Target:
-    """A GPU of compute architecture ``arch`` ("sm_80", "sm_90") with this process's CPU as its host; no GPU is
-    needed.
-    """
+    """A GPU of compute architecture ``arch`` ("sm_80", "sm_90") with this CPU as its host; it need not be there."""
     _check_arch(arch)
     return replace(host_target(), kind="cuda", arch=arch)
 
@@ -183,22 +179,9 @@ def _nvcc(source: str, arch: str, format: str, kernel: str, level: int) -> tuple
     with tempfile.TemporaryDirectory(prefix="gsb-") as scratch:
         text, binary = Path(scratch, "kernel.cu"), Path(scratch, f"kernel.{format}")
         text.write_text(source)
-        done = subprocess.run(
-            [
-                nvcc,
-                f"--{format}",
-                "-O3",
-                f"-arch={arch}",
-                *_flags(level),
-                "--expt-relaxed-constexpr",
-                "-diag-suppress=177",
-                str(text),
-                "-o",
-                str(binary),
-            ],
-            capture_output=True,
-            text=True,
-        )
+        options = ["-O3", f"-arch={arch}", *_flags(level), "--expt-relaxed-constexpr", "-diag-suppress=177"]
+        command = [nvcc, f"--{format}", *options, str(text), "-o", str(binary)]
+        done = subprocess.run(command, capture_output=True, text=True)
         log = done.stdout + done.stderr
         if done.returncode:
             raise BuildError(kernel, f"{nvcc} for {arch} failed:\n{log.strip()}", source)

@@ -55,9 +55,7 @@ def toolkits() -> list[Path]:
 
 
 def nvcc_path() -> str | None:
-    """The nvcc of this machine: in ``$CUDA_HOME`` or ``$CUDA_PATH``, on ``PATH``, or in /usr/local/cuda; None without
-    one.
-    """
+    """The nvcc of this machine: in ``$CUDA_HOME`` or ``$CUDA_PATH``, on ``PATH``, in /usr/local/cuda; else None."""
     *named, usual = toolkits()
     for home in named:
         found = shutil.which("nvcc", path=str(home / "bin"))
@@ -67,9 +65,7 @@ def nvcc_path() -> str | None:
 
 
 def include_folders() -> list[str]:
-    """Header folders for NVRTC. Those of the wheels of CUDA 13 first, which go with the NVRTC beside them, then the
-    toolkit's.
-    """
+    """Header folders for NVRTC: those of the wheels of CUDA 13, which go with its own, then the toolkit's."""
     roots = [*in_wheels(f"cu{CUDA}"), *toolkits()]
     folders = [folder for root in roots for folder in (root / "include", root / "include" / "cccl") if folder.is_dir()]
     return [str(folder) for folder in folders]
@@ -83,19 +79,3 @@ def missing_headers() -> list[str]:
         for header, wheel in HEADERS.items()
         if not any(os.path.isfile(os.path.join(f, header)) for f in folders)
     ]
-
-
-__all__ = [
-    "CUDA",
-    "DRIVER",
-    "HEADERS",
-    "INSTALL",
-    "NVRTC",
-    "RUNTIME",
-    "find_library",
-    "in_wheels",
-    "include_folders",
-    "missing_headers",
-    "nvcc_path",
-    "toolkits",
-]

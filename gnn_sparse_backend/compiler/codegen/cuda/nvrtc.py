@@ -80,6 +80,3 @@ def _library() -> ctypes.CDLL:
         raise NvrtcError(f"{NVRTC} is not found")
     library.nvrtcGetErrorString.restype = ctypes.c_char_p
     return library
-
-
-__all__ = ["NvrtcError", "missing_for_nvrtc", "nvrtc_version", "run_nvrtc"]

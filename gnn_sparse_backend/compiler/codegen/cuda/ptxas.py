@@ -40,6 +40,3 @@ def parse_ptxas(log: str) -> tuple[PtxasStatistics, ...]:
             )
         )
     return tuple(found)
-
-
-__all__ = ["PtxasStatistics", "parse_ptxas"]

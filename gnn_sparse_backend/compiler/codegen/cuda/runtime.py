@@ -40,9 +40,7 @@ def missing_for_cuda() -> list[str]:
 
 
 def require_cuda(framework: str = "") -> None:
-    """Raise BuildError that says all that is missing, unless nothing is. framework: whose tensors they are, in
-    words.
-    """
+    """Raise BuildError that says what is missing, unless nothing is. framework: whose tensors they are, in words."""
     missing = missing_for_cuda()
     if missing:
         of = f" ({framework})" if framework else ""
@@ -122,18 +120,13 @@ def _missing_compiler() -> list[str]:
             "GSB_CUDA_COMPILER asks for nvcc, which is not found; put it on PATH, set CUDA_HOME, or unset "
             "GSB_CUDA_COMPILER"
         ]
-    if chosen == "nvrtc":
-        return (
-            [f"GSB_CUDA_COMPILER asks for NVRTC, which cannot be used: {nvrtc}; {INSTALL} brings all of it"]
-            if nvrtc
-            else []
-        )
     if not nvrtc:
         return []
+    if chosen == "nvrtc":
+        return [f"GSB_CUDA_COMPILER asks for NVRTC, which cannot be used: {nvrtc}; {INSTALL} brings all of it"]
     return [
         f"a compiler of CUDA source is not found: NVRTC cannot be used, {nvrtc}, and there is no nvcc; {INSTALL} "
-        f"brings NVRTC and "
-        "its headers, or put nvcc on PATH"
+        "brings NVRTC and its headers, or put nvcc on PATH"
     ]
 
 
@@ -151,6 +144,3 @@ def _load_error() -> str:
 
 def _tvm_library() -> Path:
     return Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
-
-
-__all__ = ["is_too_old", "load_runtime", "missing_for_cuda", "require_arch", "require_cuda", "runtime_version"]

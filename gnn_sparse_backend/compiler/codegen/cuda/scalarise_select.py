@@ -12,42 +12,40 @@ memory as one vector.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from ..nodes import nodes, own_block, sequence, substitute
+
 
 def choose_apart(module: tvm.IRModule) -> tvm.IRModule:
-    """The module without choices in vector loops. As in any vector loop, a statement is done for all elements before
-    the next.
-    """
-    functions = {}
-    for variable, function in module.functions.items():
-        body = tvm_ffi.structural_mutate(function.body, [(tirx.For, _visit)])
-        functions[variable] = tirx.PrimFunc(function.params, body, function.ret_type, function.attrs)
-    return tvm.IRModule(functions)
+    """The module without choices in vector loops; as there, a statement is done for all elements before the next."""
+    rules = [(tirx.For, _visit)]
+    return tvm.IRModule(
+        {name: f.with_body(tvm_ffi.structural_mutate(f.body, rules)) for name, f in module.functions.items()}
+    )
 
 
 def _visit(loop: tirx.For, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
     loop = mutator.default_mutate(loop)
-    if loop.kind != tirx.ForKind.VECTORIZED or not _chooses(loop.body):
+    if loop.kind != tirx.ForKind.VECTORIZED or not nodes(loop.body, tirx.Select):
         return loop
     stores = _stores(loop.body)
     if stores is None:
-        return _over(loop, tirx.ForKind.UNROLLED, lambda p: _at(loop.body, {loop.loop_var: p}))
-    return _sequence([part for store in stores for part in _apart(loop, store)])
+        return _over(loop, tirx.ForKind.UNROLLED, lambda p: substitute(loop.body, {loop.loop_var: p}))
+    return sequence([part for store in stores for part in _apart(loop, store)])
 
 
 def _apart(loop: tirx.For, store: tirx.BufferStore) -> list[tirx.Stmt]:
     """The loops over one store."""
 
     def values(p: tirx.Expr) -> tirx.BufferStore:
-        return _at(store, {loop.loop_var: p})
+        return substitute(store, {loop.loop_var: p})
 
-    if not _chooses(store):
+    if not nodes(store, tirx.Select):
         return [_over(loop, tirx.ForKind.VECTORIZED, values)]
     if store.buffer.ty.storage_scope == "local":  # which is registers already
         return [_over(loop, tirx.ForKind.UNROLLED, values)]
@@ -58,13 +56,9 @@ def _apart(loop: tirx.For, store: tirx.BufferStore) -> list[tirx.Stmt]:
         there = values(p)
         return tirx.BufferStore(there.buffer, chosen[p - loop.min], there.indices)
 
-    both = _sequence(
-        [
-            _over(loop, tirx.ForKind.UNROLLED, lambda p: tirx.BufferStore(chosen, values(p).value, [p - loop.min])),
-            _over(loop, tirx.ForKind.VECTORIZED, load),
-        ]
-    )
-    return [s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], name, both, None, [chosen]))]
+    store_each = _over(loop, tirx.ForKind.UNROLLED, lambda p: tirx.BufferStore(chosen, values(p).value, [p - loop.min]))
+    both = sequence([store_each, _over(loop, tirx.ForKind.VECTORIZED, load)])
+    return [own_block(name, both, [chosen])]
 
 
 def _over(loop: tirx.For, kind: tirx.ForKind, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
@@ -91,22 +85,5 @@ def _stores(body: tirx.Stmt) -> list[tirx.BufferStore] | None:
             return None
         values = {each.var: value for each, value in zip(block.iter_vars, body.iter_values)}
         found = _stores(block.body)
-        return None if found is None else [_at(store, values) for store in found]
+        return None if found is None else [substitute(store, values) for store in found]
     return None
-
-
-def _chooses(body: tirx.Stmt) -> bool:
-    found: list[tirx.Select] = []
-    tvm_ffi.structural_walk(body, (tirx.Select, found.append), order="post")
-    return bool(found)
-
-
-def _at(node: Any, values: Mapping[tirx.Var, tirx.Expr]) -> Any:
-    return tvm_ffi.structural_mutate(node, [(tvm.ir.Var, lambda var, mutator: values.get(var, var))])
-
-
-def _sequence(statements: list[tirx.Stmt]) -> tirx.Stmt:
-    return statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
-
-
-__all__ = ["choose_apart"]

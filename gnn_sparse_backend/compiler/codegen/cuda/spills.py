@@ -59,6 +59,3 @@ def _blocks(threads: int, registers: int) -> int:
 def _registers(threads: int, blocks: int) -> int:
     """Registers of a thread where so many blocks have room."""
     return REGISTERS // (threads * blocks) // STEP * STEP
-
-
-__all__ = ["spilled_bytes", "with_more_room"]

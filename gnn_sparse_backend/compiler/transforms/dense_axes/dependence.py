@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ...language.axes import Axis, StageIError
-from ...language.expr import Expr, Load, walk
-from ...language.program import Buffer, Iteration, Store, walk_iterations
+from ...language.expr import Expr, Load, Var, walk
+from ...language.program import Buffer, Iteration, Store, loads_in, stores_in
 
 
 def check_separable(outer: Iteration, axis: Axis, what: str) -> None:
@@ -43,16 +43,21 @@ def check_separable(outer: Iteration, axis: Axis, what: str) -> None:
 
 def _accesses(statement: Store | Iteration) -> Iterator[tuple[Buffer, tuple[Expr, ...], bool]]:
     """(buffer, indices, whether it is a store) of every access."""
-    iterations = list(walk_iterations((statement,)))
-    stores = [statement] if isinstance(statement, Store) else []
-    roots: list[Expr] = [it.where for it in iterations if it.where is not None]
-    for it in iterations:
-        stores += [*it.init, *(s for s in it.body if isinstance(s, Store))]
-    for store in stores:
-        yield store.buffer, store.indices, True
-        roots += [*store.indices, store.value]
-    for root in roots:
-        yield from ((e.buffer, e.indices, False) for e in walk(root) if isinstance(e, Load))
+    yield from ((store.buffer, store.indices, True) for store in stores_in((statement,)))
+    yield from ((load.buffer, load.indices, False) for load in loads_in((statement,)))
 
 
-__all__ = ["check_separable"]
+def indexed_otherwise(statements: Iterable[Store | Iteration], axis: Axis, var: Var | None) -> set[Buffer]:
+    """Buffers on the axis that are somewhere not indexed along it by its iterator, ``var`` where one is bound."""
+    found: set[Buffer] = set()
+    for statement in statements:
+        if isinstance(statement, Iteration):
+            inner = statement.variable(axis) if axis in statement.axes else var
+            found |= indexed_otherwise((*statement.init, *statement.body), axis, inner)
+            roots = [] if statement.where is None else [statement.where]
+        else:
+            inner, roots = var, [Load(statement.buffer, statement.indices), statement.value]
+        for load in (e for root in roots for e in walk(root) if isinstance(e, Load)):
+            if any(a == axis and e != inner for a, e in zip(load.buffer.axes, load.indices)):
+                found.add(load.buffer)
+    return found

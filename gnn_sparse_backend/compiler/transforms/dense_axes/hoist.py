@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...language.axes import Axis, StageIError
-from ...language.expr import Expr, Load, Var, children, rebuild
+from ...language.expr import Expr, Load, Var, map_children
 from ...language.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
-from ...language.validate import validate
+from ...language.validate import changed
 from .dependence import check_separable
 
 
@@ -43,10 +43,7 @@ def hoist_axis(program: Program, axis_name: str) -> Program:
     def visit(it: Iteration) -> tuple[Iteration, ...]:
         return (_hoist(it, axis),) if it.name in names else (it,)
 
-    done = replace(program, iterations=map_iterations(program.iterations, visit))
-    done = done.with_provenance(f"hoist_axis({axis_name})")
-    validate(done)
-    return done
+    return changed(program, f"hoist_axis({axis_name})", iterations=map_iterations(program.iterations, visit))
 
 
 def _check(outer: Iteration, axis: Axis) -> None:
@@ -113,5 +110,4 @@ def _substitute(expr: Expr, old: Var, var: Var, axis: Axis, locals_: dict[Buffer
             if a != axis:
                 indices.append(_substitute(e, old, var, axis, locals_))
         return Load(locals_[expr.buffer], tuple(indices))
-    kids = tuple(_substitute(k, old, var, axis, locals_) for k in children(expr))
-    return rebuild(expr, kids) if kids else expr
+    return map_children(expr, lambda e: _substitute(e, old, var, axis, locals_))

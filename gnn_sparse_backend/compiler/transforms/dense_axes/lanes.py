@@ -19,7 +19,7 @@ from dataclasses import replace
 from ...language.axes import Axis, StageIError, dense_fixed
 from ...language.expr import Binary, Const, Expr, Load, Var, rewrite, walk
 from ...language.program import Buffer, Iteration, Program, Store, map_iterations
-from ...language.validate import validate
+from ...language.validate import changed
 
 
 def reduce_in_lanes(program: Program, iteration_name: str, lanes: int) -> Program:
@@ -43,11 +43,12 @@ def reduce_in_lanes(program: Program, iteration_name: str, lanes: int) -> Progra
             return (replace(found, locals=found.locals + tuple(rewriter.locals)),)
         return (found,)
 
-    iterations = map_iterations(program.iterations, visit)
-    done = replace(program, axes=program.axes + tuple(rewriter.axes), iterations=iterations)
-    done = done.with_provenance(f"reduce_in_lanes({iteration_name}, {lanes})")
-    validate(done)
-    return done
+    return changed(
+        program,
+        f"reduce_in_lanes({iteration_name}, {lanes})",
+        axes=program.axes + tuple(rewriter.axes),
+        iterations=map_iterations(program.iterations, visit),
+    )
 
 
 def check_sum(where: str, program: Program, it: Iteration) -> tuple[Store, Binary]:

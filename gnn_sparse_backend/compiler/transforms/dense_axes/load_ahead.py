@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ...language.axes import Axis
-from ...language.expr import Binary, Expr, Load, Select, Var, children, rebuild, walk
-from ...language.program import Buffer, Iteration, Program, Store, map_iterations, walk_iterations
-from ...language.validate import validate
+from ...language.expr import Binary, Expr, Load, Select, Var, children, map_children, walk
+from ...language.program import Buffer, Iteration, Program, Store, map_iterations, stores_in
+from ...language.validate import changed
 
 
 def load_ahead(program: Program, axis_name: str) -> Program:
@@ -27,9 +27,7 @@ def load_ahead(program: Program, axis_name: str) -> Program:
     stays as it is.
     """
     axis = program.axis(axis_name)
-    written = {
-        s.buffer for it in walk_iterations(program.iterations) for s in (*it.init, *it.body) if isinstance(s, Store)
-    }
+    written = {store.buffer for store in stores_in(program.iterations)}
     used = set(program.names)
 
     def visit(it: Iteration) -> tuple[Iteration]:
@@ -53,11 +51,7 @@ def load_ahead(program: Program, axis_name: str) -> Program:
             body += _apart(statement, held)
         return (replace(it, body=tuple(body), locals=tuple(locals_)),)
 
-    done = replace(program, iterations=map_iterations(program.iterations, visit)).with_provenance(
-        f"load_ahead({axis_name})"
-    )
-    validate(done)
-    return done
+    return changed(program, f"load_ahead({axis_name})", iterations=map_iterations(program.iterations, visit))
 
 
 def _held(it: Iteration, axis: Axis, written: set[Buffer]) -> list[Load]:
@@ -94,10 +88,7 @@ def _apart(it: Iteration, held: dict[Expr, Buffer]) -> list[Iteration]:
 
 
 def _replaced(expr: Expr, values: dict[Expr, Expr]) -> Expr:
-    if expr in values:
-        return values[expr]
-    kids = tuple(_replaced(k, values) for k in children(expr))
-    return rebuild(expr, kids) if kids else expr
+    return values[expr] if expr in values else map_children(expr, lambda e: _replaced(e, values))
 
 
 def _certain(expr: Expr) -> Iterator[Expr]:
@@ -110,6 +101,3 @@ def _certain(expr: Expr) -> Iterator[Expr]:
     else:
         for kid in children(expr):
             yield from _certain(kid)
-
-
-__all__ = ["load_ahead"]

@@ -15,7 +15,7 @@ from dataclasses import replace
 from ...language.axes import StageIError
 from ...language.expr import Const, Expr, Load, Var, equal, rewrite, select
 from ...language.program import Iteration, Program, Store, map_iterations
-from ...language.validate import validate
+from ...language.validate import changed
 
 
 def pick_entries(program: Program, axis_name: str) -> Program:
@@ -49,11 +49,4 @@ def pick_entries(program: Program, axis_name: str) -> Program:
         where = None if it.where is None else rewrite(it.where, picked)
         return (replace(it, init=tuple(map(store, it.init)), body=body, where=where),)
 
-    done = replace(program, iterations=map_iterations(program.iterations, visit)).with_provenance(
-        f"pick_entries({axis_name})"
-    )
-    validate(done)
-    return done
-
-
-__all__ = ["pick_entries"]
+    return changed(program, f"pick_entries({axis_name})", iterations=map_iterations(program.iterations, visit))

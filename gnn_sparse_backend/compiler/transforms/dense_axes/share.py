@@ -15,13 +15,24 @@ elements in registers. Any other one is kept whole by every lane, and what fills
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ...language.axes import Axis, StageIError, dense_fixed, given
-from ...language.expr import Binary, Const, Expr, Load, Var, children, rebuild, rewrite, walk
-from ...language.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
-from ...language.validate import validate
+from ...language.expr import Binary, Const, Expr, Load, Var, map_children, rewrite
+from ...language.program import (
+    Buffer,
+    Iteration,
+    Program,
+    Store,
+    loads_in,
+    map_iterations,
+    map_store,
+    stores_in,
+    walk_iterations,
+)
+from ...language.validate import changed
+from .dependence import indexed_otherwise
 from .lanes import check_sum
 
 
@@ -54,10 +65,8 @@ def share_axis(program: Program, axis_name: str, lanes: int, part: int = 1, exch
 
     at = program.axes.index(axis) + 1
     axes = program.axes[:at] + split.axes + program.axes[at:]
-    done = replace(program, axes=axes, iterations=map_iterations(program.iterations, visit))
-    done = done.with_provenance(f"share_axis({axis_name}, {lanes}, {part})")
-    validate(done)
-    return done
+    iterations = map_iterations(program.iterations, visit)
+    return changed(program, f"share_axis({axis_name}, {lanes}, {part})", axes=axes, iterations=iterations)
 
 
 @dataclass(frozen=True)
@@ -126,7 +135,8 @@ def _shared(
     locals_ = {
         b for it in walk_iterations(program.iterations) for b in it.locals if axis in b.axes and b.name not in exchanged
     }
-    whole = {b for b in locals_ if b.axes.count(axis) > 1 or _indexed_otherwise(program.iterations, b, axis, None)}
+    otherwise = indexed_otherwise(program.iterations, axis, None)
+    whole = {b for b in locals_ if b.axes.count(axis) > 1 or b in otherwise}
     shared = list(visits)
     while True:
         alike = [
@@ -141,34 +151,8 @@ def _shared(
             return shared, locals_ - whole
         shared = [it for it in shared if it not in alike]
         for it in alike:
-            whole |= {e.buffer for e in _expressions(it) if isinstance(e, Load) and e.buffer in locals_}
-
-
-def _expressions(it: Iteration) -> Iterator[Expr]:
-    for store in (*it.init, *it.stores):
-        yield from walk(Load(store.buffer, store.indices))
-        yield from walk(store.value)
-    if it.where is not None:
-        yield from walk(it.where)
-
-
-def _indexed_otherwise(statements: Iterable[Store | Iteration], buffer: Buffer, axis: Axis, var: Var | None) -> bool:
-    """Whether the buffer is somewhere indexed along the axis by anything but the iterator, ``var`` where one is
-    bound.
-    """
-    for statement in statements:
-        if isinstance(statement, Iteration):
-            inner = statement.variable(axis) if axis in statement.axes else var
-            if _indexed_otherwise((*statement.init, *statement.body), buffer, axis, inner):
-                return True
-            roots = [] if statement.where is None else [statement.where]
-        else:
-            inner, roots = var, [Load(statement.buffer, statement.indices), statement.value]
-        for root in roots:
-            for e in walk(root):
-                if isinstance(e, Load) and e.buffer == buffer and e.indices[buffer.axes.index(axis)] != inner:
-                    return True
-    return False
+            touched = {store.buffer for store in stores_in((it,))} | {load.buffer for load in loads_in((it,))}
+            whole |= touched & locals_
 
 
 def _share(it: Iteration, axis: Axis, split: Split, new: dict[Buffer, Buffer]) -> Iteration:
@@ -183,8 +167,7 @@ def _share(it: Iteration, axis: Axis, split: Split, new: dict[Buffer, Buffer]) -
             return Load(new[expr.buffer], tuple(indices))
         if expr == old:
             return element
-        kids = tuple(change(k) for k in children(expr))
-        return rebuild(expr, kids) if kids else expr
+        return map_children(expr, change)
 
     conditions = [c for c in (None if it.where is None else change(it.where), split.inside(at)) if c is not None]
     where = (
@@ -271,11 +254,9 @@ def share_sum(program: Program, iteration_name: str, lanes: int, part: int = 1) 
             return (replace(found, locals=found.locals + tuple(locals_)),)
         return (found,)
 
-    iterations = map_iterations(program.iterations, visit)
-    done = replace(program, axes=program.axes + split.axes, iterations=iterations)
-    done = done.with_provenance(f"share_sum({iteration_name}, {lanes}, {part})")
-    validate(done)
-    return done
-
-
-__all__ = ["Split", "share_axis", "share_sum"]
+    return changed(
+        program,
+        f"share_sum({iteration_name}, {lanes}, {part})",
+        axes=program.axes + split.axes,
+        iterations=map_iterations(program.iterations, visit),
+    )

@@ -24,15 +24,15 @@ statements keep their order and iterations over the axis may stand at any depth:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ...language.axes import Axis, StageIError, dense_fixed
-from ...language.expr import Binary, Const, Expr, Load, Var, children, rebuild, walk
+from ...language.expr import Binary, Const, Expr, Load, Var, map_children, walk
 from ...language.program import Buffer, Iteration, Program, Store, map_iterations, map_store, walk_iterations
-from ...language.validate import validate
-from .dependence import check_separable
+from ...language.validate import changed
+from .dependence import check_separable, indexed_otherwise
 
 
 def tile_axis(program: Program, axis_name: str, tiles: tuple[tuple[int, ...], ...]) -> Program:
@@ -58,9 +58,7 @@ def tile_axis(program: Program, axis_name: str, tiles: tuple[tuple[int, ...], ..
     at = program.axes.index(axis) + 1
     # the axis itself stays: parameters are still declared on it
     axes = program.axes[:at] + tuple(c.axis for c in chunks) + program.axes[at:]
-    tiled = replace(program, axes=axes, iterations=iterations).with_provenance(f"tile_axis({axis_name}, {tiles})")
-    validate(tiled)
-    return tiled
+    return changed(program, f"tile_axis({axis_name}, {tiles})", axes=axes, iterations=iterations)
 
 
 Split: TypeAlias = dict[tuple[Buffer, int], Buffer]
@@ -125,7 +123,7 @@ def _outer(it: Iteration, axis: Axis, chunks: list[_Chunk]) -> Iteration:
 
 def _in_place(program: Program, axis: Axis, chunks: list[_Chunk]) -> tuple[Iteration, ...]:
     """Every iteration over the axis cut where it stands."""
-    whole = _indexed_otherwise(program.iterations, axis, None)
+    whole = indexed_otherwise(program.iterations, axis, None)
     local = [b for it in walk_iterations(program.iterations) for b in it.locals if axis in b.axes and b not in whole]
     split = {(b, c.number): _part(b, axis, c) for b in local for c in chunks}
 
@@ -136,22 +134,6 @@ def _in_place(program: Program, axis: Axis, chunks: list[_Chunk]) -> tuple[Itera
         return (replace(it, locals=kept + tuple(split[b, c.number] for b in it.locals if b in local for c in chunks)),)
 
     return map_iterations(program.iterations, visit)
-
-
-def _indexed_otherwise(statements: Iterable[Store | Iteration], axis: Axis, var: Var | None) -> set[Buffer]:
-    """Buffers on the axis that are somewhere not indexed along it by its iterator, ``var`` where one is bound."""
-    found: set[Buffer] = set()
-    for statement in statements:
-        if isinstance(statement, Iteration):
-            inner = statement.variable(axis) if axis in statement.axes else var
-            found |= _indexed_otherwise((*statement.init, *statement.body), axis, inner)
-            roots = [] if statement.where is None else [statement.where]
-        else:
-            inner, roots = var, [Load(statement.buffer, statement.indices), statement.value]
-        for load in (e for root in roots for e in walk(root) if isinstance(e, Load)):
-            if any(a == axis and e != inner for a, e in zip(load.buffer.axes, load.indices)):
-                found.add(load.buffer)
-    return found
 
 
 def _part(buffer: Buffer, axis: Axis, chunk: _Chunk) -> Buffer:
@@ -203,8 +185,7 @@ def _substitute(expr: Expr, var: Var, axis: Axis, chunk: _Chunk, split: Split) -
         return var if chunk.start == 0 else Binary("+", Const(chunk.start, "int64"), var)
     local = split.get((expr.buffer, chunk.number)) if isinstance(expr, Load) else None
     if local is None or not isinstance(expr, Load):
-        kids = tuple(_substitute(k, var, axis, chunk, split) for k in children(expr))
-        return rebuild(expr, kids) if kids else expr
+        return map_children(expr, lambda e: _substitute(e, var, axis, chunk, split))
     indices = []
     for a, e in zip(expr.buffer.axes, expr.indices):
         if a == axis and e != var:

@@ -55,6 +55,11 @@ class AttentionSpec:
     numbered: bool = False
     parts: bool = False
 
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Of the score, then of the value."""
+        return self.score.operands + self.value.operands
+
     @functools.cached_property
     def scores(self) -> int:
         """Scores of an edge."""
@@ -201,6 +206,3 @@ def attention(spec: AttentionSpec) -> Program:
         with p.iterate("out", (K,), "S", ("ko",)) as (k,):
             C[i, k] = Acc[k] if spec.parts else cast(spec.dtype, Acc[k] * Inverse[w.head(k)])
     return edges.grouped()
-
-
-__all__ = ["AttentionSpec", "AttentionWriter", "Attribute", "attention"]

@@ -71,6 +71,3 @@ def attention_gradient(spec: AttentionSpec, outputs: tuple[Output, ...] = ()) ->
             totals.add(load)
         totals.store(i)
     return edges.grouped()
-
-
-__all__ = ["COTANGENT", "attention_gradient"]

@@ -126,6 +126,3 @@ def edge_softmax_gradient(spec: EdgeSoftmaxSpec) -> Program:
                 weight, term = cast(accumulator, P[at]), cast(accumulator, dP[at])
                 dX[at] = cast(spec.dtype, term - weight * Sum[k] if spec.product else weight * (term - Sum[k]))
     return edges.grouped()
-
-
-__all__ = ["EdgeSoftmaxSpec", "edge_softmax", "edge_softmax_gradient"]

@@ -97,6 +97,3 @@ def softmax_merge(spec: MergeSpec) -> Program:
             with p.iterate("out", (K,), "S", ("ko",)) as (k,):
                 C[i, k] = cast(spec.dtype, Acc[k] * Inverse[head(k)])
     return edges.grouped()
-
-
-__all__ = ["MergeSpec", "softmax_merge"]

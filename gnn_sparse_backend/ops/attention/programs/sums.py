@@ -133,6 +133,3 @@ class Totals:
         for n, (axis, total, result) in enumerate(zip(self.axes, self.totals, self.results)):
             with self.p.iterate(f"store_{n}", (axis,), "S", (f"store_k{n}",)) as (k,):
                 result[i, k] = cast(self.outputs[n].dtype, total[k])
-
-
-__all__ = ["Output", "SumsSpec", "Totals", "sums"]

@@ -80,6 +80,3 @@ def depthwise_sums(spec: ConvSpec) -> Program:
             for _, vector, c, place in sums.each("after"):
                 W[Slot[t, s], q * spec.tile + place] = vector[c]
     return p.finish()
-
-
-__all__ = ["depthwise", "depthwise_sums"]

@@ -120,6 +120,3 @@ def depthwise_parts(spec: DepthwiseSpec) -> Program:
 
         of.sum(b, N, "n", lambda n, c: X[In[t, n], c], lambda n, c: G[Out[t, n], c], put)
     return p.finish()
-
-
-__all__ = ["DepthwiseSpec", "depthwise_parts", "depthwise_rows"]

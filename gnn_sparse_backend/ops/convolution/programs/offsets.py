@@ -91,6 +91,3 @@ def conv_offsets(spec: ConvSpec) -> Program:
                     for first in range(0, spec.tile, spec.lanes):
                         Y[FirstRow[t] + i, column * spec.tile + first + c] = Total[i, c + first]
     return p.finish()
-
-
-__all__ = ["conv_offsets"]

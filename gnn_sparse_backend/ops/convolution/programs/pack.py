@@ -45,6 +45,3 @@ def pack_matrices(spec: PackSpec) -> Program:
                 with p.iterate("row", (C,), "S", ("c",)) as (c,):
                     P[m, q, f, c] = cast(spec.out_dtype, W[m, f, q * spec.tile + c])
     return p.finish()
-
-
-__all__ = ["PackSpec", "pack_matrices"]

@@ -70,6 +70,3 @@ def conv_rows(spec: ConvSpec) -> Program:
                 for m, vector, c, place in sums.each("after"):
                     Y[Row[t, b, m], column * spec.tile + place] = vector[c]
     return p.finish()
-
-
-__all__ = ["conv_rows"]

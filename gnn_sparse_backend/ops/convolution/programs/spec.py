@@ -96,6 +96,3 @@ def terms_of(p: ProgramBuilder, spec: ConvSpec, name: str) -> tuple[Axis, Axis |
     """The axes of the terms of a product: steps, of which ``name`` is the number, and the terms of one."""
     steps = p.dense_fixed("F", p.size(name))
     return steps, p.dense_fixed(STEP, 2) if spec.bf16_pairs else None
-
-
-__all__ = ["Block", "ConvSpec", "terms_of"]

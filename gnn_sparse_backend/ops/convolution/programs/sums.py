@@ -92,6 +92,3 @@ def conv_sums(spec: ConvSpec) -> Program:
                     for m, vector, c, place in sums.each("after"):
                         W[Slot[t, s], d, at[m], column + place] = vector[c]
     return p.finish()
-
-
-__all__ = ["conv_sums"]

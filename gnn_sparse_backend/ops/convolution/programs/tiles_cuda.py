@@ -133,6 +133,3 @@ def _check(spec: ConvTilesSpec) -> None:
         )
     if spec.in_features % spec.part or spec.kept % spec.part:
         raise StageIError(f"conv_tiles: parts of {spec.part} do not divide {spec.in_features} channels")
-
-
-__all__ = ["SHARED", "ConvTilesSpec", "conv_tiles"]

@@ -83,19 +83,9 @@ class Accumulators:
 
         place(w, m, n): as of `Operands`; the row and the column that are put are counted as there.
         """
-        axes, together = (
-            (self.warp, self.down, self.group, self.half, self.lane, self.turn, self.part),
-            self.product.together,
-        )
-        with self.p.iterate("store", axes, "SSSSSSS", ("wo", "mo", "no", "ho", "lo", "to", "eo")) as (
-            w,
-            m,
-            g,
-            h,
-            l,
-            t,
-            e,
-        ):
+        axes = self.warp, self.down, self.group, self.half, self.lane, self.turn, self.part
+        names, together = tuple(f"{name}o" for name in "wmnhlte"), self.product.together
+        with self.p.iterate("store", axes, "SSSSSSS", names) as (w, m, g, h, l, t, e):
             row, column = place(w, m, g * together)
             element = t * self.part.static_length + e
             row, column = row + self.product.row(l, h), column + self.product.column(l) + t * self.part.static_length
@@ -104,9 +94,5 @@ class Accumulators:
                 checks.append(column < self.spec.out_features)
             if checks:
                 self.p.where(functools.reduce(both, checks))
-            put(
-                row, column + e, result[l, w, m, g * together + element % together, h * self.near + element // together]
-            )
-
-
-__all__ = ["Accumulators"]
+            at = l, w, m, g * together + element % together, h * self.near + element // together
+            put(row, column + e, result[at])

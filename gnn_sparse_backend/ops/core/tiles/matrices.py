@@ -37,6 +37,3 @@ class Matrices:
 
     def _as_stored(self, term: _Place, column: _Place) -> tuple[_Place, _Place]:
         return (column, term) if self.by_columns else (term, column)
-
-
-__all__ = ["Matrices"]

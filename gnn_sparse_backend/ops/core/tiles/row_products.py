@@ -104,10 +104,8 @@ class InFragments:
         step, four, half = of.steps(p, covered // (8 * q)), p.dense_fixed("A_turn", 4), p.dense_fixed("B_turn", 2)
         # neighbouring elements are one vector where every row begins with a whole one
         pair = p.dense_fixed("Q_part" if of.terms_aside else "Q_turn", q)
-        group, twin = (
-            p.dense_fixed("P_turn", of.wide.static_length // self.together),
-            p.dense_fixed("T_turn", self.together),
-        )
+        group = p.dense_fixed("P_turn", of.wide.static_length // self.together)
+        twin = p.dense_fixed("T_turn", self.together)
         # neighbouring elements of a matrix are one vector where every row of it, or column, begins with a whole one
         vectors = (of.terms if of.by_columns else of.columns) % (q if of.by_columns else self.together) == 0
         side = p.dense_fixed("E_part" if of.by_columns and vectors else "E_turn", q)
@@ -117,12 +115,8 @@ class InFragments:
         def multiply(w: Expr, result: BufferHandle, suffix: str = "") -> None:
             with p.iterate("steps" + suffix, (step,), "R", ("s",)) as (s,):
                 AF = p.local("AF" + suffix, (lane, of.down, four, pair), dtype)
-                with p.iterate("load_a" + suffix, (of.down, four, lane, pair), "SSSS", ("ma", "ra", "la", "qa")) as (
-                    m,
-                    r,
-                    l,
-                    e,
-                ):
+                axes = of.down, four, lane, pair
+                with p.iterate("load_a" + suffix, axes, "SSSS", ("ma", "ra", "la", "qa")) as (m, r, l, e):
                     row = of.place(w, m, 0)[0] + l // 4 + r % 2 * 8
                     AF[l, m, r, e] = of.left(row, s * (8 * q) + r // 2 * (4 * q) + l % 4 * q + e)
                 with p.iterate("across" + suffix, (group,), "S", ("ng",)) as (g,):
@@ -130,40 +124,26 @@ class InFragments:
                     # as they come: neighbouring terms of a column, which are a register's, or columns of a term, of as
                     # many tiles
                     order = (twin, side) if of.by_columns else (side, twins)
+                    axes = half, lane, *order
                     came = BF if of.by_columns else p.local("BL" + suffix, (lane, half, *order), dtype)
 
                     def slot(l: Expr, r: Expr, i: Expr, j: Expr) -> tuple[Expr, ...]:
                         return (l, i, r, j) if of.by_columns else (l, r, i, j)
 
                     if covered != of.terms:
-                        with p.iterate("lack_b" + suffix, (half, lane, *order), "SSSS", ("rz", "lz", "iz", "jz")) as (
-                            r,
-                            l,
-                            i,
-                            j,
-                        ):
+                        with p.iterate("lack_b" + suffix, axes, "SSSS", ("rz", "lz", "iz", "jz")) as (r, l, i, j):
                             came[slot(l, r, i, j)] = 0.0
-                    with p.iterate("load_b" + suffix, (half, lane, *order), "SSSS", ("rb", "lb", "ib", "jb")) as (
-                        r,
-                        l,
-                        i,
-                        j,
-                    ):
+                    with p.iterate("load_b" + suffix, axes, "SSSS", ("rb", "lb", "ib", "jb")) as (r, l, i, j):
                         v, e = (i, j) if of.by_columns else (j, i)
                         first = s * (8 * q) + r * (4 * q) + l % 4 * q
                         if covered != of.terms:
                             p.where((first if of.by_columns and vectors else first + e) < of.terms)
                         column = of.place(w, 0, g * self.together)[1] + l // 4 * self.together
-                        column = (
-                            of.inside(column + v)
-                            if of.by_columns or not vectors
-                            else of.inside(column, self.together) + v
-                        )
+                        apart = of.by_columns or not vectors
+                        column = of.inside(column + v) if apart else of.inside(column, self.together) + v
                         came[slot(l, r, i, j)] = of.right(column, first + e)
                     if not of.by_columns:
-                        with p.iterate(
-                            "deal" + suffix, (half, lane, side, twins), "SSSS", ("rd", "ld", "ed", "vd")
-                        ) as (r, l, e, v):
+                        with p.iterate("deal" + suffix, axes, "SSSS", ("rd", "ld", "ed", "vd")) as (r, l, e, v):
                             BF[l, v, r, e] = came[l, r, e, v]
                     with p.iterate("twins" + suffix, (twin, of.down), "SS", ("vt", "mt")) as (v, mt):
                         with p.iterate("mma" + suffix, extents, "SSR", ("m", "n", "k")) as (m, n, k):
@@ -298,10 +278,8 @@ class BlockSpec:
 
     def of_warp(self, w: Expr, m: ExprLike, n: ExprLike) -> tuple[Expr, Expr]:
         """(row, column) in the block where the tile begins that is the m-th down and the n-th across of warp w."""
-        along = self.warps[1]
-        return (w // along * self.tiles[0] + m) * self.product.rows, (
-            w % along * self.tiles[1] + n
-        ) * self.product.columns
+        row, column = w // self.warps[1] * self.tiles[0] + m, w % self.warps[1] * self.tiles[1] + n
+        return row * self.product.rows, column * self.product.columns
 
 
 def refuses_lanes(dtype: str, across: int) -> str | None:
@@ -312,6 +290,3 @@ def refuses_lanes(dtype: str, across: int) -> str | None:
             "but a power of two of them float32"
         )
     return None
-
-
-__all__ = ["BlockSpec", "Operands", "refuses_lanes"]

@@ -113,6 +113,3 @@ class SharedRows:
         """(row, feature) in the window of the first element that a lane has in a turn."""
         element = ((turn * self.warp.static_length + w) * LANES + lane) * self.size
         return element // self.width, element % self.width
-
-
-__all__ = ["SharedRows"]

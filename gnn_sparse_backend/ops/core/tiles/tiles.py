@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from ....compiler.language.axes import Axis, StageIError
 from ....compiler.language.builder import ProgramBuilder
@@ -65,20 +65,8 @@ def each_term(
             yield i, i * width + q, k, lambda column: column * width + q
 
 
-class Paired(Protocol):
-    """What is static in a product that may take features two at a time."""
-
-    @property
-    def in_features(self) -> int: ...
-
-    @property
-    def bf16_pairs(self) -> bool: ...
-
-
-def check_bf16_pairs(program: str, spec: Paired) -> None:
-    """Raise StageIError where `spec` wants features two at a time and a row has an odd number of them."""
-    if spec.bf16_pairs and spec.in_features % 2:
-        raise StageIError(f"{program}: {spec.in_features} features do not come two at a time")
-
-
-__all__ = ["STEP", "Tiles", "check_bf16_pairs", "each_term", "each_tile", "tiles_of"]
+def pairs_of_features(p: ProgramBuilder, program: str, features: int) -> tuple[Axis, Axis]:
+    """(steps, step) of a product that takes features two at a time. Raises StageIError where they are odd."""
+    if features % 2:
+        raise StageIError(f"{program}: {features} features do not come two at a time")
+    return p.dense_fixed("FP", features // 2), p.dense_fixed(STEP, 2)

@@ -61,6 +61,3 @@ def each_window(
 def instructions(pipelined: bool) -> tuple[str, ...]:
     """The iterations that are one instruction of Tensor Cores each, where a product has one called "mma"."""
     return ("mma", "mma" + _LAST) if pipelined else ("mma",)
-
-
-__all__ = ["each_window", "instructions"]

@@ -12,15 +12,12 @@ another relation is touched, and no condition stands in a loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from ....compiler.language.axes import Size
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast, minimum
 from ....compiler.language.program import Program
-from ...core.tiles.tiles import STEP, check_bf16_pairs, each_term, each_tile, tiles_of
+from ...core.tiles.tiles import each_term, each_tile, pairs_of_features, tiles_of
 from ...message.programs.operands import ACCUMULATOR
 
 
@@ -57,20 +54,18 @@ def grouped_product(spec: GroupedSpec) -> Program:
     2 i + q and column k, so that the two rows that an instruction takes together are neighbours
     (`primitives.cpu.bf16_pair_dot`).
     """
-    check_bf16_pairs("grouped_product", spec)
     accumulator = ACCUMULATOR[spec.dtype]
     p = ProgramBuilder("grouped_product")
     num_groups, panels, relations, rows_a, rows_c = p.sizes("num_groups", "num_panels", "relations", "rows_a", "rows_c")
-    positions = p.size("positions") if any(spec.gathered) else None
     G = p.dense_fixed("G", num_groups)
     P = p.dense_variable("P", G, (panels, panels), "group_ptr", spec.index_dtype)
     Start, Stop, Relation = (p.buffer(name, (G, P), spec.index_dtype) for name in ("Start", "Stop", "Relation"))
-    rows = row_indices(p, spec, positions, ("RowsA", "RowsC"))
+    rows = row_indices(p, spec.gathered, spec.index_dtype, "RowsA", "RowsC")
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype, strided=True)
     steps, step = FI, None
     if spec.bf16_pairs:
-        steps, step = p.dense_fixed("FP", spec.in_features // 2), p.dense_fixed(STEP, 2)
+        steps, step = pairs_of_features(p, "grouped_product", spec.in_features)
     columns = p.dense_fixed("FQ", 2 * spec.out_features) if spec.bf16_pairs else FO
     W = p.buffer("W", (p.dense_fixed("R", relations), steps, columns), spec.dtype)
     C = p.buffer("C", (p.dense_fixed("NC", rows_c), FO), spec.dtype)
@@ -106,12 +101,11 @@ def grouped_sum(spec: GroupedSpec) -> Program:
     num_groups, units, relations, rows_a, rows_g, work = p.sizes(
         "num_groups", "num_units", "relations", "rows_a", "rows_g", "work"
     )
-    positions = p.size("positions") if any(spec.gathered) else None
     T = p.dense_fixed("T", num_groups)
     U = p.dense_variable("U", T, (units, units), "group_ptr", spec.index_dtype)
     N = p.dense_variable("N", U, (work, work), "work_ptr", spec.index_dtype)
     Start, Block, Relation = (p.buffer(name, (T, U), spec.index_dtype) for name in ("Start", "Block", "Relation"))
-    rows = row_indices(p, spec, positions, ("RowsA", "RowsG"))
+    rows = row_indices(p, spec.gathered, spec.index_dtype, "RowsA", "RowsG")
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype, strided=True)
     G = p.buffer("G", (p.dense_fixed("NG", rows_g), FO), spec.dtype, strided=True)
@@ -137,30 +131,17 @@ def grouped_sum(spec: GroupedSpec) -> Program:
     return p.finish()
 
 
-class Gathered(Protocol):
-    """What is static in a program whose operands' rows may be named by index arrays."""
-
-    @property
-    def gathered(self) -> tuple[bool, bool]: ...
-
-    @property
-    def index_dtype(self) -> str: ...
-
-
 def row_indices(
-    p: ProgramBuilder, spec: Gathered, positions: Size | None, names: Sequence[str]
+    p: ProgramBuilder, gathered: tuple[bool, bool], index_dtype: str, *names: str
 ) -> list[BufferHandle | None]:
-    """What row a position is in each of two operands, or None where it is that row itself; spec: with ``gathered``."""
-    if positions is None:
+    """What row a position is in each of two operands, of these names where they are ``gathered``, or None where it is
+    that row itself; with the number of positions as a further size where there is one.
+    """
+    if not any(gathered):
         return [None, None]
-    axis = p.dense_fixed("Z", positions)
-    return [
-        p.buffer(name, (axis,), spec.index_dtype) if gathered else None for name, gathered in zip(names, spec.gathered)
-    ]
+    axis = p.dense_fixed("Z", p.size("positions"))
+    return [p.buffer(name, (axis,), index_dtype) if wanted else None for name, wanted in zip(names, gathered)]
 
 
 def row_at(rows: BufferHandle | None, position: Expr) -> Expr:
     return position if rows is None else rows[position]
-
-
-__all__ = ["GroupedSpec", "grouped_product", "grouped_sum", "row_at", "row_indices"]

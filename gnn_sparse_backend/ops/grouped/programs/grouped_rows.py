@@ -58,12 +58,11 @@ def grouped_rows(spec: GroupedRowsSpec) -> Program:
     _check(spec)
     p = ProgramBuilder("grouped_rows")
     num_groups, panels, relations, rows_a, rows_c = p.sizes("num_groups", "num_panels", "relations", "rows_a", "rows_c")
-    positions = p.size("positions") if any(spec.gathered) else None
     G = p.dense_fixed("G", num_groups)
     P = p.dense_variable("P", G, (panels, panels), "group_ptr", spec.index_dtype)
     B = p.dense_fixed("B_grid", spec.grid)
     Start, Stop, Relation = (p.buffer(name, (G, P), spec.index_dtype) for name in ("Start", "Stop", "Relation"))
-    rows = row_indices(p, spec, positions, ("RowsA", "RowsC"))
+    rows = row_indices(p, spec.gathered, spec.index_dtype, "RowsA", "RowsC")
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype)
     W = Matrices(p, (p.dense_fixed("NW", relations),), FI, FO, spec.by_columns, spec.dtype)
@@ -110,6 +109,3 @@ def _check(spec: GroupedRowsSpec) -> None:
         reason = f"windows of {spec.window} features in parts of {spec.part} do not divide {spec.in_features}"
     if reason:
         raise StageIError(f"grouped_rows: {reason}")
-
-
-__all__ = ["SHARED", "GroupedRowsSpec", "grouped_rows"]

@@ -1,8 +1,7 @@
 """Grouped matrix products on Tensor Cores: gathered rows, multiplied by the matrix of their relation in fragments.
 
 Tensor Cores multiply a tile of 16 rows by one of 8 columns, for 32 lanes together, each of which holds a few elements
-of
-every tile: its fragment. This program is written in terms of the fragments of ``mma.m16n8k16`` (of 16-bit types) and
+of every tile: its fragment. This program is written in terms of the fragments of ``mma.m16n8k16`` (of 16-bit types) and
 ``mma.m16n8k8`` (tf32); which lane holds what is laid down in PTX ISA, section "Matrix fragments for mma" (with group =
 lane // 4, t = lane % 4, and q elements of a row side by side, 2 of 16 bits or 1 of 32):
 
@@ -124,12 +123,8 @@ class Fragments:
                         b_ = BF[n * 4 + (k % (4 * q)) // q, k // (4 * q), k % q]
                         at = ((m % 8) * 4 + n // 2, mt, (m // 8) * 2 + n % 2)
                         CF[at] = CF[at] + cast("float32", a) * cast("float32", b_)
-            with p.iterate("store", (self.tile, self.half, self.lane, self.two), "SSSS", ("mo", "ho", "lo", "eo")) as (
-                m,
-                h,
-                lane,
-                e,
-            ):
+            axes = (self.tile, self.half, self.lane, self.two)
+            with p.iterate("store", axes, "SSSS", ("mo", "ho", "lo", "eo")) as (m, h, lane, e):
                 row, first = m * ROWS + lane // 4 + h * 8, b * COLUMNS + (lane % 4) * 2
                 self._where(None if where is None else where(row), self._inside(1, first, e))
                 store(row, first + e, cast(spec.dtype, CF[lane, m, h * 2 + e]))
@@ -159,11 +154,10 @@ def grouped_tiles(spec: TilesSpec) -> Program:
         raise StageIError(f"grouped_tiles: {reason}")
     p = ProgramBuilder("grouped_tiles")
     num_groups, panels, relations, rows_a, rows_c = p.sizes("num_groups", "num_panels", "relations", "rows_a", "rows_c")
-    positions = p.size("positions") if any(spec.gathered) else None
     G = p.dense_fixed("G", num_groups)
     P = p.dense_variable("P", G, (panels, panels), "group_ptr", spec.index_dtype)
     Start, Stop, Relation = (p.buffer(name, (G, P), spec.index_dtype) for name in ("Start", "Stop", "Relation"))
-    rows = row_indices(p, spec, positions, ("RowsA", "RowsC"))
+    rows = row_indices(p, spec.gathered, spec.index_dtype, "RowsA", "RowsC")
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype)
     W = Matrices(p, (p.dense_fixed("NW", relations),), FI, FO, spec.by_columns, spec.dtype)
@@ -179,6 +173,3 @@ def grouped_tiles(spec: TilesSpec) -> Program:
 
         fragments.product(lambda at, column: A[row(0, at), column], W[Relation[g, panel],], store)
     return p.finish()
-
-
-__all__ = ["COLUMNS", "LANES", "ROWS", "Fragments", "TilesSpec", "grouped_tiles", "padded", "refuses"]

@@ -132,13 +132,12 @@ def grouped_sum_tiles(spec: OuterSpec) -> Program:
     _check("grouped_sum_tiles", spec)
     p = ProgramBuilder("grouped_sum_tiles")
     tasks, chunks, slots, rows_a, rows_g = p.sizes("num_tasks", "num_chunks", "slots", "rows_a", "rows_g")
-    positions = p.size("positions") if any(spec.gathered) else None
     outer = _Outer(p, spec)
     T, B = p.dense_fixed("T", tasks), p.dense_fixed("B_grid", spec.grid[0] * spec.grid[1])
     C = p.dense_variable("C", T, (chunks, chunks), "task_ptr", spec.index_dtype)
     Slot = p.buffer("Slot", (T,), spec.index_dtype)
     Start, Stop = (p.buffer(name, (T, C), spec.index_dtype) for name in ("Start", "Stop"))
-    rows = row_indices(p, spec, positions, ("RowsA", "RowsG"))
+    rows = row_indices(p, spec.gathered, spec.index_dtype, "RowsA", "RowsG")
     FI, FO = p.dense_fixed("FI", spec.in_features), p.dense_fixed("FO", spec.out_features)
     A = p.buffer("A", (p.dense_fixed("NA", rows_a), FI), spec.dtype)
     G = p.buffer("G", (p.dense_fixed("NG", rows_g), FO), spec.dtype)
@@ -181,11 +180,8 @@ def rgms_sum_tiles(spec: OuterSpec) -> Program:
     )
     outer = _Outer(p, spec)
     of_block = spec.grid[0] * spec.grid[1]
-    T, B, D = (
-        p.dense_fixed("T", tasks),
-        p.dense_fixed("B_grid", spec.blocks * of_block),
-        p.dense_fixed("D", spec.blocks),
-    )
+    T, B = p.dense_fixed("T", tasks), p.dense_fixed("B_grid", spec.blocks * of_block)
+    D = p.dense_fixed("D", spec.blocks)
     C = p.dense_variable("C", T, (chunks, chunks), "task_ptr", spec.index_dtype)
     I = p.dense_variable("I", C, (pairs, pairs), "pair_ptr", spec.index_dtype)
     J = p.sparse_variable("J", I, (cols, nnz), ("indptr", "indices"), spec.index_dtype, sorted=False, unique=False)
@@ -252,6 +248,3 @@ def _check(program: str, spec: OuterSpec) -> None:
             raise StageIError(
                 f"{program}: parts of {part} do not divide rows of {width} features and tiles of {COLUMNS}"
             )
-
-
-__all__ = ["SHARED", "OuterSpec", "chunk_of", "grouped_sum_tiles", "rgms_sum_tiles"]

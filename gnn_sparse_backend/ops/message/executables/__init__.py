@@ -64,6 +64,3 @@ def compact(spec):
     all.
     """
     return replace(spec, operands=tuple(replace(operand, strided=False) for operand in spec.operands))
-
-
-__all__ = ["final_plan", "way_of"]

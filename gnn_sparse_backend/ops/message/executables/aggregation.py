@@ -12,9 +12,16 @@ from ....planner.plan import Plan
 from ..programs.aggregate import AggregateSpec
 
 
+def at_parts(places, operands, row_of_part: Tensor) -> list:
+    """The operands of parts of rows: those at rows are copied for each of a row's parts."""
+    return [x.index_select(0, row_of_part) if place == "row" else x for x, place in zip(operands, places)]
+
+
 class Aggregation:
     """An aggregation of one shape and type by a plan (`ops.core.executable.Executable`).
 
+    variants: the ways that it can run which a call alone decides between, each with the words for when it is taken;
+        empty where there is one way.
     places, widths: of the operands. kernels: those made so far, in the order in which they were first wanted.
     """
 
@@ -43,13 +50,6 @@ class Aggregation:
         """What a mean divides by, and who has no edges."""
         return (graph.in_degrees,) if self.spec.degrees else ()
 
-    def workspace(self, structure) -> int:
-        """Bytes beside operands and results."""
-        return 0
-
     def launch(self, structure, operands: list[Tensor]) -> tuple | None:
         """(kernel, its arguments before the operands) of what takes one launch on a GPU; else None."""
         return None
-
-
-__all__ = ["Aggregation"]

@@ -26,7 +26,7 @@ from ....runtime.layout import compact
 from ....runtime.memory import empty
 from ....runtime.precision import on_tensor_cores
 from ....runtime.type_names import type_name
-from ....structures.derived import Derived
+from ....structures.derived import fact
 from ...core.executable import build
 from ...core.ran import note
 from ..message_op import MessageOp
@@ -75,7 +75,7 @@ def run_blocks(
     features = x.shape[1:].numel() // heads
     if not may_pay(graph.num_edges, features, type_name(x.dtype), arch, bool(numbers)):
         return None
-    blocks = blocks_of(graph, block_of(type_name(x.dtype)))
+    blocks = dense_blocks(graph, block_of(type_name(x.dtype)))
     stored = blocks.stored
     values = None if stored is None else _values(graph, blocks, x.dtype, heads, numbers)
     if values is None:
@@ -89,80 +89,42 @@ def run_blocks(
     out = empty(x, rows, *x.shape[1:]) if out is None else out
     degrees = (graph.in_degrees.to(stored.index_dtype),) if mean else ()
     across = () if listed else (-(-cols // stored.block[1]),)
-    kernel.entry(
-        stored.indptr.numel() - 1,
-        *across,
-        stored.mask.shape[0],
-        rows,
-        cols,
-        stored.indptr,
-        stored.indices,
-        values,
-        stored.mask.view(torch.uint8),
-        *degrees,
-        compact(x).view(cols, heads, features),
-        out.view(rows, heads, features),
-    )
+    sizes = stored.indptr.numel() - 1, *across, stored.mask.shape[0], rows, cols
+    arrays = stored.indptr, stored.indices, values, stored.mask.view(torch.uint8), *degrees
+    kernel.entry(*sizes, *arrays, compact(x).view(cols, heads, features), out.view(rows, heads, features))
     return out, kernel
 
 
-@dataclass(frozen=True)
-class DenseBlocks(Derived[Blocks]):
+@fact
+def dense_blocks(graph, block: tuple[int, int]) -> Blocks:
     """The blocks of a graph: counted, which waits for the GPU once, and made if they pay."""
-
-    block: tuple[int, int]
-
-    def compute(self, graph) -> Blocks:
-        block = self.block
-        counts = count_blocks(graph.indptr, graph.indices, graph.shape, block)
-        if counts is None:  # there are more places for blocks than can be numbered
-            return Blocks(None, 0, 0, None)
-        in_sr_bcrs, in_bsr = counts.groups * block[0] * block[1], counts.blocks * block[0] * block[1]
-        if in_sr_bcrs > most_slots(graph.num_edges):  # BSR would store no less
-            return Blocks(None, in_sr_bcrs, 0, counts)
-        kind = BsrFormat if in_bsr <= most_in_bsr(graph.num_edges, in_sr_bcrs) else SrBcrsFormat
-        stored = kind.from_csr(
-            graph.indptr,
-            graph.indices,
-            graph.shape,
-            block,
-            max_slots=most_slots(graph.num_edges),
-            check=False,
-            counts=counts,
-        )
-        return Blocks(stored, in_sr_bcrs, in_bsr, counts)
+    counts = count_blocks(graph.indptr, graph.indices, graph.shape, block)
+    if counts is None:  # there are more places for blocks than can be numbered
+        return Blocks(None, 0, 0, None)
+    in_sr_bcrs, in_bsr = counts.groups * block[0] * block[1], counts.blocks * block[0] * block[1]
+    if in_sr_bcrs > most_slots(graph.num_edges):  # BSR would store no less
+        return Blocks(None, in_sr_bcrs, 0, counts)
+    kind = BsrFormat if in_bsr <= most_in_bsr(graph.num_edges, in_sr_bcrs) else SrBcrsFormat
+    csr, most = (graph.indptr, graph.indices, graph.shape), most_slots(graph.num_edges)
+    stored = kind.from_csr(*csr, block, max_slots=most, check=False, counts=counts)
+    return Blocks(stored, in_sr_bcrs, in_bsr, counts)
 
 
-def blocks_of(graph, block: tuple[int, int]) -> Blocks:
-    """`DenseBlocks` of a graph."""
-    return graph.derived(DenseBlocks(block))
-
-
-@dataclass(frozen=True)
-class EdgesOfSlots(Derived[Tensor]):
+@fact
+def edges_of_slots(graph, block: tuple[int, int], dtype: torch.dtype) -> Tensor:
     """(1, blocks, 16, columns): how many edges each slot of the blocks has, in a floating type."""
-
-    block: tuple[int, int]
-    dtype: torch.dtype
-
-    def compute(self, graph) -> Tensor:
-        stored = blocks_of(graph, self.block).stored
-        return stored.pad_values(torch.ones(stored.nnz, device=stored.device)).to(self.dtype).unsqueeze(0)
+    stored = dense_blocks(graph, block).stored
+    return stored.pad_values(torch.ones(stored.nnz, device=stored.device)).to(dtype).unsqueeze(0)
 
 
-@dataclass(frozen=True)
-class EntriesOfSlots(Derived[Tensor]):
+@fact
+def entries_of_slots(graph, block: tuple[int, int], place: str) -> Tensor:
     """(slots,) the entry of an operand in each slot, one past its last for none; of edges that share no slot. What is
     kept is the places alone, for the operand may change between calls."""
-
-    block: tuple[int, int]
-    place: str
-
-    def compute(self, graph) -> Tensor:
-        stored, numbers = blocks_of(graph, self.block).stored, _numbers(graph, self.place)
-        position = stored.position_of_slots().flatten()
-        entry = position if numbers is None else numbers.index_select(0, position.clamp(min=0))
-        return torch.where(position < 0, graph.shape[1] if self.place == "column" else graph.num_edges, entry)
+    stored, numbers = dense_blocks(graph, block).stored, _numbers(graph, place)
+    position = stored.position_of_slots().flatten()
+    entry = position if numbers is None else numbers.index_select(0, position.clamp(min=0))
+    return torch.where(position < 0, graph.shape[1] if place == "column" else graph.num_edges, entry)
 
 
 def _values(graph, blocks: Blocks, dtype: torch.dtype, heads: int, numbers: list) -> Tensor | None:
@@ -172,13 +134,13 @@ def _values(graph, blocks: Blocks, dtype: torch.dtype, heads: int, numbers: list
     if not numbers:
         if blocks.counts.most * torch.finfo(dtype).eps > 2:
             return None
-        return graph.derived(EdgesOfSlots(stored.block, dtype))
+        return edges_of_slots(graph, stored.block, dtype)
     if blocks.shared:
         return None
     numbers = [(place, y.reshape(y.shape[0], -1)) for place, y in numbers]
     place, product = numbers[0] if len(numbers) == 1 else ("position", None)
     known = "position" if _numbers(graph, place) is None else place
-    entries = graph.derived(EntriesOfSlots(stored.block, known))
+    entries = entries_of_slots(graph, stored.block, known)
     if product is None:
         in_order = [
             y if at is None else y.index_select(0, at)
@@ -263,9 +225,3 @@ class OnBlocks(Aggregation):
             return
         self._kernels[found[1].key] = found[1]
         note(self, "blocks")
-
-    def workspace(self, structure) -> int:
-        return self.otherwise.workspace(structure)
-
-
-__all__ = ["DenseBlocks", "OnBlocks", "blocks_of", "run_blocks"]

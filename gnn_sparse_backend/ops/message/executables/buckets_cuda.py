@@ -2,8 +2,7 @@
 
 All buckets are one launch. Where no row is in two of them, as without column partitions and with no row longer than the
 widest bucket, its results are the rows'. Elsewhere they are those of parts of rows, and a second pass adds up the parts
-of each row in
-the order of its buckets: nothing is added atomically, and results are the same bits at every run.
+of each row in the order of its buckets: nothing is added atomically, and results are the same bits at every run.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from torch import Tensor
 from ....compiler.cache.kernel import Kernel, constant_argument
 from ....formats.hyb import HybFormat
 from ....planner.cuda.plan import CudaPlan, bucket_widths, plan_cuda
-from ....structures.derived import Derived
+from ....structures.derived import fact
 from ....structures.pieces import Piece
 from ...core.arguments import kernel_arguments, operand_arguments
 from ...core.ran import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import aggregate_kernel, bucket_kernel
-from .aggregation import Aggregation
+from .aggregation import Aggregation, at_parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,23 +60,9 @@ class Buckets:
         return found[1]
 
 
-@dataclass(frozen=True)
-class RowBuckets(Derived[Buckets]):
+@fact
+def row_buckets(graph, widest: int, partitions: int) -> Buckets:
     """The rows of a graph in buckets; it waits once for the GPU, for their sizes."""
-
-    widest: int
-    partitions: int
-
-    def compute(self, graph) -> Buckets:
-        return _buckets(graph, self.widest, self.partitions)
-
-
-def buckets_of(graph, widest: int, partitions: int) -> Buckets:
-    """`RowBuckets` of a graph."""
-    return graph.derived(RowBuckets(widest, partitions))
-
-
-def _buckets(graph, widest: int, partitions: int) -> Buckets:
     rows, cols = graph.shape
     hyb = HybFormat.from_csr(
         graph.indptr, graph.indices, graph.shape, partitions, widest.bit_length() - 1, keep_empty=True, check=False
@@ -126,7 +111,7 @@ class TeamsOfBuckets(Aggregation):
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
         (out,), plan = results, self.plan
-        buckets, degrees = buckets_of(graph, plan.longest_part, plan.partitions), self.degrees(graph)
+        buckets, degrees = row_buckets(graph, plan.longest_part, plan.partitions), self.degrees(graph)
         if buckets.sums is None:
             note(self, "rows")
             out.zero_()  # a row without edges is in no bucket
@@ -134,9 +119,7 @@ class TeamsOfBuckets(Aggregation):
             self._run(kernel, graph, buckets, degrees, operands, out)
             return
         note(self, "parts of rows")
-        of_parts = [
-            x.index_select(0, buckets.row_of_part) if place == "row" else x for x, place in zip(operands, self.places)
-        ]
+        of_parts = at_parts(self.places, operands, buckets.row_of_part)
         sums = out.new_empty((buckets.row_of_part.numel(), out.shape[1]), dtype=self.kept)
         self._run(self._kernel("parts", lambda: bucket_kernel(self.parts, plan)), graph, buckets, (), of_parts, sums)
         self._kernel("sums", lambda: aggregate_kernel(self.sums, plan_cuda(plan.arch))).entry(
@@ -150,11 +133,3 @@ class TeamsOfBuckets(Aggregation):
         sizes = result.shape[0], buckets.shape[1], *edges, *buckets.counts
         given = operand_arguments(self.places, self.widths, operands, True)
         kernel.entry(*sizes, *columns, *degrees, *given, result, *rows)
-
-    def workspace(self, structure) -> int:
-        buckets = buckets_of(structure, self.plan.longest_part, self.plan.partitions)
-        parts = 0 if buckets.sums is None else buckets.row_of_part.numel()
-        return parts * self.spec.features * self.kept.itemsize
-
-
-__all__ = ["Buckets", "RowBuckets", "TeamsOfBuckets", "buckets_of"]

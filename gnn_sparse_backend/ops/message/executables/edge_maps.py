@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -13,13 +12,12 @@ from ...core.arguments import kernel_arguments
 from ...core.ran import note
 from .. import schedules_cpu, schedules_cuda
 from ..programs.edge_map import EdgeMapSpec
-from .parts_cuda import parts_of
+from .aggregation import at_parts
+from .parts_cuda import team_parts
 
 
 class EdgeMaps:
     """An edge map of one shape and type by a plan (`ops.core.executable.Executable`)."""
-
-    variants: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, spec: EdgeMapSpec, plan: Plan):
         if type(plan) is CudaPlan:
@@ -34,21 +32,14 @@ class EdgeMaps:
     @classmethod
     def possible(cls, spec: EdgeMapSpec, plan: Plan, graph) -> Mapping[str, str]:
         """Those of the variants that a call on a graph may take."""
-        return cls.variants
+        return {}
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
         plan, structure = self.plan, graph
         if plan.longest_part:  # on a GPU; edges are the same in parts of rows
-            parts = parts_of(graph, plan.longest_part)
-            structure, operands = parts.whole, parts.operands(self.places, operands)
+            parts = team_parts(graph, plan.longest_part)
+            structure, operands = parts.whole, at_parts(self.places, operands, parts.row_of_part)
         numbers = graph.edge_numbers if self.numbered else None
         arguments = kernel_arguments(structure, plan.groups, self.places, self.widths, operands, numbers, plan.balance)
         note(self, "")
         self.entry(*arguments, *results)
-
-    def workspace(self, structure) -> int:
-        """Bytes beside operands and results."""
-        return 0
-
-
-__all__ = ["EdgeMaps"]

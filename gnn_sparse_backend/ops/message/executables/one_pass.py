@@ -139,6 +139,3 @@ def order_of(graph, features: int, edges: bool) -> tuple[Piece, Tensor] | None:
 def expect_use(graph) -> None:
     """Let the first call on a graph be as those after many."""
     graph._csr.uses = USED_AGAIN
-
-
-__all__ = ["AS_THEY_STAND", "BY_LENGTH", "IN_PAIRS", "ROWS_BY_LENGTH", "OnePass", "expect_use", "order_of"]

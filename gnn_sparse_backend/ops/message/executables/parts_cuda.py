@@ -15,13 +15,13 @@ from torch import Tensor
 from ....formats.counts import prefix_sums
 from ....formats.partitions.row_parts import ceil_div, most_parts, split_rows
 from ....planner.cuda.plan import CudaPlan, plan_cuda
-from ....structures.derived import Derived
+from ....structures.derived import fact
 from ....structures.pieces import Piece
 from ...core.arguments import kernel_arguments
 from ...core.ran import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import aggregate_kernel
-from .aggregation import Aggregation
+from .aggregation import Aggregation, at_parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,27 +36,10 @@ class Parts:
     row_of_part: Tensor
     sums: Piece
 
-    def operands(self, places, operands) -> list:
-        """The operands of the parts: those at rows are copied for each of a row's parts."""
-        return [x.index_select(0, self.row_of_part) if place == "row" else x for x, place in zip(operands, places)]
 
-
-@dataclass(frozen=True)
-class TeamParts(Derived[Parts]):
+@fact
+def team_parts(graph, longest: int) -> Parts:
     """All rows of a graph in parts of bounded length."""
-
-    longest: int
-
-    def compute(self, graph) -> Parts:
-        return _parts(graph, self.longest)
-
-
-def parts_of(graph, longest: int) -> Parts:
-    """`TeamParts` of a graph."""
-    return graph.derived(TeamParts(longest))
-
-
-def _parts(graph, longest: int) -> Parts:
     indptr, indices, (rows, cols) = graph.indptr, graph.indices, graph.shape
     lengths = indptr.diff().long()
     # of unread rows as many parts as there may be; those beyond the last are empty, and added to no row
@@ -78,29 +61,17 @@ class TeamsOfRows(Aggregation):
         self._kernels[None] = aggregate_kernel(spec, plan)
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
+        plan, numbers, degrees = self.plan, self.numbers(graph), self.degrees(graph)
         arguments = kernel_arguments(
-            graph,
-            self.plan.groups,
-            self.places,
-            self.widths,
-            operands,
-            self.numbers(graph),
-            self.plan.balance,
-            self.degrees(graph),
+            graph, plan.groups, self.places, self.widths, operands, numbers, plan.balance, degrees
         )
         note(self, "")
         self._kernels[None].entry(*arguments, *results)
 
     def launch(self, structure, operands: list[Tensor]) -> tuple | None:
+        plan, numbers, degrees = self.plan, self.numbers(structure), self.degrees(structure)
         arguments = kernel_arguments(
-            structure,
-            self.plan.groups,
-            self.places,
-            self.widths,
-            operands,
-            self.numbers(structure),
-            self.plan.balance,
-            self.degrees(structure),
+            structure, plan.groups, self.places, self.widths, operands, numbers, plan.balance, degrees
         )
         return self._kernels[None], arguments[: -len(operands)]
 
@@ -121,19 +92,13 @@ class TeamsOfParts(Aggregation):
 
     def run(self, graph, operands, out: Tensor, numbers: Tensor | None, degrees: tuple[Tensor, ...]) -> None:
         """Fill ``out``, (rows, features). degrees: what a mean divides by, which may be of another structure."""
-        parts, balance = parts_of(graph, self.plan.longest_part), self.plan.balance
+        parts, balance = team_parts(graph, self.plan.longest_part), self.plan.balance
         features = self.spec.features
         results = torch.empty((parts.whole.shape[0], features), dtype=self.kept, device=out.device)
-        of_parts = parts.operands(self.places, operands)
+        of_parts = at_parts(self.places, operands, parts.row_of_part)
         self._kernels["parts"].entry(
             *kernel_arguments(parts.whole, 1, self.places, self.widths, of_parts, numbers, balance), results
         )
         self._kernels["rows"].entry(
             *kernel_arguments(parts.sums, 1, ("column",), [features], [results], None, balance, degrees), out
         )
-
-    def workspace(self, structure) -> int:
-        return parts_of(structure, self.plan.longest_part).whole.shape[0] * self.spec.features * self.kept.itemsize
-
-
-__all__ = ["Parts", "TeamParts", "TeamsOfParts", "TeamsOfRows", "parts_of"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from torch import Tensor
@@ -11,7 +11,7 @@ from ....compiler.cache.kernel import Kernel
 from ....formats.structure import row_of_position
 from ....planner.cpu.spmm import USED_AGAIN
 from ....planner.plan import Plan
-from ....structures.derived import Derived
+from ....structures.derived import fact
 from ...core.arguments import structure_arguments, structured_arguments
 from ...core.ran import note
 from ..programs.aggregate import AggregateSpec
@@ -33,7 +33,6 @@ class Scattered(Aggregation):
     def __init__(self, spec: AggregateSpec, plan: Plan):
         super().__init__(spec, plan)
         self.in_order = OnePass(spec, replace(plan, reduction="sequential"))
-        self.structure = FlatRowGroups(plan.groups, plan.balance)
         self.edges = "edge" in self.places
         self._kernels[None] = aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction)
 
@@ -46,7 +45,7 @@ class Scattered(Aggregation):
         if order is not None:
             self.in_order.run(graph, operands, results, order)
             return
-        sizes, arrays, of_rows = graph.derived(self.structure)
+        sizes, arrays, of_rows = flat_row_groups(graph, self.plan.groups, self.plan.balance)
         of_rows = *self.degrees(graph), *of_rows
         arguments = structured_arguments(
             sizes, arrays, self.places, self.widths, operands, self.numbers(graph), False, of_rows
@@ -55,24 +54,15 @@ class Scattered(Aggregation):
         self._kernels[None].entry(*arguments, *results)
 
 
-class RowOfPosition(Derived[Tensor]):
+@fact
+def row_of_nonzero(graph) -> Tensor:
     """(edges,) the row of each non-zero."""
-
-    def compute(self, graph) -> Tensor:
-        return row_of_position(graph.indptr, graph.num_edges)
+    return row_of_position(graph.indptr, graph.num_edges)
 
 
-@dataclass(frozen=True)
-class FlatRowGroups(Derived[tuple]):
+@fact
+def flat_row_groups(graph, groups: int, balance: str) -> tuple:
     """(sizes, index arrays, (row of each non-zero, first row of each group)) of a graph in so many groups of rows."""
-
-    groups: int
-    balance: str
-
-    def compute(self, graph) -> tuple:
-        sizes, (group_ptr, indptr, indices) = structure_arguments(graph, self.groups, self.balance)
-        rows = graph.derived(RowOfPosition())
-        return sizes, (group_ptr, indptr[group_ptr.long()], indices), (rows, group_ptr[:-1].contiguous())
-
-
-__all__ = ["FlatRowGroups", "Scattered"]
+    sizes, (group_ptr, indptr, indices) = structure_arguments(graph, groups, balance)
+    rows = row_of_nonzero(graph)
+    return sizes, (group_ptr, indptr[group_ptr.long()], indices), (rows, group_ptr[:-1].contiguous())

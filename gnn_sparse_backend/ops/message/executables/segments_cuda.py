@@ -15,13 +15,13 @@ from torch import Tensor
 from ....compiler.cache.kernel import Kernel
 from ....formats.partitions.chunks import chunk_rows
 from ....planner.cuda.plan import WARP, CudaPlan
-from ....structures.derived import Derived
+from ....structures.derived import fact
 from ....structures.pieces import Piece
 from ...core.arguments import kernel_arguments, structured_arguments
 from ...core.ran import note
 from ..programs.aggregate import AggregateSpec
 from ..schedules_cuda import segment_kernel
-from .aggregation import Aggregation
+from .aggregation import Aggregation, at_parts
 from .parts_cuda import TeamsOfParts, TeamsOfRows
 
 
@@ -39,19 +39,9 @@ class Segments:
     sums: Piece
 
 
-class WarpChunks(Derived[Segments]):
+@fact
+def warp_chunks(graph) -> Segments:
     """The rows of a graph, cut where chunks end; it waits once for the GPU, for the number of pieces."""
-
-    def compute(self, graph) -> Segments:
-        return _segments(graph)
-
-
-def segments_of(graph) -> Segments:
-    """`WarpChunks` of a graph."""
-    return graph.derived(WarpChunks())
-
-
-def _segments(graph) -> Segments:
     rows = graph.shape[0]
     chunk_ptr, starts, row_of_piece = chunk_rows(graph.indptr, graph.num_edges, WARP)
     numbers = torch.arange(rows + 1, dtype=starts.dtype, device=starts.device)
@@ -77,12 +67,10 @@ class TeamsOfChunks(Aggregation):
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
         (out,) = results
-        segments = segments_of(graph)
+        segments = warp_chunks(graph)
         pieces, features = segments.row_of_piece.numel(), out.shape[1]
         sums = out.new_empty((pieces, features), dtype=self.kept)
-        of_pieces = [
-            x.index_select(0, segments.row_of_piece) if place == "row" else x for x, place in zip(operands, self.places)
-        ]
+        of_pieces = at_parts(self.places, operands, segments.row_of_piece)
         sizes = segments.chunk_ptr.numel() - 1, pieces, graph.shape[1], graph.num_edges
         arrays = segments.chunk_ptr, segments.starts, graph.indices
         note(self, "")
@@ -97,9 +85,3 @@ class TeamsOfChunks(Aggregation):
             segments.sums, 1, ("column",), [features], [sums], None, self.plan.balance, degrees
         )
         self.second.kernels[0].entry(*arguments, out)
-
-    def workspace(self, structure) -> int:
-        return segments_of(structure).row_of_piece.numel() * self.spec.features * self.kept.itemsize
-
-
-__all__ = ["Segments", "TeamsOfChunks", "WarpChunks", "segments_of"]

@@ -5,7 +5,7 @@ The order of reduction is that of the passes, whatever the number of threads: th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,8 +13,9 @@ from torch import Tensor
 from ....compiler.cache.kernel import Kernel
 from ....planner.cpu.spmm import group_count
 from ....planner.plan import Plan
-from ....structures.derived import Derived
-from ....structures.pieces import Piece, Rows, column_partitions, row_parts
+from ....structures import pieces
+from ....structures.derived import fact
+from ....structures.pieces import Piece, Rows
 from ...core.arguments import kernel_arguments, operand_arguments, structure_arguments
 from ...core.ran import note
 from ..programs.aggregate import AggregateSpec
@@ -33,12 +34,12 @@ class Partitions(Aggregation):
 
     def __call__(self, graph, operands: list[Tensor | None], results: list[Tensor]) -> None:
         spec, plan = self.spec, self.plan
-        pieces = graph.derived(ColumnPartitions(plan.partitions))
+        parts = column_partitions(graph, plan.partitions)
         edges = [x.shape[0] for x, place in zip(operands, self.places) if place == "edge"][:1]
         given = operand_arguments(self.places, self.widths, operands, False)
         note(self, "")
-        for piece in pieces:
-            turn = "first" if piece is pieces[0] else "last" if piece is pieces[-1] else "next"
+        for piece in parts:
+            turn = "first" if piece is parts[0] else "last" if piece is parts[-1] else "next"
             numbers = (piece.edge_numbers(graph.edge_numbers),) if spec.numbered else ()
             degrees = self.degrees(graph) if turn == "last" else ()
             (*sizes, nnz), arrays = structure_arguments(piece, plan.groups, plan.balance)
@@ -61,7 +62,7 @@ class Parts(Aggregation):
         first, second = spec.in_parts()
         threads, numbers = torch.get_num_threads(), self.numbers(graph)
         note(self, "")
-        for rows in graph.derived(RowParts(plan.longest_part)):
+        for rows in row_parts(graph, plan.longest_part):
             count = rows.piece.shape[0]
             own = replace(plan, groups=group_count(rows.edges, count, spec.features, threads))
             of_rows = [
@@ -91,30 +92,14 @@ class Parts(Aggregation):
             kernel = self._kernels[key] = aggregate_kernel(spec, plan.groups > 1, plan.prefetch, plan.reduction)
         kernel.entry(*arguments, result)
 
-    def workspace(self, structure) -> int:
-        first, _ = self.spec.in_parts()
-        parts = [rows.piece.shape[0] for rows in structure.derived(RowParts(self.plan.longest_part)) if rows.sums]
-        return max(parts, default=0) * self.spec.features * getattr(torch, first.dtype).itemsize
 
-
-@dataclass(frozen=True)
-class ColumnPartitions(Derived[tuple[Piece, ...]]):
+@fact
+def column_partitions(graph, partitions: int) -> tuple[Piece, ...]:
     """`column_partitions` of a graph."""
-
-    partitions: int
-
-    def compute(self, graph) -> tuple[Piece, ...]:
-        return column_partitions(graph.indptr, graph.indices, graph.shape, self.partitions)
+    return pieces.column_partitions(graph.indptr, graph.indices, graph.shape, partitions)
 
 
-@dataclass(frozen=True)
-class RowParts(Derived[tuple[Rows, ...]]):
+@fact
+def row_parts(graph, longest: int) -> tuple[Rows, ...]:
     """The rows of a graph, long ones in parts (`row_parts`)."""
-
-    longest: int
-
-    def compute(self, graph) -> tuple[Rows, ...]:
-        return row_parts(graph.indptr, graph.indices, graph.shape, self.longest)
-
-
-__all__ = ["ColumnPartitions", "Partitions", "Parts", "RowParts"]
+    return pieces.row_parts(graph.indptr, graph.indices, graph.shape, longest)

@@ -133,18 +133,9 @@ class AggregateSpec:
         """
         kept = self.dtype if self.reduction.chooses else ACCUMULATOR[self.dtype]
         first = replace(self, dtype=kept, reduce=self.reduction.of_parts, empty=False)
-        second = AggregateSpec(
-            arg(0),
-            (Operand("column", (self.features,), kept),),
-            (self.features,),
-            self.dtype,
-            self.index_dtype,
-            reduce=self.reduce,
-            propagate=self.propagate,
-            empty=self.empty,
-            first=self.first,
-        )
-        return first, second
+        wide, ties = (self.features,), (self.propagate, self.empty, self.first)
+        of, types = (Operand("column", wide, kept),), (self.dtype, self.index_dtype)
+        return first, AggregateSpec(arg(0), of, wide, *types, False, self.reduce, (), 0, *ties)
 
 
 def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> Program:
@@ -273,6 +264,3 @@ def _better(spec: AggregateSpec, best: Expr, term: Expr) -> Expr:
     if not spec.propagate:
         return better
     return either(better, differ(term, term))
-
-
-__all__ = ["SEVERAL", "AggregateSpec", "aggregate"]

@@ -61,6 +61,3 @@ def argmax_scatter(spec: ArgmaxScatterSpec) -> Program:
         with p.iterate("rest", (I, R), "RR", ("i1", "r")) as (i, r):
             add(i, blocks * spec.block + r)
     return p.finish()
-
-
-__all__ = ["ArgmaxScatterSpec", "argmax_scatter"]

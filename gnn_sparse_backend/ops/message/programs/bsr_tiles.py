@@ -6,9 +6,8 @@ X.
 A block of warps takes 16 rows and some features. For each block of the matrix, 16 rows by the columns of one
 instruction, the rows of X that it meets go through shared memory (`shared_rows`), its elements straight to the fragment
 of the lane that holds them (``grouped_tiles`` has the layouts), and each warp multiplies its own features. The two
-formats differ in which columns a
-block has: neighbours, known by the number of the block (BSR), or any, each named by an array (SR-BCRS), where a block
-may lack some.
+formats differ in which columns a block has: neighbours, known by the number of the block (BSR), or any, each named by
+an array (SR-BCRS), where a block may lack some.
 
 0 * Inf is NaN, and a row may have nothing in a column that its neighbours have: where an element of the result comes
 out NaN, which is the only trace that such a product leaves, the lane that holds it adds up the elements of its row
@@ -79,11 +78,8 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
     block_cols = None if spec.listed else p.size("block_cols")
     blocks, rows, cols = p.sizes("blocks", "rows", "cols")
     across = -(-spec.features // spec.width)
-    IO, B, H = (
-        p.dense_fixed("IO", block_rows),
-        p.dense_fixed("B_grid", spec.heads * across),
-        p.dense_fixed("H", spec.heads),
-    )
+    IO, B = p.dense_fixed("IO", block_rows), p.dense_fixed("B_grid", spec.heads * across)
+    H = p.dense_fixed("H", spec.heads)
     II, JI, F = p.dense_fixed("II", height), p.dense_fixed("JI", depth), p.dense_fixed("F", spec.features)
     if spec.listed:
         JO = p.dense_variable("JO", IO, (blocks, blocks), "indptr", spec.index_dtype)
@@ -148,14 +144,10 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
             with p.iterate("warps" + suffix, (warp,), "S", ("w",)) as (w,):
                 with p.iterate("across" + suffix, (columns,), "S", ("nt",)) as (nt,):
                     BF = p.local("BF" + suffix, (lane_axis, half, side), spec.dtype)
-                    with p.iterate("load_b" + suffix, (half, side, lane_axis), "SSS", ("rb", "eb", "lb")) as (
-                        r,
-                        e,
-                        lane,
-                    ):
-                        BF[lane, r, e] = window[
-                            r * (4 * q) + lane % 4 * q + e, (w * spec.tiles + nt) * COLUMNS + lane // 4
-                        ]
+                    axes = half, side, lane_axis
+                    with p.iterate("load_b" + suffix, axes, "SSS", ("rb", "eb", "lb")) as (r, e, lane):
+                        row, feature = r * (4 * q) + lane % 4 * q + e, (w * spec.tiles + nt) * COLUMNS + lane // 4
+                        BF[lane, r, e] = window[row, feature]
                     with p.iterate("mma" + suffix, extents, "SSR", ("m", "n", "k")) as (m, n, k):
                         a = AF[(m % 8) * 4 + k % (4 * q) // q, m // 8 + 2 * (k // (4 * q)), k % q]
                         x = BF[n * 4 + k % (4 * q) // q, k // (4 * q), k % q]
@@ -201,6 +193,3 @@ def bsr_tiles(spec: BsrTilesSpec) -> Program:
                 Exact[()] = Exact[()] + cast("float32", A[head, io, jo, row, k]) * cast("float32", x)
             put(row, feature, Exact[()])
     return p.finish()
-
-
-__all__ = ["SHARED", "BsrTilesSpec", "bsr_tiles"]

@@ -80,6 +80,3 @@ def edge_map(spec: EdgeMapSpec) -> Program:
                         Sum[()] = Sum[()] + message(i, j, h, k)
                     O[(*edges.at("edge", i, j), h)] = cast(spec.dtype, Sum[()])
     return edges.grouped()
-
-
-__all__ = ["EdgeMapSpec", "edge_map"]

@@ -242,21 +242,3 @@ def _parsed(node: ast.expr, names: Mapping[str, Message]) -> Message:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{ast.unparse(node)!r} is neither an operand, a number nor a known operator")
     return const(value)
-
-
-__all__ = [
-    "Message",
-    "arg",
-    "chosen",
-    "commuted",
-    "const",
-    "leaky_relu",
-    "lower",
-    "operands_of",
-    "parse",
-    "parse_with",
-    "renumber",
-    "same",
-    "stored",
-    "vjp",
-]

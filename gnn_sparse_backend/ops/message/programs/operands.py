@@ -188,6 +188,3 @@ def collapse(shapes: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]
     if not merged:
         return tuple((1,) for _ in shapes)
     return tuple(zip(*merged))
-
-
-__all__ = ["ACCUMULATOR", "Edges", "Operand", "collapse", "feature_index", "flat_position"]

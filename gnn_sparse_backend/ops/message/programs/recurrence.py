@@ -46,6 +46,3 @@ def recurrence(spec: RecurrenceSpec) -> Program:
             Out[at] = Y[k]
             Y[k] = F[at] * Y[k] + A[0][at] if A else F[at] * Y[k]
     return edges.grouped()
-
-
-__all__ = ["RecurrenceSpec", "recurrence"]

@@ -62,6 +62,3 @@ def scattered(spec: AggregateSpec) -> Program:
                 row = First[g] + i
                 C[row, k] = C[row, k] / maximum(cast(spec.dtype, D[row]), 1.0)
     return p.finish()
-
-
-__all__ = ["refuses", "scattered"]

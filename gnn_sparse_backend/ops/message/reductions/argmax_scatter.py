@@ -5,9 +5,6 @@ On dense graphs this is less work than a pass over all edges that asks each whet
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -102,8 +99,6 @@ class Choices:
     of the cotangent and of the columns.
     """
 
-    variants: ClassVar[Mapping[str, str]] = {}
-
     def __init__(self, features: int, dtype: str, index_dtype: str, plan: Plan):
         self.plan = plan
         self.kernels = (choices_kernel(features, dtype, index_dtype, plan.groups > 1),)
@@ -112,10 +107,6 @@ class Choices:
         (columns, grad), (out,) = operands, results
         note(self, "")
         self.kernels[0].entry(columns.shape[0], out.shape[0], columns, grad, out)
-
-    def workspace(self, nothing) -> int:
-        """Bytes beside operands and results."""
-        return 0
 
 
 _executable = kept(Choices)
@@ -169,6 +160,3 @@ def _with_shares(out: Tensor, graph, row: Tensor, feature: Tensor, x: Tensor, re
     sums = share.new_zeros(place.numel()).index_add(0, which, share).to(out.dtype)
     put = torch.index_put if torch.is_grad_enabled() else torch.index_put_
     return put(out.view(-1), (place,), sums, accumulate=True).view(out.shape)
-
-
-__all__ = ["copied_gradient", "even_gradient", "kept_choice"]

@@ -41,6 +41,3 @@ def divided_first(graph, x: Tensor) -> Tensor | None:
     if graph.num_edges < EDGES_PAY * features * graph.shape[0]:
         return None
     return x * inverse_degrees(graph, x.dtype, x.dim())
-
-
-__all__ = ["divided_first", "inverse_degrees"]

@@ -9,9 +9,7 @@ direction, so that gradients of any order are recurrences again: nothing is divi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,10 +32,10 @@ from ....runtime import devices
 from ....runtime.layout import compact
 from ....runtime.memory import empty
 from ....runtime.type_names import type_name
-from ....structures.derived import Derived
+from ....structures.derived import fact
 from ....structures.pieces import Piece
 from ...core import cuda_build
-from ...core.arguments import structure_arguments
+from ...core.arguments import edge_arguments
 from ...core.library import register
 from ...core.operands import check_dense, check_kernels_for, check_rows
 from ...core.operator import Operator
@@ -54,21 +52,18 @@ def products_of_others(structure, messages: Tensor) -> Tensor:
     return RECURRENCE(structure, (messages, None), (False,)) * RECURRENCE(structure, (messages, None), (True,))
 
 
-class RowsReversed(Derived[Piece]):
+@fact
+def rows_reversed(graph) -> Piece:
     """The structure with the non-zeros of each row in the opposite order."""
-
-    def compute(self, graph) -> Piece:
-        indptr, edges = graph.indptr.long(), graph.num_edges
-        row = row_of_position(graph.indptr, edges).long()
-        here = torch.arange(edges, device=indptr.device)
-        positions = indptr[row] + indptr[row + 1] - 1 - here
-        return Piece(graph.shape, graph.indptr, graph.indices[positions], positions.to(graph.indices.dtype))
+    indptr, edges = graph.indptr.long(), graph.num_edges
+    row = row_of_position(graph.indptr, edges).long()
+    here = torch.arange(edges, device=indptr.device)
+    positions = indptr[row] + indptr[row + 1] - 1 - here
+    return Piece(graph.shape, graph.indptr, graph.indices[positions], positions.to(graph.indices.dtype))
 
 
 class Recurrence:
-    """A recurrence of one shape and type (`ops.core.executable.Executable`), on a graph or on its `RowsReversed`."""
-
-    variants: ClassVar[Mapping[str, str]] = {}
+    """A recurrence of one shape and type (`ops.core.executable.Executable`), on a graph or on its `rows_reversed`."""
 
     def __init__(self, spec: RecurrenceSpec, plan: Plan | CudaPlan):
         self.spec, self.plan = spec, plan
@@ -76,14 +71,9 @@ class Recurrence:
 
     def __call__(self, structure, operands: list[Tensor], results: list[Tensor], numbers: Tensor | None = None) -> None:
         """numbers: of the edge at each position, where edges are in another order."""
-        sizes, arrays = structure_arguments(structure, self.plan.groups, self.plan.balance)
-        given = (*sizes, *arrays) if numbers is None else (*sizes, results[0].shape[0], *arrays, numbers)
+        arguments = edge_arguments(structure, self.plan, numbers, results[0].shape[0])
         note(self, "")
-        self.kernels[0].entry(*given, *operands, *results)
-
-    def workspace(self, structure) -> int:
-        """Bytes beside operands and results."""
-        return 0
+        self.kernels[0].entry(*arguments, *operands, *results)
 
 
 @kept
@@ -111,7 +101,7 @@ def _run(graph, operands, attributes) -> Tensor:
         return out
     structure, numbers = graph, graph.edge_ids
     if backwards:
-        structure = graph.derived(RowsReversed())
+        structure = rows_reversed(graph)
         numbers = structure.edge_numbers(graph.edge_numbers)
     arch = devices.arch_of(graph.device)
     plan = CudaPlan(arch=arch) if arch else Plan(group_count(edges, graph.shape[0], width, torch.get_num_threads()))
@@ -169,5 +159,3 @@ RECURRENCE = register(
     )
 )
 """Attributes: (whether it goes from the last edge of each row to the first,)."""
-
-__all__ = ["RECURRENCE", "Recurrence", "RowsReversed", "products_of_others"]

@@ -39,6 +39,3 @@ class OwnedRows:
 def stride_of(elements: int, dtype: str) -> int:
     """Elements from one row in shared memory to the next."""
     return elements + PAD_BYTES // BYTES[dtype]
-
-
-__all__ = ["BYTES", "PAD_BYTES", "OwnedRows", "stride_of"]

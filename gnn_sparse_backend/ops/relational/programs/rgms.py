@@ -23,7 +23,7 @@ from ....compiler.language.axes import Axis
 from ....compiler.language.builder import BufferHandle, ProgramBuilder
 from ....compiler.language.expr import Expr, as_expr, cast, minimum
 from ....compiler.language.program import Program
-from ...core.tiles.tiles import STEP, check_bf16_pairs, each_term, each_tile, tiles_of
+from ...core.tiles.tiles import each_term, each_tile, pairs_of_features, tiles_of
 from ...message.programs.operands import ACCUMULATOR
 
 
@@ -108,8 +108,7 @@ class _Pairs:
         self.B = p.dense_fixed("B", -(-spec.panel // spec.rows))
         self.steps, self.step = self.FI, None
         if spec.bf16_pairs:
-            check_bf16_pairs("rgms", spec)
-            self.steps, self.step = p.dense_fixed("FP", spec.in_features // 2), p.dense_fixed(STEP, 2)
+            self.steps, self.step = pairs_of_features(p, "rgms", spec.in_features)
 
     def multiply(self, t: Expr, panel: Expr, left: Callable[[Expr, Expr], Expr], keep: Keep) -> None:
         """The products of a panel's pairs by the matrix of its relation, a block of accumulators at a time.
@@ -314,6 +313,3 @@ def rgms_sum(spec: RgmsSpec) -> Program:
                         for total, row in zip(sums, at):
                             W[Slot[t], d, row, first + k] = total[k]
     return p.finish()
-
-
-__all__ = ["RgmsSpec", "rgms_dot", "rgms_gather", "rgms_scatter", "rgms_sum"]

@@ -89,10 +89,8 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
     of_g, of_x = spec.parts
     each_g, each_x = p.dense_fixed("G_part", of_g), p.dense_fixed("X_part", of_x)
     threads, loaded = products.threads, spec.rows * spec.blocks * spec.in_features
-    fetch, fold = (
-        p.dense_fixed("G_turn", -(-loaded // (threads * of_g))),
-        p.dense_fixed("X_turn", -(-FX.static_length // (LANES * of_x))),
-    )
+    fetch = p.dense_fixed("G_turn", -(-loaded // (threads * of_g)))
+    fold = p.dense_fixed("X_turn", -(-FX.static_length // (LANES * of_x)))
     lack = spec.rows * spec.blocks * (covered - spec.in_features)
     lacking = p.dense_fixed("Z_turn", -(-lack // threads)) if lack else None
     stride, far = spec.strides
@@ -145,10 +143,8 @@ def rgms_row_dots(spec: RgmsDotsSpec) -> Program:
             with p.iterate("edges_of_warps", (warp, U), "SS", ("we", "u")) as (w, u):
                 p.where(equal(u, w))
                 with p.iterate("edges", (J,), "R", ("j",)) as (j,):
-                    Partial, Folded = (
-                        p.local("Partial", (lane, each_x), "float32"),
-                        p.local("Folded", (lane,), "float32"),
-                    )
+                    Partial = p.local("Partial", (lane, each_x), "float32")
+                    Folded = p.local("Folded", (lane,), "float32")
                     Dot = p.local("Dot", (), "float32")
                     with p.iterate("zero", (lane, each_x), "SS", ("l0", "e0")) as (l, e):
                         Partial[l, e] = 0.0
@@ -181,6 +177,3 @@ def _check(spec: RgmsDotsSpec) -> None:
             f"rgms_row_dots: parts of {spec.parts} do not divide rows of {spec.in_features} and of {spec.blocks} times "
             f"{spec.out_features} features"
         )
-
-
-__all__ = ["SHARED", "RgmsDotsSpec", "rgms_row_dots"]

@@ -93,10 +93,8 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
     X = p.buffer("X", (p.dense_fixed("NX", tiles.cols), D, FI), spec.dtype)
     W = Matrices(p, (p.dense_fixed("NW", tiles.relations), D), FI, FO, spec.by_columns, spec.dtype)
     O = p.buffer("O", (NO, D, FO), spec.out_dtype)
-    turn, part = (
-        p.dense_fixed("X_turn", -(-spec.in_features // (spec.lanes * spec.part))),
-        p.dense_fixed("X_part", spec.part),
-    )
+    turn = p.dense_fixed("X_turn", -(-spec.in_features // (spec.lanes * spec.part)))
+    part = p.dense_fixed("X_part", spec.part)
     kept = p.dense_fixed("Kept", spec.rows * spec.stride)
     lack = spec.rows * (covered - spec.in_features)
     lacking = p.dense_fixed("Z_turn", -(-lack // sums.threads)) if lack else None
@@ -119,12 +117,8 @@ def rgms_rows(spec: RgmsRowsSpec) -> Program:
 
         with p.iterate("each", (C,), "R", ("c",)) as (c,):
             Here = p.local("Here", (lane, warp, sums.down, sums.half), "int32")
-            with p.iterate("look", (warp, sums.down, sums.half, lane), "SSSS", ("wl", "ml", "hl", "ll")) as (
-                w,
-                m,
-                h,
-                l,
-            ):
+            looked = warp, sums.down, sums.half, lane
+            with p.iterate("look", looked, "SSSS", ("wl", "ml", "hl", "ll")) as (w, m, h, l):
                 Here[l, w, m, h] = Present[t, c, spec.of_warp(w, m, 0)[0] + product.row(l, h)]
             with p.iterate("gather", (warp, lane), "SS", ("wg", "lg")) as (w, l):
                 Edge = p.local("Edge", (turn, part), "float32")
@@ -180,9 +174,5 @@ def _check(spec: RgmsRowsSpec) -> None:
     if spec.in_features % spec.part or LANES % spec.lanes:
         raise StageIError(
             f"rgms_rows: parts of {spec.part} do not divide rows of {spec.in_features} features, or teams of "
-            f"{spec.lanes} "
-            f"lanes a warp of {LANES}"
+            f"{spec.lanes} lanes a warp of {LANES}"
         )
-
-
-__all__ = ["SHARED", "RgmsRowsSpec", "rgms_rows"]

@@ -5,8 +5,7 @@
 (RGMS; Ye et al., SparseTIR, section 4.4.) A team gathers the rows of the edges of up to 16 pairs of one relation, or of
 several times 16, feature by feature side by side, adds them up in registers, and leaves the sums in shared memory, from
 where they are loaded as fragments. All relations are one launch. What rows have of several relations is added up
-afterwards,
-in the order of the relations: nothing is atomic.
+afterwards, in the order of the relations: nothing is atomic.
 """
 
 from __future__ import annotations
@@ -93,6 +92,3 @@ def rgms_tiles(spec: RgmsTilesSpec) -> Program:
                 lambda row: row < Count[t],
             )
     return p.finish()
-
-
-__all__ = ["SHARED", "RgmsTilesSpec", "rgms_tiles"]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 from tvm.sym import Analyzer
 
 from ....codegen.cpu.llvm_vdpbf16 import function_name
+from ....codegen.nodes import blocks, int64, nodes, sequence, substitute
 from ....language.axes import StageIError
 from ....language.expr import Binary, Cast, Expr, Load
 from ....language.program import Iteration, Store
 from ....position.function import PositionFunction
 from ..shared.loops import rewrite_loop
-from ..shared.nodes import blocks, int64, sequence, substitute
 
 
 def bf16_pair_dot(stage2: PositionFunction, iteration: Iteration) -> PositionFunction:
@@ -59,9 +58,7 @@ def bf16_pair_dot(stage2: PositionFunction, iteration: Iteration) -> PositionFun
             block = next(b for b in blocks(realize.block.body) if b.name_hint == inner.name)
             (column,) = [v.var for v in block.iter_vars]
             lanes = inner.axes[0].static_length
-            stores: list[tirx.BufferStore] = []
-            tvm_ffi.structural_walk(block.body, (tirx.BufferStore, stores.append), order="post")
-            for store in stores:
+            for store in nodes(block.body, tirx.BufferStore):
                 try:
                     statements.append(substitute(_call(store, column, realize.block.iter_vars[-1].var, lanes), outer))
                 except _NotTwos as problem:
@@ -79,12 +76,10 @@ class _NotTwos(Exception):
 
 
 def _check(store: Store | Iteration, where: str) -> None:
-    value = store.value if isinstance(store, Store) else None
-    if not isinstance(store, Store) or not isinstance(value, Binary) or value.op != "+":
+    product = store.added if isinstance(store, Store) else None
+    if not isinstance(store, Store) or product is None:
         raise StageIError(f"{where} does not add to what it stores to")
-    if value.a != Load(store.buffer, store.indices):
-        raise StageIError(f"{where} does not add to what it stores to")
-    factors = (value.b.a, value.b.b) if isinstance(value.b, Binary) and value.b.op == "*" else ()
+    factors = (product.a, product.b) if isinstance(product, Binary) and product.op == "*" else ()
     if store.buffer.dtype != "float32" or len(factors) != 2 or not all(map(_is_narrow, factors)):
         raise StageIError(f"{where} does not add the product of two bfloat16 numbers to one of float32")
 
@@ -129,6 +124,3 @@ def _advances(load: tvm.ir.TensorLoad, steps: dict[tirx.Var, int], zero: dict[ti
         rest = analyzer.simplify(index - substitute(index, zero) - grown)
         if not isinstance(rest, tirx.IntImm) or rest.value != 0:
             raise _NotTwos(f"{load} does not lie as the operands of two terms do")
-
-
-__all__ = ["bf16_pair_dot"]

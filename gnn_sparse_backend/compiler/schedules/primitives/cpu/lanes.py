@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tvm import s_tir, tirx
 
-from ....language.axes import StageIError
+from ....codegen.nodes import blocks, buffer_like, int64, own_block, sequence, substitute
+from ....language.axes import StageIError, refuse
 from ....language.folds import folds
 from ....language.program import Iteration, Program, Store
 from ....position.function import PositionFunction
 from ..shared.folded import Folded, Put
 from ..shared.loops import rewrite_loop
-from ..shared.nodes import blocks, int64, sequence, substitute
 
 
 def fold_in_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) -> PositionFunction:
@@ -41,9 +41,7 @@ def fold_in_lanes(stage2: PositionFunction, iteration: Iteration, lanes: int) ->
     where = f"fold_in_lanes: iteration {iteration.name!r}"
     if lanes < 2 or lanes & (lanes - 1):
         raise StageIError(f"{where}: {lanes} lanes are not a power of two of at least 2")
-    reason = refuses(stage2.program, iteration)
-    if reason:
-        raise StageIError(f"{where} {reason}")
+    refuse(where, refuses(stage2.program, iteration))
     inner = {it.name: it for it in iteration.nested}
     return rewrite_loop(stage2, iteration.name, 0, lambda loop: _Lanes(loop, inner, lanes).statement())
 
@@ -86,24 +84,11 @@ class _Lanes:
             raise StageIError(f"fold_in_lanes: block {self.block.name_hint!r} has not the form of its iteration")
 
     def statement(self) -> tirx.Stmt:
-        full = tirx.SeqStmt(
-            [
-                *(part.begin() for part in self.parts),
-                self._rounds(),
-                *(step for part in self.parts for step in part.tree()),
-            ]
-        )
+        steps = [step for part in self.parts for step in part.tree()]
+        full = tirx.SeqStmt([*(part.begin() for part in self.parts), self._rounds(), *steps])
         lanes = tirx.IfThenElse(self.loop.extent >= int64(self.lanes), full, None)
-        block = s_tir.SBlock(
-            [],
-            [],
-            [],
-            f"{self.block.name_hint}_lanes",
-            tirx.SeqStmt([lanes, self._remainder()]),
-            None,
-            [partial for part in self.parts for partial in part.partials.values()],
-        )
-        return s_tir.SBlockRealize([], True, block)
+        partials = [partial for part in self.parts for partial in part.partials.values()]
+        return own_block(f"{self.block.name_hint}_lanes", tirx.SeqStmt([lanes, self._remainder()]), partials)
 
     def _rounds(self) -> tirx.Stmt:
         turn = tirx.Var("turn", "int64")
@@ -136,10 +121,9 @@ class _Part(Folded):
     def __init__(self, block: s_tir.SBlock, iteration: Iteration, lanes: int) -> None:
         super().__init__(block, iteration, "fold_in_lanes")
         self.lanes = lanes
+        shape = [int64(lanes * self.width)]
         self.partials = {
-            store.buffer: tirx.decl_buffer(
-                [int64(lanes * self.width)], store.buffer.ty.dtype, name=f"{store.buffer.name}_lanes", layout=None
-            )
+            store.buffer: buffer_like(store.buffer, f"{store.buffer.name}_lanes", shape, "global")
             for store in self.stores
         }
 
@@ -174,17 +158,11 @@ class _Part(Folded):
         while half:
             yield _vector(half * self.width, functools.partial(merge, int64(half * self.width)))
             half //= 2
-        yield _vector(
-            self.width,
-            lambda k: [
-                tirx.BufferStore(
-                    store.buffer,
-                    substitute(self._with(store.value, None, k), {self.feature: k}),
-                    [substitute(i, {self.feature: k}) for i in store.indices],
-                )
-                for store in self.stores
-            ],
-        )
+
+        def result(k: tirx.Expr) -> list[tirx.Stmt]:
+            return [self.result(store, self._with(store.value, None, k), k) for store in self.stores]
+
+        yield _vector(self.width, result)
 
     def _both(self) -> Iterable[tuple[tirx.BufferStore, tirx.Buffer]]:
         return zip(self.stores, self.partials.values())
@@ -216,6 +194,3 @@ def _hints(body: tirx.Stmt) -> list[tirx.Stmt]:
     """Statements beside the folds: prefetches."""
     parts = list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
     return [s for s in parts if isinstance(s, tirx.Evaluate)]
-
-
-__all__ = ["fold_in_lanes", "refuses"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from tvm import tirx
 
-from ....language.axes import Axis, StageIError
-from ....language.program import Iteration, Store, walk_iterations
+from ....language.axes import Axis, refuse
+from ....language.program import Iteration, Store, stores_in
 from ....lowering.nest import block_name, plan_nest
 from ....position.function import PositionFunction
 from ..shared.loops import set_loop_kind
@@ -25,9 +23,7 @@ def parallelize_spatial(stage2: PositionFunction, iteration: Iteration) -> Posit
         for i in range(m):                 for i in parallel(m):
             with block("rows_0"): ...  ->      with block("rows_0"): ...
     """
-    reason = refuses(stage2, iteration)
-    if reason:
-        raise StageIError(f"parallelize_spatial: iteration {iteration.name!r} {reason}")
+    refuse(f"parallelize_spatial: iteration {iteration.name!r}", refuses(stage2, iteration))
     nest = plan_nest(iteration)
     block = block_name(iteration, 0)
     return set_loop_kind(stage2, block, tirx.ForKind.PARALLEL, level=len(nest.segments[0]) - 1)
@@ -40,17 +36,12 @@ def refuses(stage2: PositionFunction, iteration: Iteration) -> str | None:
     outer = plan_nest(iteration).segments[0][0]
     if outer.kind != "S":
         return f"begins with axis {outer.axes[-1].name!r}, which is not spatial"
+    # what outlives an element of the iteration
+    stores = [store for store in stores_in((iteration,)) if store.buffer.scope != "local"]
     for axis in outer.axes:
-        if not axis.unique and not all(_stores_the_element(s, axis, iteration) for s in _stores(iteration)):
+        if not axis.unique and not all(_stores_the_element(store, axis, iteration) for store in stores):
             return f"visits axis {axis.name!r}, whose coordinates may repeat, and stores by the coordinate"
     return None
-
-
-def _stores(iteration: Iteration) -> Iterator[Store]:
-    """Every store that outlives its element of the iteration."""
-    for it in walk_iterations((iteration,)):
-        stores = (*it.init, *(s for s in it.body if isinstance(s, Store)))
-        yield from (s for s in stores if s.buffer.scope != "local")
 
 
 def _stores_the_element(store: Store, axis: Axis, iteration: Iteration) -> bool:

@@ -6,6 +6,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from ....codegen.nodes import item_bytes, nodes, with_parts
 from ....language.axes import Axis, StageIError
 from ....language.expr import INTEGERS
 from ....language.layout import elements
@@ -13,7 +14,6 @@ from ....language.program import Iteration
 from ....position.function import PositionFunction
 
 LINE_BYTES = 64
-_ITEM_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "uint32": 4}
 
 
 def prefetch_gather(
@@ -47,26 +47,14 @@ def prefetch_gather(
     def visit(block: s_tir.SBlock, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         if block.name_hint != iteration.name:
             return mutator.default_mutate(block)
-        body = tirx.SeqStmt([*rewriter.fetches(block.body), block.body])
-        return s_tir.SBlock(
-            block.iter_vars,
-            block.reads,
-            block.writes,
-            block.name_hint,
-            body,
-            block.init,
-            block.alloc_buffers,
-            block.match_buffers,
-            block.annotations,
-        )
+        return with_parts(block, body=tirx.SeqStmt([*rewriter.fetches(block.body), block.body]))
 
-    function = stage2.function
-    body = tvm_ffi.structural_mutate(function.body, [(s_tir.SBlock, visit)])
+    stage2 = stage2.mutated((s_tir.SBlock, visit))
     if not rewriter.done:
         raise StageIError(
             f"{where} does not gather from {buffer!r} by the coordinate of axis {axis.name!r} or a number on it"
         )
-    return stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))
+    return stage2
 
 
 class _Prefetch:
@@ -86,25 +74,17 @@ class _Prefetch:
 
     def fetches(self, body: tirx.Stmt) -> list[tirx.Stmt]:
         """One prefetch per cache line of the row, addressed like the gather found in `body` but further on."""
-        loads, stores, positions = [], [], []
-
-        def load(node: tvm.ir.TensorLoad) -> None:
-            if node.source.same_as(self.buffer):
-                loads.append(node.indices[0])
-            if node.source.same_as(self.array):
-                positions.append(node.indices[0])
-
-        def store(node: tirx.BufferStore) -> None:
-            if node.buffer.same_as(self.buffer):
-                stores.append(node.indices[0])
-
-        tvm_ffi.structural_walk(body, [(tvm.ir.TensorLoad, load), (tirx.BufferStore, store)], order="post")
+        loaded = nodes(body, tvm.ir.TensorLoad)
+        loads = [load.indices[0] for load in loaded if load.source.same_as(self.buffer)]
+        positions = [load.indices[0] for load in loaded if load.source.same_as(self.array)]
+        stored = nodes(body, tirx.BufferStore)
+        stores = [store.indices[0] for store in stored if store.buffer.same_as(self.buffer)]
         if positions:  # of the element being visited, among all elements of the axis
             self.ahead = tirx.min(tirx.IntImm("int64", self.distance), self.last - positions[0])
         for row in loads or stores:
             row = tvm_ffi.structural_mutate(row, [(tvm.ir.TensorLoad, self._later)])
             if self.done:
-                step = LINE_BYTES // _ITEM_BYTES[str(self.buffer.ty.dtype)]
+                step = LINE_BYTES // item_bytes(self.buffer.ty.dtype)
                 places = range(self.first, self.first + self.count, step)
                 return [self._fetch(row, at, not loads) for at in places]
         return []

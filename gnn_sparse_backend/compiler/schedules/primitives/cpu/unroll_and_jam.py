@@ -5,12 +5,12 @@ from __future__ import annotations
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from ....language.axes import StageIError
+from ....codegen.nodes import blocks, buffer_like, int64, on_buffers, own_block, sequence, substitute
+from ....language.axes import StageIError, refuse
 from ....language.program import Iteration, Program, walk_iterations
 from ....position.function import PositionFunction
 from ..cuda.side_by_side import outlives
 from ..shared.loops import rewrite_loop
-from ..shared.nodes import blocks, int64, on_buffers, sequence, substitute
 
 
 def jam(stage2: PositionFunction, iteration: Iteration, count: int) -> PositionFunction:
@@ -36,9 +36,7 @@ def jam(stage2: PositionFunction, iteration: Iteration, count: int) -> PositionF
     where = f"jam: iteration {iteration.name!r}"
     if count < 2:
         raise StageIError(f"{where}: {count} at a time are not several")
-    reason = refuses(stage2.program, iteration)
-    if reason:
-        raise StageIError(f"{where} {reason}")
+    refuse(where, refuses(stage2.program, iteration))
     return rewrite_loop(stage2, iteration.name, 0, lambda loop: _jammed(loop, count))
 
 
@@ -66,23 +64,12 @@ def _jammed(loop: tirx.For, count: int) -> tirx.Stmt:
     copies: list[tirx.Stmt] = []
     buffers: list[tirx.Buffer] = []
     for number in range(count):
-        own = {
-            buffer: tirx.decl_buffer(
-                buffer.ty.shape,
-                buffer.ty.dtype,
-                name=f"{buffer.name}_{number}",
-                scope=buffer.ty.storage_scope,
-                layout=None,
-            )
-            for buffer in local
-        }
+        own = {buffer: buffer_like(buffer, f"{buffer.name}_{number}") for buffer in local}
         buffers += own.values()
         element = substitute(realize, {loop.loop_var: turn * many + int64(number)})
         copies.append(_copy(element, own))
-    together = s_tir.SBlock([], [], [], f"{block.name_hint}_together", _merged(copies), None, buffers)
-    turns = tirx.For(
-        turn, int64(0), tirx.floordiv(loop.extent, many), tirx.ForKind.SERIAL, s_tir.SBlockRealize([], True, together)
-    )
+    together = own_block(f"{block.name_hint}_together", _merged(copies), buffers)
+    turns = tirx.For(turn, int64(0), tirx.floordiv(loop.extent, many), tirx.ForKind.SERIAL, together)
     rest = tirx.floormod(loop.extent, many)
     later = {loop.loop_var: loop.extent - rest + loop.loop_var}
     left = s_tir.SBlockRealize([substitute(v, later) for v in realize.iter_values], realize.predicate, block)
@@ -101,9 +88,7 @@ def _merged(copies: list[tirx.Stmt]) -> tirx.Stmt:
 
 
 def _copy(statement: tirx.Stmt, own: dict[tirx.Buffer, tirx.Buffer]) -> tirx.Stmt:
-    """The statement with buffers, and variables of loops, of its own, and without blocks: one around all declares the
-    buffers.
-    """
+    """The statement with buffers and loop variables of its own, and without blocks: one around all has the buffers."""
 
     def inside(realize: s_tir.SBlockRealize, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         realize = mutator.default_mutate(realize)
@@ -117,6 +102,3 @@ def _copy(statement: tirx.Stmt, own: dict[tirx.Buffer, tirx.Buffer]) -> tirx.Stm
         return tirx.For(var, loop.min, loop.extent, loop.kind, substitute(loop.body, {loop.loop_var: var}))
 
     return tvm_ffi.structural_mutate(statement, [*on_buffers(own), (s_tir.SBlockRealize, inside), (tirx.For, renamed)])
-
-
-__all__ = ["jam", "refuses"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from ....language.axes import StageIError
+from ....language.axes import refuse
 from ....language.expr import Load, walk
 from ....language.program import Iteration, Store
 from ....position.function import PositionFunction
@@ -23,10 +23,7 @@ def vectorize_spatial(stage2: PositionFunction, iteration: Iteration) -> Positio
         for k in range(64):                                  for k in vectorized(64):
             with block("sum_0"): S[vk] = S[vk] + x[vk]  ->       with block("sum_0"): S[vk] = S[vk] + x[vk]
     """
-    reason = refuses(iteration)
-    if reason:
-        raise StageIError(f"vectorize_spatial: iteration {iteration.name!r} {reason}")
-
+    refuse(f"vectorize_spatial: iteration {iteration.name!r}", refuses(iteration))
     return set_loop_kind(stage2, iteration.name, tirx.ForKind.VECTORIZED)
 
 

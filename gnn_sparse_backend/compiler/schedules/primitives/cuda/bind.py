@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tvm
-import tvm_ffi
 from tvm import tirx
 
-from ....language.axes import StageIError
+from ....codegen.nodes import int64, substitute
+from ....language.axes import StageIError, refuse
 from ....language.program import Iteration
 from ....lowering.nest import Loop, block_name, plan_nest
 from ....position.function import PositionFunction
@@ -59,9 +58,7 @@ def bind_teams(
 
     Refuses (StageIError) an iteration that is nested in another, and one whose outermost loop may not run in parallel.
     """
-    reason = parallelize.refuses(stage2, iteration)
-    if reason is not None:
-        raise StageIError(f"bind_teams: iteration {iteration.name!r} {reason}")
+    refuse(f"bind_teams: iteration {iteration.name!r}", parallelize.refuses(stage2, iteration))
     depth = len(plan_nest(iteration).segments[0])
     if teams == turns == 1:  # without a condition around what may wait for the other threads of the block
         return bind_loop(stage2, block_name(iteration, 0), "blockIdx.x", depth - 1)
@@ -79,19 +76,15 @@ def _blocks(loop: tirx.For, threads: int, tag: str, turns: int = 1) -> tirx.Stmt
     With several turns: for io in blocks(...): for ii in threads(128): for it in range(turns): if (io * turns + it) *
     128 + ii < m
     """
-    name, count = loop.loop_var.name, tirx.IntImm("int64", threads)
+    name, count = loop.loop_var.name, int64(threads)
     outer, inner, turn = (tirx.Var(f"{name}_{what}", "int64") for what in ("block", "thread", "turn"))
     at = (outer if turns == 1 else outer * turns + turn) * count + inner
-
-    def visit(var: tirx.Var, mutator: tvm_ffi.StructuralMutator) -> tirx.Expr:
-        return at if var.same_as(loop.loop_var) else var
-
-    body = tvm_ffi.structural_mutate(loop.body, [(tvm.ir.Var, visit)])
+    body = substitute(loop.body, {loop.loop_var: at})
     each = tirx.IfThenElse(at < loop.extent, body, None)
     if turns > 1:
-        each = tirx.For(turn, tirx.IntImm("int64", 0), tirx.IntImm("int64", turns), tirx.ForKind.SERIAL, each)
+        each = tirx.For(turn, int64(0), int64(turns), tirx.ForKind.SERIAL, each)
     team = bound_loop(inner, count, each, tag)
-    of_block = tirx.IntImm("int64", threads * turns)
+    of_block = int64(threads * turns)
     return bound_loop(outer, tirx.floordiv(loop.extent + of_block - 1, of_block), team, "blockIdx.x")
 
 
@@ -108,7 +101,7 @@ def _one_thread(stage2: PositionFunction, block: str, depth: int) -> PositionFun
     def wrap(loop: tirx.For) -> tirx.Stmt:
         wrapped = loop
         for tag in ("threadIdx.x", "blockIdx.x"):
-            wrapped = bound_loop(tirx.Var(tag.replace("Idx.", "_"), "int64"), tirx.IntImm("int64", 1), wrapped, tag)
+            wrapped = bound_loop(tirx.Var(tag.replace("Idx.", "_"), "int64"), int64(1), wrapped, tag)
         return wrapped
 
     return rewrite_loop(stage2, block, depth - 1, wrap)

@@ -1,6 +1,4 @@
-"""Load what a team needs to know of the edges of a row once for each edge: every lane loads that of one edge, for all
-lanes.
-"""
+"""Load what a team needs to know of the edges of a row once: every lane loads that of one edge, for all lanes."""
 
 from __future__ import annotations
 
@@ -14,11 +12,11 @@ from tvm.sym import Analyzer
 from tvm.tirx.buffer import is_buffer_var
 from tvm.tirx.script import builder as T
 
-from ....language.axes import StageIError
+from ....codegen.nodes import blocks, int64, nodes, own_block, sequence, substitute, with_parts
+from ....language.axes import StageIError, refuse
 from ....language.program import Iteration, Program, walk_iterations
 from ....position.function import PositionFunction
 from ..shared.loops import bound_loop, rewrite_loop
-from ..shared.nodes import blocks, int64, sequence, substitute
 
 WARP = 32
 # Elements whose gathers are under way at a time, as the compiler of CUDA source unrolls: the addresses of all are at
@@ -54,13 +52,8 @@ def cache_row(stage2: PositionFunction, iteration: Iteration, lanes: int, shuffl
     where = f"cache_row: iteration {iteration.name!r}"
     if lanes not in (2, 4, 8, 16, 32):
         raise StageIError(f"{where}: {lanes} lanes are not a power of two from 2 to 32, the threads of a warp")
-    reason = refuses(stage2.program, iteration)
-    if reason:
-        raise StageIError(f"{where} {reason}")
-    stored: list[tirx.Buffer] = []
-    tvm_ffi.structural_walk(
-        stage2.function.body, (tirx.BufferStore, lambda store: stored.append(store.buffer)), order="post"
-    )
+    refuse(where, refuses(stage2.program, iteration))
+    stored = [store.buffer for store in nodes(stage2.function.body, tirx.BufferStore)]
     mask = team_mask(stage2.function, iteration.name, lanes) if shuffle else None
     readable = {p for p in stage2.function.params if is_buffer_var(p)}.difference(stored)
 
@@ -94,9 +87,7 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
 
 @dataclass(frozen=True)
 class _Cached:
-    """load: of an element. guard: the condition under which it is made, or None. row: of all lanes; one: of the element
-    at hand.
-    """
+    """load: of an element. guard: the condition of it, or None. row: of all lanes; one: of the element at hand."""
 
     load: tvm.ir.TensorLoad
     guard: tirx.Expr | None
@@ -113,17 +104,11 @@ class _Row:
     def __init__(self, loop: tirx.For, readable: set[tirx.Buffer], lanes: int, mask: tirx.Expr | None) -> None:
         self.loop, self.block, self.readable, self.lanes, self.mask = loop, loop.body.block, readable, lanes, mask
         self.at = self.block.iter_vars[0].var
-        self.inside: set[tirx.Var] = set()
-        tvm_ffi.structural_walk(self.block.body, (tirx.For, lambda each: self.inside.add(each.loop_var)), order="post")
-        tvm_ffi.structural_walk(
-            self.block.body,
-            (s_tir.SBlock, lambda each: self.inside.update(v.var for v in each.iter_vars)),
-            order="post",
-        )
+        self.inside = {each.loop_var for each in nodes(self.block.body, tirx.For)}
+        self.inside |= {v.var for each in blocks(self.block.body) for v in each.iter_vars}
         self.cached: list[_Cached] = []
-        self.guards: list[
-            tirx.Expr | None
-        ] = []  # conditions around what is being visited; None for one that is not looked into
+        # conditions around what is being visited; None for one that is not looked into
+        self.guards: list[tirx.Expr | None] = []
         self.body = tvm_ffi.structural_mutate(
             self.block.body,
             [
@@ -142,34 +127,19 @@ class _Row:
         fetches = [tirx.BufferStore(each.row, self._fetch(each, element), [lane]) for each in self.cached]
         first = stretch * width
         here = [self._hand_on(each, lane) for each in self.cached]
-        block = s_tir.SBlock(
-            self.block.iter_vars,
-            self.block.reads,
-            self.block.writes,
-            self.block.name_hint,
-            self.body,
-            self.block.init,
-            self.block.alloc_buffers,
-            self.block.match_buffers,
-            self.block.annotations,
-        )
+        block = with_parts(self.block, body=self.body)
         visit = s_tir.SBlockRealize([first + loop.loop_var], loop.body.predicate, block)
         exact = isinstance(count, tirx.IntImm) and count.value % self.lanes == 0
-        visits = tirx.For(
-            loop.loop_var,
-            int64(0),
-            width if exact else tirx.min(width, count - first),
-            tirx.ForKind.SERIAL,
-            sequence([_threads(lane, width, here), visit]),
-            annotations={"pragma_unroll": UNROLL},
-        )
+        length = width if exact else tirx.min(width, count - first)
+        visit = sequence([_threads(lane, width, here), visit])
+        unrolled = {"pragma_unroll": UNROLL}
+        visits = tirx.For(loop.loop_var, int64(0), length, tirx.ForKind.SERIAL, visit, annotations=unrolled)
         body = sequence([_threads(lane, width, fetches), visits])
         stretches = tirx.For(
             stretch, int64(0), tirx.floordiv(count + int64(self.lanes - 1), width), tirx.ForKind.SERIAL, body
         )
         buffers = [buffer for each in self.cached for buffer in (each.row, each.one)]
-        whole = s_tir.SBlock([], [], [], f"{self.block.name_hint}_cached", stretches, None, buffers)
-        return s_tir.SBlockRealize([], True, whole)
+        return own_block(f"{self.block.name_hint}_cached", stretches, buffers)
 
     def _fetch(self, each: _Cached, element: tirx.Expr) -> tirx.Expr:
         load = substitute(each.load, {self.at: element})
@@ -217,9 +187,7 @@ class _Row:
         return not _variables(expr) & self.inside and _buffers(expr) <= self.readable
 
     def _holds_for_some_lane(self, condition: tirx.Expr) -> bool:
-        """Whether what stands under a condition is surely done by the first lane or of the first feature, if not by
-        all.
-        """
+        """Whether what stands under a condition is surely done by the first lane or of the first feature."""
         first = {var: int64(0) for var in _variables(condition) & self.inside}
         return bool(first) and Analyzer().can_prove(substitute(condition, first))
 
@@ -242,17 +210,7 @@ class _Row:
 
     def _regions(self, node: s_tir.SBlock, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         """A block with its regions as they are: nothing behind the primitives reads them."""
-        return s_tir.SBlock(
-            node.iter_vars,
-            node.reads,
-            node.writes,
-            node.name_hint,
-            mutator.mutate(node.body),
-            node.init,
-            node.alloc_buffers,
-            node.match_buffers,
-            node.annotations,
-        )
+        return with_parts(node, body=mutator.mutate(node.body))
 
 
 def _threads(lane: tirx.Expr, lanes: tirx.Expr, statements: Sequence[tirx.Stmt]) -> tirx.Stmt:
@@ -268,32 +226,21 @@ def team_mask(function: tirx.PrimFunc, block: str, lanes: int) -> tirx.Expr:
     if lanes == WARP:
         return tirx.const((1 << WARP) - 1, "uint32")
     team = int64(0)
-
-    def visit(loop: tirx.For) -> None:
-        nonlocal team
+    for loop in nodes(function.body, tirx.For):
         tag = "" if loop.thread_binding is None else loop.thread_binding.thread_tag
         if tag == "threadIdx.y" and any(inner.name_hint == block for inner in blocks(loop.body)):
             team = loop.loop_var
-
-    tvm_ffi.structural_walk(function.body, (tirx.For, visit), order="post")
     first = tirx.floormod(team * int64(lanes), int64(WARP)).astype("uint32")
     return tirx.const((1 << lanes) - 1, "uint32") << first
 
 
 def _variables(expr: tirx.Expr) -> set[tirx.Var]:
-    found: set[tirx.Var] = set()
-    tvm_ffi.structural_walk(expr, (tvm.ir.Var, lambda var: found.add(var)), order="post")
-    return {var for var in found if not is_buffer_var(var)}
+    return {var for var in nodes(expr, tvm.ir.Var) if not is_buffer_var(var)}
 
 
 def _buffers(expr: tirx.Expr) -> set[tirx.Buffer]:
-    found: set[tirx.Buffer] = set()
-    tvm_ffi.structural_walk(expr, (tvm.ir.TensorLoad, lambda load: found.add(load.source)), order="post")
-    return found
+    return {load.source for load in nodes(expr, tvm.ir.TensorLoad)}
 
 
 def _same(one: tirx.Expr, other: tirx.Expr | None) -> bool:
     return other is not None and tvm_ffi.structural_equal(one, other)
-
-
-__all__ = ["cache_row", "refuses", "team_mask"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tvm
-import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import tirx
 from tvm.backend.cuda.op import ptx_legacy_mma
 
+from ....codegen.nodes import blocks, int64, nodes, substitute
 from ....language.axes import StageIError
 from ....language.expr import Binary, Cast, Load
 from ....language.program import Buffer, Iteration, Store
@@ -37,23 +37,18 @@ def multiply_fragments(stage2: PositionFunction, iteration: Iteration) -> Positi
         raise StageIError(f"{where}: no instruction multiplies {left.dtype} in tiles of {extents}")
 
     def change(loop: tirx.For) -> tirx.Stmt:
-        block = _block(loop)
+        block = blocks(loop)[-1]
         lane = tirx.Var("lane", "int64")
-        zero = {v.var: tirx.IntImm("int64", 0) for v in block.iter_vars}
-        found: dict[str, tvm.ir.TensorLoad] = {}
-
-        def visit(load: tvm.ir.TensorLoad) -> None:
-            found.setdefault(load.source.name, load)
-
-        tvm_ffi.structural_walk(block.body, (tvm.ir.TensorLoad, visit), order="post")
+        zero = {v.var: int64(0) for v in block.iter_vars}
 
         def address(buffer: Buffer) -> tirx.Expr:
-            load = tvm_ffi.structural_mutate(found[buffer.name], [(tvm.ir.Var, lambda v, _: zero.get(v, v))])
+            found = next(load for load in nodes(block.body, tvm.ir.TensorLoad) if load.source.name == buffer.name)
+            load = substitute(found, zero)
             return tirx.address_of(load.source[(lane, *load.indices[1:])])
 
         fragments = (address(left), 0, address(right), 0, address(total), 0)
         call = ptx_legacy_mma(shape, "row", "col", kind, kind, "fp32", *fragments, False)
-        return bound_loop(lane, tirx.IntImm("int64", LANES), tirx.Evaluate(call), "threadIdx.x")
+        return bound_loop(lane, int64(LANES), tirx.Evaluate(call), "threadIdx.x")
 
     return rewrite_loop(stage2, iteration.name, 2, change)
 
@@ -63,12 +58,9 @@ def _fragments(iteration: Iteration, where: str) -> tuple[Buffer, Buffer, Buffer
     if len(iteration.axes) != 3 or iteration.kinds != "SSR" or not plain:
         raise StageIError(f"{where} is not one store over two spatial axes and a reduction")
     store = iteration.body[0]
-    value = store.value if isinstance(store, Store) else None
-    if not isinstance(store, Store) or not isinstance(value, Binary) or value.op != "+":
+    product = store.added if isinstance(store, Store) else None
+    if not isinstance(store, Store) or product is None:
         raise StageIError(f"{where} does not add to what it stores to")
-    if value.a != Load(store.buffer, store.indices):
-        raise StageIError(f"{where} does not add to what it stores to")
-    product = value.b
     factors = [product.a, product.b] if isinstance(product, Binary) and product.op == "*" else []
     factors = [f.value if isinstance(f, Cast) else f for f in factors]
     buffers = [f.buffer for f in factors if isinstance(f, Load)]
@@ -77,13 +69,3 @@ def _fragments(iteration: Iteration, where: str) -> tuple[Buffer, Buffer, Buffer
     if any(b.scope != "local" or not b.axes or b.axes[0].length != LANES for b in (*buffers, store.buffer)):
         raise StageIError(f"{where} works on more than local buffers with an entry for each of {LANES} lanes")
     return buffers[0], buffers[1], store.buffer
-
-
-def _block(loop: tirx.For) -> s_tir.SBlock:
-    body = loop
-    while not isinstance(body, s_tir.SBlockRealize):
-        body = body.body
-    return body.block
-
-
-__all__ = ["multiply_fragments"]

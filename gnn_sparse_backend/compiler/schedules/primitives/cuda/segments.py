@@ -10,12 +10,11 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.tirx.script import builder as T
 
-from ....language.axes import StageIError
-from ....language.expr import Binary, Load
+from ....codegen.nodes import blocks, int64, nodes, own_block, sequence, substitute, with_parts
+from ....language.axes import StageIError, refuse
 from ....language.program import Iteration, Program, Store
 from ....position.function import PositionFunction
 from ..shared.loops import bound_loop, rewrite_loop
-from ..shared.nodes import blocks, int64, sequence, substitute
 
 WARP = 32
 
@@ -52,9 +51,7 @@ def scan_segments(stage2: PositionFunction, iteration: Iteration, lanes: int, sh
     where = f"scan_segments: iteration {iteration.name!r}"
     if lanes != WARP:
         raise StageIError(f"{where}: a chunk is the work of a warp of {WARP} lanes, not of {lanes}")
-    reason = refuses(stage2.program, iteration)
-    if reason:
-        raise StageIError(f"{where} {reason}")
+    refuse(where, refuses(stage2.program, iteration))
     (rows,) = [it for it in stage2.program.iterations if iteration in it.body]
     statement = _Chunk(_loop_above(stage2.function.body, rows.name), iteration, lanes, shuffle).statement()
     return rewrite_loop(stage2, rows.name, 0, lambda loop: statement)
@@ -77,29 +74,14 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
 
 def _of_features(it: Store | Iteration) -> bool:
     """Whether this is S[k] = S[k] + a term, for all k of one axis."""
-    if (
-        not isinstance(it, Iteration)
-        or it.kinds != "S"
-        or len(it.body) != 1
-        or it.init
-        or it.where is not None
-        or it.locals
-    ):
+    if not isinstance(it, Iteration) or it.kinds != "S" or it.init or it.where is not None or it.locals:
         return False
-    store = it.body[0]
-    if not isinstance(store, Store) or not isinstance(store.value, Binary):
-        return False
-    return store.value.op == "+" and store.value.a == Load(store.buffer, store.indices)
+    return len(it.body) == len(it.stores) == 1 and it.stores[0].added is not None
 
 
 def _loop_above(body: tirx.Stmt, block: str) -> tirx.For:
-    found: list[tirx.For] = []
-
-    def visit(loop: tirx.For) -> None:
-        if isinstance(loop.body, s_tir.SBlockRealize) and loop.body.block.name_hint == block:
-            found.append(loop)
-
-    tvm_ffi.structural_walk(body, (tirx.For, visit), order="post")
+    above = [loop for loop in nodes(body, tirx.For) if isinstance(loop.body, s_tir.SBlockRealize)]
+    found = [loop for loop in above if loop.body.block.name_hint == block]
     if len(found) != 1:
         raise StageIError(f"scan_segments: there are {len(found)} loops above block {block!r}, expected one")
     return found[0]
@@ -142,14 +124,9 @@ class _Chunk:
                 self._threads(functools.partial(self._add, step)),
             ]
         parts.append(self._threads(self._store))
-        buffers = [
-            self.at,
-            self.row_of,
-            self.depth,
-            *(buffer for *_, partial, below, _ in self.sums for buffer in (partial, below)),
-        ]
-        block = s_tir.SBlock([], [], [], f"{self.name}_segments", tirx.SeqStmt(parts), None, buffers)
-        return s_tir.SBlockRealize([], True, block)
+        sums = [buffer for *_, partial, below, _ in self.sums for buffer in (partial, below)]
+        buffers = [self.at, self.row_of, self.depth, *sums]
+        return own_block(f"{self.name}_segments", tirx.SeqStmt(parts), buffers)
 
     def _sum(self, block: s_tir.SBlock, width: int) -> Sum:
         store = block.body
@@ -208,9 +185,7 @@ class _Chunk:
         return tirx.IfThenElse(self.depth[lane] >= int64(step), added, None)
 
     def _store(self, lane: tirx.Expr) -> tirx.Stmt:
-        """What is done for a row, with its sum in the place of the loop over its non-zeros, by the lane of the last of
-        them.
-        """
+        """What is done for a row, with its sum in place of the loop over its non-zeros, by the lane of the last one."""
 
         def add(
             feature: tirx.Var, store: tirx.BufferStore, partial: tirx.Buffer, _: tirx.Buffer, k: tirx.Expr
@@ -223,18 +198,7 @@ class _Chunk:
             self.rows.body,
             [(tirx.For, lambda loop, mutator: total if loop.same_as(self.edges) else mutator.default_mutate(loop))],
         )
-        old = self.rows
-        block = s_tir.SBlock(
-            old.iter_vars,
-            old.reads,
-            old.writes,
-            old.name_hint,
-            body,
-            old.init,
-            old.alloc_buffers,
-            old.match_buffers,
-            old.annotations,
-        )
+        block = with_parts(self.rows, body=body)
         done = s_tir.SBlockRealize([self.row_of[lane]], self.loop.body.predicate, block)
         last = self.depth[lane] + int64(1) == self._of(self.edges.extent, self.row_of[lane])
         return tirx.IfThenElse(tirx.And(lane < self.count, last), done, None)
@@ -244,9 +208,7 @@ class _Chunk:
         return substitute(expr, {self.row: row})
 
     def _each(self, statement: Callable[..., tirx.Stmt]) -> tirx.Stmt:
-        """A statement for each feature of each sum: of (its variable, its store, buffers of scanned and fetched sums,
-        feature).
-        """
+        """A statement for each feature of each sum: of (variable, store, buffers of scanned and fetched, feature)."""
         return sequence([statement(*one, int64(k)) for *one, width in self.sums for k in range(width)])
 
     def _threads(self, body: Callable[[tirx.Var], tirx.Stmt]) -> tirx.Stmt:
@@ -255,6 +217,3 @@ class _Chunk:
 
     def _local(self, name: str, shape: Sequence[int], dtype: str) -> tirx.Buffer:
         return tirx.decl_buffer([int64(n) for n in shape], dtype, name=name, scope="local", layout=None)
-
-
-__all__ = ["refuses", "scan_segments"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tvm
-import tvm_ffi
 from tvm import tirx
 
-from ....language.axes import StageIError
-from ....language.program import Iteration, Program, Store, walk_iterations
+from ....codegen.nodes import int64, substitute
+from ....language.axes import StageIError, refuse
+from ....language.program import Iteration, Program, stores_in, walk_iterations
 from ....position.function import PositionFunction
 from ..shared.loops import bound_loop, rewrite_loop
 
@@ -27,18 +26,16 @@ def visit_side_by_side(stage2: PositionFunction, iteration: Iteration, lanes: in
     where = f"visit_side_by_side: iteration {iteration.name!r}"
     if lanes < 2:
         raise StageIError(f"{where}: {lanes} lanes have no sides")
-    reason = refuses(stage2.program, iteration)
-    if reason:
-        raise StageIError(f"{where} {reason}")
+    refuse(where, refuses(stage2.program, iteration))
 
     def change(loop: tirx.For) -> tirx.Stmt:
         turn, lane = tirx.Var("turn", "int64"), tirx.Var("lane", "int64")
-        count = tirx.IntImm("int64", lanes)
+        count = int64(lanes)
         at = turn * count + lane
-        body = tvm_ffi.structural_mutate(loop.body, [(tvm.ir.Var, lambda v, _: at if v.same_as(loop.loop_var) else v)])
+        body = substitute(loop.body, {loop.loop_var: at})
         threads = bound_loop(lane, count, tirx.IfThenElse(at < loop.extent, body, None), "threadIdx.x")
         turns = tirx.floordiv(loop.extent + (lanes - 1), count)
-        return tirx.For(turn, tirx.IntImm("int64", 0), turns, tirx.ForKind.SERIAL, threads)
+        return tirx.For(turn, int64(0), turns, tirx.ForKind.SERIAL, threads)
 
     return rewrite_loop(stage2, iteration.name, 0, change)
 
@@ -54,11 +51,7 @@ def refuses(program: Program, iteration: Iteration) -> str | None:
 
 def outlives(iteration: Iteration) -> str | None:
     """Why the elements of `iteration` are not independent of each other, in the words of `refuses`, or None."""
-    inside = list(walk_iterations((iteration,)))
-    own = {b for it in inside for b in it.locals}
-    stored = {s.buffer for it in inside for s in (*it.init, *it.body) if isinstance(s, Store)}
+    own = {b for it in walk_iterations((iteration,)) for b in it.locals}
+    stored = {store.buffer for store in stores_in((iteration,))}
     outer = [b.name for b in stored if b.scope == "local" and b not in own]
     return f"stores to {outer[0]!r}, which outlives an element" if outer else None
-
-
-__all__ = ["outlives", "refuses", "visit_side_by_side"]

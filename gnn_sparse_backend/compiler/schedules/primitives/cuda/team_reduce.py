@@ -8,13 +8,13 @@ from collections.abc import Callable
 from tvm import s_tir, tirx
 from tvm.tirx.script import builder as T
 
-from ....language.axes import StageIError
+from ....codegen.nodes import blocks, buffer_like, int64, own_block, sequence, substitute
+from ....language.axes import StageIError, refuse
 from ....language.program import Iteration
 from ....position.function import PositionFunction
 from ..cpu.lanes import refuses
 from ..shared.folded import Folded
 from ..shared.loops import bound_loop, rewrite_loop
-from ..shared.nodes import blocks, int64, sequence, substitute
 from .cache_row import team_mask
 
 WARP = 32
@@ -49,9 +49,7 @@ def fold_across_lanes(
     where = f"fold_across_lanes: iteration {iteration.name!r}"
     if lanes not in (2, 4, 8, 16, 32):
         raise StageIError(f"{where}: {lanes} lanes are not a power of two from 2 to 32, the threads of a warp")
-    reason = refuses(stage2.program, iteration)
-    if reason:
-        raise StageIError(f"{where} {reason}")
+    refuse(where, refuses(stage2.program, iteration))
     inner = {it.name: it for it in iteration.nested}
     mask = team_mask(stage2.function, iteration.name, lanes) if shuffle else None
     return rewrite_loop(stage2, iteration.name, 0, lambda loop: _Across(loop, inner, lanes, mask).statement())
@@ -82,8 +80,7 @@ class _Across:
         steps.append(self._threads(lambda lane: sequence([part.spread(lane, self.mask) for part in self.parts])))
         steps += [part.finish() for part in self.parts]
         buffers = [buffer for part in self.parts for buffer in part.buffers]
-        block = s_tir.SBlock([], [], [], f"{self.block.name_hint}_lanes", tirx.SeqStmt(steps), None, buffers)
-        return s_tir.SBlockRealize([], True, block)
+        return own_block(f"{self.block.name_hint}_lanes", tirx.SeqStmt(steps), buffers)
 
     def _turns(self) -> tirx.Stmt:
         turn = tirx.Var("turn", "int64")
@@ -105,25 +102,15 @@ class _Across:
 
 
 class _Part(Folded):
-    """One of the iterations over features. Of each result: what a lane has, what another one had, and what is left of
-    all.
-    """
+    """One of the iterations over features. Of each result: what a lane has, what another had, what is left of all."""
 
     def __init__(self, block: s_tir.SBlock, iteration: Iteration, lanes: int) -> None:
         super().__init__(block, iteration, "fold_across_lanes")
         self.lanes = lanes
+        wide, narrow = [int64(lanes), int64(self.width)], [int64(self.width)]
         self.own, self.other, self.total = (
-            {
-                buffer: tirx.decl_buffer(
-                    [int64(n) for n in (*first, self.width)],
-                    buffer.ty.dtype,
-                    name=f"{buffer.name}_{what}",
-                    scope="local",
-                    layout=None,
-                )
-                for buffer in (store.buffer for store in self.stores)
-            }
-            for what, first in (("lanes", (lanes,)), ("other", (lanes,)), ("total", ()))
+            {b: buffer_like(b, f"{b.name}_{what}", shape, "local") for b in (store.buffer for store in self.stores)}
+            for what, shape in (("lanes", wide), ("other", wide), ("total", narrow))
         )
 
     @property
@@ -152,9 +139,8 @@ class _Part(Folded):
 
         def other(store: tirx.BufferStore, k: tirx.Expr, _: float) -> tirx.Stmt:
             own = self.own[store.buffer]
-            if mask is None:
-                value = own[tirx.min(lane + int64(distance), int64(self.lanes - 1)), k]
-            else:
+            value = own[tirx.min(lane + int64(distance), int64(self.lanes - 1)), k]
+            if mask is not None:
                 value = T.tvm_warp_shuffle_down(mask, own[lane, k], *map(_int32, (distance, self.lanes, WARP)))
             return tirx.BufferStore(self.other[store.buffer], value, [lane, k])
 
@@ -175,11 +161,9 @@ class _Part(Folded):
 
         def total(store: tirx.BufferStore, k: tirx.Expr, _: float) -> tirx.Stmt:
             own = self.own[store.buffer]
-            value = (
-                own[int64(0), k]
-                if mask is None
-                else T.tvm_warp_shuffle(mask, own[lane, k], *map(_int32, (0, self.lanes, WARP)))
-            )
+            value = own[int64(0), k]
+            if mask is not None:
+                value = T.tvm_warp_shuffle(mask, own[lane, k], *map(_int32, (0, self.lanes, WARP)))
             return tirx.BufferStore(self.total[store.buffer], value, [k])
 
         return self._each(total)
@@ -187,11 +171,7 @@ class _Part(Folded):
     def finish(self) -> tirx.Stmt:
         """What is left of all is taken into the result."""
         return self._each(
-            lambda store, k, _: tirx.BufferStore(
-                store.buffer,
-                substitute(self.replaced(store.value, None, lambda b: self.total[b][k]), {self.feature: k}),
-                [substitute(i, {self.feature: k}) for i in store.indices],
-            )
+            lambda store, k, _: self.result(store, self.replaced(store.value, None, lambda b: self.total[b][k]), k)
         )
 
     def _mine(self, lane: tirx.Expr, k: tirx.Expr) -> Callable[[tirx.Buffer], tirx.Expr]:
@@ -210,6 +190,3 @@ class _Part(Folded):
 
 def _int32(value: int) -> tirx.IntImm:
     return tirx.IntImm("int32", value)
-
-
-__all__ = ["fold_across_lanes"]

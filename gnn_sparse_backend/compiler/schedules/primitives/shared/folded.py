@@ -1,6 +1,4 @@
-"""The stores of an iteration over features inside a loop that folds its elements, with other things in the place of
-results and terms.
-"""
+"""The stores over features in a loop that folds its elements, with other things for results and terms."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from ....codegen.nodes import substitute
 from ....language.axes import StageIError
 from ....language.folds import folds
 from ....language.program import Iteration
@@ -54,6 +53,11 @@ class Folded:
 
         return tvm_ffi.structural_mutate(value, [(tvm.ir.Expr, visit)])
 
+    def result(self, store: tirx.BufferStore, value: tirx.Expr, k: tirx.Expr) -> tirx.Stmt:
+        """The store of another value, for one feature."""
+        indices = [substitute(i, {self.feature: k}) for i in store.indices]
+        return tirx.BufferStore(store.buffer, substitute(value, {self.feature: k}), indices)
+
 
 def _at(value: tirx.Expr, path: tuple[str, ...]) -> tirx.Expr:
     """The sub-expression at a path of names that those of stage I have."""
@@ -65,6 +69,3 @@ def _at(value: tirx.Expr, path: tuple[str, ...]) -> tirx.Expr:
         else:  # if_then_else
             value = value.args[("condition", "then", "otherwise").index(name)]
     return value
-
-
-__all__ = ["Folded"]

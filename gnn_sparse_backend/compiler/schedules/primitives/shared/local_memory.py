@@ -7,8 +7,8 @@ from collections.abc import Callable
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from ....codegen.nodes import buffer_like, on_buffers, with_parts
 from ....position.function import PositionFunction
-from .nodes import on_buffers
 
 
 def in_shared_memory(stage2: PositionFunction, names: tuple[str, ...]) -> PositionFunction:
@@ -38,25 +38,16 @@ def _in_scope(stage2: PositionFunction, chosen: Callable[[tirx.Buffer], bool], s
     def allocate(block: s_tir.SBlock, mutator: tvm_ffi.StructuralMutator) -> tirx.Stmt:
         for buffer in block.alloc_buffers:
             if chosen(buffer):
-                moved[buffer] = tirx.decl_buffer(
-                    buffer.ty.shape, buffer.ty.dtype, name=buffer.name, scope=scope, layout=None
-                )
+                moved[buffer] = buffer_like(buffer, buffer.name, scope=scope)
         block = mutator.default_mutate(block)
-        return s_tir.SBlock(
-            block.iter_vars,
-            [_moved(r) for r in block.reads],
-            [_moved(r) for r in block.writes],
-            block.name_hint,
-            block.body,
-            block.init,
-            [moved.get(b, b) for b in block.alloc_buffers],
-            block.match_buffers,
-            block.annotations,
+        return with_parts(
+            block,
+            reads=[_moved(r) for r in block.reads],
+            writes=[_moved(r) for r in block.writes],
+            alloc_buffers=[moved.get(b, b) for b in block.alloc_buffers],
         )
 
     def _moved(region: tirx.BufferRegion) -> tirx.BufferRegion:
         return tirx.BufferRegion(moved[region.source], region.region) if region.source in moved else region
 
-    function = stage2.function
-    body = tvm_ffi.structural_mutate(function.body, [*on_buffers(moved), (s_tir.SBlock, allocate)])
-    return stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))
+    return stage2.mutated(*on_buffers(moved), (s_tir.SBlock, allocate))

@@ -55,8 +55,7 @@ def rewrite_loop(
         found += 1
         return change(inner)
 
-    function = stage2.function
-    body = tvm_ffi.structural_mutate(function.body, [(tirx.For, visit)])
+    stage2 = stage2.mutated((tirx.For, visit))
     if found != 1:
         raise StageIError(f"there are {found} loops {level} levels above block {block!r}, expected one")
-    return stage2.with_function(tirx.PrimFunc(function.params, body, function.ret_type, function.attrs))
+    return stage2

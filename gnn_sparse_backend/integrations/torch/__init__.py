@@ -1,0 +1,54 @@
+"""What PyTorch itself draws on a CPU, faster and with the same bits, while any framework is enabled.
+
+============  ==========================================================================================
+module        what it holds
+============  ==========================================================================================
+``random``    dropouts and ``bernoulli``: which calls are ours
+============  ==========================================================================================
+
+Counted under ``torch`` by the names of PyTorch's operators. What is too small to gain, or draws nothing (no training,
+p of 0 or 1), is PyTorch's and not counted.
+
+``F.dropout`` and its kind stay as they are: what is replaced is what they call, ``torch._VF.dropout``, where a name
+that is set hides PyTorch's. So every module that holds one of them is served, ``torch.compile`` knows them, and what
+overrides them (``__torch_function__``) is asked first, as before.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import _VF, Tensor
+from torch.jit import _builtins
+
+from ..core.patch import Patches
+from .random import HOST, bernoulli, bernoulli_, dropout_run, native_dropout
+
+_patches = Patches()
+_DROPOUTS = {
+    f"{kind}dropout{inplace}": dropout_run(f"{kind}dropout{inplace}")
+    for kind in ("", "alpha_", "feature_", "feature_alpha_")
+    for inplace in ("", "_")
+}
+_REPLACED = (
+    *((_VF, name, run) for name, run in _DROPOUTS.items()),
+    (torch, "native_dropout", native_dropout),
+    (torch, "bernoulli", bernoulli),
+    (Tensor, "bernoulli_", bernoulli_),
+)
+# made once, and kept: TorchScript knows them by where they lie in memory
+_ASKING = [(owner, name, HOST.admit(getattr(owner, name), name, run)) for owner, name, run in _REPLACED]
+
+
+def activate() -> None:
+    """Put our draws under PyTorch. Nothing if they are there already."""
+    if len(_patches):
+        return
+    for _, name, asking in _ASKING:
+        _builtins._register_builtin(asking, f"aten::{name}")  # TorchScript compiles PyTorch's operator
+    for owner, name, asking in _ASKING:
+        _patches.set(owner, name, asking)
+
+
+def deactivate() -> None:
+    """Put PyTorch's own back."""
+    _patches.undo()

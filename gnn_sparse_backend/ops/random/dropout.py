@@ -1,0 +1,69 @@
+"""PyTorch's dropouts on a CPU, from draws that are faster: the same bits, and the same gradients.
+
+The formulas are those of ``aten/src/ATen/native/Dropout.cpp``. A dropout draws a 0 or 1 for each element of
+``torch.empty_like(x)``, as these lie in memory, or for each channel (``feature``).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+
+from ...compiler.cache.bounded import kept
+from .draws import draw_bernoulli
+from .masked import flat, masked
+
+aten = torch.ops.aten  # where numbers are ``Scalar`` as they are in C++: Python's operators may round them otherwise
+ONE_PASS = 1 << 16
+"""Elements from which one pass is worth what an autograd function in Python costs; it also keeps a byte for each
+element until the backward pass, where a product keeps a number."""
+_ALPHA = 1.7580993408473766
+"""Minus the limit of SELU far below 0, which is what alpha dropout puts in the place of an element."""
+
+
+def dropout(x: Tensor, p: float) -> Tensor:
+    """``F.dropout(x, p)``. x: of the CPU, with at least one element, of a type that kernels take. p: in (0, 1)."""
+    if x.numel() < ONE_PASS:
+        return dropout_by_noise(x, p, alpha=False, feature=False, inplace=False)
+    return masked(None, (x, drawn_like(x, 1 - p)), (scale_of(p, x.dtype),))
+
+
+def native_dropout(x: Tensor, p: float) -> tuple[Tensor, Tensor]:
+    """``torch.native_dropout(x, p, True)``, p in [0, 1), which rounds its scale elsewhere than `dropout`."""
+    mask = drawn_like(x, 1 - p).view(torch.bool)
+    return aten.mul_.Scalar(x.mul(mask), 1 / (1 - p)), mask
+
+
+def dropout_by_noise(x: Tensor, p: float, alpha: bool, feature: bool, inplace: bool) -> Tensor:
+    """The other dropouts, which are a product with what was drawn, ``alpha`` with a sum behind it, by PyTorch.
+
+    Arguments are as in `dropout`; of ``feature`` x has two dimensions at least.
+    """
+    like = x.detach()
+    if feature:
+        like = x.new_empty(()).expand(*x.shape[:2], *[1] * (x.dim() - 2))
+    noise = drawn_like(like, 1 - p).to(x.dtype)
+    multiply = x.mul_ if inplace else x.mul
+    if not alpha:
+        return multiply(noise.mul_(scale_of(p, x.dtype)))
+    a = 1 / ((_ALPHA * _ALPHA * p + 1) * (1 - p)) ** 0.5
+    shift = aten.add_.Scalar(aten.mul_.Scalar(aten.add.Scalar(noise, -1), _ALPHA * a), _ALPHA * a * p)
+    return multiply(aten.mul_.Scalar(noise, a)).add_(shift)
+
+
+def bernoulli_(x: Tensor, p: float, generator: Generator | None = None) -> Tensor:
+    """``x.bernoulli_(p, generator=generator)``. x: of the CPU, with at least one element, none of them twice."""
+    return x.copy_(drawn_like(x, p, generator))
+
+
+def drawn_like(x: Tensor, p: float, generator: Generator | None = None) -> Tensor:
+    """What is drawn for each element of ``torch.empty_like(x)``: uint8, 1 with probability p."""
+    mask = torch.empty_like(x, dtype=torch.uint8)
+    draw_bernoulli(flat(mask), p, generator)
+    return mask
+
+
+@kept
+def scale_of(p: float, dtype: torch.dtype) -> float:
+    """1 / (1 - p), as PyTorch rounds it."""
+    return aten.div_.Scalar(torch.ones(1, dtype=dtype), 1 - p).item()
