@@ -1,9 +1,10 @@
-"""What PyTorch itself draws on a CPU, faster and with the same bits, while any framework is enabled.
+"""What PyTorch itself draws and multiplies on a CPU, faster, while any framework is enabled.
 
 ============  ==========================================================================================
 module        what it holds
 ============  ==========================================================================================
-``random``    dropouts and ``bernoulli``: which calls are ours
+``random``    dropouts and ``bernoulli``, with the same bits: which calls are ours
+``products``  ``F.linear`` and products of matrices in half types, where the CPU has no instruction for them
 ============  ==========================================================================================
 
 Counted under ``torch`` by the names of PyTorch's operators. What is too small to gain, or draws nothing (no training,
@@ -17,10 +18,12 @@ overrides them (``__torch_function__``) is asked first, as before.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional
 from torch import _VF, Tensor
 from torch.jit import _builtins
 
 from ..core.patch import Patches
+from . import products
 from .random import HOST, bernoulli, bernoulli_, dropout_run, native_dropout
 
 _patches = Patches()
@@ -34,6 +37,15 @@ _REPLACED = (
     (torch, "native_dropout", native_dropout),
     (torch, "bernoulli", bernoulli),
     (Tensor, "bernoulli_", bernoulli_),
+    *(
+        (owner, name, run)
+        for owner, name, run in (
+            (torch.nn.functional, "linear", products.linear),
+            (torch, "matmul", products.matmul),
+            (torch, "mm", products.matmul),
+        )
+        if not all(map(products.torch_has_products, products.HALF))  # there is something to gain
+    ),
 )
 # made once, and kept: TorchScript knows them by where they lie in memory
 _ASKING = [(owner, name, HOST.admit(getattr(owner, name), name, run)) for owner, name, run in _REPLACED]

@@ -15,7 +15,7 @@ from ..lazy import transformed
 
 LEAST = 4096
 """Numbers below which PyTorch draws as fast: to take a generator's state and put it back costs what 1000 do."""
-_PLAIN = (Tensor, Parameter)
+PLAIN = (Tensor, Parameter)
 _FLOATING = {torch.float32, torch.float64, torch.bfloat16, torch.float16}
 _REAL = _FLOATING | {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
@@ -80,7 +80,7 @@ def bernoulli(input, *args, **kwargs):
 def _refuse(x, dtypes: set[torch.dtype]) -> Refusal | None:
     if is_dynamo_compiling():  # PyTorch's own goes into the graph; counting would break it
         return PASS
-    if type(x) not in _PLAIN:
+    if type(x) not in PLAIN:
         if not isinstance(x, Tensor) or has_torch_function_unary(x):
             return PASS  # what overrides it is asked first, and comes by here again
         return Refusal("missing, subclass or traced tensor")
