@@ -10,7 +10,7 @@ from ...compiler.cache.bounded import kept
 from ...ops.grouped.half_products import half_product
 from ..core.refusal import PASS, Refusal
 from ..lazy import transformed
-from .random import HOST, PLAIN
+from .random import PLAIN
 
 LEAST = 1 << 14
 """Multiply-adds below which an autograd function in Python costs more than the product."""
