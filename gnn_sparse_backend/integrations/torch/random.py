@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Generator, Tensor
+from torch._subclasses import FakeTensor
 from torch.compiler import is_dynamo_compiling
 from torch.nn import Parameter
 from torch.overrides import has_torch_function_unary
@@ -81,8 +82,8 @@ def _refuse(x, dtypes: set[torch.dtype]) -> Refusal | None:
     if is_dynamo_compiling():  # PyTorch's own goes into the graph; counting would break it
         return PASS
     if type(x) not in PLAIN:
-        if not isinstance(x, Tensor) or has_torch_function_unary(x):
-            return PASS  # what overrides it is asked first, and comes by here again
+        if not isinstance(x, Tensor) or isinstance(x, FakeTensor) or has_torch_function_unary(x):
+            return PASS  # nothing is drawn; or what overrides it is asked first, and comes by here again
         return Refusal("missing, subclass or traced tensor")
     if x.numel() < LEAST:
         return PASS

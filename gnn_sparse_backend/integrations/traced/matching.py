@@ -8,9 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.fx import Node
+from torch.nn import functional
 
 from .symbols import KNOWN
 
+FLOATING = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16))
 WHOLE = -1
 """In the place of the number of a row: the index is a vector."""
 
@@ -175,6 +177,17 @@ def softmax_of(node: Node) -> Softmax | None:
             return None
         inner.append(most.src)
     return Softmax(scores, gather.index, known_tensor(total).shape[0], tuple(inner))
+
+
+def dropout_of(node: Node) -> tuple[Node, float] | None:
+    """(what is dropped of, how probably) of a dropout in training on a CPU, of a type that kernels take."""
+    if node.target is not functional.dropout:
+        return None
+    x, p, training, inplace = arguments(node, "input", "p", "training", "inplace")
+    known, p = known_tensor(x), 0.5 if p is None else p
+    if known is None or training is False or inplace or type(p) is not float or not 0 < p < 1:
+        return None
+    return (x, p) if known.is_cpu and known.dtype in FLOATING and known.layout is torch.strided else None
 
 
 def written_to(node: Node) -> list[Node]:

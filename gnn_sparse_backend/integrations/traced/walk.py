@@ -20,6 +20,8 @@ from ...compiler.language.reduction import REDUCTIONS
 from ...ops.attention.operators import softmax_edges
 from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate
+from ...ops.random.draws import torch_draws_so
+from ...ops.random.dropout import traced_dropout
 from ..core.counters import fallback
 from ..core.refusal import Refusal
 from ..lazy import LazyTensor, gather, reduced, refuse_features, softmaxed, value
@@ -31,6 +33,7 @@ from .matching import (
     Scatter,
     Softmax,
     changes_mode,
+    dropout_of,
     filled_with,
     gather_of,
     known_tensor,
@@ -113,6 +116,9 @@ class _Walk:
     def _visit(self, node: Node) -> None:
         if node in self.softmaxes:
             self._softmax(node, self.softmaxes[node])
+        elif (dropped := dropout_of(node)) is not None and torch_draws_so():
+            x, p = dropped
+            self._becomes(node, traced_dropout(self._value(x), p, self.places[node]))
         elif (scatter := scatter_of(node)) is not None:
             if not self._reduce(node, scatter):
                 self._own(node)

@@ -10,6 +10,9 @@ import torch
 from torch import Generator, Tensor
 
 from ...compiler.cache.bounded import kept
+from ..core.library import register
+from ..core.operator import Operator
+from ..core.traced import NO_STRUCTURE
 from .draws import draw_bernoulli
 from .masked import flat, masked
 
@@ -26,6 +29,12 @@ def dropout(x: Tensor, p: float) -> Tensor:
     if x.numel() < ONE_PASS:
         return dropout_by_noise(x, p, alpha=False, feature=False, inplace=False)
     return masked(None, (x, drawn_like(x, 1 - p)), (scale_of(p, x.dtype),))
+
+
+def traced_dropout(x, p: float, place: int):
+    """The same of a program that is traced, where it is one pass at any size. place: as of ``drawn``."""
+    nothing = NO_STRUCTURE.traced(None)
+    return masked(nothing, (x, drawn(nothing, (x,), (1 - p, place))), (scale_of(p, x.dtype),))
 
 
 def native_dropout(x: Tensor, p: float) -> tuple[Tensor, Tensor]:
@@ -59,8 +68,22 @@ def bernoulli_(x: Tensor, p: float, generator: Generator | None = None) -> Tenso
 def drawn_like(x: Tensor, p: float, generator: Generator | None = None) -> Tensor:
     """What is drawn for each element of ``torch.empty_like(x)``: uint8, 1 with probability p."""
     mask = torch.empty_like(x, dtype=torch.uint8)
-    draw_bernoulli(flat(mask), p, generator)
+    if mask.numel():
+        draw_bernoulli(flat(mask), p, generator)
     return mask
+
+
+drawn = register(
+    Operator(
+        "drawn",
+        run=lambda structure, operands, attributes: drawn_like(operands[0], attributes[0]),
+        operands="Tensor x",
+        attributes="float p, int place",
+        like=lambda structure, operands, attributes, transposed: torch.empty_like(operands[0], dtype=torch.uint8),
+    )
+)
+"""(None, (x,), (p, place)) to `drawn_like` of the default generator. place: a number that no other call of the program
+has: two with the same arguments would be taken for one."""
 
 
 @kept
