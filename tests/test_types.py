@@ -62,6 +62,7 @@ reveal_type(graph.edge_ids)  # Tensor | None
 reveal_type(graph.in_degrees)  # Tensor
 reveal_type(rel.num_relations)  # int
 reveal_type(segments.offsets)  # Tensor
+gsb.compile(torch.nn.Linear(2, 2), backend="eager")
 gsb.enable("pyg")
 gsb.disable("pyg")
 with gsb.enabled("dgl"):

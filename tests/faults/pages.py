@@ -10,9 +10,11 @@ from .fault import ROOT, Fault, all_faults
 NOT_FOUND = "**NOT FOUND**"
 FOLDER = ROOT / "docs" / "testing"
 # Of each page: its title goes on so, and the faults of which part of the package it has.
+_APART = ("compiler", "integrations")
 PAGES = {
     "faults-compiler.md": ("compiler", lambda fault: fault.room.startswith("compiler")),
-    "faults-operators.md": ("operators, planner and frameworks", lambda fault: not fault.room.startswith("compiler")),
+    "faults-frameworks.md": ("frameworks", lambda fault: fault.room.startswith("integrations")),
+    "faults-operators.md": ("operators and planner", lambda fault: not fault.room.startswith(_APART)),
 }
 HEAD = """\
 # Planted faults: {title}
@@ -44,5 +46,3 @@ def _test(name: str) -> str:
     name = name.removeprefix("tests/").replace(".py::", "::").replace("|", "\\|")
     return f"`{name}`" if "::" in name else name
 
-
-__all__ = ["NOT_FOUND", "PAGES", "table", "write"]
