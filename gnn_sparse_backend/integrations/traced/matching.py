@@ -53,6 +53,14 @@ class Softmax(NamedTuple):
     inner: tuple[Node, ...]
 
 
+class Dropout(NamedTuple):
+    """Of ``x``, or of max(x, 0), with probability p."""
+
+    x: Node
+    p: float
+    rectified: bool
+
+
 def name_of(node: Node) -> str:
     """The function or method that a node calls; "" for all else."""
     if node.op == "call_method":
@@ -179,15 +187,18 @@ def softmax_of(node: Node) -> Softmax | None:
     return Softmax(scores, gather.index, known_tensor(total).shape[0], tuple(inner))
 
 
-def dropout_of(node: Node) -> tuple[Node, float] | None:
-    """(what is dropped of, how probably) of a dropout in training on a CPU, of a type that kernels take."""
+def dropout_of(node: Node) -> Dropout | None:
+    """The dropout in training that a node is, on a CPU, of a type that kernels take."""
     if node.target is not functional.dropout:
         return None
     x, p, training, inplace = arguments(node, "input", "p", "training", "inplace")
     known, p = known_tensor(x), 0.5 if p is None else p
     if known is None or training is False or inplace or type(p) is not float or not 0 < p < 1:
         return None
-    return (x, p) if known.is_cpu and known.dtype in FLOATING and known.layout is torch.strided else None
+    if not known.is_cpu or known.dtype not in FLOATING or known.layout is not torch.strided:
+        return None
+    rectified = name_of(x) == "relu" and len(x.users) == 1 and not x.kwargs.get("inplace") and len(x.args) == 1
+    return Dropout(x.args[0] if rectified else x, p, rectified)
 
 
 def written_to(node: Node) -> list[Node]:

@@ -18,10 +18,11 @@ from torch.nn import functional
 
 from ...compiler.language.reduction import REDUCTIONS
 from ...ops.attention.operators import softmax_edges
+from ...ops.core.traced import NO_STRUCTURE
 from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate
 from ...ops.random.draws import torch_draws_so
-from ...ops.random.dropout import traced_dropout
+from ...ops.random.dropout import dropped
 from ..core.counters import fallback
 from ..core.refusal import Refusal
 from ..lazy import LazyTensor, gather, reduced, refuse_features, softmaxed, value
@@ -116,9 +117,9 @@ class _Walk:
     def _visit(self, node: Node) -> None:
         if node in self.softmaxes:
             self._softmax(node, self.softmaxes[node])
-        elif (dropped := dropout_of(node)) is not None and torch_draws_so():
-            x, p = dropped
-            self._becomes(node, traced_dropout(self._value(x), p, self.places[node]))
+        elif (found := dropout_of(node)) is not None and torch_draws_so():
+            attributes = found.p, self.places[node], found.rectified
+            self._becomes(node, dropped(NO_STRUCTURE.traced(None), (self._value(found.x),), attributes))
         elif (scatter := scatter_of(node)) is not None:
             if not self._reduce(node, scatter):
                 self._own(node)

@@ -12,10 +12,10 @@ from torch import Generator, Tensor
 from ...compiler.cache.bounded import kept
 from ..core.library import register
 from ..core.operator import Operator
-from ..core.traced import NO_STRUCTURE
 from .draws import draw_bernoulli
 from .masked import flat, masked
 
+_DEAD = 2
 aten = torch.ops.aten  # where numbers are ``Scalar`` as they are in C++: Python's operators may round them otherwise
 ONE_PASS = 1 << 16
 """Elements from which one pass is worth what an autograd function in Python costs; it also keeps a byte for each
@@ -29,12 +29,6 @@ def dropout(x: Tensor, p: float) -> Tensor:
     if x.numel() < ONE_PASS:
         return dropout_by_noise(x, p, alpha=False, feature=False, inplace=False)
     return masked(None, (x, drawn_like(x, 1 - p)), (scale_of(p, x.dtype),))
-
-
-def traced_dropout(x, p: float, place: int):
-    """The same of a program that is traced, where it is one pass at any size. place: as of ``drawn``."""
-    nothing = NO_STRUCTURE.traced(None)
-    return masked(nothing, (x, drawn(nothing, (x,), (1 - p, place))), (scale_of(p, x.dtype),))
 
 
 def native_dropout(x: Tensor, p: float) -> tuple[Tensor, Tensor]:
@@ -54,7 +48,7 @@ def dropout_by_noise(x: Tensor, p: float, alpha: bool, feature: bool, inplace: b
     noise = drawn_like(like, 1 - p).to(x.dtype)
     multiply = x.mul_ if inplace else x.mul
     if not alpha:
-        return multiply(noise.mul_(scale_of(p, x.dtype)))
+        return multiply(aten.div_.Scalar(noise, 1 - p))  # a scale may be infinite
     a = 1 / ((_ALPHA * _ALPHA * p + 1) * (1 - p)) ** 0.5
     shift = aten.add_.Scalar(aten.mul_.Scalar(aten.add.Scalar(noise, -1), _ALPHA * a), _ALPHA * a * p)
     return multiply(aten.mul_.Scalar(noise, a)).add_(shift)
@@ -73,20 +67,43 @@ def drawn_like(x: Tensor, p: float, generator: Generator | None = None) -> Tenso
     return mask
 
 
-drawn = register(
-    Operator(
-        "drawn",
-        run=lambda structure, operands, attributes: drawn_like(operands[0], attributes[0]),
-        operands="Tensor x",
-        attributes="float p, int place",
-        like=lambda structure, operands, attributes, transposed: torch.empty_like(operands[0], dtype=torch.uint8),
-    )
-)
-"""(None, (x,), (p, place)) to `drawn_like` of the default generator. place: a number that no other call of the program
-has: two with the same arguments would be taken for one."""
-
-
 @kept
 def scale_of(p: float, dtype: torch.dtype) -> float:
     """1 / (1 - p), as PyTorch rounds it."""
     return aten.div_.Scalar(torch.ones(1, dtype=dtype), 1 - p).item()
+
+
+def _dropped(structure, operands, attributes) -> tuple[Tensor, Tensor]:
+    (x,), (p, _, rectified) = operands, attributes
+    mask, scale = drawn_like(x, 1 - p), (scale_of(p, x.dtype),)
+    if not rectified:
+        return masked.run(None, (x, mask), scale), mask
+    return masked.run(None, (x.relu(), mask), scale), mask.add((x <= 0).view(torch.uint8), alpha=_DEAD)
+
+
+def _gradients(structure, attributes, saved, memo, needed, cotangent, *of_mask) -> list[Tensor | None]:
+    if not needed[0]:
+        return [None]
+    found = masked(structure, (cotangent, saved[0]), (scale_of(attributes[0], cotangent.dtype),))
+    return [torch.where(saved[0] >= _DEAD, 0, found) if attributes[2] else found]
+
+
+dropped = register(
+    Operator(
+        "dropped",
+        run=lambda structure, operands, attributes: _dropped(structure, operands, attributes)[0],
+        library=_dropped,
+        gradients=_gradients,
+        operands="Tensor x",
+        attributes="float p, int place, bool rectified",
+        results="(Tensor, Tensor)",
+        like=lambda structure, operands, attributes, transposed: (
+            torch.empty_like(operands[0]),
+            torch.empty_like(operands[0], dtype=torch.uint8),
+        ),
+        saved=lambda attributes, operands, results: ((results[1],), None),
+    )
+)
+"""For programs that are traced: (what stands for no structure, (x,), (p, place, rectified)) to `dropout` of x, or of
+max(x, 0), and the mask, from ``_DEAD`` on where x is not above 0. place: a number that no other call of the program has: two with the
+same arguments would be taken for one."""
