@@ -105,5 +105,5 @@ dropped = register(
     )
 )
 """For programs that are traced: (what stands for no structure, (x,), (p, place, rectified)) to `dropout` of x, or of
-max(x, 0), and the mask, from ``_DEAD`` on where x is not above 0. place: a number that no other call of the program has: two with the
-same arguments would be taken for one."""
+max(x, 0), and the mask, from ``_DEAD`` on where x is not above 0. place: a number that no other call of the program
+has: two with the same arguments would be taken for one."""
