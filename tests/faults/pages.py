@@ -45,4 +45,3 @@ def _test(name: str) -> str:
         return NOT_FOUND
     name = name.removeprefix("tests/").replace(".py::", "::").replace("|", "\\|")
     return f"`{name}`" if "::" in name else name
-
