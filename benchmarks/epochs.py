@@ -67,7 +67,7 @@ def measure(
     budget: float,
 ) -> dict:
     """One cell, as plain values, times in seconds. ``loss_difference``: the largest relative difference of our losses
-    from the framework's in the first epochs; None where these cannot be repeated.
+    from the framework's in the first epochs, both eager; None where these cannot be repeated.
     """
     torch._dynamo.reset()
     sampled = place.part == "sampled"
@@ -124,7 +124,7 @@ def measure(
         "graph": dataset.name,
         **rated,
         "ratios": {key: _ratio(median, above, below) for key, (above, below, _) in RATIOS.items()},
-        "loss_difference": _loss_difference(variants) if variants[PEER].repeats else None,
+        "loss_difference": _loss_difference(variants) if variants[PEER].repeats and OURS in variants else None,
     }
 
 
@@ -133,9 +133,8 @@ def _ratio(median: Mapping[str, float], above: str, below: str) -> float | None:
 
 
 def _loss_difference(variants: Mapping[str, Training]) -> float:
-    expected = variants[PEER].losses[:COMPARED]
-    others = (training.losses for name, training in variants.items() if VARIANTS[name][0])
-    return max(abs(a - b) / abs(a) for losses in others for a, b in zip(expected, losses))
+    both = zip(variants[PEER].losses[:COMPARED], variants[OURS].losses)
+    return max(abs(theirs - ours) / abs(theirs) for theirs, ours in both)
 
 
 def places_of(options: argparse.Namespace, frameworks: Sequence[str]) -> Iterator[Place]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 from torch import Generator, Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ...compiler.cache.bounded import kept
 from ..core.library import register
@@ -70,7 +71,8 @@ def drawn_like(x: Tensor, p: float, generator: Generator | None = None) -> Tenso
 @kept
 def scale_of(p: float, dtype: torch.dtype) -> float:
     """1 / (1 - p), as PyTorch rounds it."""
-    return aten.div_.Scalar(torch.ones(1, dtype=dtype), 1 - p).item()
+    with _disable_current_modes():  # a number, also where a gradient is traced
+        return aten.div_.Scalar(torch.ones(1, dtype=dtype), 1 - p).item()
 
 
 def _dropped(structure, operands, attributes) -> tuple[Tensor, Tensor]:
