@@ -32,20 +32,17 @@ _DROPOUTS = {
     for kind in ("", "alpha_", "feature_", "feature_alpha_")
     for inplace in ("", "_")
 }
+_PRODUCTS = (
+    (torch.nn.functional, "linear", products.linear),
+    (torch, "matmul", products.matmul),
+    (torch, "mm", products.matmul),
+)
 _REPLACED = (
     *((_VF, name, run) for name, run in _DROPOUTS.items()),
     (torch, "native_dropout", native_dropout),
     (torch, "bernoulli", bernoulli),
     (Tensor, "bernoulli_", bernoulli_),
-    *(
-        (owner, name, run)
-        for owner, name, run in (
-            (torch.nn.functional, "linear", products.linear),
-            (torch, "matmul", products.matmul),
-            (torch, "mm", products.matmul),
-        )
-        if not all(map(products.torch_has_products, products.HALF))  # there is something to gain
-    ),
+    *(() if all(map(products.torch_has_products, products.HALF)) else _PRODUCTS),  # where there is something to gain
 )
 # made once, and kept: TorchScript knows them by where they lie in memory
 _ASKING = [(owner, name, HOST.admit(getattr(owner, name), name, run)) for owner, name, run in _REPLACED]

@@ -54,11 +54,10 @@ class Softmax(NamedTuple):
 
 
 class Dropout(NamedTuple):
-    """Of ``x``, or of max(x, 0), with probability p."""
+    """Of ``x``, with probability p."""
 
     x: Node
     p: float
-    rectified: bool
 
 
 def name_of(node: Node) -> str:
@@ -197,8 +196,13 @@ def dropout_of(node: Node) -> Dropout | None:
         return None
     if not known.is_cpu or known.dtype not in FLOATING or known.layout is not torch.strided:
         return None
-    rectified = name_of(x) == "relu" and len(x.users) == 1 and not x.kwargs.get("inplace") and len(x.args) == 1
-    return Dropout(x.args[0] if rectified else x, p, rectified)
+    return Dropout(x, p)
+
+
+def rectified_of(node: Node) -> Node | None:
+    """What a node that one other node wants is max(x, 0) of."""
+    once = name_of(node) == "relu" and len(node.users) == 1 and len(node.args) == 1 and not node.kwargs.get("inplace")
+    return node.args[0] if once else None
 
 
 def written_to(node: Node) -> list[Node]:

@@ -31,6 +31,7 @@ from ..lazy.tensor import HANDLERS
 from .edges import IN_DEGREES
 from .host import IndexEnd, TracedHost
 from .matching import (
+    Dropout,
     Scatter,
     Softmax,
     changes_mode,
@@ -39,6 +40,7 @@ from .matching import (
     gather_of,
     known_tensor,
     name_of,
+    rectified_of,
     scatter_of,
     softmax_of,
     written_to,
@@ -118,8 +120,7 @@ class _Walk:
         if node in self.softmaxes:
             self._softmax(node, self.softmaxes[node])
         elif (found := dropout_of(node)) is not None and torch_draws_so():
-            attributes = found.p, self.places[node], found.rectified
-            self._becomes(node, dropped(NO_STRUCTURE.traced(None), (self._value(found.x),), attributes))
+            self._drop(node, found)
         elif (scatter := scatter_of(node)) is not None:
             if not self._reduce(node, scatter):
                 self._own(node)
@@ -132,6 +133,17 @@ class _Walk:
                 self.gathers[node] = self.lazy[node]._recipe
         elif not self._handle(node):
             self._want(node)
+
+    def _drop(self, node: Node, dropout: Dropout) -> None:
+        """Put an operator in the place of a dropout, and of a rectified linear unit before it, if nothing happens
+        between the two.
+        """
+        x, before = dropout.x, rectified_of(dropout.x)
+        between = () if before is None else self.nodes[self.places[x] + 1 : self.places[node]]
+        rectified = before is not None and not any(written_to(each) or changes_mode(each) for each in between)
+        attributes = dropout.p, self.places[node], rectified
+        x = self._value(before if rectified else x)
+        self._becomes(node, dropped(NO_STRUCTURE.traced(None), (x,), attributes))
 
     def _handle(self, node: Node) -> bool:
         """Let lazy operands go through a function as in eager programs. Whether that was possible."""

@@ -110,5 +110,5 @@ masked = register(
         saved=lambda attributes, operands, results: ((operands[1],), None),
     )
 )
-"""(None, (x, mask), (scale,)) to x * (mask ? scale : 0). mask: uint8, 0 or 1, of x's shape and without gaps between its
+"""(None, (x, mask), (scale,)) to x * (mask ? scale : 0). mask: uint8, of x's shape and without gaps between its
 elements, whose order in memory the result has. scale: a number of x's type."""

@@ -13,15 +13,6 @@ from gnn_sparse_backend.integrations.traced.doors import _Pass
 NODES, EDGES, WIDTH = 29, 170, 8
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    gsb.integrations.reset_status()
-    yield
-    gsb.disable()
-    torch._dynamo.reset()
-
-
 def graph(nodes: int = NODES, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     gen = torch.Generator().manual_seed(seed)
     return torch.randn(nodes, WIDTH, generator=gen), torch.randint(nodes, (2, 6 * nodes), generator=gen)

@@ -15,19 +15,27 @@ TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 INDEX = torch.tensor([[0, 1, 2, 2], [1, 0, 0, 2]])
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 def summed(x: torch.Tensor) -> torch.Tensor:
     """A sum over edges: programs without one stay as they are."""
     return torch.zeros_like(x).index_add(0, INDEX[1], x[INDEX[0]])
 
 
+def written_between(x: torch.Tensor) -> torch.Tensor:
+    x = summed(x) * 1
+    rectified = torch.relu(x)
+    x.neg_()
+    return F.dropout(rectified, 0.5) + x
+
+
+def without_gradient(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        rectified = torch.relu(x)
+    return F.dropout(rectified, 0.5) * summed(x)
+
+
 PROGRAMS = {
+    "written between": written_between,
+    "without gradient": without_gradient,
     "dropout": lambda x: F.dropout(summed(x), 0.4),
     "module": lambda x: nn.Dropout(0.25)(x) + summed(x),
     "twice": lambda x: F.dropout(x, 0.5) + 2 * F.dropout(x, 0.5) + summed(x),

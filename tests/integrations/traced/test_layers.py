@@ -46,15 +46,6 @@ LAYERS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    gsb.integrations.reset_status()
-    yield
-    gsb.disable()
-    torch._dynamo.reset()
-
-
 def drawn(seed: int = 0, dtype=torch.float32) -> dict[str, torch.Tensor]:
     gen = torch.Generator().manual_seed(seed)
     return {

@@ -11,14 +11,6 @@ import gnn_sparse_backend as gsb
 NODES, EDGES = 23, 140
 
 
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    gsb.integrations.reset_status()
-    yield
-    torch._dynamo.reset()
-
-
 def counted() -> dict[str, int]:
     calls = gsb.status().to_dict()["calls"].get("torch.compile", {})
     return {name: found["ours"] for name, found in calls.items() if found["ours"]}
