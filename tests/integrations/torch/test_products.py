@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 
 import gnn_sparse_backend as gsb
-from gnn_sparse_backend.integrations.core import registry
 from gnn_sparse_backend.integrations.torch import products
 from gnn_sparse_backend.ops.grouped import half_products
+
+from .drawing import counted
 
 pytestmark = pytest.mark.skipif(
     all(map(products.torch_has_products, products.HALF)), reason="PyTorch has instructions for these here"
@@ -20,20 +21,16 @@ SHAPES = [((300, 64), 32), ((7, 40, 65), 33), ((37, 3000), 19), ((1, 70), 300), 
 
 
 @pytest.fixture(autouse=True)
-def some_framework(monkeypatch):
-    """One that replaces nothing; every size is ours, in several parts."""
-    monkeypatch.setattr(registry, "_registered", {})
+def products_ours(some_framework, monkeypatch):
+    """Every size is ours, in several parts."""
     monkeypatch.setattr(products, "LEAST", 1)
     monkeypatch.setattr(half_products, "PART", 16)
-    registry.register("some", lambda: None, lambda: None)
     gsb.enable("some")
     gsb.integrations.reset_status()
-    yield
-    gsb.disable()
 
 
-def counted(operator: str) -> int:
-    return gsb.status().to_dict()["calls"].get("torch", {}).get(operator, {"ours": 0})["ours"]
+def ours_of(operator: str) -> int:
+    return counted(operator)[0]
 
 
 def close(found, exact, dtype) -> None:
@@ -57,7 +54,7 @@ def test_linear_and_its_gradients(dtype, shape, width, biased):
     found = torch.autograd.grad(y, operands, cotangent)
     for ours, theirs in zip(found, torch.autograd.grad(wanted, exact, cotangent.double())):
         close(ours, theirs, dtype)
-    assert counted("linear") == bool(torch.Size(shape).numel())
+    assert ours_of("linear") == bool(torch.Size(shape).numel())
 
 
 @pytest.mark.parametrize("dtype", products.HALF)
@@ -65,7 +62,7 @@ def test_strides_of_any_kind(dtype):
     x, w = torch.randn(90, 120).to(dtype).t()[::2, 1::2], torch.randn(100, 45).to(dtype)[::3].t()
     for multiply in (torch.matmul, torch.mm):
         close(multiply(x, w), x.double() @ w.double(), dtype)
-    assert counted("matmul") == 2
+    assert ours_of("matmul") == 2
 
 
 def test_infinities_and_nan_stay_in_their_rows():
@@ -86,7 +83,7 @@ def test_autocast_takes_its_type_and_gradients_theirs():
     close(y, F.linear(*(t.detach().bfloat16().double() for t in (x, layer.weight, layer.bias))), torch.bfloat16)
     y.float().square().sum().backward()
     assert x.grad.dtype is layer.weight.grad.dtype is layer.bias.grad.dtype is torch.float32
-    assert counted("linear") == 1
+    assert ours_of("linear") == 1
 
 
 def test_a_second_derivative():
@@ -109,7 +106,7 @@ def test_what_is_not_ours_is_pytorchs():
             bad()
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.matmul(wide.double(), wide.double().t()).dtype is torch.float64
-    assert counted("matmul") == counted("linear") == 0
+    assert ours_of("matmul") == ours_of("linear") == 0
 
 
 def test_traced_programs_hold_pytorchs_own():
@@ -120,7 +117,7 @@ def test_traced_programs_hold_pytorchs_own():
     mapped = torch.func.vmap(lambda row: F.linear(row, layer.weight, layer.bias))(x)
     for found in (compiled, scripted, mapped):
         torch.testing.assert_close(found, expected, rtol=2.0**-7, atol=2.0**-7)
-    assert counted("linear") == 1
+    assert ours_of("linear") == 1
 
 
 def test_disable_puts_everything_back():
