@@ -50,15 +50,13 @@ def _multiplied_in(x: Tensor, w: Tensor, bias: Tensor | None = None) -> torch.dt
     """The half type in which a product is ours."""
     if type(x) not in PLAIN or type(w) not in PLAIN or not (bias is None or type(bias) in PLAIN):
         return PASS  # what overrides it is asked first, and comes by here again
-    operands = (x, w) if bias is None else (x, w, bias)
-    if cast := is_autocast_enabled("cpu"):
-        dtype = torch.get_autocast_dtype("cpu")
-        if any(not y.is_floating_point() or y.dtype is torch.float64 for y in operands):
-            return PASS  # autocast leaves them as they are
-    else:
-        dtype = x.dtype
+    cast = is_autocast_enabled("cpu")
+    dtype = torch.get_autocast_dtype("cpu") if cast else x.dtype
     if dtype not in HALF or is_dynamo_compiling() or x.numel() * w.shape[0] < LEAST or torch_has_products(dtype):
         return PASS
+    operands = (x, w) if bias is None else (x, w, bias)
+    if cast and any(not y.is_floating_point() or y.dtype is torch.float64 for y in operands):
+        return PASS  # autocast leaves them as they are
     if not all(y.is_cpu and y.layout is torch.strided and (cast or y.dtype is dtype) for y in operands):
         return PASS
     return transformed() or dtype

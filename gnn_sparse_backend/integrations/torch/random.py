@@ -11,14 +11,14 @@ from torch.overrides import has_torch_function_unary
 
 from ...ops.random import dropout
 from ...ops.random.draws import torch_draws_so
+from ...structures.checks import FLOATING
 from ..core.refusal import PASS, Boundary, Refusal
 from ..lazy import transformed
 
 LEAST = 4096
 """Numbers below which PyTorch draws as fast: to take a generator's state and put it back costs what 1000 do."""
 PLAIN = (Tensor, Parameter)
-_FLOATING = {torch.float32, torch.float64, torch.bfloat16, torch.float16}
-_REAL = _FLOATING | {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+_REAL = FLOATING | {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 
 class TorchHost(Boundary):
@@ -33,7 +33,7 @@ def dropout_run(name: str):
     alpha, feature, inplace = "alpha" in name, "feature" in name, name.endswith("_")
 
     def run(input, p, train):
-        if (found := _refuse(input, _FLOATING)) is not None:
+        if (found := _refuse(input, FLOATING)) is not None:
             return found
         if not train or not 0 < p < 1:
             return PASS
@@ -48,7 +48,7 @@ def dropout_run(name: str):
 
 def native_dropout(input, p, train):
     """In the place of ``torch.native_dropout``."""
-    if (found := _refuse(input, _FLOATING)) is not None:
+    if (found := _refuse(input, FLOATING)) is not None:
         return found
     if train is not True or not 0 <= p < 1:
         return PASS
@@ -78,7 +78,7 @@ def bernoulli(input, *args, **kwargs):
     return dropout.bernoulli_(result, p, generator), "bernoulli"
 
 
-def _refuse(x, dtypes: set[torch.dtype]) -> Refusal | None:
+def _refuse(x, dtypes: frozenset[torch.dtype]) -> Refusal | None:
     if is_dynamo_compiling():  # PyTorch's own goes into the graph; counting would break it
         return PASS
     if type(x) not in PLAIN:

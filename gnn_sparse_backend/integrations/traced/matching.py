@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.fx import Node
 from torch.nn import functional
 
+from ...structures.checks import FLOATING
 from .symbols import KNOWN
 
-FLOATING = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16))
 WHOLE = -1
 """In the place of the number of a row: the index is a vector."""
 
