@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .structures.held import memory as memory
     from .structures.kernel_map import KernelMap as KernelMap
     from .structures.relational.graph import RelGraph as RelGraph
+    from .structures.reordering.reorder import reorder as reorder
     from .structures.segments import Segments as Segments
 
 _HOMES = {
@@ -65,6 +66,7 @@ _HOMES = {
     "segment_reduce": "gnn_sparse_backend.ops.grouped.segment_reduce",
     "RelGraph": "gnn_sparse_backend.structures.relational.graph",
     "rgms": "gnn_sparse_backend.ops.relational.api",
+    "reorder": "gnn_sparse_backend.structures.reordering.reorder",
     "Segments": "gnn_sparse_backend.structures.segments",
     "KernelMap": "gnn_sparse_backend.structures.kernel_map",
     "sparse_conv": "gnn_sparse_backend.ops.convolution.api",

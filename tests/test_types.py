@@ -60,6 +60,9 @@ reveal_type(gsb.memory(rel))  # Memory
 reveal_type(graph.transpose().shape)  # tuple[int, int]
 reveal_type(graph.edge_ids)  # Tensor | None
 reveal_type(graph.in_degrees)  # Tensor
+reveal_type(gsb.reorder(graph).graph)  # Graph
+reveal_type(gsb.reorder(rel, "degree").graph)  # RelGraph
+reveal_type(gsb.reorder(graph).nodes.apply(x))  # Tensor
 reveal_type(rel.num_relations)  # int
 reveal_type(segments.offsets)  # Tensor
 gsb.compile(torch.nn.Linear(2, 2), backend="eager")

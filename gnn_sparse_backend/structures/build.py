@@ -1,4 +1,4 @@
-"""COO to CSR and CSR to CSC: stable counting orders on any device, and the index type rule."""
+"""COO to CSR and back, and CSR to CSC: stable counting orders on any device, and the index type rule."""
 
 from __future__ import annotations
 
@@ -40,6 +40,15 @@ def coo_to_csr(row: Tensor, col: Tensor, num_rows: int, in_order: bool) -> tuple
         return indptr, indices, edge_ids
     indptr, order = _stable_order(row, num_rows)
     return indptr, col.index_select(0, order), order.to(row.dtype)
+
+
+def csr_to_coo(indptr: Tensor, indices: Tensor, edge_ids: Tensor | None) -> tuple[Tensor, Tensor]:
+    """``(row, col)`` of the edges in the order of their ids, the inverse of ``coo_to_csr``."""
+    row = row_of_position(indptr, indices.numel())
+    if edge_ids is None:
+        return row, indices
+    at = edge_ids.long()
+    return torch.empty_like(row).index_copy_(0, at, row), torch.empty_like(indices).index_copy_(0, at, indices)
 
 
 def transpose_csr(

@@ -1,10 +1,11 @@
-"""What the dataset transforms for DGL and PyG share: one budget for all graphs of a dataset."""
+"""What the dataset transforms for DGL and PyG share."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
 
+from ...structures.reordering.reorder import check_method
 from ...tuning.precompile import seconds_of
 from ...tuning.precompile_operators import requested, settled
 from ...tuning.report import Report
@@ -32,3 +33,14 @@ class Budgeted:
         begin = time.perf_counter()
         self.reports.append(precompile(data, self.features, self.ops, self.left, **self.options))
         self.left -= time.perf_counter() - begin
+
+
+class Reordering:
+    """Puts the nodes of each graph it is given in another order.
+
+    method: as of ``gsb.reorder``; looked at when it is made.
+    """
+
+    def __init__(self, method: str = "rcm"):
+        check_method(method)
+        self.method = method

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from ...compiler.cache.bounded import KernelCache
-from ...formats.structure import row_of_position
 from ...planner.cpu.relational import RelationCounts
 from ...runtime.memory import check_memory
-from ..build import index_dtype
+from ..build import csr_to_coo, index_dtype
 from ..checks import IndexArray, as_index_vector, check_count, check_ranges, check_same_device, check_shape
 from ..derived import Derived, Keeper, Keeps, fact
 from ..graph import Graph
@@ -122,10 +121,7 @@ class RelGraph(Immutable, Keeps):
         """The edges of a ``Graph``, with a relation for each, (E,) in the user's edge order."""
         if not isinstance(graph, Graph):
             raise TypeError(f"expected a gsb.Graph, got {type(graph).__name__}")
-        rows, cols = row_of_position(graph.indptr, graph.num_edges), graph.indices
-        if graph.edge_ids is not None:
-            at = graph.edge_ids.long()
-            rows, cols = (torch.empty_like(a).index_copy_(0, at, a) for a in (rows, cols))
+        rows, cols = csr_to_coo(graph.indptr, graph.indices, graph.edge_ids)
         return cls.from_triples(cols, rows, relation, graph.shape, num_relations)
 
     @classmethod
@@ -182,11 +178,20 @@ class RelGraph(Immutable, Keeps):
         made = cls.from_triples(
             source, destination, parts.relation_numbers(), shape, max(len(counts), num_relations or 0)
         )
-        _set(made, "relations", parts.relations)
-        _set(made, "source_types", parts.source_types)
-        _set(made, "destination_types", parts.destination_types)
-        _set(made, "edge_counts", tuple(counts))
-        return made
+        return made._named(parts.relations, parts.source_types, parts.destination_types, tuple(counts))
+
+    def _named(self, relations, source_types, destination_types, edge_counts) -> RelGraph:
+        """Itself, just made, with the names of what it is made of."""
+        _set(self, "relations", relations)
+        _set(self, "source_types", source_types)
+        _set(self, "destination_types", destination_types)
+        _set(self, "edge_counts", edge_counts)
+        return self
+
+    def _with_ends(self, source: Tensor, destination: Tensor) -> RelGraph:
+        """The same edges between other nodes, as many of each type."""
+        made = type(self).from_triples(source, destination, self.relation, self.shape, self.num_relations)
+        return made._named(self.relations, self.source_types, self.destination_types, self.edge_counts)
 
     @classmethod
     def _make(cls, source: Tensor, destination: Tensor, relation: Tensor, shape, num_relations: int) -> RelGraph:

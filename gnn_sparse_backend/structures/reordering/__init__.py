@@ -1,0 +1,1 @@
+"""Structures with their nodes in another order, and the permutations that lead there and back."""
