@@ -7,7 +7,17 @@ from dataclasses import replace
 from ..compiler.language.reduction import adds
 from .cpu.prefetch_distance import distance
 from .cpu.sddmm import plan_sddmm
-from .cpu.spmm import BYTES_AHEAD, GROUPS_PER_THREAD, NARROW, SERIAL_WORK, fits_lanes, plan_spmm, work_of
+from .cpu.slices import slice_width
+from .cpu.spmm import (
+    BYTES_AHEAD,
+    GROUPS_PER_THREAD,
+    NARROW,
+    SERIAL_WORK,
+    fits_lanes,
+    plan_spmm,
+    sliced_plan,
+    work_of,
+)
 from .cuda import candidates as cuda_candidates
 from .machine import last_level_cache_bytes, private_cache_bytes
 from .plan import Plan
@@ -33,6 +43,7 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
     - One thread, a group of rows for each, or the rules' groups, where the work is near the limit of either.
     - Column partitions, where a neighbourhood's rows exceed the last-level cache, each is gathered many times, and the
     rules have none.
+    - Slices of features, where one fits the last-level cache and whole rows do not, and the rules have none.
     - Long rows whole, where the rules cut them.
 
     Of an edge map the rules' plan alone: the model's constants are those of sums. On a GPU those of `cuda_candidates`.
@@ -48,7 +59,15 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
     if problem.threads > 1 and SERIAL_WORK < _EITHER_WAY * work < _EITHER_WAY * _EITHER_WAY * SERIAL_WORK:
         for groups in (1, min(problem.threads, max(problem.rows, 1))):
             found[replace(first, groups=groups)] = None
-    if first.partitions == 1 and gathered and problem.reach and problem.nearby_bytes > last_level_cache_bytes():
+    if not first.sliced and not first.longest_part and (width := slice_width(problem)):
+        found[sliced_plan(problem, width)] = None
+    if (
+        first.partitions == 1
+        and not first.sliced
+        and gathered
+        and problem.reach
+        and problem.nearby_bytes > last_level_cache_bytes()
+    ):
         partitions = 2
         while partitions <= _MOST_PARTITIONS and problem.nnz > _REUSED_PER_PARTITION * problem.cols * partitions:
             found[replace(first, partitions=partitions, longest_part=0)] = None
@@ -60,8 +79,9 @@ def candidates(problem: Problem) -> tuple[Plan, ...]:
 
 def trials(problem: Problem) -> tuple[Plan, ...]:
     """``candidates``, and plans that only measuring tells from them: narrow rows in lanes or one non-zero after the
-    other, half as many column partitions as the rules', twice as many or none, gathers that run ahead or not, more
-    groups, and groups of equally many rows.
+    other, half as many column partitions as the rules', twice as many or none, whole rows where the rules slice
+    them, slices wherever neighbours gather from, gathers that run ahead or not, more groups, and groups of equally many
+    rows.
     """
     found = dict.fromkeys(candidates(problem))
     if type(problem) is CudaProblem:
@@ -78,6 +98,10 @@ def trials(problem: Problem) -> tuple[Plan, ...]:
     if first.partitions > 1:
         for partitions in (first.partitions // 2, 2 * first.partitions, 1):
             found[replace(first, partitions=partitions)] = None
+    if first.sliced:
+        found[replace(first, sliced=0)] = None
+    elif not first.longest_part and (width := slice_width(replace(problem, reach=0))):
+        found[sliced_plan(problem, width)] = None
     if gathered and problem.table_bytes > private_cache_bytes():
         far = distance(problem.row_bytes, BYTES_AHEAD)
         for plan in list(found):

@@ -130,6 +130,8 @@ def describe(plan: Plan) -> str:
         words.append(f"{plan.partitions} partitions")
     if plan.longest_part:
         words.append(f"rows in parts of {plan.longest_part}")
+    if plan.sliced:
+        words.append(f"slices of {plan.sliced}")
     return ", ".join(words)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..compiler.cache.bounded import kept
@@ -97,6 +97,8 @@ def predicted_seconds(problem: Problem, plan: Plan, units: Mapping[str, float]) 
 
 def counts(problem: Problem, plan: Plan) -> dict[str, float]:
     """How many of each unit the busiest thread meets."""
+    if plan.sliced:
+        return _counts_in_slices(problem, plan)
     c = _common(problem)
     share = 1 / min(problem.threads, plan.groups)
     parallel, scattered, partitions = plan.reduction == "simd", plan.reduction == "scattered", plan.partitions
@@ -119,6 +121,17 @@ def counts(problem: Problem, plan: Plan) -> dict[str, float]:
         "ahead": problem.nnz * share * c.lines if plan.prefetch else 0.0,
         "stream": (c.streamed + 3 * (partitions - 1) * problem.rows * problem.row_bytes) * share * c.uncached,
     }
+
+
+def _counts_in_slices(problem: Problem, plan: Plan) -> dict[str, float]:
+    """Of the passes over each slice, and of packing: a parallel region, and a copy that is read, made and kept."""
+    slices = problem.features / plan.sliced
+    one = counts(replace(problem, features=plan.sliced), replace(plan, sliced=0))
+    found = {name: count * slices for name, count in one.items()}
+    _, gathered, _ = operands_of_kind(problem.kind)
+    found["start"] *= 2
+    found["stream"] += 2 * gathered * problem.table_bytes / problem.threads
+    return found
 
 
 def compulsory_bytes(problem: Problem) -> float:

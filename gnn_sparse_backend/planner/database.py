@@ -1,6 +1,6 @@
 """Measured plans and the constants of the cost model, kept in one JSON file for the processes of a user.
 
-    cache_dir()/plans.json        {"format": 4, "machines": {name: {...}}, "records": [...]}
+    cache_dir()/plans.json        {"format": 5, "machines": {name: {...}}, "records": [...]}
     cache_dir()/plans.json.lock   held by the process that writes
 
 A process reads the file once, when it first asks. Writing is reading again, merging and renaming a new file into place,
@@ -34,12 +34,17 @@ from .cost import DEFAULT_UNITS
 from .machine import machine_name
 from .plan import Plan
 from .problem import Problem
-from .records import Record, key_of, of_format_2, of_format_3, units_from_json
+from .records import Record, key_of, of_format_2, of_format_3, of_format_4, units_from_json
 
 FILE_NAME = "plans.json"
-FORMAT = 4
+FORMAT = 5
 # Formats that are read, and what makes their records those of this one.
-_READ: Mapping[int, Callable[[object], object]] = {FORMAT: lambda record: record, 3: of_format_3, 2: of_format_2}
+_READ: Mapping[int, Callable[[object], object]] = {
+    FORMAT: lambda record: record,
+    4: of_format_4,
+    3: of_format_3,
+    2: of_format_2,
+}
 # Beyond so many the oldest records are dropped.
 MOST_RECORDS = 20_000
 

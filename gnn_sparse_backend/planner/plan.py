@@ -21,9 +21,11 @@ class Plan:
     partitions: column partitions, each of which is gone through for all rows before the next (hyb's c).
     longest_part: rows of more non-zeros are cut into parts of so many, whose results are reduced in a second pass, so
         that no row keeps one thread busy while the others wait; 0 for whole rows.
+    sliced: features of a slice of the dense operand, which is packed, rows side by side, before it is gathered from;
+        one slice after the other. 0 for whole rows where they lie.
 
-    Groups and prefetch, the balance, and whether sequential sums are scattered, leave every bit of the result as it is;
-    the rest decides the order of additions, so it must not depend on the number of threads.
+    Groups and prefetch, the balance, slices, and whether sequential sums are scattered, leave every bit of the result
+    as it is; the rest decides the order of additions, so it must not depend on the number of threads.
     """
 
     groups: int
@@ -32,6 +34,7 @@ class Plan:
     reduction: str = "sequential"
     partitions: int = 1
     longest_part: int = 0
+    sliced: int = 0
 
     if TYPE_CHECKING:
 
@@ -43,7 +46,17 @@ class Plan:
         object.__setattr__(
             self,
             "_hash",
-            hash((self.groups, self.prefetch, self.balance, self.reduction, self.partitions, self.longest_part)),
+            hash(
+                (
+                    self.groups,
+                    self.prefetch,
+                    self.balance,
+                    self.reduction,
+                    self.partitions,
+                    self.longest_part,
+                    self.sliced,
+                )
+            ),
         )
 
     def __hash__(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ..compiler.language.reduction import adds
 from .cpu.sddmm import LONGEST_AHEAD
+from .cpu.slices import SLICE_ROW
 from .cpu.spmm import (
     HELD_PARTS,
     LANES_PAY,
@@ -35,6 +36,7 @@ WORDS: Mapping[str, str] = {
     "in lanes": "a vector takes non-zeros of a row side by side",
     "scattered": "each non-zero is added to its row in memory",
     "partitions": "of the columns, gone through one after the other",
+    "slices": "of so many features are packed, one after the other, before they are gathered from",
     "in parts": "longer rows are cut, and a second pass adds their parts up",
 }
 """What the words of `choose.describe` stand for."""
@@ -74,6 +76,13 @@ def reasons(problem: Problem, plan: Plan) -> Iterator[str]:
             f"{problem.features} features are few, and rows have about {mean:.1f} non-zeros on average: from the "
             f"call number {USED_AGAIN} on this structure rows are taken in the order of their lengths, "
             f"{ORDER_WINDOW:,} at a time, so that their ends are where the processor expects them."
+        )
+    if plan.sliced:
+        last, one = size(last_level_cache_bytes()), size(problem.cols * SLICE_ROW, 2)
+        yield (
+            f"Neighbouring rows gather from about {size(problem.nearby_bytes, 2)}, which the last-level cache ({last}) "
+            f"does not hold, each row about {about(problem.nnz // max(problem.cols, 1))} times: slices of "
+            f"{plan.sliced} features, which it does hold ({one} each), are packed and gone through one after the other."
         )
     if plan.longest_part:
         yield (

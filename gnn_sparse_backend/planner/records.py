@@ -125,7 +125,21 @@ def of_format_3(content: object) -> object:
     problem = content.get("problem") if isinstance(content, dict) else None
     if not isinstance(content, dict) or not isinstance(problem, dict):
         return content  # as above
-    return {**content, "problem": {"typical": 0, **problem}}
+    return of_format_4({**content, "problem": {"typical": 0, **problem}})
+
+
+def of_format_4(content: object) -> object:
+    """A record of format 4, whose plans had no slices, as ``Record.from_json`` takes it."""
+    measured = content.get("seconds") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or not isinstance(measured, list):
+        return content  # as above
+    pairs = [
+        {**pair, "plan": {"sliced": 0, **pair["plan"]}}
+        if isinstance(pair, dict) and isinstance(pair.get("plan"), dict)
+        else pair
+        for pair in measured
+    ]
+    return {**content, "seconds": pairs}
 
 
 def units_from_json(content: object) -> dict[str, float]:

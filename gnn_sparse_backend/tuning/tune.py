@@ -129,7 +129,7 @@ def compile_plans(
             continue
         problem = problem_of_task(task)
         for plan in plans(problem):
-            static, edges = (plan.groups > 1, plan.prefetch, plan.reduction), 1
+            static, edges = (plan.groups > 1, plan.prefetch, plan.reduction, plan.sliced), 1
             if type(plan) is CudaPlan:
                 static = plan = replace(plan, blocks=False)
                 edges = max(1, min(plan.longest_part + 1, problem.longest))

@@ -14,7 +14,7 @@ from gnn_sparse_backend.planner import candidates as candidates_module
 from gnn_sparse_backend.planner.candidates import candidates, rule_plan, trials
 from gnn_sparse_backend.planner.choose import choose, plan_for
 from gnn_sparse_backend.planner.cost import DEFAULT_UNITS, compulsory_bytes, counts, predict, predicted_seconds
-from gnn_sparse_backend.planner.cpu import spmm
+from gnn_sparse_backend.planner.cpu import slices, spmm
 from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.planner.problem import Problem, longest_row, reach_of, typical_row
 
@@ -69,6 +69,20 @@ def test_partitions_of_the_rules_are_not_left_to_the_model(monkeypatch):
         DENSE, nnz=20 * DENSE.rows
     )  # in pieces as short as the loop around them: there the model may be right
     assert {plan.partitions for plan in candidates(short)} == {1, 2}
+
+
+def test_slices_are_predicted_and_measured_beside_whole_rows(monkeypatch):
+    for module in (candidates_module, spmm, slices):
+        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 32 << 20)
+    wide = Problem("sum:column", 120_000, 120_000, 1_500_000, 256, "float32", 2, 120_000)
+    assert {plan.sliced for plan in candidates(wide)} == {32} and {plan.sliced for plan in trials(wide)} == {0, 32}
+    sliced, packing = counts(wide, Plan(32, 16, sliced=32)), 2 * wide.table_bytes / 2
+    one = counts(replace(wide, features=32), Plan(32, 16))
+    assert sliced["stream"] == pytest.approx(8 * one["stream"] + packing) and sliced["edge"] == 8 * one["edge"]
+    # the rules leave rows that are gathered less often, the model may not
+    assert {plan.sliced for plan in trials(replace(wide, reach=9_000))} == {0, 32}
+    seldom = replace(wide, nnz=900_000)
+    assert {plan.sliced for plan in candidates(seldom)} == {0, 32} and rule_plan(seldom).sliced == 0
 
 
 @pytest.mark.parametrize("problem", EVERY)

@@ -182,7 +182,12 @@ def test_every_term_of_the_table_is_told(gpu, plans, graph, request):
     assert found == told and len(told) >= 3 and told <= set(cuda_cost.MEANINGS if gpu else cost.MEANINGS)
 
 
-CPU_PLANS = Plan(4, 8, "rows", "simd"), Plan(4, 8, "nonzeros", "scattered", 2), Plan(4, longest_part=9)
+CPU_PLANS = (
+    Plan(4, 8, "rows", "simd"),
+    Plan(4, 8, "nonzeros", "scattered", 2),
+    Plan(4, longest_part=9),
+    Plan(4, sliced=8),
+)
 GPU_PLANS = (
     CudaPlan(blocks=True),
     CudaPlan(lanes=8, longest_part=9),

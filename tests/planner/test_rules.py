@@ -10,7 +10,7 @@ from gnn_sparse_backend.ops.message.programs.message import parse
 from gnn_sparse_backend.ops.message.programs.operands import Operand
 from gnn_sparse_backend.ops.message.schedules_cpu import supported, supports
 from gnn_sparse_backend.planner.candidates import rule_plan
-from gnn_sparse_backend.planner.cpu import sddmm, spmm
+from gnn_sparse_backend.planner.cpu import sddmm, slices, spmm
 from gnn_sparse_backend.planner.cpu.spmm import group_count
 from gnn_sparse_backend.planner.plan import Plan
 from gnn_sparse_backend.planner.problem import Problem
@@ -93,7 +93,8 @@ def test_only_what_is_refused_is_given_up():
 
 @pytest.fixture
 def cache(monkeypatch):
-    monkeypatch.setattr(spmm, "last_level_cache_bytes", lambda: 32 << 20)
+    for module in (spmm, slices):
+        monkeypatch.setattr(module, "last_level_cache_bytes", lambda: 32 << 20)
     for module in (spmm, sddmm):
         monkeypatch.setattr(module, "private_cache_bytes", lambda: 512 << 10)
 
@@ -108,6 +109,36 @@ def test_partitions_where_a_far_operand_is_gathered_often(cache):
     assert planned(reach=5_000).partitions == 1  # neighbours share columns
     assert planned(reach=None).partitions == 1
     assert planned(edges=True).partitions == 8
+
+
+def test_features_are_sliced_where_a_slice_fits_the_last_level_and_rows_do_not(cache):
+    def of(rows=120_000, nnz=1_500_000, features=256, reach=120_000, **others):
+        return planned(rows, nnz, features, reach=reach, **others)
+
+    assert [of(features=f).sliced for f in (64, 127, 128, 256, 1000)] == [0, 0, 32, 32, 32]
+    assert of() == Plan(32, 16, sliced=32) and of(threads=1) == Plan(1, 16, sliced=32)
+    assert of(edges=True).sliced == 32
+    assert of(nnz=900_000).sliced == 0  # gathered too seldom
+    assert of(reach=9_000).sliced == 0 and of(reach=60_000).sliced == 32  # neighbours share columns
+    assert of(rows=140_000, nnz=2_000_000).sliced == 0  # not even a slice is held
+    assert of(rows=20_000, nnz=400_000, features=128).sliced == 0  # all of it is nearly held
+    assert of(rows=40_000, reach=40_000).partitions == 1 and of(rows=40_000, reach=40_000, features=64).partitions == 4
+    assert of(reach=None).sliced == 0 and of(longest=1_000_000).sliced == 0
+    assert slices.slice_width(Problem("sum:column", 10**5, 10**5, 10**6, 256, "float64", 2)) == 16
+    assert slices.slice_width(Problem("sum:column", 10**5, 10**5, 10**6, 256, "bfloat16", 2)) == 64
+    assert slices.slice_width(Problem("sum:column,column", 10**5, 10**5, 10**6, 256, "float32", 2)) == 0
+
+
+def test_what_has_no_slices():
+    plan = Plan(4, sliced=32)
+    assert supports(plan, aggregation(64)) is None and supports(plan, aggregation(33, reduce="max")) is None
+    assert "no slices of 32" in supports(plan, aggregation(32))
+    assert "odd number of bfloat16" in supports(plan, aggregation(65, "bfloat16"))
+    assert supports(plan, aggregation(65, "float16")) is None
+    assert "weights of heads" in supports(Plan(4, sliced=2), HEADS) and "an edge map" in supports(plan, DOT)
+    assert "one pass each" in supports(replace(plan, partitions=2), aggregation(64))
+    assert supported(replace(plan, partitions=2), aggregation(64)) == Plan(4, partitions=2)
+    assert supported(replace(plan, reduction="simd"), aggregation(64)) == plan
 
 
 def test_slices_are_half_of_a_core_s_own_cache_where_the_last_level_is_a_socket_s(monkeypatch):
@@ -226,7 +257,7 @@ def test_gathers_run_as_many_bytes_ahead(cache):
         0,
     ]
     assert [planned(60_000, 10**6, f, reach=None).prefetch for f in widths] == [0, 16, 16, 8, 2]
-    assert [planned(60_000, 10**6, f, reach=2_000).prefetch for f in widths] == [0, 16, 16, 8, 2], (
+    assert [planned(60_000, 10**6, f, reach=1_000).prefetch for f in widths] == [0, 16, 16, 8, 2], (
         "near each other or not"
     )
     assert [planned(500, 10**5, f, reach=None).prefetch for f in widths] == [0, 0, 0, 8, 2], (

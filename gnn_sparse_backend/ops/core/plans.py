@@ -13,12 +13,13 @@ from ...compiler.cache.bounded import make_room
 from ...formats.partitions.row_groups import heaviest
 from ...log import first_at_info
 from ...planner.choose import choose, describe, plan_for
+from ...planner.cpu.slices import may_slice
 from ...planner.cpu.spmm import LONG_ROW, NARROW, PARTS
 from ...planner.cuda.cost import default_units
 from ...planner.cuda.plan import CudaPlan
 from ...planner.database import PlanDatabase, database
 from ...planner.plan import Plan, the_one
-from ...planner.problem import Problem, longest_row, reach_of, typical_row
+from ...planner.problem import STORED, Problem, longest_row, reach_of, typical_row
 from ...runtime import devices
 from ...runtime.type_names import type_name
 from ...structures.derived import fact
@@ -132,7 +133,8 @@ def problem_of(graph, kind: str, features: int, dtype: torch.dtype) -> Problem:
     if gpu is not None:
         return cuda_problem_of(graph, gpu, kind, features, name)
     rows, cols = graph.shape
-    reach = reach_of_columns(graph) if graph.num_edges >= SAMPLED else 0
+    looked_at = graph.num_edges >= SAMPLED or may_slice(cols, features * STORED[name])
+    reach = reach_of_columns(graph) if looked_at else 0
     long = graph.num_edges >= LONG_ROW
     longest = longest_of_rows(graph) if long else 0
     typical = typical_of_rows(graph) if long and features <= NARROW else 0

@@ -89,7 +89,7 @@ def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
     """Why an operator cannot run by a plan, or None where it can."""
     several = plan.partitions > 1 or plan.longest_part
     if isinstance(spec, EdgeMapSpec):
-        if several or plan.reduction != "sequential":
+        if several or plan.sliced or plan.reduction != "sequential":
             return "an edge map reduces over no edges: groups, balance and prefetch are all it has to plan"
         return None
     if plan.reduction == "scattered":
@@ -110,6 +110,15 @@ def supports(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> str | None:
             return reason
         if row_lanes(spec.features, _BYTES[ACCUMULATOR[spec.dtype]], host_target()) < 2:
             return f"{spec.features} features are chains enough without lanes"
+    if plan.sliced:
+        if several or plan.reduction != "sequential":
+            return "slices of features go in one pass each, one non-zero after the other"
+        if plan.sliced >= spec.features or not any(x.at == "column" and x.width > 1 for x in spec.operands):
+            return f"{spec.features} features have no slices of {plan.sliced} that would be gathered"
+        if any(1 < x.width < spec.features for x in spec.operands):
+            return "weights of heads are loaded once for all features of an edge"
+        if spec.dtype == "bfloat16" and spec.features % 2:
+            return "slices of an odd number of bfloat16 features do not begin at words of two"
     if plan.longest_part and spec.keep:
         return "the edges that a maximum chose are found in whole rows"
     if plan.partitions > 1 and not spec.reduction.chooses and ACCUMULATOR[spec.dtype] != spec.dtype:
@@ -129,10 +138,12 @@ def refuses_lanes(spec: AggregateSpec) -> str | None:
 def supported(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> Plan:
     """The plan without what `supports` refuses of it."""
     plain = Plan(plan.groups, balance=plan.balance)
-    wanted = {name: getattr(plan, name) for name in ("prefetch", "reduction", "partitions", "longest_part")}
+    wanted = {name: getattr(plan, name) for name in ("prefetch", "reduction", "partitions", "longest_part", "sliced")}
     kept = {name: value for name, value in wanted.items() if supports(replace(plain, **{name: value}), spec) is None}
     if kept.get("longest_part"):
         kept["partitions"] = 1
+    if kept.get("longest_part") or kept.get("partitions", 1) > 1 or kept.get("reduction", "sequential") != "sequential":
+        kept["sliced"] = 0
     if kept.get("reduction") == "scattered" and (kept.get("longest_part") or kept.get("partitions", 1) > 1):
         kept["reduction"] = "sequential"
     return replace(plain, **kept)

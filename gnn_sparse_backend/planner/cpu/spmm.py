@@ -21,6 +21,8 @@ Rules, each with a page in docs/decisions/ that has the measurement behind it:
   them.
 - Rows in the order of their lengths, within windows, where they have a few features and at most some tens of non-zeros:
   the end of each is then where the processor expects it. A structure that is used once is left as it is.
+- Slices of the features, packed one after the other, where rows are wide, each is gathered often, and no cache holds
+  what a neighbourhood gathers but one holds a slice of all (`slices`); no partitions then.
 - Long rows in parts where one of them would keep a thread busy that has sixteen beside it.
 """
 
@@ -31,6 +33,7 @@ from ..machine import last_level_cache_bytes, private_cache_bytes
 from ..plan import Plan
 from ..problem import Problem, operands_of_kind
 from .prefetch_distance import distance
+from .slices import SLICE_ROW, pays_in_slices, slice_width
 
 # Below this many multiply-adds a parallel region costs more than it saves (about 10 microseconds of one core). So many
 # of them take as long as a non-zero at least, and as the loop around a row.
@@ -86,6 +89,8 @@ def plan_spmm(problem: Problem) -> Plan:
     longest_part = part_length(nnz, longest)
     partitions = 1
     if gathered and not longest_part:
+        if pays_in_slices(problem) and (width := slice_width(problem)):
+            return sliced_plan(problem, width)
         partitions = partition_count(rows, nnz, problem.reach * problem.row_bytes, edges)
     one_pass = partitions == 1 and not longest_part
     reduction = "sequential"
@@ -99,6 +104,12 @@ def plan_spmm(problem: Problem) -> Plan:
         ahead = prefetch_distance(problem.row_bytes, problem.table_bytes, shortest)
     groups = group_count(nnz, rows, features, problem.threads)
     return Plan(groups, ahead, reduction=reduction, partitions=partitions, longest_part=longest_part)
+
+
+def sliced_plan(problem: Problem, width: int) -> Plan:
+    """By slices of so many features, whose rows are fetched ahead: they come from the last level."""
+    groups = group_count(problem.nnz, problem.rows, problem.features, problem.threads)
+    return Plan(groups, distance(SLICE_ROW, BYTES_AHEAD), sliced=width)
 
 
 def fits_lanes(features: int, summed: bool, edges: bool) -> bool:

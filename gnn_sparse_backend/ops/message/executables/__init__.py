@@ -19,6 +19,7 @@ from .parts_cuda import TeamsOfParts, TeamsOfRows
 from .scattered import Scattered
 from .segments_cuda import TeamsOfChunks
 from .several_passes import Partitions, Parts
+from .slices import Slices
 
 
 def final_plan(plan: Plan, spec: AggregateSpec | EdgeMapSpec) -> Plan:
@@ -35,6 +36,8 @@ def way_of(spec: AggregateSpec | EdgeMapSpec, plan: Plan) -> type[Aggregation] |
     if type(plan) is not CudaPlan:
         if plan.longest_part:
             return Parts
+        if plan.sliced:
+            return Slices
         if plan.partitions > 1:
             return Partitions
         return Scattered if plan.reduction == "scattered" else OnePass

@@ -59,20 +59,27 @@ class OnePass(Aggregation):
         self.run(graph, operands, results, order_of(graph, self.spec.features, self.edges))
 
     def run(
-        self, graph, operands: list[Tensor | None], results: list[Tensor], order: tuple[Piece, Tensor] | None
+        self,
+        graph,
+        operands: list[Tensor | None],
+        results: list[Tensor],
+        order: tuple[Piece, Tensor] | None,
+        noted: bool = False,
     ) -> None:
-        """Fill the results. order: as `order_of` gives it."""
+        """Fill the results. order: as `order_of` gives it. noted: the caller has told what runs."""
         paired = self.paired
         if paired is not None and not any(operands[which].data_ptr() % 4 for which in self.packed):
             kernel, arguments = paired.bind(graph, operands, order)
             for which in self.packed:
                 at = which - len(operands)  # they come last
                 arguments[at] = arguments[at].view(torch.uint32)
-            note(self, _NAMES[order is not None, True])
+            if not noted:
+                note(self, _NAMES[order is not None, True])
             kernel.entry(*arguments, results[0].view(torch.uint32))
             return
         kernel, arguments = self.bind(graph, operands, order)
-        note(self, _NAMES[order is not None, False])
+        if not noted:
+            note(self, _NAMES[order is not None, False])
         kernel.entry(*arguments, *results)
 
     def bind(self, graph, operands: list[Tensor | None], order: tuple[Piece, Tensor] | None) -> tuple[Kernel, list]:

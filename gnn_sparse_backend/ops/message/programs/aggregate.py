@@ -43,6 +43,7 @@ class AggregateSpec:
     bf16x2: the result, and the operands in `packed`, are given as words of two neighbouring bfloat16 features each. A
         vector of words becomes two of float32 by a shift and a mask, which takes fewer instructions than widening each
         number by itself.
+    strided: rows of the results may lie further apart than they are long, as slices of features do.
     """
 
     message: Message
@@ -59,6 +60,7 @@ class AggregateSpec:
     first: bool = False
     mapped: bool = False
     bf16x2: bool = False
+    strided: bool = False
 
     def __post_init__(self) -> None:
         if "unique" in self.keep and len(self.keep) > 1:
@@ -126,6 +128,16 @@ class AggregateSpec:
         """Whether the kernel wants the number of edges of each row."""
         return self.reduction.divides or self.empty
 
+    def sliced(self, features: int) -> AggregateSpec:
+        """The same of a slice of the features of all operands that are not the same along them: gathered ones are
+        packed, and the others and the results lie within longer rows.
+        """
+        operands = tuple(
+            replace(x, dims=(features if x.width > 1 else 1,), strided=x.strided if x.width == 1 else x.at != "column")
+            for x in self.operands
+        )
+        return replace(self, operands=operands, dims=(features,), strided=True)
+
     def in_parts(self) -> tuple[AggregateSpec, AggregateSpec]:
         """This aggregation as two: over the edges of each part of a row, and over the results of the parts of each row.
 
@@ -160,9 +172,12 @@ def aggregate(spec: AggregateSpec, stage: bool = True, grouped: bool = True) -> 
         for which in spec.packed:
             given[which] = replace(given[which], dims=(spec.features // halves,), dtype="uint32")
     X = [edges.buffer(f"X{which}", operand) for which, operand in enumerate(given)]
-    C = p.buffer("C", (*edges.axes("row"), K), "uint32" if spec.bf16x2 else spec.dtype)
+    C = p.buffer("C", (*edges.axes("row"), K), "uint32" if spec.bf16x2 else spec.dtype, strided=spec.strided)
     copied = spec.message.op == "arg" and given[spec.message.parts[0]].dtype == spec.dtype
-    kept = {what: p.buffer(what.capitalize(), (*edges.axes("row"), K), spec.index_dtype) for what in spec.keep}
+    kept = {
+        what: p.buffer(what.capitalize(), (*edges.axes("row"), K), spec.index_dtype, strided=spec.strided)
+        for what in spec.keep
+    }
 
     def row(i: Expr) -> Expr:
         return edges.at("row", i, None)[0]
