@@ -27,10 +27,12 @@ from .modes import transformed
 from .recipes import gather as gather_now
 from .recipes import gathered
 from .reductions import reduced, refuse, refuse_features, softmaxed
+from .rows import LEAST, of_rows, scaled_at, watched
 from .tensor import DEFERRED, LazyTensor, lazy_tensor, materialise, name_of, value
 
 __all__ = [
     "DEFERRED",
+    "LEAST",
     "End",
     "Host",
     "LazyTensor",
@@ -39,12 +41,15 @@ __all__ = [
     "keep",
     "materialise",
     "name_of",
+    "of_rows",
     "reduced",
     "refuse",
     "refuse_features",
+    "scaled_at",
     "softmaxed",
     "transformed",
     "value",
+    "watched",
 ]
 
 

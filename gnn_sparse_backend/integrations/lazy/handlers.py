@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import EllipsisType, NoneType
 
 import torch
@@ -156,6 +157,9 @@ def keep(function, handle, *keywords: str) -> None:
     HANDLERS[function] = Handler(handle, frozenset(keywords))
 
 
+OPERATIONS: dict[Callable, tuple[str, bool]] = {}
+"""Arithmetic of two operands: the operator, and whether the function has them the other way round."""
+
 for _op, _functions in {
     "add": (torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__),
     "sub": (torch.sub, torch.subtract, Tensor.sub, Tensor.subtract, Tensor.__sub__),
@@ -171,6 +175,7 @@ for _op, _functions in {
     ),
 }.items():
     for _function in _functions:
+        OPERATIONS[_function] = _op, False
         keep(_function, _binary(_op), "other")
 for _function, _op in (
     (Tensor.__rsub__, "sub"),
@@ -178,6 +183,7 @@ for _function, _op in (
     (Tensor.__rtruediv__, "div"),
     (Tensor.__rdiv__, "div"),
 ):
+    OPERATIONS[_function] = _op, True
     keep(_function, _reflected(_op), "other")
 for _op, _functions in {
     "neg": (torch.neg, torch.negative, Tensor.neg, Tensor.negative, Tensor.__neg__),

@@ -14,7 +14,7 @@ from ...ops.message.message_op import message_op
 from ...ops.message.operators import aggregate, edge_map
 from ...runtime import devices
 from ..core.refusal import Refusal
-from .ends import End, Host
+from .ends import End, Host, loops
 from .modes import mode, restored
 from .terms import BARE, Term
 
@@ -217,11 +217,14 @@ class Pointwise(Recipe):
     def mapped(self, reduced: tuple[bool, ...], shape: torch.Size) -> tuple[Tensor, str] | Refusal:
         """The message of every edge, summed over the marked dimensions of ``inner``, as ``run`` gives it."""
         ends = self.ends()
-        found = self.host.graph(ends[0], None) if len(ends) == 1 else self.host.either(*ends)
+        if not ends:
+            found = loops(self.shape[0], self.device)
+        else:
+            found = self.host.graph(ends[0], None) if len(ends) == 1 else self.host.either(*ends)
         if type(found) is Refusal:
             return found
-        graph, first = (found, True) if len(ends) == 1 else found
-        rows = ends[0] if first else ends[1]
+        graph, first = found if len(ends) == 2 else (found, True)
+        rows = None if not ends else ends[0] if first else ends[1]
         places, _ = self.at(rows)
         out = edge_map(self.term.message_op(places, None, None), graph, reduced, *self.arguments())
         return out.view(shape), self.host.counted("edge_map")
