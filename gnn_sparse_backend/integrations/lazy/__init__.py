@@ -24,6 +24,7 @@ may be tracing or transforming the operations: ``refuse`` says.
 from .ends import End, Host
 from .handlers import keep
 from .modes import transformed
+from .orders import deferred
 from .recipes import gather as gather_now
 from .recipes import gathered
 from .reductions import reduced, refuse, refuse_features, softmaxed
@@ -36,6 +37,7 @@ __all__ = [
     "End",
     "Host",
     "LazyTensor",
+    "deferred",
     "gather",
     "gather_now",
     "keep",

@@ -63,10 +63,10 @@ class Host(Boundary):
         raise NotImplementedError
 
     def entering(self, x):
-        """Lazy rows are for arithmetic: an operator is given them computed."""
+        """Lazy rows of nodes are for arithmetic: an operator is given them computed."""
         if type(x) in (tuple, list):
             return x
-        return x if x._recipe.host.of_edges else self.computed(x, self.message)
+        return x if x._recipe.of_edges else self.computed(x, self.message)
 
     def follow(self, lazy: Tensor) -> None:
         """A lazy tensor of this host was made."""

@@ -88,10 +88,9 @@ def _viewed(lazy, shape):
     recipe = lazy._recipe
     if shape is None or not recipe.pending() or 0 in shape[1:]:
         return NotImplemented
-    if type(recipe) is Pointwise:
-        viewed = reshaped(recipe, shape)
-    else:
-        viewed = recipe.viewed(shape)
+    viewed = reshaped(recipe, shape) if type(recipe) is Pointwise else recipe.viewed(shape)
+    if viewed is None:
+        return NotImplemented
     recipe.used = True
     viewed.base = (recipe, lambda tensor: tensor.view(shape))
     return lazy_tensor(viewed)

@@ -57,6 +57,11 @@ class Recipe:
         """Where the operands are."""
         return self.operands[0].device
 
+    @property
+    def of_edges(self) -> bool:
+        """Whether there is a row for each edge of a graph: an operator may take it in."""
+        return self.host.of_edges
+
     def settled(self) -> Tensor | None:
         """The tensor if it has been computed, or that which this is a view of."""
         if self.computed is None and self.base is not None and self.base[0].settled() is not None:
@@ -106,6 +111,10 @@ class Recipe:
     def ends(self) -> tuple[End, ...]:
         """The distinct ends that operands stand at."""
         raise NotImplementedError
+
+    def viewed(self, shape: torch.Size) -> Recipe | None:
+        """The same numbers with their features in other dimensions; None where they must be computed first."""
+        return None
 
     def on(self, operands: tuple[Tensor, ...]) -> Recipe:
         """The same recipe for other operands of the same shapes and types."""

@@ -57,8 +57,11 @@ class Rows(Host):
             return out
         return recipe.reference()
 
-    def follow(self, lazy):
+    def track(self, lazy: LazyTensor) -> None:
+        """Have a lazy tensor settled with those of this scope."""
         self.alive.append(weakref.ref(lazy))
+
+    follow = track
 
     def settle(self, wanted: Callable[[Recipe], bool]) -> None:
         """Make those of the lazy tensors that are ``wanted`` ordinary ones, whoever holds them."""
@@ -125,9 +128,14 @@ def watched(name: str, within: bool = False) -> Iterator[None]:
     rows.settle(_seen if within else _any)
 
 
+def watching() -> Rows | None:
+    """The scope that this thread is in, if any."""
+    return None if _now.watching is None else _now.watching.rows
+
+
 def of_rows(lazy: LazyTensor) -> bool:
     """Whether a lazy tensor stands at its own rows alone."""
-    return not lazy._recipe.host.of_edges
+    return not lazy._recipe.of_edges
 
 
 def scaled_at(lazy: LazyTensor, host: Host, end: End) -> LazyTensor | None:

@@ -61,7 +61,7 @@ def activate() -> None:
         original: scriptable(HOST.admit(original, operator, run), original)
         for original, operator, run in (
             (utils.spmm, "spmm.{reduce}", matmul.pyg_spmm),
-            (utils.scatter, "scatter.{reduce}", scatter.scatter),
+            (utils.scatter, "scatter.{reduce}", scatter.scatter_beside(utils.scatter)),
             (utils.segment, "segment.{reduce}", scatter.segment),
             (utils.softmax, "softmax", scatter.softmax_beside(utils.softmax)),
         )
