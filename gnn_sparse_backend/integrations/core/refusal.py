@@ -88,7 +88,7 @@ class Boundary:
             else "pass",
             compute="; ".join(_COMPUTED_OF.get(each.kind, _COMPUTED).format(each.name) for each in parameters),
         )
-        names = {"PASS": PASS, "Refusal": Refusal}
+        names = {"PASS": PASS, "Refusal": Refusal, "__name__": __name__}  # where those who trace programs find both
         exec(source, names)
         asking = names["bind"](run, original, ours, fallback, self.deferred, self.computed, self.entering)
         asking.__defaults__, asking.__kwdefaults__ = run.__defaults__, run.__kwdefaults__

@@ -15,7 +15,7 @@ from ...ops.message.operators import aggregate, edge_map
 from ...runtime import devices
 from ..core.refusal import Refusal
 from .ends import End, Host, loops
-from .modes import mode, restored
+from .modes import COMPUTING, mode, restored
 from .terms import BARE, Term
 
 EDGE, ALL, SCALAR = "edge", "all", "scalar"
@@ -106,7 +106,11 @@ class Recipe:
         if self.base is not None:
             recipe, view = self.base
             return view(recipe.value(reason))
-        return self.host.compute(self, reason)
+        before, COMPUTING.on = COMPUTING.on, True
+        try:
+            return self.host.compute(self, reason)
+        finally:
+            COMPUTING.on = before
 
     def ends(self) -> tuple[End, ...]:
         """The distinct ends that operands stand at."""
