@@ -79,7 +79,7 @@ def marking_scope(original: Callable) -> Callable:
         while leaving:
             lazy = leaving.pop()
             # somebody holds it beside this name and the argument of the call
-            if sys.getrefcount(lazy) > 2 and _is_a_result(lazy._recipe):
+            if type(lazy) is LazyTensor and sys.getrefcount(lazy) > 2 and _is_a_result(lazy._recipe):
                 _settle(lazy)
 
     return local_scope

@@ -63,7 +63,7 @@ class Reduced(Recipe):
         operands, dims = list(message.operands), list(message.dims)
         operands[at], dims[at] = mapped, tuple(mapped.shape[1:])
         narrow = message.viewed(torch.Size((end.count, *dims[at])), tuple(dims)).on(tuple(operands))
-        out = Reduced(narrow, self.rows, self.reduce, self.framework).value("a linear map of it is reduced")
+        out = Reduced(narrow, self.rows, self.reduce, self.framework).value("its reduction")
         return out if bias is None else out + bias
 
 

@@ -70,7 +70,7 @@ class Rows(Host):
         self.alive.clear()  # what is swapped must have no weak references
         for lazy in lazies:
             if wanted(lazy._recipe):
-                tensor = value(lazy, "it leaves its layer")
+                tensor = value(lazy, "it leaves its local scope")
                 torch.utils.swap_tensors(lazy, tensor.view_as(tensor))
         self.alive = kept
 
