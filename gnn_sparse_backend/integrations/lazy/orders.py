@@ -67,9 +67,7 @@ class Reduced(Recipe):
         return out if bias is None else out + bias
 
 
-def deferred(
-    lazy: LazyTensor, rows: End, reduce: str, framework: Callable[[Tensor], Tensor]
-) -> LazyTensor | None:
+def deferred(lazy: LazyTensor, rows: End, reduce: str, framework: Callable[[Tensor], Tensor]) -> LazyTensor | None:
     """The reduction of a lazy message, lazy itself; None where nothing is gained by waiting, or nobody watches."""
     watch, message = watching(), lazy._recipe
     if watch is None or reduce not in ("sum", "mean") or type(message) is not Pointwise or is_autocast_enabled("cpu"):

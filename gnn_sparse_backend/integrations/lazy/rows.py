@@ -6,7 +6,8 @@ step gives a lazy tensor too, whose edges are its own rows; whoever wants its va
 operator, and its gradients by one for each operand. A single step is left to PyTorch. Features that are only scaled
 are gathered as they were, and scaled where they are read (``scaled_at``).
 
-Nothing lazy leaves ``watched``, and what is written to in place is not read late: both make lazy rows ordinary tensors.
+What is written to inside is not read late, and what leaves ``watched`` is an ordinary tensor, but for a variable of a
+layer of DGL that has become part of something else and that somebody keeps: it is computed when it is looked at.
 """
 
 from __future__ import annotations

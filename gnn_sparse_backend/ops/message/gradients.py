@@ -57,7 +57,9 @@ def gradient_plan(
     plain = not over and not reduced and alike == 1 and have == own and place != "all"
     passes = plain and place == "edge" and gradient.sources == ("cotangent",) and str(gradient.form.message) == "x0"
     passes = passes and gradient.form.places == ("edge",)
-    return GradientPlan(gradient.form, gradient.transposed, gradient.sources, reduced, over, alike, padded, plain, passes)
+    return GradientPlan(
+        gradient.form, gradient.transposed, gradient.sources, reduced, over, alike, padded, plain, passes
+    )
 
 
 def fit_gradient(plan: GradientPlan, out: Tensor, place: str, shape) -> Tensor:

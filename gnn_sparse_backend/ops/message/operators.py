@@ -137,7 +137,9 @@ def _gradients(structure, of: MessageOp, operands, memo: _Memo, extra: dict, nee
         parts = [operands[s] if type(s) is int else extra[s] for s in plan.sources]
         if of.places[number] == "edge":
             out = parts[0] if plan.passes else EDGE_MAP(structure, parts, (plan.form, plan.reduced))
-        elif of.places[number] == "all" and not isinstance(structure, Traced) and _AT_EDGES.issuperset(plan.form.places):
+        elif (
+            of.places[number] == "all" and not isinstance(structure, Traced) and _AT_EDGES.issuperset(plan.form.places)
+        ):
             out = AGGREGATE(edges_in_one_row(structure), parts, (plan.form,))
         else:
             out = AGGREGATE(structure.transpose() if plan.transposed else structure, parts, (plan.form,))
