@@ -8,8 +8,8 @@ from typing import TypeAlias
 import torch
 
 from ...ops.convolution.explain import ConvExplanation
-from ...ops.message.linear_order import LinearOrder
 from ...ops.core.prepared import KINDS
+from ...ops.message.linear_order import LinearOrder
 from ...ops.relational.explain import RelationalExplanation
 from ...tuning.explain import Explanation, OnePlan, explain_structure, named
 from ...tuning.precompile import precompile_graphs

@@ -57,7 +57,7 @@ class LinearOrder:
             f"order: {self.order}",
             "",
             table,
-            f"M: millions of multiply-adds, or of what takes as long; A (X W) is taken where it costs less than {MARGIN} "
+            f"M: millions of multiply-adds, or of what takes as long; A (X W) is taken where it costs under {MARGIN} "
             "of (A X) W",
         )
 

@@ -10,10 +10,10 @@ from gnn_sparse_backend.integrations.lazy import orders, rows
 
 pytest.importorskip("torch_geometric")
 
-from torch_geometric.nn import MessagePassing, SAGEConv  # noqa: E402
+from torch_geometric.nn import MessagePassing, SAGEConv
 
-from gnn_sparse_backend.integrations.pyg import layers  # noqa: E402
-from tests.integrations.pyg import pair  # noqa: E402
+from gnn_sparse_backend.integrations.pyg import layers
+from tests.integrations.pyg import pair
 
 
 @pytest.fixture(autouse=True)

@@ -113,7 +113,10 @@ class TestDgl:
             scaled = y * scale(g) + 1.0
             y += 5.0
             y[:3] = 0.0
-            torch.mul(y, 2.0, out=(out := torch.empty_like(y)).detach()) if not y.requires_grad else None
+            later = y.detach().clone()
+            once = later * scale(g)
+            torch.mul(later, 2.0, out=later)
+            scaled = scaled + once
             return scaled - summed(g, y)
 
         agree(OfScope(graph, layer), features())
